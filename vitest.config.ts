@@ -1,7 +1,8 @@
 /**
  * The test projects. `npm run check` runs `unit`; `npm test` runs all but `faults` and `install`.
  * - `unit`: starts no process of Berth and no engine, so the files share threads.
- * - `slow`: like `unit`, for files that take more than about 1.5 seconds: thousands of simulated deployments, or waits in real time.
+ * - `slow`: like `unit`, for files that take more than about 1.5 seconds: thousands of simulated
+ *   deployments, or waits in real time.
  * - `real`: real parts (Docker, git, Traefik, our own programs); each file has its own process.
  * - `alone`: one file after the other, with nothing beside it.
  * - `faults`: real parts that the tests break (`npm run test:faults`).
@@ -13,10 +14,13 @@ import { defineConfig } from 'vitest/config';
 import { BaseSequencer, type TestSpecification } from 'vitest/node';
 
 /**
- * Chromium aborts its requests when engines change the machine's addresses (net::ERR_NETWORK_CHANGED). The redeployments count failed
- * requests, which have a time limit: three other platforms on the same two cores made them wait for seconds.
+ * Chromium aborts its requests when engines change the machine's addresses
+ * (net::ERR_NETWORK_CHANGED). The redeployments count failed requests, which have a time limit:
+ * three other platforms on the same two cores made them wait for seconds.
  */
-const ALONE = ['sign-in', 'dashboard', 'dashboard-forms', 'redeploys'].map((name) => `test/e2e/${name}.test.ts`);
+const ALONE = ['sign-in', 'dashboard', 'dashboard-forms', 'redeploys'].map(
+  (name) => `test/e2e/${name}.test.ts`,
+);
 const UNIT = ['packages/*/test/**/*.test.ts', 'test/*.test.ts'];
 const SLOW = [
   'packages/control-plane/test/sim/*.test.ts',
@@ -48,11 +52,13 @@ const REAL = ['packages/*/test/**/*.real.test.ts', 'test/e2e/**/*.test.ts'];
 const FAULTS = ['packages/*/test/**/*.faults.test.ts', 'test/faults/**/*.test.ts'];
 
 /**
- * The longest files of `real`. They begin first, so that no core waits for the last one. By itself, a fresh clone begins with the largest
- * files, and some of the longest ones only import other files.
+ * The longest files of `real`. They begin first, so that no core waits for the last one. By itself,
+ * a fresh clone begins with the largest files, and some of the longest ones only import other
+ * files.
  */
 const LONGEST = [
-  // The scan processes have a low priority, so beside other files these two take longer than their own work.
+  // The scan processes have a low priority, so beside other files these two take longer than their
+  // own work.
   'control-plane/test/monitor/scanner.real.test.ts',
   'control-plane/test/api/datasets.real.test.ts',
   'control-plane/test/api/on-postgres.real.test.ts',
@@ -93,8 +99,9 @@ const THREADS = {
   maxWorkers: Math.max(2, availableParallelism() - 1),
 } as const;
 /**
- * Each file has its own process. The files start hundreds of our own programs. A program that finds the compiled code of an earlier
- * start needs about 40 % less CPU time to start. scripts/test.ts removes the folder.
+ * Each file has its own process. The files start hundreds of our own programs. A program that finds
+ * the compiled code of an earlier start needs about 40 % less CPU time to start. scripts/test.ts
+ * removes the folder.
  */
 const PROCESSES = {
   exclude: INSTALLED,
@@ -125,7 +132,8 @@ export default defineConfig({
           include: SLOW,
           exclude: [...REAL, ...FAULTS, ...INSTALLED],
           sequence: { groupOrder: 1 },
-          // Half of these files wait in real time: with two threads on two cores they took half as long again.
+          // Half of these files wait in real time: with two threads on two cores they took half as
+          // long again.
           maxWorkers: Math.max(4, availableParallelism()),
         },
       },
@@ -136,7 +144,8 @@ export default defineConfig({
           include: REAL,
           exclude: [...ALONE, ...INSTALLED],
           sequence: { groupOrder: 2 },
-          // With four files the whole took as long as with three (931 s), and time limits of requests failed.
+          // With four files the whole took as long as with three (931 s), and time limits of
+          // requests failed.
           maxWorkers: 3,
           testTimeout: 120_000,
         },

@@ -1,6 +1,7 @@
 /**
- * The agents of bench/agents.ts, in a separate process. Each holds its request for tasks and registers every `registerMs`.
- * All run on loopback, with node:http and keep-alive connections. Lines on stdout:
+ * The agents of bench/agents.ts, in a separate process. Each holds its request for tasks and
+ * registers every `registerMs`. All run on loopback, with node:http and keep-alive connections.
+ * Lines on stdout:
  *   registered | polling | arrived <epoch ms> <task id> | reported <ms> | error <message>
  *   counts <polls> <registers> <slowest register, ms>
  */
@@ -18,7 +19,9 @@ export type FleetSettings = {
 type Answer = { status: number; etag: string | undefined; body: string; at: number };
 type Sent = { answer: Promise<Answer>; connected: Promise<void> };
 
-/** Number of concurrent connection attempts: ten thousand at once would overflow the listen queue. */
+/**
+ * Number of concurrent connection attempts: ten thousand at once would overflow the listen queue.
+ */
 const AT_ONCE = 64;
 /** Pause after an error, the same as in our agent. */
 const RETRY_MS = 1_000;
@@ -26,35 +29,70 @@ const RETRY_MS = 1_000;
 const settings = JSON.parse(process.argv[2] ?? '{}') as FleetSettings;
 const { port, secret, agents, builders, registerMs, hold } = settings;
 const NO_ANSWER_MS = (hold.to + 25) * 1000;
-const between = (from: number, to: number): number => Math.round(from + Math.random() * (to - from));
-const held = new Agent({ keepAlive: true, maxSockets: Number.POSITIVE_INFINITY, maxFreeSockets: Number.POSITIVE_INFINITY });
-// Real agents register on a separate connection. A few connections serve all agents here, which leaves open files for held requests.
+const between = (from: number, to: number): number =>
+  Math.round(from + Math.random() * (to - from));
+const held = new Agent({
+  keepAlive: true,
+  maxSockets: Number.POSITIVE_INFINITY,
+  maxFreeSockets: Number.POSITIVE_INFINITY,
+});
+// Real agents register on a separate connection. A few connections serve all agents here, which
+// leaves open files for held requests.
 const others = new Agent({ keepAlive: true, maxSockets: AT_ONCE });
-/** A separate pool, so that reports do not wait behind registrations: an agent asks for its next task only after its report. */
+/**
+ * A separate pool, so that reports do not wait behind registrations: an agent asks for its next
+ * task only after its report.
+ */
 const reports = new Agent({ keepAlive: true });
 const counts = { polls: 0, registers: 0, slowest: 0 };
 const ended = new Set<string>();
 const printLine = (line: string): void => void process.stdout.write(`${line}\n`);
-const note = (error: unknown): void => printLine(`error ${error instanceof Error ? `${error.name}: ${error.message}` : String(error)}`);
+const note = (error: unknown): void =>
+  printLine(`error ${error instanceof Error ? `${error.name}: ${error.message}` : String(error)}`);
 
-function send(agent: Agent, method: string, path: string, body: string | null, etag?: string): Sent {
+function send(
+  agent: Agent,
+  method: string,
+  path: string,
+  body: string | null,
+  etag?: string,
+): Sent {
   const { promise: connected, resolve: isConnected } = Promise.withResolvers<void>();
   const answer = new Promise<Answer>((resolve, reject) => {
     const headers = {
       'x-agent-secret': secret,
-      ...(body === null ? {} : { 'content-type': 'application/json', 'content-length': String(Buffer.byteLength(body)) }),
+      ...(body === null
+        ? {}
+        : {
+            'content-type': 'application/json',
+            'content-length': String(Buffer.byteLength(body)),
+          }),
       ...(etag === undefined ? {} : { 'if-none-match': etag }),
     };
-    const sent = request({ host: '127.0.0.1', port, method, path, agent, headers, timeout: NO_ANSWER_MS }, (response: IncomingMessage) => {
-      const at = performance.timeOrigin + performance.now();
-      let text = '';
-      response.setEncoding('utf8');
-      response.on('data', (chunk: string) => (text += chunk));
-      response.on('error', reject);
-      response.on('end', () => resolve({ status: response.statusCode ?? 0, etag: response.headers.etag, body: text, at }));
-    });
-    sent.once('socket', (socket) => (socket.connecting ? socket.once('connect', isConnected) : isConnected()));
-    sent.on('timeout', () => sent.destroy(new Error(`${method} ${path} timed out after ${NO_ANSWER_MS} ms`)));
+    const sent = request(
+      { host: '127.0.0.1', port, method, path, agent, headers, timeout: NO_ANSWER_MS },
+      (response: IncomingMessage) => {
+        const at = performance.timeOrigin + performance.now();
+        let text = '';
+        response.setEncoding('utf8');
+        response.on('data', (chunk: string) => (text += chunk));
+        response.on('error', reject);
+        response.on('end', () =>
+          resolve({
+            status: response.statusCode ?? 0,
+            etag: response.headers.etag,
+            body: text,
+            at,
+          }),
+        );
+      },
+    );
+    sent.once('socket', (socket) =>
+      socket.connecting ? socket.once('connect', isConnected) : isConnected(),
+    );
+    sent.on('timeout', () =>
+      sent.destroy(new Error(`${method} ${path} timed out after ${NO_ANSWER_MS} ms`)),
+    );
     sent.on('error', (error) => {
       isConnected();
       reject(error);
@@ -79,7 +117,8 @@ async function register(i: number): Promise<string> {
   });
   const began = performance.now();
   const answer = await send(others, 'POST', '/api/agent/register', body).answer;
-  if (answer.status !== 200) throw new Error(`registration failed: ${answer.status} ${answer.body}`);
+  if (answer.status !== 200)
+    throw new Error(`registration failed: ${answer.status} ${answer.body}`);
   counts.registers++;
   counts.slowest = Math.max(counts.slowest, performance.now() - began);
   return (JSON.parse(answer.body) as { id: string }).id;
@@ -88,7 +127,8 @@ async function register(i: number): Promise<string> {
 /** Polls until the process ends. Calls `begun` when its connection is open. */
 async function poll(node: string, begun: () => void): Promise<void> {
   let etag: string | undefined;
-  // The first polls are spread over a whole hold, because the agents of a real fleet do not start at the same moment.
+  // The first polls are spread over a whole hold, because the agents of a real fleet do not start
+  // at the same moment.
   let wait = between(1, hold.to);
   for (;;) {
     try {
@@ -97,7 +137,8 @@ async function poll(node: string, begun: () => void): Promise<void> {
       void sent.connected.then(begun);
       const answer = await sent.answer;
       counts.polls++;
-      if (answer.status !== 200 && answer.status !== 304) throw new Error(`poll failed: ${answer.status} ${answer.body}`);
+      if (answer.status !== 200 && answer.status !== 304)
+        throw new Error(`poll failed: ${answer.status} ${answer.body}`);
       etag = answer.etag;
       if (answer.status === 200) await work(JSON.parse(answer.body) as { id: string }[], answer.at);
     } catch (error) {
@@ -122,16 +163,25 @@ async function work(tasks: readonly { id: string }[], at: number): Promise<void>
 
 /** Runs at most `AT_ONCE` at a time, in order. */
 async function withLimit<T>(items: readonly T[], one: (item: T) => Promise<void>): Promise<void> {
-  for (let first = 0; first < items.length; first += AT_ONCE) await Promise.all(items.slice(first, first + AT_ONCE).map(one));
+  for (let first = 0; first < items.length; first += AT_ONCE)
+    await Promise.all(items.slice(first, first + AT_ONCE).map(one));
 }
 
 const nodes: { i: number; id: string }[] = [];
-await withLimit([...Array(agents).keys()], async (i) => void nodes.push({ i, id: await register(i) }));
+await withLimit(
+  [...Array(agents).keys()],
+  async (i) => void nodes.push({ i, id: await register(i) }),
+);
 printLine('registered');
 await withLimit(nodes, ({ id }) => new Promise((begun) => void poll(id, begun)));
 printLine('polling');
-// Registrations are spread over the period, because the agents of a real fleet do not start at the same moment.
-for (const { i } of nodes) setTimeout(() => setInterval(() => void register(i).catch(note), registerMs), (i / agents) * registerMs);
+// Registrations are spread over the period, because the agents of a real fleet do not start at the
+// same moment.
+for (const { i } of nodes)
+  setTimeout(
+    () => setInterval(() => void register(i).catch(note), registerMs),
+    (i / agents) * registerMs,
+  );
 setInterval(() => {
   printLine(`counts ${counts.polls} ${counts.registers} ${counts.slowest.toFixed(1)}`);
   counts.slowest = 0;

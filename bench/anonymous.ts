@@ -1,7 +1,7 @@
 /**
- * Requests that anybody can send without an account, each as expensive as a sender can make it. Measures the CPU time that the
- * process spends on one, and the slowest /healthz meanwhile, against a plain request. Security review H1: one such request stopped
- * the control plane for 26 s.
+ * Requests that anybody can send without an account, each as expensive as a sender can make it.
+ * Measures the CPU time that the process spends on one, and the slowest /healthz meanwhile, against
+ * a plain request. Security review H1: one such request stopped the control plane for 26 s.
  */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -12,20 +12,31 @@ import { type RunningProcess, startProcess, untilReady } from '@berth/testbed/pr
 import { cpuSecondsOfTree } from './verify-load.ts';
 
 const ROUNDS = 3;
-/** Time of rest after a request before its CPU time is read, because the process may still collect garbage or write. */
+/**
+ * Time of rest after a request before its CPU time is read, because the process may still collect
+ * garbage or write.
+ */
 const REST_MS = 150;
 const SECRET = 'a secret for the benchmark that is long enough';
 
 type Attempt = { name: string; path: string; init: () => RequestInit };
 type Cost = { status: number; cpuMs: number; healthMs: number };
 
-const json = (body: string): RequestInit => ({ method: 'POST', headers: { 'content-type': 'application/json' }, body });
+const json = (body: string): RequestInit => ({
+  method: 'POST',
+  headers: { 'content-type': 'application/json' },
+  body,
+});
 const form = (body: string): RequestInit => ({
   method: 'POST',
   headers: { 'content-type': 'application/x-www-form-urlencoded' },
   body,
 });
-const delivery = (headers: Record<string, string>): RequestInit => ({ method: 'POST', headers, body: Buffer.alloc(25 * 1_048_576, ' ') });
+const delivery = (headers: Record<string, string>): RequestInit => ({
+  method: 'POST',
+  headers,
+  body: Buffer.alloc(25 * 1_048_576, ' '),
+});
 const unknownFields = (count: number): string =>
   JSON.stringify(Object.fromEntries(Array.from({ length: count }, (_, i) => [i.toString(36), 1])));
 const parameters = (bytes: number): string =>
@@ -34,25 +45,57 @@ const parameters = (bytes: number): string =>
     .slice(0, bytes);
 
 const CONTROL_PLANE: Attempt[] = [
-  { name: 'login, 1 MB of unknown fields', path: '/api/auth/login', init: () => json(unknownFields(116_000)) },
-  { name: 'login, 8 KB of unknown fields', path: '/api/auth/login', init: () => json(unknownFields(900)) },
+  {
+    name: 'login, 1 MB of unknown fields',
+    path: '/api/auth/login',
+    init: () => json(unknownFields(116_000)),
+  },
+  {
+    name: 'login, 8 KB of unknown fields',
+    path: '/api/auth/login',
+    init: () => json(unknownFields(900)),
+  },
   {
     name: 'login, wrong password',
     path: '/api/auth/login',
     init: () => json(JSON.stringify({ email: 'admin@example.com', password: 'x'.repeat(1_000) })),
   },
-  { name: 'unknown path with 1 MB of JSON', path: '/nothing', init: () => json(unknownFields(116_000)) },
-  { name: 'a role’s route with 1 MB of JSON', path: '/api/projects', init: () => json(unknownFields(116_000)) },
-  { name: '120 KB of cookies', path: '/api/projects', init: () => ({ headers: { cookie: 'a=b; '.repeat(24_000) } }) },
-  { name: 'hook: 25 MiB with a signature', path: '/api/hooks/nowhere', init: () => delivery({ 'x-gitea-signature': 'ab'.repeat(32) }) },
-  { name: 'hook: 25 MiB without a signature', path: '/api/hooks/nowhere', init: () => delivery({}) },
+  {
+    name: 'unknown path with 1 MB of JSON',
+    path: '/nothing',
+    init: () => json(unknownFields(116_000)),
+  },
+  {
+    name: 'a role’s route with 1 MB of JSON',
+    path: '/api/projects',
+    init: () => json(unknownFields(116_000)),
+  },
+  {
+    name: '120 KB of cookies',
+    path: '/api/projects',
+    init: () => ({ headers: { cookie: 'a=b; '.repeat(24_000) } }),
+  },
+  {
+    name: 'hook: 25 MiB with a signature',
+    path: '/api/hooks/nowhere',
+    init: () => delivery({ 'x-gitea-signature': 'ab'.repeat(32) }),
+  },
+  {
+    name: 'hook: 25 MiB without a signature',
+    path: '/api/hooks/nowhere',
+    init: () => delivery({}),
+  },
   { name: 'openapi.json', path: '/api/openapi.json', init: () => ({}) },
   { name: 'metrics', path: '/metrics', init: () => ({}) },
   { name: 'readyz', path: '/readyz', init: () => ({}) },
   { name: 'proxy configuration', path: '/api/traefik/config', init: () => ({}) },
 ];
 const GATEWAY: Attempt[] = [
-  { name: 'gateway: form of 16 KB with many parameters', path: '/_oauth/device/token', init: () => form(parameters(16_000)) },
+  {
+    name: 'gateway: form of 16 KB with many parameters',
+    path: '/_oauth/device/token',
+    init: () => form(parameters(16_000)),
+  },
   { name: 'gateway: device code', path: '/_oauth/device/code', init: () => ({ method: 'POST' }) },
   {
     name: 'gateway: /verify with 120 KB of cookies',
@@ -62,7 +105,12 @@ const GATEWAY: Attempt[] = [
   {
     name: 'gateway: /verify with 1,000 session cookies',
     path: '/verify?project=x',
-    init: () => ({ headers: { cookie: `svc_fwd_session=${'x'.repeat(90)}; `.repeat(1_000), 'x-forwarded-host': 'x.berth.localhost' } }),
+    init: () => ({
+      headers: {
+        cookie: `svc_fwd_session=${'x'.repeat(90)}; `.repeat(1_000),
+        'x-forwarded-host': 'x.berth.localhost',
+      },
+    }),
   },
 ];
 
@@ -81,17 +129,21 @@ export async function benchAnonymous(): Promise<string[]> {
       SESSION_SECRET: SECRET,
       STATE_DIR: join(dir, 'state'),
     });
-    const rows = [...(await costs(controlPlane, CONTROL_PLANE)), ...(await costs(gateway, GATEWAY))].toSorted(
-      (a, b) => worst(b.costs) - worst(a.costs),
-    );
+    const rows = [
+      ...(await costs(controlPlane, CONTROL_PLANE)),
+      ...(await costs(gateway, GATEWAY)),
+    ].toSorted((a, b) => worst(b.costs) - worst(a.costs));
     return [
-      'anonymous requests: CPU ms of one request (three rounds), the slowest /healthz meanwhile in ms; the most expensive first',
+      'anonymous requests: CPU ms of one request (three rounds), the slowest /healthz ' +
+        'meanwhile in ms; the most expensive first',
       ...rows.map(
         ({ name, costs: list }) =>
           `  ${name.padEnd(46)} ${list
             .map((c) => c.cpuMs.toFixed(1))
             .join(' ')
-            .padEnd(26)} healthz ${list.map((c) => c.healthMs.toFixed(0)).join(' ')}  (${list[0]?.status})`,
+            .padEnd(
+              26,
+            )} healthz ${list.map((c) => c.healthMs.toFixed(0)).join(' ')}  (${list[0]?.status})`,
       ),
     ];
   } finally {
@@ -104,21 +156,29 @@ const worst = (list: readonly Cost[]): number => Math.max(...list.map((c) => c.c
 
 type Server = { url: string; process: RunningProcess };
 
-async function start(dir: string, name: string, running: RunningProcess[], env: Record<string, string>): Promise<Server> {
+async function start(
+  dir: string,
+  name: string,
+  running: RunningProcess[],
+  env: Record<string, string>,
+): Promise<Server> {
   const port = await freePort();
   const url = `http://127.0.0.1:${port}`;
-  const server = await startProcess([process.execPath, join(repositoryRoot, 'bin', 'berth'), name], {
-    name,
-    cwd: dir,
-    env: {
-      LISTEN: `127.0.0.1:${port}`,
-      BASE_DOMAIN: 'berth.localhost',
-      PUBLIC_URL: 'http://berth.localhost:8000',
-      GATEWAY_SECRET: SECRET,
-      LOG_LEVEL: 'error',
-      ...env,
+  const server = await startProcess(
+    [process.execPath, join(repositoryRoot, 'bin', 'berth'), name],
+    {
+      name,
+      cwd: dir,
+      env: {
+        LISTEN: `127.0.0.1:${port}`,
+        BASE_DOMAIN: 'berth.localhost',
+        PUBLIC_URL: 'http://berth.localhost:8000',
+        GATEWAY_SECRET: SECRET,
+        LOG_LEVEL: 'error',
+        ...env,
+      },
     },
-  });
+  );
   running.push(server);
   await untilReady(server, () => answers(`${url}/healthz`), 30_000);
   return { url, process: server };
@@ -130,7 +190,10 @@ const answers = (url: string): Promise<boolean> =>
     () => false,
   );
 
-async function costs(server: Server, attempts: readonly Attempt[]): Promise<{ name: string; costs: Cost[] }[]> {
+async function costs(
+  server: Server,
+  attempts: readonly Attempt[],
+): Promise<{ name: string; costs: Cost[] }[]> {
   const rows: { name: string; costs: Cost[] }[] = [];
   for (const attempt of attempts) {
     const list: Cost[] = [];

@@ -1,7 +1,8 @@
 /**
- * Sends the API requests of bench/data-api.ts from a separate process, so that nothing else in the benchmark delays it. It creates as
- * little garbage as possible: pauses of its own garbage collector would count as the server's (10 ms each beside a busy core). The
- * parent tells it to begin and to end; it answers with the milliseconds of each request.
+ * Sends the API requests of bench/data-api.ts from a separate process, so that nothing else in the
+ * benchmark delays it. It creates as little garbage as possible: pauses of its own garbage
+ * collector would count as the server's (10 ms each beside a busy core). The parent tells it to
+ * begin and to end; it answers with the milliseconds of each request.
  */
 import { Agent, get } from 'node:http';
 import { setTimeout } from 'node:timers/promises';
@@ -11,7 +12,10 @@ export type RequesterOptions = { url: string; token: string; everyMs: number };
 const MOST = 100_000;
 
 const { url, token, everyMs } = JSON.parse(process.argv[2] ?? '') as RequesterOptions;
-const options = { agent: new Agent({ keepAlive: true }), headers: { authorization: `Bearer ${token}` } };
+const options = {
+  agent: new Agent({ keepAlive: true }),
+  headers: { authorization: `Bearer ${token}` },
+};
 const took = new Float64Array(MOST);
 let [count, open, asking] = [0, 0, false];
 let problem: string | null = null;

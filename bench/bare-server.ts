@@ -1,6 +1,7 @@
 /**
- * The yardstick of bench/agents.ts: a bare node:http server that parses and answers the same requests, holds the same ones,
- * and does nothing else. A control plane on Node cannot use less CPU than this server on the same machine.
+ * The yardstick of bench/agents.ts: a bare node:http server that parses and answers the same
+ * requests, holds the same ones, and does nothing else. A control plane on Node cannot use less CPU
+ * than this server on the same machine.
  */
 import { createServer } from 'node:http';
 

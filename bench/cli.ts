@@ -1,6 +1,7 @@
 /**
- * The start of the command line against `node -e 0`, both in turns on the same machine: the least of many runs, because other load
- * only adds time. Set-up has bundled the command line. A control plane with 1,000 projects answers over loopback.
+ * The start of the command line against `node -e 0`, both in turns on the same machine: the least
+ * of many runs, because other load only adds time. Set-up has bundled the command line. A control
+ * plane with 1,000 projects answers over loopback.
  */
 import { spawnSync } from 'node:child_process';
 import { mkdir, mkdtemp, rm } from 'node:fs/promises';
@@ -33,10 +34,15 @@ export async function benchCli(): Promise<string[]> {
     await mkdir(join(dir, 'logs'));
     await controlPlane.start();
     const { token } = await createClient({ baseUrl: url }).call('login', { body: ADMIN });
-    const api = createClient({ baseUrl: url, headers: () => ({ authorization: `Bearer ${token}` }) });
+    const api = createClient({
+      baseUrl: url,
+      headers: () => ({ authorization: `Bearer ${token}` }),
+    });
     for (let i = 0; i < PROJECTS; i++) {
       const name = `project-${i}`;
-      await api.call('createProject', { body: { name, git_url: `https://git.example.com/${name}.git`, domain_prefix: name } });
+      await api.call('createProject', {
+        body: { name, git_url: `https://git.example.com/${name}.git`, domain_prefix: name },
+      });
     }
     const cases = {
       empty: [process.execPath, '-e', '0'],
@@ -56,9 +62,14 @@ export async function benchCli(): Promise<string[]> {
       }
     const ratio = (name: string): number => (least[name] ?? 0) / (least['empty'] ?? 1);
     const line = (what: string, name: string, goal: string): string =>
-      `cli: ${what}: ${ratio(name).toFixed(2)} x an empty Node (${least[name]?.toFixed(0)} ms, empty ${least['empty']?.toFixed(0)} ms)${goal}`;
+      `cli: ${what}: ${ratio(name).toFixed(2)} x an empty Node (${least[name]?.toFixed(0)} ms, ` +
+      `empty ${least['empty']?.toFixed(0)} ms)${goal}`;
     return [
-      line('start', 'start', ` [goal <= ${GOAL_START} x: ${ratio('start') <= GOAL_START ? 'ok' : 'MISSED'}]`),
+      line(
+        'start',
+        'start',
+        ` [goal <= ${GOAL_START} x: ${ratio('start') <= GOAL_START ? 'ok' : 'MISSED'}]`,
+      ),
       line('status of a project', 'status', ''),
       line(`project list with ${PROJECTS} projects`, 'list', ''),
     ];

@@ -1,7 +1,8 @@
 /**
- * The dashboard in Chromium with a real control plane (`npm run bench -- dashboard --real`), whose database has 5,000 projects and
- * 100,000 deployments. For each page: first paint, time until its data are there, requests, their bytes, and the longest task; and the
- * requests that one event of a deployment causes on the page. The loops of the control plane do not run.
+ * The dashboard in Chromium with a real control plane (`npm run bench -- dashboard --real`), whose
+ * database has 5,000 projects and 100,000 deployments. For each page: first paint, time until its
+ * data are there, requests, their bytes, and the longest task; and the requests that one event of a
+ * deployment causes on the page. The loops of the control plane do not run.
  */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -28,12 +29,16 @@ const GOALS = { paintMs: 1_000, taskMs: 200, requests: 15, kib: 1_024, liveMs: 1
 /** A page is quiet when it got no answer for this long, and is given up after the longest time. */
 const QUIET_MS = 1_000;
 const LONGEST_MS = 20_000;
-/** After an event the page asks again within 200 ms. A page that asks for everything is busy for longer than this. */
+/**
+ * After an event the page asks again within 200 ms. A page that asks for everything is busy for
+ * longer than this.
+ */
 const AFTER_EVENT_MS = 2_500;
 
 export async function benchDashboardReal(): Promise<string[]> {
   const executablePath = findProgram('chromium');
-  if (executablePath === undefined) return ['dashboard: skipped: no Chromium (Debian package chromium)'];
+  if (executablePath === undefined)
+    return ['dashboard: skipped: no Chromium (Debian package chromium)'];
   const folder = await buildDashboard(join(repositoryRoot, '.berth', 'dashboard-of-bench'));
   const dir = await mkdtemp(join(tmpdir(), 'berth-bench-'));
   const path = join(dir, 'berth.db');
@@ -57,10 +62,16 @@ export async function benchDashboardReal(): Promise<string[]> {
   await app.close();
   app = await open();
   const url = await app.listen();
-  const browser = await chromium.launch({ executablePath, args: ['--no-sandbox', '--disable-gpu', '--no-first-run'] });
+  const browser = await chromium.launch({
+    executablePath,
+    args: ['--no-sandbox', '--disable-gpu', '--no-first-run'],
+  });
   try {
     const context = await browser.newContext({ viewport: { width: 1400, height: 900 } });
-    const login = await context.request.post(`${url}/api/auth/login`, { data: ADMIN, headers: { 'x-session': 'cookie', origin: url } });
+    const login = await context.request.post(`${url}/api/auth/login`, {
+      data: ADMIN,
+      headers: { 'x-session': 'cookie', origin: url },
+    });
     if (!login.ok()) throw new Error(`sign-in: ${login.status()} ${await login.text()}`);
     const pages: Record<string, { at: string; has: string }> = {
       overview: { at: '/', has: `${NOT_WELL + FAILED} things need attention` },
@@ -76,9 +87,12 @@ export async function benchDashboardReal(): Promise<string[]> {
       dataset: { at: '/datasets/reference', has: 'project-0000' },
     };
     const lines = [
-      `dashboard: ${PROJECTS} projects, ${DEPLOYMENTS} deployments, ${NODES} nodes; goals for each page: first paint ${GOALS.paintMs} ms, longest task ${GOALS.taskMs} ms, ${GOALS.requests} requests, ${GOALS.kib} KiB of answers`,
+      `dashboard: ${PROJECTS} projects, ${DEPLOYMENTS} deployments, ${NODES} nodes; goals for ` +
+        `each page: first paint ${GOALS.paintMs} ms, longest task ${GOALS.taskMs} ms, ` +
+        `${GOALS.requests} requests, ${GOALS.kib} KiB of answers`,
     ];
-    for (const [name, page] of Object.entries(pages)) lines.push(`dashboard: ${name}: ${await measure(context, app, url, page)}`);
+    for (const [name, page] of Object.entries(pages))
+      lines.push(`dashboard: ${name}: ${await measure(context, app, url, page)}`);
     lines.push(`dashboard: ${await liveChange(context, app, url)}`);
     return lines;
   } finally {
@@ -88,11 +102,18 @@ export async function benchDashboardReal(): Promise<string[]> {
   }
 }
 
-async function measure(context: BrowserContext, app: App, url: string, { at, has }: { at: string; has: string }): Promise<string> {
+async function measure(
+  context: BrowserContext,
+  app: App,
+  url: string,
+  { at, has }: { at: string; has: string },
+): Promise<string> {
   const page: Page = await context.newPage();
   page.setDefaultTimeout(60_000);
   await page.addInitScript(
-    'window.longest = 0; new PerformanceObserver((list) => { for (const { duration } of list.getEntries()) window.longest = Math.max(window.longest, duration); }).observe({ type: "longtask", buffered: true });',
+    'window.longest = 0; new PerformanceObserver((list) => { for (const { duration } of ' +
+      'list.getEntries()) window.longest = Math.max(window.longest, duration); }).observe({ ' +
+      'type: "longtask", buffered: true });',
   );
   let requests: Promise<number>[] = [];
   page.on('requestfinished', (request) => {
@@ -107,21 +128,35 @@ async function measure(context: BrowserContext, app: App, url: string, { at, has
   const ready = performance.now() - began;
   const quiet = (await untilQuiet(() => requests.length)) - began;
   const [count, bytes] = [requests.length, await sum(requests)];
-  const paint = await page.evaluate<number>("performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? 0");
+  const paint = await page.evaluate<number>(
+    "performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? 0",
+  );
   const longest = await page.evaluate<number>('window.longest');
   requests = [];
   await page.evaluate('window.longest = 0');
   await request(app, 'project-0000');
   await pause(AFTER_EVENT_MS);
-  const after = `${requests.length} requests, ${kib(await sum(requests))} KiB, longest task ${Math.round(await page.evaluate<number>('window.longest'))} ms`;
+  const after =
+    `${requests.length} requests, ${kib(await sum(requests))} KiB, longest task ` +
+    `${Math.round(await page.evaluate<number>('window.longest'))} ms`;
   await page.close();
-  return `first paint ${Math.round(paint)} ms, data ${Math.round(ready)} ms, quiet ${Math.round(quiet)} ms, longest task ${Math.round(longest)} ms, ${count} requests, ${kib(bytes)} KiB; after an event ${after}`;
+  return (
+    `first paint ${Math.round(paint)} ms, data ${Math.round(ready)} ms, quiet ` +
+    `${Math.round(quiet)} ms, longest task ${Math.round(longest)} ms, ${count} requests, ` +
+    `${kib(bytes)} KiB; after an event ${after}`
+  );
 }
 
 async function request(app: App, name: string): Promise<void> {
   const [project] = (await app.stores.projects.list({ limit: 1, cursor: null }, { name })).items;
   if (project === undefined) throw new Error(`no project ${name}`);
-  await app.driver.request({ projectId: project.id, commit: null, note: null, rollbackOf: null, idempotency: null });
+  await app.driver.request({
+    projectId: project.id,
+    commit: null,
+    note: null,
+    rollbackOf: null,
+    idempotency: null,
+  });
   app.changes.notify('events');
 }
 
@@ -139,7 +174,10 @@ async function liveChange(context: BrowserContext, app: App, url: string): Promi
     took.push(performance.now() - began);
     await page.close();
   }
-  return `a change of another client is on the page after ${took.map((ms) => Math.round(ms)).join(', ')} ms (goal: at most ${GOALS.liveMs})`;
+  return (
+    'a change of another client is on the page after ' +
+    `${took.map((ms) => Math.round(ms)).join(', ')} ms (goal: at most ${GOALS.liveMs})`
+  );
 }
 
 /** Returns the time of the last answer. */
@@ -153,7 +191,8 @@ async function untilQuiet(count: () => number): Promise<number> {
   return last.at;
 }
 
-const sum = async (sizes: readonly Promise<number>[]): Promise<number> => (await Promise.all(sizes)).reduce((a, b) => a + b, 0);
+const sum = async (sizes: readonly Promise<number>[]): Promise<number> =>
+  (await Promise.all(sizes)).reduce((a, b) => a + b, 0);
 const kib = (bytes: number): number => Math.round(bytes / 1_024);
 const idOf = (i: number): string => `8b1f2c3d-0000-4000-8000-${100_000_000_000 + i}`;
 
@@ -161,7 +200,12 @@ const idOf = (i: number): string => `8b1f2c3d-0000-4000-8000-${100_000_000_000 +
 async function fill(app: App, path: string): Promise<(project: number) => string> {
   const now = Date.now();
   const { id } = await app.stores.projects.create(
-    { name: 'project-0000', domain_prefix: 'project-0000', git_url: 'https://git.example/team/project.git', env: { LOG_LEVEL: 'info' } },
+    {
+      name: 'project-0000',
+      domain_prefix: 'project-0000',
+      git_url: 'https://git.example/team/project.git',
+      env: { LOG_LEVEL: 'info' },
+    },
     now - 300 * DAY,
   );
   const nodes: string[] = [];
@@ -175,32 +219,60 @@ async function fill(app: App, path: string): Promise<(project: number) => string
     };
     nodes.push((await app.stores.nodes.register(body, now)).node.id);
   }
-  const dataset = await app.stores.datasets.create({ name: 'reference', nfs_path: 'reference' }, now);
+  const dataset = await app.stores.datasets.create(
+    { name: 'reference', nfs_path: 'reference' },
+    now,
+  );
   const pinned = [{ dataset_id: dataset.id, name: dataset.name, mode: 'dependency', version: 1 }];
   const record = await app.stores.projects.get(id);
-  const { id: _i, name: _n, flow_version: _f, last_generation: _l, deleting_at: _d, created_at: _c, updated_at: _u, ...settings } = record;
-  const text = (value: unknown): string => `'${(typeof value === 'string' ? value : JSON.stringify(value)).replaceAll("'", "''")}'`;
+  const {
+    id: _i,
+    name: _n,
+    flow_version: _f,
+    last_generation: _l,
+    deleting_at: _d,
+    created_at: _c,
+    updated_at: _u,
+    ...settings
+  } = record;
+  const text = (value: unknown): string =>
+    `'${(typeof value === 'string' ? value : JSON.stringify(value)).replaceAll("'", "''")}'`;
   const db = new DatabaseSync(path);
   try {
     db.exec('pragma synchronous = off');
-    const columns = db.prepare('select name from pragma_table_info(?)').all('projects') as { name: string }[];
+    const columns = db.prepare('select name from pragma_table_info(?)').all('projects') as {
+      name: string;
+    }[];
     const name = "'project-' || substr('000' || i, -4)";
-    const given: Readonly<Record<string, string>> = { id: `'9b1f2c3d-0000-4000-8000-' || (100000000000 + i)`, name, domain_prefix: name };
-    const n = (from: number, to: number): string => `with recursive n(i) as (select ${from} union all select i + 1 from n where i < ${to})`;
+    const given: Readonly<Record<string, string>> = {
+      id: `'9b1f2c3d-0000-4000-8000-' || (100000000000 + i)`,
+      name,
+      domain_prefix: name,
+    };
+    const n = (from: number, to: number): string =>
+      `with recursive n(i) as (select ${from} union all select i + 1 from n where i < ${to})`;
     db.exec(`insert into projects (${columns.map((column) => column.name).join(', ')})
       ${n(1, PROJECTS - 1)} select ${columns.map((column) => given[column.name] ?? `p.${column.name}`).join(', ')} from n, projects p where p.id = ${text(id)}`);
     db.exec(`update projects set last_generation = ${DEPLOYMENTS / PROJECTS}`);
-    db.exec(`create temp table numbered as select id, name, row_number() over (order by name) - 1 as place from projects`);
+    db.exec(
+      'create temp table numbered as select id, name, row_number() over (order by name) - 1 as ' +
+        'place from projects',
+    );
     db.exec('create index temp.place on numbered (place)');
     db.exec(`create temp table hosts (place integer primary key, id text)`);
-    for (const [place, node] of nodes.entries()) db.prepare('insert into hosts values (?, ?)').run(place, node);
+    for (const [place, node] of nodes.entries())
+      db.prepare('insert into hosts values (?, ?)').run(place, node);
     const newest = `i > ${DEPLOYMENTS - PROJECTS}`;
     const place = `(i - 1) % ${PROJECTS}`;
     const at = `${now} - (${DEPLOYMENTS} - i) * ${Math.round((200 * DAY) / DEPLOYMENTS)}`;
     // The newest deployment of FAILED projects failed; the one before still runs.
     const failed = `${newest} and ${place} % ${PROJECTS / FAILED} = 7`;
-    const status = `case when ${failed} then 'failed' when ${newest} then 'running' when i % 10 = 8 then 'failed' else 'retired' end`;
-    const sick = `${newest} and ${place} % ${Math.floor(PROJECTS / NOT_WELL)} = 11 and ${place} / ${Math.floor(PROJECTS / NOT_WELL)} < ${NOT_WELL}`;
+    const status =
+      `case when ${failed} then 'failed' when ${newest} then 'running' when i % 10 = 8 then ` +
+      "'failed' else 'retired' end";
+    const sick =
+      `${newest} and ${place} % ${Math.floor(PROJECTS / NOT_WELL)} = 11 and ${place} / ` +
+      `${Math.floor(PROJECTS / NOT_WELL)} < ${NOT_WELL}`;
     db.exec(`insert into deployments (id, project_id, generation, status, settings, domain_prefix, error_code, error_message, "commit", image_tag,
         image_digest, node_id, container_id, host_port, route_published_at, losses, created_at, state_since, finished_at, ordinal, created_by,
         trigger, branch, commit_message, commit_author, health_status, health_since, health_detail)
@@ -213,7 +285,9 @@ async function fill(app: App, path: string): Promise<(project: number) => string
         case when ${sick} then 'GET /healthz answers 500' end
       from n join numbered p on p.place = ${place} join hosts h on h.place = ${place} % ${NODES}`);
     db.exec(
-      `update deployments set datasets = ${text(pinned)} where id in (${n(DEPLOYMENTS - PROJECTS + 1, DEPLOYMENTS - PROJECTS + USES)} select '8b1f2c3d-0000-4000-8000-' || (100000000000 + i) from n)`,
+      `update deployments set datasets = ${text(pinned)} where id in ` +
+        `(${n(DEPLOYMENTS - PROJECTS + 1, DEPLOYMENTS - PROJECTS + USES)} select ` +
+        "'8b1f2c3d-0000-4000-8000-' || (100000000000 + i) from n)",
     );
     db.exec(`insert into events (at, kind, project_id, deployment_id, message)
       ${n(DEPLOYMENTS - 20_000, DEPLOYMENTS)} select ${at}, 'deployment.running', p.id, '8b1f2c3d-0000-4000-8000-' || (100000000000 + i), 'deployment of ' || p.name || ' is live'

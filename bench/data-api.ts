@@ -1,7 +1,8 @@
 /**
- * How much a scan slows GET /api/projects of the real control plane process: at rest and during the scan, in turns in one run.
- * Two scans: one hashes every file again and finds no change, and one records a new version. For comparison, `sha256sum` reads the
- * same files at the scan's priority: that shows how much the machine itself slows the API while a core is busy.
+ * How much a scan slows GET /api/projects of the real control plane process: at rest and during the
+ * scan, in turns in one run. Two scans: one hashes every file again and finds no change, and one
+ * records a new version. For comparison, `sha256sum` reads the same files at the scan's priority:
+ * that shows how much the machine itself slows the API while a core is busy.
  */
 import { type ChildProcess, fork, spawn } from 'node:child_process';
 import { link, mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
@@ -18,9 +19,14 @@ import { summary } from './stats.ts';
 
 const [FOLDERS, FILES_EACH] = [100, 300];
 const FILE = Buffer.alloc(16 * 1024, 'a reading of a station\n');
-/** One content under many names: enough to hash for some seconds, small enough for the page cache. */
+/**
+ * One content under many names: enough to hash for some seconds, small enough for the page cache.
+ */
 const [ARCHIVE_BYTES, ARCHIVE_NAMES] = [256 * 1024 * 1024, 24];
-/** Changed files per folder, so that each folder has new objects. They are on disk before the scan: a share has a disk of its own. */
+/**
+ * Changed files per folder, so that each folder has new objects. They are on disk before the scan:
+ * a share has a disk of its own.
+ */
 const CHANGED_EACH = 60;
 const [ROUNDS, EVERY_MS] = [6, 5];
 const [REST_MS, POLL_MS] = [4_000, 50];
@@ -36,26 +42,38 @@ export async function benchDataApi(): Promise<string[]> {
   await writeArchive(join(share, 'readings', 'archive'));
   const port = await freePort();
   const url = `http://127.0.0.1:${port}`;
-  const server = await startProcess([process.execPath, join(repositoryRoot, 'bin', 'berth'), 'control-plane'], {
-    name: 'control-plane',
-    env: {
-      LISTEN: `127.0.0.1:${port}`,
-      DATABASE_URL: `sqlite:${join(dir, 'berth.db')}`,
-      BASE_DOMAIN: 'berth.localhost',
-      ADMIN_EMAILS: ADMIN.email,
-      ADMIN_PASSWORD: ADMIN.password,
-      DATASET_NFS_BASE_PATH: share,
-      LOG_FORMAT: 'json',
-      LOG_LEVEL: 'warn',
+  const server = await startProcess(
+    [process.execPath, join(repositoryRoot, 'bin', 'berth'), 'control-plane'],
+    {
+      name: 'control-plane',
+      env: {
+        LISTEN: `127.0.0.1:${port}`,
+        DATABASE_URL: `sqlite:${join(dir, 'berth.db')}`,
+        BASE_DOMAIN: 'berth.localhost',
+        ADMIN_EMAILS: ADMIN.email,
+        ADMIN_PASSWORD: ADMIN.password,
+        DATASET_NFS_BASE_PATH: share,
+        LOG_FORMAT: 'json',
+        LOG_LEVEL: 'warn',
+      },
     },
-  });
+  );
   let requester: ChildProcess | undefined;
   try {
     const anonymous = createClient({ baseUrl: url });
-    await untilReady(server, async () => (await anonymous.exchange('readyz', {})).status === 200, 30_000);
+    await untilReady(
+      server,
+      async () => (await anonymous.exchange('readyz', {})).status === 200,
+      30_000,
+    );
     const { token } = await anonymous.call('login', { body: ADMIN });
-    const api = createClient({ baseUrl: url, headers: () => ({ authorization: `Bearer ${token}` }) });
-    const { id } = await api.call('createDataset', { body: { name: 'readings', nfs_path: 'readings' } });
+    const api = createClient({
+      baseUrl: url,
+      headers: () => ({ authorization: `Bearer ${token}` }),
+    });
+    const { id } = await api.call('createDataset', {
+      body: { name: 'readings', nfs_path: 'readings' },
+    });
     await untilScanned(api, id);
     const asked: RequesterOptions = { url: `${url}/api/projects`, token, everyMs: EVERY_MS };
     requester = fork(join(import.meta.dirname, 'api-requester.ts'), [JSON.stringify(asked)]);
@@ -71,11 +89,20 @@ export async function benchDataApi(): Promise<string[]> {
       if (i > 0) rounds.push({ rest: atRest, tool, full, recorded });
     }
     const { version } = await api.call('getDataset', { params: { id } });
-    if (version !== ROUNDS + 2) throw new Error(`after ${ROUNDS + 1} changes the dataset is at version ${version}`);
+    if (version !== ROUNDS + 2)
+      throw new Error(`after ${ROUNDS + 1} changes the dataset is at version ${version}`);
     return [
       line('while sha256sum reads the archive, for comparison', rounds, (r) => r.tool, false),
-      line(`while all of ${FOLDERS * FILES_EACH + ARCHIVE_NAMES} files are hashed again`, rounds, (r) => r.full),
-      line(`while a version with ${FOLDERS * CHANGED_EACH} changed files is found and recorded`, rounds, (r) => r.recorded),
+      line(
+        `while all of ${FOLDERS * FILES_EACH + ARCHIVE_NAMES} files are hashed again`,
+        rounds,
+        (r) => r.full,
+      ),
+      line(
+        `while a version with ${FOLDERS * CHANGED_EACH} changed files is found and recorded`,
+        rounds,
+        (r) => r.recorded,
+      ),
     ];
   } finally {
     requester?.kill();
@@ -103,10 +130,15 @@ async function writeArchive(dir: string): Promise<void> {
 /** Runs at the priority of a scan's child process. */
 function sha256sum(dir: string): Promise<void> {
   const files = Array.from({ length: ARCHIVE_NAMES / 3 }, (_, i) => join(dir, `${i}.bin`));
-  const child = spawn('nice', ['-n', '10', 'sha256sum', ...files], { stdio: 'ignore', env: { PATH: '/usr/bin:/bin' } });
+  const child = spawn('nice', ['-n', '10', 'sha256sum', ...files], {
+    stdio: 'ignore',
+    env: { PATH: '/usr/bin:/bin' },
+  });
   return new Promise((resolve, reject) => {
     child.once('error', reject);
-    child.once('exit', (code) => (code === 0 ? resolve() : reject(new Error(`sha256sum ended with ${code}`))));
+    child.once('exit', (code) =>
+      code === 0 ? resolve() : reject(new Error(`sha256sum ended with ${code}`)),
+    );
   });
 }
 
@@ -132,7 +164,10 @@ const untilScanned = (api: Client, id: string): Promise<unknown> =>
   );
 
 /** Sends requests at a steady rate until `work` is done. Returns the milliseconds of each. */
-export async function during(requester: ChildProcess, work: () => Promise<unknown>): Promise<number[]> {
+export async function during(
+  requester: ChildProcess,
+  work: () => Promise<unknown>,
+): Promise<number[]> {
   const answered = Promise.withResolvers<number[] | string>();
   requester.once('message', answered.resolve);
   const ended = (code: number | null): void => answered.resolve(`the process ended with ${code}`);
@@ -146,9 +181,20 @@ export async function during(requester: ChildProcess, work: () => Promise<unknow
   return took;
 }
 
-function line(when: string, rounds: readonly Round[], of: (round: Round) => number[], judged = true): string {
+function line(
+  when: string,
+  rounds: readonly Round[],
+  of: (round: Round) => number[],
+  judged = true,
+): string {
   const [rest, busy] = [summary(rounds.flatMap((r) => r.rest)), summary(rounds.flatMap(of))];
-  // Percentiles of all rounds together: the slowest 1 % of one round is a dozen requests, which the machine may have delayed.
+  // Percentiles of all rounds together: the slowest 1 % of one round is a dozen requests, which the
+  // machine may have delayed.
   const ratio = busy.p99 / rest.p99;
-  return `data: API ${when}: p99 ${busy.p99.toFixed(1)} ms (p50 ${busy.p50.toFixed(1)}, ${rounds.flatMap(of).length} requests), at rest p99 ${rest.p99.toFixed(1)} ms (p50 ${rest.p50.toFixed(1)}): ratio ${ratio.toFixed(2)}${judged ? `; goal <= ${GOAL}: ${ratio <= GOAL ? 'met' : 'MISSED'}` : ''}`;
+  return (
+    `data: API ${when}: p99 ${busy.p99.toFixed(1)} ms (p50 ${busy.p50.toFixed(1)}, ` +
+    `${rounds.flatMap(of).length} requests), at rest p99 ${rest.p99.toFixed(1)} ms (p50 ` +
+    `${rest.p50.toFixed(1)}): ratio ` +
+    `${ratio.toFixed(2)}${judged ? `; goal <= ${GOAL}: ${ratio <= GOAL ? 'met' : 'MISSED'}` : ''}`
+  );
 }

@@ -1,7 +1,8 @@
 /**
- * The cost of a dataset's second version, of which 1 % of the files changed, for a node that has the first: the agent's copy, with
- * its manifest from the real scanner, against `rsync -a` of everything into an empty folder. In turns; by bytes and by time, both
- * until the bytes are on disk. The agent's time includes verification.
+ * The cost of a dataset's second version, of which 1 % of the files changed, for a node that has
+ * the first: the agent's copy, with its manifest from the real scanner, against `rsync -a` of
+ * everything into an empty folder. In turns; by bytes and by time, both until the bytes are on
+ * disk. The agent's time includes verification.
  */
 import { spawn } from 'node:child_process';
 import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
@@ -39,7 +40,9 @@ export async function benchDataCopy(): Promise<string[]> {
       fetched.bytes = 0;
       const [copyMs, held] = await timed(() => ensure(data, version));
       held.release();
-      const [wholeMs, whole] = await timed(() => rsyncWhole(join(dir, 'share', 'set'), join(dir, `whole-${i}`)));
+      const [wholeMs, whole] = await timed(() =>
+        rsyncWhole(join(dir, 'share', 'set'), join(dir, `whole-${i}`)),
+      );
       rounds.push({ copied: (held.copied?.bytes ?? 0) + fetched.bytes, copyMs, whole, wholeMs });
       await rm(join(dir, `whole-${i}`), { recursive: true });
     }
@@ -50,15 +53,22 @@ export async function benchDataCopy(): Promise<string[]> {
   }
 }
 
-function report(rounds: readonly { copied: number; copyMs: number; whole: number; wholeMs: number }[]): string {
-  const middle = (figure: (round: (typeof rounds)[number]) => number): number => summary(rounds.map(figure)).p50;
+function report(
+  rounds: readonly { copied: number; copyMs: number; whole: number; wholeMs: number }[],
+): string {
+  const middle = (figure: (round: (typeof rounds)[number]) => number): number =>
+    summary(rounds.map(figure)).p50;
   const bytes = middle((r) => r.copied) / middle((r) => r.whole);
   const time = middle((r) => r.copyMs) / middle((r) => r.wholeMs);
   const megabytes = (figure: number): string => `${(figure / 1e6).toFixed(1)} MB`;
   return (
-    `data: second version of ${FOLDERS * FILES_EACH} files with ${CHANGED * 100} % changed: ${megabytes(middle((r) => r.copied))} copied, manifest included, ` +
-    `rsync -a of the whole ${megabytes(middle((r) => r.whole))}: ratio ${bytes.toFixed(3)}; goal <= ${GOAL_BYTES}: ${bytes <= GOAL_BYTES ? 'met' : 'MISSED'}; ` +
-    `${middle((r) => r.copyMs).toFixed(0)} ms, verified, against ${middle((r) => r.wholeMs).toFixed(0)} ms: ratio ${time.toFixed(2)} (${rounds.length} rounds in turns)`
+    `data: second version of ${FOLDERS * FILES_EACH} files with ${CHANGED * 100} % changed: ` +
+    `${megabytes(middle((r) => r.copied))} copied, manifest included, ` +
+    `rsync -a of the whole ${megabytes(middle((r) => r.whole))}: ratio ${bytes.toFixed(3)}; ` +
+    `goal <= ${GOAL_BYTES}: ${bytes <= GOAL_BYTES ? 'met' : 'MISSED'}; ` +
+    `${middle((r) => r.copyMs).toFixed(0)} ms, verified, against ` +
+    `${middle((r) => r.wholeMs).toFixed(0)} ms: ratio ${time.toFixed(2)} (${rounds.length} ` +
+    'rounds in turns)'
   );
 }
 
@@ -70,13 +80,20 @@ async function writeFiles(folder: string, share: number, round: number): Promise
     for (let i = 0; i < FILES_EACH; i++)
       if ((d * FILES_EACH + i) % step === round % step) {
         const text = `${round} reading ${d} ${i} `;
-        await writeFile(join(folder, `day-${d}`, `reading-${i}.csv`), text.repeat(SIZE / text.length));
+        await writeFile(
+          join(folder, `day-${d}`, `reading-${i}.csv`),
+          text.repeat(SIZE / text.length),
+        );
       }
   }
 }
 
 /** Creates an agent whose control plane serves only tree objects. */
-function agentIn(dir: string, objects: ReadonlyMap<string, string>, fetched: { bytes: number }): Promise<DatasetParts> {
+function agentIn(
+  dir: string,
+  objects: ReadonlyMap<string, string>,
+  fetched: { bytes: number },
+): Promise<DatasetParts> {
   const call = async (_: string, { body }: { body: { digests: string[] } }): Promise<unknown> => {
     const found = body.digests.map((digest) => [digest, objects.get(digest) ?? ''] as const);
     fetched.bytes += found.reduce((sum, [, text]) => sum + text.length, 0);
@@ -103,12 +120,26 @@ function agentIn(dir: string, objects: ReadonlyMap<string, string>, fetched: { b
 
 type Version = DatasetSource & { version: number; manifest_digest: string };
 const ensure = (data: DatasetParts, version: Version) =>
-  data.cache.ensure(version, { onProgress: () => undefined, logLine: () => undefined }, new AbortController().signal);
+  data.cache.ensure(
+    version,
+    { onProgress: () => undefined, logLine: () => undefined },
+    new AbortController().signal,
+  );
 
-function scannerIn(dir: string, objects: Map<string, string>): (before?: Version) => Promise<Version> {
-  const scanner = createScanner({ stateDir: join(dir, 'state'), searchPath: INHERIT.PATH, workers: 2 });
+function scannerIn(
+  dir: string,
+  objects: Map<string, string>,
+): (before?: Version) => Promise<Version> {
+  const scanner = createScanner({
+    stateDir: join(dir, 'state'),
+    searchPath: INHERIT.PATH,
+    workers: 2,
+  });
   return async (before) => {
-    const previous = before === undefined ? null : { manifestDigest: before.manifest_digest, files: before.files, bytes: before.bytes };
+    const previous =
+      before === undefined
+        ? null
+        : { manifestDigest: before.manifest_digest, files: before.files, bytes: before.bytes };
     const request = {
       datasetId: 'set',
       basePath: join(dir, 'share'),
@@ -129,7 +160,15 @@ function scannerIn(dir: string, objects: Map<string, string>): (before?: Version
     for await (const leaf of walkTree(found.manifestDigest, load)) void leaf;
     await found.dispose();
     const { manifestDigest: manifest_digest, files, bytes } = found;
-    return { dataset_id: 'set', name: 'set', nfs_path: 'set', version: (before?.version ?? 0) + 1, manifest_digest, files, bytes };
+    return {
+      dataset_id: 'set',
+      name: 'set',
+      nfs_path: 'set',
+      version: (before?.version ?? 0) + 1,
+      manifest_digest,
+      files,
+      bytes,
+    };
   };
 }
 
@@ -140,12 +179,17 @@ async function rsyncWhole(from: string, to: string): Promise<number> {
 }
 
 function run([program = '', ...args]: readonly string[]): Promise<string> {
-  const child = spawn(program, args, { stdio: ['ignore', 'pipe', 'inherit'], env: { ...INHERIT, LC_ALL: 'C' } });
+  const child = spawn(program, args, {
+    stdio: ['ignore', 'pipe', 'inherit'],
+    env: { ...INHERIT, LC_ALL: 'C' },
+  });
   let said = '';
   child.stdout.setEncoding('utf8').on('data', (text: string) => (said += text));
   return new Promise((resolve, reject) => {
     child.once('error', reject);
-    child.once('close', (code) => (code === 0 ? resolve(said) : reject(new Error(`${program} ended with ${code}`))));
+    child.once('close', (code) =>
+      code === 0 ? resolve(said) : reject(new Error(`${program} ended with ${code}`)),
+    );
   });
 }
 

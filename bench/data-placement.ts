@@ -1,4 +1,7 @@
-/** Chooses one of 10,000 nodes for a project with 100 datasets: the scheduler's choice against the naive loop. */
+/**
+ * Chooses one of 10,000 nodes for a project with 100 datasets: the scheduler's choice against the
+ * naive loop.
+ */
 import { createCacheIndex } from '@berth/control-plane/domain/cache-index';
 import { DEFAULT_LIMITS } from '@berth/control-plane/domain/facts';
 import { choose, type Question } from '@berth/control-plane/domain/placement';
@@ -19,7 +22,10 @@ function createChance(): () => number {
   };
 }
 
-/** Each node has its own probability to have a dataset: some have nearly all, some nearly none; 500,000 copies in all. */
+/**
+ * Each node has its own probability to have a dataset: some have nearly all, some nearly none;
+ * 500,000 copies in all.
+ */
 function cluster(chance: () => number): NodeRecord[] {
   return Array.from({ length: NODES }, (_, i) => ({
     ...PLAIN,
@@ -33,7 +39,12 @@ function cluster(chance: () => number): NodeRecord[] {
 const copies = (chance: () => number, share: number): NodeRecord['cached'] =>
   Array.from({ length: DATASETS }, (_, d) => d)
     .filter(() => chance() < share)
-    .map((d) => ({ dataset_id: `s${d}`, version: chance() < 0.8 ? 2 : 1, bytes: BYTES, last_used_at: '2026-11-21T00:00:00Z' }));
+    .map((d) => ({
+      dataset_id: `s${d}`,
+      version: chance() < 0.8 ? 2 : 1,
+      bytes: BYTES,
+      last_used_at: '2026-11-21T00:00:00Z',
+    }));
 
 const PLAIN: NodeRecord = {
   id: '',
@@ -79,7 +90,12 @@ function naive({ wanted }: Question, nodes: readonly NodeRecord[]): string | nul
       .reduce((sum, c) => sum + c.bytes, 0);
     if (free + evictable < missing) continue;
     const score = count * 10 - missing * 0.000001 + free * 0.0000001;
-    if (best === null || score > best.score || (score === best.score && node.hostname < best.node.hostname)) best = { score, node };
+    if (
+      best === null ||
+      score > best.score ||
+      (score === best.score && node.hostname < best.node.hostname)
+    )
+      best = { score, node };
   }
   return best?.node.id ?? null;
 }
@@ -100,7 +116,14 @@ export async function benchPlacement(): Promise<string[]> {
     bytes: BYTES,
     status: 'ok' as const,
   }));
-  const question: Question = { wanted, losses: [], runsOn: null, stays: false, arch: null, needs: [] };
+  const question: Question = {
+    wanted,
+    losses: [],
+    runsOn: null,
+    stays: false,
+    arch: null,
+    needs: [],
+  };
   const context = { now: NOW, limits: DEFAULT_LIMITS, cacheIndex: createCacheIndex() };
   const ask = () => timed(() => choose(question, nodes, context));
   const first = ask();
@@ -112,16 +135,27 @@ export async function benchPlacement(): Promise<string[]> {
     same.push(ask().ms);
     // One node reports a change in between; from time to time it is the best one.
     const at = Math.floor(chance() * NODES);
-    nodes[at] = { ...(nodes[at] as NodeRecord), cached: copies(chance, i % 4 === 0 ? 1.1 : chance()) };
+    nodes[at] = {
+      ...(nodes[at] as NodeRecord),
+      cached: copies(chance, i % 4 === 0 ? 1.1 : chance()),
+    };
     const { ms, result } = ask();
     changed.push(ms);
     if (i % 8 === 0) equal &&= naive(question, nodes) === result.winner;
   }
   if (!equal) throw new Error('placement: the choice differs from that of the naive loop');
-  const [loop, quiet, news] = [summary(plain.map((p) => p.ms)).p50, summary(same), summary(changed)];
+  const [loop, quiet, news] = [
+    summary(plain.map((p) => p.ms)).p50,
+    summary(same),
+    summary(changed),
+  ];
   const verdict = quiet.p50 <= GOAL_MS && news.p50 <= GOAL_MS ? 'ok' : 'MISSED';
   return [
-    `data: placement, ${NODES} nodes x ${DATASETS} datasets: nothing changed ${quiet.p50.toFixed(2)} ms (p99 ${quiet.p99.toFixed(2)}), one node changed ${news.p50.toFixed(2)} ms ` +
-      `(p99 ${news.p99.toFixed(2)}), first choice ${first.ms.toFixed(0)} ms (goal <= ${GOAL_MS} ms: ${verdict}); naive loop ${loop.toFixed(0)} ms, ${(loop / quiet.p50).toFixed(0)} x; same winner each time`,
+    `data: placement, ${NODES} nodes x ${DATASETS} datasets: nothing changed ` +
+      `${quiet.p50.toFixed(2)} ms (p99 ${quiet.p99.toFixed(2)}), one node changed ` +
+      `${news.p50.toFixed(2)} ms ` +
+      `(p99 ${news.p99.toFixed(2)}), first choice ${first.ms.toFixed(0)} ms (goal <= ` +
+      `${GOAL_MS} ms: ${verdict}); naive loop ${loop.toFixed(0)} ms, ` +
+      `${(loop / quiet.p50).toFixed(0)} x; same winner each time`,
   ];
 }

@@ -1,7 +1,8 @@
 /**
- * Scans by the real scanner against plain tools, in one run: an unchanged folder of 100,000 files against `find -printf`,
- * and the first scan of large files against `sha256sum`. Both run in turns, so that other load on the machine affects both.
- * Measured by wall clock and by the CPU time of all processes, because a busy machine changes only the first.
+ * Scans by the real scanner against plain tools, in one run: an unchanged folder of 100,000 files
+ * against `find -printf`, and the first scan of large files against `sha256sum`. Both run in turns,
+ * so that other load on the machine affects both. Measured by wall clock and by the CPU time of all
+ * processes, because a busy machine changes only the first.
  */
 import { spawn } from 'node:child_process';
 import { readdirSync } from 'node:fs';
@@ -17,7 +18,10 @@ import { summary } from './stats.ts';
 
 const [FOLDERS, FILES_EACH, SMALL] = [100, 1000, 1000];
 const LARGE = 32 * 1024 * 1024;
-/** Each file has several names, so that the page cache of an ordinary machine holds them all and the start of a process is negligible. */
+/**
+ * Each file has several names, so that the page cache of an ordinary machine holds them all and the
+ * start of a process is negligible.
+ */
 const [LARGE_FILES, NAMES_EACH] = [32, 16];
 const [RESCANS, FIRST_SCANS] = [15, 3];
 const GOAL_RESCAN = 1.5;
@@ -42,7 +46,9 @@ export async function benchDataScan(): Promise<string[]> {
 async function writeSmall(dir: string): Promise<void> {
   for (let d = 0; d < FOLDERS; d++) {
     await mkdir(join(dir, `day-${d}`), { recursive: true });
-    const names = Array.from({ length: FILES_EACH }, (_, i) => join(dir, `day-${d}`, `reading-${d}-${i}.csv`));
+    const names = Array.from({ length: FILES_EACH }, (_, i) =>
+      join(dir, `day-${d}`, `reading-${d}-${i}.csv`),
+    );
     await Promise.all(names.map((name) => writeFile(name, name.repeat(SMALL / name.length))));
   }
 }
@@ -51,7 +57,8 @@ async function writeLarge(dir: string): Promise<void> {
   await mkdir(dir);
   for (let i = 0; i < LARGE_FILES; i++) {
     await writeFile(join(dir, `block-${i}-0`), Buffer.alloc(LARGE, `block ${i} `));
-    for (let n = 1; n < NAMES_EACH; n++) await link(join(dir, `block-${i}-0`), join(dir, `block-${i}-${n}`));
+    for (let n = 1; n < NAMES_EACH; n++)
+      await link(join(dir, `block-${i}-0`), join(dir, `block-${i}-${n}`));
   }
 }
 
@@ -67,24 +74,35 @@ async function rescan(dir: string): Promise<string[]> {
     const tool = await costOf(() => run(find));
     const scan = await costOf(async () => {
       const { kind } = await scanner.scan(request, alone);
-      if (kind !== 'unchanged') throw new Error(`the scan of an unchanged folder ended with: ${kind}`);
+      if (kind !== 'unchanged')
+        throw new Error(`the scan of an unchanged folder ended with: ${kind}`);
     });
     rounds.push({ find: tool, scan });
   }
   await scanner.close();
-  const middle = (figure: (round: (typeof rounds)[number]) => number): number => summary(rounds.map(figure)).p50;
+  const middle = (figure: (round: (typeof rounds)[number]) => number): number =>
+    summary(rounds.map(figure)).p50;
   const wall = middle((r) => r.scan.wallMs) / middle((r) => r.find.wallMs);
   const cpu = middle((r) => r.scan.cpuMs) / middle((r) => r.find.cpuMs);
   const files = FOLDERS * FILES_EACH;
   return [
-    `data: unchanged rescan of ${files} files ${middle((r) => r.scan.wallMs).toFixed(0)} ms, find -printf ${middle((r) => r.find.wallMs).toFixed(0)} ms (${RESCANS} rounds in turns): ratio ${wall.toFixed(2)} by the wall clock, ${cpu.toFixed(2)} by CPU time; goal <= ${GOAL_RESCAN}: ${judge(wall <= GOAL_RESCAN)}, ${judge(cpu <= GOAL_RESCAN)}`,
+    `data: unchanged rescan of ${files} files ${middle((r) => r.scan.wallMs).toFixed(0)} ms, ` +
+      `find -printf ${middle((r) => r.find.wallMs).toFixed(0)} ms (${RESCANS} rounds in turns): ` +
+      `ratio ${wall.toFixed(2)} by the wall clock, ${cpu.toFixed(2)} by CPU time; goal <= ` +
+      `${GOAL_RESCAN}: ${judge(wall <= GOAL_RESCAN)}, ${judge(cpu <= GOAL_RESCAN)}`,
   ];
 }
 
 async function firstScan(dir: string): Promise<string[]> {
   const cores = availableParallelism();
   const bytes = LARGE_FILES * NAMES_EACH * LARGE;
-  const sha256sum = ['nice', '-n', NICE, 'sha256sum', ...readdirSync(join(dir, 'large')).map((name) => join(dir, 'large', name))];
+  const sha256sum = [
+    'nice',
+    '-n',
+    NICE,
+    'sha256sum',
+    ...readdirSync(join(dir, 'large')).map((name) => join(dir, 'large', name)),
+  ];
   const rounds: { tool: Cost; one: Cost; all: Cost }[] = [];
   for (let i = 0; i < FIRST_SCANS; i++) {
     const tool = await costOf(() => run(sha256sum));
@@ -97,14 +115,21 @@ async function firstScan(dir: string): Promise<string[]> {
     };
     rounds.push({ tool, one: await scan(1), all: await scan(cores) });
   }
-  const middle = (figure: (round: (typeof rounds)[number]) => number): number => summary(rounds.map(figure)).p50;
+  const middle = (figure: (round: (typeof rounds)[number]) => number): number =>
+    summary(rounds.map(figure)).p50;
   const rate = (ms: number): string => `${Math.round(bytes / 1e6 / (ms / 1e3))} MB/s`;
   const core = middle((r) => r.tool.cpuMs / r.one.cpuMs);
   const wall = middle((r) => r.tool.wallMs / r.one.wallMs);
   const scaling = middle((r) => r.one.wallMs / r.all.wallMs);
   return [
-    `data: first scan of ${bytes / 2 ** 20} MiB, by CPU time ${rate(middle((r) => r.one.cpuMs))} a core, sha256sum ${rate(middle((r) => r.tool.cpuMs))}: ratio ${core.toFixed(2)}; goal >= ${GOAL_CORE}: ${judge(core >= GOAL_CORE)} (by the wall clock with one thread ${wall.toFixed(2)})`,
-    `data: first scan with ${cores} threads ${rate(middle((r) => r.all.wallMs))}, with one ${rate(middle((r) => r.one.wallMs))}: ${scaling.toFixed(2)} times; ${middle((r) => r.tool.wallMs / r.all.wallMs).toFixed(2)} times sha256sum, all by the wall clock`,
+    `data: first scan of ${bytes / 2 ** 20} MiB, by CPU time ` +
+      `${rate(middle((r) => r.one.cpuMs))} a core, sha256sum ` +
+      `${rate(middle((r) => r.tool.cpuMs))}: ratio ${core.toFixed(2)}; goal >= ${GOAL_CORE}: ` +
+      `${judge(core >= GOAL_CORE)} (by the wall clock with one thread ${wall.toFixed(2)})`,
+    `data: first scan with ${cores} threads ${rate(middle((r) => r.all.wallMs))}, with one ` +
+      `${rate(middle((r) => r.one.wallMs))}: ${scaling.toFixed(2)} times; ` +
+      `${middle((r) => r.tool.wallMs / r.all.wallMs).toFixed(2)} times sha256sum, all by the ` +
+      'wall clock',
   ];
 }
 
@@ -128,16 +153,24 @@ function changed(result: ScanResult): Extract<ScanResult, { kind: 'changed' }> {
 }
 
 function run([program = '', ...args]: readonly string[]): Promise<void> {
-  const child = spawn(program, args, { stdio: 'ignore', env: { PATH: '/usr/bin:/bin', LC_ALL: 'C' } });
+  const child = spawn(program, args, {
+    stdio: 'ignore',
+    env: { PATH: '/usr/bin:/bin', LC_ALL: 'C' },
+  });
   return new Promise((resolve, reject) => {
     child.once('error', reject);
-    child.once('exit', (code) => (code === 0 ? resolve() : reject(new Error(`${program} ended with ${code}`))));
+    child.once('exit', (code) =>
+      code === 0 ? resolve() : reject(new Error(`${program} ended with ${code}`)),
+    );
   });
 }
 
 type Cost = { wallMs: number; cpuMs: number };
 
-/** CPU time of this process and all children. The wall clock stops when `work` is done, not when the children are gone. */
+/**
+ * CPU time of this process and all children. The wall clock stops when `work` is done, not when the
+ * children are gone.
+ */
 async function costOf(work: () => Promise<void>): Promise<Cost> {
   const [own, children, at] = [process.cpuUsage(), childrenMs(), performance.now()];
   await work();
@@ -146,10 +179,16 @@ async function costOf(work: () => Promise<void>): Promise<Cost> {
   return { wallMs, cpuMs: (user + system) / 1e3 + childrenMs() - children };
 }
 
-/** CPU time of ended and running children, with that of their own ended children; proc_pid_stat(5), in ticks of 10 ms. */
+/**
+ * CPU time of ended and running children, with that of their own ended children; proc_pid_stat(5),
+ * in ticks of 10 ms.
+ */
 function childrenMs(): number {
   const [, , ...ended] = ticksOf(process.pid);
-  return [...ended, ...childrenOf(process.pid).flatMap(ticksOf)].reduce((sum, ticks) => sum + ticks, 0) * 10;
+  return (
+    [...ended, ...childrenOf(process.pid).flatMap(ticksOf)].reduce((sum, ticks) => sum + ticks, 0) *
+    10
+  );
 }
 
 /** Ticks in the program and in the kernel, and both of its ended children. */

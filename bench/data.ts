@@ -1,4 +1,7 @@
-/** `npm run bench -- data`: scans, copies, placement, and the API during a scan, one after the other. */
+/**
+ * `npm run bench -- data`: scans, copies, placement, and the API during a scan, one after the
+ * other.
+ */
 import { benchDataApi } from './data-api.ts';
 import { benchDataCopy } from './data-copy.ts';
 import { benchPlacement } from './data-placement.ts';
@@ -6,6 +9,7 @@ import { benchDataScan } from './data-scan.ts';
 
 export async function benchData(): Promise<string[]> {
   const lines: string[] = [];
-  for (const bench of [benchDataScan, benchDataCopy, benchPlacement, benchDataApi]) lines.push(...(await bench()));
+  for (const bench of [benchDataScan, benchDataCopy, benchPlacement, benchDataApi])
+    lines.push(...(await bench()));
   return lines;
 }

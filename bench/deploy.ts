@@ -1,6 +1,7 @@
 /**
- * Time from POST of a deployment (its commit was pushed before) to its first answer through the proxy, against the same steps in a
- * shell: git clone --depth=1, buildx build --push, docker pull, docker run -d -p, first answer. In turns, in one run.
+ * Time from POST of a deployment (its commit was pushed before) to its first answer through the
+ * proxy, against the same steps in a shell: git clone --depth=1, buildx build --push, docker pull,
+ * docker run -d -p, first answer. In turns, in one run.
  */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -31,7 +32,10 @@ async function inShell({ engine, registry }: World, url: string, version: number
     await engine.docker(['run', '-d', '--name', name, '-p', '0:8080', image]);
     const { stdout } = await engine.docker(['port', name, '8080']);
     const port = stdout.split('\n')[0]?.split(':').at(-1);
-    await until(async () => versionOf(await (await fetch(`http://${engine.hostIp}:${port}/`)).text()) === version);
+    await until(
+      async () =>
+        versionOf(await (await fetch(`http://${engine.hostIp}:${port}/`)).text()) === version,
+    );
     return performance.now() - from;
   } finally {
     await engine.docker(['rm', '-f', name], { mayFail: true });
@@ -39,7 +43,11 @@ async function inShell({ engine, registry }: World, url: string, version: number
   }
 }
 
-async function byBerth({ berth }: World, project: { id: string }, version: number): Promise<number> {
+async function byBerth(
+  { berth }: World,
+  project: { id: string },
+  version: number,
+): Promise<number> {
   const from = performance.now();
   const asked = await berth.deploy(project);
   await until(async () => versionOf((await berth.get('bench')).body) === version);
@@ -54,22 +62,42 @@ const HOOK_ROUNDS = 5;
 
 type Hooked = { id: string; address: string; secret: string };
 
-/** Reports a push as a forge does, and waits for its first answer. The check of the branch is a part of it. */
+/**
+ * Reports a push as a forge does, and waits for its first answer. The check of the branch is a part
+ * of it.
+ */
 async function byHook({ berth }: World, hook: Hooked, version: number): Promise<number> {
   const from = performance.now();
-  const answer = await fetch(hook.address, { method: 'POST', headers: { authorization: `Bearer ${hook.secret}` } });
+  const answer = await fetch(hook.address, {
+    method: 'POST',
+    headers: { authorization: `Bearer ${hook.secret}` },
+  });
   if (answer.status !== 202) throw new Error(`the hook answered ${answer.status}`);
   await until(async () => versionOf((await berth.get('bench')).body) === version);
   const took = performance.now() - from;
-  const { items } = await berth.api.call('projectDeployments', { params: { id: hook.id }, query: { limit: 1 } });
+  const { items } = await berth.api.call('projectDeployments', {
+    params: { id: hook.id },
+    query: { limit: 1 },
+  });
   await berth.settled({ id: items[0]?.id ?? '' });
   return took;
 }
 
-async function hookAgainstHand(world: World, project: { id: string }, first: number): Promise<string> {
+async function hookAgainstHand(
+  world: World,
+  project: { id: string },
+  first: number,
+): Promise<string> {
   const { berth, git } = world;
-  const { url, secret } = await berth.api.call('putHook', { params: { id: project.id }, body: { forge: 'generic' } });
-  const hook = { id: project.id, address: `${berth.url}${new URL(url).pathname}`, secret: secret ?? '' };
+  const { url, secret } = await berth.api.call('putHook', {
+    params: { id: project.id },
+    body: { forge: 'generic' },
+  });
+  const hook = {
+    id: project.id,
+    address: `${berth.url}${new URL(url).pathname}`,
+    secret: secret ?? '',
+  };
   const [hooked, handed]: [number[], number[]] = [[], []];
   let version = first;
   for (let round = 0; round < HOOK_ROUNDS; round++)
@@ -80,7 +108,11 @@ async function hookAgainstHand(world: World, project: { id: string }, first: num
       else handed.push(await byBerth(world, project, version));
     }
   const [a, b] = [summary(hooked), summary(handed)];
-  return `push: by hook p50 ${a.p50.toFixed(0)} ms (${a.min.toFixed(0)}-${a.max.toFixed(0)}), by hand p50 ${b.p50.toFixed(0)} ms (${b.min.toFixed(0)}-${b.max.toFixed(0)}); ratio p50 ${(a.p50 / b.p50).toFixed(2)}`;
+  return (
+    `push: by hook p50 ${a.p50.toFixed(0)} ms (${a.min.toFixed(0)}-${a.max.toFixed(0)}), by hand ` +
+    `p50 ${b.p50.toFixed(0)} ms (${b.min.toFixed(0)}-${b.max.toFixed(0)}); ratio p50 ` +
+    (a.p50 / b.p50).toFixed(2)
+  );
 }
 
 export async function benchDeploy(): Promise<string[]> {
@@ -90,9 +122,12 @@ export async function benchDeploy(): Promise<string[]> {
   const world = await startWorld({ proxy });
   try {
     const { berth, engine, git, registry } = world;
-    await engine.docker(['login', '--username', registry.user ?? '', '--password-stdin', registry.address], {
-      input: registry.password ?? '',
-    });
+    await engine.docker(
+      ['login', '--username', registry.user ?? '', '--password-stdin', registry.address],
+      {
+        input: registry.password ?? '',
+      },
+    );
     const { url } = await git.createRepo('bench', pageApp(0));
     const project = await berth.createProject({
       name: 'bench',
@@ -109,7 +144,11 @@ export async function benchDeploy(): Promise<string[]> {
       // The order alternates, so that neither always profits from the other's warm cache.
       const order = round % 2 === 0 ? ['shell', 'ours'] : ['ours', 'shell'];
       const took: Record<string, number> = {};
-      for (const who of order) took[who] = who === 'shell' ? await inShell(world, url, version) : await byBerth(world, project, version);
+      for (const who of order)
+        took[who] =
+          who === 'shell'
+            ? await inShell(world, url, version)
+            : await byBerth(world, project, version);
       // The first round only warms up both.
       if (round === 0) continue;
       shell.push(took['shell'] ?? Number.NaN);
@@ -120,8 +159,13 @@ export async function benchDeploy(): Promise<string[]> {
     const met = a.p50 <= b.p50 + GOAL_EXTRA_MS;
     const pushed = await hookAgainstHand(world, project, ROUNDS + 1);
     return [
-      `deploy (through ${proxy}, ${ROUNDS} rounds in turns): Berth p50 ${a.p50.toFixed(0)} ms (${a.min.toFixed(0)}-${a.max.toFixed(0)}), shell p50 ${b.p50.toFixed(0)} ms (${b.min.toFixed(0)}-${b.max.toFixed(0)})`,
-      `deploy: ratio p50 ${ratio.p50.toFixed(2)} (${ratio.min.toFixed(2)}-${ratio.max.toFixed(2)}); goal <= 1.0 x + ${GOAL_EXTRA_MS / 1000} s: ${met ? 'met' : 'MISSED'} (${((a.p50 - b.p50) / 1000).toFixed(2)} s more than the shell)`,
+      `deploy (through ${proxy}, ${ROUNDS} rounds in turns): Berth p50 ${a.p50.toFixed(0)} ms ` +
+        `(${a.min.toFixed(0)}-${a.max.toFixed(0)}), shell p50 ${b.p50.toFixed(0)} ms ` +
+        `(${b.min.toFixed(0)}-${b.max.toFixed(0)})`,
+      `deploy: ratio p50 ${ratio.p50.toFixed(2)} ` +
+        `(${ratio.min.toFixed(2)}-${ratio.max.toFixed(2)}); goal <= 1.0 x + ` +
+        `${GOAL_EXTRA_MS / 1000} s: ${met ? 'met' : 'MISSED'} ` +
+        `(${((a.p50 - b.p50) / 1000).toFixed(2)} s more than the shell)`,
       pushed,
     ];
   } finally {

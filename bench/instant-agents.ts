@@ -1,4 +1,7 @@
-/** Agents for benchmarks of the control plane and the proxy. They complete every task at once and do nothing. Their API is the real one. */
+/**
+ * Agents for benchmarks of the control plane and the proxy. They complete every task at once and do
+ * nothing. Their API is the real one.
+ */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { type Client, createClient } from '@berth/wire/client';
 import type { Task } from '@berth/wire/task';
@@ -33,14 +36,22 @@ export async function startInstantAgents(url: string, secret: string): Promise<I
         commit: COMMIT,
       };
     if (task.kind === 'deploy')
-      return { status: 'completed' as const, host_port: await choose(task.payload.project), container_id: 'none' };
+      return {
+        status: 'completed' as const,
+        host_port: await choose(task.payload.project),
+        container_id: 'none',
+      };
     return { status: 'completed' as const };
   };
   const loops = (['builder', 'deploy'] as const).map((role) =>
     agent(client, role, end.signal, async (task) => {
       const { lease_token } = await client.call('agentStart', { params: { id: task.id } });
       if (task.kind === 'deploy') before(task.payload.project);
-      await client.call('agentComplete', { params: { id: task.id }, body: await report(task), headers: { 'x-lease-token': lease_token } });
+      await client.call('agentComplete', {
+        params: { id: task.id },
+        body: await report(task),
+        headers: { 'x-lease-token': lease_token },
+      });
     }),
   );
   return {
@@ -53,10 +64,22 @@ export async function startInstantAgents(url: string, secret: string): Promise<I
   };
 }
 
-async function agent(client: Client, role: 'builder' | 'deploy', signal: AbortSignal, work: (task: Task) => Promise<void>): Promise<void> {
+async function agent(
+  client: Client,
+  role: 'builder' | 'deploy',
+  signal: AbortSignal,
+  work: (task: Task) => Promise<void>,
+): Promise<void> {
   const register = () =>
     client.call('agentRegister', {
-      body: { hostname: `instant-${role}`, role, host_ip: '127.0.0.1', max_storage: 1e12, max_builds: 50, agent_version: 'instant' },
+      body: {
+        hostname: `instant-${role}`,
+        role,
+        host_ip: '127.0.0.1',
+        max_storage: 1e12,
+        max_builds: 50,
+        agent_version: 'instant',
+      },
     });
   const node = await register();
   const again = setInterval(() => void register().catch(() => undefined), 30_000);
@@ -66,14 +89,20 @@ async function agent(client: Client, role: 'builder' | 'deploy', signal: AbortSi
     while (!signal.aborted) {
       try {
         const headers: Record<string, string> = etag === null ? {} : { 'if-none-match': etag };
-        const answer = await client.exchange('agentTasks', { query: { node_id: node.id, wait: 20 }, headers, signal, timeoutMs: 30_000 });
+        const answer = await client.exchange('agentTasks', {
+          query: { node_id: node.id, wait: 20 },
+          headers,
+          signal,
+          timeoutMs: 30_000,
+        });
         etag = answer.etag;
         const fresh = (answer.answer ?? []).filter((task) => !done.has(task.id));
         for (const task of fresh) done.add(task.id);
         await Promise.all(fresh.map(work));
       } catch (error) {
         if (signal.aborted) return;
-        // The report of a task that has ended (superseded) is refused. Any other error shows as a benchmark that does not end.
+        // The report of a task that has ended (superseded) is refused. Any other error shows as a
+        // benchmark that does not end.
         etag = null;
         await sleep(50);
         if (!(error instanceof Error)) throw error;

@@ -1,6 +1,7 @@
 /**
- * Measures the cost of a burst of runtime logs for the real control plane process: 5,000 lines a second, in batches as an agent sends
- * them, to viewers of the log. CPU time beside the same time without lines, and how much the burst slows GET /api/projects for others.
+ * Measures the cost of a burst of runtime logs for the real control plane process: 5,000 lines a
+ * second, in batches as an agent sends them, to viewers of the log. CPU time beside the same time
+ * without lines, and how much the burst slows GET /api/projects for others.
  */
 import { type ChildProcess, fork } from 'node:child_process';
 import { mkdtemp, rm } from 'node:fs/promises';
@@ -21,7 +22,11 @@ import { cpuSecondsOfTree } from './verify-load.ts';
 
 const LINES_PER_SECOND = 5_000;
 const BATCH = 1_000;
-const TEXT = 'GET /items/4711?page=2 200 12 ms "Mozilla/5.0 (X11; Linux x86_64)" request=0123456789abcdef'.padEnd(100, '.');
+const TEXT =
+  'GET /items/4711?page=2 200 12 ms "Mozilla/5.0 (X11; Linux x86_64)" request=0123456789abcdef'.padEnd(
+    100,
+    '.',
+  );
 /** With both numbers of viewers, the whole takes less than two minutes. */
 const [PHASE_MS, ROUNDS, EVERY_MS] = [4_000, 4, 10];
 const GOAL_CORE = 0.1;
@@ -34,18 +39,30 @@ export async function benchLogs(): Promise<string[]> {
   const dir = await mkdtemp(join(tmpdir(), 'berth-bench-logs-'));
   const backend = createServer((_, response) => response.end('ok'));
   await new Promise<void>((resolve) => void backend.listen(0, '127.0.0.1', resolve));
-  const berth = await startPlatform({ dir, proxy: 'built-in', registry: { address: '127.0.0.1:1', user: 'x', password: 'x' }, agents: [] });
+  const berth = await startPlatform({
+    dir,
+    proxy: 'built-in',
+    registry: { address: '127.0.0.1:1', user: 'x', password: 'x' },
+    agents: [],
+  });
   const end = new AbortController();
   let requester: ChildProcess | undefined;
   try {
     const agents = await startInstantAgents(berth.url, berth.agentSecret);
     agents.portOf(() => (backend.address() as AddressInfo).port);
-    const project = await berth.createProject({ name: 'chatty', git_url: 'https://git.example/x.git', domain_prefix: 'chatty' });
+    const project = await berth.createProject({
+      name: 'chatty',
+      git_url: 'https://git.example/x.git',
+      domain_prefix: 'chatty',
+    });
     const { id: deployment, status } = await berth.settled(await berth.deploy(project), 120_000);
     if (status !== 'running') throw new Error(`the deployment is ${status}`);
     await agents.stop();
 
-    const node = createClient({ baseUrl: berth.url, headers: () => ({ 'x-agent-secret': berth.agentSecret }) });
+    const node = createClient({
+      baseUrl: berth.url,
+      headers: () => ({ 'x-agent-secret': berth.agentSecret }),
+    });
     const register = () =>
       node.call('agentRegister', {
         body: {
@@ -59,7 +76,9 @@ export async function benchLogs(): Promise<string[]> {
       });
     const { id: node_id } = await register();
     let next = 0;
-    /** Sends lines as the reader of an agent does, and waits as long as the control plane asks for. */
+    /**
+     * Sends lines as the reader of an agent does, and waits as long as the control plane asks for.
+     */
     async function send(count: number): Promise<void> {
       const lines = Array.from({ length: count }, (_, i) => ({
         at: `${new Date().toISOString().slice(0, 19)}.${String(next + i).padStart(9, '0')}Z`,
@@ -72,7 +91,8 @@ export async function benchLogs(): Promise<string[]> {
         params: { key: `f-${deployment}` },
         body: { node_id, epoch: 'e', first, lines, now: Date.now() },
       });
-      if (!answer.wanted || answer.wait_ms > 0) throw new Error(`the control plane answered ${JSON.stringify(answer)}`);
+      if (!answer.wanted || answer.wait_ms > 0)
+        throw new Error(`the control plane answered ${JSON.stringify(answer)}`);
     }
     /** The lines before a viewer came: none. */
     async function answerReads(): Promise<void> {
@@ -84,27 +104,37 @@ export async function benchLogs(): Promise<string[]> {
             body: { node_id, epoch: key, first: 0, lines: [], now: Date.now(), end: true },
           });
     }
-    const { token } = await createClient({ baseUrl: berth.url }).call('login', { body: berth.admin });
+    const { token } = await createClient({ baseUrl: berth.url }).call('login', {
+      body: berth.admin,
+    });
     let [opened, received, lost] = [0, 0, 0];
     const viewers = (count: number, as: string): void => {
       for (let i = 0; i < count; i++) {
         const headers = { authorization: `Bearer ${as}`, accept: 'text/event-stream' };
-        get(`${berth.url}/api/projects/${project.id}/logs?tail=0`, { headers, signal: end.signal }, (response) => {
-          opened += 1;
-          response.setEncoding('latin1');
-          let rest = '';
-          response.on('data', (part: string) => {
-            const events = (rest + part).split('\n\n');
-            rest = events.pop() ?? '';
-            for (const event of events)
-              if (event.includes('event: line')) received += 1;
-              else lost += Number(/"count":(\d+)/.exec(event)?.[1] ?? 0);
-          });
-          response.on('error', () => undefined);
-        }).on('error', () => undefined);
+        get(
+          `${berth.url}/api/projects/${project.id}/logs?tail=0`,
+          { headers, signal: end.signal },
+          (response) => {
+            opened += 1;
+            response.setEncoding('latin1');
+            let rest = '';
+            response.on('data', (part: string) => {
+              const events = (rest + part).split('\n\n');
+              rest = events.pop() ?? '';
+              for (const event of events)
+                if (event.includes('event: line')) received += 1;
+                else lost += Number(/"count":(\d+)/.exec(event)?.[1] ?? 0);
+            });
+            response.on('error', () => undefined);
+          },
+        ).on('error', () => undefined);
       }
     };
-    const requests: RequesterOptions = { url: `${berth.url}/api/projects`, token, everyMs: EVERY_MS };
+    const requests: RequesterOptions = {
+      url: `${berth.url}/api/projects`,
+      token,
+      everyMs: EVERY_MS,
+    };
     requester = fork(join(import.meta.dirname, 'api-requester.ts'), [JSON.stringify(requests)]);
     const api = requester;
     const { pid } = berth.controlPlane.process();
@@ -131,7 +161,8 @@ export async function benchLogs(): Promise<string[]> {
       viewers(count - open, token);
       open = count;
       await waitFor('the viewers follow', async () => opened === count);
-      for (const until = performance.now() + 4_000; performance.now() < until; await sleep(100)) await answerReads();
+      for (const until = performance.now() + 4_000; performance.now() < until; await sleep(100))
+        await answerReads();
       // The comparison with the first read ends after 5 s.
       await sleep(3_000);
       const rounds: Round[] = [];
@@ -140,8 +171,12 @@ export async function benchLogs(): Promise<string[]> {
         const before = received + lost;
         const sent = next;
         const round = { rest: await phase(async () => undefined), burst: await phase(burst) };
-        await waitFor('every viewer has every line', async () => received + lost - before === (next - sent) * count);
-        // The first round is not counted, because the compiler has not optimized the measured code yet.
+        await waitFor(
+          'every viewer has every line',
+          async () => received + lost - before === (next - sent) * count,
+        );
+        // The first round is not counted, because the compiler has not optimized the measured code
+        // yet.
         if (i > 0) rounds.push(round);
       }
       lines.push(...report(count, rounds, lost));
@@ -159,14 +194,26 @@ export async function benchLogs(): Promise<string[]> {
 
 function report(viewers: number, rounds: readonly Round[], lost: number): string[] {
   const cost = summary(rounds.map(({ rest, burst }) => burst.cores - rest.cores));
-  const [rest, burst] = [summary(rounds.flatMap((r) => r.rest.took)), summary(rounds.flatMap((r) => r.burst.took))];
+  const [rest, burst] = [
+    summary(rounds.flatMap((r) => r.rest.took)),
+    summary(rounds.flatMap((r) => r.burst.took)),
+  ];
   const [p50, p99] = [burst.p50 / rest.p50, burst.p99 / rest.p99];
   const judge = (met: boolean): string => (met ? 'met' : 'MISSED');
   const who = `${viewers} ${viewers === 1 ? 'viewer' : 'viewers'}`;
-  const goal = viewers === 1 ? `; goal <= ${GOAL_CORE * 100} %: ${judge(cost.p50 <= GOAL_CORE)}` : ' (no goal)';
-  const ratioGoal = viewers === 1 ? `; goal p50 <= ${GOAL_RATIO}: ${judge(p50 <= GOAL_RATIO)}` : ' (no goal)';
+  const goal =
+    viewers === 1
+      ? `; goal <= ${GOAL_CORE * 100} %: ${judge(cost.p50 <= GOAL_CORE)}`
+      : ' (no goal)';
+  const ratioGoal =
+    viewers === 1 ? `; goal p50 <= ${GOAL_RATIO}: ${judge(p50 <= GOAL_RATIO)}` : ' (no goal)';
   return [
-    `logs: ${who}: ${LINES_PER_SECOND} lines/s of 100 characters cost the control plane ${(cost.p50 * 100).toFixed(1)} % of a core more than rest (median of ${rounds.length} rounds of ${PHASE_MS / 1_000} s; ${(cost.min * 100).toFixed(1)} to ${(cost.max * 100).toFixed(1)}), ${lost} lines lost${goal}`,
-    `logs: ${who}: GET /api/projects for others: ratio of burst to rest p50 ${p50.toFixed(2)}, p99 ${p99.toFixed(2)} (burst p50 ${burst.p50.toFixed(2)} ms, p99 ${burst.p99.toFixed(2)} ms; rest p50 ${rest.p50.toFixed(2)} ms, p99 ${rest.p99.toFixed(2)} ms)${ratioGoal}`,
+    `logs: ${who}: ${LINES_PER_SECOND} lines/s of 100 characters cost the control plane ` +
+      `${(cost.p50 * 100).toFixed(1)} % of a core more than rest (median of ${rounds.length} ` +
+      `rounds of ${PHASE_MS / 1_000} s; ${(cost.min * 100).toFixed(1)} to ` +
+      `${(cost.max * 100).toFixed(1)}), ${lost} lines lost${goal}`,
+    `logs: ${who}: GET /api/projects for others: ratio of burst to rest p50 ${p50.toFixed(2)}, ` +
+      `p99 ${p99.toFixed(2)} (burst p50 ${burst.p50.toFixed(2)} ms, p99 ${burst.p99.toFixed(2)} ` +
+      `ms; rest p50 ${rest.p50.toFixed(2)} ms, p99 ${rest.p99.toFixed(2)} ms)${ratioGoal}`,
   ];
 }

@@ -1,7 +1,8 @@
 /**
- * 5,000 projects with 100,000 deployments on SQLite and on PostgreSQL, beside the same control plane with 50 projects and 1,000
- * deployments (`--projects=N` for another number). Measures the lists that people wait for, as an admin, as a member of 3 projects who
- * may see no other one, and with a token of 3 projects. A list that reads only its own page takes as long with many projects.
+ * 5,000 projects with 100,000 deployments on SQLite and on PostgreSQL, beside the same control
+ * plane with 50 projects and 1,000 deployments (`--projects=N` for another number). Measures the
+ * lists that people wait for, as an admin, as a member of 3 projects who may see no other one, and
+ * with a token of 3 projects. A list that reads only its own page takes as long with many projects.
  *
  * Requests go to both control planes in turn, so that a busy machine slows down both.
  */
@@ -36,7 +37,8 @@ export async function benchProjects({ projects }: { projects: number }): Promise
     const lines = await compare('SQLite', projects, dir, (i) => ({
       url: `sqlite:${files[i]}`,
       run: async (sql) => runIn(files[i] ?? '', sql),
-      // As after a day with a running control plane: SQLite gets its statistics from the schema alone.
+      // As after a day with a running control plane: SQLite gets its statistics from the schema
+      // alone.
       analyze: async () => undefined,
     }));
     const reason = whyNoPostgres();
@@ -63,17 +65,25 @@ export async function benchProjects({ projects }: { projects: number }): Promise
 
 type Database = { url: string; run(sql: string): Promise<unknown>; analyze(): Promise<void> };
 
-async function compare(engine: string, projects: number, dir: string, database: (i: number) => Database): Promise<string[]> {
+async function compare(
+  engine: string,
+  projects: number,
+  dir: string,
+  database: (i: number) => Database,
+): Promise<string[]> {
   const [few, many] = [await load(database(0), FEW, dir), await load(database(1), projects, dir)];
   try {
     const lines = [
-      `projects: ${engine}: ${projects} projects with ${projects * DEPLOYMENTS_EACH} deployments, beside ${FEW} with ${FEW * DEPLOYMENTS_EACH}; p50 of ${REQUESTS} requests each, in turn`,
+      `projects: ${engine}: ${projects} projects with ${projects * DEPLOYMENTS_EACH} ` +
+        `deployments, beside ${FEW} with ${FEW * DEPLOYMENTS_EACH}; p50 of ${REQUESTS} requests ` +
+        'each, in turn',
     ];
     for (const who of ['admin', 'member', 'token'] as const) {
       const found: { list: string; ratio: number; text: string }[] = [];
       for (const list of LISTS) {
         const [fast, slow]: [number[], number[]] = [[], []];
-        // The first requests are not counted, because the compiler has not optimized the measured code yet.
+        // The first requests are not counted, because the compiler has not optimized the measured
+        // code yet.
         for (let i = -5; i < REQUESTS; i++)
           for (const [side, took] of [
             [few, fast],
@@ -84,11 +94,17 @@ async function compare(engine: string, projects: number, dir: string, database: 
           }
         const [before, after] = [summary(fast).p50, summary(slow).p50];
         const ratio = after / before;
-        found.push({ list, ratio, text: `${list} ${before.toFixed(1)} to ${after.toFixed(1)} ms (${ratio.toFixed(2)})` });
+        found.push({
+          list,
+          ratio,
+          text: `${list} ${before.toFixed(1)} to ${after.toFixed(1)} ms (${ratio.toFixed(2)})`,
+        });
       }
       const missed = found.filter(({ ratio }) => ratio > GOAL_RATIO).map(({ list }) => list);
       lines.push(
-        `projects: ${engine}: ${NAMES[who]}: ${found.map(({ text }) => text).join(', ')}; goal of each ratio <= ${GOAL_RATIO}: ${missed.length === 0 ? 'met' : `MISSED by ${missed.join(', ')}`}`,
+        `projects: ${engine}: ${NAMES[who]}: ${found.map(({ text }) => text).join(', ')}; goal of ` +
+          `each ratio <= ${GOAL_RATIO}: ` +
+          (missed.length === 0 ? 'met' : `MISSED by ${missed.join(', ')}`),
       );
     }
     return lines;
@@ -98,7 +114,11 @@ async function compare(engine: string, projects: number, dir: string, database: 
   }
 }
 
-const NAMES = { admin: 'an admin', member: `a member of ${OWN} projects, the only visible ones`, token: `a token of ${OWN} projects` };
+const NAMES = {
+  admin: 'an admin',
+  member: `a member of ${OWN} projects, the only visible ones`,
+  token: `a token of ${OWN} projects`,
+};
 const LISTS = [
   '/api/projects',
   '/api/projects?name={own}',
@@ -116,13 +136,20 @@ const LISTS = [
 
 async function timed({ app, callers }: Loaded, who: keyof Callers, url: string): Promise<number> {
   const from = performance.now();
-  const reply = await app.server.inject({ url, headers: { authorization: `Bearer ${callers[who]}` } });
+  const reply = await app.server.inject({
+    url,
+    headers: { authorization: `Bearer ${callers[who]}` },
+  });
   if (reply.statusCode !== 200 && !(who !== 'admin' && reply.statusCode === 403))
     throw new Error(`${url}: ${reply.statusCode} ${reply.body}`);
   return performance.now() - from;
 }
 
-async function load({ url, run, analyze }: Database, projects: number, dir: string): Promise<Loaded> {
+async function load(
+  { url, run, analyze }: Database,
+  projects: number,
+  dir: string,
+): Promise<Loaded> {
   const env = {
     BASE_DOMAIN: 'bench.test',
     DATABASE_URL: url,
@@ -132,12 +159,26 @@ async function load({ url, run, analyze }: Database, projects: number, dir: stri
     STATE_DIR: dir,
   };
   const open = (): Promise<App> =>
-    createApp(readConfig({ ...env, LISTEN: '127.0.0.1:0', REGISTRY_ADDR: 'registry.test:5000' }), { log: silentLogger(), loops: false });
+    createApp(readConfig({ ...env, LISTEN: '127.0.0.1:0', REGISTRY_ADDR: 'registry.test:5000' }), {
+      log: silentLogger(),
+      loops: false,
+    });
   let app = await open();
   const now = Date.now();
-  const [deployments = '', generations = ''] = await history(app, projects * DEPLOYMENTS_EACH, now, projects);
-  const member = await app.stores.users.create({ email: MEMBER, role: 'developer', password_hash: null }, now);
-  const other = await app.stores.users.create({ email: 'other@bench.test', role: 'developer', password_hash: null }, now);
+  const [deployments = '', generations = ''] = await history(
+    app,
+    projects * DEPLOYMENTS_EACH,
+    now,
+    projects,
+  );
+  const member = await app.stores.users.create(
+    { email: MEMBER, role: 'developer', password_hash: null },
+    now,
+  );
+  const other = await app.stores.users.create(
+    { email: 'other@bench.test', role: 'developer', password_hash: null },
+    now,
+  );
   // The member's projects are in the middle: neither the first rows of a list nor the last ones.
   const middle = Math.floor(projects / 2);
   const own = Array.from({ length: OWN }, (_, i) => `project-${middle + i}`);
@@ -159,13 +200,19 @@ async function load({ url, run, analyze }: Database, projects: number, dir: stri
   await app.close();
   await analyze();
   app = await open();
-  const post = async (path: string, as: string | null, payload: object): Promise<Record<string, unknown>> => {
+  const post = async (
+    path: string,
+    as: string | null,
+    payload: object,
+  ): Promise<Record<string, unknown>> => {
     const headers = as === null ? {} : { authorization: `Bearer ${as}` };
     const reply = await app.server.inject({ method: 'POST', url: path, headers, payload });
     if (reply.statusCode >= 300) throw new Error(`${path}: ${reply.statusCode} ${reply.body}`);
     return reply.json<Record<string, unknown>>();
   };
-  const admin = String((await post('/api/auth/login', null, { email: 'a@bench.test', password: PASSWORD }))['token']);
+  const admin = String(
+    (await post('/api/auth/login', null, { email: 'a@bench.test', password: PASSWORD }))['token'],
+  );
   // Admins create users with a password.
   await app.server.inject({
     method: 'PATCH',
@@ -173,9 +220,16 @@ async function load({ url, run, analyze }: Database, projects: number, dir: stri
     headers: { authorization: `Bearer ${admin}` },
     payload: { password: PASSWORD },
   });
-  const session = String((await post('/api/auth/login', null, { email: MEMBER, password: PASSWORD }))['token']);
+  const session = String(
+    (await post('/api/auth/login', null, { email: MEMBER, password: PASSWORD }))['token'],
+  );
   const expires_at = new Date(now + DAY).toISOString();
-  const { token } = await post('/api/tokens', session, { name: 'ci', role: 'developer', projects: own, expires_at });
+  const { token } = await post('/api/tokens', session, {
+    name: 'ci',
+    role: 'developer',
+    projects: own,
+    expires_at,
+  });
   for (let i = 0; i < 3; i++)
     await post('/api/notifications', session, {
       name: `n-${randomUUID()}`,

@@ -1,10 +1,11 @@
 /**
- * 100,000 deployments (500 a day for 200 days; `--deployments=N` for another number) on SQLite and on PostgreSQL. Measures the size of
- * the database before and after a retention pass, the pass' longest step, and the slowest list and detail request of the real API
- * before and after.
+ * 100,000 deployments (500 a day for 200 days; `--deployments=N` for another number) on SQLite and
+ * on PostgreSQL. Measures the size of the database before and after a retention pass, the pass'
+ * longest step, and the slowest list and detail request of the real API before and after.
  *
- * Logs are scaled: a deployment has LINES lines here instead of some 500 (measured: 111 KB per deployment), and KEEP_LOG_BYTES is
- * smaller by the same factor, so the same share of all logs stays. Everything else has its real size.
+ * Logs are scaled: a deployment has LINES lines here instead of some 500 (measured: 111 KB per
+ * deployment), and KEEP_LOG_BYTES is smaller by the same factor, so the same share of all logs
+ * stays. Everything else has its real size.
  */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -45,7 +46,9 @@ export type Engine = {
 export async function benchRetention({ deployments }: { deployments: number }): Promise<string[]> {
   const dir = await mkdtemp(join(tmpdir(), 'berth-bench-'));
   const lines = [
-    `retention: ${deployments} deployments of ${PROJECTS} projects in ${DAYS} days; logs scaled to ${LINES} of ${REAL_LINES} lines, KEEP_LOG_BYTES scaled to ${mb(keepOf(deployments).logBytes)}`,
+    `retention: ${deployments} deployments of ${PROJECTS} projects in ${DAYS} days; logs ` +
+      `scaled to ${LINES} of ${REAL_LINES} lines, KEEP_LOG_BYTES scaled to ` +
+      mb(keepOf(deployments).logBytes),
   ];
   try {
     const path = join(dir, 'berth.db');
@@ -71,10 +74,13 @@ export async function benchRetention({ deployments }: { deployments: number }): 
           vacuum: async (how) => void (await pg.query(`vacuum ${how ?? ''} analyze`, 'bench')),
           tables: async () => {
             const rows = await pg.query(
-              "select relname, pg_total_relation_size(oid) as bytes from pg_class where relkind = 'r' and relnamespace = 'public'::regnamespace order by 2 desc",
+              'select relname, pg_total_relation_size(oid) as bytes from pg_class where ' +
+                "relkind = 'r' and relnamespace = 'public'::regnamespace order by 2 desc",
               'bench',
             );
-            return new Map(rows.split('\n').map((row) => [row.split('|')[0] ?? '', Number(row.split('|')[1])]));
+            return new Map(
+              rows.split('\n').map((row) => [row.split('|')[0] ?? '', Number(row.split('|')[1])]),
+            );
           },
         })),
       );
@@ -101,7 +107,10 @@ function sizesIn(path: string): Sizes {
   const db = new DatabaseSync(path, { readOnly: true });
   try {
     const rows = db
-      .prepare('select tbl_name, sum(pgsize) as bytes from dbstat join sqlite_master using (name) group by tbl_name order by 2 desc')
+      .prepare(
+        'select tbl_name, sum(pgsize) as bytes from dbstat join sqlite_master using (name) ' +
+          'group by tbl_name order by 2 desc',
+      )
       .all();
     return new Map(rows.map((row) => [String(row['tbl_name']), Number(row['bytes'])]));
   } finally {
@@ -119,10 +128,14 @@ async function bench(deployments: number, engine: Engine): Promise<string[]> {
     JWT_SECRET: 'x'.repeat(48),
   };
   const open = (): Promise<App> =>
-    createApp(readConfig({ ...env, LISTEN: '127.0.0.1:0', REGISTRY_ADDR: 'registry.test:5000' }), { log: silentLogger(), loops: false });
+    createApp(readConfig({ ...env, LISTEN: '127.0.0.1:0', REGISTRY_ADDR: 'registry.test:5000' }), {
+      log: silentLogger(),
+      loops: false,
+    });
   let app = await open();
   for (const sql of await history(app, deployments, now)) await engine.run(sql);
-  // Restart: a server that has just inserted this much is in another state than one that has just started.
+  // Restart: a server that has just inserted this much is in another state than one that has just
+  // started.
   await app.close();
   await engine.vacuum();
   app = await open();
@@ -138,7 +151,8 @@ async function bench(deployments: number, engine: Engine): Promise<string[]> {
       const step = await work.next();
       took.push(performance.now() - from);
       if (step.done !== true) {
-        // The loop rests here. Without a turn of the event loop, the checkpoint thread's answers would never arrive.
+        // The loop rests here. Without a turn of the event loop, the checkpoint thread's answers
+        // would never arrive.
         await setImmediate();
         continue;
       }
@@ -146,17 +160,25 @@ async function bench(deployments: number, engine: Engine): Promise<string[]> {
       const after = await app.stores.metrics.size();
       const askedAfter = await slowest(app, deployments);
       const sorted = took.toSorted((a, b) => a - b);
-      const at = (share: number): string => (sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * share))] ?? 0).toFixed(1);
-      // PostgreSQL keeps the space of rows that were inserted and removed in one run. Over a year, autovacuum reuses it for new rows.
+      const at = (share: number): string =>
+        (sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * share))] ?? 0).toFixed(1);
+      // PostgreSQL keeps the space of rows that were inserted and removed in one run. Over a year,
+      // autovacuum reuses it for new rows.
       await engine.vacuum('full');
       const packed = await engine.tables();
       return [
-        `retention: ${engine.name}: ${mb(before.bytes)} before, ${mb(after.bytes)} after (${mb(after.free)} of it free); ${step.value.thinned} deployments reduced to their record, ${step.value.logs} more logs removed`,
+        `retention: ${engine.name}: ${mb(before.bytes)} before, ${mb(after.bytes)} after ` +
+          `(${mb(after.free)} of it free); ${step.value.thinned} deployments reduced to their ` +
+          `record, ${step.value.logs} more logs removed`,
         `retention: ${engine.name}: before: ${largest(tables)}`,
         `retention: ${engine.name}: after, packed: ${largest(packed)}`,
-        `retention: ${engine.name}: ${sorted.length} steps in ${((performance.now() - began) / 1000).toFixed(0)} s without rests; a step took p50 ${at(0.5)} ms, p99 ${at(0.99)} ms, longest ${at(1)} ms`,
-        `retention: ${engine.name}: slowest list before ${asked.list}, after ${askedAfter.list}; slowest detail before ${asked.detail}, after ${askedAfter.detail}`,
-        `retention: ${engine.name}: ${yearOf({ deployments, thinned: step.value.thinned, tables, packed })}`,
+        `retention: ${engine.name}: ${sorted.length} steps in ` +
+          `${((performance.now() - began) / 1000).toFixed(0)} s without rests; a step took p50 ` +
+          `${at(0.5)} ms, p99 ${at(0.99)} ms, longest ${at(1)} ms`,
+        `retention: ${engine.name}: slowest list before ${asked.list}, after ` +
+          `${askedAfter.list}; slowest detail before ${asked.detail}, after ${askedAfter.detail}`,
+        `retention: ${engine.name}: ` +
+          yearOf({ deployments, thinned: step.value.thinned, tables, packed }),
       ];
     }
   } finally {
@@ -166,12 +188,22 @@ async function bench(deployments: number, engine: Engine): Promise<string[]> {
 
 /** Returns the slowest kind of request, by the median of five of each kind. */
 async function slowest(app: App, deployments: number): Promise<{ list: string; detail: string }> {
-  const login = await app.server.inject({ method: 'POST', url: '/api/auth/login', payload: { email: 'a@bench.test', password: PASSWORD } });
+  const login = await app.server.inject({
+    method: 'POST',
+    url: '/api/auth/login',
+    payload: { email: 'a@bench.test', password: PASSWORD },
+  });
   const headers = { authorization: `Bearer ${login.json<{ token: string }>().token}` };
   const [project] = (await app.stores.projects.list({ limit: 1, cursor: null })).items;
   const id = (i: number): string => idOf(Math.floor((deployments * i) / 10) + 1);
   const deep = await app.stores.deployments
-    .list({}, { limit: 50, cursor: Buffer.from(JSON.stringify([Date.now() - 190 * DAY, 'd'])).toString('base64url') })
+    .list(
+      {},
+      {
+        limit: 50,
+        cursor: Buffer.from(JSON.stringify([Date.now() - 190 * DAY, 'd'])).toString('base64url'),
+      },
+    )
     .catch(() => null);
   const list = [
     '/api/deployments',
@@ -204,16 +236,33 @@ async function slowest(app: App, deployments: number): Promise<{ list: string; d
       const ms = took.toSorted((a, b) => a - b)[2] ?? 0;
       if (ms > found.ms) found = { ms, url };
     }
-    return `${found.ms.toFixed(1)} ms (${found.url.replace(/[0-9a-f]{8}-[0-9a-f-]{27}/g, '…').replace(/cursor=.*/, 'cursor=…')})`;
+    return (
+      `${found.ms.toFixed(1)} ms ` +
+      `(${found.url.replace(/[0-9a-f]{8}-[0-9a-f-]{27}/g, '…').replace(/cursor=.*/, 'cursor=…')})`
+    );
   };
   return { list: await worst(list), detail: await worst(detail) };
 }
 
 /** Extrapolates to a year with 500 deployments a day, from the bytes of each kind of row. */
-function yearOf({ deployments, thinned, tables, packed }: { deployments: number; thinned: number; tables: Sizes; packed: Sizes }): string {
-  if (thinned === 0) return 'too few deployments for an estimate of a year: none was reduced to its record';
-  const bytesOf = (sizes: Sizes, ...names: string[]): number => names.reduce((sum, name) => sum + (sizes.get(name) ?? 0), 0);
-  const whole = bytesOf(tables, 'deployments', 'deployment_events', 'tasks', 'log_heads', 'log_marks') / deployments;
+function yearOf({
+  deployments,
+  thinned,
+  tables,
+  packed,
+}: {
+  deployments: number;
+  thinned: number;
+  tables: Sizes;
+  packed: Sizes;
+}): string {
+  if (thinned === 0)
+    return 'too few deployments for an estimate of a year: none was reduced to its record';
+  const bytesOf = (sizes: Sizes, ...names: string[]): number =>
+    names.reduce((sum, name) => sum + (sizes.get(name) ?? 0), 0);
+  const whole =
+    bytesOf(tables, 'deployments', 'deployment_events', 'tasks', 'log_heads', 'log_marks') /
+    deployments;
   const wholeLeft = ((deployments - thinned) * bytesOf(tables, 'deployments')) / deployments;
   const record = (bytesOf(packed, 'deployments', 'kept_settings') - wholeLeft) / thinned;
   const parts = {
@@ -224,7 +273,10 @@ function yearOf({ deployments, thinned, tables, packed }: { deployments: number;
   };
   const sum = Object.values(parts).reduce((a, b) => a + b);
   const figures = Object.entries(parts).map(([name, bytes]) => `${name} ${mb(bytes)}`);
-  return `${(whole / 1000).toFixed(1)} KB a whole deployment, ${(record / 1000).toFixed(1)} KB a record; a year of ${A_DAY} a day takes ${mb(sum)}: ${figures.join(', ')}`;
+  return (
+    `${(whole / 1000).toFixed(1)} KB a whole deployment, ${(record / 1000).toFixed(1)} KB a ` +
+    `record; a year of ${A_DAY} a day takes ${mb(sum)}: ${figures.join(', ')}`
+  );
 }
 
 const largest = (tables: Sizes): string =>
@@ -236,11 +288,21 @@ const mb = (bytes: number): string => `${(bytes / 1e6).toFixed(0)} MB`;
 const idOf = (i: number): string => `8b1f2c3d-0000-4000-8000-${100_000_000_000 + i}`;
 
 /**
- * Creates projects, and returns statements that both engines understand: the first inserts their deployments, the second their
- * generations, the others what belongs to deployments.
+ * Creates projects, and returns statements that both engines understand: the first inserts their
+ * deployments, the second their generations, the others what belongs to deployments.
  */
-export async function history(app: App, deployments: number, now: number, count = PROJECTS): Promise<string[]> {
-  const env = Object.fromEntries(Array.from({ length: 20 }, (_, i) => [`VARIABLE_${i}`, `a value of forty characters or so, number ${i}`]));
+export async function history(
+  app: App,
+  deployments: number,
+  now: number,
+  count = PROJECTS,
+): Promise<string[]> {
+  const env = Object.fromEntries(
+    Array.from({ length: 20 }, (_, i) => [
+      `VARIABLE_${i}`,
+      `a value of forty characters or so, number ${i}`,
+    ]),
+  );
   const nodes = Array.from({ length: 10 }, (_, i) => ({
     node_id: idOf(900_000 + i),
     hostname: `worker-${i}`,
@@ -269,15 +331,25 @@ export async function history(app: App, deployments: number, now: number, count 
     updated_at: _u,
     ...settings
   } = await app.stores.projects.get(projects[0] ?? '');
-  const text = (value: unknown): string => `'${(typeof value === 'string' ? value : JSON.stringify(value)).replaceAll("'", "''")}'`;
+  const text = (value: unknown): string =>
+    `'${(typeof value === 'string' ? value : JSON.stringify(value)).replaceAll("'", "''")}'`;
   const origin = {
     created_by: { kind: 'user', id: idOf(700_000), name: 'a.developer@bench.test' },
-    phases: ['queue', 'build', 'place', 'copy', 'start', 'route'].map((name) => ({ name, started_at: now, ended_at: now })),
+    phases: ['queue', 'build', 'place', 'copy', 'start', 'route'].map((name) => ({
+      name,
+      started_at: now,
+      ended_at: now,
+    })),
   };
   const common = { project_id: projects[0], project: 'project-0', domain_prefix: 'project-0' };
   const reason = 'deployment 124 of project-0 is live';
   const payloads = {
-    build: { ...common, git_url: 'https://git.example/project-0.git', branch: 'main', image_repository: 'registry.test:5000/project-0' },
+    build: {
+      ...common,
+      git_url: 'https://git.example/project-0.git',
+      branch: 'main',
+      image_repository: 'registry.test:5000/project-0',
+    },
     deploy: {
       ...common,
       generation: 123,
@@ -288,15 +360,26 @@ export async function history(app: App, deployments: number, now: number, count 
       datasets: [],
       replace: 'rolling',
     },
-    retire: { ...common, remove: [{ deployment_id: idOf(1), reason }], keep: null, drain_seconds: 5, stop_grace_seconds: 10 },
+    retire: {
+      ...common,
+      remove: [{ deployment_id: idOf(1), reason }],
+      keep: null,
+      drain_seconds: 5,
+      stop_grace_seconds: 10,
+    },
   };
   const id = `'8b1f2c3d-0000-4000-8000-' || (100000000000 + i)`;
   const hex = `'${'ab'.repeat(18)}' || (1000 + i % 9000)`;
   const at = `${now} - cast(${deployments} - i as bigint) * ${(DAYS * DAY) / deployments}`;
-  const status = `case when i > ${deployments - count} then 'running' when i % 10 = 7 then 'failed' when i % 50 = 3 then 'superseded' else 'retired' end`;
+  const status =
+    `case when i > ${deployments - count} then 'running' when i % 10 = 7 then 'failed' when i % ` +
+    '50 ' +
+    "= 3 then 'superseded' else 'retired' end";
   const project = `(select id from projects where name = 'project-' || (i % ${count}))`;
-  const n = (): string => `with recursive n(i) as (select 1 union all select i + 1 from n where i < ${deployments})`;
-  const steps = (most: number): string => `, k(j) as (select 1 union all select j + 1 from k where j < ${most})`;
+  const n = (): string =>
+    `with recursive n(i) as (select 1 union all select i + 1 from n where i < ${deployments})`;
+  const steps = (most: number): string =>
+    `, k(j) as (select 1 union all select j + 1 from k where j < ${most})`;
   return [
     `insert into deployments (id, project_id, generation, status, settings, domain_prefix, note, error_code, error_message, "commit", image_tag,
        image_digest, builder_id, node_id, container_id, host_port, route_published_at, placement, losses, created_at, state_since, finished_at, ordinal,
@@ -317,7 +400,9 @@ export async function history(app: App, deployments: number, now: number, count 
      ${n()} select ${at}, 'a.developer@bench.test', 'token', 'deploy', ${project}, '192.0.2.17', 'done', 201, ${id} from n`,
     `insert into log_lines (deployment_id, seq, at, stream, step, text)
      ${n()}${steps(LINES)} select ${id}, j, ${at}, 'stdout', '[4/9] RUN npm ci', 'added 412 packages, and audited 413 packages in 12s, of a log line like any other ' || j from n, k`,
-    `insert into log_heads (deployment_id, last_seq, bytes, left_out) ${n()} select ${id}, ${LINES}, ${LINES * 98}, 0 from n`,
-    `insert into log_marks (task_id, attempt, deployment_id, next_line) ${n()} select ${id} || '-1', 1, ${id}, ${LINES} from n`,
+    `insert into log_heads (deployment_id, last_seq, bytes, left_out) ${n()} select ${id}, ` +
+      `${LINES}, ${LINES * 98}, 0 from n`,
+    `insert into log_marks (task_id, attempt, deployment_id, next_line) ${n()} select ${id} || ` +
+      `'-1', 1, ${id}, ${LINES} from n`,
   ];
 }

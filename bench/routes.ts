@@ -1,4 +1,7 @@
-/** Time from a changed route to the first answer of its new backend through the real Traefik, with 100 and 1,000 projects. */
+/**
+ * Time from a changed route to the first answer of its new backend through the real Traefik, with
+ * 100 and 1,000 projects.
+ */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
@@ -29,9 +32,14 @@ async function growTo(berth: Platform, have: number, want: number): Promise<void
     const some = Array.from({ length: Math.min(AT_ONCE, want - first) }, (_, i) => `p${first + i}`);
     await Promise.all(
       some.map(async (name) => {
-        const project = await berth.createProject({ name, git_url: 'https://git.example/x.git', domain_prefix: name });
+        const project = await berth.createProject({
+          name,
+          git_url: 'https://git.example/x.git',
+          domain_prefix: name,
+        });
         const done = await berth.settled(await berth.deploy(project), 120_000);
-        if (done.status !== 'running') throw new Error(`${name} is ${done.status}: ${done.error?.message}`);
+        if (done.status !== 'running')
+          throw new Error(`${name} is ${done.status}: ${done.error?.message}`);
       }),
     );
   }
@@ -42,7 +50,12 @@ export async function benchRoutes(): Promise<string[]> {
   const dir = await mkdtemp(join(tmpdir(), 'berth-bench-'));
   const [one, two] = [await backend('one'), await backend('two')];
   const others = startApplications((_, response) => response.end('other'));
-  const berth = await startPlatform({ dir, proxy: 'traefik', registry: { address: '127.0.0.1:1', user: 'x', password: 'x' }, agents: [] });
+  const berth = await startPlatform({
+    dir,
+    proxy: 'traefik',
+    registry: { address: '127.0.0.1:1', user: 'x', password: 'x' },
+    agents: [],
+  });
   const agents = await startInstantAgents(berth.url, berth.agentSecret);
   const lines: string[] = [];
   try {
@@ -53,7 +66,8 @@ export async function benchRoutes(): Promise<string[]> {
       await growTo(berth, have, projects);
       have = projects;
       const project = (await berth.api.call('listProjects', { query: { limit: 1 } })).items[0];
-      if (project?.name !== 'p0') throw new Error(`the first project by name is ${project?.name}, not p0`);
+      if (project?.name !== 'p0')
+        throw new Error(`the first project by name is ${project?.name}, not p0`);
       const took: number[] = [];
       for (let change = 0; change < CHANGES; change++) {
         const to = port === one.port ? two : one;
@@ -69,7 +83,10 @@ export async function benchRoutes(): Promise<string[]> {
       }
       const s = summary(took);
       lines.push(
-        `routes (${projects} projects, ${CHANGES} changes, from the report of the new port to the backend's first answer through Traefik): p50 ${s.p50.toFixed(0)} ms, p99 ${s.p99.toFixed(0)} ms; goal p50 <= ${goalMs} ms: ${s.p50 <= goalMs ? 'met' : 'MISSED'}`,
+        `routes (${projects} projects, ${CHANGES} changes, from the report of the new port to ` +
+          `the backend's first answer through Traefik): p50 ${s.p50.toFixed(0)} ms, p99 ` +
+          `${s.p99.toFixed(0)} ms; goal p50 <= ${goalMs} ms: ` +
+          (s.p50 <= goalMs ? 'met' : 'MISSED'),
       );
     }
     return lines;

@@ -1,7 +1,8 @@
 /**
- * The unchanged control plane in a separate process, for bench/agents.ts. It prints `committed <epoch ms> <task id>` after each commit
- * that created a task, and `delay <longest, ms>` each second. With BENCH_PROFILE set, SIGUSR2 starts a CPU profile and the next
- * SIGUSR2 writes it to that file.
+ * The unchanged control plane in a separate process, for bench/agents.ts. It prints
+ * `committed <epoch ms> <task id>` after each commit that created a task, and `delay <longest, ms>`
+ * each second. With BENCH_PROFILE set, SIGUSR2 starts a CPU profile and the next SIGUSR2 writes it
+ * to that file.
  */
 import { writeFileSync } from 'node:fs';
 import { Session } from 'node:inspector/promises';
@@ -19,7 +20,8 @@ const { commit } = stores.flow;
 stores.flow.commit = async (plan) => {
   const outcome = await commit(plan);
   const at = performance.timeOrigin + performance.now();
-  if (outcome === 'committed') for (const task of plan.createTasks) process.stdout.write(`committed ${at} ${task.id}\n`);
+  if (outcome === 'committed')
+    for (const task of plan.createTasks) process.stdout.write(`committed ${at} ${task.id}\n`);
   return outcome;
 };
 const app = await createApp(config, { log, stores, processMetrics: true });
@@ -28,8 +30,8 @@ closers.add('app', () => app.close());
 closeOnSignals(closers, log);
 await app.listen();
 
-// Event loop delay: the machine's share in a slow answer. The resolution is coarse, so that the measurement itself costs little:
-// at 5 ms it took 0.9 % of a core.
+// Event loop delay: the machine's share in a slow answer. The resolution is coarse, so that the
+// measurement itself costs little: at 5 ms it took 0.9 % of a core.
 const SAMPLE_MS = 50;
 const delay = monitorEventLoopDelay({ resolution: SAMPLE_MS });
 delay.enable();

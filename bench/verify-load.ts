@@ -1,6 +1,7 @@
 /**
- * Load for bench/verify.ts, from a separate process so that it costs the server nothing: `wrk` where it is installed, otherwise
- * this file as a program with plain sockets. Each connection waits for the answers before it sends again, one request or several.
+ * Load for bench/verify.ts, from a separate process so that it costs the server nothing: `wrk`
+ * where it is installed, otherwise this file as a program with plain sockets. Each connection waits
+ * for the answers before it sends again, one request or several.
  */
 import { readdirSync, readFileSync } from 'node:fs';
 import { readFile, writeFile } from 'node:fs/promises';
@@ -18,17 +19,24 @@ export type LoadOptions = {
   port: number;
   connections: number;
   seconds: number;
-  /** Requests that a connection sends at once (RFC 9112 section 9.3.2). More lower the load generator's cost, not the server's. */
+  /**
+   * Requests that a connection sends at once (RFC 9112 section 9.3.2). More lower the load
+   * generator's cost, not the server's.
+   */
   pipelined: number;
   cpuSeconds: () => number;
 };
 /** `failed`: number and kind of failures; empty when there were none. */
 type Counted = { requests: number; seconds: number; p99Ms: number; failed: string };
 
-/** CPU seconds of a process and its children, by the scheduler's nanoseconds of each thread (Linux). */
+/**
+ * CPU seconds of a process and its children, by the scheduler's nanoseconds of each thread (Linux).
+ */
 export function cpuSecondsOfTree(pid: number): number {
   const nanoseconds = [pid, ...childrenOf(pid)].flatMap((p) =>
-    readdirSync(`/proc/${p}/task`).map((t) => Number(readFileSync(`/proc/${p}/task/${t}/schedstat`, 'utf8').split(' ')[0])),
+    readdirSync(`/proc/${p}/task`).map((t) =>
+      Number(readFileSync(`/proc/${p}/task/${t}/schedstat`, 'utf8').split(' ')[0]),
+    ),
   );
   return nanoseconds.reduce((sum, n) => sum + n, 0) / 1e9;
 }
@@ -38,7 +46,8 @@ export async function runLoad(options: LoadOptions): Promise<LoadResult> {
   const before = options.cpuSeconds();
   const counted = wrk === undefined ? await bySockets(options) : await byWrk(wrk, options);
   const cpu = options.cpuSeconds() - before;
-  if (counted.failed !== '') throw new Error(`${counted.requests} requests, not all answered with 200:${counted.failed}`);
+  if (counted.failed !== '')
+    throw new Error(`${counted.requests} requests, not all answered with 200:${counted.failed}`);
   return {
     by: wrk === undefined ? 'plain sockets' : 'wrk',
     perSecond: counted.requests / counted.seconds,
@@ -75,7 +84,10 @@ function done(summary, latency)
 end
 `;
 
-async function byWrk(wrk: string, { dir, requestsFile, port, connections, seconds, pipelined }: LoadOptions): Promise<Counted> {
+async function byWrk(
+  wrk: string,
+  { dir, requestsFile, port, connections, seconds, pipelined }: LoadOptions,
+): Promise<Counted> {
   // Two load generators may run at once, so each has its own script file.
   const script = join(dir, `load-${port}.lua`);
   await writeFile(script, LUA);
@@ -94,14 +106,28 @@ async function byWrk(wrk: string, { dir, requestsFile, port, connections, second
   return JSON.parse(stdout.trimEnd().split('\n').at(-1) ?? '') as Counted;
 }
 
-async function bySockets({ requestsFile, port, connections, seconds, pipelined }: LoadOptions): Promise<Counted> {
+async function bySockets({
+  requestsFile,
+  port,
+  connections,
+  seconds,
+  pipelined,
+}: LoadOptions): Promise<Counted> {
   const numbers = [port, connections, seconds, pipelined].map(String);
   const { stdout } = await run([process.execPath, import.meta.filename, requestsFile, ...numbers]);
   return JSON.parse(stdout) as Counted;
 }
 
-async function generate(requestsFile: string, port: number, connections: number, seconds: number, pipelined: number): Promise<Counted> {
-  const requests = (await readFile(requestsFile, 'latin1')).split('\0').map((text) => Buffer.from(text, 'latin1'));
+async function generate(
+  requestsFile: string,
+  port: number,
+  connections: number,
+  seconds: number,
+  pipelined: number,
+): Promise<Counted> {
+  const requests = (await readFile(requestsFile, 'latin1'))
+    .split('\0')
+    .map((text) => Buffer.from(text, 'latin1'));
   const took: number[] = [];
   let next = 0;
   let failed = 0;
@@ -114,7 +140,14 @@ async function generate(requestsFile: string, port: number, connections: number,
       const socket = connect({ port, host: '127.0.0.1', noDelay: true }, () => send());
       const send = (): void => {
         at = performance.now();
-        socket.write(Buffer.concat(Array.from({ length: pipelined }, () => requests[next++ % requests.length] ?? Buffer.alloc(0))));
+        socket.write(
+          Buffer.concat(
+            Array.from(
+              { length: pipelined },
+              () => requests[next++ % requests.length] ?? Buffer.alloc(0),
+            ),
+          ),
+        );
       };
       socket.setEncoding('latin1');
       socket.on('error', reject);
@@ -123,7 +156,9 @@ async function generate(requestsFile: string, port: number, connections: number,
         // Every answer has an empty body.
         const answers = rest.split('\r\n\r\n');
         if (answers.length <= pipelined) return;
-        failed += answers.slice(0, pipelined).filter((answer) => !answer.startsWith('HTTP/1.1 200')).length;
+        failed += answers
+          .slice(0, pipelined)
+          .filter((answer) => !answer.startsWith('HTTP/1.1 200')).length;
         rest = '';
         const now = performance.now();
         for (let i = 0; i < pipelined; i++) took.push(now - at);

@@ -1,8 +1,9 @@
 /**
- * /verify of the real gateway process against a floor, node:http with the same answer, both at the same time: 10,000 projects,
- * 1,000 sessions, requests like Traefik's. Counts requests per second of the server's own CPU time ("on one core"), because other
- * load changes wall-clock figures a lot and these hardly. Then two workers against one, by wall clock. There the load generator gets
- * only what two workers leave of two cores, so it sends several requests at once.
+ * /verify of the real gateway process against a floor, node:http with the same answer, both at the
+ * same time: 10,000 projects, 1,000 sessions, requests like Traefik's. Counts requests per second
+ * of the server's own CPU time ("on one core"), because other load changes wall-clock figures a lot
+ * and these hardly. Then two workers against one, by wall clock. There the load generator gets only
+ * what two workers leave of two cores, so it sends several requests at once.
  */
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { createServer, type Server } from 'node:http';
@@ -53,13 +54,15 @@ export async function benchVerify(): Promise<string[]> {
         cpuSeconds: () => cpuSecondsOfTree(server.process.pid),
       });
     const rounds: { floor: LoadResult; gateway: LoadResult }[] = [];
-    // Several processes of each kind: the compiler's luck in one process holds for all of its rounds.
+    // Several processes of each kind: the compiler's luck in one process holds for all of its
+    // rounds.
     for (let i = 0; i < PROCESSES; i++) {
       const gateway = await startGateway(join(dir, `gateway-${i}`), controlPlane, 1);
       const pair = [gateway.process];
       try {
         const answer = await rawAnswer(gateway.port, requests[0] ?? '');
-        if (!answer.startsWith('HTTP/1.1 200 ')) throw new Error(`/verify answered ${answer.slice(0, 200)}`);
+        if (!answer.startsWith('HTTP/1.1 200 '))
+          throw new Error(`/verify answered ${answer.slice(0, 200)}`);
         const floor = await startFloor(dir, answer);
         pair.push(floor.process);
         for (const server of [gateway, floor]) await warmUp(() => measure(server), 1);
@@ -80,7 +83,8 @@ export async function benchVerify(): Promise<string[]> {
     ends.push(() => two.process.stop());
     await warmUp(() => measure(two), 2);
     const pairs: { one: LoadResult; two: LoadResult }[] = [];
-    for (let i = 0; i < ROUNDS; i++) pairs.push({ one: await measure(one, PIPELINED), two: await measure(two, PIPELINED) });
+    for (let i = 0; i < ROUNDS; i++)
+      pairs.push({ one: await measure(one, PIPELINED), two: await measure(two, PIPELINED) });
 
     return [...oneCore(rounds), ...workers(pairs)];
   } finally {
@@ -91,7 +95,9 @@ export async function benchVerify(): Promise<string[]> {
   }
 }
 
-/** Warms up until the compiler has optimized every process: half-compiled code costs twice as much. */
+/**
+ * Warms up until the compiler has optimized every process: half-compiled code costs twice as much.
+ */
 async function warmUp(measure: () => Promise<LoadResult>, processes: number): Promise<void> {
   for (let i = 0, requests = 0; i < MOST_WARM_ROUNDS && requests < WARM_REQUESTS * processes; i++)
     requests += (await measure()).perSecond * SECONDS;
@@ -99,11 +105,21 @@ async function warmUp(measure: () => Promise<LoadResult>, processes: number): Pr
 
 function oneCore(rounds: readonly { floor: LoadResult; gateway: LoadResult }[]): string[] {
   const ratio = summary(rounds.map((r) => r.gateway.perCpuSecond / r.floor.perCpuSecond)).p50;
-  const [floor, gateway] = [summary(rounds.map((r) => r.floor.perCpuSecond)).p50, summary(rounds.map((r) => r.gateway.perCpuSecond)).p50];
+  const [floor, gateway] = [
+    summary(rounds.map((r) => r.floor.perCpuSecond)).p50,
+    summary(rounds.map((r) => r.gateway.perCpuSecond)).p50,
+  ];
   const wall = summary(rounds.map((r) => r.gateway.perSecond / r.floor.perSecond)).p50;
-  const [p99, floorP99] = [summary(rounds.map((r) => r.gateway.p99Ms)).p50, summary(rounds.map((r) => r.floor.p99Ms)).p50];
+  const [p99, floorP99] = [
+    summary(rounds.map((r) => r.gateway.p99Ms)).p50,
+    summary(rounds.map((r) => r.floor.p99Ms)).p50,
+  ];
   return [
-    `verify (${PROJECTS} projects, ${SESSIONS} sessions, ${CONNECTIONS} connections, ${ROUNDS} rounds with ${PROCESSES} processes of each, load by ${rounds[0]?.gateway.by}): ${round(gateway)}/s on one core, floor ${round(floor)}/s: ratio ${ratio.toFixed(2)} (by the wall clock ${wall.toFixed(2)}); goal >= ${GOAL_RATIO}: ${ratio >= GOAL_RATIO ? 'met' : 'MISSED'}`,
+    `verify (${PROJECTS} projects, ${SESSIONS} sessions, ${CONNECTIONS} connections, ${ROUNDS} ` +
+      `rounds with ${PROCESSES} processes of each, load by ${rounds[0]?.gateway.by}): ` +
+      `${round(gateway)}/s on one core, floor ${round(floor)}/s: ratio ${ratio.toFixed(2)} (by ` +
+      `the wall clock ${wall.toFixed(2)}); goal >= ${GOAL_RATIO}: ` +
+      (ratio >= GOAL_RATIO ? 'met' : 'MISSED'),
     `verify p99: ${p99.toFixed(1)} ms, floor ${floorP99.toFixed(1)} ms`,
   ];
 }
@@ -111,10 +127,16 @@ function oneCore(rounds: readonly { floor: LoadResult; gateway: LoadResult }[]):
 function workers(pairs: readonly { one: LoadResult; two: LoadResult }[]): string[] {
   const ratio = summary(pairs.map((p) => p.two.perSecond / p.one.perSecond)).p50;
   const cost = summary(pairs.map((p) => p.two.perCpuSecond / p.one.perCpuSecond)).p50;
-  const [one, two] = [summary(pairs.map((p) => p.one.perSecond)).p50, summary(pairs.map((p) => p.two.perSecond)).p50];
+  const [one, two] = [
+    summary(pairs.map((p) => p.one.perSecond)).p50,
+    summary(pairs.map((p) => p.two.perSecond)).p50,
+  ];
   const judged = (r: number): string => `${r.toFixed(2)} (${r >= GOAL_WORKERS ? 'met' : 'MISSED'})`;
   return [
-    `verify, two workers / one, goal >= ${GOAL_WORKERS}: by the wall clock ${round(two)}/s / ${round(one)}/s = ${judged(ratio)}, with the load generator on the same two cores (${PIPELINED} requests at once on a connection); by requests per second of each worker's own CPU time, with a core each: 2 x ${cost.toFixed(2)} = ${judged(2 * cost)}`,
+    `verify, two workers / one, goal >= ${GOAL_WORKERS}: by the wall clock ${round(two)}/s / ` +
+      `${round(one)}/s = ${judged(ratio)}, with the load generator on the same two cores ` +
+      `(${PIPELINED} requests at once on a connection); by requests per second of each worker's ` +
+      `own CPU time, with a core each: 2 x ${cost.toFixed(2)} = ${judged(2 * cost)}`,
   ];
 }
 const round = (n: number): string => String(Math.round(n));
@@ -124,34 +146,56 @@ type PolicyServer = { server: Server; url: string };
 
 /** Serves the one request that an idle gateway makes of a control plane. */
 async function policyServer(): Promise<PolicyServer> {
-  const projects = Array.from({ length: PROJECTS }, (_, i) => ({ id: `id${i}`, name: `p${i}`, hosts: [`p${i}.${BASE}`] }));
-  const body = JSON.stringify({ projects, disabled_users: ['x@example.com'], revoked_sessions: [], device_tokens: [] });
+  const projects = Array.from({ length: PROJECTS }, (_, i) => ({
+    id: `id${i}`,
+    name: `p${i}`,
+    hosts: [`p${i}.${BASE}`],
+  }));
+  const body = JSON.stringify({
+    projects,
+    disabled_users: ['x@example.com'],
+    revoked_sessions: [],
+    device_tokens: [],
+  });
   const server = createServer((request, response) => {
-    if (request.headers['if-none-match'] === '"1"') setTimeout(() => response.writeHead(304, { etag: '"1"' }).end(), 20_000).unref();
+    if (request.headers['if-none-match'] === '"1"')
+      setTimeout(() => response.writeHead(304, { etag: '"1"' }).end(), 20_000).unref();
     else response.writeHead(200, { 'content-type': 'application/json', etag: '"1"' }).end(body);
   });
   await new Promise<void>((resolve) => void server.listen(0, '127.0.0.1', resolve));
   return { server, url: `http://127.0.0.1:${(server.address() as AddressInfo).port}` };
 }
 
-async function startGateway(dir: string, controlPlane: PolicyServer, count: number): Promise<Started> {
+async function startGateway(
+  dir: string,
+  controlPlane: PolicyServer,
+  count: number,
+): Promise<Started> {
   const port = await freePort();
-  const server = await startProcess([process.execPath, join(repositoryRoot, 'bin', 'berth'), 'gateway'], {
-    name: 'gateway',
-    env: {
-      LISTEN: `127.0.0.1:${port}`,
-      CONTROL_PLANE_URL: controlPlane.url,
-      GATEWAY_SECRET: 'x',
-      BASE_DOMAIN: BASE,
-      SESSION_SECRET: SECRET,
-      GATEWAY_WORKERS: String(count),
-      STATE_DIR: join(dir, 'state'),
-      LOG_FORMAT: 'json',
+  const server = await startProcess(
+    [process.execPath, join(repositoryRoot, 'bin', 'berth'), 'gateway'],
+    {
+      name: 'gateway',
+      env: {
+        LISTEN: `127.0.0.1:${port}`,
+        CONTROL_PLANE_URL: controlPlane.url,
+        GATEWAY_SECRET: 'x',
+        BASE_DOMAIN: BASE,
+        SESSION_SECRET: SECRET,
+        GATEWAY_WORKERS: String(count),
+        STATE_DIR: join(dir, 'state'),
+        LOG_FORMAT: 'json',
+      },
     },
-  });
+  );
   // Each connection goes to the next worker, and each worker requests the policy itself.
-  const isReady = async (): Promise<boolean> => (await rawAnswer(port, READY)).startsWith('HTTP/1.1 200');
-  await untilReady(server, async () => (await Promise.all(Array.from({ length: count * 2 }, isReady))).every(Boolean), 30_000);
+  const isReady = async (): Promise<boolean> =>
+    (await rawAnswer(port, READY)).startsWith('HTTP/1.1 200');
+  await untilReady(
+    server,
+    async () => (await Promise.all(Array.from({ length: count * 2 }, isReady))).every(Boolean),
+    30_000,
+  );
   return { process: server, port };
 }
 
@@ -177,7 +221,10 @@ createServer({ keepAliveTimeout: 95_000 }, (request, response) => {
   const server = await startProcess([process.execPath, file], { name: 'floor' });
   await untilReady(
     server,
-    () => rawAnswer(port, 'GET / HTTP/1.1\r\nHost: x\r\n\r\n').then((text) => text.startsWith('HTTP/1.1 200')),
+    () =>
+      rawAnswer(port, 'GET / HTTP/1.1\r\nHost: x\r\n\r\n').then((text) =>
+        text.startsWith('HTTP/1.1 200'),
+      ),
     10_000,
   );
   return { process: server, port };
@@ -195,12 +242,17 @@ function requestsOf(): string[] {
       avatar_url: `https://pics.example/${i}.png`,
       provider: 'oidc',
     };
-    const cookie = sessions.seal({ id: `session-${i}`, identity, begun_at: Date.now(), expires_at }, `project:id${project}`);
+    const cookie = sessions.seal(
+      { id: `session-${i}`, identity, begun_at: Date.now(), expires_at },
+      `project:id${project}`,
+    );
     return [
       `GET /verify?project=id${project} HTTP/1.1`,
       'Host: 127.0.0.1:4180',
-      'User-Agent: Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/140.0.0.0 Safari/537.36',
-      'Accept: text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,*/*;q=0.8',
+      'User-Agent: Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) ' +
+        'Chrome/140.0.0.0 Safari/537.36',
+      'Accept: ' +
+        'text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,*/*;q=0.8',
       'Accept-Encoding: gzip, deflate, br, zstd',
       'Accept-Language: en-US,en;q=0.9',
       `Cookie: theme=dark; svc_fwd_session=${cookie}`,

@@ -34,14 +34,17 @@ export const ON_THE_MACHINE = {
  */
 
 /** Whether the arguments start a process that runs until it is stopped. */
-export const startsProcess = (args, place) => Object.hasOwn(PROCESSES, args[0] ?? '') && place.processEntry(args[0]) !== undefined;
+export const startsProcess = (args, place) =>
+  Object.hasOwn(PROCESSES, args[0] ?? '') && place.processEntry(args[0]) !== undefined;
 
 /** @returns true if the arguments were answered without a program: help, or a mistake */
 export function answersWithoutProgram(args, place) {
   const [name, ...rest] = args;
   if (!startsProcess(args, place) || rest.length === 0) return false;
   if (rest.includes('--help') || rest.includes('-h'))
-    console.log(`berth ${name}: ${PROCESSES[name]}\nConfigured only by environment variables: docs/settings.md`);
+    console.log(
+      `berth ${name}: ${PROCESSES[name]}\nConfigured only by environment variables: docs/settings.md`,
+    );
   else refuse(`berth ${name}: takes no arguments; set environment variables (docs/settings.md)`);
   return true;
 }

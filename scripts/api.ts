@@ -1,6 +1,7 @@
 /**
- * npm run test:api: runs schemathesis with all its checks against a running control plane, once as admin and once as viewer.
- * Schemathesis is a Python program in the folder .tools/schemathesis. The last line is `N passed, N failed, N skipped`.
+ * npm run test:api: runs schemathesis with all its checks against a running control plane, once as
+ * admin and once as viewer. Schemathesis is a Python program in the folder .tools/schemathesis. The
+ * last line is `N passed, N failed, N skipped`.
  */
 import { existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -32,14 +33,23 @@ async function install(): Promise<string | null> {
   const stamp = join(FOLDER, `schemathesis-${VERSION}`);
   if (existsSync(stamp)) return null;
   const python = findProgram('python3');
-  if (python === undefined) return 'python3 is not installed; get it with: apt-get install python3 python3-venv';
-  console.log(`test:api: installing schemathesis ${VERSION} into .tools/schemathesis (it tests the API against its OpenAPI document) …`);
+  if (python === undefined)
+    return 'python3 is not installed; get it with: apt-get install python3 python3-venv';
+  console.log(
+    `test:api: installing schemathesis ${VERSION} into .tools/schemathesis (it tests the API ` +
+      'against its OpenAPI document) …',
+  );
   rmSync(FOLDER, { recursive: true, force: true });
   try {
     await run([python, '-m', 'venv', FOLDER], { deadlineMs: 120_000 });
-    await run([join(FOLDER, 'bin', 'pip'), 'install', '--quiet', `schemathesis==${VERSION}`], { deadlineMs: 300_000 });
+    await run([join(FOLDER, 'bin', 'pip'), 'install', '--quiet', `schemathesis==${VERSION}`], {
+      deadlineMs: 300_000,
+    });
   } catch (error) {
-    return `schemathesis could not be installed: ${error instanceof Error ? error.message : String(error)}`;
+    return (
+      'schemathesis could not be installed: ' +
+      (error instanceof Error ? error.message : String(error))
+    );
   }
   writeFileSync(stamp, '');
   return null;
@@ -48,7 +58,8 @@ async function install(): Promise<string | null> {
 /** Returns whether schemathesis found nothing. */
 async function tryAs(role: Role): Promise<boolean> {
   const dir = mkdtempSync(join(tmpdir(), 'berth-api-'));
-  // The folder of the dataset in the document's example, so that its requests get further than "no share".
+  // The folder of the dataset in the document's example, so that its requests get further than
+  // "no share".
   mkdirSync(join(dir, 'share', 'team', 'prices'), { recursive: true });
   writeFileSync(join(dir, 'share', 'team', 'prices', '2026-11.csv'), 'day,price\n');
   const port = await freePort();
@@ -108,16 +119,30 @@ async function tryAs(role: Role): Promise<boolean> {
   }
 }
 
-/** Creates a personal token: calls that schemathesis makes on its way, such as the sign-out, do not revoke it. */
+/**
+ * Creates a personal token: calls that schemathesis makes on its way, such as the sign-out, do not
+ * revoke it.
+ */
 async function tokenOf(url: string, role: Role): Promise<string> {
   const anonymous = createClient({ baseUrl: url });
-  const admin = await anonymous.call('login', { body: { email: 'admin@example.com', password: PASSWORD } });
-  const authorized = (token: string) => createClient({ baseUrl: url, headers: () => ({ authorization: `Bearer ${token}` }) });
+  const admin = await anonymous.call('login', {
+    body: { email: 'admin@example.com', password: PASSWORD },
+  });
+  const authorized = (token: string) =>
+    createClient({ baseUrl: url, headers: () => ({ authorization: `Bearer ${token}` }) });
   const email = `${role}@example.com`;
-  if (role !== 'admin') await authorized(admin.token).call('createUser', { body: { email, role, password: PASSWORD } });
-  const session = role === 'admin' ? admin : await anonymous.call('login', { body: { email, password: PASSWORD } });
+  if (role !== 'admin')
+    await authorized(admin.token).call('createUser', { body: { email, role, password: PASSWORD } });
+  const session =
+    role === 'admin'
+      ? admin
+      : await anonymous.call('login', { body: { email, password: PASSWORD } });
   const { token } = await authorized(session.token).call('createToken', {
-    body: { name: 'schemathesis', role, expires_at: new Date(Date.now() + 86_400_000).toISOString() },
+    body: {
+      name: 'schemathesis',
+      role,
+      expires_at: new Date(Date.now() + 86_400_000).toISOString(),
+    },
   });
   return token;
 }

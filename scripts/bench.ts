@@ -1,4 +1,7 @@
-/** npm run bench: prints ratios from one run, each with its goal. A noisy machine changes times, but hardly ratios. */
+/**
+ * npm run bench: prints ratios from one run, each with its goal. A noisy machine changes times, but
+ * hardly ratios.
+ */
 import { parseArgs } from 'node:util';
 import { benchAgents } from '../bench/agents.ts';
 import { benchAnonymous } from '../bench/anonymous.ts';
@@ -33,8 +36,13 @@ const { values: options, positionals: wanted } = parseArgs({
   },
 });
 const agents = (): Promise<string[]> =>
-  benchAgents({ agents: Number(options.agents), profile: options.profile ?? null, floor: options.floor });
-const retention = (): Promise<string[]> => benchRetention({ deployments: Number(options.deployments) });
+  benchAgents({
+    agents: Number(options.agents),
+    profile: options.profile ?? null,
+    floor: options.floor,
+  });
+const retention = (): Promise<string[]> =>
+  benchRetention({ deployments: Number(options.deployments) });
 const projects = (): Promise<string[]> => benchProjects({ projects: Number(options.projects) });
 const dashboard = (): Promise<string[]> => (options.real ? benchDashboardReal() : benchDashboard());
 const BENCHES = {
@@ -55,11 +63,14 @@ const BENCHES = {
 
 const unknown = wanted.filter((name) => !Object.hasOwn(BENCHES, name));
 if (unknown.length > 0) {
-  console.error(`unknown benchmark: ${unknown.join(', ')}. Benchmarks: ${Object.keys(BENCHES).join(', ')}`);
+  console.error(
+    `unknown benchmark: ${unknown.join(', ')}. Benchmarks: ${Object.keys(BENCHES).join(', ')}`,
+  );
   process.exit(2);
 }
 for (const [name, bench] of Object.entries(BENCHES)) {
   // These two take minutes, so they run only when they are named.
-  if (wanted.length > 0 ? !wanted.includes(name) : name === 'retention' || name === 'projects') continue;
+  if (wanted.length > 0 ? !wanted.includes(name) : name === 'retention' || name === 'projects')
+    continue;
   for (const line of await bench()) console.log(line);
 }

@@ -1,6 +1,7 @@
 /**
  * npm run build: makes the artefact dist/berth/ (docs/artefacts.md).
- *   npm run build -- [--out DIR] [--arch amd64|arm64] [--node npm:VERSION|DIR] [--deb xz|gzip|none] [--image TAG [--base IMAGE]]
+ *   npm run build -- [--out DIR] [--arch amd64|arm64] [--node npm:VERSION|DIR] [--deb xz|gzip|none]
+ *   [--image TAG [--base IMAGE]]
  * BERTH_NODE is the same as --node. SOURCE_DATE_EPOCH and BERTH_COMMIT replace what git says.
  */
 import { parseArgs } from 'node:util';
@@ -21,14 +22,24 @@ const { values } = parseArgs({
 });
 const isArchitecture = (name: string): name is Architecture => Object.hasOwn(ARCHITECTURES, name);
 try {
-  if (!isArchitecture(values.arch)) throw new Error(`--arch ${values.arch}: must be ${Object.keys(ARCHITECTURES).join(' or ')}`);
+  if (!isArchitecture(values.arch))
+    throw new Error(`--arch ${values.arch}: must be ${Object.keys(ARCHITECTURES).join(' or ')}`);
   const compression = COMPRESSIONS.find((name) => name === values.deb);
-  if (values.deb !== undefined && compression === undefined) throw new Error(`--deb ${values.deb}: must be ${COMPRESSIONS.join(', ')}`);
-  if (values.base !== undefined && values.image === undefined) throw new Error('--base is the base of --image TAG: name the image too');
-  const { out, node, files, bytes } = await buildArtefact({ out: values.out, arch: values.arch, node: values.node });
-  console.log(`${out}: ${files} files, ${Math.round(bytes / 1e6)} MB, Node ${node}, ${values.arch}`);
+  if (values.deb !== undefined && compression === undefined)
+    throw new Error(`--deb ${values.deb}: must be ${COMPRESSIONS.join(', ')}`);
+  if (values.base !== undefined && values.image === undefined)
+    throw new Error('--base is the base of --image TAG: name the image too');
+  const { out, node, files, bytes } = await buildArtefact({
+    out: values.out,
+    arch: values.arch,
+    node: values.node,
+  });
+  console.log(
+    `${out}: ${files} files, ${Math.round(bytes / 1e6)} MB, Node ${node}, ${values.arch}`,
+  );
   if (compression !== undefined) console.log(await buildDeb(out, compression));
-  if (values.image !== undefined) console.log(await buildImage(out, { tag: values.image, base: values.base }));
+  if (values.image !== undefined)
+    console.log(await buildImage(out, { tag: values.image, base: values.base }));
 } catch (error) {
   console.error(`npm run build: ${error instanceof Error ? error.message : String(error)}`);
   process.exitCode = 1;

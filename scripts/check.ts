@@ -1,6 +1,7 @@
 /**
- * npm run check: the gates and the unit tests, in less than a minute on two cores. It starts no Docker, no database server and no
- * browser. Arguments select test files; the gates are then left out. `npm test` runs everything.
+ * npm run check: the gates and the unit tests, in less than a minute on two cores. It starts no
+ * Docker, no database server and no browser. Arguments select test files; the gates are then left
+ * out. `npm test` runs everything.
  */
 import { conclude, gates, suite } from './lib/suites.ts';
 

@@ -1,6 +1,7 @@
 /**
- * npm run dashboard: the dashboard without a server. Its API is a mock with made-up data, and each change of its source shows at once.
- * `--scenario large`, `--role viewer` and `--port 5173` choose how it begins; /mock changes scenario and role.
+ * npm run dashboard: the dashboard without a server. Its API is a mock with made-up data, and each
+ * change of its source shows at once. `--scenario large`, `--role viewer` and `--port 5173` choose
+ * how it begins; /mock changes scenario and role.
  */
 import { parseArgs } from 'node:util';
 import { ROLES } from '@berth/wire/vocabulary';

@@ -1,6 +1,7 @@
 /**
- * npm run demo: every part of Berth on this machine, from a git repository to addresses that open in a browser. Stays until
- * Ctrl-C; with `--exit` it checks each address from outside, prints a summary and ends with 0 or 1. Leaves nothing behind.
+ * npm run demo: every part of Berth on this machine, from a git repository to addresses that open
+ * in a browser. Stays until Ctrl-C; with `--exit` it checks each address from outside, prints a
+ * summary and ends with 0 or 1. Leaves nothing behind.
  */
 import { randomBytes } from 'node:crypto';
 import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -25,22 +26,48 @@ import { buildDashboard } from './lib/dashboard.ts';
 import { createPerson } from './lib/person.ts';
 
 const PREFERRED_PORT = 8000;
-/** Records what this run created on an engine that is not its own. When the run is killed, the next one removes it. */
+/**
+ * Records what this run created on an engine that is not its own. When the run is killed, the next
+ * one removes it.
+ */
 const LEFT = join(repositoryRoot, '.berth', 'demo-left.json');
 type Left = { nodes: string[]; registry: string };
 
 const EXAMPLES = [
   { name: 'static-site', title: 'a static site', path: '/' },
-  { name: 'node-api', title: 'a Node service, built and tested from source', path: '/healthz', health_path: '/healthz' },
+  {
+    name: 'node-api',
+    title: 'a Node service, built and tested from source',
+    path: '/healthz',
+    health_path: '/healthz',
+  },
   { name: 'chat', title: 'a multi-stage build with a WebSocket', path: '/' },
-  { name: 'who', title: 'behind a login: shows who is signed in', path: '/me.json', health_path: '/healthz', auth_required: true },
+  {
+    name: 'who',
+    title: 'behind a login: shows who is signed in',
+    path: '/me.json',
+    health_path: '/healthz',
+    auth_required: true,
+  },
 ] as const;
 /** Four stories at once are hard to read: this one is told, the others only end. */
 const STORY_OF = 'static-site';
 /** Accounts of the local identity provider. */
 const PEOPLE = [
-  { email: 'ada@example.org', password: 'ada', name: 'Ada Lovelace', picture: null, emailVerified: true },
-  { email: 'grace@example.org', password: 'grace', name: 'Grace Hopper', picture: null, emailVerified: true },
+  {
+    email: 'ada@example.org',
+    password: 'ada',
+    name: 'Ada Lovelace',
+    picture: null,
+    emailVerified: true,
+  },
+  {
+    email: 'grace@example.org',
+    password: 'grace',
+    name: 'Grace Hopper',
+    picture: null,
+    emailVerified: true,
+  },
 ] as const;
 type Example = (typeof EXAMPLES)[number] | (typeof DATA_PROJECTS)[number] | typeof SHOP;
 const ADDRESSES: readonly Example[] = [...EXAMPLES, ...DATA_PROJECTS, SHOP];
@@ -64,7 +91,10 @@ function end(): Promise<void> {
       try {
         await run();
       } catch (error) {
-        console.error(`${elapsed()}  could not clean up ${what}: ${error instanceof Error ? error.message : String(error)}`);
+        console.error(
+          `${elapsed()}  could not clean up ${what}: ` +
+            (error instanceof Error ? error.message : String(error)),
+        );
         process.exitCode = 1;
       }
     }
@@ -76,7 +106,8 @@ async function main(exitAfter: boolean): Promise<void> {
   const dir = join(repositoryRoot, '.berth', 'demo');
   rmSync(dir, { recursive: true, force: true });
   mkdirSync(dir, { recursive: true, mode: 0o700 });
-  if (!process.argv.includes('--keep')) undo.push({ what: dir, run: async () => rmSync(dir, { recursive: true, force: true }) });
+  if (!process.argv.includes('--keep'))
+    undo.push({ what: dir, run: async () => rmSync(dir, { recursive: true, force: true }) });
 
   const reason =
     registryProgram() === undefined
@@ -86,7 +117,8 @@ async function main(exitAfter: boolean): Promise<void> {
         : whyNoOwnEngine();
   if (reason !== undefined)
     throw new Error(
-      `the demo builds and runs real containers, and this machine cannot run them: ${reason}. \`npm run setup\` lists what is missing and how to get it.`,
+      `the demo builds and runs real containers, and this machine cannot run them: ${reason}. ` +
+        `\`npm run setup\` lists what is missing and how to get it.`,
     );
 
   // It starts beside the other parts; its failure is thrown where it is needed.
@@ -136,11 +168,20 @@ async function main(exitAfter: boolean): Promise<void> {
     gateway: {
       env: (publicUrl) => {
         people.allowRedirect(`${publicUrl}/_oauth/callback/oidc`);
-        return { OIDC_ISSUER: people.issuer, OIDC_CLIENT_ID: people.clientId, OIDC_CLIENT_SECRET: people.clientSecret };
+        return {
+          OIDC_ISSUER: people.issuer,
+          OIDC_CLIENT_ID: people.clientId,
+          OIDC_CLIENT_SECRET: people.clientSecret,
+        };
       },
     },
     // Berth sends commit statuses to loopback only if an operator names the host.
-    env: { DASHBOARD_DIR: await buildDashboard(), DEFAULT_ROLE: 'developer', DATASET_NFS_BASE_PATH: share, ALLOWED_GIT_HOSTS: '127.0.0.1' },
+    env: {
+      DASHBOARD_DIR: await buildDashboard(),
+      DEFAULT_ROLE: 'developer',
+      DATASET_NFS_BASE_PATH: share,
+      ALLOWED_GIT_HOSTS: '127.0.0.1',
+    },
     registry,
     proxy: 'built-in',
     ...((await isFree(PREFERRED_PORT)) ? { proxyPort: PREFERRED_PORT } : {}),
@@ -168,7 +209,14 @@ async function main(exitAfter: boolean): Promise<void> {
   });
   const person = await createPerson(join(dir, 'home'), PEOPLE[0]);
   const forge = (await forgeStarts) ?? bareForge(git, join(dir, 'git'));
-  const { deployed, switched } = await demonstratePush({ berth, people, forge, person, printLine, printHeading });
+  const { deployed, switched } = await demonstratePush({
+    berth,
+    people,
+    forge,
+    person,
+    printLine,
+    printHeading,
+  });
   printHeading('Each address, asked from outside');
   const checks = await Promise.all(ADDRESSES.map((example) => check(berth, example, people)));
   const ok = checks.every((c) => c) && deployed && switched && placed;
@@ -177,8 +225,11 @@ async function main(exitAfter: boolean): Promise<void> {
   for (const what of skipped) console.log(`\n  skipped: ${what}`);
   if (exitAfter) {
     console.log(
-      `\n${ok ? 'The main job works' : 'The main job FAILED'}: ${checks.filter(Boolean).length} of ${ADDRESSES.length} addresses answered from outside, ` +
-        `a push ${switched ? 'replaced a version without a failed request' : 'FAILED OR LOST REQUESTS'}, ` +
+      `\n${ok ? 'The main job works' : 'The main job FAILED'}: ` +
+        `${checks.filter(Boolean).length} of ${ADDRESSES.length} addresses answered from ` +
+        'outside, ' +
+        'a push ' +
+        `${switched ? 'replaced a version without a failed request' : 'FAILED OR LOST REQUESTS'}, ` +
         `data ${placed ? 'copied once' : 'COPIED TWICE'}, ${elapsed().trim()} in total.`,
     );
     if (!ok) process.exitCode = 1;
@@ -199,7 +250,10 @@ async function startForge(dir: string): Promise<Forge | undefined> {
 async function deployExamples(berth: Platform, git: GitServer): Promise<void> {
   await Promise.all(
     EXAMPLES.map(async (example) => {
-      const { url } = await git.createRepo(example.name, join(repositoryRoot, 'examples', example.name));
+      const { url } = await git.createRepo(
+        example.name,
+        join(repositoryRoot, 'examples', example.name),
+      );
       const body: ProjectCreate = {
         name: example.name,
         git_url: url,
@@ -207,7 +261,9 @@ async function deployExamples(berth: Platform, git: GitServer): Promise<void> {
         drain_seconds: 1,
         stop_grace_seconds: 3,
         ...('health_path' in example ? { health_path: example.health_path } : {}),
-        ...('auth_required' in example ? { auth_required: true, env: { AUTH_URL: berth.publicUrl } } : {}),
+        ...('auth_required' in example
+          ? { auth_required: true, env: { AUTH_URL: berth.publicUrl } }
+          : {}),
       };
       const project = await berth.createProject(body);
       const from = performance.now();
@@ -215,7 +271,9 @@ async function deployExamples(berth: Platform, git: GitServer): Promise<void> {
       printLine(`${example.name}: deployment requested (${example.title})`);
       const done = await follow(berth, example.name, asked, { story: example.name === STORY_OF });
       printLine(
-        `${example.name}: ${done.status === 'running' ? `live at ${berth.address(example.name)}` : 'FAILED'} after ${((performance.now() - from) / 1000).toFixed(1)} s`,
+        `${example.name}: ` +
+          `${done.status === 'running' ? `live at ${berth.address(example.name)}` : 'FAILED'} ` +
+          `after ${((performance.now() - from) / 1000).toFixed(1)} s`,
       );
     }),
   );
@@ -223,14 +281,23 @@ async function deployExamples(berth: Platform, git: GitServer): Promise<void> {
 
 type Following = { story?: boolean; also?: ((now: Deployment) => void) | undefined };
 
-/** Waits for the end of a deployment. Prints each new line of its story, and the end of the log when it fails. */
-async function follow(berth: Platform, name: string, asked: Deployment, { story = true, also }: Following): Promise<Deployment> {
+/**
+ * Waits for the end of a deployment. Prints each new line of its story, and the end of the log when
+ * it fails.
+ */
+async function follow(
+  berth: Platform,
+  name: string,
+  asked: Deployment,
+  { story = true, also }: Following,
+): Promise<Deployment> {
   let printed = 1;
   const done = await waitFor(
     `${name} is settled`,
     async () => {
       const now = await berth.api.call('getDeployment', { params: { id: asked.id } });
-      if (story) for (const event of now.events.slice(printed)) printLine(`${name}: ${event.message}`);
+      if (story)
+        for (const event of now.events.slice(printed)) printLine(`${name}: ${event.message}`);
       printed = Math.max(printed, now.events.length);
       also?.(now);
       return now.finished_at !== null && now;
@@ -239,24 +306,39 @@ async function follow(berth: Platform, name: string, asked: Deployment, { story 
   );
   if (done.status !== 'running') {
     console.error(
-      `\n${name}: ${done.error?.code ?? done.status}: ${done.error?.message ?? ''}\n${(await berth.logs(done)).slice(-15).join('\n')}\n`,
+      `\n${name}: ${done.error?.code ?? done.status}: ` +
+        `${done.error?.message ?? ''}\n${(await berth.logs(done)).slice(-15).join('\n')}\n`,
     );
     process.exitCode = 1;
   }
   return done;
 }
 
-async function check(berth: Platform, example: Example, people: IdentityProvider): Promise<boolean> {
+async function check(
+  berth: Platform,
+  example: Example,
+  people: IdentityProvider,
+): Promise<boolean> {
   if ('auth_required' in example) return checkLogin(berth, example, people);
-  const answer = await berth.get(example.name, example.path).catch((error: unknown) => ({ status: 0, body: String(error) }));
+  const answer = await berth
+    .get(example.name, example.path)
+    .catch((error: unknown) => ({ status: 0, body: String(error) }));
   printLine(
-    `checked ${berth.address(example.name)}${example.path}: ${answer.status}${answer.status === 200 ? '' : ` ${answer.body.slice(0, 100)}`}`,
+    `checked ${berth.address(example.name)}${example.path}: ` +
+      `${answer.status}${answer.status === 200 ? '' : ` ${answer.body.slice(0, 100)}`}`,
   );
   return answer.status === 200;
 }
 
-/** Checks that a script is refused, a browser goes to the login, and the application sees the person who signed in. */
-async function checkLogin(berth: Platform, example: Example, people: IdentityProvider): Promise<boolean> {
+/**
+ * Checks that a script is refused, a browser goes to the login, and the application sees the person
+ * who signed in.
+ */
+async function checkLogin(
+  berth: Platform,
+  example: Example,
+  people: IdentityProvider,
+): Promise<boolean> {
   const address = `${berth.address(example.name)}${example.path}`;
   const [account] = PEOPLE;
   const browser = new PlainBrowser();
@@ -267,8 +349,17 @@ async function checkLogin(berth: Platform, example: Example, people: IdentityPro
     printLine(`checked ${address}: ${visitor.status} to the login for a browser`);
     const page = await people.signIn(browser, await browser.open(address), account);
     const seen = (JSON.parse(page.body) as { email: string | null }).email;
-    printLine(`checked ${address}: ${page.status} after the login, and the application sees ${seen ?? 'nobody'}`);
-    return script.status === 401 && visitor.status === 302 && page.url.href === address && page.status === 200 && seen === account.email;
+    printLine(
+      `checked ${address}: ${page.status} after the login, and the application sees ` +
+        (seen ?? 'nobody'),
+    );
+    return (
+      script.status === 401 &&
+      visitor.status === 302 &&
+      page.url.href === address &&
+      page.status === 200 &&
+      seen === account.email
+    );
   } catch (error) {
     printLine(`checked ${address}: ${error instanceof Error ? error.message : String(error)}`);
     return false;
@@ -277,16 +368,21 @@ async function checkLogin(berth: Platform, example: Example, people: IdentityPro
 
 function printAddresses(berth: Platform, people: IdentityProvider, folder: string): void {
   console.log('');
-  for (const example of ADDRESSES) console.log(`  ${berth.address(example.name).padEnd(46)} ${example.title}`);
+  for (const example of ADDRESSES)
+    console.log(`  ${berth.address(example.name).padEnd(46)} ${example.title}`);
   console.log('\n  accounts of the project behind the login, the dashboard and the command line');
-  for (const account of people.accounts) console.log(`    ${account.email.padEnd(44)} password ${account.password}`);
+  for (const account of people.accounts)
+    console.log(`    ${account.email.padEnd(44)} password ${account.password}`);
   console.log(`\n  bin/berth login ${berth.publicUrl}   the command line; confirm in the browser`);
   console.log(
-    `\n  deploy a change of your own: cd ${relative(process.cwd(), folder)}, edit index.html, git commit -a -m 'my change' && git push`,
+    `\n  deploy a change of your own: cd ${relative(process.cwd(), folder)}, edit index.html, ` +
+      "git commit -a -m 'my change' && git push",
   );
   console.log(
-    `\n  ${berth.publicUrl.padEnd(46)} the dashboard; or sign in as the admin ${berth.admin.email} with ${berth.admin.password}`,
-    `\n  ${`${berth.url}/docs`.padEnd(46)} the API; sign in at POST /api/auth/login as ${berth.admin.email} with ${berth.admin.password}`,
+    `\n  ${berth.publicUrl.padEnd(46)} the dashboard; or sign in as the admin ` +
+      `${berth.admin.email} with ${berth.admin.password}`,
+    `\n  ${`${berth.url}/docs`.padEnd(46)} the API; sign in at POST /api/auth/login as ` +
+      `${berth.admin.email} with ${berth.admin.password}`,
   );
 }
 
@@ -300,12 +396,27 @@ async function removeLeft(engine: Engine): Promise<void> {
     const containers = await ids(['ps', '-aq', '--filter', `label=berth.node=${node}`]);
     if (containers.length > 0) await engine.docker(['rm', '-f', ...containers]);
   }
-  // Nodes on one engine share the network of a project: it is free only when the containers of all nodes are removed.
+  // Nodes on one engine share the network of a project: it is free only when the containers of all
+  // nodes are removed.
   for (const node of nodes) {
-    const networks = await ids(['network', 'ls', '-q', '--filter', 'label=berth.network', '--filter', `label=berth.node=${node}`]);
+    const networks = await ids([
+      'network',
+      'ls',
+      '-q',
+      '--filter',
+      'label=berth.network',
+      '--filter',
+      `label=berth.node=${node}`,
+    ]);
     if (networks.length > 0) await engine.docker(['network', 'rm', ...networks]);
   }
-  const images = await ids(['images', '--format', '{{.ID}}', '--filter', `reference=${registry}/*`]);
+  const images = await ids([
+    'images',
+    '--format',
+    '{{.ID}}',
+    '--filter',
+    `reference=${registry}/*`,
+  ]);
   if (images.length > 0) await engine.docker(['rmi', '-f', ...images]);
   rmSync(LEFT);
 }

@@ -1,6 +1,7 @@
 /**
- * `npm run docs`: writes the generated tables of docs/*.md. Each table is between `<!-- generated: NAME -->` and
- * `<!-- /generated -->`; people write the text around it. test/structure.test.ts compares the tables with the code.
+ * `npm run docs`: writes the generated tables of docs/*.md. Each table is between
+ * `<!-- generated: NAME -->` and `<!-- /generated -->`; people write the text around it.
+ * test/structure.test.ts compares the tables with the code.
  */
 import { globSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
@@ -20,28 +21,40 @@ import { FAIL_POINTS } from '../test/faults/fail-points/table.ts';
 
 const ROOT = path.resolve(import.meta.dirname, '..');
 
-const escape = (text: string): string => text.replaceAll('|', '\\|').replaceAll('<', '&lt;').replaceAll('\n', ' ');
+const escape = (text: string): string =>
+  text.replaceAll('|', '\\|').replaceAll('<', '&lt;').replaceAll('\n', ' ');
 const code = (text: string): string => `\`${text}\``;
 const anchor = (name: string): string => `{#${name}}`;
 /** Inserts anchors. Call it after `table` has escaped the cells. */
 const anchored = (text: string): string => text.replaceAll(/\{#([a-z_]+)\}/g, '<a id="$1"></a>');
 const table = (head: readonly string[], rows: readonly (readonly string[])[]): string =>
-  [head, head.map(() => '---'), ...rows].map((row) => `| ${row.map(escape).join(' | ')} |`).join('\n');
+  [head, head.map(() => '---'), ...rows]
+    .map((row) => `| ${row.map(escape).join(' | ')} |`)
+    .join('\n');
 
 function errors(): string {
   // Links to a code lead to these anchors.
-  const rows = Object.entries(ERRORS).map(([name, { status, title }]) => [`${anchor(name)}${code(name)}`, String(status), title]);
+  const rows = Object.entries(ERRORS).map(([name, { status, title }]) => [
+    `${anchor(name)}${code(name)}`,
+    String(status),
+    title,
+  ]);
   return anchored(table(['code', 'status', 'title'], rows));
 }
 
 function failures(): string {
-  const rows = (Object.keys(FAILURES) as FailureCode[]).map((name) => [code(name), FAILURES[name], NEXT_STEPS[name]]);
+  const rows = (Object.keys(FAILURES) as FailureCode[]).map((name) => [
+    code(name),
+    FAILURES[name],
+    NEXT_STEPS[name],
+  ]);
   return table(['code', 'meaning', 'what to do'], rows);
 }
 
 function states(): string {
   const leadsTo = (state: string): string =>
-    [...new Set(TRANSITIONS.filter((t) => t.from === state).map((t) => code(t.to)))].join(', ') || '–';
+    [...new Set(TRANSITIONS.filter((t) => t.from === state).map((t) => code(t.to)))].join(', ') ||
+    '–';
   const rows = DEPLOYMENT_STATES.map((state) => [
     code(state),
     isTerminal(state) ? 'terminal' : isSettled(state) ? 'settled' : 'open',
@@ -56,7 +69,8 @@ function transitions(): string {
 }
 
 /** Returns the lines of test/routes.snapshot.txt: `METHOD path who`. */
-export const routeLines = (): string[] => Object.values(ROUTES).map((route: Route) => `${route.method} ${route.path} ${route.who}`);
+export const routeLines = (): string[] =>
+  Object.values(ROUTES).map((route: Route) => `${route.method} ${route.path} ${route.who}`);
 
 function routes(): string {
   const rows = Object.values(ROUTES).map((route: Route) => [
@@ -74,11 +88,20 @@ type Operation = {
   responses: Record<string, { content?: Record<string, Example> }>;
 };
 
-/** Returns an example request and answer for each route of people and scripts, with the sample values of the OpenAPI document. */
+/**
+ * Returns an example request and answer for each route of people and scripts, with the sample
+ * values of the OpenAPI document.
+ */
 function examples(): string {
-  const { paths } = openapiDocument('https://berth.example.com') as { paths: Record<string, Record<string, Operation>> };
+  const { paths } = openapiDocument('https://berth.example.com') as {
+    paths: Record<string, Record<string, Operation>>;
+  };
   return Object.entries(paths)
-    .flatMap(([at, methods]) => Object.entries(methods).map(([method, operation]) => exampleOf(method.toUpperCase(), at, operation)))
+    .flatMap(([at, methods]) =>
+      Object.entries(methods).map(([method, operation]) =>
+        exampleOf(method.toUpperCase(), at, operation),
+      ),
+    )
     .join('\n\n');
 }
 
@@ -91,7 +114,10 @@ function valueIn(at: string, name: string): string {
 
 function exampleOf(method: string, at: string, { requestBody, responses }: Operation): string {
   const body = requestBody?.content['application/json']?.example;
-  const [status, answer] = Object.entries(responses).find(([name]) => name.startsWith('2')) ?? ['', {}];
+  const [status, answer] = Object.entries(responses).find(([name]) => name.startsWith('2')) ?? [
+    '',
+    {},
+  ];
   const shown = answer.content?.['application/json']?.example;
   const lines = [
     `${method} ${at.replaceAll(/\{([a-z_]+)\}/g, (_, name: string) => valueIn(at, name))}`,
@@ -104,11 +130,19 @@ function exampleOf(method: string, at: string, { requestBody, responses }: Opera
 }
 
 const LONGEST_LINE = 140;
-/** Returns JSON on one line, or on as few lines as fit. `before`: the text before it on its first line. */
+/**
+ * Returns JSON on one line, or on as few lines as fit. `before`: the text before it on its first
+ * line.
+ */
 function wrapped(value: unknown, indent = '', before = ''): string {
   const flat = JSON.stringify(value);
   // One character more for the comma after it.
-  if (indent.length + before.length + flat.length < LONGEST_LINE || typeof value !== 'object' || value === null) return before + flat;
+  if (
+    indent.length + before.length + flat.length < LONGEST_LINE ||
+    typeof value !== 'object' ||
+    value === null
+  )
+    return before + flat;
   const inner = `${indent}  `;
   const entries = Array.isArray(value)
     ? value.map((item) => wrapped(item, inner))
@@ -117,7 +151,10 @@ function wrapped(value: unknown, indent = '', before = ''): string {
   for (const [i, entry] of entries.entries()) {
     const piece = i === entries.length - 1 ? entry : `${entry},`;
     const last = lines.at(-1) ?? '';
-    const fits = !last.includes('\n') && !piece.includes('\n') && inner.length + last.length + 1 + piece.length <= LONGEST_LINE;
+    const fits =
+      !last.includes('\n') &&
+      !piece.includes('\n') &&
+      inner.length + last.length + 1 + piece.length <= LONGEST_LINE;
     if (last === '') lines[lines.length - 1] = piece;
     else if (fits) lines[lines.length - 1] = `${last} ${piece}`;
     else lines.push(piece);
@@ -130,7 +167,9 @@ type Setting = { doc: string; default?: string; shown?: string; required?: boole
 const isSettings = (value: unknown): value is Record<string, Setting> =>
   typeof value === 'object' &&
   value !== null &&
-  Object.values(value).every((s: unknown) => typeof s === 'object' && s !== null && 'doc' in s && 'parse' in s);
+  Object.values(value).every(
+    (s: unknown) => typeof s === 'object' && s !== null && 'doc' in s && 'parse' in s,
+  );
 
 /** Reads the export SETTINGS (or AGENT_SETTINGS and the like) of every package's config.ts. */
 async function settings(): Promise<string> {
@@ -145,9 +184,18 @@ async function settings(): Promise<string> {
     const rows = Object.entries(declared).map(([variable, s]) => [
       code(variable),
       s.doc,
-      s.required === true ? '**must be set**' : s.default !== undefined ? (s.default === '' ? 'empty' : code(s.default)) : (s.shown ?? '–'),
+      s.required === true
+        ? '**must be set**'
+        : s.default !== undefined
+          ? s.default === ''
+            ? 'empty'
+            : code(s.default)
+          : (s.shown ?? '–'),
     ]);
-    sections.push(`### \`berth${name === 'cli' ? ' <noun> <verb>' : ` ${name}`}\`\n\n${table(['variable', 'meaning', 'default'], rows)}`);
+    sections.push(
+      `### \`berth${name === 'cli' ? ' <noun> <verb>' : ` ${name}`}\`\n\n` +
+        table(['variable', 'meaning', 'default'], rows),
+    );
   }
   return sections.join('\n\n');
 }
@@ -161,10 +209,16 @@ function commands(): string {
       ...args.map((a) => (a.required === true ? `<${a.name}>` : `[${a.name}]`)),
       ...(options.length > 0 ? ['[options]'] : []),
     ];
-    const rows = [...args.map((a) => [code(a.name), a.doc]), ...options.map((o) => [code(o.flags), optionDoc(o)])];
+    const rows = [
+      ...args.map((a) => [code(a.name), a.doc]),
+      ...options.map((o) => [code(o.flags), optionDoc(o)]),
+    ];
     return [
       `### ${code(`berth ${name}`)}`,
-      `${summary}.${detail === undefined ? '' : `\n\n${detail.includes('\n') ? `\`\`\`text\n${detail}\n\`\`\`` : detail}`}`,
+      `${summary}.` +
+        (detail === undefined
+          ? ''
+          : `\n\n${detail.includes('\n') ? `\`\`\`text\n${detail}\n\`\`\`` : detail}`),
       `\`\`\`text\n${use.join(' ')}\n\`\`\``,
       ...(rows.length === 0 ? [] : [unescaped(table(['argument or option', 'meaning'], rows))]),
       ...exampleOfCommand(name),
@@ -218,7 +272,9 @@ const unescaped = (text: string): string => text.replaceAll('&lt;', '<');
 const optionDoc = (o: { doc: string; required?: true; choices?: readonly string[] }): string =>
   [
     o.doc,
-    ...(o.choices === undefined || o.choices.every((c) => o.doc.includes(c)) ? [] : [`one of ${o.choices.join(', ')}`]),
+    ...(o.choices === undefined || o.choices.every((c) => o.doc.includes(c))
+      ? []
+      : [`one of ${o.choices.join(', ')}`]),
     ...(o.required === true ? ['**must be given**'] : []),
   ].join('; ');
 
@@ -245,7 +301,10 @@ export async function generatedParts(): Promise<Record<string, Record<string, st
   };
 }
 
-/** Returns the document with its generated parts replaced. Throws when the document has no place for a part. */
+/**
+ * Returns the document with its generated parts replaced. Throws when the document has no place for
+ * a part.
+ */
 export function withParts(document: string, parts: Record<string, string>): string {
   let text = document;
   for (const [name, part] of Object.entries(parts)) {

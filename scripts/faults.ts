@@ -1,6 +1,7 @@
 /**
- * npm run test:faults: runs every fault with real parts (vitest project `faults`), then prints a table of the rows with result and
- * seconds. The last line is `N passed, N failed, N skipped`. Arguments: files, or words of the rows' names.
+ * npm run test:faults: runs every fault with real parts (vitest project `faults`), then prints a
+ * table of the rows with result and seconds. The last line is `N passed, N failed, N skipped`.
+ * Arguments: files, or words of the rows' names.
  */
 import { spawn } from 'node:child_process';
 import { existsSync, mkdirSync, readFileSync, rmSync } from 'node:fs';
@@ -15,7 +16,12 @@ type Report = {
     name: string;
     status: string;
     message?: string;
-    assertionResults: { status: string; title: string; ancestorTitles: string[]; duration?: number | null }[];
+    assertionResults: {
+      status: string;
+      title: string;
+      ancestorTitles: string[];
+      duration?: number | null;
+    }[];
   }[];
 };
 const SIGN: Record<string, string> = { passed: '✓', failed: '✗' };
@@ -27,9 +33,22 @@ mkdirSync(folder, { recursive: true });
 rmSync(file, { force: true });
 
 const vitest = join(root, 'node_modules', '.bin', 'vitest');
-const args = ['run', '--project', 'faults', '--reporter=verbose', '--reporter=json', `--outputFile.json=${file}`, ...files];
-if (words !== '') args.push('--testNamePattern', words.replaceAll(/[.*+?^${}()|[\]\\]/g, String.raw`\$&`));
-const child = spawn(process.execPath, [vitest, ...args], { cwd: root, stdio: 'inherit', env: process.env });
+const args = [
+  'run',
+  '--project',
+  'faults',
+  '--reporter=verbose',
+  '--reporter=json',
+  `--outputFile.json=${file}`,
+  ...files,
+];
+if (words !== '')
+  args.push('--testNamePattern', words.replaceAll(/[.*+?^${}()|[\]\\]/g, String.raw`\$&`));
+const child = spawn(process.execPath, [vitest, ...args], {
+  cwd: root,
+  stdio: 'inherit',
+  env: process.env,
+});
 for (const signal of ['SIGTERM', 'SIGINT'] as const) process.on(signal, () => child.kill(signal));
 const code = await new Promise<number>((resolve, reject) => {
   child.once('error', reject);
@@ -37,7 +56,9 @@ const code = await new Promise<number>((resolve, reject) => {
 });
 
 const total = { passed: 0, failed: 0, skipped: 0 };
-const report = existsSync(file) ? (JSON.parse(readFileSync(file, 'utf8')) as Report) : { testResults: [] };
+const report = existsSync(file)
+  ? (JSON.parse(readFileSync(file, 'utf8')) as Report)
+  : { testResults: [] };
 for (const testFile of report.testResults) {
   const rows = testFile.assertionResults;
   // A file or stage whose set-up failed has rows that never ran: that is a failure.
@@ -51,7 +72,8 @@ for (const testFile of report.testResults) {
     const sign = SIGN[row.status] ?? '–';
     total[row.status === 'passed' ? 'passed' : row.status === 'failed' ? 'failed' : 'skipped']++;
     console.log(
-      `${sign} ${((row.duration ?? 0) / 1000).toFixed(1).padStart(6)} s  ${[...row.ancestorTitles.slice(0, 1), row.title].join(' › ')}`,
+      `${sign} ${((row.duration ?? 0) / 1000).toFixed(1).padStart(6)} s  ` +
+        [...row.ancestorTitles.slice(0, 1), row.title].join(' › '),
     );
   }
 }

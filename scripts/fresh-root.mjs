@@ -1,11 +1,23 @@
 #!/usr/bin/env node
-// npm run test:fresh: tries this checkout on a machine without any tools. The machine is a minimal Debian in a folder with Node 20 and
-// npm 10 (no git, no docker, no certificates), entered with namespaces and pivot_root.
+// npm run test:fresh: tries this checkout on a machine without any tools. The machine is a minimal
+// Debian in a folder with Node 20 and npm 10 (no git, no docker, no certificates), entered with
+// namespaces and pivot_root.
 //   node scripts/fresh-root.mjs [--worktree] [--keep] [-- COMMAND ARG… [--then COMMAND ARG…]]
-// Default commands: `npm run demo -- --exit`, then `npm test`. --worktree: copies the working tree instead of cloning HEAD.
-// Needs root on Debian. All its mounts and processes are inside namespaces that end with it.
+// Default commands: `npm run demo -- --exit`, then `npm test`. --worktree: copies the working tree
+// instead of cloning HEAD. Needs root on Debian. All its mounts and processes are inside namespaces
+// that end with it.
 import { spawn } from 'node:child_process';
-import { copyFileSync, cpSync, existsSync, mkdirSync, mkdtempSync, readdirSync, renameSync, rmSync, symlinkSync } from 'node:fs';
+import {
+  copyFileSync,
+  cpSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  renameSync,
+  rmSync,
+  symlinkSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -64,7 +76,9 @@ function split(words) {
 
 async function provideDebootstrap() {
   if (findProgram('debootstrap') !== undefined) return;
-  await step('apt-get install debootstrap', () => must(['apt-get', 'install', '-y', '-qq', '--no-install-recommends', 'debootstrap']));
+  await step('apt-get install debootstrap', () =>
+    must(['apt-get', 'install', '-y', '-qq', '--no-install-recommends', 'debootstrap']),
+  );
 }
 
 /** Provides the minimal Debian with Node 20. They never change, so .tools keeps them. */
@@ -75,13 +89,21 @@ async function provideBase() {
   rmSync(making, { recursive: true, force: true });
   mkdirSync(making, { recursive: true });
   try {
-    await step(`debootstrap ${suite}`, () => must(['debootstrap', '--variant=minbase', suite, making]));
+    await step(`debootstrap ${suite}`, () =>
+      must(['debootstrap', '--variant=minbase', suite, making]),
+    );
     const machine = process.arch === 'arm64' ? 'arm64' : 'x64';
     const node = await unpack(`node-linux-${machine}@${nodeVersion}`);
     copyFileSync(join(node, 'package', 'bin', 'node'), join(making, 'usr/local/bin/node'));
     const npm = await unpack(`npm@${npmVersion}`);
-    cpSync(join(npm, 'package'), join(making, 'usr/local/lib/node_modules/npm'), { recursive: true });
-    for (const name of ['npm', 'npx']) symlinkSync(`../lib/node_modules/npm/bin/${name}-cli.js`, join(making, 'usr/local/bin', name));
+    cpSync(join(npm, 'package'), join(making, 'usr/local/lib/node_modules/npm'), {
+      recursive: true,
+    });
+    for (const name of ['npm', 'npx'])
+      symlinkSync(
+        `../lib/node_modules/npm/bin/${name}-cli.js`,
+        join(making, 'usr/local/bin', name),
+      );
     for (const folder of [node, npm]) rmSync(folder, { recursive: true });
     renameSync(making, base);
   } finally {
@@ -100,12 +122,15 @@ async function unpack(spec) {
 
 async function layOut(base, root) {
   await must(['cp', '-a', `${base}/.`, root]);
-  // Copies name resolution and package sources of this machine; its certificates go to a path that no package uses.
+  // Copies name resolution and package sources of this machine; its certificates go to a path that
+  // no package uses.
   copyFileSync('/etc/resolv.conf', join(root, 'etc/resolv.conf'));
   for (const file of ['sources.list', 'sources.list.d/debian.sources']) {
-    if (existsSync(`/etc/apt/${file}`)) copyFileSync(`/etc/apt/${file}`, join(root, 'etc/apt', file));
+    if (existsSync(`/etc/apt/${file}`))
+      copyFileSync(`/etc/apt/${file}`, join(root, 'etc/apt', file));
   }
-  if (!existsSync('/etc/apt/sources.list')) rmSync(join(root, 'etc/apt/sources.list'), { force: true });
+  if (!existsSync('/etc/apt/sources.list'))
+    rmSync(join(root, 'etc/apt/sources.list'), { force: true });
   const trusted = certificates();
   if (trusted !== undefined) copyFileSync(trusted, join(root, certificatesInside));
 }
@@ -118,7 +143,16 @@ function certificates() {
 async function bringCheckout(root, worktree) {
   const target = join(root, workPlace);
   if (!worktree) {
-    await must(['git', '-c', 'safe.directory=*', 'clone', '--quiet', '--no-hardlinks', repository, target]);
+    await must([
+      'git',
+      '-c',
+      'safe.directory=*',
+      'clone',
+      '--quiet',
+      '--no-hardlinks',
+      repository,
+      target,
+    ]);
     return;
   }
   mkdirSync(target, { recursive: true });
@@ -134,7 +168,9 @@ async function bringCheckout(root, worktree) {
     '--others',
     '--exclude-standard',
   ]);
-  for (const name of listed.stdout.split('\0').filter((path) => path !== '' && existsSync(join(repository, path)))) {
+  for (const name of listed.stdout
+    .split('\0')
+    .filter((path) => path !== '' && existsSync(join(repository, path)))) {
     mkdirSync(dirname(join(target, name)), { recursive: true });
     cpSync(join(repository, name), join(target, name));
   }
@@ -142,12 +178,30 @@ async function bringCheckout(root, worktree) {
 
 /** Runs this file again in separate namespaces, as their first process. @returns the exit code */
 function enter(job) {
-  const unshare = ['unshare', '--mount', '--pid', '--fork', '--kill-child=KILL', '--propagation', 'slave'];
-  const bound = findProgram('setpriv') === undefined ? unshare : ['setpriv', '--pdeathsig', 'KILL', '--', ...unshare];
-  const [program, ...rest] = [...bound, process.execPath, fileURLToPath(import.meta.url), '--inside', JSON.stringify(job)];
+  const unshare = [
+    'unshare',
+    '--mount',
+    '--pid',
+    '--fork',
+    '--kill-child=KILL',
+    '--propagation',
+    'slave',
+  ];
+  const bound =
+    findProgram('setpriv') === undefined
+      ? unshare
+      : ['setpriv', '--pdeathsig', 'KILL', '--', ...unshare];
+  const [program, ...rest] = [
+    ...bound,
+    process.execPath,
+    fileURLToPath(import.meta.url),
+    '--inside',
+    JSON.stringify(job),
+  ];
   return new Promise((resolve, reject) => {
     const child = spawn(program, rest, { stdio: 'inherit', env: childEnvironment() });
-    // The terminal sends Ctrl-C to the child too: it ends its commands, then this process cleans up.
+    // The terminal sends Ctrl-C to the child too: it ends its commands, then this process cleans
+    // up.
     for (const signal of ['SIGINT', 'SIGTERM']) process.on(signal, () => child.kill('SIGTERM'));
     child.once('error', reject);
     child.once('exit', (code) => resolve(code ?? 1));
@@ -155,7 +209,8 @@ function enter(job) {
 }
 
 async function inside({ root, commands }) {
-  // pivot_root needs a separate mount. A chroot is not enough: entering a namespace would lead back out of it.
+  // pivot_root needs a separate mount. A chroot is not enough: entering a namespace would lead back
+  // out of it.
   await must(['mount', '--bind', root, root]);
   await must(['mount', '-t', 'proc', 'proc', join(root, 'proc')]);
   for (const folder of ['sys', 'dev']) {
@@ -173,14 +228,19 @@ async function inside({ root, commands }) {
     printLine(`fresh machine: ${command.join(' ')}`);
     const started = Date.now();
     const code = await runInside(command);
-    printLine(`fresh machine: ${command.join(' ')}: exit ${code} after ${((Date.now() - started) / 1000).toFixed(1)} s`);
+    printLine(
+      `fresh machine: ${command.join(' ')}: exit ${code} after ` +
+        `${((Date.now() - started) / 1000).toFixed(1)} s`,
+    );
     if (code !== 0) failed = failed || code;
   }
   process.exit(failed);
 }
 
 function runInside(command) {
-  const trusted = existsSync(certificatesInside) ? { NODE_EXTRA_CA_CERTS: certificatesInside, SSL_CERT_FILE: certificatesInside } : {};
+  const trusted = existsSync(certificatesInside)
+    ? { NODE_EXTRA_CA_CERTS: certificatesInside, SSL_CERT_FILE: certificatesInside }
+    : {};
   const env = {
     PATH: '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin',
     HOME: '/root',
@@ -199,12 +259,23 @@ function runInside(command) {
 
 /** Returns the proxy settings, which a fresh machine in the same network would have too, and CI. */
 function handedIn() {
-  const names = ['http_proxy', 'https_proxy', 'no_proxy', 'HTTP_PROXY', 'HTTPS_PROXY', 'NO_PROXY', 'CI'];
-  return Object.fromEntries(names.flatMap((name) => (process.env[name] === undefined ? [] : [[name, process.env[name]]])));
+  const names = [
+    'http_proxy',
+    'https_proxy',
+    'no_proxy',
+    'HTTP_PROXY',
+    'HTTPS_PROXY',
+    'NO_PROXY',
+    'CI',
+  ];
+  return Object.fromEntries(
+    names.flatMap((name) => (process.env[name] === undefined ? [] : [[name, process.env[name]]])),
+  );
 }
 
 async function must(argv, options = {}) {
   const result = await run(argv, { ...options, patience: `running ${argv[0]}` });
-  if (!result.ok) throw new Error(`${argv.join(' ')} ended with ${result.code}:\n${lastLines(result.output)}`);
+  if (!result.ok)
+    throw new Error(`${argv.join(' ')} ended with ${result.code}:\n${lastLines(result.output)}`);
   return result;
 }

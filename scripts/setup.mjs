@@ -1,6 +1,7 @@
 #!/usr/bin/env node
-// npm run setup: makes a fresh clone ready. Runs on Node 20 with nothing installed. It prints what it does and why, and it is silent and
-// quick when there is nothing to do. It names what this machine cannot get and continues with the rest.
+// npm run setup: makes a fresh clone ready. Runs on Node 20 with nothing installed. It prints what
+// it does and why, and it is silent and quick when there is nothing to do. It names what this
+// machine cannot get and continues with the rest.
 import { existsSync } from 'node:fs';
 import { pathToFileURL } from 'node:url';
 import { bundleIsCurrent, provideBundle } from './lib/bundle.mjs';
@@ -32,7 +33,13 @@ import { nodeProgram, toolsDir } from './lib/places.mjs';
 import { findProgram } from './lib/run.mjs';
 import { printLine, step } from './lib/progress.mjs';
 import { installedS3Server, provideS3Server } from './lib/s3-server.mjs';
-import { explainMissing, installSystemParts, isHarmless, mayInstall, missingSystemParts } from './lib/system.mjs';
+import {
+  explainMissing,
+  installSystemParts,
+  isHarmless,
+  mayInstall,
+  missingSystemParts,
+} from './lib/system.mjs';
 
 /**
  * @typedef {{part: string, why: string, how: string}} Missing
@@ -51,13 +58,15 @@ import { explainMissing, installSystemParts, isHarmless, mayInstall, missingSyst
  * @property {boolean} outward whether builds in a private engine reach the internet
  * @property {string | undefined} traefik path
  * @property {string | undefined} chromium path
- * @property {Missing[]} missing parts that could not be installed, what they are for, and how to get them
+ * @property {Missing[]} missing parts that could not be installed, what they are for, and how to
+ *   get them
  */
 
 /**
  * Installs what is missing and returns what this machine can do.
- * @param {{quiet?: boolean, system?: boolean, tests?: boolean, s3?: boolean}} [options] quiet: do not print what is missing; system: false
- *   installs no system packages; tests: install what only tests use, too; s3: build the S3 server of the tests, too
+ * @param {{quiet?: boolean, system?: boolean, tests?: boolean, s3?: boolean}} [options] quiet: do
+ *   not print what is missing; system: false installs no system packages; tests: install what only
+ *   tests use, too; s3: build the S3 server of the tests, too
  * @returns {Promise<Capabilities>}
  */
 export async function setup(options = {}) {
@@ -67,13 +76,19 @@ export async function setup(options = {}) {
   const after = todo.length === 0 ? before : await inspect(options);
   const capabilities = await describe(after, failed, options);
   if (options.quiet !== true)
-    for (const { part, why, how } of capabilities.missing) printLine(`missing: ${part} (${why}). To get it: ${how}`);
+    for (const { part, why, how } of capabilities.missing)
+      printLine(`missing: ${part} (${why}). To get it: ${how}`);
   return capabilities;
 }
 
 /** Returns what is installed now. Changes nothing. */
 async function inspect(options) {
-  const [node, answers, buildx, compose] = await Promise.all([installedNode(), engineAnswers(), installedBuildx(), installedCompose()]);
+  const [node, answers, buildx, compose] = await Promise.all([
+    installedNode(),
+    engineAnswers(),
+    installedBuildx(),
+    installedCompose(),
+  ]);
   return {
     node,
     answers,
@@ -100,7 +115,8 @@ function plan(seen, options) {
     if (seen.system.some(isHarmless) && mayInstall()) steps.push('system');
     if (seen.buildx === undefined && canUnpackDebs()) steps.push('buildx');
     if (!seen.registry && canUnpackDebs()) steps.push('registry');
-    if (options.tests === true && seen.compose === undefined && canUnpackDebs()) steps.push('compose');
+    if (options.tests === true && seen.compose === undefined && canUnpackDebs())
+      steps.push('compose');
     if (options.tests === true && !seen.promtool && canUnpackDebs()) steps.push('promtool');
     if (options.tests === true && !seen.pebble && canUnpackDebs()) steps.push('pebble');
   }
@@ -116,7 +132,11 @@ async function provide(options) {
     deps: async () => {
       const versions = await installedNode();
       return versions === undefined
-        ? { part: 'deps', why: 'the packages Berth is made of', how: 'install Node first (see above)' }
+        ? {
+            part: 'deps',
+            why: 'the packages Berth is made of',
+            how: 'install Node first (see above)',
+          }
         : provideDeps(versions);
     },
     bundle: () => step('bundling the command line, so that it starts quickly', provideBundle),
@@ -172,7 +192,8 @@ async function describe(seen, failed, options) {
     outward: seen.answers || findProgram('slirp4netns') !== undefined,
     // Set-up never fetches these; it uses them where they exist.
     traefik: named !== undefined && existsSync(named) ? named : findProgram('traefik', [toolsDir]),
-    chromium: findProgram('chromium') ?? findProgram('chromium-browser') ?? findProgram('google-chrome'),
+    chromium:
+      findProgram('chromium') ?? findProgram('chromium-browser') ?? findProgram('google-chrome'),
     missing,
   };
 }
@@ -180,6 +201,7 @@ async function describe(seen, failed, options) {
 if (import.meta.url === pathToFileURL(process.argv[1] ?? '').href) {
   answerHelp('setup.mjs');
   const capabilities = await setup({ tests: true, s3: process.argv.includes('--s3') });
-  if (process.argv.includes('--json')) process.stdout.write(`${JSON.stringify(capabilities, null, 2)}\n`);
+  if (process.argv.includes('--json'))
+    process.stdout.write(`${JSON.stringify(capabilities, null, 2)}\n`);
   process.exitCode = capabilities.node === undefined || !capabilities.deps ? 1 : 0;
 }

@@ -1,4 +1,7 @@
-/** npm run sim: seeded runs of the lifecycle on simulated time (packages/control-plane/test/sim). Exits 1 on a broken invariant. */
+/**
+ * npm run sim: seeded runs of the lifecycle on simulated time (packages/control-plane/test/sim).
+ * Exits 1 on a broken invariant.
+ */
 import { parseArgs } from 'node:util';
 import { startPostgres, whyNoPostgres } from '@berth/testbed/postgres';
 import { onPostgres } from '../packages/control-plane/test/sim/on-postgres.ts';
@@ -40,7 +43,10 @@ if (values.help) {
 if (!Object.hasOwn(PLANTS, values.plant)) refuse(`unknown planted bug "${values.plant}"`);
 const plant = values.plant as PlantName;
 const from = wholeNumber('seed', values.seed ?? values.from);
-const count = values.seed === undefined ? wholeNumber('seeds', values.seeds ?? (values.postgres ? '100' : '1000')) : 1;
+const count =
+  values.seed === undefined
+    ? wholeNumber('seeds', values.seeds ?? (values.postgres ? '100' : '1000'))
+    : 1;
 const repeat = wholeNumber('repeat', values.repeat);
 const atOnce = wholeNumber('at-once', values['at-once'] ?? (values.postgres ? '3' : '1'));
 const reason = values.postgres ? whyNoPostgres() : undefined;
@@ -48,11 +54,16 @@ if (reason !== undefined) refuse(`--postgres: ${reason}`);
 
 const began = performance.now();
 const sum = { violations: 0, deployments: 0, events: 0, simulatedMs: 0 };
-const flags = `${values.crowded ? ' --crowded' : ''}${values.restless ? ' --restless' : ''}${values.postgres ? ' --postgres' : ''}${plant === 'none' ? '' : ` --plant "${plant}"`}`;
+const flags =
+  `${values.crowded ? ' --crowded' : ''}${values.restless ? ' --restless' : ''}` +
+  `${values.postgres ? ' --postgres' : ''}${plant === 'none' ? '' : ` --plant "${plant}"`}`;
 const server = values.postgres ? await startPostgres() : undefined;
 try {
   const database = server === undefined ? {} : { database: await onPostgres(server) };
-  const favoured = { ...(values.crowded ? { crowded: 1 } : {}), ...(values.restless ? { restless: true } : {}) };
+  const favoured = {
+    ...(values.crowded ? { crowded: 1 } : {}),
+    ...(values.restless ? { restless: true } : {}),
+  };
   const options = {
     plant,
     ...favoured,
@@ -66,7 +77,9 @@ try {
 }
 const seconds = (performance.now() - began) / 1000;
 console.log(
-  `${count * repeat} runs, ${sum.deployments} deployments, ${sum.events} events, ${(sum.simulatedMs / 60_000).toFixed(0)} simulated minutes in ${seconds.toFixed(1)} s: ${sum.violations} violations`,
+  `${count * repeat} runs, ${sum.deployments} deployments, ${sum.events} events, ` +
+    `${(sum.simulatedMs / 60_000).toFixed(0)} simulated minutes in ${seconds.toFixed(1)} s: ` +
+    `${sum.violations} violations`,
 );
 process.exitCode = sum.violations === 0 ? 0 : 1;
 
@@ -85,7 +98,9 @@ async function work(waiting: number[], options: Omit<RunOptions, 'seed'>): Promi
 }
 
 function wholeNumber(name: string, text: string): number {
-  return /^\d{1,9}$/.test(text) ? Number(text) : refuse(`--${name}: "${text}" is not a whole number`);
+  return /^\d{1,9}$/.test(text)
+    ? Number(text)
+    : refuse(`--${name}: "${text}" is not a whole number`);
 }
 
 function refuse(why: string): never {

@@ -1,9 +1,10 @@
 /**
- * npm run soak: redeploys a project again and again behind the real Traefik, while a client sends 50 requests per second and opens
- * streams. `--minutes N` also kills Berth's processes with -9 at random: control plane, relay, gateway, builders and nodes.
- * `--redeploys N` redeploys N times and kills nothing. Three more projects run on the same node, and no host may show another one. The
- * history is checked against the invariants (docs/invariants.md).
- * Exits with 0 when no request failed and no invariant was broken. Prints the results and the seed of the kills.
+ * npm run soak: redeploys a project again and again behind the real Traefik, while a client sends
+ * 50 requests per second and opens streams. `--minutes N` also kills Berth's processes with -9 at
+ * random: control plane, relay, gateway, builders and nodes. `--redeploys N` redeploys N times and
+ * kills nothing. Three more projects run on the same node, and no host may show another one. The
+ * history is checked against the invariants (docs/invariants.md). Exits with 0 when no request
+ * failed and no invariant was broken. Prints the results and the seed of the kills.
  */
 import { request } from 'node:https';
 import { join } from 'node:path';
@@ -32,7 +33,10 @@ const STREAM_SECONDS = 3;
 const LEASE_MS = 6_000;
 const NEIGHBOURS = ['north', 'east', 'south'];
 
-/** An application that answers at once and as a stream of 3 s, and ends at once on SIGTERM: only the drain protects its requests. */
+/**
+ * An application that answers at once and as a stream of 3 s, and ends at once on SIGTERM: only the
+ * drain protects its requests.
+ */
 const app = (version: number): Record<string, string> => ({
   Dockerfile: 'FROM node:24-slim\nCOPY app.mjs /app.mjs\nCMD ["node", "/app.mjs"]\n',
   'app.mjs': `
@@ -50,7 +54,10 @@ createServer((request, response) => {
 `,
 });
 
-/** Seeded random numbers (mulberry32): the same seed kills in the same order, not at the same moment. */
+/**
+ * Seeded random numbers (mulberry32): the same seed kills in the same order, not at the same
+ * moment.
+ */
 let state = seed >>> 0;
 function random(): number {
   state = (state + 0x6d2b79f5) >>> 0;
@@ -61,7 +68,8 @@ function random(): number {
 
 const violations: string[] = [];
 const started = performance.now();
-const printLine = (text: string): void => console.log(`${((performance.now() - started) / 1000).toFixed(0).padStart(5)} s  ${text}`);
+const printLine = (text: string): void =>
+  console.log(`${((performance.now() - started) / 1000).toFixed(0).padStart(5)} s  ${text}`);
 function violated(what: string): void {
   violations.push(what);
   printLine(`VIOLATION ${what}`);
@@ -75,14 +83,25 @@ function startStreams({ berth }: World, prefix: string): Streams {
   let stopping = false;
   const one = (): Promise<string> =>
     new Promise((resolve, reject) => {
-      const options = { host: berth.entry.host, port: berth.entry.port, path: '/stream', headers: { host }, agent: false as const };
-      const sent = request({ ...options, servername: host, rejectUnauthorized: false, timeout: 10_000 }, (response) => {
-        let body = '';
-        response.setEncoding('utf8');
-        response.on('data', (chunk: string) => (body += chunk));
-        response.on('error', reject);
-        response.on('end', () => resolve(response.statusCode === 200 ? body : `${response.statusCode} ${body}`));
-      });
+      const options = {
+        host: berth.entry.host,
+        port: berth.entry.port,
+        path: '/stream',
+        headers: { host },
+        agent: false as const,
+      };
+      const sent = request(
+        { ...options, servername: host, rejectUnauthorized: false, timeout: 10_000 },
+        (response) => {
+          let body = '';
+          response.setEncoding('utf8');
+          response.on('data', (chunk: string) => (body += chunk));
+          response.on('error', reject);
+          response.on('end', () =>
+            resolve(response.statusCode === 200 ? body : `${response.statusCode} ${body}`),
+          );
+        },
+      );
       sent.on('timeout', () => sent.destroy(new Error('silent')));
       sent.on('error', reject);
       sent.end();
@@ -107,7 +126,10 @@ function startStreams({ berth }: World, prefix: string): Streams {
   };
 }
 
-/** Kills one process of Berth after the other until it is stopped. Each starts again a moment later, as under a supervisor. */
+/**
+ * Kills one process of Berth after the other until it is stopped. Each starts again a moment later,
+ * as under a supervisor.
+ */
 function startKiller(victims: readonly Service[]): { stop(): Promise<Map<string, number>> } {
   const killed = new Map<string, number>();
   let stopping = false;
@@ -133,11 +155,22 @@ function startKiller(victims: readonly Service[]): { stop(): Promise<Map<string,
 
 /** Repeats a request while the control plane is down. The Idempotency-Key makes this safe. */
 async function untilAnswered<T>(what: string, ask: () => Promise<T>): Promise<T> {
-  return waitFor(what, async () => ({ answer: await ask() }), { deadlineMs: 60_000, intervalMs: 100 }).then(({ answer }) => answer);
+  return waitFor(what, async () => ({ answer: await ask() }), {
+    deadlineMs: 60_000,
+    intervalMs: 100,
+  }).then(({ answer }) => answer);
 }
 
-type Soak = { world: World; project: Project; recorder: Recorder; accepted: Map<string, Deployment> };
-async function redeploy({ world: { berth, git }, project, recorder, accepted }: Soak, version: number): Promise<Deployment> {
+type Soak = {
+  world: World;
+  project: Project;
+  recorder: Recorder;
+  accepted: Map<string, Deployment>;
+};
+async function redeploy(
+  { world: { berth, git }, project, recorder, accepted }: Soak,
+  version: number,
+): Promise<Deployment> {
   await git.commit(project.name, app(version), `version ${version}`);
   const key = `soak-${seed}-${version}`;
   const sent = Date.now();
@@ -153,7 +186,9 @@ async function redeploy({ world: { berth, git }, project, recorder, accepted }: 
   return waitFor(
     `version ${version} is settled`,
     async () => {
-      const now = await untilAnswered('the deployment can be read', () => berth.api.call('getDeployment', { params: { id: asked.id } }));
+      const now = await untilAnswered('the deployment can be read', () =>
+        berth.api.call('getDeployment', { params: { id: asked.id } }),
+      );
       return isSettled(now.status) && now;
     },
     { deadlineMs: 180_000, intervalMs: 50 },
@@ -161,7 +196,10 @@ async function redeploy({ world: { berth, git }, project, recorder, accepted }: 
 }
 
 /** Checks what must hold when everything is idle again. */
-async function checkTheEnd({ world: { berth, engine }, project, recorder, accepted }: Soak, live: number): Promise<void> {
+async function checkTheEnd(
+  { world: { berth, engine }, project, recorder, accepted }: Soak,
+  live: number,
+): Promise<void> {
   const all: Deployment[] = [];
   for (const id of accepted.keys()) {
     const found = await berth.api.call('getDeployment', { params: { id } }).catch(() => null);
@@ -170,7 +208,9 @@ async function checkTheEnd({ world: { berth, engine }, project, recorder, accept
   }
   for (const d of all) {
     if (!isSettled(d.status)) violated(`deployment ${d.generation} never ended: ${d.status}`);
-    const ends = d.events.filter((e) => ['retired', 'failed', 'cancelled', 'superseded'].includes(e.kind));
+    const ends = d.events.filter((e) =>
+      ['retired', 'failed', 'cancelled', 'superseded'].includes(e.kind),
+    );
     if (ends.length > 1) violated(`deployment ${d.generation} ended ${ends.length} times`);
   }
   const running = all.filter((d) => !isTerminal(d.status));
@@ -200,7 +240,11 @@ async function checkTheEnd({ world: { berth, engine }, project, recorder, accept
 async function main(): Promise<void> {
   const reason = await whyNot('traefik');
   if (reason !== undefined) throw new Error(`the soak needs real parts: ${reason}`);
-  printLine(redeploys === null ? `${minutes} minutes with kill -9 at random, seed ${seed}` : `${redeploys} redeploys`);
+  printLine(
+    redeploys === null
+      ? `${minutes} minutes with kill -9 at random, seed ${seed}`
+      : `${redeploys} redeploys`,
+  );
   const history = memoryHistory();
   const world = await startWorld({
     proxy: 'traefik',
@@ -245,21 +289,43 @@ async function main(): Promise<void> {
     let version = 1;
     let live = 1;
     const first = await redeploy(soak, version);
-    if (first.status !== 'running') throw new Error(`the first version is ${first.status}: ${first.error?.message}`);
-    const prober = startProber({ entry: berth.entry, host: `soak.${berth.baseDomain}`, perSecond: 50, versionOf });
+    if (first.status !== 'running')
+      throw new Error(`the first version is ${first.status}: ${first.error?.message}`);
+    const prober = startProber({
+      entry: berth.entry,
+      host: `soak.${berth.baseDomain}`,
+      perSecond: 50,
+      versionOf,
+    });
     const streams = startStreams(world, 'soak');
     for (const name of NEIGHBOURS) {
       const source = await git.createRepo(name, pageApp(name));
-      const neighbour = await berth.createProject({ name, git_url: source.url, domain_prefix: name });
+      const neighbour = await berth.createProject({
+        name,
+        git_url: source.url,
+        domain_prefix: name,
+      });
       const d = await berth.settled(await berth.deploy(neighbour), 180_000);
-      if (d.status !== 'running') throw new Error(`project ${name} is ${d.status}: ${d.error?.message}`);
+      if (d.status !== 'running')
+        throw new Error(`project ${name} is ${d.status}: ${d.error?.message}`);
     }
-    const pages = new Map([['soak', /^version \d+$/], ...NEIGHBOURS.map((name) => [name, new RegExp(`^version ${name}$`)] as const)]);
+    const pages = new Map([
+      ['soak', /^version \d+$/],
+      ...NEIGHBOURS.map((name) => [name, new RegExp(`^version ${name}$`)] as const),
+    ]);
     const hosts = startHostLoad(
       { pages, get: (prefix) => berth.get(prefix) },
-      { perSecond: 10, wrong: (prefix, by) => recorder.record({ type: 'shown', project: prefix, by }) },
+      {
+        perSecond: 10,
+        wrong: (prefix, by) => recorder.record({ type: 'shown', project: prefix, by }),
+      },
     );
-    const victims = [berth.controlPlane, berth.relay, berth.gateway, ...Object.values(berth.agents)].filter((s) => s !== undefined);
+    const victims = [
+      berth.controlPlane,
+      berth.relay,
+      berth.gateway,
+      ...Object.values(berth.agents),
+    ].filter((s) => s !== undefined);
     const killer = redeploys === null ? startKiller(victims) : null;
 
     const statuses = new Map<string, number>();
@@ -270,9 +336,11 @@ async function main(): Promise<void> {
       statuses.set(done.status, (statuses.get(done.status) ?? 0) + 1);
       if (done.status === 'running' || done.status === 'retired') live = version;
       // These versions are correct: when one does not go live without a kill, Berth is at fault.
-      else if (redeploys !== null) violated(`version ${version} is ${done.status}: ${done.error?.message}`);
+      else if (redeploys !== null)
+        violated(`version ${version} is ${done.status}: ${done.error?.message}`);
       else printLine(`version ${version} is ${done.status}: ${done.error?.message}`);
-      if (version % 10 === 0) printLine(`${version} versions deployed, version ${prober.latest()} is served`);
+      if (version % 10 === 0)
+        printLine(`${version} versions deployed, version ${prober.latest()} is served`);
     }
     const killed = await killer?.stop();
     printLine('the last redeployment has ended; waiting until everything is idle');
@@ -281,14 +349,19 @@ async function main(): Promise<void> {
     const report = await prober.stop();
     for (const failure of report.failures) violated(`a request failed: ${failure}`);
     for (const stream of broken) violated(`a stream was cut: ${stream}`);
-    if (report.stale > 0) violated(`${report.stale} answers came from an older version than one seen before`);
+    if (report.stale > 0)
+      violated(`${report.stale} answers came from an older version than one seen before`);
     await checkTheEnd(soak, live);
     await recorder.stop();
 
     printLine(`redeploys: ${[...statuses].map(([status, n]) => `${n} ${status}`).join(', ')}`);
-    if (killed !== undefined) printLine(`kill -9 (seed ${seed}): ${[...killed].map(([name, n]) => `${name} ${n}`).join(', ')}`);
+    if (killed !== undefined)
+      printLine(
+        `kill -9 (seed ${seed}): ${[...killed].map(([name, n]) => `${name} ${n}`).join(', ')}`,
+      );
     printLine(
-      `requests: ${report.sent}, ${report.failed} failed, ${report.stale} stale; p50 ${report.p50.toFixed(1)} ms, p99 ${report.p99.toFixed(1)} ms`,
+      `requests: ${report.sent}, ${report.failed} failed, ${report.stale} stale; p50 ` +
+        `${report.p50.toFixed(1)} ms, p99 ${report.p99.toFixed(1)} ms`,
     );
     printLine(`hosts of ${pages.size} projects: ${loadText(compared)}`);
     printLine(`streams: ${complete} complete, ${broken.length} cut`);

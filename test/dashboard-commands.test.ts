@@ -6,13 +6,20 @@ import { commandProblem } from './known-command.ts';
 
 const SRC = join(import.meta.dirname, '../packages/dashboard/src');
 const SOURCES = ['pages', 'parts', 'app'].flatMap((folder) =>
-  readdirSync(join(SRC, folder)).map((file) => [`${folder}/${file}`, readFileSync(join(SRC, folder, file), 'utf8')] as const),
+  readdirSync(join(SRC, folder)).map(
+    (file) => [`${folder}/${file}`, readFileSync(join(SRC, folder, file), 'utf8')] as const,
+  ),
 );
 
 describe('commands that pages show', () => {
-  /** The words of `words={[…]}` and `empty={[…]}`; a value of the page becomes `x`, and each choice of texts one variant. */
+  /**
+   * The words of `words={[…]}` and `empty={[…]}`; a value of the page becomes `x`, and each choice
+   * of texts one variant.
+   */
   const shown = SOURCES.flatMap(([file, text]) =>
-    [...text.matchAll(/(?:words|empty)=\{\[((?:[^[\]]|\[[^[\]]*\])*)\]\}/g)].map(([, list = '']) => [file, list] as const),
+    [...text.matchAll(/(?:words|empty)=\{\[((?:[^[\]]|\[[^[\]]*\])*)\]\}/g)].map(
+      ([, list = '']) => [file, list] as const,
+    ),
   ).filter(([, list]) => list !== '');
   const variants = (list: string): string[][] => {
     const first = list.replaceAll(/[^,?]+\? ('[^']*') : ('[^']*')/g, ' $1');
@@ -23,11 +30,16 @@ describe('commands that pages show', () => {
         .split(',')
         .map((word) => word.trim())
         .filter((word) => word !== '')
-        .map((word) => /^'([^']*)'$/.exec(word)?.[1] ?? (word.startsWith('role') ? 'viewer' : word.startsWith('forge') ? 'gitea' : 'x')),
+        .map(
+          (word) =>
+            /^'([^']*)'$/.exec(word)?.[1] ??
+            (word.startsWith('role') ? 'viewer' : word.startsWith('forge') ? 'gitea' : 'x'),
+        ),
     );
   };
   it('finds them', () => expect(shown.length).toBeGreaterThan(30));
   it.each(shown)('%s: %s', (_file, list) => {
-    for (const words of variants(list)) expect([words.join(' '), commandProblem(words)]).toEqual([words.join(' '), null]);
+    for (const words of variants(list))
+      expect([words.join(' '), commandProblem(words)]).toEqual([words.join(' '), null]);
   });
 });

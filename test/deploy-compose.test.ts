@@ -1,4 +1,7 @@
-/** Compares deploy/compose.yml with deploy/traefik, and asks its view of the container engine what a project may not see or change. */
+/**
+ * Compares deploy/compose.yml with deploy/traefik, and asks its view of the container engine what a
+ * project may not see or change.
+ */
 import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer, request, type Server } from 'node:http';
 import { tmpdir } from 'node:os';
@@ -20,7 +23,9 @@ type Service = {
   environment?: Record<string, string>;
 };
 type Tree = { [name: string]: unknown };
-const { services } = (await readYaml(join(repositoryRoot, 'deploy/compose.yml'))) as { services: Record<string, Service> };
+const { services } = (await readYaml(join(repositoryRoot, 'deploy/compose.yml'))) as {
+  services: Record<string, Service>;
+};
 const traefik = (await readYaml(join(repositoryRoot, 'deploy/traefik/traefik.yml'))) as Tree;
 
 /** The flags of a static configuration. Traefik compares names without case. */
@@ -37,7 +42,11 @@ function flagsOf(tree: Tree, prefix = ''): Record<string, string> {
 
 describe('deploy/compose.yml', () => {
   test('Traefik’s flags are those of traefik.yml, except values of the installation', () => {
-    const flags = Object.fromEntries((services['traefik']?.command ?? []).map((flag) => flag.slice(2).split(/=(.*)/s) as [string, string]));
+    const flags = Object.fromEntries(
+      (services['traefik']?.command ?? []).map(
+        (flag) => flag.slice(2).split(/=(.*)/s) as [string, string],
+      ),
+    );
     const expected = flagsOf(traefik);
     const OF_INSTALLATION =
       /^(certificatesresolvers\.|providers\.(docker|file|http\.endpoint)|entrypoints\.(metrics|ping)\.|ping\.|metrics\.|global\.)/;
@@ -60,15 +69,23 @@ describe('deploy/compose.yml', () => {
         restart: name === 'prepare' ? 'no' : 'unless-stopped',
       });
       // The capabilities count only for AGENT_DEPLOY_USER=0:0.
-      expect(service['cap_add'], name).toEqual(name === 'agent-deploy' ? ['CHOWN', 'DAC_OVERRIDE', 'FOWNER'] : undefined);
+      expect(service['cap_add'], name).toEqual(
+        name === 'agent-deploy' ? ['CHOWN', 'DAC_OVERRIDE', 'FOWNER'] : undefined,
+      );
       expect(service['privileged'], name).toBeUndefined();
     }
   });
 
   test('Traefik has no socket of the engine, and nothing but it is open to other machines', () => {
-    const withSocket = Object.entries(services).flatMap(([name, { volumes }]) => (String(volumes).includes('ENGINE_SOCKET') ? [name] : []));
+    const withSocket = Object.entries(services).flatMap(([name, { volumes }]) =>
+      String(volumes).includes('ENGINE_SOCKET') ? [name] : [],
+    );
     expect(withSocket.toSorted()).toEqual(['agent-builder', 'agent-deploy', 'labels', 'prepare']);
-    expect(Object.entries(services).flatMap(([name, { ports }]) => (ports ?? []).map((port) => `${name} ${port}`))).toEqual([
+    expect(
+      Object.entries(services).flatMap(([name, { ports }]) =>
+        (ports ?? []).map((port) => `${name} ${port}`),
+      ),
+    ).toEqual([
       'control-plane ${INTERNAL_IP:-127.0.0.1}:8080:8080',
       'registry 127.0.0.1:5000:5000',
       'traefik 80:80',
@@ -82,17 +99,29 @@ describe('deploy/compose.yml', () => {
     const file = (await readYaml(join(repositoryRoot, 'deploy/traefik/dynamic/auth-host.yml'))) as {
       http: { routers: Record<string, Router> };
     };
-    const labels = Object.assign({}, ...Object.values(services).map((service) => service.labels ?? {})) as Record<string, string>;
-    const pairs = { server: 'berth-api', 'server-exchange': 'berth-exchange', dashboard: 'berth-pages', gateway: 'berth-gateway' };
+    const labels = Object.assign(
+      {},
+      ...Object.values(services).map((service) => service.labels ?? {}),
+    ) as Record<string, string>;
+    const pairs = {
+      server: 'berth-api',
+      'server-exchange': 'berth-exchange',
+      dashboard: 'berth-pages',
+      gateway: 'berth-gateway',
+    };
     for (const [label, router] of Object.entries(pairs)) {
       const expected = file.http.routers[router];
       expect(labels[`traefik.http.routers.${label}.rule`], label).toBe(
         expected?.rule.replaceAll('{{ env "BASE_DOMAIN" }}', '${BASE_DOMAIN}'),
       );
-      expect(labels[`traefik.http.routers.${label}.middlewares`], label).toBe(`${expected?.middlewares.join()}@file`);
+      expect(labels[`traefik.http.routers.${label}.middlewares`], label).toBe(
+        `${expected?.middlewares.join()}@file`,
+      );
       expect(labels[`traefik.http.routers.${label}.entrypoints`], label).toBe('websecure');
     }
-    expect(Object.values(services).flatMap(({ labels: own }) => own?.['berth.service'] ?? [])).toEqual(['server', 'gateway', 'registry']);
+    expect(
+      Object.values(services).flatMap(({ labels: own }) => own?.['berth.service'] ?? []),
+    ).toEqual(['server', 'gateway', 'registry']);
   });
 });
 
@@ -112,19 +141,33 @@ describe('the clean-up of the registry', () => {
       REGISTRY_URL: 'http://registry:5000',
     });
     // The registry cannot change its own configuration, and the agent no image.
-    expect([mountAt(builder, '/etc/berth-registry'), mountAt(registry, '/etc/berth-registry')]).toEqual(['registry', 'registry:ro']);
-    expect([mountAt(builder, '/var/lib/berth-registry'), mountAt(registry, '/var/lib/berth-registry')]).toEqual(['images:ro', 'images']);
+    expect([
+      mountAt(builder, '/etc/berth-registry'),
+      mountAt(registry, '/etc/berth-registry'),
+    ]).toEqual(['registry', 'registry:ro']);
+    expect([
+      mountAt(builder, '/var/lib/berth-registry'),
+      mountAt(registry, '/var/lib/berth-registry'),
+    ]).toEqual(['images:ro', 'images']);
     expect(await readYaml(join(repositoryRoot, 'deploy/compose/registry.yml'))).toMatchObject({
-      storage: { filesystem: { rootdirectory: '/var/lib/berth-registry' }, delete: { enabled: true } },
+      storage: {
+        filesystem: { rootdirectory: '/var/lib/berth-registry' },
+        delete: { enabled: true },
+      },
       http: { addr: ':5000' },
     });
-    const others = Object.entries(services).filter(([, { environment }]) => environment?.['REGISTRY_CONFIG'] !== undefined);
+    const others = Object.entries(services).filter(
+      ([, { environment }]) => environment?.['REGISTRY_CONFIG'] !== undefined,
+    );
     expect(others.map(([name]) => name)).toEqual(['agent-builder']);
   });
 
   test('the other agent reaches the registry there too, and cleans nothing', () => {
-    // 127.0.0.1 in a container is not the machine, and REGISTRY_ADDR is the address that the engine uses.
-    expect(services['agent-deploy']?.environment).toMatchObject({ REGISTRY_URL: 'http://registry:5000' });
+    // 127.0.0.1 in a container is not the machine, and REGISTRY_ADDR is the address that the engine
+    // uses.
+    expect(services['agent-deploy']?.environment).toMatchObject({
+      REGISTRY_URL: 'http://registry:5000',
+    });
     expect(services['agent-deploy']?.environment).not.toHaveProperty('REGISTRY_CONFIG');
   });
 
@@ -147,11 +190,17 @@ describe('the clean-up of the registry', () => {
       writeFileSync(file, 'a: 1\nreadonly: true\n');
       expect([copy(), text()]).toEqual([null, 'a: 1\nreadonly: true\n']);
       writeFileSync(from, 'a: 2\n');
-      expect([copy(), text()]).toEqual([expect.stringContaining('docker compose restart registry'), 'a: 2\n']);
+      expect([copy(), text()]).toEqual([
+        expect.stringContaining('docker compose restart registry'),
+        'a: 2\n',
+      ]);
       // A copy that died between both files.
       writeFileSync(from, 'a: 3\n');
       writeFileSync(file, 'a: 3\n');
-      expect([copy(), text()]).toEqual([expect.stringContaining('docker compose restart registry'), 'a: 3\n']);
+      expect([copy(), text()]).toEqual([
+        expect.stringContaining('docker compose restart registry'),
+        'a: 3\n',
+      ]);
       rmSync(file);
       expect([copy(), text()]).toEqual(['created the configuration of the registry', 'a: 3\n']);
       expect(readdirSync(dir).toSorted()).toEqual(['copied.yml', 'from.yml', 'registry.yml']);
@@ -179,16 +228,28 @@ describe('the clean-up of the registry', () => {
       expect([copy(), readFileSync(file, 'utf8')]).toEqual([waits, during]);
       await agent.setWritable();
       await agent.forget();
-      expect([copy(), readFileSync(file, 'utf8')]).toEqual([expect.stringContaining('docker compose restart registry'), changed]);
+      expect([copy(), readFileSync(file, 'utf8')]).toEqual([
+        expect.stringContaining('docker compose restart registry'),
+        changed,
+      ]);
       // The way out when nobody cleans any more.
       await agent.setReadOnly();
       rmSync(file);
-      expect([copy(), readFileSync(file, 'utf8')]).toEqual(['created the configuration of the registry', changed]);
+      expect([copy(), readFileSync(file, 'utf8')]).toEqual([
+        'created the configuration of the registry',
+        changed,
+      ]);
       // An operator's own read-only registry is no clean-up.
-      writeFileSync(from, changed.replace('storage:', 'storage:\n  maintenance: { readonly: { enabled: true } }'));
+      writeFileSync(
+        from,
+        changed.replace('storage:', 'storage:\n  maintenance: { readonly: { enabled: true } }'),
+      );
       expect(copy()).toContain('docker compose restart registry');
       writeFileSync(from, own);
-      expect([copy(), readFileSync(file, 'utf8')]).toEqual([expect.stringContaining('docker compose restart registry'), own]);
+      expect([copy(), readFileSync(file, 'utf8')]).toEqual([
+        expect.stringContaining('docker compose restart registry'),
+        own,
+      ]);
     } finally {
       rmSync(dir, { recursive: true });
     }
@@ -200,7 +261,11 @@ describe('labels.mjs, what Traefik sees of the engine', () => {
   const LABELS: Record<string, Record<string, string>> = {
     [id('a')]: { 'berth.service': 'server', 'traefik.enable': 'true' },
     // The image of this project says that it is a service of Berth.
-    [id('b')]: { 'berth.service': 'server', 'berth.project': 'p1', 'traefik.http.routers.x.rule': 'Host(`berth.test`)' },
+    [id('b')]: {
+      'berth.service': 'server',
+      'berth.project': 'p1',
+      'traefik.http.routers.x.rule': 'Host(`berth.test`)',
+    },
     [id('c')]: { 'traefik.enable': 'true' },
   };
   const seen: string[] = [];
@@ -219,7 +284,9 @@ describe('labels.mjs, what Traefik sees of the engine', () => {
             asking.destroy();
           }
         });
-        response.on('end', () => resolve({ status: response.statusCode ?? 0, body })).on('error', reject);
+        response
+          .on('end', () => resolve({ status: response.statusCode ?? 0, body }))
+          .on('error', reject);
       });
       asking.on('error', reject).end();
     });
@@ -232,7 +299,11 @@ describe('labels.mjs, what Traefik sees of the engine', () => {
       const [, one] = /containers\/([0-9a-f]{64})\/json/.exec(url) ?? [];
       if (url.includes('/events')) outgoing.write('{"Type":"container"}\n');
       else if (url.includes('/containers/json'))
-        outgoing.end(JSON.stringify(Object.entries(LABELS).map(([Id, Labels]) => ({ Id, Labels, Command: 'x' }))));
+        outgoing.end(
+          JSON.stringify(
+            Object.entries(LABELS).map(([Id, Labels]) => ({ Id, Labels, Command: 'x' })),
+          ),
+        );
       else if (one !== undefined)
         outgoing.end(
           JSON.stringify({
@@ -245,10 +316,13 @@ describe('labels.mjs, what Traefik sees of the engine', () => {
       else outgoing.writeHead(200, { 'api-version': '1.41' }).end('OK');
     });
     await new Promise<void>((resolve) => engine.listen(join(dir, 'engine.sock'), resolve));
-    view = await startProcess([process.execPath, join(repositoryRoot, 'deploy/compose/labels.mjs')], {
-      name: 'labels',
-      env: { BERTH_ENGINE: join(dir, 'engine.sock'), BERTH_LABELS: join(dir, 'labels.sock') },
-    });
+    view = await startProcess(
+      [process.execPath, join(repositoryRoot, 'deploy/compose/labels.mjs')],
+      {
+        name: 'labels',
+        env: { BERTH_ENGINE: join(dir, 'engine.sock'), BERTH_LABELS: join(dir, 'labels.sock') },
+      },
+    );
     await waitFor('labels.mjs answers', async () => (await ask('GET', '/_ping')).status === 200);
   });
   afterAll(async () => {
@@ -269,18 +343,32 @@ describe('labels.mjs, what Traefik sees of the engine', () => {
     expect(own.status).toBe(200);
     expect(own.body).toContain('berth.service');
     expect(own.body).not.toMatch(/hunter2|unhealthy/);
-    for (const other of ['b', 'c']) expect(await ask('GET', `/v1.41/containers/${id(other)}/json`)).toMatchObject({ status: 404 });
+    for (const other of ['b', 'c'])
+      expect(await ask('GET', `/v1.41/containers/${id(other)}/json`)).toMatchObject({
+        status: 404,
+      });
   });
 
   test('shows the events of Berth’s own containers', async () => {
-    expect(await ask('GET', '/v1.41/events?filters=%7B%7D')).toEqual({ status: 200, body: '{"Type":"container"}\n' });
-    expect(seen.at(-1)).toBe('GET /v1.41/events?filters={"type":["container"],"label":["berth.service"]}');
+    expect(await ask('GET', '/v1.41/events?filters=%7B%7D')).toEqual({
+      status: 200,
+      body: '{"Type":"container"}\n',
+    });
+    expect(seen.at(-1)).toBe(
+      'GET /v1.41/events?filters={"type":["container"],"label":["berth.service"]}',
+    );
   });
 
   test('passes nothing else on, in any spelling', async () => {
     const before = seen.length;
     for (const path of [
-      ...['/v1.41/images/json', '/info', '/v1.41/secrets', '/containers/a/json', `/containers/${id('b')}/logs?stdout=1`],
+      ...[
+        '/v1.41/images/json',
+        '/info',
+        '/v1.41/secrets',
+        '/containers/a/json',
+        `/containers/${id('b')}/logs?stdout=1`,
+      ],
       ...[
         `/containers/${id('a')}/archive?path=/`,
         `/containers/${id('a')}/json/../../../images/json`,
@@ -292,7 +380,13 @@ describe('labels.mjs, what Traefik sees of the engine', () => {
     ])
       expect([path, (await ask('GET', path)).status]).toEqual([path, 403]);
     for (const method of ['POST', 'PUT', 'DELETE', 'PATCH'])
-      for (const path of ['/containers/create', `/containers/${id('a')}/stop`, '/containers/json', '/events', '/_ping'])
+      for (const path of [
+        '/containers/create',
+        `/containers/${id('a')}/stop`,
+        '/containers/json',
+        '/events',
+        '/_ping',
+      ])
         expect([method, path, (await ask(method, path)).status]).toEqual([method, path, 403]);
     expect(seen.slice(before)).toEqual([]);
   });

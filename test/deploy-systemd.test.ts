@@ -1,6 +1,17 @@
-/** The units of deploy/systemd: each process is confined as far as possible, and may write only where it has to. */
+/**
+ * The units of deploy/systemd: each process is confined as far as possible, and may write only
+ * where it has to.
+ */
 import { execFileSync, spawnSync } from 'node:child_process';
-import { existsSync, globSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import {
+  existsSync,
+  globSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { describe, expect, onTestFinished, test } from 'vitest';
@@ -19,7 +30,8 @@ function service(unit: string): Map<string, string[]> {
       ?.split(/^\[/m)[0] ?? '';
   for (const line of section.split('\n')) {
     const [, key, value] = /^(\w+)=(.*)$/.exec(line) ?? [];
-    if (key !== undefined && value !== undefined) found.set(key, [...(found.get(key) ?? []), value]);
+    if (key !== undefined && value !== undefined)
+      found.set(key, [...(found.get(key) ?? []), value]);
   }
   return found;
 }
@@ -67,36 +79,53 @@ describe.each(UNITS)('%s', (unit) => {
     expect(Object.fromEntries(directives)).toMatchObject(EVERYWHERE);
     expect(directives.get('SystemCallFilter')?.[0]).toBe('@system-service');
   });
-  test.skipIf(GO.includes(unit))('allows the memory that Node.js compiles into, and a comment says why', () => {
-    expect(directives.has('MemoryDenyWriteExecute')).toBe(false);
-    expect(read(unit)).toMatch(/^# .*MemoryDenyWriteExecute=.*Node\.js/m);
-  });
-  test.skipIf(unit === AGENT)('has no capability of root and hides its files from other users', () => {
-    expect(directives.has('User') || directives.get('DynamicUser')?.[0] === 'yes').toBe(true);
-    expect(Object.fromEntries(directives)).toMatchObject({
-      CapabilityBoundingSet: [unit === PROXY ? 'CAP_NET_BIND_SERVICE' : ''],
-      ProtectHome: ['true'],
-      SystemCallFilter: ['@system-service', '~@privileged'],
-      UMask: ['0077'],
-    });
-  });
-  const analyze = spawnSync('systemd-analyze', ['security', '--offline=true', '--threshold=100', path.join(ROOT, unit)], {
-    encoding: 'utf8',
-  });
-  test.skipIf(analyze.error !== undefined || !analyze.stdout.includes('exposure level'))('passes systemd-analyze', () => {
-    const level = Number(/exposure level for \S+: ([\d.]+)/.exec(analyze.stdout)?.[1]);
-    expect(level).toBeLessThanOrEqual(unit === AGENT ? 3 : 2);
-  });
+  test.skipIf(GO.includes(unit))(
+    'allows the memory that Node.js compiles into, and a comment says why',
+    () => {
+      expect(directives.has('MemoryDenyWriteExecute')).toBe(false);
+      expect(read(unit)).toMatch(/^# .*MemoryDenyWriteExecute=.*Node\.js/m);
+    },
+  );
+  test.skipIf(unit === AGENT)(
+    'has no capability of root and hides its files from other users',
+    () => {
+      expect(directives.has('User') || directives.get('DynamicUser')?.[0] === 'yes').toBe(true);
+      expect(Object.fromEntries(directives)).toMatchObject({
+        CapabilityBoundingSet: [unit === PROXY ? 'CAP_NET_BIND_SERVICE' : ''],
+        ProtectHome: ['true'],
+        SystemCallFilter: ['@system-service', '~@privileged'],
+        UMask: ['0077'],
+      });
+    },
+  );
+  const analyze = spawnSync(
+    'systemd-analyze',
+    ['security', '--offline=true', '--threshold=100', path.join(ROOT, unit)],
+    {
+      encoding: 'utf8',
+    },
+  );
+  test.skipIf(analyze.error !== undefined || !analyze.stdout.includes('exposure level'))(
+    'passes systemd-analyze',
+    () => {
+      const level = Number(/exposure level for \S+: ([\d.]+)/.exec(analyze.stdout)?.[1]);
+      expect(level).toBeLessThanOrEqual(unit === AGENT ? 3 : 2);
+    },
+  );
 });
 
 test('the socket of the gateway is the default of LISTEN, starts with the gateway, and stays through an upgrade', () => {
   const socket = read('deploy/systemd/berth-gateway.socket');
   expect(socket).toContain(`ListenStream=${GATEWAY_SETTINGS.LISTEN.default}\n`);
-  expect(read('deploy/systemd/berth-gateway.service')).toMatch(/^Wants=.*\bberth-gateway\.socket$/m);
+  expect(read('deploy/systemd/berth-gateway.service')).toMatch(
+    /^Wants=.*\bberth-gateway\.socket$/m,
+  );
   const postinst = readFileSync(path.join(ROOT, 'deploy/debian/postinst'), 'utf8');
   expect(/^units=.*$/m.exec(postinst)?.[0]).not.toContain('socket');
   for (const file of ['postinst', 'postrm', 'prerm'])
-    expect(readFileSync(path.join(ROOT, 'deploy/debian', file), 'utf8'), file).toContain('berth-gateway.socket');
+    expect(readFileSync(path.join(ROOT, 'deploy/debian', file), 'utf8'), file).toContain(
+      'berth-gateway.socket',
+    );
 });
 
 describe.each(GO)('%s', (unit) => {
@@ -114,10 +143,12 @@ describe.each(GO)('%s', (unit) => {
     expect(directives.has('ReadWritePaths')).toBe(false);
   });
   test('the package creates and deletes its user, and does not restart it at an upgrade of Berth', () => {
-    const script = (file: string): string => readFileSync(path.join(ROOT, 'deploy/debian', file), 'utf8');
+    const script = (file: string): string =>
+      readFileSync(path.join(ROOT, 'deploy/debian', file), 'utf8');
     expect(script('postinst')).toMatch(new RegExp(`for user in .*\\b${name}\\b[^]*?adduser`));
     expect(script('postrm')).toMatch(new RegExp(`for user in .*\\b${name}\\b`));
-    for (const file of ['postinst', 'postrm', 'prerm']) expect(script(file), file).toContain(`${name}.service`);
+    for (const file of ['postinst', 'postrm', 'prerm'])
+      expect(script(file), file).toContain(`${name}.service`);
     expect(/^units=.*$/m.exec(script('postinst'))?.[0]).not.toContain(name);
   });
 });
@@ -132,7 +163,9 @@ test('the configuration of the registry names the folders of its unit', () => {
 describe('the agent', () => {
   const directives = service(AGENT);
   test('may write the default STATE_DIR, the default SVC_ROOT, the lock file of iptables and what a clean-up of the registry writes', () => {
-    expect(`/var/lib/${directives.get('StateDirectory')?.[0]}`).toBe(AGENT_SETTINGS.STATE_DIR.default);
+    expect(`/var/lib/${directives.get('StateDirectory')?.[0]}`).toBe(
+      AGENT_SETTINGS.STATE_DIR.default,
+    );
     expect(directives.get('ReadWritePaths')).toEqual([
       `-${AGENT_SETTINGS.SVC_ROOT.default}`,
       '-/run/xtables.lock',
@@ -140,7 +173,9 @@ describe('the agent', () => {
       '-/var/lib/berth-registry',
     ]);
     // The unit could not start without the folder.
-    expect(directives.get('ExecStartPre')).toEqual([`+/bin/mkdir -p ${AGENT_SETTINGS.SVC_ROOT.default}`]);
+    expect(directives.get('ExecStartPre')).toEqual([
+      `+/bin/mkdir -p ${AGENT_SETTINGS.SVC_ROOT.default}`,
+    ]);
   });
   test('has only the capabilities that files of several users and iptables need', () => {
     expect(directives.get('CapabilityBoundingSet')).toEqual([
@@ -184,7 +219,11 @@ describe('purge of the package', () => {
   };
   test.each([
     ['deletes the settings', [], false],
-    ['keeps the settings and secrets that compose uses, and says so', ['etc/berth/compose/compose.yml'], true],
+    [
+      'keeps the settings and secrets that compose uses, and says so',
+      ['etc/berth/compose/compose.yml'],
+      true,
+    ],
   ])('%s', (_, files, isKept) => {
     const root = mkdtempSync(path.join(tmpdir(), 'berth-postrm-'));
     onTestFinished(() => rmSync(root, { recursive: true }));

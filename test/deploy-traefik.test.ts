@@ -1,4 +1,7 @@
-/** Compares deploy/traefik, which operators copy, with what the control plane generates and with the contract. */
+/**
+ * Compares deploy/traefik, which operators copy, with what the control plane generates and with the
+ * contract.
+ */
 import { globSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, test } from 'vitest';
@@ -14,7 +17,9 @@ const env = {
   CONTROL_PLANE_URL: 'http://10.0.0.1:8080',
   REGISTRY_URL: 'http://10.0.0.1:5000',
 };
-const [middlewares, authHost, dashboard, registry] = await Promise.all(FILES.map((file) => readFileProvider(file, env)));
+const [middlewares, authHost, dashboard, registry] = await Promise.all(
+  FILES.map((file) => readFileProvider(file, env)),
+);
 const staticText = readFileSync(path.join(TRAEFIK, 'traefik.yml'), 'utf8');
 /** The lines without comments. */
 const staticLines = staticText
@@ -36,14 +41,23 @@ const generated = JSON.parse(
       host_ip: '10.0.0.2',
       host_port: 30_000 + i,
     })),
-    { baseDomain: env.BASE_DOMAIN, authServiceUrl: env.AUTH_SERVICE_URL, acmeResolver: 'letsencrypt' },
+    {
+      baseDomain: env.BASE_DOMAIN,
+      authServiceUrl: env.AUTH_SERVICE_URL,
+      acmeResolver: 'letsencrypt',
+    },
   ).bytes,
 ) as {
-  http: { middlewares: Record<string, Record<string, Record<string, unknown>>>; routers: Record<string, { middlewares?: string[] }> };
+  http: {
+    middlewares: Record<string, Record<string, Record<string, unknown>>>;
+    routers: Record<string, { middlewares?: string[] }>;
+  };
 };
 
 test('this test reads every file of the folder', () => {
-  expect(globSync('*', { cwd: path.join(TRAEFIK, 'dynamic') }).toSorted()).toEqual([...FILES].toSorted());
+  expect(globSync('*', { cwd: path.join(TRAEFIK, 'dynamic') }).toSorted()).toEqual(
+    [...FILES].toSorted(),
+  );
 });
 
 describe('middlewares', () => {
@@ -55,7 +69,9 @@ describe('middlewares', () => {
       'svc-forward-auth-admin',
       'svc-strip-identity',
     ]);
-    expect(parts['redirect-to-https']).toEqual({ redirectScheme: { scheme: 'https', permanent: true } });
+    expect(parts['redirect-to-https']).toEqual({
+      redirectScheme: { scheme: 'https', permanent: true },
+    });
   });
   test('both logins equal the login of a project, except their addresses', () => {
     const project = generated.http.middlewares['protected-auth']?.['forwardAuth'];
@@ -67,11 +83,15 @@ describe('middlewares', () => {
   });
   test('the stripped headers are those that the control plane strips', () => {
     const strip = generated.http.middlewares['berth-strip-identity'];
-    expect(Object.keys(strip?.['headers']?.['customRequestHeaders'] ?? {})).toHaveLength(117 + CLIENT_HEADERS.length);
+    expect(Object.keys(strip?.['headers']?.['customRequestHeaders'] ?? {})).toHaveLength(
+      117 + CLIENT_HEADERS.length,
+    );
     expect(parts['svc-strip-identity']).toEqual(strip);
   });
   test('the file provider has everything that generated routers name', () => {
-    const named = Object.values(generated.http.routers).flatMap((router) => router.middlewares ?? []);
+    const named = Object.values(generated.http.routers).flatMap(
+      (router) => router.middlewares ?? [],
+    );
     const fromFiles = named.filter((name) => name.endsWith('@file'));
     expect(fromFiles.length).toBeGreaterThan(0);
     expect(fromFiles.filter((name) => !(name.replace('@file', '') in parts))).toEqual([]);
@@ -80,10 +100,11 @@ describe('middlewares', () => {
 
 describe('routers', () => {
   type Router = { rule: string; entryPoints: string[]; middlewares: string[]; service: string };
-  const routers = { ...authHost?.http['routers'], ...dashboard?.http['routers'], ...registry?.http['routers'] } as unknown as Record<
-    string,
-    Router
-  >;
+  const routers = {
+    ...authHost?.http['routers'],
+    ...dashboard?.http['routers'],
+    ...registry?.http['routers'],
+  } as unknown as Record<string, Router>;
   test('each router requires a login or strips forged identities; plain http only redirects', () => {
     const guards = ['svc-forward-auth', 'svc-forward-auth-admin', 'svc-strip-identity'];
     for (const [name, router] of Object.entries(routers)) {
@@ -96,18 +117,27 @@ describe('routers', () => {
   test('no router of the own host but the exchange takes a path that another program could read as another path', () => {
     for (const name of ['berth-gateway', 'berth-api', 'berth-pages'])
       expect(routers[name]?.rule, name).toMatch(/ && !PathRegexp\(`\/\/\|\/\[\.\]\[\.\]\?\/`\)$/);
-    expect(routers['berth-exchange']?.rule).toBe('Host(`berth.test`) && Path(`/api/auth/exchange`)');
+    expect(routers['berth-exchange']?.rule).toBe(
+      'Host(`berth.test`) && Path(`/api/auth/exchange`)',
+    );
   });
   test('the dashboard has its own host behind the admins’ login, and no other router leads to it', () => {
-    expect(routers['berth-dashboard']).toMatchObject({ rule: 'Host(`traefik.berth.test`)', middlewares: ['svc-forward-auth-admin'] });
-    expect(Object.entries(routers).flatMap(([name, r]) => (r.service === 'api@internal' ? [name] : []))).toEqual(['berth-dashboard']);
+    expect(routers['berth-dashboard']).toMatchObject({
+      rule: 'Host(`traefik.berth.test`)',
+      middlewares: ['svc-forward-auth-admin'],
+    });
+    expect(
+      Object.entries(routers).flatMap(([name, r]) => (r.service === 'api@internal' ? [name] : [])),
+    ).toEqual(['berth-dashboard']);
   });
 });
 
 describe('static configuration', () => {
   test('the entry points are 80 and 443; 8081 and the insecure API are closed', () => {
     // The third one is for Prometheus on this machine.
-    const addresses = staticLines.filter((line) => /\baddress:/.test(line)).map((line) => line.trim());
+    const addresses = staticLines
+      .filter((line) => /\baddress:/.test(line))
+      .map((line) => line.trim());
     expect(addresses).toEqual(['address: ":80"', 'address: ":443"', 'address: "127.0.0.1:8084"']);
     expect(staticLines.filter((line) => /insecure|forwardedHeaders/.test(line))).toEqual([]);
     expect(staticText).not.toContain('8081');

@@ -1,4 +1,7 @@
-/** The table of fail points equals the calls in the sources and the points of the suite (structure.test.ts checks docs/fail-points.md). */
+/**
+ * The table of fail points equals the calls in the sources and the points of the suite
+ * (structure.test.ts checks docs/fail-points.md).
+ */
 import { expect, test } from 'vitest';
 import { callsInSources, isPointOf } from './faults/fail-points/calls.ts';
 import { FAIL_POINTS, QUICK } from './faults/fail-points/table.ts';
@@ -7,7 +10,11 @@ const calls = callsInSources();
 const names = FAIL_POINTS.map((point) => point.name);
 
 test('every call in the sources has a row in the table', () => {
-  expect(calls.filter((call) => !names.some((name) => isPointOf(name, call))).map(({ file, name }) => `${file}: ${name}`)).toEqual([]);
+  expect(
+    calls
+      .filter((call) => !names.some((name) => isPointOf(name, call)))
+      .map(({ file, name }) => `${file}: ${name}`),
+  ).toEqual([]);
 });
 
 test('every point of the table is called at exactly one place, in the package of its process', () => {

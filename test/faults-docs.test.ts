@@ -1,4 +1,7 @@
-/** docs/faults.md and the rows of the fault suite are equal; the rows' invariants are those of docs/invariants.md. */
+/**
+ * docs/faults.md and the rows of the fault suite are equal; the rows' invariants are those of
+ * docs/invariants.md.
+ */
 import { existsSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { expect, test } from 'vitest';
@@ -13,7 +16,11 @@ const rowsOf = (document: string): string[][] =>
     .map((line) => line.slice(2, -2).split(' | '));
 
 test('docs/faults.md has a line for every row of the suite, and the suite has a row for every line', () => {
-  const wanted = ROWS.map((row) => [row.fault, row.answer, row.invariants.map((id) => `\`${id}\``).join(', ')]);
+  const wanted = ROWS.map((row) => [
+    row.fault,
+    row.answer,
+    row.invariants.map((id) => `\`${id}\``).join(', '),
+  ]);
   expect(rowsOf(read('docs/faults.md'))).toEqual(wanted);
 });
 
@@ -21,7 +28,12 @@ test('row names are unique', () => {
   expect(new Set(ROWS.map((row) => row.fault)).size).toBe(ROWS.length);
 });
 
-test.skipIf(!existsSync(path.join(ROOT, 'docs/invariants.md')))('docs/invariants.md lists every invariant of a row', () => {
-  const known = read('docs/invariants.md');
-  expect(ROWS.flatMap((row) => row.invariants).filter((id) => !known.includes(`\`${id}\``))).toEqual([]);
-});
+test.skipIf(!existsSync(path.join(ROOT, 'docs/invariants.md')))(
+  'docs/invariants.md lists every invariant of a row',
+  () => {
+    const known = read('docs/invariants.md');
+    expect(
+      ROWS.flatMap((row) => row.invariants).filter((id) => !known.includes(`\`${id}\``)),
+    ).toEqual([]);
+  },
+);

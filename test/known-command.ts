@@ -9,13 +9,17 @@ export function commandProblem(words: readonly string[]): string | null {
   const machine = MACHINE_COMMANDS[words[0] ?? ''];
   if (machine !== undefined) {
     const rest = words.slice(1);
-    const unknown = rest.find((word) => (word.startsWith('-') ? !machine.options.includes(word) : machine.verbs?.[word] === undefined));
+    const unknown = rest.find((word) =>
+      word.startsWith('-') ? !machine.options.includes(word) : machine.verbs?.[word] === undefined,
+    );
     return unknown === undefined ? null : `${words[0]} has no ${unknown}`;
   }
-  const command = COMMANDS.filter(({ name }) => name.split(' ').every((word, i) => word === words[i])).toSorted(
-    (a, b) => b.name.length - a.name.length,
-  )[0];
-  return command === undefined ? 'there is no such command' : wordsProblem(command, words.slice(command.name.split(' ').length));
+  const command = COMMANDS.filter(({ name }) =>
+    name.split(' ').every((word, i) => word === words[i]),
+  ).toSorted((a, b) => b.name.length - a.name.length)[0];
+  return command === undefined
+    ? 'there is no such command'
+    : wordsProblem(command, words.slice(command.name.split(' ').length));
 }
 
 function wordsProblem(command: Command, words: readonly string[]): string | null {
@@ -30,9 +34,12 @@ function wordsProblem(command: Command, words: readonly string[]): string | null
     const option = options.find(({ flags }) => flags.split(/[ ,]+/).includes(word));
     if (option === undefined) return `${command.name} has no option ${word}`;
     if (option.flags.includes('<')) i += 1;
-    if (option.choices !== undefined && !option.choices.includes(words[i] ?? '')) return `${word} cannot be ${words[i] ?? ''}`;
+    if (option.choices !== undefined && !option.choices.includes(words[i] ?? ''))
+      return `${word} cannot be ${words[i] ?? ''}`;
   }
   const args = command.args ?? [];
   const least = args.filter(({ required }) => required === true).length;
-  return given >= least && given <= args.length ? null : `${command.name} takes ${least} to ${args.length} arguments, not ${given}`;
+  return given >= least && given <= args.length
+    ? null
+    : `${command.name} takes ${least} to ${args.length} arguments, not ${given}`;
 }

@@ -1,26 +1,37 @@
-/** Plain English in comments, texts and documents (CONTRIBUTING.md "Rules that a gate or a test enforces"). */
+/**
+ * Plain English in comments, texts and documents (CONTRIBUTING.md
+ * "Rules that a gate or a test enforces").
+ */
 import { globSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, test } from 'vitest';
 
 const ROOT = path.resolve(import.meta.dirname, '..');
 const read = (file: string): string => readFileSync(path.join(ROOT, file), 'utf8');
-const find = (pattern: string): string[] => globSync(pattern, { cwd: ROOT, exclude: (name) => name.includes('node_modules') }).toSorted();
+const find = (pattern: string): string[] =>
+  globSync(pattern, { cwd: ROOT, exclude: (name) => name.includes('node_modules') }).toSorted();
 
 const SOURCES = find('packages/*/src/**/*.{ts,tsx}');
-/** Tests and tools of the repository follow the same rules. This file quotes the phrases that it forbids. */
-const TOOLS = [...find('{bench,scripts,test}/**/*.{ts,mjs}'), ...find('packages/*/test/**/*.{ts,tsx}'), ...find('*.ts')].filter(
-  (file) => file !== 'test/language.test.ts',
-);
+/**
+ * Tests and tools of the repository follow the same rules. This file quotes the phrases that it
+ * forbids.
+ */
+const TOOLS = [
+  ...find('{bench,scripts,test}/**/*.{ts,mjs}'),
+  ...find('packages/*/test/**/*.{ts,tsx}'),
+  ...find('*.ts'),
+].filter((file) => file !== 'test/language.test.ts');
 const DOCUMENTS = ['README.md', 'ARCHITECTURE.md', 'CONTRIBUTING.md', ...find('docs/**/*.md')];
 
 const MAX_LINE = 140;
 /** Matches comment lines whose opening has no subject or hides it. */
 const OPENING = /^(Of|Those|That|Who|Whoever|What|Nothing|Nobody)\b/;
-const PHRASES = /\b(worked in|gone on with|looked at|of late|no more(?! than)|those that there are)\b/i;
+const PHRASES =
+  /\b(worked in|gone on with|looked at|of late|no more(?! than)|those that there are)\b/i;
 
 /** Matches the comments of a source file, and its strings with their quotes. */
-const TOKEN = /\/\*[^]*?\*\/|\/\/[^\n]*|'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*"|`(?:[^`\\]|\\[^])*`/g;
+const TOKEN =
+  /\/\*[^]*?\*\/|\/\/[^\n]*|'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*"|`(?:[^`\\]|\\[^])*`/g;
 
 type Line = { number: number; text: string; kind: 'comment' | 'string' };
 /** Returns the lines of all comments without their markers, and the lines of all strings. */
@@ -32,7 +43,9 @@ function linesOf(source: string): Line[] {
     const line = first;
     const isComment = token.startsWith('//') || token.startsWith('/*');
     return token.split('\n').map((raw, i): Line => {
-      const text = isComment ? raw.replace(/^\s*(\/\*\*?|\*\/|\*|\/\/)\s?/, '').replace(/\s*\*\/$/, '') : raw;
+      const text = isComment
+        ? raw.replace(/^\s*(\/\*\*?|\*\/|\*|\/\/)\s?/, '').replace(/\s*\*\/$/, '')
+        : raw;
       return { number: line + i, text: text.trim(), kind: isComment ? 'comment' : 'string' };
     });
   });
@@ -42,10 +55,17 @@ function problemsOf(source: string): string[] {
   const rows = source.split('\n');
   return linesOf(source).flatMap(({ number, text, kind }) => {
     const row = rows[number - 1] ?? '';
-    const isProse = kind === 'comment' && /^\s*(\/\*|\*|\/\/)/.test(row) && !/https?:\/\/|oxlint-disable/.test(row);
+    const isProse =
+      kind === 'comment' &&
+      /^\s*(\/\*|\*|\/\/)/.test(row) &&
+      !/https?:\/\/|oxlint-disable/.test(row);
     return [
-      ...(kind === 'comment' && OPENING.test(text) ? [`${number}: begins with "${OPENING.exec(text)?.[1]}": ${text}`] : []),
-      ...(isProse && row.length > MAX_LINE ? [`${number}: is longer than ${MAX_LINE} characters: ${text}`] : []),
+      ...(kind === 'comment' && OPENING.test(text)
+        ? [`${number}: begins with "${OPENING.exec(text)?.[1]}": ${text}`]
+        : []),
+      ...(isProse && row.length > MAX_LINE
+        ? [`${number}: is longer than ${MAX_LINE} characters: ${text}`]
+        : []),
       ...(PHRASES.test(text) ? [`${number}: contains "${PHRASES.exec(text)?.[0]}": ${text}`] : []),
     ];
   });
@@ -79,7 +99,9 @@ describe('the search', () => {
 
 test('sources follow the rules for comments and texts', { timeout: 60_000 }, () => {
   expect(SOURCES.length).toBeGreaterThan(300);
-  const problems = [...SOURCES, ...TOOLS].flatMap((file) => problemsOf(read(file)).map((problem) => `${file}:${problem}`));
+  const problems = [...SOURCES, ...TOOLS].flatMap((file) =>
+    problemsOf(read(file)).map((problem) => `${file}:${problem}`),
+  );
   expect(problems).toEqual([]);
 });
 
@@ -96,8 +118,11 @@ test('documents avoid the phrases', () => {
 describe('exported type names', () => {
   const packageOf = (file: string): string => file.split('/')[1] ?? '';
   const typesOf = (source: string): string[] =>
-    [...source.matchAll(/^export (?:abstract )?(?:type|interface|class|enum) (\w+)/gm)].map(([, name = '']) => name);
-  const importsOf = (source: string): string[] => [...source.matchAll(/from '@berth\/([\w-]+)\//g)].map(([, name = '']) => name);
+    [...source.matchAll(/^export (?:abstract )?(?:type|interface|class|enum) (\w+)/gm)].map(
+      ([, name = '']) => name,
+    );
+  const importsOf = (source: string): string[] =>
+    [...source.matchAll(/from '@berth\/([\w-]+)\//g)].map(([, name = '']) => name);
 
   const exported = new Map<string, Set<string>>();
   const imported = new Map<string, Set<string>>();
@@ -110,7 +135,9 @@ describe('exported type names', () => {
   }
 
   test('are found', () => {
-    expect(typesOf('export type A = 1;\nexport class B {}\nexport const C = 1;\ntype D = 2;')).toEqual(['A', 'B']);
+    expect(
+      typesOf('export type A = 1;\nexport class B {}\nexport const C = 1;\ntype D = 2;'),
+    ).toEqual(['A', 'B']);
     expect(imported.get('gateway')).toEqual(new Set(['kit', 'wire']));
     expect(exported.get('wire')?.has('Task')).toBe(true);
   });
@@ -118,7 +145,9 @@ describe('exported type names', () => {
   test('have one meaning in packages that import each other', () => {
     const homonyms = [...imported].flatMap(([from, packages]) =>
       [...packages].flatMap((to) =>
-        [...(exported.get(from) ?? [])].filter((name) => exported.get(to)?.has(name) === true).map((name) => `${name}: ${from} and ${to}`),
+        [...(exported.get(from) ?? [])]
+          .filter((name) => exported.get(to)?.has(name) === true)
+          .map((name) => `${name}: ${from} and ${to}`),
       ),
     );
     expect(homonyms).toEqual([]);

@@ -1,4 +1,7 @@
-/** A container engine in memory that keeps what one container prints, as `docker logs --timestamps` shows it. */
+/**
+ * A container engine in memory that keeps what one container prints, as `docker logs --timestamps`
+ * shows it.
+ */
 import type { Docker, ReadLogOptions } from '../packages/agent/src/tools/docker.ts';
 
 type Stream = 'stdout' | 'stderr';
@@ -10,14 +13,21 @@ export function createLogEngine(clockMs = 0) {
   /** Nanoseconds: the engine never gives two lines of a stream the same time. */
   let clock = 0n;
   let follows = 0;
-  const chunkOf = ({ at, text }: { at: string; text: Buffer }): Buffer => Buffer.concat([Buffer.from(`${at} `), text, Buffer.from('\n')]);
+  const chunkOf = ({ at, text }: { at: string; text: Buffer }): Buffer =>
+    Buffer.concat([Buffer.from(`${at} `), text, Buffer.from('\n')]);
   const logs: Docker['logs'] = async (_id, options) => {
-    const lines = log.slice(options.tail === null ? 0 : options.tail === 0 ? log.length : -options.tail);
-    for (const line of lines) if (options.since === null || line.at >= options.since) options.onChunk(chunkOf(line), line.stream);
+    const lines = log.slice(
+      options.tail === null ? 0 : options.tail === 0 ? log.length : -options.tail,
+    );
+    for (const line of lines)
+      if (options.since === null || line.at >= options.since)
+        options.onChunk(chunkOf(line), line.stream);
     if (!options.follow) return null;
     follows += 1;
     following.add(options);
-    await new Promise<void>((resolve) => options.signal.addEventListener('abort', () => resolve(), { once: true }));
+    await new Promise<void>((resolve) =>
+      options.signal.addEventListener('abort', () => resolve(), { once: true }),
+    );
     following.delete(options);
     return null;
   };
@@ -31,7 +41,9 @@ export function createLogEngine(clockMs = 0) {
     print(text: string | Buffer, stream: Stream = 'stdout'): void {
       const now = BigInt(Date.now() + clockMs) * 1_000_000n;
       clock = now > clock ? now : clock + 1n;
-      const at = new Date(Number(clock / 1_000_000n)).toISOString().replace('Z', `${String(clock % 1_000_000n).padStart(6, '0')}Z`);
+      const at = new Date(Number(clock / 1_000_000n))
+        .toISOString()
+        .replace('Z', `${String(clock % 1_000_000n).padStart(6, '0')}Z`);
       const line = { at, stream, text: Buffer.from(text) };
       log.push(line);
       for (const options of following) options.onChunk(chunkOf(line), stream);

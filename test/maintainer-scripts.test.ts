@@ -1,4 +1,7 @@
-/** Scripts of the Debian package. `npm run test:install` runs them on a machine; here each variable must have a value. */
+/**
+ * Scripts of the Debian package. `npm run test:install` runs them on a machine; here each variable
+ * must have a value.
+ */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, it } from 'vitest';

@@ -1,4 +1,7 @@
-/** Runtime logs from a container to a viewer: the real control plane and the reader of the real agent, with an engine in memory. */
+/**
+ * Runtime logs from a container to a viewer: the real control plane and the reader of the real
+ * agent, with an engine in memory.
+ */
 import { readFrames } from '@berth/testbed/event-stream';
 import { silentLogger } from '@berth/kit/log';
 import { createClient } from '@berth/wire/client';
@@ -10,7 +13,13 @@ import { createLogReaders, type LogReaders } from '../packages/agent/src/logs/re
 import { createRedact } from '../packages/agent/src/secrets/redaction.ts';
 import type { Container, Docker } from '../packages/agent/src/tools/docker.ts';
 import { createWorld } from '../packages/control-plane/test/api/deployed.ts';
-import { AGENT_SECRET, type Api, createApi, createProject, register } from '../packages/control-plane/test/api/harness.ts';
+import {
+  AGENT_SECRET,
+  type Api,
+  createApi,
+  createProject,
+  register,
+} from '../packages/control-plane/test/api/harness.ts';
 import { createLogEngine } from './log-engine.ts';
 
 let api: Api;
@@ -50,7 +59,12 @@ beforeAll(async () => {
   node = world.home;
   project = await createProject(api);
   deployment = await world.live(project);
-  await register(api, { hostname: 'node-1', role: 'deploy', agent_version: '0.1.0', capabilities: ['logs'] });
+  await register(api, {
+    hostname: 'node-1',
+    role: 'deploy',
+    agent_version: '0.1.0',
+    capabilities: ['logs'],
+  });
   readers = createLogReaders({
     client: createClient({ baseUrl: base, headers: () => ({ 'x-agent-secret': AGENT_SECRET }) }),
     docker: { logs },
@@ -80,16 +94,31 @@ afterAll(async () => {
   await api.close();
 }, 120_000);
 
-const headers = (who: 'viewer' | 'developer' = 'viewer'): Record<string, string> => ({ authorization: `Bearer ${api.token(who)}` });
+const headers = (who: 'viewer' | 'developer' = 'viewer'): Record<string, string> => ({
+  authorization: `Bearer ${api.token(who)}`,
+});
 const page = async (query = ''): Promise<RuntimeLogs> =>
-  (await (await fetch(`${base}/api/projects/${project}/logs${query}`, { headers: headers() })).json()) as RuntimeLogs;
+  (await (
+    await fetch(`${base}/api/projects/${project}/logs${query}`, { headers: headers() })
+  ).json()) as RuntimeLogs;
 const texts = (lines: readonly RuntimeLine[]): string[] => lines.map((line) => line.text);
 
-type Viewer = { events: { event: string; id: string; data: RuntimeLine & { count?: number; message?: string } }[]; close(): void };
-async function follow(lastId?: string, query = '', who: 'viewer' | 'developer' = 'viewer'): Promise<Viewer> {
+type Viewer = {
+  events: { event: string; id: string; data: RuntimeLine & { count?: number; message?: string } }[];
+  close(): void;
+};
+async function follow(
+  lastId?: string,
+  query = '',
+  who: 'viewer' | 'developer' = 'viewer',
+): Promise<Viewer> {
   const stop = new AbortController();
   const answer = await fetch(`${base}/api/projects/${project}/logs${query}`, {
-    headers: { ...headers(who), accept: 'text/event-stream', ...(lastId === undefined ? {} : { 'last-event-id': lastId }) },
+    headers: {
+      ...headers(who),
+      accept: 'text/event-stream',
+      ...(lastId === undefined ? {} : { 'last-event-id': lastId }),
+    },
     signal: stop.signal,
   });
   const viewer: Viewer = { events: [], close: () => stop.abort() };
@@ -99,7 +128,8 @@ async function follow(lastId?: string, query = '', who: 'viewer' | 'developer' =
   })().catch(() => undefined);
   return viewer;
 }
-const linesOf = (viewer: Viewer): string[] => viewer.events.filter((e) => e.event === 'line').map((e) => e.data.text);
+const linesOf = (viewer: Viewer): string[] =>
+  viewer.events.filter((e) => e.event === 'line').map((e) => e.data.text);
 
 test('nothing printed is an empty answer', async () => {
   expect(await page()).toEqual({ lines: [], truncated: false });
@@ -116,7 +146,8 @@ test('lines as JSON: newest first cut, clean, without secrets, at the time of th
   expect(texts(all.lines)[6]).toBe('\u001b[31mred\u001b[0m ***');
   expect(all.lines[7]?.text.length).toBeLessThan(16_100);
   expect(all.lines[7]?.text).toMatch(/… \(line cut: \d+ more characters\)$/);
-  for (const { at } of all.lines) expect(Math.abs(Date.now() - Date.parse(at))).toBeLessThan(60_000);
+  for (const { at } of all.lines)
+    expect(Math.abs(Date.now() - Date.parse(at))).toBeLessThan(60_000);
   expect(all.truncated).toBe(false);
   const two = await page('?tail=2');
   expect([two.lines.length, two.truncated]).toEqual([2, true]);
@@ -126,12 +157,17 @@ test('lines as JSON: newest first cut, clean, without secrets, at the time of th
 
 test('a stream shows the last lines once and then new ones; ten viewers share one reader; Last-Event-ID resumes', async () => {
   const viewers = await Promise.all(
-    Array.from({ length: 10 }, (_, i) => follow(undefined, '?tail=3', i % 2 === 0 ? 'viewer' : 'developer')),
+    Array.from({ length: 10 }, (_, i) =>
+      follow(undefined, '?tail=3', i % 2 === 0 ? 'viewer' : 'developer'),
+    ),
   );
-  await expect.poll(() => viewers.every((v) => linesOf(v).length === 3), { timeout: 20_000 }).toBe(true);
+  await expect
+    .poll(() => viewers.every((v) => linesOf(v).length === 3), { timeout: 20_000 })
+    .toBe(true);
   for (let i = 1; i <= 300; i++) print(`new ${i}`);
   const expected = Array.from({ length: 300 }, (_, i) => `new ${i + 1}`);
-  for (const viewer of viewers) await expect.poll(() => linesOf(viewer).slice(3), { timeout: 20_000 }).toEqual(expected);
+  for (const viewer of viewers)
+    await expect.poll(() => linesOf(viewer).slice(3), { timeout: 20_000 }).toEqual(expected);
   expect([engine.follows(), following.size]).toEqual([1, 1]);
   for (const viewer of viewers) expect(viewer.events.filter((e) => e.event !== 'line')).toEqual([]);
   const id = viewers[0]?.events.at(-1)?.id;
@@ -154,7 +190,9 @@ test('a container that prints without end: lines are lost with their number, and
   print('the end');
   await expect.poll(() => linesOf(viewer).at(-1), { timeout: 30_000 }).toBe('the end');
   const shown = linesOf(viewer).slice(1, -1);
-  const lost = viewer.events.filter((e) => e.event === 'lost').reduce((sum, e) => sum + (e.data.count ?? 0), 0);
+  const lost = viewer.events
+    .filter((e) => e.event === 'lost')
+    .reduce((sum, e) => sum + (e.data.count ?? 0), 0);
   expect(lost).toBeGreaterThan(1_000);
   expect(shown.length + lost).toBe(60_000);
   expect(new Set(shown).size).toBe(shown.length);
@@ -162,8 +200,17 @@ test('a container that prints without end: lines are lost with their number, and
 });
 
 test('a node that goes silent is gone, and an agent without the capability says so', async () => {
-  await register(api, { hostname: 'node-1', role: 'deploy', agent_version: '0.1.0', capabilities: [] });
-  expect(await page()).toEqual({ lines: [], truncated: false, unavailable: 'the agent of node node-1 sends no logs' });
+  await register(api, {
+    hostname: 'node-1',
+    role: 'deploy',
+    agent_version: '0.1.0',
+    capabilities: [],
+  });
+  expect(await page()).toEqual({
+    lines: [],
+    truncated: false,
+    unavailable: 'the agent of node node-1 sends no logs',
+  });
   const viewer = await follow();
   await expect.poll(() => viewer.events[0]?.event, { timeout: 20_000 }).toBe('gone');
   viewer.close();
@@ -174,7 +221,11 @@ test('the end of a container is stored before it is removed, and read as JSON af
   const exits = createExits({
     docker: {
       logs,
-      inspect: async () => ({ ...container(), state: 'exited', finishedAt: '2026-11-23T21:00:00.000Z' }),
+      inspect: async () => ({
+        ...container(),
+        state: 'exited',
+        finishedAt: '2026-11-23T21:00:00.000Z',
+      }),
       remove: async () => void (removed = true),
     } as unknown as Docker,
     redactOf: async () => createRedact(['swordfish-secret']),
@@ -188,7 +239,11 @@ test('the end of a container is stored before it is removed, and read as JSON af
   await exits.docker.remove('c1');
   expect(removed).toBe(true);
   const { json } = await api.call('deploymentExits', { params: { id: deployment } });
-  const items = json['items'] as { exit_code: number; lines: { text: string }[]; truncated: boolean }[];
+  const items = json['items'] as {
+    exit_code: number;
+    lines: { text: string }[];
+    truncated: boolean;
+  }[];
   expect(items).toHaveLength(1);
   expect(items[0]).toMatchObject({ exit_code: 3, truncated: true });
   expect(items[0]?.lines).toHaveLength(200);
@@ -199,21 +254,38 @@ test('the end of a container is stored before it is removed, and read as JSON af
 test('an agent cannot report an end for a deployment that never ran on its node', async () => {
   const other = await register(api, { hostname: 'node-2', role: 'deploy' });
   const before = (await api.call('deploymentExits', { params: { id: deployment } })).json['items'];
-  const exit = { deployment_id: deployment, container_id: 'c9', container: 'svc-forged', exit_code: 0, out_of_memory: false, error: null };
-  const body = { node_id: other, exits: [{ ...exit, started_at: null, finished_at: null, lines: [], truncated: false }] };
+  const exit = {
+    deployment_id: deployment,
+    container_id: 'c9',
+    container: 'svc-forged',
+    exit_code: 0,
+    out_of_memory: false,
+    error: null,
+  };
+  const body = {
+    node_id: other,
+    exits: [{ ...exit, started_at: null, finished_at: null, lines: [], truncated: false }],
+  };
   expect((await api.call('agentExits', { body })).status).toBe(403);
-  expect((await api.call('deploymentExits', { params: { id: deployment } })).json['items']).toEqual(before);
+  expect((await api.call('deploymentExits', { params: { id: deployment } })).json['items']).toEqual(
+    before,
+  );
 });
 
 test('one person opens a few streams; the next one is 429, and its end makes room', async () => {
   const open = (signal: AbortSignal): Promise<Response> =>
-    fetch(`${base}/api/projects/${project}/logs?tail=0`, { headers: { ...headers('developer'), accept: 'text/event-stream' }, signal });
+    fetch(`${base}/api/projects/${project}/logs?tail=0`, {
+      headers: { ...headers('developer'), accept: 'text/event-stream' },
+      signal,
+    });
   const stop = new AbortController();
   const statuses: number[] = [];
   for (let i = 0; i < 9; i++) statuses.push((await open(stop.signal)).status);
   expect(statuses).toEqual([200, 200, 200, 200, 200, 200, 200, 200, 429]);
   stop.abort();
   const later = new AbortController();
-  await expect.poll(async () => (await open(later.signal)).status, { timeout: 20_000, interval: 200 }).toBe(200);
+  await expect
+    .poll(async () => (await open(later.signal)).status, { timeout: 20_000, interval: 200 })
+    .toBe(200);
   later.abort();
 });

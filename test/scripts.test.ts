@@ -1,11 +1,16 @@
-/** Every npm script of this repository answers --help before it sets up or starts anything, and refuses options that it does not have. */
+/**
+ * Every npm script of this repository answers --help before it sets up or starts anything, and
+ * refuses options that it does not have.
+ */
 import { spawnSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, test } from 'vitest';
 
 const ROOT = path.resolve(import.meta.dirname, '..');
-const { scripts } = JSON.parse(readFileSync(path.join(ROOT, 'package.json'), 'utf8')) as { scripts: Record<string, string> };
+const { scripts } = JSON.parse(readFileSync(path.join(ROOT, 'package.json'), 'utf8')) as {
+  scripts: Record<string, string>;
+};
 const OWN = Object.entries(scripts).flatMap(([name, command]) => {
   const file = /^node (scripts\/\S+)$/.exec(command)?.[1];
   return file === undefined ? [] : [[name, file] as const];
@@ -37,6 +42,8 @@ describe.each(OWN)('npm run %s', (name, file) => {
     const passes = run(file, '--help').stdout.includes('passed to vitest');
     if (passes) return;
     expect(status).toBe(2);
-    expect(stdout + stderr).toContain(`npm run ${name} has no option --no-such-option; see npm run ${name} -- --help`);
+    expect(stdout + stderr).toContain(
+      `npm run ${name} has no option --no-such-option; see npm run ${name} -- --help`,
+    );
   });
 });

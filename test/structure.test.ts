@@ -11,24 +11,49 @@ const ROOT = path.resolve(import.meta.dirname, '..');
 const files = (...patterns: string[]): string[] =>
   globSync(patterns, { cwd: ROOT, exclude: (name) => name.includes('node_modules') }).toSorted();
 const read = (file: string): string => readFileSync(path.join(ROOT, file), 'utf8');
-/** Returns a file without comments, because a comment may mention `sh -c`. Strings stay; the colon before a `//` keeps URLs. */
+/**
+ * Returns a file without comments, because a comment may mention `sh -c`. Strings stay; the colon
+ * before a `//` keeps URLs.
+ */
 const codeOf = (file: string): string =>
   read(file)
     .replaceAll(/\/\*[^]*?\*\//g, '')
     .replaceAll(/(^|[^:'"`\\])\/\/.*$/gm, '$1');
 /** Searches whole files, because a breach may span several lines. */
 const where = (list: string[], breach: RegExp): string[] =>
-  list.flatMap((file) => [...codeOf(file).matchAll(new RegExp(breach, 'g'))].map((match) => `${file}: ${match[0].slice(0, 100)}`));
+  list.flatMap((file) =>
+    [...codeOf(file).matchAll(new RegExp(breach, 'g'))].map(
+      (match) => `${file}: ${match[0].slice(0, 100)}`,
+    ),
+  );
 
 const sources = files('packages/*/src/**/*.ts', 'packages/*/src/**/*.tsx');
-const programs = [...sources, ...files('scripts/**/*.ts', 'scripts/**/*.mjs', 'bench/**/*.ts', 'bench/**/*.mjs'), 'bin/berth'];
+const programs = [
+  ...sources,
+  ...files('scripts/**/*.ts', 'scripts/**/*.mjs', 'bench/**/*.ts', 'bench/**/*.mjs'),
+  'bin/berth',
+];
 
-/** Each breach has texts that it must find and texts that it must not find, so that each one can fail. */
+/**
+ * Each breach has texts that it must find and texts that it must not find, so that each one can
+ * fail.
+ */
 const BREACHES = {
   environment: {
-    pattern: /process\s*(\?\.|\.)\s*env\b|process\[['"]env|\benv\b.*from ['"]node:process['"]|import\.meta\.env/,
-    finds: ["const a = process.env['A'];", "process['env']", "import { env } from 'node:process';", 'process?.env', 'import.meta.env.A'],
-    passes: ["import { argv } from 'node:process';", 'const env = options.env;', 'process.envelope'],
+    pattern:
+      /process\s*(\?\.|\.)\s*env\b|process\[['"]env|\benv\b.*from ['"]node:process['"]|import\.meta\.env/,
+    finds: [
+      "const a = process.env['A'];",
+      "process['env']",
+      "import { env } from 'node:process';",
+      'process?.env',
+      'import.meta.env.A',
+    ],
+    passes: [
+      "import { argv } from 'node:process';",
+      'const env = options.env;',
+      'process.envelope',
+    ],
   },
   shell: {
     pattern:
@@ -51,17 +76,23 @@ const BREACHES = {
   },
 } as const;
 
-test.each(Object.entries(BREACHES))('the search for %s finds what it should', (_, { pattern, finds, passes }) => {
-  expect(finds.filter((text) => !pattern.test(text))).toEqual([]);
-  expect(passes.filter((text) => pattern.test(text))).toEqual([]);
-});
+test.each(Object.entries(BREACHES))(
+  'the search for %s finds what it should',
+  (_, { pattern, finds, passes }) => {
+    expect(finds.filter((text) => !pattern.test(text))).toEqual([]);
+    expect(passes.filter((text) => pattern.test(text))).toEqual([]);
+  },
+);
 
 test('the environment is read in config.ts alone', () => {
   const others = sources.filter((file) => path.basename(file) !== 'config.ts');
   expect(where(others, BREACHES.environment.pattern)).toEqual([]);
 });
 
-/** Names the shell of a HEALTHCHECK, which the engine runs inside the container of the image that declares it. */
+/**
+ * Names the shell of a HEALTHCHECK, which the engine runs inside the container of the image that
+ * declares it.
+ */
 const INSIDE_CONTAINERS = path.join('packages', 'agent', 'src', 'tools', 'image-config.ts');
 
 test('no program is given to a shell', () => {
@@ -71,21 +102,25 @@ test('no program is given to a shell', () => {
 });
 
 describe('every source file', () => {
-  // knip treats each file under src/ as an entry (`"./*"` in exports): it finds dead exports, not unused files.
-  // A file that starts as a process or a thread may have no export.
+  // knip treats each file under src/ as an entry (`"./*"` in exports): it finds dead exports, not
+  // unused files. A file that starts as a process or a thread may have no export.
   const started = sources
     .concat('packages/dashboard/index.html')
     .flatMap((file) =>
-      [...read(file).matchAll(/new URL\('([^']+\.ts)', import\.meta\.url\)|src="\/([^"]+)"/g)].map((match) =>
-        path.join(path.dirname(file), match[1] ?? match[2] ?? ''),
+      [...read(file).matchAll(/new URL\('([^']+\.ts)', import\.meta\.url\)|src="\/([^"]+)"/g)].map(
+        (match) => path.join(path.dirname(file), match[1] ?? match[2] ?? ''),
       ),
     );
   test('exports something', () => {
-    expect(sources.filter((file) => !/^export /m.test(read(file)) && !started.includes(file))).toEqual([]);
+    expect(
+      sources.filter((file) => !/^export /m.test(read(file)) && !started.includes(file)),
+    ).toEqual([]);
   });
   test('main.ts exports main and nothing else', () => {
-    const exportsOf = (file: string): string[] => [...read(file).matchAll(/^export (.*?)[({=;]/gm)].map((m) => m[1] ?? '');
-    for (const file of files('packages/*/src/main.ts')) expect(exportsOf(file), file).toEqual(['async function main']);
+    const exportsOf = (file: string): string[] =>
+      [...read(file).matchAll(/^export (.*?)[({=;]/gm)].map((m) => m[1] ?? '');
+    for (const file of files('packages/*/src/main.ts'))
+      expect(exportsOf(file), file).toEqual(['async function main']);
   });
 });
 
@@ -100,7 +135,10 @@ test('the routes equal the snapshot (after an intended change: `npx vitest run t
   await expect(`${routeLines().join('\n')}\n`).toMatchFileSnapshot('routes.snapshot.txt');
 });
 
-/** bin/launch.mjs, the table of help and completion, and the help of each program name the same commands and options. */
+/**
+ * bin/launch.mjs, the table of help and completion, and the help of each program name the same
+ * commands and options.
+ */
 describe('commands of a machine', () => {
   const TABLE = 'packages/cli/src/commands/machine.ts';
   const optionsIn = (help: string): string[] =>
@@ -108,7 +146,9 @@ describe('commands of a machine', () => {
 
   test(`each command of bin/launch.mjs is a row of ${TABLE}, and each row a command`, () => {
     expect(Object.keys(MACHINE_COMMANDS).sort()).toEqual(Object.keys(ON_THE_MACHINE).sort());
-    expect(COMMANDS.filter(({ name }) => Object.hasOwn(ON_THE_MACHINE, name.split(' ')[0] ?? ''))).toEqual([]);
+    expect(
+      COMMANDS.filter(({ name }) => Object.hasOwn(ON_THE_MACHINE, name.split(' ')[0] ?? '')),
+    ).toEqual([]);
   });
 
   test.each(Object.entries(MACHINE_COMMANDS))(
@@ -117,9 +157,12 @@ describe('commands of a machine', () => {
       const help = await machineUsage(name);
       expect(help).toMatch(new RegExp(`^Usage: berth ${name}\\b`));
       expect(row.options.toSorted()).toEqual(
-        optionsIn(help.replaceAll(new RegExp(`berth (?!${name}\\b)\\w+ --[a-z-]+`, 'g'), '')).filter((option) => option !== '--help'),
+        optionsIn(
+          help.replaceAll(new RegExp(`berth (?!${name}\\b)\\w+ --[a-z-]+`, 'g'), ''),
+        ).filter((option) => option !== '--help'),
       );
-      for (const verb of Object.keys(row.verbs ?? {})) expect(help).toMatch(new RegExp(`\\b${verb}\\b`));
+      for (const verb of Object.keys(row.verbs ?? {}))
+        expect(help).toMatch(new RegExp(`\\b${verb}\\b`));
       expect(row.summary).toMatch(/^[A-Z].*[^.]$/);
       expect(row.example[0]).toMatch(new RegExp(`^berth ${name}\\b`));
     },
@@ -127,8 +170,8 @@ describe('commands of a machine', () => {
 });
 
 /**
- * The wall clock of a machine may jump, so durations use `performance.now()`. These files need the time of day, the age of a file, or a
- * time that another process wrote.
+ * The wall clock of a machine may jump, so durations use `performance.now()`. These files need the
+ * time of day, the age of a file, or a time that another process wrote.
  */
 const MAY_READ_THE_WALL_CLOCK: Record<string, readonly string[]> = {
   agent: [
@@ -166,8 +209,13 @@ const MAY_READ_THE_WALL_CLOCK: Record<string, readonly string[]> = {
   relay: ['config-store.ts', 'metrics.ts', 'server.ts'],
   wire: [],
 };
-test.each(Object.entries(MAY_READ_THE_WALL_CLOCK))('no other file of packages/%s measures a duration by the wall clock', (name, files) => {
-  const folder = path.join(ROOT, 'packages', name, 'src');
-  const found = globSync('**/*.ts', { cwd: folder }).filter((file) => /\bDate\.now\b/.test(readFileSync(path.join(folder, file), 'utf8')));
-  expect(found.toSorted()).toEqual(files);
-});
+test.each(Object.entries(MAY_READ_THE_WALL_CLOCK))(
+  'no other file of packages/%s measures a duration by the wall clock',
+  (name, files) => {
+    const folder = path.join(ROOT, 'packages', name, 'src');
+    const found = globSync('**/*.ts', { cwd: folder }).filter((file) =>
+      /\bDate\.now\b/.test(readFileSync(path.join(folder, file), 'utf8')),
+    );
+    expect(found.toSorted()).toEqual(files);
+  },
+);

@@ -6,7 +6,10 @@
 import { chmodSync, rmSync } from 'node:fs';
 import { createServer, request } from 'node:http';
 
-const { BERTH_ENGINE: ENGINE = '/run/engine.sock', BERTH_LABELS: SHOWN = '/run/berth-labels/labels.sock' } = process.env;
+const {
+  BERTH_ENGINE: ENGINE = '/run/engine.sock',
+  BERTH_LABELS: SHOWN = '/run/berth-labels/labels.sock',
+} = process.env;
 const OWN = 'berth.service';
 const OF_PROJECT = 'berth.project';
 const MAX_BODY = 8 * 1024 * 1024;
@@ -29,13 +32,20 @@ const askWhole = (path) =>
         let body = '';
         response.setEncoding('utf8').on('data', (text) => {
           body += text;
-          if (body.length > MAX_BODY) asking.destroy(new Error('the answer of the engine is too long'));
+          if (body.length > MAX_BODY)
+            asking.destroy(new Error('the answer of the engine is too long'));
         });
-        response.on('end', () => resolve({ status: response.statusCode, headers: response.headers, body })).on('error', reject);
+        response
+          .on('end', () =>
+            resolve({ status: response.statusCode, headers: response.headers, body }),
+          )
+          .on('error', reject);
       },
       reject,
     );
-    asking.setTimeout(10_000, () => asking.destroy(new Error('the engine does not answer within 10 s')));
+    asking.setTimeout(10_000, () =>
+      asking.destroy(new Error('the engine does not answer within 10 s')),
+    );
   });
 
 /**
@@ -67,7 +77,8 @@ async function answer(path) {
     const found = await askWhole(`${version}/containers/${id}/json`);
     if (found.status !== 200) return found;
     const container = JSON.parse(found.body);
-    if (isShown(container.Config?.Labels)) return { ...found, body: JSON.stringify(view(container)) };
+    if (isShown(container.Config?.Labels))
+      return { ...found, body: JSON.stringify(view(container)) };
     return { status: 404, headers: {}, body: '{"message":"no container of Berth"}' };
   }
   return { status: 403, headers: {}, body: '{"message":"not allowed here"}' };
@@ -78,11 +89,16 @@ const KEPT = ['api-version', 'docker-experimental', 'ostype', 'server', 'builder
 const server = createServer((incoming, outgoing) => {
   const fail = (error) => {
     if (outgoing.headersSent) outgoing.destroy();
-    else outgoing.writeHead(502, { 'content-type': 'application/json' }).end(JSON.stringify({ message: error.message }));
+    else
+      outgoing
+        .writeHead(502, { 'content-type': 'application/json' })
+        .end(JSON.stringify({ message: error.message }));
   };
   const { method, url = '/' } = incoming;
   if (method !== 'GET' && method !== 'HEAD') {
-    outgoing.writeHead(403, { 'content-type': 'application/json' }).end('{"message":"not allowed here"}');
+    outgoing
+      .writeHead(403, { 'content-type': 'application/json' })
+      .end('{"message":"not allowed here"}');
     return;
   }
   const events = /^(\/v[0-9.]+)?\/events(\?|$)/.exec(url);
@@ -101,9 +117,15 @@ const server = createServer((incoming, outgoing) => {
     return;
   }
   answer(url).then(({ status, headers, body }) => {
-    const kept = KEPT.flatMap((name) => (headers[name] === undefined ? [] : [[name, headers[name]]]));
+    const kept = KEPT.flatMap((name) =>
+      headers[name] === undefined ? [] : [[name, headers[name]]],
+    );
     const type = headers['content-type'] ?? 'application/json';
-    outgoing.writeHead(status, { ...Object.fromEntries(kept), 'content-type': type, 'content-length': Buffer.byteLength(body) });
+    outgoing.writeHead(status, {
+      ...Object.fromEntries(kept),
+      'content-type': type,
+      'content-length': Buffer.byteLength(body),
+    });
     outgoing.end(method === 'HEAD' ? undefined : body);
   }, fail);
 });

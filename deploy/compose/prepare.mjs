@@ -2,7 +2,15 @@
 // and checks what the others need from the machine. It replaces nothing. It says every problem in one sentence with what to do.
 import { execFileSync } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
-import { accessSync, constants, linkSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import {
+  accessSync,
+  constants,
+  linkSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs';
 import { request } from 'node:http';
 import { join } from 'node:path';
 import { copyRegistryConfig } from './registry-config.mjs';
@@ -29,7 +37,8 @@ function canWrite(path, shown) {
     accessSync(path, constants.R_OK | constants.W_OK | constants.X_OK);
     return true;
   } catch (error) {
-    if (error.code === 'ENOENT') problems.push(`${shown} is missing. Run: install -d -o ${uid} -g ${gid} -m 0700 ${shown}`);
+    if (error.code === 'ENOENT')
+      problems.push(`${shown} is missing. Run: install -d -o ${uid} -g ${gid} -m 0700 ${shown}`);
     else
       problems.push(
         `${shown} belongs to user ${statSync(path).uid}, not ${uid}: Berth cannot write there. Run: chown -R ${uid}:${gid} ${shown}`,
@@ -42,11 +51,16 @@ function canWrite(path, shown) {
 function read(process, name) {
   try {
     const text = readFileSync(join(SECRETS, process, name), 'utf8').trim();
-    if (text === '') problems.push(`${BERTH_ETC}/secrets/${process}/${name} is empty. Write the secret into it, or delete it`);
+    if (text === '')
+      problems.push(
+        `${BERTH_ETC}/secrets/${process}/${name} is empty. Write the secret into it, or delete it`,
+      );
     return text;
   } catch (error) {
     if (error.code === 'ENOENT') return null;
-    problems.push(`${BERTH_ETC}/secrets/${process}/${name} cannot be read: ${wordsOf(error)}. Run: chown ${uid}:${gid} on it`);
+    problems.push(
+      `${BERTH_ETC}/secrets/${process}/${name} cannot be read: ${wordsOf(error)}. Run: chown ${uid}:${gid} on it`,
+    );
     return '';
   }
 }
@@ -60,7 +74,8 @@ function write(process, name, text) {
     linkSync(draft, path);
     console.log(`created ${BERTH_ETC}/secrets/${process}/${name}`);
   } catch (error) {
-    if (error.code !== 'EEXIST') problems.push(`${BERTH_ETC}/secrets/${process}/${name} cannot be written: ${wordsOf(error)}`);
+    if (error.code !== 'EEXIST')
+      problems.push(`${BERTH_ETC}/secrets/${process}/${name} cannot be written: ${wordsOf(error)}`);
   } finally {
     rmSync(draft, { force: true });
   }
@@ -69,7 +84,8 @@ function write(process, name, text) {
 /** One secret that several processes share. The first process is the one whose secret counts where another has none. */
 function shared(name, processes, encoding = 'hex') {
   const found = processes.map((process) => read(process, name));
-  const value = found.find((text) => text !== null && text !== '') ?? randomBytes(32).toString(encoding);
+  const value =
+    found.find((text) => text !== null && text !== '') ?? randomBytes(32).toString(encoding);
   // The current secret is the first of several. The control plane accepts the earlier ones too.
   processes.forEach((process, at) => {
     if (found[at] === null) write(process, name, value.split(',')[0]);
@@ -81,8 +97,12 @@ function shared(name, processes, encoding = 'hex') {
 function htpasswd(password) {
   const alphabet = './ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789';
   const salt = [...randomBytes(21)].map((byte) => alphabet[byte % 64]).join('');
-  const script = 'chomp(my $p = <STDIN>); my $h = crypt($p, $ARGV[0]); die "no bcrypt" unless defined $h && $h =~ /^\\$2/; print $h';
-  const hash = execFileSync('perl', ['-e', script, `$2b$10$${salt}.`], { input: `${password}\n`, encoding: 'utf8' });
+  const script =
+    'chomp(my $p = <STDIN>); my $h = crypt($p, $ARGV[0]); die "no bcrypt" unless defined $h && $h =~ /^\\$2/; print $h';
+  const hash = execFileSync('perl', ['-e', script, `$2b$10$${salt}.`], {
+    input: `${password}\n`,
+    encoding: 'utf8',
+  });
   return `${REGISTRY_USER}:${hash}`;
 }
 
@@ -95,12 +115,15 @@ function engineProblem() {
     const asking = request({ socketPath: ENGINE, path: '/_ping', timeout: 10_000 }, (response) => {
       response.resume();
       resolve(
-        response.statusCode === 200 ? null : `${ENGINE_SOCKET} answers ${response.statusCode} to a ping: is that a container engine?`,
+        response.statusCode === 200
+          ? null
+          : `${ENGINE_SOCKET} answers ${response.statusCode} to a ping: is that a container engine?`,
       );
     });
     asking.on('timeout', () => asking.destroy(new Error('no answer within 10 s')));
     asking.on('error', (error) => {
-      if (error.code !== 'EACCES') resolve(`the container engine does not answer at ${ENGINE_SOCKET}: ${wordsOf(error)}`);
+      if (error.code !== 'EACCES')
+        resolve(`the container engine does not answer at ${ENGINE_SOCKET}: ${wordsOf(error)}`);
       else
         resolve(
           `ENGINE_GID=${ENGINE_GID} is not the group of ${ENGINE_SOCKET}, so Berth cannot use the engine. Set ENGINE_GID=${found.gid} in .env`,
@@ -110,20 +133,28 @@ function engineProblem() {
   });
 }
 
-if (!/^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/.test(BASE_DOMAIN))
+if (
+  !/^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/.test(BASE_DOMAIN)
+)
   problems.push(
     `BASE_DOMAIN=${BASE_DOMAIN} is no domain name. Write it in lower case without https:// and without a path: berth.example.org`,
   );
-if (!/^[^@\s]+@[^@\s]+$/.test(ACME_EMAIL)) problems.push(`ACME_EMAIL=${ACME_EMAIL} is no e-mail address`);
+if (!/^[^@\s]+@[^@\s]+$/.test(ACME_EMAIL))
+  problems.push(`ACME_EMAIL=${ACME_EMAIL} is no e-mail address`);
 const names = ['control-plane', 'gateway', 'agent-builder', 'agent-deploy', 'registry'];
-if (names.map((name) => canWrite(join(SECRETS, name), `${BERTH_ETC}/secrets/${name}`)).every(Boolean)) {
+if (
+  names.map((name) => canWrite(join(SECRETS, name), `${BERTH_ETC}/secrets/${name}`)).every(Boolean)
+) {
   shared('AGENT_SECRET', ['control-plane', 'agent-builder', 'agent-deploy']);
   shared('GATEWAY_SECRET', ['control-plane', 'gateway']);
   shared('SESSION_SECRET', ['gateway']);
   // Berth would make these two beside its database, where `berth rotate` does not replace them.
   shared('JWT_SECRET', ['control-plane']);
   // The password is the last secret that a first run makes: with it, a database may have values that only the missing key opens.
-  if (read('control-plane', 'SECRETS_KEY') === null && read('control-plane', 'REGISTRY_PASSWORD') !== null)
+  if (
+    read('control-plane', 'SECRETS_KEY') === null &&
+    read('control-plane', 'REGISTRY_PASSWORD') !== null
+  )
     problems.push(
       `SECRETS_KEY is missing, and the other secrets are there: put the key into ${BERTH_ETC}/secrets/control-plane/SECRETS_KEY; ` +
         'an earlier version kept it in the volume of the control plane (/var/lib/berth/secrets-key). ' +
@@ -131,7 +162,8 @@ if (names.map((name) => canWrite(join(SECRETS, name), `${BERTH_ETC}/secrets/${na
     );
   else shared('SECRETS_KEY', ['control-plane'], 'base64');
   const password = shared('REGISTRY_PASSWORD', ['control-plane']);
-  if (read('registry', 'htpasswd') === null && password !== '') write('registry', 'htpasswd', htpasswd(password));
+  if (read('registry', 'htpasswd') === null && password !== '')
+    write('registry', 'htpasswd', htpasswd(password));
 }
 canWrite(SVC_ROOT, SVC_ROOT);
 try {

@@ -25,7 +25,9 @@ export function copyRegistryConfig(from, folder) {
   const isNew = present === null;
   // In this order, so that a copy that was interrupted is repeated.
   for (const path of [file, last]) renameSync(`${path}.new`, path);
-  return isNew ? 'created the configuration of the registry' : 'compose/registry.yml has changed. Run: docker compose restart registry';
+  return isNew
+    ? 'created the configuration of the registry'
+    : 'compose/registry.yml has changed. Run: docker compose restart registry';
 }
 
 function read(path) {

@@ -4,7 +4,11 @@ import express from 'express';
 const { version } = JSON.parse(readFileSync(new URL('package.json', import.meta.url), 'utf8'));
 const app = express();
 app.get('/', (request, response) =>
-  response.json({ greeting: 'Hello from Express on Berth', version, user: request.get('x-forwarded-user') ?? null }),
+  response.json({
+    greeting: 'Hello from Express on Berth',
+    version,
+    user: request.get('x-forwarded-user') ?? null,
+  }),
 );
 app.get('/healthz', (_request, response) => response.json({ status: 'ok' }));
 app.get('/version', (_request, response) => response.json({ version }));

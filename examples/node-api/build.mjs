@@ -5,6 +5,9 @@ import { stripTypeScriptTypes } from 'node:module';
 mkdirSync('dist', { recursive: true });
 for (const name of readdirSync('src')) {
   const source = readFileSync(`src/${name}`, 'utf8');
-  const code = stripTypeScriptTypes(source, { mode: 'strip' }).replace(/(from '\.\/[^']+)\.ts'/g, "$1.js'");
+  const code = stripTypeScriptTypes(source, { mode: 'strip' }).replace(
+    /(from '\.\/[^']+)\.ts'/g,
+    "$1.js'",
+  );
   writeFileSync(`dist/${name.replace(/\.ts$/, '.js')}`, code);
 }

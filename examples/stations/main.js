@@ -13,7 +13,10 @@ const dir = process.env.DATA_DIR ?? '/data/stations';
 async function summarize(file) {
   const name = basename(file, '.csv');
   let [count, sum, min, max] = [0, 0, Infinity, -Infinity];
-  for await (const line of createInterface({ input: createReadStream(join(dir, file)), crlfDelay: Infinity })) {
+  for await (const line of createInterface({
+    input: createReadStream(join(dir, file)),
+    crlfDelay: Infinity,
+  })) {
     const degrees = Number(line.slice(line.indexOf(',') + 1));
     if (line === '' || Number.isNaN(degrees)) continue;
     count += 1;
@@ -35,7 +38,8 @@ const stations = (await readdir(dir)).filter((file) => file.endsWith('.csv')).so
 const summary = await Promise.all(stations.map(summarize));
 
 const escape = (text) => text.replace(/[&<>"']/g, (c) => `&#${c.charCodeAt(0)};`);
-const row = (s) => `<tr><td>${escape(s.name)}<td>${s.count}<td>${s.mean ?? '–'}<td>${s.min ?? '–'}<td>${s.max ?? '–'}`;
+const row = (s) =>
+  `<tr><td>${escape(s.name)}<td>${s.count}<td>${s.mean ?? '–'}<td>${s.min ?? '–'}<td>${s.max ?? '–'}`;
 const page = `<!doctype html>
 <html lang="en">
 <meta charset="utf-8">
@@ -58,10 +62,14 @@ ${summary.map(row).join('\n')}
 const server = createServer((request, response) => {
   const path = new URL(request.url ?? '/', 'http://localhost').pathname;
   if (path === '/healthz') return response.end('ok\n');
-  if (path === '/stations.json') return response.setHeader('content-type', 'application/json').end(JSON.stringify(summary));
+  if (path === '/stations.json')
+    return response.setHeader('content-type', 'application/json').end(JSON.stringify(summary));
   if (path !== '/') return response.writeHead(404).end('There is nothing here.\n');
   response.setHeader('content-type', 'text/html; charset=utf-8').end(page);
 });
 
-server.listen(port, () => console.log(`${summary.length} stations from ${dir}; listening on ${port}`));
-for (const signal of ['SIGTERM', 'SIGINT']) process.on(signal, () => server.close(() => process.exit(0)));
+server.listen(port, () =>
+  console.log(`${summary.length} stations from ${dir}; listening on ${port}`),
+);
+for (const signal of ['SIGTERM', 'SIGINT'])
+  process.on(signal, () => server.close(() => process.exit(0)));

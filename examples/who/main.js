@@ -44,10 +44,12 @@ const server = createServer((request, response) => {
   if (path === '/healthz') return response.end('ok\n');
   const user = userOf(request);
   response.setHeader('cache-control', 'no-store');
-  if (path === '/me.json') return response.setHeader('content-type', 'application/json').end(JSON.stringify(user));
+  if (path === '/me.json')
+    return response.setHeader('content-type', 'application/json').end(JSON.stringify(user));
   if (path !== '/') return response.writeHead(404).end('There is nothing here.\n');
   response.setHeader('content-type', 'text/html; charset=utf-8').end(page(user));
 });
 
 server.listen(port, () => console.log(`listening on ${port}`));
-for (const signal of ['SIGTERM', 'SIGINT']) process.on(signal, () => server.close(() => process.exit(0)));
+for (const signal of ['SIGTERM', 'SIGINT'])
+  process.on(signal, () => server.close(() => process.exit(0)));

@@ -1,4 +1,5 @@
-// Bundles the command line for a quick start. bin/berth runs the sources where there is no bundle or a source is newer.
+// Bundles the command line for a quick start. bin/berth runs the sources where there is no bundle
+// or a source is newer.
 import { existsSync, readdirSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { root, toolsDir } from './places.mjs';
@@ -8,7 +9,10 @@ const bundleDir = join(toolsDir, 'cli');
 /** Whether there is a bundle that is newer than every source. */
 export function bundleIsCurrent() {
   const made = statSync(join(bundleDir, 'main.js'), { throwIfNoEntry: false })?.mtimeMs ?? 0;
-  return made > 0 && ['cli', 'wire', 'kit'].every((name) => newestIn(join(root, 'packages', name, 'src')) < made);
+  return (
+    made > 0 &&
+    ['cli', 'wire', 'kit'].every((name) => newestIn(join(root, 'packages', name, 'src')) < made)
+  );
 }
 
 function newestIn(folder) {
@@ -23,7 +27,10 @@ function newestIn(folder) {
 /** esbuild plugin: schemas without typebox. */
 export const lightSchemas = {
   name: 'light-schemas',
-  setup: (build) => build.onResolve({ filter: /^typebox(\/value)?$/ }, () => ({ path: join(root, 'scripts/lib/typebox-light.mjs') })),
+  setup: (build) =>
+    build.onResolve({ filter: /^typebox(\/value)?$/ }, () => ({
+      path: join(root, 'scripts/lib/typebox-light.mjs'),
+    })),
 };
 
 /** Writes the bundle to `outdir`. @returns what it is made of */
@@ -45,7 +52,9 @@ export async function bundleCommandLine(outdir) {
     logLevel: 'silent',
     // Some dependencies are CommonJS and call `require`.
     banner: {
-      js: "import{createRequire as createRequireOfBundle}from'node:module';const require=createRequireOfBundle(import.meta.url);",
+      js:
+        "import{createRequire as createRequireOfBundle}from'node:module';const " +
+        'require=createRequireOfBundle(import.meta.url);',
     },
   });
   // The bundle is ES modules, also where no package.json above says so.
@@ -58,8 +67,12 @@ export async function provideBundle() {
   const draft = `${bundleDir}-${process.pid}`;
   try {
     await bundleCommandLine(draft);
-    // bin/berth imports main.js. On machines without this repository, berth.js runs alone (docs/ci.md).
-    writeFileSync(join(draft, 'berth.js'), "import { main } from './main.js';\nawait main(process.argv.slice(2));\n");
+    // bin/berth imports main.js. On machines without this repository, berth.js runs alone
+    // (docs/ci.md).
+    writeFileSync(
+      join(draft, 'berth.js'),
+      "import { main } from './main.js';\nawait main(process.argv.slice(2));\n",
+    );
     rmSync(bundleDir, { recursive: true, force: true });
     renameSync(draft, bundleDir);
     return undefined;

@@ -12,15 +12,19 @@ import { printLine } from './progress.mjs';
 const WITH_TEST_PARTS = ['test.ts', 'faults.ts', 'sim.ts', 'bench.ts', 'backup-rounds.ts'];
 
 /**
- * Sets up, then runs a TypeScript file with Node 24. BERTH_CAPABILITIES holds the result of the set-up as JSON.
- * Ends this process with the exit code of that one (128 + signal number when a signal ended it).
+ * Sets up, then runs a TypeScript file with Node 24. BERTH_CAPABILITIES holds the result of the
+ * set-up as JSON. Ends this process with the exit code of that one (128 + signal number when a
+ * signal ended it).
  * @param {string} script name in scripts/
  */
 export async function handOver(script) {
   answerHelp(script);
   const capabilities = await setup({ tests: WITH_TEST_PARTS.includes(script) });
   if (capabilities.node === undefined || !capabilities.deps) {
-    printLine(`${script} cannot run without ${capabilities.node === undefined ? 'Node 24' : 'its dependencies'}`);
+    printLine(
+      `${script} cannot run without ` +
+        (capabilities.node === undefined ? 'Node 24' : 'its dependencies'),
+    );
     process.exit(1);
   }
   const file = join(root, 'scripts', script);
@@ -30,9 +34,13 @@ export async function handOver(script) {
   }
   const env = childEnvironment({ BERTH_CAPABILITIES: JSON.stringify(capabilities) });
   env.PATH = [dirname(nodeProgram), join(root, 'node_modules', '.bin'), env.PATH].join(delimiter);
-  const child = spawn(nodeProgram, [file, ...process.argv.slice(2)], { stdio: 'inherit', env, cwd: root });
-  // The child receives a terminal's Ctrl-C by itself: this process must not die of it before the child has cleaned up.
-  // A signal to this process alone (kill, npm, a supervisor) is passed on.
+  const child = spawn(nodeProgram, [file, ...process.argv.slice(2)], {
+    stdio: 'inherit',
+    env,
+    cwd: root,
+  });
+  // The child receives a terminal's Ctrl-C by itself: this process must not die of it before the
+  // child has cleaned up. A signal to this process alone (kill, npm, a supervisor) is passed on.
   process.on('SIGINT', () => {
     if (process.stdin.isTTY !== true) child.kill('SIGINT');
   });

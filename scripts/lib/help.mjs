@@ -1,16 +1,24 @@
-// Answers --help of the npm scripts, and refuses options that they do not have, before anything is set up or started. Runs on Node 20.
+// Answers --help of the npm scripts, and refuses options that they do not have, before anything is
+// set up or started. Runs on Node 20.
 import { printLine } from './progress.mjs';
 
 /**
- * `name`: as npm knows it. `options`: what may begin with a dash; a value follows in the same or in the next argument. `words`: what
- * other arguments mean. `passes`: further options are those of vitest.
- * @type {Record<string, {name: string, does: string, options?: Record<string, string>, words?: string, passes?: boolean}>}
+ * `name`: as npm knows it. `options`: what may begin with a dash; a value follows in the same or in
+ * the next argument. `words`: what other arguments mean. `passes`: further options are those of
+ * vitest.
+ * @type {Record<string, {name: string, does: string, options?: Record<string, string>, words?:
+ *   string, passes?: boolean}>}
  */
 export const SCRIPTS = {
   'setup.mjs': {
     name: 'setup',
-    does: 'makes a fresh clone ready: Node 24, the dependencies, and the parts that tests and the demo use',
-    options: { '--s3': 'also builds the S3 server of the tests (needs Go)', '--json': 'prints what this machine can do as JSON' },
+    does:
+      'makes a fresh clone ready: Node 24, the dependencies, and the parts that tests and the ' +
+      'demo use',
+    options: {
+      '--s3': 'also builds the S3 server of the tests (needs Go)',
+      '--json': 'prints what this machine can do as JSON',
+    },
   },
   'build.ts': {
     name: 'build',
@@ -32,7 +40,11 @@ export const SCRIPTS = {
   'dashboard.ts': {
     name: 'dashboard',
     does: 'shows the dashboard with made-up data, without a server',
-    options: { '--scenario': 'NAME of the made-up data', '--role': 'NAME: viewer, developer or admin', '--port': 'NUMBER (5173)' },
+    options: {
+      '--scenario': 'NAME of the made-up data',
+      '--role': 'NAME: viewer, developer or admin',
+      '--port': 'NUMBER (5173)',
+    },
   },
   'check.ts': {
     name: 'check',
@@ -40,7 +52,12 @@ export const SCRIPTS = {
     words: 'FOLDER…: only its tests',
     passes: true,
   },
-  'test.ts': { name: 'test', does: 'runs all checks and tests', words: 'FILE…: only these tests, as the whole run does it', passes: true },
+  'test.ts': {
+    name: 'test',
+    does: 'runs all checks and tests',
+    words: 'FILE…: only these tests, as the whole run does it',
+    passes: true,
+  },
   'bench.ts': {
     name: 'bench',
     does: 'measures Berth against its goals',
@@ -109,7 +126,11 @@ export const SCRIPTS = {
   'api.ts': {
     name: 'test:api',
     does: 'runs schemathesis against a control plane (Python 3)',
-    options: { '--examples': 'NUMBER of cases for each operation (25)', '--seed': 'NUMBER', '--role': 'admin or viewer' },
+    options: {
+      '--examples': 'NUMBER of cases for each operation (25)',
+      '--seed': 'NUMBER',
+      '--role': 'admin or viewer',
+    },
   },
   'test-install.ts': {
     name: 'test:install',
@@ -120,7 +141,10 @@ export const SCRIPTS = {
   'fresh-root.mjs': {
     name: 'test:fresh',
     does: 'runs demo and tests in a fresh Debian root (root); after “--” come other commands',
-    options: { '--worktree': 'copies the working tree instead of cloning HEAD', '--keep': 'keeps the root' },
+    options: {
+      '--worktree': 'copies the working tree instead of cloning HEAD',
+      '--keep': 'keeps the root',
+    },
   },
   'docs.ts': { name: 'docs', does: 'writes the generated tables of docs/' },
   'pictures.ts': {
@@ -131,7 +155,8 @@ export const SCRIPTS = {
 };
 
 /**
- * Prints the help and ends the process if it is asked for. Ends it with 2 for an option that the script does not have.
+ * Prints the help and ends the process if it is asked for. Ends it with 2 for an option that the
+ * script does not have.
  * @param {string} script name in scripts/
  * @param {string[]} [argv]
  */
@@ -142,17 +167,26 @@ export function answerHelp(script, argv = process.argv.slice(2)) {
   const end = argv.indexOf('--');
   const own = end === -1 ? argv : argv.slice(0, end);
   if (own.includes('--help') || own.includes('-h')) {
-    const options = Object.entries(about.options ?? {}).map(([flag, text]) => `  ${flag.padEnd(14)} ${text}`);
+    const options = Object.entries(about.options ?? {}).map(
+      ([flag, text]) => `  ${flag.padEnd(14)} ${text}`,
+    );
     const words = about.words === undefined ? [] : [`  ${about.words}`];
     const more = about.passes === true ? ['  further options are passed to vitest'] : [];
     process.stdout.write(
-      `npm run ${about.name} -- [options]\n${about.does}\n${[...words, ...options, ...more].map((line) => `${line}\n`).join('')}`,
+      `npm run ${about.name} -- [options]\n${about.does}\n` +
+        [...words, ...options, ...more].map((line) => `${line}\n`).join(''),
     );
     process.exit(0);
   }
   if (about.passes === true) return;
-  const wrong = own.find((given) => given.startsWith('-') && !Object.hasOwn(about.options ?? {}, given.split('=', 1)[0] ?? ''));
+  const wrong = own.find(
+    (given) =>
+      given.startsWith('-') && !Object.hasOwn(about.options ?? {}, given.split('=', 1)[0] ?? ''),
+  );
   if (wrong === undefined) return;
-  printLine(`npm run ${about.name} has no option ${wrong.split('=', 1)[0]}; see npm run ${about.name} -- --help`);
+  printLine(
+    `npm run ${about.name} has no option ${wrong.split('=', 1)[0]}; see npm run ${about.name} -- ` +
+      '--help',
+  );
   process.exit(2);
 }

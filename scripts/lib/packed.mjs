@@ -1,7 +1,18 @@
-// Unpacks programs that lie beside the checkout (`../shared/bin/NAME-VERSION-linux-amd64.xz`) into .tools. Tests use them, and the
-// demo uses Gitea. Set-up fetches neither: without the file, the tests that need the program are skipped.
+// Unpacks programs that lie beside the checkout (`../shared/bin/NAME-VERSION-linux-amd64.xz`) into
+// .tools. Tests use them, and the demo uses Gitea. Set-up fetches neither: without the file, the
+// tests that need the program are skipped.
 import { spawn } from 'node:child_process';
-import { chmodSync, closeSync, existsSync, mkdirSync, openSync, readdirSync, renameSync, rmSync, statSync } from 'node:fs';
+import {
+  chmodSync,
+  closeSync,
+  existsSync,
+  mkdirSync,
+  openSync,
+  readdirSync,
+  renameSync,
+  rmSync,
+  statSync,
+} from 'node:fs';
 import { basename, dirname, join } from 'node:path';
 import { root, toolsDir } from './places.mjs';
 import { findProgram, lastLines, run } from './run.mjs';
@@ -29,10 +40,16 @@ const programs = [
   },
 ];
 
-/** Returns the packed file of a program, or undefined when there is none or this machine cannot run it. */
+/**
+ * Returns the packed file of a program, or undefined when there is none or this machine cannot run
+ * it.
+ */
 function packedFile(name) {
-  if (process.platform !== 'linux' || process.arch !== 'x64' || !existsSync(packedDir)) return undefined;
-  const found = readdirSync(packedDir).filter((file) => file.startsWith(`${name}-`) && file.endsWith('-linux-amd64.xz'));
+  if (process.platform !== 'linux' || process.arch !== 'x64' || !existsSync(packedDir))
+    return undefined;
+  const found = readdirSync(packedDir).filter(
+    (file) => file.startsWith(`${name}-`) && file.endsWith('-linux-amd64.xz'),
+  );
   return found.length === 0 ? undefined : join(packedDir, found.toSorted().at(-1));
 }
 
@@ -52,7 +69,10 @@ function outdated() {
   });
 }
 
-/** Unpacks what is not current. Prints why something cannot be unpacked; missingPacked() then names it. */
+/**
+ * Unpacks what is not current. Prints why something cannot be unpacked; missingPacked() then names
+ * it.
+ */
 export async function providePacked() {
   for (const { name, check } of outdated()) {
     const packed = packedFile(name);
@@ -67,12 +87,21 @@ export async function providePacked() {
 export function missingPacked() {
   return programs.filter(isMissing).map(({ name, part, why, how }) => {
     const packed = packedFile(name);
-    return { part, why, how: packed !== undefined && !hasXz() ? `install xz (Debian: xz-utils), which unpacks ${packed}` : how };
+    return {
+      part,
+      why,
+      how:
+        packed !== undefined && !hasXz()
+          ? `install xz (Debian: xz-utils), which unpacks ${packed}`
+          : how,
+    };
   });
 }
 
 function isMissing(program) {
-  return isNamed(program) ? !existsSync(process.env[program.variable]) : findProgram(program.name, [toolsDir]) === undefined;
+  return isNamed(program)
+    ? !existsSync(process.env[program.variable])
+    : findProgram(program.name, [toolsDir]) === undefined;
 }
 
 const hasXz = () => findProgram('xz') !== undefined;
@@ -90,7 +119,8 @@ export async function unpackProgram(packed, target, check) {
     if (failure !== undefined) return `cannot unpack ${packed}: ${failure}`;
     chmodSync(unpacked, 0o755);
     const answer = await run([unpacked, ...check], { deadlineMs: 30_000 });
-    if (!answer.ok) return `${basename(packed)} does not run on this machine:\n${lastLines(answer.output, 3)}`;
+    if (!answer.ok)
+      return `${basename(packed)} does not run on this machine:\n${lastLines(answer.output, 3)}`;
     renameSync(unpacked, target);
     return undefined;
   } finally {
@@ -102,9 +132,13 @@ function decompress(packed, target) {
   const file = openSync(target, 'w');
   return new Promise((resolve) => {
     let said = '';
-    const child = spawn(findProgram('xz'), ['-dc', '--', packed], { stdio: ['ignore', file, 'pipe'] });
+    const child = spawn(findProgram('xz'), ['-dc', '--', packed], {
+      stdio: ['ignore', file, 'pipe'],
+    });
     child.stderr.on('data', (chunk) => (said += chunk));
     child.once('error', (error) => resolve(error.message));
-    child.once('close', (code) => resolve(code === 0 ? undefined : said.trim() || `xz ended with ${code}`));
+    child.once('close', (code) =>
+      resolve(code === 0 ? undefined : said.trim() || `xz ended with ${code}`),
+    );
   }).finally(() => closeSync(file));
 }

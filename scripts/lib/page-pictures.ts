@@ -1,6 +1,7 @@
 /**
- * Pictures of every page of the dashboard in every state, with the mock of the API: .berth/pictures/pages/PAGE-STATE.png. People look
- * at them after a change of the look. The findings are what a program can see: script errors and pages wider than the window.
+ * Pictures of every page of the dashboard in every state, with the mock of the API:
+ * .berth/pictures/pages/PAGE-STATE.png. People look at them after a change of the look. The
+ * findings are what a program can see: script errors and pages wider than the window.
  */
 import { mkdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -44,7 +45,15 @@ const PAGES = {
   'not-found': '/no/such/page',
 } as const;
 type Name = keyof typeof PAGES;
-const LISTS: readonly Name[] = ['overview', 'projects', 'nodes', 'datasets', 'routes', 'activity', 'notifications'];
+const LISTS: readonly Name[] = [
+  'overview',
+  'projects',
+  'nodes',
+  'datasets',
+  'routes',
+  'activity',
+  'notifications',
+];
 
 type State = {
   scenario?: string;
@@ -67,7 +76,11 @@ const STATES: Record<string, State> = {
   hostile: { scenario: 'hostile' },
   'hostile-phone': { scenario: 'hostile', options: PHONE },
   large: { scenario: 'large', pages: ['overview', 'projects', 'nodes', 'activity', 'deployment'] },
-  waits: { scenario: 'slow', pages: ['overview', 'projects', 'project', 'deployment'], unfinished: true },
+  waits: {
+    scenario: 'slow',
+    pages: ['overview', 'projects', 'project', 'deployment'],
+    unfinished: true,
+  },
   away: { scenario: 'away', pages: ['overview'], unfinished: true },
 };
 
@@ -83,10 +96,25 @@ const IN_DOCS: Partial<Record<Name, string>> = {
   notifications: 'dashboard-notifications',
 };
 
-async function open(browser: Browser, url: string, state: State, findings: string[], what: string): Promise<Page> {
-  const context = await browser.newContext({ ...WIDE, colorScheme: 'light', reducedMotion: 'reduce', ...state.options });
+async function open(
+  browser: Browser,
+  url: string,
+  state: State,
+  findings: string[],
+  what: string,
+): Promise<Page> {
+  const context = await browser.newContext({
+    ...WIDE,
+    colorScheme: 'light',
+    reducedMotion: 'reduce',
+    ...state.options,
+  });
   const cookies = { mock_scenario: state.scenario, mock_role: state.role };
-  await context.addCookies(Object.entries(cookies).flatMap(([name, value]) => (value === undefined ? [] : [{ name, value, url }])));
+  await context.addCookies(
+    Object.entries(cookies).flatMap(([name, value]) =>
+      value === undefined ? [] : [{ name, value, url }],
+    ),
+  );
   const page = await context.newPage();
   page.setDefaultTimeout(20_000);
   page.on('pageerror', (error) => findings.push(`${what}: ${String(error)}`));
@@ -97,18 +125,29 @@ async function settled(page: Page): Promise<void> {
   await page.locator('h1').first().waitFor();
   // The next lines wait for answers and fonts, and for what the page draws from them.
   await page.waitForFunction(
-    "document.querySelector('[data-ghost]') === null && !/(^|\\n)(Loading |No lines yet)/.test(document.body.innerText)",
+    "document.querySelector('[data-ghost]') === null && !/(^|\\n)(Loading |No lines " +
+      'yet)/.test(document.body.innerText)',
   );
   await page.evaluate('document.fonts.ready');
-  await page.evaluate('new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve)))');
+  await page.evaluate(
+    'new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve)))',
+  );
 }
 
 /** `docs`: only the pictures of the docs. Returns what should be fixed. */
-export async function takePagePictures(docs: boolean): Promise<{ count: number; folder: string; findings: string[] }> {
+export async function takePagePictures(
+  docs: boolean,
+): Promise<{ count: number; folder: string; findings: string[] }> {
   const executablePath = findProgram('chromium');
-  if (executablePath === undefined) throw new Error('pictures of pages need Chromium: Debian package chromium');
-  const mock = await serveMock(await buildDashboard(join(repositoryRoot, '.berth', 'dashboard-of-pictures')));
-  const browser = await chromium.launch({ executablePath, args: ['--no-sandbox', '--disable-gpu', '--no-first-run'] });
+  if (executablePath === undefined)
+    throw new Error('pictures of pages need Chromium: Debian package chromium');
+  const mock = await serveMock(
+    await buildDashboard(join(repositoryRoot, '.berth', 'dashboard-of-pictures')),
+  );
+  const browser = await chromium.launch({
+    executablePath,
+    args: ['--no-sandbox', '--disable-gpu', '--no-first-run'],
+  });
   const findings: string[] = [];
   let count = 0;
   try {
@@ -130,10 +169,16 @@ export async function takePagePictures(docs: boolean): Promise<{ count: number; 
       for (const [name, path] of Object.entries(PAGES) as [Name, string][]) {
         if (given.pages !== undefined && !given.pages.includes(name)) continue;
         // In the hostile world, the first project has another name.
-        const at = given.scenario === 'hostile' ? path.replace('/projects/explorer', '/projects/p-explorer') : path;
+        const at =
+          given.scenario === 'hostile'
+            ? path.replace('/projects/explorer', '/projects/p-explorer')
+            : path;
         await page.goto(mock.url + at);
         if (given.unfinished === true) await page.locator('body *:visible').first().waitFor();
-        else await settled(page).catch((error: unknown) => findings.push(`${name} ${state}: ${String(error).split('\n')[0] ?? ''}`));
+        else
+          await settled(page).catch((error: unknown) =>
+            findings.push(`${name} ${state}: ${String(error).split('\n')[0] ?? ''}`),
+          );
         await page.screenshot({ path: join(FOLDER, `${name}-${state}.png`), fullPage: true });
         count += 1;
         if (await page.evaluate<boolean>('document.documentElement.scrollWidth > innerWidth + 1'))

@@ -24,8 +24,15 @@ export type Person = {
   /** Runs a line in bash. Returns the exit code and the output. */
   run(line: string, options?: RunLine): Promise<{ code: number | null; output: string }>;
   /** Runs `berth login` and confirms in the browser the code that it shows. */
-  login(publicUrl: string, people: IdentityProvider, options?: RunLine & { onConfirmed?: () => void }): Promise<number | null>;
-  /** Makes a folder with an application and the address of its repository, as `git init` and an editor do. */
+  login(
+    publicUrl: string,
+    people: IdentityProvider,
+    options?: RunLine & { onConfirmed?: () => void },
+  ): Promise<number | null>;
+  /**
+   * Makes a folder with an application and the address of its repository, as `git init` and an
+   * editor do.
+   */
   createFolder(name: string, files: Record<string, string>, forge: Forge): Promise<void>;
 };
 
@@ -33,19 +40,40 @@ export async function createPerson(home: string, account: Account): Promise<Pers
   await mkdir(home, { recursive: true, mode: 0o700 });
   // Without a display, `berth login` opens no browser on the screen of whoever runs this.
   const noDisplay = { DISPLAY: '', WAYLAND_DISPLAY: '', BROWSER: '' };
-  const given = childEnvironment({ ...hermeticGit, ...noDisplay, HOME: home, SHELL: '/bin/bash', LC_ALL: 'C.UTF-8' });
-  const env = { ...given, PATH: [join(repositoryRoot, 'bin'), dirname(process.execPath), given['PATH']].join(delimiter) };
+  const given = childEnvironment({
+    ...hermeticGit,
+    ...noDisplay,
+    HOME: home,
+    SHELL: '/bin/bash',
+    LC_ALL: 'C.UTF-8',
+  });
+  const env = {
+    ...given,
+    PATH: [join(repositoryRoot, 'bin'), dirname(process.execPath), given['PATH']].join(delimiter),
+  };
   const setpriv = findProgram('setpriv');
   const bound = setpriv === undefined ? [] : [setpriv, '--pdeathsig', 'KILL', '--'];
   const script = join(home, '.line');
   const person: Person = {
     home,
     async run(line, { folder = '.', onOutput, terminal } = {}) {
-      const size = terminal === undefined ? '' : `stty cols ${terminal.columns} rows ${terminal.rows} -echo\n`;
+      const size =
+        terminal === undefined ? '' : `stty cols ${terminal.columns} rows ${terminal.rows} -echo\n`;
       // A single command takes the place of bash, so that it ends with a killed demo, too.
       await writeFile(script, `${size}${line.includes('&&') ? '' : 'exec '}${line}\n`);
-      const inTerminal = ['script', '--quiet', '--return', '--flush', '--command', `bash '${script}'`, '/dev/null'];
-      const [program = '', ...args] = [...bound, ...(terminal === undefined ? ['bash', script] : inTerminal)];
+      const inTerminal = [
+        'script',
+        '--quiet',
+        '--return',
+        '--flush',
+        '--command',
+        `bash '${script}'`,
+        '/dev/null',
+      ];
+      const [program = '', ...args] = [
+        ...bound,
+        ...(terminal === undefined ? ['bash', script] : inTerminal),
+      ];
       const child = spawn(program, args, {
         cwd: join(home, folder),
         env: terminal === undefined ? env : { ...env, TERM: 'xterm-256color', NO_COLOR: '' },
@@ -57,7 +85,9 @@ export async function createPerson(home: string, account: Account): Promise<Pers
           output += chunk;
           onOutput?.(chunk);
         });
-      return new Promise((resolve, reject) => child.once('error', reject).once('close', (code) => resolve({ code, output })));
+      return new Promise((resolve, reject) =>
+        child.once('error', reject).once('close', (code) => resolve({ code, output })),
+      );
     },
     async login(publicUrl, people, options = {}) {
       let seen = '';
@@ -67,11 +97,19 @@ export async function createPerson(home: string, account: Account): Promise<Pers
       };
       const running = person.run(`berth login ${publicUrl}`, { ...options, onOutput });
       const shown = /Open (\S+) and enter the code ([B-Z]{4}-[B-Z]{4})/;
-      const [, page, code] = await waitFor('berth login shows a code', () => shown.exec(stripVTControlCharacters(seen)), {
-        deadlineMs: 60_000,
-      });
+      const [, page, code] = await waitFor(
+        'berth login shows a code',
+        () => shown.exec(stripVTControlCharacters(seen)),
+        {
+          deadlineMs: 60_000,
+        },
+      );
       const browser = new PlainBrowser();
-      const consent = await people.signIn(browser, await browser.open(`${page}?code=${code}`), account);
+      const consent = await people.signIn(
+        browser,
+        await browser.open(`${page}?code=${code}`),
+        account,
+      );
       await browser.submit(consent, {}, 'Connect');
       options.onConfirmed?.();
       return (await running).code;
@@ -79,12 +117,19 @@ export async function createPerson(home: string, account: Account): Promise<Pers
     async createFolder(name, files, forge) {
       const folder = join(home, name);
       await mkdir(folder);
-      for (const [path, content] of Object.entries(files)) await writeFile(join(folder, path), content);
-      const settings = { 'user.name': account.name ?? account.email, 'user.email': account.email, ...forge.gitConfig };
+      for (const [path, content] of Object.entries(files))
+        await writeFile(join(folder, path), content);
+      const settings = {
+        'user.name': account.name ?? account.email,
+        'user.email': account.email,
+        ...forge.gitConfig,
+      };
       const origin = await forge.createRepo(name);
       const lines = [
         'git init --quiet --initial-branch main',
-        ...Object.entries(settings).map(([key, value]) => `git config ${key} ${JSON.stringify(value)}`),
+        ...Object.entries(settings).map(
+          ([key, value]) => `git config ${key} ${JSON.stringify(value)}`,
+        ),
         `git remote add origin ${origin}`,
       ];
       const { code, output } = await person.run(lines.join(' && '), { folder: name });

@@ -9,5 +9,8 @@ export const toolsDir = join(root, '.tools');
 export const nodeDir = join(toolsDir, 'node');
 export const nodeProgram = join(nodeDir, 'bin', 'node');
 export const npmProgram = join(nodeDir, 'bin', 'npm');
-/** Folder of docker's client plugins, named in the configuration that the testbed writes (packages/testbed/src/docker-config.ts). */
+/**
+ * Folder of docker's client plugins, named in the configuration that the testbed writes
+ * (packages/testbed/src/docker-config.ts).
+ */
 export const pluginsDir = join(toolsDir, 'docker-plugins');

@@ -1,20 +1,33 @@
-// Runs child processes for the set-up: argv arrays, captured output, and a progress line every 10 s.
+// Runs child processes for the set-up: argv arrays, captured output, and a progress line every 10
+// s.
 import { spawn } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import { delimiter, join } from 'node:path';
 import { printLine } from './progress.mjs';
 
 /** System folders of Debian, which the PATH of a non-login shell may lack. */
-const systemFolders = ['/usr/local/sbin', '/usr/sbin', '/sbin', '/usr/local/bin', '/usr/bin', '/bin'];
+const systemFolders = [
+  '/usr/local/sbin',
+  '/usr/sbin',
+  '/sbin',
+  '/usr/local/bin',
+  '/usr/bin',
+  '/bin',
+];
 
 /** Returns the absolute path of a program, or undefined. */
 export function findProgram(name, extraFolders = []) {
-  const folders = [...extraFolders, ...(process.env.PATH ?? '').split(delimiter).filter(Boolean), ...systemFolders];
+  const folders = [
+    ...extraFolders,
+    ...(process.env.PATH ?? '').split(delimiter).filter(Boolean),
+    ...systemFolders,
+  ];
   return folders.map((folder) => join(folder, name)).find((path) => existsSync(path));
 }
 
 /**
- * Returns the environment for children. An npm started by npm would otherwise use the outer npm's folders as its settings.
+ * Returns the environment for children. An npm started by npm would otherwise use the outer npm's
+ * folders as its settings.
  * @param {Record<string, string | undefined>} extra
  */
 export function childEnvironment(extra = {}) {
@@ -42,9 +55,10 @@ export function childEnvironment(extra = {}) {
 /**
  * Runs a program to its end. Does not throw when the program fails or does not exist.
  * @param {string[]} argv
- * @param {{cwd?: string, env?: Record<string, string | undefined>, deadlineMs?: number, patience?: string}} [options]
- *   `patience`: what the progress line says while it runs for more than 10 s.
- * @returns {Promise<{ok: boolean, code: number | null, output: string, stdout: string}>} output: both streams
+ * @param {{cwd?: string, env?: Record<string, string | undefined>, deadlineMs?: number, patience?:
+ *   string}} [options] `patience`: what the progress line says while it runs for more than 10 s.
+ * @returns {Promise<{ok: boolean, code: number | null, output: string, stdout: string}>} output:
+ *   both streams
  */
 export function run(argv, options = {}) {
   const [program, ...args] = argv;
@@ -78,7 +92,11 @@ export function run(argv, options = {}) {
       child.kill('SIGKILL');
     }, options.deadlineMs ?? 600_000);
     if (options.patience !== undefined) {
-      patience = setInterval(() => printLine(`  still ${options.patience} (${Math.round((Date.now() - started) / 1000)} s)`), 10_000);
+      patience = setInterval(
+        () =>
+          printLine(`  still ${options.patience} (${Math.round((Date.now() - started) / 1000)} s)`),
+        10_000,
+      );
     }
   });
 }
@@ -93,7 +111,10 @@ export function lastLines(output, count = 8) {
     .join('\n');
 }
 
-/** Returns the first lines of a program's output, indented: npm prints the error first and its usage last. */
+/**
+ * Returns the first lines of a program's output, indented: npm prints the error first and its usage
+ * last.
+ */
 export function firstLines(output, count = 8) {
   return output
     .trim()

@@ -1,5 +1,6 @@
-// `npm run setup -- --s3`: builds the S3 server of the tests (packages/testbed/s3-server) into .tools/versitygw. The whole versitygw takes
-// minutes to compile; this main package imports a part of it, and nothing is optimized.
+// `npm run setup -- --s3`: builds the S3 server of the tests (packages/testbed/s3-server) into
+// .tools/versitygw. The whole versitygw takes minutes to compile; this main package imports a part
+// of it, and nothing is optimized.
 import { mkdirSync, renameSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { root, toolsDir } from './places.mjs';
@@ -8,9 +9,14 @@ import { childEnvironment, findProgram, lastLines, run } from './run.mjs';
 
 const source = join(root, 'packages', 'testbed', 's3-server');
 const target = join(toolsDir, 'versitygw');
-const missing = (how) => ({ part: 'S3 server', why: 'is the object storage of the backup tests; without it they are skipped', how });
+const missing = (how) => ({
+  part: 'S3 server',
+  why: 'is the object storage of the backup tests; without it they are skipped',
+  how,
+});
 
-export const installedS3Server = () => (process.env.VERSITYGW_BIN ?? '') !== '' || findProgram('versitygw', [toolsDir]) !== undefined;
+export const installedS3Server = () =>
+  (process.env.VERSITYGW_BIN ?? '') !== '' || findProgram('versitygw', [toolsDir]) !== undefined;
 
 /** Returns what is missing, or undefined. */
 export async function provideS3Server() {
@@ -28,7 +34,9 @@ export async function provideS3Server() {
     });
     if (!done.ok) {
       rmSync(built, { force: true });
-      return missing(`see why Go failed, then npm run setup -- --s3:\n${lastLines(done.output, 5)}`);
+      return missing(
+        `see why Go failed, then npm run setup -- --s3:\n${lastLines(done.output, 5)}`,
+      );
     }
     renameSync(built, target);
     return undefined;

@@ -1,4 +1,7 @@
-/** Gates and suites of `npm run check` and `npm test`, counted in one place. A gate counts as one test. */
+/**
+ * Gates and suites of `npm run check` and `npm test`, counted in one place. A gate counts as one
+ * test.
+ */
 import { spawn } from 'node:child_process';
 import { existsSync, mkdirSync, readFileSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
@@ -15,7 +18,12 @@ const skipped: string[] = [];
 /** Parts whose tests must not be skipped. CI names the parts that it has. */
 const required = (process.env['BERTH_REQUIRE'] ?? '').split(',').filter((name) => name !== '');
 
-function run(program: string, args: string[], quiet: boolean, env: NodeJS.ProcessEnv = {}): Promise<{ code: number; output: string }> {
+function run(
+  program: string,
+  args: string[],
+  quiet: boolean,
+  env: NodeJS.ProcessEnv = {},
+): Promise<{ code: number; output: string }> {
   return new Promise((resolve, reject) => {
     const child = spawn(process.execPath, [program, ...args], {
       cwd: root,
@@ -30,7 +38,10 @@ function run(program: string, args: string[], quiet: boolean, env: NodeJS.Proces
   });
 }
 
-/** tsc and tsgolint are Go programs. Fewer garbage collections save a fifth of their CPU time and cost 0.7 GB of memory. */
+/**
+ * tsc and tsgolint are Go programs. Fewer garbage collections save a fifth of their CPU time and
+ * cost 0.7 GB of memory.
+ */
 const LESS_OFTEN = { GOGC: '300' };
 
 async function gate(name: string, program: string, args: string[]): Promise<void> {
@@ -77,11 +88,17 @@ export async function suite(
     ],
     false,
   );
-  const report = existsSync(file) ? (JSON.parse(readFileSync(file, 'utf8')) as Report) : { testResults: [] };
+  const report = existsSync(file)
+    ? (JSON.parse(readFileSync(file, 'utf8')) as Report)
+    : { testResults: [] };
   let failed = 0;
   for (const testFile of report.testResults) {
     // A file whose set-up failed has tests that never ran: that is a failure.
-    if (testFile.status === 'failed' && testFile.assertionResults.every((a) => a.status !== 'failed')) failed++;
+    if (
+      testFile.status === 'failed' &&
+      testFile.assertionResults.every((a) => a.status !== 'failed')
+    )
+      failed++;
     for (const { status, fullName, ancestorTitles } of testFile.assertionResults) {
       if (status === 'passed') total.passed++;
       else if (status === 'failed') {
@@ -107,16 +124,22 @@ export async function gates(): Promise<void> {
   await gate('no dead code', bin('knip'), []);
 }
 
-/** Prints what failed and what was skipped, then the line `N passed, N failed, N skipped`; sets the exit code. */
+/**
+ * Prints what failed and what was skipped, then the line `N passed, N failed, N skipped`; sets the
+ * exit code.
+ */
 export function conclude(): void {
   for (const reason of new Set(skipped)) console.log(`skipped: ${reason}`);
   for (const name of required) {
     const missed = skipped.filter((reason) => reason.toLowerCase().includes(name.toLowerCase()));
     if (missed.length === 0) continue;
     total.failed++;
-    trouble.push(`${missed.length} tests that need ${name} were skipped, but BERTH_REQUIRE asks for it`);
+    trouble.push(
+      `${missed.length} tests that need ${name} were skipped, but BERTH_REQUIRE asks for it`,
+    );
   }
-  if (trouble.length > 0) console.log(`\nfailed:\n${[...new Set(trouble)].map((name) => `  ${name}`).join('\n')}`);
+  if (trouble.length > 0)
+    console.log(`\nfailed:\n${[...new Set(trouble)].map((name) => `  ${name}`).join('\n')}`);
   console.log(`\n${total.passed} passed, ${total.failed} failed, ${total.skipped} skipped`);
   process.exitCode = total.failed === 0 ? 0 : 1;
 }

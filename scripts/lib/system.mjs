@@ -5,19 +5,54 @@ import { findProgram, lastLines, run } from './run.mjs';
 import { printLine, step } from './progress.mjs';
 
 /**
- * `engine: true`: needed only where no container engine answers. `file`: this path shows whether the part exists. `there`: a function
- * that shows it. `tests`: only tests need the part. `service`: its package starts a service of the machine, so set-up installs it only
- * where no init system runs.
+ * `engine: true`: needed only where no container engine answers. `file`: this path shows whether
+ * the part exists. `there`: a function that shows it. `tests`: only tests need the part. `service`:
+ * its package starts a service of the machine, so set-up installs it only where no init system
+ * runs.
  */
 export const systemParts = [
   { part: 'git', program: 'git', package: 'git', why: 'fetches the source code of deployments' },
-  { part: 'ssh', program: 'ssh', package: 'openssh-client', why: 'clones git addresses that begin with ssh or user@host' },
+  {
+    part: 'ssh',
+    program: 'ssh',
+    package: 'openssh-client',
+    why: 'clones git addresses that begin with ssh or user@host',
+  },
   { part: 'rsync', program: 'rsync', package: 'rsync', why: 'copies datasets to the nodes' },
-  { part: 'docker client', program: 'docker', package: 'docker.io', why: 'builds and runs containers' },
-  { part: 'container engine', program: 'dockerd', package: 'docker.io', engine: true, why: 'builds and runs containers' },
-  { part: 'iptables', program: 'iptables', package: 'iptables', engine: true, why: "publishes containers' ports" },
-  { part: 'ip', program: 'ip', package: 'iproute2', engine: true, why: 'gives the engine its own network' },
-  { part: 'nsenter', program: 'nsenter', package: 'util-linux', engine: true, why: 'gives the engine its own namespaces' },
+  {
+    part: 'docker client',
+    program: 'docker',
+    package: 'docker.io',
+    why: 'builds and runs containers',
+  },
+  {
+    part: 'container engine',
+    program: 'dockerd',
+    package: 'docker.io',
+    engine: true,
+    why: 'builds and runs containers',
+  },
+  {
+    part: 'iptables',
+    program: 'iptables',
+    package: 'iptables',
+    engine: true,
+    why: "publishes containers' ports",
+  },
+  {
+    part: 'ip',
+    program: 'ip',
+    package: 'iproute2',
+    engine: true,
+    why: 'gives the engine its own network',
+  },
+  {
+    part: 'nsenter',
+    program: 'nsenter',
+    package: 'util-linux',
+    engine: true,
+    why: 'gives the engine its own namespaces',
+  },
   {
     part: 'slirp4netns',
     program: 'slirp4netns',
@@ -26,7 +61,12 @@ export const systemParts = [
     optional: true,
     why: 'lets builds inside that network reach package registries',
   },
-  { part: 'htpasswd', program: 'htpasswd', package: 'apache2-utils', why: "writes the registry's password file" },
+  {
+    part: 'htpasswd',
+    program: 'htpasswd',
+    package: 'apache2-utils',
+    why: "writes the registry's password file",
+  },
   {
     part: 'busybox',
     program: 'busybox',
@@ -103,7 +143,10 @@ export const systemParts = [
 function hasPostgresServer() {
   const debian = '/usr/lib/postgresql';
   const versions = existsSync(debian) ? readdirSync(debian) : [];
-  return versions.some((version) => existsSync(join(debian, version, 'bin', 'initdb'))) || findProgram('initdb') !== undefined;
+  return (
+    versions.some((version) => existsSync(join(debian, version, 'bin', 'initdb'))) ||
+    findProgram('initdb') !== undefined
+  );
 }
 
 const aptOptions = [
@@ -120,7 +163,9 @@ export function missingSystemParts(engineAnswers, forTests) {
     if (part.tests === true && !forTests) return false;
     if (part.engine === true && engineAnswers) return false;
     if (part.there !== undefined) return !part.there();
-    return part.file === undefined ? findProgram(part.program) === undefined : !existsSync(part.file);
+    return part.file === undefined
+      ? findProgram(part.program) === undefined
+      : !existsSync(part.file);
   });
 }
 
@@ -138,27 +183,35 @@ export function mayInstall() {
 
 export function aptEnvironment() {
   const env = { ...process.env, DEBIAN_FRONTEND: 'noninteractive', LC_ALL: 'C.UTF-8' };
-  // Without an init system, a package's start script would run the engine here, in the machine's own network,
-  // and no supervisor would stop it. invoke-rc.d starts nothing in runlevel 1.
+  // Without an init system, a package's start script would run the engine here, in the machine's
+  // own network, and no supervisor would stop it. invoke-rc.d starts nothing in runlevel 1.
   if (!existsSync('/run/systemd/system')) env.RUNLEVEL = '1';
   return env;
 }
 
-/** Installs the packages of `parts` and prints what it does. A failure is printed too, and the part is still missing afterwards. */
+/**
+ * Installs the packages of `parts` and prints what it does. A failure is printed too, and the part
+ * is still missing afterwards.
+ */
 export async function installSystemParts(parts) {
   const packages = [...new Set(parts.map((part) => part.package))];
   printLine(`installing missing system packages:`);
-  for (const name of packages) printLine(`  ${name.padEnd(16)} ${parts.find((part) => part.package === name).why}`);
+  for (const name of packages)
+    printLine(`  ${name.padEnd(16)} ${parts.find((part) => part.package === name).why}`);
   await step('apt-get update', () => aptGet(['update', '-qq']));
   // Newer Debian has the client in a separate package.
-  if (packages.includes('docker.io') && (await run(['apt-cache', 'show', 'docker-cli'])).ok) packages.push('docker-cli');
+  if (packages.includes('docker.io') && (await run(['apt-cache', 'show', 'docker-cli'])).ok)
+    packages.push('docker-cli');
   const install = () => aptGet(['install', '-y', '-qq', '--no-install-recommends', ...packages]);
-  await step(`apt-get install ${packages.join(' ')}`, () => (packages.includes('postgresql') ? withoutCluster(install) : install()));
+  await step(`apt-get install ${packages.join(' ')}`, () =>
+    packages.includes('postgresql') ? withoutCluster(install) : install(),
+  );
 }
 
 /**
- * Installs PostgreSQL without a database cluster. Debian's package creates a cluster at once and starts it, now and at every boot, but
- * Berth needs only the program. The package's own setting prevents the cluster during the installation, and is then restored.
+ * Installs PostgreSQL without a database cluster. Debian's package creates a cluster at once and
+ * starts it, now and at every boot, but Berth needs only the program. The package's own setting
+ * prevents the cluster during the installation, and is then restored.
  */
 async function withoutCluster(install) {
   const folder = '/etc/postgresql-common';
@@ -172,7 +225,9 @@ async function withoutCluster(install) {
   } finally {
     // dpkg kept our file and put the package's file beside it.
     rmSync(file, { force: true });
-    const theirs = ['ucf-dist', 'dpkg-dist'].map((end) => `${file}.${end}`).find((path) => existsSync(path));
+    const theirs = ['ucf-dist', 'dpkg-dist']
+      .map((end) => `${file}.${end}`)
+      .find((path) => existsSync(path));
     if (theirs !== undefined) renameSync(theirs, file);
   }
 }
@@ -183,8 +238,10 @@ async function aptGet(args) {
     deadlineMs: 900_000,
     patience: `running apt-get ${args[0]}`,
   });
-  // `update` fails when a third party's source does not answer, although Debian's own lists arrived: the installation decides.
-  if (!result.ok) printLine(`  apt-get ${args[0]} ended with ${result.code}:\n${lastLines(result.output)}`);
+  // `update` fails when a third party's source does not answer, although Debian's own lists
+  // arrived: the installation decides.
+  if (!result.ok)
+    printLine(`  apt-get ${args[0]} ended with ${result.code}:\n${lastLines(result.output)}`);
   return result.ok;
 }
 
@@ -195,6 +252,7 @@ export function explainMissing(parts) {
 
 function howToGet(part) {
   if (isDebian()) return `as root: apt-get install --no-install-recommends ${part.package}`;
-  if (part.package === 'docker.io') return 'install Docker Engine (docs.docker.com/engine/install) and start it';
+  if (part.package === 'docker.io')
+    return 'install Docker Engine (docs.docker.com/engine/install) and start it';
   return `install ${part.program ?? part.package} with your system's package manager`;
 }

@@ -18,7 +18,8 @@ const STYLES: Readonly<Record<number, Style>> = {
 };
 
 /**
- * Returns the lines that a terminal shows at the end. Knows only the sequences that `berth` and git print.
+ * Returns the lines that a terminal shows at the end. Knows only the sequences that `berth` and git
+ * print.
  * @throws for any other sequence, because the picture would be wrong
  */
 export function screenOf(output: string): Line[] {
@@ -28,7 +29,8 @@ export function screenOf(output: string): Line[] {
   for (let i = 0; i < output.length; i++) {
     const char = output[i] ?? '';
     if (char === ESCAPE) {
-      const [whole = '', numbers = '', verb = ''] = /^\[([?0-9;]*)([A-Za-z])/.exec(output.slice(i + 1, i + 20)) ?? [];
+      const [whole = '', numbers = '', verb = ''] =
+        /^\[([?0-9;]*)([A-Za-z])/.exec(output.slice(i + 1, i + 20)) ?? [];
       const count = Number(numbers || '1');
       if (verb === 'm') style = STYLES[Number(numbers || '0')] ?? 'plain';
       else if (verb === 'A') row = Math.max(0, row - count);
@@ -36,7 +38,8 @@ export function screenOf(output: string): Line[] {
         lines.splice(row + 1);
         lines[row]?.splice(column);
       } else if (verb === 'K' && numbers === '') lines[row]?.splice(column);
-      else if (!/^\?(25|2004|2026)$/.test(numbers)) throw new Error(`the picture does not know ${JSON.stringify(output.slice(i, i + 12))}`);
+      else if (!/^\?(25|2004|2026)$/.test(numbers))
+        throw new Error(`the picture does not know ${JSON.stringify(output.slice(i, i + 12))}`);
       i += whole.length;
     } else if (char === '\r') column = 0;
     else if (char === '\n') {
@@ -53,9 +56,13 @@ export function screenOf(output: string): Line[] {
   return lines;
 }
 
-export const textLine = (text: string, style: Style = 'plain'): Line => Array.from(text, (char) => ({ char, style }));
+export const textLine = (text: string, style: Style = 'plain'): Line =>
+  Array.from(text, (char) => ({ char, style }));
 
-/** Colours of a dark terminal, with a contrast of at least 4.5 to 1. The frame separates it from a page that is dark, too. */
+/**
+ * Colours of a dark terminal, with a contrast of at least 4.5 to 1. The frame separates it from a
+ * page that is dark, too.
+ */
 const BACKGROUND = '#10202f';
 const FRAME = '#3a4d60';
 const COLOURS: Readonly<Record<Style, string>> = {
@@ -75,15 +82,21 @@ const CHARACTER = 0.602 * SIZE;
 /** `columns`: longer lines are wrapped, as in a terminal. */
 export function svgOf(title: string, unwrapped: readonly Line[], columns: number): string {
   const lines = unwrapped.flatMap((line) => wrapped(line, columns));
-  const [width, height] = [Math.ceil(2 * LEFT + columns * CHARACTER), 2 * LEFT + lines.length * ROW];
+  const [width, height] = [
+    Math.ceil(2 * LEFT + columns * CHARACTER),
+    2 * LEFT + lines.length * ROW,
+  ];
   const rows = lines.map((line, row) => {
     return `<text x="${LEFT}" y="${TOP + row * ROW}" xml:space="preserve">${runsOf(line)
       .map(({ text, style }) => span(text, style))
       .join('')}</text>`;
   });
   return [
-    `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${width} ${height}" font-family="ui-monospace, Menlo, Consolas, monospace" font-size="${SIZE}" fill="${COLOURS.plain}"><title>${escaped(title)}</title>`,
-    `<rect x="0.5" y="0.5" width="${width - 1}" height="${height - 1}" rx="8" fill="${BACKGROUND}" stroke="${FRAME}"/>`,
+    `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${width} ${height}" ` +
+      `font-family="ui-monospace, Menlo, Consolas, monospace" font-size="${SIZE}" ` +
+      `fill="${COLOURS.plain}"><title>${escaped(title)}</title>`,
+    `<rect x="0.5" y="0.5" width="${width - 1}" height="${height - 1}" rx="8" ` +
+      `fill="${BACKGROUND}" stroke="${FRAME}"/>`,
     ...rows,
     '</svg>',
     '',
@@ -91,7 +104,9 @@ export function svgOf(title: string, unwrapped: readonly Line[], columns: number
 }
 
 const wrapped = (line: Line, columns: number): Line[] =>
-  line.length <= columns ? [line] : [line.slice(0, columns), ...wrapped(line.slice(columns), columns)];
+  line.length <= columns
+    ? [line]
+    : [line.slice(0, columns), ...wrapped(line.slice(columns), columns)];
 
 /** Joins neighbours of one style. */
 function runsOf(line: Line): { text: string; style: Style }[] {
@@ -107,4 +122,5 @@ function runsOf(line: Line): { text: string; style: Style }[] {
 const span = (text: string, style: Style): string =>
   style === 'plain' ? escaped(text) : `<tspan fill="${COLOURS[style]}">${escaped(text)}</tspan>`;
 
-const escaped = (text: string): string => text.replaceAll('&', '&amp;').replaceAll('<', '&lt;').replaceAll('>', '&gt;');
+const escaped = (text: string): string =>
+  text.replaceAll('&', '&amp;').replaceAll('<', '&lt;').replaceAll('>', '&gt;');

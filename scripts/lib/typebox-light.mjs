@@ -1,5 +1,6 @@
-// Stands in for typebox in the bundle of the command line. It makes the same JSON Schemas for the functions that packages/wire uses; the
-// real library takes longer to load than the rest of the program. packages/cli/test/bundle.test.ts compares both for every route.
+// Stands in for typebox in the bundle of the command line. It makes the same JSON Schemas for the
+// functions that packages/wire uses; the real library takes longer to load than the rest of the
+// program. packages/cli/test/bundle.test.ts compares both for every route.
 const optional = new WeakSet();
 
 const object = (properties, options = {}) => {
@@ -21,8 +22,17 @@ export const Type = {
     return copy;
   },
   Partial: (schema, options = {}) =>
-    object(Object.fromEntries(Object.entries(schema.properties).map(([key, value]) => [key, Type.Optional(value)])), options),
-  Record: (key, value, options = {}) => ({ type: 'object', patternProperties: { [key.pattern ?? '^.*$']: value }, ...options }),
+    object(
+      Object.fromEntries(
+        Object.entries(schema.properties).map(([key, value]) => [key, Type.Optional(value)]),
+      ),
+      options,
+    ),
+  Record: (key, value, options = {}) => ({
+    type: 'object',
+    patternProperties: { [key.pattern ?? '^.*$']: value },
+    ...options,
+  }),
   String: (options = {}) => ({ type: 'string', ...options }),
   Union: (anyOf, options = {}) => ({ anyOf, ...options }),
   Unsafe: (schema) => ({ ...schema }),

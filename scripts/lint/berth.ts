@@ -1,9 +1,12 @@
 /**
- * Lint rules of this repository, for what oxlint has no rule of its own (.oxlintrc.json, `jsPlugins`). test/gates.test.ts plants a breach
- * of each rule.
+ * Lint rules of this repository, for what oxlint has no rule of its own (.oxlintrc.json,
+ * `jsPlugins`). test/gates.test.ts plants a breach of each rule.
  */
 
-/** The parts of ESLint's API that the rules use (https://eslint.org/docs/latest/extend/custom-rules). */
+/**
+ * The parts of ESLint's API that the rules use
+ * (https://eslint.org/docs/latest/extend/custom-rules).
+ */
 type Node = { type: string };
 type ImportDeclaration = Node & {
   source: { value: string };
@@ -17,8 +20,9 @@ const WRITES = /^(writeFile|writeFileSync|open|openSync)$/;
 const RENAMES = /^(rename|renameSync)$/;
 
 /**
- * A file that writes and renames probably writes a temporary file and gives it the final name. Each such copy forgets something: the flush
- * of the file, the flush of the folder, the removal of the temporary file.
+ * A file that writes and renames probably writes a temporary file and gives it the final name. Each
+ * such copy forgets something: the flush of the file, the flush of the folder, the removal of the
+ * temporary file.
  */
 const writeFileWhole = {
   create(context: Context) {
@@ -37,7 +41,9 @@ const writeFileWhole = {
         if (writes && renames !== null)
           context.report({
             node: renames,
-            message: 'Write files whole with @berth/kit/write-file: writeFileWhole, or replaceFile for a file that is finished already.',
+            message:
+              'Write files whole with @berth/kit/write-file: writeFileWhole, or replaceFile ' +
+              'for a file that is finished already.',
           });
       },
     };
@@ -48,7 +54,10 @@ type Call = Node & { callee: Node & { property?: Node & { name?: string }; objec
 const TRIMS = /^trim(Start|End|Left|Right)?$/;
 const HEADER_TEXT = /header|cookie|authorization|^origin$|^accept$|^pair$/i;
 
-/** Returns the names in an expression that functions are called on: `request.headers['x'].split(',')` has request, headers and split. */
+/**
+ * Returns the names in an expression that functions are called on:
+ * `request.headers['x'].split(',')` has request, headers and split.
+ */
 function namesIn(value: unknown, found: string[] = []): string[] {
   if (Array.isArray(value)) for (const one of value) namesIn(one, found);
   else if (typeof value === 'object' && value !== null) {
@@ -61,25 +70,41 @@ function namesIn(value: unknown, found: string[] = []): string[] {
   return found;
 }
 
-/** `String.trim()` also removes U+00A0 and others, which browsers and other programs take as a part of a name or value. */
+/**
+ * `String.trim()` also removes U+00A0 and others, which browsers and other programs take as a part
+ * of a name or value.
+ */
 const trims = (isHeaderText: (object: Node) => boolean) => ({
   create(context: Context) {
     return {
       CallExpression(node: Call) {
         const { property, object } = node.callee;
-        if (object !== undefined && property !== undefined && TRIMS.test(property.name ?? '') && isHeaderText(object))
+        if (
+          object !== undefined &&
+          property !== undefined &&
+          TRIMS.test(property.name ?? '') &&
+          isHeaderText(object)
+        )
           context.report({
             node: property,
-            message: 'Trim the text of a header with @berth/kit/ows: trim() also removes U+00A0 and others.',
+            message:
+              'Trim the text of a header with @berth/kit/ows: trim() also removes U+00A0 and ' +
+              'others.',
           });
       },
     };
   },
 });
 const trimOws = trims((object) => namesIn(object).some((name) => HEADER_TEXT.test(name)));
-/** For the folders that read the headers of strangers: there a helper can get the text under any name. */
+/**
+ * For the folders that read the headers of strangers: there a helper can get the text under any
+ * name.
+ */
 const noTrim = trims(() => true);
 
 // oxlint loads a plugin from its default export.
 // oxlint-disable-next-line import/no-default-export
-export default { meta: { name: 'berth' }, rules: { 'trim-ows': trimOws, 'no-trim': noTrim, 'write-file-whole': writeFileWhole } };
+export default {
+  meta: { name: 'berth' },
+  rules: { 'trim-ows': trimOws, 'no-trim': noTrim, 'write-file-whole': writeFileWhole },
+};

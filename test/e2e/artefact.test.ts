@@ -1,4 +1,7 @@
-/** dist/berth (npm run build): the same bytes from two folders, and programs that need nothing else of the repository. */
+/**
+ * dist/berth (npm run build): the same bytes from two folders, and programs that need nothing else
+ * of the repository.
+ */
 import { execFileSync } from 'node:child_process';
 import {
   copyFileSync,
@@ -31,7 +34,10 @@ const EPOCH = 1_700_000_000;
 const SECRET = 'artefact-'.repeat(5);
 let scratch: string;
 let artefact: string;
-/** The second build: from a copy of the sources elsewhere, at another time of day, with another umask. */
+/**
+ * The second build: from a copy of the sources elsewhere, at another time of day, with another
+ * umask.
+ */
 let other: string;
 const running: RunningProcess[] = [];
 
@@ -57,7 +63,10 @@ beforeAll(async () => {
     process.umask(before);
     return done;
   };
-  await Promise.all([build(repositoryRoot, artefact, 'UTC', 0o022), build(copy, other, 'Asia/Tokyo', 0o077)]);
+  await Promise.all([
+    build(repositoryRoot, artefact, 'UTC', 0o022),
+    build(copy, other, 'Asia/Tokyo', 0o077),
+  ]);
 }, 180_000);
 afterAll(async () => {
   await Promise.all(running.map((process) => process.stop()));
@@ -67,15 +76,30 @@ afterAll(async () => {
 /** Copies what the build reads. Packages are hard links where the file system allows it. */
 function copySources(target: string): void {
   mkdirSync(target);
-  for (const name of ['packages', 'scripts', 'bin', 'deploy', 'docs', 'package.json', 'tsconfig.json', 'LICENSE'])
-    cpSync(join(repositoryRoot, name), join(target, name), { recursive: true, verbatimSymlinks: true });
+  for (const name of [
+    'packages',
+    'scripts',
+    'bin',
+    'deploy',
+    'docs',
+    'package.json',
+    'tsconfig.json',
+    'LICENSE',
+  ])
+    cpSync(join(repositoryRoot, name), join(target, name), {
+      recursive: true,
+      verbatimSymlinks: true,
+    });
   symlinkSync(toolsDir, join(target, '.tools'));
   try {
     const probe = join(target, 'probe');
     linkSync(join(repositoryRoot, 'node_modules/.package-lock.json'), probe);
     execFileSync('cp', ['-al', join(repositoryRoot, 'node_modules'), join(target, 'node_modules')]);
   } catch {
-    cpSync(join(repositoryRoot, 'node_modules'), join(target, 'node_modules'), { recursive: true, verbatimSymlinks: true });
+    cpSync(join(repositoryRoot, 'node_modules'), join(target, 'node_modules'), {
+      recursive: true,
+      verbatimSymlinks: true,
+    });
   }
 }
 
@@ -85,33 +109,53 @@ test('two builds in two folders give the same bytes, modes and times', async () 
       const { mode, mtimeMs } = statSync(join(root, file));
       return [file, mode & 0o7777, mtimeMs];
     });
-  expect(readFileSync(join(artefact, 'SHA256SUMS'), 'utf8')).toBe(readFileSync(join(other, 'SHA256SUMS'), 'utf8'));
+  expect(readFileSync(join(artefact, 'SHA256SUMS'), 'utf8')).toBe(
+    readFileSync(join(other, 'SHA256SUMS'), 'utf8'),
+  );
   expect(seen(artefact)).toEqual(seen(other));
-  const modes = Object.fromEntries((seen(artefact) as [string, number, number][]).map(([file, mode]) => [file, mode]));
-  expect([modes['bin/berth'], modes['bin/node'], modes['lib/berth.js']]).toEqual([0o755, 0o755, 0o644]);
-  expect(new Set(seen(artefact).map((entry) => (entry as [string, number, number])[2]))).toEqual(new Set([EPOCH * 1000]));
+  const modes = Object.fromEntries(
+    (seen(artefact) as [string, number, number][]).map(([file, mode]) => [file, mode]),
+  );
+  expect([modes['bin/berth'], modes['bin/node'], modes['lib/berth.js']]).toEqual([
+    0o755, 0o755, 0o644,
+  ]);
+  expect(new Set(seen(artefact).map((entry) => (entry as [string, number, number])[2]))).toEqual(
+    new Set([EPOCH * 1000]),
+  );
   await run(['sha256sum', '--check', '--quiet', 'SHA256SUMS'], { cwd: artefact });
 });
 
 test('no file names a folder of the machine that built it', () => {
   for (const file of filesIn(artefact).filter((name) => !/^bin\/node$|\.node$/.test(name)))
     expect(
-      readFileSync(join(artefact, file), 'utf8').includes(scratch) || readFileSync(join(artefact, file), 'utf8').includes(repositoryRoot),
+      readFileSync(join(artefact, file), 'utf8').includes(scratch) ||
+        readFileSync(join(artefact, file), 'utf8').includes(repositoryRoot),
       file,
     ).toBe(false);
 });
 
 test('each component of the bill of materials has a licence, and each bundled package is one', () => {
-  type Component = { name: string; version: string; group?: string; purl: string; licenses?: unknown[] };
+  type Component = {
+    name: string;
+    version: string;
+    group?: string;
+    purl: string;
+    licenses?: unknown[];
+  };
   const bom = JSON.parse(readFileSync(join(artefact, 'sbom.cdx.json'), 'utf8')) as {
     bomFormat: string;
     specVersion: string;
     components: Component[];
   };
   expect([bom.bomFormat, bom.specVersion]).toEqual(['CycloneDX', '1.6']);
-  const nameOf = ({ group, name, version }: Component): string => `${group === undefined ? '' : `${group}/`}${name}@${version}`;
-  expect(bom.components.filter(({ licenses }) => (licenses ?? []).length === 0).map(nameOf)).toEqual([]);
-  const foreign = bom.components.filter(({ group, name }) => group !== '@berth' && name !== 'berth');
+  const nameOf = ({ group, name, version }: Component): string =>
+    `${group === undefined ? '' : `${group}/`}${name}@${version}`;
+  expect(
+    bom.components.filter(({ licenses }) => (licenses ?? []).length === 0).map(nameOf),
+  ).toEqual([]);
+  const foreign = bom.components.filter(
+    ({ group, name }) => group !== '@berth' && name !== 'berth',
+  );
   const folders = globSync(['[!@]*@*', '@*/*'], { cwd: join(artefact, 'licenses') });
   const asFolder = (name: string): string => name.replace('swagger-ui-dist@', 'swagger-ui@');
   expect([...new Set(foreign.map(nameOf).map(asFolder))].toSorted()).toEqual(folders.toSorted());
@@ -128,7 +172,9 @@ test('each component of the bill of materials has a licence, and each bundled pa
 
 test('every thread and child process that a program names is there', () => {
   const named = globSync('lib/*.js', { cwd: artefact }).flatMap((file) => [
-    ...readFileSync(join(artefact, file), 'utf8').matchAll(/new URL\("(\.[^"]+)", import\.meta\.url\)/g),
+    ...readFileSync(join(artefact, file), 'utf8').matchAll(
+      /new URL\("(\.[^"]+)", import\.meta\.url\)/g,
+    ),
   ]);
   const names = new Set(named.map((match) => basename(match[1] ?? '')));
   expect(names).toContain('scan-child.js');
@@ -137,11 +183,29 @@ test('every thread and child process that a program names is there', () => {
 });
 
 describe('outside the repository, without another Node', () => {
-  const bare = (): Record<string, string> => ({ PATH: '/usr/bin:/bin', HOME: scratch, NODE_OPTIONS: '', NODE_PATH: '' });
+  const bare = (): Record<string, string> => ({
+    PATH: '/usr/bin:/bin',
+    HOME: scratch,
+    NODE_OPTIONS: '',
+    NODE_PATH: '',
+  });
   const berth = (...args: string[]) =>
-    run([join(other, 'bin/berth'), ...args], { cwd: '/', env: bare(), mayFail: true, deadlineMs: 120_000 });
-  const start = async (name: string, url: string, env: Record<string, string>): Promise<RunningProcess> => {
-    const process = await startProcess([join(other, 'bin/berth'), name], { name, cwd: '/', env: { ...bare(), ...env } });
+    run([join(other, 'bin/berth'), ...args], {
+      cwd: '/',
+      env: bare(),
+      mayFail: true,
+      deadlineMs: 120_000,
+    });
+  const start = async (
+    name: string,
+    url: string,
+    env: Record<string, string>,
+  ): Promise<RunningProcess> => {
+    const process = await startProcess([join(other, 'bin/berth'), name], {
+      name,
+      cwd: '/',
+      env: { ...bare(), ...env },
+    });
     running.push(process);
     await untilReady(process, async () => (await fetch(`${url}/healthz`)).ok, 120_000);
     return process;
@@ -154,10 +218,17 @@ describe('outside the repository, without another Node', () => {
     symlinkSync(join(other, 'bin/berth'), link);
     expect((await run([link, '--version'], { env: bare() })).stdout).toBe('0.1.0\n');
     expect(await berth('proxy')).toMatchObject({ code: 2, stdout: '' });
-    expect(await berth('gateway', 'x')).toMatchObject({ code: 2, stderr: expect.stringContaining('takes no arguments') as string });
-    expect(await berth('gateway')).toMatchObject({ code: 2, stderr: expect.stringContaining('SESSION_SECRET: must be set') as string });
+    expect(await berth('gateway', 'x')).toMatchObject({
+      code: 2,
+      stderr: expect.stringContaining('takes no arguments') as string,
+    });
+    expect(await berth('gateway')).toMatchObject({
+      code: 2,
+      stderr: expect.stringContaining('SESSION_SECRET: must be set') as string,
+    });
     expect((await berth('admin', 'recover', 'no-address')).code).toBe(2);
-    for (const name of Object.keys(ON_THE_MACHINE)) expect([name, (await berth(name, '--help')).code]).toEqual([name, 0]);
+    for (const name of Object.keys(ON_THE_MACHINE))
+      expect([name, (await berth(name, '--help')).code]).toEqual([name, 0]);
   });
 
   test('control plane, gateway, relay and agent run and find each other', async () => {
@@ -173,7 +244,9 @@ describe('outside the repository, without another Node', () => {
       ADMIN_PASSWORD: 'a long password',
     });
     const version = JSON.parse(
-      await (await fetch(`${controlPlane}/api/version`, { headers: await signIn(controlPlane) })).text(),
+      await (
+        await fetch(`${controlPlane}/api/version`, { headers: await signIn(controlPlane) })
+      ).text(),
     ) as unknown;
     expect(version).toMatchObject({ version: '0.1.0', commit: 'c0ffee' });
     // The page and its scripts come from the artefact.
@@ -182,9 +255,13 @@ describe('outside the repository, without another Node', () => {
 
     // Not fetch: it says by Sec-Fetch-Mode that it is a script, and scripts get no page.
     const page = await new Promise<string>((resolve, reject) => {
-      const asked = get(`${controlPlane}/projects`, { headers: { accept: 'text/html' } }, (answer) => {
-        text(answer).then(resolve, reject);
-      });
+      const asked = get(
+        `${controlPlane}/projects`,
+        { headers: { accept: 'text/html' } },
+        (answer) => {
+          text(answer).then(resolve, reject);
+        },
+      );
       asked.on('error', reject);
     });
     const script = /src="(\/assets\/[^"]+)"/.exec(page)?.[1] ?? 'no script in the page';
@@ -204,12 +281,20 @@ describe('outside the repository, without another Node', () => {
       SESSION_SECRET: SECRET,
       STATE_DIR: join(scratch, 'gateway'),
     });
-    await waitFor('the gateway has the policy', async () => (await fetch(`http://127.0.0.1:${login}/readyz`)).status === 200, {
-      deadlineMs: 120_000,
-    });
-    await waitFor('the relay has a configuration', async () => (await fetch(`http://127.0.0.1:${relay}/readyz`)).status === 200, {
-      deadlineMs: 120_000,
-    });
+    await waitFor(
+      'the gateway has the policy',
+      async () => (await fetch(`http://127.0.0.1:${login}/readyz`)).status === 200,
+      {
+        deadlineMs: 120_000,
+      },
+    );
+    await waitFor(
+      'the relay has a configuration',
+      async () => (await fetch(`http://127.0.0.1:${relay}/readyz`)).status === 200,
+      {
+        deadlineMs: 120_000,
+      },
+    );
     const agent = await startProcess([join(other, 'bin/berth'), 'agent'], {
       name: 'agent',
       cwd: '/',
@@ -224,14 +309,24 @@ describe('outside the repository, without another Node', () => {
       },
     });
     running.push(agent);
-    await waitFor('the agent is registered', () => agent.tail().includes('node registered'), { deadlineMs: 120_000 });
+    await waitFor('the agent is registered', () => agent.tail().includes('node registered'), {
+      deadlineMs: 120_000,
+    });
   });
 
   test('a child process of the control plane runs from the bundle', async () => {
     mkdirSync(join(scratch, 'share/data'), { recursive: true });
-    const answer = await run([join(other, 'bin/node'), join(other, 'lib/check-folder-child.js'), join(scratch, 'share'), 'data'], {
-      env: bare(),
-    });
+    const answer = await run(
+      [
+        join(other, 'bin/node'),
+        join(other, 'lib/check-folder-child.js'),
+        join(scratch, 'share'),
+        'data',
+      ],
+      {
+        env: bare(),
+      },
+    );
     expect(JSON.parse(answer.stdout)).toBeNull();
   });
 
@@ -250,7 +345,13 @@ test('a folder that holds something else is not replaced', async () => {
   const mine = join(scratch, 'mine');
   mkdirSync(mine);
   writeFileSync(join(mine, 'letter.txt'), 'dear');
-  const result = await run([node, 'scripts/build.ts', '--out', mine], { cwd: repositoryRoot, mayFail: true });
-  expect(result).toMatchObject({ code: 1, stderr: expect.stringContaining('is not empty and holds no artefact of Berth') as string });
+  const result = await run([node, 'scripts/build.ts', '--out', mine], {
+    cwd: repositoryRoot,
+    mayFail: true,
+  });
+  expect(result).toMatchObject({
+    code: 1,
+    stderr: expect.stringContaining('is not empty and holds no artefact of Berth') as string,
+  });
   expect(readFileSync(join(mine, 'letter.txt'), 'utf8')).toBe('dear');
 });

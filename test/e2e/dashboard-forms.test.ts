@@ -1,4 +1,7 @@
-/** Forms of the dashboard in Chromium, with the mock of the API: errors, changes of somebody else, commands to copy. */
+/**
+ * Forms of the dashboard in Chromium, with the mock of the API: errors, changes of somebody else,
+ * commands to copy.
+ */
 import { readdirSync, readFileSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import { readFile } from 'node:fs/promises';
@@ -16,7 +19,13 @@ import { shippedRules } from '../shipped-rules.ts';
 import { buildDashboard } from '../../scripts/lib/dashboard.ts';
 
 const executablePath = findProgram('chromium');
-const FLAGS = ['--no-sandbox', '--disable-gpu', '--no-first-run', '--disable-background-networking', '--disable-component-update'];
+const FLAGS = [
+  '--no-sandbox',
+  '--disable-gpu',
+  '--no-first-run',
+  '--disable-background-networking',
+  '--disable-component-update',
+];
 const TABS = ['logs', 'metrics', 'env', 'data', 'domains', 'hook', 'members', 'settings'];
 /** Values for the parameters of the addresses. */
 const VALUES: Readonly<Record<string, readonly string[]>> = {
@@ -30,18 +39,28 @@ const VALUES: Readonly<Record<string, readonly string[]>> = {
 
 /** A change of the dashboard: its file, the name of its helper (`call` without one), its route. */
 type ChangeName = `${string} ${string} ${RouteName}`;
-/** The changes in the sources: `const NAME = useChange('ROUTE'`, and requests without that helper that change something. */
+/**
+ * The changes in the sources: `const NAME = useChange('ROUTE'`, and requests without that helper
+ * that change something.
+ */
 function changesOfSource(): string[] {
   const src = join(repositoryRoot, 'packages/dashboard/src');
   return readdirSync(src, { recursive: true, encoding: 'utf8' })
     .filter((file) => /\.tsx?$/.test(file))
     .flatMap((file) => {
       const text = readFileSync(join(src, file), 'utf8');
-      const found = [...text.matchAll(/(?:const (\w+) = useChange|\b(?:call|exchange))\(\s*'(\w+)'/g)];
-      expect(found.filter(([, name]) => name !== undefined).length, `${file}: changes`).toBe([...text.matchAll(/\buseChange\(/g)].length);
+      const found = [
+        ...text.matchAll(/(?:const (\w+) = useChange|\b(?:call|exchange))\(\s*'(\w+)'/g),
+      ];
+      expect(found.filter(([, name]) => name !== undefined).length, `${file}: changes`).toBe(
+        [...text.matchAll(/\buseChange\(/g)].length,
+      );
       return found
         .filter(([, , route]) => ROUTES[route as RouteName].method !== 'GET')
-        .map(([, name = 'call', route = '']) => `${basename(file).replace(/\.tsx?$/, '')} ${name} ${route}`);
+        .map(
+          ([, name = 'call', route = '']) =>
+            `${basename(file).replace(/\.tsx?$/, '')} ${name} ${route}`,
+        );
     })
     .toSorted();
 }
@@ -53,7 +72,10 @@ describe.skipIf(executablePath === undefined)('forms of the dashboard', () => {
   let page: Page;
   beforeAll(async () => {
     folder = await buildDashboard(join(repositoryRoot, '.berth', 'dashboard-of-forms'));
-    browser = await chromium.launch({ ...(executablePath === undefined ? {} : { executablePath }), args: FLAGS });
+    browser = await chromium.launch({
+      ...(executablePath === undefined ? {} : { executablePath }),
+      args: FLAGS,
+    });
   }, 120_000);
   afterAll(() => browser?.close());
   const start = async () => {
@@ -71,7 +93,10 @@ describe.skipIf(executablePath === undefined)('forms of the dashboard', () => {
     await page.locator('h1').waitFor();
     await waitFor(
       'the page has loaded',
-      async () => (await page.getByText(/^Loading /).count()) + (await page.locator('[data-ghost]').count()) === 0,
+      async () =>
+        (await page.getByText(/^Loading /).count()) +
+          (await page.locator('[data-ghost]').count()) ===
+        0,
     );
   };
   /** A required field has a star after its label. */
@@ -90,8 +115,10 @@ describe.skipIf(executablePath === undefined)('forms of the dashboard', () => {
     for (const [label, value] of typed) expect(await field(label).inputValue(), label).toBe(value);
   };
   /** A person who works by keyboard goes on from where they were. */
-  const focusStays = () => page.locator(':focus').first().waitFor({ state: 'attached', timeout: 5_000 });
-  const press = (name: string | RegExp) => page.getByRole('button', { name, exact: true }).first().click();
+  const focusStays = () =>
+    page.locator(':focus').first().waitFor({ state: 'attached', timeout: 5_000 });
+  const press = (name: string | RegExp) =>
+    page.getByRole('button', { name, exact: true }).first().click();
 
   type Row = {
     change: ChangeName;
@@ -113,12 +140,17 @@ describe.skipIf(executablePath === undefined)('forms of the dashboard', () => {
     await page.getByRole('button', { name: menu }).first().click();
     await page.getByRole('menuitem', { name: item }).click();
   };
-  const confirm = (name: string) => page.getByRole('dialog').getByRole('button', { name, exact: true }).click();
+  const confirm = (name: string) =>
+    page.getByRole('dialog').getByRole('button', { name, exact: true }).click();
   const signInAsAnother = async (): Promise<void> => {
-    await page.route('**/_oauth/userinfo', (sent) => sent.fulfill({ json: { email: 'vera@example.org' } }));
+    await page.route('**/_oauth/userinfo', (sent) =>
+      sent.fulfill({ json: { email: 'vera@example.org' } }),
+    );
     const user = { id: 'u-ada', email: 'ada@example.org', role: 'admin' };
     await page.route(`**${ROUTES.exchange.path}`, (sent) =>
-      sent.fulfill({ json: { token: '', token_type: 'Bearer', expires_in: 3_600, refresh_token: '', user } }),
+      sent.fulfill({
+        json: { token: '', token_type: 'Bearer', expires_in: 3_600, refresh_token: '', user },
+      }),
     );
     await open('/?signed-in=of-no-login');
     await press('Continue as vera@example.org');
@@ -149,7 +181,9 @@ describe.skipIf(executablePath === undefined)('forms of the dashboard', () => {
       byItself: true,
       path: '/',
       act: async () => {
-        await page.route('**/_oauth/userinfo', (sent) => sent.fulfill({ json: { email: 'vera@example.org' } }));
+        await page.route('**/_oauth/userinfo', (sent) =>
+          sent.fulfill({ json: { email: 'vera@example.org' } }),
+        );
         await page.evaluate(() => localStorage.setItem('berth.sign-in', 'of-this-browser'));
         await open('/?signed-in=of-this-browser');
       },
@@ -185,8 +219,18 @@ describe.skipIf(executablePath === undefined)('forms of the dashboard', () => {
       field: 'old_password',
     },
 
-    { change: 'new-project create createProject', path: '/projects/new', act: createProject, field: 'branch' },
-    { change: 'new-project call createDeployment', leaves: true, path: '/projects/new', act: createProject },
+    {
+      change: 'new-project create createProject',
+      path: '/projects/new',
+      act: createProject,
+      field: 'branch',
+    },
+    {
+      change: 'new-project call createDeployment',
+      leaves: true,
+      path: '/projects/new',
+      act: createProject,
+    },
     {
       change: 'repository call createRepositoryLook',
       path: '/projects/new',
@@ -195,8 +239,16 @@ describe.skipIf(executablePath === undefined)('forms of the dashboard', () => {
         await page.keyboard.press('Tab');
       },
     },
-    { change: 'project deploy createDeployment', path: '/projects/explorer', act: () => press('Deploy') },
-    { change: 'project restart restartProject', path: '/projects/explorer', act: () => choose('More actions', 'Restart') },
+    {
+      change: 'project deploy createDeployment',
+      path: '/projects/explorer',
+      act: () => press('Deploy'),
+    },
+    {
+      change: 'project restart restartProject',
+      path: '/projects/explorer',
+      act: () => choose('More actions', 'Restart'),
+    },
     { change: 'project start startProject', path: '/projects/wiki', act: () => press('Start') },
     {
       change: 'project stop stopProject',
@@ -211,10 +263,23 @@ describe.skipIf(executablePath === undefined)('forms of the dashboard', () => {
       path: '/projects/explorer',
       act: () => choose('More actions', 'Roll back to the release before'),
     },
-    { change: 'deployment rollback rollback', path: '/deployments/dep-explorer-12', act: () => press('Roll back to this') },
-    { change: 'deployment cancel cancelDeployment', path: '/deployments/dep-reports-5', act: () => press('Cancel') },
+    {
+      change: 'deployment rollback rollback',
+      path: '/deployments/dep-explorer-12',
+      act: () => press('Roll back to this'),
+    },
+    {
+      change: 'deployment cancel cancelDeployment',
+      path: '/deployments/dep-reports-5',
+      act: () => press('Cancel'),
+    },
 
-    { change: 'project-tabs putSecret putSecret', path: '/projects/explorer/env', act: setSecret, field: 'value' },
+    {
+      change: 'project-tabs putSecret putSecret',
+      path: '/projects/explorer/env',
+      act: setSecret,
+      field: 'value',
+    },
     {
       change: 'project-tabs putEnv putEnv',
       path: '/projects/explorer/env',
@@ -224,7 +289,11 @@ describe.skipIf(executablePath === undefined)('forms of the dashboard', () => {
       },
       field: 'name',
     },
-    { change: 'project-tabs deleteEnv deleteEnv', path: '/projects/explorer/env', act: () => choose('Actions for TZ', 'Remove') },
+    {
+      change: 'project-tabs deleteEnv deleteEnv',
+      path: '/projects/explorer/env',
+      act: () => choose('Actions for TZ', 'Remove'),
+    },
     {
       change: 'project-tabs deleteSecret deleteSecret',
       path: '/projects/explorer/env',
@@ -247,8 +316,16 @@ describe.skipIf(executablePath === undefined)('forms of the dashboard', () => {
         await confirm('Remove');
       },
     },
-    { change: 'project-tabs put putHook', path: '/projects/shop/hook', act: () => press('Create the hook') },
-    { change: 'project-tabs remove deleteHook', path: '/projects/explorer/hook', act: () => press('Delete the hook') },
+    {
+      change: 'project-tabs put putHook',
+      path: '/projects/shop/hook',
+      act: () => press('Create the hook'),
+    },
+    {
+      change: 'project-tabs remove deleteHook',
+      path: '/projects/explorer/hook',
+      act: () => press('Delete the hook'),
+    },
     {
       change: 'members add patchProject',
       path: '/projects/explorer/members',
@@ -302,8 +379,16 @@ describe.skipIf(executablePath === undefined)('forms of the dashboard', () => {
       path: '/projects/explorer/data',
       act: () => choose('Actions for stations', 'Remove from the project'),
     },
-    { change: 'git-access create createDeployKey', path: '/projects/shop/settings', act: () => press('Create a deploy key') },
-    { change: 'git-access remove deleteDeployKey', path: '/projects/explorer/settings', act: () => press('Delete the deploy key') },
+    {
+      change: 'git-access create createDeployKey',
+      path: '/projects/shop/settings',
+      act: () => press('Create a deploy key'),
+    },
+    {
+      change: 'git-access remove deleteDeployKey',
+      path: '/projects/explorer/settings',
+      act: () => press('Delete the deploy key'),
+    },
     {
       change: 'git-access put putGitToken',
       path: '/projects/explorer/settings',
@@ -313,8 +398,16 @@ describe.skipIf(executablePath === undefined)('forms of the dashboard', () => {
       },
       field: 'username',
     },
-    { change: 'git-access remove deleteGitToken', path: '/projects/explorer/settings', act: () => press('Delete the git token') },
-    { change: 'deployment again createDeployment', path: '/deployments/dep-shop-22', act: () => press('Deploy again') },
+    {
+      change: 'git-access remove deleteGitToken',
+      path: '/projects/explorer/settings',
+      act: () => press('Delete the git token'),
+    },
+    {
+      change: 'deployment again createDeployment',
+      path: '/deployments/dep-shop-22',
+      act: () => press('Deploy again'),
+    },
     {
       change: 'project-settings save patchProject',
       path: '/projects/explorer/settings',
@@ -352,7 +445,11 @@ describe.skipIf(executablePath === undefined)('forms of the dashboard', () => {
         await confirm('It is removed');
       },
     },
-    { change: 'dataset scan scanDataset', path: '/datasets/stations', act: () => press('Scan now') },
+    {
+      change: 'dataset scan scanDataset',
+      path: '/datasets/stations',
+      act: () => press('Scan now'),
+    },
     {
       change: 'dataset accept scanDataset',
       path: '/datasets/images',
@@ -372,8 +469,16 @@ describe.skipIf(executablePath === undefined)('forms of the dashboard', () => {
       },
       field: 'target',
     },
-    { change: 'notifications test testNotification', path: '/notifications', act: () => choose(/^Actions for /, 'Send a test') },
-    { change: 'notifications remove deleteNotification', path: '/notifications', act: () => choose(/^Actions for /, 'Delete') },
+    {
+      change: 'notifications test testNotification',
+      path: '/notifications',
+      act: () => choose(/^Actions for /, 'Send a test'),
+    },
+    {
+      change: 'notifications remove deleteNotification',
+      path: '/notifications',
+      act: () => choose(/^Actions for /, 'Delete'),
+    },
     {
       change: 'people create createUser',
       path: '/people',
@@ -383,7 +488,11 @@ describe.skipIf(executablePath === undefined)('forms of the dashboard', () => {
       },
       field: 'email',
     },
-    { change: 'people patch patchUser', path: '/people', act: () => choose('Actions for grace@example.org', 'Make viewer') },
+    {
+      change: 'people patch patchUser',
+      path: '/people',
+      act: () => choose('Actions for grace@example.org', 'Make viewer'),
+    },
     { change: 'system clean startCleanUp', path: '/system', act: () => press('Clean up now') },
   ];
 
@@ -410,9 +519,16 @@ describe.skipIf(executablePath === undefined)('forms of the dashboard', () => {
       await page.evaluate(() => localStorage.clear());
     });
 
-    it('each page has a command to copy, and the command line has all of them', { timeout: 120_000 }, async () => {
-      const router = await readFile(join(repositoryRoot, 'packages/dashboard/src/app/router.tsx'), 'utf8');
-      const paths = [...router.matchAll(/^ {2}at\('([^']+)'/gm)].flatMap(([, path = '']) => VALUES[path] ?? [path]);
+    it('each page has a command to copy, and the command line has all of them', {
+      timeout: 120_000,
+    }, async () => {
+      const router = await readFile(
+        join(repositoryRoot, 'packages/dashboard/src/app/router.tsx'),
+        'utf8',
+      );
+      const paths = [...router.matchAll(/^ {2}at\('([^']+)'/gm)].flatMap(
+        ([, path = '']) => VALUES[path] ?? [path],
+      );
       expect(paths.length).toBeGreaterThan(20);
       const found: Record<string, string[]> = {};
       const wrong: string[] = [];
@@ -429,17 +545,24 @@ describe.skipIf(executablePath === undefined)('forms of the dashboard', () => {
         found[path] = [];
         headings.push(...(await page.getByRole('heading').allTextContents()));
         for (const button of await texts.all()) {
-          const line = ((await button.getAttribute('aria-label')) ?? (await button.textContent()) ?? '').replace(
-            'Copy the command berth ',
-            '',
+          const line = (
+            (await button.getAttribute('aria-label')) ??
+            (await button.textContent()) ??
+            ''
+          ).replace('Copy the command berth ', '');
+          const problem = commandProblem(
+            [...line.matchAll(/'([^']*)'|(\S+)/g)].map(
+              ([, quoted, plain]) => quoted ?? plain ?? '',
+            ),
           );
-          const problem = commandProblem([...line.matchAll(/'([^']*)'|(\S+)/g)].map(([, quoted, plain]) => quoted ?? plain ?? ''));
           if (problem !== null) wrong.push(`${path}: berth ${line}: ${problem}`);
         }
       }
       expect(wrong).toEqual([]);
       // A heading is words, and no name of the code.
-      expect(headings.filter((text) => /[a-z][A-Z]|_/.test(text.replace('GitHub', '')))).toEqual([]);
+      expect(headings.filter((text) => /[a-z][A-Z]|_/.test(text.replace('GitHub', '')))).toEqual(
+        [],
+      );
       // A browser of a real installation reaches the control plane only through the proxy.
       const leads = await shippedRules();
       expect(requested.size).toBeGreaterThan(50);
@@ -456,18 +579,25 @@ describe.skipIf(executablePath === undefined)('forms of the dashboard', () => {
       expect(changes).toEqual([...new Set(ROWS.map(({ change }) => change))].toSorted());
     });
 
-    const NAMED = ROWS.map((row) => [row.way === undefined ? row.change : `${row.change}, ${row.way}`, row] as const);
+    const NAMED = ROWS.map(
+      (row) => [row.way === undefined ? row.change : `${row.change}, ${row.way}`, row] as const,
+    );
     it.each(NAMED)('%s: an error stands at its field, or once on the page', async (_name, row) => {
       const route: Route = ROUTES[row.change.split(' ')[2] as RouteName];
       const address = new RegExp(`^${route.path.replaceAll(/:\w+/g, '[^/]+')}$`);
       let refusal = problemOf(409, '');
       let requests = 0;
       await page.route(/\/api\//, (sent) => {
-        if (sent.request().method() !== route.method || !address.test(new URL(sent.request().url()).pathname)) return sent.continue();
+        if (
+          sent.request().method() !== route.method ||
+          !address.test(new URL(sent.request().url()).pathname)
+        )
+          return sent.continue();
         requests += 1;
         return sent.fulfill(refusal);
       });
-      if (row.signedOut) await page.context().addCookies([{ name: 'mock_signed_out', value: '1', url: mock.url }]);
+      if (row.signedOut)
+        await page.context().addCookies([{ name: 'mock_signed_out', value: '1', url: mock.url }]);
       // The second attempt begins with the error of the first one on the page.
       const refuse = async (status: number, errors: object[]): Promise<void> => {
         refusal = problemOf(status, 'whole request refused', errors);
@@ -484,7 +614,9 @@ describe.skipIf(executablePath === undefined)('forms of the dashboard', () => {
       await shownOnce('whole request refused');
       await nothingIsLost();
       if (row.field === undefined) return;
-      await refuse(422, [{ field: row.field, rule: 'test', message: 'breaks the rule of the test' }]);
+      await refuse(422, [
+        { field: row.field, rule: 'test', message: 'breaks the rule of the test' },
+      ]);
       await shownOnce('breaks the rule of the test');
       expect(await shown('whole request refused').count()).toBe(0);
       // Programs that read the page aloud find the error by the field.
@@ -498,7 +630,9 @@ describe.skipIf(executablePath === undefined)('forms of the dashboard', () => {
     it('the session of an account that nobody chose opens no page, also after a reload, until it has ended', async () => {
       const signedOut = { name: 'mock_signed_out', value: '1', url: mock.url };
       await page.context().addCookies([signedOut]);
-      await page.route(`**${ROUTES.logout.path}`, (sent) => sent.fulfill(problemOf(503, 'signing out is not possible now')));
+      await page.route(`**${ROUTES.logout.path}`, (sent) =>
+        sent.fulfill(problemOf(503, 'signing out is not possible now')),
+      );
       await signInAsAnother();
       await shownOnce('signing out is not possible now');
       // The cookie has the session of the other account.
@@ -530,9 +664,13 @@ describe.skipIf(executablePath === undefined)('forms of the dashboard', () => {
 
     it('of two actions the page shows the error of the last one', async () => {
       await page.route(/\/deployments$/, (sent) =>
-        sent.request().method() === 'POST' ? sent.fulfill(problemOf(409, 'the first one is refused')) : sent.continue(),
+        sent.request().method() === 'POST'
+          ? sent.fulfill(problemOf(409, 'the first one is refused'))
+          : sent.continue(),
       );
-      await page.route(/\/restart$/, (sent) => sent.fulfill(problemOf(409, 'the second one is refused')));
+      await page.route(/\/restart$/, (sent) =>
+        sent.fulfill(problemOf(409, 'the second one is refused')),
+      );
       await open('/projects/explorer');
       await press('Deploy');
       await shownOnce('the first one is refused');
@@ -545,7 +683,8 @@ describe.skipIf(executablePath === undefined)('forms of the dashboard', () => {
   describe('a choice that protects', () => {
     beforeEach(start);
     /** Waits until the form has sent it, and the field is empty for the next one. */
-    const emptied = (label: string) => waitFor(`${label} is empty`, async () => (await field(label).inputValue()) === '');
+    const emptied = (label: string) =>
+      waitFor(`${label} is empty`, async () => (await field(label).inputValue()) === '');
     const secretBox = () => page.getByLabel(/^Secret: /);
 
     it('the next value after a variable is a secret again', async () => {
@@ -557,8 +696,16 @@ describe.skipIf(executablePath === undefined)('forms of the dashboard', () => {
       await fill('Name', 'NEXT');
       await fill('Value', 'hidden');
       await press('Save');
-      await page.getByRole('table', { name: 'Secrets' }).getByText('NEXT', { exact: true }).waitFor();
-      expect(await page.getByRole('table', { name: 'Environment variables' }).getByText('NEXT', { exact: true }).count()).toBe(0);
+      await page
+        .getByRole('table', { name: 'Secrets' })
+        .getByText('NEXT', { exact: true })
+        .waitFor();
+      expect(
+        await page
+          .getByRole('table', { name: 'Environment variables' })
+          .getByText('NEXT', { exact: true })
+          .count(),
+      ).toBe(0);
     });
 
     it.each([
@@ -569,23 +716,32 @@ describe.skipIf(executablePath === undefined)('forms of the dashboard', () => {
       ['API_URL', 'https://api.example.org', false],
       ['LOG_LEVEL', 'debug', false],
       ['KEYBOARD', 'de', false],
-    ])('a variable %s with %s: the form asks whether it is a secret: %s', async (name, value, asks) => {
-      await open('/projects/explorer/env');
-      await secretBox().uncheck();
-      await fill('Name', name);
-      await fill('Value', value);
-      const warning = page.getByRole('status').filter({ hasText: /looks like a secret/ });
-      await waitFor('the form has decided', async () => (await warning.count()) === (asks ? 1 : 0));
-      await secretBox().check();
-      await waitFor('a secret needs no warning', async () => (await warning.count()) === 0);
-    });
+    ])(
+      'a variable %s with %s: the form asks whether it is a secret: %s',
+      async (name, value, asks) => {
+        await open('/projects/explorer/env');
+        await secretBox().uncheck();
+        await fill('Name', name);
+        await fill('Value', value);
+        const warning = page.getByRole('status').filter({ hasText: /looks like a secret/ });
+        await waitFor(
+          'the form has decided',
+          async () => (await warning.count()) === (asks ? 1 : 0),
+        );
+        await secretBox().check();
+        await waitFor('a secret needs no warning', async () => (await warning.count()) === 0);
+      },
+    );
 
     it('texts of one project are not those of the next one', async () => {
       await open('/projects/shop/env');
       await page.getByRole('table', { name: 'Secrets' }).waitFor();
       await open('/projects/explorer/env');
       // The page of the other project comes from memory, without a moment in which it loads.
-      await page.evaluate("history.pushState({}, '', '/projects/shop/env'); dispatchEvent(new PopStateEvent('popstate', { state: {} }))");
+      await page.evaluate(
+        "history.pushState({}, '', '/projects/shop/env'); dispatchEvent(new " +
+          "PopStateEvent('popstate', { state: {} }))",
+      );
       await page.getByRole('heading', { level: 1, name: 'shop', exact: true }).waitFor();
       await page.goBack();
       await page.getByRole('heading', { level: 1, name: 'explorer', exact: true }).waitFor();
@@ -593,7 +749,10 @@ describe.skipIf(executablePath === undefined)('forms of the dashboard', () => {
       await fill('Value', 'a secret of explorer');
       await page.goForward();
       await page.getByRole('heading', { level: 1, name: 'shop', exact: true }).waitFor();
-      expect([await field('Name').inputValue(), await field('Value').inputValue()]).toEqual(['', '']);
+      expect([await field('Name').inputValue(), await field('Value').inputValue()]).toEqual([
+        '',
+        '',
+      ]);
     });
 
     it('a name that was typed to confirm is typed again after the dialog was closed', async () => {
@@ -628,7 +787,8 @@ describe.skipIf(executablePath === undefined)('forms of the dashboard', () => {
 
   describe('a new project', () => {
     beforeEach(start);
-    const created = async () => (await (await fetch(`${mock.url}/api/projects/x`)).json()) as Record<string, unknown>;
+    const created = async () =>
+      (await (await fetch(`${mock.url}/api/projects/x`)).json()) as Record<string, unknown>;
     /** The answer of a builder: one branch `master`, a Dockerfile that exposes 3000. */
     const finds = async (branch: string, port: number): Promise<void> => {
       await page.route('**/api/repository-looks', (sent) => {
@@ -647,8 +807,21 @@ describe.skipIf(executablePath === undefined)('forms of the dashboard', () => {
           dockerfiles: [{ path: 'Dockerfile', ports: [port], targets: [] }],
           dockerfiles_left_out: 0,
         };
-        const body = { id: null, ...asked, branch: null, project_id: null, state: 'done', created_at: at, found, error: null };
-        return sent.fulfill({ status: 201, contentType: 'application/json', body: JSON.stringify(body) });
+        const body = {
+          id: null,
+          ...asked,
+          branch: null,
+          project_id: null,
+          state: 'done',
+          created_at: at,
+          found,
+          error: null,
+        };
+        return sent.fulfill({
+          status: 201,
+          contentType: 'application/json',
+          body: JSON.stringify(body),
+        });
       });
     };
 
@@ -681,7 +854,9 @@ describe.skipIf(executablePath === undefined)('forms of the dashboard', () => {
     });
 
     it('an error of a field uses the words of the form', async () => {
-      await page.route('**/api/repository-looks', (sent) => sent.fulfill(problemOf(422, 'git_url: the host must be one of 127.0.0.1')));
+      await page.route('**/api/repository-looks', (sent) =>
+        sent.fulfill(problemOf(422, 'git_url: the host must be one of 127.0.0.1')),
+      );
       await open('/projects/new');
       await field('Git address').fill('https://github.com/acme/x');
       await page.keyboard.press('Tab');
@@ -693,16 +868,19 @@ describe.skipIf(executablePath === undefined)('forms of the dashboard', () => {
   describe('a failed deployment', () => {
     beforeEach(start);
     const OUTPUT =
-      'node:internal/modules/cjs/loader:1386\n  throw err;\n  ^\n\nError: Cannot find module "/app/missing.js"\n    at Module (x)';
+      'node:internal/modules/cjs/loader:1386\n  throw err;\n  ^\n\nError: Cannot find module ' +
+      '"/app/missing.js"\n    at Module (x)';
     const SENTENCE = 'RUN node --check missing.js failed: Cannot find module "/app/missing.js"';
     /** The failure of `shop` #22 in all answers. */
     const fails = () =>
       page.route(/\/api\/(?:deployments|projects\/[^/]+\/deployments)/, async (sent) => {
-        if (sent.request().method() !== 'GET' || /logs|exits/.test(sent.request().url())) return sent.continue();
+        if (sent.request().method() !== 'GET' || /logs|exits/.test(sent.request().url()))
+          return sent.continue();
         const answer = await sent.fetch();
         const message = `[4/5] RUN node --check missing.js: exit code 1\n${OUTPUT}`;
-        const text = (await answer.text()).replaceAll(/"error":\{"code":"build_step_failed","message":"(?:[^"\\]|\\.)*"\}/g, () =>
-          JSON.stringify({ error: { code: 'build_step_failed', message } }).slice(1, -1),
+        const text = (await answer.text()).replaceAll(
+          /"error":\{"code":"build_step_failed","message":"(?:[^"\\]|\\.)*"\}/g,
+          () => JSON.stringify({ error: { code: 'build_step_failed', message } }).slice(1, -1),
         );
         return sent.fulfill({ response: answer, body: text });
       });
@@ -713,7 +891,11 @@ describe.skipIf(executablePath === undefined)('forms of the dashboard', () => {
       await page.getByText(SENTENCE, { exact: true }).waitFor();
       const whole = page.getByText(/throw err/);
       expect(await whole.count()).toBe(1);
-      expect(await whole.evaluate((element) => (element as unknown as { innerText: string }).innerText.split('\n').length)).toBe(7);
+      expect(
+        await whole.evaluate(
+          (element) => (element as unknown as { innerText: string }).innerText.split('\n').length,
+        ),
+      ).toBe(7);
       for (const path of ['/projects/shop', '/projects/sketch', '/', '/activity?kind=deployment']) {
         await open(path);
         if (path !== '/projects/sketch') await page.getByText(SENTENCE).first().waitFor();
@@ -739,7 +921,11 @@ describe.skipIf(executablePath === undefined)('forms of the dashboard', () => {
         .getByRole('button', { name: /^Copy the command/ })
         .evaluateAll((all) => all.map((one) => one.getAttribute('aria-label')));
       expect(labels.length).toBeGreaterThan(1);
-      expect(labels.filter((label) => / deployment( |$)/.test((label ?? '').replace('berth deployment show', '')))).toEqual([]);
+      expect(
+        labels.filter((label) =>
+          / deployment( |$)/.test((label ?? '').replace('berth deployment show', '')),
+        ),
+      ).toEqual([]);
       await page.unrouteAll({ behavior: 'ignoreErrors' });
     });
   });
@@ -779,7 +965,10 @@ describe.skipIf(executablePath === undefined)('forms of the dashboard', () => {
       expect(await button.getAttribute('aria-disabled')).toBe('true');
       await button.focus();
       await page.keyboard.press('Enter');
-      await page.getByText('your role is developer; this needs admin').first().waitFor({ state: 'attached' });
+      await page
+        .getByText('your role is developer; this needs admin')
+        .first()
+        .waitFor({ state: 'attached' });
       expect(await page.getByRole('dialog').count()).toBe(0);
     });
 
@@ -809,13 +998,21 @@ describe.skipIf(executablePath === undefined)('forms of the dashboard', () => {
   describe('the settings of a project', () => {
     beforeEach(start);
     const problem = (errors: object[]) => ({
-      ...{ type: 'about:blank', title: 'No', status: 422, detail: 'no', code: 'validation', request_id: 'r' },
+      ...{
+        type: 'about:blank',
+        title: 'No',
+        status: 422,
+        detail: 'no',
+        code: 'validation',
+        request_id: 'r',
+      },
       errors,
     });
 
     it('every field that the API accepts has its control, here or on a tab of its own', async () => {
       await open('/projects/labels/settings');
-      for (const { label } of FORM) expect(await page.getByLabel(label).count(), label).toBeGreaterThan(0);
+      for (const { label } of FORM)
+        expect(await page.getByLabel(label).count(), label).toBeGreaterThan(0);
       expect([...FORM.map(({ name }) => name), ...Object.keys(ELSEWHERE)].toSorted()).toEqual(
         Object.keys(ProjectPatch.properties).toSorted(),
       );
@@ -838,10 +1035,17 @@ describe.skipIf(executablePath === undefined)('forms of the dashboard', () => {
       await field('Replace').selectOption('recreate');
       await field('On dataset change').selectOption('redeploy');
       await press('Save');
-      const read = async () => (await (await fetch(`${mock.url}/api/projects/labels`)).json()) as Record<string, unknown>;
+      const read = async () =>
+        (await (await fetch(`${mock.url}/api/projects/labels`)).json()) as Record<string, unknown>;
       await waitFor('it is saved', async () => (await read())['build_target'] === 'runtime');
       expect(await read()).toMatchObject({
-        ...{ memory_bytes: 268_435_456, cpus: 1.5, submodules: false, replace: 'recreate', on_dataset_change: 'redeploy' },
+        ...{
+          memory_bytes: 268_435_456,
+          cpus: 1.5,
+          submodules: false,
+          replace: 'recreate',
+          on_dataset_change: 'redeploy',
+        },
         build_args: { A: '1', URL: 'https://x.example/?a=b' },
       });
       await field('Build arguments').fill('API_TOKEN=x');
@@ -853,25 +1057,39 @@ describe.skipIf(executablePath === undefined)('forms of the dashboard', () => {
     });
 
     it.each([
-      ['cors_origins[1]', 'Origins that may call it', 'item 2: is no origin', /pages of these origins/],
+      [
+        'cors_origins[1]',
+        'Origins that may call it',
+        'item 2: is no origin',
+        /pages of these origins/,
+      ],
       ['start_seconds', 'Start (seconds)', 'is too long', /HEALTHCHECK.*1 to 3600/],
       ['git_lfs', 'Fetch Git LFS files', 'is not possible here', /the build gets their pointers/],
-    ])('an error of %s stands at its control, which has a help text', async (name, label, text, help) => {
-      const errors = [{ field: name, rule: 'test', message: text.replace('item 2: ', '') }];
-      await page.route(/\/api\/projects\/[^/]+$/, (sent) =>
-        sent.request().method() === 'PATCH'
-          ? sent.fulfill({ status: 422, contentType: 'application/problem+json', body: JSON.stringify(problem(errors)) })
-          : sent.continue(),
-      );
-      await open('/projects/labels/settings');
-      await field('Branch').fill('next');
-      await press('Save');
-      await page.locator('[aria-invalid="true"]').waitFor({ state: 'attached' });
-      expect(await page.getByLabel(label).first().getAttribute('aria-invalid')).toBe('true');
-      await page.getByText(text, { exact: true }).waitFor();
-      await page.getByText(help).waitFor();
-      await page.getByText(`Saving failed: correct ${label}`, { exact: true }).waitFor({ state: 'attached' });
-    });
+    ])(
+      'an error of %s stands at its control, which has a help text',
+      async (name, label, text, help) => {
+        const errors = [{ field: name, rule: 'test', message: text.replace('item 2: ', '') }];
+        await page.route(/\/api\/projects\/[^/]+$/, (sent) =>
+          sent.request().method() === 'PATCH'
+            ? sent.fulfill({
+                status: 422,
+                contentType: 'application/problem+json',
+                body: JSON.stringify(problem(errors)),
+              })
+            : sent.continue(),
+        );
+        await open('/projects/labels/settings');
+        await field('Branch').fill('next');
+        await press('Save');
+        await page.locator('[aria-invalid="true"]').waitFor({ state: 'attached' });
+        expect(await page.getByLabel(label).first().getAttribute('aria-invalid')).toBe('true');
+        await page.getByText(text, { exact: true }).waitFor();
+        await page.getByText(help).waitFor();
+        await page
+          .getByText(`Saving failed: correct ${label}`, { exact: true })
+          .waitFor({ state: 'attached' });
+      },
+    );
 
     it('a volume is added and removed on the tab Data', async () => {
       await open('/projects/labels/data');
@@ -880,7 +1098,10 @@ describe.skipIf(executablePath === undefined)('forms of the dashboard', () => {
       await press('Add the volume');
       await page.getByRole('table', { name: 'Volumes' }).getByText('/cache').waitFor();
       await choose('Actions for uploads', 'Remove from the project');
-      await waitFor('it is removed', async () => (await page.getByText('/var/uploads').count()) === 0);
+      await waitFor(
+        'it is removed',
+        async () => (await page.getByText('/var/uploads').count()) === 0,
+      );
       await page.getByRole('table', { name: 'Volumes' }).getByText('/cache').waitFor();
     });
   });
@@ -902,27 +1123,35 @@ describe.skipIf(executablePath === undefined)('forms of the dashboard', () => {
     type Box = { left: number; right: number; width: number };
     const boxOf = (locator: ReturnType<Page['locator']>): Promise<Box> =>
       locator.first().evaluate((element) => {
-        const box = (element as unknown as { getBoundingClientRect(): Box }).getBoundingClientRect();
+        const box = (
+          element as unknown as { getBoundingClientRect(): Box }
+        ).getBoundingClientRect();
         return { left: box.left, right: box.right, width: box.width };
       });
 
-    it.each(['members', 'settings', 'domains', 'logs'])('on a phone, the current tab %s is in the view', async (tab) => {
-      await page.setViewportSize({ width: 390, height: 844 });
-      await open('/projects/explorer');
-      await page.getByRole('navigation', { name: 'Parts of the project' }).waitFor();
-      await open(`/projects/explorer/${tab}`);
-      const inView = async () => {
-        const { left, right } = await boxOf(page.locator('.tabs [aria-current="page"]'));
-        return left >= 0 && right <= 390;
-      };
-      await waitFor('the current tab is in the view', inView);
-      const bar = await page.locator('.tabs').evaluate((element) => {
-        const { offsetHeight, clientHeight } = element as unknown as { offsetHeight: number; clientHeight: number };
-        return offsetHeight - clientHeight;
-      });
-      // Only the line below: no scroll bar.
-      expect(bar).toBeLessThanOrEqual(1);
-    });
+    it.each(['members', 'settings', 'domains', 'logs'])(
+      'on a phone, the current tab %s is in the view',
+      async (tab) => {
+        await page.setViewportSize({ width: 390, height: 844 });
+        await open('/projects/explorer');
+        await page.getByRole('navigation', { name: 'Parts of the project' }).waitFor();
+        await open(`/projects/explorer/${tab}`);
+        const inView = async () => {
+          const { left, right } = await boxOf(page.locator('.tabs [aria-current="page"]'));
+          return left >= 0 && right <= 390;
+        };
+        await waitFor('the current tab is in the view', inView);
+        const bar = await page.locator('.tabs').evaluate((element) => {
+          const { offsetHeight, clientHeight } = element as unknown as {
+            offsetHeight: number;
+            clientHeight: number;
+          };
+          return offsetHeight - clientHeight;
+        });
+        // Only the line below: no scroll bar.
+        expect(bar).toBeLessThanOrEqual(1);
+      },
+    );
 
     it('a tab that becomes the current one does not move the others', async () => {
       const lefts = async () =>
@@ -937,27 +1166,44 @@ describe.skipIf(executablePath === undefined)('forms of the dashboard', () => {
       expect(await lefts()).toEqual(before);
     });
 
-    it.each([390, 1400])('at %i px the buttons of the sign-in show their whole text, and the card is never empty', async (width) => {
-      await page.setViewportSize({ width, height: 844 });
-      await page.context().addCookies([{ name: 'mock_signed_out', value: '1', url: mock.url }]);
-      const held = Promise.withResolvers<void>();
-      await page.route('**/api/auth/methods', async (sent) => {
-        await held.promise;
-        await sent.continue();
-      });
-      await page.goto(mock.url);
-      await page.getByText('Loading the ways to sign in').waitFor({ state: 'attached' });
-      expect(await page.locator('[data-ghost]').count()).toBeGreaterThan(0);
-      held.resolve();
-      const button = page.getByRole('link', { name: 'Sign in with the identity provider of your team' });
-      await button.waitFor();
-      const isCut = await button.evaluate((element) => {
-        type Sized = { scrollWidth: number; clientWidth: number; scrollHeight: number; clientHeight: number };
-        const all = [...(element as unknown as { querySelectorAll(of: string): Iterable<Sized> }).querySelectorAll('*')];
-        return all.some((one) => one.scrollWidth > one.clientWidth + 1 || one.scrollHeight > one.clientHeight + 1);
-      });
-      expect(isCut).toBe(false);
-    });
+    it.each([390, 1400])(
+      'at %i px the buttons of the sign-in show their whole text, and the card is never empty',
+      async (width) => {
+        await page.setViewportSize({ width, height: 844 });
+        await page.context().addCookies([{ name: 'mock_signed_out', value: '1', url: mock.url }]);
+        const held = Promise.withResolvers<void>();
+        await page.route('**/api/auth/methods', async (sent) => {
+          await held.promise;
+          await sent.continue();
+        });
+        await page.goto(mock.url);
+        await page.getByText('Loading the ways to sign in').waitFor({ state: 'attached' });
+        expect(await page.locator('[data-ghost]').count()).toBeGreaterThan(0);
+        held.resolve();
+        const button = page.getByRole('link', {
+          name: 'Sign in with the identity provider of your team',
+        });
+        await button.waitFor();
+        const isCut = await button.evaluate((element) => {
+          type Sized = {
+            scrollWidth: number;
+            clientWidth: number;
+            scrollHeight: number;
+            clientHeight: number;
+          };
+          const all = [
+            ...(
+              element as unknown as { querySelectorAll(of: string): Iterable<Sized> }
+            ).querySelectorAll('*'),
+          ];
+          return all.some(
+            (one) =>
+              one.scrollWidth > one.clientWidth + 1 || one.scrollHeight > one.clientHeight + 1,
+          );
+        });
+        expect(isCut).toBe(false);
+      },
+    );
 
     it('words instead of names of the API', async () => {
       await open('/activity');
@@ -973,7 +1219,11 @@ describe.skipIf(executablePath === undefined)('forms of the dashboard', () => {
         const body = (await answer.json()) as object;
         await sent.fulfill({
           response: answer,
-          json: { ...body, trigger: 'hook', created_by: { kind: 'hook', id: null, name: 'generic' } },
+          json: {
+            ...body,
+            trigger: 'hook',
+            created_by: { kind: 'hook', id: null, name: 'generic' },
+          },
         });
       });
       await open('/deployments/dep-explorer-14');
@@ -987,7 +1237,10 @@ describe.skipIf(executablePath === undefined)('forms of the dashboard', () => {
         const body = (await answer.json()) as { items: object[] };
         await sent.fulfill({
           response: answer,
-          json: { ...body, items: body.items.map((row) => ({ ...row, last_sent_at: null, failing_since: null })) },
+          json: {
+            ...body,
+            items: body.items.map((row) => ({ ...row, last_sent_at: null, failing_since: null })),
+          },
         });
       });
       await open('/notifications');
@@ -1003,7 +1256,9 @@ describe.skipIf(executablePath === undefined)('forms of the dashboard', () => {
         .first()
         .waitFor();
       expect(await log.locator('.log-time').count()).toBeGreaterThan(3);
-      expect(await log.locator('.log-link').filter({ visible: true }).count()).toBeLessThanOrEqual(1);
+      expect(await log.locator('.log-link').filter({ visible: true }).count()).toBeLessThanOrEqual(
+        1,
+      );
     });
 
     it('on a phone, the page of a deployment has a link to its project before everything else', async () => {
@@ -1033,7 +1288,12 @@ describe.skipIf(executablePath === undefined)('forms of the dashboard', () => {
         await open(path);
         for (let stop = 0; stop < 60; stop++) {
           await page.keyboard.press('Tab');
-          const seen = await page.evaluate<{ end: boolean; what: string; isNamed: boolean; isMarked: boolean }>(`(() => {
+          const seen = await page.evaluate<{
+            end: boolean;
+            what: string;
+            isNamed: boolean;
+            isMarked: boolean;
+          }>(`(() => {
             const at = document.activeElement;
             if (at === null || at === document.body) return { end: true, what: '', isNamed: true, isMarked: true };
             const labels = [...(at.labels ?? [])].map((label) => label.textContent).join('');
@@ -1057,8 +1317,15 @@ describe.skipIf(executablePath === undefined)('forms of the dashboard', () => {
 
   describe('a change of somebody else', () => {
     beforeEach(start);
-    const api = async (method: string, path: string, body?: object): Promise<Record<string, unknown>> => {
-      const init = body === undefined ? {} : { body: JSON.stringify(body), headers: { 'content-type': 'application/json' } };
+    const api = async (
+      method: string,
+      path: string,
+      body?: object,
+    ): Promise<Record<string, unknown>> => {
+      const init =
+        body === undefined
+          ? {}
+          : { body: JSON.stringify(body), headers: { 'content-type': 'application/json' } };
       const answer = await fetch(`${mock.url}/api/projects/p-explorer${path}`, { method, ...init });
       expect(answer.ok, `${method} ${path}: ${answer.status}`).toBe(true);
       return (await answer.json()) as Record<string, unknown>;
@@ -1070,19 +1337,31 @@ describe.skipIf(executablePath === undefined)('forms of the dashboard', () => {
         .first()
         .waitFor();
 
-    /** Presses once, and once more if the page says that somebody else was faster: the event of the change may arrive before or after. */
+    /**
+     * Presses once, and once more if the page says that somebody else was faster: the event of the
+     * change may arrive before or after.
+     */
     const untilSaved = async (button: string, isSaved: () => Promise<boolean>): Promise<void> => {
       const told = page.getByText(/^Somebody else changed this meanwhile/).first();
       await press(button);
-      await waitFor('it is saved or refused', async () => (await isSaved()) || (await told.isVisible()));
+      await waitFor(
+        'it is saved or refused',
+        async () => (await isSaved()) || (await told.isVisible()),
+      );
       if (await isSaved()) return;
       await waitFor('it is saved', async () => {
-        await page.getByRole('button', { name: button, exact: true }).first().click({ force: true });
+        await page
+          .getByRole('button', { name: button, exact: true })
+          .first()
+          .click({ force: true });
         return isSaved();
       });
     };
 
-    /** The page does not read the project, as if each answer came late. Returns the function that ends this. */
+    /**
+     * The page does not read the project, as if each answer came late. Returns the function that
+     * ends this.
+     */
     const holdReads = async (): Promise<() => void> => {
       const held = Promise.withResolvers<void>();
       await page.route(/\/api\/projects\/[^/]+$/, async (sent) => {
@@ -1140,7 +1419,10 @@ describe.skipIf(executablePath === undefined)('forms of the dashboard', () => {
       await focusStays();
       await typedStays();
       await press('Save');
-      await waitFor('mine is saved', async () => ((await project())['env'] as Record<string, string>)['MODE'] === 'mine');
+      await waitFor(
+        'mine is saved',
+        async () => ((await project())['env'] as Record<string, string>)['MODE'] === 'mine',
+      );
     });
 
     it('of the domains: theirs stay, and what is typed too', async () => {
@@ -1148,8 +1430,14 @@ describe.skipIf(executablePath === undefined)('forms of the dashboard', () => {
       await fill('Domain', 'mine.example.org');
       const before = (await project())['domains'] as string[];
       await api('PATCH', '', { domains: [...before, 'theirs.example.org'] });
-      await untilSaved('Add', async () => ((await project())['domains'] as string[]).includes('mine.example.org'));
-      expect((await project())['domains']).toEqual([...before, 'theirs.example.org', 'mine.example.org']);
+      await untilSaved('Add', async () =>
+        ((await project())['domains'] as string[]).includes('mine.example.org'),
+      );
+      expect((await project())['domains']).toEqual([
+        ...before,
+        'theirs.example.org',
+        'mine.example.org',
+      ]);
     });
 
     describe('of the members', () => {
@@ -1157,7 +1445,8 @@ describe.skipIf(executablePath === undefined)('forms of the dashboard', () => {
       const VERA = { user_id: 'u-vera', role: 'viewer' };
       const set = (...members: object[]) => api('PATCH', '', { members });
       const members = async (): Promise<unknown> => (await project())['members'];
-      const rowOf = (email: string, role: string) => page.getByRole('row').filter({ hasText: email }).filter({ hasText: role }).waitFor();
+      const rowOf = (email: string, role: string) =>
+        page.getByRole('row').filter({ hasText: email }).filter({ hasText: role }).waitFor();
       const REFUSED = /^Somebody else changed this meanwhile/;
 
       it('another person: both stay', async () => {
@@ -1201,7 +1490,10 @@ describe.skipIf(executablePath === undefined)('forms of the dashboard', () => {
         await focusStays();
         await typedStays();
         await press('Add');
-        await waitFor('mine is saved', async () => JSON.stringify(await members()) === JSON.stringify([VERA]));
+        await waitFor(
+          'mine is saved',
+          async () => JSON.stringify(await members()) === JSON.stringify([VERA]),
+        );
       });
 
       it('a removal: the change of the others stays', async () => {
@@ -1215,7 +1507,11 @@ describe.skipIf(executablePath === undefined)('forms of the dashboard', () => {
         await rowOf('vera@example.org', 'developer: reads and changes');
         expect(await members()).toEqual([GRACE, { ...VERA, role: 'developer' }]);
         await choose('Actions for grace@example.org', 'Remove');
-        await waitFor('one is left', async () => JSON.stringify(await members()) === JSON.stringify([{ ...VERA, role: 'developer' }]));
+        await waitFor(
+          'one is left',
+          async () =>
+            JSON.stringify(await members()) === JSON.stringify([{ ...VERA, role: 'developer' }]),
+        );
       });
 
       it('the removal of the last one: one whom the others add stays', async () => {
@@ -1231,7 +1527,10 @@ describe.skipIf(executablePath === undefined)('forms of the dashboard', () => {
         await shownOnce('Somebody else added members meanwhile. They stay: vera@example.org.');
         expect(await members()).toEqual([GRACE, VERA]);
         await confirm('Remove');
-        await waitFor('only theirs is left', async () => JSON.stringify(await members()) === JSON.stringify([VERA]));
+        await waitFor(
+          'only theirs is left',
+          async () => JSON.stringify(await members()) === JSON.stringify([VERA]),
+        );
       });
     });
   });

@@ -1,4 +1,7 @@
-/** Builds the dashboard of the next version: one page differs. Its file gets another name, and so does each file that names it. */
+/**
+ * Builds the dashboard of the next version: one page differs. Its file gets another name, and so
+ * does each file that names it.
+ */
 import { mergeConfig, type Plugin } from 'vite';
 import config from '../../packages/dashboard/vite.config.ts';
 

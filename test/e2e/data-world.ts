@@ -1,4 +1,7 @@
-/** Datasets on many nodes: files on the share, the nodes' copies, and the content that the history promises. */
+/**
+ * Datasets on many nodes: files on the share, the nodes' copies, and the content that the history
+ * promises.
+ */
 import { createHash } from 'node:crypto';
 import { lstat, mkdir, readdir, readFile, readlink, rm, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
@@ -22,7 +25,11 @@ export function bytes(name: string, size: number): Buffer {
   return Buffer.alloc(size, word);
 }
 
-export async function writeShare(world: ManyNodes, folder: string, files: ShareFiles): Promise<void> {
+export async function writeShare(
+  world: ManyNodes,
+  folder: string,
+  files: ShareFiles,
+): Promise<void> {
   for (const [path, content] of Object.entries(files)) {
     const at = join(world.datasetBase, folder, path);
     await mkdir(dirname(at), { recursive: true });
@@ -31,8 +38,15 @@ export async function writeShare(world: ManyNodes, folder: string, files: ShareF
   }
 }
 
-/** Writes the files, registers the dataset under the folder's name, and scans it until version 1 exists. */
-export async function newDataset(world: ManyNodes, name: string, files: ShareFiles): Promise<Dataset> {
+/**
+ * Writes the files, registers the dataset under the folder's name, and scans it until version 1
+ * exists.
+ */
+export async function newDataset(
+  world: ManyNodes,
+  name: string,
+  files: ShareFiles,
+): Promise<Dataset> {
   await mkdir(join(world.datasetBase, name), { recursive: true });
   await writeShare(world, name, files);
   const { id } = await world.api.call('createDataset', { body: { name, nfs_path: name } });
@@ -59,8 +73,15 @@ export async function scan(world: Pick<ManyNodes, 'api'>, id: string): Promise<D
   );
 }
 
-/** Returns the content of a version, computed from its history alone: every change up to it, oldest first. */
-export async function manifestOf(world: Pick<ManyNodes, 'api'>, datasetId: string, version: number): Promise<Sums> {
+/**
+ * Returns the content of a version, computed from its history alone: every change up to it, oldest
+ * first.
+ */
+export async function manifestOf(
+  world: Pick<ManyNodes, 'api'>,
+  datasetId: string,
+  version: number,
+): Promise<Sums> {
   const rows = [];
   let cursor: string | undefined;
   do {
@@ -78,7 +99,8 @@ export async function manifestOf(world: Pick<ManyNodes, 'api'>, datasetId: strin
   return sums;
 }
 
-export const sha256 = (content: Buffer | string): string => createHash('sha256').update(content).digest('hex');
+export const sha256 = (content: Buffer | string): string =>
+  createHash('sha256').update(content).digest('hex');
 
 /** Returns the sums of a folder on disk. */
 export async function sumsOf(folder: string): Promise<Sums> {
@@ -100,7 +122,9 @@ export const versionFolder = (node: Svc, datasetId: string, version: number): st
 /** Returns the versions of a dataset whose folders are on the node (`v` and digits). */
 export async function versionsOn(node: Svc, datasetId: string): Promise<number[]> {
   const names = await namesIn(join(node.svcRoot, 'objects', datasetId));
-  return names.flatMap((name) => (/^v\d+$/.test(name) ? [Number(name.slice(1))] : [])).toSorted((a, b) => a - b);
+  return names
+    .flatMap((name) => (/^v\d+$/.test(name) ? [Number(name.slice(1))] : []))
+    .toSorted((a, b) => a - b);
 }
 
 /** Returns the target of the symlink that the contract defines for a deployment. */
@@ -110,7 +134,9 @@ export const mountOf = (node: Svc, deployment: { id: string }, name: string): Pr
 /** Returns the folders under `.staging`: copies in progress, or partial ones that were left. */
 export async function halfCopies(node: Svc): Promise<string[]> {
   const processes = await namesIn(join(node.svcRoot, '.staging'));
-  const inside = await Promise.all(processes.map((p) => namesIn(join(node.svcRoot, '.staging', p))));
+  const inside = await Promise.all(
+    processes.map((p) => namesIn(join(node.svcRoot, '.staging', p))),
+  );
   return inside.flat().filter((name) => name.startsWith('copy-'));
 }
 
@@ -127,8 +153,14 @@ async function namesIn(folder: string): Promise<string[]> {
   }
 }
 
-/** Checks every version of a dataset on all nodes repeatedly: each must equal its manifest from the moment that it has its name. */
-export function watchVersions(world: ManyNodes, datasetId: string): { stop(): Promise<{ wrong: string[]; seen: string[] }> } {
+/**
+ * Checks every version of a dataset on all nodes repeatedly: each must equal its manifest from the
+ * moment that it has its name.
+ */
+export function watchVersions(
+  world: ManyNodes,
+  datasetId: string,
+): { stop(): Promise<{ wrong: string[]; seen: string[] }> } {
   const wrong = new Set<string>();
   const seen = new Set<string>();
   let over = false;
@@ -139,7 +171,8 @@ export function watchVersions(world: ManyNodes, datasetId: string): { stop(): Pr
       const what = `v${version} on ${node.name}`;
       seen.add(what);
       for (const path of new Set([...Object.keys(found), ...Object.keys(manifest)]))
-        if (found[path] !== manifest[path]) wrong.add(`${what}: ${path} is ${found[path]}, not ${manifest[path]}`);
+        if (found[path] !== manifest[path])
+          wrong.add(`${what}: ${path} is ${found[path]}, not ${manifest[path]}`);
     }
   }
   const looking = (async () => {
@@ -161,11 +194,19 @@ export function watchVersions(world: ManyNodes, datasetId: string): { stop(): Pr
   };
 }
 
-export const getNode = (world: ManyNodes, node: ManyNodesNode): Promise<Node> => world.api.call('getNode', { params: { id: node.nodeId } });
+export const getNode = (world: ManyNodes, node: ManyNodesNode): Promise<Node> =>
+  world.api.call('getNode', { params: { id: node.nodeId } });
 
 /** Copies the newest version to the node and waits until the node reports it. */
-export async function prewarm(world: ManyNodes, node: ManyNodesNode, dataset: Dataset): Promise<void> {
-  await world.api.call('prewarmNode', { params: { id: node.nodeId }, body: { dataset_id: dataset.id } });
+export async function prewarm(
+  world: ManyNodes,
+  node: ManyNodesNode,
+  dataset: Dataset,
+): Promise<void> {
+  await world.api.call('prewarmNode', {
+    params: { id: node.nodeId },
+    body: { dataset_id: dataset.id },
+  });
   await waitFor(
     `${dataset.name} is on ${node.name}`,
     async () => {
@@ -179,7 +220,9 @@ export async function prewarm(world: ManyNodes, node: ManyNodesNode, dataset: Da
 /** Lets only these nodes take deployments from now on. */
 export async function onlyOn(world: ManyNodes, ...nodes: ManyNodesNode[]): Promise<void> {
   for (const node of world.nodes)
-    await world.api.call(nodes.includes(node) ? 'uncordonNode' : 'cordonNode', { params: { id: node.nodeId } });
+    await world.api.call(nodes.includes(node) ? 'uncordonNode' : 'cordonNode', {
+      params: { id: node.nodeId },
+    });
 }
 
 /** An application that serves its version as a page, and the datasets below /data. */
@@ -195,9 +238,20 @@ export const dataApp = (version: number): Record<string, string> => ({
 });
 
 /** Creates a project of dataApp 1 at `name`; its repository has that name. */
-export async function newProject(world: ManyNodes, name: string, settings: Partial<ProjectCreate> = {}): Promise<Project> {
+export async function newProject(
+  world: ManyNodes,
+  name: string,
+  settings: Partial<ProjectCreate> = {},
+): Promise<Project> {
   const { url } = await world.git.createRepo(name, dataApp(1));
-  return world.berth.createProject({ name, git_url: url, domain_prefix: name, drain_seconds: 1, stop_grace_seconds: 1, ...settings });
+  return world.berth.createProject({
+    name,
+    git_url: url,
+    domain_prefix: name,
+    drain_seconds: 1,
+    stop_grace_seconds: 1,
+    ...settings,
+  });
 }
 
 export const dependency = (dataset: Dataset): { dataset_id: string; mode: 'dependency' } => ({
@@ -205,7 +259,10 @@ export const dependency = (dataset: Dataset): { dataset_id: string; mode: 'depen
   mode: 'dependency',
 });
 
-/** Waits until the deployment is settled. Returns it with the copy progress that was shown meanwhile. */
+/**
+ * Waits until the deployment is settled. Returns it with the copy progress that was shown
+ * meanwhile.
+ */
 export async function settledWithProgress(
   world: ManyNodes,
   { id }: { id: string },
@@ -224,9 +281,19 @@ export async function settledWithProgress(
 }
 
 /** Returns ids and states of all containers of a project on a node. */
-export async function containersOn(node: ManyNodesNode, project: string): Promise<{ id: string; state: string }[]> {
+export async function containersOn(
+  node: ManyNodesNode,
+  project: string,
+): Promise<{ id: string; state: string }[]> {
   const filter = `label=berth.project_name=${project}`;
-  const { stdout } = await node.docker(['ps', '--all', '--filter', filter, '--format', '{{.ID}} {{.State}}']);
+  const { stdout } = await node.docker([
+    'ps',
+    '--all',
+    '--filter',
+    filter,
+    '--format',
+    '{{.ID}} {{.State}}',
+  ]);
   return stdout
     .split('\n')
     .filter((line) => line !== '')

@@ -4,7 +4,10 @@ import { open, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 
-/** Rewrites files of a folder until it is stopped: one every `everyMs`, or without pauses, also a large one in place. Returns the count. */
+/**
+ * Rewrites files of a folder until it is stopped: one every `everyMs`, or without pauses, also a
+ * large one in place. Returns the count.
+ */
 export function startWriter(folder: string, everyMs?: number): { stop(): Promise<number> } {
   let over = false;
   let count = 0;
@@ -35,9 +38,12 @@ export function startWriter(folder: string, everyMs?: number): { stop(): Promise
   };
 }
 
-/** Holds a lock on the share while it runs, records its turns, and reports when it was not alone. */
+/**
+ * Holds a lock on the share while it runs, records its turns, and reports when it was not alone.
+ */
 export const writerApp = (version: number): Record<string, string> => ({
-  Dockerfile: 'FROM busybox:stable\nCOPY run.sh /run.sh\nCOPY www /www\nEXPOSE 8080\nCMD ["sh", "/run.sh"]\n',
+  Dockerfile:
+    'FROM busybox:stable\nCOPY run.sh /run.sh\nCOPY www /www\nEXPOSE 8080\nCMD ["sh", "/run.sh"]\n',
   'www/index.html': `version ${version}\n`,
   'run.sh': `
 say() { echo "${version} $1" >> /data/out/lines; }

@@ -1,4 +1,7 @@
-/** Open connections during a switch, through the real Traefik. `npm run test:faults` runs the same tests through the built-in proxy. */
+/**
+ * Open connections during a switch, through the real Traefik. `npm run test:faults` runs the same
+ * tests through the built-in proxy.
+ */
 import { testSwitchThrough } from './switch.ts';
 
 await testSwitchThrough('traefik');

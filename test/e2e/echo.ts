@@ -1,4 +1,6 @@
-/** An application that returns the headers of its request as JSON, over HTTP and over a WebSocket. */
+/**
+ * An application that returns the headers of its request as JSON, over HTTP and over a WebSocket.
+ */
 import { createServer, type IncomingMessage, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { WebSocketServer } from 'ws';
@@ -12,7 +14,9 @@ export type Echo = {
 export type EchoApp = { port: number; stop(): Promise<void> };
 
 const echoOf = (app: string, req: IncomingMessage): string => {
-  const headers = req.rawHeaders.flatMap((name, i, all): [string, string][] => (i % 2 === 0 ? [[name, all[i + 1] ?? '']] : []));
+  const headers = req.rawHeaders.flatMap((name, i, all): [string, string][] =>
+    i % 2 === 0 ? [[name, all[i + 1] ?? '']] : [],
+  );
   return JSON.stringify({ app, url: req.url ?? '', headers } satisfies Echo);
 };
 
@@ -26,7 +30,10 @@ export async function startEcho(app: string): Promise<EchoApp> {
     // The browser tests read the JSON from the page and run scripts in it.
     const text = echoOf(app, req).replaceAll('<', '\\u003c');
     res.writeHead(200, { 'content-type': 'text/html; charset=utf-8' });
-    res.end(`<!doctype html><title>${app}</title><h1>${app}</h1><script type="application/json" id="echo">${text}</script>`);
+    res.end(
+      `<!doctype html><title>${app}</title><h1>${app}</h1><script type="application/json" ` +
+        `id="echo">${text}</script>`,
+    );
   });
   const sockets = new WebSocketServer({ server });
   sockets.on('connection', (socket, req) => socket.send(echoOf(app, req)));

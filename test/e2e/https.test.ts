@@ -1,6 +1,13 @@
-/** Certificates end to end: issued, renewed, refused; and how Berth shows it when the certificate authority fails. */
+/**
+ * Certificates end to end: issued, renewed, refused; and how Berth shows it when the certificate
+ * authority fails.
+ */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { asAnApplicationReads, FORGED_HEADERS, isIdentityHeader } from '@berth/testbed/forged-headers';
+import {
+  asAnApplicationReads,
+  FORGED_HEADERS,
+  isIdentityHeader,
+} from '@berth/testbed/forged-headers';
 import { waitFor } from '@berth/testbed/wait';
 import { BASE_DOMAIN, type HttpsWorld, startHttpsWorld, whyNoHttps } from './https-world.ts';
 
@@ -11,11 +18,20 @@ describe.skipIf(why !== undefined)(`https${why === undefined ? '' : ` (skipped: 
   let world: HttpsWorld;
   const projects: Record<string, { id: string }> = {};
   const hostOf = (prefix: string): string => `${prefix}.${BASE_DOMAIN}`;
-  const publish = async (prefix: string): Promise<void> => void (projects[prefix] = await world.publish(prefix));
-  const stateOf = async (prefix: string) => (await world.certificateOf(projects[prefix] ?? { id: '' }))?.state;
+  const publish = async (prefix: string): Promise<void> =>
+    void (projects[prefix] = await world.publish(prefix));
+  const stateOf = async (prefix: string) =>
+    (await world.certificateOf(projects[prefix] ?? { id: '' }))?.state;
   const untilState = (prefix: string, state: string): Promise<unknown> =>
-    waitFor(`the certificate of ${prefix} is ${state}`, async () => (await stateOf(prefix)) === state, LONG);
-  /** A Traefik that has just started has its certificates before its routes, and answers 404 between. */
+    waitFor(
+      `the certificate of ${prefix} is ${state}`,
+      async () => (await stateOf(prefix)) === state,
+      LONG,
+    );
+  /**
+   * A Traefik that has just started has its certificates before its routes, and answers 404
+   * between.
+   */
   const untilTrusted = (prefix: string) =>
     waitFor(
       `${prefix} answers with a trusted certificate`,
@@ -53,11 +69,15 @@ describe.skipIf(why !== undefined)(`https${why === undefined ? '' : ` (skipped: 
   it('no forged identity header reaches a project, in any spelling', async () => {
     const before = world.reached.length;
     const forged = Object.fromEntries(FORGED_HEADERS.map((name) => [name, 'mallory@example.org']));
-    expect(FORGED_HEADERS).toEqual(expect.arrayContaining(['X.Forwarded.User', 'X_Forwarded_User']));
+    expect(FORGED_HEADERS).toEqual(
+      expect.arrayContaining(['X.Forwarded.User', 'X_Forwarded_User']),
+    );
     await world.get(hostOf('one'), { headers: forged });
     const seen = world.reached.slice(before);
     expect(seen).toHaveLength(1);
-    expect(Object.keys(seen[0] ?? {}).filter((name) => isIdentityHeader(asAnApplicationReads(name)))).toEqual([]);
+    expect(
+      Object.keys(seen[0] ?? {}).filter((name) => isIdentityHeader(asAnApplicationReads(name))),
+    ).toEqual([]);
     expect(JSON.stringify(seen)).not.toContain('mallory');
   });
 
@@ -69,10 +89,16 @@ describe.skipIf(why !== undefined)(`https${why === undefined ? '' : ` (skipped: 
     await publish('two');
     await untilState('two', 'invalid');
     const problem = (await world.certificateOf(projects['two'] ?? { id: '' }))?.problem;
-    expect(problem).toContain(`the proxy has no certificate for ${hostOf('two')}: the log of the proxy says why`);
-    expect(await world.notes()).toEqual([expect.stringMatching(/^\d+ hosts? ha(s|ve) no good certificate: berth status names them$/)]);
+    expect(problem).toContain(
+      `the proxy has no certificate for ${hostOf('two')}: the log of the proxy says why`,
+    );
+    expect(await world.notes()).toEqual([
+      expect.stringMatching(/^\d+ hosts? ha(s|ve) no good certificate: berth status names them$/),
+    ]);
     expect(await world.metric('berth_certificate_problems')).toBeGreaterThan(0);
-    expect(world.traefik().tail()).toMatch(new RegExp(`Unable to obtain ACME certificate.*${hostOf('two').replaceAll('.', '\\.')}`));
+    expect(world.traefik().tail()).toMatch(
+      new RegExp(`Unable to obtain ACME certificate.*${hostOf('two').replaceAll('.', '\\.')}`),
+    );
     expect(await stateOf('one')).toBe('ok');
   });
 
@@ -80,7 +106,11 @@ describe.skipIf(why !== undefined)(`https${why === undefined ? '' : ` (skipped: 
     world.front.become('rate_limited');
     await publish('three');
     await untilState('three', 'invalid');
-    await waitFor('Traefik logs the limit', () => /rateLimited.*retry after 2026-11-30/.test(world.traefik().tail()), LONG);
+    await waitFor(
+      'Traefik logs the limit',
+      () => /rateLimited.*retry after 2026-11-30/.test(world.traefik().tail()),
+      LONG,
+    );
     expect((await world.get(hostOf('one'))).status).toBe(200);
   });
 
@@ -94,7 +124,9 @@ describe.skipIf(why !== undefined)(`https${why === undefined ? '' : ` (skipped: 
       expect((await untilTrusted(prefix)).status).toBe(200);
       await untilState(prefix, 'ok');
     }
-    const lines = (await world.logOfBerth()).split('\n').filter((line) => line.includes(`"host":"${hostOf('two')}"`));
+    const lines = (await world.logOfBerth())
+      .split('\n')
+      .filter((line) => line.includes(`"host":"${hostOf('two')}"`));
     expect(lines.map((line) => (JSON.parse(line) as { msg: string }).msg)).toEqual([
       'a host has no good certificate',
       'a host has a good certificate again',
@@ -104,24 +136,39 @@ describe.skipIf(why !== undefined)(`https${why === undefined ? '' : ` (skipped: 
   it('a refusal: only this host has no certificate, and its project says so', async () => {
     await untilState('refused', 'invalid');
     expect(world.traefik().tail()).toMatch(/rejectedIdentifier.*refused/);
-    expect((await world.certificateOf(projects['refused'] ?? { id: '' }))?.problem).toContain(hostOf('refused'));
+    expect((await world.certificateOf(projects['refused'] ?? { id: '' }))?.problem).toContain(
+      hostOf('refused'),
+    );
     // Everybody may read the notes.
     expect(await world.notes()).toEqual([expect.not.stringContaining(hostOf('refused'))]);
     await expect(world.get(hostOf('refused'))).rejects.toThrow(/certificate|altnames/i);
     expect((await world.get(hostOf('refused'), { secure: false })).status).toBe(301);
-    for (const prefix of ['one', 'two', 'three']) expect((await world.get(hostOf(prefix))).status).toBe(200);
+    for (const prefix of ['one', 'two', 'three'])
+      expect((await world.get(hostOf(prefix))).status).toBe(200);
   });
 
   it('custom domains: each has its own certificate, and Berth says where it leads and what it lacks (docs/domains.md)', async () => {
     const [www, late, other] = ['www.two.example', 'late.two.example', 'three.example'];
     const setDomains = (prefix: string, domains: string[]) =>
-      world.api.call('patchProject', { params: { id: projects[prefix]?.id ?? '' }, body: { domains } });
+      world.api.call('patchProject', {
+        params: { id: projects[prefix]?.id ?? '' },
+        body: { domains },
+      });
     const domainsOf = async (prefix: string) =>
-      (await world.api.call('projectDomains', { params: { id: projects[prefix]?.id ?? '' } })).items;
+      (await world.api.call('projectDomains', { params: { id: projects[prefix]?.id ?? '' } }))
+        .items;
     const seen = async (prefix: string) =>
-      (await domainsOf(prefix)).map(({ domain, dns, certificate }) => [domain, dns.state, certificate?.state ?? null]);
+      (await domainsOf(prefix)).map(({ domain, dns, certificate }) => [
+        domain,
+        dns.state,
+        certificate?.state ?? null,
+      ]);
     const untilSeen = (prefix: string, wanted: [string, string, string][]): Promise<unknown> =>
-      waitFor(`${prefix} has ${JSON.stringify(wanted)}`, async () => JSON.stringify(await seen(prefix)) === JSON.stringify(wanted), LONG);
+      waitFor(
+        `${prefix} has ${JSON.stringify(wanted)}`,
+        async () => JSON.stringify(await seen(prefix)) === JSON.stringify(wanted),
+        LONG,
+      );
     const problems = await world.metric('berth_certificate_problems');
     expect((await world.get(www, { secure: false })).status).toBe(404);
     // The second one leads to another machine, which the authority asks in vain.
@@ -134,7 +181,11 @@ describe.skipIf(why !== undefined)(`https${why === undefined ? '' : ` (skipped: 
     ]);
     await untilSeen('three', [[other, 'ok', 'ok']]);
     const answer = await world.get(www);
-    expect(answer).toMatchObject({ status: 200, body: `project at ${www}`, headers: { 'x-project': 'two' } });
+    expect(answer).toMatchObject({
+      status: 200,
+      body: `project at ${www}`,
+      headers: { 'x-project': 'two' },
+    });
     expect(answer.certificate?.subjectaltname).toBe(`DNS:${www}`);
     expect((await world.get(other)).headers['x-project']).toBe('three');
     expect((await world.get(hostOf('two'))).headers['x-project']).toBe('two');
@@ -157,7 +208,8 @@ describe.skipIf(why !== undefined)(`https${why === undefined ? '' : ` (skipped: 
     // Only its owner can point it here, so the operator hears nothing of it.
     expect(await world.metric('berth_certificate_problems')).toBe(problems);
 
-    // The owner points it here. Traefik tries again with the next change of the configuration, here that of another project.
+    // The owner points it here. Traefik tries again with the next change of the configuration, here
+    // that of another project.
     await world.pointTo(late, '127.0.0.1');
     await setDomains('three', []);
     await untilSeen('two', [
@@ -170,13 +222,18 @@ describe.skipIf(why !== undefined)(`https${why === undefined ? '' : ` (skipped: 
     await setDomains('two', []);
     expect(await domainsOf('two')).toEqual([]);
     for (const host of [www, late])
-      await waitFor(`${host} is gone`, async () => (await world.get(host, { secure: false })).status === 404, LONG);
+      await waitFor(
+        `${host} is gone`,
+        async () => (await world.get(host, { secure: false })).status === 404,
+        LONG,
+      );
     expect((await world.get(www)).status).toBe(404);
     await expect(setDomains('three', [www])).rejects.toMatchObject({ code: 'domain_taken' });
     expect((await world.get(hostOf('two'))).status).toBe(200);
   });
 
-  const serialOf = async (prefix: string): Promise<string | undefined> => (await world.get(hostOf(prefix))).certificate?.serialNumber;
+  const serialOf = async (prefix: string): Promise<string | undefined> =>
+    (await world.get(hostOf(prefix))).certificate?.serialNumber;
 
   it('acme.json that others may read: Traefik serves no certificate, and Berth says so', async () => {
     const serial = await serialOf('one');
@@ -194,7 +251,8 @@ describe.skipIf(why !== undefined)(`https${why === undefined ? '' : ` (skipped: 
   });
 
   it('a renewal replaces the certificate while requests run, and none fails', async () => {
-    // Certificates of a day are due at once. Traefik began with them at its start, and waits for the authority.
+    // Certificates of a day are due at once. Traefik began with them at its start, and waits for
+    // the authority.
     const before = await serialOf('one');
     const failures: unknown[] = [];
     let sent = 0;
@@ -208,7 +266,11 @@ describe.skipIf(why !== undefined)(`https${why === undefined ? '' : ` (skipped: 
     try {
       await waitFor('requests run', () => sent > 10, LONG);
       world.front.become('pass');
-      await waitFor('another certificate is served', async () => (await serialOf('one')) !== before, LONG);
+      await waitFor(
+        'another certificate is served',
+        async () => (await serialOf('one')) !== before,
+        LONG,
+      );
     } finally {
       stopped = true;
       await load;

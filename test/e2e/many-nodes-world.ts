@@ -1,6 +1,7 @@
 /**
- * A builder and several deploy nodes on separate hosts (`@berth/testbed/hosts`), each with its own address and engine; one control
- * plane, one proxy, and a folder of datasets at the same path on all of them.
+ * A builder and several deploy nodes on separate hosts (`@berth/testbed/hosts`), each with its own
+ * address and engine; one control plane, one proxy, and a folder of datasets at the same path on
+ * all of them.
  */
 import { mkdir, mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -10,7 +11,13 @@ import { findTraefik, toolsDir } from '@berth/testbed/config';
 import { type GitServer, startGitServer } from '@berth/testbed/git-server';
 import type { History } from '@berth/testbed/history';
 import { type Host, type Hosts, startHosts, whyNoHosts } from '@berth/testbed/hosts';
-import { type Answer, type Platform, type ProxyKind, type Service, startPlatform } from '@berth/testbed/platform';
+import {
+  type Answer,
+  type Platform,
+  type ProxyKind,
+  type Service,
+  startPlatform,
+} from '@berth/testbed/platform';
 import type { Finished, RunOptions } from '@berth/testbed/process';
 import { registryProgram, type Registry, startRegistry } from '@berth/testbed/registry';
 import type { Client } from '@berth/wire/client';
@@ -23,16 +30,22 @@ export type ManyNodesNode = Host & {
   /** Runs the docker client on its engine; works also while the node is cut off. */
   docker(args: readonly string[], options?: RunOptions): Promise<Finished>;
   /**
-   * Absolute path of the folder in which the agent keeps datasets, the same from here. To make its disk small:
-   * `run(['mount', '-t', 'tmpfs', '-o', 'size=8m', 'tmpfs', svcRoot])`. Only this node sees that mount. A mount at `datasetBase` hides
-   * the share.
+   * Absolute path of the folder in which the agent keeps datasets, the same from here. To make its
+   * disk small: `run(['mount', '-t', 'tmpfs', '-o', 'size=8m', 'tmpfs', svcRoot])`. Only this node
+   * sees that mount. A mount at `datasetBase` hides the share.
    */
   svcRoot: string;
-  /** Its agent: `process().kill('SIGSTOP')`, `logFile`, `crash()`. kill() of the host ends it too; boot() does not start it. */
+  /**
+   * Its agent: `process().kill('SIGSTOP')`, `logFile`, `crash()`. kill() of the host ends it too;
+   * boot() does not start it.
+   */
   agent: Service;
   /** Sends SIGTERM to the agent and waits for its end. */
   stopAgent(): Promise<number | null>;
-  /** Starts the agent and waits until it is ready, that is, registered. `extraEnv` applies to this start only. */
+  /**
+   * Starts the agent and waits until it is ready, that is, registered. `extraEnv` applies to this
+   * start only.
+   */
   startAgent(extraEnv?: Record<string, string>): Promise<void>;
 };
 
@@ -47,7 +60,9 @@ export type ManyNodes = {
   node(id: string | null): ManyNodesNode;
   git: GitServer;
   registry: Registry;
-  /** Absolute path of DATASET_NFS_BASE_PATH, for the control plane and all nodes. Empty at first. */
+  /**
+   * Absolute path of DATASET_NFS_BASE_PATH, for the control plane and all nodes. Empty at first.
+   */
   datasetBase: string;
   /** Address of the proxy, for clients that set the Host header themselves. */
   proxyUrl: string;
@@ -72,10 +87,20 @@ export type ManyNodesOptions = {
 };
 
 /**
- * Short timeouts: seconds here instead of minutes in production. An agent registers every 30 s, so OFFLINE_AFTER is longer.
+ * Short timeouts: seconds here instead of minutes in production. An agent registers every 30 s, so
+ * OFFLINE_AFTER is longer.
  */
-const SHORT = { LEASE_TTL: '5s', CLAIM_TIMEOUT: '6s', PROBE_TIMEOUT: '20s', ROUTE_TIMEOUT: '20s', OFFLINE_AFTER: '40s' };
-/** The same size on each node, so that placement does not depend on the free space of this machine's disk. */
+const SHORT = {
+  LEASE_TTL: '5s',
+  CLAIM_TIMEOUT: '6s',
+  PROBE_TIMEOUT: '20s',
+  ROUTE_TIMEOUT: '20s',
+  OFFLINE_AFTER: '40s',
+};
+/**
+ * The same size on each node, so that placement does not depend on the free space of this machine's
+ * disk.
+ */
 const MAX_STORAGE = '1000000000';
 
 /** Returns why these tests cannot run here; undefined when they can. */
@@ -96,7 +121,12 @@ export async function startManyNodes(options: ManyNodesOptions): Promise<ManyNod
     stops.push(() => hosts.stop());
     const address = hosts.gatewayIp;
     const [registry, git] = await Promise.all([
-      startRegistry({ dir: join(dir, 'registry'), address, user: 'berth', password: 'sesame-opens-nothing' }),
+      startRegistry({
+        dir: join(dir, 'registry'),
+        address,
+        user: 'berth',
+        password: 'sesame-opens-nothing',
+      }),
       startGitServer({ root: join(dir, 'git'), address }),
       ensureBaseImages(hostOf(hosts, 'builder').engine, options.images ?? ['busybox:stable']),
     ]);
@@ -116,7 +146,12 @@ export async function startManyNodes(options: ManyNodesOptions): Promise<ManyNod
         role: roleOf(name),
         engine: hostOf(hosts, name).engine,
         enter: hostOf(hosts, name).enter,
-        env: { DATASET_NFS_BASE_PATH: datasetBase, MAX_STORAGE, PULL_TIMEOUT: '30s', ...options.agentEnv?.(name) },
+        env: {
+          DATASET_NFS_BASE_PATH: datasetBase,
+          MAX_STORAGE,
+          PULL_TIMEOUT: '30s',
+          ...options.agentEnv?.(name),
+        },
       })),
       env: { ...SHORT, DATASET_NFS_BASE_PATH: datasetBase, ...options.env },
       ...(options.history === undefined ? {} : { history: options.history }),
@@ -165,7 +200,12 @@ function hostOf(hosts: Hosts, name: string): Host {
   return host;
 }
 
-const describeNode = (host: Host, nodeId: string, agent: Service, svcRoot: string): ManyNodesNode => ({
+const describeNode = (
+  host: Host,
+  nodeId: string,
+  agent: Service,
+  svcRoot: string,
+): ManyNodesNode => ({
   ...host,
   nodeId,
   role: roleOf(host.name),

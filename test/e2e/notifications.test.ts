@@ -1,6 +1,6 @@
 /**
- * Notifications of a real control plane, to a webhook and to an SMTP server: a problem is told once, also if the control plane is killed
- * before it told it, and its end once.
+ * Notifications of a real control plane, to a webhook and to an SMTP server: a problem is told
+ * once, also if the control plane is killed before it told it, and its end once.
  */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { createServer } from 'node:http';
@@ -18,7 +18,13 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { startEcho } from './echo.ts';
 
 type Post = { path: string; headers: Record<string, string>; body: string };
-type Content = { type: string; data: { title: string; problems: { kind: string; state: string; url: string; project_ids: string[] }[] } };
+type Content = {
+  type: string;
+  data: {
+    title: string;
+    problems: { kind: string; state: string; url: string; project_ids: string[] }[];
+  };
+};
 
 const stops: (() => Promise<unknown>)[] = [];
 const ports: Record<string, number> = {};
@@ -48,7 +54,11 @@ async function startSmtp(): Promise<string> {
     authOptional: true,
     disabledCommands: ['STARTTLS'],
     onRcptTo: ({ address }, _, done) =>
-      done(address.startsWith('gone@') ? Object.assign(new Error('no such user'), { responseCode: 550 }) : null),
+      done(
+        address.startsWith('gone@')
+          ? Object.assign(new Error('no such user'), { responseCode: 550 })
+          : null,
+      ),
     onData(stream, session, done) {
       simpleParser(stream, (error, { subject = '', text: body = '' }) => {
         mails.push({ to: session.envelope.rcptTo.map(({ address }) => address), subject, body });
@@ -70,10 +80,19 @@ beforeAll(async () => {
     registry: { address: '127.0.0.1:5000', user: '', password: '' },
     proxy: 'built-in',
     agents: [],
-    env: { ALLOWED_NOTIFY_HOSTS: '127.0.0.1', SMTP_URL: await startSmtp(), SMTP_FROM: 'Berth <berth@example.com>' },
+    env: {
+      ALLOWED_NOTIFY_HOSTS: '127.0.0.1',
+      SMTP_URL: await startSmtp(),
+      SMTP_FROM: 'Berth <berth@example.com>',
+    },
   });
   stops.push(() => berth.stop());
-  const agent = await startHandAgent({ url: berth.url, secret: berth.agentSecret, registerMs: 1_000, ports });
+  const agent = await startHandAgent({
+    url: berth.url,
+    secret: berth.agentSecret,
+    registerMs: 1_000,
+    ports,
+  });
   stops.push(() => agent.stop());
 });
 afterAll(async () => {
@@ -81,20 +100,28 @@ afterAll(async () => {
 });
 
 const create = (name: string, kind: 'webhook' | 'email', target: string) =>
-  berth.api.call('createNotification', { body: { name, kind, target, on: ['failed', 'recovered'] } });
-const deliveries = async (id: string) => (await berth.api.call('listNotificationDeliveries', { params: { id }, query: {} })).items;
+  berth.api.call('createNotification', {
+    body: { name, kind, target, on: ['failed', 'recovered'] },
+  });
+const deliveries = async (id: string) =>
+  (await berth.api.call('listNotificationDeliveries', { params: { id }, query: {} })).items;
 
 test('a failed deployment is told once to each target, signed, and so is its end', async () => {
   const { secret } = await create('hook', 'webhook', `${webhook}/hook`);
   await create('mail', 'email', 'ann@example.com, gone@example.com, bob@example.com');
-  const shop = await berth.createProject({ name: 'shop', git_url: 'https://git.example.com/shop.git', domain_prefix: 'shop' });
+  const shop = await berth.createProject({
+    name: 'shop',
+    git_url: 'https://git.example.com/shop.git',
+    domain_prefix: 'shop',
+  });
   const failed = await berth.settled(await berth.deploy(shop));
   expect(failed.status).toBe('failed');
   // Changes of 2 seconds are collected first, so nothing was sent yet.
   await berth.controlPlane.crash();
   expect([posts, mails]).toEqual([[], []]);
   await berth.controlPlane.start();
-  const told = (number: number) => () => Promise.resolve(posts.length >= number && mails.length >= number);
+  const told = (number: number) => () =>
+    Promise.resolve(posts.length >= number && mails.length >= number);
   await waitFor('both targets heard of the problem', told(1), { deadlineMs: 60_000 });
   // The same problem again.
   expect((await berth.settled(await berth.deploy(shop))).status).toBe('failed');
@@ -106,27 +133,36 @@ test('a failed deployment is told once to each target, signed, and so is its end
   await waitFor('both targets heard of its end', told(2), { deadlineMs: 60_000 });
 
   // Throws if the signature is wrong or old.
-  const contents = posts.map(({ body, headers }) => new Webhook(secret ?? '').verify(body, headers) as Content);
+  const contents = posts.map(
+    ({ body, headers }) => new Webhook(secret ?? '').verify(body, headers) as Content,
+  );
   const problem = { kind: 'failed', project_ids: [shop.id] };
   expect(contents).toMatchObject([
     {
       type: 'problem',
       data: {
         title: expect.stringContaining('shop failed'),
-        problems: [{ ...problem, state: 'open', url: `${berth.publicUrl}/deployments/${failed.id}` }],
+        problems: [
+          { ...problem, state: 'open', url: `${berth.publicUrl}/deployments/${failed.id}` },
+        ],
       },
     },
     { type: 'recovered', data: { problems: [{ ...problem, state: 'over' }] } },
   ]);
   const { body = '', headers = {} } = posts[0] ?? {};
-  expect(() => new Webhook(secret ?? '').verify(body.replace('shop', 'blog'), headers)).toThrow('No matching signature found');
+  expect(() => new Webhook(secret ?? '').verify(body.replace('shop', 'blog'), headers)).toThrow(
+    'No matching signature found',
+  );
   const to = ['ann@example.com', 'bob@example.com'];
   expect(mails).toMatchObject([
     { to, subject: expect.stringContaining('shop failed') },
     { to, subject: expect.stringContaining('Over: ') },
   ]);
-  const ended = async (id: string): Promise<unknown> => (await deliveries(id)).map(({ type, status, error }) => [type, status, error]);
-  await waitFor('the mails are sent', async () => (await deliveries('mail')).every(({ status }) => status === 'sent'));
+  const ended = async (id: string): Promise<unknown> =>
+    (await deliveries(id)).map(({ type, status, error }) => [type, status, error]);
+  await waitFor('the mails are sent', async () =>
+    (await deliveries('mail')).every(({ status }) => status === 'sent'),
+  );
   expect(await ended('hook')).toEqual([
     ['recovered', 'sent', null],
     ['problem', 'sent', null],
@@ -140,6 +176,9 @@ test('a failed deployment is told once to each target, signed, and so is its end
 test('a redirect to another port of the machine is not followed', async () => {
   await create('moved', 'webhook', `${webhook}/moved`);
   const tested = await berth.api.call('testNotification', { params: { id: 'moved' } });
-  expect(tested).toMatchObject({ status: 'failed', error: expect.stringContaining('follows no redirects') });
+  expect(tested).toMatchObject({
+    status: 'failed',
+    error: expect.stringContaining('follows no redirects'),
+  });
   expect(posts.at(-1)?.path).toBe('/moved');
 });

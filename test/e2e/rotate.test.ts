@@ -1,6 +1,7 @@
 /**
- * `berth rotate` under load: control plane, a gateway of two workers, Traefik and contract-only agents, with requests at projects and at
- * the API, and deployments all the time. No request fails, and nobody is signed out before --finish.
+ * `berth rotate` under load: control plane, a gateway of two workers, Traefik and contract-only
+ * agents, with requests at projects and at the API, and deployments all the time. No request fails,
+ * and nobody is signed out before --finish.
  */
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { request as httpsRequest, Agent } from 'node:https';
@@ -29,30 +30,58 @@ let device: string;
 let apiToken: string;
 let projects: { id: string }[] = [];
 
-const secretFile = (process: string, setting: string): string => join(etc, 'secrets', process, setting);
+const secretFile = (process: string, setting: string): string =>
+  join(etc, 'secrets', process, setting);
 const valuesOf = async (process: string, setting: string): Promise<string[]> =>
   (await readFile(secretFile(process, setting), 'utf8')).trim().split(',');
 const pids = (): number[] => [berth.controlPlane.process().pid, berth.gateway?.process().pid ?? 0];
 
 function rotate(...args: string[]): Promise<Finished> {
   const signals = pids().flatMap((pid) => ['--pid', String(pid)]);
-  return run([process.execPath, join(repositoryRoot, 'bin', 'berth'), 'rotate', ...args, '--etc', etc, ...signals], {
-    mayFail: true,
-    deadlineMs: 90_000,
-  });
+  return run(
+    [
+      process.execPath,
+      join(repositoryRoot, 'bin', 'berth'),
+      'rotate',
+      ...args,
+      '--etc',
+      etc,
+      ...signals,
+    ],
+    {
+      mayFail: true,
+      deadlineMs: 90_000,
+    },
+  );
 }
 /** One request through the proxy. */
-function ask(host: string, path: string, headers: Record<string, string>, agent: Agent): Promise<{ status: number; body: string }> {
+function ask(
+  host: string,
+  path: string,
+  headers: Record<string, string>,
+  agent: Agent,
+): Promise<{ status: number; body: string }> {
   return new Promise((resolve, reject) => {
     const { port } = berth.entry;
-    const options = { host: '127.0.0.1', port, path, agent, servername: host, rejectUnauthorized: false, timeout: 15_000 };
-    const request = httpsRequest({ ...options, headers: { host: `${host}:${port}`, ...headers } }, (response) => {
-      let body = '';
-      response.setEncoding('utf8');
-      response.on('data', (chunk: string) => (body += chunk));
-      response.on('end', () => resolve({ status: response.statusCode ?? 0, body }));
-      response.on('error', reject);
-    });
+    const options = {
+      host: '127.0.0.1',
+      port,
+      path,
+      agent,
+      servername: host,
+      rejectUnauthorized: false,
+      timeout: 15_000,
+    };
+    const request = httpsRequest(
+      { ...options, headers: { host: `${host}:${port}`, ...headers } },
+      (response) => {
+        let body = '';
+        response.setEncoding('utf8');
+        response.on('data', (chunk: string) => (body += chunk));
+        response.on('end', () => resolve({ status: response.statusCode ?? 0, body }));
+        response.on('error', reject);
+      },
+    );
     request.on('timeout', () => request.destroy(new Error('no answer within 15 s')));
     request.on('error', reject);
     request.end();
@@ -60,8 +89,16 @@ function ask(host: string, path: string, headers: Record<string, string>, agent:
 }
 
 type Load = { stop(): Promise<{ sent: Record<string, number>; failures: string[] }> };
-/** Sends requests of each kind at its rate, whatever the answers are. Each kind has its own connections. */
-function startLoad(kinds: Record<string, { perSecond: number; send: (agent: Agent) => Promise<{ status: number; body: string }> }>): Load {
+/**
+ * Sends requests of each kind at its rate, whatever the answers are. Each kind has its own
+ * connections.
+ */
+function startLoad(
+  kinds: Record<
+    string,
+    { perSecond: number; send: (agent: Agent) => Promise<{ status: number; body: string }> }
+  >,
+): Load {
   const failures: string[] = [];
   const sent: Record<string, number> = {};
   const open = new Set<Promise<void>>();
@@ -71,7 +108,8 @@ function startLoad(kinds: Record<string, { perSecond: number; send: (agent: Agen
     return setInterval(() => {
       sent[kind] = (sent[kind] ?? 0) + 1;
       const one = send(agent).then(
-        ({ status, body }) => void (status === 200 || failures.push(`${kind}: ${status} ${body.slice(0, 100)}`)),
+        ({ status, body }) =>
+          void (status === 200 || failures.push(`${kind}: ${status} ${body.slice(0, 100)}`)),
         (error: unknown) => void failures.push(`${kind}: ${String(error)}`),
       );
       open.add(one);
@@ -111,7 +149,12 @@ beforeAll(async () => {
     gateway: {
       env: (publicUrl) => {
         idp.allowRedirect(`${publicUrl}/_oauth/callback/oidc`);
-        return { OIDC_ISSUER: idp.issuer, OIDC_CLIENT_ID: idp.clientId, OIDC_CLIENT_SECRET: idp.clientSecret, GATEWAY_WORKERS: '2' };
+        return {
+          OIDC_ISSUER: idp.issuer,
+          OIDC_CLIENT_ID: idp.clientId,
+          OIDC_CLIENT_SECRET: idp.clientSecret,
+          GATEWAY_WORKERS: '2',
+        };
       },
     },
     env: { DEFAULT_ROLE: 'developer' },
@@ -119,24 +162,49 @@ beforeAll(async () => {
   stops.push(() => berth.stop());
   agentSecret = berth.agentSecret;
   const ports = { alpha: apps.alpha.port, open: apps.open.port };
-  const agent = await startHandAgent({ url: berth.url, secret: () => agentSecret, ports, registerMs: 1_000 });
+  const agent = await startHandAgent({
+    url: berth.url,
+    secret: () => agentSecret,
+    ports,
+    registerMs: 1_000,
+  });
   stops.push(() => agent.stop());
   for (const [name, auth_required] of [
     ['alpha', true],
     ['open', false],
   ] as const) {
-    const project = await berth.createProject({ name, git_url: 'https://git.example.org/app.git', domain_prefix: name, auth_required });
+    const project = await berth.createProject({
+      name,
+      git_url: 'https://git.example.org/app.git',
+      domain_prefix: name,
+      auth_required,
+    });
     const done = await berth.settled(await berth.deploy(project), 30_000);
     expect(done.status).toBe('running');
     projects.push(project);
   }
-  await berth.api.call('putSecret', { params: { id: 'open', name: 'PASSWORD' }, body: { value: 'of the database' } });
+  await berth.api.call('putSecret', {
+    params: { id: 'open', name: 'PASSWORD' },
+    body: { value: 'of the database' },
+  });
   const form = await browser.open(berth.address('alpha'));
   expect((await idp.signIn(browser, form, ADA)).status).toBe(200);
-  device = (await deviceToken(browser, { berth, idp, dir, projectId: () => '', stop: () => Promise.resolve() })).access_token;
+  device = (
+    await deviceToken(browser, {
+      berth,
+      idp,
+      dir,
+      projectId: () => '',
+      stop: () => Promise.resolve(),
+    })
+  ).access_token;
   apiToken = (
     await berth.api.call('createToken', {
-      body: { name: 'ci', role: 'viewer', expires_at: new Date(Date.now() + 86_400_000).toISOString() },
+      body: {
+        name: 'ci',
+        role: 'viewer',
+        expires_at: new Date(Date.now() + 86_400_000).toISOString(),
+      },
     })
   ).token;
 }, 120_000);
@@ -146,7 +214,9 @@ afterAll(async () => {
 }, 60_000);
 
 describe.skipIf(skipped !== undefined)('under load', () => {
-  test('each of the five secrets is replaced and finished without a failed request', { timeout: 240_000 }, async () => {
+  test('each of the five secrets is replaced and finished without a failed request', {
+    timeout: 240_000,
+  }, async () => {
     const before = {
       agent: await valuesOf('control-plane', 'AGENT_SECRET'),
       gateway: await valuesOf('gateway', 'GATEWAY_SECRET'),
@@ -157,15 +227,22 @@ describe.skipIf(skipped !== undefined)('under load', () => {
     const cookie = alphaCookies();
     const oldCookieAlone = cookie;
     const api = (token: string) => async () => {
-      const response = await fetch(`${berth.url}/api/projects`, { headers: { authorization: `Bearer ${token}` } });
+      const response = await fetch(`${berth.url}/api/projects`, {
+        headers: { authorization: `Bearer ${token}` },
+      });
       return { status: response.status, body: await response.text() };
     };
     const load = startLoad({
       public: { perSecond: 25, send: (agent) => ask(`open.${berth.baseDomain}`, '/', {}, agent) },
-      'session cookie': { perSecond: 25, send: (agent) => ask(`alpha.${berth.baseDomain}`, '/', { cookie, accept: 'text/html' }, agent) },
+      'session cookie': {
+        perSecond: 25,
+        send: (agent) =>
+          ask(`alpha.${berth.baseDomain}`, '/', { cookie, accept: 'text/html' }, agent),
+      },
       'device token': {
         perSecond: 5,
-        send: (agent) => ask(`alpha.${berth.baseDomain}`, '/', { authorization: `Bearer ${device}` }, agent),
+        send: (agent) =>
+          ask(`alpha.${berth.baseDomain}`, '/', { authorization: `Bearer ${device}` }, agent),
       },
       'API token': { perSecond: 5, send: api(apiToken) },
       JWT: { perSecond: 5, send: api(jwt) },
@@ -173,7 +250,9 @@ describe.skipIf(skipped !== undefined)('under load', () => {
     let deploying = true;
     const states: string[] = [];
     const deployments = (async () => {
-      while (deploying) for (const project of projects) states.push((await berth.settled(await berth.deploy(project))).status);
+      while (deploying)
+        for (const project of projects)
+          states.push((await berth.settled(await berth.deploy(project))).status);
     })();
 
     for (const name of ['agent', 'gateway', 'session', 'jwt', 'secrets']) {
@@ -190,7 +269,11 @@ describe.skipIf(skipped !== undefined)('under load', () => {
       expect.stringMatching(/node by-hand-builder \(builder, contract-only agent\): last used/),
     ]);
     [agentSecret = ''] = await valuesOf('control-plane', 'AGENT_SECRET');
-    await waitFor('the agents use the new value', async () => (await rotate('agent', '--finish')).code === 0, { deadlineMs: 30_000 });
+    await waitFor(
+      'the agents use the new value',
+      async () => (await rotate('agent', '--finish')).code === 0,
+      { deadlineMs: 30_000 },
+    );
     const finished = [await rotate('gateway', '--finish'), await rotate('secrets', '--finish')];
     expect(finished.map(({ code, stderr }) => [code, stderr])).toEqual([
       [0, ''],
@@ -217,15 +300,35 @@ describe.skipIf(skipped !== undefined)('under load', () => {
 
     // So far everybody is signed in. Now the earlier values go.
     expect((await api(jwt)()).status).toBe(200);
-    for (const name of ['session', 'jwt']) expect([name, (await rotate(name, '--finish', '--force')).code]).toEqual([name, 0]);
-    expect((await ask(`alpha.${berth.baseDomain}`, '/', { cookie: oldCookieAlone, accept: 'text/html' }, agent)).status).toBe(302);
+    for (const name of ['session', 'jwt'])
+      expect([name, (await rotate(name, '--finish', '--force')).code]).toEqual([name, 0]);
+    expect(
+      (
+        await ask(
+          `alpha.${berth.baseDomain}`,
+          '/',
+          { cookie: oldCookieAlone, accept: 'text/html' },
+          agent,
+        )
+      ).status,
+    ).toBe(302);
     expect((await api(jwt)()).status).toBe(401);
     expect((await api(apiToken)()).status).toBe(200);
-    expect((await ask(`alpha.${berth.baseDomain}`, '/', { authorization: `Bearer ${device}` }, agent)).status).toBe(200);
-    const internal = (header: string, secret: string | undefined, path: string): Promise<Response> =>
-      fetch(`${berth.url}${path}`, { headers: { [header]: secret ?? '' } });
-    expect((await internal('x-gateway-secret', before.gateway[0], '/api/internal/policy')).status).toBe(401);
-    expect((await internal('x-agent-secret', before.agent[0], '/api/agent/config')).status).toBe(401);
+    expect(
+      (await ask(`alpha.${berth.baseDomain}`, '/', { authorization: `Bearer ${device}` }, agent))
+        .status,
+    ).toBe(200);
+    const internal = (
+      header: string,
+      secret: string | undefined,
+      path: string,
+    ): Promise<Response> => fetch(`${berth.url}${path}`, { headers: { [header]: secret ?? '' } });
+    expect(
+      (await internal('x-gateway-secret', before.gateway[0], '/api/internal/policy')).status,
+    ).toBe(401);
+    expect((await internal('x-agent-secret', before.agent[0], '/api/agent/config')).status).toBe(
+      401,
+    );
     expect((await internal('x-agent-secret', agentSecret, '/api/agent/config')).status).toBe(200);
     for (const [process, setting, old] of [
       ['control-plane', 'AGENT_SECRET', before.agent],
@@ -238,11 +341,15 @@ describe.skipIf(skipped !== undefined)('under load', () => {
     }
     // A new sign-in works.
     const again = new PlainBrowser();
-    expect((await idp.signIn(again, await again.open(berth.address('alpha')), ADA)).status).toBe(200);
+    expect((await idp.signIn(again, await again.open(berth.address('alpha')), ADA)).status).toBe(
+      200,
+    );
     agent.destroy();
   });
 
-  test('a bad file keeps the value, and the log names the setting and the rule', { timeout: 60_000 }, async () => {
+  test('a bad file keeps the value, and the log names the setting and the rule', {
+    timeout: 60_000,
+  }, async () => {
     const path = secretFile('gateway', 'SESSION_SECRET');
     const good = await readFile(path, 'utf8');
     for (const [bad, rule] of [
@@ -260,7 +367,9 @@ describe.skipIf(skipped !== undefined)('under load', () => {
     }
     await writeFile(path, good);
     const again = new PlainBrowser();
-    expect((await idp.signIn(again, await again.open(berth.address('alpha')), ADA)).status).toBe(200);
+    expect((await idp.signIn(again, await again.open(berth.address('alpha')), ADA)).status).toBe(
+      200,
+    );
     expect(await readFile(berth.gateway?.logFile ?? '', 'utf8')).not.toContain('too-short-to-be');
   });
 });

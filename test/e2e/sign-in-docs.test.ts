@@ -10,11 +10,18 @@ import { ADA, signIn, startSignedInWorld, type SignedInWorld } from './signed-in
 
 const hasRequests =
   findProgram('python3') !== undefined &&
-  (await run([findProgram('python3') ?? '', '-c', 'import requests'], { mayFail: true })).code === 0;
+  (await run([findProgram('python3') ?? '', '-c', 'import requests'], { mayFail: true })).code ===
+    0;
 const hasShell = ['bash', 'curl', 'jq'].every((program) => findProgram(program) !== undefined);
 
 const EXAMPLES = [
-  { language: 'sh', file: 'example.sh', argv: ['bash', '-eu'], missing: hasShell ? undefined : 'no bash, curl, jq', more: '' },
+  {
+    language: 'sh',
+    file: 'example.sh',
+    argv: ['bash', '-eu'],
+    missing: hasShell ? undefined : 'no bash, curl, jq',
+    more: '',
+  },
   {
     language: 'python',
     file: 'example.py',
@@ -51,8 +58,11 @@ describe('the examples of docs/sign-in.md', () => {
           .replaceAll('https://myproject.BASE_DOMAIN', berth.address('alpha'))
           .replaceAll('https://BASE_DOMAIN', berth.publicUrl);
         await writeFile(join(dir, file), text + more);
-        // curl and browsers resolve `*.localhost` to this machine. Python asks the system, which may not know it.
-        const local = `import socket\nknown = socket.getaddrinfo\nsocket.getaddrinfo = lambda host, *rest, **more: known('127.0.0.1', *rest, **more)\n`;
+        // curl and browsers resolve `*.localhost` to this machine. Python asks the system, which
+        // may not know it.
+        const local =
+          `import socket\nknown = socket.getaddrinfo\nsocket.getaddrinfo = lambda host, *rest, ` +
+          `**more: known('127.0.0.1', *rest, **more)\n`;
         await mkdir(join(dir, 'python'), { recursive: true });
         await writeFile(join(dir, 'python', 'sitecustomize.py'), local);
         let output = '';
@@ -62,11 +72,17 @@ describe('the examples of docs/sign-in.md', () => {
           env: { HOME: dir, PYTHONPATH: join(dir, 'python') },
           onOutput: (chunk) => (output += chunk),
         });
-        const open = await waitFor('the example prints the address to open', () => /Open (http\S+)/.exec(output)?.[1]);
+        const open = await waitFor(
+          'the example prints the address to open',
+          () => /Open (http\S+)/.exec(output)?.[1],
+        );
         const agreed = await visitor.submit(await visitor.open(open), {}, 'Connect');
         expect(agreed.status).toBe(200);
         await waitFor('it ends', () => running.exit() !== undefined, { deadlineMs: 30_000 });
-        expect({ exit: running.exit(), output }).toMatchObject({ exit: { code: 0 }, output: expect.stringContaining(ADA.email) });
+        expect({ exit: running.exit(), output }).toMatchObject({
+          exit: { code: 0 },
+          output: expect.stringContaining(ADA.email),
+        });
         expect(output).not.toContain('berth_');
       },
     );

@@ -1,6 +1,7 @@
 /**
- * Berth with logins, for one test file: real processes, a real proxy, a real OpenID provider. Servers of the test stand in for the
- * projects' containers, because these tests check who reaches them and with which headers.
+ * Berth with logins, for one test file: real processes, a real proxy, a real OpenID provider.
+ * Servers of the test stand in for the projects' containers, because these tests check who reaches
+ * them and with which headers.
  */
 import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -8,7 +9,11 @@ import { join } from 'node:path';
 import { findTraefik } from '@berth/testbed/config';
 import { asAnApplicationReads } from '@berth/testbed/forged-headers';
 import { startHandAgent } from '@berth/testbed/hand-agent';
-import { type Account, type IdentityProvider, startIdentityProvider } from '@berth/testbed/identity-provider';
+import {
+  type Account,
+  type IdentityProvider,
+  startIdentityProvider,
+} from '@berth/testbed/identity-provider';
 import { type Page, PlainBrowser } from '@berth/testbed/plain-browser';
 import { type Platform, type ProxyKind, startPlatform } from '@berth/testbed/platform';
 import { waitFor } from '@berth/testbed/wait';
@@ -102,10 +107,16 @@ export async function startSignedInWorld(options: {
     stops.push(() => agent.stop());
     const ids: Record<string, string> = {};
     for (const [name, auth_required] of Object.entries(PROJECTS)) {
-      const project = await berth.createProject({ name, git_url: 'https://git.example.org/app.git', domain_prefix: name, auth_required });
+      const project = await berth.createProject({
+        name,
+        git_url: 'https://git.example.org/app.git',
+        domain_prefix: name,
+        auth_required,
+      });
       ids[name] = project.id;
       const done = await berth.settled(await berth.deploy(project), 30_000);
-      if (done.status !== 'running') throw new Error(`${name}: ${done.status} ${JSON.stringify(done.error)}`);
+      if (done.status !== 'running')
+        throw new Error(`${name}: ${done.status} ${JSON.stringify(done.error)}`);
     }
     return { berth, idp, dir, stop, projectId: (name) => ids[name] ?? '' };
   } catch (error) {
@@ -116,19 +127,31 @@ export async function startSignedInWorld(options: {
 
 /** Returns the request headers that the application received. */
 export const echoOf = (page: Page): Echo =>
-  JSON.parse(/<script type="application\/json" id="echo">([^]*?)<\/script>/.exec(page.body)?.[1] ?? page.body) as Echo;
+  JSON.parse(
+    /<script type="application\/json" id="echo">([^]*?)<\/script>/.exec(page.body)?.[1] ??
+      page.body,
+  ) as Echo;
 /** Returns every value under this name, whatever its spelling. */
 export const headersOf = (echo: Echo, name: string): string[] =>
   echo.headers.flatMap(([key, value]) => (asAnApplicationReads(key) === name ? [value] : []));
 
 /** Signs in as this account at `address` and returns the page to which the login leads. */
-export async function signIn(browser: PlainBrowser, world: SignedInWorld, address: string, account = ADA): Promise<Page> {
+export async function signIn(
+  browser: PlainBrowser,
+  world: SignedInWorld,
+  address: string,
+  account = ADA,
+): Promise<Page> {
   const form = await browser.open(address);
   return world.idp.signIn(browser, form, account);
 }
 
 /** Returns the first message of a WebSocket, or the status of its refusal. */
-export function overWebSocket(berth: Platform, prefix: string, headers: Record<string, string> = {}): Promise<Echo | number> {
+export function overWebSocket(
+  berth: Platform,
+  prefix: string,
+  headers: Record<string, string> = {},
+): Promise<Echo | number> {
   const { host, port, secure } = berth.entry;
   return new Promise((resolve, reject) => {
     const socket = new WebSocket(`${secure ? 'wss' : 'ws'}://${host}:${port}/live`, {
@@ -148,7 +171,10 @@ export function overWebSocket(berth: Platform, prefix: string, headers: Record<s
   });
 }
 
-/** Runs the device flow: a command line starts it, the person in `browser` confirms it. Default `scope`: `projects`, as in the contract. */
+/**
+ * Runs the device flow: a command line starts it, the person in `browser` confirms it. Default
+ * `scope`: `projects`, as in the contract.
+ */
 export async function deviceToken(
   browser: PlainBrowser,
   { berth }: SignedInWorld,
@@ -156,8 +182,16 @@ export async function deviceToken(
 ): Promise<{ access_token: string; expires_in: number; device_code: string; user_code: string }> {
   const curl = new PlainBrowser();
   const post = async (path: string, body?: string): Promise<Record<string, string | number>> => {
-    const headers = { accept: '*/*', 'user-agent': 'berth-test/1', 'content-type': 'application/json' };
-    const page = await curl.open(`${berth.publicUrl}${path}`, { method: 'POST', headers, ...(body === undefined ? {} : { body }) });
+    const headers = {
+      accept: '*/*',
+      'user-agent': 'berth-test/1',
+      'content-type': 'application/json',
+    };
+    const page = await curl.open(`${berth.publicUrl}${path}`, {
+      method: 'POST',
+      headers,
+      ...(body === undefined ? {} : { body }),
+    });
     return JSON.parse(page.body) as Record<string, string | number>;
   };
   const { device_code, user_code, verification_uri_complete, interval } = await post(
@@ -166,10 +200,12 @@ export async function deviceToken(
   );
   const body = JSON.stringify({ device_code });
   const early = await post('/_oauth/device/token', body);
-  if (early['error'] !== 'authorization_pending') throw new Error(`before the confirmation: ${JSON.stringify(early)}`);
+  if (early['error'] !== 'authorization_pending')
+    throw new Error(`before the confirmation: ${JSON.stringify(early)}`);
   const asked = await browser.open(String(verification_uri_complete));
   const agreed = await browser.submit(asked, {}, 'Connect');
-  if (agreed.status !== 200) throw new Error(`the confirmation failed: ${agreed.status} ${agreed.body}`);
+  if (agreed.status !== 200)
+    throw new Error(`the confirmation failed: ${agreed.status} ${agreed.body}`);
   const answer = await waitFor(
     'the token is issued',
     async () => {

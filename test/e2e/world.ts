@@ -1,4 +1,7 @@
-/** Everything on one machine, for one test file: an engine, a registry, a git server and Berth's own processes. */
+/**
+ * Everything on one machine, for one test file: an engine, a registry, a git server and Berth's own
+ * processes.
+ */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -11,7 +14,14 @@ import type { History } from '@berth/testbed/history';
 import { type Platform, type ProxyKind, startPlatform } from '@berth/testbed/platform';
 import { registryProgram, type Registry, startRegistry } from '@berth/testbed/registry';
 
-export type World = { engine: Engine; registry: Registry; git: GitServer; berth: Platform; dir: string; stop(): Promise<void> };
+export type World = {
+  engine: Engine;
+  registry: Registry;
+  git: GitServer;
+  berth: Platform;
+  dir: string;
+  stop(): Promise<void>;
+};
 
 /** Returns why these tests cannot run here; undefined when they can. */
 export async function whyNot(proxy: ProxyKind = 'built-in'): Promise<string | undefined> {
@@ -31,7 +41,10 @@ export type WorldOptions = {
   address?: (engine: Engine) => string;
   /** Default: one builder and one deploy node. */
   agents?: (engine: Engine) => Parameters<typeof startPlatform>[0]['agents'];
-  /** A separate registry, which a test may kill. The default registry keeps the images of earlier runs, so base layers are pushed once. */
+  /**
+   * A separate registry, which a test may kill. The default registry keeps the images of earlier
+   * runs, so base layers are pushed once.
+   */
   ownRegistry?: boolean;
   /** Records the agents' requests and answers. */
   history?: History;
@@ -73,7 +86,9 @@ export async function startWorld(options: WorldOptions): Promise<World> {
       { name: 'node-1', role: 'deploy' as const, engine },
     ];
     const cleaning =
-      registry.restart === undefined ? {} : { REGISTRY_CONFIG: registry.config, REGISTRY_RESTART: registry.restart.join(' ') };
+      registry.restart === undefined
+        ? {}
+        : { REGISTRY_CONFIG: registry.config, REGISTRY_RESTART: registry.restart.join(' ') };
     const cleaner = agents.find((agent) => agent.role === 'builder');
     const berth = await startPlatform({
       dir,
@@ -82,7 +97,10 @@ export async function startWorld(options: WorldOptions): Promise<World> {
       relay: options.relay ?? false,
       ...(options.address === undefined ? {} : { address: options.address(engine) }),
       ...(options.proxyPort === undefined ? {} : { proxyPort: options.proxyPort }),
-      agents: agents.map((agent) => ({ ...agent, env: { ...(agent === cleaner ? cleaning : {}), ...options.agentEnv, ...agent.env } })),
+      agents: agents.map((agent) => ({
+        ...agent,
+        env: { ...(agent === cleaner ? cleaning : {}), ...options.agentEnv, ...agent.env },
+      })),
       env: { PROBE_TIMEOUT: '20s', ...options.env },
       ...(options.history === undefined ? {} : { history: options.history }),
       ...(options.gateway === undefined ? {} : { gateway: options.gateway }),
@@ -108,7 +126,10 @@ async function removeContainers(engine: Engine, nodes: readonly string[]): Promi
 }
 
 /** A web server whose only page is its version. Most of these tests deploy it. */
-export const pageApp = (version: number | string, dockerfile: string[] = []): Record<string, string> => ({
+export const pageApp = (
+  version: number | string,
+  dockerfile: string[] = [],
+): Record<string, string> => ({
   Dockerfile: [
     'FROM busybox:stable',
     'COPY www /www',
@@ -119,4 +140,5 @@ export const pageApp = (version: number | string, dockerfile: string[] = []): Re
   ].join('\n'),
   'www/index.html': `version ${version}\n`,
 });
-export const versionOf = (body: string): number => Number(/version (\d+)/.exec(body)?.[1] ?? Number.NaN);
+export const versionOf = (body: string): number =>
+  Number(/version (\d+)/.exec(body)?.[1] ?? Number.NaN);

@@ -1,6 +1,7 @@
 /**
- * A host never shows another project: four projects on one node, 50 requests a second to each through a real Traefik, while the engine
- * restarts, with and without its agents and the control plane. Each page is the number of its project.
+ * A host never shows another project: four projects on one node, 50 requests a second to each
+ * through a real Traefik, while the engine restarts, with and without its agents and the control
+ * plane. Each page is the number of its project.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { waitFor } from '@berth/testbed/wait';
@@ -36,7 +37,8 @@ describe.skipIf(reason !== undefined)('the host of a project', () => {
     pages: new Map(HOSTS.map((host, i) => [host, new RegExp(`^version ${i + 1}$`)])),
     get: (host) => world.berth.get(host, '/', { timeoutMs: 3_000 }),
   };
-  const shows = async (host: string): Promise<boolean> => hosts.pages.get(host)?.test((await hosts.get(host)).body.trim()) === true;
+  const shows = async (host: string): Promise<boolean> =>
+    hosts.pages.get(host)?.test((await hosts.get(host)).body.trim()) === true;
   async function seenDuring(what: string, during: () => Promise<unknown>): Promise<HostLoad> {
     const load = await underLoad(hosts, during, { perSecond: PER_SECOND });
     console.log(`${what}: ${loadText(load)}`);

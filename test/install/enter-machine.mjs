@@ -8,14 +8,37 @@ const [base, layer, cgroup] = process.argv.slice(2);
 if (cgroup !== undefined) {
   // The machine's control groups begin where this process is when it makes their namespace. No other process may be there.
   writeFileSync(join(cgroup, 'cgroup.procs'), String(process.pid));
-  const namespaces = ['--mount', '--pid', '--net', '--uts', '--ipc', '--cgroup', '--propagation', 'private'];
+  const namespaces = [
+    '--mount',
+    '--pid',
+    '--net',
+    '--uts',
+    '--ipc',
+    '--cgroup',
+    '--propagation',
+    'private',
+  ];
   const again = [process.execPath, process.argv[1], base, layer];
-  process.execve('/usr/bin/unshare', ['unshare', ...namespaces, '--fork', '--kill-child=KILL', ...again], process.env);
+  process.execve(
+    '/usr/bin/unshare',
+    ['unshare', ...namespaces, '--fork', '--kill-child=KILL', ...again],
+    process.env,
+  );
 }
 const root = join(layer, 'root');
-const run = (program, ...args) => execFileSync(program, args, { stdio: ['ignore', 'ignore', 'inherit'] });
-for (const name of ['root', 'upper', 'work', 'docker']) mkdirSync(join(layer, name), { recursive: true });
-run('mount', '-t', 'overlay', '-o', `lowerdir=${base},upperdir=${join(layer, 'upper')},workdir=${join(layer, 'work')}`, 'overlay', root);
+const run = (program, ...args) =>
+  execFileSync(program, args, { stdio: ['ignore', 'ignore', 'inherit'] });
+for (const name of ['root', 'upper', 'work', 'docker'])
+  mkdirSync(join(layer, name), { recursive: true });
+run(
+  'mount',
+  '-t',
+  'overlay',
+  '-o',
+  `lowerdir=${base},upperdir=${join(layer, 'upper')},workdir=${join(layer, 'work')}`,
+  'overlay',
+  root,
+);
 // The engine's layers cannot lie on the layers of this root.
 mkdirSync(join(root, 'var/lib/docker'), { recursive: true });
 run('mount', '--bind', join(layer, 'docker'), join(root, 'var/lib/docker'));
@@ -38,8 +61,12 @@ mkdirSync(join(root, 'run/outside'));
 run('pivot_root', root, join(root, 'run/outside'));
 process.chdir('/');
 run('umount', '--lazy', '/run/outside');
-process.execve('/usr/lib/systemd/systemd', ['/usr/lib/systemd/systemd', '--system', '--show-status=no'], {
-  // systemd then leaves out what only a real machine has.
-  container: 'berth-test',
-  PATH: '/usr/sbin:/usr/bin:/sbin:/bin',
-});
+process.execve(
+  '/usr/lib/systemd/systemd',
+  ['/usr/lib/systemd/systemd', '--system', '--show-status=no'],
+  {
+    // systemd then leaves out what only a real machine has.
+    container: 'berth-test',
+    PATH: '/usr/sbin:/usr/bin:/sbin:/bin',
+  },
+);

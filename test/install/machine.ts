@@ -1,5 +1,17 @@
-/** A machine with a fresh Debian and a real systemd, in namespaces of its own. Its changes are in a layer that ends with it. */
-import { existsSync, mkdirSync, mkdtempSync, readFileSync, renameSync, rmdirSync, rmSync, writeFileSync } from 'node:fs';
+/**
+ * A machine with a fresh Debian and a real systemd, in namespaces of its own. Its changes are in a
+ * layer that ends with it.
+ */
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  renameSync,
+  rmdirSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { findProgram, toolsDir } from '@berth/testbed/config';
@@ -8,18 +20,27 @@ import { waitFor } from '@berth/testbed/wait';
 
 const SUITE = 'bookworm';
 const PACKAGES = 'systemd,systemd-sysv,dbus,adduser,ca-certificates,curl';
-/** A machine of someone who followed docs/install.md: what the agents and the registry need, from Debian's mirror. */
+/**
+ * A machine of someone who followed docs/install.md: what the agents and the registry need, from
+ * Debian's mirror.
+ */
 const ENGINE = {
   include: `${PACKAGES},iproute2,iptables,git,openssh-client,rsync,procps`,
-  /** Their scripts start services, so they come after debootstrap, which has no policy against that. */
+  /**
+   * Their scripts start services, so they come after debootstrap, which has no policy against that.
+   */
   later: ['docker.io', 'docker-registry'],
 };
-const CGROUPS = ['/sys/fs/cgroup/unified', '/sys/fs/cgroup'].find((folder) => existsSync(join(folder, 'cgroup.procs')));
+const CGROUPS = ['/sys/fs/cgroup/unified', '/sys/fs/cgroup'].find((folder) =>
+  existsSync(join(folder, 'cgroup.procs')),
+);
 
 /** Returns why no machine can be made here, or undefined. */
 export function whyNoMachine(): string | undefined {
   if (process.getuid?.() !== 0) return 'root is needed';
-  const missing = ['debootstrap', 'unshare', 'nsenter', 'dpkg-deb'].filter((name) => findProgram(name) === undefined);
+  const missing = ['debootstrap', 'unshare', 'nsenter', 'dpkg-deb'].filter(
+    (name) => findProgram(name) === undefined,
+  );
   if (missing.length > 0) return `missing: ${missing.join(', ')} (apt-get install debootstrap)`;
   return CGROUPS === undefined ? 'there are no control groups of version 2' : undefined;
 }
@@ -27,7 +48,15 @@ export function whyNoMachine(): string | undefined {
 export interface Machine {
   /** The root folder, from outside. */
   readonly root: string;
-  run(argv: Argv, options?: { mayFail?: boolean; input?: string; env?: Record<string, string>; deadlineMs?: number }): Promise<Finished>;
+  run(
+    argv: Argv,
+    options?: {
+      mayFail?: boolean;
+      input?: string;
+      env?: Record<string, string>;
+      deadlineMs?: number;
+    },
+  ): Promise<Finished>;
   /** Writes a file. */
   write(path: string, text: string | Uint8Array, mode?: number): void;
   stop(): Promise<void>;
@@ -41,7 +70,9 @@ async function provideBase(hasEngine: boolean): Promise<string> {
   mkdirSync(draft, { recursive: true });
   try {
     const include = hasEngine ? ENGINE.include : PACKAGES;
-    await run(['debootstrap', '--variant=minbase', `--include=${include}`, SUITE, draft], { deadlineMs: 900_000 });
+    await run(['debootstrap', '--variant=minbase', `--include=${include}`, SUITE, draft], {
+      deadlineMs: 900_000,
+    });
     if (hasEngine) await addEngine(draft);
     renameSync(draft, base);
   } finally {
@@ -54,7 +85,10 @@ async function addEngine(root: string): Promise<void> {
   const policy = join(root, 'usr/sbin/policy-rc.d');
   writeFileSync(policy, '#!/bin/sh\nexit 101\n', { mode: 0o755 });
   const env = { DEBIAN_FRONTEND: 'noninteractive' };
-  await run(['chroot', root, 'apt-get', 'install', '-y', '--no-install-recommends', ...ENGINE.later], { env, deadlineMs: 900_000 });
+  await run(
+    ['chroot', root, 'apt-get', 'install', '-y', '--no-install-recommends', ...ENGINE.later],
+    { env, deadlineMs: 900_000 },
+  );
   rmSync(policy);
 }
 
@@ -73,21 +107,40 @@ export async function startMachine(options: MachineOptions = {}): Promise<Machin
   const layer = mkdtempSync(join(tmpdir(), 'berth-machine-'));
   const cgroup = join(CGROUPS ?? '', `berth-machine-${process.pid}-${machines++}`);
   mkdirSync(cgroup);
-  const outer = await startProcess([process.execPath, join(import.meta.dirname, 'enter-machine.mjs'), base, layer, cgroup], {
-    name: 'machine',
-  });
+  const outer = await startProcess(
+    [process.execPath, join(import.meta.dirname, 'enter-machine.mjs'), base, layer, cgroup],
+    {
+      name: 'machine',
+    },
+  );
   const first = await waitFor('the machine has a first process', () => {
-    const pid = Number.parseInt(readFileSync(`/proc/${outer.pid}/task/${outer.pid}/children`, 'utf8'), 10);
+    const pid = Number.parseInt(
+      readFileSync(`/proc/${outer.pid}/task/${outer.pid}/children`, 'utf8'),
+      10,
+    );
     return Number.isNaN(pid) ? undefined : pid;
   });
   const machine: Machine = {
     root: `/proc/${first}/root`,
     run: (argv, options = {}) =>
-      run(['nsenter', '--target', String(first), '--all', '--', 'env', '-i', ...environment(options.env), ...argv], {
-        deadlineMs: options.deadlineMs ?? 240_000,
-        mayFail: options.mayFail === true,
-        ...(options.input === undefined ? {} : { input: options.input }),
-      }),
+      run(
+        [
+          'nsenter',
+          '--target',
+          String(first),
+          '--all',
+          '--',
+          'env',
+          '-i',
+          ...environment(options.env),
+          ...argv,
+        ],
+        {
+          deadlineMs: options.deadlineMs ?? 240_000,
+          mayFail: options.mayFail === true,
+          ...(options.input === undefined ? {} : { input: options.input }),
+        },
+      ),
     write(path, text, mode = 0o644) {
       const file = join(machine.root, path);
       writeFileSync(file, text, { mode });
@@ -105,7 +158,10 @@ export async function startMachine(options: MachineOptions = {}): Promise<Machin
       async () => {
         if (outer.exit() !== undefined) throw new Error(outer.tail());
         // Its connection may hang when it comes before the bus.
-        const { stdout } = await machine.run(['systemctl', 'is-system-running'], { mayFail: true, deadlineMs: 10_000 });
+        const { stdout } = await machine.run(['systemctl', 'is-system-running'], {
+          mayFail: true,
+          deadlineMs: 10_000,
+        });
         return /^(running|degraded)$/.test(stdout.trim());
       },
       { deadlineMs: 120_000, intervalMs: 300 },
@@ -119,7 +175,9 @@ export async function startMachine(options: MachineOptions = {}): Promise<Machin
   return machine;
 }
 
-/** Brings up loopback and, in a network, the cable to its bridge. The cable ends with the machine. */
+/**
+ * Brings up loopback and, in a network, the cable to its bridge. The cable ends with the machine.
+ */
 async function plugIn(first: number, network: MachineOptions['network']): Promise<void> {
   const inside = ['nsenter', '--target', String(first), '--net', '--', 'ip'] as const;
   await run([...inside, 'link', 'set', 'lo', 'up']);

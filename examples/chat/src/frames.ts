@@ -1,5 +1,12 @@
 // WebSocket frames (RFC 6455, section 5), as far as a chat needs them.
-export const opcodes = { continuation: 0, text: 1, binary: 2, close: 8, ping: 9, pong: 10 } as const;
+export const opcodes = {
+  continuation: 0,
+  text: 1,
+  binary: 2,
+  close: 8,
+  ping: 9,
+  pong: 10,
+} as const;
 
 export interface Frame {
   readonly final: boolean;

@@ -3,7 +3,9 @@ import { createServer } from 'node:http';
 import { acceptSocket, type Socket } from './socket.ts';
 
 const here = (path: string) => new URL(path, import.meta.url);
-const { version } = JSON.parse(readFileSync(here('../package.json'), 'utf8')) as { version: string };
+const { version } = JSON.parse(readFileSync(here('../package.json'), 'utf8')) as {
+  version: string;
+};
 const page = readFileSync(here('../public/index.html'), 'utf8').replaceAll('@VERSION@', version);
 const port = Number(process.env.PORT ?? 8080);
 
@@ -25,7 +27,9 @@ const answers: Record<string, { status: number; type: string; body: string }> = 
 const server = createServer((request, response) => {
   const { pathname } = new URL(request.url ?? '/', 'http://app.invalid');
   const answer = answers[pathname] ?? { status: 404, type: 'text/plain', body: 'not found\n' };
-  response.writeHead(answer.status, { 'content-type': `${answer.type}; charset=utf-8` }).end(answer.body);
+  response
+    .writeHead(answer.status, { 'content-type': `${answer.type}; charset=utf-8` })
+    .end(answer.body);
 });
 
 server.on('upgrade', (request, stream, head) => {

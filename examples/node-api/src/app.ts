@@ -14,7 +14,11 @@ export function createApp({ version, greeting, notes }: AppOptions) {
     const { pathname } = new URL(request.url ?? '/', 'http://app.invalid');
     switch (`${request.method} ${pathname}`) {
       case 'GET /':
-        return json(response, 200, { greeting, version, user: request.headers['x-forwarded-user'] ?? null });
+        return json(response, 200, {
+          greeting,
+          version,
+          user: request.headers['x-forwarded-user'] ?? null,
+        });
       case 'GET /healthz':
         return json(response, 200, { status: 'ok' });
       case 'GET /version':
@@ -29,7 +33,11 @@ export function createApp({ version, greeting, notes }: AppOptions) {
   });
 }
 
-async function addNote(request: IncomingMessage, response: ServerResponse, notes: Notes): Promise<void> {
+async function addNote(
+  request: IncomingMessage,
+  response: ServerResponse,
+  notes: Notes,
+): Promise<void> {
   let body = '';
   try {
     for await (const chunk of request) {
@@ -37,7 +45,8 @@ async function addNote(request: IncomingMessage, response: ServerResponse, notes
       if (body.length > longestBody) return json(response, 413, { error: 'too long' });
     }
     const { text } = JSON.parse(body) as { text?: unknown };
-    if (typeof text !== 'string' || text === '') return json(response, 422, { error: 'text is missing' });
+    if (typeof text !== 'string' || text === '')
+      return json(response, 422, { error: 'text is missing' });
     json(response, 201, notes.add(text));
   } catch {
     json(response, 400, { error: 'not JSON' });
@@ -45,5 +54,7 @@ async function addNote(request: IncomingMessage, response: ServerResponse, notes
 }
 
 function json(response: ServerResponse, status: number, body: object): void {
-  response.writeHead(status, { 'content-type': 'application/json; charset=utf-8' }).end(`${JSON.stringify(body)}\n`);
+  response
+    .writeHead(status, { 'content-type': 'application/json; charset=utf-8' })
+    .end(`${JSON.stringify(body)}\n`);
 }

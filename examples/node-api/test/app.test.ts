@@ -10,7 +10,10 @@ test('notes are kept and listed', async (t) => {
   t.after(() => app.close());
   await once(app, 'listening');
   const url = `http://127.0.0.1:${(app.address() as AddressInfo).port}`;
-  const added = await fetch(`${url}/notes`, { method: 'POST', body: JSON.stringify({ text: 'moored' }) });
+  const added = await fetch(`${url}/notes`, {
+    method: 'POST',
+    body: JSON.stringify({ text: 'moored' }),
+  });
   assert.equal(added.status, 201);
   const { items } = (await (await fetch(`${url}/notes`)).json()) as { items: { text: string }[] };
   assert.deepEqual(

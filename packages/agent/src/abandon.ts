@@ -1,4 +1,7 @@
-/** A process that hangs in the kernel (a share that does not answer) cannot be killed. The agent stops waiting for it. */
+/**
+ * A process that hangs in the kernel (a share that does not answer) cannot be killed. The agent
+ * stops waiting for it.
+ */
 import { reasonOf } from './stopped.ts';
 
 export class AbandonedError extends Error {
@@ -6,14 +9,22 @@ export class AbandonedError extends Error {
 }
 
 /**
- * Waits for `work`, at most `limitMs`, and at most `graceMs` after the signal was aborted. After that it rejects with
- * AbandonedError, or with the signal's reason, and `work` goes on alone.
+ * Waits for `work`, at most `limitMs`, and at most `graceMs` after the signal was aborted. After
+ * that it rejects with AbandonedError, or with the signal's reason, and `work` goes on alone.
  */
-export async function orAbandon<T>(work: Promise<T>, signal: AbortSignal, limitMs: number, graceMs: number): Promise<T> {
+export async function orAbandon<T>(
+  work: Promise<T>,
+  signal: AbortSignal,
+  limitMs: number,
+  graceMs: number,
+): Promise<T> {
   let timer: NodeJS.Timeout | undefined;
   let onAbort: () => void = () => undefined;
   const late = new Promise<never>((_, reject) => {
-    timer = setTimeout(() => reject(new AbandonedError(`no result after ${Math.round(limitMs / 1000)} s`)), limitMs);
+    timer = setTimeout(
+      () => reject(new AbandonedError(`no result after ${Math.round(limitMs / 1000)} s`)),
+      limitMs,
+    );
     onAbort = () => {
       clearTimeout(timer);
       timer = setTimeout(() => reject(reasonOf(signal)), graceMs);

@@ -27,7 +27,11 @@ import { type Readiness, readinessOf } from './readiness.ts';
 import { reconcile } from './reconcile.ts';
 import { startRegistrationLoop } from './registration-loop.ts';
 import { AGENT_VERSION, createRegistration, type Registration } from './registration.ts';
-import { createRegistrySettings, keptReleases, type RegistrySettings } from './registry-settings.ts';
+import {
+  createRegistrySettings,
+  keptReleases,
+  type RegistrySettings,
+} from './registry-settings.ts';
 import { runTask } from './run-task.ts';
 import { openStateFolder } from './state-folder.ts';
 import { sendUsage } from './usage/sender.ts';
@@ -51,15 +55,23 @@ const RECOVER_PAUSE_MS = 3_000;
 const LONGEST_RECOVER_PAUSE_MS = 60_000;
 const OTHER_TASKS_AT_ONCE = 8;
 const RETIREMENTS_AT_ONCE = 200;
-/** Copies wait for COPIES_AT_ONCE in the agent. If they waited unclaimed, the control plane would count them as lost. */
+/**
+ * Copies wait for COPIES_AT_ONCE in the agent. If they waited unclaimed, the control plane would
+ * count them as lost.
+ */
 const SYNCS_AT_ONCE = 200;
 /** A part of the 20 s that closing may take (main.ts). */
 const DRAIN_MS = 8_000;
 
-export async function startAgent(config: AgentOptions, log: Logger, tracing: Tracing | null = null): Promise<Agent> {
+export async function startAgent(
+  config: AgentOptions,
+  log: Logger,
+  tracing: Tracing | null = null,
+): Promise<Agent> {
   const ending = new AbortController();
   const { signal } = ending;
-  // The loop starts last; a part that asks for a registration earlier gets the first one, which comes anyway.
+  // The loop starts last; a part that asks for a registration earlier gets the first one, which
+  // comes anyway.
   let registering: Loop | null = null;
   const wakeRegistration = (): void => registering?.wake();
 
@@ -79,9 +91,23 @@ export async function startAgent(config: AgentOptions, log: Logger, tracing: Tra
   const registrySettings = (): AgentConfig | null => known?.current() ?? null;
   const keepReleases = (): number => keptReleases(config.KEEP_RELEASES, registrySettings());
   const nodeId = (): string | null => registration.nodeId();
-  const parts = await createParts(config, { keepReleases, registrySettings, state, metrics, wakeRegistration, nodeId, log });
+  const parts = await createParts(config, {
+    keepReleases,
+    registrySettings,
+    state,
+    metrics,
+    wakeRegistration,
+    nodeId,
+    log,
+  });
   const { client, docker, images, data } = parts;
-  const registry = createRegistrySettings({ client, cli: parts.cli, signal, onFetched: images.sweepLater, log });
+  const registry = createRegistrySettings({
+    client,
+    cli: parts.cli,
+    signal,
+    onFetched: images.sweepLater,
+    log,
+  });
   known = registry;
   const cleaning = createRegistryParts(config, parts.cli, registry, state);
   const handlers = createHandlers(config, parts, { registry, cleaning, state });
@@ -93,14 +119,23 @@ export async function startAgent(config: AgentOptions, log: Logger, tracing: Tra
     // No tasks before the registry settings are known: they would fail.
     nodeId: () => (registry.current() === null ? null : registration.nodeId()),
     run: (task) => runTask(task, { client, handlers, log, onFailure, meter: metrics, tracing }),
-    limits: { build: config.MAX_BUILDS, retire: RETIREMENTS_AT_ONCE, sync: SYNCS_AT_ONCE, other: OTHER_TASKS_AT_ONCE },
+    limits: {
+      build: config.MAX_BUILDS,
+      retire: RETIREMENTS_AT_ONCE,
+      sync: SYNCS_AT_ONCE,
+      other: OTHER_TASKS_AT_ONCE,
+    },
     onLogsWanted: parts.logReaders.wanted,
     onUnknownNode: wakeRegistration,
     onLost: wakeRegistration,
     onFirstList(open) {
       // A clean-up that is still open is continued: it makes the registry writable first.
       const firstMs = open.some((task) => task.kind === 'clean') ? RECOVER_PAUSE_MS : 0;
-      if (cleaning !== null) background.run('registry', keepRegistryWritable(cleaning, firstMs, parts.locks, signal, log));
+      if (cleaning !== null)
+        background.run(
+          'registry',
+          keepRegistryWritable(cleaning, firstMs, parts.locks, signal, log),
+        );
       return removeLeftovers(parts, registration.nodeId() ?? '', open, signal, log);
     },
   });
@@ -115,7 +150,14 @@ export async function startAgent(config: AgentOptions, log: Logger, tracing: Tra
   const importHosts = async (): Promise<void> => {
     const nodeId = registration.nodeId();
     if (config.NODE_ROLE !== 'builder' || nodeId === null) return;
-    await importKnownHosts({ client, nodeId, homeDir: gitHome(state), sshKeyHosts: config.SSH_KEY_HOSTS ?? [], signal, log });
+    await importKnownHosts({
+      client,
+      nodeId,
+      homeDir: gitHome(state),
+      sshKeyHosts: config.SSH_KEY_HOSTS ?? [],
+      signal,
+      log,
+    });
   };
   const loop = startRegistrationLoop({
     registration,
@@ -130,10 +172,15 @@ export async function startAgent(config: AgentOptions, log: Logger, tracing: Tra
         importHosts().then(() => tasks.run(signal)),
       );
       const { usage } = parts;
-      if (usage !== null) background.run('metrics', sendUsage({ client, meter: usage, nodeId: () => registration.nodeId(), log }, signal));
+      if (usage !== null)
+        background.run(
+          'metrics',
+          sendUsage({ client, meter: usage, nodeId: () => registration.nodeId(), log }, signal),
+        );
       const watch = {
         onChange: wakeRegistration,
-        onOutOfMemory: (id: string) => background.run('metrics', usage?.oomKilled(id) ?? Promise.resolve()),
+        onOutOfMemory: (id: string) =>
+          background.run('metrics', usage?.oomKilled(id) ?? Promise.resolve()),
         onBroken: parts.revival.suspect,
       };
       background.run('events', watchContainers(docker, watch, signal, log));
@@ -166,7 +213,9 @@ export async function startAgent(config: AgentOptions, log: Logger, tracing: Tra
       diskNotes: parts.diskNotes(),
     });
   const health: HealthServer | null =
-    config.LISTEN === undefined ? null : await startHealthServer(config.LISTEN, { readiness, metrics: metrics.render });
+    config.LISTEN === undefined
+      ? null
+      : await startHealthServer(config.LISTEN, { readiness, metrics: metrics.render });
 
   return {
     readiness,
@@ -205,8 +254,8 @@ export async function startAgent(config: AgentOptions, log: Logger, tracing: Tra
 }
 
 /**
- * Makes the registry writable again when a clean-up could not, in this process or in an earlier one: no image can be stored before. One
- * process has to do it, also when no clean-up follows.
+ * Makes the registry writable again when a clean-up could not, in this process or in an earlier
+ * one: no image can be stored before. One process has to do it, also when no clean-up follows.
  */
 async function keepRegistryWritable(
   { collector }: RegistryParts,
@@ -226,27 +275,49 @@ async function keepRegistryWritable(
       pauseMs = RECOVER_PAUSE_MS;
     } catch (err) {
       pauseMs = Math.min(2 * pauseMs, LONGEST_RECOVER_PAUSE_MS);
-      if (!signal.aborted) log.error({ err }, 'making the registry writable again failed; will retry');
+      if (!signal.aborted)
+        log.error({ err }, 'making the registry writable again failed; will retry');
     } finally {
       release?.();
     }
   }
 }
 
-/** Removes what an earlier process left: its unstarted containers, and then in the background its unfinished copies. */
-async function removeLeftovers(parts: AgentParts, nodeId: string, open: readonly Task[], signal: AbortSignal, log: Logger): Promise<void> {
+/**
+ * Removes what an earlier process left: its unstarted containers, and then in the background its
+ * unfinished copies.
+ */
+async function removeLeftovers(
+  parts: AgentParts,
+  nodeId: string,
+  open: readonly Task[],
+  signal: AbortSignal,
+  log: Logger,
+): Promise<void> {
   await reconcile(parts.docker, nodeId, open, log, signal).catch((err: unknown) =>
-    log.warn({ err }, 'removing leftover containers failed; they are reported to the control plane'),
+    log.warn(
+      { err },
+      'removing leftover containers failed; they are reported to the control plane',
+    ),
   );
   // Deleting files may take long, and no task has to wait for it.
   const moving = open.flatMap((task) => (task.kind === 'move' ? [task.payload.to] : []));
-  void parts.volumes?.removeIncoming(moving).catch((err: unknown) => log.warn({ err }, 'removing unfinished copies of volumes failed'));
+  void parts.volumes
+    ?.removeIncoming(moving)
+    .catch((err: unknown) => log.warn({ err }, 'removing unfinished copies of volumes failed'));
   void parts.data
     ?.removeLeftovers(signal)
-    .catch((err: unknown) => void (signal.aborted || log.warn({ err }, 'removing leftover dataset copies failed')));
+    .catch(
+      (err: unknown) =>
+        void (signal.aborted || log.warn({ err }, 'removing leftover dataset copies failed')),
+    );
 }
 
-function createNodeRegistration(config: AgentOptions, parts: AgentParts, log: Logger): Registration {
+function createNodeRegistration(
+  config: AgentOptions,
+  parts: AgentParts,
+  log: Logger,
+): Registration {
   return createRegistration({
     client: parts.client,
     list: parts.listContainers,
@@ -266,7 +337,9 @@ function createNodeRegistration(config: AgentOptions, parts: AgentParts, log: Lo
       ...(parts.usage === null ? [] : [METRICS_CAPABILITY]),
       ...(config.REGISTRY_CONFIG === undefined ? [] : [REGISTRY_CAPABILITY]),
       ...(config.NODE_ROLE === 'deploy' ? [LOGS_CAPABILITY] : []),
-      ...(config.NODE_ROLE === 'deploy' && parts.secretFiles.problem === null ? [CAN_SECRET_FILES] : []),
+      ...(config.NODE_ROLE === 'deploy' && parts.secretFiles.problem === null
+        ? [CAN_SECRET_FILES]
+        : []),
       ...(parts.volumes === null ? [] : [CAN_VOLUMES, CAN_MOVE_VOLUMES]),
     ],
     storage: parts.storage.read,
@@ -286,7 +359,10 @@ function createBackground(signal: AbortSignal, log: Logger): Background {
   return {
     run(name, work) {
       const supervised = work
-        .catch((err: unknown) => void (signal.aborted || log.fatal({ err, part: name }, 'a part of the agent failed')))
+        .catch(
+          (err: unknown) =>
+            void (signal.aborted || log.fatal({ err, part: name }, 'a part of the agent failed')),
+        )
         .finally(() => running.delete(supervised));
       running.add(supervised);
     },

@@ -1,6 +1,6 @@
 /**
- * Counts what uses the disks of this node: `disk` of a registration (wire/node.ts). The count runs in the background, because the engine
- * may take minutes to add up its images.
+ * Counts what uses the disks of this node: `disk` of a registration (wire/node.ts). The count runs
+ * in the background, because the engine may take minutes to add up its images.
  */
 import { stat, statfs } from 'node:fs/promises';
 import type { Logger } from '@berth/kit/log';
@@ -8,7 +8,10 @@ import { MAX_REPORTED_IMAGES, type NodeDisk } from '@berth/wire/node';
 import type { EngineContents } from './engine-space.ts';
 
 export type DiskUse = {
-  /** Returns the last count, null before the first; starts a new count if the last is older than 5 min. */
+  /**
+   * Returns the last count, null before the first; starts a new count if the last is older than 5
+   * min.
+   */
   now(): NodeDisk | null;
   /** Returns the last count, null before the first; starts no count. */
   last(): NodeDisk | null;
@@ -29,7 +32,14 @@ export type DiskUseDeps = {
 
 const FRESH_MS = 5 * 60_000;
 
-export function createDiskUse({ folders, datasets, engine, onFirst, onCounted, log }: DiskUseDeps): DiskUse {
+export function createDiskUse({
+  folders,
+  datasets,
+  engine,
+  onFirst,
+  onCounted,
+  log,
+}: DiskUseDeps): DiskUse {
   const ending = new AbortController();
   let last: NodeDisk | null = null;
   let countedAt = Number.NEGATIVE_INFINITY;
@@ -46,7 +56,11 @@ export function createDiskUse({ folders, datasets, engine, onFirst, onCounted, l
     const root = contents?.root ?? null;
     const disks = await measure([...folders, ...(root === null ? [] : [root])]);
     if (disks === null) return;
-    const parts = { datasets: datasets(), images: contents?.images ?? null, build_cache: contents?.build_cache ?? null };
+    const parts = {
+      datasets: datasets(),
+      images: contents?.images ?? null,
+      build_cache: contents?.build_cache ?? null,
+    };
     const counted = (parts.datasets ?? 0) + (parts.images ?? 0) + (parts.build_cache ?? 0);
     const complete = parts.images !== null && parts.build_cache !== null;
     const first = last === null;
@@ -80,11 +94,19 @@ function evictableOf(contents: EngineContents | null): Pick<NodeDisk, 'evictable
   const images = contents.candidates
     .slice(0, MAX_REPORTED_IMAGES)
     .map(({ name, bytes, created_at, kept }) => ({ name, bytes, created_at, kept }));
-  return { evictable: { build_cache: contents.build_cache_unused ?? 0, images, own_disk: isOwn ? { free, total } : null } };
+  return {
+    evictable: {
+      build_cache: contents.build_cache_unused ?? 0,
+      images,
+      own_disk: isOwn ? { free, total } : null,
+    },
+  };
 }
 
 /** Counts each file system once. Null if none of the folders exists. */
-async function measure(folders: readonly string[]): Promise<{ free: number; total: number } | null> {
+async function measure(
+  folders: readonly string[],
+): Promise<{ free: number; total: number } | null> {
   const seen = new Map<number, { free: number; total: number }>();
   for (const folder of folders) {
     try {
@@ -92,11 +114,13 @@ async function measure(folders: readonly string[]): Promise<{ free: number; tota
       const { blocks, bavail, bsize } = await statfs(folder);
       seen.set(dev, { free: bavail * bsize, total: blocks * bsize });
     } catch (error) {
-      // SVC_ROOT is created with the first dataset; the engine’s root may be on another machine or unreadable.
+      // SVC_ROOT is created with the first dataset; the engine’s root may be on another machine or
+      // unreadable.
       if (!['ENOENT', 'EACCES'].includes((error as NodeJS.ErrnoException).code ?? '')) throw error;
     }
   }
   if (seen.size === 0) return null;
-  const sum = (of: 'free' | 'total'): number => [...seen.values()].reduce((all, disk) => all + disk[of], 0);
+  const sum = (of: 'free' | 'total'): number =>
+    [...seen.values()].reduce((all, disk) => all + disk[of], 0);
   return { free: sum('free'), total: sum('total') };
 }

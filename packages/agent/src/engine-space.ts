@@ -1,4 +1,7 @@
-/** The space of the container engine: how much images and build cache use, what of it can go, and the eviction of it. */
+/**
+ * The space of the container engine: how much images and build cache use, what of it can go, and
+ * the eviction of it.
+ */
 import { stat, statfs } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import type { DiskStep } from '@berth/wire/eviction';
@@ -11,7 +14,10 @@ import { engineUse, type EngineUse, pruneBuildCache } from './tools/engine-use.t
 export type EngineContents = EngineUse & {
   /** Images that can go, in the order of eviction; none if `disk` is null. */
   candidates: ImageCandidate[];
-  /** The disk of the engine’s data folder; null if this machine does not see the folder. `isOwn`: SVC_ROOT is on another disk. */
+  /**
+   * The disk of the engine’s data folder; null if this machine does not see the folder. `isOwn`:
+   * SVC_ROOT is on another disk.
+   */
   disk: { free: number; total: number; isOwn: boolean } | null;
 };
 export type EngineStep = Exclude<DiskStep<CachedDataset, ImageCandidate>, { kind: 'dataset' }>;
@@ -21,8 +27,9 @@ export type EngineSpace = {
   /** True if nothing was removed since the last count began. */
   isCurrent(): boolean;
   /**
-   * Rejects if the engine does not answer: what it has is then unknown, which is not the same as nothing. A count takes minutes on a full
-   * disk, so all callers share an open one; one that is at most `maxAgeMs` old does too, if it is current.
+   * Rejects if the engine does not answer: what it has is then unknown, which is not the same as
+   * nothing. A count takes minutes on a full disk, so all callers share an open one; one that is at
+   * most `maxAgeMs` old does too, if it is current.
    */
   count(signal: AbortSignal, maxAgeMs?: number): Promise<EngineContents>;
   /** An image was pulled: the last count lacks about these bytes. */
@@ -55,14 +62,16 @@ export function createEngineSpace({
   let reserved = 0;
   /** Number of changes so far, and when the last count began. */
   let [changes, changesThen] = [0, 0];
-  let open: { counting: Promise<EngineContents>; changes: number; signal: AbortSignal } | null = null;
+  let open: { counting: Promise<EngineContents>; changes: number; signal: AbortSignal } | null =
+    null;
 
   async function countNow(signal: AbortSignal): Promise<EngineContents> {
     const before = changes;
     try {
       const use = await engineUse(cli, signal);
       const disk = use.root === null ? null : await diskOf(use.root, root);
-      // An image on a disk that this machine does not see is never evicted, so the registry is not asked about it.
+      // An image on a disk that this machine does not see is never evicted, so the registry is not
+      // asked about it.
       last = { ...use, candidates: disk === null ? [] : await images.list(signal), disk };
       [countedAt, changesThen] = [performance.now(), before];
       return last;
@@ -74,13 +83,15 @@ export function createEngineSpace({
   async function count(signal: AbortSignal, maxAgeMs = 0): Promise<EngineContents> {
     for (;;) {
       signal.throwIfAborted();
-      if (last !== null && changes === changesThen && performance.now() - countedAt < maxAgeMs) return last;
+      if (last !== null && changes === changesThen && performance.now() - countedAt < maxAgeMs)
+        return last;
       if (open === null) {
         open = { counting: countNow(signal).finally(() => (open = null)), changes, signal };
         return open.counting;
       }
       const other = open;
-      // One that began before a change does not show it, and one whose own task ended has no result: then count again.
+      // One that began before a change does not show it, and one whose own task ended has no
+      // result: then count again.
       const isUsable = (): boolean => other.changes === changes && !other.signal.aborted;
       try {
         const contents = await orAbandon(other.counting, signal, WAIT_MS, 0);
@@ -109,7 +120,9 @@ export function createEngineSpace({
     reserved: () => reserved,
     async evict(step, signal) {
       try {
-        return await (step.kind === 'image' ? images.evict(step.image, signal) : pruneBuildCache(cli, step.keep, signal));
+        return await (step.kind === 'image'
+          ? images.evict(step.image, signal)
+          : pruneBuildCache(cli, step.keep, signal));
       } finally {
         changes += 1;
       }
@@ -122,7 +135,8 @@ async function diskOf(folder: string, other: string): Promise<EngineContents['di
     const [{ dev }, { blocks, bavail, bsize }] = await Promise.all([stat(folder), statfs(folder)]);
     return { free: bavail * bsize, total: blocks * bsize, isOwn: dev !== (await deviceOf(other)) };
   } catch (error) {
-    // The agent is in a container without the folder, the engine is on another machine, or the folder is not readable for this user.
+    // The agent is in a container without the folder, the engine is on another machine, or the
+    // folder is not readable for this user.
     if (['ENOENT', 'EACCES'].includes((error as NodeJS.ErrnoException).code ?? '')) return null;
     throw error;
   }

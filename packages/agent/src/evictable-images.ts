@@ -37,8 +37,14 @@ export function createEvictableImages(deps: EvictableImagesDeps): EvictableImage
   const { docker, images, registry, log } = deps;
   const seen = new Map<string, number>();
 
-  /** Whether the registry has the image in each of its repositories, asked at most `maxAgeMs` ago. */
-  async function isInRegistry(refs: readonly string[], maxAgeMs: number, signal: AbortSignal): Promise<boolean> {
+  /**
+   * Whether the registry has the image in each of its repositories, asked at most `maxAgeMs` ago.
+   */
+  async function isInRegistry(
+    refs: readonly string[],
+    maxAgeMs: number,
+    signal: AbortSignal,
+  ): Promise<boolean> {
     const digests = refs.filter((ref) => ref.includes('@'));
     for (const ref of digests) {
       if (performance.now() - (seen.get(ref) ?? Number.NEGATIVE_INFINITY) < maxAgeMs) continue;
@@ -61,7 +67,8 @@ export function createEvictableImages(deps: EvictableImagesDeps): EvictableImage
       let answers = true;
       for (const image of all) {
         const size = sizes.get(image.id);
-        if (inUse.has(image.id) || image.refs.some(images.isProtected) || size === undefined) continue;
+        if (inUse.has(image.id) || image.refs.some(images.isProtected) || size === undefined)
+          continue;
         if (size.tags.some((tag) => !tag.startsWith(`${registry()}/`))) continue;
         const kept = needed.has(image.id);
         if (kept && !answers) continue;
@@ -70,7 +77,10 @@ export function createEvictableImages(deps: EvictableImagesDeps): EvictableImage
           (await isInRegistry(image.refs, ASKED_MS, signal).catch((err: unknown) => {
             signal.throwIfAborted();
             answers = false;
-            log.info({ err }, 'asking the registry for the images of kept releases failed; all of them stay');
+            log.info(
+              { err },
+              'asking the registry for the images of kept releases failed; all of them stay',
+            );
             return false;
           }));
         if (!mayGo) continue;
@@ -86,20 +96,30 @@ export function createEvictableImages(deps: EvictableImagesDeps): EvictableImage
   };
 }
 
-/** Ids of the images that a kept release of any of their repositories needs: two projects may share one image. */
+/**
+ * Ids of the images that a kept release of any of their repositories needs: two projects may share
+ * one image.
+ */
 export function neededImages(
   all: readonly Image[],
   { keepNewest, inUse }: { keepNewest: number; inUse: ReadonlySet<string> },
 ): Set<string> {
   const repositories = new Map<string, Set<Image>>();
   for (const image of all)
-    for (const ref of image.refs) repositories.set(repositoryOf(ref), (repositories.get(repositoryOf(ref)) ?? new Set()).add(image));
+    for (const ref of image.refs)
+      repositories.set(
+        repositoryOf(ref),
+        (repositories.get(repositoryOf(ref)) ?? new Set()).add(image),
+      );
   return new Set(
     [...repositories.values()].flatMap((of) =>
-      isAbsent([...of], inUse) ? [] : newestFirst([...of]).flatMap((image, i) => (i < keepNewest ? [image.id] : [])),
+      isAbsent([...of], inUse)
+        ? []
+        : newestFirst([...of]).flatMap((image, i) => (i < keepNewest ? [image.id] : [])),
     ),
   );
 }
 
 /** The tag says more to people than the digest. */
-const nameOf = ({ refs, id }: Image): string => refs.find((ref) => !ref.includes('@')) ?? refs[0] ?? id;
+const nameOf = ({ refs, id }: Image): string =>
+  refs.find((ref) => !ref.includes('@')) ?? refs[0] ?? id;

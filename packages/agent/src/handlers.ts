@@ -29,20 +29,54 @@ export const gitHome = (state: StateFolder): string => join(state.root, 'git');
 
 /** Null without REGISTRY_CONFIG. */
 export function createRegistryParts(
-  { REGISTRY_CONFIG: path, REGISTRY_CONTAINER: container, REGISTRY_RESTART: restart, REGISTRY_URL: url, inherit }: AgentOptions,
+  {
+    REGISTRY_CONFIG: path,
+    REGISTRY_CONTAINER: container,
+    REGISTRY_RESTART: restart,
+    REGISTRY_URL: url,
+    inherit,
+  }: AgentOptions,
   cli: DockerCli,
   registry: Pick<RegistrySettings, 'current'>,
   state: StateFolder,
 ): RegistryParts | null {
   if (path === undefined) return null;
-  const api = createRegistryApi({ settings: registry.current, isInsecure: createIsInsecure(cli), url });
+  const api = createRegistryApi({
+    settings: registry.current,
+    isInsecure: createIsInsecure(cli),
+    url,
+  });
   const file = createRegistryConfigFile(path, join(state.root, 'registry-read-only.json'));
-  return { api, file, url, collector: createCollector({ file, api, container, restart, cli, env: inherit }) };
+  return {
+    api,
+    file,
+    url,
+    collector: createCollector({ file, api, container, restart, cli, env: inherit }),
+  };
 }
 
-type HandlerParts = { registry: RegistrySettings; cleaning: RegistryParts | null; state: StateFolder };
-export function createHandlers(config: AgentOptions, parts: AgentParts, { registry, cleaning, state }: HandlerParts): Handlers {
-  const { cli, docker, listContainers, images, locks, networks, secretFiles, data, volumes, keepRoom } = parts;
+type HandlerParts = {
+  registry: RegistrySettings;
+  cleaning: RegistryParts | null;
+  state: StateFolder;
+};
+export function createHandlers(
+  config: AgentOptions,
+  parts: AgentParts,
+  { registry, cleaning, state }: HandlerParts,
+): Handlers {
+  const {
+    cli,
+    docker,
+    listContainers,
+    images,
+    locks,
+    networks,
+    secretFiles,
+    data,
+    volumes,
+    keepRoom,
+  } = parts;
   const git = createGit({
     homeDir: gitHome(state),
     inherit: config.inherit,
@@ -57,7 +91,11 @@ export function createHandlers(config: AgentOptions, parts: AgentParts, { regist
       clone: git.clone,
       build: createBuild(cli, createPushAccess(registry.current, createIsInsecure(cli)), {
         frontends: config.BUILD_FRONTENDS ?? [],
-        imageRules: createImageRules({ registry: registry.current, url: config.REGISTRY_URL, shared: config.BUILD_BASE_IMAGES ?? [] }),
+        imageRules: createImageRules({
+          registry: registry.current,
+          url: config.REGISTRY_URL,
+          shared: config.BUILD_BASE_IMAGES ?? [],
+        }),
       }),
       workspaces: state.workspaces,
       images,
@@ -87,7 +125,11 @@ export function createHandlers(config: AgentOptions, parts: AgentParts, { regist
       repositoryOf: registry.repositoryOf,
     }),
     sync: createSyncHandler({ cache: data?.cache ?? null }),
-    look: createLookHandler({ look: git.look, lookAtRepository: git.lookAtRepository, workspaces: state.workspaces }),
+    look: createLookHandler({
+      look: git.look,
+      lookAtRepository: git.lookAtRepository,
+      workspaces: state.workspaces,
+    }),
     clean: createCleanHandler({ registry: cleaning, locks }),
     move: createMoveHandler({
       volumes,

@@ -1,6 +1,7 @@
 /**
- * The HEALTHCHECK of an image. While a container runs, the engine runs the check and the agent reports its result (observe.ts). Before
- * a new container goes live, the agent runs the check once itself: the engine waits for the interval first, which may be an hour.
+ * The HEALTHCHECK of an image. While a container runs, the engine runs the check and the agent
+ * reports its result (observe.ts). Before a new container goes live, the agent runs the check once
+ * itself: the engine waits for the interval first, which may be an hour.
  */
 import type { Logger } from '@berth/kit/log';
 import { MAX_HEALTH_OUTPUT, type ObservedContainer } from '@berth/wire/node';
@@ -12,15 +13,21 @@ import type { HealthCheck } from './tools/image-config.ts';
 
 const PAUSE_MS = 1_000;
 const LEAST_MS = 1_000;
-/** The agent cannot end a check without a result: it stays in the container, and needs its memory. After these, only the engine runs it. */
+/**
+ * The agent cannot end a check without a result: it stays in the container, and needs its memory.
+ * After these, only the engine runs it.
+ */
 const MAX_LATE = 3;
 
-/** The result of a check that did not pass. `isFinal`: the engine gave up, after the retries of the check. */
+/**
+ * The result of a check that did not pass. `isFinal`: the engine gave up, after the retries of the
+ * check.
+ */
 export type CheckFailure = { output: string; isFinal: boolean };
 
 /**
- * Runs the check until it passes, the engine calls the container healthy (null) or unhealthy, or `until` (monotonic) has come. Rejects
- * with the reason when the signal aborts.
+ * Runs the check until it passes, the engine calls the container healthy (null) or unhealthy, or
+ * `until` (monotonic) has come. Rejects with the reason when the signal aborts.
  */
 export async function untilChecked(
   docker: Pick<Docker, 'runInside' | 'inspect'>,
@@ -32,7 +39,10 @@ export async function untilChecked(
   let late = 0;
   let output = '';
   for (;;) {
-    const timeoutMs = Math.max(LEAST_MS, Math.min(check.timeoutMs, Math.ceil(until - performance.now())));
+    const timeoutMs = Math.max(
+      LEAST_MS,
+      Math.min(check.timeoutMs, Math.ceil(until - performance.now())),
+    );
     if (late < MAX_LATE) {
       const run = await docker.runInside(id, check.command, { timeoutMs, signal });
       if (run.ok) return null;
@@ -43,7 +53,8 @@ export async function untilChecked(
     if (health?.status === 'healthy') return null;
     const isFinal = health?.status === 'unhealthy';
     const left = Math.ceil(until - performance.now());
-    if (isFinal || left <= 0) return { output: outputLine(output || (health?.output ?? '')), isFinal };
+    if (isFinal || left <= 0)
+      return { output: outputLine(output || (health?.output ?? '')), isFinal };
     await pause(Math.min(PAUSE_MS, left), signal);
   }
 }
@@ -62,21 +73,29 @@ const outputLine = (output: string, show = shown): string =>
   );
 
 type Health = NonNullable<ObservedContainer['health']>;
-export type ShownHealth = (containers: readonly Container[]) => Promise<ReadonlyMap<string, Health>>;
+export type ShownHealth = (
+  containers: readonly Container[],
+) => Promise<ReadonlyMap<string, Health>>;
 
 /**
- * Returns a function that gives the health to report. Of an unhealthy container, it has the output of the check, without secrets: the
- * first one, because the engine is asked for the values of the secrets each time.
+ * Returns a function that gives the health to report. Of an unhealthy container, it has the output
+ * of the check, without secrets: the first one, because the engine is asked for the values of the
+ * secrets each time.
  */
 export function createShownHealth(redactOf: RedactOf, log: Logger): ShownHealth {
   let known = new Map<string, string>();
 
-  /** Undefined if the values of its secrets are unknown, for example because the container is gone. */
+  /**
+   * Undefined if the values of its secrets are unknown, for example because the container is gone.
+   */
   async function shownOutput(container: Container, output: string): Promise<string | undefined> {
     try {
       return outputLine(output, createShownText(await redactOf(container)));
     } catch (err) {
-      log.debug({ err, container: container.name }, 'reading the secrets of a container failed; its health is reported without output');
+      log.debug(
+        { err, container: container.name },
+        'reading the secrets of a container failed; its health is reported without output',
+      );
       return undefined;
     }
   }

@@ -1,10 +1,13 @@
 /**
- * Chooses the host port of a new container from a range of this agent's own, and publishes the container on exactly this port. The engine
- * would choose another one at each start of the container or of itself: after a reboot, the route of one project led to another project.
- * The range is outside the one from which engine and kernel take ports, so nothing takes the port of a container that is down.
+ * Chooses the host port of a new container from a range of this agent's own, and publishes the
+ * container on exactly this port. The engine would choose another one at each start of the
+ * container or of itself: after a reboot, the route of one project led to another project. The
+ * range is outside the one from which engine and kernel take ports, so nothing takes the port of a
+ * container that is down.
  *
- * A port that was given up is handed out again as late as possible: a proxy may still have its old route. First come the ports that were
- * never used, then those that were given up first. The order is on disk. If it is lost, the search starts at a random port.
+ * A port that was given up is handed out again as late as possible: a proxy may still have its old
+ * route. First come the ports that were never used, then those that were given up first. The order
+ * is on disk. If it is lost, the search starts at a random port.
  */
 import { randomInt } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
@@ -18,8 +21,8 @@ import { TaskFailure } from './tools/failures.ts';
 export type HostPorts = {
   range: Ports;
   /**
-   * Reserves the best free port until `release`; call it when the container exists or its start has failed. Rejects with
-   * ports_exhausted.
+   * Reserves the best free port until `release`; call it when the container exists or its start has
+   * failed. Rejects with ports_exhausted.
    */
   take(signal: AbortSignal): Promise<{ port: number; release: () => void }>;
 };
@@ -37,7 +40,14 @@ export type HostPortsDeps = {
 /** `used`: ports in the order in which they were last seen in use. */
 type Saved = { start: number; used: number[] };
 
-export async function createHostPorts({ range, path, listAll, locks, log, startAt = randomInt }: HostPortsDeps): Promise<HostPorts> {
+export async function createHostPorts({
+  range,
+  path,
+  listAll,
+  locks,
+  log,
+  startAt = randomInt,
+}: HostPortsDeps): Promise<HostPorts> {
   const { first, last } = range;
   const size = last - first + 1;
   const saved = (await read(path, log)) ?? { start: first + startAt(size), used: [] };
@@ -53,7 +63,9 @@ export async function createHostPorts({ range, path, listAll, locks, log, startA
   };
   function neverUsed(): number | undefined {
     if (used.size >= size) return undefined;
-    return Array.from({ length: size }, (_, i) => first + ((start - first + i) % size)).find((port) => !used.has(port));
+    return Array.from({ length: size }, (_, i) => first + ((start - first + i) % size)).find(
+      (port) => !used.has(port),
+    );
   }
 
   return {
@@ -61,11 +73,17 @@ export async function createHostPorts({ range, path, listAll, locks, log, startA
     async take(signal) {
       const unlock = await locks.acquire('host ports', signal);
       try {
-        const present = new Set([...(await listAll(signal)).flatMap((c) => c.fixedPort ?? c.hostPort ?? []), ...reserved]);
+        const present = new Set([
+          ...(await listAll(signal)).flatMap((c) => c.fixedPort ?? c.hostPort ?? []),
+          ...reserved,
+        ]);
         for (const port of present) mark(port);
         const port = neverUsed() ?? [...used].find((one) => !present.has(one));
         if (port === undefined)
-          throw new TaskFailure('ports_exhausted', `containers have all ${size} ports from ${first} to ${last} (PUBLISH_PORTS)`);
+          throw new TaskFailure(
+            'ports_exhausted',
+            `containers have all ${size} ports from ${first} to ${last} (PUBLISH_PORTS)`,
+          );
         mark(port);
         await save(path, { start, used: [...used] }, log);
         reserved.add(port);
@@ -79,16 +97,21 @@ export async function createHostPorts({ range, path, listAll, locks, log, startA
 
 /** The engine’s errors about a port that another program or a container has. */
 const PORT_TAKEN = /port is already allocated|address already in use/i;
-export const isPortTaken = (error: unknown): boolean => error instanceof TaskFailure && PORT_TAKEN.test(error.message);
+export const isPortTaken = (error: unknown): boolean =>
+  error instanceof TaskFailure && PORT_TAKEN.test(error.message);
 
 async function read(path: string, log: Logger): Promise<Saved | null> {
   try {
     const { start, used } = JSON.parse(await readFile(path, 'utf8')) as Partial<Saved>;
-    if (!Number.isInteger(start) || !Array.isArray(used)) throw new Error('the file holds no ports');
+    if (!Number.isInteger(start) || !Array.isArray(used))
+      throw new Error('the file holds no ports');
     return { start: start as number, used: used.filter((port) => Number.isInteger(port)) };
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code !== 'ENOENT')
-      log.warn({ err: error, path }, 'reading the order of host ports failed; starting at a random port');
+      log.warn(
+        { err: error, path },
+        'reading the order of host ports failed; starting at a random port',
+      );
     return null;
   }
 }

@@ -1,4 +1,7 @@
-/** Lines for the story about instructions of the image that do something else here than their author may expect. Pure. */
+/**
+ * Lines for the story about instructions of the image that do something else here than their author
+ * may expect. Pure.
+ */
 import type { ImageConfig } from './tools/image-config.ts';
 
 export type ImageUse = {
@@ -18,13 +21,17 @@ export function imageNotes(image: ImageConfig, { arch, targets, port }: ImageUse
     ...(image.arch === '' || image.arch === arch || RUNS_TOO[arch] === image.arch
       ? []
       : [
-          `the image is built for ${image.arch}, and this node is ${arch}: it starts only if the node emulates ${image.arch}; remove --platform from its FROM line, or build it on a builder of this architecture`,
+          `the image is built for ${image.arch}, and this node is ${arch}: it starts only if ` +
+            `the node emulates ${image.arch}; remove --platform from its FROM line, or build it ` +
+            'on ' +
+            'a builder of this architecture',
         ]),
     ...volumeNotes(image.volumes, targets),
     ...(image.port === null || port === null || image.port === String(port)
       ? []
       : [
-          `the image sets PORT=${image.port}; Berth sets PORT=${port}, the container port of the project. To keep another value, set the variable PORT of the project`,
+          `the image sets PORT=${image.port}; Berth sets PORT=${port}, the container port of ` +
+            'the project. To keep another value, set the variable PORT of the project',
         ]),
   ];
 }
@@ -38,12 +45,15 @@ function volumeNotes(volumes: readonly string[], targets: readonly string[]): st
     ...(outside.length === 0
       ? []
       : [
-          `the image declares VOLUME ${outside.join(', ')}: files there are lost with the next deployment. To keep them, mount a volume of the project at the same path (volumes)`,
+          `the image declares VOLUME ${outside.join(', ')}: files there are lost with the next ` +
+            'deployment. To keep them, mount a volume of the project at the same path (volumes)',
         ]),
     ...(inside.length === 0
       ? []
       : [
-          `the image declares VOLUME ${inside.join(', ')} inside a mount of the project: the engine hides the files of the mount there, and what is written there is lost with the next deployment. Mount a volume of the project at exactly this path`,
+          `the image declares VOLUME ${inside.join(', ')} inside a mount of the project: the ` +
+            'engine hides the files of the mount there, and what is written there is lost with ' +
+            'the next deployment. Mount a volume of the project at exactly this path',
         ]),
   ];
 }

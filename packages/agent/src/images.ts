@@ -1,26 +1,36 @@
 /**
- * Removes old images from this node, in the background after each task; the registry still has them.
+ * Removes old images from this node, in the background after each task; the registry still has
+ * them.
  *
  * - Of each project, the newest KEEP_RELEASES images stay.
  * - All images go when the project was deleted.
  * - All images go a week after the newest was built, if the node has no container of the project.
  *
- * An image is never removed by force, while a container was made from it, or while a task protects it. room.ts removes more when the disk
- * is full.
+ * An image is never removed by force, while a container was made from it, or while a task protects
+ * it. room.ts removes more when the disk is full.
  */
 import type { Logger } from '@berth/kit/log';
 import { createRefCounts } from './ref-counts.ts';
 import type { Docker, Image } from './tools/docker.ts';
 
 export type Images = {
-  /** Keeps `ref` from being removed until the returned function is called. A removal that has begun still ends: wait for `removed`. */
+  /**
+   * Keeps `ref` from being removed until the returned function is called. A removal that has begun
+   * still ends: wait for `removed`.
+   */
   protect(ref: string): () => void;
   isProtected(ref: string): boolean;
   /** Resolves when no removal is running. */
   removed(): Promise<void>;
-  /** Removes all these references of one image. Returns false if a task protects one of them, or if the engine refuses. */
+  /**
+   * Removes all these references of one image. Returns false if a task protects one of them, or if
+   * the engine refuses.
+   */
   remove(refs: readonly string[]): Promise<boolean>;
-  /** Cleans soon, once for several requests. `repository` is `{registry}/{project}`; a name without a registry is ignored. */
+  /**
+   * Cleans soon, once for several requests. `repository` is `{registry}/{project}`; a name without
+   * a registry is ignored.
+   */
   cleanLater(repository: string): void;
   /** Removes all images of a deleted project; otherwise like `cleanLater`. */
   forgetLater(repository: string): void;
@@ -75,7 +85,8 @@ export function createImages({
   }
   async function clean(repository: string): Promise<void> {
     const [images, inUse] = [await deps.docker.images(repository), await deps.docker.imagesInUse()];
-    const keepNewest = forgotten.delete(repository) || isAbsent(images, inUse) ? 0 : deps.keepNewest();
+    const keepNewest =
+      forgotten.delete(repository) || isAbsent(images, inUse) ? 0 : deps.keepNewest();
     let removed = 0;
     for (const ref of removableRefs(images, { keepNewest, inUse, maxRefs: MAX_REMOVED })) {
       if (stopped) return;
@@ -85,17 +96,23 @@ export function createImages({
   }
   async function sweep(registry: string): Promise<void> {
     const images = await deps.docker.images(`${registry}/*`);
-    for (const repository of new Set(images.flatMap((i) => i.refs.map(repositoryOf)))) waiting.add(repository);
+    for (const repository of new Set(images.flatMap((i) => i.refs.map(repositoryOf))))
+      waiting.add(repository);
   }
   async function work(): Promise<void> {
     for (const registry of registries) {
       registries.delete(registry);
-      await sweep(registry).catch((error: unknown) => deps.log.warn({ err: error, registry }, 'listing images failed; will retry'));
+      await sweep(registry).catch((error: unknown) =>
+        deps.log.warn({ err: error, registry }, 'listing images failed; will retry'),
+      );
     }
     for (const repository of waiting) {
       waiting.delete(repository);
       await clean(repository).catch((error: unknown) =>
-        deps.log.warn({ err: error, repository }, 'removing old images failed; will retry after the next task'),
+        deps.log.warn(
+          { err: error, repository },
+          'removing old images failed; will retry after the next task',
+        ),
       );
     }
   }
@@ -143,21 +160,32 @@ export function createImages({
 }
 
 /**
- * Whether the name begins with the address of a registry, by the engine’s own rule, and holds no pattern. Every other name belongs to
- * somebody else’s images, and the engine takes an empty name for all images of the machine.
+ * Whether the name begins with the address of a registry, by the engine’s own rule, and holds no
+ * pattern. Every other name belongs to somebody else’s images, and the engine takes an empty name
+ * for all images of the machine.
  */
-const namesRegistry = (repository: string): boolean => /^(localhost|[^/*?[]*[.:][^/*?[]*)\/[^*?[]*$/.test(repository);
+const namesRegistry = (repository: string): boolean =>
+  /^(localhost|[^/*?[]*[.:][^/*?[]*)\/[^*?[]*$/.test(repository);
 
 /** No container uses any of them and the newest is a week old, so no task is about to run one. */
 export const isAbsent = (images: readonly Image[], inUse: ReadonlySet<string>): boolean =>
-  !images.some((i) => inUse.has(i.id)) && Math.max(0, ...images.map((i) => i.created)) < Date.now() / 1000 - ABSENT_S;
+  !images.some((i) => inUse.has(i.id)) &&
+  Math.max(0, ...images.map((i) => i.created)) < Date.now() / 1000 - ABSENT_S;
 
-export const newestFirst = (images: readonly Image[]): Image[] => images.toSorted((a, b) => b.created - a.created);
+export const newestFirst = (images: readonly Image[]): Image[] =>
+  images.toSorted((a, b) => b.created - a.created);
 
-/** References of the images that may be removed: beyond the `keepNewest` newest ones, unused, oldest first. */
+/**
+ * References of the images that may be removed: beyond the `keepNewest` newest ones, unused, oldest
+ * first.
+ */
 export function removableRefs(
   images: readonly Image[],
-  { keepNewest, inUse, maxRefs }: { keepNewest: number; inUse: ReadonlySet<string>; maxRefs: number },
+  {
+    keepNewest,
+    inUse,
+    maxRefs,
+  }: { keepNewest: number; inUse: ReadonlySet<string>; maxRefs: number },
 ): string[] {
   return newestFirst(images)
     .slice(keepNewest)
@@ -167,7 +195,10 @@ export function removableRefs(
     .slice(0, maxRefs);
 }
 
-/** Returns `{registry}/{project}` of `{registry}/{project}:{tag}` or `…@sha256:…`. The port of a registry is not a tag. */
+/**
+ * Returns `{registry}/{project}` of `{registry}/{project}:{tag}` or `…@sha256:…`. The port of a
+ * registry is not a tag.
+ */
 export function repositoryOf(ref: string): string {
   const withoutDigest = ref.split('@')[0] ?? ref;
   const slash = withoutDigest.lastIndexOf('/');

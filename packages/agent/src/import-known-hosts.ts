@@ -1,6 +1,7 @@
 /**
- * Sends the host keys that this builder accepted by itself before the control plane kept host keys. The control plane takes them once. A
- * file marks that it has answered; the keys stay, because a build may still need their full text.
+ * Sends the host keys that this builder accepted by itself before the control plane kept host keys.
+ * The control plane takes them once. A file marks that it has answered; the keys stay, because a
+ * build may still need their full text.
  */
 import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -25,7 +26,14 @@ export type ImportOptions = {
 /** The first tasks wait for the import, but not longer. */
 const WAIT_MS = 10_000;
 
-export async function importKnownHosts({ client, nodeId, homeDir, sshKeyHosts, signal, log }: ImportOptions): Promise<void> {
+export async function importKnownHosts({
+  client,
+  nodeId,
+  homeDir,
+  sshKeyHosts,
+  signal,
+  log,
+}: ImportOptions): Promise<void> {
   const path = join(homeDir, KNOWN_HOSTS);
   const marker = `${path}.imported`;
   const text = await readFile(path, 'utf8').catch(() => null);
@@ -37,11 +45,20 @@ export async function importKnownHosts({ client, nodeId, homeDir, sshKeyHosts, s
   const within = AbortSignal.any([signal, AbortSignal.timeout(WAIT_MS)]);
   try {
     const { imported } = await retryUntilAnswered(
-      () => client.call('agentKnownHosts', { query: { node_id: nodeId }, body: { keys }, signal: within }),
+      () =>
+        client.call('agentKnownHosts', {
+          query: { node_id: nodeId },
+          body: { keys },
+          signal: within,
+        }),
       { signal: within },
     );
     await writeFile(marker, '');
-    if (imported > 0) log.info({ hosts: imported }, 'the control plane trusts the git hosts that this builder trusted before');
+    if (imported > 0)
+      log.info(
+        { hosts: imported },
+        'the control plane trusts the git hosts that this builder trusted before',
+      );
   } catch (error) {
     if (signal.aborted) return;
     // 404: the control plane is of an earlier version. The next start tries again.

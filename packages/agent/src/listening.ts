@@ -1,9 +1,11 @@
 /**
- * Finds the listening ports inside a container, read from outside it, to diagnose a container that does not answer.
+ * Finds the listening ports inside a container, read from outside it, to diagnose a container that
+ * does not answer.
  *
- * The container's processes are found by their control group, which names the container's full id. The engine's `.State.Pid` is not
- * used: it counts in the engine's pid namespace, which may differ from the agent's. If /proc shows no process of the container, because
- * the agent itself runs in a container, the agent runs `cat` inside the container.
+ * The container's processes are found by their control group, which names the container's full id.
+ * The engine's `.State.Pid` is not used: it counts in the engine's pid namespace, which may differ
+ * from the agent's. If /proc shows no process of the container, because the agent itself runs in a
+ * container, the agent runs `cat` inside the container.
  */
 import { readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -12,7 +14,11 @@ import type { Docker } from './tools/docker.ts';
 export type Listener = { address: string; port: number; loopback: boolean };
 
 /** Null if the ports could not be read. */
-export async function listenersOf(id: string, docker: Docker, procDir = '/proc'): Promise<Listener[] | null> {
+export async function listenersOf(
+  id: string,
+  docker: Docker,
+  procDir = '/proc',
+): Promise<Listener[] | null> {
   const pid = await pidOf(id, procDir);
   const text = pid === null ? null : await readTables(join(procDir, pid, 'net'));
   if (text !== null) return parseListeners(text);
@@ -39,7 +45,12 @@ async function readOrNull(path: string): Promise<string | null> {
   try {
     return await readFile(path, 'utf8');
   } catch (error) {
-    if (['ENOENT', 'ESRCH', 'EACCES', 'EPERM', 'EINVAL'].includes((error as NodeJS.ErrnoException).code ?? '')) return null;
+    if (
+      ['ENOENT', 'ESRCH', 'EACCES', 'EPERM', 'EINVAL'].includes(
+        (error as NodeJS.ErrnoException).code ?? '',
+      )
+    )
+      return null;
     throw error;
   }
 }
@@ -48,7 +59,10 @@ const LISTEN_STATE = '0A';
 /** The engine's own DNS server in user-defined networks. */
 const ENGINE_DNS = '127.0.0.11';
 
-/** Parses /proc/net/tcp and tcp6 (proc(5)): addresses in host byte order in each 32-bit word, ports in hexadecimal. */
+/**
+ * Parses /proc/net/tcp and tcp6 (proc(5)): addresses in host byte order in each 32-bit word, ports
+ * in hexadecimal.
+ */
 export function parseListeners(text: string): Listener[] {
   const found = new Map<string, Listener>();
   for (const line of text.split('\n')) {
@@ -58,18 +72,23 @@ export function parseListeners(text: string): Listener[] {
     const address = match[1].length === 8 ? ipv4(match[1]) : ipv6(match[1]);
     if (address === ENGINE_DNS) continue;
     const port = Number.parseInt(match[2], 16);
-    const loopback = address.startsWith('127.') || address === '::1' || address.startsWith('::ffff:127.');
+    const loopback =
+      address.startsWith('127.') || address === '::1' || address.startsWith('::ffff:127.');
     found.set(`${address} ${port}`, { address, port, loopback });
   }
   return [...found.values()].sort((a, b) => a.port - b.port);
 }
 
-const bytes = (word: string): number[] => [6, 4, 2, 0].map((at) => Number.parseInt(word.slice(at, at + 2), 16));
+const bytes = (word: string): number[] =>
+  [6, 4, 2, 0].map((at) => Number.parseInt(word.slice(at, at + 2), 16));
 const ipv4 = (word: string): string => bytes(word).join('.');
 function ipv6(hex: string): string {
   const all = [0, 8, 16, 24].flatMap((at) => bytes(hex.slice(at, at + 8)));
   if (all.every((b) => b === 0)) return '::';
-  if (all.slice(0, 10).every((b) => b === 0) && all[10] === 255 && all[11] === 255) return `::ffff:${all.slice(12).join('.')}`;
+  if (all.slice(0, 10).every((b) => b === 0) && all[10] === 255 && all[11] === 255)
+    return `::ffff:${all.slice(12).join('.')}`;
   if (all.slice(0, 15).every((b) => b === 0) && all[15] === 1) return '::1';
-  return Array.from({ length: 8 }, (_, i) => (((all[2 * i] ?? 0) << 8) | (all[2 * i + 1] ?? 0)).toString(16)).join(':');
+  return Array.from({ length: 8 }, (_, i) =>
+    (((all[2 * i] ?? 0) << 8) | (all[2 * i + 1] ?? 0)).toString(16),
+  ).join(':');
 }

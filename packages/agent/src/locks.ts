@@ -2,7 +2,10 @@
 import { reasonOf } from './stopped.ts';
 
 export type Locks = {
-  /** Resolves with the release. Rejects with the signal's reason if that comes first, and leaves the queue. */
+  /**
+   * Resolves with the release. Rejects with the signal's reason if that comes first, and leaves the
+   * queue.
+   */
   acquire(key: string, signal: AbortSignal): Promise<() => void>;
 };
 

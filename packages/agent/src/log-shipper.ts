@@ -1,12 +1,14 @@
 /**
- * Sends a task's log lines in batches while the task runs. A batch keeps its number and its lines until it was accepted, so the control
- * plane stores a batch once even if it is sent twice.
+ * Sends a task's log lines in batches while the task runs. A batch keeps its number and its lines
+ * until it was accepted, so the control plane stores a batch once even if it is sent twice.
  *
- * idle -> (push) waiting for flushMs -> sending -> waiting or idle; any -> closed (lease lost, or all lines sent).
+ * idle -> (push) waiting for flushMs -> sending -> waiting or idle; any -> closed (lease lost, or
+ * all lines sent).
  *
- * Lines wait in memory. When they are many, `room` lets further output wait (tools/build-spool.ts), so that none is lost. A control plane
- * that does not answer must not stop a build: output waits at most 30 s for an accepted batch, and 5 minutes in all. Afterwards each
- * new line beyond the bounds pushes out the oldest one, and a line in its place says how many and why.
+ * Lines wait in memory. When they are many, `room` lets further output wait (tools/build-spool.ts),
+ * so that none is lost. A control plane that does not answer must not stop a build: output waits at
+ * most 30 s for an accepted batch, and 5 minutes in all. Afterwards each new line beyond the bounds
+ * pushes out the oldest one, and a line in its place says how many and why.
  */
 import { MAX_LINE } from '@berth/kit/lines';
 import type { LogLineIn } from '@berth/wire/task';
@@ -18,8 +20,8 @@ export type LogShipper = {
   /** Returns a promise while too many lines wait, and null if there is room. */
   room(): Promise<void> | null;
   /**
-   * Sends the remaining lines. Resolves when they are accepted or refused for good, when the signal aborts, or when no batch was accepted
-   * for too long.
+   * Sends the remaining lines. Resolves when they are accepted or refused for good, when the signal
+   * aborts, or when no batch was accepted for too long.
    */
   flush(signal: AbortSignal): Promise<void>;
 };
@@ -36,7 +38,12 @@ export type LogShipperOptions = {
 /** `lines`, `chars`: what may wait. `stallMs`, `waitMs`: how long a program waits. */
 export type Bounds = { lines: number; chars: number; stallMs: number; waitMs: number };
 /** One message of the builder has up to 1 MiB of output, which arrives at once. */
-const BOUNDS: Bounds = { lines: 200_000, chars: 32 * 1024 * 1024, stallMs: 30_000, waitMs: 300_000 };
+const BOUNDS: Bounds = {
+  lines: 200_000,
+  chars: 32 * 1024 * 1024,
+  stallMs: 30_000,
+  waitMs: 300_000,
+};
 
 /** Parts of the bounds: a program waits from HIGH on, until LOW. */
 const HIGH = 1 / 4;
@@ -86,7 +93,8 @@ export function createLogShipper({
     }
     return line;
   }
-  const isOver = (part: number): boolean => buffer.length - head > bounds.lines * part || chars > bounds.chars * part;
+  const isOver = (part: number): boolean =>
+    buffer.length - head > bounds.lines * part || chars > bounds.chars * part;
 
   function takeBatch(): LogLineIn[] {
     const batch: LogLineIn[] = [];
@@ -95,7 +103,9 @@ export function createLogShipper({
         at: now().toISOString(),
         stream: 'system',
         step: null,
-        text: `… ${dropped} lines are missing here: the agent kept them until its buffer was full, and the control plane took them too slowly or not at all`,
+        text:
+          `… ${dropped} lines are missing here: the agent kept them until its buffer was full, ` +
+          'and the control plane took them too slowly or not at all',
       });
     dropped = 0;
     let size = 0;
@@ -139,7 +149,11 @@ export function createLogShipper({
     const { promise, resolve } = Promise.withResolvers<void>();
     const began = performance.now();
     const look = setInterval(() => {
-      if (performance.now() - acceptedAt > bounds.stallMs || waitedMs + performance.now() - began > bounds.waitMs) end();
+      if (
+        performance.now() - acceptedAt > bounds.stallMs ||
+        waitedMs + performance.now() - began > bounds.waitMs
+      )
+        end();
     }, 100);
     const end = (): void => {
       clearInterval(look);
@@ -158,7 +172,9 @@ export function createLogShipper({
         ...line,
         at: line.at ?? now().toISOString(),
         text: hide(line.text, MAX_LINE, true),
-        ...(line.step === null || line.step === undefined ? {} : { step: hide(line.step, MAX_STEP, false) }),
+        ...(line.step === null || line.step === undefined
+          ? {}
+          : { step: hide(line.step, MAX_STEP, false) }),
       };
       buffer.push(shown);
       chars += sizeOf(shown);
@@ -179,7 +195,9 @@ export function createLogShipper({
     async flush(signal) {
       const began = performance.now();
       const aborted = new Promise<void>((resolve) =>
-        signal.aborted ? resolve() : signal.addEventListener('abort', () => resolve(), { once: true }),
+        signal.aborted
+          ? resolve()
+          : signal.addEventListener('abort', () => resolve(), { once: true }),
       );
       const { promise: stalled, resolve: giveUp } = Promise.withResolvers<void>();
       const look = setInterval(() => {

@@ -1,9 +1,10 @@
 /**
  * Polls the node's open tasks, and runs them (docs/interfaces.md "Tasks").
  *
- * The agent requests the list of open tasks again and again. The control plane holds each request until the list changes
- * (`If-None-Match`). A control plane that does not hold requests is polled every 5 s. Each list is compared with the running tasks:
- * new tasks start within the limits, cancelled tasks are stopped, and tasks that are not in the list any more are dropped as lost.
+ * The agent requests the list of open tasks again and again. The control plane holds each request
+ * until the list changes (`If-None-Match`). A control plane that does not hold requests is polled
+ * every 5 s. Each list is compared with the running tasks: new tasks start within the limits,
+ * cancelled tasks are stopped, and tasks that are not in the list any more are dropped as lost.
  */
 import { backoff } from '@berth/kit/backoff';
 import type { Logger } from '@berth/kit/log';
@@ -18,13 +19,19 @@ export type TaskLoopDeps = {
   log: Logger;
   nodeId: () => string | null;
   run: (task: Task) => TaskRun;
-  /** Limits of tasks at once. Retirements and copies mostly wait (a drain may take an hour), so they have limits of their own. */
+  /**
+   * Limits of tasks at once. Retirements and copies mostly wait (a drain may take an hour), so they
+   * have limits of their own.
+   */
   limits: { build: number; retire: number; sync: number; other: number };
   /** Called with each answer: which logs the control plane wants read; null: none. */
   onLogsWanted?: (tag: string | null) => void;
   /** The control plane does not know the node any more: register again. */
   onUnknownNode: () => void;
-  /** The agent lost a task. Until its next registration it gets no further task of that deployment: register now. */
+  /**
+   * The agent lost a task. Until its next registration it gets no further task of that deployment:
+   * register now.
+   */
   onLost: () => void;
   /** Called once, with the first list, before a task of the list starts. */
   onFirstList: (tasks: readonly Task[]) => Promise<void>;
@@ -34,8 +41,8 @@ export type TaskLoopDeps = {
   trustMs?: number;
 };
 /**
- * How long the control plane may hold a poll, in seconds: a random time between `from` and `to`, so that the polls of many agents
- * do not end together, or `short`.
+ * How long the control plane may hold a poll, in seconds: a random time between `from` and `to`, so
+ * that the polls of many agents do not end together, or `short`.
  */
 export type PollHold = { from: number; to: number; short: number };
 export type TaskLoop = {
@@ -45,16 +52,24 @@ export type TaskLoop = {
   drain(graceMs: number): Promise<void>;
   lastPollOkAt(): number | null;
   running(): number;
-  /** Aborts a held poll, because the node belongs to another machine now. Polls resume when `nodeId` returns an id. */
+  /**
+   * Aborts a held poll, because the node belongs to another machine now. Polls resume when `nodeId`
+   * returns an id.
+   */
   abortPoll(): void;
-  /** Compares the list with `open_tasks` of a registration’s answer; undefined if the control plane does not send it. */
+  /**
+   * Compares the list with `open_tasks` of a registration’s answer; undefined if the control plane
+   * does not send it.
+   */
   checkOpenTasks(open: string | undefined): void;
 };
 
 /**
- * Long holds are used if each registration's answer, every 30 s, names the open tasks: a poll whose connection died unnoticed then costs
- * half a minute. With the 15 s that an answer may take, a hold stays below the 300 s after which `fetch` gives up. Short holds are used
- * if the answer does not name them, and for an hour after long polls were cut: many proxies cut a request that is silent for a minute.
+ * Long holds are used if each registration's answer, every 30 s, names the open tasks: a poll whose
+ * connection died unnoticed then costs half a minute. With the 15 s that an answer may take, a hold
+ * stays below the 300 s after which `fetch` gives up. Short holds are used if the answer does not
+ * name them, and for an hour after long polls were cut: many proxies cut a request that is silent
+ * for a minute.
  */
 export const POLL_HOLD: PollHold = { from: 200, to: 280, short: 50 };
 const SHORT_FOR_MS = 3_600_000;
@@ -66,7 +81,9 @@ const BACKOFF_MS = 3_000;
 export function createTaskLoop(deps: TaskLoopDeps): TaskLoop {
   const { client, log, hold = POLL_HOLD, pollMs = 5_000, trustMs = TRUST_MS } = deps;
   const runs = new Map<string, TaskRun>();
-  /** Tasks that ended here. A list that was requested before their end must not start them again. */
+  /**
+   * Tasks that ended here. A list that was requested before their end must not start them again.
+   */
   const ended = new Map<string, { at: number; notBefore: number }>();
   let listed: { tasks: readonly Task[]; askedAt: number } = { tasks: [], askedAt: -Infinity };
   let etag: string | null = null;
@@ -85,8 +102,13 @@ export function createTaskLoop(deps: TaskLoopDeps): TaskLoop {
 
   type Kind = keyof TaskLoopDeps['limits'];
   const kindOf = (task: Task): Kind =>
-    task.kind === 'move' ? 'sync' : task.kind === 'build' || task.kind === 'retire' || task.kind === 'sync' ? task.kind : 'other';
-  const runningOf = (kind: Kind): number => [...runs.values()].filter((r) => kindOf(r.task) === kind).length;
+    task.kind === 'move'
+      ? 'sync'
+      : task.kind === 'build' || task.kind === 'retire' || task.kind === 'sync'
+        ? task.kind
+        : 'other';
+  const runningOf = (kind: Kind): number =>
+    [...runs.values()].filter((r) => kindOf(r.task) === kind).length;
 
   function startTasks(): void {
     for (const task of listed.tasks) {
@@ -95,7 +117,8 @@ export function createTaskLoop(deps: TaskLoopDeps): TaskLoop {
       const end = ended.get(task.id);
       if (end !== undefined && performance.now() < end.notBefore) continue;
       if (end !== undefined && listed.askedAt <= end.at) {
-        // This list was requested before the task ended here. Drop the ETag, so that the next list is not held and tells the task’s state.
+        // This list was requested before the task ended here. Drop the ETag, so that the next list
+        // is not held and tells the task’s state.
         etag = null;
         continue;
       }
@@ -138,8 +161,8 @@ export function createTaskLoop(deps: TaskLoopDeps): TaskLoop {
 
   const wasLong = (): boolean => performance.now() - askedAt > hold.short * 1000;
   /**
-   * Counts a long poll without an answer. One may be a restart of the control plane; two in a row mean that a proxy cuts silent
-   * requests.
+   * Counts a long poll without an answer. One may be a restart of the control plane; two in a row
+   * mean that a proxy cuts silent requests.
    */
   function noteCut(error: unknown): void {
     if (!wasLong() || (error instanceof ApiError && error.status < 500)) return;
@@ -181,7 +204,8 @@ export function createTaskLoop(deps: TaskLoopDeps): TaskLoop {
     abortPoll: () => pollAgain(),
     checkOpenTasks(open) {
       knowsOpenTasks = open !== undefined;
-      if (open === undefined || lastPollOkAt === null || performance.now() - lastPollOkAt < trustMs) return;
+      if (open === undefined || lastPollOkAt === null || performance.now() - lastPollOkAt < trustMs)
+        return;
       if (open === openTasksText(listed.tasks)) return;
       log.info('the open tasks differ from the polled list; polling again');
       pollAgain();
@@ -200,7 +224,8 @@ export function createTaskLoop(deps: TaskLoopDeps): TaskLoop {
           if (signal.aborted) return;
           if (error === poll.signal.reason) continue;
           // 401: the node was deleted with its secret, or the secret was reset.
-          if (error instanceof ApiError && (error.status === 404 || error.status === 401)) deps.onUnknownNode();
+          if (error instanceof ApiError && (error.status === 404 || error.status === 401))
+            deps.onUnknownNode();
           noteCut(error);
           if (failures === 0) log.warn({ err: error }, 'polling the task list failed; will retry');
           await pause(backoff(failures, { min: 500, max: pollMs }), signal).catch(() => undefined);

@@ -1,4 +1,7 @@
-/** Entry of `berth agent`. Exits with 2 on wrong settings, with 1 if the start fails, and with 0 after SIGTERM. */
+/**
+ * Entry of `berth agent`. Exits with 2 on wrong settings, with 1 if the start fails, and with 0
+ * after SIGTERM.
+ */
 import { closeOnSignals, createClosers } from '@berth/kit/closers';
 import { settingsOrExit } from '@berth/kit/config';
 import { armFailPoints } from '@berth/kit/fail-point';
@@ -9,7 +12,8 @@ import { startAgent } from './agent.ts';
 import { readConfig, reloading } from './config.ts';
 
 export async function main(): Promise<void> {
-  // First, so that SIGHUP does not end a process that starts, and a file that changes after it was read is news.
+  // First, so that SIGHUP does not end a process that starts, and a file that changes after it was
+  // read is news.
   const settings = reloading(() => log);
   const config = settingsOrExit(readConfig);
   const log = createLogger({
@@ -21,7 +25,11 @@ export async function main(): Promise<void> {
   armFailPoints(config.BERTH_FAIL_POINTS ?? []);
   const closers = createClosers(log, 20_000);
   closeOnSignals(closers, log);
-  const tracing = await openTracing(config, { name: `berth-agent-${config.NODE_ROLE}`, version: manifest.version }, log);
+  const tracing = await openTracing(
+    config,
+    { name: `berth-agent-${config.NODE_ROLE}`, version: manifest.version },
+    log,
+  );
   if (tracing !== null) closers.add('traces', () => tracing.close());
   const agent = await startAgent(config, log, tracing).catch((error: unknown) => {
     log.fatal({ err: error }, 'starting the agent failed');
@@ -30,7 +38,14 @@ export async function main(): Promise<void> {
   closers.add('agent', () => agent.stop());
   settings.ready(agent.replace);
   closers.add('reload', () => settings.close());
-  log.info({ control_plane: config.CONTROL_PLANE_URL, role: config.NODE_ROLE, health_port: agent.healthPort() }, 'agent started');
+  log.info(
+    {
+      control_plane: config.CONTROL_PLANE_URL,
+      role: config.NODE_ROLE,
+      health_port: agent.healthPort(),
+    },
+    'agent started',
+  );
 }
 
 if (import.meta.main) await main();

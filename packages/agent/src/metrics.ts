@@ -1,11 +1,17 @@
-/** GET /metrics of the agent, for Prometheus. A scrape reads values in memory: it asks neither the engine nor the disks. */
+/**
+ * GET /metrics of the agent, for Prometheus. A scrape reads values in memory: it asks neither the
+ * engine nor the disks.
+ */
 import type { NodeDisk } from '@berth/wire/node';
 import { type NodeRole, TASK_KINDS } from '@berth/wire/vocabulary';
 import { collectDefaultMetrics, Counter, Gauge, Histogram, Registry } from 'prom-client';
 import type { Measured } from './usage/meter.ts';
 import { COPY_OUTCOMES, type CopyEnd } from './data/transfer.ts';
 
-/** `shutdown`: the agent stopped first, and the task is offered again. `lost`: another agent has the task, or it was withdrawn. */
+/**
+ * `shutdown`: the agent stopped first, and the task is offered again. `lost`: another agent has the
+ * task, or it was withdrawn.
+ */
 const TASK_ENDS = ['completed', 'failed', 'cancelled', 'lost', 'shutdown'] as const;
 export type TaskEnd = (typeof TASK_ENDS)[number];
 /** Counts a task from its claim. Call the returned function once, when the task has ended. */
@@ -29,19 +35,38 @@ export type MetricsSource = {
   usage: () => readonly Measured[];
 };
 
-/** Gauges of the library with names of counters. The library has each of them under a right name too. */
-const MISNAMED = ['nodejs_active_handles_total', 'nodejs_active_requests_total', 'nodejs_active_resources_total'];
+/**
+ * Gauges of the library with names of counters. The library has each of them under a right name
+ * too.
+ */
+const MISNAMED = [
+  'nodejs_active_handles_total',
+  'nodejs_active_requests_total',
+  'nodejs_active_resources_total',
+];
 const MEASURED_BUILDS: readonly TaskEnd[] = ['completed', 'failed'];
 const SECONDS = [1, 5, 15, 30, 60, 120, 300, 600, 1_200, 1_800, 3_600];
 
 /** Gauges and no counters: they begin again with each start of a container. */
 const USAGE = [
   ['berth_container_cpu_seconds', 'CPU time since the start of the container', 'cpu_seconds'],
-  ['berth_container_throttled_seconds', 'Time that processes waited because of the CPU limit', 'throttled_seconds'],
-  ['berth_container_memory_bytes', 'Memory without the file cache that the kernel can drop at once', 'memory_bytes'],
+  [
+    'berth_container_throttled_seconds',
+    'Time that processes waited because of the CPU limit',
+    'throttled_seconds',
+  ],
+  [
+    'berth_container_memory_bytes',
+    'Memory without the file cache that the kernel can drop at once',
+    'memory_bytes',
+  ],
   ['berth_container_memory_limit_bytes', 'Memory limit; absent without a limit', 'memory_limit'],
   ['berth_container_restarts', 'Restarts by the engine', 'restarts'],
-  ['berth_container_oom_kills', 'Processes that the kernel killed at the memory limit', 'oom_kills'],
+  [
+    'berth_container_oom_kills',
+    'Processes that the kernel killed at the memory limit',
+    'oom_kills',
+  ],
   ['berth_container_network_received_bytes', 'Bytes received over the network', 'net_rx'],
   ['berth_container_network_sent_bytes', 'Bytes sent over the network', 'net_tx'],
 ] as const;
@@ -64,7 +89,8 @@ export function createMetrics(
   const registry = new Registry();
   const registers = [registry];
   // The library's default of 10 ms would wake an idle process a hundred times a second.
-  if (processMetrics) collectDefaultMetrics({ register: registry, eventLoopMonitoringPrecision: 100 });
+  if (processMetrics)
+    collectDefaultMetrics({ register: registry, eventLoopMonitoringPrecision: 100 });
   for (const name of MISNAMED) registry.removeSingleMetric(name);
 
   const gauge = (name: string, help: string, read: () => number | null): Gauge =>
@@ -87,9 +113,14 @@ export function createMetrics(
     registers,
   }).set({ version, role, node: process.versions.node }, 1);
 
-  gauge('berth_clock_seconds', 'Clock of this machine, in seconds since 1970, at the scrape', () => Date.now() / 1000);
+  gauge(
+    'berth_clock_seconds',
+    'Clock of this machine, in seconds since 1970, at the scrape',
+    () => Date.now() / 1000,
+  );
 
-  const kindOf = (kind: string): string => ((TASK_KINDS as readonly string[]).includes(kind) ? kind : 'other');
+  const kindOf = (kind: string): string =>
+    (TASK_KINDS as readonly string[]).includes(kind) ? kind : 'other';
   const inProgress = new Gauge({
     name: 'berth_agent_tasks_in_progress',
     help: 'Tasks that this agent has claimed and that have not ended',
@@ -108,7 +139,9 @@ export function createMetrics(
   }
   const builds = new Histogram({
     name: 'berth_agent_build_duration_seconds',
-    help: 'Time from the claim of a build to the answer to its report; without builds that were cancelled, lost or interrupted',
+    help:
+      'Time from the claim of a build to the answer to its report; without builds that were ' +
+      'cancelled, lost or interrupted',
     labelNames: ['outcome'],
     buckets: SECONDS,
     registers,
@@ -128,12 +161,15 @@ export function createMetrics(
     buckets: [1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12],
     registers,
   });
-  for (const outcome of COPY_OUTCOMES) for (const histogram of [copies, copyBytes]) histogram.zero({ outcome });
+  for (const outcome of COPY_OUTCOMES)
+    for (const histogram of [copies, copyBytes]) histogram.zero({ outcome });
 
   registry.registerMetric(
     new Gauge({
       name: 'berth_agent_disk_bytes',
-      help: 'Disk use of this node by kind, at the last count (every 5 min at most); without unknown parts',
+      help:
+        'Disk use of this node by kind, at the last count (every 5 min at most); without unknown ' +
+        'parts',
       labelNames: ['use'],
       registers: [],
       collect() {
@@ -144,14 +180,24 @@ export function createMetrics(
       },
     }),
   );
-  gauge('berth_agent_disk_free_bytes', 'Free bytes on the disks of this node, at the last count', () => disk()?.free ?? null);
-  gauge('berth_agent_disk_size_bytes', 'Size of the disks of this node', () => disk()?.total ?? null);
+  gauge(
+    'berth_agent_disk_free_bytes',
+    'Free bytes on the disks of this node, at the last count',
+    () => disk()?.free ?? null,
+  );
+  gauge(
+    'berth_agent_disk_size_bytes',
+    'Size of the disks of this node',
+    () => disk()?.total ?? null,
+  );
 
   for (const [name, help, value] of USAGE)
     registry.registerMetric(
       new Gauge({
         name,
-        help: `${help}, by project: the sum of its containers on this node, at the last reading (every minute)`,
+        help:
+          `${help}, by project: the sum of its containers on this node, at the last reading ` +
+          '(every minute)',
         labelNames: ['project'],
         registers: [],
         collect() {
@@ -161,7 +207,10 @@ export function createMetrics(
       }),
     );
 
-  const registrationsFailed = counter('berth_agent_registrations_failed_total', 'Registrations that got no answer or a refusal');
+  const registrationsFailed = counter(
+    'berth_agent_registrations_failed_total',
+    'Registrations that got no answer or a refusal',
+  );
   /** Monotonic clock in ms. */
   let registeredAt: number | null = null;
   gauge(
@@ -169,11 +218,18 @@ export function createMetrics(
     'Seconds since the control plane last accepted a registration; -1 before the first',
     () => (registeredAt === null ? -1 : (performance.now() - registeredAt) / 1000),
   );
-  const imagesRemoved = counter('berth_agent_images_removed_total', 'References of old images that were removed from this node');
-  gauge('berth_agent_engine_ok', '1 while the container engine answers, else 0; absent before the first request to it', () => {
-    const ok = engineOk();
-    return ok === null ? null : Number(ok);
-  });
+  const imagesRemoved = counter(
+    'berth_agent_images_removed_total',
+    'References of old images that were removed from this node',
+  );
+  gauge(
+    'berth_agent_engine_ok',
+    '1 while the container engine answers, else 0; absent before the first request to it',
+    () => {
+      const ok = engineOk();
+      return ok === null ? null : Number(ok);
+    },
+  );
 
   return {
     taskBegan(task) {
@@ -183,7 +239,8 @@ export function createMetrics(
       return (outcome) => {
         inProgress.dec({ kind });
         finished.inc({ kind, outcome });
-        if (kind === 'build' && MEASURED_BUILDS.includes(outcome)) builds.observe({ outcome }, (performance.now() - begun) / 1000);
+        if (kind === 'build' && MEASURED_BUILDS.includes(outcome))
+          builds.observe({ outcome }, (performance.now() - begun) / 1000);
       };
     },
     registered: () => void (registeredAt = performance.now()),

@@ -1,7 +1,7 @@
 /**
- * The ids that this agent's node has had, saved on disk. They tell which containers on the engine belong to this agent. A node that was
- * deleted and registers again gets a new id, and containers with the old id still belong to it. An old id is dropped with its last
- * container.
+ * The ids that this agent's node has had, saved on disk. They tell which containers on the engine
+ * belong to this agent. A node that was deleted and registers again gets a new id, and containers
+ * with the old id still belong to it. An old id is dropped with its last container.
  */
 import { readFile } from 'node:fs/promises';
 import type { Logger } from '@berth/kit/log';
@@ -13,7 +13,10 @@ export type NodeIds = {
   /** Includes the ids of earlier processes. */
   all(): readonly string[];
   add(id: string): Promise<void>;
-  /** Drops ids without containers. Only the first call does it: later, a task with an old id cannot be running any more. */
+  /**
+   * Drops ids without containers. Only the first call does it: later, a task with an old id cannot
+   * be running any more.
+   */
   seen(containers: readonly Container[], present: string): Promise<void>;
 };
 
@@ -51,14 +54,27 @@ async function read(path: string, log: Logger): Promise<string[]> {
     throw new Error('the file holds no list');
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code !== 'ENOENT')
-      log.warn({ err: error, path }, 'reading the earlier ids of this node failed; starting without them');
+      log.warn(
+        { err: error, path },
+        'reading the earlier ids of this node failed; starting without them',
+      );
     return [];
   }
 }
 
-/** Lists this node’s containers, under each id that the node has had. Rejects if the engine does not answer. */
-export type ListNodeContainers = (labels: Record<string, string>, signal?: AbortSignal) => Promise<Container[]>;
+/**
+ * Lists this node’s containers, under each id that the node has had. Rejects if the engine does not
+ * answer.
+ */
+export type ListNodeContainers = (
+  labels: Record<string, string>,
+  signal?: AbortSignal,
+) => Promise<Container[]>;
 export const listNodeContainers =
   (docker: Pick<Docker, 'list'>, ids: Pick<NodeIds, 'all'>): ListNodeContainers =>
   async (labels, signal) =>
-    (await Promise.all(ids.all().map((id) => docker.list({ ...labels, [LABELS.node]: id }, signal)))).flat();
+    (
+      await Promise.all(
+        ids.all().map((id) => docker.list({ ...labels, [LABELS.node]: id }, signal)),
+      )
+    ).flat();

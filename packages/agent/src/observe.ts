@@ -1,4 +1,7 @@
-/** Observes the containers of this node: lists them at each registration, and watches the engine's events in between. */
+/**
+ * Observes the containers of this node: lists them at each registration, and watches the engine's
+ * events in between.
+ */
 import { backoff } from '@berth/kit/backoff';
 import type { Logger } from '@berth/kit/log';
 import type { ObservedContainer } from '@berth/wire/node';
@@ -15,7 +18,9 @@ export function toObserved(container: Container): ObservedContainer {
     id: container.id,
     name: container.name,
     // Labels of the image are left out: Berth does not use them, and there may be many.
-    labels: Object.fromEntries(Object.entries(container.labels).filter(([name]) => OUR_LABELS.includes(name))),
+    labels: Object.fromEntries(
+      Object.entries(container.labels).filter(([name]) => OUR_LABELS.includes(name)),
+    ),
     host_port: container.state === 'running' ? container.hostPort : null,
     port_fixed: container.fixedPort !== null,
     state: container.state,
@@ -24,13 +29,23 @@ export function toObserved(container: Container): ObservedContainer {
     out_of_memory: container.state !== 'running' && container.oomKilled,
     started_at: container.startedAt,
     // The default limit of this node is not a limit of the project.
-    memory_bytes: container.labels[LABELS.default_memory] === String(container.memoryBytes) ? null : container.memoryBytes,
+    memory_bytes:
+      container.labels[LABELS.default_memory] === String(container.memoryBytes)
+        ? null
+        : container.memoryBytes,
     cpus: container.cpus,
   };
 }
 
-/** Lists the containers and starts those that should run (revive.ts). Rejects if the engine does not answer; that is not an empty list. */
-export async function observe(list: ListNodeContainers, signal: AbortSignal, revive: Revival['revive']): Promise<Container[]> {
+/**
+ * Lists the containers and starts those that should run (revive.ts). Rejects if the engine does not
+ * answer; that is not an empty list.
+ */
+export async function observe(
+  list: ListNodeContainers,
+  signal: AbortSignal,
+  revive: Revival['revive'],
+): Promise<Container[]> {
   const containers = await list({}, signal);
   return (await revive(containers, signal)) ? list({}, signal) : containers;
 }
@@ -52,7 +67,10 @@ export type ContainerWatch = {
   healthMs?: number;
 };
 
-/** Calls `onChange` 100 ms after a container changed, until the signal aborts. A broken event stream is opened again with backoff. */
+/**
+ * Calls `onChange` 100 ms after a container changed, until the signal aborts. A broken event stream
+ * is opened again with backoff.
+ */
 export async function watchContainers(
   docker: Docker,
   { onChange, onOutOfMemory, onBroken, healthMs = HEALTH_MS }: ContainerWatch,
@@ -84,7 +102,8 @@ export async function watchContainers(
   for (let attempt = 0; !signal.aborted; attempt += 1) {
     const since = performance.now();
     try {
-      // Watch containers of all nodes: the own id may change meanwhile. An event of another node costs one more registration.
+      // Watch containers of all nodes: the own id may change meanwhile. An event of another node
+      // costs one more registration.
       await docker.events({ [LABELS.node]: null }, onEvent, signal);
     } catch (error) {
       if (signal.aborted) break;
@@ -94,7 +113,8 @@ export async function watchContainers(
     onBroken();
     if (performance.now() - since > 60_000) attempt = 0;
     await pause(backoff(attempt, { min: 500, max: 15_000 }), signal).catch(() => undefined);
-    // Events were missed while the stream was closed: the engine may have restarted with other ports.
+    // Events were missed while the stream was closed: the engine may have restarted with other
+    // ports.
     if (!signal.aborted) onChange();
   }
   clearTimeout(timer);

@@ -1,4 +1,7 @@
-/** The parts of an agent that work on this machine: the container engine, the disks and the dataset cache. Wired by hand. */
+/**
+ * The parts of an agent that work on this machine: the container engine, the disks and the dataset
+ * cache. Wired by hand.
+ */
 import { join } from 'node:path';
 import type { Logger } from '@berth/kit/log';
 import { type Client, createClient } from '@berth/wire/client';
@@ -8,7 +11,11 @@ import type { AgentConfig } from '@berth/wire/task';
 import type { AgentOptions } from './config.ts';
 import { type Credentials, readCredentials } from './credentials.ts';
 import { readAgentId } from './data/agent-id.ts';
-import { createDatasetParts, type DatasetParts, type DatasetPartsOptions } from './data/dataset-parts.ts';
+import {
+  createDatasetParts,
+  type DatasetParts,
+  type DatasetPartsOptions,
+} from './data/dataset-parts.ts';
 import { createVolumeInventory, type VolumeInventory } from './data/volume-inventory.ts';
 import { createVolumes, type Volumes } from './data/volumes.ts';
 import { createDiskUse, type DiskUse } from './disk-use.ts';
@@ -25,7 +32,12 @@ import { createLogReaders, type LogReaders } from './logs/readers.ts';
 import { createRedactOf } from './logs/secrets-of.ts';
 import type { Metrics } from './metrics.ts';
 import { createNetworks, type Networks } from './networks.ts';
-import { createNodeIds, type ListNodeContainers, listNodeContainers, type NodeIds } from './node-ids.ts';
+import {
+  createNodeIds,
+  type ListNodeContainers,
+  listNodeContainers,
+  type NodeIds,
+} from './node-ids.ts';
 import { createPortGuard, type PortGuard } from './port-guard.ts';
 import { createPullSize } from './pull-size.ts';
 import { createRegistryApi } from './registry/api.ts';
@@ -105,7 +117,15 @@ export type AgentPartsOptions = {
 
 export async function createParts(
   config: AgentOptions,
-  { keepReleases, registrySettings, state, metrics, wakeRegistration, nodeId, log }: AgentPartsOptions,
+  {
+    keepReleases,
+    registrySettings,
+    state,
+    metrics,
+    wakeRegistration,
+    nodeId,
+    log,
+  }: AgentPartsOptions,
 ): Promise<AgentParts> {
   const { inherit } = config;
   const credentials = await readCredentials({
@@ -135,7 +155,8 @@ export async function createParts(
     docker: revival.docker,
     log,
   });
-  // Before the first look at the containers: a container that the engine could not start is started then.
+  // Before the first look at the containers: a container that the engine could not start is started
+  // then.
   await secretFiles.restore();
   if (config.NODE_ROLE === 'deploy' && secretFiles.problem !== null)
     log.warn({ reason: secretFiles.problem }, 'this node mounts no file secrets');
@@ -156,10 +177,14 @@ export async function createParts(
   const keepRoom: KeepRoom = async (signal, options) => {
     await room?.keep(signal, options).catch((err: unknown) => {
       signal.throwIfAborted();
-      log.warn({ err }, 'keeping the disk within its budget failed; will retry after the next task');
+      log.warn(
+        { err },
+        'keeping the disk within its budget failed; will retry after the next task',
+      );
     });
   };
-  const keepRoomLater = (recount: boolean): Promise<void> => keepRoom(stopping.signal, { recount }).catch(() => undefined);
+  const keepRoomLater = (recount: boolean): Promise<void> =>
+    keepRoom(stopping.signal, { recount }).catch(() => undefined);
   const images = createImages({
     docker: onRemovedImages(docker, () => {
       metrics.imageRemoved();
@@ -169,7 +194,11 @@ export async function createParts(
     onCleaned: () => keepRoomLater(true),
     log,
   });
-  const registryApi = createRegistryApi({ settings: registrySettings, isInsecure: createIsInsecure(cli), url: config.REGISTRY_URL });
+  const registryApi = createRegistryApi({
+    settings: registrySettings,
+    isInsecure: createIsInsecure(cli),
+    url: config.REGISTRY_URL,
+  });
   const pullSize = createPullSize({ docker, layersOf: registryApi.layersOf, log });
   const engine = createEngineSpace({
     cli,
@@ -189,13 +218,35 @@ export async function createParts(
   const pool = config.PROJECT_NETWORK_POOL?.range ?? null;
   const dockerNetworks = createDockerNetworks(cli);
   const ports = await createPortGuard(config, { docker: dockerNetworks, owner: agentId, log });
-  const networks = createNetworks({ docker: dockerNetworks, locks, pool, owner: agentId, onCreated: () => ports.guard(true), log });
+  const networks = createNetworks({
+    docker: dockerNetworks,
+    locks,
+    pool,
+    owner: agentId,
+    onCreated: () => ports.guard(true),
+    log,
+  });
 
-  const storage = createStorage({ root: config.SVC_ROOT, maxStorage: config.MAX_STORAGE, inherit, log });
+  const storage = createStorage({
+    root: config.SVC_ROOT,
+    maxStorage: config.MAX_STORAGE,
+    inherit,
+    log,
+  });
   const { data, problem: dataProblem } =
     config.NODE_ROLE === 'deploy'
       ? await openData(
-          dataOptions(config, { client, storage, engine, listContainers, agentId, keepReleases, metrics, wakeRegistration, log }),
+          dataOptions(config, {
+            client,
+            storage,
+            engine,
+            listContainers,
+            agentId,
+            keepReleases,
+            metrics,
+            wakeRegistration,
+            log,
+          }),
         )
       : { data: null, problem: null };
   room =
@@ -212,7 +263,15 @@ export async function createParts(
     });
   const volumes = data === null ? null : await createVolumes(config.SVC_ROOT);
   const volumeInventory =
-    volumes === null ? null : createVolumeInventory({ root: config.SVC_ROOT, listContainers, inherit, onChange: wakeRegistration, log });
+    volumes === null
+      ? null
+      : createVolumeInventory({
+          root: config.SVC_ROOT,
+          listContainers,
+          inherit,
+          onChange: wakeRegistration,
+          log,
+        });
   const diskUse = createDiskUse({
     folders: [config.SVC_ROOT, state.root],
     datasets: () => (data === null ? 0 : storage.used()),
@@ -279,7 +338,15 @@ export async function createParts(
     exits,
     engineStatus: createEngineStatus(docker),
     shownHealth: createShownHealth(redactOf, log),
-    logReaders: createLogReaders({ client, docker, listContainers, redactOf, nodeId, onRestart: exits.restarted, log }),
+    logReaders: createLogReaders({
+      client,
+      docker,
+      listContainers,
+      redactOf,
+      nodeId,
+      onRestart: exits.restarted,
+      log,
+    }),
     buildDigests: await createBuildDigests(join(state.root, 'build-secrets.json'), log),
   };
 }
@@ -295,13 +362,29 @@ function onRemovedImages(docker: Docker, onRemoved: () => void): Docker {
   };
 }
 
-const watermarksOf = ({ CACHE_HIGH, CACHE_LOW }: AgentOptions): Watermarks => ({ high: CACHE_HIGH / 100, low: CACHE_LOW / 100 });
+const watermarksOf = ({ CACHE_HIGH, CACHE_LOW }: AgentOptions): Watermarks => ({
+  high: CACHE_HIGH / 100,
+  low: CACHE_LOW / 100,
+});
 
-type DataDeps = Pick<DatasetPartsOptions, 'client' | 'storage' | 'engine' | 'listContainers' | 'keepReleases' | 'log'> &
+type DataDeps = Pick<
+  DatasetPartsOptions,
+  'client' | 'storage' | 'engine' | 'listContainers' | 'keepReleases' | 'log'
+> &
   Pick<AgentPartsOptions, 'metrics' | 'wakeRegistration'> & { agentId: string };
 const dataOptions = (
   config: AgentOptions,
-  { client, storage, engine, listContainers, agentId, keepReleases, metrics, wakeRegistration, log }: DataDeps,
+  {
+    client,
+    storage,
+    engine,
+    listContainers,
+    agentId,
+    keepReleases,
+    metrics,
+    wakeRegistration,
+    log,
+  }: DataDeps,
 ): DatasetPartsOptions => ({
   client,
   storage,
@@ -326,12 +409,22 @@ const dataOptions = (
 });
 
 /** `data` is null if SVC_ROOT is not usable: projects without datasets run all the same. */
-async function openData(options: DatasetPartsOptions): Promise<{ data: DatasetParts | null; problem: string | null }> {
+async function openData(
+  options: DatasetPartsOptions,
+): Promise<{ data: DatasetParts | null; problem: string | null }> {
   try {
     return { data: await createDatasetParts(options), problem: null };
   } catch (err) {
-    options.log.warn({ err, SVC_ROOT: options.root }, 'opening SVC_ROOT failed; this node takes no datasets');
+    options.log.warn(
+      { err, SVC_ROOT: options.root },
+      'opening SVC_ROOT failed; this node takes no datasets',
+    );
     const message = err instanceof Error ? err.message : String(err);
-    return { data: null, problem: `SVC_ROOT (${options.root}) was not usable at the start (${message}); repair it and restart the agent` };
+    return {
+      data: null,
+      problem:
+        `SVC_ROOT (${options.root}) was not usable at the start (${message}); repair it and ` +
+        'restart the agent',
+    };
   }
 }

@@ -1,6 +1,7 @@
 /**
- * Keeps the firewall rules in force (port-rule.ts). With PROXY_IPS they are a promise: /readyz is 503 without them. Without PROXY_IPS they
- * are an attempt: they need root and the network of the engine, and where the agent lacks one, /readyz has a note.
+ * Keeps the firewall rules in force (port-rule.ts). With PROXY_IPS they are a promise: /readyz is
+ * 503 without them. Without PROXY_IPS they are an attempt: they need root and the network of the
+ * engine, and where the agent lacks one, /readyz has a note.
  */
 import { lookup } from 'node:dns/promises';
 import { readFile } from 'node:fs/promises';
@@ -21,9 +22,15 @@ import {
 import type { DockerNetworks } from './tools/docker-networks.ts';
 
 export type PortGuard = {
-  /** Adds the rules if they are missing: a reload of the firewall removes them. `now`: also if it looked a moment ago. */
+  /**
+   * Adds the rules if they are missing: a reload of the firewall removes them. `now`: also if it
+   * looked a moment ago.
+   */
   guard(now?: boolean): Promise<void>;
-  /** Takes over the addresses of the nodes with published ports. The next guard closes them for containers of this node. Null: no rules. */
+  /**
+   * Takes over the addresses of the nodes with published ports. The next guard closes them for
+   * containers of this node. Null: no rules.
+   */
   knows: ((neighbours: readonly string[]) => void) | null;
   /** Why the rules of PROXY_IPS are not in force; null if they are, or if it is not set. */
   problem(): string | null;
@@ -44,21 +51,48 @@ export type PortGuardDeps = {
   engineMs?: number;
 };
 
-/** At these ports a reverse proxy serves all projects, at the same address: no rule may cut containers off from them. */
+/**
+ * At these ports a reverse proxy serves all projects, at the same address: no rule may cut
+ * containers off from them.
+ */
 const SHARED_PORTS = [80, 443];
 /** Without PROXY_IPS, the agent checks the rules once in this time. */
 const PERIOD_MS = 10_000;
 const ENGINE_MS = 5_000;
 
-export async function createPortGuard(config: AgentOptions, deps: PortGuardDeps): Promise<PortGuard> {
-  const { docker, owner, log, run = iptablesOf(config.inherit), isRoot = process.getuid?.() === 0 } = deps;
-  const { interfaces = interfacesHere, kernelPorts = enginePorts, clock = () => performance.now(), engineMs = ENGINE_MS } = deps;
-  const { NODE_ROLE: role, PROXY_IPS: proxies, PROJECT_NETWORK_POOL: pool, PUBLISH_PORTS: own } = config;
+export async function createPortGuard(
+  config: AgentOptions,
+  deps: PortGuardDeps,
+): Promise<PortGuard> {
+  const {
+    docker,
+    owner,
+    log,
+    run = iptablesOf(config.inherit),
+    isRoot = process.getuid?.() === 0,
+  } = deps;
+  const {
+    interfaces = interfacesHere,
+    kernelPorts = enginePorts,
+    clock = () => performance.now(),
+    engineMs = ENGINE_MS,
+  } = deps;
+  const {
+    NODE_ROLE: role,
+    PROXY_IPS: proxies,
+    PROJECT_NETWORK_POOL: pool,
+    PUBLISH_PORTS: own,
+  } = config;
   const isDeploy = role === 'deploy';
   const engine = await kernelPorts();
   const ports = [engine, own];
   const common = isDeploy ? [...openPorts(config), ...overlap(own, engine)] : [];
-  const none: PortGuard = { guard: async () => undefined, knows: null, problem: () => null, notes: () => common };
+  const none: PortGuard = {
+    guard: async () => undefined,
+    knows: null,
+    problem: () => null,
+    notes: () => common,
+  };
   if (config.FIREWALL === 'off' || (isDeploy && pool === null)) return none;
 
   let problem: string | null = null;
@@ -75,16 +109,27 @@ export async function createPortGuard(config: AgentOptions, deps: PortGuardDeps)
   async function present(): Promise<PortRule> {
     controlPlane = await controlPlaneAddresses(config.CONTROL_PLANE_URL).catch(() => controlPlane);
     const here = addressesHere();
-    const targets = { ports, controlPlane, neighbours: neighbours.filter((ip) => !here.has(ip)), builds, run };
+    const targets = {
+      ports,
+      controlPlane,
+      neighbours: neighbours.filter((ip) => !here.has(ip)),
+      builds,
+      run,
+    };
     const of = JSON.stringify([controlPlane, targets.neighbours, builds]);
     if (rule?.of !== of) {
-      const made = isDeploy ? createPortRule({ ...targets, pool: pool?.cidr ?? '', proxies: proxies ?? null }) : createBuildRule(targets);
+      const made = isDeploy
+        ? createPortRule({ ...targets, pool: pool?.cidr ?? '', proxies: proxies ?? null })
+        : createBuildRule(targets);
       rule = { of, rule: made };
     }
     return rule.rule;
   }
 
-  /** Without root or the engine's network, the rules would have no effect, or one on another machine's network. */
+  /**
+   * Without root or the engine's network, the rules would have no effect, or one on another
+   * machine's network.
+   */
   async function whyNot(stopping: AbortSignal): Promise<string | null> {
     if (!isRoot) return 'the agent does not run as root';
     if (proxies !== undefined) return null;
@@ -93,7 +138,9 @@ export async function createPortGuard(config: AgentOptions, deps: PortGuardDeps)
     builds = isShared ? null : (found?.bridge ?? null);
     if (sharesNetwork) return null;
     const bridges = isDeploy
-      ? (await docker.list(stopping)).filter(({ labels }) => labels[LABELS.network] === owner).map(({ id }) => `br-${id.slice(0, 12)}`)
+      ? (await docker.list(stopping))
+          .filter(({ labels }) => labels[LABELS.network] === owner)
+          .map(({ id }) => `br-${id.slice(0, 12)}`)
       : [found?.bridge ?? ''];
     const here = await interfaces();
     sharesNetwork = bridges.some((bridge) => here.has(bridge));
@@ -132,9 +179,13 @@ export async function createPortGuard(config: AgentOptions, deps: PortGuardDeps)
       if (proxies !== undefined) return found;
       const who = isDeploy ? 'containers of projects and build steps' : 'build steps';
       const reach = 'reach the published ports of projects and the control plane';
-      if (problem !== null) found.push(`${who} ${reach}, because ${problem} (PROXY_IPS is not set)`);
+      if (problem !== null)
+        found.push(`${who} ${reach}, because ${problem} (PROXY_IPS is not set)`);
       else if (isShared)
-        found.push(`build steps ${reach}, because other containers use the engine’s default network too (PROXY_IPS is not set)`);
+        found.push(
+          `build steps ${reach}, because other containers use the engine’s default network too ` +
+            '(PROXY_IPS is not set)',
+        );
       return found;
     },
     async guard(now = false) {
@@ -143,8 +194,15 @@ export async function createPortGuard(config: AgentOptions, deps: PortGuardDeps)
       const found = await look();
       if (found !== null && found !== problem) {
         if (proxies === undefined)
-          log.warn({ problem: found }, 'no firewall rules between projects: their containers reach published ports');
-        else log.error({ problem: found }, 'adding the firewall rules of PROXY_IPS failed: every host can reach published ports');
+          log.warn(
+            { problem: found },
+            'no firewall rules between projects: their containers reach published ports',
+          );
+        else
+          log.error(
+            { problem: found },
+            'adding the firewall rules of PROXY_IPS failed: every host can reach published ports',
+          );
       }
       problem = found;
     },
@@ -155,18 +213,25 @@ const NO_NETWORK = 'the agent does not run in the network of its engine';
 
 function openPorts({ PROXY_IPS, PUBLISH_IP }: AgentOptions): string[] {
   if (PROXY_IPS !== undefined || PUBLISH_IP !== undefined) return [];
-  return ['PROXY_IPS and PUBLISH_IP are not set: every machine that reaches this node reaches the ports of its projects, past their login'];
+  return [
+    'PROXY_IPS and PUBLISH_IP are not set: every machine that reaches this node reaches the ' +
+      'ports of its projects, past their login',
+  ];
 }
 
 function overlap(own: Ports, kernel: Ports): string[] {
   if (own.last < kernel.first || own.first > kernel.last) return [];
   return [
-    `PUBLISH_PORTS (${own.first}-${own.last}) and net.ipv4.ip_local_port_range (${kernel.first}-${kernel.last}) overlap: a connection may take the port of a container that restarts; change one of them`,
+    `PUBLISH_PORTS (${own.first}-${own.last}) and net.ipv4.ip_local_port_range ` +
+      `(${kernel.first}-${kernel.last}) overlap: a connection may take the port of a container ` +
+      'that restarts; change one of them',
   ];
 }
 
 const addressesHere = (): Set<string> =>
-  new Set(Object.values(networkInterfaces()).flatMap((all) => (all ?? []).map(({ address }) => address)));
+  new Set(
+    Object.values(networkInterfaces()).flatMap((all) => (all ?? []).map(({ address }) => address)),
+  );
 
 /** Names of the network interfaces that this process sees, also of those that are down. */
 async function interfacesHere(): Promise<ReadonlySet<string>> {
@@ -174,12 +239,17 @@ async function interfacesHere(): Promise<ReadonlySet<string>> {
   return new Set(text.split('\n').flatMap((line) => /^\s*([^:\s]+):/.exec(line)?.[1] ?? []));
 }
 
-/** Returns the IPv4 addresses of CONTROL_PLANE_URL that a container can reach. Rejects if its name cannot be resolved. */
+/**
+ * Returns the IPv4 addresses of CONTROL_PLANE_URL that a container can reach. Rejects if its name
+ * cannot be resolved.
+ */
 export async function controlPlaneAddresses(url: string): Promise<ControlPlaneAddress[]> {
   const { hostname, port: given, protocol } = new URL(url);
   const port = given === '' ? (protocol === 'https:' ? 443 : 80) : Number(given);
   if (SHARED_PORTS.includes(port) || hostname.startsWith('[')) return [];
   const own = addressesHere();
-  const found = [...new Set((await lookup(hostname, { all: true, family: 4 })).map(({ address }) => address))].sort();
+  const found = [
+    ...new Set((await lookup(hostname, { all: true, family: 4 })).map(({ address }) => address)),
+  ].sort();
   return found.map((ip) => ({ ip, port, here: own.has(ip) || ip.startsWith('127.') }));
 }

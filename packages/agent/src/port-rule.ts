@@ -1,11 +1,13 @@
 /**
- * Firewall rules (iptables) around the published ports of projects and around the control plane. Two paths lead to a published port:
+ * Firewall rules (iptables) around the published ports of projects and around the control plane.
+ * Two paths lead to a published port:
  *
  *   from other machines   the engine rewrites the address, then FORWARD ─ DOCKER-USER ─ BERTH-PUBLISHED
  *   from any container    to an address of the node itself: INPUT ─ BERTH-LOCAL, then the engine's docker-proxy
  *
- * With PROXY_IPS, only the reverse proxy passes. Without, containers of projects and build steps are stopped, which no proxy is among, and
- * every other host passes. The agent's own probe comes from the node itself, and neither chain stops it.
+ * With PROXY_IPS, only the reverse proxy passes. Without, containers of projects and build steps
+ * are stopped, which no proxy is among, and every other host passes. The agent's own probe comes
+ * from the node itself, and neither chain stops it.
  *
  *   BERTH-CONTROL   on both paths: containers of projects to the control plane, and to published ports of other nodes
  *   BERTH-BUILDS    the same for build steps, by the agent of a builder
@@ -14,7 +16,10 @@ import { readFile } from 'node:fs/promises';
 import { exec } from '@berth/kit/exec';
 
 /** Runs one command of the iptables family to its end. */
-export type RunIptables = (argv: readonly string[], stdin?: string) => Promise<{ code: number | null; stdout: string; stderr: string }>;
+export type RunIptables = (
+  argv: readonly string[],
+  stdin?: string,
+) => Promise<{ code: number | null; stdout: string; stderr: string }>;
 
 export type PortRule = {
   /** Adds the rules if they are missing. Returns the error, or null. */
@@ -23,7 +28,10 @@ export type PortRule = {
 
 export type Ports = { first: number; last: number };
 
-/** `here`: the address belongs to this node. Then a container reaches the port at every address of the node, as its gateway too. */
+/**
+ * `here`: the address belongs to this node. Then a container reaches the port at every address of
+ * the node, as its gateway too.
+ */
 export type ControlPlaneAddress = { ip: string; port: number; here: boolean };
 
 const PUBLISHED = 'BERTH-PUBLISHED';
@@ -33,18 +41,25 @@ const BUILDS = 'BERTH-BUILDS';
 const WAIT = ['-w', '5'];
 
 /**
- * The range from which the engine chooses the host ports of containers that name none (contract-only agents, earlier versions of Berth):
- * the kernel’s range for outgoing connections.
+ * The range from which the engine chooses the host ports of containers that name none
+ * (contract-only agents, earlier versions of Berth): the kernel’s range for outgoing connections.
  */
 export async function enginePorts(path = '/proc/sys/net/ipv4/ip_local_port_range'): Promise<Ports> {
-  const [first = 32_768, last = 60_999] = (await readFile(path, 'utf8')).trim().split(/\s+/).map(Number);
+  const [first = 32_768, last = 60_999] = (await readFile(path, 'utf8'))
+    .trim()
+    .split(/\s+/)
+    .map(Number);
   return { first, last };
 }
 
 export const iptablesOf =
   (inherit: NodeJS.ProcessEnv): RunIptables =>
   (argv, stdin) =>
-    exec(argv, { env: { ...inherit, LC_ALL: 'C' }, timeoutMs: 15_000, ...(stdin === undefined ? {} : { stdin }) });
+    exec(argv, {
+      env: { ...inherit, LC_ALL: 'C' },
+      timeoutMs: 15_000,
+      ...(stdin === undefined ? {} : { stdin }),
+    });
 
 export type Targets = {
   /** The ranges that hold published ports, here and on other nodes. */
@@ -58,7 +73,10 @@ export type PortRuleOptions = Targets & {
   pool: string;
   /** IPv4 addresses or networks; null: not known. */
   proxies: readonly string[] | null;
-  /** The bridge of build steps, if nothing else uses it; else null. Used only while the proxies are not known. */
+  /**
+   * The bridge of build steps, if nothing else uses it; else null. Used only while the proxies are
+   * not known.
+   */
   builds: string | null;
   run: RunIptables;
 };
@@ -73,12 +91,15 @@ const ESTABLISHED = '-m conntrack --ctstate RELATED,ESTABLISHED -j RETURN';
 const forbidden = ({ ports, controlPlane, neighbours }: Targets): string[] => [
   // A client of the container may have a port of this range too: its answers pass.
   ...(neighbours.length === 0 ? [] : [ESTABLISHED]),
-  // The engine may have rewritten the address, so the rule compares the one that the container called.
+  // The engine may have rewritten the address, so the rule compares the one that the container
+  // called.
   ...controlPlane.flatMap(({ ip, port, here }) => [
     `-p tcp -m conntrack --ctorigdst ${ip} --ctorigdstport ${port} -j DROP`,
     ...(here ? [`-p tcp -m tcp --dport ${port} -m addrtype --dst-type LOCAL -j DROP`] : []),
   ]),
-  ...neighbours.flatMap((ip) => ports.map((range) => `-d ${ip} -p tcp -m tcp --dport ${range.first}:${range.last} -j DROP`)),
+  ...neighbours.flatMap((ip) =>
+    ports.map((range) => `-d ${ip} -p tcp -m tcp --dport ${range.first}:${range.last} -j DROP`),
+  ),
 ];
 
 /** For a deploy node. */
@@ -97,13 +118,23 @@ export function createPortRule(options: PortRuleOptions): PortRule {
       [LOCAL]: [
         ESTABLISHED,
         // The engine names its bridges docker0 and br-{id}.
-        ...(proxies === null ? [`-s ${pool} -j DROP`, ...steps] : [...allowed, '-i docker0 -j DROP', '-i br-+ -j DROP']),
+        ...(proxies === null
+          ? [`-s ${pool} -j DROP`, ...steps]
+          : [...allowed, '-i docker0 -j DROP', '-i br-+ -j DROP']),
       ],
       [CONTROL]: forbidden(options),
     },
     jumps: [
       ['DOCKER-USER', '-d', pool, '-j', PUBLISHED],
-      ...ports.map(({ first, last }) => ['INPUT', '-p', 'tcp', '--dport', `${first}:${last}`, '-j', LOCAL]),
+      ...ports.map(({ first, last }) => [
+        'INPUT',
+        '-p',
+        'tcp',
+        '--dport',
+        `${first}:${last}`,
+        '-j',
+        LOCAL,
+      ]),
       ['DOCKER-USER', '-s', pool, '-j', CONTROL],
       ['INPUT', '-s', pool, '-j', CONTROL],
     ],
@@ -114,7 +145,10 @@ export function createPortRule(options: PortRuleOptions): PortRule {
 export function createBuildRule({ builds, run, ...targets }: BuildRuleOptions): PortRule {
   return createRule(run, {
     chains: { [BUILDS]: builds === null ? [] : forbidden(targets) },
-    jumps: builds === null ? [] : ['DOCKER-USER', 'INPUT'].map((chain) => [chain, '-i', builds, '-j', BUILDS]),
+    jumps:
+      builds === null
+        ? []
+        : ['DOCKER-USER', 'INPUT'].map((chain) => [chain, '-i', builds, '-j', BUILDS]),
   });
 }
 
@@ -122,14 +156,22 @@ function createRule(run: RunIptables, { chains, jumps }: Plan): PortRule {
   /** The rules as iptables prints them, which differs from the input. */
   let shown: string | null = null;
   const show = async (): Promise<string> =>
-    (await Promise.all(Object.keys(chains).map((chain) => run(['iptables', ...WAIT, '-S', chain])))).map(({ stdout }) => stdout).join('');
-  const isThere = async (jump: readonly string[]): Promise<boolean> => (await run(['iptables', ...WAIT, '-C', ...jump])).code === 0;
+    (await Promise.all(Object.keys(chains).map((chain) => run(['iptables', ...WAIT, '-S', chain]))))
+      .map(({ stdout }) => stdout)
+      .join('');
+  const isThere = async (jump: readonly string[]): Promise<boolean> =>
+    (await run(['iptables', ...WAIT, '-C', ...jump])).code === 0;
 
   async function apply(): Promise<string | null> {
     // iptables-restore applies all chains at once, so no chain is ever incomplete.
     const heads = Object.keys(chains).map((chain) => `:${chain} - [0:0]\n`);
-    const rules = Object.entries(chains).flatMap(([chain, list]) => list.map((rule) => `-A ${chain} ${rule}\n`));
-    const restored = await run(['iptables-restore', ...WAIT, '--noflush'], `*filter\n${heads.join('')}${rules.join('')}COMMIT\n`);
+    const rules = Object.entries(chains).flatMap(([chain, list]) =>
+      list.map((rule) => `-A ${chain} ${rule}\n`),
+    );
+    const restored = await run(
+      ['iptables-restore', ...WAIT, '--noflush'],
+      `*filter\n${heads.join('')}${rules.join('')}COMMIT\n`,
+    );
     if (restored.code !== 0) return restored.stderr.trim();
     for (const jump of jumps) {
       if (await isThere(jump)) continue;
@@ -141,7 +183,9 @@ function createRule(run: RunIptables, { chains, jumps }: Plan): PortRule {
     return null;
   }
   const inForce = async (): Promise<boolean> =>
-    shown !== null && (await Promise.all(jumps.map(isThere))).every(Boolean) && (await show()) === shown;
+    shown !== null &&
+    (await Promise.all(jumps.map(isThere))).every(Boolean) &&
+    (await show()) === shown;
 
   return {
     async ensure() {

@@ -4,7 +4,10 @@ import { access, constants, lstat, mkdir, mkdtemp, readdir, rm, statfs } from 'n
 import { dirname, join } from 'node:path';
 
 export type PrivateFolder = {
-  /** Runs `work`. Its argument makes a folder that only this user can read, on the first call. It is removed after every outcome. */
+  /**
+   * Runs `work`. Its argument makes a folder that only this user can read, on the first call. It is
+   * removed after every outcome.
+   */
   with<T>(work: (dir: () => Promise<string>) => Promise<T>): Promise<T>;
   /** Call only at start: removes what a killed process left. */
   removeLeftovers(): Promise<void>;
@@ -25,8 +28,17 @@ export async function nearest(folder: string): Promise<string> {
 /** The folder in memory of every Linux, for an agent without a usable SECRETS_DIR. */
 const SHARED_MEMORY = '/dev/shm';
 
-/** Returns KEYS_DIR, the earlier setting, if it is set. Else SECRETS_DIR, or /dev/shm where that cannot be made or is not in memory. */
-export async function keysBase({ KEYS_DIR, SECRETS_DIR }: { KEYS_DIR: string | undefined; SECRETS_DIR: string }): Promise<string> {
+/**
+ * Returns KEYS_DIR, the earlier setting, if it is set. Else SECRETS_DIR, or /dev/shm where that
+ * cannot be made or is not in memory.
+ */
+export async function keysBase({
+  KEYS_DIR,
+  SECRETS_DIR,
+}: {
+  KEYS_DIR: string | undefined;
+  SECRETS_DIR: string;
+}): Promise<string> {
   if (KEYS_DIR !== undefined) return KEYS_DIR;
   try {
     // Before the folder is made: a folder on another file system would stay there for nothing.
@@ -39,15 +51,22 @@ export async function keysBase({ KEYS_DIR, SECRETS_DIR }: { KEYS_DIR: string | u
   }
 }
 
-/** `base`: see `keysBase`. `owner`: the state folder of this agent, because several agents may share `base`. */
+/**
+ * `base`: see `keysBase`. `owner`: the state folder of this agent, because several agents may share
+ * `base`.
+ */
 export function createPrivateFolder(base: string, owner: string): PrivateFolder {
   const uid = process.getuid?.() ?? 0;
-  const root = join(base, `berth-${uid}-${createHash('sha256').update(owner).digest('hex').slice(0, 12)}`);
+  const root = join(
+    base,
+    `berth-${uid}-${createHash('sha256').update(owner).digest('hex').slice(0, 12)}`,
+  );
 
   /** Other users may write to `base`, so a folder of this name may be theirs. */
   async function open(): Promise<void> {
     const { type } = await statfs(base);
-    if (!IN_MEMORY.includes(type)) throw new Error(`${base} is not in memory (tmpfs); set SECRETS_DIR to a folder of a tmpfs`);
+    if (!IN_MEMORY.includes(type))
+      throw new Error(`${base} is not in memory (tmpfs); set SECRETS_DIR to a folder of a tmpfs`);
     await mkdir(root, { mode: 0o700 }).catch((error: NodeJS.ErrnoException) => {
       if (error.code !== 'EEXIST') throw error;
     });
@@ -59,7 +78,8 @@ export function createPrivateFolder(base: string, owner: string): PrivateFolder 
   return {
     async with(work) {
       let made: Promise<string> | null = null;
-      const make = (): Promise<string> => (made ??= open().then(() => mkdtemp(join(root, 'task-'))));
+      const make = (): Promise<string> =>
+        (made ??= open().then(() => mkdtemp(join(root, 'task-'))));
       try {
         return await work(make);
       } finally {
@@ -70,7 +90,8 @@ export function createPrivateFolder(base: string, owner: string): PrivateFolder 
     async removeLeftovers() {
       const found = await lstat(root).catch(() => null);
       if (found === null || !found.isDirectory() || found.uid !== uid) return;
-      for (const name of await readdir(root)) await rm(join(root, name), { recursive: true, force: true });
+      for (const name of await readdir(root))
+        await rm(join(root, name), { recursive: true, force: true });
     },
   };
 }

@@ -1,6 +1,7 @@
 /**
- * Sends the progress of a task to the control plane: only the newest state, at most once per second, one request at a time. The progress
- * of copies is for people who watch, so a state that cannot be sent is dropped. Facts of a build are sent again until they arrived.
+ * Sends the progress of a task to the control plane: only the newest state, at most once per
+ * second, one request at a time. The progress of copies is for people who watch, so a state that
+ * cannot be sent is dropped. Facts of a build are sent again until they arrived.
  */
 import type { CopyProgress } from '@berth/wire/dataset';
 import type { TaskFacts } from '@berth/wire/task';
@@ -15,7 +16,11 @@ export type ProgressSender = {
   stop(): void;
 };
 /** `learned`: undefined if all facts have arrived. */
-type Send = (datasets: CopyProgress[], signal: AbortSignal, learned: TaskFacts | undefined) => Promise<unknown>;
+type Send = (
+  datasets: CopyProgress[],
+  signal: AbortSignal,
+  learned: TaskFacts | undefined,
+) => Promise<unknown>;
 
 const SEND_EVERY_MS = 1_000;
 const SEND_TIMEOUT_MS = 3_000;

@@ -33,6 +33,7 @@ export function readinessOf(facts: ReadinessFacts): Readiness {
   if (!facts.hasRegistrySettings) reasons.push('no configuration from the control plane yet');
   else if (!facts.hasPolledTasks) reasons.push('no task list from the control plane yet');
   if (facts.engineOk === false) reasons.push('the container engine does not answer');
-  if (facts.portProblem !== null) reasons.push(`the firewall rules of PROXY_IPS are not in force: ${facts.portProblem}`);
+  if (facts.portProblem !== null)
+    reasons.push(`the firewall rules of PROXY_IPS are not in force: ${facts.portProblem}`);
   return { ready: reasons.length === 0, reasons, notes: [...facts.portNotes, ...facts.diskNotes] };
 }

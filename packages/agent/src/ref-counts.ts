@@ -1,4 +1,7 @@
-/** Counts the users of each key, so that a version, an image or a network is not removed while something uses it. */
+/**
+ * Counts the users of each key, so that a version, an image or a network is not removed while
+ * something uses it.
+ */
 
 export type RefCounts = {
   /** Returns the release. A second call of the release does nothing. */

@@ -1,4 +1,7 @@
-/** Registers the node every 30 s, and at once when something has changed. The first registration starts the agent's other loops. */
+/**
+ * Registers the node every 30 s, and at once when something has changed. The first registration
+ * starts the agent's other loops.
+ */
 import type { Logger } from '@berth/kit/log';
 import { type Loop, startLoop } from '@berth/kit/loop';
 import type { Node } from '@berth/wire/node';
@@ -22,10 +25,22 @@ export type RegistrationLoopDeps = {
 };
 
 const REGISTER_MS = 30_000;
-/** While the engine does not answer, the containers are unknown and the next registration comes sooner. */
+/**
+ * While the engine does not answer, the containers are unknown and the next registration comes
+ * sooner.
+ */
 const ENGINE_RETRY_MS = 5_000;
 
-export function startRegistrationLoop({ registration, tasks, ports, metrics, onAnswer, onFirst, signal, log }: RegistrationLoopDeps): Loop {
+export function startRegistrationLoop({
+  registration,
+  tasks,
+  ports,
+  metrics,
+  onAnswer,
+  onFirst,
+  signal,
+  log,
+}: RegistrationLoopDeps): Loop {
   let isFirst = true;
 
   async function register(stopping: AbortSignal): Promise<Node> {
@@ -46,7 +61,11 @@ export function startRegistrationLoop({ registration, tasks, ports, metrics, onA
       if (stopping.aborted) throw error;
       log.warn({ err: error }, 'registration failed; will retry');
       // Retry soon: a control plane that restarts is back before the next period of 30 s.
-      return retryUntilAnswered(() => register(stopping), { signal: stopping, minMs: 500, maxMs: 5_000 });
+      return retryUntilAnswered(() => register(stopping), {
+        signal: stopping,
+        minMs: 500,
+        maxMs: 5_000,
+      });
     }
   }
 
@@ -58,7 +77,8 @@ export function startRegistrationLoop({ registration, tasks, ports, metrics, onA
         const node = await registerUntilAccepted(AbortSignal.any([stopping, signal]));
         await ports.guard();
         tasks.checkOpenTasks(node.open_tasks);
-        if (registration.engineOk() === false) setTimeout(() => loop.wake(), ENGINE_RETRY_MS).unref();
+        if (registration.engineOk() === false)
+          setTimeout(() => loop.wake(), ENGINE_RETRY_MS).unref();
         onAnswer(node);
         if (isFirst) onFirst();
         isFirst = false;

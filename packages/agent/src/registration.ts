@@ -1,6 +1,6 @@
 /**
- * Registers the node with POST /api/agent/register: its identity, its capacity, and the containers and datasets on it
- * (docs/contract.md "Node", docs/interfaces.md "Register").
+ * Registers the node with POST /api/agent/register: its identity, its capacity, and the containers
+ * and datasets on it (docs/contract.md "Node", docs/interfaces.md "Register").
  */
 import { failPoint } from '@berth/kit/fail-point';
 import type { Logger } from '@berth/kit/log';
@@ -49,7 +49,9 @@ export type RegistrationDeps = {
   /** The control plane’s /readyz warns if these are not set. */
   limits: { publishIp: string | undefined; defaultMemory: number | undefined };
   credentials: Credentials;
-  /** Takes over the addresses of nodes with published ports; null: this agent does not ask for them. */
+  /**
+   * Takes over the addresses of nodes with published ports; null: this agent does not ask for them.
+   */
   neighbours: PortGuard['knows'];
   /** Features of this agent that are not part of the contract. */
   capabilities: () => readonly string[];
@@ -66,7 +68,10 @@ export type Registration = {
   nodeId(): string | null;
   /** Monotonic clock in ms. */
   lastOkAt(): number | null;
-  /** Another machine is registered under this name, and the tasks of the node are its tasks; null if not. */
+  /**
+   * Another machine is registered under this name, and the tasks of the node are its tasks; null if
+   * not.
+   */
   problem(): string | null;
   /** Why the control plane refuses this machine; null if it does not. */
   refusal(): string | null;
@@ -90,7 +95,11 @@ export function createRegistration(deps: RegistrationDeps): Registration {
     }
     try {
       // An engine that hangs must not delay the registration.
-      const seen = await observe(deps.list, AbortSignal.any([signal, AbortSignal.timeout(OBSERVE_MS)]), deps.revive);
+      const seen = await observe(
+        deps.list,
+        AbortSignal.any([signal, AbortSignal.timeout(OBSERVE_MS)]),
+        deps.revive,
+      );
       await deps.engine.answered(signal);
       await deps.ids.seen(seen, nodeId);
       deps.usage?.seen(seen);
@@ -118,7 +127,9 @@ export function createRegistration(deps: RegistrationDeps): Registration {
     if (datasetIds.length === 0 || deps.inventory === null) return;
     evicting ??= deps.inventory
       .forget(datasetIds)
-      .catch((err: unknown) => deps.log.warn({ err }, 'evicting deleted datasets failed; will retry'))
+      .catch((err: unknown) =>
+        deps.log.warn({ err }, 'evicting deleted datasets failed; will retry'),
+      )
       .finally(() => (evicting = null));
   }
 
@@ -151,7 +162,12 @@ export function createRegistration(deps: RegistrationDeps): Registration {
       ...(engine === null ? {} : { engine }),
       ...(disk === null ? {} : { disk }),
       ...(deps.neighbours === null ? {} : { neighbours_etag: neighboursEtag }),
-      ...(deps.role === 'deploy' ? { publish_ip: deps.limits.publishIp ?? null, default_memory: deps.limits.defaultMemory ?? null } : {}),
+      ...(deps.role === 'deploy'
+        ? {
+            publish_ip: deps.limits.publishIp ?? null,
+            default_memory: deps.limits.defaultMemory ?? null,
+          }
+        : {}),
     };
     await failPoint('agent.register.before');
     const node = await deps.credentials.register((headers, maySave) =>
@@ -160,7 +176,9 @@ export function createRegistration(deps: RegistrationDeps): Registration {
           ...body,
           capabilities: [
             ...(maySave ? ['node_secret'] : []),
-            ...(deps.role === 'builder' ? [GIT_ACCESS, BUILD_SETTINGS, GIT_LFS, LOOK_CAPABILITY, REPOSITORY_LOOK_CAPABILITY] : []),
+            ...(deps.role === 'builder'
+              ? [GIT_ACCESS, BUILD_SETTINGS, GIT_LFS, LOOK_CAPABILITY, REPOSITORY_LOOK_CAPABILITY]
+              : []),
             ...deps.capabilities(),
           ],
         },
@@ -176,7 +194,10 @@ export function createRegistration(deps: RegistrationDeps): Registration {
       deps.neighbours?.(node.neighbours.addresses);
     }
     evictDeleted(node.forget ?? []);
-    deps.volumes?.work({ remove: node.remove_volumes ?? [], setAside: node.set_aside_volumes ?? [] });
+    deps.volumes?.work({
+      remove: node.remove_volumes ?? [],
+      setAside: node.set_aside_volumes ?? [],
+    });
     return node;
   }
 
@@ -185,7 +206,9 @@ export function createRegistration(deps: RegistrationDeps): Registration {
     engineOk: () => deps.engine.now()?.ok ?? null,
     lastOkAt: () => lastOkAt,
     problem: () => problem,
-    refusal: () => problem ?? (isUnknown ? 'the control plane refuses the secret or join token of this machine' : null),
+    refusal: () =>
+      problem ??
+      (isUnknown ? 'the control plane refuses the secret or join token of this machine' : null),
     async register(signal) {
       const previousId = nodeId;
       const node = await send(signal).catch((error: unknown) => {
@@ -201,7 +224,8 @@ export function createRegistration(deps: RegistrationDeps): Registration {
       await deps.ids.add(node.id);
       if (previousId === node.id) return node;
       deps.log.info({ node: node.id, role: deps.role, host_ip: node.host_ip }, 'node registered');
-      // The id of the node is new: register again, now with the containers, which are found by that id.
+      // The id of the node is new: register again, now with the containers, which are found by that
+      // id.
       return send(signal);
     },
   };

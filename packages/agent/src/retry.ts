@@ -6,12 +6,23 @@ import { pause } from './stopped.ts';
 /** No answer, a server error, too many requests, or a secret that is being rotated (401). */
 export function isTransient(error: unknown): boolean {
   if (error instanceof UnreachableError) return true;
-  return error instanceof ApiError && (error.status >= 500 || error.status === 429 || error.status === 408 || error.status === 401);
+  return (
+    error instanceof ApiError &&
+    (error.status >= 500 || error.status === 429 || error.status === 408 || error.status === 401)
+  );
 }
 
-export type RetryOptions = { signal: AbortSignal; minMs?: number; maxMs?: number; onFailure?: (error: unknown, waitMs: number) => void };
+export type RetryOptions = {
+  signal: AbortSignal;
+  minMs?: number;
+  maxMs?: number;
+  onFailure?: (error: unknown, waitMs: number) => void;
+};
 
-/** Repeats the call with backoff until it succeeds. Rejects with the first lasting error, or with the signal’s reason. */
+/**
+ * Repeats the call with backoff until it succeeds. Rejects with the first lasting error, or with
+ * the signal’s reason.
+ */
 export async function retryUntilAnswered<T>(
   call: () => Promise<T>,
   { signal, minMs = 250, maxMs = 10_000, onFailure }: RetryOptions,

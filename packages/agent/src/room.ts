@@ -1,12 +1,20 @@
 /**
- * Keeps this node within its budget, and makes room for a copy, a pull or a build (wire/eviction.ts has the order).
+ * Keeps this node within its budget, and makes room for a copy, a pull or a build (wire/eviction.ts
+ * has the order).
  *
- * Two limits refuse a copy: MAX_STORAGE less what SVC_ROOT holds, and the free bytes of the disk. The budget is tighter, because images and
- * build cache count too; it makes this node evict, but what cannot go (images of running containers) refuses no copy.
- * Pulls in progress count with the bytes that they are about to add.
- * If the engine is on a disk of its own, MAX_STORAGE limits the datasets, and images and build cache may fill the engine’s disk.
+ * Two limits refuse a copy: MAX_STORAGE less what SVC_ROOT holds, and the free bytes of the disk.
+ * The budget is tighter, because images and build cache count too; it makes this node evict, but
+ * what cannot go (images of running containers) refuses no copy. Pulls in progress count with the
+ * bytes that they are about to add. If the engine is on a disk of its own, MAX_STORAGE limits the
+ * datasets, and images and build cache may fill the engine’s disk.
  */
-import { mustStay, planNode, type DiskPlan, type NodeLimits, type Watermarks } from '@berth/wire/eviction';
+import {
+  mustStay,
+  planNode,
+  type DiskPlan,
+  type NodeLimits,
+  type Watermarks,
+} from '@berth/wire/eviction';
 import type { CachedDataset } from '@berth/wire/node';
 import type { Logger } from '@berth/kit/log';
 import { sizeText } from './data/format.ts';
@@ -21,27 +29,35 @@ export type DatasetSpace = {
   /** Versions in `refused` count as in use. */
   list(refused: ReadonlySet<string>, recopyable: ReadonlySet<string>): Promise<CachedDataset[]>;
   keyOf(dataset: CachedDataset): string;
-  /** Removes mounts that no deployment needs, and returns the keys of versions that the share still has. */
+  /**
+   * Removes mounts that no deployment needs, and returns the keys of versions that the share still
+   * has.
+   */
   refresh(signal: AbortSignal): Promise<ReadonlySet<string>>;
   /** Returns the freed bytes; null if it came into use. */
   evict(dataset: CachedDataset, signal: AbortSignal, logLine: Say): Promise<number | null>;
 };
 type Say = (text: string) => void;
 /**
- * Reserves `bytes` on the disk. Throws TaskFailure no_room. It has then evicted nothing, except if versions share files: their eviction
- * frees less than the sum of their sizes, which only shows afterwards.
+ * Reserves `bytes` on the disk. Throws TaskFailure no_room. It has then evicted nothing, except if
+ * versions share files: their eviction frees less than the sum of their sizes, which only shows
+ * afterwards.
  */
 export type MakeRoom = (bytes: number, signal: AbortSignal, logLine: Say) => Promise<Reservation>;
 export type Room = {
   make: MakeRoom;
-  /** Evicts down to the low watermark if more than the high one is used, or if less than `wanted` bytes are free on the disk. */
+  /**
+   * Evicts down to the low watermark if more than the high one is used, or if less than `wanted`
+   * bytes are free on the disk.
+   */
   keep(signal: AbortSignal, options?: KeepOptions): Promise<void>;
   /** Notes about the budget for the operator. */
   notes(): string[];
 };
 /**
- * `wanted`: bytes that a pull needs, on the disk of the engine. `recount`: the last count of images and build cache is too old.
- * `logLine`: a task waits. It goes on at once if nothing can go according to the last count, and otherwise the line says so.
+ * `wanted`: bytes that a pull needs, on the disk of the engine. `recount`: the last count of images
+ * and build cache is too old. `logLine`: a task waits. It goes on at once if nothing can go
+ * according to the last count, and otherwise the line says so.
  */
 export type KeepOptions = { wanted?: number; recount?: boolean; logLine?: Say };
 export type RoomDeps = {
@@ -79,13 +95,20 @@ type Run = {
   cacheIsSpent: boolean;
   hasBegun: boolean;
 };
-type Now = { plan: Plan; cached: CachedDataset[]; limits: NodeLimits; mayFit: boolean; fits: boolean };
+type Now = {
+  plan: Plan;
+  cached: CachedDataset[];
+  limits: NodeLimits;
+  mayFit: boolean;
+  fits: boolean;
+};
 /** A count of this age is still good, if nothing was removed since. */
 export const RECENT_MS = 60_000;
 /** The engine prunes records that share their bytes with an image too, which frees nothing. */
 const MAX_IDLE_PRUNES = 5;
 const NONE: ReadonlySet<string> = new Set();
-const sum = (all: readonly { bytes: number }[]): number => all.reduce((total, one) => total + one.bytes, 0);
+const sum = (all: readonly { bytes: number }[]): number =>
+  all.reduce((total, one) => total + one.bytes, 0);
 
 export function createRoom(deps: RoomDeps): Room {
   const { storage, datasets, engine, locks, watermarks, log } = deps;
@@ -138,32 +161,58 @@ export function createRoom(deps: RoomDeps): Room {
   }
   async function plan(run: Run, signal: AbortSignal): Promise<Now> {
     const limits = await limitsOf(run, signal);
-    const cached = run.engineOnly || datasets === null ? [] : await datasets.list(run.refused, run.recopyable);
+    const cached =
+      run.engineOnly || datasets === null ? [] : await datasets.list(run.refused, run.recopyable);
     const here = run.contents?.disk?.isOwn === run.engineOnly ? run.contents : null;
     const images = (here?.candidates ?? []).filter(({ name }) => !run.refused.has(name));
     const total = here?.build_cache ?? 0;
-    const buildCache = { total, evictable: run.cacheIsSpent ? 0 : Math.min(total, here?.build_cache_unused ?? 0) };
+    const buildCache = {
+      total,
+      evictable: run.cacheIsSpent ? 0 : Math.min(total, here?.build_cache_unused ?? 0),
+    };
     const engineBytes = here === null ? 0 : total + (here.images ?? 0) + (engine?.reserved() ?? 0);
     const { wanted, hasBegun } = run;
-    const next = planNode({ cached, images, buildCache, engineBytes, limits, wanted, hasBegun, watermarks });
+    const next = planNode({
+      cached,
+      images,
+      buildCache,
+      engineBytes,
+      limits,
+      wanted,
+      hasBegun,
+      watermarks,
+    });
     const datasetsFree = sum(cached.filter((c) => !mustStay(c)));
     const mayFit =
-      limits.budget + datasetsFree >= run.wanted && limits.disk + datasetsFree + buildCache.evictable + sum(images) >= run.wanted;
+      limits.budget + datasetsFree >= run.wanted &&
+      limits.disk + datasetsFree + buildCache.evictable + sum(images) >= run.wanted;
     // While images go, layers that they share with others still count as staying.
     const isDown = next.steps[0] === undefined || next.steps[0].kind === 'dataset';
     const isBudget = here !== null && (!run.engineOnly || deps.engineMax !== null);
     if (isDown && isBudget) noteImages((here.images ?? 0) - sum(images), limits.max);
-    return { plan: next, cached, limits, mayFit, fits: wanted <= Math.min(limits.budget, limits.disk) };
+    return {
+      plan: next,
+      cached,
+      limits,
+      mayFit,
+      fits: wanted <= Math.min(limits.budget, limits.disk),
+    };
   }
 
   let note: string | null = null;
   function noteImages(bytes: number, max: number): void {
     const isNew = note === null;
     note = bytes <= watermarks.low * max ? null : textOfImages(bytes, max);
-    if (isNew && note !== null) log.warn({ reason: note }, 'images that stay use most of the budget');
+    if (isNew && note !== null)
+      log.warn({ reason: note }, 'images that stay use most of the budget');
   }
 
-  async function evictAll({ plan: { steps } }: Now, run: Run, signal: AbortSignal, logLine: Say): Promise<void> {
+  async function evictAll(
+    { plan: { steps } }: Now,
+    run: Run,
+    signal: AbortSignal,
+    logLine: Say,
+  ): Promise<void> {
     const [first] = steps;
     run.hasBegun = true;
     if (first?.kind === 'build_cache') {
@@ -180,7 +229,11 @@ export function createRoom(deps: RoomDeps): Room {
         run.refused.add(step.image.name);
         if (await evictOfEngine(step, run, signal)) {
           log.info({ image: step.image.name, kept: step.image.kept }, 'image evicted to make room');
-          if (step.image.kept) logLine(`evicted the image ${step.image.name}, which was kept for a rollback; a rollback pulls it again`);
+          if (step.image.kept)
+            logLine(
+              `evicted the image ${step.image.name}, which was kept for a rollback; a rollback ` +
+                'pulls it again',
+            );
         }
       } else if (datasets !== null) {
         const freed = await datasets.evict(step.dataset, signal, logLine);
@@ -197,13 +250,21 @@ export function createRoom(deps: RoomDeps): Room {
       return await engine.evict(step, signal);
     } catch (err) {
       signal.throwIfAborted();
-      // If the engine does not answer at all, the count that follows says so. A node may only lack buildx.
-      log.warn({ err, kind: step.kind }, 'evicting from the engine failed; will retry after the next task');
+      // If the engine does not answer at all, the count that follows says so. A node may only lack
+      // buildx.
+      log.warn(
+        { err, kind: step.kind },
+        'evicting from the engine failed; will retry after the next task',
+      );
       return false;
     }
   }
   /** Evicts one group. Returns `again` until there is room, or until there cannot be. */
-  async function round(run: Run, signal: AbortSignal, logLine: Say): Promise<'again' | 'done' | Now> {
+  async function round(
+    run: Run,
+    signal: AbortSignal,
+    logLine: Say,
+  ): Promise<'again' | 'done' | Now> {
     // Another run may have evicted something, and counted again.
     if (run.isFresh && run.contents !== null) run.contents = engine?.last() ?? null;
     const now = await plan(run, signal);
@@ -216,7 +277,8 @@ export function createRoom(deps: RoomDeps): Room {
     if (steps.length === 0 || (!now.fits && !now.mayFit)) return now;
     await evictAll(now, run, signal, logLine);
     const onlyDatasets = steps.every((step) => step.kind === 'dataset');
-    // Versions share files, and a shared file is freed with the last of them: compare again with what is free now.
+    // Versions share files, and a shared file is freed with the last of them: compare again with
+    // what is free now.
     return onlyDatasets && run.wanted <= (await storage.now(signal)).free ? 'done' : 'again';
   }
   let holders = 0;
@@ -235,8 +297,15 @@ export function createRoom(deps: RoomDeps): Room {
     }
   }
   const toLog: Say = (text) => log.info(text);
-  /** Holds the lock for one round at a time: a copy that needs room does not wait for all of them. Returns null if there is room. */
-  async function evictInRounds(wanted: number, engineOnly: boolean, signal: AbortSignal): Promise<Now | null> {
+  /**
+   * Holds the lock for one round at a time: a copy that needs room does not wait for all of them.
+   * Returns null if there is room.
+   */
+  async function evictInRounds(
+    wanted: number,
+    engineOnly: boolean,
+    signal: AbortSignal,
+  ): Promise<Now | null> {
     const run = begin(wanted, engineOnly);
     for (;;) {
       await prepare(run, signal);
@@ -254,13 +323,15 @@ export function createRoom(deps: RoomDeps): Room {
   }
   let wasFull = false;
   function reportFull(full: Now | null): void {
-    if (full !== null && !wasFull) log.warn({ reason: textOfFull(full) }, 'the disk is full, and nothing else can be evicted');
+    if (full !== null && !wasFull)
+      log.warn({ reason: textOfFull(full) }, 'the disk is full, and nothing else can be evicted');
     wasFull = full !== null;
   }
   return {
     notes: () => (note === null ? [] : [note]),
     make(bytes, signal, logLine) {
-      if (holders > 0) logLine('waiting for room on the disk: this node makes room for something else first');
+      if (holders > 0)
+        logLine('waiting for room on the disk: this node makes room for something else first');
       return locked(signal, async () => {
         const run = begin(bytes, false);
         for (;;) {
@@ -294,22 +365,30 @@ export function createRoom(deps: RoomDeps): Room {
 }
 
 const textOfImages = (bytes: number, max: number): string =>
-  `images that stay use ${sizeText(bytes)} of the ${sizeText(max)} of MAX_STORAGE: containers need them, or Berth did not build them. ` +
-  `${sizeText(Math.max(0, max - bytes))} are left for datasets and build cache. Raise MAX_STORAGE, or move projects to another node`;
+  `images that stay use ${sizeText(bytes)} of the ${sizeText(max)} of MAX_STORAGE: containers ` +
+  'need them, or Berth did not build them. ' +
+  `${sizeText(Math.max(0, max - bytes))} are left for datasets and build cache. Raise ` +
+  'MAX_STORAGE, or move projects to another node';
 
-const stayText = (stay: readonly CachedDataset[]): string => `${sizeText(sum(stay))} of datasets are in use or kept for the last releases`;
+const stayText = (stay: readonly CachedDataset[]): string =>
+  `${sizeText(sum(stay))} of datasets are in use or kept for the last releases`;
 function textOfFull({ limits, cached }: Now): string {
   const over = Math.max(0, -Math.min(limits.budget, limits.disk));
   const stay = cached.filter(mustStay);
-  return `SVC_ROOT and running copies use ${sizeText(over)} more than the ${sizeText(limits.max)} of MAX_STORAGE; ${stayText(stay)}`;
+  return (
+    `SVC_ROOT and running copies use ${sizeText(over)} more than the ${sizeText(limits.max)} of ` +
+    `MAX_STORAGE; ${stayText(stay)}`
+  );
 }
 function noRoom(bytes: number, { limits, cached, plan }: Now): TaskFailure {
   const free = Math.max(0, Math.min(limits.budget, limits.disk));
   const stay = cached.filter(mustStay);
-  const evictable = sum(cached) - sum(stay) + sum(plan.steps.filter((step) => step.kind !== 'dataset'));
+  const evictable =
+    sum(cached) - sum(stay) + sum(plan.steps.filter((step) => step.kind !== 'dataset'));
   return new TaskFailure(
     'no_room',
     `the copy needs ${sizeText(bytes)}; ${sizeText(free)} of ${sizeText(limits.max)} are free, ` +
-      `${sizeText(evictable)} could be evicted, ${sizeText(sum(stay))} are in use or kept for the last releases`,
+      `${sizeText(evictable)} could be evicted, ${sizeText(sum(stay))} are in use or kept for ` +
+      'the last releases',
   );
 }

@@ -1,6 +1,6 @@
 /**
- * Remembers on disk, for the next process: the containers that ran at the last check, the engine process, and the containers that the
- * agent stopped.
+ * Remembers on disk, for the next process: the containers that ran at the last check, the engine
+ * process, and the containers that the agent stopped.
  */
 import { readFile } from 'node:fs/promises';
 import type { Logger } from '@berth/kit/log';
@@ -33,7 +33,11 @@ export async function createRunMemory(path: string, log: Logger): Promise<RunMem
   let writing: Promise<void> = Promise.resolve();
 
   async function write(): Promise<void> {
-    const text = JSON.stringify({ engine, running: [...running].sort(), stopped: [...stopped] } satisfies Saved);
+    const text = JSON.stringify({
+      engine,
+      running: [...running].sort(),
+      stopped: [...stopped],
+    } satisfies Saved);
     if (text === written) return;
     try {
       await writeFileWhole(path, text);
@@ -75,7 +79,8 @@ export async function createRunMemory(path: string, log: Logger): Promise<RunMem
 async function readSaved(path: string, log: Logger): Promise<Saved> {
   try {
     const content = JSON.parse(await readFile(path, 'utf8')) as Partial<Saved>;
-    const list = (given: unknown): string[] => (Array.isArray(given) ? given.filter((id) => typeof id === 'string') : []);
+    const list = (given: unknown): string[] =>
+      Array.isArray(given) ? given.filter((id) => typeof id === 'string') : [];
     return {
       engine: typeof content.engine === 'string' ? content.engine : null,
       running: list(content.running),
@@ -83,7 +88,10 @@ async function readSaved(path: string, log: Logger): Promise<Saved> {
     };
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code !== 'ENOENT')
-      log.warn({ err: error, path }, 'reading the list of containers that ran before failed; starting without it');
+      log.warn(
+        { err: error, path },
+        'reading the list of containers that ran before failed; starting without it',
+      );
     return { engine: null, running: [], stopped: [] };
   }
 }

@@ -1,19 +1,29 @@
 /**
- * Runs one attempt at one task, from the claim to the report (docs/interfaces.md "Tasks", "Completion").
+ * Runs one attempt at one task, from the claim to the report (docs/interfaces.md "Tasks",
+ * "Completion").
  *
  *   claim ──> work ──> flush the log ──> report ──> accepted (200)
  *     │ 404, 409          │                 │ 404, 409: another attempt has the task: discard the product
  *     └> not our task     └ meanwhile: renew at a third of the lease. 409, or not listed any more: `lost`; cancel requested: `cancelled`
  *
- * `cancelled` is reported. `lost` and `shutdown` are not: the work cleans up after itself. The report is repeated until it is answered.
- * If the process dies before that, the control plane offers the task again.
+ * `cancelled` is reported. `lost` and `shutdown` are not: the work cleans up after itself. The
+ * report is repeated until it is answered. If the process dies before that, the control plane
+ * offers the task again.
  */
 import { failPoint } from '@berth/kit/fail-point';
 import type { Logger } from '@berth/kit/log';
 import type { Tracing } from '@berth/kit/tracing';
 import { ApiError, type Client } from '@berth/wire/client';
 import { FAILURES } from '@berth/wire/errors';
-import { MAX_NOTE, MAX_NOTES, type Task, type TaskClaim, type TaskFacts, type TaskNote, type TaskReport } from '@berth/wire/task';
+import {
+  MAX_NOTE,
+  MAX_NOTES,
+  type Task,
+  type TaskClaim,
+  type TaskFacts,
+  type TaskNote,
+  type TaskReport,
+} from '@berth/wire/task';
 import { createLogShipper, type LogShipper } from './log-shipper.ts';
 import type { TaskEnd, TaskMeter } from './metrics.ts';
 import { createProgressSender, type ProgressSender } from './progress-sender.ts';
@@ -25,7 +35,10 @@ import type { Handlers, Product, TaskContext } from './tasks/task.ts';
 import { nothingToDiscard } from './tasks/task.ts';
 import { TaskFailure, taskErrorOf } from './tools/failures.ts';
 
-/** reported: answered with 200; lost: answered with 404 or 409; shutdown: given up, the task is offered again. */
+/**
+ * reported: answered with 200; lost: answered with 404 or 409; shutdown: given up, the task is
+ * offered again.
+ */
 export type TaskOutcome = 'reported' | 'lost' | 'shutdown';
 export type TaskRun = {
   task: Task;
@@ -48,11 +61,19 @@ export type RunTaskDeps = {
 const FINAL_FLUSH_MS = 60_000;
 const CANCELLED = { code: 'cancelled', message: `${FAILURES.cancelled}.` };
 
-export function runTask(task: Task, { client: anyClient, handlers, log: parent, onFailure, meter, tracing = null }: RunTaskDeps): TaskRun {
+export function runTask(
+  task: Task,
+  { client: anyClient, handlers, log: parent, onFailure, meter, tracing = null }: RunTaskDeps,
+): TaskRun {
   const trace = tracing === null ? null : traceTask(task, tracing);
   const client = trace === null ? anyClient : withHeaders(anyClient, trace.headers);
   const traceField = trace === null ? {} : { trace_id: trace.traceId };
-  const log = parent.child({ task: task.id, kind: task.kind, deployment: task.deployment_id, ...traceField });
+  const log = parent.child({
+    task: task.id,
+    kind: task.kind,
+    deployment: task.deployment_id,
+    ...traceField,
+  });
   const work = new AbortController();
   /** Ends the claim and the report too. Only a shutdown aborts it. */
   const life = new AbortController();
@@ -73,10 +94,13 @@ export function runTask(task: Task, { client: anyClient, handlers, log: parent, 
 
   async function attempt(): Promise<TaskOutcome> {
     await failPoint('agent.claim.before', () => task.kind);
-    const claim = await retryUntilAnswered(() => client.call('agentStart', { params, signal: life.signal }), {
-      signal: life.signal,
-      onFailure: (err) => log.warn({ err }, 'claiming the task failed; will retry'),
-    });
+    const claim = await retryUntilAnswered(
+      () => client.call('agentStart', { params, signal: life.signal }),
+      {
+        signal: life.signal,
+        onFailure: (err) => log.warn({ err }, 'claiming the task failed; will retry'),
+      },
+    );
     const headers = { 'x-lease-token': claim.lease_token };
     log.info({ attempt: claim.attempt }, 'task started');
     if (meter !== undefined) countEnd = meter.taskBegan(task.kind);
@@ -86,26 +110,42 @@ export function runTask(task: Task, { client: anyClient, handlers, log: parent, 
       redact,
       send: async (first, lines) => {
         await failPoint('agent.logs.before');
-        await retryUntilAnswered(() => client.call('agentLogs', { params, headers, body: { first, lines }, signal: life.signal }), {
-          signal: life.signal,
-        });
+        await retryUntilAnswered(
+          () =>
+            client.call('agentLogs', {
+              params,
+              headers,
+              body: { first, lines },
+              signal: life.signal,
+            }),
+          {
+            signal: life.signal,
+          },
+        );
         await failPoint('agent.logs.after');
       },
       onDropped: (err) => {
         if (isLost(err)) work.abort(new Stopped('lost'));
-        else if (!life.signal.aborted) log.warn({ err }, 'the control plane refused log lines; they are dropped');
+        else if (!life.signal.aborted)
+          log.warn({ err }, 'the control plane refused log lines; they are dropped');
       },
     });
     const renewing = new AbortController();
     const renewal = renew(claim, renewing.signal, headers);
     const progress = createProgressSender((datasets, signal, learned) =>
-      client.call('agentProgress', { params, headers, body: { datasets, ...(learned === undefined ? {} : { learned }) }, signal }),
+      client.call('agentProgress', {
+        params,
+        headers,
+        body: { datasets, ...(learned === undefined ? {} : { learned }) },
+        signal,
+      }),
     );
     if (task.cancel_requested) stop('cancelled');
     try {
       let product = await perform(claim, shipper, progress, redact);
       const why = work.signal.aborted ? (work.signal.reason as Stopped).why : null;
-      // A running container stays: the task is offered again, and the next attempt adopts the container.
+      // A running container stays: the task is offered again, and the next attempt adopts the
+      // container.
       if (why === 'shutdown') return 'shutdown';
       if (why === 'lost') {
         await discard(product);
@@ -126,7 +166,12 @@ export function runTask(task: Task, { client: anyClient, handlers, log: parent, 
     }
   }
 
-  async function perform(claim: TaskClaim, shipper: LogShipper, progress: ProgressSender, redact: Redact): Promise<Product> {
+  async function perform(
+    claim: TaskClaim,
+    shipper: LogShipper,
+    progress: ProgressSender,
+    redact: Redact,
+  ): Promise<Product> {
     const context: TaskContext = {
       attempt: claim.attempt,
       lease: claim.lease_token,
@@ -146,7 +191,8 @@ export function runTask(task: Task, { client: anyClient, handlers, log: parent, 
       },
       leaves: (container_id) => void (left = { container_id }),
       note(kind, message) {
-        if (notes.length < MAX_NOTES) notes.push({ kind, message: redact(message).slice(0, MAX_NOTE).toWellFormed() });
+        if (notes.length < MAX_NOTES)
+          notes.push({ kind, message: redact(message).slice(0, MAX_NOTE).toWellFormed() });
       },
       ...(trace === null ? {} : { span: trace.span }),
     };
@@ -154,23 +200,38 @@ export function runTask(task: Task, { client: anyClient, handlers, log: parent, 
       work.signal.throwIfAborted();
       return await handle(handlers, task, context);
     } catch (error) {
-      if (work.signal.aborted && error === work.signal.reason) return failed(CANCELLED, { ...facts, ...left });
+      if (work.signal.aborted && error === work.signal.reason)
+        return failed(CANCELLED, { ...facts, ...left });
       const { code, message } = taskErrorOf(error);
       const failure = { code, message: redact(message) };
-      log.warn({ err: secretsIn(claim).length === 0 ? error : redactError(error, redact), code }, 'task failed');
+      log.warn(
+        { err: secretsIn(claim).length === 0 ? error : redactError(error, redact), code },
+        'task failed',
+      );
       onFailure?.(failure.code);
       failureCode = failure.code;
       context.logStep('failed', failure.message);
-      return failed(failure, { ...facts, ...left, ...(error instanceof TaskFailure ? error.report : {}) });
+      return failed(failure, {
+        ...facts,
+        ...left,
+        ...(error instanceof TaskFailure ? error.report : {}),
+      });
     }
   }
 
-  async function renew(claim: TaskClaim, signal: AbortSignal, headers: Record<string, string>): Promise<void> {
+  async function renew(
+    claim: TaskClaim,
+    signal: AbortSignal,
+    headers: Record<string, string>,
+  ): Promise<void> {
     let lease: Pick<TaskClaim, 'lease_expires_at' | 'lease_seconds'> = claim;
     for (;;) {
       try {
         await pause(renewIn(lease), signal);
-        const answer = await retryUntilAnswered(() => client.call('agentRenew', { params, headers, signal }), { signal, maxMs: 3_000 });
+        const answer = await retryUntilAnswered(
+          () => client.call('agentRenew', { params, headers, signal }),
+          { signal, maxMs: 3_000 },
+        );
         await failPoint('agent.renew.after');
         lease = answer;
         if (answer.cancel_requested) stop('cancelled');
@@ -184,10 +245,14 @@ export function runTask(task: Task, { client: anyClient, handlers, log: parent, 
 
   async function deliver(product: Product, headers: Record<string, string>): Promise<TaskOutcome> {
     const complete = (report: TaskReport) =>
-      retryUntilAnswered(() => client.call('agentComplete', { params, headers, body: report, signal: life.signal }), {
-        signal: life.signal,
-        onFailure: (err, waitMs) => log.warn({ err, retry_in_ms: waitMs }, 'delivering the report failed; will retry'),
-      });
+      retryUntilAnswered(
+        () => client.call('agentComplete', { params, headers, body: report, signal: life.signal }),
+        {
+          signal: life.signal,
+          onFailure: (err, waitMs) =>
+            log.warn({ err, retry_in_ms: waitMs }, 'delivering the report failed; will retry'),
+        },
+      );
     try {
       await failPoint('agent.report.before', () => task.kind);
       await complete(notes.length === 0 ? product.report : { ...product.report, notes });
@@ -205,7 +270,11 @@ export function runTask(task: Task, { client: anyClient, handlers, log: parent, 
       await complete(
         failed({
           code: 'task_failed',
-          message: `${FAILURES.task_failed}: the control plane refused its report: ${String(error)}`.slice(0, 4000),
+          message:
+            `${FAILURES.task_failed}: the control plane refused its report: ${String(error)}`.slice(
+              0,
+              4000,
+            ),
         }).report,
       );
     }
@@ -239,7 +308,8 @@ export function runTask(task: Task, { client: anyClient, handlers, log: parent, 
 /** Adds headers to each request. */
 const withHeaders = (client: Client, more: Record<string, string>): Client => ({
   call: (name, input) => client.call(name, { ...input, headers: { ...more, ...input.headers } }),
-  exchange: (name, input) => client.exchange(name, { ...input, headers: { ...more, ...input.headers } }),
+  exchange: (name, input) =>
+    client.exchange(name, { ...input, headers: { ...more, ...input.headers } }),
 });
 
 /** Values that no log may have: secrets of the project and its access to git. */
@@ -249,23 +319,33 @@ const secretsIn = ({ secrets, git }: TaskClaim): string[] => [
 ];
 
 /** 404: unknown task; 409: the lease is stale or the task has ended. */
-const isLost = (error: unknown): boolean => error instanceof ApiError && (error.status === 404 || error.status === 409);
+const isLost = (error: unknown): boolean =>
+  error instanceof ApiError && (error.status === 404 || error.status === 409);
 
 function endOf({ status, result }: TaskReport): TaskEnd {
   if (status === 'completed') return 'completed';
-  return (result as { error?: { code?: unknown } } | null)?.error?.code === CANCELLED.code ? 'cancelled' : 'failed';
+  return (result as { error?: { code?: unknown } } | null)?.error?.code === CANCELLED.code
+    ? 'cancelled'
+    : 'failed';
 }
 
-const failed = (error: { code: string; message: string }, more: Partial<TaskReport> = {}): Product => ({
+const failed = (
+  error: { code: string; message: string },
+  more: Partial<TaskReport> = {},
+): Product => ({
   report: { status: 'failed', result: { error }, ...more },
   discard: nothingToDiscard,
 });
 
 /**
- * Time until the next renewal in ms: a third of the lease's length, because the two clocks may be hours apart. If the control plane
- * does not send the length, a third of the time until the lease expires, between 1 and 20 s.
+ * Time until the next renewal in ms: a third of the lease's length, because the two clocks may be
+ * hours apart. If the control plane does not send the length, a third of the time until the lease
+ * expires, between 1 and 20 s.
  */
-export function renewIn(lease: Pick<TaskClaim, 'lease_expires_at' | 'lease_seconds'>, now = Date.now()): number {
+export function renewIn(
+  lease: Pick<TaskClaim, 'lease_expires_at' | 'lease_seconds'>,
+  now = Date.now(),
+): number {
   if (lease.lease_seconds !== undefined) return Math.max(250, (lease.lease_seconds * 1000) / 3);
   const left = Date.parse(lease.lease_expires_at) - now;
   return Math.min(20_000, Math.max(1_000, Number.isFinite(left) ? left / 3 : 1_000));
@@ -294,5 +374,7 @@ function handle(handlers: Handlers, task: Task, context: TaskContext): Promise<P
 
 /** A newer control plane may know more kinds of tasks than this agent. */
 function unknownKind(task: never): Promise<Product> {
-  return Promise.reject(new Error(`this agent does not know tasks of kind ${(task as Task).kind}; update the agent`));
+  return Promise.reject(
+    new Error(`this agent does not know tasks of kind ${(task as Task).kind}; update the agent`),
+  );
 }

@@ -1,4 +1,7 @@
-/** Makes text of a program safe to send and to show: without secrets, without escape sequences, and not too long. */
+/**
+ * Makes text of a program safe to send and to show: without secrets, without escape sequences, and
+ * not too long.
+ */
 import { cutLine } from '@berth/kit/lines';
 import type { Redact } from './secrets/redaction.ts';
 import { terminalText } from './terminal-text.ts';
@@ -6,7 +9,10 @@ import { terminalText } from './terminal-text.ts';
 export type ShownText = (text: string, max: number, colours: boolean) => string;
 
 export function createShownText(redact: Redact): ShownText {
-  /** Before the cut, so that no half of a secret stays at the end, and after escape sequences inside a secret are gone. */
+  /**
+   * Before the cut, so that no half of a secret stays at the end, and after escape sequences inside
+   * a secret are gone.
+   */
   return (text, max, colours) => {
     const shown = redact(clean(redact(text), max, colours));
     if (!colours || !shown.includes('\u001b')) return shown;

@@ -1,4 +1,6 @@
-/** The folders of this agent under STATE_DIR. Leftovers of an earlier process are removed at start. */
+/**
+ * The folders of this agent under STATE_DIR. Leftovers of an earlier process are removed at start.
+ */
 import { mkdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Logger } from '@berth/kit/log';
@@ -9,7 +11,10 @@ import { createPrivateFolder, keysBase, type PrivateFolder } from './private-fol
 import { createWorkspaces, type Workspaces } from './workspace.ts';
 
 export type StateFolder = {
-  /** STATE_DIR/{role}: a machine may run an agent of each role, and each removes only its own leftovers. */
+  /**
+   * STATE_DIR/{role}: a machine may run an agent of each role, and each removes only its own
+   * leftovers.
+   */
   root: string;
   /** Files that live as long as one docker command, such as env-files. */
   scratch: string;
@@ -29,7 +34,10 @@ export async function openStateFolder(config: AgentOptions, log: Logger): Promis
   const workspaces = createWorkspaces(join(root, 'work'), log);
   await workspaces.removeLeftovers();
   if (config.KEYS_DIR !== undefined)
-    log.warn({ KEYS_DIR: config.KEYS_DIR }, 'KEYS_DIR is deprecated: remove it; keys of running builds are then in SECRETS_DIR');
+    log.warn(
+      { KEYS_DIR: config.KEYS_DIR },
+      'KEYS_DIR is deprecated: remove it; keys of running builds are then in SECRETS_DIR',
+    );
   const keys = createPrivateFolder(await keysBase(config), root);
   await keys.removeLeftovers();
   return { root, scratch, workspaces, keys };

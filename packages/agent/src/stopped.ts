@@ -15,7 +15,8 @@ export class Stopped extends Error {
 }
 
 /** Returns the signal's abort reason as an error. */
-export const reasonOf = (signal: AbortSignal): Error => (signal.reason instanceof Error ? signal.reason : new Error(String(signal.reason)));
+export const reasonOf = (signal: AbortSignal): Error =>
+  signal.reason instanceof Error ? signal.reason : new Error(String(signal.reason));
 
 /** Resolves after `ms`; rejects with the signal's reason when that comes first. */
 export function pause(ms: number, signal: AbortSignal): Promise<void> {

@@ -1,9 +1,11 @@
 /**
- * Measures how much SVC_ROOT may hold and how much of it is free: `max_storage` and `free_storage` of a registration.
+ * Measures how much SVC_ROOT may hold and how much of it is free: `max_storage` and `free_storage`
+ * of a registration.
  *
- * `du` counts the used bytes in a child process with a deadline, so that a disk that hangs does not block registrations. Hard links
- * count once. Between two counts the sum follows copies and evictions. Running copies reserve room: their full size in the budget, and
- * the bytes that are not written yet on the disk.
+ * `du` counts the used bytes in a child process with a deadline, so that a disk that hangs does not
+ * block registrations. Hard links count once. Between two counts the sum follows copies and
+ * evictions. Running copies reserve room: their full size in the budget, and the bytes that are not
+ * written yet on the disk.
  */
 import { statfs } from 'node:fs/promises';
 import { dirname } from 'node:path';
@@ -16,9 +18,17 @@ export type Storage = {
   /** Null before the first count. */
   free: number | null;
 };
-/** `free` is the smaller one of the other two: bytes left of MAX_STORAGE, and on the disk. They may be negative. */
+/**
+ * `free` is the smaller one of the other two: bytes left of MAX_STORAGE, and on the disk. They may
+ * be negative.
+ */
 export type Room = { max: number; free: number; budget: number; disk: number };
-export type StorageOptions = { root: string; maxStorage: number | undefined; inherit: NodeJS.ProcessEnv; log: Logger };
+export type StorageOptions = {
+  root: string;
+  maxStorage: number | undefined;
+  inherit: NodeJS.ProcessEnv;
+  log: Logger;
+};
 export type Reservation = { wrote(bytes: number): void; release(): void };
 export type StorageMeter = {
   /** Returns the last count. Waits at most 500 ms for a new one if the last is older than 5 min. */
@@ -44,20 +54,28 @@ export function createStorage({ root, maxStorage, inherit, log }: StorageOptions
   let countedAt = Number.NEGATIVE_INFINITY;
   let counting: Promise<void> | null = null;
   const reservations = new Set<{ bytes: number; written: number }>();
-  const sum = (of: 'bytes' | 'written'): number => [...reservations].reduce((total, r) => total + r[of], 0);
+  const sum = (of: 'bytes' | 'written'): number =>
+    [...reservations].reduce((total, r) => total + r[of], 0);
 
   async function count(signal: AbortSignal): Promise<void> {
-    const result = await exec(['du', '--summarize', '--one-file-system', '--block-size=1', '--', root], {
-      env: { ...inherit, LC_ALL: 'C' },
-      timeoutMs: DU_MS,
-      signal,
-    });
+    const result = await exec(
+      ['du', '--summarize', '--one-file-system', '--block-size=1', '--', root],
+      {
+        env: { ...inherit, LC_ALL: 'C' },
+        timeoutMs: DU_MS,
+        signal,
+      },
+    );
     countedAt = performance.now();
     const bytes = /^(\d+)\t/.exec(result.stdout)?.[1];
     // If a file vanishes during the count, du fails but its sum is still good.
     if (bytes !== undefined && result.ended === null) used = Number(bytes) - sum('written');
     else if (/No such file or directory/.test(result.stderr)) used = 0;
-    else log.warn({ stderr: result.stderr, ended: result.ended }, 'counting the used bytes of SVC_ROOT failed');
+    else
+      log.warn(
+        { stderr: result.stderr, ended: result.ended },
+        'counting the used bytes of SVC_ROOT failed',
+      );
   }
   const counted = (signal: AbortSignal): Promise<void> =>
     (counting ??= count(signal)
@@ -92,7 +110,8 @@ export function createStorage({ root, maxStorage, inherit, log }: StorageOptions
       await firstCount(signal);
       signal.throwIfAborted();
       const room = await measure();
-      if (room.free === null) throw new Error(`counting the used bytes of ${root} failed; see the agent’s log`);
+      if (room.free === null)
+        throw new Error(`counting the used bytes of ${root} failed; see the agent’s log`);
       return room;
     },
     reserve(bytes) {

@@ -1,4 +1,7 @@
-/** Spans of one task: the task itself, and its steps. They belong to the trace of its deployment (kit/tracing.ts). */
+/**
+ * Spans of one task: the task itself, and its steps. They belong to the trace of its deployment
+ * (kit/tracing.ts).
+ */
 import { newSpanId, newTraceId, traceOf, traceparent } from '@berth/kit/trace-ids';
 import type { Tracing } from '@berth/kit/tracing';
 import type { Task } from '@berth/wire/task';
@@ -24,7 +27,15 @@ export function traceTask(task: Task, tracing: Tracing): TaskTrace {
     span(name) {
       const from = Date.now();
       return (failed = false) =>
-        tracing.record({ name, traceId, parentId: spanId, startMs: from, endMs: Date.now(), attributes, error: failed ? 'failed' : null });
+        tracing.record({
+          name,
+          traceId,
+          parentId: spanId,
+          startMs: from,
+          endMs: Date.now(),
+          attributes,
+          error: failed ? 'failed' : null,
+        });
     },
     end: (outcome, code) =>
       tracing.record({

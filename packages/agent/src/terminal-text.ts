@@ -1,14 +1,21 @@
 /**
- * Makes terminal output safe to show: colours (SGR) stay, all other escape sequences and control characters are removed. In a log they
- * would move the cursor over other lines, set a title, or write to the reader's clipboard.
+ * Makes terminal output safe to show: colours (SGR) stay, all other escape sequences and control
+ * characters are removed. In a log they would move the cursor over other lines, set a title, or
+ * write to the reader's clipboard.
  */
 
 const ESC = '\u001B';
-/** Ends of a sequence that carries a string (OSC, DCS, SOS, PM, APC): BEL, ST, or ESC, which starts ST or the next sequence. */
+/**
+ * Ends of a sequence that carries a string (OSC, DCS, SOS, PM, APC): BEL, ST, or ESC, which starts
+ * ST or the next sequence.
+ */
 const STRING_END = new Set(['\u0007', '\u009C', ESC]);
 const SGR = /^[\d;:]*$/;
 
-/** One pass is enough: a removed sequence cannot form a new one with its neighbours, because no lone ESC is kept. */
+/**
+ * One pass is enough: a removed sequence cannot form a new one with its neighbours, because no lone
+ * ESC is kept.
+ */
 export function terminalText(text: string, { colours }: { colours: boolean }): string {
   if (!/[\p{Cc}]/u.test(text)) return text;
   let safe = '';

@@ -1,4 +1,7 @@
-/** A fresh folder for each attempt at a task. It is removed when the attempt ends; leftovers of killed processes are removed at start. */
+/**
+ * A fresh folder for each attempt at a task. It is removed when the attempt ends; leftovers of
+ * killed processes are removed at start.
+ */
 import { chmod, lstat, mkdir, readdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Logger } from '@berth/kit/log';
@@ -21,7 +24,10 @@ export function createWorkspaces(root: string, log: Logger): Workspaces {
       } finally {
         // A failed removal must not fail a build that succeeded; the next start removes the folder.
         await remove(dir).catch((error: unknown) =>
-          log.error({ err: error, dir }, 'removing the workspace failed; the next start removes it'),
+          log.error(
+            { err: error, dir },
+            'removing the workspace failed; the next start removes it',
+          ),
         );
       }
     },
@@ -40,7 +46,8 @@ async function remove(dir: string): Promise<void> {
     await rm(dir, { recursive: true, force: true, maxRetries: 3 });
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code !== 'EACCES') throw error;
-    // A repository may hold folders without write permission, which an agent without root cannot empty.
+    // A repository may hold folders without write permission, which an agent without root cannot
+    // empty.
     await makeWritable(dir);
     await rm(dir, { recursive: true, force: true });
   }

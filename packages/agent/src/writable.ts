@@ -1,6 +1,6 @@
 /**
- * Checks that the agent can write to its folders: it writes a small file into each. /readyz needs no login, so parallel requests share
- * one write.
+ * Checks that the agent can write to its folders: it writes a small file into each. /readyz needs
+ * no login, so parallel requests share one write.
  */
 import { rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -11,14 +11,25 @@ type Options = { write?: (path: string) => Promise<void>; deadlineMs?: number; f
 /** A smaller file may fit on a disk without a free block. */
 const CONTENT = Buffer.alloc(64 * 1024);
 
-/** Returns the problem of each folder that has one. A disk that hangs gets only one write, however many requests come. */
-export function createWritable(folders: readonly CheckedFolder[], options: Options = {}): () => Promise<string[]> {
+/**
+ * Returns the problem of each folder that has one. A disk that hangs gets only one write, however
+ * many requests come.
+ */
+export function createWritable(
+  folders: readonly CheckedFolder[],
+  options: Options = {},
+): () => Promise<string[]> {
   const { write = writeTestFile, deadlineMs = 2_000, freshMs = 1_000 } = options;
   const checks = folders.map((folder) => createCheck(folder, write, deadlineMs));
   let last: { at: number; problems: Promise<string[]> } | null = null;
   return () => {
     if (last === null || performance.now() - last.at >= freshMs)
-      last = { at: performance.now(), problems: Promise.all(checks.map((check) => check())).then((all) => all.filter((p) => p !== null)) };
+      last = {
+        at: performance.now(),
+        problems: Promise.all(checks.map((check) => check())).then((all) =>
+          all.filter((p) => p !== null),
+        ),
+      };
     return last.problems.then((problems) => [...problems]);
   };
 }
@@ -57,4 +68,5 @@ async function writeTestFile(path: string): Promise<void> {
   }
 }
 
-const withoutPath = (error: unknown): string => (error instanceof Error ? error.message : String(error)).replace(/ '.*'$/, '');
+const withoutPath = (error: unknown): string =>
+  (error instanceof Error ? error.message : String(error)).replace(/ '.*'$/, '');

@@ -26,8 +26,26 @@ it.each([
     'SSL_CERT_FILE',
     'TMPDIR',
   ],
-  ...['HTTP_PROXY', 'https_proxy', 'no_proxy', 'ALL_PROXY', 'OTEL_EXPORTER_OTLP_ENDPOINT', 'XDG_CONFIG_HOME', 'GIT_DIR', 'SSH_AUTH_SOCK'],
-  ...['HOSTALIASES', 'GLIBC_TUNABLES', 'RES_OPTIONS', 'LC_ALL', 'TZ', 'AWS_PROFILE', 'SOURCE_DATE_EPOCH', 'BERTH_SECRET_NPM'],
+  ...[
+    'HTTP_PROXY',
+    'https_proxy',
+    'no_proxy',
+    'ALL_PROXY',
+    'OTEL_EXPORTER_OTLP_ENDPOINT',
+    'XDG_CONFIG_HOME',
+    'GIT_DIR',
+    'SSH_AUTH_SOCK',
+  ],
+  ...[
+    'HOSTALIASES',
+    'GLIBC_TUNABLES',
+    'RES_OPTIONS',
+    'LC_ALL',
+    'TZ',
+    'AWS_PROFILE',
+    'SOURCE_DATE_EPOCH',
+    'BERTH_SECRET_NPM',
+  ],
 ])('a name that docker or its libraries read is never in their environment: %s', (name) => {
   expect(buildArgs({ [name]: 'x' })).toEqual({ argv: ['--build-arg', `${name}=x`], env: {} });
 });
@@ -51,11 +69,23 @@ it('no build argument can take the value of a build secret: its variable has ano
   const imageRules = async (own: string) => ({ own, registries: [], shared: [] });
   const build = createBuild(cli, async () => null, { frontends: [], imageRules });
   const spec = {
-    ...{ project: 'p', context: dir, dockerfile: Dockerfile, target: null, tag: 'reg:1/p:1', labels: {}, noCache: false },
+    ...{
+      project: 'p',
+      context: dir,
+      dockerfile: Dockerfile,
+      target: null,
+      tag: 'reg:1/p:1',
+      labels: {},
+      noCache: false,
+    },
     ...{ metadataFile, policyFile: join(dir, 'policy.json'), spoolFile: join(dir, 'messages') },
     ...{ args: { BERTH_SECRET_NPM: 'x' }, secrets: [{ name: 'NPM', value: 'canary' }] },
   };
-  const options = { signal: new AbortController().signal, timeoutMs: 1_000, onLine: () => undefined };
+  const options = {
+    signal: new AbortController().signal,
+    timeoutMs: 1_000,
+    onLine: () => undefined,
+  };
   await build(spec, options);
   await build(spec, options);
   const names = runs.map(({ args, env }) => {

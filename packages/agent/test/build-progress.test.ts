@@ -9,7 +9,11 @@ it('rawjson: reads steps, output in pieces, cached steps and the failure', () =>
   const lines: BuildLine[] = [];
   const reader = rawJsonReader((line) => lines.push(line));
   const send = (progress: object): void => reader.read(JSON.stringify(progress));
-  send({ vertexes: [{ digest: 'a', name: '[internal] load .dockerignore', started: at(0), completed: at(1) }] });
+  send({
+    vertexes: [
+      { digest: 'a', name: '[internal] load .dockerignore', started: at(0), completed: at(1) },
+    ],
+  });
   send({
     vertexes: [
       { digest: 'b', name: '[1/3] FROM busybox', started: at(1), completed: at(1), cached: true },
@@ -24,8 +28,22 @@ it('rawjson: reads steps, output in pieces, cached steps and the failure', () =>
     ],
   });
   send({ logs: [{ vertex: 'c', stream: 1, data: b64('o\r\nthree') }] });
-  send({ vertexes: [{ digest: 'd', name: '[other 1/1] RUN y', started: at(1), completed: at(2), error: 'context canceled' }] });
-  send({ vertexes: [{ digest: 'c', name: '[2/3] RUN x', started: at(1), completed: at(3), error: 'exit code: 3' }] });
+  send({
+    vertexes: [
+      {
+        digest: 'd',
+        name: '[other 1/1] RUN y',
+        started: at(1),
+        completed: at(2),
+        error: 'context canceled',
+      },
+    ],
+  });
+  send({
+    vertexes: [
+      { digest: 'c', name: '[2/3] RUN x', started: at(1), completed: at(3), error: 'exit code: 3' },
+    ],
+  });
   reader.read('ERROR: failed to build: exit code: 3');
   const step = '[2/3] RUN x';
   expect(lines).toEqual([
@@ -40,7 +58,11 @@ it('rawjson: reads steps, output in pieces, cached steps and the failure', () =>
     { stream: 'system', step, text: 'failed: exit code: 3' },
     { stream: 'stderr', step: null, text: 'ERROR: failed to build: exit code: 3' },
   ]);
-  expect(reader.failed()).toEqual({ step, error: 'exit code: 3', output: ['one', 'ouch', 'two', 'three'] });
+  expect(reader.failed()).toEqual({
+    step,
+    error: 'exit code: 3',
+    output: ['one', 'ouch', 'two', 'three'],
+  });
 });
 
 it('plain: reads steps, output and the failure of an older buildx', () => {
@@ -67,7 +89,11 @@ ERROR: failed to build: failed to solve: exit code: 3`;
   expect(lines.filter((l) => l.step === step)).toEqual([
     { stream: 'system', step, text: step },
     { stream: 'stdout', step, text: 'so' },
-    { stream: 'system', step, text: 'failed: executor failed running [/bin/sh -c echo so >&2; exit 3]: exit code: 3' },
+    {
+      stream: 'system',
+      step,
+      text: 'failed: executor failed running [/bin/sh -c echo so >&2; exit 3]: exit code: 3',
+    },
   ]);
   expect(reader.failed()).toMatchObject({ step, output: ['so'] });
 });
@@ -79,7 +105,11 @@ function printed(pieces: readonly (string | Buffer)[]): string[] {
   const vertex = { digest: 'a', name: '[1/1] RUN x', started: at(0) };
   reader.read(JSON.stringify({ vertexes: [vertex] }));
   for (const piece of pieces)
-    reader.read(JSON.stringify({ logs: [{ vertex: 'a', stream: 1, data: Buffer.from(piece as string).toString('base64') }] }));
+    reader.read(
+      JSON.stringify({
+        logs: [{ vertex: 'a', stream: 1, data: Buffer.from(piece as string).toString('base64') }],
+      }),
+    );
   reader.read(JSON.stringify({ vertexes: [{ ...vertex, completed: at(1) }] }));
   return lines.filter((line) => line.stream === 'stdout').map((line) => line.text);
 }
@@ -107,6 +137,10 @@ it('rawjson: a message beyond the limit is named in the log', () => {
   const reader = rawJsonReader((line) => lines.push(line));
   reader.read('{"logs":[{"vertex":"a","stream":1,"data":"eHh4… (line cut: 5 more characters)');
   expect(lines).toEqual([
-    { stream: 'system', step: null, text: 'a message of the builder was longer than 4 MiB; its output is missing in this log' },
+    {
+      stream: 'system',
+      step: null,
+      text: 'a message of the builder was longer than 4 MiB; its output is missing in this log',
+    },
   ]);
 });

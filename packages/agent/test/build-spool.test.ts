@@ -1,4 +1,7 @@
-/** Messages of the builder while the log has no room: the builder goes on, and none is lost or out of order. */
+/**
+ * Messages of the builder while the log has no room: the builder goes on, and none is lost or out
+ * of order.
+ */
 import { mkdtemp, rm, stat } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -9,11 +12,20 @@ let dir: string;
 beforeEach(async () => void (dir = await mkdtemp(join(tmpdir(), 'berth-spool-'))));
 afterEach(() => rm(dir, { recursive: true }));
 
-function spoolWith(full: { promise: Promise<void> | null }, over: { maxBytes?: number; signal?: AbortSignal } = {}) {
+function spoolWith(
+  full: { promise: Promise<void> | null },
+  over: { maxBytes?: number; signal?: AbortSignal } = {},
+) {
   const taken: string[] = [];
   const path = join(dir, 'messages');
   const signal = over.signal ?? new AbortController().signal;
-  const spool = createBuildSpool({ ...over, path, signal, room: () => full.promise, take: (message) => taken.push(message) });
+  const spool = createBuildSpool({
+    ...over,
+    path,
+    signal,
+    room: () => full.promise,
+    take: (message) => taken.push(message),
+  });
   return { spool, taken, path };
 }
 
@@ -61,7 +73,10 @@ it('a full file lets the builder wait', async () => {
 
 it('an abort ends the wait', async () => {
   const ending = new AbortController();
-  const { spool, taken } = spoolWith({ promise: new Promise(() => undefined) }, { signal: ending.signal });
+  const { spool, taken } = spoolWith(
+    { promise: new Promise(() => undefined) },
+    { signal: ending.signal },
+  );
   spool.add('a');
   ending.abort();
   await spool.end();

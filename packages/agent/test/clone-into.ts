@@ -2,7 +2,11 @@
 import { createPrivateFolder } from '../src/private-folder.ts';
 import { type CloneSpec, type Cloned, createClone } from '../src/tools/git.ts';
 
-export type CloneSettings = { home: string; inherit?: NodeJS.ProcessEnv | undefined; sshKeyHosts?: readonly string[] | undefined };
+export type CloneSettings = {
+  home: string;
+  inherit?: NodeJS.ProcessEnv | undefined;
+  sshKeyHosts?: readonly string[] | undefined;
+};
 
 /** `dir`: for keys, where /dev/shm cannot hold them. An error has the log too. */
 export async function cloneInto(
@@ -23,7 +27,14 @@ export async function cloneInto(
   const add = (line: string): number => log.push(line);
   try {
     const options = { signal: AbortSignal.timeout(30_000), onLine: add, logLine: add };
-    return { cloned: await run({ branch: 'main', commit: null, allowedHosts: [], submodules: true, ...spec }, root, options), log };
+    return {
+      cloned: await run(
+        { branch: 'main', commit: null, allowedHosts: [], submodules: true, ...spec },
+        root,
+        options,
+      ),
+      log,
+    };
   } catch (error) {
     throw Object.assign(error as Error, { log });
   }

@@ -16,8 +16,17 @@ it('has the documented defaults', () => {
 });
 it('names all wrong variables at once', () => {
   expect(() =>
-    readConfig({ NODE_ROLE: 'cook', MAX_BUILDS: '0', LISTEN: 'x', STATE_DIR: 'here', BUILD_TIMEOUT: '3', PUBLISH_IP: 'host' }),
-  ).toThrow(/NODE_ROLE[^]*CONTROL_PLANE_URL[^]*PUBLISH_IP[^]*STATE_DIR[^]*LISTEN[^]*MAX_BUILDS[^]*BUILD_TIMEOUT/);
+    readConfig({
+      NODE_ROLE: 'cook',
+      MAX_BUILDS: '0',
+      LISTEN: 'x',
+      STATE_DIR: 'here',
+      BUILD_TIMEOUT: '3',
+      PUBLISH_IP: 'host',
+    }),
+  ).toThrow(
+    /NODE_ROLE[^]*CONTROL_PLANE_URL[^]*PUBLISH_IP[^]*STATE_DIR[^]*LISTEN[^]*MAX_BUILDS[^]*BUILD_TIMEOUT/,
+  );
 });
 it('refuses a low watermark above the high one', () => {
   expect(readConfig(good)).toMatchObject({
@@ -28,7 +37,9 @@ it('refuses a low watermark above the high one', () => {
     COPIES_AT_ONCE: 2,
     KEEP_VERSIONS: 3,
   });
-  expect(() => readConfig({ ...good, CACHE_HIGH: '70' })).toThrow(/CACHE_LOW: must not exceed CACHE_HIGH, which is 70/);
+  expect(() => readConfig({ ...good, CACHE_HIGH: '70' })).toThrow(
+    /CACHE_LOW: must not exceed CACHE_HIGH, which is 70/,
+  );
   expect(() => readConfig({ ...good, COPY_BANDWIDTH: '10 m' })).toThrow(/COPY_BANDWIDTH/);
   expect(readConfig({ ...good, COPY_BANDWIDTH: '1.5m' }).COPY_BANDWIDTH).toBe('1.5m');
 });
@@ -38,15 +49,27 @@ it('reads several secrets, the current one first, and inherits few variables', (
   expect(config.inherit).toEqual({ PATH: '/bin' });
 });
 it('REGISTRY_URL is the address of a server, without a path', () => {
-  expect(readConfig({ ...good, REGISTRY_URL: 'http://registry:5000/' }).REGISTRY_URL).toBe('http://registry:5000');
-  for (const wrong of ['registry:5000', 'http://registry/v2', 'http://me:secret@registry', 'http://registry?x=1'])
-    expect(() => readConfig({ ...good, REGISTRY_URL: wrong }), wrong).toThrow(/REGISTRY_URL: must be an http or https URL/);
+  expect(readConfig({ ...good, REGISTRY_URL: 'http://registry:5000/' }).REGISTRY_URL).toBe(
+    'http://registry:5000',
+  );
+  for (const wrong of [
+    'registry:5000',
+    'http://registry/v2',
+    'http://me:secret@registry',
+    'http://registry?x=1',
+  ])
+    expect(() => readConfig({ ...good, REGISTRY_URL: wrong }), wrong).toThrow(
+      /REGISTRY_URL: must be an http or https URL/,
+    );
   // In compose, an empty value switches the clean-up off.
   expect(readConfig({ ...good, REGISTRY_CONFIG: '' }).REGISTRY_CONFIG).toBeUndefined();
 });
 it('PUBLISH_PORTS is a range that no small service has, and large enough to rotate', () => {
   expect(readConfig(good).PUBLISH_PORTS).toEqual({ first: 20_000, last: 29_999 });
-  expect(readConfig({ ...good, PUBLISH_PORTS: '1024-1123' }).PUBLISH_PORTS).toEqual({ first: 1024, last: 1123 });
+  expect(readConfig({ ...good, PUBLISH_PORTS: '1024-1123' }).PUBLISH_PORTS).toEqual({
+    first: 1024,
+    last: 1123,
+  });
   for (const wrong of [
     '20000',
     '20000-20098',
@@ -59,5 +82,7 @@ it('PUBLISH_PORTS is a range that no small service has, and large enough to rota
     'a-b',
     '20000-29999-30000',
   ])
-    expect(() => readConfig({ ...good, PUBLISH_PORTS: wrong }), wrong).toThrow(/PUBLISH_PORTS: must be a first and a last port/);
+    expect(() => readConfig({ ...good, PUBLISH_PORTS: wrong }), wrong).toThrow(
+      /PUBLISH_PORTS: must be a first and a last port/,
+    );
 });

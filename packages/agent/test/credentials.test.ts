@@ -13,14 +13,27 @@ beforeEach(() => {
   onTestFinished(() => rmSync(stateDir, { recursive: true }));
 });
 
-const start = (given: { shared?: string; joinToken?: string } = { shared: 'shared' }): Promise<Credentials> =>
-  readCredentials({ stateDir, shared: given.shared === undefined ? [] : [given.shared], joinToken: given.joinToken, log: silentLogger() });
+const start = (
+  given: { shared?: string; joinToken?: string } = { shared: 'shared' },
+): Promise<Credentials> =>
+  readCredentials({
+    stateDir,
+    shared: given.shared === undefined ? [] : [given.shared],
+    joinToken: given.joinToken,
+    log: silentLogger(),
+  });
 const refused = (): Error => new ApiError(401, 'agent_secret', 'wrong', null);
 
-/** A control plane that accepts these secrets, and hands out `gives` to a registration with another one. */
+/**
+ * A control plane that accepts these secrets, and hands out `gives` to a registration with another
+ * one.
+ */
 function plane(accepts: string[], gives: string | null = null) {
   const seen: (string | undefined)[] = [];
-  const send = async (headers: Record<string, string>, maySave: boolean): Promise<{ node_secret?: string }> => {
+  const send = async (
+    headers: Record<string, string>,
+    maySave: boolean,
+  ): Promise<{ node_secret?: string }> => {
     const shown = headers['x-agent-secret'];
     seen.push(shown);
     if (!accepts.includes(shown ?? '')) throw refused();
@@ -74,7 +87,9 @@ it('keeps its own secret if all secrets are refused, because a restored database
 
 it('a process killed before it saved the secret asks again with the same boot id', async () => {
   const first = await start();
-  await expect(first.register(async () => Promise.reject(new Error('killed')))).rejects.toThrow('killed');
+  await expect(first.register(async () => Promise.reject(new Error('killed')))).rejects.toThrow(
+    'killed',
+  );
   const second = await start();
   expect(second.bootId).toBe(first.bootId);
   await second.register(plane(['shared']).send);

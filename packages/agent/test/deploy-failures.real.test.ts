@@ -1,8 +1,17 @@
-/** Deployments that fail on a real engine: each has its own code and the container's last lines, and the old container keeps serving. */
+/**
+ * Deployments that fail on a real engine: each has its own code and the container's last lines, and
+ * the old container keeps serving.
+ */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { TaskReport } from '@berth/wire/task';
 import { deployTask, type TaskState, until } from './fake-control-plane.ts';
-import { missingParts, type RealParts, type Site, startRealParts, startSite } from './real-parts.ts';
+import {
+  missingParts,
+  type RealParts,
+  type Site,
+  startRealParts,
+  startSite,
+} from './real-parts.ts';
 
 const HTTPD = 'CMD ["httpd","-f","-p","8080","-h","/"]';
 const IMAGES = {
@@ -24,14 +33,22 @@ describe.skipIf(missingParts !== undefined)('deployments that fail', () => {
   const digests = new Map<ImageName, string>();
   beforeAll(async () => {
     parts = await startRealParts();
-    await parts.engine.docker(['login', '--username', 'berth', '--password-stdin', parts.registry.address], {
-      input: parts.registry.password ?? '',
-    });
+    await parts.engine.docker(
+      ['login', '--username', 'berth', '--password-stdin', parts.registry.address],
+      {
+        input: parts.registry.password ?? '',
+      },
+    );
     for (const [name, command] of Object.entries(IMAGES)) {
       const tag = `${parts.registry.address}/app:${name}`;
-      await parts.engine.docker(['build', '--quiet', '--tag', tag, '-'], { input: `FROM busybox:stable\n${command}\n` });
+      await parts.engine.docker(['build', '--quiet', '--tag', tag, '-'], {
+        input: `FROM busybox:stable\n${command}\n`,
+      });
       const pushed = await parts.engine.docker(['push', tag]);
-      digests.set(name as ImageName, /digest: (sha256:[0-9a-f]{64})/.exec(pushed.stdout)?.[1] ?? '');
+      digests.set(
+        name as ImageName,
+        /digest: (sha256:[0-9a-f]{64})/.exec(pushed.stdout)?.[1] ?? '',
+      );
     }
     site = await startSite(parts);
   }, 180_000);
@@ -62,16 +79,31 @@ describe.skipIf(missingParts !== undefined)('deployments that fail', () => {
     const { task } = give(name, payload);
     const report = await site.plane.reported(task.id, 40_000);
     const error = typeof report.result === 'object' ? report.result?.error : undefined;
-    return { report, code: error?.code, message: error?.message ?? '', text: site.plane.text(task.id) };
+    return {
+      report,
+      code: error?.code,
+      message: error?.message ?? '',
+      text: site.plane.text(task.id),
+    };
   }
   const names = async (): Promise<string[]> =>
-    (await parts.engine.docker(['ps', '--all', '--format', '{{.Names}}'])).stdout.trim().split('\n').sort();
+    (await parts.engine.docker(['ps', '--all', '--format', '{{.Names}}'])).stdout
+      .trim()
+      .split('\n')
+      .sort();
   const serves = async (report: TaskReport): Promise<number> =>
-    (await fetch(`http://${parts.engine.hostIp}:${report.host_port}/bin/busybox`, { method: 'HEAD' })).status;
+    (
+      await fetch(`http://${parts.engine.hostIp}:${report.host_port}/bin/busybox`, {
+        method: 'HEAD',
+      })
+    ).status;
 
   let old: TaskReport;
   it('a healthy container is deployed and stays', async () => {
-    const { report, message } = await deploy('good', { health_path: '/bin/busybox', probe_seconds: 10 });
+    const { report, message } = await deploy('good', {
+      health_path: '/bin/busybox',
+      probe_seconds: 10,
+    });
     expect(report, message).toMatchObject({ status: 'completed' });
     old = report;
   });
@@ -84,7 +116,12 @@ describe.skipIf(missingParts !== undefined)('deployments that fail', () => {
     ['nothttp', {}, 'probe_timeout', /did not answer HTTP/],
     ['good', { health_path: '/nothing/here' }, 'health_check_failed', /status 404/],
     ['hungry', { memory_bytes: 16 * 2 ** 20, probe_seconds: 15 }, 'container_exited', /memory/],
-    ['noprogram', {}, 'container_start_failed|container_exited', /no such file|exit code 127|not found/i],
+    [
+      'noprogram',
+      {},
+      'container_start_failed|container_exited',
+      /no such file|exit code 127|not found/i,
+    ],
   ];
   for (const [name, payload, code, message] of cases) {
     it(`${name} ${payload?.health_path ?? ''} -> ${code}`, async () => {
@@ -103,10 +140,20 @@ describe.skipIf(missingParts !== undefined)('deployments that fail', () => {
   });
   it('an image that the registry lacks, or whose registry is unreachable, cannot be pulled', async () => {
     const missing = `sha256:${'0'.repeat(64)}`;
-    expect(await deploy('good', { image: `${parts.registry.address}/app@${missing}`, image_digest: missing })).toMatchObject({
+    expect(
+      await deploy('good', {
+        image: `${parts.registry.address}/app@${missing}`,
+        image_digest: missing,
+      }),
+    ).toMatchObject({
       code: 'image_pull_failed',
     });
-    expect(await deploy('good', { image: `${parts.engine.gatewayIp}:9/app@${missing}`, image_digest: missing })).toMatchObject({
+    expect(
+      await deploy('good', {
+        image: `${parts.engine.gatewayIp}:9/app@${missing}`,
+        image_digest: missing,
+      }),
+    ).toMatchObject({
       code: 'registry_unreachable',
     });
   });
@@ -122,7 +169,9 @@ describe.skipIf(missingParts !== undefined)('deployments that fail', () => {
     const state = give('mute', { probe_seconds: 60 });
     await until('the probe', () => site.plane.text(state.task.id).includes('probe|'));
     site.plane.takeAway(state.task.id);
-    await until('the container to go', () => site.plane.registers.at(-1)?.containers?.every((c) => c.name === 'svc-app-g1'));
+    await until('the container to go', () =>
+      site.plane.registers.at(-1)?.containers?.every((c) => c.name === 'svc-app-g1'),
+    );
     expect(state.report).toBeNull();
   });
   it('with recreate the old container is restarted if the new one fails, and stays stopped if it works', async () => {
@@ -132,7 +181,9 @@ describe.skipIf(missingParts !== undefined)('deployments that fail', () => {
     await until('it serves at its port again', () =>
       site.plane.registers
         .at(-1)
-        ?.containers?.some((c) => c.name === 'svc-app-g1' && c.state === 'running' && c.host_port === old.host_port),
+        ?.containers?.some(
+          (c) => c.name === 'svc-app-g1' && c.state === 'running' && c.host_port === old.host_port,
+        ),
     );
     const good = await deploy('good', { replace: 'recreate', probe_seconds: 10 });
     expect(good.report).toMatchObject({ status: 'completed' });
@@ -142,7 +193,15 @@ describe.skipIf(missingParts !== undefined)('deployments that fail', () => {
     expect(await names()).toEqual(['svc-app-g1', `svc-app-g${generation}`]);
   });
   it('a foreign container with the wanted name stays, and the new one gets another name', async () => {
-    await parts.engine.docker(['run', '--detach', '--name', `svc-app-g${generation + 1}`, 'busybox:stable', 'sleep', '1000']);
+    await parts.engine.docker([
+      'run',
+      '--detach',
+      '--name',
+      `svc-app-g${generation + 1}`,
+      'busybox:stable',
+      'sleep',
+      '1000',
+    ]);
     const outcome = await deploy('good', { probe_seconds: 10 });
     expect(outcome.report, outcome.message).toMatchObject({ status: 'completed' });
     expect(outcome.text).toContain('belongs to a container that Berth did not start');

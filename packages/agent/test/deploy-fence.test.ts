@@ -1,4 +1,7 @@
-/** Which containers one attempt at a deploy task may remove, stop and start while other attempts work on the same engine. */
+/**
+ * Which containers one attempt at a deploy task may remove, stop and start while other attempts
+ * work on the same engine.
+ */
 import type { TaskOf } from '@berth/wire/task';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { Stopped } from '../src/stopped.ts';
@@ -13,7 +16,10 @@ beforeEach(async () => void (engine = await startFakeEngine()));
 afterEach(() => engine.stop());
 
 /** Each call makes another agent, without shared memory, on the same engine. */
-function agent(over: Partial<FakeEngine['docker']> = {}, leaves: TaskContext['leaves'] = () => undefined) {
+function agent(
+  over: Partial<FakeEngine['docker']> = {},
+  leaves: TaskContext['leaves'] = () => undefined,
+) {
   const handler = deployHandlerOn({ docker: { ...engine.docker, ...over }, prepare: null });
   const logged: string[] = [];
   const ending = new AbortController();
@@ -37,36 +43,61 @@ function agent(over: Partial<FakeEngine['docker']> = {}, leaves: TaskContext['le
 }
 const IMAGE = 'r/app@sha256:1';
 const asked = (over: Parameters<typeof deployTask>[1] = {}) =>
-  deployTask('d2', { image: IMAGE, image_digest: 'sha256:1', container_name: 'svc-app-g2', generation: 2, probe_seconds: 5, ...over });
+  deployTask('d2', {
+    image: IMAGE,
+    image_digest: 'sha256:1',
+    container_name: 'svc-app-g2',
+    generation: 2,
+    probe_seconds: 5,
+    ...over,
+  });
 
 it('an image that is removed right after its pull is pulled again, and its configuration still counts', async () => {
   const configs = [null, null, { ...PLAIN_IMAGE, cmd: [], entrypoint: [] }];
   let pulls = 0;
-  const docker = { ...engine.docker, imageConfig: async () => configs.shift() ?? null, pull: async () => void (pulls += 1) };
-  await expect(agent(docker).begin(asked({ image_tag: 'r/app:1' }), 1)).rejects.toThrow('the image has no ENTRYPOINT and no CMD');
+  const docker = {
+    ...engine.docker,
+    imageConfig: async () => configs.shift() ?? null,
+    pull: async () => void (pulls += 1),
+  };
+  await expect(agent(docker).begin(asked({ image_tag: 'r/app:1' }), 1)).rejects.toThrow(
+    'the image has no ENTRYPOINT and no CMD',
+  );
   expect(pulls).toBe(2);
 });
 
 it.each([
-  ['before its restart policy is set', new Error('docker update exited with 1: container not running')],
+  [
+    'before its restart policy is set',
+    new Error('docker update exited with 1: container not running'),
+  ],
   ['while it is set', null],
-])('a container that answers once and exits %s fails with its exit code, and does not go live', async (_, error) => {
-  const restartUnlessStopped = async (id: string): Promise<void> => {
-    const found = engine.containers.get(id);
-    if (found !== undefined) engine.containers.set(id, { ...found, state: 'exited', exitCode: 7 });
-    if (error !== null) throw error;
-  };
-  const failure: unknown = await agent({ restartUnlessStopped })
-    .begin(asked(), 1)
-    .catch((e: unknown) => e);
-  expect(failure).toMatchObject({ code: 'container_exited', detail: expect.stringContaining('exit code 7') });
-  expect(engine.all()).toEqual([]);
-});
+])(
+  'a container that answers once and exits %s fails with its exit code, and does not go live',
+  async (_, error) => {
+    const restartUnlessStopped = async (id: string): Promise<void> => {
+      const found = engine.containers.get(id);
+      if (found !== undefined)
+        engine.containers.set(id, { ...found, state: 'exited', exitCode: 7 });
+      if (error !== null) throw error;
+    };
+    const failure: unknown = await agent({ restartUnlessStopped })
+      .begin(asked(), 1)
+      .catch((e: unknown) => e);
+    expect(failure).toMatchObject({
+      code: 'container_exited',
+      detail: expect.stringContaining('exit code 7'),
+    });
+    expect(engine.all()).toEqual([]);
+  },
+);
 
 it('a container that cannot be removed after a failure is named, and one that never started is not', async () => {
   const left: string[] = [];
   const gone = () => Promise.reject(new TaskFailure('engine_unavailable', 'no engine'));
-  await expect(agent({ waitExit: async () => {}, remove: gone }, (c) => void left.push(c)).begin(asked(), 1)).rejects.toThrow();
+  await expect(
+    agent({ waitExit: async () => {}, remove: gone }, (c) => void left.push(c)).begin(asked(), 1),
+  ).rejects.toThrow();
   expect(left).toEqual(['svc-app-g2']);
   expect(engine.all()).toHaveLength(1);
   const early = agent({ list: gone, imageConfig: gone }, (c) => void left.push(c));
@@ -136,7 +167,12 @@ describe('the strategy recreate', () => {
     engine.put({
       id,
       name: id,
-      labels: { 'berth.project': 'prj-1', 'berth.node': 'node-1', 'berth.deployment': deployment, 'berth.generation': String(generation) },
+      labels: {
+        'berth.project': 'prj-1',
+        'berth.node': 'node-1',
+        'berth.deployment': deployment,
+        'berth.generation': String(generation),
+      },
       ...over,
     });
   const recreate = asked.bind(null, { replace: 'recreate', replaces: 'd1' });
@@ -148,8 +184,12 @@ describe('the strategy recreate', () => {
     const worker = agent();
     await worker.begin(recreate(), 1);
     expect(engine.all()).toEqual(['svc-app exited', 'svc-app-g1 exited', 'svc-app-g2 running']);
-    expect(worker.logged.find((line) => line.startsWith('stopping svc-app '))).toMatch(/it stays stopped \(docker start svc-app /);
-    expect(worker.logged.find((line) => line.startsWith('stopping svc-app-g1 '))).not.toMatch(/stays stopped/);
+    expect(worker.logged.find((line) => line.startsWith('stopping svc-app '))).toMatch(
+      /it stays stopped \(docker start svc-app /,
+    );
+    expect(worker.logged.find((line) => line.startsWith('stopping svc-app-g1 '))).not.toMatch(
+      /stays stopped/,
+    );
   });
   it('restarts only the container that served if the new one fails', async () => {
     of('svc-app', 'forgotten', 9);
@@ -159,12 +199,16 @@ describe('the strategy recreate', () => {
   });
   it('restarts the container that ran if none served', async () => {
     of('svc-app', 'forgotten', 9);
-    await expect(agent(failing).begin(asked({ replace: 'recreate', replaces: null }), 1)).rejects.toThrow('the engine refuses');
+    await expect(
+      agent(failing).begin(asked({ replace: 'recreate', replaces: null }), 1),
+    ).rejects.toThrow('the engine refuses');
     expect(engine.all()).toEqual(['svc-app running']);
   });
   it('does not restart a container that a person had stopped', async () => {
     of('svc-app', 'forgotten', 9, { state: 'exited' });
-    await expect(agent(failing).begin(asked({ replace: 'recreate', replaces: null }), 1)).rejects.toThrow('the engine refuses');
+    await expect(
+      agent(failing).begin(asked({ replace: 'recreate', replaces: null }), 1),
+    ).rejects.toThrow('the engine refuses');
     expect(engine.all()).toEqual(['svc-app exited']);
   });
   it('restarts no container after the task was lost: the other agent has stopped it', async () => {
@@ -183,7 +227,8 @@ describe('the strategy recreate', () => {
 describe('an image whose registry has another address now', () => {
   const moved = asked({ image: 'new/app@sha256:1', image_tag: 'r/app:1' });
   const has = (...names: string[]): Partial<FakeEngine['docker']> => ({
-    imageConfig: async (name, signal) => ([...names, ...pulled].includes(name) ? engine.docker.imageConfig(name, signal) : null),
+    imageConfig: async (name, signal) =>
+      [...names, ...pulled].includes(name) ? engine.docker.imageConfig(name, signal) : null,
     pull: async (name) => void pulled.push(name),
     run: async (spec, signal) => {
       ran.push(spec.image);
@@ -212,7 +257,10 @@ describe('the host port of a container', () => {
       const id = await engine.docker.run(spec, signal);
       if (given.length > times) return id;
       engine.put({ id, name: spec.name, labels: spec.labels, state: 'created' });
-      throw new TaskFailure('container_start_failed', 'Bind for 0.0.0.0:20000 failed: port is already allocated');
+      throw new TaskFailure(
+        'container_start_failed',
+        'Bind for 0.0.0.0:20000 failed: port is already allocated',
+      );
     };
     return { given, run };
   };
@@ -229,7 +277,9 @@ describe('the host port of a container', () => {
     const { given, run } = refusing(1_000);
     await expect(agent({ run }).begin(asked(), 1)).rejects.toMatchObject({
       code: 'ports_exhausted',
-      message: expect.stringMatching(/refused 50 ports between 20000 and 29999 \(PUBLISH_PORTS\).*already allocated/),
+      message: expect.stringMatching(
+        /refused 50 ports between 20000 and 29999 \(PUBLISH_PORTS\).*already allocated/,
+      ),
     });
     expect(given).toHaveLength(50);
     expect(engine.all()).toEqual([]);

@@ -3,7 +3,11 @@ import type { Images } from '../src/images.ts';
 import { createLocks } from '../src/locks.ts';
 import { createDeployHandler, type DeployDeps } from '../src/tasks/deploy.ts';
 
-const images = { protect: () => () => undefined, removed: async () => undefined, cleanLater: () => undefined } as unknown as Images;
+const images = {
+  protect: () => () => undefined,
+  removed: async () => undefined,
+  cleanLater: () => undefined,
+} as unknown as Images;
 
 let lastPort = 20_000;
 /** Hands out every port once. */
@@ -12,8 +16,13 @@ const hostPorts: HostPorts = {
   take: async () => ({ port: (lastPort += 1), release: () => undefined }),
 };
 
-/** The deploy handler of a separate agent, which shares no memory with others, on the given engine. */
-export const deployHandlerOn = ({ docker, prepare }: Pick<DeployDeps, 'docker' | 'prepare'>): ReturnType<typeof createDeployHandler> =>
+/**
+ * The deploy handler of a separate agent, which shares no memory with others, on the given engine.
+ */
+export const deployHandlerOn = ({
+  docker,
+  prepare,
+}: Pick<DeployDeps, 'docker' | 'prepare'>): ReturnType<typeof createDeployHandler> =>
   createDeployHandler({
     docker,
     listContainers: (labels) => docker.list({ ...labels, 'berth.node': 'node-1' }),

@@ -21,13 +21,23 @@ it('disk use is unknown before the first count; the rest besides datasets, image
     disk: { free: 7, total: 9, isOwn: true },
   });
   const make = () =>
-    createDiskUse({ folders: [dir, dir], datasets: () => 10, engine: () => use(), onFirst: () => undefined, log: silentLogger() });
+    createDiskUse({
+      folders: [dir, dir],
+      datasets: () => 10,
+      engine: () => use(),
+      onFirst: () => undefined,
+      log: silentLogger(),
+    });
   const disk = make();
   expect(disk.now()).toBeNull();
   const counted = await until('counted', () => disk.now() ?? undefined);
   expect(counted).toMatchObject({ datasets: 10, images: 2_000, build_cache: 300 });
   expect(counted.other).toBe(counted.total - counted.free - 2_310);
-  expect(counted.evictable).toEqual({ build_cache: 200, images: Array.from({ length: 30 }, () => image), own_disk: { free: 7, total: 9 } });
+  expect(counted.evictable).toEqual({
+    build_cache: 200,
+    images: Array.from({ length: 30 }, () => image),
+    own_disk: { free: 7, total: 9 },
+  });
   // Without an answer of the engine, its parts are unknown and not zero.
   use = () => Promise.reject(new Error('no engine'));
   const blind = make();

@@ -23,10 +23,22 @@ it('accepts a file inside the clone, also through symlinks, and refuses one outs
   expect(await findDockerfile(root, 'Dockerfile')).toMatch(/clone\/Dockerfile$/);
   expect(await findDockerfile(root, './sub/../Dockerfile')).toMatch(/clone\/Dockerfile$/);
   expect(await findDockerfile(root, 'sub/inside')).toMatch(/clone\/Dockerfile$/);
-  for (const path of ['sub/outside', 'absolute', '../secret', '/etc/passwd', 'up/secret', 'nowhere', 'loop'])
-    await expect(findDockerfile(root, path), path).rejects.toMatchObject({ code: 'dockerfile_outside' });
+  for (const path of [
+    'sub/outside',
+    'absolute',
+    '../secret',
+    '/etc/passwd',
+    'up/secret',
+    'nowhere',
+    'loop',
+  ])
+    await expect(findDockerfile(root, path), path).rejects.toMatchObject({
+      code: 'dockerfile_outside',
+    });
   for (const path of ['missing', 'sub', 'Dockerfile/x', 'x'.repeat(300)])
-    await expect(findDockerfile(root, path), path).rejects.toMatchObject({ code: 'dockerfile_missing' });
+    await expect(findDockerfile(root, path), path).rejects.toMatchObject({
+      code: 'dockerfile_missing',
+    });
 });
 
 it('a missing Dockerfile: the failure names those that are there', async () => {
@@ -44,9 +56,13 @@ it('a missing Dockerfile: the failure names those that are there', async () => {
     /: Dockerfile\. The repository has no Dockerfile; add one, or set dockerfile_path to its path$/,
   );
   await writeFile(join(root, 'web/Dockerfile'), 'x');
-  expect(await failure('Dockerfile')).toMatch(/The repository has web\/Dockerfile; set dockerfile_path to the right one$/);
+  expect(await failure('Dockerfile')).toMatch(
+    /The repository has web\/Dockerfile; set dockerfile_path to the right one$/,
+  );
   await writeFile(join(root, 'dockerfile'), 'x');
-  expect(await failure('Dockerfile')).toMatch(/The repository has dockerfile, web\/Dockerfile; set dockerfile_path/);
+  expect(await failure('Dockerfile')).toMatch(
+    /The repository has dockerfile, web\/Dockerfile; set dockerfile_path/,
+  );
   expect(await failure('web')).toMatch(/web is not a file\. The repository has dockerfile/);
   for (let i = 0; i < 9; i += 1) await writeFile(join(root, `web/Dockerfile.${i}`), 'x');
   expect(await failure('Dockerfile')).toMatch(

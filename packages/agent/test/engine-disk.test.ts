@@ -7,7 +7,13 @@ import type { EvictableImages, ImageCandidate } from '../src/evictable-images.ts
 import type { DockerCli } from '../src/tools/docker-cli.ts';
 import { never } from './data/share.ts';
 
-const image: ImageCandidate = { name: 'r/app:1', bytes: 40, created_at: '2026-11-01T00:00:00.000Z', kept: true, refs: ['r/app:1'] };
+const image: ImageCandidate = {
+  name: 'r/app:1',
+  bytes: 40,
+  created_at: '2026-11-01T00:00:00.000Z',
+  kept: true,
+  refs: ['r/app:1'],
+};
 function spaceAt(root: string) {
   const asked: string[] = [];
   const images: EvictableImages = {
@@ -27,13 +33,22 @@ function spaceAt(root: string) {
 
 it('lists what can go where it sees the disk of the engine', async () => {
   const { space, asked } = spaceAt(tmpdir());
-  expect(await space.count(never)).toMatchObject({ images: 2e9, candidates: [image], disk: { isOwn: false } });
+  expect(await space.count(never)).toMatchObject({
+    images: 2e9,
+    candidates: [image],
+    disk: { isOwn: false },
+  });
   expect(asked).toEqual(['list']);
 });
 
 it('asks nobody about images that it never evicts: the agent is in a container or the engine on another machine', async () => {
   const { space, asked } = spaceAt(join(tmpdir(), 'not-the-folder-of-an-engine'));
-  expect(await space.count(never)).toMatchObject({ images: 2e9, build_cache: 3e9, candidates: [], disk: null });
+  expect(await space.count(never)).toMatchObject({
+    images: 2e9,
+    build_cache: 3e9,
+    candidates: [],
+    disk: null,
+  });
   expect(space.last()).toMatchObject({ candidates: [], disk: null });
   expect(asked).toEqual([]);
 });

@@ -7,7 +7,12 @@ import { never } from './data/share.ts';
 
 /** An engine whose counts wait for `open`. */
 function engine({ refusals = 0 } = {}) {
-  const state = { asked: [] as string[], gates: [] as PromiseWithResolvers<void>[], isGated: false, list: 'sha256:a r/app:1' };
+  const state = {
+    asked: [] as string[],
+    gates: [] as PromiseWithResolvers<void>[],
+    isGated: false,
+    list: 'sha256:a r/app:1',
+  };
   const row = { ID: 'sha256:a', Repository: 'r/app', Tag: '1', UniqueSize: '10MB' };
   let left = refusals;
   const cli = {
@@ -17,7 +22,10 @@ function engine({ refusals = 0 } = {}) {
       if (what.startsWith('image ls')) return { stdout: state.list };
       if (args[0] === 'info') return { stdout: '/no-such-folder\n' };
       if (left-- > 0)
-        throw new Error('docker system failed (exit 1): Error response from daemon: a disk usage operation is already running');
+        throw new Error(
+          'docker system failed (exit 1): Error response from daemon: a disk usage operation ' +
+            'is already running',
+        );
       if (what === 'system df --verbose') return { stdout: JSON.stringify({ Images: [row] }) };
       if (what.startsWith('buildx')) return { stdout: 'Total:\t5MB\n' };
       if (state.isGated) {
@@ -29,7 +37,11 @@ function engine({ refusals = 0 } = {}) {
       return { stdout: 'Images\t20MB\t0B\nBuild Cache\t30MB\t10MB' };
     },
   } as unknown as DockerCli;
-  const space = createEngineSpace({ cli, root: '/', images: { list: async () => [], evict: async () => true } });
+  const space = createEngineSpace({
+    cli,
+    root: '/',
+    images: { list: async () => [], evict: async () => true },
+  });
   const counts = (): number => state.asked.filter((what) => what === 'system df --format').length;
   return { cli, space, state, counts };
 }

@@ -12,7 +12,10 @@ const NOW = Date.now() / 1000;
 const image = (id: string, age: number, repositories = ['app'], tags = true): Image => ({
   id,
   created: NOW - age,
-  refs: repositories.flatMap((name) => [...(tags ? [`r:5000/${name}:${id}`] : []), `r:5000/${name}@sha256:${id}`]),
+  refs: repositories.flatMap((name) => [
+    ...(tags ? [`r:5000/${name}:${id}`] : []),
+    `r:5000/${name}@sha256:${id}`,
+  ]),
 });
 
 type Given = { keep?: number; inUse?: string[]; foreign?: Record<string, string[]> };
@@ -29,7 +32,10 @@ function site(all: Image[], { keep = 1, inUse = [], foreign = {} }: Given = {}) 
   } as unknown as Docker;
   const images = createImages({ docker, keepNewest: () => keep, log: silentLogger() });
   const sizes = new Map<string, ImageSize>(
-    all.map(({ id, refs }) => [id, { unique: 10, tags: [...refs.filter((ref) => !ref.includes('@')), ...(foreign[id] ?? [])] }]),
+    all.map(({ id, refs }) => [
+      id,
+      { unique: 10, tags: [...refs.filter((ref) => !ref.includes('@')), ...(foreign[id] ?? [])] },
+    ]),
   );
   const space = createEvictableImages({
     docker,
@@ -44,19 +50,25 @@ function site(all: Image[], { keep = 1, inUse = [], foreign = {} }: Given = {}) 
     },
     log: silentLogger(),
   });
-  const names = async (): Promise<string[]> => (await space.list(never)).map(({ name, kept }) => `${name}${kept ? ' kept' : ''}`);
+  const names = async (): Promise<string[]> =>
+    (await space.list(never)).map(({ name, kept }) => `${name}${kept ? ' kept' : ''}`);
   return { space, images, registry, names, sizes, left: () => [...present].map(({ id }) => id) };
 }
 
 it('lists images that nobody needs first, then those that a rollback needs and that the registry has', async () => {
-  const { names, registry } = site([image('new', 10), image('mid', 20), image('old', 30)], { keep: 2, inUse: ['new'] });
+  const { names, registry } = site([image('new', 10), image('mid', 20), image('old', 30)], {
+    keep: 2,
+    inUse: ['new'],
+  });
   expect(await names()).toEqual(['r:5000/app:old', 'r:5000/app:mid kept']);
   expect(registry.asked).toEqual(['app sha256:mid']);
 });
 
 describe('an image stays', () => {
   it('while a container or a task uses it, under any of its names', async () => {
-    const { names, images } = site([image('a', 10), image('b', 20), image('c', 30)], { inUse: ['c'] });
+    const { names, images } = site([image('a', 10), image('b', 20), image('c', 30)], {
+      inUse: ['c'],
+    });
     const release = images.protect('r:5000/app@sha256:b');
     expect(await names()).toEqual(['r:5000/app:a kept']);
     release();
@@ -87,7 +99,10 @@ describe('an image stays', () => {
   it('if one of two projects that share it needs it, even if the other one does not', async () => {
     const shared = image('shared', 30, ['one', 'two']);
     const all = [shared, image('newer', 10, ['one'])];
-    expect([...neededImages(all, { keepNewest: 1, inUse: new Set() })].sort()).toEqual(['newer', 'shared']);
+    expect([...neededImages(all, { keepNewest: 1, inUse: new Set() })].sort()).toEqual([
+      'newer',
+      'shared',
+    ]);
     const { names, registry } = site(all);
     registry.lost.add('two sha256:shared');
     expect(await names()).toEqual(['r:5000/one:newer kept']);

@@ -40,7 +40,8 @@ function world(end: Awaited<ReturnType<Docker['lastEnd']>> = { exitCode: 7, outO
     docker: docker as Docker,
     redactOf: async () => createRedact([]),
     client: {
-      call: async (_name: string, { body }: { body: { exits: ExitReport[] } }) => void reports.push(...body.exits),
+      call: async (_name: string, { body }: { body: { exits: ExitReport[] } }) =>
+        void reports.push(...body.exits),
     } as unknown as Client,
     nodeId: () => 'n1',
     isOwn: () => true,
@@ -56,12 +57,23 @@ const settle = async (exits: { stop(): Promise<void> }, enough: () => boolean): 
 test('a container that the engine started again at once: its end is reported once, with the lines before the new start', async () => {
   const { exits, reports, asked } = world();
   exits.seen([container()]);
-  const restarted = container({ startedAt: AGAIN, finishedAt: '2026-11-24T01:04:59.500000000Z', restarts: 1 });
+  const restarted = container({
+    startedAt: AGAIN,
+    finishedAt: '2026-11-24T01:04:59.500000000Z',
+    restarts: 1,
+  });
   exits.seen([restarted]);
   exits.seen([restarted]);
   exits.restarted(restarted, START);
   await settle(exits, () => reports.length > 0);
-  expect(reports).toMatchObject([{ exit_code: 7, out_of_memory: false, started_at: START, finished_at: '2026-11-24T01:04:59.500000000Z' }]);
+  expect(reports).toMatchObject([
+    {
+      exit_code: 7,
+      out_of_memory: false,
+      started_at: START,
+      finished_at: '2026-11-24T01:04:59.500000000Z',
+    },
+  ]);
   expect(reports[0]?.lines.map((line) => line.text)).toEqual(['last words']);
   // Not the new start: the engine notes it after the first lines of the new run.
   expect(asked).toEqual(['2026-11-24T01:04:59.550Z']);

@@ -1,4 +1,7 @@
-/** A small fake control plane: tasks in memory, leases, held polls, logs, and the faults that tests ask for. */
+/**
+ * A small fake control plane: tasks in memory, leases, held polls, logs, and the faults that tests
+ * ask for.
+ */
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import type { CopyProgress, DatasetSource, DatasetStanding } from '@berth/wire/dataset';
@@ -40,7 +43,10 @@ export type FakeControlPlane = {
   cancel(id: string): void;
   /** Voids the lease and removes the task, as for a node that counts as offline. */
   takeAway(id: string): void;
-  /** All matching requests are answered with this status (0: the connection is cut), until it is null. */
+  /**
+   * All matching requests are answered with this status (0: the connection is cut), until it is
+   * null.
+   */
   fail: { match: RegExp; status: number } | null;
   /** The `wait` of each poll, in seconds. */
   waits: number[];
@@ -54,7 +60,11 @@ export type FakeControlPlane = {
 
 const sleep = (ms: number): Promise<void> => new Promise((r) => setTimeout(r, ms));
 
-export async function until<T>(what: string, look: () => T | null | undefined | false, ms = 40_000): Promise<T> {
+export async function until<T>(
+  what: string,
+  look: () => T | null | undefined | false,
+  ms = 40_000,
+): Promise<T> {
   const end = Date.now() + ms;
   for (;;) {
     const seen = look();
@@ -65,7 +75,12 @@ export async function until<T>(what: string, look: () => T | null | undefined | 
 }
 
 export async function startFakeControlPlane(
-  options: { address?: string; config?: Partial<AgentConfig>; leaseMs?: number; secret?: string } = {},
+  options: {
+    address?: string;
+    config?: Partial<AgentConfig>;
+    leaseMs?: number;
+    secret?: string;
+  } = {},
 ): Promise<FakeControlPlane> {
   const tasks = new Map<string, TaskState>();
   const nodeId = 'node-1';
@@ -76,7 +91,13 @@ export async function startFakeControlPlane(
     for (const w of wakers) w();
     wakers = [];
   };
-  const problem = (code: string): object => ({ type: 'about:blank', title: code, status: 0, detail: code, code });
+  const problem = (code: string): object => ({
+    type: 'about:blank',
+    title: code,
+    status: 0,
+    detail: code,
+    code,
+  });
   const lease = (): string => new Date(Date.now() + (options.leaseMs ?? 30_000)).toISOString();
   const config: AgentConfig = {
     registry_addr: '',
@@ -104,11 +125,18 @@ export async function startFakeControlPlane(
       if (plane.fail.status === 0) return void request.socket.destroy();
       return reply(plane.fail.status, problem('asked_for'));
     }
-    if (options.secret !== undefined && request.headers['x-agent-secret'] !== options.secret) return reply(401, problem('agent_secret'));
+    if (options.secret !== undefined && request.headers['x-agent-secret'] !== options.secret)
+      return reply(401, problem('agent_secret'));
     if (name === 'POST /api/agent/register') {
       const register = given as NodeRegister;
       plane.registers.push(register);
-      return reply(200, { id: nodeId, hostname: register.hostname, role: register.role, host_ip: register.host_ip, forget: plane.forget });
+      return reply(200, {
+        id: nodeId,
+        hostname: register.hostname,
+        role: register.role,
+        host_ip: register.host_ip,
+        forget: plane.forget,
+      });
     }
     if (name === 'GET /api/agent/config') return reply(200, config);
     if (name === 'GET /api/agent/tasks') {
@@ -120,13 +148,17 @@ export async function startFakeControlPlane(
       const deaf = (): boolean => plane.deaf && request.headers['if-none-match'] !== undefined;
       while ((same() || deaf()) && Date.now() < end && !response.destroyed) {
         if (Date.now() - began >= plane.cutAfterMs) return void request.socket.destroy();
-        await Promise.race([new Promise<void>((r) => wakers.push(r)), sleep(Math.min(200, plane.cutAfterMs))]);
+        await Promise.race([
+          new Promise<void>((r) => wakers.push(r)),
+          sleep(Math.min(200, plane.cutAfterMs)),
+        ]);
       }
       if (same()) return reply(304, null, { etag: `"${version}"` });
       const open = [...tasks.values()].filter((t) => t.report === null).map((t) => t.task);
       return reply(200, open, { etag: `"${version}"` });
     }
-    const [, datasetId = '', what = ''] = /^\w+ \/api\/agent\/datasets\/([^/]+)(?:\/(\w+))?$/.exec(name) ?? [];
+    const [, datasetId = '', what = ''] =
+      /^\w+ \/api\/agent\/datasets\/([^/]+)(?:\/(\w+))?$/.exec(name) ?? [];
     if (datasetId !== '') {
       const dataset = plane.datasets.get(datasetId);
       if (dataset === undefined) return reply(404, problem('not_found'));
@@ -138,12 +170,19 @@ export async function startFakeControlPlane(
     if (verb === 'start') {
       state.attempt += 1;
       state.token = `token-${id}-${state.attempt}`;
-      return reply(200, { attempt: state.attempt, lease_token: state.token, lease_expires_at: lease() });
+      return reply(200, {
+        attempt: state.attempt,
+        lease_token: state.token,
+        lease_expires_at: lease(),
+      });
     }
     if (request.headers['x-lease-token'] !== state.token) return reply(409, problem('stale_lease'));
     if (verb === 'renew') {
       state.renewals += 1;
-      return reply(200, { lease_expires_at: lease(), cancel_requested: state.task.cancel_requested });
+      return reply(200, {
+        lease_expires_at: lease(),
+        cancel_requested: state.task.cancel_requested,
+      });
     }
     if (verb === 'logs') {
       const { first = state.lines.length, lines } = given as { first?: number; lines: LogLineIn[] };
@@ -184,7 +223,16 @@ export async function startFakeControlPlane(
     deaf: false,
     cutAfterMs: Number.POSITIVE_INFINITY,
     give(task) {
-      const made: TaskState = { task, attempt: 0, token: null, lines: [], report: null, renewals: 0, progress: [], learned: [] };
+      const made: TaskState = {
+        task,
+        attempt: 0,
+        token: null,
+        lines: [],
+        report: null,
+        renewals: 0,
+        progress: [],
+        learned: [],
+      };
       tasks.set(task.id, made);
       changed();
       return made;
@@ -216,7 +264,11 @@ export async function startFakeControlPlane(
 async function answerDataset(dataset: FakeDataset, what: string, given: unknown): Promise<object> {
   if (what === 'trees') {
     const { digests } = given as { digests: string[] };
-    return { objects: Object.fromEntries(digests.flatMap((d) => (dataset.objects.has(d) ? [[d, dataset.objects.get(d)]] : []))) };
+    return {
+      objects: Object.fromEntries(
+        digests.flatMap((d) => (dataset.objects.has(d) ? [[d, dataset.objects.get(d)]] : [])),
+      ),
+    };
   }
   const standing = (): DatasetStanding => ({
     ...dataset.source,
@@ -232,7 +284,14 @@ async function answerDataset(dataset: FakeDataset, what: string, given: unknown)
 }
 
 let count = 0;
-const base = (): { id: string; status: 'pending'; node_id: string; attempt: number; cancel_requested: boolean; created_at: string } => ({
+const base = (): {
+  id: string;
+  status: 'pending';
+  node_id: string;
+  attempt: number;
+  cancel_requested: boolean;
+  created_at: string;
+} => ({
   id: `task-${Date.now().toString(36)}-${(count += 1)}`,
   status: 'pending',
   node_id: 'node-1',
@@ -240,7 +299,9 @@ const base = (): { id: string; status: 'pending'; node_id: string; attempt: numb
   cancel_requested: false,
   created_at: new Date().toISOString(),
 });
-export const buildTask = (payload: Partial<Extract<Task, { kind: 'build' }>['payload']>): Extract<Task, { kind: 'build' }> => ({
+export const buildTask = (
+  payload: Partial<Extract<Task, { kind: 'build' }>['payload']>,
+): Extract<Task, { kind: 'build' }> => ({
   ...base(),
   kind: 'build',
   deployment_id: `dep-${count}`,
@@ -283,7 +344,9 @@ export const deployTask = (
     ...payload,
   },
 });
-export const retireTask = (payload: Partial<Extract<Task, { kind: 'retire' }>['payload']>): Extract<Task, { kind: 'retire' }> => ({
+export const retireTask = (
+  payload: Partial<Extract<Task, { kind: 'retire' }>['payload']>,
+): Extract<Task, { kind: 'retire' }> => ({
   ...base(),
   kind: 'retire',
   deployment_id: null,

@@ -1,4 +1,7 @@
-/** A container engine in memory: containers with names, labels and states. All their ports lead to one web server. */
+/**
+ * A container engine in memory: containers with names, labels and states. All their ports lead to
+ * one web server.
+ */
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { reasonOf } from '../src/stopped.ts';
@@ -57,7 +60,8 @@ export async function startFakeEngine(): Promise<FakeEngine> {
   const { port } = server.address() as AddressInfo;
   const containers = new Map<string, Container>();
   let count = 0;
-  const find = (ref: string): Container | undefined => containers.get(ref) ?? [...containers.values()].find((c) => c.name === ref);
+  const find = (ref: string): Container | undefined =>
+    containers.get(ref) ?? [...containers.values()].find((c) => c.name === ref);
   const change = (ref: string, over: Partial<Container>): void => {
     const found = find(ref);
     if (found !== undefined) containers.set(found.id, { ...found, ...over });
@@ -70,17 +74,22 @@ export async function startFakeEngine(): Promise<FakeEngine> {
   const docker: Partial<Docker> = {
     list: async (labels) =>
       [...containers.values()].filter((c) =>
-        Object.entries(labels).every(([k, v]) => (v === null ? c.labels[k] !== undefined : c.labels[k] === v)),
+        Object.entries(labels).every(([k, v]) =>
+          v === null ? c.labels[k] !== undefined : c.labels[k] === v,
+        ),
       ),
     inspect: async (ref) => find(ref) ?? null,
     imageConfig: async () => ({ ...PLAIN_IMAGE }),
     run: async ({ name, image, labels }) => {
-      if (find(name) !== undefined) throw new TaskFailure('container_start_failed', `the name "/${name}" is already in use`);
+      if (find(name) !== undefined)
+        throw new TaskFailure('container_start_failed', `the name "/${name}" is already in use`);
       return put({ id: `c${(count += 1)}`, name, image, labels }).id;
     },
     hostPort: async (id) => find(id)?.hostPort ?? null,
     waitExit: (_, signal) =>
-      new Promise((_done, reject) => signal.addEventListener('abort', () => reject(reasonOf(signal)), { once: true })),
+      new Promise((_done, reject) =>
+        signal.addEventListener('abort', () => reject(reasonOf(signal)), { once: true }),
+      ),
     restartUnlessStopped: async () => undefined,
     restartPolicy: async () => 'unless-stopped',
     engineStart: async () => ({ id: 'engine', since: 0 }),

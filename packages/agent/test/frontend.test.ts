@@ -28,7 +28,12 @@ it.each([
   'own.example:5000/front:3',
   'own.example:5000/pinned@sha256:1',
 ])('%s is allowed', (reference) => {
-  expect(() => checkFrontend(`# syntax=${reference}\n`, ['own.example:5000/front', 'own.example:5000/pinned@sha256:1'])).not.toThrow();
+  expect(() =>
+    checkFrontend(`# syntax=${reference}\n`, [
+      'own.example:5000/front',
+      'own.example:5000/pinned@sha256:1',
+    ]),
+  ).not.toThrow();
 });
 
 it.each([
@@ -42,7 +47,12 @@ it.each([
   'docker/dockerfile:1@sha256:0',
   'own.example:5000/pinned@sha256:2',
 ])('%s is refused by its name', (reference) => {
-  expect(() => checkFrontend(`# syntax=${reference}\n`, ['own.example:5000/pinned@sha256:1'])).toThrow(
-    expect.objectContaining({ code: 'build_frontend_refused', message: expect.stringContaining(reference) }) as Error,
+  expect(() =>
+    checkFrontend(`# syntax=${reference}\n`, ['own.example:5000/pinned@sha256:1']),
+  ).toThrow(
+    expect.objectContaining({
+      code: 'build_frontend_refused',
+      message: expect.stringContaining(reference),
+    }) as Error,
   );
 });

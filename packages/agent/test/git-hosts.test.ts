@@ -26,7 +26,9 @@ it.each([
   ['https://h/a.git', 'https://h/login?from=a.git'],
   ['https://h/a.git', 'https://h:99999/'],
 ])('%s may not redirect to %s', (from, location) => {
-  expect(() => redirectTarget(from, location)).toThrow(expect.objectContaining({ code: 'git_redirect_refused' }) as Error);
+  expect(() => redirectTarget(from, location)).toThrow(
+    expect.objectContaining({ code: 'git_redirect_refused' }) as Error,
+  );
 });
 
 it.each([

@@ -35,12 +35,21 @@ async function clone(
   settings: { inherit?: NodeJS.ProcessEnv; sshKeyHosts?: readonly string[] } = {},
 ): Promise<Outcome> {
   const root = join(dir, `clone-${(count += 1)}`);
-  const { cloned, log } = await cloneInto(root, dir, { access: null, ...spec }, { home: join(dir, 'home'), ...settings });
+  const { cloned, log } = await cloneInto(
+    root,
+    dir,
+    { access: null, ...spec },
+    { home: join(dir, 'home'), ...settings },
+  );
   const files = async (): Promise<string[]> =>
-    (await readdir(root, { recursive: true })).filter((file) => !file.split('/').includes('.git')).sort();
+    (await readdir(root, { recursive: true }))
+      .filter((file) => !file.split('/').includes('.git'))
+      .sort();
   return { cloned, files, root, log };
 }
-const refused = (given: Parameters<typeof clone>[0]): Promise<Error & { code: string; log: string[] }> =>
+const refused = (
+  given: Parameters<typeof clone>[0],
+): Promise<Error & { code: string; log: string[] }> =>
   clone(given).then(
     () => expect.unreachable('it was cloned'),
     (error: Error & { code: string; log: string[] }) => error,
@@ -60,7 +69,10 @@ it('what an internal service answers to a clone is neither in the failure nor in
 describe('redirects', () => {
   it('are followed within one host and port', async () => {
     const { sha } = await git.createRepo('moved', { 'a.txt': '1' });
-    git.behave({ redirect: (_, path) => (path.startsWith('/old.git') ? path.replace('/old.git', '/moved.git') : undefined) });
+    git.behave({
+      redirect: (_, path) =>
+        path.startsWith('/old.git') ? path.replace('/old.git', '/moved.git') : undefined,
+    });
     const { cloned, log } = await clone({ url: git.repoUrl('old') });
     expect(cloned.sha).toBe(sha);
     expect(log.join('\n')).toContain(`redirected to ${git.repoUrl('moved')}`);
@@ -71,23 +83,30 @@ describe('redirects', () => {
   it.each([
     ['at the first request', 'GET'],
     ['during the transfer', 'POST'],
-  ])('to another host are refused %s: the host gets no request and its text is not shown', async (_, when) => {
-    await git.createRepo('leads-away', { 'a.txt': '1' });
-    other.behave({ status: 403, text: SECRET });
-    const before = other.requests();
-    git.behave({ redirect: (method, path) => (method === when ? `${other.url}${path}` : undefined) });
-    const error = await refused({ url: git.repoUrl('leads-away') });
-    expect(error).toMatchObject({ code: 'git_redirect_refused' });
-    expect(error.message).toContain(names(git));
-    expect(error.message).toContain(names(other));
-    expect(`${error.message}\n${error.log.join('\n')}`).not.toContain(SECRET);
-    expect(other.requests()).toBe(before);
-  });
+  ])(
+    'to another host are refused %s: the host gets no request and its text is not shown',
+    async (_, when) => {
+      await git.createRepo('leads-away', { 'a.txt': '1' });
+      other.behave({ status: 403, text: SECRET });
+      const before = other.requests();
+      git.behave({
+        redirect: (method, path) => (method === when ? `${other.url}${path}` : undefined),
+      });
+      const error = await refused({ url: git.repoUrl('leads-away') });
+      expect(error).toMatchObject({ code: 'git_redirect_refused' });
+      expect(error.message).toContain(names(git));
+      expect(error.message).toContain(names(other));
+      expect(`${error.message}\n${error.log.join('\n')}`).not.toContain(SECRET);
+      expect(other.requests()).toBe(before);
+    },
+  );
 
   it('to a host that would serve the repository are refused too', async () => {
     await other.createRepo('there', { 'a.txt': '1' });
     git.behave({ redirect: () => `${other.repoUrl('there')}${INFO}` });
-    expect(await refused({ url: git.repoUrl('there') })).toMatchObject({ code: 'git_redirect_refused' });
+    expect(await refused({ url: git.repoUrl('there') })).toMatchObject({
+      code: 'git_redirect_refused',
+    });
   });
 
   it('to another port of the host, and without end, are refused', async () => {
@@ -95,7 +114,9 @@ describe('redirects', () => {
     expect((await refused({ url: git.repoUrl('x') })).message).toContain('http://127.0.0.1:9');
     let hops = 0;
     git.behave({ redirect: () => `/x${(hops += 1)}.git${INFO}` });
-    expect(await refused({ url: git.repoUrl('x') })).toMatchObject({ code: 'git_redirect_refused' });
+    expect(await refused({ url: git.repoUrl('x') })).toMatchObject({
+      code: 'git_redirect_refused',
+    });
     expect(hops).toBeLessThan(20);
   });
 
@@ -111,7 +132,10 @@ describe('submodules', () => {
 
   it('are fetched by relative and full addresses, nested, and at old commits', async () => {
     const inner = await git.createRepo('inner', { 'inner.txt': 'i' });
-    const lib = await git.createRepo('lib', { '.gitmodules': modules(['deep', '../inner.git']), deep: { submodule: inner.sha } });
+    const lib = await git.createRepo('lib', {
+      '.gitmodules': modules(['deep', '../inner.git']),
+      deep: { submodule: inner.sha },
+    });
     await git.commit('lib', { 'newer.txt': 'n' }, 'newer');
     const far = await other.createRepo('far', { 'far.txt': 'f' });
     const { url } = await git.createRepo('super', {
@@ -139,7 +163,10 @@ describe('submodules', () => {
     const lib = await git.createRepo('tips', { 'old.txt': 'o' });
     await git.commit('tips', { 'new.txt': 'n' }, 'newer');
     await git.allowAnySha('tips', false);
-    const { url } = await git.createRepo('of-tips', { '.gitmodules': modules(['lib', '../tips.git']), lib: { submodule: lib.sha } });
+    const { url } = await git.createRepo('of-tips', {
+      '.gitmodules': modules(['lib', '../tips.git']),
+      lib: { submodule: lib.sha },
+    });
     expect(await (await clone({ url })).files()).toEqual(['.gitmodules', 'lib', 'lib/old.txt']);
   });
 
@@ -168,9 +195,14 @@ describe('submodules', () => {
 
   it('that redirect to another host are refused with the name of the submodule', async () => {
     const lib = await git.createRepo('away', { 'a.txt': '1' });
-    const { url } = await git.createRepo('of-away', { '.gitmodules': modules(['lib', '../away.git']), lib: { submodule: lib.sha } });
+    const { url } = await git.createRepo('of-away', {
+      '.gitmodules': modules(['lib', '../away.git']),
+      lib: { submodule: lib.sha },
+    });
     other.behave({ status: 403, text: SECRET });
-    git.behave({ redirect: (_, path) => (path.startsWith('/away.git') ? `${other.url}${path}` : undefined) });
+    git.behave({
+      redirect: (_, path) => (path.startsWith('/away.git') ? `${other.url}${path}` : undefined),
+    });
     const error = await refused({ url });
     expect(error).toMatchObject({ code: 'git_redirect_refused' });
     expect(error.message).toContain('submodule lib');
@@ -179,8 +211,13 @@ describe('submodules', () => {
 
   it('without an address are named in the log', async () => {
     const lib = await git.createRepo('nameless', { 'a.txt': '1' });
-    const { url } = await git.createRepo('of-nameless', { 'a.txt': '1', lib: { submodule: lib.sha } });
-    expect((await clone({ url })).log.join('\n')).toContain('submodule lib stays empty: .gitmodules has no address for it');
+    const { url } = await git.createRepo('of-nameless', {
+      'a.txt': '1',
+      lib: { submodule: lib.sha },
+    });
+    expect((await clone({ url })).log.join('\n')).toContain(
+      'submodule lib stays empty: .gitmodules has no address for it',
+    );
   });
 
   it('with update = none stay empty, as with git', async () => {
@@ -189,7 +226,9 @@ describe('submodules', () => {
       '.gitmodules': `${modules(['lib', '../not-readable.git'])}\tupdate = none\n`,
       lib: { submodule: lib.sha },
     });
-    expect((await clone({ url })).log.join('\n')).toContain('submodule lib stays empty: .gitmodules says update = none');
+    expect((await clone({ url })).log.join('\n')).toContain(
+      'submodule lib stays empty: .gitmodules says update = none',
+    );
   });
 });
 
@@ -206,7 +245,11 @@ it('LFS pointers are named in the log', async () => {
 });
 
 it('the commit’s author and message are returned without control characters', async () => {
-  const { url } = await git.createRepo('told', { 'a.txt': '1' }, { message: `Fix \u001b[31mit\u0007\n\nWhy: ${'x'.repeat(5_000)}` });
+  const { url } = await git.createRepo(
+    'told',
+    { 'a.txt': '1' },
+    { message: `Fix \u001b[31mit\u0007\n\nWhy: ${'x'.repeat(5_000)}` },
+  );
   const { cloned } = await clone({ url });
   expect(cloned.author).toBe('Berth Testbed');
   expect(cloned.message).toMatch(/^Fix \[31mit\n\nWhy: x+$/);
@@ -221,12 +264,16 @@ describe('ssh', () => {
     const noted = join(bin, 'noted');
     await writeFile(
       join(bin, 'ssh'),
-      `#!/bin/sh\necho "agent=$SSH_AUTH_SOCK $*" >> ${noted}\necho 'git@h: Permission denied (publickey).' >&2\nexit 255\n`,
+      `#!/bin/sh\necho "agent=$SSH_AUTH_SOCK $*" >> ${noted}\necho 'git@h: Permission denied ` +
+        `(publickey).' >&2\nexit 255\n`,
     );
     await chmod(join(bin, 'ssh'), 0o755);
     const error = await clone(
       { url },
-      { sshKeyHosts, inherit: { PATH: `${bin}:${process.env['PATH']}`, SSH_AUTH_SOCK: '/run/agent.sock' } },
+      {
+        sshKeyHosts,
+        inherit: { PATH: `${bin}:${process.env['PATH']}`, SSH_AUTH_SOCK: '/run/agent.sock' },
+      },
     ).catch((e: unknown) => e);
     return `${await readFile(noted, 'utf8')}\n${(error as Error).message}`;
   }
@@ -238,13 +285,14 @@ describe('ssh', () => {
     expect(said).toContain('SSH_KEY_HOSTS');
     expect(said).toContain('evil.example.org');
   });
-  it.each(['git@git.example.org:a/b.git', 'ssh://git@git.example.org:2222/a/b.git', 'ssh://git@GIT.example.org/a/b.git'])(
-    'the builder’s keys are offered to a host that SSH_KEY_HOSTS names: %s',
-    async (url) => {
-      const said = await calls(['git.example.org'], url);
-      expect(said).not.toContain('PubkeyAuthentication=no');
-      expect(said).toMatch(/^agent=\/run\/agent.sock /);
-      expect(said).toContain('StrictHostKeyChecking=accept-new');
-    },
-  );
+  it.each([
+    'git@git.example.org:a/b.git',
+    'ssh://git@git.example.org:2222/a/b.git',
+    'ssh://git@GIT.example.org/a/b.git',
+  ])('the builder’s keys are offered to a host that SSH_KEY_HOSTS names: %s', async (url) => {
+    const said = await calls(['git.example.org'], url);
+    expect(said).not.toContain('PubkeyAuthentication=no');
+    expect(said).toMatch(/^agent=\/run\/agent.sock /);
+    expect(said).toContain('StrictHostKeyChecking=accept-new');
+  });
 });

@@ -9,14 +9,21 @@ import { container } from './fake-engine.ts';
 const CHECK = { command: ['check'], timeoutMs: 5_000 };
 type Health = Container['health'];
 
-/** `runs`: whether each run of the agent passes; the last one repeats. `isLate`: runs that do not pass have no result. */
+/**
+ * `runs`: whether each run of the agent passes; the last one repeats. `isLate`: runs that do not
+ * pass have no result.
+ */
 function engineWith(health: Health, runs: readonly boolean[], isLate = false) {
   const timeouts: number[] = [];
   let run = 0;
   return {
     timeouts,
     inspect: async () => container({ health }),
-    runInside: async (_id: string, _command: readonly string[], { timeoutMs }: { timeoutMs: number }) => {
+    runInside: async (
+      _id: string,
+      _command: readonly string[],
+      { timeoutMs }: { timeoutMs: number },
+    ) => {
       timeouts.push(timeoutMs);
       const ok = runs[Math.min(run, runs.length - 1)] === true;
       run += 1;
@@ -35,9 +42,13 @@ it('a check that fails while the container starts is tried again', async () => {
   const engine = engineWith({ status: 'starting', output: '' }, [false, true]);
   expect(await untilChecked(engine, 'c', CHECK, performance.now() + 60_000, signal)).toBeNull();
 });
-it('a check without a result is not started again and again: it stays in the container', { timeout: 20_000 }, async () => {
+it('a check without a result is not started again and again: it stays in the container', {
+  timeout: 20_000,
+}, async () => {
   const engine = engineWith({ status: 'starting', output: '' }, [false], true);
-  expect(await untilChecked(engine, 'c', CHECK, performance.now() + 5_500, signal)).toMatchObject({ isFinal: false });
+  expect(await untilChecked(engine, 'c', CHECK, performance.now() + 5_500, signal)).toMatchObject({
+    isFinal: false,
+  });
   expect(engine.timeouts).toHaveLength(3);
 });
 it('the engine may have run it meanwhile', async () => {
@@ -51,7 +62,9 @@ it('an unhealthy container fails at once, with the output of the check on one li
 });
 it('a check that does not pass in time fails, and it gets at least one run', async () => {
   const engine = engineWith({ status: 'starting', output: '' }, [false]);
-  expect(await untilChecked(engine, 'c', CHECK, performance.now() - 1, signal)).toMatchObject({ isFinal: false });
+  expect(await untilChecked(engine, 'c', CHECK, performance.now() - 1, signal)).toMatchObject({
+    isFinal: false,
+  });
   expect(engine.timeouts).toEqual([1_000]);
 });
 
@@ -61,7 +74,8 @@ it('only unhealthy containers report output, without secrets and bounded; the va
     reads += 1;
     return createRedact(['s3cret-value']);
   }, silentLogger());
-  const unhealthy = (output: string) => container({ id: 'bad', health: { status: 'unhealthy', output } });
+  const unhealthy = (output: string) =>
+    container({ id: 'bad', health: { status: 'unhealthy', output } });
   const all = [
     container({ id: 'none' }),
     container({ id: 'starting', health: { status: 'starting', output: 'x' } }),
@@ -74,7 +88,9 @@ it('only unhealthy containers report output, without secrets and bounded; the va
     good: { status: 'healthy' },
     bad: { status: 'unhealthy', output: 'login *** · refused' },
   });
-  expect((await shown([unhealthy('another text each time')])).get('bad')?.output).toBe('login *** · refused');
+  expect((await shown([unhealthy('another text each time')])).get('bad')?.output).toBe(
+    'login *** · refused',
+  );
   expect(reads).toBe(1);
   await shown([container({ id: 'bad', health: { status: 'healthy', output: '' } })]);
   const long = await shown([unhealthy(`${'x'.repeat(475)}s3cret-value${'y'.repeat(4_000)}`)]);
@@ -83,7 +99,12 @@ it('only unhealthy containers report output, without secrets and bounded; the va
   expect(reads).toBe(2);
 });
 it('health is reported without output while the secrets of the container cannot be read', async () => {
-  const shown = createShownHealth(() => Promise.reject(new Error('no such container')), silentLogger());
-  const found = await shown([container({ id: 'bad', health: { status: 'unhealthy', output: 's3cret-value' } })]);
+  const shown = createShownHealth(
+    () => Promise.reject(new Error('no such container')),
+    silentLogger(),
+  );
+  const found = await shown([
+    container({ id: 'bad', health: { status: 'unhealthy', output: 's3cret-value' } }),
+  ]);
   expect(Object.fromEntries(found)).toEqual({ bad: { status: 'unhealthy' } });
 });

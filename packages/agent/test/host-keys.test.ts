@@ -32,11 +32,19 @@ it.each([
 });
 
 it.each([
-  ['hostname git.internal\nport 2222\n', { hostname: 'git.internal', port: 2222, name: 'git.internal:2222' }],
-  ['hostname git.internal\nport 22\nhostkeyalias Corp\n', { hostname: 'git.internal', port: 22, name: 'corp' }],
+  [
+    'hostname git.internal\nport 2222\n',
+    { hostname: 'git.internal', port: 2222, name: 'git.internal:2222' },
+  ],
+  [
+    'hostname git.internal\nport 22\nhostkeyalias Corp\n',
+    { hostname: 'git.internal', port: 22, name: 'corp' },
+  ],
   ['', { hostname: 'corp-git', port: 22, name: 'corp-git' }],
 ])('ssh_config can lead to another server: %j', (output, server) => {
-  expect(resolvedServer({ hostname: 'corp-git', port: 22, name: 'corp-git' }, output)).toEqual(server);
+  expect(resolvedServer({ hostname: 'corp-git', port: 22, name: 'corp-git' }, output)).toEqual(
+    server,
+  );
 });
 
 it('known_hosts is read with ports, several names and hashed names; certificates, revoked keys and patterns are skipped', () => {
@@ -53,8 +61,15 @@ it('known_hosts is read with ports, several names and hashed names; certificates
     'short',
   ].join('\n');
   const found = knownHosts(text, ['git.corp', 'other.corp']);
-  expect(found.map((key) => key.host)).toEqual(['github.com', '140.82.121.4', 'git.example.org:2222', 'git.corp']);
-  expect(new Set(found.map((key) => `${key.key_type} ${key.fingerprint}`))).toEqual(new Set([`ssh-ed25519 ${FINGERPRINT}`]));
+  expect(found.map((key) => key.host)).toEqual([
+    'github.com',
+    '140.82.121.4',
+    'git.example.org:2222',
+    'git.corp',
+  ]);
+  expect(new Set(found.map((key) => `${key.key_type} ${key.fingerprint}`))).toEqual(
+    new Set([`ssh-ed25519 ${FINGERPRINT}`]),
+  );
 });
 
 describe('the import of known hosts', () => {
@@ -73,7 +88,14 @@ describe('the import of known hosts', () => {
       return answer();
     };
     const client = { call } as unknown as Client;
-    return importKnownHosts({ client, nodeId: 'n1', homeDir, sshKeyHosts: [], signal: AbortSignal.timeout(10_000), log: silentLogger() });
+    return importKnownHosts({
+      client,
+      nodeId: 'n1',
+      homeDir,
+      sshKeyHosts: [],
+      signal: AbortSignal.timeout(10_000),
+      log: silentLogger(),
+    });
   };
 
   it('happens once, and the file stays', async () => {
@@ -83,7 +105,9 @@ describe('the import of known hosts', () => {
     await send();
     await send();
     const keys = [{ host: 'git.example.org', key_type: 'ssh-ed25519', fingerprint: FINGERPRINT }];
-    expect(sent).toMatchObject([{ name: 'agentKnownHosts', input: { query: { node_id: 'n1' }, body: { keys } } }]);
+    expect(sent).toMatchObject([
+      { name: 'agentKnownHosts', input: { query: { node_id: 'n1' }, body: { keys } } },
+    ]);
     expect((await readdir(homeDir)).sort()).toEqual(['known_hosts', 'known_hosts.imported']);
   });
 

@@ -78,7 +78,9 @@ it('without the order on disk, the search starts elsewhere; ports of containers 
   await start(await agent());
   writeFileSync(path, '');
   const ports = await agent(20_004, 4);
-  expect([await start(ports), await start(ports), await start(ports)]).toEqual([20_004, 20_001, 20_002]);
+  expect([await start(ports), await start(ports), await start(ports)]).toEqual([
+    20_004, 20_001, 20_002,
+  ]);
 });
 
 it('another range starts anew, and knows nothing of ports outside of it', async () => {

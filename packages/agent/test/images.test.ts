@@ -16,9 +16,14 @@ it('repositoryOf removes the tag or digest and keeps the port', () => {
 });
 it('removableRefs returns the oldest first, without the newest few and images in use', () => {
   const images = [image('a', 1), image('d', 4), image('b', 2), image('c', 3)];
-  expect(removableRefs(images, { keepNewest: 1, inUse: new Set(['b']), maxRefs: 9 })).toEqual(['r:5000/app:a', 'r:5000/app:c']);
+  expect(removableRefs(images, { keepNewest: 1, inUse: new Set(['b']), maxRefs: 9 })).toEqual([
+    'r:5000/app:a',
+    'r:5000/app:c',
+  ]);
   expect(removableRefs(images, { keepNewest: 9, inUse: new Set(), maxRefs: 9 })).toEqual([]);
-  expect(removableRefs(images, { keepNewest: 1, inUse: new Set(), maxRefs: 1 })).toEqual(['r:5000/app:a']);
+  expect(removableRefs(images, { keepNewest: 1, inUse: new Set(), maxRefs: 1 })).toEqual([
+    'r:5000/app:a',
+  ]);
 });
 it('keeps an image that a task protects, and removes it after the release', async () => {
   const removed: string[] = [];
@@ -60,18 +65,26 @@ it('touches no image outside a registry, whatever a task names', async () => {
 
 describe('images of a project without containers on the node', () => {
   const DAY_S = 86_400;
-  const image = (id: string, created: number, repository = 'r:5000/app') => ({ id, created, refs: [`${repository}:${id}`] });
+  const image = (id: string, created: number, repository = 'r:5000/app') => ({
+    id,
+    created,
+    refs: [`${repository}:${id}`],
+  });
   function engine(all: ReturnType<typeof image>[], inUse: string[] = []) {
     const removed: string[] = [];
     const docker = {
-      images: async (pattern: string) => all.filter((i) => pattern === 'r:5000/*' || i.refs[0]?.startsWith(`${pattern}:`)),
+      images: async (pattern: string) =>
+        all.filter((i) => pattern === 'r:5000/*' || i.refs[0]?.startsWith(`${pattern}:`)),
       imagesInUse: async () => new Set(inUse),
       removeImageRef: async (ref: string) => (removed.push(ref), true),
     } as unknown as Docker;
     return { docker, removed };
   }
   it('are removed when the project was deleted, except images in use or protected', async () => {
-    const { docker, removed } = engine([image('a', 1), image('b', 2), image('c', 3), image('d', 4)], ['b']);
+    const { docker, removed } = engine(
+      [image('a', 1), image('b', 2), image('c', 3), image('d', 4)],
+      ['b'],
+    );
     const images = createImages({ docker, keepNewest: () => 10, log: silentLogger() });
     images.protect('r:5000/app:c');
     images.forgetLater('r:5000/app');

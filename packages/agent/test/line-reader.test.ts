@@ -60,12 +60,20 @@ test('lines in any parts, both streams at once, an empty line, no line end at th
     }
     read.end();
     for (const stream of ['stdout', 'stderr'])
-      expect(read.lines.filter((line) => line.stream === stream).map((line) => line.text)).toEqual(['one', '', 'two \u00e9', 'last']);
+      expect(read.lines.filter((line) => line.stream === stream).map((line) => line.text)).toEqual([
+        'one',
+        '',
+        'two \u00e9',
+        'last',
+      ]);
   }
 });
 
 const PIECE = 16_384;
-/** Output of the engine for a line: pieces with its time. `stored` is what its log driver makes of a piece. */
+/**
+ * Output of the engine for a line: pieces with its time. `stored` is what its log driver makes of a
+ * piece.
+ */
 function asEngine(line: Buffer, stored: (piece: Buffer) => Buffer): Buffer {
   const parts: Buffer[] = [];
   for (let from = 0; from < line.length || from === 0; from += PIECE)
@@ -110,14 +118,20 @@ test.each<[string, string]>([
   ] as const)
     for (const size of [1_000_000, 16_000, 5_000]) {
       const read = reader();
-      const bytes = Buffer.concat([asEngine(Buffer.from(text), stored), Buffer.from(`${AT} next\n`)]);
-      for (let from = 0; from < bytes.length; from += size) read.chunk(bytes.subarray(from, from + size), 'stdout');
+      const bytes = Buffer.concat([
+        asEngine(Buffer.from(text), stored),
+        Buffer.from(`${AT} next\n`),
+      ]);
+      for (let from = 0; from < bytes.length; from += size)
+        read.chunk(bytes.subarray(from, from + size), 'stdout');
       read.end();
       const whole = cutLine(text);
       // json-file loses a character that a piece cuts in two.
       const shown =
         driver === 'json-file'
-          ? Array.from(read.lines[0]?.text ?? '', (c, i) => (c === '\u{FFFD}' ? Array.from(whole)[i] : c)).join('')
+          ? Array.from(read.lines[0]?.text ?? '', (c, i) =>
+              c === '\u{FFFD}' ? Array.from(whole)[i] : c,
+            ).join('')
           : read.lines[0]?.text;
       expect(`${driver} ${size}: ${shown}`).toBe(`${driver} ${size}: ${whole}`);
       expect(read.lines.map((line) => line.text).slice(1)).toEqual(['next']);

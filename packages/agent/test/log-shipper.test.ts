@@ -21,7 +21,9 @@ it('numbers lines from 0 without gaps, in batches of at most 500', async () => {
     [500, 500],
     [1000, 200],
   ]);
-  expect(batches.flatMap(([, lines]) => lines)).toEqual(Array.from({ length: 1200 }, (_, i) => String(i)));
+  expect(batches.flatMap(([, lines]) => lines)).toEqual(
+    Array.from({ length: 1200 }, (_, i) => String(i)),
+  );
 });
 
 it('never blocks: when the buffer is full new lines push out the oldest, and a line tells how many', async () => {
@@ -44,14 +46,18 @@ it('never blocks: when the buffer is full new lines push out the oldest, and a l
   await shipper.flush(soon());
   expect(sent).toEqual([
     'first',
-    '… 15 lines are missing here: the agent kept them until its buffer was full, and the control plane took them too slowly or not at all',
+    '… 15 lines are missing here: the agent kept them until its buffer was full, and the ' +
+      'control plane took them too slowly or not at all',
     ...Array.from({ length: 10 }, (_, i) => String(i + 15)),
   ]);
 });
 
 it('60,000 lines at once: none is lost, and the program waits until there is room', async () => {
   const sent: string[] = [];
-  const shipper = createLogShipper({ send: async (_, lines) => void sent.push(...lines.map((l) => l.text)), onDropped: () => undefined });
+  const shipper = createLogShipper({
+    send: async (_, lines) => void sent.push(...lines.map((l) => l.text)),
+    onDropped: () => undefined,
+  });
   for (let i = 0; i < 60_000; i += 1) shipper.push(line(String(i)));
   const wait = shipper.room();
   expect(wait).not.toBe(null);
@@ -83,12 +89,19 @@ it('a control plane that does not answer stops a build for a limited time only',
   const flushed = shipper.flush(soon());
   await expect.poll(() => (accept(), sent.at(-1)), { interval: 5 }).toBe('third 59');
   await flushed;
-  expect(sent.find((text) => text.includes('are missing here'))).toMatch(/^… \d+ lines are missing here: .* too slowly or not at all$/);
+  expect(sent.find((text) => text.includes('are missing here'))).toMatch(
+    /^… \d+ lines are missing here: .* too slowly or not at all$/,
+  );
 });
 
 it('a slow control plane stops a build for a limited time in all', async () => {
   const bounds = { lines: 40, chars: 1e6, stallMs: 1e6, waitMs: 60 };
-  const shipper = createLogShipper({ send: () => new Promise(() => undefined), onDropped: () => undefined, flushMs: 1, bounds });
+  const shipper = createLogShipper({
+    send: () => new Promise(() => undefined),
+    onDropped: () => undefined,
+    flushMs: 1,
+    bounds,
+  });
   for (let i = 0; i < 600; i += 1) shipper.push(line(String(i)));
   await shipper.room();
   expect(shipper.room()).toBe(null);
@@ -109,14 +122,21 @@ it('goes on after a refused batch, and stops flushing when the signal aborts', a
   await shipper.flush(soon());
   expect(dropped).toHaveLength(1);
   expect(sent).toEqual(['500']);
-  const stuck = createLogShipper({ send: () => new Promise(() => undefined), onDropped: () => undefined, flushMs: 1 });
+  const stuck = createLogShipper({
+    send: () => new Promise(() => undefined),
+    onDropped: () => undefined,
+    flushMs: 1,
+  });
   stuck.push(line('x'));
   await stuck.flush(AbortSignal.timeout(20));
 });
 
 it('cuts long lines and replaces characters that a database cannot store', async () => {
   const sent: LogLineIn[] = [];
-  const shipper = createLogShipper({ send: async (_, lines) => void sent.push(...lines), onDropped: () => undefined });
+  const shipper = createLogShipper({
+    send: async (_, lines) => void sent.push(...lines),
+    onDropped: () => undefined,
+  });
   shipper.push({ stream: 'stdout', text: 'x'.repeat(20_000), step: 's'.repeat(400) });
   shipper.push(line('a\0b\ud800'));
   await shipper.flush(soon());
@@ -147,9 +167,17 @@ it.each([0, 1, 2, 3, 4, 5, 6])(
 );
 
 it.each([
-  ['colours stay', '\u001b[31mred\u001b[0m \u001b[1;38;5;200mpink\u001b[m', '\u001b[31mred\u001b[0m \u001b[1;38;5;200mpink\u001b[m'],
+  [
+    'colours stay',
+    '\u001b[31mred\u001b[0m \u001b[1;38;5;200mpink\u001b[m',
+    '\u001b[31mred\u001b[0m \u001b[1;38;5;200mpink\u001b[m',
+  ],
   ['cursor and screen control go', 'a\u001b[2J\u001b[1;1H\u001b[Kb\u001b[?25lc', 'abc'],
-  ['titles, links and the clipboard go', 'a\u001b]0;title\u0007b\u001b]8;;http://evil.example\u001b\\c\u001b]52;c;ZXZpbA==\u0007', 'abc'],
+  [
+    'titles, links and the clipboard go',
+    'a\u001b]0;title\u0007b\u001b]8;;http://evil.example\u001b\\c\u001b]52;c;ZXZpbA==\u0007',
+    'abc',
+  ],
   ['strings for devices go', 'a\u001bPq#0\u001b\\b\u001b_x\u001b\\c\u001b^y\u001b\\d', 'abcd'],
   ['an unfinished sequence goes', 'a\u001b]0;no end', 'a'],
   ['other escapes go', 'a\u001bcb\u001b(0c\u001b7d', 'abcd'],
@@ -160,7 +188,10 @@ it.each([
   ['a removed sequence leaves no new one', 'a\u001b\u001b[2J[31mb', 'a[31mb'],
 ])('escape sequences: %s', async (_, text, expected) => {
   const sent: LogLineIn[] = [];
-  const shipper = createLogShipper({ send: async (_first, lines) => void sent.push(...lines), onDropped: () => undefined });
+  const shipper = createLogShipper({
+    send: async (_first, lines) => void sent.push(...lines),
+    onDropped: () => undefined,
+  });
   shipper.push({ stream: 'stdout', text, step: text });
   await shipper.flush(soon());
   expect(sent[0]?.text).toBe(expected);
@@ -170,9 +201,17 @@ it.each([
 
 it('escape sequences are removed in linear time', async () => {
   const sent: LogLineIn[] = [];
-  const shipper = createLogShipper({ send: async (_first, lines) => void sent.push(...lines), onDropped: () => undefined });
+  const shipper = createLogShipper({
+    send: async (_first, lines) => void sent.push(...lines),
+    onDropped: () => undefined,
+  });
   const began = performance.now();
-  for (const text of ['\u001b]'.repeat(8_000), '\u001b['.repeat(8_000), '\u001bP\u001b'.repeat(8_000)]) shipper.push(line(text));
+  for (const text of [
+    '\u001b]'.repeat(8_000),
+    '\u001b['.repeat(8_000),
+    '\u001bP\u001b'.repeat(8_000),
+  ])
+    shipper.push(line(text));
   await shipper.flush(soon());
   expect(performance.now() - began).toBeLessThan(1_000);
 });

@@ -1,4 +1,6 @@
-/** Looks at a branch with real git and a real server: the tip, skip marks, and paths that differ. */
+/**
+ * Looks at a branch with real git and a real server: the tip, skip marks, and paths that differ.
+ */
 import { mkdtemp, readdir, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -17,10 +19,23 @@ let first: string;
 beforeAll(async () => {
   dir = await mkdtemp(join(tmpdir(), 'berth-look-'));
   git = await startGitServer({ root: join(dir, 'git') });
-  const files = { 'src/a.ts': '1', 'src/deep/b.ts': '1', 'notes/c.md': '1', 'package.json': '1', 'web/package.json': '1' };
+  const files = {
+    'src/a.ts': '1',
+    'src/deep/b.ts': '1',
+    'notes/c.md': '1',
+    'package.json': '1',
+    'web/package.json': '1',
+  };
   ({ url, sha: first } = await git.createRepo('app', files));
   // Like the forges: the server leaves out what the look does not need.
-  await run(['git', '--git-dir', join(dir, 'git', 'app.git'), 'config', 'uploadpack.allowFilter', 'true']);
+  await run([
+    'git',
+    '--git-dir',
+    join(dir, 'git', 'app.git'),
+    'config',
+    'uploadpack.allowFilter',
+    'true',
+  ]);
 });
 afterEach(() => git.behave('serve'));
 afterAll(async () => {
@@ -41,12 +56,21 @@ function look(over: Partial<LookSpec> = {}): Promise<Looked> {
   const spec = { url, branch: 'main', watchPaths: [], bases: [], access: null, ...over };
   return tools.look(spec, join(dir, `look-${(count += 1)}`), AbortSignal.timeout(30_000));
 }
-const changed = async (base: string, ...watchPaths: string[]): Promise<boolean | null | undefined> =>
+const changed = async (
+  base: string,
+  ...watchPaths: string[]
+): Promise<boolean | null | undefined> =>
   (await look({ bases: [base], watchPaths })).changes[0]?.changed;
 
 it('reads the tip with its message and author, and no files', async () => {
   const sha = await git.commit('app', { 'src/a.ts': '2' }, 'A title\n\nA body');
-  expect(await look()).toEqual({ sha, message: 'A title\n\nA body', author: 'Berth Testbed', skipMark: null, changes: [] });
+  expect(await look()).toEqual({
+    sha,
+    message: 'A title\n\nA body',
+    author: 'Berth Testbed',
+    skipMark: null,
+    changes: [],
+  });
   expect(await readdir(join(dir, `look-${count}`))).toEqual(['.git']);
 });
 
@@ -67,8 +91,15 @@ it('does not ask a server again for trees that it left out, and does not know wh
   const treeless = await startTreelessServer(git.url);
   onTestFinished(() => treeless.stop());
   await git.commit('app', { 'src/a.ts': 'without trees' }, 'without trees');
-  const looked = await look({ url: url.replace(git.url, treeless.url), watchPaths: ['src'], bases: [first] });
-  expect([looked.message, looked.changes]).toEqual(['without trees', [{ base: first, changed: null }]]);
+  const looked = await look({
+    url: url.replace(git.url, treeless.url),
+    watchPaths: ['src'],
+    bases: [first],
+  });
+  expect([looked.message, looked.changes]).toEqual([
+    'without trees',
+    [{ base: first, changed: null }],
+  ]);
   // 3 for the tip, 3 for the earlier commit.
   expect(treeless.requests()).toBe(6);
 });
@@ -113,7 +144,9 @@ it('fails with the reason: no such branch, no answer, an error of the server', a
   await expect(look()).rejects.toMatchObject({ code: 'git_repository_not_found' });
   git.behave({ status: 403 });
   await expect(look()).rejects.toMatchObject({ code: 'git_credentials' });
-  await expect(look({ url: 'http://127.0.0.1:1/app.git' })).rejects.toMatchObject({ code: 'git_unreachable' });
+  await expect(look({ url: 'http://127.0.0.1:1/app.git' })).rejects.toMatchObject({
+    code: 'git_unreachable',
+  });
 });
 
 it('passes a pattern to git as a pattern, whatever it contains', async () => {

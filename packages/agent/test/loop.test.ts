@@ -5,7 +5,14 @@ import { openTasksText, type Task } from '@berth/wire/task';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { createTaskLoop, type TaskLoop } from '../src/loop.ts';
 import type { TaskOutcome, TaskRun } from '../src/run-task.ts';
-import { buildTask, deployTask, type FakeControlPlane, startFakeControlPlane, until, retireTask } from './fake-control-plane.ts';
+import {
+  buildTask,
+  deployTask,
+  type FakeControlPlane,
+  startFakeControlPlane,
+  until,
+  retireTask,
+} from './fake-control-plane.ts';
 
 const POLL_HOLD = { from: 20, to: 28, short: 1 };
 type Started = { task: Task; stops: string[]; end: (outcome: TaskOutcome) => void };
@@ -84,7 +91,9 @@ it('a node that drains many old containers still starts a deployment', async () 
 it('a poll is held by the control plane until the list changes', async () => {
   await until('the first list', () => loop.lastPollOkAt() !== null);
   await new Promise((r) => setTimeout(r, 700));
-  expect(plane.requests.filter((r) => r.startsWith('GET /api/agent/tasks')).length).toBeLessThanOrEqual(2);
+  expect(
+    plane.requests.filter((r) => r.startsWith('GET /api/agent/tasks')).length,
+  ).toBeLessThanOrEqual(2);
   const at = Date.now();
   plane.give(buildTask({}));
   await until('the task', () => started.length === 1);
@@ -97,11 +106,19 @@ it('polls again if a registration’s answer names open tasks that the held poll
   await until('a held request', () => plane.waits.length === 2);
   const { task } = plane.give(buildTask({}));
   // A young list is trusted: the answer may be older than it.
-  await until('the task', () => (loop.checkOpenTasks(openTasksText([task])), started.length === 1), 5_000);
+  await until(
+    'the task',
+    () => (loop.checkOpenTasks(openTasksText([task])), started.length === 1),
+    5_000,
+  );
   // A missed end of a task is found in the same way.
   await until('held again', () => plane.waits.at(-1) !== 0);
   plane.takeAway(task.id);
-  await until('the loss', () => (loop.checkOpenTasks(''), started[0]?.stops.includes('lost')), 5_000);
+  await until(
+    'the loss',
+    () => (loop.checkOpenTasks(''), started[0]?.stops.includes('lost')),
+    5_000,
+  );
 });
 
 it('does not poll again while a registration’s answer equals the list', async () => {
@@ -134,7 +151,11 @@ it('holds polls short after long polls were cut twice', async () => {
   await until('the first list', () => loop.lastPollOkAt() !== null);
   loop.checkOpenTasks('');
   plane.cutAfterMs = 1_100;
-  await until('cut twice', () => plane.waits.filter((wait) => wait === POLL_HOLD.short).length >= 3, 10_000);
+  await until(
+    'cut twice',
+    () => plane.waits.filter((wait) => wait === POLL_HOLD.short).length >= 3,
+    10_000,
+  );
   const long = plane.waits.filter((wait) => wait >= POLL_HOLD.from);
   expect(long).toHaveLength(2);
   plane.give(buildTask({}));
@@ -146,9 +167,13 @@ it('stops tasks that are cancelled and tasks that are gone from the list', async
   const b = plane.give(buildTask({}));
   await until('both', () => started.length === 2);
   plane.cancel(a.task.id);
-  await until('the cancel', () => started.find((x) => x.task.id === a.task.id)?.stops.includes('cancelled'));
+  await until('the cancel', () =>
+    started.find((x) => x.task.id === a.task.id)?.stops.includes('cancelled'),
+  );
   plane.takeAway(b.task.id);
-  await until('the loss', () => started.find((x) => x.task.id === b.task.id)?.stops.includes('lost'));
+  await until('the loss', () =>
+    started.find((x) => x.task.id === b.task.id)?.stops.includes('lost'),
+  );
 });
 
 it('does not restart a reported task that an older list still has, and starts it when it is offered again', async () => {

@@ -1,4 +1,7 @@
-/** The agent's Prometheus metrics: names that promtool accepts, fixed label values, and no slow work during a scrape. */
+/**
+ * The agent's Prometheus metrics: names that promtool accepts, fixed label values, and no slow work
+ * during a scrape.
+ */
 import { readFile, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { silentLogger } from '@berth/kit/log';
@@ -22,10 +25,23 @@ beforeAll(async () => {
 });
 afterAll(() => plane.stop());
 
-const DISK: NodeDisk = { datasets: 1_000, images: 2_000, build_cache: 300, other: 40, free: 5_000, total: 8_340 };
+const DISK: NodeDisk = {
+  datasets: 1_000,
+  images: 2_000,
+  build_cache: 300,
+  other: 40,
+  free: 5_000,
+  total: 8_340,
+};
 const create = (disk: NodeDisk | null = DISK, engineOk: boolean | null = true): Metrics =>
   createMetrics(
-    { version: '1.2.3', role: 'builder', disk: () => disk, engineOk: () => engineOk, usage: () => [] },
+    {
+      version: '1.2.3',
+      role: 'builder',
+      disk: () => disk,
+      engineOk: () => engineOk,
+      usage: () => [],
+    },
     { processMetrics: true },
   );
 const scrape = async (metrics: Metrics): Promise<string> => (await metrics.render()).text;
@@ -43,11 +59,25 @@ const copied = (text: string, outcome: string): unknown => ({
 function build(metrics: Metrics, handler: Handler<'build'>) {
   const state = plane.give(buildTask({}));
   const none = (): Promise<Product> => Promise.reject(new Error('not here'));
-  const handlers = { build: handler, deploy: none, retire: none, sync: none, look: none, clean: none, move: none };
+  const handlers = {
+    build: handler,
+    deploy: none,
+    retire: none,
+    sync: none,
+    look: none,
+    clean: none,
+    move: none,
+  };
   const client = createClient({ baseUrl: plane.url });
-  return { state, run: runTask(state.task, { client, handlers, log: silentLogger(), meter: metrics }) };
+  return {
+    state,
+    run: runTask(state.task, { client, handlers, log: silentLogger(), meter: metrics }),
+  };
 }
-const product: Product = { report: { status: 'completed', image_tag: 'r/app:1' }, discard: async () => undefined };
+const product: Product = {
+  report: { status: 'completed', image_tag: 'r/app:1' },
+  discard: async () => undefined,
+};
 const forever: Handler<'build'> = async (_, { signal }) => {
   await pause(60_000, signal);
   return product;
@@ -63,9 +93,14 @@ it.skipIf(noPromtool !== '')(`promtool check metrics${noPromtool}`, async () => 
 
 it('counters and only counters end in `_total`, and each metric has a help text', async () => {
   const text = await scrape(create());
-  const types = [...text.matchAll(/^# TYPE (\S+) (\S+)$/gm)].map(([, name = '', type = '']) => ({ name, type }));
+  const types = [...text.matchAll(/^# TYPE (\S+) (\S+)$/gm)].map(([, name = '', type = '']) => ({
+    name,
+    type,
+  }));
   expect(types.length).toBeGreaterThan(20);
-  expect(types.filter(({ name, type }) => (type === 'counter') !== name.endsWith('_total'))).toEqual([]);
+  expect(
+    types.filter(({ name, type }) => (type === 'counter') !== name.endsWith('_total')),
+  ).toEqual([]);
   expect(types.filter(({ name }) => !text.includes(`# HELP ${name} `))).toEqual([]);
 });
 
@@ -81,20 +116,32 @@ it('docs/metrics.md names exactly the metrics of the agent', async () => {
 it('counts tasks by kind and outcome, and measures builds', async () => {
   const metrics = create();
   await build(metrics, () => Promise.resolve(product)).run.done;
-  await build(metrics, () => Promise.reject(new TaskFailure('build_step_failed', 'RUN false'))).run.done;
+  await build(metrics, () => Promise.reject(new TaskFailure('build_step_failed', 'RUN false'))).run
+    .done;
   const given = build(metrics, forever);
-  await waitFor('the third runs', async () => value(await scrape(metrics), 'berth_agent_tasks_in_progress{kind="build"}') === 1);
+  await waitFor(
+    'the third runs',
+    async () => value(await scrape(metrics), 'berth_agent_tasks_in_progress{kind="build"}') === 1,
+  );
   given.run.stop('cancelled');
   await given.run.done;
   const away = build(metrics, forever);
-  await waitFor('the fourth runs', async () => value(await scrape(metrics), 'berth_agent_tasks_in_progress{kind="build"}') === 1);
+  await waitFor(
+    'the fourth runs',
+    async () => value(await scrape(metrics), 'berth_agent_tasks_in_progress{kind="build"}') === 1,
+  );
   away.run.stop('shutdown');
   await away.run.done;
   const text = await scrape(metrics);
-  const ended = (outcome: string): number | undefined => value(text, `berth_agent_tasks_finished_total{kind="build",outcome="${outcome}"}`);
-  expect(['completed', 'failed', 'cancelled', 'shutdown', 'lost'].map(ended)).toEqual([1, 1, 1, 1, 0]);
+  const ended = (outcome: string): number | undefined =>
+    value(text, `berth_agent_tasks_finished_total{kind="build",outcome="${outcome}"}`);
+  expect(['completed', 'failed', 'cancelled', 'shutdown', 'lost'].map(ended)).toEqual([
+    1, 1, 1, 1, 0,
+  ]);
   expect(value(text, 'berth_agent_tasks_in_progress{kind="build"}')).toBe(0);
-  expect(value(text, 'berth_agent_tasks_finished_total{kind="deploy",outcome="completed"}')).toBe(0);
+  expect(value(text, 'berth_agent_tasks_finished_total{kind="deploy",outcome="completed"}')).toBe(
+    0,
+  );
   expect(value(text, 'berth_agent_build_duration_seconds_count{outcome="completed"}')).toBe(1);
   expect(value(text, 'berth_agent_build_duration_seconds_count{outcome="failed"}')).toBe(1);
   // A cancelled build does not count for the duration of builds.
@@ -107,10 +154,20 @@ it('a task with a refused claim is not counted; a task with a refused report cou
   const none = (): Promise<Product> => Promise.reject(new Error('not here'));
   const deps = {
     client: createClient({ baseUrl: plane.url }),
-    handlers: { build: none, deploy: none, retire: none, sync: none, look: none, clean: none, move: none },
+    handlers: {
+      build: none,
+      deploy: none,
+      retire: none,
+      sync: none,
+      look: none,
+      clean: none,
+      move: none,
+    },
   };
   expect(await runTask(gone, { ...deps, log: silentLogger(), meter: metrics }).done).toBe('lost');
-  expect(value(await scrape(metrics), 'berth_agent_tasks_finished_total{kind="build",outcome="lost"}')).toBe(0);
+  expect(
+    value(await scrape(metrics), 'berth_agent_tasks_finished_total{kind="build",outcome="lost"}'),
+  ).toBe(0);
   const { state, run } = build(metrics, async () => {
     state.token = 'a token of another attempt';
     return product;
@@ -132,14 +189,9 @@ it('an unknown kind of task counts as other', async () => {
 
 it('reports the last count of the disks without unknown parts', async () => {
   const text = await scrape(create());
-  expect(Object.keys(DISK).map((use) => value(text, `berth_agent_disk_bytes{use="${use}"}`))).toEqual([
-    1_000,
-    2_000,
-    300,
-    40,
-    undefined,
-    undefined,
-  ]);
+  expect(
+    Object.keys(DISK).map((use) => value(text, `berth_agent_disk_bytes{use="${use}"}`)),
+  ).toEqual([1_000, 2_000, 300, 40, undefined, undefined]);
   expect(value(text, 'berth_agent_disk_free_bytes')).toBe(5_000);
   expect(value(text, 'berth_agent_disk_size_bytes')).toBe(8_340);
   const partly = await scrape(create({ ...DISK, images: null, other: null }));
@@ -155,7 +207,14 @@ it('a scrape starts no count of the disks', async () => {
     datasets: () => 0,
     engine: async () => {
       counts += 1;
-      return { root: null, images: 1, build_cache: 1, build_cache_unused: 1, candidates: [], disk: null };
+      return {
+        root: null,
+        images: 1,
+        build_cache: 1,
+        build_cache_unused: 1,
+        candidates: [],
+        disk: null,
+      };
     },
     onFirst: () => undefined,
     log: silentLogger(),
@@ -167,7 +226,10 @@ it('a scrape starts no count of the disks', async () => {
   for (let i = 0; i < 3; i++) await scrape(metrics);
   expect(counts).toBe(0);
   use.now();
-  await waitFor('a registration has counted', async () => value(await scrape(metrics), 'berth_agent_disk_bytes{use="images"}') === 1);
+  await waitFor(
+    'a registration has counted',
+    async () => value(await scrape(metrics), 'berth_agent_disk_bytes{use="images"}') === 1,
+  );
   expect(counts).toBe(1);
   await use.stop();
 });
@@ -192,7 +254,8 @@ it('a copy is measured once, however many tasks wait for it; a cached version is
   await share.write('set/a', 'x'.repeat(3_000));
   await share.write('set/b', 'y'.repeat(96));
   const set = await share.dataset('set');
-  for (const version of await Promise.all([ensureCached(site, set), ensureCached(site, set)])) version.release();
+  for (const version of await Promise.all([ensureCached(site, set), ensureCached(site, set)]))
+    version.release();
   (await ensureCached(site, set)).release();
   await site.data.stop();
   await share.stop();
@@ -221,7 +284,9 @@ it('failed and cancelled copies are measured, each with its outcome', async () =
       if (step === 'copying') leaving.abort(new Error('the task was cancelled'));
     },
   };
-  await expect(site.data.cache.ensure(slow.source, listener, leaving.signal)).rejects.toThrow('the task was cancelled');
+  await expect(site.data.cache.ensure(slow.source, listener, leaving.signal)).rejects.toThrow(
+    'the task was cancelled',
+  );
   expect(steps).toContain('copying');
   expect(copied(await scrape(metrics), 'cancelled')).toMatchObject({ copies: 1 });
   expect(copied(await scrape(metrics), 'completed')).toEqual({ copies: 0, bytes: 0 });
@@ -236,10 +301,14 @@ it('reports copies, removed images, the engine state and the build info', async 
   metrics.imageRemoved();
   const text = await scrape(metrics);
   expect(copied(text, 'completed')).toEqual({ copies: 2, bytes: 1_024 });
-  expect(value(text, 'berth_agent_copy_duration_seconds_sum{outcome="completed"}')).toBeCloseTo(2.51);
+  expect(value(text, 'berth_agent_copy_duration_seconds_sum{outcome="completed"}')).toBeCloseTo(
+    2.51,
+  );
   expect(value(text, 'berth_agent_images_removed_total')).toBe(1);
   expect(value(text, 'berth_agent_engine_ok')).toBe(1);
-  expect(text).toMatch(/^berth_agent_build_info\{version="1\.2\.3",role="builder",node="\d+\.\d+\.\d+"\} 1$/m);
+  expect(text).toMatch(
+    /^berth_agent_build_info\{version="1\.2\.3",role="builder",node="\d+\.\d+\.\d+"\} 1$/m,
+  );
   expect(await scrape(create(DISK, false))).toContain('berth_agent_engine_ok 0\n');
   expect(await scrape(create(DISK, null))).not.toMatch(/^berth_agent_engine_ok /m);
 });

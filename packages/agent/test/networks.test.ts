@@ -21,7 +21,9 @@ function engine(networks: Network[], used: string[] = []) {
     list: async () => [...networks],
     async create({ name, subnet, labels }) {
       const taken = networks.some((n) =>
-        n.subnets.some((s) => range(s).first <= range(subnet).last && range(s).last >= range(subnet).first),
+        n.subnets.some(
+          (s) => range(s).first <= range(subnet).last && range(s).last >= range(subnet).first,
+        ),
       );
       if (taken) return null;
       networks.push({ id: `id-${networks.length}`, name, labels, subnets: [subnet] });
@@ -52,19 +54,26 @@ const on = (docker: DockerNetworks, pool: string | null = '10.9.0.0/26') =>
 
 it('freeSubnet returns the first free /28 of the pool', () => {
   expect(freeSubnet(range('10.9.0.0/16'), [])).toBe('10.9.0.0/28');
-  expect(freeSubnet(range('10.9.0.0/16'), ['10.9.0.0/28', '10.9.0.16/30', '192.168.0.0/16'].map(range))).toBe('10.9.0.32/28');
+  expect(
+    freeSubnet(range('10.9.0.0/16'), ['10.9.0.0/28', '10.9.0.16/30', '192.168.0.0/16'].map(range)),
+  ).toBe('10.9.0.32/28');
   expect(freeSubnet(range('10.9.0.0/27'), ['10.0.0.0/8'].map(range))).toBeNull();
   expect(freeSubnet(range('10.9.255.0/24'), [])).toBe('10.9.255.0/28');
-  for (const wrong of ['10.9.0.0', '10.9.0.0/33', '10.9.0.256/28', 'fd00::/8']) expect(rangeOf(wrong)).toBeNull();
+  for (const wrong of ['10.9.0.0', '10.9.0.0/33', '10.9.0.256/28', 'fd00::/8'])
+    expect(rangeOf(wrong)).toBeNull();
 });
 
 it('each project gets its own network, and parallel requests create one', async () => {
   const networks: Network[] = [];
   const all = on(engine(networks).docker);
-  const ids = await Promise.all(['a', 'b', 'a', 'a'].map((project) => all.of(project, 'node-1', never)));
+  const ids = await Promise.all(
+    ['a', 'b', 'a', 'a'].map((project) => all.of(project, 'node-1', never)),
+  );
   expect(ids[0]).toBe(ids[2]);
   expect(ids[0]).not.toBe(ids[1]);
-  expect(networks.map((n) => [n.labels['berth.project'], n.labels['berth.network'], n.subnets[0]])).toEqual([
+  expect(
+    networks.map((n) => [n.labels['berth.project'], n.labels['berth.network'], n.subnets[0]]),
+  ).toEqual([
     ['a', 'me', '10.9.0.0/28'],
     ['b', 'me', '10.9.0.16/28'],
   ]);
@@ -87,7 +96,12 @@ it('without a pool projects get no network', async () => {
 });
 
 it('unused networks of this agent are removed; used, protected and foreign networks stay', async () => {
-  const network = (id: string, labels: Record<string, string>): Network => ({ id, name: id, labels, subnets: [] });
+  const network = (id: string, labels: Record<string, string>): Network => ({
+    id,
+    name: id,
+    labels,
+    subnets: [],
+  });
   const networks = [
     network('others', { 'berth.project': 'x', 'berth.network': 'another agent' }),
     network('not berth', {}),
@@ -111,7 +125,9 @@ it('settings: validates the pool, the proxy addresses and the default memory', (
   const good = { NODE_ROLE: 'deploy', CONTROL_PLANE_URL: 'http://10.0.0.1:8080/' };
   expect(readConfig(good).PROJECT_NETWORK_POOL).toMatchObject({ cidr: '10.217.0.0/16' });
   expect(readConfig({ ...good, PROJECT_NETWORK_POOL: 'none' }).PROJECT_NETWORK_POOL).toBeNull();
-  expect(readConfig({ ...good, DEFAULT_MEMORY: '512m', PROXY_IPS: '10.0.0.1, 10.1.0.0/24' })).toMatchObject({
+  expect(
+    readConfig({ ...good, DEFAULT_MEMORY: '512m', PROXY_IPS: '10.0.0.1, 10.1.0.0/24' }),
+  ).toMatchObject({
     DEFAULT_MEMORY: 512 * 2 ** 20,
     PROXY_IPS: ['10.0.0.1', '10.1.0.0/24'],
   });
@@ -127,15 +143,28 @@ it('settings: validates the pool, the proxy addresses and the default memory', (
     { DEFAULT_MEMORY: '1m' },
     { DEFAULT_MEMORY: 'much' },
   ])
-    expect(() => readConfig({ ...good, ...wrong }), JSON.stringify(wrong)).toThrow(Object.keys(wrong)[0]);
+    expect(() => readConfig({ ...good, ...wrong }), JSON.stringify(wrong)).toThrow(
+      Object.keys(wrong)[0],
+    );
 });
 
 it('the control plane is closed at its address, at every address of this node if it runs here, and never at a port of the proxy', async () => {
-  expect(await controlPlaneAddresses('http://10.255.0.9:8080')).toEqual([{ ip: '10.255.0.9', port: 8080, here: false }]);
-  expect(await controlPlaneAddresses('http://127.0.0.1:8080/')).toEqual([{ ip: '127.0.0.1', port: 8080, here: true }]);
-  for (const shared of ['https://berth.example.com', 'http://10.0.0.1', 'http://10.0.0.1:443', 'http://[fd00::1]:8080'])
+  expect(await controlPlaneAddresses('http://10.255.0.9:8080')).toEqual([
+    { ip: '10.255.0.9', port: 8080, here: false },
+  ]);
+  expect(await controlPlaneAddresses('http://127.0.0.1:8080/')).toEqual([
+    { ip: '127.0.0.1', port: 8080, here: true },
+  ]);
+  for (const shared of [
+    'https://berth.example.com',
+    'http://10.0.0.1',
+    'http://10.0.0.1:443',
+    'http://[fd00::1]:8080',
+  ])
     expect(await controlPlaneAddresses(shared)).toEqual([]);
-  await expect(controlPlaneAddresses('http://nowhere.invalid:8080')).rejects.toThrow('nowhere.invalid');
+  await expect(controlPlaneAddresses('http://nowhere.invalid:8080')).rejects.toThrow(
+    'nowhere.invalid',
+  );
 
   const rulesFor = async (controlPlane: ControlPlaneAddress[]): Promise<string[]> => {
     let given = '';
@@ -143,7 +172,15 @@ it('the control plane is closed at its address, at every address of this node if
       given += stdin;
       return { code: argv.includes('-C') ? 1 : 0, stdout: '', stderr: '' };
     };
-    const options = { pool: '10.217.0.0/16', proxies: [], builds: null, neighbours: [], ports: [], controlPlane, run };
+    const options = {
+      pool: '10.217.0.0/16',
+      proxies: [],
+      builds: null,
+      neighbours: [],
+      ports: [],
+      controlPlane,
+      run,
+    };
     await createPortRule(options).ensure();
     return given.split('\n').filter((line) => line.startsWith('-A BERTH-CONTROL'));
   };

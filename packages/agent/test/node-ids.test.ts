@@ -1,4 +1,7 @@
-/** A node that was deleted and registers again has a new id; its containers still belong to the agent. */
+/**
+ * A node that was deleted and registers again has a new id; its containers still belong to the
+ * agent.
+ */
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -27,7 +30,10 @@ afterEach(() => engine.stop());
 
 const never = new AbortController().signal;
 const put = (id: string, node: string) =>
-  engine.put({ id, labels: { 'berth.node': node, 'berth.project': 'prj-1', 'berth.deployment': `of-${id}` } });
+  engine.put({
+    id,
+    labels: { 'berth.node': node, 'berth.project': 'prj-1', 'berth.deployment': `of-${id}` },
+  });
 
 /** An agent whose control plane returns this node id. */
 async function agent(given: { id: string }) {
@@ -53,7 +59,12 @@ async function agent(given: { id: string }) {
     role: 'deploy',
     maxBuilds: 1,
     capabilities: () => [],
-    credentials: { bootId: 'boot', headers: () => ({}), use: () => {}, register: (send) => send({}, true) },
+    credentials: {
+      bootId: 'boot',
+      headers: () => ({}),
+      use: () => {},
+      register: (send) => send({}, true),
+    },
     hostIp: async () => '127.0.0.1',
     storage: async () => ({ max: 1, free: 1 }),
     engine: createEngineStatus(engine.docker),

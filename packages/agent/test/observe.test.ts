@@ -8,7 +8,10 @@ import { container } from './fake-engine.ts';
 
 it('toObserved keeps only the labels of Berth, and no port of a stopped container', () => {
   const labels = { 'berth.project': 'p', 'org.opencontainers.image.source': 'x' };
-  expect(toObserved(container({ labels }))).toMatchObject({ labels: { 'berth.project': 'p' }, host_port: 1234 });
+  expect(toObserved(container({ labels }))).toMatchObject({
+    labels: { 'berth.project': 'p' },
+    host_port: 1234,
+  });
   expect(toObserved(container({ state: 'exited' })).host_port).toBeNull();
 });
 
@@ -19,15 +22,22 @@ it('a check that flaps does not register without end', async () => {
   const docker = {
     events: (_: unknown, onEvent: (action: string, id: string) => void) => {
       stream.resolve(onEvent);
-      return new Promise((_done, reject) => ending.signal.addEventListener('abort', () => reject(new Error('ended'))));
+      return new Promise((_done, reject) =>
+        ending.signal.addEventListener('abort', () => reject(new Error('ended'))),
+      );
     },
   } as unknown as Docker;
-  const watch = { onChange: () => void (changes += 1), onBroken: () => undefined, healthMs: 3_600_000 };
+  const watch = {
+    onChange: () => void (changes += 1),
+    onBroken: () => undefined,
+    healthMs: 3_600_000,
+  };
   const watching = watchContainers(docker, watch, ending.signal, silentLogger());
   const emit = await stream.promise;
   emit('health_status: unhealthy', 'c');
   await until('the first change', () => changes === 1, 5_000);
-  for (let i = 0; i < 50; i += 1) emit(`health_status: ${i % 2 === 0 ? 'healthy' : 'unhealthy'}`, 'c');
+  for (let i = 0; i < 50; i += 1)
+    emit(`health_status: ${i % 2 === 0 ? 'healthy' : 'unhealthy'}`, 'c');
   emit('start', 'c');
   await until('the start', () => changes === 2, 5_000);
   ending.abort();

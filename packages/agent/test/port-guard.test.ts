@@ -7,7 +7,12 @@ import { createPortGuard, type PortGuard } from '../src/port-guard.ts';
 import type { Network } from '../src/tools/docker-networks.ts';
 
 const ID = 'ab12'.repeat(16);
-const OWN: Network = { id: ID, name: 'berth-a', labels: { 'berth.network': 'me', 'berth.project': 'a' }, subnets: [] };
+const OWN: Network = {
+  id: ID,
+  name: 'berth-a',
+  labels: { 'berth.network': 'me', 'berth.project': 'a' },
+  subnets: [],
+};
 
 type World = {
   engine: 'answers' | 'hangs' | 'fails';
@@ -32,7 +37,11 @@ async function guardOf(given: Partial<World> = {}, env: Record<string, string> =
   const rules = new Set<string>();
   const jumps: string[] = [];
   let asked = 0;
-  const config = readConfig({ NODE_ROLE: 'deploy', CONTROL_PLANE_URL: 'http://10.0.0.1:8080', ...env });
+  const config = readConfig({
+    NODE_ROLE: 'deploy',
+    CONTROL_PLANE_URL: 'http://10.0.0.1:8080',
+    ...env,
+  });
   const guard = await createPortGuard(config, {
     owner: 'me',
     engineMs: 100,
@@ -46,7 +55,10 @@ async function guardOf(given: Partial<World> = {}, env: Record<string, string> =
       defaultNetwork: async (stopping) => {
         asked += 1;
         if (world.engine === 'fails') throw new Error('Cannot connect to the Docker daemon');
-        if (world.engine === 'hangs') await once(stopping as AbortSignal, 'abort').then(() => Promise.reject(new Error('aborted')));
+        if (world.engine === 'hangs')
+          await once(stopping as AbortSignal, 'abort').then(() =>
+            Promise.reject(new Error('aborted')),
+          );
         return { bridge: 'docker0', isShared: world.isShared };
       },
     },
@@ -63,8 +75,11 @@ async function guardOf(given: Partial<World> = {}, env: Record<string, string> =
   return { guard, world, rules, jumps, asked: () => asked };
 }
 const of = (rules: ReadonlySet<string>, chain: string): string[] =>
-  [...rules].filter((rule) => rule.startsWith(`-A ${chain} `)).map((rule) => rule.slice(chain.length + 4));
-const aboutContainers = (guard: PortGuard): string[] => guard.notes().filter((note) => !note.startsWith('PROXY_IPS and'));
+  [...rules]
+    .filter((rule) => rule.startsWith(`-A ${chain} `))
+    .map((rule) => rule.slice(chain.length + 4));
+const aboutContainers = (guard: PortGuard): string[] =>
+  guard.notes().filter((note) => !note.startsWith('PROXY_IPS and'));
 
 it('stops containers of projects and build steps, and nobody else', async () => {
   const { guard, rules, jumps } = await guardOf();
@@ -76,9 +91,16 @@ it('stops containers of projects and build steps, and nobody else', async () => 
     '-s 10.217.0.0/16 -j DROP',
     '-i docker0 -j DROP',
   ]);
-  expect(of(rules, 'BERTH-LOCAL')).toEqual([established, '-s 10.217.0.0/16 -j DROP', '-i docker0 -j DROP']);
-  expect(of(rules, 'BERTH-CONTROL')).toEqual(['-p tcp -m conntrack --ctorigdst 10.0.0.1 --ctorigdstport 8080 -j DROP']);
-  for (const range of ['32768:60999', '20000:29999']) expect(jumps).toContain(`INPUT 1 -p tcp --dport ${range} -j BERTH-LOCAL`);
+  expect(of(rules, 'BERTH-LOCAL')).toEqual([
+    established,
+    '-s 10.217.0.0/16 -j DROP',
+    '-i docker0 -j DROP',
+  ]);
+  expect(of(rules, 'BERTH-CONTROL')).toEqual([
+    '-p tcp -m conntrack --ctorigdst 10.0.0.1 --ctorigdstport 8080 -j DROP',
+  ]);
+  for (const range of ['32768:60999', '20000:29999'])
+    expect(jumps).toContain(`INPUT 1 -p tcp --dport ${range} -j BERTH-LOCAL`);
   expect(jumps).toContain('1 -d 10.217.0.0/16 -j BERTH-PUBLISHED'.replace('1', 'DOCKER-USER 1'));
   expect(aboutContainers(guard)).toEqual([]);
   expect(guard.problem()).toBeNull();
@@ -106,7 +128,9 @@ it('leaves the engine’s default network open while others use it, because a re
   await guard.guard();
   expect([...rules].filter((rule) => rule.includes('docker0'))).toEqual([]);
   expect(of(rules, 'BERTH-PUBLISHED')).toContain('-s 10.217.0.0/16 -j DROP');
-  expect(aboutContainers(guard)).toEqual([expect.stringContaining('other containers use the engine’s default network too')]);
+  expect(aboutContainers(guard)).toEqual([
+    expect.stringContaining('other containers use the engine’s default network too'),
+  ]);
   world.isShared = false;
   world.passed = 20_000;
   await guard.guard();
@@ -124,14 +148,25 @@ it('a builder closes the control plane and the nodes for build steps alone', asy
     '-d 10.0.0.2 -p tcp -m tcp --dport 32768:60999 -j DROP',
     '-d 10.0.0.2 -p tcp -m tcp --dport 20000:29999 -j DROP',
   ]);
-  expect(jumps).toEqual(['DOCKER-USER 1 -i docker0 -j BERTH-BUILDS', 'INPUT 1 -i docker0 -j BERTH-BUILDS']);
+  expect(jumps).toEqual([
+    'DOCKER-USER 1 -i docker0 -j BERTH-BUILDS',
+    'INPUT 1 -i docker0 -j BERTH-BUILDS',
+  ]);
   expect(guard.notes()).toEqual([]);
 });
 
 it.each<[string, Partial<World>, string]>([
   ['is not root', { isRoot: false }, 'the agent does not run as root'],
-  ['is in a container, or its engine elsewhere', { interfaces: ['eth0'] }, 'the agent does not run in the network of its engine'],
-  ['finds no firewall', { fails: 'iptables: No chain/target/match by that name.' }, 'No chain/target/match by that name'],
+  [
+    'is in a container, or its engine elsewhere',
+    { interfaces: ['eth0'] },
+    'the agent does not run in the network of its engine',
+  ],
+  [
+    'finds no firewall',
+    { fails: 'iptables: No chain/target/match by that name.' },
+    'No chain/target/match by that name',
+  ],
 ])('an agent that %s makes no rule, says so, and stays ready', async (_, given, why) => {
   const { guard, rules } = await guardOf(given);
   await guard.guard();
@@ -153,7 +188,9 @@ it('makes no rule before the first network of a project, and then at once', asyn
 });
 
 it('warns while every machine reaches the ports, and not if PUBLISH_IP or PROXY_IPS closes them', async () => {
-  expect((await guardOf()).guard.notes()).toEqual([expect.stringContaining('PROXY_IPS and PUBLISH_IP are not set')]);
+  expect((await guardOf()).guard.notes()).toEqual([
+    expect.stringContaining('PROXY_IPS and PUBLISH_IP are not set'),
+  ]);
   expect((await guardOf({}, { PUBLISH_IP: '127.0.0.1' })).guard.notes()).toEqual([]);
   const strict = await guardOf({ isRoot: false }, { PROXY_IPS: '10.0.0.9' });
   await strict.guard.guard();
@@ -161,14 +198,17 @@ it('warns while every machine reaches the ports, and not if PUBLISH_IP or PROXY_
   expect(strict.guard.problem()).toBe('the agent does not run as root');
 });
 
-it.each(['fails', 'hangs'] as const)('an engine that %s changes no rule and holds up no registration', async (engine) => {
-  const { guard, rules, world } = await guardOf();
-  await guard.guard();
-  const before = [...rules];
-  Object.assign(world, { engine, passed: 20_000 });
-  await guard.guard();
-  expect([[...rules], aboutContainers(guard)]).toEqual([before, []]);
-});
+it.each(['fails', 'hangs'] as const)(
+  'an engine that %s changes no rule and holds up no registration',
+  async (engine) => {
+    const { guard, rules, world } = await guardOf();
+    await guard.guard();
+    const before = [...rules];
+    Object.assign(world, { engine, passed: 20_000 });
+    await guard.guard();
+    expect([[...rules], aboutContainers(guard)]).toEqual([before, []]);
+  },
+);
 
 it('FIREWALL=off changes nothing and asks for no addresses of other nodes', async () => {
   const { guard, rules, jumps } = await guardOf({}, { FIREWALL: 'off' });
@@ -178,6 +218,10 @@ it('FIREWALL=off changes nothing and asks for no addresses of other nodes', asyn
 
 it('says when connections of this machine may take the ports of its containers', async () => {
   const { guard } = await guardOf({}, { PUBLISH_IP: '127.0.0.1', PUBLISH_PORTS: '30000-40000' });
-  expect(guard.notes()).toEqual([expect.stringMatching(/PUBLISH_PORTS \(30000-40000\) and .*\(32768-60999\) overlap/)]);
-  expect((await guardOf({}, { NODE_ROLE: 'builder', PUBLISH_PORTS: '30000-40000' })).guard.notes()).toEqual([]);
+  expect(guard.notes()).toEqual([
+    expect.stringMatching(/PUBLISH_PORTS \(30000-40000\) and .*\(32768-60999\) overlap/),
+  ]);
+  expect(
+    (await guardOf({}, { NODE_ROLE: 'builder', PUBLISH_PORTS: '30000-40000' })).guard.notes(),
+  ).toEqual([]);
 });

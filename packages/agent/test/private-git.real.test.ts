@@ -1,4 +1,7 @@
-/** Private repositories with real servers: Debian's sshd with deploy keys and host keys, git over https with tokens. */
+/**
+ * Private repositories with real servers: Debian's sshd with deploy keys and host keys, git over
+ * https with tokens.
+ */
 import { chmod, mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -6,7 +9,12 @@ import { silentLogger } from '@berth/kit/log';
 import type { GitAccess } from '@berth/wire/git';
 import { makeCertificate } from '@berth/testbed/certificate';
 import { type GitServer, startGitServer } from '@berth/testbed/git-server';
-import { newKeyPair, noSshd, type SshGitServer, startSshGitServer } from '@berth/testbed/ssh-git-server';
+import {
+  newKeyPair,
+  noSshd,
+  type SshGitServer,
+  startSshGitServer,
+} from '@berth/testbed/ssh-git-server';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { readConfig } from '../src/config.ts';
 import { createPrivateFolder } from '../src/private-folder.ts';
@@ -30,18 +38,31 @@ const keysOf = async (): Promise<string[]> => {
 let folderName = '';
 const keyFolder = (): string => folderName;
 type Outcome = { cloned: Cloned; root: string; log: string };
-type Settings = { inherit?: NodeJS.ProcessEnv; sshKeyHosts?: readonly string[]; home?: string; duringSsh?: string };
+type Settings = {
+  inherit?: NodeJS.ProcessEnv;
+  sshKeyHosts?: readonly string[];
+  home?: string;
+  duringSsh?: string;
+};
 
-async function clone(spec: Partial<CloneSpec> & { url: string; access: GitAccess | null }, settings: Settings = {}): Promise<Outcome> {
+async function clone(
+  spec: Partial<CloneSpec> & { url: string; access: GitAccess | null },
+  settings: Settings = {},
+): Promise<Outcome> {
   const root = join(dir, `clone-${(count += 1)}`);
   const before = new Set(await readdir('/dev/shm'));
   try {
-    const { cloned, log } = await cloneInto(root, dir, spec, { home: join(dir, `home-${count}`), ...settings });
+    const { cloned, log } = await cloneInto(root, dir, spec, {
+      home: join(dir, `home-${count}`),
+      ...settings,
+    });
     return { cloned, root, log: log.join('\n') };
   } catch (error) {
     throw Object.assign(error as Error, { log: (error as { log: string[] }).log.join('\n') });
   } finally {
-    folderName = (await readdir('/dev/shm')).find((name) => !before.has(name) && name.startsWith('berth-')) ?? folderName;
+    folderName =
+      (await readdir('/dev/shm')).find((name) => !before.has(name) && name.startsWith('berth-')) ??
+      folderName;
     expect(await keysOf()).toEqual([]);
   }
 }
@@ -59,9 +80,13 @@ const modules = (...urls: [path: string, url: string][]): string =>
   urls.map(([path, url]) => `[submodule "${path}"]\n\tpath = ${path}\n\turl = ${url}\n`).join('');
 /** Every file below a folder that contains the text. */
 async function containing(root: string, text: string): Promise<string[]> {
-  const entries = (await readdir(root, { recursive: true, withFileTypes: true })).filter((entry) => entry.isFile());
+  const entries = (await readdir(root, { recursive: true, withFileTypes: true })).filter((entry) =>
+    entry.isFile(),
+  );
   const found = await Promise.all(
-    entries.map(async (entry) => ((await readFile(join(entry.parentPath, entry.name))).includes(text) ? [entry.name] : [])),
+    entries.map(async (entry) =>
+      (await readFile(join(entry.parentPath, entry.name))).includes(text) ? [entry.name] : [],
+    ),
   );
   return found.flat();
 }
@@ -98,7 +123,10 @@ describe.skipIf(noSshd !== '')(`over ssh${noSshd}`, () => {
 
   it('a deploy key fetches the branch, a commit, and submodules of the same host; nothing of it stays', async () => {
     const lib = await ssh.createRepo('lib', { 'lib.txt': 'l' });
-    const { url, sha } = await ssh.createRepo('app', { '.gitmodules': modules(['lib', '../lib.git']), lib: { submodule: lib.sha } });
+    const { url, sha } = await ssh.createRepo('app', {
+      '.gitmodules': modules(['lib', '../lib.git']),
+      lib: { submodule: lib.sha },
+    });
     const { cloned, root, log } = await clone({ url, access: access(ssh) });
     expect(cloned.sha).toBe(sha);
     expect(await readFile(join(root, 'lib/lib.txt'), 'utf8')).toBe('l');
@@ -117,9 +145,9 @@ describe.skipIf(noSshd !== '')(`over ssh${noSshd}`, () => {
     expect(error.code).toBe('git_host_unknown');
     for (const fingerprint of ssh.fingerprints()) expect(error.message).toContain(fingerprint);
     expect(error.message).toContain(`PUT /api/git-hosts/${encodeURIComponent(ssh.name)}`);
-    expect(new Set(error.report.host_keys?.map((seen) => `${seen.host} ${seen.fingerprint}`))).toEqual(
-      new Set(ssh.fingerprints().map((fingerprint) => `${ssh.name} ${fingerprint}`)),
-    );
+    expect(
+      new Set(error.report.host_keys?.map((seen) => `${seen.host} ${seen.fingerprint}`)),
+    ).toEqual(new Set(ssh.fingerprints().map((fingerprint) => `${ssh.name} ${fingerprint}`)));
     expect(ssh.log()).not.toContain('publickey');
   });
 
@@ -144,8 +172,13 @@ describe.skipIf(noSshd !== '')(`over ssh${noSshd}`, () => {
     const first = access(ssh);
     await clone({ url, access: first }, { home });
     const [rsa = ''] = await ssh.newHostKeys('rsa');
-    const both: GitAccess = { ...first, hosts: [{ host: ssh.name, fingerprints: [...(first.hosts[0]?.fingerprints ?? []), rsa] }] };
-    expect((await clone({ url, access: both }, { home })).cloned.hostKeys).toMatchObject([{ key_type: 'ssh-rsa', fingerprint: rsa }]);
+    const both: GitAccess = {
+      ...first,
+      hosts: [{ host: ssh.name, fingerprints: [...(first.hosts[0]?.fingerprints ?? []), rsa] }],
+    };
+    expect((await clone({ url, access: both }, { home })).cloned.hostKeys).toMatchObject([
+      { key_type: 'ssh-rsa', fingerprint: rsa },
+    ]);
   });
 
   it('a deploy key that the repository does not have is named', async () => {
@@ -167,7 +200,10 @@ describe.skipIf(noSshd !== '')(`over ssh${noSshd}`, () => {
 
   it('another host does not get the deploy key, also for a submodule', async () => {
     const lib = await far.createRepo('private-lib', { 'a.txt': '1' });
-    const { url } = await ssh.createRepo('of-far', { '.gitmodules': modules(['vendor', lib.url]), vendor: { submodule: lib.sha } });
+    const { url } = await ssh.createRepo('of-far', {
+      '.gitmodules': modules(['vendor', lib.url]),
+      vendor: { submodule: lib.sha },
+    });
     const error = await refused({ url, access: access(ssh, far) });
     expect(error.code).toBe('git_submodule_credentials');
     expect(error.message).toContain('submodule vendor');
@@ -179,7 +215,10 @@ describe.skipIf(noSshd !== '')(`over ssh${noSshd}`, () => {
 
   it('a submodule on a host that nobody trusts is refused with the keys of that host', async () => {
     const lib = await far.createRepo('strange-lib', { 'a.txt': '1' });
-    const { url } = await ssh.createRepo('of-strange', { '.gitmodules': modules(['vendor', lib.url]), vendor: { submodule: lib.sha } });
+    const { url } = await ssh.createRepo('of-strange', {
+      '.gitmodules': modules(['vendor', lib.url]),
+      vendor: { submodule: lib.sha },
+    });
     const error = await refused({ url, access: access(ssh) });
     // The keys of the repository's own server are reported too.
     expect(error).toMatchObject({
@@ -195,12 +234,19 @@ describe.skipIf(noSshd !== '')(`over ssh${noSshd}`, () => {
     const readable = await newKeyPair(join(dir, 'readable'));
     await ssh.authorize(readable.publicKey);
     await chmod(readable.path, 0o644);
-    // The builder's own keys are in the home folder of its user. This wrapper adds such a key to the real ssh.
-    await writeFile(join(bin, 'ssh'), `#!/bin/sh\nexec /usr/bin/ssh -i ${readable.path} -oIdentitiesOnly=yes "$@"\n`);
+    // The builder's own keys are in the home folder of its user. This wrapper adds such a key to
+    // the real ssh.
+    await writeFile(
+      join(bin, 'ssh'),
+      `#!/bin/sh\nexec /usr/bin/ssh -i ${readable.path} -oIdentitiesOnly=yes "$@"\n`,
+    );
     await chmod(join(bin, 'ssh'), 0o755);
     const { url } = await ssh.createRepo('readable', { 'a.txt': '1' });
     const { deploy_key: _none, ...hosts } = access(ssh);
-    const settings = { sshKeyHosts: ['127.0.0.1'], inherit: { PATH: `${bin}:${process.env['PATH']}` } };
+    const settings = {
+      sshKeyHosts: ['127.0.0.1'],
+      inherit: { PATH: `${bin}:${process.env['PATH']}` },
+    };
     const error = await refused({ url, access: hosts }, settings);
     expect(error.code).toBe('git_key_readable');
     expect(error.message).toContain(readable.path);
@@ -214,15 +260,24 @@ describe.skipIf(noSshd !== '')(`over ssh${noSshd}`, () => {
     await mkdir(bin);
     const { url } = await ssh.createRepo('alias', { 'a.txt': '1' });
     const { hostname, port, username, pathname } = new URL(url);
-    await writeFile(join(bin, 'config'), `Host corp-git\n  HostName ${hostname}\n  Port ${port}\n  IdentityFile ${key.path}\n`);
-    // The configuration of the user is in the home folder of its account, so the wrapper names another one.
+    await writeFile(
+      join(bin, 'config'),
+      `Host corp-git\n  HostName ${hostname}\n  Port ${port}\n  IdentityFile ${key.path}\n`,
+    );
+    // The configuration of the user is in the home folder of its account, so the wrapper names
+    // another one.
     await writeFile(join(bin, 'ssh'), `#!/bin/sh\nexec /usr/bin/ssh -F ${bin}/config "$@"\n`);
     await chmod(join(bin, 'ssh'), 0o755);
     const { deploy_key: _none, ...hosts } = access(ssh);
-    const settings = { sshKeyHosts: ['corp-git'], inherit: { PATH: `${bin}:${process.env['PATH']}` } };
+    const settings = {
+      sshKeyHosts: ['corp-git'],
+      inherit: { PATH: `${bin}:${process.env['PATH']}` },
+    };
     const aliased = `ssh://${username}@corp-git${pathname}`;
     expect((await clone({ url: aliased, access: hosts }, settings)).cloned.sha).not.toBe('');
-    expect(await refused({ url: aliased, access: { hosts: [] } }, settings)).toMatchObject({ code: 'git_host_unknown' });
+    expect(await refused({ url: aliased, access: { hosts: [] } }, settings)).toMatchObject({
+      code: 'git_host_unknown',
+    });
   });
 
   it('an earlier control plane, which keeps no host keys, works as before', async () => {
@@ -240,9 +295,16 @@ describe('over https', () => {
   let other: GitServer;
   let inherit: NodeJS.ProcessEnv;
   beforeAll(async () => {
-    const { certFile, keyFile } = await makeCertificate(dir, 'git.test', ['IP:127.0.0.1', 'IP:127.0.0.2']);
+    const { certFile, keyFile } = await makeCertificate(dir, 'git.test', [
+      'IP:127.0.0.1',
+      'IP:127.0.0.2',
+    ]);
     const tls = { key: await readFile(keyFile, 'utf8'), cert: await readFile(certFile, 'utf8') };
-    git = await startGitServer({ root: join(dir, 'https'), tls, credentials: { user: 'bot', password: TOKEN } });
+    git = await startGitServer({
+      root: join(dir, 'https'),
+      tls,
+      credentials: { user: 'bot', password: TOKEN },
+    });
     other = await startGitServer({ root: join(dir, 'other'), tls, address: '127.0.0.2' });
     inherit = { GIT_SSL_CAINFO: certFile };
   });
@@ -265,10 +327,16 @@ describe('over https', () => {
   it('a token fetches the repository and submodules of its host; it is in no argument, file or line', async () => {
     const bin = join(dir, 'bin-git');
     await mkdir(bin);
-    await writeFile(join(bin, 'git'), `#!/bin/sh\necho "$@" >> ${bin}/arguments\nexec /usr/bin/git "$@"\n`);
+    await writeFile(
+      join(bin, 'git'),
+      `#!/bin/sh\necho "$@" >> ${bin}/arguments\nexec /usr/bin/git "$@"\n`,
+    );
     await chmod(join(bin, 'git'), 0o755);
     const lib = await git.createRepo('lib', { 'lib.txt': 'l' });
-    const { url, sha } = await git.createRepo('app', { '.gitmodules': modules(['lib', '../lib.git']), lib: { submodule: lib.sha } });
+    const { url, sha } = await git.createRepo('app', {
+      '.gitmodules': modules(['lib', '../lib.git']),
+      lib: { submodule: lib.sha },
+    });
     const { cloned, root, log } = await clone(
       { url, access: access() },
       { inherit: { ...inherit, PATH: `${bin}:${process.env['PATH']}` } },
@@ -285,7 +353,10 @@ describe('over https', () => {
 
   it('another host does not get the token, also for a submodule', async () => {
     const lib = await other.createRepo('far-lib', { 'lib.txt': 'l' });
-    const { url } = await git.createRepo('of-far', { '.gitmodules': modules(['lib', lib.url]), lib: { submodule: lib.sha } });
+    const { url } = await git.createRepo('of-far', {
+      '.gitmodules': modules(['lib', lib.url]),
+      lib: { submodule: lib.sha },
+    });
     await clone({ url, access: access() }, { inherit });
     expect(new Set(other.authorizations())).toEqual(new Set(['']));
     other.require({ user: 'x', password: 'y' });
@@ -299,7 +370,10 @@ describe('over https', () => {
   it('another port, and http, do not get the token', async () => {
     const { url } = await git.createRepo('elsewhere', { 'a.txt': '1' });
     for (const host of ['127.0.0.1', '127.0.0.1:1']) {
-      const error = await refused({ url, access: access({ token: { host, username: 'bot', token: TOKEN } }) }, { inherit });
+      const error = await refused(
+        { url, access: access({ token: { host, username: 'bot', token: TOKEN } }) },
+        { inherit },
+      );
       expect(error.code).toBe('git_credentials');
       expect(error.message).toContain('set a git token');
     }
@@ -310,14 +384,21 @@ describe('over https', () => {
     const { url } = await git.createRepo('leads-away', { 'a.txt': '1' });
     git.behave({ redirect: (_, path) => `${other.url}${path}` });
     const before = other.requests();
-    expect(await refused({ url, access: access() }, { inherit })).toMatchObject({ code: 'git_redirect_refused' });
+    expect(await refused({ url, access: access() }, { inherit })).toMatchObject({
+      code: 'git_redirect_refused',
+    });
     expect(other.requests()).toBe(before);
   });
 
   it('a redirect within the host keeps the token', async () => {
     const { sha } = await git.createRepo('moved', { 'a.txt': '1' });
-    git.behave({ redirect: (_, path) => (path.startsWith('/old.git') ? path.replace('/old.git', '/moved.git') : undefined) });
-    expect((await clone({ url: git.repoUrl('old'), access: access() }, { inherit })).cloned.sha).toBe(sha);
+    git.behave({
+      redirect: (_, path) =>
+        path.startsWith('/old.git') ? path.replace('/old.git', '/moved.git') : undefined,
+    });
+    expect(
+      (await clone({ url: git.repoUrl('old'), access: access() }, { inherit })).cloned.sha,
+    ).toBe(sha);
   });
 
   it.each([401, 403])('a wrong or expired token is named: %i', async (status) => {
@@ -327,7 +408,8 @@ describe('over https', () => {
     const error = await refused({ url, access: access() }, { inherit });
     expect(error.code).toBe('git_token_refused');
     expect(error.message).toContain('set a new git token');
-    for (const secret of [TOKEN, BASIC]) expect(`${error.message}\n${error.log}`).not.toContain(secret);
+    for (const secret of [TOKEN, BASIC])
+      expect(`${error.message}\n${error.log}`).not.toContain(secret);
   });
 
   it('a private repository without a token says what to set', async () => {
@@ -340,7 +422,9 @@ describe('over https', () => {
 
 describe('the folder for keys', () => {
   it('is refused where others could read it, or where it would be on a disk', async () => {
-    await expect(createPrivateFolder(dir, 'x').with((make) => make())).rejects.toThrow('is not in memory (tmpfs)');
+    await expect(createPrivateFolder(dir, 'x').with((make) => make())).rejects.toThrow(
+      'is not in memory (tmpfs)',
+    );
     const base = await mkdtemp('/dev/shm/test-');
     try {
       const folder = createPrivateFolder(base, 'x');
@@ -366,7 +450,12 @@ describe('the folder for keys', () => {
         await createPrivateFolder(base, 'x').removeLeftovers();
         await expect(readFile(join(left, 'key'))).rejects.toThrow('ENOENT');
       });
-      const env = { NODE_ROLE: 'builder', CONTROL_PLANE_URL: 'http://127.0.0.1:9', STATE_DIR: join(dir, 'state'), KEYS_DIR: base };
+      const env = {
+        NODE_ROLE: 'builder',
+        CONTROL_PLANE_URL: 'http://127.0.0.1:9',
+        STATE_DIR: join(dir, 'state'),
+        KEYS_DIR: base,
+      };
       const before = await openStateFolder(readConfig(env), silentLogger());
       await before.keys.with(async (make) => {
         left = await make();

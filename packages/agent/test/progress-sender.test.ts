@@ -37,7 +37,10 @@ it('sends only the newest state, one request at a time, and drops failed reports
 });
 it('flush sends at once', async () => {
   const sent: number[] = [];
-  const sender = createProgressSender(async ([first]) => void sent.push(first?.bytes_done ?? -1), 3_600_000);
+  const sender = createProgressSender(
+    async ([first]) => void sent.push(first?.bytes_done ?? -1),
+    3_600_000,
+  );
   sender.push([row(1)]);
   await until('the first report', () => sent.length === 1);
   sender.push([row(2)]);

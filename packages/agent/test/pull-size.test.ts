@@ -9,14 +9,30 @@ import { never } from './data/share.ts';
 const MB = 1_000_000;
 const REPOSITORY = 'registry.test:5000/team/shop';
 const digest = (n: number): string => `sha256:${String(n).padStart(64, '0')}`;
-const layer = (n: number, megabytes: number): Layer => ({ digest: digest(n), size: megabytes * MB });
-const image = (n: number): Image => ({ id: `i${n}`, created: n, refs: [`${REPOSITORY}:c${n}`, `${REPOSITORY}@${digest(n)}`] });
+const layer = (n: number, megabytes: number): Layer => ({
+  digest: digest(n),
+  size: megabytes * MB,
+});
+const image = (n: number): Image => ({
+  id: `i${n}`,
+  created: n,
+  refs: [`${REPOSITORY}:c${n}`, `${REPOSITORY}@${digest(n)}`],
+});
 
-/** A registry with these images by digest, and an engine that has the images `here`, each of `unpacked` bytes. */
-function pullSize(manifests: Record<string, Layer[] | null | Error>, { here = [] as Image[], unpacked = null as number | null } = {}) {
+/**
+ * A registry with these images by digest, and an engine that has the images `here`, each of
+ * `unpacked` bytes.
+ */
+function pullSize(
+  manifests: Record<string, Layer[] | null | Error>,
+  { here = [] as Image[], unpacked = null as number | null } = {},
+) {
   const asked: string[] = [];
   const size = createPullSize({
-    docker: { images: async (of) => (of === REPOSITORY ? here : []), imageSize: async () => unpacked },
+    docker: {
+      images: async (of) => (of === REPOSITORY ? here : []),
+      imageSize: async () => unpacked,
+    },
     layersOf: async (repository, reference) => {
       asked.push(`${repository} ${reference}`);
       const answer = manifests[reference] ?? null;
@@ -35,7 +51,10 @@ it('the first image of a project: its layers are compressed', async () => {
 });
 
 it('the next one: only new layers, as much larger unpacked as those of the newest image here', async () => {
-  const manifests = { [digest(1)]: [layer(10, 40), layer(11, 20)], [digest(2)]: [layer(10, 40), layer(12, 30)] };
+  const manifests = {
+    [digest(1)]: [layer(10, 40), layer(11, 20)],
+    [digest(2)]: [layer(10, 40), layer(12, 30)],
+  };
   const { of } = pullSize(manifests, { here: [image(0), image(1)], unpacked: 180 * MB });
   expect(await of(`@${digest(2)}`)).toBe(90 * MB);
 });
@@ -51,7 +70,10 @@ it.each<[string, number | null, number]>([
   ['a hundred times as much', 4_000, 600],
 ])('a newest image for which the engine tells %s', async (_, unpacked, expected) => {
   const manifests = { [digest(1)]: [layer(10, 40)], [digest(2)]: [layer(12, 30)] };
-  const { of } = pullSize(manifests, { here: [image(1)], unpacked: unpacked === null ? null : unpacked * MB });
+  const { of } = pullSize(manifests, {
+    here: [image(1)],
+    unpacked: unpacked === null ? null : unpacked * MB,
+  });
   expect(await of(`@${digest(2)}`)).toBe(expected * MB);
 });
 

@@ -23,23 +23,40 @@ async function registry(reply: (request: IncomingMessage, at: string) => Reply) 
   });
   return { address: `127.0.0.1:${(server.address() as AddressInfo).port}`, asked };
 }
-const DENIED = { errors: [{ code: 'DENIED', message: 'requested access to the resource is denied' }] };
+const DENIED = {
+  errors: [{ code: 'DENIED', message: 'requested access to the resource is denied' }],
+};
 const never = new AbortController().signal;
-const login = (): { registry_user: string; registry_password: string } => ({ registry_user: 'berth', registry_password: 'sesame' });
+const login = (): { registry_user: string; registry_password: string } => ({
+  registry_user: 'berth',
+  registry_password: 'sesame',
+});
 /** The fake registries use plain http, like registries that the engine lists as insecure. */
 const access = createPushAccess(login, async () => true);
 const BASIC = `Basic ${Buffer.from('berth:sesame').toString('base64')}`;
 const upload = { status: 202, headers: { location: '/v2/app/blobs/uploads/u1' } };
 
 it.each<[string, (r: IncomingMessage) => Reply, RegExp | null]>([
-  ['an accepted upload is no refusal', ({ method }) => (method === 'POST' || method === 'PATCH' ? upload : { status: 204 }), null],
-  ['a refused upload is a refusal', () => ({ status: 403, body: DENIED }), /status 403 \(DENIED requested access/],
+  [
+    'an accepted upload is no refusal',
+    ({ method }) => (method === 'POST' || method === 'PATCH' ? upload : { status: 204 }),
+    null,
+  ],
+  [
+    'a refused upload is a refusal',
+    () => ({ status: 403, body: DENIED }),
+    /status 403 \(DENIED requested access/,
+  ],
   [
     'wrong credentials are a refusal',
     () => ({ status: 401, headers: { 'www-authenticate': 'Basic realm="r"' }, body: 'no' }),
     /status 401 \(no\)/,
   ],
-  ['refused content is a refusal', ({ method }) => (method === 'POST' ? upload : { status: 403, body: DENIED }), /status 403/],
+  [
+    'refused content is a refusal',
+    ({ method }) => (method === 'POST' ? upload : { status: 403, body: DENIED }),
+    /status 403/,
+  ],
   ['a server error is no refusal', () => ({ status: 503 }), null],
 ])('%s', async (_, reply, expected) => {
   const { address } = await registry(reply);
@@ -55,7 +72,11 @@ it('sends the login, and cancels the upload', async () => {
     return request.method === 'DELETE' ? { status: 204 } : upload;
   });
   await access(`${address}/app`, never);
-  expect(asked).toEqual(['POST /v2/app/blobs/uploads/', 'PATCH /v2/app/blobs/uploads/u1', 'DELETE /v2/app/blobs/uploads/u1']);
+  expect(asked).toEqual([
+    'POST /v2/app/blobs/uploads/',
+    'PATCH /v2/app/blobs/uploads/u1',
+    'DELETE /v2/app/blobs/uploads/u1',
+  ]);
   expect(new Set(logins)).toEqual(new Set([BASIC]));
 });
 
@@ -65,9 +86,14 @@ it.each([
   ['refuses a token', '', /status 403/],
 ])('a token server that %s', async (_, token, expected) => {
   const { address, asked } = await registry((request, at) => {
-    if (request.url?.startsWith('/token') === true) return token === '' ? { status: 403 } : { status: 200, body: { token } };
-    if (request.headers.authorization === 'Bearer good') return request.method === 'DELETE' ? { status: 204 } : upload;
-    return { status: 401, headers: { 'www-authenticate': `Bearer realm="${at}/token",service="reg"` } };
+    if (request.url?.startsWith('/token') === true)
+      return token === '' ? { status: 403 } : { status: 200, body: { token } };
+    if (request.headers.authorization === 'Bearer good')
+      return request.method === 'DELETE' ? { status: 204 } : upload;
+    return {
+      status: 401,
+      headers: { 'www-authenticate': `Bearer realm="${at}/token",service="reg"` },
+    };
   });
   const said = await access(`${address}/app`, never);
   if (expected === null) expect(said).toBeNull();
@@ -100,8 +126,12 @@ test('a registry that the engine does not list as insecure gets no request over 
 });
 
 test('a registry over https cannot redirect the login to a token server over plain http', async () => {
-  expect(() => tokenUrl('Bearer realm="http://tokens.example/t"', 'app', 'https://registry.example')).toThrow('plain http');
-  expect(tokenUrl('Bearer realm="http://127.0.0.1:5000/t"', 'app', 'http://127.0.0.1:5000')).toContain('http://127.0.0.1:5000/t');
+  expect(() =>
+    tokenUrl('Bearer realm="http://tokens.example/t"', 'app', 'https://registry.example'),
+  ).toThrow('plain http');
+  expect(
+    tokenUrl('Bearer realm="http://127.0.0.1:5000/t"', 'app', 'http://127.0.0.1:5000'),
+  ).toContain('http://127.0.0.1:5000/t');
 });
 
 test.each([
@@ -116,7 +146,13 @@ test.each([
 ])('listsInsecure(%s) is %s', async (host, expected) => {
   const config = {
     InsecureRegistryCIDRs: ['127.0.0.0/8', '::1/128', '10.1.0.0/16'],
-    IndexConfigs: { 'plain.example:5000': { Secure: false }, 'docker.io': { Secure: true }, 'secure.example:5000': { Secure: true } },
+    IndexConfigs: {
+      'plain.example:5000': { Secure: false },
+      'docker.io': { Secure: true },
+      'secure.example:5000': { Secure: true },
+    },
   };
-  expect(await listsInsecure(config, host, async (name) => (name === 'localhost' ? ['127.0.0.1'] : []))).toBe(expected);
+  expect(
+    await listsInsecure(config, host, async (name) => (name === 'localhost' ? ['127.0.0.1'] : [])),
+  ).toBe(expected);
 });

@@ -1,4 +1,7 @@
-/** Test helpers: the testbed's engine, registry and git server with an agent on them. `missingParts`: why a machine cannot run them. */
+/**
+ * Test helpers: the testbed's engine, registry and git server with an agent on them.
+ * `missingParts`: why a machine cannot run them.
+ */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -12,12 +15,24 @@ import { type Agent, startAgent } from '../src/agent.ts';
 import { readConfig } from '../src/config.ts';
 import { type FakeControlPlane, startFakeControlPlane } from './fake-control-plane.ts';
 
-export type RealParts = { engine: Engine; registry: Registry; git: GitServer; dir: string; stop(): Promise<void> };
-export const missingParts = whyNoOwnEngine() ?? (registryProgram() === undefined ? 'docker-registry is not installed' : undefined);
+export type RealParts = {
+  engine: Engine;
+  registry: Registry;
+  git: GitServer;
+  dir: string;
+  stop(): Promise<void>;
+};
+export const missingParts =
+  whyNoOwnEngine() ??
+  (registryProgram() === undefined ? 'docker-registry is not installed' : undefined);
 
 export async function startRealParts(): Promise<RealParts> {
   const dir = await mkdtemp(join(tmpdir(), 'berth-agent-test-'));
-  const engine = await startEngine({ dir: join(toolsDir, 'testbed'), name: 'agent', private: true });
+  const engine = await startEngine({
+    dir: join(toolsDir, 'testbed'),
+    name: 'agent',
+    private: true,
+  });
   await ensureBaseImages(engine);
   const registry = await startRegistry({
     dir: join(dir, 'registry'),
@@ -40,9 +55,18 @@ export async function startRealParts(): Promise<RealParts> {
   };
 }
 
-export type Site = { agent: Agent; plane: FakeControlPlane; stateDir: string; stop(): Promise<void> };
+export type Site = {
+  agent: Agent;
+  plane: FakeControlPlane;
+  stateDir: string;
+  stop(): Promise<void>;
+};
 
-export async function startSite(parts: RealParts, env: Record<string, string> = {}, plane?: FakeControlPlane): Promise<Site> {
+export async function startSite(
+  parts: RealParts,
+  env: Record<string, string> = {},
+  plane?: FakeControlPlane,
+): Promise<Site> {
   const control =
     plane ??
     (await startFakeControlPlane({
@@ -71,7 +95,9 @@ export async function startSite(parts: RealParts, env: Record<string, string> = 
     ...env,
   });
   const log =
-    process.env['AGENT_TEST_LOG'] === undefined ? silentLogger() : createLogger({ name: 'agent', level: 'debug', format: 'pretty' });
+    process.env['AGENT_TEST_LOG'] === undefined
+      ? silentLogger()
+      : createLogger({ name: 'agent', level: 'debug', format: 'pretty' });
   const agent = await startAgent(config, log);
   return {
     agent,

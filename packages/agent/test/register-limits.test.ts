@@ -10,7 +10,10 @@ import { expect, it, onTestFinished } from 'vitest';
 import { createNodeIds } from '../src/node-ids.ts';
 import { createRegistration, type RegistrationDeps } from '../src/registration.ts';
 
-async function registered(role: NodeRole, limits: RegistrationDeps['limits']): Promise<Partial<NodeRegister>> {
+async function registered(
+  role: NodeRole,
+  limits: RegistrationDeps['limits'],
+): Promise<Partial<NodeRegister>> {
   const dir = mkdtempSync(join(tmpdir(), 'agent-register-'));
   onTestFinished(() => rmSync(dir, { recursive: true }));
   const sent: NodeRegister[] = [];
@@ -33,10 +36,21 @@ async function registered(role: NodeRole, limits: RegistrationDeps['limits']): P
     role,
     maxBuilds: 1,
     capabilities: () => [],
-    credentials: { bootId: 'boot', headers: () => ({}), use: () => {}, register: (send) => send({}, true) },
+    credentials: {
+      bootId: 'boot',
+      headers: () => ({}),
+      use: () => {},
+      register: (send) => send({}, true),
+    },
     hostIp: async () => '127.0.0.1',
     storage: async () => ({ max: 1, free: 1 }),
-    engine: { ask: async () => undefined, answered: async () => undefined, failed: () => undefined, now: () => null, arch: () => 'amd64' },
+    engine: {
+      ask: async () => undefined,
+      answered: async () => undefined,
+      failed: () => undefined,
+      now: () => null,
+      arch: () => 'amd64',
+    },
     disk: () => null,
     limits,
   });
@@ -45,7 +59,9 @@ async function registered(role: NodeRole, limits: RegistrationDeps['limits']): P
 }
 
 it('a deploy node sends its publish address and default memory, or null', async () => {
-  expect(await registered('deploy', { publishIp: undefined, defaultMemory: undefined })).toMatchObject({
+  expect(
+    await registered('deploy', { publishIp: undefined, defaultMemory: undefined }),
+  ).toMatchObject({
     publish_ip: null,
     default_memory: null,
   });
@@ -57,5 +73,7 @@ it('a deploy node sends its publish address and default memory, or null', async 
 
 it('a builder sends neither', async () => {
   const body = await registered('builder', { publishIp: undefined, defaultMemory: undefined });
-  expect(Object.keys(body).filter((name) => name === 'publish_ip' || name === 'default_memory')).toEqual([]);
+  expect(
+    Object.keys(body).filter((name) => name === 'publish_ip' || name === 'default_memory'),
+  ).toEqual([]);
 });

@@ -29,7 +29,10 @@ beforeAll(async () => {
     '.gitattributes': '# filter=lfs is off\n*.bin filter=lfs diff=lfs',
     'src/secret.txt': 'never fetched',
   }));
-  await git.commit('app', { 'only-here/Dockerfile': 'FROM y\nEXPOSE 1' }, 'other', { branch: 'feature/x', from: 'main' });
+  await git.commit('app', { 'only-here/Dockerfile': 'FROM y\nEXPOSE 1' }, 'other', {
+    branch: 'feature/x',
+    from: 'main',
+  });
   await bare('config', 'uploadpack.allowFilter', 'true');
 });
 afterEach(() => {
@@ -52,7 +55,11 @@ async function lookAt(over: Partial<RepositorySpec> = {}): Promise<RepositoryFou
     keys: createPrivateFolder('/dev/shm', dir),
   });
   const spec = { url, branch: null, access: null, ...over };
-  const { found } = await tools.lookAtRepository(spec, join(dir, `look-${(count += 1)}`), AbortSignal.timeout(30_000));
+  const { found } = await tools.lookAtRepository(
+    spec,
+    join(dir, `look-${(count += 1)}`),
+    AbortSignal.timeout(30_000),
+  );
   expect(isRepositoryFound(found)).toBe(true);
   return found;
 }
@@ -79,7 +86,15 @@ it('finds the default branch, all branches, and the Dockerfiles with ports and s
 it('fetches only the files that it reads, in three exchanges, and nothing later', async () => {
   const before = git.requests();
   await lookAt();
-  const objects = await run(['git', '-C', join(dir, `look-${count}`), 'rev-list', '--objects', '--missing=print', '--all']);
+  const objects = await run([
+    'git',
+    '-C',
+    join(dir, `look-${count}`),
+    'rev-list',
+    '--objects',
+    '--missing=print',
+    '--all',
+  ]);
   const missing = objects.stdout.split('\n').filter((line) => line.startsWith('?'));
   // src/secret.txt, and two files that only look like Dockerfiles.
   expect(missing.length).toBe(3);
@@ -88,7 +103,9 @@ it('fetches only the files that it reads, in three exchanges, and nothing later'
 });
 
 it('reads another branch, and says so if the repository does not have it', async () => {
-  expect((await lookAt({ branch: 'feature/x' })).dockerfiles.map(({ path }) => path)).toContain('only-here/Dockerfile');
+  expect((await lookAt({ branch: 'feature/x' })).dockerfiles.map(({ path }) => path)).toContain(
+    'only-here/Dockerfile',
+  );
   expect(await lookAt({ branch: 'no/such' })).toMatchObject({
     branch: null,
     commit: null,
@@ -108,26 +125,54 @@ it('reads a repository whose server knows neither filters nor single files', asy
 });
 
 it('lists at most 200 branches and 20 Dockerfiles, and counts the rest', async () => {
-  const files = Object.fromEntries(Array.from({ length: 30 }, (_, i) => [`s${String(i).padStart(2, '0')}/Dockerfile`, `FROM x\n# ${i}`]));
+  const files = Object.fromEntries(
+    Array.from({ length: 30 }, (_, i) => [
+      `s${String(i).padStart(2, '0')}/Dockerfile`,
+      `FROM x\n# ${i}`,
+    ]),
+  );
   const many = await git.createRepo('many', files);
-  const update = (ref: string) => run(['git', '--git-dir', join(dir, 'git', 'many.git'), 'update-ref', ref, many.sha]);
+  const update = (ref: string) =>
+    run(['git', '--git-dir', join(dir, 'git', 'many.git'), 'update-ref', ref, many.sha]);
   for (let i = 0; i < 250; i++) await update(`refs/heads/b${i}`);
   const found = await lookAt({ url: many.url });
-  expect([found.branches.length, found.branches[0], found.branches_left_out]).toEqual([200, 'main', 51]);
+  expect([found.branches.length, found.branches[0], found.branches_left_out]).toEqual([
+    200,
+    'main',
+    51,
+  ]);
   expect([found.dockerfiles.length, found.dockerfiles_left_out]).toEqual([20, 10]);
 });
 
 it('reads a part of a tree without end, and the Dockerfiles nearest to the root', async () => {
   const bomb = await git.createRepo('bomb', { Dockerfile: 'FROM x\nEXPOSE 1' });
   const inBomb = async (args: string[], input?: string): Promise<string> =>
-    (await run(['git', '--git-dir', join(dir, 'git', 'bomb.git'), ...args], input === undefined ? {} : { input })).stdout.trim();
+    (
+      await run(
+        ['git', '--git-dir', join(dir, 'git', 'bomb.git'), ...args],
+        input === undefined ? {} : { input },
+      )
+    ).stdout.trim();
   const file = await inBomb(['rev-parse', 'main:Dockerfile']);
   // 10 folders in each of 8 levels, so 100 million files in 9 objects.
-  const folders = (id: string): string => Array.from({ length: 10 }, (_, i) => `040000 tree ${id}\ta${i}\n`).join('');
+  const folders = (id: string): string =>
+    Array.from({ length: 10 }, (_, i) => `040000 tree ${id}\ta${i}\n`).join('');
   let tree = await inBomb(['mktree'], `100644 blob ${file}\tDockerfile\n`);
   for (let level = 0; level < 8; level++) tree = await inBomb(['mktree'], folders(tree));
-  const root = await inBomb(['mktree'], `100644 blob ${file}\tDockerfile\n040000 tree ${tree}\tz\n`);
-  const commit = await inBomb(['-c', 'user.name=x', '-c', 'user.email=x@y', 'commit-tree', root, '-m', 'bomb']);
+  const root = await inBomb(
+    ['mktree'],
+    `100644 blob ${file}\tDockerfile\n040000 tree ${tree}\tz\n`,
+  );
+  const commit = await inBomb([
+    '-c',
+    'user.name=x',
+    '-c',
+    'user.email=x@y',
+    'commit-tree',
+    root,
+    '-m',
+    'bomb',
+  ]);
   await inBomb(['update-ref', 'refs/heads/main', commit]);
   const found = await lookAt({ url: bomb.url });
   expect(found.dockerfiles).toHaveLength(20);
@@ -147,19 +192,29 @@ it('does not ask a server again for what it left out, because git would ask with
 });
 
 it('reads .gitattributes with other line ends', async () => {
-  const { url } = await git.createRepo('attributes', { '.gitattributes': `# x\r\n*.bin filter=lfs\r\n${'\r'.repeat(120_000)}` });
+  const { url } = await git.createRepo('attributes', {
+    '.gitattributes': `# x\r\n*.bin filter=lfs\r\n${'\r'.repeat(120_000)}`,
+  });
   expect((await lookAt({ url })).lfs).toBe(true);
-  const none = await git.createRepo('no-attributes', { '.gitattributes': `${'\r'.repeat(120_000)}\n# filter=lfs\n` });
+  const none = await git.createRepo('no-attributes', {
+    '.gitattributes': `${'\r'.repeat(120_000)}\n# filter=lfs\n`,
+  });
   expect((await lookAt({ url: none.url })).lfs).toBe(false);
 });
 
 it('reads an empty repository', async () => {
   await run(['git', 'init', '--quiet', '--bare', '-b', 'main', join(dir, 'git', 'empty.git')]);
-  expect(await lookAt({ url: git.repoUrl('empty') })).toMatchObject({ default_branch: null, branches: [], branch: null });
+  expect(await lookAt({ url: git.repoUrl('empty') })).toMatchObject({
+    default_branch: null,
+    branches: [],
+    branch: null,
+  });
 });
 
 it('fails with the codes of a build, and follows no redirect to another host', async () => {
-  await expect(lookAt({ url: git.repoUrl('absent') })).rejects.toMatchObject({ code: expect.stringMatching(/^git_/) });
+  await expect(lookAt({ url: git.repoUrl('absent') })).rejects.toMatchObject({
+    code: expect.stringMatching(/^git_/),
+  });
   git.require({ user: 'u', password: 'p' });
   await expect(lookAt()).rejects.toMatchObject({ code: 'git_credentials' });
   git.require(undefined);

@@ -1,4 +1,6 @@
-/** Retire tasks: overlapping drains, lost tasks, failures of the dataset cache, and stop and start. */
+/**
+ * Retire tasks: overlapping drains, lost tasks, failures of the dataset cache, and stop and start.
+ */
 import type { TaskOf } from '@berth/wire/task';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { waitFor } from '@berth/testbed/wait';
@@ -28,7 +30,10 @@ const context: TaskContext = {
   note: () => undefined,
 };
 
-const handler = (docker: FakeEngine['docker'], data: Parameters<typeof createRetireHandler>[0]['data'] = null) =>
+const handler = (
+  docker: FakeEngine['docker'],
+  data: Parameters<typeof createRetireHandler>[0]['data'] = null,
+) =>
   createRetireHandler({
     docker,
     listContainers: (wanted) => docker.list(wanted),
@@ -112,7 +117,11 @@ it('a container that stops slowly does not delay the removal of a younger one, a
   const retire = handler(docker);
   const first = retire(task('d1', 'd2', 0.01), context);
   const second = retire(task('d2', 'd3', 0), context);
-  await waitFor('the younger container is removed', () => !engine.all().some((c) => c.startsWith('svc-app-g2')), { intervalMs: 5 });
+  await waitFor(
+    'the younger container is removed',
+    () => !engine.all().some((c) => c.startsWith('svc-app-g2')),
+    { intervalMs: 5 },
+  );
   expect(engine.all().sort()).toEqual(['svc-app running', 'svc-app-g3 running']);
   mayStop.resolve();
   await Promise.all([first, second]);
@@ -125,16 +134,26 @@ it('stop keeps the stopped container, and start runs it again', async () => {
   engine.put({ id: 'd2', name: 'svc-other', labels: { ...labels('d2'), 'berth.project': 'p2' } });
   const retire = handler(engine.docker);
   const given = (over: object) =>
-    retireTask({ project_id: 'p1', remove: [], keep: null, drain_seconds: 0, stop_grace_seconds: 0, ...over });
+    retireTask({
+      project_id: 'p1',
+      remove: [],
+      keep: null,
+      drain_seconds: 0,
+      stop_grace_seconds: 0,
+      ...over,
+    });
   const stop = given({
     stop: [
       { deployment_id: 'd1', reason: 'it moves' },
       { deployment_id: 'd2', reason: 'of another project' },
     ],
   });
-  for (let run = 0; run < 2; run++) expect((await retire(stop, context)).report.status).toBe('completed');
+  for (let run = 0; run < 2; run++)
+    expect((await retire(stop, context)).report.status).toBe('completed');
   expect(engine.all().toSorted()).toEqual(['svc-app exited', 'svc-other running']);
   for (let run = 0; run < 2; run++) await retire(given({ start: 'd1' }), context);
   expect(engine.all().toSorted()).toEqual(['svc-app running', 'svc-other running']);
-  await expect(retire(given({ start: 'd9' }), context)).rejects.toThrow('the container of deployment d9 does not exist any more');
+  await expect(retire(given({ start: 'd9' }), context)).rejects.toThrow(
+    'the container of deployment d9 does not exist any more',
+  );
 });

@@ -32,7 +32,12 @@ async function engine(policies: Record<string, string> = {}) {
   let now = 0;
   const dir = mkdtempSync(join(tmpdir(), 'agent-revive-'));
   onTestFinished(() => rmSync(dir, { recursive: true }));
-  const startAgent = () => createRevival(docker, { path: join(dir, 'containers.json'), log: silentLogger(), now: () => now });
+  const startAgent = () =>
+    createRevival(docker, {
+      path: join(dir, 'containers.json'),
+      log: silentLogger(),
+      now: () => now,
+    });
   const revival = await startAgent();
   return {
     revival,
@@ -40,9 +45,13 @@ async function engine(policies: Record<string, string> = {}) {
     /** Starts a new agent process with the same state folder. */
     restartAgent: async () => {
       const next = await startAgent();
-      return { ...next, check: (...seen: Container[]) => next.revive(seen, new AbortController().signal) };
+      return {
+        ...next,
+        check: (...seen: Container[]) => next.revive(seen, new AbortController().signal),
+      };
     },
-    engineRestarted: (id: string, since: number) => void (engineStart = id === '' ? null : { id, since }),
+    engineRestarted: (id: string, since: number) =>
+      void (engineStart = id === '' ? null : { id, since }),
     later: (ms: number) => (now += ms),
     check: (...seen: Container[]) => revival.revive(seen, new AbortController().signal),
   };
@@ -70,7 +79,10 @@ test('a container that the engine stops shortly after its start is started; one 
 });
 
 test.each<[string, (e: Awaited<ReturnType<typeof engine>>) => Promise<unknown>]>([
-  ['the engine did not restart: a person stopped it', async ({ check }) => check(container('app', 'running'))],
+  [
+    'the engine did not restart: a person stopped it',
+    async ({ check }) => check(container('app', 'running')),
+  ],
   [
     'it was stopped before the engine restart',
     async ({ check, revival }) => {
@@ -98,7 +110,9 @@ test('a container without its restart policy is not started, and one that fails 
   const { revival, started, check } = await engine({ young: 'no' });
   await check(...['young', 'broken', 'app'].map((id) => container(id, 'running')));
   revival.suspect();
-  expect(await check(...['young', 'broken', 'app'].map((id) => container(id, 'exited')))).toBe(true);
+  expect(await check(...['young', 'broken', 'app'].map((id) => container(id, 'exited')))).toBe(
+    true,
+  );
   expect(started).toEqual(['app']);
 });
 
@@ -122,7 +136,9 @@ test.each<[string, number, string[]]>([
   await check(container('app', 'running'), container('off', 'exited'));
   engineRestarted('second', 100_000);
   const next = await restartAgent();
-  expect(await next.check(container('app', 'exited', endedAt), container('off', 'exited', 1_000))).toBe(expected.length > 0);
+  expect(
+    await next.check(container('app', 'exited', endedAt), container('off', 'exited', 1_000)),
+  ).toBe(expected.length > 0);
   expect(started).toEqual(expected);
 });
 

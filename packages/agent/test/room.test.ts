@@ -1,4 +1,7 @@
-/** A node keeps its budget: which of images, build cache and datasets go, and when none of them goes. */
+/**
+ * A node keeps its budget: which of images, build cache and datasets go, and when none of them
+ * goes.
+ */
 import { silentLogger } from '@berth/kit/log';
 import type { CachedDataset } from '@berth/wire/node';
 import { describe, expect, it, vi } from 'vitest';
@@ -13,7 +16,10 @@ type Layer = { name: string; bytes: number };
 type FakeImage = { name: string; kept: boolean; made: number; layers: Layer[]; runs?: boolean };
 const EMPTY: FakeImage[] = [];
 
-/** A machine whose images and build cache share layers, as in a real engine: a layer is freed with the last that has it. */
+/**
+ * A machine whose images and build cache share layers, as in a real engine: a layer is freed with
+ * the last that has it.
+ */
 function machine({
   max = 1_000,
   diskFree = 100_000,
@@ -45,12 +51,17 @@ function machine({
   const bytesOf = (layers: readonly Layer[]): number =>
     [...new Map(layers.map((l) => [l.name, l])).values()].reduce((all, l) => all + l.bytes, 0);
   const imageLayers = (): Layer[] => state.images.flatMap((one) => one.layers);
-  const cacheOnly = (): Layer[] => state.cache.filter((layer) => !imageLayers().some(({ name }) => name === layer.name));
+  const cacheOnly = (): Layer[] =>
+    state.cache.filter((layer) => !imageLayers().some(({ name }) => name === layer.name));
   const dataBytes = (): number => state.datasets.reduce((all, d) => all + d.bytes, 0);
   const began = { engine: bytesOf([...imageLayers(), ...state.cache]), data: dataBytes() };
   /** Free bytes follow what was removed since the beginning. */
   const freeOf = (withEngine: boolean): number =>
-    diskFree - state.others + began.data - dataBytes() + (withEngine ? began.engine - bytesOf([...imageLayers(), ...state.cache]) : 0);
+    diskFree -
+    state.others +
+    began.data -
+    dataBytes() +
+    (withEngine ? began.engine - bytesOf([...imageLayers(), ...state.cache]) : 0);
   let last: EngineContents | null = null;
   const engine: EngineSpace = {
     last: () => last,
@@ -71,7 +82,13 @@ function machine({
         images: bytesOf(imageLayers()),
         build_cache: unused,
         build_cache_unused: unused,
-        disk: { free: isOwn ? diskFree - bytesOf([...imageLayers(), ...state.cache]) + began.engine : freeOf(true), total, isOwn },
+        disk: {
+          free: isOwn
+            ? diskFree - bytesOf([...imageLayers(), ...state.cache]) + began.engine
+            : freeOf(true),
+          total,
+          isOwn,
+        },
         candidates: state.images
           .filter((one) => one.runs !== true)
           .map((one) => ({
@@ -80,7 +97,11 @@ function machine({
             created_at: new Date(one.made * 1000).toISOString(),
             refs: [one.name],
             bytes: bytesOf(
-              one.layers.filter(({ name }) => state.images.every((other) => other === one || other.layers.every((l) => l.name !== name))),
+              one.layers.filter(({ name }) =>
+                state.images.every(
+                  (other) => other === one || other.layers.every((l) => l.name !== name),
+                ),
+              ),
             ),
           })),
       };
@@ -131,20 +152,39 @@ function machine({
     engineMax: hasDatasets ? null : max,
     locks: createLocks(),
     watermarks: { high: 0.9, low: 0.8 },
-    log: { ...silentLogger(), warn: (fields: { reason?: string }) => void warnings.push(fields.reason ?? '') },
+    log: {
+      ...silentLogger(),
+      warn: (fields: { reason?: string }) => void warnings.push(fields.reason ?? ''),
+    },
   });
   const used = (): number => bytesOf([...imageLayers(), ...state.cache]) + dataBytes();
-  return { room, log, warnings, state, used, copy: (bytes: number) => room.make(bytes, never, (text) => void log.push(text)) };
+  return {
+    room,
+    log,
+    warnings,
+    state,
+    used,
+    copy: (bytes: number) => room.make(bytes, never, (text) => void log.push(text)),
+  };
 }
 const layer = (name: string, bytes: number): Layer => ({ name, bytes });
-const image = (name: string, made: number, bytes: number, over: Partial<FakeImage> = {}): FakeImage => ({
+const image = (
+  name: string,
+  made: number,
+  bytes: number,
+  over: Partial<FakeImage> = {},
+): FakeImage => ({
   name,
   made,
   kept: false,
   layers: [layer(`of ${name}`, bytes)],
   ...over,
 });
-const data = (dataset_id: string, bytes: number, over: Partial<CachedDataset> = {}): CachedDataset => ({
+const data = (
+  dataset_id: string,
+  bytes: number,
+  over: Partial<CachedDataset> = {},
+): CachedDataset => ({
   dataset_id,
   version: 1,
   bytes,
@@ -178,7 +218,12 @@ describe('keep', () => {
   });
   it('evicts images of kept releases one at a time, and none in vain: each tells 10 bytes, and together they would free 330', async () => {
     const base = layer('base', 300);
-    const kept = (name: string, made: number): FakeImage => ({ name, made, kept: true, layers: [base, layer(name, 10)] });
+    const kept = (name: string, made: number): FakeImage => ({
+      name,
+      made,
+      kept: true,
+      layers: [base, layer(name, 10)],
+    });
     const { room, log, used } = machine({
       images: [kept('k1', 1), kept('k2', 2), kept('k3', 3), image('runs', 9, 640, { runs: true })],
     });
@@ -190,21 +235,31 @@ describe('keep', () => {
     const shared = layer('shared', 500);
     const { room, log, used } = machine({
       cache: [shared],
-      images: [{ name: 'old', made: 1, kept: false, layers: [shared, layer('own', 10)] }, image('runs', 2, 440, { runs: true })],
+      images: [
+        { name: 'old', made: 1, kept: false, layers: [shared, layer('own', 10)] },
+        image('runs', 2, 440, { runs: true }),
+      ],
     });
     await room.keep(never, { recount: true });
     expect(log).toEqual(['old', 'cache']);
     expect(used()).toBe(440);
   });
   it('evicts nothing of the engine if the engine does not answer, and still datasets', async () => {
-    const { room, log, state } = machine({ images: [image('old', 1, 100)], datasets: [data('d', 950)] });
+    const { room, log, state } = machine({
+      images: [image('old', 1, 100)],
+      datasets: [data('d', 950)],
+    });
     state.failure = new TaskFailure('engine_unavailable', 'no engine');
     await room.keep(never, { recount: true });
     expect(log).toEqual(['d']);
     expect(state.images).toHaveLength(1);
   });
   it('evicts what comes next if the build cache cannot be pruned, for example because the node lacks buildx', async () => {
-    const { room, log, state } = machine({ cache: [layer('c', 500)], images: [image('old', 1, 250)], datasets: [data('d', 250)] });
+    const { room, log, state } = machine({
+      cache: [layer('c', 500)],
+      images: [image('old', 1, 250)],
+      datasets: [data('d', 250)],
+    });
     state.pruneFailure = new Error('docker: unknown command: docker buildx');
     await room.keep(never, { recount: true });
     expect(log).toEqual(['old']);
@@ -224,18 +279,29 @@ describe('keep', () => {
     expect(log).toEqual(['cache']);
   });
   it('on a builder MAX_STORAGE limits images and build cache', async () => {
-    const { room, log, used } = machine({ hasDatasets: false, cache: [layer('c1', 800), layer('c2', 150)] });
+    const { room, log, used } = machine({
+      hasDatasets: false,
+      cache: [layer('c1', 800), layer('c2', 150)],
+    });
     await room.keep(never, { recount: true });
     expect(log).toEqual(['cache']);
     expect(used()).toBe(150);
   });
   it('makes as much room for a pull as there can be, if not as much as is wanted', async () => {
-    const { room, log } = machine({ max: 100_000, diskFree: 5, images: [image('old', 1, 100), image('runs', 2, 500, { runs: true })] });
+    const { room, log } = machine({
+      max: 100_000,
+      diskFree: 5,
+      images: [image('old', 1, 100), image('runs', 2, 500, { runs: true })],
+    });
     await room.keep(never, { wanted: 5_000, recount: true });
     expect(log).toEqual(['old']);
   });
   it('does not evict for bytes that another program writes, but for the room that is left beside them', async () => {
-    const { room, log, state } = machine({ diskFree: 500, max: 100_000, images: [image('old', 1, 400)] });
+    const { room, log, state } = machine({
+      diskFree: 500,
+      max: 100_000,
+      images: [image('old', 1, 400)],
+    });
     state.others = 400;
     await room.keep(never, { recount: true });
     expect(log).toEqual([]);
@@ -262,7 +328,11 @@ describe('a pull', () => {
     expect(log).toEqual(['old']);
   });
   it('counts before it begins: with what runs it would exceed the budget, so images of kept releases go', async () => {
-    const images = [image('k1', 1, 100, { kept: true }), image('k2', 2, 100, { kept: true }), image('runs', 3, 650, { runs: true })];
+    const images = [
+      image('k1', 1, 100, { kept: true }),
+      image('k2', 2, 100, { kept: true }),
+      image('runs', 3, 650, { runs: true }),
+    ];
     const { room, log, state } = machine({ images });
     await room.keep(never, { recount: true });
     expect(log).toEqual([]);
@@ -276,7 +346,13 @@ describe('a pull', () => {
   });
   it('counts on the engine’s own disk too', async () => {
     const images = [image('k1', 1, 200, { kept: true }), image('runs', 2, 450, { runs: true })];
-    const { room, log, state } = machine({ isOwn: true, total: 1_000, diskFree: 200, max: 10_000, images });
+    const { room, log, state } = machine({
+      isOwn: true,
+      total: 1_000,
+      diskFree: 200,
+      max: 10_000,
+      images,
+    });
     state.pulling = 100;
     await room.keep(never, { recount: true });
     expect(log).toEqual([]);
@@ -299,7 +375,10 @@ describe('a pull', () => {
 });
 
 describe('a task', () => {
-  const crowded = () => machine({ images: [image('old', 1, 100), image('older', 0, 50), image('runs', 2, 700, { runs: true })] });
+  const crowded = () =>
+    machine({
+      images: [image('old', 1, 100), image('older', 0, 50), image('runs', 2, 700, { runs: true })],
+    });
   it('goes on at once if the last count has nothing that must go, also while another run has the lock', async () => {
     const { room, log, state } = crowded();
     const gate = Promise.withResolvers<void>();
@@ -326,8 +405,12 @@ describe('a task', () => {
     expect(log).toEqual(['older', 'old', 'new']);
   });
   it('does not wait for all evictions of the background: a copy gets the lock after the round that runs', async () => {
-    const kept = ['k1', 'k2', 'k3', 'k4', 'k5', 'k6'].map((name, i) => image(name, i, 100, { kept: true }));
-    const { room, log, state } = machine({ images: [...kept, image('runs', 9, 600, { runs: true })] });
+    const kept = ['k1', 'k2', 'k3', 'k4', 'k5', 'k6'].map((name, i) =>
+      image(name, i, 100, { kept: true }),
+    );
+    const { room, log, state } = machine({
+      images: [...kept, image('runs', 9, 600, { runs: true })],
+    });
     const gate = Promise.withResolvers<void>();
     state.gate = gate.promise;
     const said: string[] = [];
@@ -339,7 +422,9 @@ describe('a task', () => {
     expect(log).toEqual(['k1', 'k2', 'k3']);
     // The copy evicted the second one itself.
     expect(said.map((text) => text.slice(0, 22))).toContain('evicted the image k2, ');
-    expect(said[0]).toBe('waiting for room on the disk: this node makes room for something else first');
+    expect(said[0]).toBe(
+      'waiting for room on the disk: this node makes room for something else first',
+    );
   });
   it('counts the engine once for several tasks, and again after something was removed', async () => {
     const { room, state } = crowded();
@@ -372,7 +457,9 @@ describe('images that run and use most of the budget', () => {
     for (let i = 0; i < 3; i++) await room.keep(never, { recount: true });
     expect(log).toEqual([]);
     expect(warnings).toEqual(room.notes());
-    expect(room.notes()).toEqual([expect.stringContaining('images that stay use 900 B of the 1.0 kB of MAX_STORAGE')]);
+    expect(room.notes()).toEqual([
+      expect.stringContaining('images that stay use 900 B of the 1.0 kB of MAX_STORAGE'),
+    ]);
     state.images.pop();
     state.isCurrent = false;
     await room.keep(never, { recount: true });
@@ -382,21 +469,29 @@ describe('images that run and use most of the budget', () => {
     const { room, warnings } = machine({ datasets: [data('mounted', 1_300, { pinned: true })] });
     for (let i = 0; i < 3; i++) await room.keep(never, { recount: true });
     expect(warnings).toEqual([
-      'SVC_ROOT and running copies use 300 B more than the 1.0 kB of MAX_STORAGE; 1.3 kB of datasets are in use or kept for the last releases',
+      'SVC_ROOT and running copies use 300 B more than the 1.0 kB of MAX_STORAGE; 1.3 kB of ' +
+        'datasets are in use or kept for the last releases',
     ]);
   });
 });
 
 describe('a copy', () => {
   it('takes the place of build cache and unneeded images before a dataset goes', async () => {
-    const { copy, log, room } = machine({ cache: [layer('c', 300)], images: [image('old', 1, 300)], datasets: [data('d', 300)] });
+    const { copy, log, room } = machine({
+      cache: [layer('c', 300)],
+      images: [image('old', 1, 300)],
+      datasets: [data('d', 300)],
+    });
     await room.keep(never, { recount: true });
     expect(log).toEqual([]);
     await copy(300);
     expect(log).toEqual(['cache', 'old']);
   });
   it('is refused only for datasets and for the disk, never because images run', async () => {
-    const { copy, log } = machine({ images: [image('runs', 1, 900, { runs: true })], datasets: [data('mounted', 300, { pinned: true })] });
+    const { copy, log } = machine({
+      images: [image('runs', 1, 900, { runs: true })],
+      datasets: [data('mounted', 300, { pinned: true })],
+    });
     await copy(600);
     await expect(copy(200)).rejects.toMatchObject({ code: 'no_room' });
     expect(log).toEqual([]);
@@ -413,9 +508,16 @@ describe('a copy', () => {
     expect(log).toEqual([]);
   });
   it('gets the room of images that a rollback pulls again, if nothing else is left, and says so', async () => {
-    const { copy, log, room } = machine({ max: 100_000, diskFree: 100, images: [image('kept', 1, 500, { kept: true })] });
+    const { copy, log, room } = machine({
+      max: 100_000,
+      diskFree: 100,
+      images: [image('kept', 1, 500, { kept: true })],
+    });
     await room.keep(never, { recount: true });
     await copy(200);
-    expect(log).toEqual(['kept', 'evicted the image kept, which was kept for a rollback; a rollback pulls it again']);
+    expect(log).toEqual([
+      'kept',
+      'evicted the image kept, which was kept for a rollback; a rollback pulls it again',
+    ]);
   });
 });

@@ -1,4 +1,6 @@
-/** One attempt at a task with a fake control plane and a fake handler: claim, lease, log, report. */
+/**
+ * One attempt at a task with a fake control plane and a fake handler: claim, lease, log, report.
+ */
 import { silentLogger } from '@berth/kit/log';
 import { createClient } from '@berth/wire/client';
 import { afterEach, beforeEach, expect, it } from 'vitest';
@@ -6,7 +8,13 @@ import { renewIn, runTask, type TaskRun } from '../src/run-task.ts';
 import { pause } from '../src/stopped.ts';
 import type { Handler, Handlers, Product } from '../src/tasks/task.ts';
 import { TaskFailure } from '../src/tools/failures.ts';
-import { buildTask, type FakeControlPlane, startFakeControlPlane, type TaskState, until } from './fake-control-plane.ts';
+import {
+  buildTask,
+  type FakeControlPlane,
+  startFakeControlPlane,
+  type TaskState,
+  until,
+} from './fake-control-plane.ts';
 
 let plane: FakeControlPlane;
 let discarded: number;
@@ -16,12 +24,30 @@ beforeEach(async () => {
 });
 afterEach(() => plane.stop());
 
-const done: Product = { report: { status: 'completed', image_tag: 'r/app:1' }, discard: async () => void (discarded += 1) };
+const done: Product = {
+  report: { status: 'completed', image_tag: 'r/app:1' },
+  discard: async () => void (discarded += 1),
+};
 function start(build: Handler<'build'>): { state: TaskState; run: TaskRun } {
   const state = plane.give(buildTask({}));
   const none = (): Promise<Product> => Promise.reject(new Error('not here'));
-  const handlers: Handlers = { build, deploy: none, retire: none, sync: none, look: none, clean: none, move: none };
-  return { state, run: runTask(state.task, { client: createClient({ baseUrl: plane.url }), handlers, log: silentLogger() }) };
+  const handlers: Handlers = {
+    build,
+    deploy: none,
+    retire: none,
+    sync: none,
+    look: none,
+    clean: none,
+    move: none,
+  };
+  return {
+    state,
+    run: runTask(state.task, {
+      client: createClient({ baseUrl: plane.url }),
+      handlers,
+      log: silentLogger(),
+    }),
+  };
 }
 const forever: Handler<'build'> = async (_, { signal }) => {
   await pause(60_000, signal);
@@ -34,14 +60,19 @@ it('claims the task, sends the log before the report, and reports', async () => 
     return done;
   });
   expect(await run.done).toBe('reported');
-  expect(state).toMatchObject({ attempt: 1, report: { status: 'completed', image_tag: 'r/app:1' } });
+  expect(state).toMatchObject({
+    attempt: 1,
+    report: { status: 'completed', image_tag: 'r/app:1' },
+  });
   expect(state.lines).toMatchObject([{ stream: 'system', step: 'clone', text: 'hello' }]);
   expect(plane.requests.map((r) => r.split('/').at(-1))).toEqual(['start', 'logs', 'complete']);
   expect(discarded).toBe(0);
 });
 
 it('a failure is reported with its code, and logged', async () => {
-  const { state, run } = start(() => Promise.reject(new TaskFailure('disk_full', 'no space left on device')));
+  const { state, run } = start(() =>
+    Promise.reject(new TaskFailure('disk_full', 'no space left on device')),
+  );
   expect(await run.done).toBe('reported');
   expect(state.report).toEqual({
     status: 'failed',
@@ -51,7 +82,11 @@ it('a failure is reported with its code, and logged', async () => {
 });
 
 it('facts are sent when they are learned, and a failure and a cancellation report them', async () => {
-  const commit = { commit: 'a'.repeat(40), commit_message: 'Break the build', commit_author: 'Ada' };
+  const commit = {
+    commit: 'a'.repeat(40),
+    commit_message: 'Break the build',
+    commit_author: 'Ada',
+  };
   const { state, run } = start(async (_, context) => {
     context.learned(commit);
     context.note('git_lfs', '1 file is a Git LFS pointer');
@@ -60,7 +95,11 @@ it('facts are sent when they are learned, and a failure and a cancellation repor
   });
   expect(await run.done).toBe('reported');
   expect(state.learned).toEqual([commit]);
-  expect(state.report).toMatchObject({ status: 'failed', ...commit, notes: [{ kind: 'git_lfs', message: '1 file is a Git LFS pointer' }] });
+  expect(state.report).toMatchObject({
+    status: 'failed',
+    ...commit,
+    notes: [{ kind: 'git_lfs', message: '1 file is a Git LFS pointer' }],
+  });
 
   const second = start(async (_, { learned, signal }) => {
     learned(commit);
@@ -103,7 +142,10 @@ it('a cancellation that arrives with a renewal or the task list is reported as c
   await until('the claim', () => state.attempt === 1);
   state.task.cancel_requested = true;
   expect(await run.done).toBe('reported');
-  expect(state.report).toMatchObject({ status: 'failed', result: { error: { code: 'cancelled' } } });
+  expect(state.report).toMatchObject({
+    status: 'failed',
+    result: { error: { code: 'cancelled' } },
+  });
 
   const second = start(forever);
   await until('the claim', () => second.state.attempt === 1);
@@ -136,7 +178,10 @@ it('a cancellation at the end of the work discards the product and is reported',
   });
   expect(await run.done).toBe('reported');
   expect(discarded).toBe(1);
-  expect(state.report).toMatchObject({ status: 'failed', result: { error: { code: 'cancelled' } } });
+  expect(state.report).toMatchObject({
+    status: 'failed',
+    result: { error: { code: 'cancelled' } },
+  });
 });
 
 it('a container that could not be removed is named in the report of the failure and of the cancellation', async () => {
@@ -154,7 +199,10 @@ it('a container that could not be removed is named in the report of the failure 
     };
   });
   expect(await second.run.done).toBe('reported');
-  expect(second.state.report).toMatchObject({ result: { error: { code: 'cancelled' } }, container_id: 'c2' });
+  expect(second.state.report).toMatchObject({
+    result: { error: { code: 'cancelled' } },
+    container_id: 'c2',
+  });
 });
 
 it('the product is discarded if the task is lost before the report', async () => {
@@ -166,21 +214,24 @@ it('the product is discarded if the task is lost before the report', async () =>
   expect(discarded).toBe(1);
 });
 
-it.each([500, 503, 401, 429, 0])('repeats claim, logs and report until they are answered (%d)', async (status) => {
-  plane.fail = { match: /tasks\//, status };
-  const { state, run } = start(async (_, context) => {
-    context.logStep('x', 'line');
-    return done;
-  });
-  await pause(400, new AbortController().signal);
-  plane.fail = null;
-  await until('the claim', () => state.attempt >= 1, 5_000);
-  plane.fail = { match: /(logs|complete)$/, status };
-  await pause(300, new AbortController().signal);
-  plane.fail = null;
-  expect(await run.done).toBe('reported');
-  expect(state.lines.map((l) => l.text)).toEqual(['line']);
-});
+it.each([500, 503, 401, 429, 0])(
+  'repeats claim, logs and report until they are answered (%d)',
+  async (status) => {
+    plane.fail = { match: /tasks\//, status };
+    const { state, run } = start(async (_, context) => {
+      context.logStep('x', 'line');
+      return done;
+    });
+    await pause(400, new AbortController().signal);
+    plane.fail = null;
+    await until('the claim', () => state.attempt >= 1, 5_000);
+    plane.fail = { match: /(logs|complete)$/, status };
+    await pause(300, new AbortController().signal);
+    plane.fail = null;
+    expect(await run.done).toBe('reported');
+    expect(state.lines.map((l) => l.text)).toEqual(['line']);
+  },
+);
 
 it('after an invalid report the product is discarded and a failure is reported', async () => {
   plane.fail = { match: /complete$/, status: 422 };
@@ -199,11 +250,21 @@ it('a task whose claim is refused is not run', async () => {
 });
 
 it('an unknown kind of task is reported as failed', async () => {
-  const state = plane.give({ ...buildTask({}), kind: 'juggle' } as unknown as ReturnType<typeof buildTask>);
+  const state = plane.give({ ...buildTask({}), kind: 'juggle' } as unknown as ReturnType<
+    typeof buildTask
+  >);
   const none = (): Promise<Product> => Promise.reject(new Error('not here'));
   const run = runTask(state.task, {
     client: createClient({ baseUrl: plane.url }),
-    handlers: { build: none, deploy: none, retire: none, sync: none, look: none, clean: none, move: none },
+    handlers: {
+      build: none,
+      deploy: none,
+      retire: none,
+      sync: none,
+      look: none,
+      clean: none,
+      move: none,
+    },
     log: silentLogger(),
   });
   expect(await run.done).toBe('reported');
@@ -218,5 +279,7 @@ it('renewIn is a third of the lease’s length, independent of the clocks', () =
   expect(renewIn({ lease_expires_at: 'soon' }, now)).toBe(1_000);
   // With clocks an hour apart the length counts.
   expect(renewIn({ lease_expires_at: '2026-01-01T01:00:00Z', lease_seconds: 6 }, now)).toBe(2_000);
-  expect(renewIn({ lease_expires_at: '2025-12-31T23:00:00Z', lease_seconds: 30 }, now)).toBe(10_000);
+  expect(renewIn({ lease_expires_at: '2025-12-31T23:00:00Z', lease_seconds: 30 }, now)).toBe(
+    10_000,
+  );
 });

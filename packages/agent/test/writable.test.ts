@@ -13,7 +13,8 @@ beforeEach(async () => {
 afterEach(() => rm(dir, { recursive: true, force: true }));
 
 /** The deadline is long, so that a busy machine does not count as a hanging disk. */
-const check = (path: string): Promise<string[]> => createWritable([{ setting: 'SVC_ROOT', path }], { deadlineMs: 60_000 })();
+const check = (path: string): Promise<string[]> =>
+  createWritable([{ setting: 'SVC_ROOT', path }], { deadlineMs: 60_000 })();
 
 it('a writable folder has no problem, and stays empty', async () => {
   expect(await check(dir)).toEqual([]);
@@ -21,9 +22,13 @@ it('a writable folder has no problem, and stays empty', async () => {
 });
 
 it('a missing folder, or a file in its place, is reported', async () => {
-  expect(await check(join(dir, 'gone'))).toEqual([expect.stringMatching(/^SVC_ROOT \(\/.*\/gone\) cannot be written: ENOENT/)]);
+  expect(await check(join(dir, 'gone'))).toEqual([
+    expect.stringMatching(/^SVC_ROOT \(\/.*\/gone\) cannot be written: ENOENT/),
+  ]);
   await writeFile(join(dir, 'file'), '');
-  expect(await check(join(dir, 'file'))).toEqual([expect.stringMatching(/^SVC_ROOT \(\/.*\/file\) cannot be written: ENOTDIR/)]);
+  expect(await check(join(dir, 'file'))).toEqual([
+    expect.stringMatching(/^SVC_ROOT \(\/.*\/file\) cannot be written: ENOTDIR/),
+  ]);
 });
 
 it('a disk that hangs is reported, and gets no second write', async () => {
@@ -32,8 +37,14 @@ it('a disk that hangs is reported, and gets no second write', async () => {
     asked += 1;
     return new Promise(() => undefined);
   };
-  const writable = createWritable([{ setting: 'STATE_DIR', path: dir }], { write: hang, deadlineMs: 20, freshMs: 0 });
-  expect(await writable()).toEqual([`STATE_DIR (${dir}) does not answer: a write did not end within 0.02 s`]);
+  const writable = createWritable([{ setting: 'STATE_DIR', path: dir }], {
+    write: hang,
+    deadlineMs: 20,
+    freshMs: 0,
+  });
+  expect(await writable()).toEqual([
+    `STATE_DIR (${dir}) does not answer: a write did not end within 0.02 s`,
+  ]);
   expect(await writable()).toHaveLength(1);
   expect(asked).toBe(1);
 });
@@ -49,7 +60,9 @@ it('parallel requests share one write', async () => {
 
 describe.skipIf(process.getuid?.() !== 0)('mounted (skipped: not root)', () => {
   const mounted: string[] = [];
-  afterEach(() => mounted.splice(0).forEach((path) => execFileSync('/usr/bin/umount', ['--lazy', path])));
+  afterEach(() =>
+    mounted.splice(0).forEach((path) => execFileSync('/usr/bin/umount', ['--lazy', path])),
+  );
   async function tmpfs(options: string): Promise<string> {
     const path = join(dir, 'disk');
     await mkdir(path);
@@ -60,7 +73,9 @@ describe.skipIf(process.getuid?.() !== 0)('mounted (skipped: not root)', () => {
   it('a full disk is reported until it has room again', async () => {
     const path = await tmpfs('size=1m');
     await writeFile(join(path, 'filler'), Buffer.alloc(2_000_000)).catch(() => undefined);
-    expect(await check(path)).toEqual([`SVC_ROOT (${path}) cannot be written: ENOSPC: no space left on device, write`]);
+    expect(await check(path)).toEqual([
+      `SVC_ROOT (${path}) cannot be written: ENOSPC: no space left on device, write`,
+    ]);
     expect(await readdir(path)).toEqual(['filler']);
     await rm(join(path, 'filler'));
     expect(await check(path)).toEqual([]);
@@ -68,6 +83,8 @@ describe.skipIf(process.getuid?.() !== 0)('mounted (skipped: not root)', () => {
 
   it('a read-only disk is reported', async () => {
     const path = await tmpfs('ro');
-    expect(await check(path)).toEqual([expect.stringContaining('cannot be written: EROFS: read-only file system')]);
+    expect(await check(path)).toEqual([
+      expect.stringContaining('cannot be written: EROFS: read-only file system'),
+    ]);
   });
 });

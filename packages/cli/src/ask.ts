@@ -1,4 +1,7 @@
-/** Values from a person or from standard input. A secret is never an argument: other users of the machine can read arguments. */
+/**
+ * Values from a person or from standard input. A secret is never an argument: other users of the
+ * machine can read arguments.
+ */
 import type { Io } from './io.ts';
 import { canAsk } from './io.ts';
 import { oneLine } from './output/text.ts';
@@ -16,7 +19,8 @@ export async function readOneValue(io: Io): Promise<string> {
 /** Reads a value from a hidden prompt in a terminal, otherwise from standard input. */
 export async function readValue(io: Io, what: string, hidden: boolean): Promise<string> {
   if (!io.terminal.in) return readOneValue(io);
-  if (!canAsk(io)) throw usage(`${what} cannot be asked for in this terminal`, 'give it on standard input');
+  if (!canAsk(io))
+    throw usage(`${what} cannot be asked for in this terminal`, 'give it on standard input');
   return hidden ? askSecret(what) : askText(what);
 }
 
@@ -37,10 +41,19 @@ async function askText(message: string): Promise<string> {
 /** Asks before something that cannot be undone. Without a terminal, `--yes` is needed. */
 export async function confirmed(io: Io, yes: boolean, question: string): Promise<void> {
   if (yes) return;
-  if (!canAsk(io)) throw usage(`${question} There is no terminal in which to answer`, 'repeat the command with --yes');
+  if (!canAsk(io))
+    throw usage(
+      `${question} There is no terminal in which to answer`,
+      'repeat the command with --yes',
+    );
   const { confirm, isCancel } = await import('@clack/prompts');
-  const answer = await confirm({ message: oneLine(question), initialValue: false, output: process.stderr });
+  const answer = await confirm({
+    message: oneLine(question),
+    initialValue: false,
+    output: process.stderr,
+  });
   if (isCancel(answer) || !answer) throw cancelled();
 }
 
-export const cancelled = (): CliError => new CliError(EXIT.interrupted, 'interrupted', 'nothing was changed');
+export const cancelled = (): CliError =>
+  new CliError(EXIT.interrupted, 'interrupted', 'nothing was changed');

@@ -54,7 +54,8 @@ export function createCli(io: Io, options: GlobalOptions): Cli {
     context: options.context,
     session,
     client: () => session().client,
-    project: async (named) => (await selectProject(io, session(), named ?? options.project)).project,
+    project: async (named) =>
+      (await selectProject(io, session(), named ?? options.project)).project,
     projectOf: async (other, named) => (await selectProject(io, other, named)).project,
     print: put,
     printLine: put,

@@ -3,14 +3,31 @@ import { absolutePath, httpUrl, readSettings, text, type Values } from '@berth/k
 
 export const SETTINGS = {
   BERTH_URL: {
-    doc: 'Address of Berth, for CI: the command line then ignores its contexts and `.berth.json` names no address',
+    doc:
+      'Address of Berth, for CI: the command line then ignores its contexts and `.berth.json` ' +
+      'names no address',
     parse: httpUrl,
   },
-  BERTH_TOKEN: { doc: 'Personal API token or device token, for CI. It is sent only to `BERTH_URL`', parse: text },
-  XDG_CONFIG_HOME: { doc: 'Folder of the contexts: `berth/contexts.json` below it', shown: '`~/.config`', parse: absolutePath },
-  XDG_STATE_HOME: { doc: 'Folder of the tokens of people: `berth/` below it', shown: '`~/.local/state`', parse: absolutePath },
+  BERTH_TOKEN: {
+    doc: 'Personal API token or device token, for CI. It is sent only to `BERTH_URL`',
+    parse: text,
+  },
+  XDG_CONFIG_HOME: {
+    doc: 'Folder of the contexts: `berth/contexts.json` below it',
+    shown: '`~/.config`',
+    parse: absolutePath,
+  },
+  XDG_STATE_HOME: {
+    doc: 'Folder of the tokens of people: `berth/` below it',
+    shown: '`~/.local/state`',
+    parse: absolutePath,
+  },
   NO_COLOR: { doc: 'Any value: no colours, and one line for each change', parse: text },
-  BROWSER: { doc: 'Program that `login` and `open` start with an address', shown: 'the program of the system', parse: text },
+  BROWSER: {
+    doc: 'Program that `login` and `open` start with an address',
+    shown: 'the program of the system',
+    parse: text,
+  },
 } as const;
 
 export type CliConfig = Values<typeof SETTINGS> & {
@@ -32,7 +49,12 @@ export function readConfig(env: NodeJS.ProcessEnv = process.env): CliConfig {
     home: env['HOME'] ?? '/',
     canDraw: (env['NO_COLOR'] ?? '') === '' && env['TERM'] !== 'dumb',
     isDumb: env['TERM'] === 'dumb',
-    hasDisplay: process.platform !== 'linux' || (env['DISPLAY'] ?? env['WAYLAND_DISPLAY'] ?? '') !== '' || (env['BROWSER'] ?? '') !== '',
-    childEnv: Object.fromEntries(Object.entries(env).filter(([name]) => !name.startsWith('BERTH_'))),
+    hasDisplay:
+      process.platform !== 'linux' ||
+      (env['DISPLAY'] ?? env['WAYLAND_DISPLAY'] ?? '') !== '' ||
+      (env['BROWSER'] ?? '') !== '',
+    childEnv: Object.fromEntries(
+      Object.entries(env).filter(([name]) => !name.startsWith('BERTH_')),
+    ),
   };
 }

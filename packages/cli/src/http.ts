@@ -1,6 +1,7 @@
 /**
- * Requests over node:http. It starts faster than fetch, never follows a redirect (which could carry a password to another host), and
- * resolves `*.localhost` to this machine (RFC 6761 section 6.3), which many systems do not.
+ * Requests over node:http. It starts faster than fetch, never follows a redirect (which could carry
+ * a password to another host), and resolves `*.localhost` to this machine (RFC 6761 section 6.3),
+ * which many systems do not.
  */
 import { lookup as systemLookup } from 'node:dns';
 import type { IncomingMessage } from 'node:http';
@@ -10,8 +11,17 @@ import { CliError, EXIT } from './problem.ts';
 /** Longest answer in bytes, except of a stream. */
 const MAX_ANSWER = 64 * 1024 * 1024;
 
-export type HttpRequest = { method?: string; headers?: Record<string, string>; body?: string; signal?: AbortSignal };
-export type HttpAnswer = { status: number; header(name: string): string | null; message: IncomingMessage };
+export type HttpRequest = {
+  method?: string;
+  headers?: Record<string, string>;
+  body?: string;
+  signal?: AbortSignal;
+};
+export type HttpAnswer = {
+  status: number;
+  header(name: string): string | null;
+  message: IncomingMessage;
+};
 
 const lookup: LookupFunction = (host, options, callback) => {
   if (!/(^|\.)localhost\.?$/i.test(host)) return systemLookup(host, options, callback);
@@ -23,16 +33,31 @@ const lookup: LookupFunction = (host, options, callback) => {
   callback(null, '127.0.0.1', 4);
 };
 
-/** Sends a request and returns its answer with an unread body. Throws CliError for a redirect, otherwise what node:http reports. */
-export async function open(address: string, { method = 'GET', headers = {}, body, signal }: HttpRequest = {}): Promise<HttpAnswer> {
+/**
+ * Sends a request and returns its answer with an unread body. Throws CliError for a redirect,
+ * otherwise what node:http reports.
+ */
+export async function open(
+  address: string,
+  { method = 'GET', headers = {}, body, signal }: HttpRequest = {},
+): Promise<HttpAnswer> {
   const url = new URL(address);
-  // `import` of node:http would also load undici, which exports a WebSocket there: 30 ms. TLS takes long too, so it is loaded when needed.
-  const { request: send } = process.getBuiltinModule(url.protocol === 'https:' ? 'node:https' : 'node:http');
+  // `import` of node:http would also load undici, which exports a WebSocket there: 30 ms. TLS takes
+  // long too, so it is loaded when needed.
+  const { request: send } = process.getBuiltinModule(
+    url.protocol === 'https:' ? 'node:https' : 'node:http',
+  );
   return new Promise((resolve, reject) => {
-    const length: Record<string, string> = body === undefined ? {} : { 'content-length': String(Buffer.byteLength(body)) };
+    const length: Record<string, string> =
+      body === undefined ? {} : { 'content-length': String(Buffer.byteLength(body)) };
     const request = send(
       url,
-      { method, headers: { ...headers, ...length }, lookup, ...(signal === undefined ? {} : { signal }) },
+      {
+        method,
+        headers: { ...headers, ...length },
+        lookup,
+        ...(signal === undefined ? {} : { signal }),
+      },
       (message) => {
         const status = message.statusCode ?? 0;
         const header = (name: string): string | null => {
@@ -46,15 +71,27 @@ export async function open(address: string, { method = 'GET', headers = {}, body
       },
     );
     // A name with several addresses fails with an AggregateError without a text.
-    request.on('error', (error) => reject(error instanceof AggregateError && error.message === '' ? error.errors[0] : error));
+    request.on('error', (error) =>
+      reject(error instanceof AggregateError && error.message === '' ? error.errors[0] : error),
+    );
     request.end(body);
   });
 }
 
 function redirected(from: URL, location: string | null): CliError {
-  const to = location !== null && URL.canParse(location, from.href) ? new URL(location, from.href).origin : null;
-  const message = `${from.origin} redirects to ${to ?? 'an unknown address'}; the command line does not follow redirects`;
-  return new CliError(EXIT.unreachable, 'redirected', message, to === null ? {} : { next: `berth login ${to}` });
+  const to =
+    location !== null && URL.canParse(location, from.href)
+      ? new URL(location, from.href).origin
+      : null;
+  const message =
+    `${from.origin} redirects to ${to ?? 'an unknown address'}; the command line does not follow ` +
+    'redirects';
+  return new CliError(
+    EXIT.unreachable,
+    'redirected',
+    message,
+    to === null ? {} : { next: `berth login ${to}` },
+  );
 }
 
 export async function readText(message: IncomingMessage): Promise<string> {
@@ -62,10 +99,12 @@ export async function readText(message: IncomingMessage): Promise<string> {
   let bytes = 0;
   for await (const part of message as AsyncIterable<Buffer>) {
     bytes += part.length;
-    if (bytes > MAX_ANSWER) throw new Error(`the answer is larger than ${MAX_ANSWER / 1024 / 1024} MiB`);
+    if (bytes > MAX_ANSWER)
+      throw new Error(`the answer is larger than ${MAX_ANSWER / 1024 / 1024} MiB`);
     parts.push(part);
   }
-  // node:http ends the iteration without an error when the connection is cut in the middle of a body.
+  // node:http ends the iteration without an error when the connection is cut in the middle of a
+  // body.
   if (!message.complete) throw new Error('the connection ended before the answer was complete');
   return Buffer.concat(parts).toString('utf8');
 }
@@ -76,7 +115,12 @@ export function asFetch(send: Fetch): typeof fetch {
   const adapter = async (address: string, init: HttpRequest) => {
     const { status, header, message } = await send(address, init);
     const text = await readText(message);
-    return { status, ok: status >= 200 && status < 300, headers: { get: header }, text: async () => text };
+    return {
+      status,
+      ok: status >= 200 && status < 300,
+      headers: { get: header },
+      text: async () => text,
+    };
   };
   return adapter as unknown as typeof fetch;
 }

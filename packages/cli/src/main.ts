@@ -14,7 +14,8 @@ const INTERRUPT_MS = 500;
 export async function main(argv: readonly string[]): Promise<void> {
   const config = settingsOrExit(readConfig);
   const interrupted = new AbortController();
-  // The command may say what continues. Without this, a command that only waits for an answer would ignore Ctrl-C.
+  // The command may say what continues. Without this, a command that only waits for an answer would
+  // ignore Ctrl-C.
   const leave = (code: number): void => void renewalsEnded().then(() => process.exit(code));
   process.on('SIGINT', () => {
     if (interrupted.signal.aborted) return leave(EXIT.interrupted);
@@ -29,7 +30,9 @@ export async function main(argv: readonly string[]): Promise<void> {
   process.on('exit', () => hasDrawn && process.stderr.write('\u001b[?25h'));
   // A reader such as `head` that closes the pipe has all that it wants.
   for (const stream of [process.stdout, process.stderr])
-    stream.on('error', (error: NodeJS.ErrnoException) => leave(error.code === 'EPIPE' ? EXIT.done : EXIT.refused));
+    stream.on('error', (error: NodeJS.ErrnoException) =>
+      leave(error.code === 'EPIPE' ? EXIT.done : EXIT.refused),
+    );
 
   const io: Io = {
     config,
@@ -45,7 +48,8 @@ export async function main(argv: readonly string[]): Promise<void> {
     interrupted: interrupted.signal,
     now: Date.now,
     monotonic: () => performance.now(),
-    sleep: (ms, signal) => sleep(ms, undefined, signal === undefined ? {} : { signal }).then(() => undefined),
+    sleep: (ms, signal) =>
+      sleep(ms, undefined, signal === undefined ? {} : { signal }).then(() => undefined),
   };
   process.exitCode = await run(argv, io);
 }
@@ -61,6 +65,10 @@ async function readStdin(limit: number): Promise<string> {
   try {
     return new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(Buffer.concat(parts));
   } catch (error) {
-    throw usage('standard input is not text in UTF-8', 'encode the value, for example: base64 FILE | berth …', error);
+    throw usage(
+      'standard input is not text in UTF-8',
+      'encode the value, for example: base64 FILE | berth …',
+      error,
+    );
   }
 }

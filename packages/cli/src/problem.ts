@@ -3,7 +3,14 @@ import { ApiError, UnreachableError } from '@berth/wire/client';
 import type { ProblemDocument } from '@berth/wire/errors';
 import { oneLine } from './output/text.ts';
 
-export const EXIT = { done: 0, refused: 1, usage: 2, unreachable: 3, signIn: 4, interrupted: 130 } as const;
+export const EXIT = {
+  done: 0,
+  refused: 1,
+  usage: 2,
+  unreachable: 3,
+  signIn: 4,
+  interrupted: 130,
+} as const;
 export type Exit = (typeof EXIT)[keyof typeof EXIT];
 
 /** An error with its exit code. `next` says what to do. `shown`: stderr has the text already. */
@@ -13,7 +20,12 @@ export class CliError extends Error {
   readonly code: string;
   readonly next: string | undefined;
   readonly shown: boolean;
-  constructor(exit: Exit, code: string, message: string, more: { next?: string; shown?: boolean; cause?: unknown } = {}) {
+  constructor(
+    exit: Exit,
+    code: string,
+    message: string,
+    more: { next?: string; shown?: boolean; cause?: unknown } = {},
+  ) {
     super(message, more.cause === undefined ? {} : { cause: more.cause });
     this.exit = exit;
     this.code = code;
@@ -24,19 +36,29 @@ export class CliError extends Error {
 
 export const usage = (message: string, next?: string, cause?: unknown): CliError =>
   new CliError(EXIT.usage, 'usage', message, { ...(next === undefined ? {} : { next }), cause });
-export const signInNeeded = (message: string, next = 'berth login'): CliError => new CliError(EXIT.signIn, 'signed_out', message, { next });
+export const signInNeeded = (message: string, next = 'berth login'): CliError =>
+  new CliError(EXIT.signIn, 'signed_out', message, { next });
 export const refused = (code: string, message: string, next?: string): CliError =>
   new CliError(EXIT.refused, code, message, next === undefined ? {} : { next });
 
-/** The client of the API reports every error of a request as unreachable, also a refusal to send the request. */
+/**
+ * The client of the API reports every error of a request as unreachable, also a refusal to send the
+ * request.
+ */
 export function reasonOf(error: unknown): unknown {
-  return error instanceof UnreachableError && (error.cause instanceof CliError || error.cause instanceof ApiError) ? error.cause : error;
+  return error instanceof UnreachableError &&
+    (error.cause instanceof CliError || error.cause instanceof ApiError)
+    ? error.cause
+    : error;
 }
 
 /** The server is away for a moment, or a proxy in between cannot reach it. */
 export function isAway(given: unknown): boolean {
   const error = reasonOf(given);
-  return error instanceof UnreachableError || (error instanceof ApiError && [502, 503, 504].includes(error.status));
+  return (
+    error instanceof UnreachableError ||
+    (error instanceof ApiError && [502, 503, 504].includes(error.status))
+  );
 }
 
 function exitOf(error: unknown): Exit {
@@ -52,16 +74,36 @@ function exitOf(error: unknown): Exit {
 export const isPage = (text: string): boolean => /^\s*</.test(text);
 
 const ADDRESS = 'check the address (berth context list), and the proxy in between';
-const CONTROL_PLANE = 'on the machine of the control plane, look at its service and its log (docs/operating.md)';
+const CONTROL_PLANE =
+  'on the machine of the control plane, look at its service and its log (docs/operating.md)';
 /** By the code or the name of the error that node:http reports. */
 const ADVICE: readonly (readonly [RegExp, string])[] = [
   [/^(ECONNREFUSED|ECONNRESET|TimeoutError)$/, CONTROL_PLANE],
-  [/^(ENOTFOUND|EAI_AGAIN)$/, 'check the name in the address (berth context list) and the DNS of this machine'],
-  [/^(ENETUNREACH|EHOSTUNREACH|ETIMEDOUT)$/, 'check the network of this machine, a VPN and the firewall'],
-  [/^CERT_HAS_EXPIRED$/, 'renew the certificate at the reverse proxy (docs/operating.md), and check the clock of this machine'],
-  [/^ERR_TLS_CERT_ALTNAME_INVALID$/, 'the certificate is for another name: check the address (berth context list)'],
-  [/SELF_SIGNED|UNABLE_TO_(VERIFY|GET)/, 'if your company has its own certificate authority: NODE_EXTRA_CA_CERTS=FILE berth …'],
-  [/^(EPROTO|ERR_SSL_.*)$/, 'the port speaks no TLS: check whether the address begins with https or http'],
+  [
+    /^(ENOTFOUND|EAI_AGAIN)$/,
+    'check the name in the address (berth context list) and the DNS of this machine',
+  ],
+  [
+    /^(ENETUNREACH|EHOSTUNREACH|ETIMEDOUT)$/,
+    'check the network of this machine, a VPN and the firewall',
+  ],
+  [
+    /^CERT_HAS_EXPIRED$/,
+    'renew the certificate at the reverse proxy (docs/operating.md), and check the clock of ' +
+      'this machine',
+  ],
+  [
+    /^ERR_TLS_CERT_ALTNAME_INVALID$/,
+    'the certificate is for another name: check the address (berth context list)',
+  ],
+  [
+    /SELF_SIGNED|UNABLE_TO_(VERIFY|GET)/,
+    'if your company has its own certificate authority: NODE_EXTRA_CA_CERTS=FILE berth …',
+  ],
+  [
+    /^(EPROTO|ERR_SSL_.*)$/,
+    'the port speaks no TLS: check whether the address begins with https or http',
+  ],
 ];
 
 function adviceFor(error: UnreachableError): string {
@@ -83,24 +125,48 @@ export function failureOf(given: unknown): Failure {
   const about = (code: string, title: string, detail: string, next?: string): Failure => ({
     exit,
     lines: [detail, ...(next === undefined ? [] : [`next: ${next}`])],
-    problem: { type: 'about:blank', title, detail, code, exit_code: exit, ...(next === undefined ? {} : { next }) },
+    problem: {
+      type: 'about:blank',
+      title,
+      detail,
+      code,
+      exit_code: exit,
+      ...(next === undefined ? {} : { next }),
+    },
   });
   if (error instanceof CliError)
-    return { ...about(error.code, error.message, error.message, error.next), ...(error.shown ? { lines: [] } : {}) };
+    return {
+      ...about(error.code, error.message, error.message, error.next),
+      ...(error.shown ? { lines: [] } : {}),
+    };
   if (error instanceof UnreachableError) {
     // Node names the abort, not the server that was slow.
-    const reason = error.message.replace('The operation was aborted due to timeout', 'no answer within the time limit of the request');
-    return about('unreachable', 'Berth could not be reached', `Berth could not be reached: ${reason}`, adviceFor(error));
+    const reason = error.message.replace(
+      'The operation was aborted due to timeout',
+      'no answer within the time limit of the request',
+    );
+    return about(
+      'unreachable',
+      'Berth could not be reached',
+      `Berth could not be reached: ${reason}`,
+      adviceFor(error),
+    );
   }
   if (error instanceof ApiError) return apiFailure(error, exit, about);
   const message = error instanceof Error ? error.message : String(error);
   return about('internal', 'The command line failed', `the command line failed: ${message}`);
 }
 
-function apiFailure(error: ApiError, exit: Exit, about: (code: string, title: string, detail: string, next?: string) => Failure): Failure {
+function apiFailure(
+  error: ApiError,
+  exit: Exit,
+  about: (code: string, title: string, detail: string, next?: string) => Failure,
+): Failure {
   const { problem } = error;
   if (problem === null) {
-    const text = isPage(error.message) ? 'a page instead of an answer of the API' : oneLine(error.message);
+    const text = isPage(error.message)
+      ? 'a page instead of an answer of the API'
+      : oneLine(error.message);
     return about(
       error.code,
       `HTTP ${error.status}`,
@@ -109,12 +175,17 @@ function apiFailure(error: ApiError, exit: Exit, about: (code: string, title: st
     );
   }
   const next = exit === EXIT.signIn && error.status === 401 ? 'berth login' : undefined;
-  const detail = problem.detail === '' || problem.detail === problem.title ? problem.title : `${problem.title}: ${problem.detail}`;
+  const detail =
+    problem.detail === '' || problem.detail === problem.title
+      ? problem.title
+      : `${problem.title}: ${problem.detail}`;
   return {
     exit,
     lines: [
       `${detail} (${problem.code})`,
-      ...(problem.errors ?? []).filter((e) => !detail.includes(`${e.field}: ${e.message}`)).map((e) => `  ${e.field}: ${e.message}`),
+      ...(problem.errors ?? [])
+        .filter((e) => !detail.includes(`${e.field}: ${e.message}`))
+        .map((e) => `  ${e.field}: ${e.message}`),
       ...(problem.retry_after === undefined ? [] : [`try again in ${problem.retry_after} s`]),
       ...(next === undefined ? [] : [`next: ${next}`]),
     ],

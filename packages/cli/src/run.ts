@@ -24,7 +24,11 @@ export async function run(given: readonly string[], io: Io): Promise<Exit> {
   try {
     await createParser(argv, io).parseAsync([...argv], { from: 'user' });
   } catch (error) {
-    outcome.exit = report(error instanceof CommanderError ? ofParser(error, argv) : error, io, wantsJson);
+    outcome.exit = report(
+      error instanceof CommanderError ? ofParser(error, argv) : error,
+      io,
+      wantsJson,
+    );
   }
   return outcome.exit;
 }
@@ -33,13 +37,18 @@ export async function run(given: readonly string[], io: Io): Promise<Exit> {
 function ofParser(error: CommanderError, argv: readonly string[]): unknown {
   if (error.exitCode === 0) return undefined;
   // A noun without a verb: the parser has printed its help.
-  if (error.code === 'commander.help') return new CliError(EXIT.usage, 'usage', 'a verb is missing', { shown: true });
-  return usage(error.message.replace(/^error: /, '').replaceAll('\n', ' '), `${['berth', ...nameIn(argv)].join(' ')} --help`);
+  if (error.code === 'commander.help')
+    return new CliError(EXIT.usage, 'usage', 'a verb is missing', { shown: true });
+  return usage(
+    error.message.replace(/^error: /, '').replaceAll('\n', ' '),
+    `${['berth', ...nameIn(argv)].join(' ')} --help`,
+  );
 }
 
 /** The words of the command that begin `argv`; none if it begins with an unknown word. */
 function nameIn(argv: readonly string[]): string[] {
-  const isName = (words: readonly string[]): boolean => COMMANDS.some((c) => `${c.name} `.startsWith(`${words.join(' ')} `));
+  const isName = (words: readonly string[]): boolean =>
+    COMMANDS.some((c) => `${c.name} `.startsWith(`${words.join(' ')} `));
   const end = argv.findIndex((_, at) => !isName(argv.slice(0, at + 1)));
   return argv.slice(0, end < 0 ? argv.length : end);
 }
@@ -63,9 +72,15 @@ function createParser(argv: readonly string[], io: Io): Parser {
     // `dataset history --version 7` is an option of the command, not of the program.
     .enablePositionalOptions()
     .exitOverride()
-    .configureOutput({ writeOut: (text) => io.out(text), writeErr: (text) => void (silent || text.startsWith('error:') || io.err(text)) });
+    .configureOutput({
+      writeOut: (text) => io.out(text),
+      writeErr: (text) => void (silent || text.startsWith('error:') || io.err(text)),
+    });
   program.addHelpText('after', `\n${machineHelp()}`);
-  program.addHelpText('after', '\nProcesses of Berth: berth control-plane|gateway|agent|proxy|relay (docs/settings.md)');
+  program.addHelpText(
+    'after',
+    '\nProcesses of Berth: berth control-plane|gateway|agent|proxy|relay (docs/settings.md)',
+  );
   const [noun] = argv;
   const wanted = COMMANDS.filter((command) => command.name.split(' ')[0] === noun);
   for (const command of wanted.length > 0 ? wanted : COMMANDS) addCommand(program, command, io);
@@ -74,7 +89,9 @@ function createParser(argv: readonly string[], io: Io): Parser {
 
 /** Commands of `bin/launch.mjs`, which never reach this parser. */
 function machineHelp(): string {
-  const rows = Object.entries(MACHINE_COMMANDS).map(([name, { summary }]) => `  ${name.padEnd(10)}${summary}`);
+  const rows = Object.entries(MACHINE_COMMANDS).map(
+    ([name, { summary }]) => `  ${name.padEnd(10)}${summary}`,
+  );
   return ['On a machine of Berth (berth help COMMAND):', ...rows].join('\n');
 }
 
@@ -84,29 +101,36 @@ function addCommand(program: Parser, command: Command, io: Io): void {
     const found = parent.commands.find((c) => c.name() === word);
     if (found !== undefined) return found;
     const isLeaf = depth === words.length - 1;
-    const made = parent.command(word).description(isLeaf ? command.summary : (NOUNS[words.slice(0, depth + 1).join(' ')] ?? ''));
+    const made = parent
+      .command(word)
+      .description(isLeaf ? command.summary : (NOUNS[words.slice(0, depth + 1).join(' ')] ?? ''));
     made.helpCommand(false);
     return made;
   }, program);
   parser.description(command.summary);
   const [line, meaning] = EXAMPLES[command.name] ?? [];
-  const notes = [command.detail, line === undefined ? undefined : `Example, which ${meaning}:\n  ${line}`].filter(
-    (note) => note !== undefined,
-  );
+  const notes = [
+    command.detail,
+    line === undefined ? undefined : `Example, which ${meaning}:\n  ${line}`,
+  ].filter((note) => note !== undefined);
   if (notes.length > 0) parser.addHelpText('after', `\n${notes.join('\n\n')}`);
   for (const { name, doc, required, repeats } of command.args ?? []) {
     const shown = repeats === true ? `${name}...` : name;
     parser.argument(required === true ? `<${shown}>` : `[${shown}]`, doc);
   }
   parser.allowExcessArguments(false);
-  for (const option of [...(command.options ?? []), ...globalOptions(command)]) parser.addOption(optionOf(option));
+  for (const option of [...(command.options ?? []), ...globalOptions(command)])
+    parser.addOption(optionOf(option));
   parser.action(async (...given: unknown[]) => {
     const args = given.slice(0, command.args?.length ?? 0).flat() as (string | undefined)[];
     const options = given[command.args?.length ?? 0] as Options & GlobalOptions;
     const cli = createCli(io, options);
     // The parser would also ask the verbs below a noun for it (`node join-token list`).
-    const missing = (command.options ?? []).find((o) => o.required === true && options[optionOf(o).attributeName()] === undefined);
-    if (missing !== undefined) throw usage(`the option ${missing.flags} must be given`, `berth ${command.name} --help`);
+    const missing = (command.options ?? []).find(
+      (o) => o.required === true && options[optionOf(o).attributeName()] === undefined,
+    );
+    if (missing !== undefined)
+      throw usage(`the option ${missing.flags} must be given`, `berth ${command.name} --help`);
     try {
       await command.run(cli, args, options);
     } catch (error) {
@@ -118,7 +142,8 @@ function addCommand(program: Parser, command: Command, io: Io): void {
 function optionOf({ flags, doc, repeats, choices, parse }: Option): ParserOption {
   const option = new ParserOption(flags, doc);
   if (choices !== undefined) option.choices(choices);
-  if (repeats === true) option.argParser((text: string, before: string[] | undefined) => [...(before ?? []), text]);
+  if (repeats === true)
+    option.argParser((text: string, before: string[] | undefined) => [...(before ?? []), text]);
   else if (parse !== undefined)
     option.argParser((text) => {
       try {

@@ -1,16 +1,40 @@
-/** `berth status --all` names hosts without a good certificate, and works with a control plane that does not know about certificates. */
+/**
+ * `berth status --all` names hosts without a good certificate, and works with a control plane that
+ * does not know about certificates.
+ */
 import type { Client } from '@berth/wire/client';
 import { expect, test } from 'vitest';
 import { overview } from '../src/attention.ts';
 
 /** A control plane with these projects and nodes, and nothing else. */
-const clientOf = (projects: readonly object[], nodes: readonly object[] = [], running: readonly object[] = []): Client => {
-  const lists: Record<string, readonly object[]> = { listProjects: projects, listNodes: nodes, listDeployments: running };
-  return { call: async (name: string) => ({ items: lists[name] ?? [], next_cursor: null }) } as unknown as Client;
+const clientOf = (
+  projects: readonly object[],
+  nodes: readonly object[] = [],
+  running: readonly object[] = [],
+): Client => {
+  const lists: Record<string, readonly object[]> = {
+    listProjects: projects,
+    listNodes: nodes,
+    listDeployments: running,
+  };
+  return {
+    call: async (name: string) => ({ items: lists[name] ?? [], next_cursor: null }),
+  } as unknown as Client;
 };
-const project = (name: string, rest: object): object => ({ id: name, name, running_deployment_id: null, ...rest });
+const project = (name: string, rest: object): object => ({
+  id: name,
+  name,
+  running_deployment_id: null,
+  ...rest,
+});
 const certificate = (state: string, problem: string | null): object => ({
-  certificate: { state, issuer: null, not_after: null, problem, checked_at: '2026-11-23T12:00:00.000Z' },
+  certificate: {
+    state,
+    issuer: null,
+    not_after: null,
+    problem,
+    checked_at: '2026-11-23T12:00:00.000Z',
+  },
 });
 
 test('a host without a good certificate needs a person; a new host and an earlier control plane do not', async () => {
@@ -61,7 +85,11 @@ test('a dead node whose address another one has, and containers that change thei
         node('old', { status: 'offline', address_taken: { node_id: 'n3', hostname: 'new' } }),
         node('new', {
           address_taken: null,
-          containers: [box('a', { port_fixed: true }), box('b', { state: 'exited' }), box('c', { port_fixed: undefined })],
+          containers: [
+            box('a', { port_fixed: true }),
+            box('b', { state: 'exited' }),
+            box('c', { port_fixed: undefined }),
+          ],
         }),
         node('upgraded', { containers: [box('shop'), box('blog', { labels: {} })] }),
       ],
@@ -69,7 +97,12 @@ test('a dead node whose address another one has, and containers that change thei
   );
   expect(needs.map(({ kind, subject, message, next }) => [kind, subject, message, next])).toEqual([
     ['node', 'deploy old', expect.stringContaining('offline'), expect.stringContaining('--force')],
-    ['node', 'deploy old', 'offline, and node new has its address 10.0.0.5', expect.stringContaining('berth node delete id-old --force')],
+    [
+      'node',
+      'deploy old',
+      'offline, and node new has its address 10.0.0.5',
+      expect.stringContaining('berth node delete id-old --force'),
+    ],
     [
       'ports',
       'deploy upgraded',
@@ -90,10 +123,14 @@ test('the projects of a silent node move before it is deleted, because the delet
   });
   const projects = ['a', 'b', 'c', 'd'].map((name) => project(name, {}));
   const dead = node('dead', { status: 'offline' });
-  const nextOf = async (running: object[]) => (await overview(clientOf(projects, [dead], running))).needs[0]?.next;
-  expect(await nextOf([])).toBe('start its agent; if it never comes back: berth node delete id-dead --force');
+  const nextOf = async (running: object[]) =>
+    (await overview(clientOf(projects, [dead], running))).needs[0]?.next;
+  expect(await nextOf([])).toBe(
+    'start its agent; if it never comes back: berth node delete id-dead --force',
+  );
   expect(await nextOf([runs('a', 7)])).toBe(
-    'start its agent; if it never comes back: berth rollback a --to 7, and then berth node delete id-dead --force',
+    'start its agent; if it never comes back: berth rollback a --to 7, and then berth node ' +
+      'delete id-dead --force',
   );
   expect(await nextOf([runs('a', 7), runs('b', 1), runs('c', 2), runs('d', 3)])).toContain(
     'berth rollback c --to 2, the same for 1 more, and then berth node delete',
@@ -110,7 +147,8 @@ test('a drift asks for a new build only if the settings changed; a full disk nam
     node_id: 'id-full',
     ...rest,
   });
-  const settings = 'the project’s env changed since this deployment; deploy the project to apply the change';
+  const settings =
+    'the project’s env changed since this deployment; deploy the project to apply the change';
   const full = node('full', { disk: { free: 5e9, total: 100e9 } });
   const { needs } = await overview(
     clientOf(
@@ -119,7 +157,9 @@ test('a drift asks for a new build only if the settings changed; a full disk nam
       [
         drifted('a', settings),
         drifted('b', 'its container is named svc-b-g2 instead of svc-b'),
-        drifted('c', 'the project’s env changed since the rollback from deployment 2', { rolled_back_from: 2 }),
+        drifted('c', 'the project’s env changed since the rollback from deployment 2', {
+          rolled_back_from: 2,
+        }),
       ],
     ),
   );
@@ -133,9 +173,21 @@ test('a drift asks for a new build only if the settings changed; a full disk nam
 
 test('a container that only a person can remove needs one, with both commands', async () => {
   const left = [
-    { node_id: 'id-old', node: 'old', container: 'svc-shop', project_id: 'p', project: 'shop', since: '2026-11-23T12:00:00.000Z' },
+    {
+      node_id: 'id-old',
+      node: 'old',
+      container: 'svc-shop',
+      project_id: 'p',
+      project: 'shop',
+      since: '2026-11-23T12:00:00.000Z',
+    },
   ];
-  const { needs } = await overview(clientOf([], [node('old', { unmanaged: left }), node('new', { unmanaged: [] }), node('earlier')]));
+  const { needs } = await overview(
+    clientOf(
+      [],
+      [node('old', { unmanaged: left }), node('new', { unmanaged: [] }), node('earlier')],
+    ),
+  );
   expect(needs).toEqual([
     {
       kind: 'unmanaged',

@@ -1,4 +1,7 @@
-/** The bundle of set-up: its stand-in for typebox makes the same schemas, so options and requests are the same as from the sources. */
+/**
+ * The bundle of set-up: its stand-in for typebox makes the same schemas, so options and requests
+ * are the same as from the sources.
+ */
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -25,7 +28,9 @@ test('every route has the same schemas with and without typebox', async () => {
     metafile: true,
     plugins: [lightSchemas],
   });
-  expect(Object.keys(metafile.inputs).filter((input) => input.includes('node_modules/typebox'))).toEqual([]);
+  expect(
+    Object.keys(metafile.inputs).filter((input) => input.includes('node_modules/typebox')),
+  ).toEqual([]);
   const light = (await import(pathToFileURL(outfile).href)) as { ROUTES: unknown };
   // The schemas of typebox carry symbols and hidden fields, which are not JSON Schema.
   const plain = (value: unknown): unknown => JSON.parse(JSON.stringify(value));

@@ -13,7 +13,9 @@ const stranger = programs();
 beforeAll(async () => {
   await createProject(served.api, { name: 'warehouse', domain_prefix: 'warehouse' });
   await createWorld(served.api);
-  expect((await user.run(['login', served.url, '--email', ADMIN], { stdin: PASSWORD })).code).toBe(0);
+  expect((await user.run(['login', served.url, '--email', ADMIN], { stdin: PASSWORD })).code).toBe(
+    0,
+  );
 }, 60_000);
 
 const PROMPT = 'ready> ';
@@ -24,16 +26,21 @@ const SHELLS = {
   },
   zsh: {
     start: 'exec zsh -f -i',
-    setup: `PS1='${PROMPT.slice(0, 3)}'"${PROMPT.slice(3)}"; autoload -U compinit; compinit -u -D; source <(berth completion zsh)`,
+    setup:
+      `PS1='${PROMPT.slice(0, 3)}'"${PROMPT.slice(3)}"; autoload -U compinit; compinit -u -D; ` +
+      'source <(berth completion zsh)',
   },
   fish: {
     start: 'exec fish --no-config -i',
-    setup: `function fish_prompt; echo -n '${PROMPT.slice(0, 3)}'"${PROMPT.slice(3)}"; end; berth completion fish | source`,
+    setup:
+      `function fish_prompt; echo -n '${PROMPT.slice(0, 3)}'"${PROMPT.slice(3)}"; end; berth ` +
+      'completion fish | source',
   },
 };
 
 describe.each(Object.entries(SHELLS))('%s', (name, { start, setup }) => {
-  const missing = whyNoTerminal ?? (found(name) ? undefined : `no ${name}: apt-get install ${name}`);
+  const missing =
+    whyNoTerminal ?? (found(name) ? undefined : `no ${name}: apt-get install ${name}`);
 
   async function opened(who: typeof user): Promise<Terminal> {
     const terminal = who.shell(start);
@@ -63,20 +70,24 @@ describe.each(Object.entries(SHELLS))('%s', (name, { start, setup }) => {
         [`berth context use ${host.slice(0, -2)}`, `use ${host}`],
       ] as const;
       // The three shells ask the same program, so one of them tries every kind of word.
-      for (const [typed, rest] of name === 'bash' ? words : words.slice(3)) await completes(terminal, typed, rest);
+      for (const [typed, rest] of name === 'bash' ? words : words.slice(3))
+        await completes(terminal, typed, rest);
       terminal.type('exit\n');
       await terminal.ended;
     },
   );
 
-  test.skipIf(missing !== undefined)('says nothing where it has no names: nobody is signed in', async () => {
-    const terminal = await opened(stranger);
-    terminal.type('berth status ware\t');
-    // The next key is handled after the completion.
-    terminal.type('X');
-    await terminal.shows('status wareX');
-    expect(terminal.text()).not.toMatch(/signed in|login|Error/);
-    terminal.type('\u0015exit\n');
-    await terminal.ended;
-  });
+  test.skipIf(missing !== undefined)(
+    'says nothing where it has no names: nobody is signed in',
+    async () => {
+      const terminal = await opened(stranger);
+      terminal.type('berth status ware\t');
+      // The next key is handled after the completion.
+      terminal.type('X');
+      await terminal.shows('status wareX');
+      expect(terminal.text()).not.toMatch(/signed in|login|Error/);
+      terminal.type('\u0015exit\n');
+      await terminal.ended;
+    },
+  );
 });

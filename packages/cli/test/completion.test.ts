@@ -11,15 +11,24 @@ let who: Person;
 beforeAll(async () => {
   who = await signedIn(served.url);
   const world = await createWorld(served.api);
-  const warehouse = await createProject(served.api, { name: 'warehouse', domain_prefix: 'warehouse' });
+  const warehouse = await createProject(served.api, {
+    name: 'warehouse',
+    domain_prefix: 'warehouse',
+  });
   await createProject(served.api, { name: 'web', domain_prefix: 'web' });
   await world.live(warehouse);
   await world.live(warehouse);
 }, 60_000);
 
 /** The words that may follow `line`, whose last word is at the cursor. */
-async function after(line: string, given: Parameters<Person['berth']>[1] & { by?: Person } = {}): Promise<string[]> {
-  const { code, out, err } = await (given.by ?? who).berth(['__complete', ...line.split(' ')], given);
+async function after(
+  line: string,
+  given: Parameters<Person['berth']>[1] & { by?: Person } = {},
+): Promise<string[]> {
+  const { code, out, err } = await (given.by ?? who).berth(
+    ['__complete', ...line.split(' ')],
+    given,
+  );
   expect({ code, err }, line).toEqual({ code: 0, err: '' });
   return out
     .split('\n')
@@ -36,7 +45,10 @@ describe('words of the command table', () => {
     ['node join-token --role ', ['builder', 'deploy']],
     ['hook create --forge=gi', ['--forge=github', '--forge=gitlab', '--forge=gitea']],
     ['project edit --submodules ', ['yes', 'no', 'warehouse', 'web']],
-    ['deploy --commit abc --', ['--note', '--detach', '--project', '--context', '--json', '--help']],
+    [
+      'deploy --commit abc --',
+      ['--note', '--detach', '--project', '--context', '--json', '--help'],
+    ],
     ['project create x --dataset a --data', ['--dataset']],
     ['completion ', ['bash', 'zsh', 'fish']],
     ['doctor ag', ['agent']],
@@ -79,10 +91,23 @@ describe('names of the server', () => {
   });
 
   test('every argument that names something has a source, except values of the person', () => {
-    const own = ['url', 'NAME', 'fingerprint', 'email', 'shell', 'name', 'domain', 'from', 'to', 'file'];
+    const own = [
+      'url',
+      'NAME',
+      'fingerprint',
+      'email',
+      'shell',
+      'name',
+      'domain',
+      'from',
+      'to',
+      'file',
+    ];
     const without = COMMANDS.flatMap((command) =>
       (command.args ?? [])
-        .filter(({ name }) => sourceOf({ command, value: name }) === undefined && !own.includes(name))
+        .filter(
+          ({ name }) => sourceOf({ command, value: name }) === undefined && !own.includes(name),
+        )
         .map(({ name }) => `${command.name}: ${name}`),
     );
     expect(without).toEqual([]);
@@ -97,10 +122,17 @@ describe('names of the server', () => {
 
   test('a name that a shell would interpret is not offered: the shell inserts it as it is', async () => {
     const { createServer } = await import('node:http');
-    const items = ['$(reboot)', 'a;b', 'two words', '`x`', '-rf', 'good', 'bell\u0007'].map((name) => ({ name, url: 'x\u001b[2J\ty' }));
-    const liar = createServer((_, reply) => reply.end(JSON.stringify({ items, next_cursor: null })));
+    const items = ['$(reboot)', 'a;b', 'two words', '`x`', '-rf', 'good', 'bell\u0007'].map(
+      (name) => ({ name, url: 'x\u001b[2J\ty' }),
+    );
+    const liar = createServer((_, reply) =>
+      reply.end(JSON.stringify({ items, next_cursor: null })),
+    );
     await new Promise<void>((resolve) => liar.listen(0, '127.0.0.1', resolve));
-    const env = { BERTH_URL: `http://127.0.0.1:${(liar.address() as { port: number }).port}`, BERTH_TOKEN: 'berthpat_x' };
+    const env = {
+      BERTH_URL: `http://127.0.0.1:${(liar.address() as { port: number }).port}`,
+      BERTH_TOKEN: 'berthpat_x',
+    };
     const { out } = await person().berth(['__complete', 'deploy', ''], { env });
     liar.close();
     expect(out).toBe('good\tx y\n');
@@ -110,7 +142,10 @@ describe('names of the server', () => {
     const { createServer } = await import('node:net');
     const silent = createServer(() => undefined);
     await new Promise<void>((resolve) => silent.listen(0, '127.0.0.1', resolve));
-    const env = { BERTH_URL: `http://127.0.0.1:${(silent.address() as { port: number }).port}`, BERTH_TOKEN: 'berthpat_x' };
+    const env = {
+      BERTH_URL: `http://127.0.0.1:${(silent.address() as { port: number }).port}`,
+      BERTH_TOKEN: 'berthpat_x',
+    };
     const from = performance.now();
     expect(await after('deploy ', { env })).toEqual([]);
     silent.close();

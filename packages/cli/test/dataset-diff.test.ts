@@ -7,7 +7,9 @@ import { type Person, serveOnce, signedIn } from './support.ts';
 const served = serveOnce();
 let who: Person;
 const many = (text: string): Record<string, string> =>
-  Object.fromEntries(Array.from({ length: 230 }, (_, i) => [`many/${String(i).padStart(3, '0')}`, text]));
+  Object.fromEntries(
+    Array.from({ length: 230 }, (_, i) => [`many/${String(i).padStart(3, '0')}`, text]),
+  );
 
 beforeAll(async () => {
   who = await signedIn(served.url);
@@ -25,7 +27,13 @@ beforeAll(async () => {
     if (claim === null) throw new Error('fixture: nothing is due');
     const tree = fakeTree(files);
     expect(await record(stores, claim, tree)).toBe(true);
-    expect(await stores.datasets.finishScan(claim, { set: found(i), newVersion: versionOf(claim, tree) }, i)).toBe(true);
+    expect(
+      await stores.datasets.finishScan(
+        claim,
+        { set: found(i), newVersion: versionOf(claim, tree) },
+        i,
+      ),
+    ).toBe(true);
   }
 }, 60_000);
 
@@ -48,8 +56,12 @@ test('prints the totals, and each file with its sizes before and now', async () 
 });
 
 test('compares in both directions, and says it when nothing differs', async () => {
-  expect((await diff('v2', 'v1')).out).toContain('v2 to v1: 1 added (3 B), 1 modified (6 B before, 2 B now), 1 removed (4 B)');
-  expect((await diff('2', '2')).out).toBe('v2 to v2: 0 added (0 B), 0 modified (0 B before, 0 B now), 0 removed (0 B)\n');
+  expect((await diff('v2', 'v1')).out).toContain(
+    'v2 to v1: 1 added (3 B), 1 modified (6 B before, 2 B now), 1 removed (4 B)',
+  );
+  expect((await diff('2', '2')).out).toBe(
+    'v2 to v2: 0 added (0 B), 0 modified (0 B before, 0 B now), 0 removed (0 B)\n',
+  );
 });
 
 test('reads as many pages as the limit needs, and prints one object with --json', async () => {

@@ -1,4 +1,7 @@
-/** deploy, rollback, cancel, status and logs against the real control plane, with a builder and a node that act like agents. */
+/**
+ * deploy, rollback, cancel, status and logs against the real control plane, with a builder and a
+ * node that act like agents.
+ */
 import { execFileSync } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdirSync, writeFileSync } from 'node:fs';
@@ -121,7 +124,11 @@ describe('deploy', () => {
     });
     await goLive(await newest(id, 1));
     const { code, out, err } = await running;
-    expect({ away, code, out }).toEqual({ away: true, code: 0, out: `http://${name}.berth.localhost:8000\n` });
+    expect({ away, code, out }).toEqual({
+      away: true,
+      code: 0,
+      out: `http://${name}.berth.localhost:8000\n`,
+    });
     expect(err).toContain('the control plane does not answer');
     expect(err).toContain('deployment 2 is live after');
   });
@@ -132,25 +139,41 @@ describe('deploy', () => {
     const running = who.berth(['deploy', name]);
     const deployment = await newest(id, 1);
     await tick(served.api, deployment);
-    const [task] = (await served.api.call('agentTasks', { query: { node_id: world.builder } })).json as unknown as { id: string }[];
+    const [task] = (await served.api.call('agentTasks', { query: { node_id: world.builder } }))
+      .json as unknown as { id: string }[];
     const claim = await served.api.call('agentStart', { params: { id: task?.id ?? '' } });
     const headers = { 'x-lease-token': String(claim.json['lease_token']) };
-    const lines = Array.from({ length: 30 }, (_, i) => ({ stream: 'stderr', text: `line ${i + 1} \u001b[31mred\u001b[2J` }));
+    const lines = Array.from({ length: 30 }, (_, i) => ({
+      stream: 'stderr',
+      text: `line ${i + 1} \u001b[31mred\u001b[2J`,
+    }));
     // An agent ends the log with the sentence of the failure.
     const told = [
       { stream: 'system', text: 'RUN npm ci exited with 1:' },
       { stream: 'system', text: 'no network' },
     ];
-    await served.api.call('agentLogs', { params: { id: task?.id ?? '' }, headers, body: { lines: [...lines, ...told] } });
+    await served.api.call('agentLogs', {
+      params: { id: task?.id ?? '' },
+      headers,
+      body: { lines: [...lines, ...told] },
+    });
     await served.api.call('agentComplete', {
       params: { id: task?.id ?? '' },
       headers,
-      body: { status: 'failed', result: { error: { code: 'build_step_failed', message: 'RUN npm ci exited with 1:\nno network' } } },
+      body: {
+        status: 'failed',
+        result: {
+          error: { code: 'build_step_failed', message: 'RUN npm ci exited with 1:\nno network' },
+        },
+      },
     });
     const { code, out, err } = await running;
     expect({ code, out }).toEqual({ code: 1, out: '' });
     expect(err).toContain('deployment 2 failed at build: build_step_failed');
-    expect(err.match(/RUN npm ci exited with 1/g), 'the sentence stands above the lines, and not in them again').toHaveLength(1);
+    expect(
+      err.match(/RUN npm ci exited with 1/g),
+      'the sentence stands above the lines, and not in them again',
+    ).toHaveLength(1);
     expect(err).toContain('line 30 red');
     expect(err).not.toContain('line 10 ');
     expect(err).toContain('deployment 1 (');
@@ -169,13 +192,16 @@ describe('deploy', () => {
       .trimEnd()
       .split('\n')
       .map((line) => JSON.parse(line) as Record<string, unknown>);
-    expect(lines.at(-1)).toMatchObject({ type: 'result', status: 'running', url: `http://${name}.berth.localhost:8000` });
-    expect(lines.filter((line) => line['type'] === 'step' && line['state'] === 'done').map((line) => line['step'])).toEqual([
-      'build',
-      'place',
-      'start',
-      'route',
-    ]);
+    expect(lines.at(-1)).toMatchObject({
+      type: 'result',
+      status: 'running',
+      url: `http://${name}.berth.localhost:8000`,
+    });
+    expect(
+      lines
+        .filter((line) => line['type'] === 'step' && line['state'] === 'done')
+        .map((line) => line['step']),
+    ).toEqual(['build', 'place', 'start', 'route']);
   });
 
   test('--detach prints the id alone and returns at once', async () => {
@@ -193,10 +219,15 @@ describe('deploy', () => {
     const { code, out, err } = await running;
     expect({ code, out }).toEqual({ code: 130, out: '' });
     expect(err).toContain(`berth cancel ${deployment}`);
-    expect((await served.api.call('getDeployment', { params: { id: deployment } })).json).toMatchObject({ status: 'pending' });
+    expect(
+      (await served.api.call('getDeployment', { params: { id: deployment } })).json,
+    ).toMatchObject({ status: 'pending' });
     expect((await who.berth(['cancel', deployment])).code).toBe(0);
     const again = await who.berth(['cancel', deployment]);
-    expect(again).toMatchObject({ code: 1, err: expect.stringContaining('it has ended (cancelled)') });
+    expect(again).toMatchObject({
+      code: 1,
+      err: expect.stringContaining('it has ended (cancelled)'),
+    });
   });
 
   test('an unknown project exits with 1, an unknown commit with the words of the API', async () => {
@@ -206,14 +237,21 @@ describe('deploy', () => {
       err: expect.stringContaining('there is no project “nowhere”'),
     });
     const { name } = await project();
-    expect(await who.berth(['deploy', name, '--commit', 'abc'])).toMatchObject({ code: 1, err: expect.stringContaining('commit') });
+    expect(await who.berth(['deploy', name, '--commit', 'abc'])).toMatchObject({
+      code: 1,
+      err: expect.stringContaining('commit'),
+    });
   });
 });
 
 describe('in a terminal', () => {
   test('the steps are drawn in place, no line is wider than the terminal, and the cursor is shown again', async () => {
     const { id, name } = await project();
-    const running = who.berth(['deploy', name], { terminal: { err: true }, columns: 60, env: { TERM: 'xterm' } });
+    const running = who.berth(['deploy', name], {
+      terminal: { err: true },
+      columns: 60,
+      env: { TERM: 'xterm' },
+    });
     await goLive(await newest(id));
     const { code, err } = await running;
     expect(code).toBe(0);
@@ -228,21 +266,32 @@ describe('in a terminal', () => {
 
   test('the text below the steps of a failure is the end: the steps are not drawn again', async () => {
     const { id, name } = await project();
-    const running = who.berth(['deploy', name], { terminal: { err: true }, env: { TERM: 'xterm' } });
+    const running = who.berth(['deploy', name], {
+      terminal: { err: true },
+      env: { TERM: 'xterm' },
+    });
     await served.api.call('cancelDeployment', { params: { id: await newest(id) } });
     const { code, err } = await running;
     expect(code).toBe(1);
-    expect(stripVTControlCharacters(err).trimEnd().split('\n').at(-1)).toBe('next:   berth status, to see what serves');
+    expect(stripVTControlCharacters(err).trimEnd().split('\n').at(-1)).toBe(
+      'next:   berth status, to see what serves',
+    );
   });
 
-  test.each([{ NO_COLOR: '1' }, { TERM: 'dumb' }])('%j: plain lines without any escape code', async (env) => {
-    const { id, name } = await project();
-    const running = who.berth(['deploy', name], { terminal: { in: true, out: true, err: true }, env });
-    await goLive(await newest(id));
-    const { code, err, out } = await running;
-    expect(code).toBe(0);
-    expect(err + out).not.toContain('\u001b');
-  });
+  test.each([{ NO_COLOR: '1' }, { TERM: 'dumb' }])(
+    '%j: plain lines without any escape code',
+    async (env) => {
+      const { id, name } = await project();
+      const running = who.berth(['deploy', name], {
+        terminal: { in: true, out: true, err: true },
+        env,
+      });
+      await goLive(await newest(id));
+      const { code, err, out } = await running;
+      expect(code).toBe(0);
+      expect(err + out).not.toContain('\u001b');
+    },
+  );
 });
 
 describe('rollback', () => {
@@ -256,11 +305,18 @@ describe('rollback', () => {
       expect({ code, err: code === 0 ? '' : err }).toEqual({ code: 0, err: '' });
       const deployment = out.trim();
       await world.deployedAgain(deployment);
-      return String((await served.api.call('getDeployment', { params: { id: deployment } })).json['rollback_of']);
+      return String(
+        (await served.api.call('getDeployment', { params: { id: deployment } })).json[
+          'rollback_of'
+        ],
+      );
     };
     expect(await roll()).toBe(second);
     expect(await roll()).toBe(first);
-    expect(await who.berth(['rollback', name])).toMatchObject({ code: 1, err: expect.stringContaining('no release older') });
+    expect(await who.berth(['rollback', name])).toMatchObject({
+      code: 1,
+      err: expect.stringContaining('no release older'),
+    });
     const { code, out } = await who.berth(['rollback', name, '--to', '3', '--detach']);
     expect(code).toBe(0);
     await world.deployedAgain(out.trim());
@@ -280,7 +336,10 @@ describe('rollback', () => {
 
 describe('which project', () => {
   const git = (cwd: string, ...args: string[]): void =>
-    void execFileSync('git', ['-c', 'user.name=a', '-c', 'user.email=a@b', ...args], { cwd, stdio: 'ignore' });
+    void execFileSync('git', ['-c', 'user.name=a', '-c', 'user.email=a@b', ...args], {
+      cwd,
+      stdio: 'ignore',
+    });
   function folder(name: string, remote: string | null): string {
     const at = join(who.home, name);
     mkdirSync(at, { recursive: true });
@@ -299,7 +358,9 @@ describe('which project', () => {
       `ssh://git@git.example.com:2222/${name}`,
       `https://user:secret@git.example.com/${name}.git/`,
     ].entries()) {
-      const shown = await who.berth(['project', 'show', '--json'], { cwd: folder(`remote-${count}-${index}`, remote) });
+      const shown = await who.berth(['project', 'show', '--json'], {
+        cwd: folder(`remote-${count}-${index}`, remote),
+      });
       expect(JSON.parse(shown.out)).toMatchObject({ name });
     }
   });
@@ -324,9 +385,25 @@ describe('which project', () => {
   test('several projects of one repository: names them and exits with 2', async () => {
     const { name } = await project();
     const other = `${name}-staging`;
-    expect((await who.berth(['project', 'create', other, '--git-url', `https://git.example.com/${name}.git`])).code).toBe(0);
-    const result = await who.berth(['status'], { cwd: folder(`several-${count}`, `https://git.example.com/${name}.git`) });
-    expect(result).toMatchObject({ code: 2, out: '', err: expect.stringContaining(`${name}, ${other}`) });
+    expect(
+      (
+        await who.berth([
+          'project',
+          'create',
+          other,
+          '--git-url',
+          `https://git.example.com/${name}.git`,
+        ])
+      ).code,
+    ).toBe(0);
+    const result = await who.berth(['status'], {
+      cwd: folder(`several-${count}`, `https://git.example.com/${name}.git`),
+    });
+    expect(result).toMatchObject({
+      code: 2,
+      out: '',
+      err: expect.stringContaining(`${name}, ${other}`),
+    });
   });
 });
 

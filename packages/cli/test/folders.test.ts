@@ -1,4 +1,7 @@
-/** The folder that a command runs in: which project it names, and what `deploy` says about it. Real git repositories. */
+/**
+ * The folder that a command runs in: which project it names, and what `deploy` says about it. Real
+ * git repositories.
+ */
 import { execFileSync } from 'node:child_process';
 import { chownSync, mkdirSync, readdirSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
@@ -17,15 +20,20 @@ const env = { ...alone, PATH: process.env['PATH'] ?? '' };
 
 beforeAll(async () => {
   who = await signedIn(served.url);
-  for (const [name, git_url] of Object.entries(URLS)) await createProject(served.api, { name, domain_prefix: name, git_url });
+  for (const [name, git_url] of Object.entries(URLS))
+    await createProject(served.api, { name, domain_prefix: name, git_url });
 }, 60_000);
 
 const git = (cwd: string, ...args: string[]): void =>
-  void execFileSync('git', ['-c', 'user.name=a', '-c', 'user.email=a@b', '-c', 'protocol.file.allow=always', ...args], {
-    cwd,
-    stdio: 'ignore',
-    env: { ...process.env, ...alone },
-  });
+  void execFileSync(
+    'git',
+    ['-c', 'user.name=a', '-c', 'user.email=a@b', '-c', 'protocol.file.allow=always', ...args],
+    {
+      cwd,
+      stdio: 'ignore',
+      env: { ...process.env, ...alone },
+    },
+  );
 /** A repository with one commit, which git believes to be pushed. */
 function repository(name: string, remotes: Record<string, string> = { origin: URLS.shop }): string {
   const at = join(who.home, name);
@@ -35,7 +43,8 @@ function repository(name: string, remotes: Record<string, string> = { origin: UR
   writeFileSync(join(at, 'Dockerfile'), 'FROM scratch\n');
   git(at, 'add', '.');
   git(at, 'commit', '-q', '-m', 'first');
-  for (const remote of Object.keys(remotes)) git(at, 'update-ref', `refs/remotes/${remote}/main`, 'HEAD');
+  for (const remote of Object.keys(remotes))
+    git(at, 'update-ref', `refs/remotes/${remote}/main`, 'HEAD');
   return at;
 }
 /** The project that a command in the folder is about. */
@@ -66,8 +75,14 @@ describe('which project', () => {
   });
 
   test('several remotes: the one that a project builds from, and no guess between two', async () => {
-    expect(await projectOf(repository('fork', { origin: 'https://git.example.com/me/fork.git', upstream: URLS.shop }))).toBe('shop');
-    expect(await projectOf(repository('both', { origin: URLS.shop, mirror: URLS.blog }))).toMatchObject({
+    expect(
+      await projectOf(
+        repository('fork', { origin: 'https://git.example.com/me/fork.git', upstream: URLS.shop }),
+      ),
+    ).toBe('shop');
+    expect(
+      await projectOf(repository('both', { origin: URLS.shop, mirror: URLS.blog })),
+    ).toMatchObject({
       exit_code: 2,
       detail: 'several projects build from this repository: blog, shop',
       next: expect.stringContaining('berth link'),
@@ -94,7 +109,8 @@ describe('which project', () => {
 });
 
 describe('deploy says how the folder differs from what Berth builds', () => {
-  test('nothing to say: everything is pushed', async () => expect(await notes(repository('clean'))).toEqual([]));
+  test('nothing to say: everything is pushed', async () =>
+    expect(await notes(repository('clean'))).toEqual([]));
 
   test('not committed, not pushed, on another branch, behind, never pushed', async () => {
     const at = repository('busy');
@@ -105,13 +121,18 @@ describe('deploy says how the folder differs from what Berth builds', () => {
     git(at, 'checkout', '-q', '-b', 'topic');
     git(at, 'commit', '-q', '-m', 'second');
     expect(await notes(at)).toEqual([
-      'HEAD (branch topic) is 1 commit ahead of origin/main as last fetched; push first: git push origin HEAD:main',
+      'HEAD (branch topic) is 1 commit ahead of origin/main as last fetched; push first: git ' +
+        'push origin HEAD:main',
     ]);
     git(at, 'update-ref', 'refs/remotes/origin/main', 'HEAD');
     git(at, 'checkout', '-q', 'main');
-    expect(await notes(at)).toEqual(['HEAD is 1 commit behind origin/main as last fetched; Berth builds the newer one']);
+    expect(await notes(at)).toEqual([
+      'HEAD is 1 commit behind origin/main as last fetched; Berth builds the newer one',
+    ]);
     git(at, 'update-ref', '-d', 'refs/remotes/origin/main');
-    expect(await notes(at)).toEqual([expect.stringContaining('never fetched from or pushed to origin')]);
+    expect(await notes(at)).toEqual([
+      expect.stringContaining('never fetched from or pushed to origin'),
+    ]);
   });
 
   test('a detached HEAD and a repository without a commit', async () => {
@@ -140,14 +161,19 @@ describe('where git cannot be read, the reason is named', () => {
   });
 
   test('no git on the PATH', async () => {
-    expect(await named(repository('no-git'), { PATH: dirname(process.execPath) })).toContain('git is not installed');
+    expect(await named(repository('no-git'), { PATH: dirname(process.execPath) })).toContain(
+      'git is not installed',
+    );
   });
 
-  test.runIf(process.getuid?.() === 0)('a repository of another user, which git refuses to read', async () => {
-    const at = repository('of-another-user');
-    for (const path of ['.', ...readdirSync(at)]) chownSync(join(at, path), 12_345, 12_345);
-    expect(await named(at)).toContain(`git config --global --add safe.directory ${at}`);
-  });
+  test.runIf(process.getuid?.() === 0)(
+    'a repository of another user, which git refuses to read',
+    async () => {
+      const at = repository('of-another-user');
+      for (const path of ['.', ...readdirSync(at)]) chownSync(join(at, path), 12_345, 12_345);
+      expect(await named(at)).toContain(`git config --global --add safe.directory ${at}`);
+    },
+  );
 
   test('a repository without a remote', async () => {
     expect(await named(repository('no-remote', {}))).toContain('this repository has no remote');

@@ -1,4 +1,7 @@
-/** Commands that change one entry of a list which the API takes as a whole, run by several people at the same time. */
+/**
+ * Commands that change one entry of a list which the API takes as a whole, run by several people at
+ * the same time.
+ */
 import { beforeAll, beforeEach, expect, test } from 'vitest';
 import { createProject } from '../../control-plane/test/api/harness.ts';
 import { PASSWORD, type Person, serveOnce, signedIn } from './support.ts';
@@ -8,19 +11,25 @@ const PEOPLE = ['ada', 'ben', 'cyd', 'dot'].map((name) => `${name}@example.com`)
 let who: Person;
 
 async function berth(line: string, stdin?: string): Promise<{ [field: string]: unknown }> {
-  const { code, out, err } = await who.berth([...line.split(' '), '--json'], stdin === undefined ? {} : { stdin });
+  const { code, out, err } = await who.berth(
+    [...line.split(' '), '--json'],
+    stdin === undefined ? {} : { stdin },
+  );
   expect(err).toBe('');
   expect(code).toBe(0);
   return JSON.parse(out);
 }
 const members = async (project: string): Promise<unknown[]> => {
-  const { members } = (await berth(`project members list ${project}`)) as { members: { email: string }[] };
+  const { members } = (await berth(`project members list ${project}`)) as {
+    members: { email: string }[];
+  };
   return members.map(({ email }) => email).toSorted();
 };
 
 beforeAll(async () => {
   who = await signedIn(served.url);
-  for (const email of PEOPLE) await berth(`user create ${email} --role developer --password`, PASSWORD);
+  for (const email of PEOPLE)
+    await berth(`user create ${email} --role developer --password`, PASSWORD);
 }, 60_000);
 let project = '';
 let count = 0;
@@ -30,7 +39,9 @@ beforeEach(async () => {
 });
 
 test('each of four members that are added at once is a member afterwards', async () => {
-  await Promise.all(PEOPLE.map((email) => berth(`project members add ${email} --project ${project}`)));
+  await Promise.all(
+    PEOPLE.map((email) => berth(`project members add ${email} --project ${project}`)),
+  );
   expect(await members(project)).toEqual(PEOPLE);
 });
 
@@ -54,7 +65,14 @@ test('each of four domains that are added at once is a domain afterwards', async
 test('the removal of the last member without an answer is refused and changes nothing', async () => {
   const [ada] = PEOPLE;
   await berth(`project members add ${ada} --project ${project}`);
-  const { code, err } = await who.berth(['project', 'members', 'remove', String(ada), '--project', project]);
+  const { code, err } = await who.berth([
+    'project',
+    'members',
+    'remove',
+    String(ada),
+    '--project',
+    project,
+  ]);
   expect(code).toBe(2);
   expect(err).toContain('every user sees it');
   expect(await members(project)).toEqual([ada]);

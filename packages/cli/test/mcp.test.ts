@@ -18,7 +18,8 @@ beforeAll(async () => {
   world = await createWorld(served.api);
   shop = await createProject(served.api);
   await world.live(shop);
-  for (const role of ['viewer', 'developer']) tokens[role] = (await who.berth(['token', 'create', role, '--role', role])).out.trim();
+  for (const role of ['viewer', 'developer'])
+    tokens[role] = (await who.berth(['token', 'create', role, '--role', role])).out.trim();
 }, 60_000);
 
 /** Starts `berth mcp --http` on a free port. Returns its address. */
@@ -42,13 +43,19 @@ async function start(...argv: string[]): Promise<string> {
 
 async function connect(address: string, token: string): Promise<Client> {
   const client = new Client({ name: 'test', version: '1' });
-  const transport = new StreamableHTTPClientTransport(new URL(address), { requestInit: { headers: { authorization: `Bearer ${token}` } } });
+  const transport = new StreamableHTTPClientTransport(new URL(address), {
+    requestInit: { headers: { authorization: `Bearer ${token}` } },
+  });
   await client.connect(transport);
   onTestFinished(() => client.close());
   return client;
 }
 
-const ask = async (client: Client, name: string, args: Record<string, unknown> = {}): Promise<{ error: boolean; text: string }> => {
+const ask = async (
+  client: Client,
+  name: string,
+  args: Record<string, unknown> = {},
+): Promise<{ error: boolean; text: string }> => {
   const result = (await client.callTool({ name, arguments: args })) as CallToolResult;
   const [content] = result.content;
   return { error: result.isError === true, text: content?.type === 'text' ? content.text : '' };
@@ -57,15 +64,27 @@ const ask = async (client: Client, name: string, args: Record<string, unknown> =
 describe('questions', () => {
   test('each question is answered with the facts of the platform', async () => {
     const client = await connect(await start(), tokens['viewer'] ?? '');
-    expect(JSON.parse((await ask(client, 'what_needs_me')).text)).toMatchObject({ projects: 1, live: 1, needs: [] });
-    expect(JSON.parse((await ask(client, 'project_status', { project: 'shop' })).text)).toMatchObject({
+    expect(JSON.parse((await ask(client, 'what_needs_me')).text)).toMatchObject({
+      projects: 1,
+      live: 1,
+      needs: [],
+    });
+    expect(
+      JSON.parse((await ask(client, 'project_status', { project: 'shop' })).text),
+    ).toMatchObject({
       name: 'shop',
       running: { status: 'running' },
     });
-    const explained = JSON.parse((await ask(client, 'explain_deployment', { project: 'shop' })).text) as { steps: { step: string }[] };
+    const explained = JSON.parse(
+      (await ask(client, 'explain_deployment', { project: 'shop' })).text,
+    ) as { steps: { step: string }[] };
     expect(explained.steps.map((s) => s.step)).toEqual(['build', 'place', 'start', 'route']);
-    expect(JSON.parse((await ask(client, 'why_this_node', { project: 'shop' })).text)).toMatchObject({ winner: 'node-1' });
-    expect(JSON.parse((await ask(client, 'list_projects', { contains: 'sho' })).text)).toMatchObject({
+    expect(
+      JSON.parse((await ask(client, 'why_this_node', { project: 'shop' })).text),
+    ).toMatchObject({ winner: 'node-1' });
+    expect(
+      JSON.parse((await ask(client, 'list_projects', { contains: 'sho' })).text),
+    ).toMatchObject({
       total: 1,
       items: [{ name: 'shop' }],
     });
@@ -89,18 +108,29 @@ describe('questions', () => {
 
 describe('long answers', () => {
   test('the end of a long log survives, and no answer is longer than a client can read', async () => {
-    const id = (await served.api.call('createDeployment', { params: { id: shop } })).json['id'] as string;
+    const id = (await served.api.call('createDeployment', { params: { id: shop } })).json[
+      'id'
+    ] as string;
     await tick(served.api, id);
-    const [task] = (await served.api.call('agentTasks', { query: { node_id: world.builder } })).json as unknown as { id: string }[];
+    const [task] = (await served.api.call('agentTasks', { query: { node_id: world.builder } }))
+      .json as unknown as { id: string }[];
     const claim = await served.api.call('agentStart', { params: { id: task?.id ?? '' } });
     const headers = { 'x-lease-token': String(claim.json['lease_token']) };
     const lines = Array.from({ length: 200 }, (_, i) => ({
       stream: 'stderr',
       text: `line ${i} ${'x'.repeat(i % 20 === 19 ? 9_000 : 150)}`,
     }));
-    await served.api.call('agentLogs', { params: { id: task?.id ?? '' }, headers, body: { lines } });
+    await served.api.call('agentLogs', {
+      params: { id: task?.id ?? '' },
+      headers,
+      body: { lines },
+    });
     const result = { error: { code: 'build_step_failed', message: 'RUN npm ci exited with 1' } };
-    await served.api.call('agentComplete', { params: { id: task?.id ?? '' }, headers, body: { status: 'failed', result } });
+    await served.api.call('agentComplete', {
+      params: { id: task?.id ?? '' },
+      headers,
+      body: { status: 'failed', result },
+    });
 
     const client = await connect(await start(), tokens['viewer'] ?? '');
     const log = (await ask(client, 'deployment_log', { deployment: id, lines: '200' })).text;
@@ -110,19 +140,26 @@ describe('long answers', () => {
     expect(shown.left_out).toBeGreaterThan(0);
     const explained = (await ask(client, 'explain_deployment', { deployment: id })).text;
     expect(JSON.parse(explained)).toMatchObject({
-      failure: { code: 'build_step_failed', serves: expect.stringContaining('still serves'), next: expect.stringContaining('repository') },
+      failure: {
+        code: 'build_step_failed',
+        serves: expect.stringContaining('still serves'),
+        next: expect.stringContaining('repository'),
+      },
     });
     for (const text of [log, explained]) expect(text.length).toBeLessThan(40_000);
   });
 });
 
 describe('changes', () => {
-  const namesOf = async (client: Client): Promise<string[]> => (await client.listTools()).tools.map((tool) => tool.name);
+  const namesOf = async (client: Client): Promise<string[]> =>
+    (await client.listTools()).tools.map((tool) => tool.name);
 
   test('without --allow-changes, no tool changes anything, and a call says why', async () => {
     const client = await connect(await start(), tokens['developer'] ?? '');
     expect(await namesOf(client)).not.toContain('deploy');
-    expect((await client.listTools()).tools.every((tool) => tool.annotations?.readOnlyHint === true)).toBe(true);
+    expect(
+      (await client.listTools()).tools.every((tool) => tool.annotations?.readOnlyHint === true),
+    ).toBe(true);
     expect(await ask(client, 'deploy', { project: 'shop' })).toMatchObject({
       error: true,
       text: expect.stringContaining('--allow-changes'),
@@ -138,7 +175,9 @@ describe('changes', () => {
     const asked = await ask(developer, 'deploy', { project: 'shop' });
     expect(asked.error, asked.text).toBe(false);
     const { deployment } = JSON.parse(asked.text) as { deployment: string };
-    expect((await served.api.call('getDeployment', { params: { id: deployment } })).json).toMatchObject({
+    expect(
+      (await served.api.call('getDeployment', { params: { id: deployment } })).json,
+    ).toMatchObject({
       note: 'requested by an MCP client',
       created_by: { kind: 'token' },
     });
@@ -158,7 +197,9 @@ describe('over HTTP', () => {
   test('a page of another origin is refused, and so are large bodies and other methods', async () => {
     const address = await start();
     const authorization = `Bearer ${tokens['viewer']}`;
-    expect((await post(address, { authorization, origin: 'https://evil.example.com' })).status).toBe(403);
+    expect(
+      (await post(address, { authorization, origin: 'https://evil.example.com' })).status,
+    ).toBe(403);
     expect((await post(address, { authorization }, 'x'.repeat(1_100_000))).status).toBe(413);
     expect((await fetch(address, { headers: { authorization } })).status).toBe(405);
   });

@@ -1,4 +1,7 @@
-/** The command line as a process of its own: in a pipe, in a terminal, and in the terminal of a shell. */
+/**
+ * The command line as a process of its own: in a pipe, in a terminal, and in the terminal of a
+ * shell.
+ */
 import { type ChildProcess, execFile, spawn } from 'node:child_process';
 import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -20,10 +23,14 @@ export const whyNoTerminal = existsSync(SCRIPT) ? undefined : 'no script: apt-ge
 export const found = (program: string): boolean =>
   (process.env['PATH'] ?? '').split(delimiter).some((folder) => existsSync(join(folder, program)));
 
-/** Bundles the command line as set-up does: the tests run what people run. Call it once in a file. */
+/**
+ * Bundles the command line as set-up does: the tests run what people run. Call it once in a file.
+ */
 export const useBundle = (): void =>
   beforeAll(async () => {
-    const { bundleIsCurrent, provideBundle } = (await import(pathToFileURL(join(repositoryRoot, 'scripts/lib/bundle.mjs')).href)) as {
+    const { bundleIsCurrent, provideBundle } = (await import(
+      pathToFileURL(join(repositoryRoot, 'scripts/lib/bundle.mjs')).href
+    )) as {
       bundleIsCurrent: () => boolean;
       provideBundle: () => Promise<{ why: string } | undefined>;
     };
@@ -31,7 +38,12 @@ export const useBundle = (): void =>
     if (missing !== undefined) throw new Error(missing.why);
   }, 60_000);
 
-export type RunGiven = { stdin?: string | null; cwd?: string; env?: Record<string, string>; onErr?: (text: string) => void };
+export type RunGiven = {
+  stdin?: string | null;
+  cwd?: string;
+  env?: Record<string, string>;
+  onErr?: (text: string) => void;
+};
 export type Programs = {
   home: string;
   env: Record<string, string>;
@@ -62,9 +74,16 @@ export function programs(): Programs {
   mkdirSync(bin);
   symlinkSync(BERTH, join(bin, 'berth'));
   afterAll(() => rmSync(home, { recursive: true, force: true }));
-  const env = { PATH: [bin, dirname(process.execPath), process.env['PATH'] ?? ''].join(delimiter), HOME: home, LANG: 'C.UTF-8' };
+  const env = {
+    PATH: [bin, dirname(process.execPath), process.env['PATH'] ?? ''].join(delimiter),
+    HOME: home,
+    LANG: 'C.UTF-8',
+  };
 
-  function start(argv: readonly string[], given: RunGiven = {}): { child: ChildProcess; ended: Promise<Result> } {
+  function start(
+    argv: readonly string[],
+    given: RunGiven = {},
+  ): { child: ChildProcess; ended: Promise<Result> } {
     const child = spawn(process.execPath, [BERTH, ...argv], {
       cwd: given.cwd ?? home,
       env: { ...env, ...given.env },
@@ -86,17 +105,22 @@ export function programs(): Programs {
 
   function shell(line: string, given: TerminalGiven = {}): Terminal {
     const device = join(mkdtempSync(join(home, '.tty-')), 'name');
-    const child = spawn(SCRIPT, ['-qefc', `tty > ${device}; stty cols ${given.columns ?? 80} rows 24; ${line}`, '/dev/null'], {
-      cwd: given.cwd ?? home,
-      env: { ...env, TERM: 'xterm', SHELL: '/bin/sh', ...given.env },
-      stdio: ['pipe', 'pipe', 'inherit'],
-    });
+    const child = spawn(
+      SCRIPT,
+      ['-qefc', `tty > ${device}; stty cols ${given.columns ?? 80} rows 24; ${line}`, '/dev/null'],
+      {
+        cwd: given.cwd ?? home,
+        env: { ...env, TERM: 'xterm', SHELL: '/bin/sh', ...given.env },
+        stdio: ['pipe', 'pipe', 'inherit'],
+      },
+    );
     onTestFinished(() => void child.kill('SIGKILL'));
     let raw = '';
     let from = 0;
     child.stdout.setEncoding('utf8').on('data', (text: string) => (raw += text));
     child.stdin.on('error', () => undefined);
-    const text = (): string => stripVTControlCharacters(raw).replaceAll('\r', '').replaceAll('\u0007', '');
+    const text = (): string =>
+      stripVTControlCharacters(raw).replaceAll('\r', '').replaceAll('\u0007', '');
     return {
       type: (typed) => void child.stdin.write(typed),
       text,
@@ -106,17 +130,29 @@ export function programs(): Programs {
           `the terminal shows ${expected}`,
           () => {
             const rest = text().slice(from);
-            const match = typeof expected === 'string' ? rest.indexOf(expected) : (expected.exec(rest)?.index ?? -1);
+            const match =
+              typeof expected === 'string'
+                ? rest.indexOf(expected)
+                : (expected.exec(rest)?.index ?? -1);
             return match < 0 ? undefined : match + 1;
           },
           { deadlineMs: DEADLINE_MS },
         ).catch((error: unknown) => {
-          throw new Error(`${error instanceof Error ? error.message : String(error)}; it shows:\n${text().slice(from)}`, { cause: error });
+          throw new Error(
+            `${error instanceof Error ? error.message : String(error)}; it ` +
+              `shows:\n${text().slice(from)}`,
+            { cause: error },
+          );
         });
         from += at;
       },
       resize: async (columns) =>
-        void (await promisify(execFile)('stty', ['-F', readFileSync(device, 'utf8').trim(), 'cols', String(columns)])),
+        void (await promisify(execFile)('stty', [
+          '-F',
+          readFileSync(device, 'utf8').trim(),
+          'cols',
+          String(columns),
+        ])),
       ended: new Promise((resolve) => child.once('close', (code) => resolve(code ?? -1))),
     };
   }
@@ -127,6 +163,7 @@ export function programs(): Programs {
     run: (argv, given) => start(argv, given).ended,
     start,
     shell,
-    terminal: (argv, given) => shell(`exec ${[process.execPath, BERTH, ...argv].map(quoted).join(' ')}`, given),
+    terminal: (argv, given) =>
+      shell(`exec ${[process.execPath, BERTH, ...argv].map(quoted).join(' ')}`, given),
   };
 }

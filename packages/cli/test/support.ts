@@ -1,4 +1,7 @@
-/** The real control plane in this process, on a port of loopback, and the command line with its own home, folder and terminal. */
+/**
+ * The real control plane in this process, on a port of loopback, and the command line with its own
+ * home, folder and terminal.
+ */
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -77,7 +80,10 @@ export function person(): Person {
         interrupted: given.interrupted ?? new AbortController().signal,
         now: given.now ?? Date.now,
         monotonic: given.monotonic ?? (() => performance.now()),
-        sleep: given.sleep ?? ((ms, signal) => sleep(ms, undefined, signal === undefined ? {} : { signal }).then(() => undefined)),
+        sleep:
+          given.sleep ??
+          ((ms, signal) =>
+            sleep(ms, undefined, signal === undefined ? {} : { signal }).then(() => undefined)),
       };
       const code = await run(argv, io);
       return { code, out, err };
@@ -88,7 +94,9 @@ export function person(): Person {
 /** A person who has signed in by password. */
 export async function signedIn(url: string): Promise<Person> {
   const who = person();
-  const { code, err } = await who.berth(['login', url, '--email', ADMIN], { stdin: `${PASSWORD}\n` });
+  const { code, err } = await who.berth(['login', url, '--email', ADMIN], {
+    stdin: `${PASSWORD}\n`,
+  });
   if (code !== 0) throw new Error(err);
   return who;
 }

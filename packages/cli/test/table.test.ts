@@ -10,13 +10,18 @@ removeHomes();
 
 const used = new Set(COMMANDS.flatMap((command) => command.routes));
 /** People do not call the routes of agents and of the gateway. */
-const forPeople = Object.entries<Route>(ROUTES).filter(([, { who }]) => who !== 'agent' && who !== 'gateway');
+const forPeople = Object.entries<Route>(ROUTES).filter(
+  ([, { who }]) => who !== 'agent' && who !== 'gateway',
+);
 
 describe('every route', () => {
   test.each(forPeople)('%s has a verb or a reason for having none, and not both', (name) => {
     const route = name as RouteName;
     const reason = NO_VERB[route];
-    expect({ route, decided: used.has(route) !== (reason !== undefined) }).toEqual({ route, decided: true });
+    expect({ route, decided: used.has(route) !== (reason !== undefined) }).toEqual({
+      route,
+      decided: true,
+    });
     if (reason !== undefined) expect(reason.length).toBeGreaterThan(10);
   });
 });
@@ -26,7 +31,9 @@ describe('every command', () => {
     expect(new Set(COMMANDS.map((c) => c.name)).size).toBe(COMMANDS.length);
     for (const command of COMMANDS) {
       expect(command.summary, command.name).toMatch(/^[A-Z]/);
-      const flags = [...(command.options ?? []), ...globalOptions(command)].map((o) => /--(?:no-)?[a-z-]+/.exec(o.flags)?.[0]);
+      const flags = [...(command.options ?? []), ...globalOptions(command)].map(
+        (o) => /--(?:no-)?[a-z-]+/.exec(o.flags)?.[0],
+      );
       expect(new Set(flags).size, `${command.name}: ${flags.join(' ')}`).toBe(flags.length);
     }
   });
@@ -45,7 +52,9 @@ describe('every command', () => {
 
   test('no option takes a secret: a secret comes from standard input or from the environment', () => {
     const taking = COMMANDS.flatMap((c) =>
-      (c.options ?? []).filter((o) => /--(password|token|secret|value|key)\b.*</.test(o.flags)).map((o) => `${c.name} ${o.flags}`),
+      (c.options ?? [])
+        .filter((o) => /--(password|token|secret|value|key)\b.*</.test(o.flags))
+        .map((o) => `${c.name} ${o.flags}`),
     );
     expect(taking).toEqual([]);
   });

@@ -1,10 +1,20 @@
-/** Text in a terminal: columns, wide characters, control characters, and steps that are drawn again. */
+/**
+ * Text in a terminal: columns, wide characters, control characters, and steps that are drawn again.
+ */
 import { describe, expect, onTestFinished, test, vi } from 'vitest';
 import { readConfig } from '../src/config.ts';
 import { createRenderer } from '../src/deploy/render.ts';
 import type { Step } from '../src/deploy/steps.ts';
 import type { Io } from '../src/io.ts';
-import { jsonLine, paintWith, safe, safePainted, table, truncate, widthOf } from '../src/output/text.ts';
+import {
+  jsonLine,
+  paintWith,
+  safe,
+  safePainted,
+  table,
+  truncate,
+  widthOf,
+} from '../src/output/text.ts';
 
 test.each([
   ['plain', 5],
@@ -50,7 +60,14 @@ describe('control characters', () => {
 });
 
 describe('steps that are drawn again', () => {
-  const step = (name: Step['name'], detail: string): Step => ({ name, state: 'running', detail, live: '', startedAt: 0, endedAt: null });
+  const step = (name: Step['name'], detail: string): Step => ({
+    name,
+    state: 'running',
+    detail,
+    live: '',
+    startedAt: 0,
+    endedAt: null,
+  });
   /** The number of rows that each picture moves up before it is drawn again. */
   function drawn(widths: readonly number[]): (number | null)[] {
     vi.useFakeTimers();
@@ -78,7 +95,8 @@ describe('steps that are drawn again', () => {
       });
   }
 
-  test('in a terminal of one width, they move up by their number', () => expect(drawn([80, 80])).toEqual([null, 2]));
+  test('in a terminal of one width, they move up by their number', () =>
+    expect(drawn([80, 80])).toEqual([null, 2]));
   test('in a terminal that became narrower, they move up by the rows that they take now', () =>
     expect(drawn([80, 40, 40, 80])).toEqual([null, 4, 2, 2]));
 });

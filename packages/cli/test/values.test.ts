@@ -4,9 +4,18 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { createProject } from '../../control-plane/test/api/harness.ts';
 import { type Person, serveOnce, signedIn } from './support.ts';
 
-const dns = await startDnsServer({ 'www.shop.example': { a: ['192.0.2.1'] }, 'old.shop.example': { a: ['198.51.100.7'] } });
+const dns = await startDnsServer({
+  'www.shop.example': { a: ['192.0.2.1'] },
+  'old.shop.example': { a: ['198.51.100.7'] },
+});
 afterAll(() => dns.stop());
-const served = serveOnce({ env: { AUTH_SERVICE_URL: 'http://127.0.0.1:9', PUBLIC_IPS: '192.0.2.1', DNS_SERVERS: dns.address } });
+const served = serveOnce({
+  env: {
+    AUTH_SERVICE_URL: 'http://127.0.0.1:9',
+    PUBLIC_IPS: '192.0.2.1',
+    DNS_SERVERS: dns.address,
+  },
+});
 let who: Person;
 const VALUE = 'hunter2-of-the-tests';
 
@@ -17,11 +26,15 @@ beforeAll(async () => {
 
 describe('env', () => {
   test('set reads standard input and removes one newline; list shows it; unset removes it', async () => {
-    expect(await who.berth(['env', 'set', 'MODE', '--project', 'shop'], { stdin: 'two\nlines\n\n' })).toMatchObject({
+    expect(
+      await who.berth(['env', 'set', 'MODE', '--project', 'shop'], { stdin: 'two\nlines\n\n' }),
+    ).toMatchObject({
       code: 0,
       out: 'set MODE of shop\n',
     });
-    expect(JSON.parse((await who.berth(['env', 'list', 'shop', '--json'])).out)).toMatchObject({ env: { MODE: 'two\nlines\n' } });
+    expect(JSON.parse((await who.berth(['env', 'list', 'shop', '--json'])).out)).toMatchObject({
+      env: { MODE: 'two\nlines\n' },
+    });
     expect((await who.berth(['env', 'unset', 'MODE', '--project', 'shop'])).code).toBe(0);
     expect((await who.berth(['env', 'list', 'shop'])).out).toContain('no variables');
   });
@@ -29,10 +42,16 @@ describe('env', () => {
 
 describe('env files', () => {
   const shown = async (): Promise<Record<string, string>> =>
-    (JSON.parse((await who.berth(['env', 'list', 'shop', '--json'])).out) as { env: Record<string, string> }).env;
+    (
+      JSON.parse((await who.berth(['env', 'list', 'shop', '--json'])).out) as {
+        env: Record<string, string>;
+      }
+    ).env;
 
   test('set takes several NAME=value at once, in one change', async () => {
-    expect(await who.berth(['env', 'set', 'A=1', 'B=x=y z', 'C=', '--project', 'shop'])).toMatchObject({
+    expect(
+      await who.berth(['env', 'set', 'A=1', 'B=x=y z', 'C=', '--project', 'shop']),
+    ).toMatchObject({
       code: 0,
       out: 'set A, B, C of shop\n',
     });
@@ -41,30 +60,48 @@ describe('env files', () => {
       [['A=1', 'B'], /argument 2 \(B\) has no value/],
       [['=secret'], /argument 1 has no name/],
       [['A=secret', 'A=secret'], /A is given twice/],
-      [['B', '=secret', 'A=secret', 'A=secret'], /argument 1 \(B\) has no value; argument 2 has no name; A is given twice/],
+      [
+        ['B', '=secret', 'A=secret', 'A=secret'],
+        /argument 1 \(B\) has no value; argument 2 has no name; A is given twice/,
+      ],
     ] as const) {
       const { code, out, err } = await who.berth(['env', 'set', ...argv, '--project', 'shop']);
       expect({ code, out }).toEqual({ code: 2, out: '' });
       expect(err).toMatch(said);
       expect(err).not.toContain('secret');
     }
-    expect((await who.berth(['env', 'set', `1X=${VALUE}`, 'B=2', '--project', 'shop'])).err).not.toContain(VALUE);
+    expect(
+      (await who.berth(['env', 'set', `1X=${VALUE}`, 'B=2', '--project', 'shop'])).err,
+    ).not.toContain(VALUE);
     expect(await shown()).toEqual({ A: '1', B: 'x=y z', C: '' });
   });
 
   test('import shows what changes, changes it at once, and prints no value', async () => {
     const stdin = `\u{FEFF}# comment\r\nexport A=1\r\nB="two\r\nlines" # end\r\nKEY='${VALUE}#"'\r\n\r\n`;
-    const dry = await who.berth(['env', 'import', '-', '--dry-run', '--project', 'shop'], { stdin });
+    const dry = await who.berth(['env', 'import', '-', '--dry-run', '--project', 'shop'], {
+      stdin,
+    });
     expect(dry).toMatchObject({ code: 0, out: 'would add: KEY\nwould change: B\nunchanged: A\n' });
     expect(await shown()).toEqual({ A: '1', B: 'x=y z', C: '' });
     const done = await who.berth(['env', 'import', '-', '--project', 'shop', '--json'], { stdin });
-    expect(JSON.parse(done.out)).toEqual({ project: 'shop', dry_run: false, added: ['KEY'], changed: ['B'], unchanged: ['A'] });
+    expect(JSON.parse(done.out)).toEqual({
+      project: 'shop',
+      dry_run: false,
+      added: ['KEY'],
+      changed: ['B'],
+      unchanged: ['A'],
+    });
     expect(done.out + done.err + dry.out + dry.err).not.toContain(VALUE);
     expect(await shown()).toEqual({ A: '1', B: 'two\nlines', C: '', KEY: `${VALUE}#"` });
-    expect((await who.berth(['env', 'import', '/no/such/file', '--project', 'shop'])).err).toContain('there is no file /no/such/file');
+    expect(
+      (await who.berth(['env', 'import', '/no/such/file', '--project', 'shop'])).err,
+    ).toContain('there is no file /no/such/file');
     expect((await who.berth(['env', 'import', '/', '--project', 'shop'])).code).toBe(2);
-    expect((await who.berth(['env', 'import', '-', '--project', 'shop'], { stdin: '# nothing\n' })).err).toContain('has no variables');
-    for (const name of ['A', 'B', 'C', 'KEY']) await who.berth(['env', 'unset', name, '--project', 'shop']);
+    expect(
+      (await who.berth(['env', 'import', '-', '--project', 'shop'], { stdin: '# nothing\n' })).err,
+    ).toContain('has no variables');
+    for (const name of ['A', 'B', 'C', 'KEY'])
+      await who.berth(['env', 'unset', name, '--project', 'shop']);
   });
 
   test('invalid lines are named, none with its text, and nothing is changed', async () => {
@@ -79,7 +116,9 @@ describe('env files', () => {
       `D="${VALUE}`,
       'x',
     ].join('\n');
-    const { code, out, err } = await who.berth(['env', 'import', '-', '--project', 'shop'], { stdin });
+    const { code, out, err } = await who.berth(['env', 'import', '-', '--project', 'shop'], {
+      stdin,
+    });
     expect({ code, out }).toEqual({ code: 2, out: '' });
     for (const said of [
       'line 2 is not NAME=value',
@@ -97,16 +136,25 @@ describe('env files', () => {
 
   test('secret import --file sets each entry as a secret; NAME moves a variable; both or none is wrong usage', async () => {
     const stdin = `FROM_FILE=${VALUE}\nOTHER='x y z'\n`;
-    const importing = (...argv: string[]) => who.berth(['secret', 'import', ...argv, '--project', 'shop'], { stdin });
-    expect(await importing('--file', '-', '--dry-run')).toMatchObject({ code: 0, out: 'would add: FROM_FILE, OTHER\n' });
+    const importing = (...argv: string[]) =>
+      who.berth(['secret', 'import', ...argv, '--project', 'shop'], { stdin });
+    expect(await importing('--file', '-', '--dry-run')).toMatchObject({
+      code: 0,
+      out: 'would add: FROM_FILE, OTHER\n',
+    });
     expect((await who.berth(['secret', 'list', 'shop'])).out).not.toContain('FROM_FILE');
     const done = await importing('--file', '-', '--scope', 'build');
     expect(done).toMatchObject({ code: 0, out: 'added: FROM_FILE, OTHER\n' });
     expect(done.out + done.err).not.toContain(VALUE);
     expect(await importing('--file', '-')).toMatchObject({ out: 'replaced: FROM_FILE, OTHER\n' });
-    for (const argv of [[], ['NAME', '--file', '-'], ['NAME', '--dry-run']]) expect((await importing(...argv)).code).toBe(2);
-    expect((await who.berth(['secret', 'import', '--file', '-', '--project', 'shop'], { stdin: 'E=\n' })).err).toContain('may be empty: E');
-    for (const name of ['FROM_FILE', 'OTHER']) await who.berth(['secret', 'unset', name, '--yes', '--project', 'shop']);
+    for (const argv of [[], ['NAME', '--file', '-'], ['NAME', '--dry-run']])
+      expect((await importing(...argv)).code).toBe(2);
+    expect(
+      (await who.berth(['secret', 'import', '--file', '-', '--project', 'shop'], { stdin: 'E=\n' }))
+        .err,
+    ).toContain('may be empty: E');
+    for (const name of ['FROM_FILE', 'OTHER'])
+      await who.berth(['secret', 'unset', name, '--yes', '--project', 'shop']);
   });
 });
 
@@ -119,7 +167,9 @@ test('an unknown project: the names that are near', async () => {
   ] as const) {
     const { code, err } = await who.berth(['project', 'show', name]);
     expect(code).toBe(1);
-    expect(err).toContain(near === null ? 'next: berth project list' : `did you mean ${near}? All: berth project list`);
+    expect(err).toContain(
+      near === null ? 'next: berth project list' : `did you mean ${near}? All: berth project list`,
+    );
   }
 });
 
@@ -135,7 +185,9 @@ describe('domain', () => {
     expect((await domain('check', 'shop')).code).toBe(0);
     expect(await domain('add', 'old.shop.example', '--project', 'shop')).toMatchObject({
       code: 0,
-      err: expect.stringContaining('old.shop.example leads to 198.51.100.7, not to 192.0.2.1 (PUBLIC_IPS)'),
+      err: expect.stringContaining(
+        'old.shop.example leads to 198.51.100.7, not to 192.0.2.1 (PUBLIC_IPS)',
+      ),
     });
     expect(await domain('check', 'shop')).toMatchObject({
       code: 1,
@@ -150,7 +202,11 @@ describe('domain', () => {
       ['old.shop.example', 'old.shop.example is not kept for a project'],
       ['shop', 'another project already has this domain prefix'],
     ] as const)
-      expect(await domain('free', host, '--yes')).toMatchObject({ code: 1, out: '', err: expect.stringContaining(why) });
+      expect(await domain('free', host, '--yes')).toMatchObject({
+        code: 1,
+        out: '',
+        err: expect.stringContaining(why),
+      });
   });
 
   test.each([
@@ -161,7 +217,8 @@ describe('domain', () => {
     ['blog.berth.localhost', 'is under berth.localhost'],
     ['www.shop.example', 'another project already has www.shop.example'],
   ])('%s is refused, and the message names field and rule', async (name, rule) => {
-    if (name === 'www.shop.example') await createProject(served.api, { name: 'second', domain_prefix: 'second' });
+    if (name === 'www.shop.example')
+      await createProject(served.api, { name: 'second', domain_prefix: 'second' });
     const project = name === 'www.shop.example' ? 'second' : 'shop';
     const { code, out, err } = await domain('add', name, '--project', project);
     expect({ code, out }).toEqual({ code: 1, out: '' });
@@ -172,8 +229,13 @@ describe('domain', () => {
 
 describe('secret', () => {
   test('a value goes in and never comes out', async () => {
-    const set = await who.berth(['secret', 'set', 'API_KEY', '--project', 'shop'], { stdin: `${VALUE}\n` });
-    expect(set).toMatchObject({ code: 0, out: expect.stringMatching(/^set API_KEY of shop \(fingerprint \w+\)\n$/) });
+    const set = await who.berth(['secret', 'set', 'API_KEY', '--project', 'shop'], {
+      stdin: `${VALUE}\n`,
+    });
+    expect(set).toMatchObject({
+      code: 0,
+      out: expect.stringMatching(/^set API_KEY of shop \(fingerprint \w+\)\n$/),
+    });
     const shown = [
       set,
       ...(await Promise.all(
@@ -192,10 +254,18 @@ describe('secret', () => {
   test('NAME=value is refused before the value is shown or sent', async () => {
     const { createServer } = await import('node:http');
     const seen: string[] = [];
-    const server = createServer((request, reply) => void reply.end(String(seen.push(request.url ?? ''))));
+    const server = createServer(
+      (request, reply) => void reply.end(String(seen.push(request.url ?? ''))),
+    );
     await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-    const env = { BERTH_URL: `http://127.0.0.1:${(server.address() as { port: number }).port}`, BERTH_TOKEN: 'berthpat_x' };
-    const { code, out, err } = await who.berth(['secret', 'set', `API_KEY=${VALUE}`, '--project', 'shop'], { env, stdin: 'x' });
+    const env = {
+      BERTH_URL: `http://127.0.0.1:${(server.address() as { port: number }).port}`,
+      BERTH_TOKEN: 'berthpat_x',
+    };
+    const { code, out, err } = await who.berth(
+      ['secret', 'set', `API_KEY=${VALUE}`, '--project', 'shop'],
+      { env, stdin: 'x' },
+    );
     expect({ code, out }).toEqual({ code: 2, out: '' });
     expect(err).toContain('next: berth secret set API_KEY reads it from standard input');
     expect(err).not.toContain(VALUE);
@@ -204,21 +274,33 @@ describe('secret', () => {
   });
 
   test('an empty value, a wrong scope and a missing confirmation are wrong usage', async () => {
-    expect(await who.berth(['secret', 'set', 'X', '--project', 'shop'], { stdin: '\n' })).toMatchObject({
+    expect(
+      await who.berth(['secret', 'set', 'X', '--project', 'shop'], { stdin: '\n' }),
+    ).toMatchObject({
       code: 2,
       err: expect.stringContaining('is empty'),
     });
-    expect((await who.berth(['secret', 'set', 'X', '--scope', 'never', '--project', 'shop'], { stdin: 'a' })).code).toBe(2);
+    expect(
+      (
+        await who.berth(['secret', 'set', 'X', '--scope', 'never', '--project', 'shop'], {
+          stdin: 'a',
+        })
+      ).code,
+    ).toBe(2);
     expect(await who.berth(['secret', 'unset', 'API_KEY', '--project', 'shop'])).toMatchObject({
       code: 2,
       err: expect.stringContaining('--yes'),
     });
-    expect((await who.berth(['secret', 'unset', 'API_KEY', '--yes', '--project', 'shop'])).code).toBe(0);
+    expect(
+      (await who.berth(['secret', 'unset', 'API_KEY', '--yes', '--project', 'shop'])).code,
+    ).toBe(0);
   });
 
   test('the API refuses a value of more than 64 KiB with its own words, and not the value', async () => {
     const long = VALUE.repeat(4_000);
-    const { code, err } = await who.berth(['secret', 'set', 'LONG', '--project', 'shop'], { stdin: long });
+    const { code, err } = await who.berth(['secret', 'set', 'LONG', '--project', 'shop'], {
+      stdin: long,
+    });
     expect(code).toBe(1);
     expect(err).not.toContain(VALUE);
   });
@@ -249,15 +331,39 @@ describe('options from the schema', () => {
       health_path: '/up',
     });
     expect(
-      JSON.parse((await who.berth(['project', 'edit', 'shop', '--memory-bytes', 'none', '--auth-required', 'no', '--json'])).out),
+      JSON.parse(
+        (
+          await who.berth([
+            'project',
+            'edit',
+            'shop',
+            '--memory-bytes',
+            'none',
+            '--auth-required',
+            'no',
+            '--json',
+          ])
+        ).out,
+      ),
     ).toMatchObject({ memory_bytes: null, auth_required: false });
-    for (const wrong of [['--cpus', 'many'], ['--memory-bytes', 'much'], ['--auth-required', 'maybe'], ['--replace', 'never'], []])
-      expect((await who.berth(['project', 'edit', 'shop', ...wrong])).code, wrong.join(' ')).toBe(2);
+    for (const wrong of [
+      ['--cpus', 'many'],
+      ['--memory-bytes', 'much'],
+      ['--auth-required', 'maybe'],
+      ['--replace', 'never'],
+      [],
+    ])
+      expect((await who.berth(['project', 'edit', 'shop', ...wrong])).code, wrong.join(' ')).toBe(
+        2,
+      );
   });
 
   test('a refusal of the API names each field once', async () => {
     const { code, err } = await who.berth(['project', 'edit', 'shop', '--container-port', '99999']);
-    expect({ code, named: err.split('container_port').length - 1 }, err).toEqual({ code: 1, named: 1 });
+    expect({ code, named: err.split('container_port').length - 1 }, err).toEqual({
+      code: 1,
+      named: 1,
+    });
   });
 });
 
@@ -265,9 +371,13 @@ describe('lists', () => {
   test('a list reads all pages; --limit stops early', async () => {
     const many = Array.from({ length: 230 }, (_, i) => `many-${String(i).padStart(3, '0')}`);
     for (const name of many) await createProject(served.api, { name, domain_prefix: name });
-    const all = JSON.parse((await who.berth(['project', 'list', '--json'])).out) as { items: { name: string }[] };
+    const all = JSON.parse((await who.berth(['project', 'list', '--json'])).out) as {
+      items: { name: string }[];
+    };
     expect(all.items.filter((p) => p.name.startsWith('many-')).map((p) => p.name)).toEqual(many);
-    const some = JSON.parse((await who.berth(['user', 'list', '--limit', '1', '--json'])).out) as { items: unknown[] };
+    const some = JSON.parse((await who.berth(['user', 'list', '--limit', '1', '--json'])).out) as {
+      items: unknown[];
+    };
     expect(some.items.length).toBe(1);
   });
 });

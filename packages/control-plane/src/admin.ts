@@ -1,6 +1,7 @@
 /**
- * Commands for the operator on the control plane's machine: `bin/berth admin …` calls `main`. They work on the database itself, whether
- * the control plane runs or not, for the case that nobody can sign in.
+ * Commands for the operator on the control plane's machine: `bin/berth admin …` calls `main`. They
+ * work on the database itself, whether the control plane runs or not, for the case that nobody can
+ * sign in.
  */
 import { randomBytes, randomUUID } from 'node:crypto';
 import { hostname, userInfo } from 'node:os';
@@ -42,7 +43,10 @@ export async function main(args: string[]): Promise<number> {
   } catch (error) {
     const usage = error instanceof WrongUsage;
     // Messages of StoreError are for this reader; a stack trace helps nobody here.
-    complain(`berth admin: ${error instanceof Error ? error.message : String(error)}${usage ? `\n\n${USAGE}` : ''}`);
+    complain(
+      'berth admin: ' +
+        `${error instanceof Error ? error.message : String(error)}${usage ? `\n\n${USAGE}` : ''}`,
+    );
     return usage || (error instanceof Error && error.name === 'SettingsError') ? 2 : 1;
   }
 }
@@ -51,21 +55,43 @@ async function recover(args: string[]): Promise<void> {
   const { email, fromStdin, endTokens } = read(args);
   chooseSettings('admin');
   const databaseUrl = readDatabaseUrl();
-  const password = fromStdin ? (await text(process.stdin)).replace(/\r?\n$/, '') : randomBytes(18).toString('base64url');
-  if (!Value.Check(Password, password)) throw new WrongUsage('the password must have 10 to 1024 characters');
+  const password = fromStdin
+    ? (await text(process.stdin)).replace(/\r?\n$/, '')
+    : randomBytes(18).toString('base64url');
+  if (!Value.Check(Password, password))
+    throw new WrongUsage('the password must have 10 to 1024 characters');
   const passwordHash = await createPasswords(PASSWORD_COST).hash(password);
-  await asOwner(() => recoverIn(databaseUrl, { email, passwordHash, endTokens, password: fromStdin ? null : password }));
+  await asOwner(() =>
+    recoverIn(databaseUrl, {
+      email,
+      passwordHash,
+      endTokens,
+      password: fromStdin ? null : password,
+    }),
+  );
 }
 
 type Recover = { email: string; passwordHash: string; endTokens: boolean; password: string | null };
 
 /** `password`: printed after the commit. */
-async function recoverIn(databaseUrl: string, { email, passwordHash, endTokens, password }: Recover): Promise<void> {
+async function recoverIn(
+  databaseUrl: string,
+  { email, passwordHash, endTokens, password }: Recover,
+): Promise<void> {
   const database = await openRecovery({ databaseUrl, log: { info: () => {}, warn: () => {} } });
   try {
-    const audit = { address: `${userInfo().username}@${hostname()}`.slice(0, 100), request_id: randomUUID() };
-    const { created, sessions, tokens } = await database.recover({ email, passwordHash, endTokens, audit }, Date.now());
-    print(`${created ? 'created' : 'recovered'} admin ${email}; ended sessions: ${sessions}, ended tokens: ${tokens}`);
+    const audit = {
+      address: `${userInfo().username}@${hostname()}`.slice(0, 100),
+      request_id: randomUUID(),
+    };
+    const { created, sessions, tokens } = await database.recover(
+      { email, passwordHash, endTokens, audit },
+      Date.now(),
+    );
+    print(
+      `${created ? 'created' : 'recovered'} admin ${email}; ended sessions: ${sessions}, ended ` +
+        `tokens: ${tokens}`,
+    );
     // After the commit: a password that was printed works.
     if (password !== null) print(`password: ${password}`);
   } finally {
@@ -76,10 +102,17 @@ async function recoverIn(databaseUrl: string, { email, passwordHash, endTokens, 
 function read(args: string[]): { email: string; fromStdin: boolean; endTokens: boolean } {
   const { values, positionals } = parsed(args);
   const [verb, email, ...more] = positionals;
-  if (verb !== 'recover') throw new WrongUsage(verb === undefined ? 'a command is missing' : `unknown command “${verb}”`);
-  if (email === undefined || more.length > 0) throw new WrongUsage('recover needs exactly one e-mail address');
-  if (!Value.Check(Email, email)) throw new WrongUsage(`“${String(email)}” is not an e-mail address`);
-  return { email: email.toLowerCase(), fromStdin: values['password-stdin'] === true, endTokens: values['end-tokens'] === true };
+  if (verb !== 'recover')
+    throw new WrongUsage(verb === undefined ? 'a command is missing' : `unknown command “${verb}”`);
+  if (email === undefined || more.length > 0)
+    throw new WrongUsage('recover needs exactly one e-mail address');
+  if (!Value.Check(Email, email))
+    throw new WrongUsage(`“${String(email)}” is not an e-mail address`);
+  return {
+    email: email.toLowerCase(),
+    fromStdin: values['password-stdin'] === true,
+    endTokens: values['end-tokens'] === true,
+  };
 }
 
 function parsed(args: string[]) {

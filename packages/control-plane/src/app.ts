@@ -1,4 +1,7 @@
-/** Composition root: creates every part of the control plane and connects them. Tests call it too and override some parts. */
+/**
+ * Composition root: creates every part of the control plane and connects them. Tests call it too
+ * and override some parts.
+ */
 import { randomBytes, randomUUID } from 'node:crypto';
 import { availableParallelism, hostname } from 'node:os';
 import { isIP } from 'node:net';
@@ -95,7 +98,10 @@ export type App = {
   close(): Promise<void>;
 };
 
-/** Backoff in ms after a write conflict between two decisions about one project. The jitter keeps them from colliding again. */
+/**
+ * Backoff in ms after a write conflict between two decisions about one project. The jitter keeps
+ * them from colliding again.
+ */
 const CONFLICT_BACKOFF = { min: 2, max: 200 };
 /** Interval at which the control planes of one database compare their JWT secrets. */
 const SECRET_CHECK_MS = 30_000;
@@ -122,7 +128,8 @@ export async function createApp(config: Config, overrides: Overrides): Promise<A
     const inUse = await secretsOf(config, stores, log);
     const settings = settingsOf(config, overrides, inUse);
     const secrets = createSecretWatch({ meta: stores.meta, secrets: settings.jwtSecrets, now });
-    // Only one control plane at a time can open a SQLite file. It has no other to compare with, so a changed secret is no problem.
+    // Only one control plane at a time can open a SQLite file. It has no other to compare with, so
+    // a changed secret is no problem.
     const isShared = !config.DATABASE_URL.startsWith('sqlite:');
     if (isShared) {
       await secrets.look();
@@ -150,10 +157,21 @@ export async function createApp(config: Config, overrides: Overrides): Promise<A
     closers.add('secret use', () => secretUse.close());
     const changes = createChanges(stores.notifier);
     const monotonic = overrides.now ?? (() => performance.now());
-    const uptime = overrides.uptime ?? (await createUptimeClock({ store: stores.uptime, monotonic, wall: now, leaseMs: limits.leaseMs }));
+    const uptime =
+      overrides.uptime ??
+      (await createUptimeClock({
+        store: stores.uptime,
+        monotonic,
+        wall: now,
+        leaseMs: limits.leaseMs,
+      }));
     const authServiceUrl = config.AUTH_SERVICE_URL ?? null;
     const telemetry = createTelemetry();
-    const tracing = await openTracing(config, { name: 'berth-control-plane', version: manifest.version }, log);
+    const tracing = await openTracing(
+      config,
+      { name: 'berth-control-plane', version: manifest.version },
+      log,
+    );
     if (tracing !== null) closers.add('traces', () => tracing.close());
     const cacheIndex = createCacheIndex();
     const driver = createDriver({
@@ -181,7 +199,13 @@ export async function createApp(config: Config, overrides: Overrides): Promise<A
       ownHosts: settings.ownHosts,
       keptHeaders: config.KEEP_CLIENT_HEADERS ?? [],
     };
-    const source = createConfigSource({ routes: stores.routes, changes, settings: routing, now: monotonic, log });
+    const source = createConfigSource({
+      routes: stores.routes,
+      changes,
+      settings: routing,
+      now: monotonic,
+      log,
+    });
     closers.add('routes', () => source.close());
     await source.refresh();
 
@@ -205,18 +229,27 @@ export async function createApp(config: Config, overrides: Overrides): Promise<A
     const backups: BackupSettings | null =
       config.BACKUP_TO === undefined
         ? null
-        : { intervalMs: config.BACKUP_INTERVAL, run: overrides.backUp ?? ((signal) => runScheduled(config.backupEnv, signal)) };
+        : {
+            intervalMs: config.BACKUP_INTERVAL,
+            run: overrides.backUp ?? ((signal) => runScheduled(config.backupEnv, signal)),
+          };
     const probeUrls = config.PROXY_PROBE_URLS ?? [];
     const aliases = probeUrls.length === 0 ? {} : { aliases: createAliasWatch(probeUrls, log) };
     const certificates = certificatesOf(config, probeUrls, now, monotonic, log);
     const sendNotice = createSender({
       vault,
       post: createPost({ allowedHosts: settings.notify.allowedHosts }),
-      mail: config.SMTP_URL === undefined ? null : createSendMail({ url: config.SMTP_URL, from: config.SMTP_FROM ?? '' }),
+      mail:
+        config.SMTP_URL === undefined
+          ? null
+          : createSendMail({ url: config.SMTP_URL, from: config.SMTP_FROM ?? '' }),
       publicUrl: config.PUBLIC_URL,
       now,
     });
-    const ownDisk = folder === null ? {} : { ownDisk: async () => diskObservations(hostname(), await diskOf(folder), now()) };
+    const ownDisk =
+      folder === null
+        ? {}
+        : { ownDisk: async () => diskObservations(hostname(), await diskOf(folder), now()) };
     const loopDeps: LoopDeps = {
       stores,
       driver,
@@ -225,11 +258,17 @@ export async function createApp(config: Config, overrides: Overrides): Promise<A
       policy,
       limits,
       entryPoints: probeUrls.length,
-      probe: probeUrls.length === 0 ? null : (hash, signal) => markerAnswers(probeUrls, hash, signal),
-      reach: probeUrls.length === 0 ? null : createReach({ probeUrls, gatewaySecrets: settings.gatewaySecrets, now }),
+      probe:
+        probeUrls.length === 0 ? null : (hash, signal) => markerAnswers(probeUrls, hash, signal),
+      reach:
+        probeUrls.length === 0
+          ? null
+          : createReach({ probeUrls, gatewaySecrets: settings.gatewaySecrets, now }),
       ...aliases,
       ...certificates,
-      ...(config.PUBLIC_URL.startsWith('https:') ? { ownHost: new URL(config.PUBLIC_URL).hostname } : {}),
+      ...(config.PUBLIC_URL.startsWith('https:')
+        ? { ownHost: new URL(config.PUBLIC_URL).hostname }
+        : {}),
       settleMs: config.SETTLE_TIME,
       datasets,
       presence,
@@ -239,14 +278,22 @@ export async function createApp(config: Config, overrides: Overrides): Promise<A
           const token = await stores.gitTokens.get(projectId);
           if (token === null) return null;
           const { username, api_url: apiUrl, sealed } = token;
-          return { username, apiUrl, token: (await vault.open(projectId, 'git-token', sealed)).toString() };
+          return {
+            username,
+            apiUrl,
+            token: (await vault.open(projectId, 'git-token', sealed)).toString(),
+          };
         },
         publicUrl: config.PUBLIC_URL,
       },
       sendNotice,
       ...ownDisk,
       telemetry,
-      keep: { deployments: config.KEEP_DEPLOYMENTS, ms: config.KEEP_DEPLOYMENT_DAYS * DAY_MS, logBytes: config.KEEP_LOG_BYTES },
+      keep: {
+        deployments: config.KEEP_DEPLOYMENTS,
+        ms: config.KEEP_DEPLOYMENT_DAYS * DAY_MS,
+        logBytes: config.KEEP_LOG_BYTES,
+      },
       clean: settings.clean,
       backups,
       now,
@@ -269,7 +316,12 @@ export async function createApp(config: Config, overrides: Overrides): Promise<A
       tracing,
       ...aliases,
       ...certificates,
-      checkDns: createDnsCheck({ baseDomain: config.BASE_DOMAIN, publicIps: config.PUBLIC_IPS, servers: config.DNS_SERVERS, now }),
+      checkDns: createDnsCheck({
+        baseDomain: config.BASE_DOMAIN,
+        publicIps: config.PUBLIC_IPS,
+        servers: config.DNS_SERVERS,
+        now,
+      }),
       checkFolder: createCheckFolder(config.DATASET_NFS_BASE_PATH ?? null),
       presence,
       now,
@@ -317,11 +369,17 @@ export async function createApp(config: Config, overrides: Overrides): Promise<A
         const address = await server.listen({ host: config.LISTEN.host, port: config.LISTEN.port });
         if (overrides.loops !== false) loops = startLoops(loopDeps);
         if (isShared && overrides.loops !== false) {
-          const loop = startLoop({ name: 'secret-watch', periodMs: SECRET_CHECK_MS, run: secrets.look }, log);
+          const loop = startLoop(
+            { name: 'secret-watch', periodMs: SECRET_CHECK_MS, run: secrets.look },
+            log,
+          );
           closers.add('secret-watch', () => loop.stop());
         }
         if (overrides.loops !== false) {
-          const loop = startLoop({ name: 'secret-use', periodMs: REPORT_MS, run: secretUse.report }, log);
+          const loop = startLoop(
+            { name: 'secret-use', periodMs: REPORT_MS, run: secretUse.report },
+            log,
+          );
           closers.add('secret-use', () => loop.stop());
         }
         return address;
@@ -354,8 +412,20 @@ function certificatesOf(
   monotonic: () => number,
   log: Logger,
 ): { certificates?: CertificateWatch } {
-  if (!probeUrls.some((url) => url.startsWith('https:')) || config.CERTIFICATE_CHECK_INTERVAL === null) return {};
-  return { certificates: createCertificateWatch({ probeUrls, intervalMs: config.CERTIFICATE_CHECK_INTERVAL, now, monotonic, log }) };
+  if (
+    !probeUrls.some((url) => url.startsWith('https:')) ||
+    config.CERTIFICATE_CHECK_INTERVAL === null
+  )
+    return {};
+  return {
+    certificates: createCertificateWatch({
+      probeUrls,
+      intervalMs: config.CERTIFICATE_CHECK_INTERVAL,
+      now,
+      monotonic,
+      log,
+    }),
+  };
 }
 
 async function closeServer(server: Server): Promise<void> {
@@ -378,10 +448,18 @@ const limitsOf = (config: Config): Limits => ({
   routeMs: config.ROUTE_TIMEOUT,
   offlineMs: config.OFFLINE_AFTER,
   probeSeconds: Math.ceil(config.PROBE_TIMEOUT / 1000),
-  weights: { cached: config.PLACEMENT_WEIGHT_CACHED, missing: config.PLACEMENT_WEIGHT_MISSING, free: config.PLACEMENT_WEIGHT_FREE },
+  weights: {
+    cached: config.PLACEMENT_WEIGHT_CACHED,
+    missing: config.PLACEMENT_WEIGHT_MISSING,
+    free: config.PLACEMENT_WEIGHT_FREE,
+  },
 });
 
-function datasetsOf(config: Config, { scanner }: Overrides, presence: Presence): DatasetSettings | null {
+function datasetsOf(
+  config: Config,
+  { scanner }: Overrides,
+  presence: Presence,
+): DatasetSettings | null {
   if (config.DATASET_NFS_BASE_PATH === undefined) return null;
   return {
     scanner:
@@ -401,7 +479,10 @@ function datasetsOf(config: Config, { scanner }: Overrides, presence: Presence):
   };
 }
 
-/** Returns the JWT secrets of the file that the first start creates. A database in memory gets a secret in memory. */
+/**
+ * Returns the JWT secrets of the file that the first start creates. A database in memory gets a
+ * secret in memory.
+ */
 const generatedSecrets = async (config: Config, stores: Stores, log: Logger): Promise<string[]> =>
   config.DATABASE_URL === 'sqlite::memory:'
     ? [randomBytes(48).toString('base64url')]
@@ -471,8 +552,8 @@ function settingsOf(config: Config, overrides: Overrides, inUse: InUse): ApiSett
 const PROXY_DASHBOARD = 'traefik';
 
 /**
- * Hosts that no project may take, in their normal form: those of Berth's own addresses, and the host names in RESERVED_PREFIXES. The proxy
- * would get two routers for one host.
+ * Hosts that no project may take, in their normal form: those of Berth's own addresses, and the
+ * host names in RESERVED_PREFIXES. The proxy would get two routers for one host.
  */
 function reservedHosts(config: Config): string[] {
   const addresses = [
@@ -481,42 +562,79 @@ function reservedHosts(config: Config): string[] {
     config.AUTH_SERVICE_URL,
     ...(config.REGISTRY_ADDR === undefined ? [] : [`http://${config.REGISTRY_ADDR}`]),
   ];
-  const own = addresses.flatMap((address) => (address !== undefined && URL.canParse(address) ? [new URL(address).hostname] : []));
-  return normalDomains([...own, ...(config.RESERVED_PREFIXES ?? []).filter((name) => name.includes('.'))]);
+  const own = addresses.flatMap((address) =>
+    address !== undefined && URL.canParse(address) ? [new URL(address).hostname] : [],
+  );
+  return normalDomains([
+    ...own,
+    ...(config.RESERVED_PREFIXES ?? []).filter((name) => name.includes('.')),
+  ]);
 }
 
-/** Labels under BASE_DOMAIN that no project may have as its prefix, also those that the operator lists as whole hosts. */
+/**
+ * Labels under BASE_DOMAIN that no project may have as its prefix, also those that the operator
+ * lists as whole hosts.
+ */
 function reservedPrefixes(config: Config): string[] {
   const end = `.${config.BASE_DOMAIN}`;
-  const labels = reservedHosts(config).flatMap((host) => (host.endsWith(end) ? [host.slice(0, -end.length)] : []));
-  return [PROXY_DASHBOARD, ...(config.RESERVED_PREFIXES ?? []).map((name) => name.toLowerCase()), ...labels];
+  const labels = reservedHosts(config).flatMap((host) =>
+    host.endsWith(end) ? [host.slice(0, -end.length)] : [],
+  );
+  return [
+    PROXY_DASHBOARD,
+    ...(config.RESERVED_PREFIXES ?? []).map((name) => name.toLowerCase()),
+    ...labels,
+  ];
 }
 
-/** The gateway refuses a shorter SESSION_SECRET. Here it is a warning, because docs/contract.md sets no minimum for AGENT_SECRET. */
+/**
+ * The gateway refuses a shorter SESSION_SECRET. Here it is a warning, because docs/contract.md sets
+ * no minimum for AGENT_SECRET.
+ */
 const MIN_SECRET_LENGTH = 32;
 
 function notesOf(config: Config): string[] {
   const notes: string[] = [];
   const node = nodeWarning(process.versions.node);
   if (node !== null) notes.push(node);
-  if (config.AGENT_SECRET === undefined) notes.push('AGENT_SECRET is not set: every agent is accepted; for development only');
+  if (config.AGENT_SECRET === undefined)
+    notes.push('AGENT_SECRET is not set: every agent is accepted; for development only');
   if (config.GATEWAY_SECRET === undefined)
-    notes.push('GATEWAY_SECRET is not set: requests of gateways are refused, so nobody can sign in to a project');
+    notes.push(
+      'GATEWAY_SECRET is not set: requests of gateways are refused, so nobody can sign in to a ' +
+        'project',
+    );
   for (const name of ['AGENT_SECRET', 'GATEWAY_SECRET', 'JWT_SECRET'] as const)
     if (config[name]?.some((secret) => secret.length < MIN_SECRET_LENGTH) === true)
-      notes.push(`${name} has a secret of fewer than ${MIN_SECRET_LENGTH} characters: create one with openssl rand -hex 32`);
-  if (config.REGISTRY_ADDR === undefined) notes.push('REGISTRY_ADDR is not set: nothing can be built or deployed');
+      notes.push(
+        `${name} has a secret of fewer than ${MIN_SECRET_LENGTH} characters: create one with ` +
+          'openssl rand -hex 32',
+      );
+  if (config.REGISTRY_ADDR === undefined)
+    notes.push('REGISTRY_ADDR is not set: nothing can be built or deployed');
   if (config.PROXY_PROBE_URLS === undefined)
-    notes.push('PROXY_PROBE_URLS is not set: a route counts as live SETTLE_TIME after the proxy fetched it, without a check');
-  else if (config.PUBLIC_URL.startsWith('https:') && !config.PROXY_PROBE_URLS.some((url) => url.startsWith('https:')))
     notes.push(
-      'PROXY_PROBE_URLS has no https address: an entry point that only redirects cannot confirm that the proxy reaches a node; add an https address',
+      'PROXY_PROBE_URLS is not set: a route counts as live SETTLE_TIME after the proxy fetched ' +
+        'it, without a check',
     );
-  if (config.AUTH_SERVICE_URL === undefined) notes.push('AUTH_SERVICE_URL is not set: projects that require a login cannot be deployed');
+  else if (
+    config.PUBLIC_URL.startsWith('https:') &&
+    !config.PROXY_PROBE_URLS.some((url) => url.startsWith('https:'))
+  )
+    notes.push(
+      'PROXY_PROBE_URLS has no https address: an entry point that only redirects cannot ' +
+        'confirm that the proxy reaches a node; add an https address',
+    );
+  if (config.AUTH_SERVICE_URL === undefined)
+    notes.push('AUTH_SERVICE_URL is not set: projects that require a login cannot be deployed');
   return notes;
 }
 
-function firstAdminOf(config: Config): { email: string; password: string | null; passwordFile: string } {
+function firstAdminOf(config: Config): {
+  email: string;
+  password: string | null;
+  passwordFile: string;
+} {
   return {
     email: config.ADMIN_EMAILS?.[0] ?? `admin@${config.BASE_DOMAIN}`,
     password: config.ADMIN_PASSWORD ?? null,

@@ -1,4 +1,7 @@
-/** Runs the control plane as a process: reads settings, writes logs, handles signals. `bin/berth control-plane` calls `main`. */
+/**
+ * Runs the control plane as a process: reads settings, writes logs, handles signals.
+ * `bin/berth control-plane` calls `main`.
+ */
 import { createClosers, closeOnSignals } from '@berth/kit/closers';
 import { settingsOrExit } from '@berth/kit/config';
 import { armFailPoints } from '@berth/kit/fail-point';
@@ -7,7 +10,8 @@ import { createApp } from './app.ts';
 import { readConfig, reloading } from './config.ts';
 
 export async function main(): Promise<void> {
-  // First, so that SIGHUP does not end a process that starts, and a file that changes after it was read is news.
+  // First, so that SIGHUP does not end a process that starts, and a file that changes after it was
+  // read is news.
   const settings = reloading(() => log);
   const config = settingsOrExit(readConfig);
   const log = createLogger({
@@ -26,7 +30,10 @@ export async function main(): Promise<void> {
     const address = await app.listen();
     settings.ready(app.secrets.replace, app.secrets.replaced);
     closers.add('reload', () => settings.close());
-    log.info({ address, public_url: config.PUBLIC_URL, base_domain: config.BASE_DOMAIN }, 'control plane is listening');
+    log.info(
+      { address, public_url: config.PUBLIC_URL, base_domain: config.BASE_DOMAIN },
+      'control plane is listening',
+    );
   } catch (error) {
     log.fatal({ err: error }, error instanceof Error ? error.message : 'start failed');
     await closers.close();

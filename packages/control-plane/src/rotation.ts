@@ -1,4 +1,7 @@
-/** `berth rotation`: prints as JSON who uses which value of a secret, for `berth rotate`. Reads the database beside a control plane. */
+/**
+ * `berth rotation`: prints as JSON who uses which value of a secret, for `berth rotate`. Reads the
+ * database beside a control plane.
+ */
 import { readDatabaseUrl } from './config.ts';
 import { readRotation } from './domain/rotation.ts';
 import { openRotation } from './store/open.ts';
@@ -19,7 +22,10 @@ export async function main(args: string[]): Promise<number> {
     return 2;
   }
   try {
-    const source = await openRotation({ databaseUrl: readDatabaseUrl(), log: { info: () => {}, warn: () => {} } });
+    const source = await openRotation({
+      databaseUrl: readDatabaseUrl(),
+      log: { info: () => {}, warn: () => {} },
+    });
     try {
       process.stdout.write(`${JSON.stringify(await readRotation(source, Date.now(), true))}\n`);
     } finally {
@@ -27,7 +33,9 @@ export async function main(args: string[]): Promise<number> {
     }
     return 0;
   } catch (error) {
-    process.stderr.write(`berth rotation: ${error instanceof Error ? error.message : String(error)}\n`);
+    process.stderr.write(
+      `berth rotation: ${error instanceof Error ? error.message : String(error)}\n`,
+    );
     return error instanceof Error && error.name === 'SettingsError' ? 2 : 1;
   }
 }

@@ -2,7 +2,12 @@
 import { createHash } from 'node:crypto';
 import { encodeTree, type NamedEntry } from '@berth/wire/tree';
 
-export type FakeTree = { digest: string; files: number; bytes: number; objects: Map<string, string> };
+export type FakeTree = {
+  digest: string;
+  files: number;
+  bytes: number;
+  objects: Map<string, string>;
+};
 
 const sha256 = (text: string): string => createHash('sha256').update(text, 'latin1').digest('hex');
 export const checksumOf = sha256;
@@ -19,7 +24,13 @@ export function fakeTree(files: Record<string, string>): FakeTree {
     const entries = [...names].sort().map((name): NamedEntry => {
       const content = files[under + name];
       if (content === undefined) return { kind: 'folder', name, ...folder(`${under}${name}/`) };
-      return { kind: 'file', name, size: content.length, checksum: sha256(content), executable: false };
+      return {
+        kind: 'file',
+        name,
+        size: content.length,
+        checksum: sha256(content),
+        executable: false,
+      };
     });
     return encodeTree(entries, { sha256, write: (digest, text) => void objects.set(digest, text) });
   };

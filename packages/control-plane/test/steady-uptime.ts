@@ -1,4 +1,7 @@
-/** An uptime clock of a control plane that has always been there: a test that moves its clock means that Berth served all the while. */
+/**
+ * An uptime clock of a control plane that has always been there: a test that moves its clock means
+ * that Berth served all the while.
+ */
 import type { UptimeClock } from '../src/domain/uptime.ts';
 
 export const steadyUptime = (now: () => number): UptimeClock => ({

@@ -1,7 +1,17 @@
-/** A deployment that was just asked for, without what says which one it is: the fixtures of flow and store add that. */
+/**
+ * A deployment that was just asked for, without what says which one it is: the fixtures of flow and
+ * store add that.
+ */
 import type { DeploymentRecord } from '../src/domain/records.ts';
 
-type Which = 'id' | 'project_id' | 'generation' | 'settings' | 'created_at' | 'state_since' | 'ordinal';
+type Which =
+  | 'id'
+  | 'project_id'
+  | 'generation'
+  | 'settings'
+  | 'created_at'
+  | 'state_since'
+  | 'ordinal';
 
 export const UNTOUCHED: Omit<DeploymentRecord, Which> = {
   status: 'pending',

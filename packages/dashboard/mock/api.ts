@@ -1,6 +1,7 @@
 /**
- * The API of the control plane with made-up data: a request listener for vite (dev.ts) and for a plain server (serve.ts). Paths, roles,
- * bodies and status codes come from the route table of wire/. The page /mock changes the scenario and the role of one browser.
+ * The API of the control plane with made-up data: a request listener for vite (dev.ts) and for a
+ * plain server (serve.ts). Paths, roles, bodies and status codes come from the route table of
+ * wire/. The page /mock changes the scenario and the role of one browser.
  */
 import { createHash } from 'node:crypto';
 import type { IncomingMessage, ServerResponse } from 'node:http';
@@ -47,9 +48,16 @@ class Refusal extends Error {
 
 const SLOW_MS = 3_000;
 const LOOK_AGAIN_MS = 250;
-const EMAIL: Record<Role, string> = { admin: 'ada@example.org', developer: 'grace@example.org', viewer: 'vera@example.org' };
+const EMAIL: Record<Role, string> = {
+  admin: 'ada@example.org',
+  developer: 'grace@example.org',
+  viewer: 'vera@example.org',
+};
 
-function page<T>(rows: Rows<T>, query: URLSearchParams): { items: T[]; next_cursor: string | null } {
+function page<T>(
+  rows: Rows<T>,
+  query: URLSearchParams,
+): { items: T[]; next_cursor: string | null } {
   const from = Number(query.get('cursor') ?? 0);
   const limit = Number(query.get('limit') ?? 50);
   const items: T[] = [];
@@ -67,15 +75,23 @@ const withIds = <T extends { id: string }>(rows: T[], query: URLSearchParams): T
   return ids === undefined ? rows : rows.filter(({ id }) => ids.includes(id));
 };
 
-function one<T extends { id: string }>(rows: readonly T[], wanted: string | undefined, nameOf: (row: T) => string): T {
+function one<T extends { id: string }>(
+  rows: readonly T[],
+  wanted: string | undefined,
+  nameOf: (row: T) => string,
+): T {
   const row = rows.find((each) => each.id === wanted || nameOf(each) === wanted);
   if (row === undefined) throw new Refusal('not_found', `there is no ${wanted ?? ''}`);
   return row;
 }
-const projectOf = ({ world, params }: Call): Project => one(world.projects, params['id'], ({ name }) => name);
-const nodeOf = ({ world, params }: Call): Node => one(world.nodes, params['id'], ({ hostname }) => hostname);
-const datasetOf = ({ world, params }: Call): Dataset => one(world.datasets, params['id'], ({ name }) => name);
-const userOf = ({ world, params }: Call): User => one(world.users, params['id'], ({ email }) => email);
+const projectOf = ({ world, params }: Call): Project =>
+  one(world.projects, params['id'], ({ name }) => name);
+const nodeOf = ({ world, params }: Call): Node =>
+  one(world.nodes, params['id'], ({ hostname }) => hostname);
+const datasetOf = ({ world, params }: Call): Dataset =>
+  one(world.datasets, params['id'], ({ name }) => name);
+const userOf = ({ world, params }: Call): User =>
+  one(world.users, params['id'], ({ email }) => email);
 function deploymentOf({ world, params }: Call): Deployment {
   const row = world.deployment(params['id'] ?? '');
   if (row === undefined) throw new Refusal('not_found', 'there is no such deployment');
@@ -89,7 +105,8 @@ function shown(of: Project, role: Role): Project {
   return { ...rest, env_hidden: true };
 }
 
-const tagOf = (answer: unknown): string => `"${createHash('sha1').update(JSON.stringify(answer)).digest('hex').slice(0, 16)}"`;
+const tagOf = (answer: unknown): string =>
+  `"${createHash('sha1').update(JSON.stringify(answer)).digest('hex').slice(0, 16)}"`;
 
 function changeProject(call: Call, change: (of: Project) => void): Project {
   const of = projectOf(call);
@@ -97,7 +114,11 @@ function changeProject(call: Call, change: (of: Project) => void): Project {
     throw new Refusal('changed_meanwhile', 'the project changed after you read it');
   change(of);
   of.updated_at = new Date().toISOString();
-  call.world.tell({ kind: 'project.changed', project_id: of.id, message: `${of.name} was changed` });
+  call.world.tell({
+    kind: 'project.changed',
+    project_id: of.id,
+    message: `${of.name} was changed`,
+  });
   return shown(of, call.role);
 }
 
@@ -105,18 +126,24 @@ const item = ({ events: _e, placement: _p, commit_status: _c, ...row }: Deployme
 function deployments(call: Call, of?: Project): AnswerOf<'listDeployments'> {
   const status = call.query.get('status');
   const ids = call.query.get('ids')?.split(',');
-  if (ids !== undefined) return page(ids.flatMap((id) => call.world.deployment(id) ?? []).map(item), call.query);
+  if (ids !== undefined)
+    return page(ids.flatMap((id) => call.world.deployment(id) ?? []).map(item), call.query);
   let rows = call.world.deployments(of);
   if (call.query.get('attention') === 'true') rows = needAttention(rows);
   if (status !== null) {
     // Only the newest ones are searched: `large` has 100,000.
-    const newest = Array.from({ length: Math.min(rows.length, 5_000) }, (_, index) => rows.at(index));
+    const newest = Array.from({ length: Math.min(rows.length, 5_000) }, (_, index) =>
+      rows.at(index),
+    );
     rows = newest.filter((row): row is Deployment => row?.status === status);
   }
   const dataset = call.query.get('dataset_id');
   if (dataset !== null) {
     const known = Array.from({ length: rows.length }, (_, index) => rows.at(index));
-    rows = known.filter((row): row is Deployment => row?.datasets.some(({ dataset_id }) => dataset_id === dataset) === true);
+    rows = known.filter(
+      (row): row is Deployment =>
+        row?.datasets.some(({ dataset_id }) => dataset_id === dataset) === true,
+    );
   }
   const { items, next_cursor } = page(rows, call.query);
   return { items: items.map(item), next_cursor };
@@ -125,16 +152,24 @@ function deployments(call: Call, of?: Project): AnswerOf<'listDeployments'> {
 /** Only the newest ones are searched, as for a state. */
 function needAttention(rows: Rows<Deployment>): Rows<Deployment> {
   const seen = new Set<string>();
-  const newest = Array.from({ length: Math.min(rows.length, 200) }, (_, index) => rows.at(index)).filter((row) => row !== undefined);
+  const newest = Array.from({ length: Math.min(rows.length, 200) }, (_, index) =>
+    rows.at(index),
+  ).filter((row) => row !== undefined);
   return newest.filter(({ project_id, status, health }) => {
     const first = !seen.has(project_id);
     seen.add(project_id);
-    return (first && status === 'failed') || (status === 'running' && health !== null && health.status !== 'healthy');
+    return (
+      (first && status === 'failed') ||
+      (status === 'running' && health !== null && health.status !== 'healthy')
+    );
   });
 }
 
 function deploy(call: Call, given: Partial<Deployment>): Deployment {
-  return call.world.deploy(projectOf(call), { created_by: { kind: 'user', id: null, name: EMAIL[call.role] }, ...given });
+  return call.world.deploy(projectOf(call), {
+    created_by: { kind: 'user', id: null, name: EMAIL[call.role] },
+    ...given,
+  });
 }
 
 function changeNode(call: Call, what: string, given: Partial<Node>): Node {
@@ -143,7 +178,10 @@ function changeNode(call: Call, what: string, given: Partial<Node>): Node {
   return of;
 }
 
-/** Points up to now: a pause while the agent restarts, then a restart of the container, at which the counters begin again. */
+/**
+ * Points up to now: a pause while the agent restarts, then a restart of the container, at which the
+ * counters begin again.
+ */
 function metrics(call: Call): AnswerOf<'projectMetrics'> {
   const of = projectOf(call);
   const id = of.running_deployment_id;
@@ -158,7 +196,9 @@ function metrics(call: Call): AnswerOf<'projectMetrics'> {
     return {
       at: new Date(to - (count - index) * step * 1_000).toISOString(),
       deployment_id: id ?? '',
-      started_at: new Date(to - (count - index + since) * step * 1_000).toISOString().replace(/\d{3}Z$/, '000Z'),
+      started_at: new Date(to - (count - index + since) * step * 1_000)
+        .toISOString()
+        .replace(/\d{3}Z$/, '000Z'),
       cpu_seconds: minutes * 14 + 6 * Math.sin(minutes / 5),
       throttled_seconds: index > count * 0.8 ? (minutes - (0.8 * count - restart)) * 9 : 0,
       memory_bytes: (230 + 90 * Math.sin(index / 9) ** 2) * 1_048_576 * (index < restart ? 1 : 0.7),
@@ -169,7 +209,13 @@ function metrics(call: Call): AnswerOf<'projectMetrics'> {
       net_tx: minutes * 21_000_000 + 90_000_000 * Math.sin(minutes / 7),
     };
   }).filter((_, index) => index < pause || index > pause + count / 15);
-  return { points, from: new Date(from).toISOString(), to: new Date(to).toISOString(), step_seconds: step, truncated: false };
+  return {
+    points,
+    from: new Date(from).toISOString(),
+    to: new Date(to).toISOString(),
+    step_seconds: step,
+    truncated: false,
+  };
 }
 
 type GitAccess = { key: AnswerOf<'getDeployKey'> | null; token: AnswerOf<'getGitToken'> | null };
@@ -186,7 +232,10 @@ const gitToken = (role: Role, username: string | null): AnswerOf<'getGitToken'> 
 /** The first project has both. */
 function gitAccess(of: Project): GitAccess {
   const isFirst = of.id === 'p-explorer';
-  const found = access.get(of) ?? { key: isFirst ? deployKey() : null, token: isFirst ? gitToken('admin', null) : null };
+  const found = access.get(of) ?? {
+    key: isFirst ? deployKey() : null,
+    token: isFirst ? gitToken('admin', null) : null,
+  };
   access.set(of, found);
   return found;
 }
@@ -210,7 +259,13 @@ function hooksOf(world: World): Map<string, AnswerOf<'getHook'>> {
   return found;
 }
 
-const cleanUp = { requested_by: null, requested_at: ago(90_000), started_at: ago(89_990), finished_at: ago(89_800), waiting: null };
+const cleanUp = {
+  requested_by: null,
+  requested_at: ago(90_000),
+  started_at: ago(89_990),
+  finished_at: ago(89_800),
+  waiting: null,
+};
 const cleanUps = (): AnswerOf<'cleanUps'> => ({
   keep_releases: 5,
   interval_seconds: 86_400,
@@ -233,17 +288,37 @@ const cleanUps = (): AnswerOf<'cleanUps'> => ({
 });
 
 type RepositoryAsked = { git_url: string; branch: string | null; project_id?: string };
-const repositoryLooks = new Map<string, RepositoryAsked>([['l-0', { git_url: 'https://git.example.org/team/shop.git', branch: null }]]);
-/** An address with `private` is refused, except for its project; every other repository has the same branches and files. `id` null: no builder can look. */
-function looked(id: string | null, asked: RepositoryAsked, unavailable?: string): AnswerOf<'getRepositoryLook'> {
+const repositoryLooks = new Map<string, RepositoryAsked>([
+  ['l-0', { git_url: 'https://git.example.org/team/shop.git', branch: null }],
+]);
+/**
+ * An address with `private` is refused, except for its project; every other repository has the same
+ * branches and files. `id` null: no builder can look.
+ */
+function looked(
+  id: string | null,
+  asked: RepositoryAsked,
+  unavailable?: string,
+): AnswerOf<'getRepositoryLook'> {
   const base = { id, ...asked, requested_at: ago(0), found: null, error: null };
   if (unavailable !== undefined) return { ...base, state: 'unavailable', unavailable };
   if (asked.git_url.includes('private') && asked.project_id === undefined)
-    return { ...base, state: 'failed', error: { code: 'git_credentials', message: 'The git server refused the access of the builder.' } };
+    return {
+      ...base,
+      state: 'failed',
+      error: {
+        code: 'git_credentials',
+        message: 'The git server refused the access of the builder.',
+      },
+    };
   const branches = ['trunk', 'develop', 'release/2.1'];
   const branch = branches.find((name) => name === (asked.branch ?? 'trunk')) ?? null;
   const dockerfiles = [
-    { path: 'web/Dockerfile', ports: [3000, 9090], targets: [{ name: 'web', ports: [3000, 9090] }] },
+    {
+      path: 'web/Dockerfile',
+      ports: [3000, 9090],
+      targets: [{ name: 'web', ports: [3000, 9090] }],
+    },
     { path: 'worker/worker.dockerfile', ports: [], targets: [] },
   ];
   const found = {
@@ -254,20 +329,44 @@ function looked(id: string | null, asked: RepositoryAsked, unavailable?: string)
     commit: branch === null ? null : '5bc2aec'.padEnd(40, '0'),
   };
   const files = branch === null ? [] : dockerfiles;
-  return { ...base, state: 'done', found: { ...found, dockerfiles: files, dockerfiles_left_out: 0, submodules: false, lfs: true } };
+  return {
+    ...base,
+    state: 'done',
+    found: { ...found, dockerfiles: files, dockerfiles_left_out: 0, submodules: false, lfs: true },
+  };
 }
 
 const HANDLERS: Handlers = {
   authMethods: () => ({ methods: ['gateway', 'password'] }),
-  me: ({ world, role }) => ({ ...one(world.users, 'u-ada', ({ email }) => email), email: EMAIL[role], role }),
-  version: () => ({ version: '0.1.0', commit: '5bc2aec', node: '24.22.1', schema: '0034', oldest_agent: '0.1.0' }),
+  me: ({ world, role }) => ({
+    ...one(world.users, 'u-ada', ({ email }) => email),
+    email: EMAIL[role],
+    role,
+  }),
+  version: () => ({
+    version: '0.1.0',
+    commit: '5bc2aec',
+    node: '24.22.1',
+    schema: '0034',
+    oldest_agent: '0.1.0',
+  }),
 
   system: () => ({
     readiness: READY,
     settings: [
       { name: 'AGENT_SECRET', value: null, source: 'hidden', doc: 'Secret of the agents' },
-      { name: 'BASE_DOMAIN', value: 'apps.example.org', source: 'set', doc: 'Projects are published at PREFIX.BASE_DOMAIN' },
-      { name: 'KEEP_RELEASES', value: '5', source: 'default', doc: 'Releases of each project to which a rollback is possible' },
+      {
+        name: 'BASE_DOMAIN',
+        value: 'apps.example.org',
+        source: 'set',
+        doc: 'Projects are published at PREFIX.BASE_DOMAIN',
+      },
+      {
+        name: 'KEEP_RELEASES',
+        value: '5',
+        source: 'default',
+        doc: 'Releases of each project to which a rollback is possible',
+      },
       { name: 'SMTP_URL', value: null, source: 'default', doc: 'Mail server for notifications' },
     ],
     backups: {
@@ -301,30 +400,38 @@ const HANDLERS: Handlers = {
     page(
       withIds(named(world.projects, query), query)
         .filter(({ name, domain_prefix, git_url }) =>
-          `${name} ${domain_prefix} ${git_url}`.toLowerCase().includes(query.get('find')?.toLowerCase() ?? ''),
+          `${name} ${domain_prefix} ${git_url}`
+            .toLowerCase()
+            .includes(query.get('find')?.toLowerCase() ?? ''),
         )
-        .filter(({ certificate }) => query.get('attention') !== 'true' || (certificate?.problem ?? null) !== null)
+        .filter(
+          ({ certificate }) =>
+            query.get('attention') !== 'true' || (certificate?.problem ?? null) !== null,
+        )
         .map((row) => shown(row, role)),
       query,
     ),
   getProject: (call) => shown(projectOf(call), call.role),
   createRepositoryLook: ({ world, body }) => {
     const named = body['project_id'];
-    const project = typeof named === 'string' ? one(world.projects, named, ({ name }) => name) : null;
+    const project =
+      typeof named === 'string' ? one(world.projects, named, ({ name }) => name) : null;
     const asked = {
       git_url: project?.git_url ?? String(body['git_url']),
       branch: (body['branch'] as string | null | undefined) ?? null,
       ...(project === null ? {} : { project_id: project.id }),
     };
     // A platform without a builder.
-    if (world.nodes.every(({ role }) => role !== 'builder')) return looked(null, asked, 'no builder is registered');
+    if (world.nodes.every(({ role }) => role !== 'builder'))
+      return looked(null, asked, 'no builder is registered');
     const id = `l-${repositoryLooks.size}`;
     repositoryLooks.set(id, asked);
     return { ...looked(id, asked), state: 'waiting', found: null, error: null };
   },
   getRepositoryLook: ({ params: { id = '' } }) => {
     const asked = repositoryLooks.get(id);
-    if (asked === undefined) throw new Refusal('not_found', 'the look does not exist; it may be too old');
+    if (asked === undefined)
+      throw new Refusal('not_found', 'the look does not exist; it may be too old');
     return looked(id, asked);
   },
   createProject: ({ world, body, role }) => {
@@ -333,7 +440,12 @@ const HANDLERS: Handlers = {
       throw new Refusal('name_taken', `a project has the name ${name}`, [
         { field: 'name', rule: 'name_taken', message: 'is taken by another project' },
       ]);
-    const row = project(name, { ...(body as Partial<Project>), certificate: null, created_at: ago(0), updated_at: ago(0) });
+    const row = project(name, {
+      ...(body as Partial<Project>),
+      certificate: null,
+      created_at: ago(0),
+      updated_at: ago(0),
+    });
     world.projects.push(row);
     world.projects.sort((a, b) => a.name.localeCompare(b.name));
     world.tell({ kind: 'project.created', project_id: row.id, message: `${name} was created` });
@@ -347,15 +459,21 @@ const HANDLERS: Handlers = {
       };
       Object.assign(of, rest);
       for (const [name, value] of Object.entries(env ?? {})) setEnv(of, name, value);
-      const args = Object.entries({ ...of.build_args, ...build_args }).filter((pair): pair is [string, string] => pair[1] !== null);
-      Object.assign(of, { build_args: Object.fromEntries(args), build_arg_names: args.map(([name]) => name) });
+      const args = Object.entries({ ...of.build_args, ...build_args }).filter(
+        (pair): pair is [string, string] => pair[1] !== null,
+      );
+      Object.assign(of, {
+        build_args: Object.fromEntries(args),
+        build_arg_names: args.map(([name]) => name),
+      });
     }),
   deleteProject: (call) => {
     const of = changeProject(call, (row) => void (row.deleting = true));
     call.world.projects.splice(call.world.projects.indexOf(projectOf(call)), 1);
     return of;
   },
-  putEnv: (call) => changeProject(call, (of) => setEnv(of, call.params['name'] ?? '', String(call.body['value']))),
+  putEnv: (call) =>
+    changeProject(call, (of) => setEnv(of, call.params['name'] ?? '', String(call.body['value']))),
   deleteEnv: (call) => changeProject(call, (of) => setEnv(of, call.params['name'] ?? '', null)),
   projectDomains: (call) => {
     const of = projectOf(call);
@@ -380,7 +498,10 @@ const HANDLERS: Handlers = {
   putSecret: (call) => {
     const { id } = projectOf(call);
     const row = { ...secret(call.params['name'] ?? ''), set_at: ago(0), set_by: EMAIL[call.role] };
-    call.world.secrets.set(id, [...(call.world.secrets.get(id) ?? []).filter(({ name }) => name !== row.name), row]);
+    call.world.secrets.set(id, [
+      ...(call.world.secrets.get(id) ?? []).filter(({ name }) => name !== row.name),
+      row,
+    ]);
     return row;
   },
   deleteSecret: (call) => {
@@ -396,7 +517,11 @@ const HANDLERS: Handlers = {
   rollback: (call) => {
     const live = call.world.deployment(projectOf(call).running_deployment_id ?? '');
     const rollback_of = (call.body['deployment_id'] as string | undefined) ?? null;
-    return deploy(call, { trigger: 'rollback', rollback_of, rolled_back_from: live?.generation ?? null });
+    return deploy(call, {
+      trigger: 'rollback',
+      rollback_of,
+      rolled_back_from: live?.generation ?? null,
+    });
   },
   restartProject: (call) => deploy(call, { trigger: 'restart' }),
   startProject: (call) => deploy(call, { trigger: 'start' }),
@@ -411,7 +536,10 @@ const HANDLERS: Handlers = {
   cancelDeployment: (call) => Object.assign(deploymentOf(call), { cancel_requested: true }),
   deploymentLogs: (call) => {
     const log = call.world.log(deploymentOf(call));
-    const lines = page(log, new URLSearchParams({ limit: '1000', cursor: call.query.get('after') ?? '0' })).items;
+    const lines = page(
+      log,
+      new URLSearchParams({ limit: '1000', cursor: call.query.get('after') ?? '0' }),
+    ).items;
     return { lines, next: lines.at(-1)?.seq ?? 0 };
   },
   deploymentExits: (call) => {
@@ -446,7 +574,11 @@ const HANDLERS: Handlers = {
   createDeployKey: (call) => (gitAccess(projectOf(call)).key = deployKey()),
   deleteDeployKey: (call) => void (gitAccess(projectOf(call)).key = null),
   getGitToken: (call) => gitAccess(projectOf(call)).token ?? none('the project has no git token'),
-  putGitToken: (call) => (gitAccess(projectOf(call)).token = gitToken(call.role, (call.body['username'] as string | undefined) ?? null)),
+  putGitToken: (call) =>
+    (gitAccess(projectOf(call)).token = gitToken(
+      call.role,
+      (call.body['username'] as string | undefined) ?? null,
+    )),
   deleteGitToken: (call) => void (gitAccess(projectOf(call)).token = null),
   getHook: (call) => {
     const hook = hooksOf(call.world).get(projectOf(call).id);
@@ -456,7 +588,13 @@ const HANDLERS: Handlers = {
   putHook: (call) => {
     const { id } = projectOf(call);
     const forge = call.body['forge'] as AnswerOf<'getHook'>['forge'];
-    const hook = { forge, url: `https://berth.example.org/api/hooks/h-${id}`, refused: 0, created_at: ago(0), updated_at: ago(0) };
+    const hook = {
+      forge,
+      url: `https://berth.example.org/api/hooks/h-${id}`,
+      refused: 0,
+      created_at: ago(0),
+      updated_at: ago(0),
+    };
     hooksOf(call.world).set(id, hook);
     return { ...hook, secret: 'whsec_bW9jayBzZWNyZXQgb2YgdGhlIG1vY2s=' };
   },
@@ -469,7 +607,14 @@ const HANDLERS: Handlers = {
     const row = { event: 'push', branch: 'main', commit: newest?.commit ?? null };
     return page(
       [
-        { id: 'dl-2', at: ago(7_200), ...row, verdict: 'deployed' as const, reason: null, deployment_id: newest?.id ?? null },
+        {
+          id: 'dl-2',
+          at: ago(7_200),
+          ...row,
+          verdict: 'deployed' as const,
+          reason: null,
+          deployment_id: newest?.id ?? null,
+        },
         {
           id: 'dl-1',
           at: ago(90_000),
@@ -485,22 +630,36 @@ const HANDLERS: Handlers = {
   },
 
   listNodes: ({ world, query }) =>
-    page(query.has('name') ? world.nodes.filter(({ hostname }) => hostname === query.get('name')) : world.nodes, query),
+    page(
+      query.has('name')
+        ? world.nodes.filter(({ hostname }) => hostname === query.get('name'))
+        : world.nodes,
+      query,
+    ),
   getNode: nodeOf,
   cordonNode: (call) => changeNode(call, 'cordoned', { schedulable: false }),
   uncordonNode: (call) => changeNode(call, 'uncordoned', { schedulable: true, drain: null }),
   drainNode: (call) =>
-    changeNode(call, 'draining', { schedulable: false, drain: { started_at: ago(0), finished_at: null, moved: 0, left: [] } }),
+    changeNode(call, 'draining', {
+      schedulable: false,
+      drain: { started_at: ago(0), finished_at: null, moved: 0, left: [] },
+    }),
   confirmRemoved: (call) => {
     const of = nodeOf(call);
     const { container = '' } = call.params;
     const left = of.unmanaged ?? [];
     if (left.every((one) => one.container !== container))
-      throw new Refusal('not_found', `${of.hostname} has no container ${container} that a person must remove`);
+      throw new Refusal(
+        'not_found',
+        `${of.hostname} has no container ${container} that a person must remove`,
+      );
     const drain = of.drain ?? null;
     return changeNode(call, 'container_removed', {
       unmanaged: left.filter((one) => one.container !== container),
-      drain: drain && { ...drain, left: drain.left.filter(({ problem }) => problem?.startsWith(`${container} `) !== true) },
+      drain: drain && {
+        ...drain,
+        left: drain.left.filter(({ problem }) => problem?.startsWith(`${container} `) !== true),
+      },
     });
   },
   nodeDisk: (call) => {
@@ -524,21 +683,42 @@ const HANDLERS: Handlers = {
       wanted_bytes: wanted,
       enough: free + evict.reduce((sum, { bytes }) => sum + bytes, 0) >= wanted,
       evict,
-      kept_bytes: of.cached.reduce((sum, { bytes, pinned }) => sum + (pinned === true ? bytes : 0), 0),
+      kept_bytes: of.cached.reduce(
+        (sum, { bytes, pinned }) => sum + (pinned === true ? bytes : 0),
+        0,
+      ),
       volumes:
         of.hostname === 'node-a'
-          ? [{ project: 'labels', name: 'uploads', bytes: 3 * GB, kept_of_deleted: false, missing_since: null }]
+          ? [
+              {
+                project: 'labels',
+                name: 'uploads',
+                bytes: 3 * GB,
+                kept_of_deleted: false,
+                missing_since: null,
+              },
+            ]
           : [],
     };
   },
   placement: ({ world }) =>
     placementOf(
       world.nodes,
-      world.nodes.find(({ role, schedulable, status }) => role === 'deploy' && schedulable && status === 'online') ?? null,
+      world.nodes.find(
+        ({ role, schedulable, status }) => role === 'deploy' && schedulable && status === 'online',
+      ) ?? null,
     ),
   cleanUps,
   startCleanUp: () => {
-    const rest = { images: 3, images_left: 0, removed: null, missing: null, bytes_before: null, bytes_after: null, error: null };
+    const rest = {
+      images: 3,
+      images_left: 0,
+      removed: null,
+      missing: null,
+      bytes_before: null,
+      bytes_after: null,
+      error: null,
+    };
     return {
       ...cleanUps(),
       current: {
@@ -570,12 +750,19 @@ const HANDLERS: Handlers = {
   },
   scanDataset: (call) => {
     const row = Object.assign(datasetOf(call), { scanning: true });
-    call.world.tell({ kind: 'dataset.scanning', dataset_id: row.id, message: `a scan of ${row.name} was requested` });
+    call.world.tell({
+      kind: 'dataset.scanning',
+      dataset_id: row.id,
+      message: `a scan of ${row.name} was requested`,
+    });
     return row;
   },
   datasetVersions: (call) => {
     const of = datasetOf(call);
-    const rows = Array.from({ length: of.version ?? 0 }, (_, index) => (of.version ?? 0) - index).map((version, index) => ({
+    const rows = Array.from(
+      { length: of.version ?? 0 },
+      (_, index) => (of.version ?? 0) - index,
+    ).map((version, index) => ({
       version,
       created_at: ago(86_400 * (index + 1)),
       files: of.files - index * 12,
@@ -589,9 +776,15 @@ const HANDLERS: Handlers = {
     const version = (name: string): AnswerOf<'datasetDiff'>['from'] => {
       const number = Number(call.query.get(name));
       if (of.version === null || number > of.version)
-        throw new Refusal('not_found', `${of.name} has no version ${number}; its newest is ${of.version ?? 0}`);
+        throw new Refusal(
+          'not_found',
+          `${of.name} has no version ${number}; its newest is ${of.version ?? 0}`,
+        );
       if (number === 1)
-        throw new Refusal('not_found', `version 1 of ${of.name} was removed: Berth keeps the newest versions and those in use`);
+        throw new Refusal(
+          'not_found',
+          `version 1 of ${of.name} was removed: Berth keeps the newest versions and those in use`,
+        );
       return {
         version: number,
         created_at: ago(86_400 * (of.version - number + 1)),
@@ -604,12 +797,27 @@ const HANDLERS: Handlers = {
     const count = Math.abs(from.version - to.version) * 40;
     const items = Array.from({ length: count }, (_, index) => {
       const change = (['added', 'modified', 'removed'] as const)[index % 3] ?? 'added';
-      const [size, previous_size] = [change === 'removed' ? null : 41_000 + index, change === 'added' ? null : 40_000 + index];
+      const [size, previous_size] = [
+        change === 'removed' ? null : 41_000 + index,
+        change === 'added' ? null : 40_000 + index,
+      ];
       const path = `readings/2026/11/station-${String(index).padStart(3, '0')}.csv`;
-      return { path, change, size, previous_size, checksum: size === null ? null : digestOf(path), previous_checksum: null };
+      return {
+        path,
+        change,
+        size,
+        previous_size,
+        checksum: size === null ? null : digestOf(path),
+        previous_checksum: null,
+      };
     });
     const third = { files: Math.floor(count / 3), bytes: Math.floor(count / 3) * 41_000 };
-    const totals = { added: third, modified: { ...third, previous_bytes: third.bytes }, removed: third, complete: true };
+    const totals = {
+      added: third,
+      modified: { ...third, previous_bytes: third.bytes },
+      removed: third,
+      complete: true,
+    };
     return { from, to, totals, ...page(items, call.query) };
   },
   datasetHistory: (call) => {
@@ -639,10 +847,15 @@ const HANDLERS: Handlers = {
       id: `no-${world.notifications.length}`,
     };
     world.notifications.push(row);
-    return { ...row, secret: row.kind === 'webhook' ? 'whsec_bW9jayBzZWNyZXQgb2YgdGhlIG1vY2s=' : null };
+    return {
+      ...row,
+      secret: row.kind === 'webhook' ? 'whsec_bW9jayBzZWNyZXQgb2YgdGhlIG1vY2s=' : null,
+    };
   },
   deleteNotification: ({ world, params }) => {
-    world.notifications = world.notifications.filter(({ id, name }) => id !== params['id'] && name !== params['id']);
+    world.notifications = world.notifications.filter(
+      ({ id, name }) => id !== params['id'] && name !== params['id'],
+    );
     return null as never;
   },
   testNotification: ({ params }) => ({
@@ -670,7 +883,11 @@ const HANDLERS: Handlers = {
   },
   patchUser: (call) => {
     const { role, disabled } = call.body as Partial<User>;
-    return Object.assign(userOf(call), role === undefined ? {} : { role }, disabled === undefined ? {} : { disabled });
+    return Object.assign(
+      userOf(call),
+      role === undefined ? {} : { role },
+      disabled === undefined ? {} : { disabled },
+    );
   },
   listTokens: ({ query }) =>
     page(
@@ -705,19 +922,25 @@ const HANDLERS: Handlers = {
   }),
   audit: ({ world, query }) =>
     page(
-      world.audit.filter(({ outcome }) => !query.has('outcome') || outcome === query.get('outcome')),
+      world.audit.filter(
+        ({ outcome }) => !query.has('outcome') || outcome === query.get('outcome'),
+      ),
       query,
     ),
   events: ({ world, query }) => {
     const limit = Number(query.get('limit') ?? 50);
     const find = (query.get('find') ?? '').toLowerCase();
-    const found = world.events.filter(({ kind, message }) => `${kind} ${message}`.toLowerCase().includes(find));
+    const found = world.events.filter(({ kind, message }) =>
+      `${kind} ${message}`.toLowerCase().includes(find),
+    );
     if (query.has('after')) {
       const after = Number(query.get('after'));
       const items = found.filter(({ seq }) => seq > after).slice(0, limit);
       return { items, next: items.at(-1)?.seq ?? after, gap: false };
     }
-    const earlier = found.filter(({ seq }) => seq < Number(query.get('before') ?? Number.POSITIVE_INFINITY));
+    const earlier = found.filter(
+      ({ seq }) => seq < Number(query.get('before') ?? Number.POSITIVE_INFINITY),
+    );
     const items = earlier.slice(-limit);
     return {
       items,
@@ -739,7 +962,11 @@ function runtimeLines(of: Project): AnswerOf<'projectLogs'>['lines'] {
   if (id === null || of.stopped) return [];
   return Array.from({ length: 80 }, (_, index) => runtimeLine(id, index, ago((80 - index) * 7)));
 }
-const runtimeLine = (id: string, index: number, at: string): AnswerOf<'projectLogs'>['lines'][number] => ({
+const runtimeLine = (
+  id: string,
+  index: number,
+  at: string,
+): AnswerOf<'projectLogs'>['lines'][number] => ({
   at,
   deployment_id: id,
   stream: index % 17 === 0 ? 'stderr' : 'stdout',
@@ -752,7 +979,12 @@ const runtimeLine = (id: string, index: number, at: string): AnswerOf<'projectLo
 const TABLE = (Object.entries(ROUTES) as [RouteName, Route][])
   .map(([name, route]) => {
     const names = [...route.path.matchAll(/:(\w+)/g)].map(([, param = '']) => param);
-    return { name, route, names, pattern: new RegExp(`^${route.path.replaceAll(/:\w+/g, '([^/]+)')}$`) };
+    return {
+      name,
+      route,
+      names,
+      pattern: new RegExp(`^${route.path.replaceAll(/:\w+/g, '([^/]+)')}$`),
+    };
   })
   .toSorted((a, b) => a.names.length - b.names.length); // /api/nodes/join-tokens is not a node
 
@@ -760,14 +992,22 @@ const READY: SystemReadiness = {
   status: 'ready',
   parts: [
     { name: 'database', ok: true, required: true, detail: 'SQLite, schema 0034' },
-    { name: 'proxy', ok: true, required: true, detail: '2 entry points confirmed the configuration 4 s ago' },
+    {
+      name: 'proxy',
+      ok: true,
+      required: true,
+      detail: '2 entry points confirmed the configuration 4 s ago',
+    },
     { name: 'registry', ok: true, required: false, detail: 'answers' },
     { name: 'agents', ok: false, required: false, detail: 'node-d was last seen 90 minutes ago' },
   ],
   notes: [],
 };
 
-/** Cookies `mock_scenario`, `mock_role` and `mock_signed_out` win over the options, so that one server shows all states. */
+/**
+ * Cookies `mock_scenario`, `mock_role` and `mock_signed_out` win over the options, so that one
+ * server shows all states.
+ */
 export function createMock({ scenario = 'usual', role = 'admin' }: MockOptions = {}): Mock {
   const worlds = new Map<Scenario, World>();
   const worldOf = (wanted: Scenario): World => {
@@ -812,7 +1052,15 @@ type Exchange = {
   signedOut: boolean;
 };
 
-async function answer({ request, response, url, world, scenario, role, signedOut }: Exchange): Promise<void> {
+async function answer({
+  request,
+  response,
+  url,
+  world,
+  scenario,
+  role,
+  signedOut,
+}: Exchange): Promise<void> {
   if (scenario === 'away') {
     response.writeHead(502).end('Bad Gateway');
     return;
@@ -821,21 +1069,42 @@ async function answer({ request, response, url, world, scenario, role, signedOut
   const rows = TABLE.filter(({ pattern }) => pattern.test(url.pathname));
   const found = rows.find(({ route }) => route.method === request.method);
   if (found === undefined)
-    throw new Refusal(rows.length === 0 ? 'not_found' : 'method_not_allowed', `no route ${request.method ?? ''} ${url.pathname}`);
+    throw new Refusal(
+      rows.length === 0 ? 'not_found' : 'method_not_allowed',
+      `no route ${request.method ?? ''} ${url.pathname}`,
+    );
   const { name, route } = found;
   if (name === 'login' || name === 'logout') {
     const body = await bodyOf(request, route);
     if (name === 'login' && body['password'] === 'wrong')
       throw new Refusal('wrong_credentials', 'the e-mail address or the password is wrong');
-    response.setHeader('set-cookie', name === 'login' ? 'mock_signed_out=; Max-Age=0; Path=/' : 'mock_signed_out=1; Path=/');
-    const user = HANDLERS.me?.({ params: {}, query: url.searchParams, body, role, world, match: null });
-    send(response, route.status, name === 'login' ? { token: '', token_type: 'Bearer', expires_in: 3_600, refresh_token: '', user } : null);
+    response.setHeader(
+      'set-cookie',
+      name === 'login' ? 'mock_signed_out=; Max-Age=0; Path=/' : 'mock_signed_out=1; Path=/',
+    );
+    const user = HANDLERS.me?.({
+      params: {},
+      query: url.searchParams,
+      body,
+      role,
+      world,
+      match: null,
+    });
+    send(
+      response,
+      route.status,
+      name === 'login'
+        ? { token: '', token_type: 'Bearer', expires_in: 3_600, refresh_token: '', user }
+        : null,
+    );
     return;
   }
   if (name === 'exchange') throw new Refusal('unauthenticated', 'the mock has no gateway');
   if (route.who !== 'public') authorize(route, role, signedOut);
   const values = found.pattern.exec(url.pathname)?.slice(1) ?? [];
-  const params = Object.fromEntries(found.names.map((param, index) => [param, decodeURIComponent(values[index] ?? '')]));
+  const params = Object.fromEntries(
+    found.names.map((param, index) => [param, decodeURIComponent(values[index] ?? '')]),
+  );
   const call: Call = {
     params,
     query: url.searchParams,
@@ -844,18 +1113,27 @@ async function answer({ request, response, url, world, scenario, role, signedOut
     world,
     match: request.headers['if-match'] ?? null,
   };
-  if (/event-stream/.test(request.headers.accept ?? '') && (name === 'events' || route.streams === true)) {
+  if (
+    /event-stream/.test(request.headers.accept ?? '') &&
+    (name === 'events' || route.streams === true)
+  ) {
     await stream(name, call, request, response);
     return;
   }
   const handler = HANDLERS[name] as ((call: Call) => unknown) | undefined;
-  const result = handler === undefined ? (route.answer === undefined ? null : sample(route.answer)) : handler(call);
+  const result =
+    handler === undefined
+      ? route.answer === undefined
+        ? null
+        : sample(route.answer)
+      : handler(call);
   if (route.etag === true) response.setHeader('etag', tagOf(result));
   send(response, route.status, result);
 }
 
 function authorize(route: Route, role: Role, signedOut: boolean): void {
-  if (route.who === 'agent' || route.who === 'gateway') throw new Refusal('agent_secret', 'the mock has no agents');
+  if (route.who === 'agent' || route.who === 'gateway')
+    throw new Refusal('agent_secret', 'the mock has no agents');
   if (signedOut) throw new Refusal('unauthenticated', 'sign in first');
   if (route.who !== 'public' && ROLES.indexOf(role) < ROLES.indexOf(route.who))
     throw new Refusal('forbidden', `your role is ${role}; this needs ${route.who}`);
@@ -878,9 +1156,15 @@ async function bodyOf(request: IncomingMessage, route: Route): Promise<Record<st
 }
 
 /** Logs end after their last line, but for a project and for events the stream goes on. */
-async function stream(name: RouteName, call: Call, request: IncomingMessage, response: ServerResponse): Promise<void> {
+async function stream(
+  name: RouteName,
+  call: Call,
+  request: IncomingMessage,
+  response: ServerResponse,
+): Promise<void> {
   response.writeHead(200, { 'content-type': 'text/event-stream', 'cache-control': 'no-store' });
-  const write = (id: string | number, data: unknown): boolean => response.write(`id: ${id}\ndata: ${JSON.stringify(data)}\n\n`);
+  const write = (id: string | number, data: unknown): boolean =>
+    response.write(`id: ${id}\ndata: ${JSON.stringify(data)}\n\n`);
   const gone = (): boolean => response.destroyed || request.socket.destroyed;
   const after = Number(request.headers['last-event-id'] ?? 0) || 0;
   if (name === 'deploymentLogs') {
@@ -889,7 +1173,10 @@ async function stream(name: RouteName, call: Call, request: IncomingMessage, res
       const line = log.at(index);
       // A reader that is slower than this loop gets the next lines when it has taken these.
       if (line !== undefined && !write(line.seq, line))
-        await Promise.race([new Promise((resolve) => response.once('drain', resolve)), pause(1_000)]);
+        await Promise.race([
+          new Promise((resolve) => response.once('drain', resolve)),
+          pause(1_000),
+        ]);
     }
     response.end('event: end\ndata: {}\n\n');
     return;
@@ -900,12 +1187,16 @@ async function stream(name: RouteName, call: Call, request: IncomingMessage, res
     for (const [index, line] of first.entries()) write(index + 1, line);
     for (let index = first.length; !gone(); index++) {
       await pause(4 * LOOK_AGAIN_MS);
-      if (of.running_deployment_id !== null && !of.stopped) write(index + 1, runtimeLine(of.running_deployment_id, index, ago(0)));
+      if (of.running_deployment_id !== null && !of.stopped)
+        write(index + 1, runtimeLine(of.running_deployment_id, index, ago(0)));
     }
     return;
   }
   response.write(': open\n\n');
-  for (let seen = request.headers['last-event-id'] === undefined ? call.world.events.length : after; !gone(); ) {
+  for (
+    let seen = request.headers['last-event-id'] === undefined ? call.world.events.length : after;
+    !gone();
+  ) {
     call.world.tick();
     for (const event of call.world.events.slice(seen)) write(event.seq, event);
     seen = call.world.events.length;
@@ -918,7 +1209,12 @@ function send(response: ServerResponse, status: number, body: unknown): void {
   else response.writeHead(status, { 'content-type': 'application/json' }).end(JSON.stringify(body));
 }
 
-function refuse(response: ServerResponse, code: ErrorCode, detail: string, errors?: ProblemDocument['errors']): void {
+function refuse(
+  response: ServerResponse,
+  code: ErrorCode,
+  detail: string,
+  errors?: ProblemDocument['errors'],
+): void {
   const { status, title } = ERRORS[code];
   const problem: ProblemDocument = {
     type: `urn:berth:error:${code}`,
@@ -930,25 +1226,36 @@ function refuse(response: ServerResponse, code: ErrorCode, detail: string, error
     ...(errors === undefined ? {} : { errors }),
   };
   if (response.headersSent) response.end();
-  else response.writeHead(status, { 'content-type': 'application/problem+json' }).end(JSON.stringify(problem));
+  else
+    response
+      .writeHead(status, { 'content-type': 'application/problem+json' })
+      .end(JSON.stringify(problem));
 }
 
 function cookiesOf(request: IncomingMessage): Map<string, string> {
   const pairs = (request.headers.cookie ?? '').split(/; */).filter((pair) => pair.includes('='));
-  return new Map(pairs.map((pair) => [pair.slice(0, pair.indexOf('=')), pair.slice(pair.indexOf('=') + 1)]));
+  return new Map(
+    pairs.map((pair) => [pair.slice(0, pair.indexOf('=')), pair.slice(pair.indexOf('=') + 1)]),
+  );
 }
 
 function choose(url: URL, response: ServerResponse): void {
   const cookies = ['scenario', 'role'].flatMap((name) =>
-    url.searchParams.has(name) ? [`mock_${name}=${encodeURIComponent(url.searchParams.get(name) ?? '')}; Path=/`] : [],
+    url.searchParams.has(name)
+      ? [`mock_${name}=${encodeURIComponent(url.searchParams.get(name) ?? '')}; Path=/`]
+      : [],
   );
   if (cookies.length > 0) {
     response.writeHead(303, { location: '/', 'set-cookie': cookies }).end();
     return;
   }
   const links = (name: string, values: readonly string[]): string =>
-    `<p>${name}: ${values.map((value) => `<a href="/mock?${name}=${value}">${value}</a>`).join(' ')}</p>`;
+    `<p>${name}: ` +
+    `${values.map((value) => `<a href="/mock?${name}=${value}">${value}</a>`).join(' ')}</p>`;
   response
     .writeHead(200, { 'content-type': 'text/html; charset=utf-8' })
-    .end(`<!doctype html><title>Mock</title><h1>Mock of Berth’s API</h1>${links('scenario', SCENARIOS)}${links('role', ROLES)}`);
+    .end(
+      '<!doctype html><title>Mock</title><h1>Mock of Berth’s ' +
+        `API</h1>${links('scenario', SCENARIOS)}${links('role', ROLES)}`,
+    );
 }

@@ -1,9 +1,15 @@
-/** The dashboard with vite's development server, which shows each change of its source at once, and the mock of the API. */
+/**
+ * The dashboard with vite's development server, which shows each change of its source at once, and
+ * the mock of the API.
+ */
 import { fileURLToPath } from 'node:url';
 import { createServer } from 'vite';
 import { createMock, type MockOptions } from './api.ts';
 
-export async function startDevServer({ port, ...options }: MockOptions & { port: number }): Promise<string> {
+export async function startDevServer({
+  port,
+  ...options
+}: MockOptions & { port: number }): Promise<string> {
   const mock = createMock(options);
   const server = await createServer({
     root: fileURLToPath(new URL('..', import.meta.url)),

@@ -1,4 +1,7 @@
-/** Builds the resources of the mock. All times are relative to now, so that a page looks the same on each day. */
+/**
+ * Builds the resources of the mock. All times are relative to now, so that a page looks the same on
+ * each day.
+ */
 import { createHash } from 'node:crypto';
 import type { Dataset } from '@berth/wire/dataset';
 import type { Deployment, DeploymentEvent } from '@berth/wire/deployment';
@@ -7,9 +10,11 @@ import type { Project } from '@berth/wire/project';
 import type { DeploymentState } from '@berth/wire/vocabulary';
 
 export const GB = 1_000_000_000;
-export const ago = (seconds: number): string => new Date(Date.now() - seconds * 1_000).toISOString();
+export const ago = (seconds: number): string =>
+  new Date(Date.now() - seconds * 1_000).toISOString();
 export const inFuture = (seconds: number): string => ago(-seconds);
-const hash = (algorithm: 'sha1' | 'sha256', text: string): string => createHash(algorithm).update(text).digest('hex');
+const hash = (algorithm: 'sha1' | 'sha256', text: string): string =>
+  createHash(algorithm).update(text).digest('hex');
 export const commitOf = (text: string): string => hash('sha1', text);
 export const digestOf = (text: string): string => `sha256:${hash('sha256', text)}`;
 
@@ -51,7 +56,13 @@ export const project = (name: string, given: Partial<Project> = {}): Project => 
     url: `https://${given.domain_prefix ?? name}.apps.example.org`,
     stopped: false,
     running_deployment_id: null,
-    certificate: { state: 'ok', issuer: 'Let’s Encrypt R13', not_after: inFuture(61 * 86_400), problem: null, checked_at: ago(1_800) },
+    certificate: {
+      state: 'ok',
+      issuer: 'Let’s Encrypt R13',
+      not_after: inFuture(61 * 86_400),
+      problem: null,
+      checked_at: ago(1_800),
+    },
     deleting: false,
     created_at: ago(90 * 86_400),
     updated_at: ago(2 * 86_400),
@@ -59,7 +70,11 @@ export const project = (name: string, given: Partial<Project> = {}): Project => 
   };
 };
 
-export const cached = (dataset: Dataset, version: number, given: Partial<CachedDataset> = {}): CachedDataset => ({
+export const cached = (
+  dataset: Dataset,
+  version: number,
+  given: Partial<CachedDataset> = {},
+): CachedDataset => ({
   dataset_id: dataset.id,
   version,
   bytes: dataset.bytes,
@@ -86,7 +101,14 @@ export const node = (hostname: string, given: Partial<Node> = {}): Node => ({
   arch: 'amd64',
   engine: { ok: true, version: '29.1.2', error: null },
   capabilities: ['secrets', 'secret_files', 'logs', 'metrics', 'volumes', 'volume_moves'],
-  disk: { datasets: 640 * GB, images: 38 * GB, build_cache: 0, other: 60 * GB, free: 1_262 * GB, total: 2_000 * GB },
+  disk: {
+    datasets: 640 * GB,
+    images: 38 * GB,
+    build_cache: 0,
+    other: 60 * GB,
+    free: 1_262 * GB,
+    total: 2_000 * GB,
+  },
   has_secret: true,
   doubled: null,
   cached: [],
@@ -152,7 +174,13 @@ const BEGUN: Record<DeploymentState, number> = {
   cancelled: 2,
   superseded: 1,
 };
-const SETTLED = new Set<DeploymentState>(['running', 'retired', 'failed', 'cancelled', 'superseded']);
+const SETTLED = new Set<DeploymentState>([
+  'running',
+  'retired',
+  'failed',
+  'cancelled',
+  'superseded',
+]);
 
 export type Asked = {
   project: Project;
@@ -167,7 +195,16 @@ export type Asked = {
 };
 
 /** A deployment with phases and events that fit its state. */
-export function deployment({ project: of, generation, status, age, message, node: on = null, nodes = [], given = {} }: Asked): Deployment {
+export function deployment({
+  project: of,
+  generation,
+  status,
+  age,
+  message,
+  node: on = null,
+  nodes = [],
+  given = {},
+}: Asked): Deployment {
   const id = `dep-${of.name}-${generation}`;
   const commit = commitOf(`${of.name} ${generation}`);
   const names = (Object.keys(STEPS) as Step[]).slice(0, BEGUN[status]);
@@ -180,22 +217,38 @@ export function deployment({ project: of, generation, status, age, message, node
   }
   const lives = status === 'running' || status === 'retired';
   const host = of.url.replace('https://', '');
-  const events: DeploymentEvent[] = [{ at: ago(age), kind: 'created', message: `requested by ada@example.org, branch ${of.branch}` }];
-  const tell = (after: number, kind: string, text: string): void => void events.push({ at: ago(age - after), kind, message: text });
+  const events: DeploymentEvent[] = [
+    { at: ago(age), kind: 'created', message: `requested by ada@example.org, branch ${of.branch}` },
+  ];
+  const tell = (after: number, kind: string, text: string): void =>
+    void events.push({ at: ago(age - after), kind, message: text });
   if (names.length > 1) tell(0.4, 'assigned', 'builder-1 builds');
-  if (names.length > 2) tell(6.4, 'built', `built ${digestOf(id).slice(0, 19)} from ${commit.slice(0, 12)}`);
+  if (names.length > 2)
+    tell(6.4, 'built', `built ${digestOf(id).slice(0, 19)} from ${commit.slice(0, 12)}`);
   if (names.length > 3) {
-    tell(6.6, 'placed', `placed on ${on?.hostname ?? 'node-a'}, which has all datasets: nothing to copy`);
+    tell(
+      6.6,
+      'placed',
+      `placed on ${on?.hostname ?? 'node-a'}, which has all datasets: nothing to copy`,
+    );
     tell(7.6, 'started', 'the container answers on port 8080');
   }
   if (lives) {
     tell(9.2, 'published', `the route ${host} is published`);
     tell(9.9, 'confirmed', 'every entry point of the proxy confirmed the route');
     tell(10, 'running', `deployment ${generation} is live`);
-    if (generation > 1) tell(15, 'draining', `the old container of deployment ${generation - 1} has drained; it had no open request`);
+    if (generation > 1)
+      tell(
+        15,
+        'draining',
+        `the old container of deployment ${generation - 1} has drained; it had no open request`,
+      );
   }
   if (status === 'retired') tell(86_000, 'retired', `deployment ${generation + 1} replaced it`);
-  const error = { code: 'build_step_failed', message: 'A step of the Dockerfile failed: RUN npm test, exit code 1' };
+  const error = {
+    code: 'build_step_failed',
+    message: 'A step of the Dockerfile failed: RUN npm test, exit code 1',
+  };
   if (status === 'failed') tell(6.4, 'failed', error.message);
   return {
     id,
@@ -207,12 +260,20 @@ export function deployment({ project: of, generation, status, age, message, node
     waiting: null,
     cancel_requested: false,
     rollback_of: null,
-    created_by: { kind: generation % 3 === 0 ? 'hook' : 'user', id: null, name: generation % 3 === 0 ? 'gitea' : 'ada@example.org' },
+    created_by: {
+      kind: generation % 3 === 0 ? 'hook' : 'user',
+      id: null,
+      name: generation % 3 === 0 ? 'gitea' : 'ada@example.org',
+    },
     trigger: generation % 3 === 0 ? 'hook' : 'api',
     branch: of.branch,
     commit,
     commit_message:
-      message ?? ['Show the newest readings first', 'Fix the export of empty tables', 'Update the base image'][generation % 3] ?? null,
+      message ??
+      ['Show the newest readings first', 'Fix the export of empty tables', 'Update the base image'][
+        generation % 3
+      ] ??
+      null,
     commit_author: 'Ada Lovelace',
     phases,
     image_tag: names.length > 2 ? `${of.name}:${generation}` : null,

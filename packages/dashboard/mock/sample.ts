@@ -1,4 +1,7 @@
-/** Makes the smallest value that a schema of wire/ accepts, for answers of the mock that no page looks at closely. */
+/**
+ * Makes the smallest value that a schema of wire/ accepts, for answers of the mock that no page
+ * looks at closely.
+ */
 import type { TSchema } from 'typebox';
 
 type Schema = {
@@ -29,21 +32,29 @@ const TEXTS = [
   '2026-01-01T00:00:00Z',
 ];
 
-/** Optional fields are left out, `T | null` is null, lists are as short as allowed. Throws for a pattern that it does not know. */
+/**
+ * Optional fields are left out, `T | null` is null, lists are as short as allowed. Throws for a
+ * pattern that it does not know.
+ */
 export const sample = (schema: TSchema): unknown => valueOf(schema);
 
 function valueOf(schema: Schema): unknown {
   if (schema.const !== undefined) return schema.const;
   if (schema.enum !== undefined) return schema.enum[0];
-  if (schema.anyOf !== undefined) return schema.anyOf.some(({ type }) => type === 'null') ? null : valueOf(schema.anyOf[0] ?? {});
+  if (schema.anyOf !== undefined)
+    return schema.anyOf.some(({ type }) => type === 'null') ? null : valueOf(schema.anyOf[0] ?? {});
   switch (schema.type) {
     case 'object':
-      return Object.fromEntries((schema.required ?? []).map((name) => [name, valueOf(schema.properties?.[name] ?? {})]));
+      return Object.fromEntries(
+        (schema.required ?? []).map((name) => [name, valueOf(schema.properties?.[name] ?? {})]),
+      );
     case 'array':
       return Array.from({ length: schema.minItems ?? 0 }, () => valueOf(schema.items ?? {}));
     case 'integer':
     case 'number':
-      return schema.minimum ?? (schema.exclusiveMinimum === undefined ? 0 : schema.exclusiveMinimum + 1);
+      return (
+        schema.minimum ?? (schema.exclusiveMinimum === undefined ? 0 : schema.exclusiveMinimum + 1)
+      );
     case 'boolean':
       return false;
     case 'string':

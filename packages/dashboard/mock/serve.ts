@@ -21,17 +21,23 @@ export async function serveMock(
   const mock = createMock(options);
   const server = createServer((request, response) => {
     if (mock(request, response)) return;
-    const asset = normalize(decodeURIComponent(new URL(request.url ?? '/', 'http://mock').pathname));
+    const asset = normalize(
+      decodeURIComponent(new URL(request.url ?? '/', 'http://mock').pathname),
+    );
     void (async () => {
       if (folder === null) throw new Error('no pages');
       const file = join(folder, asset.startsWith('/assets/') ? asset : 'index.html');
       const packed = existsSync(`${file}.gz`);
       const body = await readFile(packed ? `${file}.gz` : file);
       const type = TYPES[extname(file)] ?? 'application/octet-stream';
-      response.writeHead(200, { 'content-type': type, ...(packed ? { 'content-encoding': 'gzip' } : {}) }).end(body);
+      response
+        .writeHead(200, { 'content-type': type, ...(packed ? { 'content-encoding': 'gzip' } : {}) })
+        .end(body);
     })().catch(() => response.writeHead(404).end());
   });
-  await new Promise<void>((resolve, reject) => server.once('error', reject).listen(options.port ?? 0, '127.0.0.1', resolve));
+  await new Promise<void>((resolve, reject) =>
+    server.once('error', reject).listen(options.port ?? 0, '127.0.0.1', resolve),
+  );
   const { port } = server.address() as AddressInfo;
   return {
     url: `http://127.0.0.1:${port}`,

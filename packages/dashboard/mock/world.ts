@@ -1,4 +1,7 @@
-/** What the mock knows: one Berth of a small team for each scenario. Changes last until the process ends. */
+/**
+ * What the mock knows: one Berth of a small team for each scenario. Changes last until the process
+ * ends.
+ */
 import type { AuditEntry } from '@berth/wire/audit';
 import type { Dataset } from '@berth/wire/dataset';
 import type { Deployment, LogLine } from '@berth/wire/deployment';
@@ -12,9 +15,9 @@ import { isSettled } from '@berth/wire/vocabulary';
 import { ago, cached, dataset, deployment, digestOf, GB, inFuture, node, project } from './rows.ts';
 
 /**
- * `usual`: a small team, with a failed build and a node that drains. `empty`: after the installation. `large`: 5,000 projects and
- * 100,000 deployments. `hostile`: names and texts that try to be markup, and long ones. `away`: nothing answers. `slow`: each answer
- * takes 3 s.
+ * `usual`: a small team, with a failed build and a node that drains. `empty`: after the
+ * installation. `large`: 5,000 projects and 100,000 deployments. `hostile`: names and texts that
+ * try to be markup, and long ones. `away`: nothing answers. `slow`: each answer takes 3 s.
  */
 export const SCENARIOS = ['usual', 'empty', 'large', 'hostile', 'away', 'slow'] as const;
 export type Scenario = (typeof SCENARIOS)[number];
@@ -54,13 +57,23 @@ export function createWorld(scenario: Scenario): World {
     ...kept,
     events: [],
     deployments: (of) => {
-      const own = deployments.filter(({ project_id }) => of === undefined || project_id === of.id).toReversed();
+      const own = deployments
+        .filter(({ project_id }) => of === undefined || project_id === of.id)
+        .toReversed();
       return large === null ? own : joined(own, large(of));
     },
-    deployment: (id) => deployments.find((row) => row.id === id) ?? (large === null ? undefined : found(large(), id)),
+    deployment: (id) =>
+      deployments.find((row) => row.id === id) ?? (large === null ? undefined : found(large(), id)),
     deploy: (of, given = {}) => {
       const generation = 1 + (world.deployments(of).at(0)?.generation ?? 0);
-      const row = deployment({ project: of, generation, status: 'pending', age: 0, nodes: kept.nodes, given });
+      const row = deployment({
+        project: of,
+        generation,
+        status: 'pending',
+        age: 0,
+        nodes: kept.nodes,
+        given,
+      });
       deployments.push(row);
       world.tell({
         kind: 'deployment.pending',
@@ -71,7 +84,12 @@ export function createWorld(scenario: Scenario): World {
       return row;
     },
     log: (of) => (scenario === 'large' ? manyLines() : buildLog(of)),
-    tell: (event) => void world.events.push({ seq: world.events.length + 1, at: new Date().toISOString(), ...event }),
+    tell: (event) =>
+      void world.events.push({
+        seq: world.events.length + 1,
+        at: new Date().toISOString(),
+        ...event,
+      }),
     tick: () => {
       for (const [index, row] of deployments.entries())
         if (!isSettled(row.status) && row.waiting === null) advance(world, deployments, index, row);
@@ -89,7 +107,15 @@ export function createWorld(scenario: Scenario): World {
 
 /** The state of a deployment that was requested `seconds` ago. */
 const stateAfter = (seconds: number): Deployment['status'] =>
-  seconds < 0.5 ? 'pending' : seconds < 6.5 ? 'building' : seconds < 7 ? 'built' : seconds < 10 ? 'deploying' : 'running';
+  seconds < 0.5
+    ? 'pending'
+    : seconds < 6.5
+      ? 'building'
+      : seconds < 7
+        ? 'built'
+        : seconds < 10
+          ? 'deploying'
+          : 'running';
 
 function advance(world: World, rows: Deployment[], index: number, row: Deployment): void {
   const of = world.projects.find(({ id }) => id === row.project_id);
@@ -97,7 +123,10 @@ function advance(world: World, rows: Deployment[], index: number, row: Deploymen
   const age = (Date.now() - Date.parse(row.created_at)) / 1_000;
   const status = row.cancel_requested ? 'cancelled' : stateAfter(age);
   if (status === row.status) return;
-  const on = world.nodes.find(({ role, status: is, schedulable }) => role === 'deploy' && is === 'online' && schedulable) ?? null;
+  const on =
+    world.nodes.find(
+      ({ role, status: is, schedulable }) => role === 'deploy' && is === 'online' && schedulable,
+    ) ?? null;
   const { rollback_of, rolled_back_from, created_by, trigger, note } = row;
   const next = deployment({
     project: of,
@@ -111,10 +140,16 @@ function advance(world: World, rows: Deployment[], index: number, row: Deploymen
   rows[index] = next;
   if (status === 'running') {
     const old = rows.findIndex(({ id }) => id === of.running_deployment_id);
-    if (old >= 0 && rows[old] !== undefined) rows[old] = { ...rows[old], status: 'retired', health: null };
+    if (old >= 0 && rows[old] !== undefined)
+      rows[old] = { ...rows[old], status: 'retired', health: null };
     Object.assign(of, { running_deployment_id: next.id, stopped: false });
   }
-  world.tell({ kind: `deployment.${status}`, project_id: of.id, deployment_id: next.id, message: next.events.at(-1)?.message ?? status });
+  world.tell({
+    kind: `deployment.${status}`,
+    project_id: of.id,
+    deployment_id: next.id,
+    message: next.events.at(-1)?.message ?? status,
+  });
 }
 
 const joined = <T>(first: readonly T[], then: Rows<T>): Rows<T> => ({
@@ -127,7 +162,10 @@ function found(rows: Rows<Deployment>, id: string): Deployment | undefined {
   return index >= 0 && index < rows.length ? rows.at(index) : undefined;
 }
 
-type Kept = Pick<World, 'projects' | 'nodes' | 'datasets' | 'users' | 'notifications' | 'secrets' | 'audit'> & {
+type Kept = Pick<
+  World,
+  'projects' | 'nodes' | 'datasets' | 'users' | 'notifications' | 'secrets' | 'audit'
+> & {
   deployments: Deployment[];
 };
 
@@ -153,10 +191,18 @@ const nothing = (): Kept => ({
 
 function usual(): Kept {
   const stations = dataset('stations', { bytes: 320 * GB });
-  const genomes = dataset('genomes', { version: 3, bytes: 1_400 * GB, files: 912, scanning: true, last_scanned_at: ago(86_400) });
+  const genomes = dataset('genomes', {
+    version: 3,
+    bytes: 1_400 * GB,
+    files: 912,
+    scanning: true,
+    last_scanned_at: ago(86_400),
+  });
   const images = dataset('images', {
     status: 'suspicious',
-    problem: 'The folder lost 9,120 of 9,300 files. Berth records nothing until the files are back or somebody accepts the loss.',
+    problem:
+      'The folder lost 9,120 of 9,300 files. Berth records nothing until the files are back or ' +
+      'somebody accepts the loss.',
     bytes: 90 * GB,
     files: 9_300,
   });
@@ -166,11 +212,26 @@ function usual(): Kept {
     version: 41,
   });
   const nodes = [
-    node('node-a', { cached: [cached(stations, 12, { pinned: true }), cached(images, 7, { last_used_at: ago(9 * 86_400) })] }),
+    node('node-a', {
+      cached: [
+        cached(stations, 12, { pinned: true }),
+        cached(images, 7, { last_used_at: ago(9 * 86_400) }),
+      ],
+    }),
     node('node-b', {
       free_storage: 90 * GB,
-      cached: [cached(genomes, 3, { pinned: true }), cached(stations, 11, { last_used_at: ago(5 * 86_400), recopyable: true })],
-      disk: { datasets: 1_720 * GB, images: 120 * GB, build_cache: 0, other: 70 * GB, free: 90 * GB, total: 2_000 * GB },
+      cached: [
+        cached(genomes, 3, { pinned: true }),
+        cached(stations, 11, { last_used_at: ago(5 * 86_400), recopyable: true }),
+      ],
+      disk: {
+        datasets: 1_720 * GB,
+        images: 120 * GB,
+        build_cache: 0,
+        other: 70 * GB,
+        free: 90 * GB,
+        total: 2_000 * GB,
+      },
       copying: [
         {
           task_id: 't-1',
@@ -200,10 +261,23 @@ function usual(): Kept {
         finished_at: null,
         moved: 2,
         left: [
-          { project_id: 'p-reports', project: 'reports', deployment_id: 'dep-reports-4', moving_to: 'dep-reports-5', problem: null },
           {
-            ...{ project_id: 'p-minutes', project: 'minutes', deployment_id: 'dep-minutes-3', moving_to: null },
-            problem: 'svc-minutes may run on; remove it by hand (docker rm -f svc-minutes), then: berth node removed node-c svc-minutes',
+            project_id: 'p-reports',
+            project: 'reports',
+            deployment_id: 'dep-reports-4',
+            moving_to: 'dep-reports-5',
+            problem: null,
+          },
+          {
+            ...{
+              project_id: 'p-minutes',
+              project: 'minutes',
+              deployment_id: 'dep-minutes-3',
+              moving_to: null,
+            },
+            problem:
+              'svc-minutes may run on; remove it by hand (docker rm -f svc-minutes), then: ' +
+              'berth node removed node-c svc-minutes',
           },
         ],
       },
@@ -224,25 +298,47 @@ function usual(): Kept {
     }),
     node('builder-1', {
       role: 'builder',
-      disk: { datasets: 0, images: 64 * GB, build_cache: 41 * GB, other: 22 * GB, free: 380 * GB, total: 512 * GB },
+      disk: {
+        datasets: 0,
+        images: 64 * GB,
+        build_cache: 41 * GB,
+        other: 22 * GB,
+        free: 380 * GB,
+        total: 512 * GB,
+      },
       max_storage: 512 * GB,
       free_storage: 380 * GB,
     }),
   ];
   const [a, b, c] = nodes as [Node, Node, Node];
-  const use = (of: Dataset): Project['datasets'] => [{ dataset_id: of.id, mode: 'dependency', mount_path: `/data/${of.name}` }];
+  const use = (of: Dataset): Project['datasets'] => [
+    { dataset_id: of.id, mode: 'dependency', mount_path: `/data/${of.name}` },
+  ];
   const projects = [
-    project('explorer', { datasets: use(stations), auth_required: true, domains: ['explorer.example.com'] }),
-    project('genome-browser', { datasets: use(genomes), auth_required: true, memory_bytes: 8 * 1_073_741_824 }),
+    project('explorer', {
+      datasets: use(stations),
+      auth_required: true,
+      domains: ['explorer.example.com'],
+    }),
+    project('genome-browser', {
+      datasets: use(genomes),
+      auth_required: true,
+      memory_bytes: 8 * 1_073_741_824,
+    }),
     project('handbook', { git_url: 'git@git.example.org:team/handbook.git', deploy_on_push: true }),
     project('labels', { volumes: [{ name: 'uploads', mount_path: '/var/uploads' }] }),
-    project('reports', { datasets: use(stations), members: [{ user_id: 'u-grace', role: 'developer' }] }),
+    project('reports', {
+      datasets: use(stations),
+      members: [{ user_id: 'u-grace', role: 'developer' }],
+    }),
     project('shop', {
       certificate: {
         state: 'expires_soon',
         issuer: 'Let’s Encrypt R13',
         not_after: inFuture(6 * 86_400),
-        problem: 'The proxy did not renew it: the name server of shop.apps.example.org refuses the challenge',
+        problem:
+          'The proxy did not renew it: the name server of shop.apps.example.org refuses the ' +
+          'challenge',
         checked_at: ago(900),
       },
     }),
@@ -264,24 +360,43 @@ function usual(): Kept {
     if (status === 'running') of(name).running_deployment_id = row.id;
   };
   const mount = (of_: Dataset, version: number): Deployment['datasets'] => [
-    { dataset_id: of_.id, name: of_.name, mode: 'dependency', version, current_version: of_.version, moved_on: version !== of_.version },
+    {
+      dataset_id: of_.id,
+      name: of_.name,
+      mode: 'dependency',
+      version,
+      current_version: of_.version,
+      moved_on: version !== of_.version,
+    },
   ];
-  add('wiki', 9, 'running', 20 * 86_400, a, { health: null, waiting: 'the project is stopped; start it to serve again' });
+  add('wiki', 9, 'running', 20 * 86_400, a, {
+    health: null,
+    waiting: 'the project is stopped; start it to serve again',
+  });
   add('genome-browser', 6, 'retired', 9 * 86_400, b, { datasets: mount(genomes, 2) });
   add('genome-browser', 7, 'running', 8 * 86_400, b, { datasets: mount(genomes, 3) });
   add('labels', 3, 'running', 6 * 86_400, a, {
-    health: { status: 'unhealthy', since: ago(1_300), detail: 'GET /healthz answers 500 for 21 minutes' },
+    health: {
+      status: 'unhealthy',
+      since: ago(1_300),
+      detail: 'GET /healthz answers 500 for 21 minutes',
+    },
   });
   add('handbook', 31, 'retired', 3 * 86_400, a);
   add('handbook', 32, 'running', 86_400, a);
   add('reports', 4, 'running', 5 * 86_400, c, { datasets: mount(stations, 11) });
   for (let generation = 8; generation < 14; generation++)
-    add('explorer', generation, 'retired', (30 - generation) * 86_400, a, { datasets: mount(stations, 11) });
+    add('explorer', generation, 'retired', (30 - generation) * 86_400, a, {
+      datasets: mount(stations, 11),
+    });
   add('explorer', 14, 'running', 7_200, a, { datasets: mount(stations, 12) });
   add('shop', 21, 'running', 4 * 86_400, a);
   add('shop', 22, 'failed', 3_000, null);
   add('sketch', 1, 'failed', 540, null, {
-    error: { code: 'dockerfile_missing', message: 'The Dockerfile does not exist in the repository: no file "Dockerfile" at ./' },
+    error: {
+      code: 'dockerfile_missing',
+      message: 'The Dockerfile does not exist in the repository: no file "Dockerfile" at ./',
+    },
   });
   add('reports', 5, 'deploying', 40, a, {
     trigger: 'drain',
@@ -328,7 +443,11 @@ function usual(): Kept {
       user('former', 'developer', { disabled: true, last_login_at: null }),
     ],
     notifications: [
-      notification('operators', { kind: 'slack', target: 'https://hooks.slack.com/services/T…/B…/…', last_sent_at: ago(1_200) }),
+      notification('operators', {
+        kind: 'slack',
+        target: 'https://hooks.slack.com/services/T…/B…/…',
+        last_sent_at: ago(1_200),
+      }),
       notification('pager', {
         kind: 'webhook',
         target: 'https://pager.example.org/…',
@@ -393,33 +512,59 @@ const entry = (action: string, target: string | null, age: number): AuditEntry =
   request_id: `r-${action}`,
 });
 
-/** Texts that a person, a repository or a container chose. Names of projects and nodes have narrow rules, so they are only long. */
+/**
+ * Texts that a person, a repository or a container chose. Names of projects and nodes have narrow
+ * rules, so they are only long.
+ */
 function hostile(): Kept {
   const kept = usual();
-  const markup = '<img src=x onerror="document.title=1"><b>bold</b> ${7*7} {{7*7}} \u202Eright to left\u202C '.repeat(3);
+  const markup = (
+    '<img src=x onerror="document.title=1"><b>bold</b> ${7*7} {{7*7}} \u202Eright to ' +
+    'left\u202C '
+  ).repeat(3);
   const long = `${'a-long-name-that-goes-on-'.repeat(3)}x`.slice(0, 63).replace(/-$/, 'x');
   const first = kept.projects[0] as Project;
-  Object.assign(first, { name: long, branch: markup.slice(0, 250), domain_prefix: long, url: `https://${long}.apps.example.org` });
+  Object.assign(first, {
+    name: long,
+    branch: markup.slice(0, 250),
+    domain_prefix: long,
+    url: `https://${long}.apps.example.org`,
+  });
   for (const row of kept.deployments) {
     Object.assign(row, { commit_message: markup, commit_author: markup, note: markup });
     if (row.error !== null) row.error.message = `${markup}${'x'.repeat(500)}`;
     for (const event of row.events) event.message = markup;
   }
   for (const row of kept.datasets) row.problem = row.problem === null ? null : markup;
-  for (const row of kept.nodes) if (row.engine !== null && !row.engine.ok) row.engine.error = markup;
+  for (const row of kept.nodes)
+    if (row.engine !== null && !row.engine.ok) row.engine.error = markup;
   for (const row of kept.notifications) row.problem = markup;
   return kept;
 }
 
-/** Adds the rows of `large`. Deployments are made when they are read: all of them would take 200 MB. */
+/**
+ * Adds the rows of `large`. Deployments are made when they are read: all of them would take 200 MB.
+ */
 function addMany(projects: Project[], nodes: Node[]): (of?: Project) => Rows<Deployment> {
   const usualProjects = projects.length;
   const shop = projects.find(({ name }) => name === 'shop') as Project;
-  for (let i = usualProjects; i < LARGE.projects; i++) projects.push(project(`project-${String(i).padStart(4, '0')}`));
-  for (let i = nodes.length; i < LARGE.nodes; i++) nodes.push(node(`machine-${String(i).padStart(3, '0')}`));
-  const states = ['retired', 'retired', 'failed', 'retired', 'cancelled', 'retired', 'superseded'] as const;
+  for (let i = usualProjects; i < LARGE.projects; i++)
+    projects.push(project(`project-${String(i).padStart(4, '0')}`));
+  for (let i = nodes.length; i < LARGE.nodes; i++)
+    nodes.push(node(`machine-${String(i).padStart(3, '0')}`));
+  const states = [
+    'retired',
+    'retired',
+    'failed',
+    'retired',
+    'cancelled',
+    'retired',
+    'superseded',
+  ] as const;
   const projectOf = (index: number): Project =>
-    index % EVERY === 0 ? shop : (projects[usualProjects + (index % (LARGE.projects - usualProjects))] as Project);
+    index % EVERY === 0
+      ? shop
+      : (projects[usualProjects + (index % (LARGE.projects - usualProjects))] as Project);
   const rowAt = (index: number): Deployment => {
     const generation = Math.floor((LARGE.deployments - index) / EVERY);
     const row = deployment({
@@ -432,14 +577,28 @@ function addMany(projects: Project[], nodes: Node[]): (of?: Project) => Rows<Dep
     return { ...row, id: `many-${index}` };
   };
   return (of) => {
-    if (of === undefined) return { length: LARGE.deployments, at: (index) => (index < LARGE.deployments ? rowAt(index) : undefined) };
+    if (of === undefined)
+      return {
+        length: LARGE.deployments,
+        at: (index) => (index < LARGE.deployments ? rowAt(index) : undefined),
+      };
     const own: number[] = [];
-    for (let index = 0; index < LARGE.deployments; index++) if (projectOf(index) === of) own.push(index);
-    return { length: own.length, at: (index) => (own[index] === undefined ? undefined : rowAt(own[index])) };
+    for (let index = 0; index < LARGE.deployments; index++)
+      if (projectOf(index) === of) own.push(index);
+    return {
+      length: own.length,
+      at: (index) => (own[index] === undefined ? undefined : rowAt(own[index])),
+    };
   };
 }
 
-const line = (seq: number, at: string, text: string, stream: LogLine['stream'] = 'stdout', step: string | null = null): LogLine => ({
+const line = (
+  seq: number,
+  at: string,
+  text: string,
+  stream: LogLine['stream'] = 'stdout',
+  step: string | null = null,
+): LogLine => ({
   seq,
   at,
   stream,
@@ -457,7 +616,8 @@ const manyLines = (): Rows<LogLine> => {
         : line(
             index + 1,
             new Date(start + index).toISOString(),
-            `#12 ${(index / 1_000).toFixed(3)} compiled module ${index % 977} of the workspace, ${(index * 7) % 1_000} symbols`,
+            `#12 ${(index / 1_000).toFixed(3)} compiled module ${index % 977} of the ` +
+              `workspace, ${(index * 7) % 1_000} symbols`,
           ),
   };
 };
@@ -490,5 +650,7 @@ function buildLog(of: Deployment): LogLine[] {
         ] as [string, LogLine['stream']][])),
   ];
   const start = Date.parse(of.created_at);
-  return texts.map(([text, stream], index) => line(index + 1, new Date(start + 400 + index * 600).toISOString(), text, stream));
+  return texts.map(([text, stream], index) =>
+    line(index + 1, new Date(start + 400 + index * 600).toISOString(), text, stream),
+  );
 }

@@ -26,7 +26,11 @@ test('no points are no lines', () => expect(lines()).toMatchObject({ at: [], cpu
 
 describe('rates of counters', () => {
   const cpu = (...given: [second: number, value: number | null, started?: string | null][]) =>
-    lines(...given.map(([second, cpu_seconds, started_at = START]) => point(second, { cpu_seconds, started_at }))).cpu;
+    lines(
+      ...given.map(([second, cpu_seconds, started_at = START]) =>
+        point(second, { cpu_seconds, started_at }),
+      ),
+    ).cpu;
   test.each([
     ['a steady load', cpu([0, 10], [60, 40], [120, 70]), [null, 0.5, 0.5]],
     ['points that are not exactly a minute apart', cpu([0, 10], [63, 41.5]), [null, 0.5]],
@@ -35,12 +39,32 @@ describe('rates of counters', () => {
       cpu([0, 10], [60, 40], [300, 400], [360, 430]),
       [null, 0.5, null, null, null, null, 0.5],
     ],
-    ['a value that the node could not read', cpu([0, 10], [60, null], [120, 70]), [null, null, null]],
-    ['a restart: the counter began at 0 when the container started', cpu([0, 100], [60, 10, time(40)]), [null, 0.5]],
-    ['a restart with a counter that is higher than before', cpu([0, 1], [60, 10, time(40)]), [null, 0.5]],
-    ['a restart, by a node whose clock is an hour behind', cpu([0, 100], [60, 10, time(-3_560)]), [null, null]],
+    [
+      'a value that the node could not read',
+      cpu([0, 10], [60, null], [120, 70]),
+      [null, null, null],
+    ],
+    [
+      'a restart: the counter began at 0 when the container started',
+      cpu([0, 100], [60, 10, time(40)]),
+      [null, 0.5],
+    ],
+    [
+      'a restart with a counter that is higher than before',
+      cpu([0, 1], [60, 10, time(40)]),
+      [null, 0.5],
+    ],
+    [
+      'a restart, by a node whose clock is an hour behind',
+      cpu([0, 100], [60, 10, time(-3_560)]),
+      [null, null],
+    ],
     ['a restart, by a node whose clock is ahead', cpu([0, 100], [60, 10, time(90)]), [null, null]],
-    ['a counter that went back without a restart', cpu([0, 100, null], [60, 10, null]), [null, null]],
+    [
+      'a counter that went back without a restart',
+      cpu([0, 100, null], [60, 10, null]),
+      [null, null],
+    ],
     ['the first point of a container that has just started', cpu([30, 10, time(10)]), [0.5]],
     ['two points in one minute: the later one', cpu([0, 10], [60, 40], [110, 65]), [null, 0.5]],
   ])('%s', (_what, found, expected) => expect(found).toEqual(expected));
@@ -48,9 +72,17 @@ describe('rates of counters', () => {
 
 test('while a deployment switches, both containers count, each with its own counters', () => {
   const [old, next] = [
-    [0, 60, 120].map((second) => point(second, { cpu_seconds: 1_000 + second, memory_bytes: 300, memory_limit: 500 })),
+    [0, 60, 120].map((second) =>
+      point(second, { cpu_seconds: 1_000 + second, memory_bytes: 300, memory_limit: 500 }),
+    ),
     [70, 130].map((second) =>
-      point(second, { deployment_id: 'b', started_at: time(50), cpu_seconds: (second - 50) / 2, memory_bytes: 100, memory_limit: 500 }),
+      point(second, {
+        deployment_id: 'b',
+        started_at: time(50),
+        cpu_seconds: (second - 50) / 2,
+        memory_bytes: 100,
+        memory_limit: 500,
+      }),
     ),
   ];
   const found = lines(...[...old, ...next].toSorted((a, b) => a.at.localeCompare(b.at)));

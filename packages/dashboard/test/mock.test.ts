@@ -1,4 +1,7 @@
-/** The mock answers as the route table says, so that a page that works with it works with a control plane. */
+/**
+ * The mock answers as the route table says, so that a page that works with it works with a control
+ * plane.
+ */
 import { Value } from 'typebox/value';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Deployment } from '@berth/wire/deployment';
@@ -18,8 +21,16 @@ const ask = (
     scenario = 'usual',
     role = 'admin',
     ...init
-  }: Omit<RequestInit, 'headers'> & { headers?: Record<string, string>; scenario?: string; role?: string } = {},
-) => fetch(`${mock.url}${path}`, { ...init, headers: { ...init.headers, cookie: `mock_scenario=${scenario}; mock_role=${role}` } });
+  }: Omit<RequestInit, 'headers'> & {
+    headers?: Record<string, string>;
+    scenario?: string;
+    role?: string;
+  } = {},
+) =>
+  fetch(`${mock.url}${path}`, {
+    ...init,
+    headers: { ...init.headers, cookie: `mock_scenario=${scenario}; mock_role=${role}` },
+  });
 const json = { 'content-type': 'application/json' };
 
 /** An id for `:id` of a path, by the collection before it. */
@@ -34,7 +45,11 @@ const IDS: Readonly<Record<string, string>> = {
 };
 const READS = Object.entries(ROUTES as Record<string, Route>).filter(
   ([, { method, who, path, answer }]) =>
-    method === 'GET' && who !== 'agent' && who !== 'gateway' && answer !== undefined && !/:(?!id\b)/.test(path),
+    method === 'GET' &&
+    who !== 'agent' &&
+    who !== 'gateway' &&
+    answer !== undefined &&
+    !/:(?!id\b)/.test(path),
 );
 
 describe('answers', () => {
@@ -64,8 +79,17 @@ describe('answers', () => {
   });
 
   it('empty lists have no items', async () => {
-    for (const path of ['/api/projects', '/api/nodes', '/api/datasets', '/api/deployments', '/api/notifications'])
-      expect(await (await ask(path, { scenario: 'empty' })).json()).toEqual({ items: [], next_cursor: null });
+    for (const path of [
+      '/api/projects',
+      '/api/nodes',
+      '/api/datasets',
+      '/api/deployments',
+      '/api/notifications',
+    ])
+      expect(await (await ask(path, { scenario: 'empty' })).json()).toEqual({
+        items: [],
+        next_cursor: null,
+      });
   });
 
   it('large has 5,000 projects and 100,000 deployments, 2,000 of them of one project', async () => {
@@ -74,7 +98,9 @@ describe('answers', () => {
       let total = 0;
       for (let cursor: string | null = ''; cursor !== null; ) {
         const page = (await (
-          await ask(`${path}?limit=200${cursor === '' ? '' : `&cursor=${cursor}`}`, { scenario: 'large' })
+          await ask(`${path}?limit=200${cursor === '' ? '' : `&cursor=${cursor}`}`, {
+            scenario: 'large',
+          })
         ).json()) as Page;
         total += page.items.length;
         cursor = page.next_cursor;
@@ -83,14 +109,19 @@ describe('answers', () => {
     };
     expect(await count('/api/projects')).toBe(5_000);
     expect(await count('/api/projects/shop/deployments')).toBe(2_002);
-    const last = (await (await ask('/api/deployments?limit=1&cursor=100000', { scenario: 'large' })).json()) as Page;
+    const last = (await (
+      await ask('/api/deployments?limit=1&cursor=100000', { scenario: 'large' })
+    ).json()) as Page;
     expect(last.items).toHaveLength(1);
   });
 });
 
 describe('rules', () => {
   it('a viewer may not deploy, and the answer says why', async () => {
-    const response = await ask('/api/projects/shop/deployments', { method: 'POST', role: 'viewer' });
+    const response = await ask('/api/projects/shop/deployments', {
+      method: 'POST',
+      role: 'viewer',
+    });
     expect([response.status, await response.json()]).toEqual([
       403,
       expect.objectContaining({ detail: 'your role is viewer; this needs developer' }),
@@ -121,17 +152,26 @@ describe('rules', () => {
     expect((await patch()).status).toBe(412);
   });
 
-  it('nothing answers in the scenario away', async () => expect((await ask('/api/projects', { scenario: 'away' })).status).toBe(502));
+  it('nothing answers in the scenario away', async () =>
+    expect((await ask('/api/projects', { scenario: 'away' })).status).toBe(502));
 
   it('a deployment is requested and builds; events tell it', async () => {
     const stop = new AbortController();
-    const events = await ask('/api/events', { headers: { accept: 'text/event-stream' }, signal: stop.signal });
-    const started = (await (await ask('/api/projects/shop/deployments', { method: 'POST' })).json()) as Deployment;
+    const events = await ask('/api/events', {
+      headers: { accept: 'text/event-stream' },
+      signal: stop.signal,
+    });
+    const started = (await (
+      await ask('/api/projects/shop/deployments', { method: 'POST' })
+    ).json()) as Deployment;
     expect(started.status).toBe('pending');
     const reader = (events.body as ReadableStream<Uint8Array>).getReader();
     let text = '';
-    while (!text.includes('deployment.building')) text += new TextDecoder().decode((await reader.read()).value);
+    while (!text.includes('deployment.building'))
+      text += new TextDecoder().decode((await reader.read()).value);
     stop.abort();
-    expect(((await (await ask(`/api/deployments/${started.id}`)).json()) as Deployment).status).toBe('building');
+    expect(
+      ((await (await ask(`/api/deployments/${started.id}`)).json()) as Deployment).status,
+    ).toBe('building');
   });
 });

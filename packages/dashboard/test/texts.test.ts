@@ -19,10 +19,18 @@ describe('times', () => {
     ['2026-11-24T15:00:00Z', 'in 3 hr.'],
   ])('%s is “%s”', (at, text) => expect(relativeTime(at, NOW)).toBe(text));
 
-  test.each(['2026-11-24T05:01:02Z', '2026-07-04T22:31:09Z', '2026-11-24T23:59:59Z'])('the exact time of %s is local', (at) => {
-    const zone = new Intl.DateTimeFormat('en-CA', { timeZoneName: 'short' }).formatToParts(new Date(at));
-    expect(exactTime(at)).toBe(`${new Date(at).toLocaleString('sv-SE')} ${zone.find(({ type }) => type === 'timeZoneName')?.value ?? ''}`);
-  });
+  test.each(['2026-11-24T05:01:02Z', '2026-07-04T22:31:09Z', '2026-11-24T23:59:59Z'])(
+    'the exact time of %s is local',
+    (at) => {
+      const zone = new Intl.DateTimeFormat('en-CA', { timeZoneName: 'short' }).formatToParts(
+        new Date(at),
+      );
+      expect(exactTime(at)).toBe(
+        `${new Date(at).toLocaleString('sv-SE')} ` +
+          (zone.find(({ type }) => type === 'timeZoneName')?.value ?? ''),
+      );
+    },
+  );
 
   test.each([
     [850, '850 ms'],
@@ -75,8 +83,10 @@ describe('search', () => {
     return typeof matcher !== 'string' && matcher(text);
   };
   test('text matches in any case', () => expect(finds('ERR', 'an error')).toBe(true));
-  test('slashes make a regular expression', () => expect(finds('/^an e.r/', 'an error')).toBe(true));
-  test('a wrong expression gives its error, and no exception', () => expect(matcherOf('/(/')).toMatch(/group/i));
+  test('slashes make a regular expression', () =>
+    expect(finds('/^an e.r/', 'an error')).toBe(true));
+  test('a wrong expression gives its error, and no exception', () =>
+    expect(matcherOf('/(/')).toMatch(/group/i));
 });
 
 describe('the palette', () => {
@@ -84,15 +94,18 @@ describe('the palette', () => {
     expect(score('weather-report', 'wr')).not.toBeNull();
     expect(score('weather-report', 'rw')).toBeNull();
   });
-  test('the start of words counts more', () => expect(score('weather-report', 'wr') ?? 0).toBeGreaterThan(score('slower', 'wr') ?? 0));
+  test('the start of words counts more', () =>
+    expect(score('weather-report', 'wr') ?? 0).toBeGreaterThan(score('slower', 'wr') ?? 0));
 });
 
 describe('events', () => {
-  test('a deployment changes its page and the lists', () => expect(routesOf('deployment.running')).toContain('getDeployment'));
+  test('a deployment changes its page and the lists', () =>
+    expect(routesOf('deployment.running')).toContain('getDeployment'));
   test('an unknown kind may change everything', () => expect(routesOf('comet.seen')).toBeNull());
 
   test('frames may arrive in any pieces; comments are no events', async () => {
-    const text = ': hello\n\nid: 7\nevent: event\ndata: {"kind":"ä"}\n\nid: 8\ndata: 1\ndata: 2\n\n';
+    const text =
+      ': hello\n\nid: 7\nevent: event\ndata: {"kind":"ä"}\n\nid: 8\ndata: 1\ndata: 2\n\n';
     const bytes = new TextEncoder().encode(text);
     const body = new ReadableStream<Uint8Array>({
       start(controller) {

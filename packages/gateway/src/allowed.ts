@@ -1,6 +1,6 @@
 /**
- * Checks an e-mail address against ALLOWED_EMAILS: addresses and `@domains` in lower case, or undefined to allow everybody
- * (docs/interfaces.md "Settings").
+ * Checks an e-mail address against ALLOWED_EMAILS: addresses and `@domains` in lower case, or
+ * undefined to allow everybody (docs/interfaces.md "Settings").
  */
 export const allowedBy =
   (allowed: readonly string[] | undefined) =>

@@ -1,9 +1,18 @@
-/** Answers of /verify to each decision. `Location` is absolute, because Traefik resolves a relative one against the gateway's address. */
+/**
+ * Answers of /verify to each decision. `Location` is absolute, because Traefik resolves a relative
+ * one against the gateway's address.
+ */
 import { randomBytes, randomUUID } from 'node:crypto';
 import type { Identity } from '@berth/wire/gateway';
 import { ERRORS, type ErrorCode } from '@berth/wire/errors';
 import { challengeOf } from './codes.ts';
-import { NONCE_MAX_AGE_SECONDS, nonceCookieName, noncesIn, SESSION_COOKIE, setCookie } from './cookies.ts';
+import {
+  NONCE_MAX_AGE_SECONDS,
+  nonceCookieName,
+  noncesIn,
+  SESSION_COOKIE,
+  setCookie,
+} from './cookies.ts';
 import { type Ask, type Decision, isNavigation, pathOf, sendsForm } from './forward-auth.ts';
 import { REFUSALS } from './login/refusal.ts';
 import { PAGE_HEADERS } from './pages/layout.ts';
@@ -15,19 +24,33 @@ import type { Session } from './deps.ts';
 /** `headers` alternates names and values, the form that node:http writes fastest. */
 export type Answer = { status: number; headers: string[]; body: string };
 
-/** redirect.ts refuses longer targets. For a longer address, the person returns to its path or to the first page. */
+/**
+ * redirect.ts refuses longer targets. For a longer address, the person returns to its path or to
+ * the first page.
+ */
 const MAX_RETURN = 1900;
 export const RETRY_AFTER_SECONDS = 5;
 
 type Refused = Exclude<Decision, { kind: 'pass' } | { kind: 'redeem' } | { kind: 'reach' }>;
 
 export type Answers = {
-  pass(identity: Identity, assertion: string, cookie: string | undefined, authorization: string | undefined): Answer;
+  pass(
+    identity: Identity,
+    assertion: string,
+    cookie: string | undefined,
+    authorization: string | undefined,
+  ): Answer;
   /** Lets a request pass without an identity. */
   passWithoutIdentity(cookie: string | undefined): Answer;
   refuse(decision: Refused, ask: Ask): Answer;
   /** The one-time code was redeemed: starts the session at this host. */
-  arrived(host: string, redirect: string, value: string, session: Session, cookieSeconds: number): Answer;
+  arrived(
+    host: string,
+    redirect: string,
+    value: string,
+    session: Session,
+    cookieSeconds: number,
+  ): Answer;
   /** The one-time code was already used. */
   used(host: string, redirect: string, ask: Ask): Answer;
   /** The decision is not possible at the moment (503). */
@@ -39,11 +62,13 @@ export function createAnswers(publicUrl: string, now: () => number): Answers {
   const secure = base.protocol === 'https:';
   const port = base.port === '' ? '' : `:${base.port}`;
   const urlOf = (host: string, path: string): string => `${base.protocol}//${host}${port}${path}`;
-  const loginUrl = (page: string): string => `${publicUrl}/_oauth/login?redirect=${encodeURIComponent(page)}`;
+  const loginUrl = (page: string): string =>
+    `${publicUrl}/_oauth/login?redirect=${encodeURIComponent(page)}`;
 
   function login(host: string, uri: string, ask: Ask): Answer {
     const isForm = sendsForm(ask);
-    // A form cannot be sent again. The person returns to the page that had it, and the login says that it is lost.
+    // A form cannot be sent again. The person returns to the page that had it, and the login says
+    // that it is lost.
     const page = urlOf(host, isForm ? formPath(host, ask.referer) : returnPath(uri));
     const to = (url: string, cookies: readonly string[]): Answer =>
       isForm ? { ...redirect(`${url}&lost=form`, cookies), status: 303 } : redirect(url, cookies);
@@ -53,7 +78,10 @@ export function createAnswers(publicUrl: string, now: () => number): Answers {
     const nonce = noncesIn(ask.cookie, secure)[0] ?? randomBytes(32).toString('base64url');
     const challenge = challengeOf(nonce);
     return to(`${loginUrl(page)}&challenge=${challenge}`, [
-      setCookie(nonceCookieName(secure, challenge), nonce, { maxAgeSeconds: NONCE_MAX_AGE_SECONDS, secure }),
+      setCookie(nonceCookieName(secure, challenge), nonce, {
+        maxAgeSeconds: NONCE_MAX_AGE_SECONDS,
+        secure,
+      }),
     ]);
   }
 
@@ -76,7 +104,10 @@ export function createAnswers(publicUrl: string, now: () => number): Answers {
       case 'forbidden':
         return forbidden(decision, ask);
       case 'not_found':
-        return problem('not_found', 'paths under /_oauth/ belong to the gateway, not to the project');
+        return problem(
+          'not_found',
+          'paths under /_oauth/ belong to the gateway, not to the project',
+        );
       case 'no_code':
         return noCode(decision, ask);
       case 'unavailable':
@@ -84,10 +115,14 @@ export function createAnswers(publicUrl: string, now: () => number): Answers {
     }
   }
 
-  function noCode({ why, host, redirect: to }: Extract<Decision, { kind: 'no_code' }>, ask: Ask): Answer {
+  function noCode(
+    { why, host, redirect: to }: Extract<Decision, { kind: 'no_code' }>,
+    ask: Ask,
+  ): Answer {
     const pageUrl = urlOf(host, localPath(to));
     if (why === 'signed_in') return redirect(pageUrl, []);
-    if (!isNavigation(ask)) return problem('bad_request', 'this sign-in link is not valid here or has expired');
+    if (!isNavigation(ask))
+      return problem('bad_request', 'this sign-in link is not valid here or has expired');
     // Do not redirect again: without cookies the redirects would never end.
     if (why === 'no_nonce') return page(400, cookiesBlockedPage(reference(), pageUrl));
     return expiredLink(pageUrl);
@@ -95,7 +130,13 @@ export function createAnswers(publicUrl: string, now: () => number): Answers {
 
   const tooManyCookies = (pageUrl: string): Answer => {
     const { status, title, what, todo, action } = REFUSALS.too_many_cookies;
-    const body = problemPage({ title, what, todo, reference: reference(), action: { href: pageUrl, label: action } });
+    const body = problemPage({
+      title,
+      what,
+      todo,
+      reference: reference(),
+      action: { href: pageUrl, label: action },
+    });
     return page(status, body, ['Clear-Site-Data', '"cookies"']);
   };
 
@@ -104,7 +145,9 @@ export function createAnswers(publicUrl: string, now: () => number): Answers {
       400,
       problemPage({
         title: 'This sign-in link is no longer valid',
-        what: 'A sign-in link is valid for one minute. It works once, and only in the browser that started the sign-in.',
+        what:
+          'A sign-in link is valid for one minute. It works once, and only in the browser that ' +
+          'started the sign-in.',
         todo: 'Open the page again. If you have just signed in, you do not need to sign in again.',
         reference: reference(),
         action: { href: pageUrl, label: 'Open the page again' },
@@ -114,14 +157,18 @@ export function createAnswers(publicUrl: string, now: () => number): Answers {
   function forbidden({ why, email }: Extract<Decision, { kind: 'forbidden' }>, ask: Ask): Answer {
     const detail = FORBIDDEN[why];
     if (!isNavigation(ask)) return problem('forbidden', detail);
-    const signOut = email === undefined ? null : { href: `${publicUrl}/_oauth/logout`, label: 'Sign out' };
+    const signOut =
+      email === undefined ? null : { href: `${publicUrl}/_oauth/logout`, label: 'Sign out' };
     const who = email === undefined ? '' : ` You are signed in as ${email}.`;
     return page(
       403,
       problemPage({
         title: 'You do not have access to this page',
         what: `${detail[0]?.toUpperCase()}${detail.slice(1)}.${who}`,
-        todo: email === undefined ? 'Check the address.' : 'Sign out and use another account, or ask your administrator for access.',
+        todo:
+          email === undefined
+            ? 'Check the address.'
+            : 'Sign out and use another account, or ask your administrator for access.',
         reference: reference(),
         action: signOut,
       }),
@@ -131,7 +178,11 @@ export function createAnswers(publicUrl: string, now: () => number): Answers {
   function unavailable(ask: Ask | null): Answer {
     const headers = ['Retry-After', String(RETRY_AFTER_SECONDS)];
     if (ask === null || !isNavigation(ask))
-      return problem('policy_unknown', 'the gateway cannot check this request at the moment; try again', { headers });
+      return problem(
+        'policy_unknown',
+        'the gateway cannot check this request at the moment; try again',
+        { headers },
+      );
     return page(
       503,
       problemPage({
@@ -156,10 +207,14 @@ export function createAnswers(publicUrl: string, now: () => number): Answers {
     refuse,
     arrived(host, to, value, session, cookieSeconds) {
       const maxAgeSeconds = Math.min((session.expires_at - now()) / 1000, cookieSeconds);
-      return redirect(urlOf(host, localPath(to)), [setCookie(SESSION_COOKIE, value, { maxAgeSeconds, secure })]);
+      return redirect(urlOf(host, localPath(to)), [
+        setCookie(SESSION_COOKIE, value, { maxAgeSeconds, secure }),
+      ]);
     },
     used: (host, to, ask) =>
-      isNavigation(ask) ? expiredLink(urlOf(host, localPath(to))) : problem('bad_request', 'this sign-in link was already used'),
+      isNavigation(ask)
+        ? expiredLink(urlOf(host, localPath(to)))
+        : problem('bad_request', 'this sign-in link was already used'),
     unavailable,
   };
 }
@@ -180,7 +235,8 @@ function pass(
 ): Answer {
   const headers = ['X-Forwarded-User', asBytes(email), 'X-Forwarded-User-Provider', provider];
   if (name !== null && name !== '') headers.push('X-Forwarded-User-Name', percentEncoded(name));
-  if (avatar_url !== null && avatar_url !== '') headers.push('X-Forwarded-User-Avatar', percentEncoded(avatar_url));
+  if (avatar_url !== null && avatar_url !== '')
+    headers.push('X-Forwarded-User-Avatar', percentEncoded(avatar_url));
   headers.push('X-Forwarded-User-Assertion', assertion);
   // The proxy removes these headers from the request if the answer does not contain them.
   if (cookie !== undefined) headers.push('Cookie', cookie);
@@ -190,14 +246,17 @@ function pass(
 }
 
 /**
- * Percent-encodes `%` and every character outside printable ASCII, as UTF-8 (docs/interfaces.md "Identity headers").
- * Also encodes spaces at the ends, because they would be lost on the way.
+ * Percent-encodes `%` and every character outside printable ASCII, as UTF-8 (docs/interfaces.md
+ * "Identity headers"). Also encodes spaces at the ends, because they would be lost on the way.
  */
 export function percentEncoded(text: string): string {
   const encoded = text.toWellFormed().replace(/[^ -$&-~]+/gu, encodeURIComponent);
   return encoded.replace(/^ +| +$/g, (spaces) => '%20'.repeat(spaces.length));
 }
-/** The contract requires the plain address in the header. Non-ASCII addresses are sent as UTF-8; node:http takes one character per byte. */
+/**
+ * The contract requires the plain address in the header. Non-ASCII addresses are sent as UTF-8;
+ * node:http takes one character per byte.
+ */
 const asBytes = (text: string): string => Buffer.from(text, 'utf8').toString('latin1');
 
 /** Path to which the person returns after the sign-in. */
@@ -231,7 +290,11 @@ const redirect = (location: string, cookies: readonly string[]): Answer => ({
   body: '',
 });
 
-export function problem(code: ErrorCode, detail: string, { headers = [], more = {} }: { headers?: string[]; more?: object } = {}): Answer {
+export function problem(
+  code: ErrorCode,
+  detail: string,
+  { headers = [], more = {} }: { headers?: string[]; more?: object } = {},
+): Answer {
   return withBody(
     ERRORS[code].status,
     ['Content-Type', PROBLEM_TYPE, ...NO_STORE, ...headers],

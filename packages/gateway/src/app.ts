@@ -1,4 +1,7 @@
-/** Composition root: creates every part of the gateway and passes in its dependencies. Tests call it too. */
+/**
+ * Composition root: creates every part of the gateway and passes in its dependencies. Tests call it
+ * too.
+ */
 import type { AddressInfo } from 'node:net';
 import { limitConnections } from '@berth/kit/connections';
 import { live } from '@berth/kit/live';
@@ -61,7 +64,10 @@ export async function createGateway(config: Config, overrides: Overrides): Promi
   const change = (some: Partial<Secrets>): void => secrets.replace({ ...secrets.read(), ...some });
   const controlPlane =
     overrides.controlPlane ??
-    createClient({ baseUrl: config.CONTROL_PLANE_URL, headers: () => ({ 'x-gateway-secret': secrets.read().gateway[0] ?? '' }) });
+    createClient({
+      baseUrl: config.CONTROL_PLANE_URL,
+      headers: () => ({ 'x-gateway-secret': secrets.read().gateway[0] ?? '' }),
+    });
   const keys = keysOf(() => secrets.read().session);
   const sealer = createSealer(keys, now);
   const file = await openPolicyFile(config.STATE_DIR, log);
@@ -73,7 +79,10 @@ export async function createGateway(config: Config, overrides: Overrides): Promi
     allowed: allowedBy(config.ALLOWED_EMAILS),
     ...(overrides.peers === undefined ? {} : { peers: overrides.peers }),
   });
-  const platform = { baseDomain: config.BASE_DOMAIN, authHost: new URL(config.PUBLIC_URL).hostname };
+  const platform = {
+    baseDomain: config.BASE_DOMAIN,
+    authHost: new URL(config.PUBLIC_URL).hostname,
+  };
   const deps: GatewayDeps = {
     config,
     secrets: secrets.read,
@@ -81,13 +90,20 @@ export async function createGateway(config: Config, overrides: Overrides): Promi
     policy,
     sessions: createSessions(keys, now),
     codes: createCodes(sealer, controlPlane, now),
-    redirects: createRedirects(config.PUBLIC_URL, config.BASE_DOMAIN, (host) => siteAt(host, policy.view(), platform)?.claim),
+    redirects: createRedirects(
+      config.PUBLIC_URL,
+      config.BASE_DOMAIN,
+      (host) => siteAt(host, policy.view(), platform)?.claim,
+    ),
     sealer,
     keys,
     now,
     log,
   };
-  const verify = createVerify({ ...deps, assertions: createAssertions(keys, config.PUBLIC_URL, now) });
+  const verify = createVerify({
+    ...deps,
+    assertions: createAssertions(keys, config.PUBLIC_URL, now),
+  });
   const metrics = createMetrics(verify, policy, overrides.processMetrics ?? false);
   const server = buildServer({
     deps,
@@ -95,19 +111,35 @@ export async function createGateway(config: Config, overrides: Overrides): Promi
     verify,
     metrics: overrides.renderMetrics ?? metrics.render,
     connections(http) {
-      const connections = limitConnections(http, { max: config.MAX_CONNECTIONS, trusted: config.TRUSTED_PROXIES, log });
+      const connections = limitConnections(http, {
+        max: config.MAX_CONNECTIONS,
+        trusted: config.TRUSTED_PROXIES,
+        log,
+      });
       metrics.watch(connections);
       return connections;
     },
   });
   server.addHook('onResponse', async (request, reply) => {
-    metrics.answered(request.routeOptions.url ?? 'none', reply.statusCode, reply.elapsedTime / 1000);
+    metrics.answered(
+      request.routeOptions.url ?? 'none',
+      reply.statusCode,
+      reply.elapsedTime / 1000,
+    );
   });
-  const tracing = await openTracing(config, { name: 'berth-gateway', version: manifest.version }, log);
+  const tracing = await openTracing(
+    config,
+    { name: 'berth-gateway', version: manifest.version },
+    log,
+  );
   if (tracing !== null) traceRequests(server, tracing);
   const presence = createPresence(deps);
   let listening: Listening | undefined;
-  await installLogin(server, deps, { overrides: overrides.providers, loginSeen: metrics.login, refused: metrics.refused });
+  await installLogin(server, deps, {
+    overrides: overrides.providers,
+    loginSeen: metrics.login,
+    refused: metrics.refused,
+  });
 
   return {
     server,

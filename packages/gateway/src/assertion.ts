@@ -1,7 +1,7 @@
 /**
- * The signed assertion beside the plain identity headers (JWT, RFC 7519; EdDSA, RFC 8037). With it, an application that is reachable
- * without the proxy can refuse requests that bypass the proxy. An assertion is cached per session and host, so that the hot path does
- * not sign.
+ * The signed assertion beside the plain identity headers (JWT, RFC 7519; EdDSA, RFC 8037). With it,
+ * an application that is reachable without the proxy can refuse requests that bypass the proxy. An
+ * assertion is cached per session and host, so that the hot path does not sign.
  */
 import { type KeyObject, sign } from 'node:crypto';
 import type { DeviceScope, Identity } from '@berth/wire/gateway';
@@ -9,7 +9,9 @@ import { LRUCache } from 'lru-cache';
 import type { Keys } from './deps.ts';
 
 const LIFETIME_SECONDS = 300;
-/** An assertion is reused for this long, so that every application can use it for at least a minute. */
+/**
+ * An assertion is reused for this long, so that every application can use it for at least a minute.
+ */
 const REUSED_SECONDS = 240;
 const MAX_CACHED = 20_000;
 
@@ -24,7 +26,10 @@ type Grant = {
   endsAt: number;
   /** Scope of the device token; null for a session. */
   scope: DeviceScope | null;
-  /** Id of the device token or session, with which the API checks for revocation; null if the API does not need it. */
+  /**
+   * Id of the device token or session, with which the API checks for revocation; null if the API
+   * does not need it.
+   */
   origin: string | null;
 };
 export type Assertions = { for(identity: Identity, grant: Grant): Assertion };
@@ -35,13 +40,29 @@ export function createAssertions(keys: Keys, issuer: string, now: () => number):
     for(identity, grant) {
       const { host, endsAt, scope, origin } = grant;
       const { email, name, avatar_url, provider } = identity;
-      // The key includes the session's end: after a deletion of the person, a new session must not get the assertion of an old one.
+      // The key includes the session's end: after a deletion of the person, a new session must not
+      // get the assertion of an old one.
       const [signer] = keys.assertion;
       // The signer too: after a rotation, applications get assertions of the new key at once.
-      const key = JSON.stringify([signer?.kid, host, email, name, avatar_url, provider, endsAt, scope, origin]);
+      const key = JSON.stringify([
+        signer?.kid,
+        host,
+        email,
+        name,
+        avatar_url,
+        provider,
+        endsAt,
+        scope,
+        origin,
+      ]);
       const found = cache.get(key);
       if (found !== undefined && found.renewAt > now()) return found;
-      const made = make(keys, issuer, { identity, ...grant, endsAt: Math.min(endsAt, now() + LIFETIME_SECONDS * 1000) }, now());
+      const made = make(
+        keys,
+        issuer,
+        { identity, ...grant, endsAt: Math.min(endsAt, now() + LIFETIME_SECONDS * 1000) },
+        now(),
+      );
       cache.set(key, made);
       return made;
     },
@@ -50,7 +71,12 @@ export function createAssertions(keys: Keys, issuer: string, now: () => number):
 
 type Content = Grant & { identity: Identity };
 
-function make(keys: Keys, issuer: string, { identity, host, endsAt, scope, origin }: Content, now: number): Assertion {
+function make(
+  keys: Keys,
+  issuer: string,
+  { identity, host, endsAt, scope, origin }: Content,
+  now: number,
+): Assertion {
   const [current] = keys.assertion;
   if (current === undefined) throw new Error('no assertion key');
   const seconds = Math.floor(now / 1000);
@@ -62,7 +88,8 @@ function make(keys: Keys, issuer: string, { identity, host, endsAt, scope, origi
     ...(identity.name === null ? {} : { name: identity.name }),
     ...(identity.avatar_url === null ? {} : { avatar_url: identity.avatar_url }),
     provider: identity.provider,
-    // Set for a device token: the API accepts its assertion only if the scope includes `api`, as for the token itself.
+    // Set for a device token: the API accepts its assertion only if the scope includes `api`, as
+    // for the token itself.
     ...(scope === null ? {} : { scope }),
     ...(origin === null ? {} : scope === null ? { sid: origin } : { device_token: origin }),
     iat: seconds,

@@ -1,7 +1,8 @@
 /**
- * One-time codes transfer a session from the auth host to another host. A code is encrypted, so that the address bar does not show
- * its content. It is bound to the host and its present claim (the host may move to another project meanwhile) and, by the hash of a
- * nonce cookie, to the browser. The control plane remembers used codes.
+ * One-time codes transfer a session from the auth host to another host. A code is encrypted, so
+ * that the address bar does not show its content. It is bound to the host and its present claim
+ * (the host may move to another project meanwhile) and, by the hash of a nonce cookie, to the
+ * browser. The control plane remembers used codes.
  */
 import { createHash, randomBytes, timingSafeEqual } from 'node:crypto';
 import { ApiError, type Client } from '@berth/wire/client';
@@ -9,7 +10,10 @@ import type { OneTimeCodes, Sealer, Session } from './deps.ts';
 
 /** RFC 6749 section 4.1.2 allows ten minutes at most; a redirect needs seconds. */
 const CODE_TTL_MS = 60_000;
-/** Used codes are remembered this much longer than they are valid, because clocks of two machines may differ. */
+/**
+ * Used codes are remembered this much longer than they are valid, because clocks of two machines
+ * may differ.
+ */
 const REMEMBERED_MS = 60_000;
 const REDEEM_TIMEOUT_MS = 4_000;
 const PURPOSE = 'one-time code';
@@ -19,28 +23,43 @@ type Content = {
   session: Omit<Session, 'begun_at'> & { begun_at?: number };
   host: string;
   challenge: string;
-  /** Absent for hosts of no project, and in a code of an older gateway that runs beside this one. */
+  /**
+   * Absent for hosts of no project, and in a code of an older gateway that runs beside this one.
+   */
   claim?: string;
   expires_at: number;
 };
 
 /** RFC 7636 section 4.2, method S256, with the nonce cookie as the verifier. */
-export const challengeOf = (nonce: string): string => createHash('sha256').update(nonce).digest('base64url');
+export const challengeOf = (nonce: string): string =>
+  createHash('sha256').update(nonce).digest('base64url');
 
 export function createCodes(sealer: Sealer, controlPlane: Client, now: () => number): OneTimeCodes {
   return {
     mint(session, host, challenge, claim) {
       const id = randomBytes(18).toString('base64url');
-      const content: Content = { id, session, host, challenge, ...(claim === undefined ? {} : { claim }), expires_at: now() + CODE_TTL_MS };
+      const content: Content = {
+        id,
+        session,
+        host,
+        challenge,
+        ...(claim === undefined ? {} : { claim }),
+        expires_at: now() + CODE_TTL_MS,
+      };
       return sealer.seal(PURPOSE, content, CODE_TTL_MS);
     },
     read(code, host, nonce, claim) {
       const content = sealer.open<Content>(PURPOSE, code);
       if (content === null || nonce === undefined || content.host !== host) return null;
       if (content.claim !== undefined && content.claim !== claim) return null;
-      if (!sameText(challengeOf(nonce), content.challenge) || content.session.expires_at <= now()) return null;
+      if (!sameText(challengeOf(nonce), content.challenge) || content.session.expires_at <= now())
+        return null;
       // An older gateway that runs beside this one does not write `begun_at`.
-      return { id: content.id, session: { ...content.session, begun_at: content.session.begun_at ?? 0 }, expires_at: content.expires_at };
+      return {
+        id: content.id,
+        session: { ...content.session, begun_at: content.session.begun_at ?? 0 },
+        expires_at: content.expires_at,
+      };
     },
     async redeem({ id, expires_at }) {
       try {

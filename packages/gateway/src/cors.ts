@@ -1,7 +1,8 @@
 /**
- * Cross-origin requests to projects that require a login (Fetch, section 3.3). Browsers send a preflight without a session, so the gateway
- * answers it itself: the application gets no request without an identity. Only the origins that the project lists may read answers and
- * send more than simple requests. The requests themselves need a session or a device token, like all others.
+ * Cross-origin requests to projects that require a login (Fetch, section 3.3). Browsers send a
+ * preflight without a session, so the gateway answers it itself: the application gets no request
+ * without an identity. Only the origins that the project lists may read answers and send more than
+ * simple requests. The requests themselves need a session or a device token, like all others.
  */
 import type { IncomingMessage } from 'node:http';
 import type { Policy } from '@berth/wire/gateway';
@@ -19,7 +20,10 @@ const NAMES = /^[!#$%&'*+.^_`|~0-9A-Za-z, -]{1,2000}$/;
 const isAllowed = (origin: string | undefined, project: Project): origin is string =>
   origin !== undefined && project.cors_origins?.includes(origin) === true;
 
-/** Headers of an answer of the gateway in the place of the project, for example 401: the page can read it. */
+/**
+ * Headers of an answer of the gateway in the place of the project, for example 401: the page can
+ * read it.
+ */
 export function corsHeaders(origin: string | undefined, project: Project): string[] {
   if (project.cors_origins === undefined) return [];
   return [
@@ -38,11 +42,23 @@ export function corsHeaders(origin: string | undefined, project: Project): strin
   ];
 }
 
-/** Returns the answer to a preflight for a host of a project that requires a login, or null for every other request. */
-export function preflightAnswer({ method, headers }: IncomingMessage, view: PolicyView, platform: Platform): Answer | null {
+/**
+ * Returns the answer to a preflight for a host of a project that requires a login, or null for
+ * every other request.
+ */
+export function preflightAnswer(
+  { method, headers }: IncomingMessage,
+  view: PolicyView,
+  platform: Platform,
+): Answer | null {
   const wanted = headers['access-control-request-method'];
-  if (method !== 'OPTIONS' || typeof wanted !== 'string' || headers.origin === undefined) return null;
-  const site = siteAt((headers.host ?? '').replace(/\.?(:\d+)?$/, '').toLowerCase(), view, platform);
+  if (method !== 'OPTIONS' || typeof wanted !== 'string' || headers.origin === undefined)
+    return null;
+  const site = siteAt(
+    (headers.host ?? '').replace(/\.?(:\d+)?$/, '').toLowerCase(),
+    view,
+    platform,
+  );
   if (site === undefined || site.project.auth_required === false) return null;
   const names = headers['access-control-request-headers'];
   const allowed = isAllowed(headers.origin, site.project)
@@ -54,11 +70,21 @@ export function preflightAnswer({ method, headers }: IncomingMessage, view: Poli
         'Access-Control-Max-Age',
         MAX_AGE_SECONDS,
         ...(TOKEN.test(wanted) ? ['Access-Control-Allow-Methods', wanted] : []),
-        ...(typeof names === 'string' && NAMES.test(names) ? ['Access-Control-Allow-Headers', names] : []),
+        ...(typeof names === 'string' && NAMES.test(names)
+          ? ['Access-Control-Allow-Headers', names]
+          : []),
         // Private Network Access: a page of the internet calls a project at a private address.
-        ...(headers['access-control-request-private-network'] === 'true' ? ['Access-Control-Allow-Private-Network', 'true'] : []),
+        ...(headers['access-control-request-private-network'] === 'true'
+          ? ['Access-Control-Allow-Private-Network', 'true']
+          : []),
       ]
     : [];
-  const vary = 'Origin, Access-Control-Request-Method, Access-Control-Request-Headers, Access-Control-Request-Private-Network';
-  return { status: 204, headers: ['Vary', vary, 'Cache-Control', 'no-store', ...allowed], body: '' };
+  const vary =
+    'Origin, Access-Control-Request-Method, Access-Control-Request-Headers, ' +
+    'Access-Control-Request-Private-Network';
+  return {
+    status: 204,
+    headers: ['Vary', vary, 'Cache-Control', 'no-store', ...allowed],
+    body: '',
+  };
 }

@@ -1,4 +1,7 @@
-/** The narrow interfaces between the parts of the gateway. app.ts connects the implementations, each of which has its own file. */
+/**
+ * The narrow interfaces between the parts of the gateway. app.ts connects the implementations, each
+ * of which has its own file.
+ */
 import type { KeyObject } from 'node:crypto';
 import type { Live } from '@berth/kit/live';
 import type { Logger } from '@berth/kit/log';
@@ -6,35 +9,58 @@ import type { Client } from '@berth/wire/client';
 import type { Identity, Policy } from '@berth/wire/gateway';
 import type { Config } from './config.ts';
 
-/** The single sign-on session and the sessions at other hosts that came from it have the same `id`, so one logout ends all. */
+/**
+ * The single sign-on session and the sessions at other hosts that came from it have the same `id`,
+ * so one logout ends all.
+ */
 export type Session = {
   id: string;
   identity: Identity;
-  /** Milliseconds since the epoch; 0 for a cookie of an older version, which does not contain it. */
+  /**
+   * Milliseconds since the epoch; 0 for a cookie of an older version, which does not contain it.
+   */
   begun_at: number;
   /** Milliseconds since the epoch. */
   expires_at: number;
 };
 
-/** Where a session cookie is valid: the auth host, one host of a project, one custom domain, or one host that belongs to no project. */
+/**
+ * Where a session cookie is valid: the auth host, one host of a project, one custom domain, or one
+ * host that belongs to no project.
+ */
 export type Audience = 'sso' | `project:${string}` | `domain:${string}` | `host:${string}`;
-/** The epoch is part of the audience: turning `auth_required` on invalidates earlier cookies of the project. */
+/**
+ * The epoch is part of the audience: turning `auth_required` on invalidates earlier cookies of the
+ * project.
+ */
 export const audienceOfProject = ({ id, auth_epoch = 0 }: Policy['projects'][number]): Audience =>
   auth_epoch === 0 ? `project:${id}` : `project:${id} ${auth_epoch}`;
 
 /** Session cookies are signed and not encrypted, because a browser may read its own identity. */
 export type Sessions = {
   seal(session: Session, audience: Audience): string;
-  /** Returns null for every invalid cookie: forged, changed, for another audience, expired, too long. Never throws. */
+  /**
+   * Returns null for every invalid cookie: forged, changed, for another audience, expired, too
+   * long. Never throws.
+   */
   open(value: string, audience: Audience): Session | null;
 };
 
 /** `claim` is absent for hosts in the policy of an older control plane. */
-export type HostOwner = { project: Policy['projects'][number]; claim?: string; cookie_seconds?: number };
+export type HostOwner = {
+  project: Policy['projects'][number];
+  claim?: string;
+  cookie_seconds?: number;
+};
 
-/** Lookups in the newest available policy, for the decisions of `/verify`. Each lookup costs one map access. */
+/**
+ * Lookups in the newest available policy, for the decisions of `/verify`. Each lookup costs one map
+ * access.
+ */
 export type PolicyView = {
-  /** False if the gateway never had a policy, not even from disk. Then it answers 503 to everything. */
+  /**
+   * False if the gateway never had a policy, not even from disk. Then it answers 503 to everything.
+   */
   readonly loaded: boolean;
   /** Rises with every change. Results that were computed with an earlier version are invalid. */
   readonly version: number;
@@ -56,19 +82,33 @@ export type PolicyClient = {
   until(condition: (view: PolicyView) => boolean, ms: number): Promise<boolean>;
   /** Resolves as soon as all workers of this gateway accept the device token, or after `ms`. */
   untilTokenKnown(token: string, ms: number): Promise<void>;
-  /** Revokes the session here immediately, stores the revocation on disk, and sends it to the control plane as soon as possible. */
+  /**
+   * Revokes the session here immediately, stores the revocation on disk, and sends it to the
+   * control plane as soon as possible.
+   */
   revokeSession(session: Session): Promise<void>;
   /** Records the use of a device token. Uses are sent to the control plane in batches. */
   tokenUsed(id: string): void;
   close(): Promise<void>;
 };
 
-/** Codes that transfer a session from the auth host to another host. They are short-lived, bound to host and browser, and work once. */
+/**
+ * Codes that transfer a session from the auth host to another host. They are short-lived, bound to
+ * host and browser, and work once.
+ */
 export type OneTimeCodes = {
-  /** `challenge` is the hash of the browser's nonce at that host. `claim`: the one that the host has. */
+  /**
+   * `challenge` is the hash of the browser's nonce at that host. `claim`: the one that the host
+   * has.
+   */
   mint(session: Session, host: string, challenge: string, claim?: string): string;
   /** Checks everything except whether the code was used. `claim`: the one that the host has now. */
-  read(code: string, host: string, nonce: string | undefined, claim?: string): { id: string; session: Session; expires_at: number } | null;
+  read(
+    code: string,
+    host: string,
+    nonce: string | undefined,
+    claim?: string,
+  ): { id: string; session: Session; expires_at: number } | null;
   /** @throws UnreachableError if the control plane cannot be reached. */
   redeem(read: { id: string; expires_at: number }): Promise<'redeemed' | 'used'>;
 };
@@ -83,10 +123,15 @@ export type Redirects = {
   claimOf(host: string): string | undefined;
 };
 
-/** Encrypts and authenticates small values for cookies and states (AES-256-GCM). Each purpose has its own key. */
+/**
+ * Encrypts and authenticates small values for cookies and states (AES-256-GCM). Each purpose has
+ * its own key.
+ */
 export type Sealer = {
   seal(purpose: string, value: unknown, ttlMs: number): string;
-  /** Returns null if `seal` did not make the text for this purpose, or if it expired. Never throws. */
+  /**
+   * Returns null if `seal` did not make the text for this purpose, or if it expired. Never throws.
+   */
   // oxlint-disable-next-line typescript/no-unnecessary-type-parameters -- the opened value has the type that was sealed
   open<T>(purpose: string, text: string): T | null;
 };

@@ -1,6 +1,7 @@
 /**
- * The decision of /verify, as a pure function: request and context come in as data, and the decision is data. The only step that
- * needs I/O (to redeem a one-time code) is part of the decision. Guards come first; only the last lines let a request pass.
+ * The decision of /verify, as a pure function: request and context come in as data, and the
+ * decision is data. The only step that needs I/O (to redeem a one-time code) is part of the
+ * decision. Guards come first; only the last lines let a request pass.
  *
  *   no policy loaded                              unavailable       503
  *   unknown host or project, host of another      forbidden         403
@@ -19,8 +20,20 @@ import { trimOws } from '@berth/kit/ows';
 import { readReach } from '@berth/kit/reach-token';
 import { DEVICE_TOKEN_PATTERN, type DeviceScope, type Identity } from '@berth/wire/gateway';
 import { deviceTokenIn, MAX_TOKEN } from './bearer.ts';
-import { cookiesNamed, hasTooMany, noncesIn, SESSION_COOKIE, withoutOurCookies } from './cookies.ts';
-import { type Audience, type OneTimeCodes, type PolicyView, type Session, type Sessions } from './deps.ts';
+import {
+  cookiesNamed,
+  hasTooMany,
+  noncesIn,
+  SESSION_COOKIE,
+  withoutOurCookies,
+} from './cookies.ts';
+import {
+  type Audience,
+  type OneTimeCodes,
+  type PolicyView,
+  type Session,
+  type Sessions,
+} from './deps.ts';
 import { isActive } from './policy-view.ts';
 import { isReservedPath } from './redirect.ts';
 import { isPlatformHost, siteAt } from './site.ts';
@@ -28,7 +41,10 @@ import { isPlatformHost, siteAt } from './site.ts';
 /** The proxy middleware that sent the request (docs/interfaces.md "Verify endpoints"). */
 export type Middleware = { kind: 'project'; id: string } | { kind: 'any' } | { kind: 'admin' };
 
-/** The request that the proxy asks about, from the headers of the proxy's request. Its identity headers are never read. */
+/**
+ * The request that the proxy asks about, from the headers of the proxy's request. Its identity
+ * headers are never read.
+ */
 export type Ask = {
   middleware: Middleware;
   method: string;
@@ -41,7 +57,10 @@ export type Ask = {
   referer: string | undefined;
   fetchMode: string | undefined;
   requestedWith: string | undefined;
-  /** Upgrade, or Sec-WebSocket-Key, because proxies drop hop-by-hop headers in their request to /verify. */
+  /**
+   * Upgrade, or Sec-WebSocket-Key, because proxies drop hop-by-hop headers in their request to
+   * /verify.
+   */
   upgrade: string | undefined;
   cookie: string | undefined;
   authorization: string | undefined;
@@ -84,7 +103,11 @@ export type Decision =
   | { kind: 'too_many_cookies'; host: string; uri: string }
   | { kind: 'unauthenticated'; host: string; uri: string }
   | { kind: 'bad_token' }
-  | { kind: 'forbidden'; why: 'incomplete' | 'unknown_project' | 'unknown_host' | 'wrong_host' | 'not_admin'; email?: string }
+  | {
+      kind: 'forbidden';
+      why: 'incomplete' | 'unknown_project' | 'unknown_host' | 'wrong_host' | 'not_admin';
+      email?: string;
+    }
   | { kind: 'not_found' }
   | {
       kind: 'redeem';
@@ -95,10 +118,26 @@ export type Decision =
       /** Longest time for which the browser keeps the session cookie. */
       cookieSeconds: number;
     }
-  /** The one-time code is not usable. `signed_in`: the browser already has its session, from another tab or a second click. */
-  | { kind: 'no_code'; why: 'signed_in' | 'no_nonce' | 'bad_code' | 'ended'; host: string; redirect: string }
-  /** The control plane checks whether the proxy reaches the project. The check has no identity and works once. */
-  | { kind: 'reach'; host: string; code: { id: string; expires_at: number }; cookie: string | undefined }
+  /**
+   * The one-time code is not usable. `signed_in`: the browser already has its session, from another
+   * tab or a second click.
+   */
+  | {
+      kind: 'no_code';
+      why: 'signed_in' | 'no_nonce' | 'bad_code' | 'ended';
+      host: string;
+      redirect: string;
+    }
+  /**
+   * The control plane checks whether the proxy reaches the project. The check has no identity and
+   * works once.
+   */
+  | {
+      kind: 'reach';
+      host: string;
+      code: { id: string; expires_at: number };
+      cookie: string | undefined;
+    }
   | { kind: 'unavailable' };
 
 const SESSION_PATH = '/_oauth/session';
@@ -113,9 +152,11 @@ export function decide(ask: Ask, context: DecisionContext): Decision {
   if (host === null) return { kind: 'forbidden', why: 'unknown_host' };
   // A custom domain leads only to its project: other middlewares protect hosts of the platform.
   const site = siteAt(host, view, context);
-  const isKnown = isPlatformHost(host, context) || (site !== undefined && ask.middleware.kind === 'project');
+  const isKnown =
+    isPlatformHost(host, context) || (site !== undefined && ask.middleware.kind === 'project');
   if (!isKnown) return { kind: 'forbidden', why: 'unknown_host' };
-  // The single sign-on cookie is valid only at the auth host; a project's cookie is valid at all hosts of the project under BASE_DOMAIN.
+  // The single sign-on cookie is valid only at the auth host; a project's cookie is valid at all
+  // hosts of the project under BASE_DOMAIN.
   let audience: Audience = host === context.authHost ? 'sso' : `host:${host}`;
   if (ask.middleware.kind === 'project') {
     const project = view.projectById(ask.middleware.id);
@@ -127,11 +168,21 @@ export function decide(ask: Ask, context: DecisionContext): Decision {
   const path = pathOf(ask.uri);
   if (isReservedPath(path))
     return path === SESSION_PATH && audience !== 'sso' && ask.method === 'GET'
-      ? arrival(ask, { host, audience, cookieSeconds: site?.cookieSeconds ?? Number.POSITIVE_INFINITY }, site?.claim, context)
+      ? arrival(
+          ask,
+          { host, audience, cookieSeconds: site?.cookieSeconds ?? Number.POSITIVE_INFINITY },
+          site?.claim,
+          context,
+        )
       : { kind: 'not_found' };
 
   if (ask.middleware.kind === 'project') {
-    const check = readReach(context.gatewaySecrets, ask.authorization, { project_id: ask.middleware.id, path: ask.uri }, context.now);
+    const check = readReach(
+      context.gatewaySecrets,
+      ask.authorization,
+      { project_id: ask.middleware.id, path: ask.uri },
+      context.now,
+    );
     if (check !== null)
       return check.valid !== null && ask.method === 'GET'
         ? { kind: 'reach', host, code: check.valid, cookie: withoutOurCookies(ask.cookie) }
@@ -143,11 +194,18 @@ export function decide(ask: Ask, context: DecisionContext): Decision {
 
   const session = sessionIn(ask, audience, context);
   if (session === null) {
-    if (!isNavigation(ask) && !sendsForm(ask)) return { kind: 'unauthenticated', host, uri: ask.uri };
-    // A login would cause endless redirects, because its cookie would not be among the checked ones.
-    return hasTooMany(ask.cookie) ? { kind: 'too_many_cookies', host, uri: ask.uri } : { kind: 'login', host, uri: ask.uri };
+    if (!isNavigation(ask) && !sendsForm(ask))
+      return { kind: 'unauthenticated', host, uri: ask.uri };
+    // A login would cause endless redirects, because its cookie would not be among the checked
+    // ones.
+    return hasTooMany(ask.cookie)
+      ? { kind: 'too_many_cookies', host, uri: ask.uri }
+      : { kind: 'login', host, uri: ask.uri };
   }
-  if (ask.middleware.kind === 'admin' && !context.adminEmails.includes(session.identity.email.toLowerCase()))
+  if (
+    ask.middleware.kind === 'admin' &&
+    !context.adminEmails.includes(session.identity.email.toLowerCase())
+  )
     return { kind: 'forbidden', why: 'not_admin', email: session.identity.email };
   return {
     kind: 'pass',
@@ -162,8 +220,15 @@ export function decide(ask: Ask, context: DecisionContext): Decision {
   };
 }
 
-/** Returns the session of the first cookie that is signed, has this audience, and is neither expired nor ended early. */
-function sessionIn(ask: Ask, audience: Audience, { sessions, view }: DecisionContext): Session | null {
+/**
+ * Returns the session of the first cookie that is signed, has this audience, and is neither expired
+ * nor ended early.
+ */
+function sessionIn(
+  ask: Ask,
+  audience: Audience,
+  { sessions, view }: DecisionContext,
+): Session | null {
   for (const value of cookiesNamed(ask.cookie, SESSION_COOKIE)) {
     const session = sessions.open(value, audience);
     if (session !== null && isActive(session, view)) return session;
@@ -189,13 +254,17 @@ function arrival(
       ? { kind: 'redeem', ...at, code, redirect }
       : { kind: 'no_code', why: 'ended', host, redirect };
   }
-  if (sessionIn(ask, audience, context) !== null) return { kind: 'no_code', why: 'signed_in', host, redirect };
+  if (sessionIn(ask, audience, context) !== null)
+    return { kind: 'no_code', why: 'signed_in', host, redirect };
   return { kind: 'no_code', why: nonces.length === 0 ? 'no_nonce' : 'bad_code', host, redirect };
 }
 
 // ---- Bearer tokens (RFC 6750)
 
-/** An invalid token is refused, even if the request also has a valid cookie (section 3.1, invalid_token). */
+/**
+ * An invalid token is refused, even if the request also has a valid cookie (section 3.1,
+ * invalid_token).
+ */
 function byToken(token: string, ask: Ask, host: string, { view, now }: DecisionContext): Decision {
   // Admin-only resources require a signed-in person (docs/contract.md "Admin-only resources").
   if (token.length > MAX_TOKEN || ask.middleware.kind === 'admin') return { kind: 'bad_token' };
@@ -217,7 +286,10 @@ function byToken(token: string, ask: Ask, host: string, { view, now }: DecisionC
 }
 
 const DEVICE_TOKEN = new RegExp(DEVICE_TOKEN_PATTERN);
-/** Removes a header that contains a device token in another place (another scheme, a list): no application may see the token. */
+/**
+ * Removes a header that contains a device token in another place (another scheme, a list): no
+ * application may see the token.
+ */
 const withoutDeviceToken = (authorization: string | undefined): string | undefined =>
   authorization !== undefined && DEVICE_TOKEN.test(authorization) ? undefined : authorization;
 
@@ -244,7 +316,10 @@ function acceptsHtml(accept: string | undefined): boolean {
   return accept.split(',').some((range) => {
     const [type = '', ...parameters] = range.split(';').map((p) => trimOws(p).toLowerCase());
     // RFC 9110 section 12.4.2: a weight of 0 means "not acceptable".
-    return (type === 'text/html' || type === 'application/xhtml+xml') && !parameters.some((p) => /^q=0(\.0{0,3})?$/.test(p));
+    return (
+      (type === 'text/html' || type === 'application/xhtml+xml') &&
+      !parameters.some((p) => /^q=0(\.0{0,3})?$/.test(p))
+    );
   });
 }
 

@@ -1,4 +1,7 @@
-/** GET / of the auth host: the page after a sign-out without a redirect target, and for visitors of the plain address. */
+/**
+ * GET / of the auth host: the page after a sign-out without a redirect target, and for visitors of
+ * the plain address.
+ */
 import type { FastifyInstance } from 'fastify';
 import { assertPolicyLoaded, type Context } from './login/context.ts';
 import { sendPage } from './login/reply.ts';

@@ -1,9 +1,17 @@
 /**
- * Derives all keys from SESSION_SECRET with HKDF (RFC 5869), one key per use. Workers and restarts get the same keys without stored
- * state, and a leaked key is useless for the other uses. The current secret signs and encrypts; earlier secrets only verify and decrypt.
- * A reload replaces all keys at once.
+ * Derives all keys from SESSION_SECRET with HKDF (RFC 5869), one key per use. Workers and restarts
+ * get the same keys without stored state, and a leaked key is useless for the other uses. The
+ * current secret signs and encrypts; earlier secrets only verify and decrypt. A reload replaces all
+ * keys at once.
  */
-import { createPrivateKey, createPublicKey, createSecretKey, createHash, hkdfSync, type KeyObject } from 'node:crypto';
+import {
+  createPrivateKey,
+  createPublicKey,
+  createSecretKey,
+  createHash,
+  hkdfSync,
+  type KeyObject,
+} from 'node:crypto';
 import { derived, type Live } from '@berth/kit/live';
 import type { Keys } from './deps.ts';
 
@@ -39,7 +47,11 @@ export function derive(secret: string | KeyObject, info: string): Buffer {
 }
 
 function assertionKey(seed: Buffer): Keys['assertion'][number] {
-  const privateKey = createPrivateKey({ key: Buffer.concat([PKCS8_ED25519, seed]), format: 'der', type: 'pkcs8' });
+  const privateKey = createPrivateKey({
+    key: Buffer.concat([PKCS8_ED25519, seed]),
+    format: 'der',
+    type: 'pkcs8',
+  });
   const publicKey = createPublicKey(privateKey);
   const { crv, kty, x } = publicKey.export({ format: 'jwk' });
   // RFC 7638 section 3: the required members in lexicographic order.
@@ -51,7 +63,11 @@ function assertionKey(seed: Buffer): Keys['assertion'][number] {
 export function jwks(keys: Keys): { keys: Record<string, string>[] } {
   return {
     keys: keys.assertion.map(({ kid, publicKey }) => {
-      const { kty, crv, x } = publicKey.export({ format: 'jwk' }) as { kty: string; crv: string; x: string };
+      const { kty, crv, x } = publicKey.export({ format: 'jwk' }) as {
+        kty: string;
+        crv: string;
+        x: string;
+      };
       return { kty, crv, x, kid, alg: 'EdDSA', use: 'sig' };
     }),
   };

@@ -3,12 +3,18 @@ import type { IncomingMessage } from 'node:http';
 import { cookieRemedy, headersSize } from '@berth/kit/header-size';
 import { type Answer, problem } from './answers.ts';
 
-/** Clients may send 128 KiB of headers (docs/interfaces.md "Limits"). The request line and headers that the proxy adds come on top. */
+/**
+ * Clients may send 128 KiB of headers (docs/interfaces.md "Limits"). The request line and headers
+ * that the proxy adds come on top.
+ */
 const MAX_HEADERS = 160 * 1024;
 export const isTooLarge = (request: IncomingMessage): boolean => headersSize(request) > MAX_HEADERS;
 
 /** RFC 6585 section 5. */
 export function tooLarge(request: IncomingMessage): Answer {
   const headers = Object.entries(cookieRemedy(request, MAX_HEADERS)).flat();
-  return { ...problem('bad_request', `the headers are larger than ${MAX_HEADERS / 1024} KiB`, { headers }), status: 431 };
+  return {
+    ...problem('bad_request', `the headers are larger than ${MAX_HEADERS / 1024} KiB`, { headers }),
+    status: 431,
+  };
 }

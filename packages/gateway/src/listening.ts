@@ -1,4 +1,7 @@
-/** Listens at LISTEN, or on the socket that systemd keeps open: connections wait there while the gateway restarts, and none is refused. */
+/**
+ * Listens at LISTEN, or on the socket that systemd keeps open: connections wait there while the
+ * gateway restarts, and none is refused.
+ */
 import { lookup } from 'node:dns/promises';
 import { once } from 'node:events';
 import { type AddressInfo, createServer } from 'node:net';
@@ -11,14 +14,23 @@ export type Listening = { close(): Promise<void> };
 
 const NOTHING_MORE: Listening = { close: async () => undefined };
 
-/** @param inherited descriptor of the socket of systemd. Where its address is not LISTEN, the server listens at both. */
-export async function listenOn(server: FastifyInstance, listen: Listen, inherited: number | undefined, log: Logger): Promise<Listening> {
+/**
+ * @param inherited descriptor of the socket of systemd. Where its address is not LISTEN, the server
+ *   listens at both.
+ */
+export async function listenOn(
+  server: FastifyInstance,
+  listen: Listen,
+  inherited: number | undefined,
+  log: Logger,
+): Promise<Listening> {
   if (inherited === undefined) {
     await server.listen(listen);
     return NOTHING_MORE;
   }
   const wanted = await lookup(listen.host);
-  // Fastify passes all of it to net.Server, where a descriptor comes before an address. Its type does not know descriptors.
+  // Fastify passes all of it to net.Server, where a descriptor comes before an address. Its type
+  // does not know descriptors.
   const options = { host: wanted.address, port: listen.port, fd: inherited };
   await server.listen(options);
   const { address, port } = server.server.address() as AddressInfo;
@@ -29,10 +41,17 @@ export async function listenOn(server: FastifyInstance, listen: Listen, inherite
     more.listen(listen);
     await once(more, 'listening');
   } catch (error) {
-    log.error({ ...names, err: error }, 'LISTEN is not the address of berth-gateway.socket, and is not used: set ListenStream= there');
+    log.error(
+      { ...names, err: error },
+      'LISTEN is not the address of berth-gateway.socket, and is not used: set ListenStream= there',
+    );
     return NOTHING_MORE;
   }
-  log.warn(names, 'LISTEN is not the address of berth-gateway.socket: requests to LISTEN fail during a restart; set ListenStream= there');
+  log.warn(
+    names,
+    'LISTEN is not the address of berth-gateway.socket: requests to LISTEN fail during a ' +
+      'restart; set ListenStream= there',
+  );
   return {
     close: () => new Promise((resolve) => void more.close(() => resolve())),
   };

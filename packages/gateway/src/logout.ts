@@ -1,6 +1,7 @@
 /**
  * GET and POST /_oauth/logout: ends the session everywhere, including its cookies at every project.
- * The contract requires GET, so any page can sign a visitor out (logout CSRF). This is accepted: it only costs a new sign-in.
+ * The contract requires GET, so any page can sign a visitor out (logout CSRF). This is accepted: it
+ * only costs a new sign-in.
  */
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { Context } from './login/context.ts';
@@ -15,9 +16,16 @@ export function logoutRoutes(server: FastifyInstance, context: Context): void {
   /** Returns the provider with which the person signed in, or null if nobody was signed in. */
   async function endSessions(request: FastifyRequest, reply: FastifyReply): Promise<string | null> {
     // Remove the cookies first, so that this browser loses them even if a later step fails.
-    const sessions = sso.readAll(request.headers.cookie, audienceOf(request, config, policy.view()));
+    const sessions = sso.readAll(
+      request.headers.cookie,
+      audienceOf(request, config, policy.view()),
+    );
     const choice = sessions.length === 0 ? [] : [sso.requireAccountChoice()];
-    void reply.header('set-cookie', [sso.clearSession(), ...choice, ...attempts.dropAll(request.headers.cookie)]);
+    void reply.header('set-cookie', [
+      sso.clearSession(),
+      ...choice,
+      ...attempts.dropAll(request.headers.cookie),
+    ]);
     for (const session of sessions) {
       await policy.revokeSession(session);
       request.log.info({ email: session.identity.email }, 'signed out');
@@ -45,10 +53,17 @@ export function logoutRoutes(server: FastifyInstance, context: Context): void {
     return reply.redirect(`/_oauth/signed-out${query}`, 303);
   });
 
-  // The page shows a link to the provider instead of redirecting, because `form-action` of our pages allows only this host.
+  // The page shows a link to the provider instead of redirecting, because `form-action` of our
+  // pages allows only this host.
   server.get('/_oauth/signed-out', async (request, reply) => {
     const provider = providers.get(parameter(request.query, 'provider') ?? '');
     const url = await provider?.signOutUrl(`${config.PUBLIC_URL}/_oauth/signed-out`);
-    return sendPage(reply, 200, signedOutPage(provider === undefined || !url ? null : { label: provider.label, href: url.href }));
+    return sendPage(
+      reply,
+      200,
+      signedOutPage(
+        provider === undefined || !url ? null : { label: provider.label, href: url.href },
+      ),
+    );
   });
 }

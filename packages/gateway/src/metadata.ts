@@ -1,4 +1,7 @@
-/** OAuth authorization server metadata (RFC 8414), with which standard clients find the endpoints of the device flow. */
+/**
+ * OAuth authorization server metadata (RFC 8414), with which standard clients find the endpoints of
+ * the device flow.
+ */
 import type { FastifyInstance } from 'fastify';
 import type { Config } from './config.ts';
 
@@ -21,7 +24,11 @@ export function metadataRoutes(server: FastifyInstance, { config }: { config: Co
   };
   server.get('/.well-known/oauth-authorization-server', (_request, reply) =>
     reply
-      .headers({ 'cache-control': 'public, max-age=300', 'access-control-allow-origin': '*', 'x-content-type-options': 'nosniff' })
+      .headers({
+        'cache-control': 'public, max-age=300',
+        'access-control-allow-origin': '*',
+        'x-content-type-options': 'nosniff',
+      })
       .send(document),
   );
 }

@@ -1,4 +1,7 @@
-/** Prometheus metrics. The hot path counts in plain variables, which are read when the metrics are requested. */
+/**
+ * Prometheus metrics. The hot path counts in plain variables, which are read when the metrics are
+ * requested.
+ */
 import { type Connections, refusedConnections } from '@berth/kit/connections';
 import type { LoginSeen } from '@berth/wire/gateway';
 import { collectDefaultMetrics, Counter, Gauge, Histogram, Registry } from 'prom-client';
@@ -20,13 +23,25 @@ export type Metrics = {
   answered(route: string, status: number, seconds: number): void;
 };
 
-/** Gauges of the library with names of counters (`_total`). The library exports each also by type, under a correct name. */
-const MISNAMED = ['nodejs_active_handles_total', 'nodejs_active_requests_total', 'nodejs_active_resources_total'];
+/**
+ * Gauges of the library with names of counters (`_total`). The library exports each also by type,
+ * under a correct name.
+ */
+const MISNAMED = [
+  'nodejs_active_handles_total',
+  'nodejs_active_requests_total',
+  'nodejs_active_resources_total',
+];
 
-export function createMetrics(verify: Verify, policy: PolicyFollower, processMetrics: boolean): Metrics {
+export function createMetrics(
+  verify: Verify,
+  policy: PolicyFollower,
+  processMetrics: boolean,
+): Metrics {
   const registry = new Registry();
   // The library's 10 ms would wake an idle process a hundred times a second.
-  if (processMetrics) collectDefaultMetrics({ register: registry, eventLoopMonitoringPrecision: 100 });
+  if (processMetrics)
+    collectDefaultMetrics({ register: registry, eventLoopMonitoringPrecision: 100 });
   for (const name of MISNAMED) registry.removeSingleMetric(name);
   new Gauge({
     name: 'berth_gateway_build_info',
@@ -44,7 +59,8 @@ export function createMetrics(verify: Verify, policy: PolicyFollower, processMet
       registers: [],
       collect() {
         this.reset();
-        for (const [outcome, value] of Object.entries(verify.counts())) this.inc({ outcome }, value);
+        for (const [outcome, value] of Object.entries(verify.counts()))
+          this.inc({ outcome }, value);
       },
     }),
   );
@@ -69,11 +85,23 @@ export function createMetrics(verify: Verify, policy: PolicyFollower, processMet
       return ms === null ? -1 : ms / 1000;
     },
   );
-  gauge('berth_revocations_untold', 'Revoked sessions that the control plane does not know yet', 'sum', () => policy.unsentRevocations());
-  gauge('berth_clock_seconds', 'Clock of this machine, in seconds since 1970, at the scrape', 'max', () => Date.now() / 1000);
+  gauge(
+    'berth_revocations_untold',
+    'Revoked sessions that the control plane does not know yet',
+    'sum',
+    () => policy.unsentRevocations(),
+  );
+  gauge(
+    'berth_clock_seconds',
+    'Clock of this machine, in seconds since 1970, at the scrape',
+    'max',
+    () => Date.now() / 1000,
+  );
   const refusals = new Counter({
     name: 'berth_refusals_total',
-    help: 'Pages that refused a sign-in or could not go on with it, by code; login pages, the device flow and sign-outs',
+    help:
+      'Pages that refused a sign-in or could not go on with it, by code; login pages, the device ' +
+      'flow and sign-outs',
     labelNames: ['code'],
     registers: [registry],
   });
@@ -99,14 +127,21 @@ export function createMetrics(verify: Verify, policy: PolicyFollower, processMet
     registers: [registry],
   });
   return {
-    login: ({ outcome, provider, reason }) => logins.inc({ outcome, provider, reason: reason ?? '' }),
+    login: ({ outcome, provider, reason }) =>
+      logins.inc({ outcome, provider, reason: reason ?? '' }),
     watch(connections) {
       gauge('berth_http_connections', 'Open connections', 'sum', connections.open);
-      gauge('berth_http_connections_limit', 'MAX_CONNECTIONS, or less if the limit of open files is lower', 'sum', () => connections.limit);
+      gauge(
+        'berth_http_connections_limit',
+        'MAX_CONNECTIONS, or less if the limit of open files is lower',
+        'sum',
+        () => connections.limit,
+      );
       registry.registerMetric(new Counter(refusedConnections(connections)));
     },
     refused: (code) => refusals.inc({ code }),
-    answered: (route, status, seconds) => requests.observe({ route, status: String(status) }, seconds),
+    answered: (route, status, seconds) =>
+      requests.observe({ route, status: String(status) }, seconds),
     registry,
     render: async () => ({ type: registry.contentType, text: await registry.metrics() }),
   };

@@ -1,4 +1,7 @@
-/** Stores the last policy, and revocations that the control plane may not have received yet, on the gateway's disk. */
+/**
+ * Stores the last policy, and revocations that the control plane may not have received yet, on the
+ * gateway's disk.
+ */
 import { mkdir, readdir, readFile, rm, stat, utimes } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Logger } from '@berth/kit/log';
@@ -16,7 +19,9 @@ export type StoredPolicy = {
 export type PolicyFile = {
   read(): Promise<StoredPolicy | null>;
   write(policy: Policy): Promise<void>;
-  /** Records that the control plane confirmed the policy at `at`, in the file's modification time. */
+  /**
+   * Records that the control plane confirmed the policy at `at`, in the file's modification time.
+   */
   confirm(at: number): Promise<void>;
   revocations(): Promise<Revocation[]>;
   /** Resolves when the revocation is on disk. */
@@ -64,7 +69,8 @@ export async function openPolicyFile(stateDir: string, log: Logger): Promise<Pol
       }
       return list;
     },
-    addRevocation: (revocation) => writeFileWhole(join(revoked, `${fileName(revocation.id)}.json`), JSON.stringify(revocation)),
+    addRevocation: (revocation) =>
+      writeFileWhole(join(revoked, `${fileName(revocation.id)}.json`), JSON.stringify(revocation)),
     dropRevocation: (id) => rm(join(revoked, `${fileName(id)}.json`), { force: true }),
   };
 }

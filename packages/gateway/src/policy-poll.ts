@@ -3,7 +3,9 @@ import type { Client } from '@berth/wire/client';
 import { isPolicy, type PolicyFile } from './policy-file.ts';
 import type { PolicyState } from './policy-state.ts';
 
-/** Short, so that a connection that died unnoticed cannot delay a revocation beyond the allowed 5 s. */
+/**
+ * Short, so that a connection that died unnoticed cannot delay a revocation beyond the allowed 5 s.
+ */
 const WAIT_SECONDS = 2;
 const GRACE_MS = 2_000;
 /** Time limit after an error: a large policy on a slow line must be able to arrive. */
@@ -30,15 +32,23 @@ export type PolicyPoll = {
   setLastError(error: string | null): void;
 };
 
-/** `storedAt`: time in ms at which the control plane last confirmed the stored policy; null if no policy is stored. */
+/**
+ * `storedAt`: time in ms at which the control plane last confirmed the stored policy; null if no
+ * policy is stored.
+ */
 export function createPolicyPoll(parts: PolicyPollParts, storedAt: number | null): PolicyPoll {
   const { controlPlane, file, now, state, onDisk, signal } = parts;
   let etag: string | null = null;
-  /** By the clock for durations: a time of day that jumps must not make the policy look new or old. */
+  /**
+   * By the clock for durations: a time of day that jumps must not make the policy look new or old.
+   */
   let confirmedAt: number | null = null;
   let lastError: string | null = 'the control plane has not answered yet';
 
-  /** Returns the time in ms that a new policy took to process, or null if the policy has not changed. */
+  /**
+   * Returns the time in ms that a new policy took to process, or null if the policy has not
+   * changed.
+   */
   async function request(): Promise<number | null> {
     const mayHold = etag !== null && lastError === null;
     const result = await controlPlane.exchange('gatewayPolicy', {
@@ -53,7 +63,8 @@ export function createPolicyPoll(parts: PolicyPollParts, storedAt: number | null
       await onDisk(file.confirm(now()));
       return null;
     }
-    if (!isPolicy(result.answer)) throw new Error('the answer of the control plane is not a policy');
+    if (!isPolicy(result.answer))
+      throw new Error('the answer of the control plane is not a policy');
     state.setPolicy(result.answer);
     etag = result.etag;
     state.publish();

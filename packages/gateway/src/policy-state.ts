@@ -12,11 +12,17 @@ export type PolicyState = {
   revoke(revocation: Revocation): void;
   /** Creates a new view, which invalidates cached decisions, and wakes `until`. */
   publish(): void;
-  /** Resolves when the view satisfies `condition` or `signal` aborts. The result says whether the condition holds. */
+  /**
+   * Resolves when the view satisfies `condition` or `signal` aborts. The result says whether the
+   * condition holds.
+   */
   until(condition: (view: PolicyView) => boolean, signal: AbortSignal): Promise<boolean>;
 };
 
-export function createPolicyState(allowed: (email: string) => boolean, now: () => number): PolicyState {
+export function createPolicyState(
+  allowed: (email: string) => boolean,
+  now: () => number,
+): PolicyState {
   /** Session id -> time in ms at which the session expires by itself. */
   const revoked = new Map<string, number>();
   let version = 0;
@@ -40,7 +46,9 @@ export function createPolicyState(allowed: (email: string) => boolean, now: () =
       published = Promise.withResolvers<void>();
     },
     async until(condition, signal) {
-      const aborted = new Promise<void>((resolve) => signal.addEventListener('abort', () => resolve(), { once: true }));
+      const aborted = new Promise<void>((resolve) =>
+        signal.addEventListener('abort', () => resolve(), { once: true }),
+      );
       while (!condition(view) && !signal.aborted) await Promise.race([published.promise, aborted]);
       return condition(view);
     },

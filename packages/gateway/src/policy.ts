@@ -1,13 +1,14 @@
 /**
- * Follows the control plane's policy and stores it in memory and on disk. While the control plane is down, signed-in people stay
- * signed in, even if the gateway restarts. Revocations take effect here immediately and are sent until the control plane receives them.
+ * Follows the control plane's policy and stores it in memory and on disk. While the control plane
+ * is down, signed-in people stay signed in, even if the gateway restarts. Revocations take effect
+ * here immediately and are sent until the control plane receives them.
  *
  *   waiting   there was never a policy: /verify answers 503
  *   stored    the policy comes from disk, or the control plane no longer answers; metrics show the policy's age
  *   current   the control plane answers
  *
- * Three loops run until `close`, each in a file of its own: policy-poll.ts fetches the policy, revocation-sender.ts sends
- * revocations, and token-use-sender.ts sends the uses of device tokens.
+ * Three loops run until `close`, each in a file of its own: policy-poll.ts fetches the policy,
+ * revocation-sender.ts sends revocations, and token-use-sender.ts sends the uses of device tokens.
  */
 import type { Logger } from '@berth/kit/log';
 import type { Client } from '@berth/wire/client';
@@ -58,7 +59,8 @@ export async function followPolicy(options: PolicyOptions): Promise<PolicyFollow
   const abort = new AbortController();
   const { signal } = abort;
   const state = createPolicyState(allowed, now);
-  // Subscribe before reading the disk, so that a revocation by another worker is either received or read.
+  // Subscribe before reading the disk, so that a revocation by another worker is either received or
+  // read.
   peers.onRevocation((revocation) => {
     state.revoke(revocation);
     state.publish();
@@ -69,10 +71,18 @@ export async function followPolicy(options: PolicyOptions): Promise<PolicyFollow
   for (const revocation of unsent) state.revoke(revocation);
   state.publish();
 
-  /** A full disk must not prevent a policy or revocation from taking effect: it is in memory, and the log shows the failure. */
+  /**
+   * A full disk must not prevent a policy or revocation from taking effect: it is in memory, and
+   * the log shows the failure.
+   */
   const onDisk = (write: Promise<void>): Promise<void> =>
-    write.catch((err: unknown) => log.error({ err }, 'writing the policy to disk failed; it is kept in memory'));
-  const poll = createPolicyPoll({ controlPlane, file, now, state, onDisk, signal }, stored?.at ?? null);
+    write.catch((err: unknown) =>
+      log.error({ err }, 'writing the policy to disk failed; it is kept in memory'),
+    );
+  const poll = createPolicyPoll(
+    { controlPlane, file, now, state, onDisk, signal },
+    stored?.at ?? null,
+  );
   const revocations = createRevocationSender({ controlPlane, file, log, now, signal }, unsent);
   const tokenUses = createTokenUseSender(controlPlane, now);
   const loops = [
@@ -81,8 +91,10 @@ export async function followPolicy(options: PolicyOptions): Promise<PolicyFollow
     repeat(tokenUses.step, { log, signal }),
   ];
 
-  const until: PolicyClient['until'] = (condition, ms) => state.until(condition, AbortSignal.any([signal, AbortSignal.timeout(ms)]));
-  const tokenKnown = (token: string, ms: number): Promise<boolean> => until((view) => view.deviceToken(token) !== undefined, ms);
+  const until: PolicyClient['until'] = (condition, ms) =>
+    state.until(condition, AbortSignal.any([signal, AbortSignal.timeout(ms)]));
+  const tokenKnown = (token: string, ms: number): Promise<boolean> =>
+    until((view) => view.deviceToken(token) !== undefined, ms);
   peers.onToken(tokenKnown);
 
   return {
@@ -92,7 +104,11 @@ export async function followPolicy(options: PolicyOptions): Promise<PolicyFollow
       await Promise.all([tokenKnown(token, ms), peers.untilTokenKnown(token, ms)]);
     },
     async revokeSession(session) {
-      const revocation = { id: session.id, email: session.identity.email, expires_at: new Date(session.expires_at).toISOString() };
+      const revocation = {
+        id: session.id,
+        email: session.identity.email,
+        expires_at: new Date(session.expires_at).toISOString(),
+      };
       state.revoke(revocation);
       state.publish();
       await onDisk(file.addRevocation(revocation));
@@ -109,7 +125,11 @@ export async function followPolicy(options: PolicyOptions): Promise<PolicyFollow
       abort.abort();
       revocations.wake();
       await Promise.all(loops);
-      await tokenUses.flush().catch((err: unknown) => log.warn({ err }, 'sending the last uses of device tokens failed'));
+      await tokenUses
+        .flush()
+        .catch((err: unknown) =>
+          log.warn({ err }, 'sending the last uses of device tokens failed'),
+        );
     },
   };
 }

@@ -1,4 +1,7 @@
-/** Tells the control plane which values of shared secrets this process has, as fingerprints, for `berth rotate`. */
+/**
+ * Tells the control plane which values of shared secrets this process has, as fingerprints, for
+ * `berth rotate`.
+ */
 import { randomUUID } from 'node:crypto';
 import { hostname } from 'node:os';
 import { fingerprintsOf } from '@berth/kit/fingerprint';
@@ -10,7 +13,10 @@ const TIMEOUT_MS = 3_000;
 
 export type Presence = {
   start(): void;
-  /** Never rejects: a control plane of an earlier version has no such route, and one that is down hears the next report. */
+  /**
+   * Never rejects: a control plane of an earlier version has no such route, and one that is down
+   * hears the next report.
+   */
   report(): Promise<void>;
   stop(): Promise<void>;
 };
@@ -29,12 +35,23 @@ export function createPresence({
 
   async function send(stopped: boolean): Promise<void> {
     const { gateway, session } = secrets();
-    const values = { GATEWAY_SECRET: fingerprintsOf('GATEWAY_SECRET', gateway), SESSION_SECRET: fingerprintsOf('SESSION_SECRET', session) };
+    const values = {
+      GATEWAY_SECRET: fingerprintsOf('GATEWAY_SECRET', gateway),
+      SESSION_SECRET: fingerprintsOf('SESSION_SECRET', session),
+    };
     const session_seconds = Math.ceil(config.SESSION_TTL / 1000);
-    const body = { id, name: `${hostname()} ${host}:${port}`, values, session_seconds, ...(stopped ? { stopped } : {}) };
+    const body = {
+      id,
+      name: `${hostname()} ${host}:${port}`,
+      values,
+      session_seconds,
+      ...(stopped ? { stopped } : {}),
+    };
     await controlPlane
       .call('gatewaySeen', { body, timeoutMs: TIMEOUT_MS })
-      .catch((err: unknown) => log.debug({ err }, 'the report of the secrets in use was not received'));
+      .catch((err: unknown) =>
+        log.debug({ err }, 'the report of the secrets in use was not received'),
+      );
   }
   const queue = (stopped: boolean): Promise<void> => (last = last.then(() => send(stopped)));
 

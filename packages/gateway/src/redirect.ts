@@ -1,7 +1,7 @@
 /**
- * Checks redirect targets (RFC 9700 section 4.11: no open redirectors). A target may be a path on this host, or BASE_DOMAIN, a host under
- * it or a custom domain of a project, with the scheme and port of PUBLIC_URL. Texts that a browser might parse differently are refused
- * before parsing.
+ * Checks redirect targets (RFC 9700 section 4.11: no open redirectors). A target may be a path on
+ * this host, or BASE_DOMAIN, a host under it or a custom domain of a project, with the scheme and
+ * port of PUBLIC_URL. Texts that a browser might parse differently are refused before parsing.
  */
 import type { Redirects } from './deps.ts';
 
@@ -13,7 +13,11 @@ const ABSOLUTE = /^https?:\/\/[a-z0-9]([a-z0-9.-]*[a-z0-9])?(:\d{1,5})?([/?#]|$)
 // oxlint-disable-next-line no-control-regex
 const SUSPECT = /[\u0000-\u0020\u007f-\u00a0\\\u2028\u2029\ufeff]/;
 
-export function createRedirects(publicUrl: string, baseDomain: string, claimOf: Redirects['claimOf']): Redirects {
+export function createRedirects(
+  publicUrl: string,
+  baseDomain: string,
+  claimOf: Redirects['claimOf'],
+): Redirects {
   const base = new URL(publicUrl);
   const isOurs = (url: URL): boolean =>
     url.protocol === base.protocol &&
@@ -40,7 +44,10 @@ export function createRedirects(publicUrl: string, baseDomain: string, claimOf: 
   };
 }
 
-/** Returns the normalised path on the same host, or `/` if `raw` is not a path or could be parsed as a host. */
+/**
+ * Returns the normalised path on the same host, or `/` if `raw` is not a path or could be parsed as
+ * a host.
+ */
 export function localPath(raw: string): string {
   if (!raw.startsWith('/') || raw.length > MAX_TARGET || SUSPECT.test(raw)) return '/';
   const base = 'http://path.invalid';
@@ -51,7 +58,10 @@ export function localPath(raw: string): string {
   return url.pathname + url.search + url.hash;
 }
 
-/** True if the path belongs to the gateway at every host, in any spelling that routers or applications may accept. */
+/**
+ * True if the path belongs to the gateway at every host, in any spelling that routers or
+ * applications may accept.
+ */
 export function isReservedPath(path: string): boolean {
   if (isOauth(path)) return true;
   // Resolve escapes, dot segments and repeated slashes, as routers and applications may do.
@@ -63,8 +73,11 @@ export function isReservedPath(path: string): boolean {
   return url === null || isOauth(plain) || isOauth(url.pathname.replace(/\/{2,}/g, '/'));
 }
 
-const isOauth = (path: string): boolean => path.startsWith('/_oauth') && (path.length === 7 || path[7] === '/' || path[7] === ';');
+const isOauth = (path: string): boolean =>
+  path.startsWith('/_oauth') && (path.length === 7 || path[7] === '/' || path[7] === ';');
 
 /** Decodes every valid escape once. */
 const decoded = (path: string): string =>
-  path.replace(/%([0-9a-f]{2})/gi, (_, hex: string) => String.fromCharCode(Number.parseInt(hex, 16)));
+  path.replace(/%([0-9a-f]{2})/gi, (_, hex: string) =>
+    String.fromCharCode(Number.parseInt(hex, 16)),
+  );

@@ -12,8 +12,14 @@ export type RepeatOptions = {
   onResult?: (error: string | null) => void;
 };
 
-/** Runs `step` until `signal` aborts. Each step returns its pause in ms; after an error the pause is a back-off. */
-export async function repeat(step: () => Promise<number>, { log, signal, onResult }: RepeatOptions): Promise<void> {
+/**
+ * Runs `step` until `signal` aborts. Each step returns its pause in ms; after an error the pause is
+ * a back-off.
+ */
+export async function repeat(
+  step: () => Promise<number>,
+  { log, signal, onResult }: RepeatOptions,
+): Promise<void> {
   for (let failures = 0; !signal.aborted; ) {
     let pauseMs: number;
     try {
@@ -27,7 +33,8 @@ export async function repeat(step: () => Promise<number>, { log, signal, onResul
       pauseMs = backoff(failures, RETRY);
       failures += 1;
       // Log only the first failure, so that a long outage does not fill the log.
-      if (failures === 1) log.warn({ err: error }, 'the control plane does not answer; the last policy stays in use');
+      if (failures === 1)
+        log.warn({ err: error }, 'the control plane does not answer; the last policy stays in use');
     }
     await pause(pauseMs, undefined, { signal }).catch((error: unknown) => {
       if (!signal.aborted) throw error;

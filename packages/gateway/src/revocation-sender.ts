@@ -14,7 +14,9 @@ export type RevocationSenderParts = {
   signal: AbortSignal;
 };
 export type RevocationSender = {
-  /** Sends all revocations, then waits for a new one. Returns the pause in ms until the next call. */
+  /**
+   * Sends all revocations, then waits for a new one. Returns the pause in ms until the next call.
+   */
   step(): Promise<number>;
   add(revocation: Revocation): void;
   /** Ends the wait of `step`. */
@@ -23,7 +25,10 @@ export type RevocationSender = {
   count(): number;
 };
 
-export function createRevocationSender(parts: RevocationSenderParts, stored: readonly Revocation[]): RevocationSender {
+export function createRevocationSender(
+  parts: RevocationSenderParts,
+  stored: readonly Revocation[],
+): RevocationSender {
   const { controlPlane, file, log, now, signal } = parts;
   const unsent = new Map(stored.map((revocation) => [revocation.id, revocation]));
   let added = Promise.withResolvers<void>();
@@ -31,14 +36,19 @@ export function createRevocationSender(parts: RevocationSenderParts, stored: rea
   /** Ignores a permanent refusal, because it must not block the other revocations. */
   function ignorePermanent(error: unknown): void {
     if (!(error instanceof ApiError) || ![400, 404, 409, 422].includes(error.status)) throw error;
-    log.error({ err: error }, 'the control plane refused a revocation; it applies only to this gateway');
+    log.error(
+      { err: error },
+      'the control plane refused a revocation; it applies only to this gateway',
+    );
   }
 
   return {
     async step() {
       for (const revocation of unsent.values()) {
         if (Date.parse(revocation.expires_at) > now())
-          await controlPlane.call('revokeSession', { body: revocation, timeoutMs: SEND_TIMEOUT_MS, signal }).catch(ignorePermanent);
+          await controlPlane
+            .call('revokeSession', { body: revocation, timeoutMs: SEND_TIMEOUT_MS, signal })
+            .catch(ignorePermanent);
         unsent.delete(revocation.id);
         await file.dropRevocation(revocation.id);
       }

@@ -1,13 +1,19 @@
 /**
- * The HTTP server. It answers /verify without Fastify, for speed; Fastify handles everything else. Request logging is off, because
- * metrics count requests and each decision writes its own log line.
+ * The HTTP server. It answers /verify without Fastify, for speed; Fastify handles everything else.
+ * Request logging is off, because metrics count requests and each decision writes its own log line.
  */
 import { randomBytes } from 'node:crypto';
 import { createServer, type Server } from 'node:http';
 import type { Connections } from '@berth/kit/connections';
 import { MAX_HEADERS_READ } from '@berth/kit/header-size';
 import { hstsOf } from '@berth/wire/hsts';
-import Fastify, { type FastifyBaseLogger, type FastifyError, type FastifyInstance, type FastifyReply, LogController } from 'fastify';
+import Fastify, {
+  type FastifyBaseLogger,
+  type FastifyError,
+  type FastifyInstance,
+  type FastifyReply,
+  LogController,
+} from 'fastify';
 import { preflightAnswer } from './cors.ts';
 import type { GatewayDeps } from './deps.ts';
 import { jwks } from './keys.ts';
@@ -28,19 +34,33 @@ export type ServerParts = {
   metrics: Metrics['render'];
 };
 
-export function buildServer({ deps, policy, verify, metrics, connections: limit }: ServerParts): FastifyInstance {
+export function buildServer({
+  deps,
+  policy,
+  verify,
+  metrics,
+  connections: limit,
+}: ServerParts): FastifyInstance {
   const log: FastifyBaseLogger = deps.log;
-  const platform = { baseDomain: deps.config.BASE_DOMAIN, authHost: new URL(deps.config.PUBLIC_URL).hostname };
+  const platform = {
+    baseDomain: deps.config.BASE_DOMAIN,
+    authHost: new URL(deps.config.PUBLIC_URL).hostname,
+  };
   const server = Fastify({
     loggerInstance: log,
-    logController: new LogController({ disableRequestLogging: true, requestIdLogLabel: 'request_id' }),
+    logController: new LogController({
+      disableRequestLogging: true,
+      requestIdLogLabel: 'request_id',
+    }),
     serverFactory(handler) {
       const server = createServer(
         { maxHeaderSize: MAX_HEADERS_READ, keepAliveTimeout: 95_000, requestTimeout: 60_000 },
         (request, response) => {
           connections.requested(request.socket, response);
           if (verify.takes(request.url ?? '')) return verify.handle(request, response);
-          const answer = isTooLarge(request) ? tooLarge(request) : preflightAnswer(request, policy.view(), platform);
+          const answer = isTooLarge(request)
+            ? tooLarge(request)
+            : preflightAnswer(request, policy.view(), platform);
           if (answer === null) return handler(request, response);
           const { status, headers, body } = answer;
           response.writeHead(status, headers).end(body);
@@ -74,7 +94,10 @@ export function buildServer({ deps, policy, verify, metrics, connections: limit 
       .code(503)
       .header('retry-after', '5')
       .type(PROBLEM_TYPE)
-      .send({ ...problemOf('internal', 'the gateway logged the error; try again later'), status: 503 });
+      .send({
+        ...problemOf('internal', 'the gateway logged the error; try again later'),
+        status: 503,
+      });
   });
   server.setNotFoundHandler((_request, reply) =>
     reply.code(404).type(PROBLEM_TYPE).send(problemOf('not_found', 'no page exists at this path')),
@@ -83,12 +106,18 @@ export function buildServer({ deps, policy, verify, metrics, connections: limit 
   const hsts = hstsOf(deps.config.PUBLIC_URL);
   server.addHook('onSend', async (request, reply) => {
     // The proxy sends the page of a stopped project from the host of that project.
-    if (hsts !== null && request.url !== '/stopped') void reply.header('strict-transport-security', hsts);
-    void reply.header('x-content-type-options', 'nosniff').header('x-frame-options', 'DENY').header('referrer-policy', 'no-referrer');
+    if (hsts !== null && request.url !== '/stopped')
+      void reply.header('strict-transport-security', hsts);
+    void reply
+      .header('x-content-type-options', 'nosniff')
+      .header('x-frame-options', 'DENY')
+      .header('referrer-policy', 'no-referrer');
     if (!reply.hasHeader('cache-control')) void reply.header('cache-control', 'no-store');
   });
 
-  server.get('/stopped', (_request, reply) => reply.code(503).headers(PAGE_HEADERS).send(stoppedPage()));
+  server.get('/stopped', (_request, reply) =>
+    reply.code(503).headers(PAGE_HEADERS).send(stoppedPage()),
+  );
   server.get('/healthz', async () => ({ status: 'ok' }));
   server.get('/readyz', async (_request, reply) => {
     const readiness = readinessOf(policy);
@@ -100,7 +129,10 @@ export function buildServer({ deps, policy, verify, metrics, connections: limit 
   });
   // A short max-age, so that applications find a new key soon after a rotation.
   server.get('/_oauth/jwks.json', (_request, reply) =>
-    reply.header('cache-control', 'public, max-age=60').header('access-control-allow-origin', '*').send(jwks(deps.keys)),
+    reply
+      .header('cache-control', 'public, max-age=60')
+      .header('access-control-allow-origin', '*')
+      .send(jwks(deps.keys)),
   );
   return server;
 }
@@ -116,7 +148,9 @@ function readinessOf(policy: PolicyFollower): {
 } {
   const ageMs = policy.ageMs();
   const { loaded } = policy.view();
-  const reasons = loaded ? [] : ['no policy: the control plane has not answered yet, and no policy is stored on disk'];
+  const reasons = loaded
+    ? []
+    : ['no policy: the control plane has not answered yet, and no policy is stored on disk'];
   return {
     status: loaded ? 'ready' : 'not ready',
     reasons,

@@ -1,12 +1,16 @@
 /**
- * The session cookie: `<payload>.<HMAC-SHA-256>`, both base64url. The signature also covers the audience (the auth host, a project or
- * a host), which is not part of the payload. For another audience the signature is wrong, so no check can be forgotten.
+ * The session cookie: `<payload>.<HMAC-SHA-256>`, both base64url. The signature also covers the
+ * audience (the auth host, a project or a host), which is not part of the payload. For another
+ * audience the signature is wrong, so no check can be forgotten.
  */
 import { createHmac, type KeyObject, timingSafeEqual } from 'node:crypto';
 import type { Identity } from '@berth/wire/gateway';
 import type { Audience, Keys, Session, Sessions } from './deps.ts';
 
-/** RFC 6265bis section 5.6: browsers keep no cookie whose name and value are longer than 4096 bytes together. */
+/**
+ * RFC 6265bis section 5.6: browsers keep no cookie whose name and value are longer than 4096 bytes
+ * together.
+ */
 export const MAX_COOKIE_VALUE = 4000;
 const MAC_LENGTH = 43;
 
@@ -30,21 +34,33 @@ export function createSessions(keys: Keys, now: () => number): Sessions {
       return `${payload}.${macOf(key, payload, audience)}`;
     },
     open(value, audience) {
-      if (value.length > MAX_COOKIE_VALUE || !/^[A-Za-z0-9_-]+\.[A-Za-z0-9_-]{43}$/.test(value)) return null;
+      if (value.length > MAX_COOKIE_VALUE || !/^[A-Za-z0-9_-]+\.[A-Za-z0-9_-]{43}$/.test(value))
+        return null;
       const payload = value.slice(0, -MAC_LENGTH - 1);
       const mac = Buffer.from(value.slice(-MAC_LENGTH));
-      if (!keys.session.some((key) => timingSafeEqual(mac, Buffer.from(macOf(key, payload, audience))))) return null;
+      if (
+        !keys.session.some((key) =>
+          timingSafeEqual(mac, Buffer.from(macOf(key, payload, audience))),
+        )
+      )
+        return null;
       const session = sessionOf(payload);
       return session.expires_at > now() ? session : null;
     },
   };
 }
 
-/** The audience cannot contain a line feed, so different pairs of audience and payload give different bytes. */
+/**
+ * The audience cannot contain a line feed, so different pairs of audience and payload give
+ * different bytes.
+ */
 const macOf = (key: KeyObject, payload: string, audience: Audience): string =>
   createHmac('sha256', key).update(`${audience}\n${payload}`).digest('base64url');
 
-/** Leaves out the avatar, then the name, if the payload does not fit into a cookie. The contract makes both optional. */
+/**
+ * Leaves out the avatar, then the name, if the payload does not fit into a cookie. The contract
+ * makes both optional.
+ */
 function payloadOf(session: Session): string {
   for (const identity of [
     session.identity,
@@ -75,5 +91,10 @@ function sessionOf(payload: string): Session {
   const [id, email, name, avatar_url, provider, seconds, begun = 0] = JSON.parse(
     Buffer.from(payload, 'base64url').toString('utf8'),
   ) as Payload;
-  return { id, identity: { email, name, avatar_url, provider }, begun_at: begun * 1000, expires_at: seconds * 1000 };
+  return {
+    id,
+    identity: { email, name, avatar_url, provider },
+    begun_at: begun * 1000,
+    expires_at: seconds * 1000,
+  };
 }

@@ -9,9 +9,13 @@ export type Platform = {
 };
 export type Site = {
   project: Policy['projects'][number];
-  /** This host alone: a host may belong to another project tomorrow, which then reads its cookies. */
+  /**
+   * This host alone: a host may belong to another project tomorrow, which then reads its cookies.
+   */
   audience: Audience;
-  /** Differs for each time that a project gets the host. Absent only with an older control plane. */
+  /**
+   * Differs for each time that a project gets the host. Absent only with an older control plane.
+   */
   claim?: string;
   /** Longest time for which browsers keep the cookie; undefined: as long as the session. */
   cookieSeconds?: number;
@@ -29,17 +33,24 @@ export function siteAt(host: string, view: PolicyView, platform: Platform): Site
   const { project, claim, cookie_seconds } = found;
   return {
     project,
-    audience: isPlatform ? audienceOfHost(host, claim, project) : `domain:${host} ${claim} ${audienceOfProject(project)}`,
+    audience: isPlatform
+      ? audienceOfHost(host, claim, project)
+      : `domain:${host} ${claim} ${audienceOfProject(project)}`,
     ...(claim === undefined ? {} : { claim }),
     ...(cookie_seconds === undefined ? {} : { cookieSeconds: cookie_seconds }),
   };
 }
 
 /**
- * The next owner of a host reads its cookies. They must open nothing: neither another host of the project, nor this host after it came
- * back (`claim` differs then), nor a project that was public meanwhile (its epoch).
+ * The next owner of a host reads its cookies. They must open nothing: neither another host of the
+ * project, nor this host after it came back (`claim` differs then), nor a project that was public
+ * meanwhile (its epoch).
  */
-function audienceOfHost(host: string, claim: string | undefined, project: Policy['projects'][number]): Audience {
+function audienceOfHost(
+  host: string,
+  claim: string | undefined,
+  project: Policy['projects'][number],
+): Audience {
   // One host of a project at most has this claim.
   if (claim === FIRST_CLAIM) return audienceOfProject(project);
   return `project:${host} ${claim ?? ''} ${audienceOfProject(project)}`;

@@ -1,11 +1,17 @@
-/** A span for each request that Fastify serves. /verify has none: Traefik's own span shows its duration, and it is the hot path. */
+/**
+ * A span for each request that Fastify serves. /verify has none: Traefik's own span shows its
+ * duration, and it is the hot path.
+ */
 import { newTraceId, readTraceparent } from '@berth/kit/trace-ids';
 import type { Tracing } from '@berth/kit/tracing';
 import type { FastifyInstance, FastifyRequest } from 'fastify';
 
 const QUIET = new Set(['/healthz', '/readyz', '/metrics']);
 
-/** Call before the routes are added. Only Traefik reaches the gateway, so its `traceparent` is trusted. */
+/**
+ * Call before the routes are added. Only Traefik reaches the gateway, so its `traceparent` is
+ * trusted.
+ */
 export function traceRequests(server: FastifyInstance, tracing: Tracing): void {
   const contexts = new WeakMap<FastifyRequest, { traceId: string; parentId: string | null }>();
   server.addHook('onRequest', async (request) => {

@@ -1,4 +1,7 @@
-/** GET /_oauth/userinfo: the visitor's identity, for the JavaScript of a project (docs/contract.md "Userinfo record"). */
+/**
+ * GET /_oauth/userinfo: the visitor's identity, for the JavaScript of a project (docs/contract.md
+ * "Userinfo record").
+ */
 import type { Identity } from '@berth/wire/gateway';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { deviceTokenIn, MAX_TOKEN } from './bearer.ts';
@@ -19,22 +22,51 @@ export function userinfoRoutes(server: FastifyInstance, context: Context): void 
     void reply.headers({ 'cache-control': 'no-store', 'x-content-type-options': 'nosniff' });
     if (!view.loaded) {
       void reply.header('retry-after', '5');
-      return problem(reply, request, 503, 'policy_unknown', 'The gateway has just started and has not loaded its policy yet; try again');
+      return problem(
+        reply,
+        request,
+        503,
+        'policy_unknown',
+        'The gateway has just started and has not loaded its policy yet; try again',
+      );
     }
     const bearer = deviceTokenIn(request.headers.authorization);
     const identity =
-      bearer === null ? sso.read(request.headers.cookie, audienceOf(request, config, view))?.identity : byToken(bearer, view);
+      bearer === null
+        ? sso.read(request.headers.cookie, audienceOf(request, config, view))?.identity
+        : byToken(bearer, view);
     if (identity !== undefined)
-      return reply.send({ email: identity.email, name: identity.name, avatar_url: identity.avatar_url, provider: identity.provider });
-    // RFC 6750 section 3: an invalid token is an error, even if the request also has a valid cookie.
-    void reply.header('www-authenticate', bearer === null ? 'Bearer' : 'Bearer error="invalid_token"');
-    return problem(reply, request, 401, 'unauthenticated', 'Authentication is required; sign in first');
+      return reply.send({
+        email: identity.email,
+        name: identity.name,
+        avatar_url: identity.avatar_url,
+        provider: identity.provider,
+      });
+    // RFC 6750 section 3: an invalid token is an error, even if the request also has a valid
+    // cookie.
+    void reply.header(
+      'www-authenticate',
+      bearer === null ? 'Bearer' : 'Bearer error="invalid_token"',
+    );
+    return problem(
+      reply,
+      request,
+      401,
+      'unauthenticated',
+      'Authentication is required; sign in first',
+    );
   });
 
   /** Fetch section 3.2: a preflight request has no credentials and gets no identity. */
   server.options('/_oauth/userinfo', (request, reply) => {
     if (!allowOrigin(request, reply, config, policy.view()))
-      return problem(reply, request, 403, 'forbidden', 'This origin is not a project of this platform that requires a login');
+      return problem(
+        reply,
+        request,
+        403,
+        'forbidden',
+        'This origin is not a project of this platform that requires a login',
+      );
     return reply
       .headers({
         'access-control-allow-methods': 'GET',
@@ -47,12 +79,23 @@ export function userinfoRoutes(server: FastifyInstance, context: Context): void 
 
   function byToken(token: string, view: PolicyView): Identity | undefined {
     const found = token.length > MAX_TOKEN ? undefined : view.deviceToken(token);
-    if (found === undefined || Date.parse(found.expires_at) <= now() || view.isDisabled(found.identity.email)) return undefined;
+    if (
+      found === undefined ||
+      Date.parse(found.expires_at) <= now() ||
+      view.isDisabled(found.identity.email)
+    )
+      return undefined;
     policy.tokenUsed(found.id);
     return found.identity;
   }
 
-  function problem(reply: FastifyReply, request: FastifyRequest, status: number, code: string, title: string): FastifyReply {
+  function problem(
+    reply: FastifyReply,
+    request: FastifyRequest,
+    status: number,
+    code: string,
+    title: string,
+  ): FastifyReply {
     return reply
       .code(status)
       .type(PROBLEM_TYPE)
@@ -60,7 +103,8 @@ export function userinfoRoutes(server: FastifyInstance, context: Context): void 
         type: `urn:berth:error:${code}`,
         title,
         status,
-        detail: status === 401 ? 'there is no valid session or device token in this request' : title,
+        detail:
+          status === 401 ? 'there is no valid session or device token in this request' : title,
         code,
         ...(status === 401 ? { login_url: `${config.PUBLIC_URL}/_oauth/login` } : {}),
         request_id: request.id,
@@ -73,24 +117,39 @@ export function audienceOf(request: FastifyRequest, config: Config, view: Policy
   const host = (request.headers.host ?? '').replace(/:\d+$/, '').toLowerCase();
   const authHost = new URL(config.PUBLIC_URL).hostname;
   if (host === '' || host === authHost) return 'sso';
-  return siteAt(host, view, { baseDomain: config.BASE_DOMAIN, authHost })?.audience ?? `host:${host}`;
+  return (
+    siteAt(host, view, { baseDomain: config.BASE_DOMAIN, authHost })?.audience ?? `host:${host}`
+  );
 }
 
 /**
- * Allows exactly the gateway's own origin and the origins of projects that require a login (docs/interfaces.md "Userinfo"). A public
- * project must not learn the identity of its visitors. The answer never allows `*`, because the request has credentials.
+ * Allows exactly the gateway's own origin and the origins of projects that require a login
+ * (docs/interfaces.md "Userinfo"). A public project must not learn the identity of its visitors.
+ * The answer never allows `*`, because the request has credentials.
  */
-function allowOrigin(request: FastifyRequest, reply: FastifyReply, config: Config, view: PolicyView): boolean {
+function allowOrigin(
+  request: FastifyRequest,
+  reply: FastifyReply,
+  config: Config,
+  view: PolicyView,
+): boolean {
   void reply.header('vary', 'Origin');
   const { origin } = request.headers;
   if (origin === undefined || !URL.canParse(origin)) return false;
   const [caller, base] = [new URL(origin), new URL(config.PUBLIC_URL)];
-  if (caller.origin !== origin || caller.protocol !== base.protocol || caller.port !== base.port) return false;
+  if (caller.origin !== origin || caller.protocol !== base.protocol || caller.port !== base.port)
+    return false;
   if (caller.hostname !== base.hostname) {
-    const site = siteAt(caller.hostname, view, { baseDomain: config.BASE_DOMAIN, authHost: base.hostname });
+    const site = siteAt(caller.hostname, view, {
+      baseDomain: config.BASE_DOMAIN,
+      authHost: base.hostname,
+    });
     // The policy of an older control plane does not contain `auth_required`.
     if (site === undefined || site.project.auth_required === false) return false;
   }
-  void reply.headers({ 'access-control-allow-origin': origin, 'access-control-allow-credentials': 'true' });
+  void reply.headers({
+    'access-control-allow-origin': origin,
+    'access-control-allow-credentials': 'true',
+  });
   return true;
 }

@@ -1,7 +1,8 @@
 /**
- * Serves /verify, which the proxy calls before every request to a protected project. Answers are cached, so a repeated request costs
- * one map lookup. The cache key contains everything that an answer depends on. An entry is valid for one version of policy and secrets and
- * expires with the session, the token or the assertion, whichever is first.
+ * Serves /verify, which the proxy calls before every request to a protected project. Answers are
+ * cached, so a repeated request costs one map lookup. The cache key contains everything that an
+ * answer depends on. An entry is valid for one version of policy and secrets and expires with the
+ * session, the token or the assertion, whichever is first.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Logger } from '@berth/kit/log';
@@ -10,7 +11,14 @@ import { type Answer, createAnswers } from './answers.ts';
 import type { Assertions } from './assertion.ts';
 import { corsHeaders } from './cors.ts';
 import type { GatewayDeps, PolicyView, Secrets } from './deps.ts';
-import { type Ask, type Decision, type DecisionContext, decide, type Middleware, pathOf } from './forward-auth.ts';
+import {
+  type Ask,
+  type Decision,
+  type DecisionContext,
+  decide,
+  type Middleware,
+  pathOf,
+} from './forward-auth.ts';
 import { isTooLarge, tooLarge } from './limits.ts';
 import { isReservedPath } from './redirect.ts';
 
@@ -112,7 +120,11 @@ export function createVerify(deps: VerifyDeps): Verify {
     }
   }
 
-  function settle(decision: Exclude<Decision, { kind: 'redeem' | 'reach' }>, ask: Ask, key: string | null): Answer {
+  function settle(
+    decision: Exclude<Decision, { kind: 'redeem' | 'reach' }>,
+    ask: Ask,
+    key: string | null,
+  ): Answer {
     count(decision.kind);
     if (decision.kind !== 'pass') return readable(answers.refuse(decision, ask), ask);
     const { host, identity, tokenId, sessionId, scope, cookie, authorization } = decision;
@@ -121,17 +133,24 @@ export function createVerify(deps: VerifyDeps): Verify {
     const assertion = assertions.for(identity, { host, endsAt: decision.until, scope, origin });
     const answer = answers.pass(identity, assertion.token, cookie, authorization);
     if (tokenId !== null) policy.tokenUsed(tokenId);
-    if (key !== null) cache.set(key, { answer, until: Math.min(decision.until, assertion.renewAt), tokenId });
+    if (key !== null)
+      cache.set(key, { answer, until: Math.min(decision.until, assertion.renewAt), tokenId });
     return answer;
   }
 
   /** Adds the headers with which a page of another origin can read the answer. */
   function readable(answer: Answer, { middleware, origin }: Ask): Answer {
-    const project = middleware.kind === 'project' ? policy.view().projectById(middleware.id) : undefined;
-    return project === undefined ? answer : { ...answer, headers: [...answer.headers, ...corsHeaders(origin, project)] };
+    const project =
+      middleware.kind === 'project' ? policy.view().projectById(middleware.id) : undefined;
+    return project === undefined
+      ? answer
+      : { ...answer, headers: [...answer.headers, ...corsHeaders(origin, project)] };
   }
 
-  async function redeem(decision: Extract<Decision, { kind: 'redeem' }>, ask: Ask): Promise<Answer> {
+  async function redeem(
+    decision: Extract<Decision, { kind: 'redeem' }>,
+    ask: Ask,
+  ): Promise<Answer> {
     const { code, host, audience, redirect, cookieSeconds } = decision;
     try {
       if ((await codes.redeem(code)) === 'used') {
@@ -140,7 +159,13 @@ export function createVerify(deps: VerifyDeps): Verify {
         return answers.used(host, redirect, ask);
       }
       count('arrived');
-      return answers.arrived(host, redirect, sessions.seal(code.session, audience), code.session, cookieSeconds);
+      return answers.arrived(
+        host,
+        redirect,
+        sessions.seal(code.session, audience),
+        code.session,
+        cookieSeconds,
+      );
     } catch (error) {
       log.warn({ err: error, host }, 'one-time code could not be redeemed');
       count('unavailable');
@@ -148,7 +173,10 @@ export function createVerify(deps: VerifyDeps): Verify {
     }
   }
 
-  async function reach({ code, cookie, host }: Extract<Decision, { kind: 'reach' }>, ask: Ask): Promise<Answer> {
+  async function reach(
+    { code, cookie, host }: Extract<Decision, { kind: 'reach' }>,
+    ask: Ask,
+  ): Promise<Answer> {
     try {
       if ((await codes.redeem(code)) === 'used') {
         count('bad_token');
@@ -179,38 +207,51 @@ export function createVerify(deps: VerifyDeps): Verify {
   };
 }
 
-const sizeOf = ({ headers }: Answer): number => headers.reduce((sum, text) => sum + 2 * text.length, 200);
+const sizeOf = ({ headers }: Answer): number =>
+  headers.reduce((sum, text) => sum + 2 * text.length, 200);
 
 const isVerifyUrl = (url: string): boolean =>
-  url.startsWith('/verify') && (url.length === 7 || url[7] === '?' || url === '/verify/admin' || url.startsWith('/verify/admin?'));
+  url.startsWith('/verify') &&
+  (url.length === 7 ||
+    url[7] === '?' ||
+    url === '/verify/admin' ||
+    url.startsWith('/verify/admin?'));
 
 /**
- * Accepts only the exact addresses (docs/interfaces.md "Verify endpoints"). A wrong address counts as a project that does not exist,
- * so that a typing error in a proxy configuration opens nothing.
+ * Accepts only the exact addresses (docs/interfaces.md "Verify endpoints"). A wrong address counts
+ * as a project that does not exist, so that a typing error in a proxy configuration opens nothing.
  */
 function middlewareOf(url: string): Middleware {
   if (url === '/verify') return { kind: 'any' };
   if (url === '/verify/admin') return { kind: 'admin' };
   const query = [...new URLSearchParams(url.slice('/verify'.length))];
   const [only] = query;
-  return { kind: 'project', id: url.startsWith('/verify?') && query.length === 1 && only?.[0] === 'project' ? only[1] : '' };
+  return {
+    kind: 'project',
+    id: url.startsWith('/verify?') && query.length === 1 && only?.[0] === 'project' ? only[1] : '',
+  };
 }
 
 /**
- * Returns the cache key, which contains everything that a `pass` depends on, or null if the request must not be cached.
- * It reads `headers` and not `rawHeaders`, because node:http has already built `headers` for every request.
+ * Returns the cache key, which contains everything that a `pass` depends on, or null if the request
+ * must not be cached. It reads `headers` and not `rawHeaders`, because node:http has already built
+ * `headers` for every request.
  */
 function keyOf({ url, headers }: IncomingMessage): string | null {
   const { cookie = '', authorization = '' } = headers;
   const host = headers['x-forwarded-host'];
   const uri = headers['x-forwarded-uri'];
   if (typeof host !== 'string' || typeof uri !== 'string' || uri === '') return null;
-  if (cookie.length + authorization.length + uri.length > MAX_KEY || isReservedPath(pathOf(uri))) return null;
+  if (cookie.length + authorization.length + uri.length > MAX_KEY || isReservedPath(pathOf(uri)))
+    return null;
   // None of the parts can contain a line feed.
   return `${url}\n${host}\n${authorization}\n${cookie}`;
 }
 
-/** Reads the request. Repeated headers arrive joined with `, `, so a repeated host header never parses as a host. */
+/**
+ * Reads the request. Repeated headers arrive joined with `, `, so a repeated host header never
+ * parses as a host.
+ */
 function askOf(request: IncomingMessage): Ask {
   const { headers } = request;
   const one = (name: string): string | undefined => {

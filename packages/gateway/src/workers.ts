@@ -1,6 +1,7 @@
 /**
- * Several worker processes that share the port (node:cluster distributes connections). Each worker is a complete gateway. The primary
- * process replaces workers that exit, forwards revocations between workers and SIGHUP to all, and adds up their metrics.
+ * Several worker processes that share the port (node:cluster distributes connections). Each worker
+ * is a complete gateway. The primary process replaces workers that exit, forwards revocations
+ * between workers and SIGHUP to all, and adds up their metrics.
  *
  *   running    a worker that exits is replaced; back-off applies if workers exit repeatedly
  *   draining   SIGTERM: each worker finishes its requests and exits; no worker is replaced
@@ -14,17 +15,23 @@ import type { Metrics } from './metrics.ts';
 import type { Peers } from './policy.ts';
 import type { Revocation } from './policy-file.ts';
 
-/** Messages between primary and workers. prom-client sends its own messages over the same channel. */
+/**
+ * Messages between primary and workers. prom-client sends its own messages over the same channel.
+ */
 type Message =
   | { berth: 'revoked'; revocation: Revocation }
-  /** `from`: the worker that issued the token; a worker does not know its own number, and the primary process sets it. */
+  /**
+   * `from`: the worker that issued the token; a worker does not know its own number, and the
+   * primary process sets it.
+   */
   | { berth: 'token'; id: number; from: number; token: string; ms: number }
   | { berth: 'token-known'; id: number; from: number }
   | { berth: 'metrics'; id: number }
   | { berth: 'metrics-text'; id: number; type: string; text: string }
   | { berth: 'drain' }
   | { berth: 'reload' };
-const isMessage = (value: unknown): value is Message => typeof value === 'object' && value !== null && 'berth' in value;
+const isMessage = (value: unknown): value is Message =>
+  typeof value === 'object' && value !== null && 'berth' in value;
 
 const RESPAWN = { min: 100, max: 10_000 };
 /** A worker that ran this long did not fail at its start. */
@@ -33,19 +40,30 @@ const STABLE_MS = 10_000;
 export const isWorker = (): boolean => cluster.isWorker;
 
 /**
- * Workers accept connections themselves. By default the primary process accepts them, and it would drop those that it has not handed over
- * when the last worker ends. Call it before superviseWorkers. It makes the distribution less even.
+ * Workers accept connections themselves. By default the primary process accepts them, and it would
+ * drop those that it has not handed over when the last worker ends. Call it before
+ * superviseWorkers. It makes the distribution less even.
  */
 export const acceptInWorkers = (): void => void (cluster.schedulingPolicy = cluster.SCHED_NONE);
 
-/** Calls `giveUp` if a worker exits before any worker listened: a setting is wrong or the port is in use, so a restart would not help. */
-export function superviseWorkers(count: number, log: Logger, giveUp: () => void): { reload(): void; close(): Promise<void> } {
+/**
+ * Calls `giveUp` if a worker exits before any worker listened: a setting is wrong or the port is in
+ * use, so a restart would not help.
+ */
+export function superviseWorkers(
+  count: number,
+  log: Logger,
+  giveUp: () => void,
+): { reload(): void; close(): Promise<void> } {
   const metrics = new AggregatorRegistry();
   let closing = false;
   let listened = false;
   let failures = 0;
   const pending = new Set<NodeJS.Timeout>();
-  /** Workers that do not know a token yet, by the worker that issued it and its number for the token. */
+  /**
+   * Workers that do not know a token yet, by the worker that issued it and its number for the
+   * token.
+   */
   const unknowing = new Map<string, number>();
 
   function fork(): void {
@@ -60,7 +78,10 @@ export function superviseWorkers(count: number, log: Logger, giveUp: () => void)
       if (!listened) return giveUp();
       failures = performance.now() - since > STABLE_MS ? 0 : failures + 1;
       const waitMs = failures === 0 ? 0 : backoff(failures - 1, RESPAWN);
-      log.error({ pid: worker.process.pid, code, signal, restart_in_ms: Math.round(waitMs) }, 'worker exited; starting another one');
+      log.error(
+        { pid: worker.process.pid, code, signal, restart_in_ms: Math.round(waitMs) },
+        'worker exited; starting another one',
+      );
       const timer = setTimeout(() => {
         pending.delete(timer);
         fork();
@@ -94,7 +115,8 @@ export function superviseWorkers(count: number, log: Logger, giveUp: () => void)
     // A worker that exits never answers.
     setTimeout(() => unknowing.delete(key), message.ms).unref();
     for (const worker of asked) worker.send({ ...message, from: from.id } satisfies Message);
-    if (asked.length === 0) from.send({ berth: 'token-known', id: message.id, from: from.id } satisfies Message);
+    if (asked.length === 0)
+      from.send({ berth: 'token-known', id: message.id, from: from.id } satisfies Message);
   }
 
   function oneKnows(message: Extract<Message, { berth: 'token-known' }>): void {
@@ -127,7 +149,9 @@ export function superviseWorkers(count: number, log: Logger, giveUp: () => void)
 }
 
 const all = (): Worker[] =>
-  Object.values(cluster.workers ?? {}).filter((worker) => worker !== undefined && worker.isConnected()) as Worker[];
+  Object.values(cluster.workers ?? {}).filter(
+    (worker) => worker !== undefined && worker.isConnected(),
+  ) as Worker[];
 const others = (from: Worker): Worker[] => all().filter((worker) => worker.id !== from.id);
 
 export type WorkerSide = {
@@ -159,7 +183,9 @@ export function workerSide(): WorkerSide {
     if (message.berth === 'token') {
       const { id: number, from, token, ms } = message;
       // A worker that does not learn of the token in time does not answer.
-      void known(token, ms).then((isKnown) => (isKnown ? send({ berth: 'token-known', id: number, from }) : undefined));
+      void known(token, ms).then((isKnown) =>
+        isKnown ? send({ berth: 'token-known', id: number, from }) : undefined,
+      );
     }
     if (message.berth === 'token-known') pendingTokens.get(message.id)?.();
     if (message.berth === 'drain') drain();

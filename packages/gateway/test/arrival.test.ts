@@ -1,9 +1,21 @@
-/** The return from the auth host: a one-time code becomes a session at the project's host, once, in the same browser. */
+/**
+ * The return from the auth host: a one-time code becomes a session at the project's host, once, in
+ * the same browser.
+ */
 import { waitFor } from '@berth/testbed/wait';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { challengeOf } from '../src/codes.ts';
 import type { Session } from '../src/deps.ts';
-import { ANNA, BASE, BROWSER, policyOf, type Reply, type Running, sessionOf, startGateway } from './core-support.ts';
+import {
+  ANNA,
+  BASE,
+  BROWSER,
+  policyOf,
+  type Reply,
+  type Running,
+  sessionOf,
+  startGateway,
+} from './core-support.ts';
 
 const HOST = `one.${BASE}`;
 const NONCE = 'n'.repeat(43);
@@ -26,7 +38,15 @@ const arrive = (
   path = '/verify?project=p1',
 ): Promise<Reply> => {
   const query = new URLSearchParams({ ...(code === undefined ? {} : { code }), redirect });
-  return berth.verify({ ...BROWSER, Cookie: NONCE_COOKIE, 'X-Forwarded-Uri': `/_oauth/session?${query.toString()}`, ...headers }, path);
+  return berth.verify(
+    {
+      ...BROWSER,
+      Cookie: NONCE_COOKIE,
+      'X-Forwarded-Uri': `/_oauth/session?${query.toString()}`,
+      ...headers,
+    },
+    path,
+  );
 };
 const sessionCookie = (reply: Reply): string | undefined =>
   (reply.headers['set-cookie'] ?? []).find((c) => c.startsWith('svc_fwd_session='));
@@ -37,11 +57,20 @@ it('a code leads to the requested page, with a host-only session cookie', async 
   // Absolute: Traefik resolves a relative one against the gateway's own address.
   expect(reply.headers.location).toBe(`https://${HOST}/page?x=1#f`);
   const cookie = sessionCookie(reply) ?? '';
-  expect(cookie).toMatch(/^svc_fwd_session=[^;]+; Path=\/; Max-Age=(3599|3600); HttpOnly; SameSite=Lax; Secure$/);
+  expect(cookie).toMatch(
+    /^svc_fwd_session=[^;]+; Path=\/; Max-Age=(3599|3600); HttpOnly; SameSite=Lax; Secure$/,
+  );
   const opened = await berth.verify({ Cookie: cookie.split(';')[0] });
   expect(opened.status).toBe(200);
   expect(opened.headers['x-forwarded-user']).toBe(ANNA.email);
-  expect((await berth.verify({ Cookie: cookie.split(';')[0], 'X-Forwarded-Host': `two.${BASE}` }, '/verify?project=p2')).status).toBe(401);
+  expect(
+    (
+      await berth.verify(
+        { Cookie: cookie.split(';')[0], 'X-Forwarded-Host': `two.${BASE}` },
+        '/verify?project=p2',
+      )
+    ).status,
+  ).toBe(401);
 });
 
 it('a code works once; the second time there is an error page and no session', async () => {
@@ -68,8 +97,14 @@ it.each<[string, () => [string | undefined, Record<string, string | undefined>?]
   ['an invented code', () => ['x'.repeat(200)]],
   ['a code for another host', () => [mint(sessionOf(), `two.${BASE}`)]],
   ['a code of another browser', () => [mint(sessionOf(), HOST, 'm'.repeat(43))]],
-  ['a session cookie instead of a code', () => [berth.gateway.deps.sessions.seal(sessionOf(), 'project:p1')]],
-  ['a value sealed for another purpose', () => [berth.gateway.deps.sealer.seal('login attempt', { id: 'x' }, 60_000)]],
+  [
+    'a session cookie instead of a code',
+    () => [berth.gateway.deps.sessions.seal(sessionOf(), 'project:p1')],
+  ],
+  [
+    'a value sealed for another purpose',
+    () => [berth.gateway.deps.sealer.seal('login attempt', { id: 'x' }, 60_000)],
+  ],
   ['a code without its last letter', () => [mint().slice(0, -1)]],
   ['a code of an expired session', () => [mint({ ...sessionOf(), expires_at: now - 1 })]],
 ])('%s: an error page, no session, no further redirect', async (_, make) => {
@@ -103,23 +138,35 @@ it('a code is refused if its session was revoked or its owner was disabled in th
   expect((await arrive(code)).status).toBe(400);
   const other = mint(sessionOf({ ...ANNA, email: 'gone@example.com' }));
   berth.controlPlane.publish(policyOf({ disabled_users: ['gone@example.com'] }));
-  await waitFor('the policy holds', () => berth.gateway.deps.policy.view().isDisabled('gone@example.com'));
+  await waitFor('the policy holds', () =>
+    berth.gateway.deps.policy.view().isDisabled('gone@example.com'),
+  );
   expect((await arrive(other)).status).toBe(400);
 });
 
 it('POST and HEAD do not accept a code', async () => {
   const code = mint();
-  for (const method of ['POST', 'HEAD']) expect((await arrive(code, { 'X-Forwarded-Method': method })).status).toBe(404);
+  for (const method of ['POST', 'HEAD'])
+    expect((await arrive(code, { 'X-Forwarded-Method': method })).status).toBe(404);
   expect((await arrive(code)).status).toBe(302);
 });
 
 it('a host that is not a project gets its own session the same way; the auth host gets none', async () => {
   const host = `proxy.${BASE}`;
-  const reply = await arrive(mint(sessionOf(), host), { 'X-Forwarded-Host': host }, '/', '/verify/admin');
+  const reply = await arrive(
+    mint(sessionOf(), host),
+    { 'X-Forwarded-Host': host },
+    '/',
+    '/verify/admin',
+  );
   const Cookie = (sessionCookie(reply) ?? '').split(';')[0];
   expect((await berth.verify({ Cookie, 'X-Forwarded-Host': host }, '/verify')).status).toBe(200);
-  expect((await berth.verify({ Cookie, 'X-Forwarded-Host': host }, '/verify/admin')).status).toBe(403);
-  expect((await arrive(mint(sessionOf(), BASE), { 'X-Forwarded-Host': BASE }, '/', '/verify')).status).toBe(404);
+  expect((await berth.verify({ Cookie, 'X-Forwarded-Host': host }, '/verify/admin')).status).toBe(
+    403,
+  );
+  expect(
+    (await arrive(mint(sessionOf(), BASE), { 'X-Forwarded-Host': BASE }, '/', '/verify')).status,
+  ).toBe(404);
 });
 
 describe.each([

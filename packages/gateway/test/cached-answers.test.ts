@@ -14,24 +14,38 @@ beforeAll(async () => {
   berth = await startGateway({ now: () => now });
   const hash = createHash('sha256').update(token).digest('hex');
   berth.controlPlane.publish(
-    policyOf({ device_tokens: [{ id: 't1', hash, identity: ANNA, expires_at: new Date(now + 90_000).toISOString() }] }),
+    policyOf({
+      device_tokens: [
+        { id: 't1', hash, identity: ANNA, expires_at: new Date(now + 90_000).toISOString() },
+      ],
+    }),
   );
-  await waitFor('the policy holds', () => berth.gateway.deps.policy.view().deviceToken(token) !== undefined);
+  await waitFor(
+    'the policy holds',
+    () => berth.gateway.deps.policy.view().deviceToken(token) !== undefined,
+  );
 });
 afterAll(() => berth.stop());
 
 const cachedSoFar = (): Promise<number> =>
-  berth.get('/metrics').then(({ body }) => Number(/^berth_verify_total\{outcome="cached"\} (\d+)$/m.exec(body)?.[1]));
+  berth
+    .get('/metrics')
+    .then(({ body }) => Number(/^berth_verify_total\{outcome="cached"\} (\d+)$/m.exec(body)?.[1]));
 
 it('the same request is answered from the cache, a different one never is', async () => {
-  const [one, two] = [{ Cookie: berth.cookie(sessionOf()) }, { Cookie: berth.cookie(sessionOf({ ...ANNA, email: 'otto@example.com' })) }];
+  const [one, two] = [
+    { Cookie: berth.cookie(sessionOf()) },
+    { Cookie: berth.cookie(sessionOf({ ...ANNA, email: 'otto@example.com' })) },
+  ];
   const before = await cachedSoFar();
   expect((await berth.verify(one)).headers['x-forwarded-user']).toBe(ANNA.email);
   expect(await cachedSoFar()).toBe(before);
   expect((await berth.verify(one)).headers['x-forwarded-user']).toBe(ANNA.email);
   expect(await cachedSoFar()).toBe(before + 1);
   expect((await berth.verify(two)).headers['x-forwarded-user']).toBe('otto@example.com');
-  expect((await berth.verify({ ...one, Authorization: 'Basic eDp5' })).headers.authorization).toBe('Basic eDp5');
+  expect((await berth.verify({ ...one, Authorization: 'Basic eDp5' })).headers.authorization).toBe(
+    'Basic eDp5',
+  );
   expect((await berth.verify({ ...one, 'X-Forwarded-Host': `two.${BASE}` })).status).toBe(403);
   expect((await berth.verify(one, '/verify?project=p2')).status).toBe(403);
   expect((await berth.verify({ ...one, 'X-Forwarded-Uri': '/_oauth/x' })).status).toBe(404);
@@ -46,12 +60,17 @@ describe('a cached answer does not apply to a request that', () => {
     new Promise((resolve, reject) => {
       const { port } = berth.gateway.server.server.address() as AddressInfo;
       const headers = ['Host', `127.0.0.1:${port}`, ...pairs.flat()];
-      const sent = request({ host: '127.0.0.1', port, path: '/verify?project=p1', agent: false, headers }, (response) =>
-        resolve(response.resume()),
+      const sent = request(
+        { host: '127.0.0.1', port, path: '/verify?project=p1', agent: false, headers },
+        (response) => resolve(response.resume()),
       );
       sent.on('error', reject).end();
     });
-  const seen = ({ statusCode, headers }: IncomingMessage): unknown[] => [statusCode, headers['x-forwarded-user'], headers.cookie];
+  const seen = ({ statusCode, headers }: IncomingMessage): unknown[] => [
+    statusCode,
+    headers['x-forwarded-user'],
+    headers.cookie,
+  ];
 
   let anna = '';
   let otto = '';
@@ -64,20 +83,49 @@ describe('a cached answer does not apply to a request that', () => {
       ['X-Forwarded-Uri', '/page'],
       ['Cookie', anna],
     ];
-    for (let i = 0; i < 2; i++) expect(seen(await send(plain))).toEqual([200, ANNA.email, undefined]);
+    for (let i = 0; i < 2; i++)
+      expect(seen(await send(plain))).toEqual([200, ANNA.email, undefined]);
   });
 
   it.each<[string, () => Pairs, unknown[]]>([
-    ['names another host too', () => [...plain, ['X-Forwarded-Host', `two.${BASE}`]], [403, undefined, undefined]],
-    ['names another host first', () => [['x-forwarded-host', `two.${BASE}`], ...plain], [403, undefined, undefined]],
-    ['names its host twice', () => [...plain, ['x-forwarded-HOST', `one.${BASE}`]], [403, undefined, undefined]],
-    ['asks for a reserved path first', () => [['X-Forwarded-Uri', '/_oauth/x'], ...plain], [404, undefined, undefined]],
+    [
+      'names another host too',
+      () => [...plain, ['X-Forwarded-Host', `two.${BASE}`]],
+      [403, undefined, undefined],
+    ],
+    [
+      'names another host first',
+      () => [['x-forwarded-host', `two.${BASE}`], ...plain],
+      [403, undefined, undefined],
+    ],
+    [
+      'names its host twice',
+      () => [...plain, ['x-forwarded-HOST', `one.${BASE}`]],
+      [403, undefined, undefined],
+    ],
+    [
+      'asks for a reserved path first',
+      () => [['X-Forwarded-Uri', '/_oauth/x'], ...plain],
+      [404, undefined, undefined],
+    ],
     ['has another cookie too', () => [...plain, ['cookie', 'b=2']], [200, ANNA.email, 'b=2']],
     ['has another cookie first', () => [['COOKIE', 'b=2'], ...plain], [200, ANNA.email, 'b=2']],
     ['has an empty cookie too', () => [...plain, ['Cookie', '']], [200, ANNA.email, undefined]],
-    ['has the session of another person first', () => [['Cookie', otto], ...plain], [200, OTTO.email, undefined]],
-    ['has similar header names', () => plain.map(([n, v]) => [n.replace('Cookie', 'Cookle'), v]), [401, undefined, undefined]],
-    ['has underscores in its names', () => plain.map(([n, v]) => [n.replaceAll('-', '_'), v]), [403, undefined, undefined]],
+    [
+      'has the session of another person first',
+      () => [['Cookie', otto], ...plain],
+      [200, OTTO.email, undefined],
+    ],
+    [
+      'has similar header names',
+      () => plain.map(([n, v]) => [n.replace('Cookie', 'Cookle'), v]),
+      [401, undefined, undefined],
+    ],
+    [
+      'has underscores in its names',
+      () => plain.map(([n, v]) => [n.replaceAll('-', '_'), v]),
+      [403, undefined, undefined],
+    ],
   ])('%s', async (_, pairs, expected) => {
     for (let i = 0; i < 2; i++) expect(seen(await send(pairs()))).toEqual(expected);
   });
@@ -87,13 +135,20 @@ describe('a cached answer does not apply to a request that', () => {
     ['in upper case', (name: string) => name.toUpperCase()],
   ])('a cached answer applies to a request with header names %s', async (_, spelled) => {
     const before = await cachedSoFar();
-    expect(seen(await send(plain.map(([name, value]) => [spelled(name), value])))).toEqual([200, ANNA.email, undefined]);
+    expect(seen(await send(plain.map(([name, value]) => [spelled(name), value])))).toEqual([
+      200,
+      ANNA.email,
+      undefined,
+    ]);
     expect(await cachedSoFar()).toBe(before + 1);
   });
 });
 
 it('a cached answer expires with its session', async () => {
-  const Cookie = berth.cookie({ ...sessionOf(), expires_at: Math.ceil(now / 1000) * 1000 + 20_000 });
+  const Cookie = berth.cookie({
+    ...sessionOf(),
+    expires_at: Math.ceil(now / 1000) * 1000 + 20_000,
+  });
   for (let i = 0; i < 2; i++) expect((await berth.verify({ Cookie })).status).toBe(200);
   now += 22_000;
   expect((await berth.verify({ Cookie })).status).toBe(401);
@@ -107,8 +162,12 @@ it('a cached answer expires with its device token', async () => {
 });
 
 it('an assertion is valid for at least another minute, but never longer than its session', async () => {
-  const Cookie = berth.cookie({ ...sessionOf(), expires_at: Math.ceil(now / 1000) * 1000 + 600_000 });
-  const claims = async () => decodeJwt(String((await berth.verify({ Cookie })).headers['x-forwarded-user-assertion']));
+  const Cookie = berth.cookie({
+    ...sessionOf(),
+    expires_at: Math.ceil(now / 1000) * 1000 + 600_000,
+  });
+  const claims = async () =>
+    decodeJwt(String((await berth.verify({ Cookie })).headers['x-forwarded-user-assertion']));
   const end = Math.ceil(now / 1000) + 600;
   const seen = new Set<number | undefined>();
   for (let passed = 0; passed < 540; passed += 20, now += 20_000) {

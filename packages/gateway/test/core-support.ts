@@ -1,4 +1,7 @@
-/** A complete gateway in this process with a small simulated control plane, for the tests of /verify. */
+/**
+ * A complete gateway in this process with a small simulated control plane, for the tests of
+ * /verify.
+ */
 import { randomBytes } from 'node:crypto';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { Agent, type IncomingHttpHeaders, request } from 'node:http';
@@ -30,8 +33,18 @@ export const ENV = {
 
 export const policyOf = (more: Partial<Policy> = {}): Policy => ({
   projects: [
-    { id: 'p1', name: 'one', hosts: [`one.${BASE}`], host_claims: [{ host: `one.${BASE}`, claim: FIRST_CLAIM }] },
-    { id: 'p2', name: 'two', hosts: [`two.${BASE}`, `second.${BASE}`], host_claims: [{ host: `two.${BASE}`, claim: FIRST_CLAIM }] },
+    {
+      id: 'p1',
+      name: 'one',
+      hosts: [`one.${BASE}`],
+      host_claims: [{ host: `one.${BASE}`, claim: FIRST_CLAIM }],
+    },
+    {
+      id: 'p2',
+      name: 'two',
+      hosts: [`two.${BASE}`, `second.${BASE}`],
+      host_claims: [{ host: `two.${BASE}`, claim: FIRST_CLAIM }],
+    },
   ],
   disabled_users: [],
   revoked_sessions: [],
@@ -39,7 +52,10 @@ export const policyOf = (more: Partial<Policy> = {}): Policy => ({
   ...more,
 });
 
-export const sessionOf = (identity: Identity = ANNA, id: string = randomBytes(9).toString('base64url')): Session => ({
+export const sessionOf = (
+  identity: Identity = ANNA,
+  id: string = randomBytes(9).toString('base64url'),
+): Session => ({
   id,
   identity,
   begun_at: Math.floor(Date.now() / 1000) * 1000,
@@ -67,9 +83,15 @@ export function fakeControlPlane(first: Policy | null = policyOf()): FakeControl
     throw new UnreachableError('the control plane is away');
   };
 
-  async function heldPolicy(etag: string | undefined, signal: AbortSignal | undefined): Promise<unknown> {
-    const gone = new Promise<void>((resolve) => signal?.addEventListener('abort', () => resolve(), { once: true }));
-    while (etag === `"${number}"` && !away && signal?.aborted !== true) await Promise.race([bell.promise, gone]);
+  async function heldPolicy(
+    etag: string | undefined,
+    signal: AbortSignal | undefined,
+  ): Promise<unknown> {
+    const gone = new Promise<void>((resolve) =>
+      signal?.addEventListener('abort', () => resolve(), { once: true }),
+    );
+    while (etag === `"${number}"` && !away && signal?.aborted !== true)
+      await Promise.race([bell.promise, gone]);
     if (away || policy === null || signal?.aborted === true) unreachable();
     return { status: 200, etag: `"${number}"`, answer: structuredClone(policy) };
   }
@@ -84,11 +106,15 @@ export function fakeControlPlane(first: Policy | null = policyOf()): FakeControl
       away = is;
       ring();
     },
-    async exchange(name: string, input: { headers?: Record<string, string>; signal?: AbortSignal; body?: unknown }) {
+    async exchange(
+      name: string,
+      input: { headers?: Record<string, string>; signal?: AbortSignal; body?: unknown },
+    ) {
       if (away) unreachable();
       // A report in the background, which no test here expects.
       if (name === 'gatewaySeen') return { status: 204, etag: null, answer: undefined };
-      if (name === 'gatewayPolicy') return heldPolicy(input.headers?.['if-none-match'], input.signal);
+      if (name === 'gatewayPolicy')
+        return heldPolicy(input.headers?.['if-none-match'], input.signal);
       calls.push({ name, body: input.body });
       if (name === 'redeemCode') {
         const { id } = input.body as { id: string };
@@ -118,7 +144,12 @@ export type Running = {
 };
 
 export async function startGateway(
-  options: { env?: Record<string, string>; controlPlane?: FakeControlPlane; now?: () => number; stateDir?: string } = {},
+  options: {
+    env?: Record<string, string>;
+    controlPlane?: FakeControlPlane;
+    now?: () => number;
+    stateDir?: string;
+  } = {},
 ): Promise<Running> {
   const stateDir = options.stateDir ?? (await mkdtemp(join(tmpdir(), 'berth-gateway-')));
   const controlPlane = options.controlPlane ?? fakeControlPlane();
@@ -133,12 +164,17 @@ export async function startGateway(
 
   const get: Running['get'] = (path, headers = {}, method = 'GET') =>
     new Promise((resolve, reject) => {
-      const sent = request({ host: '127.0.0.1', port, path, method, agent, headers, maxHeaderSize: 1024 * 1024 }, (response) => {
-        let body = '';
-        response.setEncoding('utf8');
-        response.on('data', (chunk: string) => (body += chunk));
-        response.on('end', () => resolve({ status: response.statusCode ?? 0, headers: response.headers, body }));
-      });
+      const sent = request(
+        { host: '127.0.0.1', port, path, method, agent, headers, maxHeaderSize: 1024 * 1024 },
+        (response) => {
+          let body = '';
+          response.setEncoding('utf8');
+          response.on('data', (chunk: string) => (body += chunk));
+          response.on('end', () =>
+            resolve({ status: response.statusCode ?? 0, headers: response.headers, body }),
+          );
+        },
+      );
       sent.on('error', reject);
       sent.end();
     });
@@ -158,10 +194,15 @@ export async function startGateway(
       };
       return get(
         path,
-        Object.fromEntries(Object.entries(all).filter((pair): pair is [string, string | string[]] => pair[1] !== undefined)),
+        Object.fromEntries(
+          Object.entries(all).filter(
+            (pair): pair is [string, string | string[]] => pair[1] !== undefined,
+          ),
+        ),
       );
     },
-    cookie: (session, audience = 'project:p1') => `svc_fwd_session=${gateway.deps.sessions.seal(session, audience)}`,
+    cookie: (session, audience = 'project:p1') =>
+      `svc_fwd_session=${gateway.deps.sessions.seal(session, audience)}`,
     async stop() {
       agent.destroy();
       await gateway.close();
@@ -170,4 +211,8 @@ export async function startGateway(
   };
 }
 
-export const BROWSER = { Accept: 'text/html,application/xhtml+xml,*/*;q=0.8', 'Sec-Fetch-Mode': 'navigate', 'Sec-Fetch-Dest': 'document' };
+export const BROWSER = {
+  Accept: 'text/html,application/xhtml+xml,*/*;q=0.8',
+  'Sec-Fetch-Mode': 'navigate',
+  'Sec-Fetch-Dest': 'document',
+};

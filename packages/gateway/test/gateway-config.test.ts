@@ -35,7 +35,9 @@ describe('settings', () => {
 
   it('secrets are lists with the current one first', () => {
     const [a, b] = ['a'.repeat(32), 'b'.repeat(32)];
-    expect(readConfig({ ...ENV, SESSION_SECRET: `${a}, ${b}`, GATEWAY_SECRET: 'x,y' })).toMatchObject({
+    expect(
+      readConfig({ ...ENV, SESSION_SECRET: `${a}, ${b}`, GATEWAY_SECRET: 'x,y' }),
+    ).toMatchObject({
       SESSION_SECRET: [a, b],
       GATEWAY_SECRET: ['x', 'y'],
     });
@@ -74,7 +76,9 @@ describe('settings', () => {
     'http://[::1]:1',
     'https://idp.example/realms/x',
   ])('OIDC_ISSUER=%s is accepted', (OIDC_ISSUER) => {
-    expect(readConfig({ ...ENV, OIDC_ISSUER, OIDC_CLIENT_ID: 'x', OIDC_CLIENT_SECRET: 'y' }).OIDC_ISSUER).toBe(OIDC_ISSUER);
+    expect(
+      readConfig({ ...ENV, OIDC_ISSUER, OIDC_CLIENT_ID: 'x', OIDC_CLIENT_SECRET: 'y' }).OIDC_ISSUER,
+    ).toBe(OIDC_ISSUER);
   });
 
   it('a short secret is refused, and the error does not repeat it', () => {
@@ -84,9 +88,10 @@ describe('settings', () => {
   });
 
   it('a partly configured provider is refused', () => {
-    expect(problemsOf({ ...ENV, GITHUB_CLIENT_ID: 'x', GOOGLE_CLIENT_SECRET: 'y' }).map((p) => p.split(':')[0])).toEqual([
-      'GITHUB_CLIENT_SECRET',
-      'GOOGLE_CLIENT_ID',
-    ]);
+    expect(
+      problemsOf({ ...ENV, GITHUB_CLIENT_ID: 'x', GOOGLE_CLIENT_SECRET: 'y' }).map(
+        (p) => p.split(':')[0],
+      ),
+    ).toEqual(['GITHUB_CLIENT_SECRET', 'GOOGLE_CLIENT_ID']);
   });
 });

@@ -1,4 +1,7 @@
-/** Simulates the control plane's endpoints for the gateway over HTTP, for tests that run the gateway as a process. */
+/**
+ * Simulates the control plane's endpoints for the gateway over HTTP, for tests that run the gateway
+ * as a process.
+ */
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import type { Policy } from '@berth/wire/gateway';
@@ -12,7 +15,10 @@ export type HttpControlPlane = {
   start(): Promise<void>;
   /** Number of held requests for the policy. */
   held(): number;
-  /** The next poll of a device code gets `token`, and `policy` then reaches one gateway worker after the other, `gapMs` apart. */
+  /**
+   * The next poll of a device code gets `token`, and `policy` then reaches one gateway worker after
+   * the other, `gapMs` apart.
+   */
   issue(token: string, policy: Policy, gapMs: number): void;
   calls: { path: string; body: unknown; secret: string | undefined }[];
 };
@@ -27,7 +33,9 @@ export async function httpControlPlane(first: Policy): Promise<HttpControlPlane>
   let next: { token: string; policy: Policy; gapMs: number } | null = null;
 
   const sendPolicy = (response: ServerResponse): void =>
-    void response.writeHead(200, { 'content-type': 'application/json', etag: `"${number}"` }).end(JSON.stringify(policy));
+    void response
+      .writeHead(200, { 'content-type': 'application/json', etag: `"${number}"` })
+      .end(JSON.stringify(policy));
 
   async function handle(request: IncomingMessage, response: ServerResponse): Promise<void> {
     const path = (request.url ?? '').split('?')[0] ?? '';
@@ -45,7 +53,9 @@ export async function httpControlPlane(first: Policy): Promise<HttpControlPlane>
     calls.push({ path, body, secret: typeof secret === 'string' ? secret : undefined });
     if (path === '/api/internal/codes/redeem') {
       if (used.has(body.id ?? ''))
-        return void response.writeHead(409).end(JSON.stringify({ code: 'code_used', status: 409, title: '', detail: '', type: '' }));
+        return void response
+          .writeHead(409)
+          .end(JSON.stringify({ code: 'code_used', status: 409, title: '', detail: '', type: '' }));
       used.add(body.id ?? '');
     }
     if (path === '/api/internal/device-codes/poll' && next !== null) {
@@ -59,7 +69,13 @@ export async function httpControlPlane(first: Policy): Promise<HttpControlPlane>
     }
     // Like the real control plane, answer held requests for the policy.
     if (path === '/api/internal/sessions/revoke')
-      publish({ ...policy, revoked_sessions: [...policy.revoked_sessions, { id: body.id ?? '', expires_at: body.expires_at ?? '' }] });
+      publish({
+        ...policy,
+        revoked_sessions: [
+          ...policy.revoked_sessions,
+          { id: body.id ?? '', expires_at: body.expires_at ?? '' },
+        ],
+      });
     response.writeHead(204).end();
   }
   function publish(next: Policy): void {
@@ -71,7 +87,9 @@ export async function httpControlPlane(first: Policy): Promise<HttpControlPlane>
   let server = createServer();
   const start = async (): Promise<void> => {
     server = createServer((request, response) => {
-      handle(request, response).catch((error: unknown) => response.destroy(error instanceof Error ? error : undefined));
+      handle(request, response).catch((error: unknown) =>
+        response.destroy(error instanceof Error ? error : undefined),
+      );
     });
     await new Promise<void>((resolve) => void server.listen(port, '127.0.0.1', resolve));
     port = (server.address() as AddressInfo).port;

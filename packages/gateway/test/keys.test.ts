@@ -34,7 +34,9 @@ describe('rotation of SESSION_SECRET', () => {
   it('the public assertion keys of all secrets are published, the current one first, without private parts', () => {
     const both = jwks(deriveKeys(['second', 'first'])).keys;
     expect(both.map((k) => k['kid'])).toEqual(
-      [...jwks(deriveKeys(['second'])).keys, ...jwks(deriveKeys(['first'])).keys].map((k) => k['kid']),
+      [...jwks(deriveKeys(['second'])).keys, ...jwks(deriveKeys(['first'])).keys].map(
+        (k) => k['kid'],
+      ),
     );
     expect(Object.keys(both[0] ?? {}).toSorted()).toEqual(['alg', 'crv', 'kid', 'kty', 'use', 'x']);
   });
@@ -64,17 +66,25 @@ describe('sealed values', () => {
         expect(sealer('s').open('one', junk)).toBeNull();
       }),
     );
-    for (const other of [`${text}=`, `${text}A`, ` ${text}`, text.slice(0, -2), '']) expect(sealer('s').open('one', other)).toBeNull();
+    for (const other of [`${text}=`, `${text}A`, ` ${text}`, text.slice(0, -2), ''])
+      expect(sealer('s').open('one', other)).toBeNull();
   });
 });
 
 describe('session values', () => {
   it('preserve any name and address', () => {
     fc.assert(
-      fc.property(fc.string({ unit: 'grapheme', maxLength: 100 }), fc.webUrl(), fc.emailAddress(), (name, avatar_url, email) => {
-        const session = sessionOf({ name, avatar_url, email, provider: 'oidc' });
-        expect(sessions('s').open(sessions('s').seal(session, 'project:x'), 'project:x')).toEqual(session);
-      }),
+      fc.property(
+        fc.string({ unit: 'grapheme', maxLength: 100 }),
+        fc.webUrl(),
+        fc.emailAddress(),
+        (name, avatar_url, email) => {
+          const session = sessionOf({ name, avatar_url, email, provider: 'oidc' });
+          expect(sessions('s').open(sessions('s').seal(session, 'project:x'), 'project:x')).toEqual(
+            session,
+          );
+        },
+      ),
     );
   });
 

@@ -33,7 +33,9 @@ it('docs/metrics.md names every metric of the gateway, and no other', async () =
 });
 
 it('says what runs', async () => {
-  expect(await scrape()).toMatch(/^berth_gateway_build_info\{version="\d+\.\d+\.\d+",node="\d+\.\d+\.\d+"\} 1$/m);
+  expect(await scrape()).toMatch(
+    /^berth_gateway_build_info\{version="\d+\.\d+\.\d+",node="\d+\.\d+\.\d+"\} 1$/m,
+  );
 });
 
 it('measures every answer of /verify', async () => {
@@ -48,8 +50,12 @@ it('measures every other request by its route, never by its path', async () => {
   await berth.get('/_oauth/login');
   await berth.get('/random/path');
   const text = await scrape();
-  expect(text).toMatch(/^berth_gateway_http_request_duration_seconds_count\{route="\/_oauth\/login",status="\d+"\} 1$/m);
-  expect(value(text, 'berth_gateway_http_request_duration_seconds_count{route="none",status="404"}')).toBe(1);
+  expect(text).toMatch(
+    /^berth_gateway_http_request_duration_seconds_count\{route="\/_oauth\/login",status="\d+"\} 1$/m,
+  );
+  expect(
+    value(text, 'berth_gateway_http_request_duration_seconds_count{route="none",status="404"}'),
+  ).toBe(1);
   expect(text).not.toContain('random');
 });
 
@@ -58,6 +64,8 @@ it('counts logins by outcome', async () => {
   metrics.login({ outcome: 'refused', provider: 'oidc', reason: 'not_allowed' });
   metrics.login({ outcome: 'signed_in', provider: 'oidc', reason: null });
   const text = await scrape();
-  expect(value(text, 'berth_logins_total{outcome="refused",provider="oidc",reason="not_allowed"}')).toBe(1);
+  expect(
+    value(text, 'berth_logins_total{outcome="refused",provider="oidc",reason="not_allowed"}'),
+  ).toBe(1);
   expect(value(text, 'berth_logins_total{outcome="signed_in",provider="oidc",reason=""}')).toBe(1);
 });

@@ -14,9 +14,16 @@ beforeAll(async () => {
   const hash = createHash('sha256').update(token).digest('hex');
   const identity = { email: 'dora@example.com', name: null, avatar_url: null, provider: 'oidc' };
   berth.controlPlane.publish(
-    policyOf({ device_tokens: [{ id: 't1', hash, identity, expires_at: new Date(Date.now() + 3_600_000).toISOString() }] }),
+    policyOf({
+      device_tokens: [
+        { id: 't1', hash, identity, expires_at: new Date(Date.now() + 3_600_000).toISOString() },
+      ],
+    }),
   );
-  await waitFor('the policy holds', () => berth.gateway.deps.policy.view().deviceToken(token) !== undefined);
+  await waitFor(
+    'the policy holds',
+    () => berth.gateway.deps.policy.view().deviceToken(token) !== undefined,
+  );
 });
 afterAll(() => berth.stop());
 
@@ -43,7 +50,9 @@ const mutated = (text: string): fc.Arbitrary<string> => {
       at.map((i) => text.slice(0, i)),
       at.map((i) => text.slice(i + 1)),
       fc.tuple(at, junk).map(([i, j]) => text.slice(0, i) + j + text.slice(i)),
-      fc.tuple(at, at).map(([i, j]) => text.slice(0, Math.min(i, j)) + text.slice(Math.max(i, j) + 1)),
+      fc
+        .tuple(at, at)
+        .map(([i, j]) => text.slice(0, Math.min(i, j)) + text.slice(Math.max(i, j) + 1)),
       at.map((i) => text.slice(i) + text.slice(0, i)),
       fc.constantFrom(
         `${text}=`,
@@ -81,7 +90,9 @@ describe('a session cookie', () => {
     const [payload = '', mac = ''] = value.split('.');
     const fields = JSON.parse(Buffer.from(payload, 'base64url').toString()) as unknown[];
     for (const change of [{ 1: 'boss@example.com' }, { 5: 9_999_999_999 }, { 0: 'other' }]) {
-      const forged = Buffer.from(JSON.stringify(Object.assign([...fields], change))).toString('base64url');
+      const forged = Buffer.from(JSON.stringify(Object.assign([...fields], change))).toString(
+        'base64url',
+      );
       expect((await berth.verify({ Cookie: `svc_fwd_session=${forged}.${mac}` })).status).toBe(401);
     }
   });
@@ -89,9 +100,23 @@ describe('a session cookie', () => {
   it('header with any bytes gives 401 or, in a browser, the login', async () => {
     await fc.assert(
       fc.asyncProperty(
-        fc.array(fc.oneof(junk, fc.constantFrom(';', '=', 'svc_fwd_session', 'berth_nonce', '__Host-berth_nonce=', ',', '"')), {
-          maxLength: 12,
-        }),
+        fc.array(
+          fc.oneof(
+            junk,
+            fc.constantFrom(
+              ';',
+              '=',
+              'svc_fwd_session',
+              'berth_nonce',
+              '__Host-berth_nonce=',
+              ',',
+              '"',
+            ),
+          ),
+          {
+            maxLength: 12,
+          },
+        ),
         fc.boolean(),
         async (parts, browser) => {
           const reply = await berth.verify({ Cookie: parts.join(''), ...(browser ? BROWSER : {}) });
@@ -140,13 +165,21 @@ describe('the forwarded headers', () => {
     const Cookie = berth.cookie(sessionOf());
     await fc.assert(
       fc.asyncProperty(
-        fc.constantFrom('X-Forwarded-Host', 'X-Forwarded-Uri', 'X-Forwarded-Method', 'X-Forwarded-Proto', 'Accept'),
+        fc.constantFrom(
+          'X-Forwarded-Host',
+          'X-Forwarded-Uri',
+          'X-Forwarded-Method',
+          'X-Forwarded-Proto',
+          'Accept',
+        ),
         junk.filter((text) => text.trim() !== ''),
         async (name, value) => {
           const { status } = await berth.verify({ Cookie, [name]: value });
           if (name === 'X-Forwarded-Host') expect(status).toBe(403);
           else expect([200, 404]).toContain(status);
-          expect([401, 403, 404, 302]).toContain((await berth.verify({ ...BROWSER, [name]: value })).status);
+          expect([401, 403, 404, 302]).toContain(
+            (await berth.verify({ ...BROWSER, [name]: value })).status,
+          );
         },
       ),
       { numRuns: 300 },
@@ -159,7 +192,14 @@ describe('the forwarded headers', () => {
       fc.asyncProperty(
         fc.string({ maxLength: 80 }).filter((id) => id !== 'p1'),
         async (id) => {
-          expect((await berth.verify({ Cookie }, `/verify?project=${encodeURIComponent(id.toWellFormed())}`)).status).toBe(403);
+          expect(
+            (
+              await berth.verify(
+                { Cookie },
+                `/verify?project=${encodeURIComponent(id.toWellFormed())}`,
+              )
+            ).status,
+          ).toBe(403);
         },
       ),
       { numRuns: 300 },

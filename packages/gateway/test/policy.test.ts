@@ -1,4 +1,7 @@
-/** The policy is followed and stored, and suffices while the control plane is down, including restarts of the gateway. */
+/**
+ * The policy is followed and stored, and suffices while the control plane is down, including
+ * restarts of the gateway.
+ */
 import { createHash, randomBytes } from 'node:crypto';
 import { mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -6,7 +9,16 @@ import { join } from 'node:path';
 import { waitFor } from '@berth/testbed/wait';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { challengeOf } from '../src/codes.ts';
-import { ANNA, BASE, BROWSER, fakeControlPlane, policyOf, type Running, sessionOf, startGateway } from './core-support.ts';
+import {
+  ANNA,
+  BASE,
+  BROWSER,
+  fakeControlPlane,
+  policyOf,
+  type Running,
+  sessionOf,
+  startGateway,
+} from './core-support.ts';
 
 let stateDir: string;
 let running: Running[] = [];
@@ -27,7 +39,8 @@ async function stop(berth: Running): Promise<void> {
   running = running.filter((other) => other !== berth);
   await berth.stop();
 }
-const known = (berth: Running): Promise<true> => waitFor('the policy is there', () => berth.gateway.deps.policy.view().loaded);
+const known = (berth: Running): Promise<true> =>
+  waitFor('the policy is there', () => berth.gateway.deps.policy.view().loaded);
 const away = () => {
   const controlPlane = fakeControlPlane(null);
   controlPlane.away(true);
@@ -79,20 +92,29 @@ describe('while the control plane is down', () => {
       policyOf({
         device_tokens,
         disabled_users: ['bad@example.com'],
-        revoked_sessions: [{ id: revoked.id, expires_at: new Date(revoked.expires_at).toISOString() }],
+        revoked_sessions: [
+          { id: revoked.id, expires_at: new Date(revoked.expires_at).toISOString() },
+        ],
       }),
     );
     const first = await start(controlPlane);
     await known(first);
     const session = sessionOf();
     const judge = async (berth: Running): Promise<number[]> => {
-      const cookies = [session, revoked, sessionOf({ ...ANNA, email: 'bad@example.com' })].map((s) => ({ Cookie: berth.cookie(s) }));
-      const replies = await Promise.all([...cookies, { Authorization: `Bearer ${token}` }].map((headers) => berth.verify(headers)));
+      const cookies = [session, revoked, sessionOf({ ...ANNA, email: 'bad@example.com' })].map(
+        (s) => ({ Cookie: berth.cookie(s) }),
+      );
+      const replies = await Promise.all(
+        [...cookies, { Authorization: `Bearer ${token}` }].map((headers) => berth.verify(headers)),
+      );
       return replies.map((r) => r.status);
     };
     expect(await judge(first)).toEqual([200, 401, 401, 200]);
     controlPlane.away(true);
-    await waitFor('the control plane is missed', async () => (await ready(first))['control_plane'] !== 'answers');
+    await waitFor(
+      'the control plane is missed',
+      async () => (await ready(first))['control_plane'] !== 'answers',
+    );
     expect(await judge(first)).toEqual([200, 401, 401, 200]);
     expect((await first.get('/readyz')).status).toBe(200);
     await stop(first);
@@ -100,7 +122,10 @@ describe('while the control plane is down', () => {
     const second = await start(away());
     expect(await judge(second)).toEqual([200, 401, 401, 200]);
     expect((await second.get('/readyz')).status).toBe(200);
-    expect(await ready(second)).toMatchObject({ status: 'ready', policy_age_seconds: expect.any(Number) });
+    expect(await ready(second)).toMatchObject({
+      status: 'ready',
+      policy_age_seconds: expect.any(Number),
+    });
   });
 
   it('a logout takes effect here immediately, is stored on disk, and is sent as soon as possible', async () => {
@@ -117,9 +142,18 @@ describe('while the control plane is down', () => {
     const second = await start(controlPlane);
     expect((await second.verify({ Cookie: second.cookie(session) })).status).toBe(401);
     controlPlane.away(false);
-    const told = await waitFor('it is told', () => controlPlane.calls.find((c) => c.name === 'revokeSession'));
-    expect(told.body).toEqual({ id: session.id, email: ANNA.email, expires_at: new Date(session.expires_at).toISOString() });
-    await waitFor('it is off the disk', async () => (await readdir(join(stateDir, 'revocations'))).length === 0);
+    const told = await waitFor('it is told', () =>
+      controlPlane.calls.find((c) => c.name === 'revokeSession'),
+    );
+    expect(told.body).toEqual({
+      id: session.id,
+      email: ANNA.email,
+      expires_at: new Date(session.expires_at).toISOString(),
+    });
+    await waitFor(
+      'it is off the disk',
+      async () => (await readdir(join(stateDir, 'revocations'))).length === 0,
+    );
     // The session stays revoked, although the policy may not contain the revocation yet.
     expect((await second.verify({ Cookie: second.cookie(session) })).status).toBe(401);
   });
@@ -132,9 +166,16 @@ it('a change takes effect well within 5 s of its publication', async () => {
   const Cookie = berth.cookie(sessionOf());
   expect((await berth.verify({ Cookie })).status).toBe(200);
   controlPlane.publish(policyOf({ disabled_users: [ANNA.email] }));
-  await waitFor('she is out', async () => (await berth.verify({ Cookie })).status === 401, { deadlineMs: 5_000, intervalMs: 10 });
+  await waitFor('she is out', async () => (await berth.verify({ Cookie })).status === 401, {
+    deadlineMs: 5_000,
+    intervalMs: 10,
+  });
   controlPlane.publish(policyOf({ projects: [] }));
-  await waitFor('the project is gone', async () => (await berth.verify({ Cookie })).status === 403, { deadlineMs: 5_000, intervalMs: 10 });
+  await waitFor(
+    'the project is gone',
+    async () => (await berth.verify({ Cookie })).status === 403,
+    { deadlineMs: 5_000, intervalMs: 10 },
+  );
 });
 
 it('a person whom ALLOWED_EMAILS no longer allows loses access, even with an earlier session', async () => {
@@ -146,7 +187,9 @@ it('a person whom ALLOWED_EMAILS no longer allows loses access, even with an ear
     const berth = await startGateway({ stateDir, env: { ALLOWED_EMAILS: allowed } });
     running.push(berth);
     await known(berth);
-    expect((await berth.verify({ Cookie: berth.cookie(sessionOf()) })).status, allowed).toBe(status);
+    expect((await berth.verify({ Cookie: berth.cookie(sessionOf()) })).status, allowed).toBe(
+      status,
+    );
     await stop(berth);
   }
 });
@@ -192,12 +235,22 @@ it('uses of device tokens are reported, including those answered from the cache'
   const token = `berth_${randomBytes(32).toString('base64url')}`;
   const hash = createHash('sha256').update(token).digest('hex');
   const controlPlane = fakeControlPlane(
-    policyOf({ device_tokens: [{ id: 't9', hash, identity: ANNA, expires_at: new Date(Date.now() + 3_600_000).toISOString() }] }),
+    policyOf({
+      device_tokens: [
+        {
+          id: 't9',
+          hash,
+          identity: ANNA,
+          expires_at: new Date(Date.now() + 3_600_000).toISOString(),
+        },
+      ],
+    }),
   );
   const berth = await start(controlPlane);
   await known(berth);
   const from = Date.now();
-  for (let i = 0; i < 3; i++) expect((await berth.verify({ Authorization: `Bearer ${token}` })).status).toBe(200);
+  for (let i = 0; i < 3; i++)
+    expect((await berth.verify({ Authorization: `Bearer ${token}` })).status).toBe(200);
   await stop(berth);
   const told = controlPlane.calls
     .filter((c) => c.name === 'deviceTokensUsed')
@@ -207,7 +260,9 @@ it('uses of device tokens are reported, including those answered from the cache'
 });
 
 describe('a person whose account was deleted', () => {
-  const deleted_users = (at: number) => [{ email: 'Anna@Example.com', deleted_at: new Date(at).toISOString() }];
+  const deleted_users = (at: number) => [
+    { email: 'Anna@Example.com', deleted_at: new Date(at).toISOString() },
+  ];
 
   it('loses access with earlier sessions; a session that began later is valid', async () => {
     const berth = await start();
@@ -218,11 +273,18 @@ describe('a person whose account was deleted', () => {
       (await berth.verify({ Cookie: berth.cookie(session) })).status;
     expect([await opens(before), await opens(after)]).toEqual([200, 200]);
     berth.controlPlane.publish(policyOf({ deleted_users: deleted_users(now) }));
-    await waitFor('the session from before opens nothing', async () => (await opens(before)) === 401);
-    expect(await opens(after)).toBe(200);
-    expect((await berth.verify({ Cookie: berth.cookie({ ...before, identity: { ...ANNA, email: 'other@example.com' } }) })).status).toBe(
-      200,
+    await waitFor(
+      'the session from before opens nothing',
+      async () => (await opens(before)) === 401,
     );
+    expect(await opens(after)).toBe(200);
+    expect(
+      (
+        await berth.verify({
+          Cookie: berth.cookie({ ...before, identity: { ...ANNA, email: 'other@example.com' } }),
+        })
+      ).status,
+    ).toBe(200);
     // The session of the auth host and a one-time code made from it are invalid too.
     const sso = `svc_fwd_session=${berth.gateway.deps.sessions.seal(before, 'sso')}`;
     expect((await berth.get('/_oauth/userinfo', { host: BASE, cookie: sso })).status).toBe(401);
@@ -237,7 +299,9 @@ describe('a person whose account was deleted', () => {
   });
 
   it('has no access after a restart of the gateway without a control plane', async () => {
-    const berth = await start(fakeControlPlane(policyOf({ deleted_users: deleted_users(Date.now() + 1_000) })));
+    const berth = await start(
+      fakeControlPlane(policyOf({ deleted_users: deleted_users(Date.now() + 1_000) })),
+    );
     await known(berth);
     const Cookie = berth.cookie(sessionOf());
     await stop(berth);
@@ -253,6 +317,9 @@ describe('a person whose account was deleted', () => {
       [29_000, 401],
       [32_000, 200],
     ] as const)
-      expect((await berth.verify({ Cookie: berth.cookie({ ...sessionOf(), begun_at: now + later }) })).status).toBe(status);
+      expect(
+        (await berth.verify({ Cookie: berth.cookie({ ...sessionOf(), begun_at: now + later }) }))
+          .status,
+      ).toBe(status);
   });
 });

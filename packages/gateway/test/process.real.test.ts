@@ -1,4 +1,7 @@
-/** The gateway as a process: a killed control plane, restarts, several workers, signals, wrong settings. */
+/**
+ * The gateway as a process: a killed control plane, restarts, several workers, signals, wrong
+ * settings.
+ */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { once } from 'node:events';
@@ -9,7 +12,14 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { repositoryRoot } from '@berth/testbed/config';
 import { freePort } from '@berth/testbed/ports';
-import { isRunning, run, type RunningProcess, signalProcess, startProcess, untilReady } from '@berth/testbed/process';
+import {
+  isRunning,
+  run,
+  type RunningProcess,
+  signalProcess,
+  startProcess,
+  untilReady,
+} from '@berth/testbed/process';
 import { childrenOf } from '@berth/testbed/process-tree';
 import { waitFor } from '@berth/testbed/wait';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
@@ -45,11 +55,14 @@ const environment = (more: Record<string, string> = {}): Record<string, string> 
   ...more,
 });
 async function start(more: Record<string, string> = {}): Promise<RunningProcess> {
-  const started = await startProcess([process.execPath, join(repositoryRoot, 'bin', 'berth'), 'gateway'], {
-    name: 'gateway',
-    logFile: join(dir, 'gateway.log'),
-    env: environment(more),
-  });
+  const started = await startProcess(
+    [process.execPath, join(repositoryRoot, 'bin', 'berth'), 'gateway'],
+    {
+      name: 'gateway',
+      logFile: join(dir, 'gateway.log'),
+      env: environment(more),
+    },
+  );
   await untilReady(started, async () => (await ask('/readyz')).status === 200, 60_000);
   gateway = started;
   return started;
@@ -62,12 +75,17 @@ function ask(
   agent: Agent | false = false,
 ): Promise<{ status: number; headers: Record<string, unknown>; body: string }> {
   return new Promise((resolve, reject) => {
-    const sent = request({ host: '127.0.0.1', port, path, headers, agent, timeout: 20_000 }, (response) => {
-      let body = '';
-      response.setEncoding('utf8');
-      response.on('data', (chunk: string) => (body += chunk));
-      response.on('end', () => resolve({ status: response.statusCode ?? 0, headers: response.headers, body }));
-    });
+    const sent = request(
+      { host: '127.0.0.1', port, path, headers, agent, timeout: 20_000 },
+      (response) => {
+        let body = '';
+        response.setEncoding('utf8');
+        response.on('data', (chunk: string) => (body += chunk));
+        response.on('end', () =>
+          resolve({ status: response.statusCode ?? 0, headers: response.headers, body }),
+        );
+      },
+    );
     sent.on('timeout', () => sent.destroy(new Error('no answer in time')));
     sent.on('error', reject);
     sent.end();
@@ -99,18 +117,33 @@ it('sessions pass while the control plane is killed, also after restarts of the 
   await gateway?.exited;
   await start();
   for (let i = 0; i < 50; i++) expect(await verify(session)).toBe(200);
-  expect(JSON.parse((await ask('/readyz')).body)).toMatchObject({ status: 'ready', policy_age_seconds: expect.any(Number) });
+  expect(JSON.parse((await ask('/readyz')).body)).toMatchObject({
+    status: 'ready',
+    policy_age_seconds: expect.any(Number),
+  });
 
-  controlPlane.publish(policyOf({ revoked_sessions: [{ id: session.id, expires_at: new Date(session.expires_at).toISOString() }] }));
+  controlPlane.publish(
+    policyOf({
+      revoked_sessions: [
+        { id: session.id, expires_at: new Date(session.expires_at).toISOString() },
+      ],
+    }),
+  );
   await controlPlane.start();
-  await waitFor('it is revoked', async () => (await verify(session)) === 401, { deadlineMs: 5_000 });
+  await waitFor('it is revoked', async () => (await verify(session)) === 401, {
+    deadlineMs: 5_000,
+  });
 });
 
 it('a revoked session and a disabled user lose access within 5 s', async () => {
   await start();
   const [one, two] = [sessionOf(), sessionOf({ ...ANNA, email: 'otto@example.com' })];
   expect([await verify(one), await verify(two)]).toEqual([200, 200]);
-  controlPlane.publish(policyOf({ revoked_sessions: [{ id: one.id, expires_at: new Date(one.expires_at).toISOString() }] }));
+  controlPlane.publish(
+    policyOf({
+      revoked_sessions: [{ id: one.id, expires_at: new Date(one.expires_at).toISOString() }],
+    }),
+  );
   await waitFor('it is revoked', async () => (await verify(one)) === 401, { deadlineMs: 5_000 });
   controlPlane.publish(policyOf({ disabled_users: ['otto@example.com'] }));
   await waitFor('he is out', async () => (await verify(two)) === 401, { deadlineMs: 5_000 });
@@ -134,7 +167,9 @@ describe('several workers', () => {
   const listening = (count: number): Promise<true> =>
     waitFor(
       `${count} workers listen`,
-      async () => ((await readFile(join(dir, 'gateway.log'), 'utf8')).match(/gateway is listening/g)?.length ?? 0) >= count,
+      async () =>
+        ((await readFile(join(dir, 'gateway.log'), 'utf8')).match(/gateway is listening/g)
+          ?.length ?? 0) >= count,
     );
 
   it('share the port; a worker that dies is replaced, with a short interruption at most', async () => {
@@ -154,15 +189,23 @@ describe('several workers', () => {
     await start({ GATEWAY_WORKERS: '3' });
     await listening(3);
     await waitFor('all have the policy', async () =>
-      (await Promise.all(Array.from({ length: 9 }, () => verify(sessionOf())))).every((s) => s === 200),
+      (await Promise.all(Array.from({ length: 9 }, () => verify(sessionOf())))).every(
+        (s) => s === 200,
+      ),
     );
     await controlPlane.kill();
     const session = sessionOf();
-    const out = await ask('/_oauth/logout', { Host: BASE, Cookie: `svc_fwd_session=${sessions.seal(session, 'sso')}` });
+    const out = await ask('/_oauth/logout', {
+      Host: BASE,
+      Cookie: `svc_fwd_session=${sessions.seal(session, 'sso')}`,
+    });
     expect([200, 302, 303]).toContain(out.status);
     await waitFor(
       'it holds at all',
-      async () => (await Promise.all(Array.from({ length: 12 }, () => verify(session)))).every((s) => s === 401),
+      async () =>
+        (await Promise.all(Array.from({ length: 12 }, () => verify(session)))).every(
+          (s) => s === 401,
+        ),
       { deadlineMs: 5_000 },
     );
   });
@@ -171,9 +214,12 @@ describe('several workers', () => {
     await start({ GATEWAY_WORKERS: '3' });
     await listening(3);
     await waitFor('all have the policy', async () =>
-      (await Promise.all(Array.from({ length: 9 }, () => verify(sessionOf())))).every((s) => s === 200),
+      (await Promise.all(Array.from({ length: 9 }, () => verify(sessionOf())))).every(
+        (s) => s === 200,
+      ),
     );
-    // The control plane tells the workers one after the other, in any order, so one token alone could reach the slowest worker.
+    // The control plane tells the workers one after the other, in any order, so one token alone
+    // could reach the slowest worker.
     const device_tokens: ReturnType<typeof policyOf>['device_tokens'] = [];
     for (const letter of 'abcdefgh') {
       const token = `berth_${letter.repeat(43)}`;
@@ -192,14 +238,19 @@ describe('several workers', () => {
         headers: { 'content-type': 'application/json' },
         body: JSON.stringify({ device_code: 'd' }),
       });
-      expect([issued.status, await issued.json()]).toEqual([200, expect.objectContaining({ access_token: token })]);
+      expect([issued.status, await issued.json()]).toEqual([
+        200,
+        expect.objectContaining({ access_token: token }),
+      ]);
       const headers = {
         'X-Forwarded-Method': 'GET',
         'X-Forwarded-Host': `one.${BASE}`,
         'X-Forwarded-Uri': '/',
         Authorization: `Bearer ${token}`,
       };
-      const answers = await Promise.all(Array.from({ length: 12 }, () => ask('/verify?project=p1', headers)));
+      const answers = await Promise.all(
+        Array.from({ length: 12 }, () => ask('/verify?project=p1', headers)),
+      );
       expect(answers.map(({ status }) => status)).toEqual(answers.map(() => 200));
     }
   });
@@ -208,7 +259,9 @@ describe('several workers', () => {
     await start({ GATEWAY_WORKERS: '2' });
     await listening(2);
     const total = async (): Promise<number> =>
-      [...(await ask('/metrics')).body.matchAll(/^berth_verify_total\{outcome="\w+"\} (\d+)$/gm)].reduce((sum, m) => sum + Number(m[1]), 0);
+      [
+        ...(await ask('/metrics')).body.matchAll(/^berth_verify_total\{outcome="\w+"\} (\d+)$/gm),
+      ].reduce((sum, m) => sum + Number(m[1]), 0);
     const before = await total();
     for (let i = 0; i < 10; i++) await verify(sessionOf());
     expect(await total()).toBe(before + 10);
@@ -231,22 +284,33 @@ describe('several workers', () => {
 });
 
 it('names all wrong settings without secrets and exits with 2', async () => {
-  const { code, stderr } = await run([process.execPath, join(repositoryRoot, 'bin', 'berth'), 'gateway'], {
-    mayFail: true,
-    env: environment({ SESSION_SECRET: 'hunter2', OIDC_ISSUER: 'http://idp.example', GATEWAY_WORKERS: 'many' }),
-  });
+  const { code, stderr } = await run(
+    [process.execPath, join(repositoryRoot, 'bin', 'berth'), 'gateway'],
+    {
+      mayFail: true,
+      env: environment({
+        SESSION_SECRET: 'hunter2',
+        OIDC_ISSUER: 'http://idp.example',
+        GATEWAY_WORKERS: 'many',
+      }),
+    },
+  );
   expect(code).toBe(2);
-  for (const name of ['SESSION_SECRET', 'OIDC_ISSUER', 'GATEWAY_WORKERS']) expect(stderr).toContain(name);
+  for (const name of ['SESSION_SECRET', 'OIDC_ISSUER', 'GATEWAY_WORKERS'])
+    expect(stderr).toContain(name);
   expect(stderr).not.toContain('hunter2');
 });
 
 it('exits with 1 if the port is in use, with or without workers', async () => {
   await start();
   for (const GATEWAY_WORKERS of ['1', '2']) {
-    const { code } = await run([process.execPath, join(repositoryRoot, 'bin', 'berth'), 'gateway'], {
-      mayFail: true,
-      env: environment({ GATEWAY_WORKERS }),
-    });
+    const { code } = await run(
+      [process.execPath, join(repositoryRoot, 'bin', 'berth'), 'gateway'],
+      {
+        mayFail: true,
+        env: environment({ GATEWAY_WORKERS }),
+      },
+    );
     expect(code).toBe(1);
   }
 });
@@ -257,7 +321,10 @@ async function stopped(): Promise<number | null> {
 }
 
 describe('the socket of systemd', () => {
-  /** As systemd does with Restart=always: starts the gateway again and again on one listening socket, which is never closed. */
+  /**
+   * As systemd does with Restart=always: starts the gateway again and again on one listening
+   * socket, which is never closed.
+   */
   const AGAIN = 'while :; do sh -c \'LISTEN_PID=$$ LISTEN_FDS=1 exec "$0" "$@"\' "$@"; done';
   let systemd: ChildProcess | undefined;
   afterEach(async () => {
@@ -269,50 +336,67 @@ describe('the socket of systemd', () => {
     await waitFor('no process is left', () => !all.some(isRunning));
   });
 
-  async function startOnSocket(more: Record<string, string> = {}): Promise<{ gatewayPid(): number; log(): Promise<string> }> {
+  async function startOnSocket(
+    more: Record<string, string> = {},
+  ): Promise<{ gatewayPid(): number; log(): Promise<string> }> {
     const socket = createServer().listen(port, '127.0.0.1');
     await once(socket, 'listening');
     const logFile = await open(join(dir, 'gateway.log'), 'w');
     // Node has no public name for the descriptor of a server.
     const passed = (socket as unknown as { _handle: { fd: number } })._handle.fd;
-    systemd = spawn('sh', ['-c', AGAIN, 'sh', process.execPath, join(repositoryRoot, 'bin', 'berth'), 'gateway'], {
-      env: { PATH: process.env.PATH, ...environment(more) },
-      stdio: ['ignore', logFile.fd, logFile.fd, passed],
-    });
+    systemd = spawn(
+      'sh',
+      ['-c', AGAIN, 'sh', process.execPath, join(repositoryRoot, 'bin', 'berth'), 'gateway'],
+      {
+        env: { PATH: process.env.PATH, ...environment(more) },
+        stdio: ['ignore', logFile.fd, logFile.fd, passed],
+      },
+    );
     // From here on only the children hold the socket.
     await new Promise((resolve) => void socket.close(resolve));
     await logFile.close();
-    await waitFor('it is ready', async () => (await ask('/readyz')).status === 200, { deadlineMs: 60_000 });
+    await waitFor('it is ready', async () => (await ask('/readyz')).status === 200, {
+      deadlineMs: 60_000,
+    });
     return {
       gatewayPid: () => childrenOf(systemd?.pid ?? Number.NaN)[0] ?? Number.NaN,
       log: () => readFile(join(dir, 'gateway.log'), 'utf8'),
     };
   }
 
-  it.each(['1', '2'])('no request is refused while the gateway restarts (workers: %s)', async (count) => {
-    const { gatewayPid } = await startOnSocket({ GATEWAY_WORKERS: count });
-    const session = sessionOf();
-    const answers: (number | string)[] = [];
-    let done = false;
-    const visitors = Array.from({ length: 4 }, async () => {
-      while (!done) answers.push(await verify(session).catch(String));
-    });
-    for (let round = 0; round < 2; round++) {
-      const old = gatewayPid();
-      const before = answers.length;
-      signalProcess(old, 'SIGTERM');
-      await waitFor('another gateway answers', () => gatewayPid() !== old && answers.length > before + 20, { deadlineMs: 60_000 });
-    }
-    done = true;
-    await Promise.all(visitors);
-    expect(new Set(answers)).toEqual(new Set([200]));
-  });
+  it.each(['1', '2'])(
+    'no request is refused while the gateway restarts (workers: %s)',
+    async (count) => {
+      const { gatewayPid } = await startOnSocket({ GATEWAY_WORKERS: count });
+      const session = sessionOf();
+      const answers: (number | string)[] = [];
+      let done = false;
+      const visitors = Array.from({ length: 4 }, async () => {
+        while (!done) answers.push(await verify(session).catch(String));
+      });
+      for (let round = 0; round < 2; round++) {
+        const old = gatewayPid();
+        const before = answers.length;
+        signalProcess(old, 'SIGTERM');
+        await waitFor(
+          'another gateway answers',
+          () => gatewayPid() !== old && answers.length > before + 20,
+          { deadlineMs: 60_000 },
+        );
+      }
+      done = true;
+      await Promise.all(visitors);
+      expect(new Set(answers)).toEqual(new Set([200]));
+    },
+  );
 
   it('listens at LISTEN too where it is another address, and names both', async () => {
     const other = await freePort();
     const { log } = await startOnSocket({ LISTEN: `127.0.0.1:${other}` });
     expect((await fetch(`http://127.0.0.1:${other}/healthz`)).status).toBe(200);
-    expect((await log()).match(/LISTEN is not the address of berth-gateway.socket/g)).toHaveLength(1);
+    expect((await log()).match(/LISTEN is not the address of berth-gateway.socket/g)).toHaveLength(
+      1,
+    );
     expect(await log()).toContain(`"socket":"127.0.0.1:${port}"`);
   });
 });

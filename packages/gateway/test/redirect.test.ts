@@ -1,9 +1,14 @@
-/** Open redirects in all forms (RFC 9700 section 4.11): every redirect leads only to hosts of the platform. */
+/**
+ * Open redirects in all forms (RFC 9700 section 4.11): every redirect leads only to hosts of the
+ * platform.
+ */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { createRedirects, localPath } from '../src/redirect.ts';
 
-const redirects = createRedirects('https://berth.example', 'berth.example', (host) => (host === 'www.shop.test' ? 'claim' : undefined));
+const redirects = createRedirects('https://berth.example', 'berth.example', (host) =>
+  host === 'www.shop.test' ? 'claim' : undefined,
+);
 
 const REFUSED = [
   'https://evil.example/',
@@ -103,8 +108,14 @@ describe('a redirect target', () => {
 
   it('is allowed only with the port and scheme of PUBLIC_URL', () => {
     const demo = createRedirects('http://berth.localhost:8000', 'berth.localhost', () => undefined);
-    expect(demo.target('http://app.berth.localhost:8000/x')).toBe('http://app.berth.localhost:8000/x');
-    for (const raw of ['http://app.berth.localhost/x', 'https://app.berth.localhost:8000/', 'http://app.berth.localhost:80/'])
+    expect(demo.target('http://app.berth.localhost:8000/x')).toBe(
+      'http://app.berth.localhost:8000/x',
+    );
+    for (const raw of [
+      'http://app.berth.localhost/x',
+      'https://app.berth.localhost:8000/',
+      'http://app.berth.localhost:80/',
+    ])
       expect(demo.target(raw)).toBe('/');
   });
 
@@ -148,7 +159,9 @@ describe('a redirect target', () => {
         fc.array(piece, { maxLength: 8 }).map((p) => p.join('')),
         (raw) => {
           const target = redirects.target(raw);
-          expect(host(target) === 'berth.example' || host(target).endsWith('.berth.example')).toBe(true);
+          expect(host(target) === 'berth.example' || host(target).endsWith('.berth.example')).toBe(
+            true,
+          );
           expect(target).toMatch(/^(\/(?![/\\])|https:\/\/)/);
           // A normalised target is accepted again unchanged.
           expect(redirects.target(target)).toBe(target);

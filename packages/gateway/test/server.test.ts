@@ -27,16 +27,26 @@ it('headers above the limit get 431 on every path', async () => {
 
 it('431 for too many cookies deletes them; a link to a long path does not', async () => {
   for (const path of ['/_oauth/login', '/_oauth/logout', '/verify?project=p1']) {
-    expect((await berth.get(path, { Cookie: `a=${'x'.repeat(300_000)}` })).headers['clear-site-data'], path).toBe('"cookies"');
-    expect((await berth.get(path, { 'X-Big': 'x'.repeat(300_000) })).headers, path).not.toHaveProperty('clear-site-data');
+    expect(
+      (await berth.get(path, { Cookie: `a=${'x'.repeat(300_000)}` })).headers['clear-site-data'],
+      path,
+    ).toBe('"cookies"');
+    expect(
+      (await berth.get(path, { 'X-Big': 'x'.repeat(300_000) })).headers,
+      path,
+    ).not.toHaveProperty('clear-site-data');
   }
-  expect((await berth.get(`/${'x'.repeat(200_000)}`)).headers).not.toHaveProperty('clear-site-data');
+  expect((await berth.get(`/${'x'.repeat(200_000)}`)).headers).not.toHaveProperty(
+    'clear-site-data',
+  );
 });
 
 it('sends Strict-Transport-Security over https, but not over http', async () => {
   const plain = await startGateway({ env: { PUBLIC_URL: `http://${BASE}:8000` } });
   for (const path of ['/healthz', '/_oauth/login', '/nothing']) {
-    expect((await berth.get(path)).headers['strict-transport-security'], path).toBe('max-age=31536000');
+    expect((await berth.get(path)).headers['strict-transport-security'], path).toBe(
+      'max-age=31536000',
+    );
     expect((await plain.get(path)).headers, path).not.toHaveProperty('strict-transport-security');
   }
   await plain.stop();
@@ -45,6 +55,10 @@ it('sends Strict-Transport-Security over https, but not over http', async () => 
 it('answers forbid framing, content sniffing and caching', async () => {
   for (const path of ['/healthz', '/nothing', '/_oauth/userinfo', '/_oauth/login']) {
     const { headers } = await berth.get(path);
-    expect(headers, path).toMatchObject({ 'x-frame-options': 'DENY', 'x-content-type-options': 'nosniff', 'cache-control': 'no-store' });
+    expect(headers, path).toMatchObject({
+      'x-frame-options': 'DENY',
+      'x-content-type-options': 'nosniff',
+      'cache-control': 'no-store',
+    });
   }
 });

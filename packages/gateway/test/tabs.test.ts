@@ -1,7 +1,14 @@
 /** Several tabs of one browser that go through the login at the same time. */
 import { waitFor } from '@berth/testbed/wait';
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import { BASE, BROWSER, type Reply, type Running, sessionOf, startGateway } from './core-support.ts';
+import {
+  BASE,
+  BROWSER,
+  type Reply,
+  type Running,
+  sessionOf,
+  startGateway,
+} from './core-support.ts';
 
 const HOST = `one.${BASE}`;
 let berth: Running;
@@ -19,11 +26,17 @@ const told = (reply: Reply): { cookie: string; challenge: string } => ({
 const arrive = (challenge: string, Cookie: string, path: string): Promise<Reply> => {
   const code = berth.gateway.deps.codes.mint(sessionOf(), HOST, challenge);
   const query = new URLSearchParams({ code, redirect: path });
-  return berth.verify({ ...BROWSER, Cookie, 'X-Forwarded-Uri': `/_oauth/session?${query.toString()}` });
+  return berth.verify({
+    ...BROWSER,
+    Cookie,
+    'X-Forwarded-Uri': `/_oauth/session?${query.toString()}`,
+  });
 };
 
 it('tabs that open at the same moment all complete the login, in any order of their cookies', async () => {
-  const tabs = (await Promise.all(Array.from({ length: 10 }, () => berth.verify(BROWSER)))).map(told);
+  const tabs = (await Promise.all(Array.from({ length: 10 }, () => berth.verify(BROWSER)))).map(
+    told,
+  );
   const jar = new Map(tabs.map(({ cookie }) => [cookie.slice(0, cookie.indexOf('=')), cookie]));
   expect(jar.size).toBe(10);
   const header = [...jar.values()].join('; ');

@@ -1,12 +1,13 @@
 /**
- * Which network an address belongs to. Berth sends requests to addresses that developers choose, and they must not reach what only this
- * machine can reach. This is the only list of such addresses.
+ * Which network an address belongs to. Berth sends requests to addresses that developers choose,
+ * and they must not reach what only this machine can reach. This is the only list of such
+ * addresses.
  */
 import { BlockList, isIP } from 'node:net';
 
 /**
- * `local`: this machine, its link, or a way round these lists, such as an IPv4 address in an IPv6 one. `private`: a private network, or
- * reserved. `public`: the public internet.
+ * `local`: this machine, its link, or a way round these lists, such as an IPv4 address in an IPv6
+ * one. `private`: a private network, or reserved. `public`: the public internet.
  */
 export type AddressScope = 'local' | 'private' | 'public';
 
@@ -21,11 +22,29 @@ const listOf = (family: 'ipv4' | 'ipv6', networks: readonly string[]): BlockList
 const LOCAL_4 = listOf('ipv4', ['0.0.0.0/8', '127.0.0.0/8', '169.254.0.0/16', '224.0.0.0/3']);
 /** IANA's special-purpose registry, and carrier-grade NAT. */
 const PRIVATE_4 = listOf('ipv4', [
-  ...['10.0.0.0/8', '100.64.0.0/10', '172.16.0.0/12', '192.0.0.0/24', '192.0.2.0/24', '192.88.99.0/24', '192.168.0.0/16'],
+  ...[
+    '10.0.0.0/8',
+    '100.64.0.0/10',
+    '172.16.0.0/12',
+    '192.0.0.0/24',
+    '192.0.2.0/24',
+    '192.88.99.0/24',
+    '192.168.0.0/16',
+  ],
   ...['198.18.0.0/15', '198.51.100.0/24', '203.0.113.0/24'],
 ]);
-/** With the deprecated IPv4-compatible addresses, NAT64 for local use, Teredo, and the discard prefix. */
-const LOCAL_6 = listOf('ipv6', ['::/96', '64:ff9b:1::/48', '100::/64', '2001::/32', 'fe80::/10', 'ff00::/8']);
+/**
+ * With the deprecated IPv4-compatible addresses, NAT64 for local use, Teredo, and the discard
+ * prefix.
+ */
+const LOCAL_6 = listOf('ipv6', [
+  '::/96',
+  '64:ff9b:1::/48',
+  '100::/64',
+  '2001::/32',
+  'fe80::/10',
+  'ff00::/8',
+]);
 /** Only 2000::/3 is public. Of it, these are not. */
 const PUBLIC_6 = listOf('ipv6', ['2000::/3']);
 const PRIVATE_6 = listOf('ipv6', ['2001::/23', '2001:db8::/32', '3fff::/20']);
@@ -39,22 +58,32 @@ function scopeOf4(address: string): AddressScope {
 function groupsOf(address: string): number[] {
   // The URL parser writes every spelling as hexadecimal groups.
   const [head = '', tail] = new URL(`http://[${address}]`).hostname.slice(1, -1).split('::');
-  const read = (text: string): number[] => (text === '' ? [] : text.split(':').map((group) => Number.parseInt(group, 16)));
+  const read = (text: string): number[] =>
+    text === '' ? [] : text.split(':').map((group) => Number.parseInt(group, 16));
   const [before, after] = [read(head), read(tail ?? '')];
-  return [...before, ...Array.from({ length: 8 - before.length - after.length }, () => 0), ...after];
+  return [
+    ...before,
+    ...Array.from({ length: 8 - before.length - after.length }, () => 0),
+    ...after,
+  ];
 }
-const dotted = (high = 0, low = 0): string => [high >> 8, high & 255, low >> 8, low & 255].join('.');
+const dotted = (high = 0, low = 0): string =>
+  [high >> 8, high & 255, low >> 8, low & 255].join('.');
 
 /** The IPv4 address inside an IPv6 one: mapped, NAT64, 6to4, ISATAP. */
 function inside(groups: readonly number[]): { address: string; isMapped: boolean } | null {
-  const isZero = (from: number, to: number): boolean => groups.slice(from, to).every((group) => group === 0);
+  const isZero = (from: number, to: number): boolean =>
+    groups.slice(from, to).every((group) => group === 0);
   const last = dotted(groups[6], groups[7]);
   if (isZero(0, 5) && groups[5] === 0xffff) return { address: last, isMapped: true };
   // IPv4-translated (RFC 2765)
-  if (isZero(0, 4) && groups[4] === 0xffff && groups[5] === 0) return { address: last, isMapped: false };
-  if (groups[0] === 0x64 && groups[1] === 0xff9b && isZero(2, 6)) return { address: last, isMapped: false };
+  if (isZero(0, 4) && groups[4] === 0xffff && groups[5] === 0)
+    return { address: last, isMapped: false };
+  if (groups[0] === 0x64 && groups[1] === 0xff9b && isZero(2, 6))
+    return { address: last, isMapped: false };
   if (groups[0] === 0x2002) return { address: dotted(groups[1], groups[2]), isMapped: false };
-  if (((groups[4] ?? 0) & ~0x200) === 0 && groups[5] === 0x5efe) return { address: last, isMapped: false };
+  if (((groups[4] ?? 0) & ~0x200) === 0 && groups[5] === 0x5efe)
+    return { address: last, isMapped: false };
   return null;
 }
 
@@ -71,5 +100,7 @@ export function addressScope(text: string): AddressScope {
     return scope === 'public' && !found.isMapped ? 'private' : scope;
   }
   if (LOCAL_6.check(address, 'ipv6')) return 'local';
-  return PUBLIC_6.check(address, 'ipv6') && !PRIVATE_6.check(address, 'ipv6') ? 'public' : 'private';
+  return PUBLIC_6.check(address, 'ipv6') && !PRIVATE_6.check(address, 'ipv6')
+    ? 'public'
+    : 'private';
 }

@@ -1,4 +1,7 @@
-/** Shutdown of a process: runs all registered closers in reverse order, each with a deadline, after a signal. */
+/**
+ * Shutdown of a process: runs all registered closers in reverse order, each with a deadline, after
+ * a signal.
+ */
 import type { Logger } from './log.ts';
 
 export type Closers = {
@@ -15,7 +18,9 @@ export function createClosers(log: Logger, deadlineMs = 15_000): Closers {
     for (const { name, close } of list.toReversed()) {
       const late = AbortSignal.timeout(deadlineMs);
       const timeout = new Promise<never>((_, reject) =>
-        late.addEventListener('abort', () => reject(new Error(`did not close within ${deadlineMs} ms`))),
+        late.addEventListener('abort', () =>
+          reject(new Error(`did not close within ${deadlineMs} ms`)),
+        ),
       );
       try {
         await Promise.race([Promise.resolve().then(close), timeout]);
@@ -30,7 +35,10 @@ export function createClosers(log: Logger, deadlineMs = 15_000): Closers {
   };
 }
 
-/** On SIGTERM or SIGINT, closes everything and exits with 0. A second signal exits with 1 immediately. */
+/**
+ * On SIGTERM or SIGINT, closes everything and exits with 0. A second signal exits with 1
+ * immediately.
+ */
 export function closeOnSignals(closers: Closers, log: Logger): void {
   let isClosing = false;
   const onSignal = (signal: NodeJS.Signals): void => {

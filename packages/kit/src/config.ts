@@ -1,6 +1,7 @@
 /**
- * Reads settings from the environment. Each setting is declared once, with its meaning and default; docs/settings.md is generated
- * from the declarations. Each setting can also be given as a file, in NAME_FILE. An error lists all problems.
+ * Reads settings from the environment. Each setting is declared once, with its meaning and default;
+ * docs/settings.md is generated from the declarations. Each setting can also be given as a file, in
+ * NAME_FILE. An error lists all problems.
  */
 import { readFileSync } from 'node:fs';
 import { isIP } from 'node:net';
@@ -18,7 +19,11 @@ export type Setting<T> = {
 };
 export type SettingsShape = Record<string, Setting<unknown>>;
 export type Values<S extends SettingsShape> = {
-  [K in keyof S]: S[K] extends Setting<infer T> ? (S[K] extends { default: string } | { required: true } ? T : T | undefined) : never;
+  [K in keyof S]: S[K] extends Setting<infer T>
+    ? S[K] extends { default: string } | { required: true }
+      ? T
+      : T | undefined
+    : never;
 };
 
 /** Lists all wrong variables. `settingsOrExit` ends the process with exit code 2. */
@@ -31,7 +36,10 @@ export class SettingsError extends Error {
   }
 }
 
-export function readSettings<const S extends SettingsShape>(shape: S, env: NodeJS.ProcessEnv): Values<S> {
+export function readSettings<const S extends SettingsShape>(
+  shape: S,
+  env: NodeJS.ProcessEnv,
+): Values<S> {
   const problems: string[] = [];
   const values: Record<string, unknown> = {};
   for (const [name, setting] of Object.entries(shape)) {
@@ -53,8 +61,14 @@ export function readSettings<const S extends SettingsShape>(shape: S, env: NodeJ
   return values as Values<S>;
 }
 
-/** Returns the text of every setting that is set, from NAME or NAME_FILE. Throws SettingsError for a file that cannot be read. */
-export function settingTexts(names: readonly string[], env: NodeJS.ProcessEnv): Record<string, string> {
+/**
+ * Returns the text of every setting that is set, from NAME or NAME_FILE. Throws SettingsError for a
+ * file that cannot be read.
+ */
+export function settingTexts(
+  names: readonly string[],
+  env: NodeJS.ProcessEnv,
+): Record<string, string> {
   const problems: string[] = [];
   const texts = names.flatMap((name) => {
     const text = textOf(name, env, problems);
@@ -64,7 +78,10 @@ export function settingTexts(names: readonly string[], env: NodeJS.ProcessEnv): 
   return Object.fromEntries(texts);
 }
 
-/** Returns the result of `read`. Writes a SettingsError to stderr and exits with code 2; throws any other error. */
+/**
+ * Returns the result of `read`. Writes a SettingsError to stderr and exits with code 2; throws any
+ * other error.
+ */
 export function settingsOrExit<T>(read: () => T): T {
   try {
     return read();
@@ -85,12 +102,17 @@ function textOf(name: string, env: NodeJS.ProcessEnv, problems: string[]): strin
 }
 
 /** Returns the content of the file that NAME_FILE names; undefined without one. */
-export function fileText(name: string, env: NodeJS.ProcessEnv, problems: string[]): string | undefined {
+export function fileText(
+  name: string,
+  env: NodeJS.ProcessEnv,
+  problems: string[],
+): string | undefined {
   const file = env[`${name}_FILE`];
   if (file === undefined || file === '') return undefined;
   try {
     const value = readFileSync(file, 'utf8').replace(/\r?\n$/, '');
-    // The file probably should contain a secret. To start without the secret would be worse than not to start.
+    // The file probably should contain a secret. To start without the secret would be worse than
+    // not to start.
     if (value === '') problems.push(`${name}_FILE: ${file} is empty`);
     return value;
   } catch (error) {
@@ -119,11 +141,17 @@ export const integer =
   (t) => {
     const n = Number(t);
     if (!/^\d+$/.test(t) || n < min || n > max)
-      throw new Error(`must be a whole number from ${min}${max === Number.MAX_SAFE_INTEGER ? '' : ` to ${max}`}, not "${t}"`);
+      throw new Error(
+        'must be a whole number from ' +
+          `${min}${max === Number.MAX_SAFE_INTEGER ? '' : ` to ${max}`}, not "${t}"`,
+      );
     return n;
   };
 
-/** Trusted proxies: addresses, CIDR networks, or the names that proxy-addr defines; `none` for no proxy. */
+/**
+ * Trusted proxies: addresses, CIDR networks, or the names that proxy-addr defines; `none` for no
+ * proxy.
+ */
 export const networks: Parser<string[]> = (t) => {
   if (t.trim() === 'none') return [];
   const named = ['loopback', 'linklocal', 'uniquelocal'];
@@ -131,7 +159,9 @@ export const networks: Parser<string[]> = (t) => {
     const [address = '', bits, more] = n.split('/');
     const family = isIP(address);
     return (
-      family !== 0 && more === undefined && (bits === undefined || (/^\d{1,3}$/.test(bits) && Number(bits) <= (family === 4 ? 32 : 128)))
+      family !== 0 &&
+      more === undefined &&
+      (bits === undefined || (/^\d{1,3}$/.test(bits) && Number(bits) <= (family === 4 ? 32 : 128)))
     );
   };
   const wrong = list(t).filter((n) => !named.includes(n) && !isNetwork(n));
@@ -141,14 +171,18 @@ export const networks: Parser<string[]> = (t) => {
 
 export const httpUrl: Parser<string> = (t) => {
   const url = URL.canParse(t) ? new URL(t) : undefined;
-  if (url === undefined || !/^https?:$/.test(url.protocol)) throw new Error(`must be an http or https URL, not "${t}"`);
+  if (url === undefined || !/^https?:$/.test(url.protocol))
+    throw new Error(`must be an http or https URL, not "${t}"`);
   return t.replace(/\/+$/, '');
 };
 
 /** A domain name, converted to lower case, of at most 240 characters. */
 export const domainName: Parser<string> = (t) => {
   const name = t.toLowerCase();
-  if (name.length > 240 || !/^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*$/.test(name))
+  if (
+    name.length > 240 ||
+    !/^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*$/.test(name)
+  )
     throw new Error(`must be a domain name without scheme or port, not "${t}"`);
   return name;
 };
@@ -166,7 +200,9 @@ export const secrets: Parser<string[]> = (t) => {
   if (found.length === 0) throw new Error('must have at least one secret');
   // Two lines instead of a comma between two values: no header could carry such a secret.
   if (found.some((secret) => /\p{Cc}/u.test(secret)))
-    throw new Error('has a secret with a line break or another control character; separate secrets with commas');
+    throw new Error(
+      'has a secret with a line break or another control character; separate secrets with commas',
+    );
   return found;
 };
 
@@ -189,7 +225,8 @@ const UNITS = { ms: 1, s: 1_000, m: 60_000, h: 3_600_000, d: 86_400_000 } as con
 /** `900s`, `15m`, `12h`, `7d` -> milliseconds. */
 export const duration: Parser<number> = (t) => {
   const match = /^(\d+)(ms|s|m|h|d)$/.exec(t);
-  if (match === null) throw new Error(`must be a duration such as 900s, 15m, 12h or 7d, not "${t}"`);
+  if (match === null)
+    throw new Error(`must be a duration such as 900s, 15m, 12h or 7d, not "${t}"`);
   return Number(match[1]) * UNITS[match[2] as keyof typeof UNITS];
 };
 /** A duration of at least `ms` milliseconds. */
@@ -208,10 +245,17 @@ export const LOG_SETTINGS = {
     default: 'info',
     parse: oneOf('fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'),
   },
-  LOG_FORMAT: { doc: 'Format of log lines: json or pretty', shown: 'json; pretty on a terminal', parse: oneOf('json', 'pretty') },
+  LOG_FORMAT: {
+    doc: 'Format of log lines: json or pretty',
+    shown: 'json; pretty on a terminal',
+    parse: oneOf('json', 'pretty'),
+  },
 } as const;
 
-/** `name=value` pairs, comma-separated; values may be percent-encoded (OpenTelemetry's format). Errors must not repeat a value. */
+/**
+ * `name=value` pairs, comma-separated; values may be percent-encoded (OpenTelemetry's format).
+ * Errors must not repeat a value.
+ */
 const pairs: Parser<Record<string, string>> = (t) =>
   Object.fromEntries(
     list(t).map((entry) => {
@@ -226,19 +270,30 @@ const pairs: Parser<Record<string, string>> = (t) =>
   );
 const share: Parser<number> = (t) => {
   const n = Number(t);
-  if (t.trim() === '' || !(n >= 0 && n <= 1)) throw new Error(`must be a number from 0 to 1, not "${t}"`);
+  if (t.trim() === '' || !(n >= 0 && n <= 1))
+    throw new Error(`must be a number from 0 to 1, not "${t}"`);
   return n;
 };
 
 /** Settings of traces, in every process that records some. The names are those of OpenTelemetry. */
 export const TRACE_SETTINGS = {
   OTEL_EXPORTER_OTLP_ENDPOINT: {
-    doc: 'Address of a collector that takes traces by OTLP over HTTP, e.g. http://127.0.0.1:4318; spans go to its path /v1/traces',
+    doc:
+      'Address of a collector that takes traces by OTLP over HTTP, e.g. http://127.0.0.1:4318; ' +
+      'spans go to its path /v1/traces',
     shown: 'none: no traces',
     parse: httpUrl,
   },
-  OTEL_EXPORTER_OTLP_HEADERS: { doc: 'Headers for the collector: name=value, comma-separated', shown: 'none', parse: pairs },
-  OTEL_SERVICE_NAME: { doc: 'Name of this process in traces', shown: 'berth- and the name of the process', parse: text },
+  OTEL_EXPORTER_OTLP_HEADERS: {
+    doc: 'Headers for the collector: name=value, comma-separated',
+    shown: 'none',
+    parse: pairs,
+  },
+  OTEL_SERVICE_NAME: {
+    doc: 'Name of this process in traces',
+    shown: 'berth- and the name of the process',
+    parse: text,
+  },
   OTEL_RESOURCE_ATTRIBUTES: {
     doc: 'Further attributes of this process in traces: name=value, comma-separated',
     shown: 'none',

@@ -1,9 +1,10 @@
 /**
  * Bounds the open connections of an HTTP server.
- * - One address gets at most a quarter of the limit, and the last tenth is only for known clients: trusted proxies, and addresses that
- *   sent a valid secret (`vouch`). So a stranger cannot use up the connections that agents, gateways and proxies need.
- * - When the limit is reached, the server closes a connection without a request to make room for the new one. If it finds none quickly,
- *   it refuses the new one.
+ * - One address gets at most a quarter of the limit, and the last tenth is only for known clients:
+ *   trusted proxies, and addresses that sent a valid secret (`vouch`). So a stranger cannot use up
+ *   the connections that agents, gateways and proxies need.
+ * - When the limit is reached, the server closes a connection without a request to make room for
+ *   the new one. If it finds none quickly, it refuses the new one.
  */
 import { readFileSync } from 'node:fs';
 import type { Server, ServerResponse } from 'node:http';
@@ -50,10 +51,15 @@ export function limitConnections(server: Server, options: ConnectionOptions): Co
   const byAddress = new Map<string, number>();
   /** When each known client was last known. */
   const known = new Map<string, number>();
-  const counts: Record<ConnectionEvent, number> = { 'refused: limit': 0, 'refused: client': 0, 'closed: idle': 0 };
+  const counts: Record<ConnectionEvent, number> = {
+    'refused: limit': 0,
+    'refused: client': 0,
+    'closed: idle': 0,
+  };
   let warnedAt = Number.NEGATIVE_INFINITY;
 
-  const isKnown = (address: string): boolean => isTrusted(address) || now() - (known.get(address) ?? Number.NEGATIVE_INFINITY) < KNOWN_MS;
+  const isKnown = (address: string): boolean =>
+    isTrusted(address) || now() - (known.get(address) ?? Number.NEGATIVE_INFINITY) < KNOWN_MS;
 
   function note(event: ConnectionEvent, address: string): void {
     counts[event]++;
@@ -67,7 +73,10 @@ export function limitConnections(server: Server, options: ConnectionOptions): Co
     let checked = 0;
     for (const [socket, connection] of open) {
       if (++checked > CHECKED) return false;
-      const isIdle = connection.response === null || connection.response.writableFinished || connection.response.destroyed;
+      const isIdle =
+        connection.response === null ||
+        connection.response.writableFinished ||
+        connection.response.destroyed;
       if (isIdle && !isTrusted(connection.address)) {
         forget(socket);
         socket.destroy();
@@ -130,7 +139,8 @@ export function limitConnections(server: Server, options: ConnectionOptions): Co
 }
 
 /** An IPv4 client of a server that listens on `::` has an address like `::ffff:10.0.0.1`. */
-const plain = (address = ''): string => (address.startsWith('::ffff:') ? address.slice(7) : address);
+const plain = (address = ''): string =>
+  address.startsWith('::ffff:') ? address.slice(7) : address;
 
 /** The same names as in TRUSTED_PROXIES. */
 const NAMED: Readonly<Record<string, readonly string[]>> = {
@@ -147,7 +157,8 @@ function networksOf(entries: readonly string[]): (address: string) => boolean {
     if (bits === undefined) networks.addAddress(address, family);
     else networks.addSubnet(address, Number(bits), family);
   }
-  return (address) => isIP(address) !== 0 && networks.check(address, isIP(address) === 6 ? 'ipv6' : 'ipv4');
+  return (address) =>
+    isIP(address) !== 0 && networks.check(address, isIP(address) === 6 ? 'ipv6' : 'ipv4');
 }
 
 /** The limit of open files of this process. Node.js raises it to the hard limit at its start. */

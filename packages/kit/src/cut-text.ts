@@ -7,9 +7,13 @@ export const cutText = (text: string, most: number): string =>
 const MAX_DEPTH = 4;
 const MAX_ENTRIES = 200;
 /** Plain objects and arrays only: others, such as errors, have serializers of their own. */
-const isPlain = (value: object): boolean => Array.isArray(value) || Object.getPrototypeOf(value) === Object.prototype;
+const isPlain = (value: object): boolean =>
+  Array.isArray(value) || Object.getPrototypeOf(value) === Object.prototype;
 
-/** Returns the value with each text cut to `most` characters, each list to 200 entries, and nothing below the fourth level. */
+/**
+ * Returns the value with each text cut to `most` characters, each list to 200 entries, and nothing
+ * below the fourth level.
+ */
 export function cutTexts(value: unknown, most: number, depth = 0): unknown {
   if (typeof value === 'string') return cutText(value, most);
   if (typeof value !== 'object' || value === null || !isPlain(value)) return value;
@@ -19,6 +23,10 @@ export function cutTexts(value: unknown, most: number, depth = 0): unknown {
     return value.length > MAX_ENTRIES ? [...kept, `… (${value.length} entries)`] : kept;
   }
   const entries = Object.entries(value);
-  const kept = entries.slice(0, MAX_ENTRIES).map(([name, one]) => [cutText(name, most), cutTexts(one, most, depth + 1)]);
-  return Object.fromEntries(entries.length > MAX_ENTRIES ? [...kept, ['…', `${entries.length} fields`]] : kept);
+  const kept = entries
+    .slice(0, MAX_ENTRIES)
+    .map(([name, one]) => [cutText(name, most), cutTexts(one, most, depth + 1)]);
+  return Object.fromEntries(
+    entries.length > MAX_ENTRIES ? [...kept, ['…', `${entries.length} fields`]] : kept,
+  );
 }

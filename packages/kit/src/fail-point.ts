@@ -1,17 +1,23 @@
 /**
- * Named points at which tests make a process die, fail, wait or stop. They prove that a process may be killed at any point.
- * A disabled point costs one comparison. BERTH_FAIL_POINTS enables points at the start of a process:
+ * Named points at which tests make a process die, fail, wait or stop. They prove that a process may
+ * be killed at any point. A disabled point costs one comparison. BERTH_FAIL_POINTS enables points
+ * at the start of a process:
  *
  *   run.after=kill   run.after=kill@3   run.after=error   run.after=delay:500ms   run.after=pause      (comma-separated)
  *
- * `kill` sends SIGKILL to the process, `pause` sends SIGSTOP (SIGCONT continues), `error` throws, `delay` waits. With `@n` the point
- * acts only on the n-th hit, else on every hit. docs/fail-points.md lists all points and their risks.
+ * `kill` sends SIGKILL to the process, `pause` sends SIGSTOP (SIGCONT continues), `error` throws,
+ * `delay` waits. With `@n` the point acts only on the n-th hit, else on every hit.
+ * docs/fail-points.md lists all points and their risks.
  */
 import { writeSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { duration, list, type Parser } from './config.ts';
 
-type Action = { kind: 'kill' } | { kind: 'pause' } | { kind: 'error' } | { kind: 'delay'; ms: number };
+type Action =
+  | { kind: 'kill' }
+  | { kind: 'pause' }
+  | { kind: 'error' }
+  | { kind: 'delay'; ms: number };
 type Armed = {
   name: string;
   action: Action;
@@ -29,12 +35,21 @@ export class FailPointError extends Error {
 /** Parses BERTH_FAIL_POINTS. */
 export const failPoints: Parser<Armed[]> = (text) =>
   list(text).map((entry) => {
-    const match = /^([a-z][a-z0-9_.-]*)=(kill|pause|error|delay:(\w+))(?:@([1-9]\d*))?$/.exec(entry);
+    const match = /^([a-z][a-z0-9_.-]*)=(kill|pause|error|delay:(\w+))(?:@([1-9]\d*))?$/.exec(
+      entry,
+    );
     const [, name, action, wait, at] = match ?? [];
     if (name === undefined || action === undefined)
-      throw new Error(`must be name=kill, name=kill@3, name=error, name=delay:500ms or name=pause, not "${entry}"`);
+      throw new Error(
+        'must be name=kill, name=kill@3, name=error, name=delay:500ms or name=pause, not ' +
+          `"${entry}"`,
+      );
     const kind = action.startsWith('delay') ? 'delay' : (action as 'kill' | 'pause' | 'error');
-    return { name, action: kind === 'delay' ? { kind, ms: duration(wait ?? '') } : { kind }, at: at === undefined ? null : Number(at) };
+    return {
+      name,
+      action: kind === 'delay' ? { kind, ms: duration(wait ?? '') } : { kind },
+      at: at === undefined ? null : Number(at),
+    };
   });
 
 let armed: ReadonlyMap<string, Armed> | null = null;
@@ -47,11 +62,14 @@ export function armFailPoints(points: readonly Armed[]): void {
 }
 
 /**
- * Marks a point: `await failPoint('name')`. With `detail`, the name is `name.detail`, to distinguish several reasons for passing the
- * same point. Code that cannot wait uses `void failPoint(…)`; kill and pause still work there.
+ * Marks a point: `await failPoint('name')`. With `detail`, the name is `name.detail`, to
+ * distinguish several reasons for passing the same point. Code that cannot wait uses
+ * `void failPoint(…)`; kill and pause still work there.
  */
 export function failPoint(name: string, detail?: () => string): Promise<void> | undefined {
-  return armed === null ? undefined : reach(armed, detail === undefined ? name : `${name}.${detail()}`);
+  return armed === null
+    ? undefined
+    : reach(armed, detail === undefined ? name : `${name}.${detail()}`);
 }
 
 function reach(points: ReadonlyMap<string, Armed>, name: string): Promise<void> | undefined {
@@ -61,7 +79,10 @@ function reach(points: ReadonlyMap<string, Armed>, name: string): Promise<void> 
   hits.set(name, count);
   if (point.at !== null && point.at !== count) return undefined;
   // Write synchronously, because after a kill no logger flushes its buffer.
-  writeSync(2, `${JSON.stringify({ level: 40, fail_point: name, action: point.action.kind, hit: count })}\n`);
+  writeSync(
+    2,
+    `${JSON.stringify({ level: 40, fail_point: name, action: point.action.kind, hit: count })}\n`,
+  );
   return act(point.action, name);
 }
 

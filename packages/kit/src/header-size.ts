@@ -2,8 +2,8 @@
 import type { IncomingMessage } from 'node:http';
 
 /**
- * Servers read more than they accept, and more than Traefik's own limit of 1 MiB. Otherwise node:http would answer itself and end the
- * connection.
+ * Servers read more than they accept, and more than Traefik's own limit of 1 MiB. Otherwise
+ * node:http would answer itself and end the connection.
  */
 export const MAX_HEADERS_READ = 1280 * 1024;
 
@@ -14,8 +14,9 @@ export function headersSize({ rawHeaders, url = '' }: IncomingMessage): number {
 }
 
 /**
- * Any project can set so many cookies for the whole domain that no other host accepts the requests of its visitor. Only the answer can
- * remove them (Clear Site Data, section 3.1). Not for a long path: every link can have one.
+ * Any project can set so many cookies for the whole domain that no other host accepts the requests
+ * of its visitor. Only the answer can remove them (Clear Site Data, section 3.1). Not for a long
+ * path: every link can have one.
  */
 export const cookieRemedy = ({ headers }: IncomingMessage, max: number): Record<string, string> =>
   (headers.cookie?.length ?? 0) > max / 2 ? { 'clear-site-data': '"cookies"' } : {};

@@ -1,11 +1,13 @@
 /**
- * Splits the output of programs into lines for people. Builds, containers and tools share these rules (docs/runtime.md "Output"):
+ * Splits the output of programs into lines for people. Builds, containers and tools share these
+ * rules (docs/runtime.md "Output"):
  *
  * - A line ends with LF or CR LF. A last line without an end counts.
- * - A carriage return inside a line starts it again, as on a terminal, so a progress bar leaves its last state only.
+ * - A carriage return inside a line starts it again, as on a terminal, so a progress bar leaves its
+ *   last state only.
  * - Bytes are UTF-8. A character may arrive in several pieces. Invalid bytes become U+FFFD.
- * - A line has at most MAX_LINE characters (UTF-16 units). The end of a longer one says how many more there were, and no character is
- *   cut in two.
+ * - A line has at most MAX_LINE characters (UTF-16 units). The end of a longer one says how many
+ *   more there were, and no character is cut in two.
  *
  * It keeps a bounded part of a line, and it reads each byte once.
  */
@@ -18,12 +20,18 @@ const MARK = /… \(line cut: (\d+) more characters\)$/;
 const MARK_ROOM = 50;
 const markOf = (missing: number): string => `… (line cut: ${missing} more characters)`;
 
-/** Returns where a line was cut; null if it is whole. The text before may end with a part of a secret. */
+/**
+ * Returns where a line was cut; null if it is whole. The text before may end with a part of a
+ * secret.
+ */
 export function cutAt(text: string): number | null {
   return text.endsWith(')') ? (MARK.exec(text)?.index ?? null) : null;
 }
 
-/** Cuts a line to `most` characters. `missing`: characters that are already gone. A line that was cut before keeps a correct mark. */
+/**
+ * Cuts a line to `most` characters. `missing`: characters that are already gone. A line that was
+ * cut before keeps a correct mark.
+ */
 export function cutLine(text: string, most = MAX_LINE, missing = 0): string {
   if (text.length <= most && missing === 0) return text;
   const before = text.endsWith(')') ? MARK.exec(text) : null;
@@ -57,8 +65,9 @@ export type LinesOptions = {
   /** Characters of a line that are kept. Default MAX_LINE. */
   most?: number;
   /**
-   * `rewrite`: a carriage return starts the line again. `end`: it ends the line, so that each state of a progress bar arrives. `keep`: it
-   * stays in the line, for callers that read a format of their own.
+   * `rewrite`: a carriage return starts the line again. `end`: it ends the line, so that each state
+   * of a progress bar arrives. `keep`: it stays in the line, for callers that read a format of
+   * their own.
    */
   carriageReturns?: CarriageReturns;
 };
@@ -75,7 +84,11 @@ const CR = 13;
 /** A UTF-16 unit has at most 3 bytes in UTF-8. */
 const BYTES_PER_CHARACTER = 3;
 
-export function createLines({ onLine, most = MAX_LINE, carriageReturns = 'rewrite' }: LinesOptions): Lines {
+export function createLines({
+  onLine,
+  most = MAX_LINE,
+  carriageReturns = 'rewrite',
+}: LinesOptions): Lines {
   const limit = most * BYTES_PER_CHARACTER + BYTES_PER_CHARACTER;
   let parts: Buffer[] = [];
   let kept = 0;
@@ -108,7 +121,14 @@ export function createLines({ onLine, most = MAX_LINE, carriageReturns = 'rewrit
   function flush(): void {
     const [whole, gone, size] = [parts, missing, bytes];
     begin();
-    onLine({ bytes: size, read: () => decode(whole.length === 1 && whole[0] !== undefined ? whole[0] : Buffer.concat(whole), gone) });
+    onLine({
+      bytes: size,
+      read: () =>
+        decode(
+          whole.length === 1 && whole[0] !== undefined ? whole[0] : Buffer.concat(whole),
+          gone,
+        ),
+    });
   }
   function content(part: Buffer): void {
     if (part.length === 0) return;
@@ -149,7 +169,10 @@ export function createLines({ onLine, most = MAX_LINE, carriageReturns = 'rewrit
   };
 }
 
-/** Counts the characters of a part in UTF-16 units: each first byte, and twice for characters of 4 bytes. An estimate for invalid bytes. */
+/**
+ * Counts the characters of a part in UTF-16 units: each first byte, and twice for characters of 4
+ * bytes. An estimate for invalid bytes.
+ */
 function charactersIn(part: Buffer, from: number): number {
   let count = 0;
   for (let i = from; i < part.length; i += 1) {
@@ -161,7 +184,8 @@ function charactersIn(part: Buffer, from: number): number {
 
 function decode(kept: Buffer, missing: number): { text: string; missing: number } {
   if (missing === 0) return { text: kept.toString('utf8'), missing };
-  // The part ends at a limit in bytes: leave out an unfinished character, which counts with its first byte.
+  // The part ends at a limit in bytes: leave out an unfinished character, which counts with its
+  // first byte.
   let end = kept.length;
   while (end > 0 && kept.length - end < 3 && ((kept[end - 1] ?? 0) & 0xc0) === 0x80) end -= 1;
   const first = kept[end - 1] ?? 0;

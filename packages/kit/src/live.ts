@@ -1,4 +1,7 @@
-/** Values that a reload replaces while the process runs (reload.ts). Each part asks for the value at each use and keeps no copy. */
+/**
+ * Values that a reload replaces while the process runs (reload.ts). Each part asks for the value at
+ * each use and keeps no copy.
+ */
 
 export type Live<T> = () => T;
 
@@ -10,7 +13,10 @@ export function live<T>(value: T): { read: Live<T>; replace(next: T): void } {
   };
 }
 
-/** Returns what `make` makes of the value, made again after each replacement. A cache in it never outlives a value. */
+/**
+ * Returns what `make` makes of the value, made again after each replacement. A cache in it never
+ * outlives a value.
+ */
 export function derived<T extends object, U>(read: Live<T>, make: (value: T) => U): Live<U> {
   let from: T | null = null;
   let made: U;

@@ -16,13 +16,20 @@ export type LogOptions = {
 };
 
 /** Names of fields with credentials. The logger replaces the values of these fields. */
-const SECRET_PATHS = ['authorization', 'cookie', 'password', 'token', 'secret', 'lease_token', 'registry_password'].flatMap((k) => [
-  k,
-  `*.${k}`,
-  `*.*.${k}`,
-]);
+const SECRET_PATHS = [
+  'authorization',
+  'cookie',
+  'password',
+  'token',
+  'secret',
+  'lease_token',
+  'registry_password',
+].flatMap((k) => [k, `*.${k}`, `*.*.${k}`]);
 
-/** Characters of one field. Strangers can cause log lines, and a log that they fill loses what it should keep. */
+/**
+ * Characters of one field. Strangers can cause log lines, and a log that they fill loses what it
+ * should keep.
+ */
 const MAX_FIELD = 4_000;
 
 export function createLogger(options: LogOptions): Logger {
@@ -31,17 +38,30 @@ export function createLogger(options: LogOptions): Logger {
     level: options.level,
     redact: { paths: SECRET_PATHS, censor: '***' },
     formatters: { log: (fields: object) => cutTexts(fields, MAX_FIELD) as Record<string, unknown> },
-    serializers: { err: (error: Error) => cutTexts({ ...pino.stdSerializers.err(error) }, MAX_FIELD) },
+    serializers: {
+      err: (error: Error) => cutTexts({ ...pino.stdSerializers.err(error) }, MAX_FIELD),
+    },
     ...(options.traces === true ? { mixin: traceIdIn } : {}),
     timestamp: () => `,"time":"${new Date().toISOString()}"`,
   };
   // Both formats write synchronously, so that lines before a crash are not lost.
   if (options.format === 'pretty')
-    return pino(settings, pretty({ colorize: true, ignore: 'pid,hostname', translateTime: 'SYS:HH:MM:ss.l', sync: true }));
+    return pino(
+      settings,
+      pretty({
+        colorize: true,
+        ignore: 'pid,hostname',
+        translateTime: 'SYS:HH:MM:ss.l',
+        sync: true,
+      }),
+    );
   return pino(settings, options.destination ?? pino.destination({ dest: 1, sync: true }));
 }
 
-/** Returns the trace of the deployment that the line is about. The loggers of tasks and requests have it in their own fields. */
+/**
+ * Returns the trace of the deployment that the line is about. The loggers of tasks and requests
+ * have it in their own fields.
+ */
 function traceIdIn(fields: object): { trace_id?: string } {
   const { deployment_id: id } = fields as { deployment_id?: unknown };
   const trace = typeof id === 'string' ? traceOf(id) : null;

@@ -1,12 +1,15 @@
 /**
- * A loop that repeats one function and never runs it twice at the same time.
- * idle -> running (period elapsed, or `wake()`); running -> idle (done), or -> running immediately (woken during the run); any -> stopped.
+ * A loop that repeats one function and never runs it twice at the same time. idle -> running
+ * (period elapsed, or `wake()`); running -> idle (done), or -> running immediately (woken during
+ * the run); any -> stopped.
  */
 import type { Logger } from './log.ts';
 
 export type LoopSpec = {
   name: string;
-  /** Pause in ms between the end of a run and the start of the next one, unless `wake` is called. */
+  /**
+   * Pause in ms between the end of a run and the start of the next one, unless `wake` is called.
+   */
   periodMs: number;
   run: (signal: AbortSignal) => Promise<void>;
 };
@@ -16,7 +19,9 @@ export type Loop = {
   wake(): void;
   /** Aborts the signal of the current run and resolves when that run has ended. */
   stop(): Promise<void>;
-  /** Returns the end of the last successful run in ms, and the error of the last run, if it failed. */
+  /**
+   * Returns the end of the last successful run in ms, and the error of the last run, if it failed.
+   */
   status(): { lastOkAt: number | null; lastError: string | null };
 };
 
@@ -49,7 +54,8 @@ export function startLoop(spec: LoopSpec, log: Logger): Loop {
     running = once().finally(() => {
       running = null;
       if (abort.signal.aborted) return;
-      // After an error, wait for the full period even if woken, so that a failing run does not spin. `wake` does the same.
+      // After an error, wait for the full period even if woken, so that a failing run does not
+      // spin. `wake` does the same.
       const next = wakePending && lastError === null ? 0 : spec.periodMs;
       wakePending = false;
       if (next === 0) setImmediate(go);

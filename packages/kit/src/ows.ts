@@ -3,8 +3,9 @@
 const isOws = (code: number): boolean => code === 0x20 || code === 0x09;
 
 /**
- * Removes only spaces and tabs from both ends. `String.trim()` also removes U+00A0 and others. A cookie named `\u00a0__Host-x`, which
- * browsers accept without the rules of the prefix, would then become `__Host-x`.
+ * Removes only spaces and tabs from both ends. `String.trim()` also removes U+00A0 and others. A
+ * cookie named `\u00a0__Host-x`, which browsers accept without the rules of the prefix, would then
+ * become `__Host-x`.
  */
 export function trimOws(text: string): string {
   let start = 0;

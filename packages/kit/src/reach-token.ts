@@ -1,7 +1,7 @@
 /**
- * Tokens for reach checks: one GET request of the control plane to one path of a project passes the login, once, within 10 s. The
- * control plane signs the token with GATEWAY_SECRET, and the gateway checks it (`Authorization: Berth-Reach <token>`). The project
- * never sees the token.
+ * Tokens for reach checks: one GET request of the control plane to one path of a project passes the
+ * login, once, within 10 s. The control plane signs the token with GATEWAY_SECRET, and the gateway
+ * checks it (`Authorization: Berth-Reach <token>`). The project never sees the token.
  */
 import { createHmac, hkdfSync, randomBytes, timingSafeEqual } from 'node:crypto';
 
@@ -23,7 +23,10 @@ export function signReach(secret: string, claim: ReachClaim, now: number): strin
   return `${SCHEME} ${id}.${expiresAt}.${macOf(secret, claim, id, expiresAt)}`;
 }
 
-/** Returns null if the header has no reach token; `valid` is null for an invalid one. The caller must check whether it was already used. */
+/**
+ * Returns null if the header has no reach token; `valid` is null for an invalid one. The caller
+ * must check whether it was already used.
+ */
 export function readReach(
   secrets: readonly string[],
   authorization: string | undefined,
@@ -31,7 +34,8 @@ export function readReach(
   now: number,
 ): { valid: { id: string; expires_at: number } | null } | null {
   if (authorization?.startsWith(`${SCHEME} `) !== true) return null;
-  const [, id = '', digits = '', mac = ''] = /^Berth-Reach ([\w-]{24})\.(\d{1,16})\.([\w-]{43})$/.exec(authorization) ?? [];
+  const [, id = '', digits = '', mac = ''] =
+    /^Berth-Reach ([\w-]{24})\.(\d{1,16})\.([\w-]{43})$/.exec(authorization) ?? [];
   const expiresAt = Number(digits);
   const good =
     id !== '' &&
@@ -42,9 +46,16 @@ export function readReach(
 }
 
 /** A path and an id cannot contain a line feed, so different claims give different bytes. */
-function macOf(secret: string, { project_id, path }: ReachClaim, id: string, expiresAt: number): string {
+function macOf(
+  secret: string,
+  { project_id, path }: ReachClaim,
+  id: string,
+  expiresAt: number,
+): string {
   const key = Buffer.from(hkdfSync('sha256', secret, Buffer.alloc(0), 'berth reach v1', 32));
-  return createHmac('sha256', key).update(`${project_id}\n${path}\n${id}\n${expiresAt}`).digest('base64url');
+  return createHmac('sha256', key)
+    .update(`${project_id}\n${path}\n${id}\n${expiresAt}`)
+    .digest('base64url');
 }
 
 function sameText(a: string, b: string): boolean {

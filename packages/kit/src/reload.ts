@@ -1,6 +1,7 @@
 /**
- * SIGHUP: reads the files of settings (`NAME_FILE`) again and replaces secrets in memory, without a restart. Each setting stands alone:
- * one with a bad file keeps its value, and the others are replaced.
+ * SIGHUP: reads the files of settings (`NAME_FILE`) again and replaces secrets in memory, without a
+ * restart. Each setting stands alone: one with a bad file keeps its value, and the others are
+ * replaced.
  *
  *   starting   a signal is remembered; the reload follows when the process is ready
  *   running    one reload at a time; signals during a reload cause one more, however many they are
@@ -9,27 +10,47 @@
 import { fileText, type SettingsShape, type Values } from './config.ts';
 import type { Logger } from './log.ts';
 
-/** Replaces the value of a setting. Throws if the process cannot use the value; then the earlier one stays. */
-export type Replace<S extends SettingsShape> = { [K in keyof S]?: (value: NonNullable<Values<S>[K]>) => void | Promise<void> };
+/**
+ * Replaces the value of a setting. Throws if the process cannot use the value; then the earlier one
+ * stays.
+ */
+export type Replace<S extends SettingsShape> = {
+  [K in keyof S]?: (value: NonNullable<Values<S>[K]>) => void | Promise<void>;
+};
 
 export type Reloading<S extends SettingsShape> = {
-  /** The process is ready. `replace`: the settings that change without a restart. `after`: runs after each reload. */
+  /**
+   * The process is ready. `replace`: the settings that change without a restart. `after`: runs
+   * after each reload.
+   */
   ready(replace: Replace<S>, after?: (changed: readonly string[]) => void | Promise<void>): void;
-  /** Reads the files again. Resolves when a reload that began after the call is finished. Never rejects. */
+  /**
+   * Reads the files again. Resolves when a reload that began after the call is finished. Never
+   * rejects.
+   */
   reload(): Promise<void>;
   close(): void;
 };
 
 /** Call it before the settings are read: a file that changes afterwards is news. */
-export function createReloading<S extends SettingsShape>(shape: S, env: NodeJS.ProcessEnv, logger: () => Logger): Reloading<S> {
-  const names = Object.keys(shape).filter((name) => (env[`${name}_FILE`] ?? '') !== '' && (env[name] ?? '') === '');
+export function createReloading<S extends SettingsShape>(
+  shape: S,
+  env: NodeJS.ProcessEnv,
+  logger: () => Logger,
+): Reloading<S> {
+  const names = Object.keys(shape).filter(
+    (name) => (env[`${name}_FILE`] ?? '') !== '' && (env[name] ?? '') === '',
+  );
   /** The texts in use. An unreadable file has none, and then the start fails. */
   const used = new Map<string, string>();
   for (const name of names) {
     const text = fileText(name, env, []);
     if (text !== undefined) used.set(name, text);
   }
-  let target: { replace: Replace<S>; after: (changed: readonly string[]) => void | Promise<void> } | null = null;
+  let target: {
+    replace: Replace<S>;
+    after: (changed: readonly string[]) => void | Promise<void>;
+  } | null = null;
   let asked = false;
   let closed = false;
   let last: Promise<void> = Promise.resolve();
@@ -64,7 +85,8 @@ export function createReloading<S extends SettingsShape>(shape: S, env: NodeJS.P
         );
       }
     }
-    if (later.length > 0) log.warn({ settings: later }, 'settings changed that take effect at the next start');
+    if (later.length > 0)
+      log.warn({ settings: later }, 'settings changed that take effect at the next start');
     if (changed.length > 0) log.info({ settings: changed }, 'secrets replaced without a restart');
     else if (refused === 0 && later.length === 0) log.info('settings read again: nothing changed');
     await after(changed);
@@ -80,7 +102,9 @@ export function createReloading<S extends SettingsShape>(shape: S, env: NodeJS.P
     const next = last.then(async () => {
       waiting = null;
       if (closed || target === null) return;
-      await once(target).catch((err: unknown) => logger().error({ err }, 'reading the settings again failed'));
+      await once(target).catch((err: unknown) =>
+        logger().error({ err }, 'reading the settings again failed'),
+      );
     });
     last = next;
     waiting = next;
@@ -96,7 +120,8 @@ export function createReloading<S extends SettingsShape>(shape: S, env: NodeJS.P
     },
     reload,
     close() {
-      // The handler stays: without one, the signal would end the process in the middle of its shutdown.
+      // The handler stays: without one, the signal would end the process in the middle of its
+      // shutdown.
       closed = true;
     },
   };

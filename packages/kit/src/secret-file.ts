@@ -1,4 +1,7 @@
-/** A generated secret in a file of mode 0600. Where several processes start at once, all use the secret of the first. */
+/**
+ * A generated secret in a file of mode 0600. Where several processes start at once, all use the
+ * secret of the first.
+ */
 import { chmod, readFile, stat } from 'node:fs/promises';
 import type { Logger } from './log.ts';
 import { writeFileWhole } from './write-file.ts';
@@ -7,16 +10,23 @@ export type SecretFile = {
   path: string;
   /** Name in errors and log lines. */
   name: string;
-  /** The setting to use instead of the file, and how to generate a value: the end of every error. */
+  /**
+   * The setting to use instead of the file, and how to generate a value: the end of every error.
+   */
   instead: string;
-  /** Returns what is wrong with the content and what to do, or null. It must not repeat the content. */
+  /**
+   * Returns what is wrong with the content and what to do, or null. It must not repeat the content.
+   */
   problem: (text: string) => string | null;
   /** Advice if other users may have read the file. */
   leaked: string;
 };
 
 /** Returns the secret, or null where there is no file yet. Throws with what to do. */
-export async function readSecretFile({ path, name, instead, problem, leaked }: SecretFile, log: Logger): Promise<string | null> {
+export async function readSecretFile(
+  { path, name, instead, problem, leaked }: SecretFile,
+  log: Logger,
+): Promise<string | null> {
   let text: string;
   try {
     const { mode } = await stat(path);
@@ -25,27 +35,42 @@ export async function readSecretFile({ path, name, instead, problem, leaked }: S
       await chmod(path, 0o600);
       log.warn(
         { path, mode: (mode & 0o777).toString(8) },
-        `${name} was readable by other users; its file has mode 0600 now. If somebody may have read it, ${leaked}`,
+        `${name} was readable by other users; its file has mode 0600 now. If somebody may have ` +
+          `read it, ${leaked}`,
       );
     }
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code === 'ENOENT') return null;
-    throw new Error(`the ${name} ${path} cannot be read: ${reasonOf(error)}. Make it a file of mode 0600 that this user owns, ${instead}`, {
-      cause: error,
-    });
+    throw new Error(
+      `the ${name} ${path} cannot be read: ${reasonOf(error)}. Make it a file of mode 0600 ` +
+        `that this user owns, ${instead}`,
+      {
+        cause: error,
+      },
+    );
   }
   const wrong = problem(text);
   if (wrong !== null) throw new Error(`the ${name} ${path} ${wrong}, ${instead}`);
   return text;
 }
 
-/** Writes the secret unless the file exists, and returns the content of the file. Throws with what to do. */
-export async function createSecretFile(file: SecretFile, secret: string, log: Logger): Promise<string> {
+/**
+ * Writes the secret unless the file exists, and returns the content of the file. Throws with what
+ * to do.
+ */
+export async function createSecretFile(
+  file: SecretFile,
+  secret: string,
+  log: Logger,
+): Promise<string> {
   await writeOnce(file, secret);
   // Another process may have written its secret first.
   const written = await readSecretFile(file, log);
   if (written === null)
-    throw new Error(`the ${file.name} ${file.path} cannot be read right after the write: do not delete the file, ${file.instead}`);
+    throw new Error(
+      `the ${file.name} ${file.path} cannot be read right after the write: do not delete the ` +
+        `file, ${file.instead}`,
+    );
   return written;
 }
 
@@ -54,10 +79,15 @@ async function writeOnce({ path, name, instead }: SecretFile, secret: string): P
     await writeFileWhole(path, `${secret}\n`, { exclusive: true, folderMode: 0o700 });
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code === 'EEXIST') return;
-    throw new Error(`the ${name} ${path} cannot be written: ${reasonOf(error)}. Make the folder writable for this user, ${instead}`, {
-      cause: error,
-    });
+    throw new Error(
+      `the ${name} ${path} cannot be written: ${reasonOf(error)}. Make the folder writable for ` +
+        `this user, ${instead}`,
+      {
+        cause: error,
+      },
+    );
   }
 }
 
-const reasonOf = (error: unknown): string => (error instanceof Error ? error.message : String(error));
+const reasonOf = (error: unknown): string =>
+  error instanceof Error ? error.message : String(error);

@@ -6,7 +6,10 @@ import { createBreather, type Pace } from './pace.ts';
 
 /** A message to a worker: paths, each terminated by NUL. */
 export type HashBatch = { paths: Uint8Array; count: number };
-/** The answer of a worker. The hash of file i starts at byte 32*i of `sums`. `problems` has an errno name, or '' for a changed file. */
+/**
+ * The answer of a worker. The hash of file i starts at byte 32*i of `sums`. `problems` has an errno
+ * name, or '' for a changed file.
+ */
 export type HashedBatch = { sums: Uint8Array; sizes: Float64Array; problems: Map<number, string> };
 
 /** All workers share both; the counter also counts the bytes of files in progress. */
@@ -16,12 +19,16 @@ const { counter, pace } = workerData as HashThreadData;
 const breathe = createBreather(pace);
 /** Hashing this much takes less than 0.5 ms; the thread can rest between two pieces. */
 const buffer = Buffer.allocUnsafeSlow(128 * 1024);
-/** The file may have been replaced by a FIFO, which would block, or by a symlink, which would lead elsewhere. */
+/**
+ * The file may have been replaced by a FIFO, which would block, or by a symlink, which would lead
+ * elsewhere.
+ */
 const FLAGS = constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK;
 /** Errors of `open` for a file that was removed or replaced by something else. */
 const GONE = new Set(['ENOENT', 'ELOOP', 'ENOTDIR', 'ENXIO', 'EISDIR', 'ENODEV']);
 
-const same = (a: Stats, b: Stats): boolean => a.size === b.size && a.mtimeMs === b.mtimeMs && a.ctimeMs === b.ctimeMs && a.ino === b.ino;
+const same = (a: Stats, b: Stats): boolean =>
+  a.size === b.size && a.mtimeMs === b.mtimeMs && a.ctimeMs === b.ctimeMs && a.ino === b.ino;
 
 /** Returns the hash, or null if the file changed during the read. */
 function hashFile(path: Buffer): { sum: Buffer; size: number } | null {
@@ -47,7 +54,13 @@ function read(fd: number, expected: number): { sum: Buffer; size: number } {
       streaming.update(buffer);
       filled = 0;
     }
-    const count = readSync(fd, buffer, filled, Math.min(buffer.length - filled, expected - size), null);
+    const count = readSync(
+      fd,
+      buffer,
+      filled,
+      Math.min(buffer.length - filled, expected - size),
+      null,
+    );
     if (count === 0) break;
     filled += count;
     size += count;
@@ -55,12 +68,19 @@ function read(fd: number, expected: number): { sum: Buffer; size: number } {
     breathe();
   }
   const rest = buffer.subarray(0, filled);
-  return { sum: streaming === null ? hash('sha256', rest, 'buffer') : streaming.update(rest).digest(), size };
+  return {
+    sum: streaming === null ? hash('sha256', rest, 'buffer') : streaming.update(rest).digest(),
+    size,
+  };
 }
 
 parentPort?.on('message', ({ paths, count }: HashBatch) => {
   const all = Buffer.from(paths.buffer, paths.byteOffset, paths.byteLength);
-  const hashed: HashedBatch = { sums: new Uint8Array(32 * count), sizes: new Float64Array(count), problems: new Map() };
+  const hashed: HashedBatch = {
+    sums: new Uint8Array(32 * count),
+    sizes: new Float64Array(count),
+    problems: new Map(),
+  };
   for (let i = 0, from = 0; i < count; i++) {
     const to = all.indexOf(0, from);
     try {

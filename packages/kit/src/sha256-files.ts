@@ -1,7 +1,8 @@
 /**
- * Computes SHA-256 of many files in worker threads. Workers get files in batches, because a message per file would cost more than the
- * hash of a small file. Large files are read in pieces into a reused buffer. A file that changes during the read gives `changed`,
- * never the hash of a mixed state.
+ * Computes SHA-256 of many files in worker threads. Workers get files in batches, because a message
+ * per file would cost more than the hash of a small file. Large files are read in pieces into a
+ * reused buffer. A file that changes during the read gives `changed`, never the hash of a mixed
+ * state.
  */
 import { Worker } from 'node:worker_threads';
 import { createPace, type Pace } from './pace.ts';
@@ -10,7 +11,10 @@ import type { HashBatch, HashedBatch, HashThreadData } from './sha256-files-work
 /** `size` in bytes is a hint that determines the batches. */
 export type FileToHash = { path: Buffer; size: number };
 export type HashResult =
-  /** `sha256` has 32 bytes, which are valid only during the call. `size` is the number of bytes read. */
+  /**
+   * `sha256` has 32 bytes, which are valid only during the call. `size` is the number of bytes
+   * read.
+   */
   | { kind: 'ok'; sha256: Uint8Array; size: number }
   /** The file was written, replaced or removed during the read, or it is not a regular file. */
   | { kind: 'changed' }
@@ -18,7 +22,10 @@ export type HashResult =
   | { kind: 'error'; code: string };
 
 export type Sha256Pool<T extends FileToHash> = {
-  /** Resolves when the pool accepts more files, not when the file is hashed; null means immediately. Rejects if a worker failed. */
+  /**
+   * Resolves when the pool accepts more files, not when the file is hashed; null means immediately.
+   * Rejects if a worker failed.
+   */
   add(file: T): Promise<void> | null;
   /** Resolves when `onResult` was called for every added file. The pool can then be used again. */
   drain(): Promise<void>;
@@ -29,18 +36,24 @@ export type Sha256Pool<T extends FileToHash> = {
 };
 
 const BATCH_FILES = 256;
-/** About 40 ms of work. A message per large file cost 1.5 % of the total time, because it wakes a thread with cold caches. */
+/**
+ * About 40 ms of work. A message per large file cost 1.5 % of the total time, because it wakes a
+ * thread with cold caches.
+ */
 const BATCH_BYTES = 64 * 1024 * 1024;
 /**
- * A worker has up to 3 batches, so that it never waits for the next one. A worker with a large file gets no further batch, because
- * another worker may be free sooner.
+ * A worker has up to 3 batches, so that it never waits for the next one. A worker with a large file
+ * gets no further batch, because another worker may be free sooner.
  */
 const MAX_BATCHES = 3;
 
 type Batch<T> = { files: T[]; bytes: number };
 type Member<T> = { worker: Worker; batches: Batch<T>[]; bytes: number };
 
-/** Calls `onResult` once for each file, batch by batch, in no particular order. `pace` throttles the threads; default: never. */
+/**
+ * Calls `onResult` once for each file, batch by batch, in no particular order. `pace` throttles the
+ * threads; default: never.
+ */
 export function createSha256Pool<T extends FileToHash>(
   { workers: count, pace = createPace() }: { workers: number; pace?: Pace },
   onResult: (file: T, result: HashResult) => void,
@@ -86,12 +99,20 @@ export function createSha256Pool<T extends FileToHash>(
     return member;
   }
 
-  /** Returns the least busy worker, starts a new one if all are busy, or returns null if all have enough work. */
+  /**
+   * Returns the least busy worker, starts a new one if all are busy, or returns null if all have
+   * enough work.
+   */
   function pick(): Member<T> | null {
     const [least] = workers.toSorted((a, b) => a.batches.length - b.batches.length);
     if (least === undefined || (least.batches.length > 0 && workers.length < count)) return start();
     return (
-      workers.find((w) => w.batches.length === least.batches.length && w.bytes < BATCH_BYTES && w.batches.length < MAX_BATCHES) ?? null
+      workers.find(
+        (w) =>
+          w.batches.length === least.batches.length &&
+          w.bytes < BATCH_BYTES &&
+          w.batches.length < MAX_BATCHES,
+      ) ?? null
     );
   }
 

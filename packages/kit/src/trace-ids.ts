@@ -1,4 +1,7 @@
-/** Ids of traces and spans, and the header that carries them. Loads nothing, so every process may use it. */
+/**
+ * Ids of traces and spans, and the header that carries them. Loads nothing, so every process may
+ * use it.
+ */
 import { randomBytes } from 'node:crypto';
 
 const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/;
@@ -14,8 +17,12 @@ export const newTraceId = (): string => randomBytes(16).toString('hex');
 export const newSpanId = (): string => randomBytes(8).toString('hex');
 
 /** Header of W3C Trace Context. */
-export const traceparent = (traceId: string, spanId: string): string => `00-${traceId}-${spanId}-01`;
-export function readTraceparent(header: string | string[] | undefined): { traceId: string; spanId: string } | null {
-  const [, traceId = '', spanId = ''] = /^00-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}$/.exec(String(header)) ?? [];
+export const traceparent = (traceId: string, spanId: string): string =>
+  `00-${traceId}-${spanId}-01`;
+export function readTraceparent(
+  header: string | string[] | undefined,
+): { traceId: string; spanId: string } | null {
+  const [, traceId = '', spanId = ''] =
+    /^00-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}$/.exec(String(header)) ?? [];
   return traceId === '' || /^0+$/.test(traceId) || /^0+$/.test(spanId) ? null : { traceId, spanId };
 }

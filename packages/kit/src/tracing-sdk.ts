@@ -1,11 +1,17 @@
 /**
- * Sends spans by OTLP over HTTP. Only tracing.ts imports this module, and only when traces are on. At most QUEUE spans wait; later ones
- * are dropped. A collector that is down or slow costs nothing else.
+ * Sends spans by OTLP over HTTP. Only tracing.ts imports this module, and only when traces are on.
+ * At most QUEUE spans wait; later ones are dropped. A collector that is down or slow costs nothing
+ * else.
  */
 import { ROOT_CONTEXT, SpanKind, SpanStatusCode, TraceFlags, trace } from '@opentelemetry/api';
 import { OTLPTraceExporter } from '@opentelemetry/exporter-trace-otlp-http';
 import { resourceFromAttributes } from '@opentelemetry/resources';
-import { BatchSpanProcessor, type SpanExporter, TraceIdRatioBasedSampler, TracerProvider } from '@opentelemetry/sdk-trace';
+import {
+  BatchSpanProcessor,
+  type SpanExporter,
+  TraceIdRatioBasedSampler,
+  TracerProvider,
+} from '@opentelemetry/sdk-trace';
 import type { Logger } from './log.ts';
 import { newSpanId } from './trace-ids.ts';
 import type { TraceSettings, Tracing } from './tracing.ts';
@@ -25,14 +31,21 @@ export function startSdk(
   log: Pick<Logger, 'warn'>,
 ): Tracing {
   const headers = { ...settings.OTEL_EXPORTER_OTLP_HEADERS };
-  const inner = new OTLPTraceExporter({ url: `${endpoint}/v1/traces`, headers, timeoutMillis: TIMEOUT_MS });
+  const inner = new OTLPTraceExporter({
+    url: `${endpoint}/v1/traces`,
+    headers,
+    timeoutMillis: TIMEOUT_MS,
+  });
   let warnedAt = Number.NEGATIVE_INFINITY;
   const exporter: SpanExporter = {
     export: (spans, done) =>
       inner.export(spans, (result) => {
         if (result.error !== undefined && performance.now() - warnedAt > WARN_EVERY_MS) {
           warnedAt = performance.now();
-          log.warn({ err: { message: result.error.message }, spans: spans.length }, 'sending traces failed; they are dropped');
+          log.warn(
+            { err: { message: result.error.message }, spans: spans.length },
+            'sending traces failed; they are dropped',
+          );
         }
         done(result);
       }),
@@ -63,15 +76,35 @@ export function startSdk(
   });
   const tracer = provider.getTracer('berth', service.version);
   return {
-    record({ name, kind = 'internal', traceId, spanId = newSpanId(), parentId, startMs, endMs, attributes = {}, error }) {
+    record({
+      name,
+      kind = 'internal',
+      traceId,
+      spanId = newSpanId(),
+      parentId,
+      startMs,
+      endMs,
+      attributes = {},
+      error,
+    }) {
       next = { traceId, spanId };
       const context =
         parentId === null
           ? ROOT_CONTEXT
-          : trace.setSpanContext(ROOT_CONTEXT, { traceId, spanId: parentId, traceFlags: TraceFlags.SAMPLED, isRemote: true });
-      const options = { startTime: startMs, attributes, kind: kind === 'server' ? SpanKind.SERVER : SpanKind.INTERNAL };
+          : trace.setSpanContext(ROOT_CONTEXT, {
+              traceId,
+              spanId: parentId,
+              traceFlags: TraceFlags.SAMPLED,
+              isRemote: true,
+            });
+      const options = {
+        startTime: startMs,
+        attributes,
+        kind: kind === 'server' ? SpanKind.SERVER : SpanKind.INTERNAL,
+      };
       const span = tracer.startSpan(name, options, context);
-      if (error !== undefined && error !== null) span.setStatus({ code: SpanStatusCode.ERROR, message: error });
+      if (error !== undefined && error !== null)
+        span.setStatus({ code: SpanStatusCode.ERROR, message: error });
       span.end(Math.max(startMs, endMs));
     },
     async close() {

@@ -1,13 +1,25 @@
 /**
- * Writes a file whole: a reader sees the old content or the new one, complete, and so does the machine after a power failure.
+ * Writes a file whole: a reader sees the old content or the new one, complete, and so does the
+ * machine after a power failure.
  *
  *   temporary file in the same folder -> flush -> rename (or link) -> flush of the folder
  *
- * rename(2) alone does not promise this. Without the flush of the file, the new name can lead to an empty file after a power failure.
- * Without the flush of the folder, the rename itself can be lost although the call has returned.
+ * rename(2) alone does not promise this. Without the flush of the file, the new name can lead to an
+ * empty file after a power failure. Without the flush of the folder, the rename itself can be lost
+ * although the call has returned.
  */
 import { randomBytes } from 'node:crypto';
-import { closeSync, fchmodSync, fchownSync, fsyncSync, linkSync, openSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import {
+  closeSync,
+  fchmodSync,
+  fchownSync,
+  fsyncSync,
+  linkSync,
+  openSync,
+  renameSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
 import { type FileHandle, link, mkdir, open, readdir, rename, rm, stat } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 
@@ -20,20 +32,37 @@ export type WriteOptions = {
   exclusive?: boolean;
 };
 export type WriteAsyncOptions = WriteOptions & {
-  /** Creates a missing folder with this mode, also if another process removes the folder during the write. */
+  /**
+   * Creates a missing folder with this mode, also if another process removes the folder during the
+   * write.
+   */
   folderMode?: number;
 };
 
 const MODE = 0o600;
-/** Hidden, so that a program that lists the files of the folder passes over a file that is still being written. */
+/**
+ * Hidden, so that a program that lists the files of the folder passes over a file that is still
+ * being written.
+ */
 const TEMPORARY = /^\..+\.[0-9a-f]{12}\.new$/;
-const temporaryOf = (path: string): string => join(dirname(path), `.${basename(path)}.${randomBytes(6).toString('hex')}.new`);
+const temporaryOf = (path: string): string =>
+  join(dirname(path), `.${basename(path)}.${randomBytes(6).toString('hex')}.new`);
 
-/** Whether a file of this name is still being written, or was left behind by a process that was killed during a write. */
+/**
+ * Whether a file of this name is still being written, or was left behind by a process that was
+ * killed during a write.
+ */
 export const isTemporary = (name: string): boolean => TEMPORARY.test(name);
 
-/** Writes the file whole. If it rejects, the old content is unchanged, except where the flush of the folder failed after the rename. */
-export async function writeFileWhole(path: string, content: string | Uint8Array, options: WriteAsyncOptions = {}): Promise<void> {
+/**
+ * Writes the file whole. If it rejects, the old content is unchanged, except where the flush of the
+ * folder failed after the rename.
+ */
+export async function writeFileWhole(
+  path: string,
+  content: string | Uint8Array,
+  options: WriteAsyncOptions = {},
+): Promise<void> {
   const { folderMode } = options;
   if (folderMode === undefined) return writeOnce(path, content, options);
   for (let tries = 1; ; tries += 1) {
@@ -50,7 +79,11 @@ export async function writeFileWhole(path: string, content: string | Uint8Array,
 }
 const MAX_TRIES = 10;
 
-async function writeOnce(path: string, content: string | Uint8Array, { mode, owner, exclusive }: WriteOptions): Promise<void> {
+async function writeOnce(
+  path: string,
+  content: string | Uint8Array,
+  { mode, owner, exclusive }: WriteOptions,
+): Promise<void> {
   const temporary = temporaryOf(path);
   try {
     await writeTemporary(temporary, async (file) => {
@@ -59,7 +92,8 @@ async function writeOnce(path: string, content: string | Uint8Array, { mode, own
       // After chown, which can clear bits.
       await file.chmod(mode ?? MODE);
     });
-    // Opened before the rename: a folder that cannot be flushed is an error before anything changes.
+    // Opened before the rename: a folder that cannot be flushed is an error before anything
+    // changes.
     const folder = await open(dirname(path), 'r');
     try {
       if (exclusive === true) await link(temporary, path);
@@ -73,7 +107,10 @@ async function writeOnce(path: string, content: string | Uint8Array, { mode, own
   }
 }
 
-async function writeTemporary(path: string, write: (file: FileHandle) => Promise<void>): Promise<void> {
+async function writeTemporary(
+  path: string,
+  write: (file: FileHandle) => Promise<void>,
+): Promise<void> {
   const file = await open(path, 'wx', MODE);
   try {
     await write(file);
@@ -84,7 +121,11 @@ async function writeTemporary(path: string, write: (file: FileHandle) => Promise
 }
 
 /** As writeFileWhole, without promises. The folder must exist. */
-export function writeFileWholeSync(path: string, content: string | Uint8Array, { mode, owner, exclusive }: WriteOptions = {}): void {
+export function writeFileWholeSync(
+  path: string,
+  content: string | Uint8Array,
+  { mode, owner, exclusive }: WriteOptions = {},
+): void {
   const temporary = temporaryOf(path);
   const folder = openSync(dirname(path), 'r');
   try {
@@ -106,7 +147,10 @@ export function writeFileWholeSync(path: string, content: string | Uint8Array, {
   }
 }
 
-/** Gives a finished file of the same file system the name `path`: flush, rename, flush of the folder. For files that a stream wrote. */
+/**
+ * Gives a finished file of the same file system the name `path`: flush, rename, flush of the
+ * folder. For files that a stream wrote.
+ */
 export async function replaceFile(finished: string, path: string): Promise<void> {
   await flush(finished);
   await rename(finished, path);
@@ -139,11 +183,17 @@ function flushSync(path: string): void {
   }
 }
 
-/** Removes what killed processes left in a folder. Where other processes write meanwhile, `minAgeMs` keeps their files. */
+/**
+ * Removes what killed processes left in a folder. Where other processes write meanwhile, `minAgeMs`
+ * keeps their files.
+ */
 export async function removeTemporary(folder: string, minAgeMs = 0): Promise<void> {
   for (const name of (await readdir(folder)).filter(isTemporary)) {
     const path = join(folder, name);
-    const age = minAgeMs === 0 ? 0 : Date.now() - ((await stat(path).catch(nullIfMissing)) ?? { mtimeMs: 0 }).mtimeMs;
+    const age =
+      minAgeMs === 0
+        ? 0
+        : Date.now() - ((await stat(path).catch(nullIfMissing)) ?? { mtimeMs: 0 }).mtimeMs;
     if (age >= minAgeMs) await rm(path, { force: true });
   }
 }

@@ -6,7 +6,10 @@ import { describe, expect, test } from 'vitest';
 import { createClosers } from '../src/closers.ts';
 import { createLogger, silentLogger } from '../src/log.ts';
 
-function heard(): { log: ReturnType<typeof silentLogger>; lines: () => { what?: string; msg: string }[] } {
+function heard(): {
+  log: ReturnType<typeof silentLogger>;
+  lines: () => { what?: string; msg: string }[];
+} {
   const lines: { what?: string; msg: string }[] = [];
   const stream = new Writable({
     write(chunk: Buffer, _, done) {
@@ -56,8 +59,12 @@ describe('closers', () => {
 });
 
 describe('signals', () => {
-  const run = (close: string, ...signals: NodeJS.Signals[]): Promise<{ code: number | null; out: string }> => {
-    const at = (name: string): string => JSON.stringify(path.resolve(import.meta.dirname, `../src/${name}.ts`));
+  const run = (
+    close: string,
+    ...signals: NodeJS.Signals[]
+  ): Promise<{ code: number | null; out: string }> => {
+    const at = (name: string): string =>
+      JSON.stringify(path.resolve(import.meta.dirname, `../src/${name}.ts`));
     const script = `
       const { createClosers, closeOnSignals } = await import(${at('closers')});
       const { silentLogger } = await import(${at('log')});
@@ -66,7 +73,9 @@ describe('signals', () => {
       closeOnSignals(closers, silentLogger());
       setInterval(() => {}, 1000);
       console.log('up');`;
-    const child = spawn(process.execPath, ['--input-type=module', '-e', script], { stdio: ['ignore', 'pipe', 'inherit'] });
+    const child = spawn(process.execPath, ['--input-type=module', '-e', script], {
+      stdio: ['ignore', 'pipe', 'inherit'],
+    });
     let out = '';
     child.stdout.setEncoding('utf8').on('data', (text: string) => {
       out += text;
@@ -74,11 +83,23 @@ describe('signals', () => {
     });
     return new Promise((resolve) => child.on('close', (code) => resolve({ code, out })));
   };
-  test.each(['SIGTERM', 'SIGINT'] as const)('%s closes everything and exits with 0', async (signal) => {
-    expect(await run('() => console.log("closed")', signal)).toEqual({ code: 0, out: 'up\nclosed\n' });
-  });
+  test.each(['SIGTERM', 'SIGINT'] as const)(
+    '%s closes everything and exits with 0',
+    async (signal) => {
+      expect(await run('() => console.log("closed")', signal)).toEqual({
+        code: 0,
+        out: 'up\nclosed\n',
+      });
+    },
+  );
   test('a second signal exits with 1 immediately', async () => {
-    expect(await run('() => { console.log("closing"); return new Promise(() => {}); }', 'SIGTERM', 'SIGTERM')).toMatchObject({ code: 1 });
+    expect(
+      await run(
+        '() => { console.log("closing"); return new Promise(() => {}); }',
+        'SIGTERM',
+        'SIGTERM',
+      ),
+    ).toMatchObject({ code: 1 });
   });
 });
 
@@ -86,7 +107,9 @@ test('the logger replaces values of fields with the names of secrets', async () 
   const script = `
     const { createLogger } = await import(${JSON.stringify(path.resolve(import.meta.dirname, '../src/log.ts'))});
     createLogger({ name: 'x', level: 'info', format: 'json' }).info({ password: 'p1', req: { headers: { authorization: 'p2', cookie: 'p3' } }, body: { token: 'p4' }, ok: 'seen' }, 'hello');`;
-  const child = spawn(process.execPath, ['--input-type=module', '-e', script], { stdio: ['ignore', 'pipe', 'inherit'] });
+  const child = spawn(process.execPath, ['--input-type=module', '-e', script], {
+    stdio: ['ignore', 'pipe', 'inherit'],
+  });
   let out = '';
   child.stdout.setEncoding('utf8').on('data', (text: string) => (out += text));
   await new Promise((resolve) => child.on('close', resolve));

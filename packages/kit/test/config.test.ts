@@ -45,14 +45,19 @@ const file = (content: string): string => {
 describe('readSettings', () => {
   test('uses defaults for unset and empty variables', () => {
     expect(readSettings(SHAPE, { NAME: 'x' })).toEqual({ PORT: 80, NAME: 'x' });
-    expect(readSettings(SHAPE, { NAME: 'x', PORT: '8080', MODE: 'two' })).toEqual({ PORT: 8080, NAME: 'x', MODE: 'two' });
+    expect(readSettings(SHAPE, { NAME: 'x', PORT: '8080', MODE: 'two' })).toEqual({
+      PORT: 8080,
+      NAME: 'x',
+      MODE: 'two',
+    });
     expect(readSettings(SHAPE, { NAME: 'x', PORT: '', MODE: '' })).toEqual({ PORT: 80, NAME: 'x' });
   });
 
   test('an error names every problem', () => {
     const problems = problemsOf({ PORT: 'http', MODE: 'three', MODE_FILE: '' });
     expect(problems).toHaveLength(3);
-    for (const name of ['PORT', 'NAME', 'MODE']) expect(problems.some((p) => p.startsWith(`${name}: `))).toBe(true);
+    for (const name of ['PORT', 'NAME', 'MODE'])
+      expect(problems.some((p) => p.startsWith(`${name}: `))).toBe(true);
   });
 
   test('NAME_FILE: the value is the content of the file without its last line end', () => {
@@ -61,9 +66,15 @@ describe('readSettings', () => {
   });
 
   test('NAME_FILE: a missing file, a file beside the variable, and an empty file are refused', () => {
-    expect(problemsOf({ NAME_FILE: '/nowhere' })).toEqual([expect.stringContaining('NAME_FILE: ENOENT')]);
-    expect(problemsOf({ NAME: 'x', NAME_FILE: file('y') })).toEqual(['NAME: is set twice, as NAME and as NAME_FILE; unset one of them']);
-    expect(problemsOf({ NAME_FILE: file('\n') })).toEqual([expect.stringMatching(/^NAME_FILE: .* is empty$/)]);
+    expect(problemsOf({ NAME_FILE: '/nowhere' })).toEqual([
+      expect.stringContaining('NAME_FILE: ENOENT'),
+    ]);
+    expect(problemsOf({ NAME: 'x', NAME_FILE: file('y') })).toEqual([
+      'NAME: is set twice, as NAME and as NAME_FILE; unset one of them',
+    ]);
+    expect(problemsOf({ NAME_FILE: file('\n') })).toEqual([
+      expect.stringMatching(/^NAME_FILE: .* is empty$/),
+    ]);
   });
 
   test('the message names the missing variable and its meaning', () => {
@@ -136,7 +147,9 @@ describe('parsers', () => {
   });
 
   test('emails: the error names only the invalid addresses', () => {
-    expect(() => emails('ada@a.test, bob, @c.test, d@e@f')).toThrow('not an e-mail address: bob, @c.test, d@e@f');
+    expect(() => emails('ada@a.test, bob, @c.test, d@e@f')).toThrow(
+      'not an e-mail address: bob, @c.test, d@e@f',
+    );
   });
 
   test('secrets: an empty list is refused', () => {
@@ -154,14 +167,19 @@ describe('settingsOrExit', () => {
   };
 
   test('returns valid settings', () => {
-    expect(run(`readSettings(SHAPE, { PORT: '80', NAME: 'x' })`)).toMatchObject({ status: 0, stdout: '{"PORT":80,"NAME":"x"}\n' });
+    expect(run(`readSettings(SHAPE, { PORT: '80', NAME: 'x' })`)).toMatchObject({
+      status: 0,
+      stdout: '{"PORT":80,"NAME":"x"}\n',
+    });
   });
 
   test('names all wrong settings and exits with code 2', () => {
     expect(run(`readSettings(SHAPE, { PORT: 'http' })`)).toMatchObject({
       status: 2,
       stdout: '',
-      stderr: 'wrong settings:\n  PORT: must be a whole number from 1, not "http"\n  NAME: must be set (a name)\n',
+      stderr:
+        'wrong settings:\n  PORT: must be a whole number from 1, not "http"\n  NAME: must be ' +
+        'set (a name)\n',
     });
   });
 

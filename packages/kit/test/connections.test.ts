@@ -30,27 +30,35 @@ async function start(max: number, trusted: string[] = []): Promise<World> {
     if (request.url === '/held') seen.held++;
     else response.end('ok');
   });
-  const log = { warn: (fields: object) => void warnings.push(fields) } as unknown as Parameters<typeof limitConnections>[1]['log'];
+  const log = { warn: (fields: object) => void warnings.push(fields) } as unknown as Parameters<
+    typeof limitConnections
+  >[1]['log'];
   const connections = limitConnections(server, { max, trusted, log, now: () => clock.ms });
   await new Promise<void>((resolve) => server.listen(0, '0.0.0.0', resolve));
   ends.push(() => new Promise((resolve) => server.close(resolve)));
   const { port } = server.address() as AddressInfo;
   const open = async (address: string, count: number): Promise<Socket[]> => {
-    const sockets = Array.from({ length: count }, () => connect({ host: '127.0.0.1', port, localAddress: address }));
+    const sockets = Array.from({ length: count }, () =>
+      connect({ host: '127.0.0.1', port, localAddress: address }),
+    );
     for (const socket of sockets) {
       socket.on('error', () => undefined);
       socket.resume(); // Otherwise it does not see that the server closed it.
       ends.push(() => socket.destroy());
     }
-    await Promise.all(sockets.map((socket) => new Promise((resolve) => socket.once('connect', resolve))));
+    await Promise.all(
+      sockets.map((socket) => new Promise((resolve) => socket.once('connect', resolve))),
+    );
     return sockets;
   };
   return { server, connections, warnings, open, clock, seen };
 }
 const until = async (condition: () => boolean): Promise<void> => {
-  for (const deadline = Date.now() + 8_000; !condition(); await sleep(5)) if (Date.now() > deadline) throw new Error('not in time');
+  for (const deadline = Date.now() + 8_000; !condition(); await sleep(5))
+    if (Date.now() > deadline) throw new Error('not in time');
 };
-const request = (socket: Socket, path: string): boolean => socket.write(`GET ${path} HTTP/1.1\r\nhost: a\r\n\r\n`);
+const request = (socket: Socket, path: string): boolean =>
+  socket.write(`GET ${path} HTTP/1.1\r\nhost: a\r\n\r\n`);
 
 test('one address gets a quarter; another one still gets in', async () => {
   const { connections, open, warnings } = await start(100);
@@ -80,8 +88,12 @@ test('strangers leave a tenth to known clients; an idle connection makes room fo
 
 test('connections with a request are not closed; without an idle one, the new one is refused', async () => {
   const { connections, open, seen } = await start(100);
-  const all = (await Promise.all(Array.from({ length: 4 }, (_, i) => open(`127.0.0.${i + 2}`, 23)))).flat();
-  await until(() => connections.open() === 90 && all.filter((socket) => socket.destroyed).length === 2);
+  const all = (
+    await Promise.all(Array.from({ length: 4 }, (_, i) => open(`127.0.0.${i + 2}`, 23)))
+  ).flat();
+  await until(
+    () => connections.open() === 90 && all.filter((socket) => socket.destroyed).length === 2,
+  );
   const busy = all.filter((socket) => !socket.destroyed);
   for (const socket of busy) request(socket, '/held');
   await until(() => seen.held === 90);

@@ -2,8 +2,22 @@ import { expect, test } from 'vitest';
 import { cookiesNamed } from '../src/cookie-header.ts';
 import { trimOws } from '../src/ows.ts';
 
-/** Each is white space for `String.trim()` or for other parsers, and part of a name for browsers. */
-const OTHER_SPACES = ['\u00a0', '\u000b', '\u000c', '\u0085', '\u1680', '\u2003', '\u2028', '\u3000', '\ufeff', '\u0000', '\u200b'];
+/**
+ * Each is white space for `String.trim()` or for other parsers, and part of a name for browsers.
+ */
+const OTHER_SPACES = [
+  '\u00a0',
+  '\u000b',
+  '\u000c',
+  '\u0085',
+  '\u1680',
+  '\u2003',
+  '\u2028',
+  '\u3000',
+  '\ufeff',
+  '\u0000',
+  '\u200b',
+];
 
 test.each(OTHER_SPACES)('%j is no optional white space', (space) => {
   expect(trimOws(`${space}a${space}`)).toBe(`${space}a${space}`);

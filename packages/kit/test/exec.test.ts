@@ -2,7 +2,15 @@ import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterAll, describe, expect, onTestFinished, test, vi } from 'vitest';
-import { ExecError, type ExecOptions, type ExecResult, exec, execOk, exitError, redactor } from '../src/exec.ts';
+import {
+  ExecError,
+  type ExecOptions,
+  type ExecResult,
+  exec,
+  execOk,
+  exitError,
+  redactor,
+} from '../src/exec.ts';
 
 // Each test starts one or two Node.js processes, which takes seconds on a busy machine.
 vi.setConfig({ testTimeout: 30_000 });
@@ -31,7 +39,10 @@ const pidIn = (file: string): Promise<number> =>
     if (pid === 0) throw new Error('not written yet');
     return pid;
   }, 20_000);
-/** Starts a grandchild that ignores SIGTERM and holds the pipes open, writes its pid to `file`, and waits. */
+/**
+ * Starts a grandchild that ignores SIGTERM and holds the pipes open, writes its pid to `file`, and
+ * waits.
+ */
 const withGrandchild = (file: string): string => `
   const { spawn } = require('node:child_process');
   const child = spawn(process.execPath, ['-e', 'process.on("SIGTERM", () => {}); setInterval(() => {}, 1000); process.stdout.write("up")'], { stdio: ['ignore', 'pipe', 'inherit'] });
@@ -42,20 +53,28 @@ describe('a program', () => {
   test('gets its arguments unchanged, its input and its folder, and inherits no environment', async () => {
     const dir = scratch();
     const script =
-      'process.stdin.on("data", (d) => console.log(JSON.stringify({ in: String(d), argv: process.argv.slice(1), cwd: process.cwd(), env: Object.keys(process.env).sort() })))';
+      'process.stdin.on("data", (d) => console.log(JSON.stringify({ in: String(d), argv: ' +
+      'process.argv.slice(1), cwd: process.cwd(), env: Object.keys(process.env).sort() })))';
     const result = await exec([process.execPath, '-e', script, '--', '$(id)', 'a b', '"'], {
       env: { ONLY: '1' },
       cwd: dir,
       stdin: 'input',
     });
-    expect(JSON.parse(result.stdout)).toEqual({ in: 'input', argv: ['$(id)', 'a b', '"'], cwd: dir, env: ['ONLY'] });
+    expect(JSON.parse(result.stdout)).toEqual({
+      in: 'input',
+      argv: ['$(id)', 'a b', '"'],
+      cwd: dir,
+      env: ['ONLY'],
+    });
     expect(result).toMatchObject({ code: 0, signal: null, ended: null });
   });
 
   test('with a non-zero exit is a normal result; execOk throws an error with the last output', async () => {
     const script = 'console.error("one\\ntwo\\nthree\\nfour"); process.exit(3)';
     expect(await node(script)).toMatchObject({ code: 3, stderr: 'one\ntwo\nthree\nfour\n' });
-    const error = await execOk([process.execPath, '-e', script], { env: {} }).catch((e: unknown) => e);
+    const error = await execOk([process.execPath, '-e', script], { env: {} }).catch(
+      (e: unknown) => e,
+    );
     expect(error).toBeInstanceOf(ExecError);
     expect((error as ExecError).message).toMatch(/exited with 3: two · three · four$/);
     expect((error as ExecError).result?.code).toBe(3);
@@ -79,7 +98,9 @@ describe('a program', () => {
   });
 
   test('that does not read its input causes no error', async () => {
-    expect(await node('process.exit(0)', { stdin: 'x'.repeat(1_000_000) })).toMatchObject({ code: 0 });
+    expect(await node('process.exit(0)', { stdin: 'x'.repeat(1_000_000) })).toMatchObject({
+      code: 0,
+    });
   });
 });
 
@@ -99,11 +120,16 @@ describe('its output', () => {
   });
 
   test('is limited to its end, and long lines are truncated', async () => {
-    const much = await node('for (let i = 0; i < 1000; i++) console.log(String(i).padStart(9, "0"))', { maxOutput: 100 });
+    const much = await node(
+      'for (let i = 0; i < 1000; i++) console.log(String(i).padStart(9, "0"))',
+      { maxOutput: 100 },
+    );
     expect(much.stdout).toHaveLength(100);
     expect(much.stdout).toMatch(/000000999\n$/);
     const lines: string[] = [];
-    await node('console.log("x".repeat(100000) + "END"); console.log("next")', { onLine: (line) => lines.push(line) });
+    await node('console.log("x".repeat(100000) + "END"); console.log("next")', {
+      onLine: (line) => lines.push(line),
+    });
     expect(lines).toHaveLength(2);
     expect(lines[0]).toBe(`${'x'.repeat(15_950)}… (line cut: 84053 more characters)`);
     expect(lines[1]).toBe('next');
@@ -119,7 +145,10 @@ describe('its output', () => {
   });
 
   test('stdoutCut is true if stdout exceeds its limit', async () => {
-    const result = await node('for (let i = 0; i < 1000; i++) console.log(String(i).padStart(9, "0"))', { maxOutput: 95 });
+    const result = await node(
+      'for (let i = 0; i < 1000; i++) console.log(String(i).padStart(9, "0"))',
+      { maxOutput: 95 },
+    );
     expect(result.stdoutCut).toBe(true);
     // Only complete lines: half a line could be mistaken for another line.
     expect(result.stdout).toMatch(/^000000991\n.*000000999\n$/s);
@@ -135,14 +164,17 @@ describe('its output', () => {
     expect(lines[1]).toBe(`${'y'.repeat(199_950)}… (line cut: 100050 more characters)`);
   });
 
-  test('the time to process output grows linearly with its length', { timeout: 30_000 }, async () => {
+  test('the time to process output grows linearly with its length', {
+    timeout: 30_000,
+  }, async () => {
     const took = async (lines: number): Promise<number> => {
       const began = performance.now();
       await node(`const l = "x".repeat(99) + "\\n"; process.stdout.write(l.repeat(${lines}))`);
       return performance.now() - began;
     };
     await took(1_000);
-    // 20 MB of output with a limit of 1 MiB. It took more than 15 s when each line copied the kept output.
+    // 20 MB of output with a limit of 1 MiB. It took more than 15 s when each line copied the kept
+    // output.
     expect(await took(200_000)).toBeLessThan(10_000);
   });
 
@@ -150,14 +182,22 @@ describe('its output', () => {
     ['rewrite', ['2 %', '3 %']],
     ['end', ['1 %', '2 %', '3 %']],
     ['keep', ['1 %\r2 %', '3 %']],
-  ] as const)('a carriage return can %s a line; standard output keeps it', async (carriageReturns, expected) => {
-    const lines: string[] = [];
-    const result = await node('process.stdout.write("1 %\\r2 %\\r\\n3 %")', { carriageReturns, onLine: (line) => lines.push(line) });
-    expect(lines).toEqual(expected);
-    expect(result.stdout).toBe('1 %\r2 %\n3 %\n');
-  });
+  ] as const)(
+    'a carriage return can %s a line; standard output keeps it',
+    async (carriageReturns, expected) => {
+      const lines: string[] = [];
+      const result = await node('process.stdout.write("1 %\\r2 %\\r\\n3 %")', {
+        carriageReturns,
+        onLine: (line) => lines.push(line),
+      });
+      expect(lines).toEqual(expected);
+      expect(result.stdout).toBe('1 %\r2 %\n3 %\n');
+    },
+  );
 
-  test('room: the program waits in its writes, and nothing is lost; an end does not wait', { timeout: 30_000 }, async () => {
+  test('room: the program waits in its writes, and nothing is lost; an end does not wait', {
+    timeout: 30_000,
+  }, async () => {
     const lines: string[] = [];
     let open: (() => void) | null = null;
     let waits = 0;
@@ -165,7 +205,10 @@ describe('its output', () => {
       waits += 1;
       return waits > 3 ? null : new Promise<void>((resolve) => (open = resolve));
     };
-    const running = node('for (let i = 0; i < 100000; i++) console.error("line " + i)', { room, onLine: (line) => lines.push(line) });
+    const running = node('for (let i = 0; i < 100000; i++) console.error("line " + i)', {
+      room,
+      onLine: (line) => lines.push(line),
+    });
     for (let turn = 0; turn < 3; turn += 1) {
       await vi.waitFor(() => expect(open).not.toBe(null), 10_000);
       const resume = open as unknown as () => void;
@@ -192,7 +235,8 @@ describe('its output', () => {
     let most = 0;
     const watch = setInterval(() => (most = Math.max(most, process.memoryUsage().rss)), 20);
     const result = await node(
-      'const b = Buffer.alloc(1 << 20, 120); let n = 0; const w = () => { while (n < 300) { n++; if (!process.stdout.write(b)) return process.stdout.once("drain", w); } }; w()',
+      'const b = Buffer.alloc(1 << 20, 120); let n = 0; const w = () => { while (n < 300) { ' +
+        'n++; if (!process.stdout.write(b)) return process.stdout.once("drain", w); } }; w()',
     );
     clearInterval(watch);
     expect(result.code).toBe(0);
@@ -201,18 +245,25 @@ describe('its output', () => {
   });
 
   test('CRLF line ends are accepted, and empty lines count', async () => {
-    expect((await node('process.stdout.write("a\\r\\n\\nb\\rc\\r\\n")')).stdout).toBe('a\n\nb\rc\n');
+    expect((await node('process.stdout.write("a\\r\\n\\nb\\rc\\r\\n")')).stdout).toBe(
+      'a\n\nb\rc\n',
+    );
   });
 
   test('characters that arrive in several pieces are put together', async () => {
-    const result = await node('const b = Buffer.from("grüße €\\n"); for (const x of b) require("node:fs").writeSync(1, Buffer.of(x))');
+    const result = await node(
+      'const b = Buffer.from("grüße €\\n"); for (const x of b) require("node:fs").writeSync(1, ' +
+        'Buffer.of(x))',
+    );
     expect(result.stdout).toBe('grüße €\n');
   });
 });
 
 describe('secrets', () => {
   test('stay in stdout for parsing, so that a password that equals a word of the output changes nothing', async () => {
-    const result = await node('console.log(JSON.stringify({ State: "running" }))', { redact: ['running'] });
+    const result = await node('console.log(JSON.stringify({ State: "running" }))', {
+      redact: ['running'],
+    });
     expect(JSON.parse(result.stdout)).toEqual({ State: 'running' });
   });
 
@@ -224,9 +275,11 @@ describe('secrets', () => {
       'console.log("token s3cret and s3cret-longer"); console.error("s3cret"); process.exit(1)',
       's3cret',
     ];
-    const error = (await execOk(argv, { env: {}, redact: ['s3cret', 's3cret-longer'], onLine: (line) => lines.push(line) }).catch(
-      (e: unknown) => e,
-    )) as ExecError;
+    const error = (await execOk(argv, {
+      env: {},
+      redact: ['s3cret', 's3cret-longer'],
+      onLine: (line) => lines.push(line),
+    }).catch((e: unknown) => e)) as ExecError;
     expect(JSON.stringify([lines, error.message, error.result])).not.toContain('s3cret');
     expect(lines).toContain('token *** and ***');
   });
@@ -234,19 +287,25 @@ describe('secrets', () => {
   test('a truncated line does not show half a secret', async () => {
     const secret = 'abcdefghijklmnopqrstuvwxyz';
     const lines: string[] = [];
-    const script = `console.log("x".repeat(15950 - 10) + "${secret}"); console.error("x".repeat(15950 - 10) + "${secret}")`;
+    const script =
+      `console.log("x".repeat(15950 - 10) + "${secret}"); console.error("x".repeat(15950 - 10) + ` +
+      `"${secret}")`;
     const result = await node(script, { redact: [secret], onLine: (line) => lines.push(line) });
     expect(lines).toHaveLength(2);
-    for (const text of [...lines, result.stderr]) expect(/[a-e]/.exec(text.replace(/ \(line cut: \d+ more characters\)/, ''))).toBe(null);
+    for (const text of [...lines, result.stderr])
+      expect(/[a-e]/.exec(text.replace(/ \(line cut: \d+ more characters\)/, ''))).toBe(null);
   });
 
   test('redaction that shortens a truncated line does not reveal half a secret', async () => {
     const secret = 'abcdefghij'.repeat(100);
     const lines: string[] = [];
-    const script = `console.log(("${secret}").repeat(50) + "x".repeat(20000)); console.error(("${secret}").repeat(50) + "x".repeat(20000))`;
+    const script =
+      `console.log(("${secret}").repeat(50) + "x".repeat(20000)); ` +
+      `console.error(("${secret}").repeat(50) + "x".repeat(20000))`;
     const result = await node(script, { redact: [secret], onLine: (line) => lines.push(line) });
     expect(lines).toHaveLength(2);
-    for (const text of [...lines, result.stderr]) expect(/[a-e]/.exec(text.replace(/ \(line cut: \d+ more characters\)/, ''))).toBe(null);
+    for (const text of [...lines, result.stderr])
+      expect(/[a-e]/.exec(text.replace(/ \(line cut: \d+ more characters\)/, ''))).toBe(null);
   });
 
   test('the longest secret is replaced first, and empty secrets are ignored', () => {
@@ -279,7 +338,8 @@ describe('ending a program', () => {
   test('a program that exits on SIGTERM is not killed', async () => {
     const abort = new AbortController();
     const running = node(
-      'process.on("SIGTERM", () => { console.log("bye"); process.exit(0); }); setInterval(() => {}, 1000); console.log("up")',
+      'process.on("SIGTERM", () => { console.log("bye"); process.exit(0); }); setInterval(() ' +
+        '=> {}, 1000); console.log("up")',
       {
         signal: abort.signal,
         onLine: () => abort.abort(),
@@ -289,10 +349,14 @@ describe('ending a program', () => {
   });
 
   test('a program is not started if the signal is already aborted', async () => {
-    await expect(node('', { signal: AbortSignal.abort(new Error('stop')) })).rejects.toThrow('stop');
+    await expect(node('', { signal: AbortSignal.abort(new Error('stop')) })).rejects.toThrow(
+      'stop',
+    );
   });
 
-  test('a grandchild that keeps the pipes open does not delay the result after the program’s exit', { timeout: 20_000 }, async () => {
+  test('a grandchild that keeps the pipes open does not delay the result after the program’s exit', {
+    timeout: 20_000,
+  }, async () => {
     const file = path.join(scratch(), 'pid');
     const script = `const { spawn } = require('node:child_process');
       const child = spawn(process.execPath, ['-e', 'setInterval(() => {}, 1000)'], { stdio: 'inherit', detached: true });
@@ -303,19 +367,26 @@ describe('ending a program', () => {
     expect(result).toMatchObject({ stdout: 'done\n' });
   });
 
-  test.runIf(process.platform === 'linux')('dieWithParent: the program dies if this process gets SIGKILL', async () => {
-    const file = path.join(scratch(), 'pid');
-    const inner = `require('node:fs').writeFileSync(${JSON.stringify(file)}, String(process.pid)); setInterval(() => {}, 1000)`;
-    const outer = `import(${JSON.stringify(path.resolve(import.meta.dirname, '../src/exec.ts'))}).then(({ exec }) =>
+  test.runIf(process.platform === 'linux')(
+    'dieWithParent: the program dies if this process gets SIGKILL',
+    async () => {
+      const file = path.join(scratch(), 'pid');
+      const inner =
+        `require('node:fs').writeFileSync(${JSON.stringify(file)}, String(process.pid)); ` +
+        'setInterval(() => {}, 1000)';
+      const outer = `import(${JSON.stringify(path.resolve(import.meta.dirname, '../src/exec.ts'))}).then(({ exec }) =>
       exec([process.execPath, '-e', ${JSON.stringify(inner)}], { env: {}, dieWithParent: true }))`;
-    const abort = new AbortController();
-    const running = node(outer, { signal: abort.signal });
-    const pid = await pidIn(file);
-    const parent = Number(/^PPid:\s+(\d+)/m.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1]);
-    process.kill(parent, 'SIGKILL');
-    expect(await running).toMatchObject({ signal: 'SIGKILL', ended: null });
-    await vi.waitFor(() => expect(lives(pid)).toBe(false));
-  });
+      const abort = new AbortController();
+      const running = node(outer, { signal: abort.signal });
+      const pid = await pidIn(file);
+      const parent = Number(
+        /^PPid:\s+(\d+)/m.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1],
+      );
+      process.kill(parent, 'SIGKILL');
+      expect(await running).toMatchObject({ signal: 'SIGKILL', ended: null });
+      await vi.waitFor(() => expect(lives(pid)).toBe(false));
+    },
+  );
 });
 
 describe('streams', () => {

@@ -8,21 +8,30 @@ import { armFailPoints, FailPointError, failPoint, failPoints } from '@berth/kit
 const arm = (text: string): void => armFailPoints(failPoints(text));
 afterEach(() => armFailPoints([]));
 
-const isStopped = (pid: number): boolean => / \(.*\) T /.test(readFileSync(`/proc/${pid}/stat`, 'utf8'));
+const isStopped = (pid: number): boolean =>
+  / \(.*\) T /.test(readFileSync(`/proc/${pid}/stat`, 'utf8'));
 
-/** Starts a process with `points` that passes `run.after` four times and prints each pass that it survives. */
-async function passing(points: string): Promise<{ said: string[]; code: number | null; signal: string | null; stderr: string }> {
+/**
+ * Starts a process with `points` that passes `run.after` four times and prints each pass that it
+ * survives.
+ */
+async function passing(
+  points: string,
+): Promise<{ said: string[]; code: number | null; signal: string | null; stderr: string }> {
   const module = fileURLToPath(import.meta.resolve('@berth/kit/fail-point'));
   const program = `import { armFailPoints, failPoint, failPoints } from ${JSON.stringify(module)};
 armFailPoints(failPoints(${JSON.stringify(points)}));
 for (let i = 1; i <= 4; i++) { await failPoint('run.after'); console.log(i); }`;
-  const child = spawn(process.execPath, ['--input-type=module-typescript', '--eval', program], { stdio: ['ignore', 'pipe', 'pipe'] });
+  const child = spawn(process.execPath, ['--input-type=module-typescript', '--eval', program], {
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
   let out = '';
   let stderr = '';
   child.stdout.on('data', (chunk: Buffer) => (out += chunk.toString()));
   child.stderr.on('data', (chunk: Buffer) => {
     stderr += chunk.toString();
-    // The process prints a line before it stops at the second hit. Later lines come only after SIGCONT.
+    // The process prints a line before it stops at the second hit. Later lines come only after
+    // SIGCONT.
     if (points.includes('=pause'))
       void vi
         .waitUntil(() => isStopped(child.pid ?? 0), { timeout: 8_000, interval: 5 })
@@ -91,7 +100,10 @@ describe('BERTH_FAIL_POINTS', () => {
       { name: 'b.c', action: { kind: 'delay', ms: 2000 }, at: 4 },
     ]);
   });
-  it.each(['a', 'a=', 'a=explode', 'a=kill@0', 'a=kill@x', 'a=delay:5', 'A=kill', '=kill'])('refuses %s', (text) => {
-    expect(() => failPoints(text)).toThrow(/must be/);
-  });
+  it.each(['a', 'a=', 'a=explode', 'a=kill@0', 'a=kill@x', 'a=delay:5', 'A=kill', '=kill'])(
+    'refuses %s',
+    (text) => {
+      expect(() => failPoints(text)).toThrow(/must be/);
+    },
+  );
 });

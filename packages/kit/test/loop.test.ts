@@ -11,7 +11,11 @@ afterEach(() => {
 });
 
 /** A loop whose runs the test ends. */
-function controlled(periodMs = 1_000): { loop: Loop; runs: PromiseWithResolvers<void>[]; signals: AbortSignal[] } {
+function controlled(periodMs = 1_000): {
+  loop: Loop;
+  runs: PromiseWithResolvers<void>[];
+  signals: AbortSignal[];
+} {
   const runs: PromiseWithResolvers<void>[] = [];
   const signals: AbortSignal[] = [];
   const loop = startLoop(

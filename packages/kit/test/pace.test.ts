@@ -61,7 +61,9 @@ test('a thread with very short steps still rests regularly', () => {
     breathe();
   }
   // The rest is as long as the work.
-  const long = wait.mock.calls.filter(([, , , workedMs = Number.POSITIVE_INFINITY]) => workedMs > 1);
+  const long = wait.mock.calls.filter(
+    ([, , , workedMs = Number.POSITIVE_INFINITY]) => workedMs > 1,
+  );
   expect(long.length).toBeLessThan(5);
 });
 
@@ -90,7 +92,8 @@ parentPort.postMessage(Atomics.wait(workerData, 0, 1, 60_000));`;
   const resting = new Worker(script, { eval: true, workerData: pace });
   onTestFinished(() => void resting.terminate());
   const woken = new Promise((resolve) => resting.once('message', resolve));
-  // The change may come before or during the rest. In both cases the thread does not rest for the full time.
+  // The change may come before or during the rest. In both cases the thread does not rest for the
+  // full time.
   await new Promise((resolve) => resting.once('online', resolve));
   setGentle(pace, false);
   expect(['ok', 'not-equal']).toContain(await woken);

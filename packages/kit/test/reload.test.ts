@@ -59,7 +59,9 @@ test('a changed file replaces its setting, and the log names it without its valu
   put('KEY', 'new-value, one\n');
   await reloading.reload();
   expect(taken).toEqual({ KEY: [['new-value', 'one']], OTHER: [] });
-  expect(lines).toEqual([expect.objectContaining({ settings: ['KEY'], msg: 'secrets replaced without a restart' })]);
+  expect(lines).toEqual([
+    expect.objectContaining({ settings: ['KEY'], msg: 'secrets replaced without a restart' }),
+  ]);
   expect(JSON.stringify(lines)).not.toContain('new-value');
   await reloading.reload();
   expect(taken['KEY']).toHaveLength(1);
@@ -82,7 +84,11 @@ describe('a bad file keeps the value, and others are replaced', () => {
     put('OTHER', 'three,two,\n');
     await reloading.reload();
     expect(taken).toEqual({ KEY: [], OTHER: [['three', 'two']] });
-    expect(lines[0]).toMatchObject({ level: 50, setting: 'KEY', rule: expect.stringContaining(rule) as string });
+    expect(lines[0]).toMatchObject({
+      level: 50,
+      setting: 'KEY',
+      rule: expect.stringContaining(rule) as string,
+    });
     expect(JSON.stringify(lines)).not.toMatch(/secret-[ab]/);
     put('KEY', 'four');
     await reloading.reload();
@@ -107,7 +113,12 @@ test('a setting that needs a restart is named', async () => {
   reloading.ready(replace);
   put('ADDRESS', 'there');
   await reloading.reload();
-  expect(lines).toEqual([expect.objectContaining({ settings: ['ADDRESS'], msg: 'settings changed that take effect at the next start' })]);
+  expect(lines).toEqual([
+    expect.objectContaining({
+      settings: ['ADDRESS'],
+      msg: 'settings changed that take effect at the next start',
+    }),
+  ]);
 });
 
 test('a signal during the start is kept, a storm of signals costs two reloads, and one after the end costs none', async () => {
@@ -121,7 +132,10 @@ test('a signal during the start is kept, a storm of signals costs two reloads, a
   expect(taken['KEY']).toEqual([['new']]);
   reloads = 0;
   let release = (): void => {};
-  reloading.ready({ ...replace, KEY: () => new Promise<void>((resolve) => (release = resolve)) }, () => void (reloads += 1));
+  reloading.ready(
+    { ...replace, KEY: () => new Promise<void>((resolve) => (release = resolve)) },
+    () => void (reloads += 1),
+  );
   put('KEY', 'newer');
   for (let i = 0; i < 100; i++) process.emit('SIGHUP');
   const last = reloading.reload();

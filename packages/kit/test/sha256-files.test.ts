@@ -1,5 +1,13 @@
 import { createHash } from 'node:crypto';
-import { appendFileSync, mkdirSync, mkdtempSync, rmSync, symlinkSync, truncateSync, writeFileSync } from 'node:fs';
+import {
+  appendFileSync,
+  mkdirSync,
+  mkdtempSync,
+  rmSync,
+  symlinkSync,
+  truncateSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterAll, describe, expect, onTestFinished, test, vi } from 'vitest';
@@ -15,10 +23,14 @@ const scratch = (): string => {
   return dir;
 };
 const sha256 = (data: string | Buffer): string => createHash('sha256').update(data).digest('hex');
-const shown = (result: HashResult): string => (result.kind === 'ok' ? Buffer.from(result.sha256).toString('hex') : JSON.stringify(result));
+const shown = (result: HashResult): string =>
+  result.kind === 'ok' ? Buffer.from(result.sha256).toString('hex') : JSON.stringify(result);
 
 /** Maps each path to its hash in hex, or to the result as JSON. */
-async function hashAll(paths: readonly (string | Buffer)[], workers = 2): Promise<Map<string, string>> {
+async function hashAll(
+  paths: readonly (string | Buffer)[],
+  workers = 2,
+): Promise<Map<string, string>> {
   const results = new Map<string, string>();
   const pool = createSha256Pool<FileToHash>({ workers }, (file, result) => {
     expect(results.has(file.path.toString('latin1'))).toBe(false);
@@ -34,7 +46,9 @@ describe('hashes', () => {
   test('are correct for files of any size', async () => {
     const dir = scratch();
     const sizes = [0, 1, 4096, 1024 * 1024 - 1, 1024 * 1024, 1024 * 1024 + 1, 5_000_000];
-    const contents = new Map(sizes.map((size) => [path.join(dir, String(size)), Buffer.alloc(size, String(size))]));
+    const contents = new Map(
+      sizes.map((size) => [path.join(dir, String(size)), Buffer.alloc(size, String(size))]),
+    );
     for (const [file, content] of contents) writeFileSync(file, content);
     const expected = [...contents].map(([file, content]) => [file, sha256(content)] as const);
     expect(await hashAll([...contents.keys()])).toEqual(new Map(expected));
@@ -43,11 +57,17 @@ describe('hashes', () => {
   test('of thousands of files with arbitrary names arrive exactly once each', async () => {
     const dir = scratch();
     const paths = Array.from({ length: 3000 }, (_, i) =>
-      Buffer.concat([Buffer.from(`${dir}/`), Buffer.from([0xff, 0x0a, 0x2d]), Buffer.from(String(i))]),
+      Buffer.concat([
+        Buffer.from(`${dir}/`),
+        Buffer.from([0xff, 0x0a, 0x2d]),
+        Buffer.from(String(i)),
+      ]),
     );
     for (const [i, file] of paths.entries()) writeFileSync(file, String(i));
     const results = await hashAll(paths, 3);
-    expect(results).toEqual(new Map(paths.map((file, i) => [file.toString('latin1'), sha256(String(i))])));
+    expect(results).toEqual(
+      new Map(paths.map((file, i) => [file.toString('latin1'), sha256(String(i))])),
+    );
   });
 });
 
@@ -74,10 +94,15 @@ describe('a file that changes', () => {
     writeFileSync(file, '');
     truncateSync(file, 1_000_000_000);
     const results: HashResult[] = [];
-    const pool = createSha256Pool<FileToHash>({ workers: 1 }, (_file, result) => results.push(result));
+    const pool = createSha256Pool<FileToHash>({ workers: 1 }, (_file, result) =>
+      results.push(result),
+    );
     onTestFinished(() => pool.close());
     void pool.add({ path: Buffer.from(file), size: 1_000_000_000 });
-    await vi.waitFor(() => expect(pool.bytesRead()).toBeGreaterThan(0), { timeout: 20_000, interval: 1 });
+    await vi.waitFor(() => expect(pool.bytesRead()).toBeGreaterThan(0), {
+      timeout: 20_000,
+      interval: 1,
+    });
     appendFileSync(file, 'x');
     await pool.drain();
     expect(pool.bytesRead()).toBeGreaterThanOrEqual(1_000_000_000);
@@ -86,7 +111,9 @@ describe('a file that changes', () => {
 
   test('is an error with its code if it cannot be read', async () => {
     const name = path.join(scratch(), 'x'.repeat(300));
-    expect(await hashAll([name])).toEqual(new Map([[name, JSON.stringify({ kind: 'error', code: 'ENAMETOOLONG' })]]));
+    expect(await hashAll([name])).toEqual(
+      new Map([[name, JSON.stringify({ kind: 'error', code: 'ENAMETOOLONG' })]]),
+    );
   });
 });
 

@@ -11,7 +11,10 @@ const SERVICE = { name: 'test', version: '1' };
 const ID = '0b7c2f1e-9d3a-4c55-8f01-6a2b3c4d5e6f';
 
 test('the trace of a deployment has its id', () => {
-  expect(traceOf(ID)).toEqual({ traceId: '0b7c2f1e9d3a4c558f016a2b3c4d5e6f', rootId: '8f016a2b3c4d5e6f' });
+  expect(traceOf(ID)).toEqual({
+    traceId: '0b7c2f1e9d3a4c558f016a2b3c4d5e6f',
+    rootId: '8f016a2b3c4d5e6f',
+  });
   for (const id of ['d1', '', `${ID}0`, ID.toUpperCase()]) expect(traceOf(id)).toBeNull();
 });
 
@@ -54,12 +57,25 @@ test('a collector that is down: at most 2,048 spans wait, one warning, and closi
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
   const endpoint = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
   const warnings: unknown[] = [];
-  const log = { warn: (...line: unknown[]) => void warnings.push(line) } as unknown as Parameters<typeof openTracing>[2];
-  const tracing = await openTracing({ OTEL_EXPORTER_OTLP_ENDPOINT: endpoint, OTEL_TRACES_SAMPLER_ARG: 1 }, SERVICE, log);
+  const log = { warn: (...line: unknown[]) => void warnings.push(line) } as unknown as Parameters<
+    typeof openTracing
+  >[2];
+  const tracing = await openTracing(
+    { OTEL_EXPORTER_OTLP_ENDPOINT: endpoint, OTEL_TRACES_SAMPLER_ARG: 1 },
+    SERVICE,
+    log,
+  );
   const before = process.memoryUsage().heapUsed;
   const from = performance.now();
   for (let i = 0; i < 100_000; i++)
-    tracing?.record({ name: 'a', traceId: newTraceId(), parentId: null, startMs: 1, endMs: 2, attributes: { text: 'x'.repeat(1_000) } });
+    tracing?.record({
+      name: 'a',
+      traceId: newTraceId(),
+      parentId: null,
+      startMs: 1,
+      endMs: 2,
+      attributes: { text: 'x'.repeat(1_000) },
+    });
   const each = (performance.now() - from) / 100_000;
   expect(process.memoryUsage().heapUsed - before).toBeLessThan(200e6);
   // In ms; a span that is dropped costs little.

@@ -1,9 +1,29 @@
-/** Files are written whole: complete or not at all, with the given permissions, and nothing stays behind. */
-import { chmod, mkdir, mkdtemp, readdir, readFile, rm, stat, utimes, writeFile } from 'node:fs/promises';
+/**
+ * Files are written whole: complete or not at all, with the given permissions, and nothing stays
+ * behind.
+ */
+import {
+  chmod,
+  mkdir,
+  mkdtemp,
+  readdir,
+  readFile,
+  rm,
+  stat,
+  utimes,
+  writeFile,
+} from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { isTemporary, removeTemporary, replaceFile, replaceFileSync, writeFileWhole, writeFileWholeSync } from '../src/write-file.ts';
+import {
+  isTemporary,
+  removeTemporary,
+  replaceFile,
+  replaceFileSync,
+  writeFileWhole,
+  writeFileWholeSync,
+} from '../src/write-file.ts';
 
 let folder: string;
 let path: string;
@@ -17,7 +37,10 @@ const modeOf = async (file: string): Promise<number> => (await stat(file)).mode 
 
 describe.each([
   ['writeFileWhole', writeFileWhole],
-  ['writeFileWholeSync', async (...given: Parameters<typeof writeFileWholeSync>) => writeFileWholeSync(...given)],
+  [
+    'writeFileWholeSync',
+    async (...given: Parameters<typeof writeFileWholeSync>) => writeFileWholeSync(...given),
+  ],
 ] as const)('%s', (_name, write) => {
   test('replaces the content and leaves nothing else', async () => {
     await write(path, 'old, and longer');
@@ -36,11 +59,14 @@ describe.each([
     expect(await modeOf(path)).toBe(0o664);
   });
 
-  test.skipIf(process.getuid?.() !== 0)('gives the file its owner and keeps special bits of the mode (needs root)', async () => {
-    await write(path, 'x', { owner: { uid: 12_345, gid: 54_321 }, mode: 0o4755 });
-    expect(await stat(path)).toMatchObject({ uid: 12_345, gid: 54_321 });
-    expect(await modeOf(path)).toBe(0o4755);
-  });
+  test.skipIf(process.getuid?.() !== 0)(
+    'gives the file its owner and keeps special bits of the mode (needs root)',
+    async () => {
+      await write(path, 'x', { owner: { uid: 12_345, gid: 54_321 }, mode: 0o4755 });
+      expect(await stat(path)).toMatchObject({ uid: 12_345, gid: 54_321 });
+      expect(await modeOf(path)).toBe(0o4755);
+    },
+  );
 
   test('an error keeps the old content and leaves no temporary file', async () => {
     await mkdir(join(path, 'full'), { recursive: true });
@@ -50,9 +76,13 @@ describe.each([
   });
 
   test('exclusive: the first one wins, and the others fail with EEXIST', async () => {
-    const outcomes = await Promise.allSettled(['a', 'b', 'c', 'd'].map((text) => write(path, text, { exclusive: true })));
+    const outcomes = await Promise.allSettled(
+      ['a', 'b', 'c', 'd'].map((text) => write(path, text, { exclusive: true })),
+    );
     const won = outcomes.findIndex((o) => o.status === 'fulfilled');
-    const codes = outcomes.map((o) => (o.status === 'fulfilled' ? 'written' : String((o.reason as NodeJS.ErrnoException).code)));
+    const codes = outcomes.map((o) =>
+      o.status === 'fulfilled' ? 'written' : String((o.reason as NodeJS.ErrnoException).code),
+    );
     expect(codes.sort()).toEqual(['EEXIST', 'EEXIST', 'EEXIST', 'written']);
     expect(await readFile(path, 'utf8')).toBe('abcd'[won]);
     expect(await readdir(folder)).toEqual(['state.json']);
@@ -90,7 +120,10 @@ test('folderMode creates the folder, also while another process removes it', asy
 });
 
 test('a finished file gets its name', async () => {
-  for (const replace of [replaceFile, async (from: string, to: string) => replaceFileSync(from, to)]) {
+  for (const replace of [
+    replaceFile,
+    async (from: string, to: string) => replaceFileSync(from, to),
+  ]) {
     await writeFile(path, 'old');
     await writeFile(join(folder, 'draft'), 'new');
     await replace(join(folder, 'draft'), path);
@@ -101,7 +134,13 @@ test('a finished file gets its name', async () => {
 
 test('files of killed processes are found by their name and removed; a young one stays where others write', async () => {
   const names = ['.state.json.0123456789ab.new', '.other.ffffffffffff.new'];
-  const others = ['state.json', 'state.json.new', '.env', '.a.0123456789ab.new.bak', 'b.0123456789ab.new'];
+  const others = [
+    'state.json',
+    'state.json.new',
+    '.env',
+    '.a.0123456789ab.new.bak',
+    'b.0123456789ab.new',
+  ];
   for (const name of [...names, ...others]) await writeFile(join(folder, name), 'x');
   expect([...names, ...others].filter(isTemporary)).toEqual(names);
   const old = new Date(Date.now() - 120_000);

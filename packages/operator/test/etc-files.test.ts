@@ -1,9 +1,25 @@
 /** Environment files keep what the operator wrote, and a write is whole or not at all. */
-import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import {
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { hasAccess, makeFolder, parseEnv, readText, removeDrafts, withVariables, writeText } from '../src/lib/etc-files.ts';
+import {
+  hasAccess,
+  makeFolder,
+  parseEnv,
+  readText,
+  removeDrafts,
+  withVariables,
+  writeText,
+} from '../src/lib/etc-files.ts';
 
 const me = { uid: process.getuid?.() ?? 0, gid: process.getgid?.() ?? 0 };
 let folder: string;
@@ -15,10 +31,22 @@ afterAll(() => rmSync(folder, { recursive: true, force: true }));
 describe('environment files', () => {
   test('variables are set in place; comments, order and other variables stay', () => {
     const text = '# mine\nB=1\n\nA=old\nC="x y"\n';
-    expect(withVariables(text, { A: 'new', D: 'a b', B: undefined })).toBe('# mine\n\nA=new\nC="x y"\nD="a b"\n');
+    expect(withVariables(text, { A: 'new', D: 'a b', B: undefined })).toBe(
+      '# mine\n\nA=new\nC="x y"\nD="a b"\n',
+    );
   });
 
-  test.each(['plain', 'a b', 'quo"te', String.raw`back\slash`, '$HOME', '`id`', "it's", '#no comment', ''])('%j survives', (value) => {
+  test.each([
+    'plain',
+    'a b',
+    'quo"te',
+    String.raw`back\slash`,
+    '$HOME',
+    '`id`',
+    "it's",
+    '#no comment',
+    '',
+  ])('%j survives', (value) => {
     expect(parseEnv(withVariables('', { NAME: value })).get('NAME')).toBe(value);
   });
 
@@ -41,10 +69,14 @@ test('a write has the mode from its first moment, and leaves no draft', () => {
 });
 
 test('a failed write names the file and leaves no draft', () => {
-  expect(() => writeText(join(folder, 'none', 'A'), 'x', { mode: 0o600, ...me })).toThrow(/none\/A cannot be written: ENOENT/);
+  expect(() => writeText(join(folder, 'none', 'A'), 'x', { mode: 0o600, ...me })).toThrow(
+    /none\/A cannot be written: ENOENT/,
+  );
   const parent = mkdtempSync(join(folder, 'parent-'));
   mkdirSync(join(parent, 'A'));
-  expect(() => writeText(join(parent, 'A'), 'x', { mode: 0o600, ...me })).toThrow(/A cannot be written: /);
+  expect(() => writeText(join(parent, 'A'), 'x', { mode: 0o600, ...me })).toThrow(
+    /A cannot be written: /,
+  );
   expect(readdirSync(parent)).toEqual(['A']);
   rmSync(parent, { recursive: true });
 });

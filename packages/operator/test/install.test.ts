@@ -1,5 +1,17 @@
-/** `berth install`: what it refuses, what it writes, and what it keeps. test/install/ runs it on whole machines. */
-import { chmodSync, existsSync, mkdtempSync, readFileSync, rmSync, statSync, symlinkSync, writeFileSync } from 'node:fs';
+/**
+ * `berth install`: what it refuses, what it writes, and what it keeps. test/install/ runs it on
+ * whole machines.
+ */
+import {
+  chmodSync,
+  existsSync,
+  mkdtempSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
 import { once } from 'node:events';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
@@ -45,11 +57,17 @@ afterEach(() => rmSync(folder, { recursive: true, force: true }));
 
 describe('arguments', () => {
   test.each([[[]], [['everything']], [['all', 'gateway']]])('%j names no target', (args) => {
-    expect(() => parseOptions(args)).toThrow('name one of control-plane, gateway, registry, proxy, agent, all');
+    expect(() => parseOptions(args)).toThrow(
+      'name one of control-plane, gateway, registry, proxy, agent, all',
+    );
   });
   test('a role is for agents', () => {
-    expect(() => parseOptions(['all', '--role', 'deploy'])).toThrow('--role is for berth install agent');
-    expect(() => parseOptions(['agent', '--role', 'db'])).toThrow('--role must be builder or deploy, not "db"');
+    expect(() => parseOptions(['all', '--role', 'deploy'])).toThrow(
+      '--role is for berth install agent',
+    );
+    expect(() => parseOptions(['agent', '--role', 'db'])).toThrow(
+      '--role must be builder or deploy, not "db"',
+    );
   });
   test('all is everything', () => {
     expect([...partsOf('all', parseOptions(['all']).roles)]).toEqual([
@@ -75,11 +93,15 @@ describe('arguments', () => {
   ])('the domain %j is refused', (domain, message) => {
     expect(() => projectDomain(domain)).toThrow(message);
   });
-  test('a domain is lower case', () => expect(projectDomain('Apps.Example.ORG')).toBe('apps.example.org'));
+  test('a domain is lower case', () =>
+    expect(projectDomain('Apps.Example.ORG')).toBe('apps.example.org'));
 
-  test.each(['127.0.0.1', '::1', '0.0.0.0', 'node-1', '10.0.0.1:8080'])('the internal address %j is refused', (address) => {
-    expect(() => internalAddress(address)).toThrow('must be an');
-  });
+  test.each(['127.0.0.1', '::1', '0.0.0.0', 'node-1', '10.0.0.1:8080'])(
+    'the internal address %j is refused',
+    (address) => {
+      expect(() => internalAddress(address)).toThrow('must be an');
+    },
+  );
   test.each(['https://registry.example.org', 'a b'])('the registry %j is refused', (address) => {
     expect(() => registryHost(address)).toThrow('without a scheme');
   });
@@ -88,13 +110,25 @@ describe('arguments', () => {
 describe('everything that is missing is named at once', () => {
   const asked = (args: string[]) => settingsOf(parseOptions(args));
   test('flags, where nobody can be asked', async () => {
-    await expect(asked(['all', '--gateway', 'ftp://x', '--internal-address', '127.0.0.1', '--registry', 'https://r'])).rejects.toThrow(
+    await expect(
+      asked([
+        'all',
+        '--gateway',
+        'ftp://x',
+        '--internal-address',
+        '127.0.0.1',
+        '--registry',
+        'https://r',
+      ]),
+    ).rejects.toThrow(
       /--base-domain is missing[^]*--admin is missing[^]*--internal-address: must be[^]*--gateway: [^]*--acme-email is missing[^]*--registry: must be/,
     );
-    await expect(composeSettings(parseOptions(['all', '--compose']).values, new Map())).rejects.toThrow(
-      /--base-domain[^]*--admin is missing/,
-    );
-    await expect(composeSettings(parseOptions(['all', '--compose', '--admin', 'x']).values, new Map())).rejects.toThrow(WrongUsage);
+    await expect(
+      composeSettings(parseOptions(['all', '--compose']).values, new Map()),
+    ).rejects.toThrow(/--base-domain[^]*--admin is missing/);
+    await expect(
+      composeSettings(parseOptions(['all', '--compose', '--admin', 'x']).values, new Map()),
+    ).rejects.toThrow(WrongUsage);
   });
   test('users, without the package', () => {
     expect(usersOf(() => undefined)).toMatchObject({
@@ -102,7 +136,9 @@ describe('everything that is missing is named at once', () => {
         /^the users berth, berth-gateway, berth-proxy, berth-registry are missing .*: install the package of Berth/,
       ),
     });
-    expect(usersOf((name) => (name === 'berth-proxy' ? undefined : { uid: 1, gid: 1 }))).toMatchObject({
+    expect(
+      usersOf((name) => (name === 'berth-proxy' ? undefined : { uid: 1, gid: 1 })),
+    ).toMatchObject({
       problem: expect.stringContaining('the user berth-proxy is missing'),
     });
   });
@@ -117,14 +153,26 @@ describe('checks', () => {
   test.each([
     [{ id: 'debian', like: '', version: '12', name: 'Debian 12' }, [], []],
     [{ id: 'debian', like: '', version: '', name: 'Debian sid' }, [], []],
-    [{ id: 'debian', like: '', version: '11', name: 'Debian 11' }, ['this is Debian 11: Berth needs Debian 12 or newer'], []],
-    [{ id: 'ubuntu', like: 'debian', version: '24.04', name: 'Ubuntu' }, [], ['this is Ubuntu: Berth is tested on Debian 12 and newer']],
+    [
+      { id: 'debian', like: '', version: '11', name: 'Debian 11' },
+      ['this is Debian 11: Berth needs Debian 12 or newer'],
+      [],
+    ],
+    [
+      { id: 'ubuntu', like: 'debian', version: '24.04', name: 'Ubuntu' },
+      [],
+      ['this is Ubuntu: Berth is tested on Debian 12 and newer'],
+    ],
   ])('%j', (os, problems, warnings) => expect(findings(os)).toEqual({ problems, warnings }));
   test('an unknown system is refused', () => {
-    expect(findings({ id: 'alpine', like: '', version: '3', name: 'Alpine' }).problems[0]).toMatch(/^this is Alpine: .* use the image/);
+    expect(findings({ id: 'alpine', like: '', version: '3', name: 'Alpine' }).problems[0]).toMatch(
+      /^this is Alpine: .* use the image/,
+    );
   });
   test('versions are compared by number', () => {
-    expect(['3.7.13', '3.10.0', '4.0', 'v3.7.14-rc1'].filter((one) => !isAtLeast(one, [3, 7, 13]))).toEqual([]);
+    expect(
+      ['3.7.13', '3.10.0', '4.0', 'v3.7.14-rc1'].filter((one) => !isAtLeast(one, [3, 7, 13])),
+    ).toEqual([]);
     expect(['3.7.9', '3.6.99', '2.11', ''].filter((one) => isAtLeast(one, [3, 7, 13]))).toEqual([]);
   });
   test.each([
@@ -133,13 +181,18 @@ describe('checks', () => {
     [-90_000, ['the clock of this machine is 90 s ahead of the control plane']],
     [90_000, ['the clock of this machine is 90 s behind the control plane']],
   ])('a control plane whose clock is %i ms ahead', async (ms, problems) => {
-    const server = createServer((_, response) => void response.writeHead(200, { date: new Date(Date.now() + ms).toUTCString() }).end('{}'));
+    const server = createServer(
+      (_, response) =>
+        void response.writeHead(200, { date: new Date(Date.now() + ms).toUTCString() }).end('{}'),
+    );
     server.listen(0, '127.0.0.1');
     await once(server, 'listening');
     const found: Findings = { problems: [], warnings: [] };
     await checkControlPlane(`http://127.0.0.1:${(server.address() as AddressInfo).port}`, found);
     server.close();
-    expect(found.problems.map((line) => line.split("'")[0]?.replace(/(89|91) s/, '90 s'))).toEqual(problems);
+    expect(found.problems.map((line) => line.split("'")[0]?.replace(/(89|91) s/, '90 s'))).toEqual(
+      problems,
+    );
   });
   test('a control plane that does not answer', async () => {
     const found: Findings = { problems: [], warnings: [] };
@@ -150,10 +203,14 @@ describe('checks', () => {
   });
   test('only sockets that listen count', () => {
     const row = (local: string, state: string, inode: string): string =>
-      `   0: ${local} 00000000:0000 ${state} 00000000:00000000 00:00000000 00000000     0        0 ${inode} 1 0 100 0 0 10 0`;
-    const table = ['  sl local', row('0100007F:1F90', '0A', '11'), row('0100007F:1F90', '01', '12'), row('00000000:0050', '0A', '13')].join(
-      '\n',
-    );
+      `   0: ${local} 00000000:0000 ${state} 00000000:00000000 00:00000000 00000000     0        ` +
+      `0 ${inode} 1 0 100 0 0 10 0`;
+    const table = [
+      '  sl local',
+      row('0100007F:1F90', '0A', '11'),
+      row('0100007F:1F90', '01', '12'),
+      row('00000000:0050', '0A', '13'),
+    ].join('\n');
     expect(listeningSockets(table, 8080)).toEqual(['11']);
     expect(listeningSockets(table, 80)).toEqual(['13']);
     expect(listeningSockets(table, 443)).toEqual([]);
@@ -161,7 +218,10 @@ describe('checks', () => {
 });
 
 describe('changes', () => {
-  const env = (values: Record<string, string>, ...given: string[]): Extract<Wanted, { kind: 'env' }> => ({
+  const env = (
+    values: Record<string, string>,
+    ...given: string[]
+  ): Extract<Wanted, { kind: 'env' }> => ({
     kind: 'env',
     path: at('a.env'),
     access: hidden,
@@ -170,7 +230,12 @@ describe('changes', () => {
   });
   const secret = (...names: string[]): Wanted => ({
     kind: 'secret',
-    files: names.map((name) => ({ path: at(name), access: hidden, env: at('a.env'), name: 'SECRET' })),
+    files: names.map((name) => ({
+      path: at(name),
+      access: hidden,
+      env: at('a.env'),
+      name: 'SECRET',
+    })),
   });
 
   test('a second run changes nothing', async () => {
@@ -178,7 +243,13 @@ describe('changes', () => {
       { kind: 'folder', path: at('sub'), access: { mode: 0o700, ...me } },
       secret('sub/one', 'sub/two'),
       env({ BASE_DOMAIN: 'a.example.org' }),
-      { kind: 'htpasswd', path: at('htpasswd'), access: hidden, user: 'berth', password: at('sub/one') },
+      {
+        kind: 'htpasswd',
+        path: at('htpasswd'),
+        access: hidden,
+        user: 'berth',
+        password: at('sub/one'),
+      },
       { kind: 'shipped', path: at('b.yml'), access: hidden, from: 'b.yml', text: 'b: 1\n' },
       { kind: 'edited', path: at('c.yml'), access: hidden, edit: (before) => before ?? 'c: 1\n' },
     ];
@@ -198,24 +269,35 @@ describe('changes', () => {
     expect(await install(...wanted)).toEqual({ says: [], kept: [] });
   });
 
-  test.each([1, 2, 3, 4, 5, 6])('a run that was killed after change %i is completed, with the same secrets', async (count) => {
-    const wanted: Wanted[] = [
-      { kind: 'folder', path: at('sub'), access: { mode: 0o700, ...me } },
-      secret('sub/one', 'sub/two'),
-      env({ BASE_DOMAIN: 'a.example.org' }),
-      { kind: 'htpasswd', path: at('htpasswd'), access: hidden, user: 'berth', password: at('sub/one') },
-      { kind: 'shipped', path: at('b.yml'), access: hidden, from: 'b.yml', text: 'b: 1\n' },
-    ];
-    const { changes } = await compare(wanted, { path: at('.shipped'), access: hidden });
-    apply(changes.slice(0, count), () => {});
-    writeFileSync(at('sub/.two.0123456789ab.new'), 'half');
-    const before = existsSync(at('sub/one')) ? text('sub/one') : undefined;
-    await install(...wanted);
-    expect(text('sub/two')).toBe(before ?? text('sub/one'));
-    expect(await isBcryptOf(text('sub/one').trim(), text('htpasswd').trim().slice('berth:'.length))).toBe(true);
-    expect(existsSync(at('sub/.two.0123456789ab.new'))).toBe(false);
-    expect(await install(...wanted)).toEqual({ says: [], kept: [] });
-  });
+  test.each([1, 2, 3, 4, 5, 6])(
+    'a run that was killed after change %i is completed, with the same secrets',
+    async (count) => {
+      const wanted: Wanted[] = [
+        { kind: 'folder', path: at('sub'), access: { mode: 0o700, ...me } },
+        secret('sub/one', 'sub/two'),
+        env({ BASE_DOMAIN: 'a.example.org' }),
+        {
+          kind: 'htpasswd',
+          path: at('htpasswd'),
+          access: hidden,
+          user: 'berth',
+          password: at('sub/one'),
+        },
+        { kind: 'shipped', path: at('b.yml'), access: hidden, from: 'b.yml', text: 'b: 1\n' },
+      ];
+      const { changes } = await compare(wanted, { path: at('.shipped'), access: hidden });
+      apply(changes.slice(0, count), () => {});
+      writeFileSync(at('sub/.two.0123456789ab.new'), 'half');
+      const before = existsSync(at('sub/one')) ? text('sub/one') : undefined;
+      await install(...wanted);
+      expect(text('sub/two')).toBe(before ?? text('sub/one'));
+      expect(
+        await isBcryptOf(text('sub/one').trim(), text('htpasswd').trim().slice('berth:'.length)),
+      ).toBe(true);
+      expect(existsSync(at('sub/.two.0123456789ab.new'))).toBe(false);
+      expect(await install(...wanted)).toEqual({ says: [], kept: [] });
+    },
+  );
 
   test('what the operator changed stays and is named; a flag replaces it', async () => {
     writeFileSync(at('a.env'), '# mine\nLISTEN=10.0.0.9:8080\nKEEP=1\n', { mode: 0o600 });
@@ -223,7 +305,10 @@ describe('changes', () => {
       says: ['a.env: NEW=2'],
       kept: ['a.env: LISTEN=10.0.0.9:8080 (the default here is 10.0.0.1:8080)'],
     });
-    expect(await install(env({ LISTEN: '10.0.0.1:8080' }, 'LISTEN'))).toEqual({ says: ['a.env: LISTEN=10.0.0.1:8080'], kept: [] });
+    expect(await install(env({ LISTEN: '10.0.0.1:8080' }, 'LISTEN'))).toEqual({
+      says: ['a.env: LISTEN=10.0.0.1:8080'],
+      kept: [],
+    });
     expect(text('a.env')).toBe('# mine\nLISTEN=10.0.0.1:8080\nKEEP=1\nNEW=2\n');
   });
 
@@ -251,10 +336,19 @@ describe('changes', () => {
     writeFileSync(at('victim'), 'of another user\n', { mode: 0o644 });
     symlinkSync(at('victim'), at('one'));
     await expect(install(secret('one'))).rejects.toThrow(`${at('one')} is a symbolic link`);
-    await expect(install({ kind: 'shipped', path: at('one'), access: hidden, from: 'b.yml', text: 'of another user\n' })).rejects.toThrow(
-      `${at('one')} is a symbolic link`,
-    );
-    expect([text('victim'), statSync(at('victim')).mode & 0o777]).toEqual(['of another user\n', 0o644]);
+    await expect(
+      install({
+        kind: 'shipped',
+        path: at('one'),
+        access: hidden,
+        from: 'b.yml',
+        text: 'of another user\n',
+      }),
+    ).rejects.toThrow(`${at('one')} is a symbolic link`);
+    expect([text('victim'), statSync(at('victim')).mode & 0o777]).toEqual([
+      'of another user\n',
+      0o644,
+    ]);
   });
 
   test('a link that replaces a secret between question and answer is not followed', async () => {
@@ -273,7 +367,10 @@ describe('changes', () => {
   });
 
   test('an environment file never gets a wider mode', async () => {
-    const wide = (values: Record<string, string>): Wanted => ({ ...env(values), access: { mode: 0o640, ...me } });
+    const wide = (values: Record<string, string>): Wanted => ({
+      ...env(values),
+      access: { mode: 0o640, ...me },
+    });
     writeFileSync(at('a.env'), 'A=1\n', { mode: 0o600 });
     expect((await install(wide({ A: '1' }))).says).toEqual([]);
     await install(wide({ A: '1', B: '2' }));
@@ -290,13 +387,21 @@ describe('changes', () => {
     const wanted: Wanted = { kind: 'folder', path: folder, access: { mode: mode & 0o7777, ...me } };
     const { changes } = await compare([wanted], { path: at('.shipped'), access: hidden });
     expect(existsSync(draft)).toBe(true);
-    expect(changes.map(({ says }) => says)).toEqual([`${folder} without the drafts of a killed run`]);
+    expect(changes.map(({ says }) => says)).toEqual([
+      `${folder} without the drafts of a killed run`,
+    ]);
     apply(changes, () => {});
     expect(existsSync(draft)).toBe(false);
   });
 
   test('a new version replaces a file that comes with Berth, unless the operator changed it', async () => {
-    const file = (content: string): Wanted => ({ kind: 'shipped', path: at('b.yml'), access: hidden, from: 'b.yml', text: content });
+    const file = (content: string): Wanted => ({
+      kind: 'shipped',
+      path: at('b.yml'),
+      access: hidden,
+      from: 'b.yml',
+      text: content,
+    });
     await install(file('version: 1\n'));
     expect((await install(file('version: 2\n'))).says).toEqual(['b.yml']);
     writeFileSync(at('b.yml'), 'version: 2\nmine: true\n');
@@ -308,7 +413,13 @@ describe('changes', () => {
   test('other users of the password file stay', async () => {
     writeFileSync(at('one'), 'secret\n', hidden);
     writeFileSync(at('htpasswd'), `ci:${await bcryptHash('x')}\nberth:$2y$10$wrong\n`, hidden);
-    await install({ kind: 'htpasswd', path: at('htpasswd'), access: hidden, user: 'berth', password: at('one') });
+    await install({
+      kind: 'htpasswd',
+      path: at('htpasswd'),
+      access: hidden,
+      user: 'berth',
+      password: at('one'),
+    });
     expect(text('htpasswd').match(/^\w+/gm)).toEqual(['ci', 'berth']);
   });
 });
@@ -326,10 +437,21 @@ describe('settings of the parts', () => {
     acmeEmail: 'ada@example.org',
     flags: new Set(),
   };
-  const extras: Extras = { users, shipped, madeByControlPlane: () => undefined, hasDatabase: false, needsKey: false };
-  const valuesOf = (given: Partial<Settings>, more: Partial<Extras> = {}): Record<string, Readonly<Record<string, string>>> =>
+  const extras: Extras = {
+    users,
+    shipped,
+    madeByControlPlane: () => undefined,
+    hasDatabase: false,
+    needsKey: false,
+  };
+  const valuesOf = (
+    given: Partial<Settings>,
+    more: Partial<Extras> = {},
+  ): Record<string, Readonly<Record<string, string>>> =>
     Object.fromEntries(
-      wantedFor({ ...settings, ...given }, { ...extras, ...more }).flatMap((one) => (one.kind === 'env' ? [[one.path, one.values]] : [])),
+      wantedFor({ ...settings, ...given }, { ...extras, ...more }).flatMap((one) =>
+        one.kind === 'env' ? [[one.path, one.values]] : [],
+      ),
     );
 
   test('one machine alone: nothing listens for others, and the registry is local', () => {
@@ -340,7 +462,10 @@ describe('settings of the parts', () => {
     });
     expect(found['/etc/berth/control-plane.env']).not.toHaveProperty('LISTEN');
     expect(found['/etc/berth/proxy.env']).not.toHaveProperty('REGISTRY_URL');
-    expect(found['/etc/berth/agent-deploy.env']).toMatchObject({ HOST_IP: '127.0.0.1', PUBLISH_IP: '127.0.0.1' });
+    expect(found['/etc/berth/agent-deploy.env']).toMatchObject({
+      HOST_IP: '127.0.0.1',
+      PUBLISH_IP: '127.0.0.1',
+    });
   });
 
   test('before a second machine: the control plane listens for it, and the registry has its https host', () => {
@@ -353,7 +478,10 @@ describe('settings of the parts', () => {
     });
     expect(found['/etc/berth/proxy.env']).toMatchObject({ REGISTRY_URL: 'http://127.0.0.1:5000' });
     // Containers that run stay where the proxy reaches them.
-    expect(found['/etc/berth/agent-deploy.env']).toMatchObject({ HOST_IP: '127.0.0.1', CONTROL_PLANE_URL: 'http://10.0.0.1:8080' });
+    expect(found['/etc/berth/agent-deploy.env']).toMatchObject({
+      HOST_IP: '127.0.0.1',
+      CONTROL_PLANE_URL: 'http://10.0.0.1:8080',
+    });
   });
 
   test('an agent on another machine has a join token and no secret of others', () => {
@@ -361,26 +489,39 @@ describe('settings of the parts', () => {
       { ...settings, parts: new Set(['deploy'] as const), controlPlane: 'http://10.0.0.1:8080' },
       { ...extras, joinToken: 'berthjoin_x', ownAddress: '10.0.0.2', proxyAddresses: ['10.0.0.1'] },
     );
-    expect(wanted.flatMap((one) => (one.kind === 'secret' ? one.files.map(({ path }) => path) : []))).toEqual([
-      '/etc/berth/secrets/agent-deploy/JOIN_TOKEN',
-    ]);
+    expect(
+      wanted.flatMap((one) => (one.kind === 'secret' ? one.files.map(({ path }) => path) : [])),
+    ).toEqual(['/etc/berth/secrets/agent-deploy/JOIN_TOKEN']);
     const env = wanted.find((one) => one.kind === 'env');
-    expect(env?.kind === 'env' && env.values).toMatchObject({ PUBLISH_IP: '10.0.0.2', PROXY_IPS: '10.0.0.1' });
+    expect(env?.kind === 'env' && env.values).toMatchObject({
+      PUBLISH_IP: '10.0.0.2',
+      PROXY_IPS: '10.0.0.1',
+    });
   });
 
   test('keys that the control plane made itself are not replaced', () => {
-    const wanted = wantedFor(settings, { ...extras, hasDatabase: true, needsKey: true, madeByControlPlane: (file) => `${file}-of-before` });
-    const made = wanted.flatMap((one) => (one.kind === 'secret' && one.make !== undefined ? [one.make()] : []));
+    const wanted = wantedFor(settings, {
+      ...extras,
+      hasDatabase: true,
+      needsKey: true,
+      madeByControlPlane: (file) => `${file}-of-before`,
+    });
+    const made = wanted.flatMap((one) =>
+      one.kind === 'secret' && one.make !== undefined ? [one.make()] : [],
+    );
     expect(made).toEqual(['jwt-secret-of-before', 'secrets-key-of-before']);
   });
 
   test('no new key over a database that has one', () => {
     const makeKey = (more: Partial<Extras>): string | undefined => {
-      const key = wantedFor(settings, { ...extras, ...more }).find((one) => one.kind === 'secret' && one.files[0]?.name === 'SECRETS_KEY');
+      const key = wantedFor(settings, { ...extras, ...more }).find(
+        (one) => one.kind === 'secret' && one.files[0]?.name === 'SECRETS_KEY',
+      );
       return key?.kind === 'secret' ? key.make?.() : undefined;
     };
     expect(() => makeKey({ hasDatabase: true, needsKey: true })).toThrow(
-      'the database exists, and SECRETS_KEY is nowhere: put the key into /etc/berth/secrets/control-plane/SECRETS_KEY. If it is lost: ' +
+      'the database exists, and SECRETS_KEY is nowhere: put the key into ' +
+        '/etc/berth/secrets/control-plane/SECRETS_KEY. If it is lost: ' +
         'docs/disasters.md "The key is gone"',
     );
     expect(Buffer.from(makeKey({}) ?? '', 'base64')).toHaveLength(32);
@@ -401,18 +542,37 @@ describe('settings of the parts', () => {
   test('a link in place of a key that the control plane made is not read', () => {
     writeFileSync(at('victim'), 'of another user');
     symlinkSync(at('victim'), at('jwt-secret'));
-    expect(() => stateOf(parseEnv(''), folder).madeByControlPlane('jwt-secret')).toThrow(`${at('jwt-secret')} is a symbolic link`);
+    expect(() => stateOf(parseEnv(''), folder).madeByControlPlane('jwt-secret')).toThrow(
+      `${at('jwt-secret')} is a symbolic link`,
+    );
   });
   test('only root reads environment files', () => {
     const other = { uid: 900, gid: 900 };
-    const wanted = wantedFor(settings, { ...extras, users: { ...users, root: { uid: 0, gid: 0 }, berth: other } });
-    for (const one of wanted) if (one.kind === 'env') expect(one).toMatchObject({ access: { mode: 0o600, uid: 0, gid: 0 } });
+    const wanted = wantedFor(settings, {
+      ...extras,
+      users: { ...users, root: { uid: 0, gid: 0 }, berth: other },
+    });
+    for (const one of wanted)
+      if (one.kind === 'env')
+        expect(one).toMatchObject({ access: { mode: 0o600, uid: 0, gid: 0 } });
   });
 
   test('compose: its files, and the settings that it asks for', () => {
-    const answers = { baseDomain: 'a.example.org', admins: 'ada@example.org', acmeEmail: 'ada@example.org', internalAddress: undefined };
+    const answers = {
+      baseDomain: 'a.example.org',
+      admins: 'ada@example.org',
+      acmeEmail: 'ada@example.org',
+      internalAddress: undefined,
+    };
     const wanted = (given: Partial<ComposeSettings> = {}): Wanted[] =>
-      wantedForCompose({ ...answers, acmeCaServer: undefined, acmeChallenge: undefined, engineGid: 999, flags: new Set(), ...given });
+      wantedForCompose({
+        ...answers,
+        acmeCaServer: undefined,
+        acmeChallenge: undefined,
+        engineGid: 999,
+        flags: new Set(),
+        ...given,
+      });
     const env = (given: Partial<ComposeSettings> = {}): unknown =>
       wanted(given).flatMap((one) => (one.kind === 'env' ? [one.values] : []))[0];
     expect(env()).toEqual({
@@ -435,14 +595,24 @@ describe('settings of the parts', () => {
       ]),
     );
     const names = parseEnv(shipped('compose/env.example').replaceAll(/^#(?=[A-Z_]+=)/gm, ''));
-    for (const name of Object.keys(env({ internalAddress: '10.0.0.1', acmeChallenge: 'http-01', acmeCaServer: 'https://ca' }) as object))
+    for (const name of Object.keys(
+      env({
+        internalAddress: '10.0.0.1',
+        acmeChallenge: 'http-01',
+        acmeCaServer: 'https://ca',
+      }) as object,
+    ))
       expect([name, names.has(name)]).toEqual([name, true]);
     expect(() => wanted({ acmeChallenge: 'dns-01' })).toThrow('dns-01 needs a DNS provider');
   });
 
   test('no secret is in an environment file', () => {
-    const names = Object.values(valuesOf({}, { registryPassword: 'hidden' })).flatMap((values) => Object.entries(values));
-    expect(names.filter(([name]) => /SECRET|PASSWORD|TOKEN|KEY/.test(name) && !name.endsWith('_FILE'))).toEqual([]);
+    const names = Object.values(valuesOf({}, { registryPassword: 'hidden' })).flatMap((values) =>
+      Object.entries(values),
+    );
+    expect(
+      names.filter(([name]) => /SECRET|PASSWORD|TOKEN|KEY/.test(name) && !name.endsWith('_FILE')),
+    ).toEqual([]);
     expect(parseEnv('').size).toBe(0);
   });
 });

@@ -35,8 +35,11 @@ test.each([
   await expect(readBuild(at(folder()))).rejects.toThrow(message);
 });
 
-test.each(['{', '{}', '{"version":"1.0.0","schema":[1]}', '{"version":"1.0.0","schema":"all"}'])('%s is refused', async (text) => {
-  const dir = folder();
-  writeFileSync(join(dir, 'berth-build.json'), text);
-  await expect(readBuild(dir)).rejects.toThrow(`${dir} cannot be read`);
-});
+test.each(['{', '{}', '{"version":"1.0.0","schema":[1]}', '{"version":"1.0.0","schema":"all"}'])(
+  '%s is refused',
+  async (text) => {
+    const dir = folder();
+    writeFileSync(join(dir, 'berth-build.json'), text);
+    await expect(readBuild(dir)).rejects.toThrow(`${dir} cannot be read`);
+  },
+);

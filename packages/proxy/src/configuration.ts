@@ -1,8 +1,8 @@
 /**
  * Parses the part of Traefik's dynamic configuration that this proxy supports, from JSON or YAML.
  *
- * A document that is not a configuration is refused as a whole, and the caller keeps the last valid one. An error within one router,
- * service or middleware disables only that part and is reported.
+ * A document that is not a configuration is refused as a whole, and the caller keeps the last valid
+ * one. An error within one router, service or middleware disables only that part and is reported.
  */
 
 export type RouterSpec = {
@@ -29,9 +29,16 @@ export type MiddlewareSpec =
       requestHeaders: string[];
       maxResponseBodySize: number;
     };
-/** Parts by name. An invalid part is stored with its problem, so that errors of parts that refer to it can name the reason. */
+/**
+ * Parts by name. An invalid part is stored with its problem, so that errors of parts that refer to
+ * it can name the reason.
+ */
 export type Parts<T> = Map<string, T | { problem: string }>;
-export type Configuration = { routers: Parts<RouterSpec>; services: Parts<ServiceSpec>; middlewares: Parts<MiddlewareSpec> };
+export type Configuration = {
+  routers: Parts<RouterSpec>;
+  services: Parts<ServiceSpec>;
+  middlewares: Parts<MiddlewareSpec>;
+};
 
 /** The document is not a configuration. */
 export class ConfigurationError extends Error {
@@ -39,12 +46,15 @@ export class ConfigurationError extends Error {
 }
 
 type Json = Record<string, unknown>;
-const isObject = (value: unknown): value is Json => typeof value === 'object' && value !== null && !Array.isArray(value);
+const isObject = (value: unknown): value is Json =>
+  typeof value === 'object' && value !== null && !Array.isArray(value);
 
 export function parseConfiguration(document: unknown): Configuration {
   if (!isObject(document)) throw new ConfigurationError('the configuration is not an object');
-  // Traefik reads `{}` as "no routes". Berth's configuration always contains its marker, so here `{}` is an error.
-  if (!isObject(document['http'])) throw new ConfigurationError('the configuration has no object under "http"');
+  // Traefik reads `{}` as "no routes". Berth's configuration always contains its marker, so here
+  // `{}` is an error.
+  if (!isObject(document['http']))
+    throw new ConfigurationError('the configuration has no object under "http"');
   const http = document['http'];
   const section = <T>(name: string, read: (part: Json) => T): Parts<T> => {
     const parts = http[name];
@@ -71,29 +81,47 @@ function guarded<T>(part: unknown, read: (part: Json) => T): T | { problem: stri
 function readRouter(part: Json): RouterSpec {
   const entryPoints = part['entryPoints'] === undefined ? null : textsOf(part, 'entryPoints');
   const priority = part['priority'] ?? 0;
-  if (typeof priority !== 'number' || !Number.isInteger(priority)) throw new Error('priority is not a whole number');
+  if (typeof priority !== 'number' || !Number.isInteger(priority))
+    throw new Error('priority is not a whole number');
   const service = part['service'] === undefined ? null : textOf(part, 'service');
   const parentRefs = textsOf(part, 'parentRefs');
-  return { rule: textOf(part, 'rule'), service, middlewares: textsOf(part, 'middlewares'), entryPoints, priority, parentRefs };
+  return {
+    rule: textOf(part, 'rule'),
+    service,
+    middlewares: textsOf(part, 'middlewares'),
+    entryPoints,
+    priority,
+    parentRefs,
+  };
 }
 
 function readService(part: Json): ServiceSpec {
   refuseOthers(part, ['loadBalancer']);
   const balancer = part['loadBalancer'];
-  if (!isObject(balancer)) throw new Error('has no loadBalancer, the only kind that this proxy supports');
+  if (!isObject(balancer))
+    throw new Error('has no loadBalancer, the only kind that this proxy supports');
   const servers: unknown = balancer['servers'] ?? [];
   if (!Array.isArray(servers)) throw new Error('loadBalancer.servers is not a list');
-  return { servers: servers.map((server: unknown) => httpUrl(isObject(server) ? server['url'] : undefined, 'the url of a server')) };
+  return {
+    servers: servers.map((server: unknown) =>
+      httpUrl(isObject(server) ? server['url'] : undefined, 'the url of a server'),
+    ),
+  };
 }
 
 function readMiddleware(part: Json): MiddlewareSpec {
   const [kind, ...more] = Object.keys(part);
   const options = kind === undefined ? undefined : part[kind];
-  if (kind === undefined || more.length > 0 || !isObject(options)) throw new Error('is not exactly one middleware with its options');
+  if (kind === undefined || more.length > 0 || !isObject(options))
+    throw new Error('is not exactly one middleware with its options');
   switch (kind) {
     case 'headers':
       refuseOthers(options, ['customRequestHeaders', 'customResponseHeaders']);
-      return { kind, request: textMap(options, 'customRequestHeaders'), response: textMap(options, 'customResponseHeaders') };
+      return {
+        kind,
+        request: textMap(options, 'customRequestHeaders'),
+        response: textMap(options, 'customResponseHeaders'),
+      };
     case 'redirectScheme':
       refuseOthers(options, ['scheme', 'port', 'permanent']);
       return {
@@ -112,7 +140,8 @@ function readMiddleware(part: Json): MiddlewareSpec {
         'maxResponseBodySize',
       ]);
       const size = options['maxResponseBodySize'] ?? -1;
-      if (typeof size !== 'number' || !Number.isInteger(size)) throw new Error('maxResponseBodySize is not a whole number');
+      if (typeof size !== 'number' || !Number.isInteger(size))
+        throw new Error('maxResponseBodySize is not a whole number');
       const regex = options['authResponseHeadersRegex'] ?? '';
       if (typeof regex !== 'string') throw new Error('authResponseHeadersRegex is not a string');
       return {
@@ -126,7 +155,8 @@ function readMiddleware(part: Json): MiddlewareSpec {
       };
     }
     case 'errors':
-      // It protects nothing: it only replaces the text of an error. This proxy has its own page for a service without servers.
+      // It protects nothing: it only replaces the text of an error. This proxy has its own page for
+      // a service without servers.
       return { kind };
     default:
       throw new Error(`has the type ${kind}, which this proxy does not support`);
@@ -136,7 +166,8 @@ function readMiddleware(part: Json): MiddlewareSpec {
 /** Refuses unsupported options, because an ignored option might have protected the route. */
 function refuseOthers(part: Json, supported: readonly string[]): void {
   const others = Object.keys(part).filter((key) => !supported.includes(key));
-  if (others.length > 0) throw new Error(`has options that this proxy does not support: ${others.join(', ')}`);
+  if (others.length > 0)
+    throw new Error(`has options that this proxy does not support: ${others.join(', ')}`);
 }
 
 function textOf(part: Json, key: string): string {
@@ -171,11 +202,15 @@ function flag(part: Json, key: string): boolean {
 
 function httpUrl(value: unknown, what: string): URL {
   const url = typeof value === 'string' ? URL.parse(value) : null;
-  if (url === null || !/^https?:$/.test(url.protocol)) throw new Error(`${what} is not an http or https URL`);
+  if (url === null || !/^https?:$/.test(url.protocol))
+    throw new Error(`${what} is not an http or https URL`);
   return url;
 }
 
-/** Converts a Go expression, which has its flags in front: `(?i)…`. In Berth's expressions the rest means the same in JavaScript. */
+/**
+ * Converts a Go expression, which has its flags in front: `(?i)…`. In Berth's expressions the rest
+ * means the same in JavaScript.
+ */
 export function goRegExp(source: string): RegExp {
   const [, flags = '', rest = ''] = /^(?:\(\?([ims]+)\))?([^]*)$/.exec(source) ?? [];
   return new RegExp(rest, flags);

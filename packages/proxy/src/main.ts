@@ -28,13 +28,21 @@ export async function main(): Promise<void> {
   if (config.FILE_CONFIG !== undefined) {
     const path = config.FILE_CONFIG;
     use('file', readAtStart(path));
-    const watching = watchConfigurationFile(path, (configuration) => use('file', configuration), log);
+    const watching = watchConfigurationFile(
+      path,
+      (configuration) => use('file', configuration),
+      log,
+    );
     closers.add('file provider', () => watching.stop());
   }
   const address = await proxy.listen(config.LISTEN);
   closers.add('server', () => proxy.close());
   if (config.CONFIG_URL !== undefined) {
-    const polling = startHttpProvider(config.CONFIG_URL, (configuration) => use('http', configuration), log);
+    const polling = startHttpProvider(
+      config.CONFIG_URL,
+      (configuration) => use('http', configuration),
+      log,
+    );
     closers.add('http provider', () => polling.stop());
   }
   closeOnSignals(closers, log);
@@ -46,6 +54,8 @@ function readAtStart(path: string): Configuration {
   try {
     return readConfigurationFile(path);
   } catch (error) {
-    throw new SettingsError([`FILE_CONFIG: ${path}: ${error instanceof Error ? error.message : String(error)}`]);
+    throw new SettingsError([
+      `FILE_CONFIG: ${path}: ${error instanceof Error ? error.message : String(error)}`,
+    ]);
   }
 }

@@ -2,15 +2,25 @@
 import { STATUS_CODES } from 'node:http';
 import type { Reply } from './middlewares.ts';
 
-const escape = (text: string): string => text.replaceAll('&', '&amp;').replaceAll('<', '&lt;').replaceAll('>', '&gt;');
+const escape = (text: string): string =>
+  text.replaceAll('&', '&amp;').replaceAll('<', '&lt;').replaceAll('>', '&gt;');
 
 /** `detail` must not name internal addresses, because anybody can see it. */
 export function page(status: number, detail: string, accept: string | undefined): Reply {
   const title = STATUS_CODES[status] ?? 'Error';
-  // The control plane distinguishes the proxy's own answers from those of applications by this name.
-  const headers = { server: 'berth-proxy', 'cache-control': 'no-store', 'x-content-type-options': 'nosniff' };
+  // The control plane distinguishes the proxy's own answers from those of applications by this
+  // name.
+  const headers = {
+    server: 'berth-proxy',
+    'cache-control': 'no-store',
+    'x-content-type-options': 'nosniff',
+  };
   if (accept?.includes('text/html') !== true)
-    return { status, headers: { ...headers, 'content-type': 'text/plain; charset=utf-8' }, body: `${status} ${title}: ${detail}\n` };
+    return {
+      status,
+      headers: { ...headers, 'content-type': 'text/plain; charset=utf-8' },
+      body: `${status} ${title}: ${detail}\n`,
+    };
   const body = `<!doctype html>
 <html lang="en">
 <meta charset="utf-8">

@@ -1,6 +1,6 @@
 /**
- * Sources of configurations, like Traefik's providers. A provider passes on only complete configurations. After an error or an
- * invalid configuration, the last valid one stays in use.
+ * Sources of configurations, like Traefik's providers. A provider passes on only complete
+ * configurations. After an error or an invalid configuration, the last valid one stays in use.
  */
 import { readFileSync, statSync } from 'node:fs';
 import { setTimeout as pause } from 'node:timers/promises';
@@ -26,8 +26,9 @@ const RETRY = { min: 100, max: 2_000 };
 const FILE_INTERVAL_MS = 500;
 
 /**
- * Long-polls `url`. The server answers the first request on a connection immediately. It holds later ones while the bytes equal its
- * last answer on that connection. So the provider keeps one connection; on a new connection the first answer is immediate again.
+ * Long-polls `url`. The server answers the first request on a connection immediately. It holds
+ * later ones while the bytes equal its last answer on that connection. So the provider keeps one
+ * connection; on a new connection the first answer is immediate again.
  */
 export function startHttpProvider(url: string, use: Use, log: Logger): Running {
   const endpoint = new URL(url);
@@ -72,7 +73,11 @@ export function startHttpProvider(url: string, use: Use, log: Logger): Running {
         pauseMs = backoff(failures, RETRY);
         failures += 1;
         // Log only the first failure, so that a long outage does not fill the log.
-        if (failures === 1) log.warn({ err: error, url: endpoint.href }, 'reading the configuration failed; the last one stays in use');
+        if (failures === 1)
+          log.warn(
+            { err: error, url: endpoint.href },
+            'reading the configuration failed; the last one stays in use',
+          );
       }
       await pause(pauseMs, undefined, { signal, ref: false }).catch((error: unknown) => {
         if (!signal.aborted) throw error;
@@ -100,9 +105,12 @@ function json(body: Buffer): unknown {
 /** Throws if the file cannot be read or is not a configuration. */
 export function readConfigurationFile(path: string): Configuration {
   const document: unknown = parseYaml(readFileSync(path, 'utf8'));
-  // A file may have no section `http` (for example, only TLS options). The answer of an HTTP provider must have one.
+  // A file may have no section `http` (for example, only TLS options). The answer of an HTTP
+  // provider must have one.
   return parseConfiguration(
-    typeof document === 'object' && document !== null && !('http' in document) ? { ...document, http: {} } : document,
+    typeof document === 'object' && document !== null && !('http' in document)
+      ? { ...document, http: {} }
+      : document,
   );
 }
 
@@ -113,11 +121,14 @@ export function watchConfigurationFile(path: string, use: Use, log: Logger): Run
       use(readConfigurationFile(path));
       log.info({ path }, 'configuration file reloaded');
     } catch (error) {
-      log.error({ err: error, path }, 'configuration file is invalid; the last valid content stays in use');
+      log.error(
+        { err: error, path },
+        'configuration file is invalid; the last valid content stays in use',
+      );
     }
   };
-  // Poll instead of using inotify, because editors and mounted volumes replace files in ways that lose a watch.
-  // fs.watchFile would miss a change before its first look at the file.
+  // Poll instead of using inotify, because editors and mounted volumes replace files in ways that
+  // lose a watch. fs.watchFile would miss a change before its first look at the file.
   let known = stampOf(path);
   const timer = setInterval(() => {
     const stamp = stampOf(path);
@@ -136,6 +147,10 @@ export function watchConfigurationFile(path: string, use: Use, log: Logger): Run
 
 /** Changes when the file is written or replaced. */
 function stampOf(path: string): string {
-  const { ino, mtimeNs, size } = statSync(path, { bigint: true, throwIfNoEntry: false }) ?? { ino: 0n, mtimeNs: 0n, size: 0n };
+  const { ino, mtimeNs, size } = statSync(path, { bigint: true, throwIfNoEntry: false }) ?? {
+    ino: 0n,
+    mtimeNs: 0n,
+    size: 0n,
+  };
   return `${ino} ${mtimeNs} ${size}`;
 }

@@ -1,4 +1,7 @@
-/** GET requests over kept-alive connections. Unlike fetch, the answer shows whether the connection was reused. */
+/**
+ * GET requests over kept-alive connections. Unlike fetch, the answer shows whether the connection
+ * was reused.
+ */
 import http, { type OutgoingHttpHeaders } from 'node:http';
 import https from 'node:https';
 
@@ -20,7 +23,10 @@ export type GetOptions = {
 };
 export type Agents = { http: http.Agent; https: https.Agent };
 
-export const createAgents = (options: http.AgentOptions): Agents => ({ http: new http.Agent(options), https: new https.Agent(options) });
+export const createAgents = (options: http.AgentOptions): Agents => ({
+  http: new http.Agent(options),
+  https: new https.Agent(options),
+});
 export const destroyAgents = (agents: Agents): void => {
   agents.http.destroy();
   agents.https.destroy();
@@ -30,9 +36,15 @@ export class BodyTooLarge extends Error {
   override name = 'BodyTooLarge';
 }
 
-/** True if the server closed a kept-alive connection just when it was reused. The server has not processed the request. */
+/**
+ * True if the server closed a kept-alive connection just when it was reused. The server has not
+ * processed the request.
+ */
 export const isStaleConnection = (error: unknown, request: { reusedSocket: boolean }): boolean =>
-  request.reusedSocket && error instanceof Error && 'code' in error && (error.code === 'ECONNRESET' || error.code === 'EPIPE');
+  request.reusedSocket &&
+  error instanceof Error &&
+  'code' in error &&
+  (error.code === 'ECONNRESET' || error.code === 'EPIPE');
 
 export async function get(url: URL, options: GetOptions): Promise<Answer> {
   try {
@@ -52,9 +64,18 @@ function once(url: URL, options: GetOptions, keepAlive: boolean): Promise<Answer
   const secure = url.protocol === 'https:';
   const agent = keepAlive ? (secure ? options.agents.https : options.agents.http) : false;
   return new Promise((resolve, reject) => {
-    const request = (secure ? https : http).request(url, { method: 'GET', agent, headers: options.headers, signal });
+    const request = (secure ? https : http).request(url, {
+      method: 'GET',
+      agent,
+      headers: options.headers,
+      signal,
+    });
     const fail = (error: Error): void =>
-      reject(isStaleConnection(error, request) ? new StaleConnection(error.message, { cause: error }) : error);
+      reject(
+        isStaleConnection(error, request)
+          ? new StaleConnection(error.message, { cause: error })
+          : error,
+      );
     request.on('error', fail);
     request.on('response', (response) => {
       const chunks: Buffer[] = [];
@@ -63,7 +84,8 @@ function once(url: URL, options: GetOptions, keepAlive: boolean): Promise<Answer
         size += chunk.length;
         chunks.push(chunk);
         if (size <= options.maxBody) return;
-        // Reject before destroying: a body that has already arrived completely would still emit `end`.
+        // Reject before destroying: a body that has already arrived completely would still emit
+        // `end`.
         reject(new BodyTooLarge(`${url.origin} answered with more than ${options.maxBody} bytes`));
         response.destroy();
       });

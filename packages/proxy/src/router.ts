@@ -1,6 +1,7 @@
 /**
- * Compiles configurations to a route table. The function is pure, and a table never changes. A router with an invalid rule, service
- * or middleware is skipped and reported, because a proxy must never let a request through without a middleware that should stop it.
+ * Compiles configurations to a route table. The function is pure, and a table never changes. A
+ * router with an invalid rule, service or middleware is skipped and reported, because a proxy must
+ * never let a request through without a middleware that should stop it.
  */
 import type { Configuration, MiddlewareSpec, Parts, RouterSpec } from './configuration.ts';
 import { type Matches, parseRule, type Target } from './rule.ts';
@@ -50,35 +51,73 @@ export function compile(configurations: Configurations): Table {
   }
   rows.sort((a, b) => byOrder(a.order, b.order) || (a.route.name < b.route.name ? -1 : 1));
   const origins = new Set(
-    rows.flatMap(({ route }) => (route.service.kind === 'servers' ? route.service.servers.map((url) => url.origin) : [])),
+    rows.flatMap(({ route }) =>
+      route.service.kind === 'servers' ? route.service.servers.map((url) => url.origin) : [],
+    ),
   );
-  return { find: (target) => rows.find((row) => row.matches(target))?.route ?? null, size: rows.length, origins, problems };
+  return {
+    find: (target) => rows.find((row) => row.matches(target))?.route ?? null,
+    size: rows.length,
+    origins,
+    problems,
+  };
 }
 
-/** Returns one row, or one row per parent of the router. A parent itself has no row, because the rows of its children include it. */
-function rowsOf(name: string, spec: RouterSpec, provider: Provider, configurations: Configurations): Row[] {
+/**
+ * Returns one row, or one row per parent of the router. A parent itself has no row, because the
+ * rows of its children include it.
+ */
+function rowsOf(
+  name: string,
+  spec: RouterSpec,
+  provider: Provider,
+  configurations: Configurations,
+): Row[] {
   if (spec.parentRefs.length === 0) {
     if (spec.service === null || !isHere(spec)) return [];
-    return [{ route: routeOf(name, [spec], provider, configurations), matches: parseRule(spec.rule), order: [priorityOf(spec)] }];
+    return [
+      {
+        route: routeOf(name, [spec], provider, configurations),
+        matches: parseRule(spec.rule),
+        order: [priorityOf(spec)],
+      },
+    ];
   }
   return spec.parentRefs.flatMap((reference) => {
     const parent = lookUp('router', reference, provider, (c) => c.routers, configurations);
-    if (parent.parentRefs.length > 0) throw new Error(`its parent ${reference} has a parent, which this proxy does not support`);
+    if (parent.parentRefs.length > 0)
+      throw new Error(`its parent ${reference} has a parent, which this proxy does not support`);
     if (!isHere(parent)) return [];
     const [outer, inner] = [parseRule(parent.rule), parseRule(spec.rule)];
     const matches: Matches = (target) => outer(target) && inner(target);
-    return [{ route: routeOf(name, [parent, spec], provider, configurations), matches, order: [priorityOf(parent), priorityOf(spec)] }];
+    return [
+      {
+        route: routeOf(name, [parent, spec], provider, configurations),
+        matches,
+        order: [priorityOf(parent), priorityOf(spec)],
+      },
+    ];
   });
 }
 
-const isHere = (spec: RouterSpec): boolean => spec.entryPoints === null || spec.entryPoints.includes(ENTRY_POINT);
-/** Like Traefik, uses the length of the rule as default priority, because longer rules are usually more specific. */
+const isHere = (spec: RouterSpec): boolean =>
+  spec.entryPoints === null || spec.entryPoints.includes(ENTRY_POINT);
+/**
+ * Like Traefik, uses the length of the rule as default priority, because longer rules are usually
+ * more specific.
+ */
 const priorityOf = (spec: RouterSpec): number => spec.priority || spec.rule.length;
 /** Sorts the highest priority first. */
-const byOrder = ([a = 0, a2 = 0]: readonly number[], [b = 0, b2 = 0]: readonly number[]): number => b - a || b2 - a2;
+const byOrder = ([a = 0, a2 = 0]: readonly number[], [b = 0, b2 = 0]: readonly number[]): number =>
+  b - a || b2 - a2;
 
 /** `specs` lists the parent, if any, and the router that has the service. */
-function routeOf(name: string, specs: readonly RouterSpec[], provider: Provider, configurations: Configurations): Route {
+function routeOf(
+  name: string,
+  specs: readonly RouterSpec[],
+  provider: Provider,
+  configurations: Configurations,
+): Route {
   const service = specs.at(-1)?.service ?? null;
   if (service === null) throw new Error('has no service');
   return {
@@ -86,7 +125,9 @@ function routeOf(name: string, specs: readonly RouterSpec[], provider: Provider,
     service: serviceOf(service, provider, configurations),
     middlewares: specs
       .flatMap((spec) => spec.middlewares)
-      .map((reference) => lookUp('middleware', reference, provider, (c) => c.middlewares, configurations)),
+      .map((reference) =>
+        lookUp('middleware', reference, provider, (c) => c.middlewares, configurations),
+      ),
   };
 }
 
@@ -96,7 +137,10 @@ function serviceOf(reference: string, provider: Provider, configurations: Config
   return { kind: 'servers', name: reference, servers };
 }
 
-/** Resolves a reference: `name` is a part of the same provider, `name@provider` a part of that provider. */
+/**
+ * Resolves a reference: `name` is a part of the same provider, `name@provider` a part of that
+ * provider.
+ */
 function lookUp<T extends object>(
   what: string,
   reference: string,
@@ -107,7 +151,8 @@ function lookUp<T extends object>(
   const at = reference.lastIndexOf('@');
   const name = at === -1 ? reference : reference.slice(0, at);
   const provider = at === -1 ? defaultProvider : reference.slice(at + 1);
-  const configuration = provider === 'http' || provider === 'file' ? configurations[provider] : undefined;
+  const configuration =
+    provider === 'http' || provider === 'file' ? configurations[provider] : undefined;
   const part = configuration === undefined ? undefined : of(configuration).get(name);
   if (part === undefined) throw new Error(`${what} ${reference} does not exist`);
   if ('problem' in part) throw new Error(`${what} ${reference} ${part.problem}`);

@@ -1,6 +1,6 @@
 /**
- * Parser for the part of Traefik's rule language that Berth uses: Host(`…`), HostRegexp(`…`), Path(`…`), PathPrefix(`…`),
- * HeaderRegexp(`…`, `…`), `!`, `&&`, `||`, parentheses.
+ * Parser for the part of Traefik's rule language that Berth uses: Host(`…`), HostRegexp(`…`),
+ * Path(`…`), PathPrefix(`…`), HeaderRegexp(`…`, `…`), `!`, `&&`, `||`, parentheses.
  *
  *   or   := and { '||' and }
  *   and  := not { '&&' not }
@@ -8,8 +8,15 @@
  */
 import { goRegExp } from './configuration.ts';
 
-/** `host` is in lower case without a port, `path` has no query, and `headers` have lower-case names. */
-export type Target = { method?: string; host: string; path: string; headers: Readonly<NodeJS.Dict<string | string[]>> };
+/**
+ * `host` is in lower case without a port, `path` has no query, and `headers` have lower-case names.
+ */
+export type Target = {
+  method?: string;
+  host: string;
+  path: string;
+  headers: Readonly<NodeJS.Dict<string | string[]>>;
+};
 export type Matches = (target: Target) => boolean;
 
 /** The rule is invalid. The message contains the position. */
@@ -54,7 +61,8 @@ const MATCHERS: Record<string, { texts: number; make: (...texts: string[]) => Ma
     make(name = '', source = '') {
       const header = name.toLowerCase();
       const expression = expressionOf(source);
-      return (target) => [target.headers[header] ?? []].flat().some((value) => expression.test(value));
+      return (target) =>
+        [target.headers[header] ?? []].flat().some((value) => expression.test(value));
     },
   },
 };
@@ -85,12 +93,16 @@ export function parseRule(rule: string): Matches {
   const either = (): Matches => {
     const terms = [both()];
     while (sign('||')) terms.push(both());
-    return terms.length === 1 && terms[0] !== undefined ? terms[0] : (target) => terms.some((term) => term(target));
+    return terms.length === 1 && terms[0] !== undefined
+      ? terms[0]
+      : (target) => terms.some((term) => term(target));
   };
   const both = (): Matches => {
     const factors = [not()];
     while (sign('&&')) factors.push(not());
-    return factors.length === 1 && factors[0] !== undefined ? factors[0] : (target) => factors.every((factor) => factor(target));
+    return factors.length === 1 && factors[0] !== undefined
+      ? factors[0]
+      : (target) => factors.every((factor) => factor(target));
   };
   const not = (): Matches => {
     if (sign('!')) {
@@ -106,16 +118,24 @@ export function parseRule(rule: string): Matches {
   };
   const matcher = (): Matches => {
     const name = tokens[next];
-    const found = name?.kind === 'name' && Object.hasOwn(MATCHERS, name.value) ? MATCHERS[name.value] : undefined;
+    const found =
+      name?.kind === 'name' && Object.hasOwn(MATCHERS, name.value)
+        ? MATCHERS[name.value]
+        : undefined;
     if (found === undefined)
-      throw new RuleError(name?.kind === 'name' ? `unknown matcher ${name.value} ${where(name)}` : `expected a matcher ${where(name)}`);
+      throw new RuleError(
+        name?.kind === 'name'
+          ? `unknown matcher ${name.value} ${where(name)}`
+          : `expected a matcher ${where(name)}`,
+      );
     next += 1;
     expect('(');
     const texts: string[] = [];
     while (texts.length < found.texts) {
       if (texts.length > 0) expect(',');
       const text = tokens[next];
-      if (text?.kind !== 'text') throw new RuleError(`expected a string in backticks or quotes ${where(text)}`);
+      if (text?.kind !== 'text')
+        throw new RuleError(`expected a string in backticks or quotes ${where(text)}`);
       next += 1;
       texts.push(text.value);
     }
@@ -124,14 +144,17 @@ export function parseRule(rule: string): Matches {
   };
 
   const whole = either();
-  if (next < tokens.length) throw new RuleError(`unexpected text after the rule ${where(tokens[next])}`);
+  if (next < tokens.length)
+    throw new RuleError(`unexpected text after the rule ${where(tokens[next])}`);
   return whole;
 }
 
-const where = (token: Token | undefined): string => (token === undefined ? 'at the end' : `at character ${token.at + 1} (${token.value})`);
+const where = (token: Token | undefined): string =>
+  token === undefined ? 'at the end' : `at character ${token.at + 1} (${token.value})`;
 
 function tokensOf(rule: string): Token[] {
-  const pattern = /\s*(?:(?<name>[A-Za-z]+)|`(?<raw>[^`]*)`|"(?<quoted>[^"\\]*)"|(?<sign>&&|\|\||[!(),]))/y;
+  const pattern =
+    /\s*(?:(?<name>[A-Za-z]+)|`(?<raw>[^`]*)`|"(?<quoted>[^"\\]*)"|(?<sign>&&|\|\||[!(),]))/y;
   const tokens: Token[] = [];
   // oxlint-disable-next-line berth/no-trim -- the text of a rule, not of a header
   const end = rule.trimEnd().length;

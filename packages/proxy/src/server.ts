@@ -1,6 +1,6 @@
 /**
- * The server of the proxy. A request passes these steps: entry point (removes headers that clients may not set) -> route ->
- * middlewares -> backend.
+ * The server of the proxy. A request passes these steps: entry point (removes headers that clients
+ * may not set) -> route -> middlewares -> backend.
  *
  *   no route                         404
  *   a middleware answers             its answer
@@ -9,8 +9,8 @@
  *   backend refuses or resets        502; first one retry on a new connection if a kept-alive connection was stale
  *   backend breaks off its answer    the client's connection is closed too, so that half an answer does not look complete
  *
- * A switch of routes is one assignment. A request keeps its route. Kept-alive connections to backends without a route are closed as
- * soon as they are idle.
+ * A switch of routes is one assignment. A request keeps its route. Kept-alive connections to
+ * backends without a route are closed as soon as they are idle.
  */
 import http, { type IncomingMessage, type ServerResponse } from 'node:http';
 import { type AddressInfo, isIPv6, type Socket } from 'node:net';
@@ -35,7 +35,9 @@ export type ProxyServer = {
   close(drainMs?: number): Promise<void>;
 };
 
-/** Headers that the entry point sets itself (Traefik's list). Middlewares handle `X-Forwarded-User`. */
+/**
+ * Headers that the entry point sets itself (Traefik's list). Middlewares handle `X-Forwarded-User`.
+ */
 const ENTRY_POINT_HEADERS = [
   'x-forwarded-for',
   'x-forwarded-host',
@@ -52,7 +54,9 @@ const ENTRY_POINT_HEADERS = [
 
 const MAX_HEADER_BYTES = 256 * 1024;
 const CONNECT_TIMEOUT_MS = 10_000;
-/** Idempotent methods (RFC 9110 section 9.2.2): a request without a body can be sent twice safely. */
+/**
+ * Idempotent methods (RFC 9110 section 9.2.2): a request without a body can be sent twice safely.
+ */
 const REPEATABLE = new Set(['GET', 'HEAD', 'OPTIONS']);
 
 export function createProxy(log: Logger): ProxyServer {
@@ -80,12 +84,14 @@ export function createProxy(log: Logger): ProxyServer {
     res.statusMessage = answer.statusMessage ?? '';
     const overrides = exchanges.get(req)?.responseHeaders;
     for (const [name, values] of Object.entries(answer.headersDistinct))
-      if (values !== undefined && !isHopByHop(name)) res.setHeader(name, name === 'set-cookie' ? values : single(values));
+      if (values !== undefined && !isHopByHop(name))
+        res.setHeader(name, name === 'set-cookie' ? values : single(values));
     for (const [name, value] of overrides ?? []) {
       if (value === null) res.removeHeader(name);
       else res.setHeader(name, value);
     }
-    // Send the headers now: an event stream may have no data for a while, and its client waits for the headers.
+    // Send the headers now: an event stream may have no data for a while, and its client waits for
+    // the headers.
     res.flushHeaders();
     pipeline(answer, res, (error) => {
       if (error) log.debug({ err: error, host: req.headers.host }, 'answer broke off');
@@ -93,7 +99,12 @@ export function createProxy(log: Logger): ProxyServer {
   });
 
   const server = http.createServer(
-    { maxHeaderSize: MAX_HEADER_BYTES, requestTimeout: 0, keepAliveTimeout: 65_000, shouldUpgradeCallback: isWebSocket },
+    {
+      maxHeaderSize: MAX_HEADER_BYTES,
+      requestTimeout: 0,
+      keepAliveTimeout: 65_000,
+      shouldUpgradeCallback: isWebSocket,
+    },
     (req, res) => {
       // While draining, close the connection after this answer.
       if (closing) res.setHeader('connection', 'close');
@@ -104,11 +115,20 @@ export function createProxy(log: Logger): ProxyServer {
         if (closing) setImmediate(() => server.closeIdleConnections());
       });
       decide(req, gone.signal).then(
-        (decision) => ('reply' in decision ? send(res, req, decision.reply) : toBackend(decision, req, res)),
+        (decision) =>
+          'reply' in decision ? send(res, req, decision.reply) : toBackend(decision, req, res),
         (error: unknown) => {
           if (gone.signal.aborted) return;
           log.error({ err: error, host: req.headers.host }, 'request could not be routed');
-          send(res, req, page(500, 'The proxy could not check whether this request is allowed. Try again later.', req.headers.accept));
+          send(
+            res,
+            req,
+            page(
+              500,
+              'The proxy could not check whether this request is allowed. Try again later.',
+              req.headers.accept,
+            ),
+          );
         },
       );
     },
@@ -120,13 +140,25 @@ export function createProxy(log: Logger): ProxyServer {
       upgraded.delete(socket);
       gone.abort();
     });
-    socket.on('error', (error) => log.debug({ err: error, host: req.headers.host }, 'WebSocket client disconnected'));
+    socket.on('error', (error) =>
+      log.debug({ err: error, host: req.headers.host }, 'WebSocket client disconnected'),
+    );
     decide(req, gone.signal).then(
-      (decision) => ('reply' in decision ? sendRaw(socket, decision.reply) : toWebSocketBackend(decision, req, socket, head)),
+      (decision) =>
+        'reply' in decision
+          ? sendRaw(socket, decision.reply)
+          : toWebSocketBackend(decision, req, socket, head),
       (error: unknown) => {
         if (gone.signal.aborted) return;
         log.error({ err: error, host: req.headers.host }, 'request could not be routed');
-        sendRaw(socket, page(500, 'The proxy could not check whether this request is allowed. Try again later.', undefined));
+        sendRaw(
+          socket,
+          page(
+            500,
+            'The proxy could not check whether this request is allowed. Try again later.',
+            undefined,
+          ),
+        );
       },
     );
   });
@@ -137,7 +169,10 @@ export function createProxy(log: Logger): ProxyServer {
     const uri = req.url ?? '/';
     const host = req.headers.host ?? '';
     const accept = req.headers.accept;
-    if (!uri.startsWith('/')) return { reply: page(400, 'The request line must contain a path, not a complete URL.', accept) };
+    if (!uri.startsWith('/'))
+      return {
+        reply: page(400, 'The request line must contain a path, not a complete URL.', accept),
+      };
     const path = uri.replace(/\?.*$/s, '');
     const status = isOwnAddress(host, req.socket) ? statusAnswer(path) : null;
     if (status !== null) return { reply: status };
@@ -149,7 +184,8 @@ export function createProxy(log: Logger): ProxyServer {
       host: host.toLowerCase().replace(/\.?(:\d+)?$/, ''),
       path,
     });
-    if (route === null) return { reply: page(404, 'No application is published at this address.', accept) };
+    if (route === null)
+      return { reply: page(404, 'No application is published at this address.', accept) };
 
     const exchange: Exchange = {
       method: req.method ?? 'GET',
@@ -164,11 +200,13 @@ export function createProxy(log: Logger): ProxyServer {
     exchanges.set(req, exchange);
     const reply = await applyMiddlewares(route.middlewares, exchange, authAgents);
     if (reply !== null) return { reply };
-    if (route.service.kind === 'noop') return { reply: { status: 418, headers: {}, body: "I'm a teapot" } };
+    if (route.service.kind === 'noop')
+      return { reply: { status: 418, headers: {}, body: "I'm a teapot" } };
     const { servers } = route.service;
     turn = (turn + 1) % Math.max(1, servers.length);
     const backend = servers[turn];
-    if (backend === undefined) return { reply: page(503, 'The application at this address is stopped.', accept) };
+    if (backend === undefined)
+      return { reply: page(503, 'The application at this address is stopped.', accept) };
     return { route, backend };
   }
 
@@ -180,7 +218,8 @@ export function createProxy(log: Logger): ProxyServer {
     }
     // Keep `transfer-encoding` for the body. Node has already answered `expect`.
     for (const name of Object.keys(headers))
-      if (name === 'expect' || (isHopByHop(name) && name !== 'transfer-encoding')) delete headers[name];
+      if (name === 'expect' || (isHopByHop(name) && name !== 'transfer-encoding'))
+        delete headers[name];
     if (webSocket) Object.assign(headers, { connection: 'Upgrade', upgrade: 'websocket' });
     for (const name of ENTRY_POINT_HEADERS) delete headers[name];
     headers['x-forwarded-for'] = remoteAddress;
@@ -191,20 +230,41 @@ export function createProxy(log: Logger): ProxyServer {
     headers['x-real-ip'] = remoteAddress;
   }
 
-  function toBackend({ route, backend }: { route: Route; backend: URL }, req: IncomingMessage, res: ServerResponse, isRetry = false): void {
+  function toBackend(
+    { route, backend }: { route: Route; backend: URL },
+    req: IncomingMessage,
+    res: ServerResponse,
+    isRetry = false,
+  ): void {
     const repeatable =
-      REPEATABLE.has(req.method ?? '') && req.headers['content-length'] === undefined && req.headers['transfer-encoding'] === undefined;
-    // A request that cannot be repeated uses a new connection, because a kept-alive one may be closing just now.
+      REPEATABLE.has(req.method ?? '') &&
+      req.headers['content-length'] === undefined &&
+      req.headers['transfer-encoding'] === undefined;
+    // A request that cannot be repeated uses a new connection, because a kept-alive one may be
+    // closing just now.
     const agent = repeatable && !isRetry ? backends.get(backend.origin) : undefined;
     proxy.web(req, res, { target: backend, ...(agent === undefined ? {} : { agent }) }, (error) => {
       const request = outgoing.get(req);
-      if (!isRetry && !res.headersSent && request !== undefined && isStaleConnection(error, request)) {
+      if (
+        !isRetry &&
+        !res.headersSent &&
+        request !== undefined &&
+        isStaleConnection(error, request)
+      ) {
         toBackend({ route, backend }, req, res, true);
         return;
       }
-      log.warn({ err: error, router: route.name, backend: backend.origin }, 'backend did not answer');
+      log.warn(
+        { err: error, router: route.name, backend: backend.origin },
+        'backend did not answer',
+      );
       if (res.headersSent) res.destroy();
-      else send(res, req, page(502, 'The application at this address did not answer.', req.headers.accept));
+      else
+        send(
+          res,
+          req,
+          page(502, 'The application at this address did not answer.', req.headers.accept),
+        );
     });
   }
 
@@ -216,8 +276,12 @@ export function createProxy(log: Logger): ProxyServer {
   ): void {
     const bytesBefore = socket.bytesWritten;
     proxy.ws(req, socket, head, { target: backend }, (error) => {
-      log.warn({ err: error, router: route.name, backend: backend.origin }, 'backend refused the WebSocket');
-      if (socket.bytesWritten === bytesBefore) sendRaw(socket, page(502, 'The application at this address did not answer.', undefined));
+      log.warn(
+        { err: error, router: route.name, backend: backend.origin },
+        'backend refused the WebSocket',
+      );
+      if (socket.bytesWritten === bytesBefore)
+        sendRaw(socket, page(502, 'The application at this address did not answer.', undefined));
     });
   }
 
@@ -246,7 +310,8 @@ export function createProxy(log: Logger): ProxyServer {
   return {
     use(next) {
       table = next;
-      for (const origin of next.origins) if (!backends.has(origin)) backends.set(origin, new http.Agent({ keepAlive: true }));
+      for (const origin of next.origins)
+        if (!backends.has(origin)) backends.set(origin, new http.Agent({ keepAlive: true }));
       for (const [origin, agent] of backends) {
         if (next.origins.has(origin)) continue;
         backends.delete(origin);
@@ -266,7 +331,8 @@ export function createProxy(log: Logger): ProxyServer {
         });
       });
       const address = server.address();
-      if (address === null || typeof address === 'string') throw new Error('the server has no address');
+      if (address === null || typeof address === 'string')
+        throw new Error('the server has no address');
       return address;
     },
     async close(drainMs = 5_000) {
@@ -286,19 +352,22 @@ export function createProxy(log: Logger): ProxyServer {
 /** Closes idle connections now and the others after their requests. */
 function retire(agent: http.Agent): void {
   agent.maxFreeSockets = 0;
-  for (const sockets of Object.values(agent.freeSockets)) for (const socket of sockets ?? []) socket.destroy();
+  for (const sockets of Object.values(agent.freeSockets))
+    for (const socket of sockets ?? []) socket.destroy();
 }
 
 /**
- * Deletes headers that an application server may confuse with other headers (X_Forwarded_User, X.Forwarded.User), like Traefik with
- * `aliasHeadersStrategy: delete`.
+ * Deletes headers that an application server may confuse with other headers (X_Forwarded_User,
+ * X.Forwarded.User), like Traefik with `aliasHeadersStrategy: delete`.
  */
 function deleteAliases(headers: http.IncomingHttpHeaders): void {
   for (const name of Object.keys(headers)) if (/[^a-z0-9-]/.test(name)) delete headers[name];
 }
 
-const isWebSocket = (req: IncomingMessage): boolean => req.headers.upgrade?.toLowerCase() === 'websocket' && req.method === 'GET';
-const single = (values: string[]): string | string[] => (values.length === 1 && values[0] !== undefined ? values[0] : values);
+const isWebSocket = (req: IncomingMessage): boolean =>
+  req.headers.upgrade?.toLowerCase() === 'websocket' && req.method === 'GET';
+const single = (values: string[]): string | string[] =>
+  values.length === 1 && values[0] !== undefined ? values[0] : values;
 
 function send(res: ServerResponse, req: IncomingMessage, reply: Reply): void {
   if (res.destroyed) return;
@@ -316,6 +385,7 @@ function sendRaw(socket: Duplex, reply: Reply): void {
     `content-length: ${body.length}`,
     'connection: close',
   ];
-  for (const [name, values] of Object.entries(reply.headers)) for (const value of [values].flat()) lines.push(`${name}: ${value}`);
+  for (const [name, values] of Object.entries(reply.headers))
+    for (const value of [values].flat()) lines.push(`${name}: ${value}`);
   socket.end(Buffer.concat([Buffer.from(`${lines.join('\r\n')}\r\n\r\n`, 'latin1'), body]));
 }

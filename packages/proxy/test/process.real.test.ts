@@ -1,4 +1,7 @@
-/** Starts the real program with its launcher: settings, readiness, signals, and the switch from a Node.js that is too old. */
+/**
+ * Starts the real program with its launcher: settings, readiness, signals, and the switch from a
+ * Node.js that is too old.
+ */
 import { type ChildProcessWithoutNullStreams, spawn } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import { cp, mkdir, mkdtemp, rm, symlink } from 'node:fs/promises';
@@ -12,11 +15,23 @@ import { ask, backend, HOST, project } from './support.ts';
 const ROOT = path.resolve(import.meta.dirname, '../../..');
 const OLD_NODE = '/usr/bin/node';
 
-type Started = { child: ChildProcessWithoutNullStreams; out: () => string; ended: Promise<{ code: number | null; signal: string | null }> };
-function berth(args: string[], env: Record<string, string>, node = process.execPath, root = ROOT): Started {
-  const child = spawn(node, [path.join(root, 'bin/berth'), ...args], { env: { PATH: '/usr/bin:/bin', ...env } });
+type Started = {
+  child: ChildProcessWithoutNullStreams;
+  out: () => string;
+  ended: Promise<{ code: number | null; signal: string | null }>;
+};
+function berth(
+  args: string[],
+  env: Record<string, string>,
+  node = process.execPath,
+  root = ROOT,
+): Started {
+  const child = spawn(node, [path.join(root, 'bin/berth'), ...args], {
+    env: { PATH: '/usr/bin:/bin', ...env },
+  });
   let out = '';
-  for (const stream of [child.stdout, child.stderr]) stream.setEncoding('utf8').on('data', (text: string) => (out += text));
+  for (const stream of [child.stdout, child.stderr])
+    stream.setEncoding('utf8').on('data', (text: string) => (out += text));
   const ended = new Promise<{ code: number | null; signal: string | null }>((resolve) =>
     child.on('close', (code, signal) => resolve({ code, signal })),
   );
@@ -36,12 +51,18 @@ async function freePort(): Promise<number> {
 }
 
 const ready = (port: number): Promise<void> =>
-  vi.waitFor(async () => expect(await ask(port, `127.0.0.1:${port}`, '/readyz')).toMatchObject({ status: 200 }), 15_000);
+  vi.waitFor(
+    async () =>
+      expect(await ask(port, `127.0.0.1:${port}`, '/readyz')).toMatchObject({ status: 200 }),
+    15_000,
+  );
 
 describe('berth proxy', () => {
   test('serves its routes, reports when it is ready, drains on SIGTERM and exits with 0', async () => {
     const app = await backend((_, res) => res.end('app'));
-    const routes = await backend((_, res) => res.end(JSON.stringify({ http: project('shop', app.url) })));
+    const routes = await backend((_, res) =>
+      res.end(JSON.stringify({ http: project('shop', app.url) })),
+    );
     const port = await freePort();
     const proxy = berth(['proxy'], { LISTEN: `127.0.0.1:${port}`, CONFIG_URL: routes.url });
     await ready(port);
@@ -53,7 +74,8 @@ describe('berth proxy', () => {
   test('names all wrong settings and exits with 2', async () => {
     const proxy = berth(['proxy'], { LISTEN: 'nowhere', CONFIG_URL: 'ftp://x', LOG_LEVEL: 'loud' });
     expect(await proxy.ended).toEqual({ code: 2, signal: null });
-    for (const name of ['LISTEN', 'CONFIG_URL', 'LOG_LEVEL']) expect(proxy.out()).toContain(`${name}: must be`);
+    for (const name of ['LISTEN', 'CONFIG_URL', 'LOG_LEVEL'])
+      expect(proxy.out()).toContain(`${name}: must be`);
     expect(await berth(['proxy'], {}).ended).toMatchObject({ code: 2 });
     const file = berth(['proxy'], { FILE_CONFIG: '/nowhere/dynamic.yml' });
     expect(await file.ended).toMatchObject({ code: 2 });
@@ -96,36 +118,60 @@ describe('the launcher', () => {
     return root;
   }
 
-  test.runIf(isOld)('under a Node.js that is too old: runs the downloaded one, forwards signals and returns its exit code', async () => {
-    const routes = await backend((_, res) => res.end(JSON.stringify({ http: {} })));
-    const root = await installed(true);
-    const port = await freePort();
-    const proxy = berth(['proxy'], { LISTEN: `127.0.0.1:${port}`, CONFIG_URL: routes.url }, OLD_NODE, root);
-    await ready(port);
-    proxy.child.kill('SIGTERM');
-    expect(await proxy.ended).toEqual({ code: 0, signal: null });
-    expect(await berth(['proxy'], { LISTEN: 'x' }, OLD_NODE, root).ended).toEqual({ code: 2, signal: null });
-  });
+  test.runIf(isOld)(
+    'under a Node.js that is too old: runs the downloaded one, forwards signals and returns its exit code',
+    async () => {
+      const routes = await backend((_, res) => res.end(JSON.stringify({ http: {} })));
+      const root = await installed(true);
+      const port = await freePort();
+      const proxy = berth(
+        ['proxy'],
+        { LISTEN: `127.0.0.1:${port}`, CONFIG_URL: routes.url },
+        OLD_NODE,
+        root,
+      );
+      await ready(port);
+      proxy.child.kill('SIGTERM');
+      expect(await proxy.ended).toEqual({ code: 0, signal: null });
+      expect(await berth(['proxy'], { LISTEN: 'x' }, OLD_NODE, root).ended).toEqual({
+        code: 2,
+        signal: null,
+      });
+    },
+  );
 
-  test.runIf(isOld)('under a Node.js that is too old: killing the launcher also ends the process', async () => {
-    const routes = await backend((_, res) => res.end(JSON.stringify({ http: {} })));
-    const root = await installed(true);
-    const port = await freePort();
-    const proxy = berth(['proxy'], { LISTEN: `127.0.0.1:${port}`, CONFIG_URL: routes.url }, OLD_NODE, root);
-    await ready(port);
-    proxy.child.kill('SIGKILL');
-    await vi.waitFor(
-      () =>
-        new Promise<void>((resolve, reject) => {
-          http.get({ host: '127.0.0.1', port }, () => reject(new Error('still there'))).on('error', () => resolve());
-        }),
-      5_000,
-    );
-  });
+  test.runIf(isOld)(
+    'under a Node.js that is too old: killing the launcher also ends the process',
+    async () => {
+      const routes = await backend((_, res) => res.end(JSON.stringify({ http: {} })));
+      const root = await installed(true);
+      const port = await freePort();
+      const proxy = berth(
+        ['proxy'],
+        { LISTEN: `127.0.0.1:${port}`, CONFIG_URL: routes.url },
+        OLD_NODE,
+        root,
+      );
+      await ready(port);
+      proxy.child.kill('SIGKILL');
+      await vi.waitFor(
+        () =>
+          new Promise<void>((resolve, reject) => {
+            http
+              .get({ host: '127.0.0.1', port }, () => reject(new Error('still there')))
+              .on('error', () => resolve());
+          }),
+        5_000,
+      );
+    },
+  );
 
-  test.runIf(isOld)('under a Node.js that is too old, without another one: says how to get one', async () => {
-    const run = berth(['proxy'], {}, OLD_NODE, await installed(false));
-    expect(await run.ended).toEqual({ code: 1, signal: null });
-    expect(run.out()).toContain('npm run setup');
-  });
+  test.runIf(isOld)(
+    'under a Node.js that is too old, without another one: says how to get one',
+    async () => {
+      const run = berth(['proxy'], {}, OLD_NODE, await installed(false));
+      expect(await run.ended).toEqual({ code: 1, signal: null });
+      expect(run.out()).toContain('npm run setup');
+    },
+  );
 });

@@ -5,10 +5,17 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { createLogger, silentLogger } from '@berth/kit/log';
 import { describe, expect, onTestFinished, test, vi } from 'vitest';
-import { readConfigurationFile, startHttpProvider, watchConfigurationFile } from '../src/provider.ts';
+import {
+  readConfigurationFile,
+  startHttpProvider,
+  watchConfigurationFile,
+} from '../src/provider.ts';
 import { compile } from '../src/router.ts';
 
-/** Simulates the control plane: answers the first request on a connection immediately and holds later ones until a change. */
+/**
+ * Simulates the control plane: answers the first request on a connection immediately and holds
+ * later ones until a change.
+ */
 async function controlPlane(): Promise<{
   url: string;
   publish(text: string): void;
@@ -66,7 +73,9 @@ async function controlPlane(): Promise<{
 }
 
 const config = (host: string): string =>
-  JSON.stringify({ http: { routers: { r: { rule: `Host(\`${host}\`)`, service: 'noop@internal' } } } });
+  JSON.stringify({
+    http: { routers: { r: { rule: `Host(\`${host}\`)`, service: 'noop@internal' } } },
+  });
 
 function follow(url: string): { hosts: () => string[] } {
   const seen: string[] = [];
@@ -74,7 +83,11 @@ function follow(url: string): { hosts: () => string[] } {
     url,
     (configuration) => {
       const table = compile({ http: configuration });
-      seen.push(['a', 'b', 'c'].filter((host) => table.find({ host, path: '/', headers: {} }) !== null).join());
+      seen.push(
+        ['a', 'b', 'c']
+          .filter((host) => table.find({ host, path: '/', headers: {} }) !== null)
+          .join(),
+      );
     },
     silentLogger(),
   );
@@ -97,12 +110,21 @@ describe('the HTTP provider', () => {
   test.each([
     ['503', (cp: Awaited<ReturnType<typeof controlPlane>>) => cp.refuse(503)],
     ['404', (cp: Awaited<ReturnType<typeof controlPlane>>) => cp.refuse(404)],
-    ['an answer that is not JSON', (cp: Awaited<ReturnType<typeof controlPlane>>) => cp.publish('<html>')],
-    ['half of an answer', (cp: Awaited<ReturnType<typeof controlPlane>>) => cp.publish(config('b').slice(0, -5))],
+    [
+      'an answer that is not JSON',
+      (cp: Awaited<ReturnType<typeof controlPlane>>) => cp.publish('<html>'),
+    ],
+    [
+      'half of an answer',
+      (cp: Awaited<ReturnType<typeof controlPlane>>) => cp.publish(config('b').slice(0, -5)),
+    ],
     ['an empty answer', (cp: Awaited<ReturnType<typeof controlPlane>>) => cp.publish('')],
     ['{}', (cp: Awaited<ReturnType<typeof controlPlane>>) => cp.publish('{}')],
     ['null', (cp: Awaited<ReturnType<typeof controlPlane>>) => cp.publish('null')],
-    ['an answer with a wrong structure', (cp: Awaited<ReturnType<typeof controlPlane>>) => cp.publish('{"http":{"routers":[]}}')],
+    [
+      'an answer with a wrong structure',
+      (cp: Awaited<ReturnType<typeof controlPlane>>) => cp.publish('{"http":{"routers":[]}}'),
+    ],
     ['a broken connection', (cp: Awaited<ReturnType<typeof controlPlane>>) => cp.cut()],
   ])('keeps the last configuration after %s, and recovers', async (_, fail) => {
     const cp = await controlPlane();
@@ -171,7 +193,10 @@ http:
 tls: {}
 `),
     );
-    expect([...configuration.middlewares.keys()]).toEqual(['redirect-to-https', 'svc-forward-auth']);
+    expect([...configuration.middlewares.keys()]).toEqual([
+      'redirect-to-https',
+      'svc-forward-auth',
+    ]);
     expect(configuration.middlewares.get('redirect-to-https')).toEqual({
       kind: 'redirectScheme',
       scheme: 'https',
@@ -194,15 +219,28 @@ tls: {}
     const at = file('http: { routers: { a: { rule: "Host(`a`)", service: noop@internal } } }');
     const seen: number[] = [];
     const lines: string[] = [];
-    const log = createLogger({ name: 'proxy', level: 'error', format: 'json', destination: { write: (line) => void lines.push(line) } });
-    const watching = watchConfigurationFile(at, (configuration) => seen.push(configuration.routers.size), log);
+    const log = createLogger({
+      name: 'proxy',
+      level: 'error',
+      format: 'json',
+      destination: { write: (line) => void lines.push(line) },
+    });
+    const watching = watchConfigurationFile(
+      at,
+      (configuration) => seen.push(configuration.routers.size),
+      log,
+    );
     onTestFinished(() => watching.stop());
     writeFileSync(at, 'http: [');
-    await vi.waitFor(() => expect(lines.join('')).toContain('configuration file is invalid'), 20_000);
+    await vi.waitFor(
+      () => expect(lines.join('')).toContain('configuration file is invalid'),
+      20_000,
+    );
     expect(seen).toEqual([]);
     writeFileSync(
       at,
-      'http: { routers: { a: { rule: "Host(`a`)", service: noop@internal }, b: { rule: "Host(`b`)", service: noop@internal } } }',
+      'http: { routers: { a: { rule: "Host(`a`)", service: noop@internal }, b: { rule: ' +
+        '"Host(`b`)", service: noop@internal } } }',
     );
     await vi.waitFor(() => expect(seen).toEqual([2]), 20_000);
   }, 60_000);

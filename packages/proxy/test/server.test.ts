@@ -5,7 +5,9 @@ import { describe, expect, onTestFinished, test } from 'vitest';
 import { WebSocket, WebSocketServer } from 'ws';
 import { ask, backend, HOST, named, project, startProxy } from './support.ts';
 
-const merge = (...parts: { routers: object; services: object; middlewares?: object }[]): object => ({
+const merge = (
+  ...parts: { routers: object; services: object; middlewares?: object }[]
+): object => ({
   routers: Object.assign({}, ...parts.map((p) => p.routers)),
   services: Object.assign({}, ...parts.map((p) => p.services)),
   middlewares: Object.assign({}, ...parts.map((p) => p.middlewares ?? {})),
@@ -14,7 +16,9 @@ const chunks = (response: IncomingMessage): AsyncIterator<string> =>
   response.setEncoding('utf8')[Symbol.asyncIterator]() as AsyncIterator<string>;
 const open = (port: number, host: string, path: string): Promise<IncomingMessage> =>
   new Promise((resolve, reject) =>
-    http.get({ host: '127.0.0.1', port, path, agent: false, headers: { host } }, resolve).on('error', reject),
+    http
+      .get({ host: '127.0.0.1', port, path, agent: false, headers: { host } }, resolve)
+      .on('error', reject),
   );
 
 describe('requests', () => {
@@ -23,7 +27,11 @@ describe('requests', () => {
       const body: Buffer[] = [];
       req.on('data', (chunk: Buffer) => body.push(chunk));
       req.on('end', () => {
-        res.writeHead(201, 'Made It', { 'set-cookie': ['a=1', 'b=2'], 'x-app': 'yes', 'content-type': 'application/json' });
+        res.writeHead(201, 'Made It', {
+          'set-cookie': ['a=1', 'b=2'],
+          'x-app': 'yes',
+          'content-type': 'application/json',
+        });
         res.end(
           JSON.stringify({
             method: req.method,
@@ -37,9 +45,22 @@ describe('requests', () => {
     });
     const proxy = await startProxy();
     proxy.useHttp(project('shop', app.url));
-    const got = await ask(proxy.port, HOST, '/a/../b//c%2Fd?x=1&x=2?&empty=', { method: 'PUT', body: 'hello', headers: { 'x-mine': 'm' } });
-    expect(got).toMatchObject({ status: 201, headers: { 'set-cookie': ['a=1', 'b=2'], 'x-app': 'yes' } });
-    expect(JSON.parse(got.body)).toEqual({ method: 'PUT', url: '/a/../b//c%2Fd?x=1&x=2?&empty=', host: HOST, x: 'm', body: 'hello' });
+    const got = await ask(proxy.port, HOST, '/a/../b//c%2Fd?x=1&x=2?&empty=', {
+      method: 'PUT',
+      body: 'hello',
+      headers: { 'x-mine': 'm' },
+    });
+    expect(got).toMatchObject({
+      status: 201,
+      headers: { 'set-cookie': ['a=1', 'b=2'], 'x-app': 'yes' },
+    });
+    expect(JSON.parse(got.body)).toEqual({
+      method: 'PUT',
+      url: '/a/../b//c%2Fd?x=1&x=2?&empty=',
+      host: HOST,
+      x: 'm',
+      body: 'hello',
+    });
   });
 
   test('large bodies and large headers pass', async () => {
@@ -67,7 +88,9 @@ describe('requests', () => {
     for (const host of [HOST, `${HOST}:${proxy.port}`, HOST.toUpperCase(), `${HOST}.`])
       expect(await ask(proxy.port, host), host).toMatchObject({ status: 200, body: 'app' });
     expect(await ask(proxy.port, 'other.berth.localhost')).toMatchObject({ status: 404 });
-    const page = await ask(proxy.port, 'other.berth.localhost', '/', { headers: { accept: 'text/html' } });
+    const page = await ask(proxy.port, 'other.berth.localhost', '/', {
+      headers: { accept: 'text/html' },
+    });
     expect(page.headers['content-type']).toContain('text/html');
   });
 
@@ -142,7 +165,8 @@ describe('requests', () => {
   });
 
   test('a kept-alive connection that the backend has just closed causes no error', async () => {
-    // Closes each connection after its first answer without an announcement, so the next request on it is reset.
+    // Closes each connection after its first answer without an announcement, so the next request on
+    // it is reset.
     let connections = 0;
     const app = net.createServer((socket) => {
       connections += 1;
@@ -158,16 +182,21 @@ describe('requests', () => {
     onTestFinished(() => void app.close());
     const proxy = await startProxy();
     proxy.useHttp(project('shop', `http://127.0.0.1:${(app.address() as net.AddressInfo).port}`));
-    for (let i = 0; i < 5; i += 1) expect(await ask(proxy.port, HOST)).toMatchObject({ status: 200, body: 'ok' });
+    for (let i = 0; i < 5; i += 1)
+      expect(await ask(proxy.port, HOST)).toMatchObject({ status: 200, body: 'ok' });
     // A request that cannot be repeated never uses a kept-alive connection.
-    expect(await ask(proxy.port, HOST, '/', { method: 'POST', body: 'once' })).toMatchObject({ status: 200 });
+    expect(await ask(proxy.port, HOST, '/', { method: 'POST', body: 'once' })).toMatchObject({
+      status: 200,
+    });
     expect(connections).toBeGreaterThan(2);
   });
 });
 
 describe('headers', () => {
   test('the entry point replaces its headers from the client and does not forward hop-by-hop headers', async () => {
-    const app = await backend((req, res) => res.writeHead(200, { 'keep-alive': 'timeout=1' }).end(JSON.stringify(req.headers)));
+    const app = await backend((req, res) =>
+      res.writeHead(200, { 'keep-alive': 'timeout=1' }).end(JSON.stringify(req.headers)),
+    );
     const proxy = await startProxy();
     proxy.useHttp(project('shop', app.url));
     const forged = {
@@ -179,7 +208,13 @@ describe('headers', () => {
       'x-real-ip': '6.6.6.6',
     };
     const got = await ask(proxy.port, `${HOST}:8000`, '/', {
-      headers: { ...forged, connection: 'keep-alive, x-secret', 'x-secret': 's', te: 'trailers', 'proxy-connection': 'x' },
+      headers: {
+        ...forged,
+        connection: 'keep-alive, x-secret',
+        'x-secret': 's',
+        te: 'trailers',
+        'proxy-connection': 'x',
+      },
     });
     const seen = JSON.parse(got.body) as Record<string, string>;
     expect(seen).toMatchObject({
@@ -189,7 +224,13 @@ describe('headers', () => {
       'x-forwarded-proto': 'http',
       'x-real-ip': '127.0.0.1',
     });
-    for (const name of ['x-forwarded-uri', 'x-forwarded-method', 'x-secret', 'te', 'proxy-connection'])
+    for (const name of [
+      'x-forwarded-uri',
+      'x-forwarded-method',
+      'x-secret',
+      'te',
+      'proxy-connection',
+    ])
       expect(seen, name).not.toHaveProperty(name);
     expect(JSON.stringify(seen)).not.toContain('6.6.6.6');
   });
@@ -198,14 +239,18 @@ describe('headers', () => {
     const app = await backend((req, res) => res.end(JSON.stringify(req.headers)));
     const proxy = await startProxy();
     proxy.useHttp(project('shop', app.url));
-    const aliases = Object.fromEntries("_.!#$%&'*+^`|~".split('').map((separator) => [`x${separator}forwarded-user`, 'mallory']));
+    const aliases = Object.fromEntries(
+      "_.!#$%&'*+^`|~".split('').map((separator) => [`x${separator}forwarded-user`, 'mallory']),
+    );
     const got = await ask(proxy.port, HOST, '/', { headers: { ...aliases, 'x-other': 'stays' } });
     expect(got.body).not.toContain('mallory');
     expect(JSON.parse(got.body)).toMatchObject({ 'x-other': 'stays' });
   });
 
   test('customRequestHeaders and customResponseHeaders set headers in any spelling; an empty value removes them', async () => {
-    const app = await backend((req, res) => res.writeHead(200, { 'x-powered-by': 'app' }).end(JSON.stringify(req.headers)));
+    const app = await backend((req, res) =>
+      res.writeHead(200, { 'x-powered-by': 'app' }).end(JSON.stringify(req.headers)),
+    );
     const proxy = await startProxy();
     const strip = {
       headers: {
@@ -226,7 +271,8 @@ describe('headers', () => {
 });
 
 describe('forwardAuth', () => {
-  const REGEX = '(?i)^(x[-_]forwarded[-_]user([-_](name|avatar|provider|assertion))?|cookie|authorization)$';
+  const REGEX =
+    '(?i)^(x[-_]forwarded[-_]user([-_](name|avatar|provider|assertion))?|cookie|authorization)$';
   const forwardAuth = (address: string, more: object = {}): Record<string, object> => ({
     'shop-auth': {
       forwardAuth: {
@@ -244,11 +290,18 @@ describe('forwardAuth', () => {
     const app = await backend((req, res) => res.end(JSON.stringify(req.headers)));
     const auth = await backend((_, res) =>
       res
-        .writeHead(200, { 'x-forwarded-user': 'ada@example.org', 'x-forwarded-user-name': 'Ada', cookie: 'app=1', 'x-not-listed': 'no' })
+        .writeHead(200, {
+          'x-forwarded-user': 'ada@example.org',
+          'x-forwarded-user-name': 'Ada',
+          cookie: 'app=1',
+          'x-not-listed': 'no',
+        })
         .end(),
     );
     const proxy = await startProxy();
-    proxy.useHttp(project('shop', app.url, { middlewares: forwardAuth(`${auth.url}/verify?project=p1`) }));
+    proxy.useHttp(
+      project('shop', app.url, { middlewares: forwardAuth(`${auth.url}/verify?project=p1`) }),
+    );
     const got = await ask(proxy.port, HOST, '/path?q=1', {
       method: 'POST',
       body: 'form',
@@ -274,28 +327,49 @@ describe('forwardAuth', () => {
     });
     expect(asked?.headers).not.toHaveProperty('content-length');
     const seen = JSON.parse(got.body) as Record<string, string>;
-    expect(seen).toMatchObject({ 'x-forwarded-user': 'ada@example.org', 'x-forwarded-user-name': 'Ada', cookie: 'app=1', host: HOST });
+    expect(seen).toMatchObject({
+      'x-forwarded-user': 'ada@example.org',
+      'x-forwarded-user-name': 'Ada',
+      cookie: 'app=1',
+      host: HOST,
+    });
     expect(got.body).not.toMatch(/evil|svc_fwd_session|x-not-listed|authorization/);
   });
 
   test.each([
-    [401, { 'content-type': 'application/problem+json', 'www-authenticate': 'Bearer' }, '{"code":"unauthenticated"}'],
-    [302, { location: 'http://auth.berth.localhost/_oauth/login', 'set-cookie': ['nonce=1; HttpOnly', 'b=2'] }, ''],
+    [
+      401,
+      { 'content-type': 'application/problem+json', 'www-authenticate': 'Bearer' },
+      '{"code":"unauthenticated"}',
+    ],
+    [
+      302,
+      {
+        location: 'http://auth.berth.localhost/_oauth/login',
+        'set-cookie': ['nonce=1; HttpOnly', 'b=2'],
+      },
+      '',
+    ],
     [403, {}, 'no'],
     [503, { 'retry-after': '5' }, ''],
-  ])('an answer of %i goes to the client unchanged, and the application gets no request', async (status, headers, body) => {
-    const app = await named('secret');
-    const auth = await backend((_, res) => res.writeHead(status, headers).end(body));
-    const proxy = await startProxy();
-    proxy.useHttp(project('shop', app.url, { middlewares: forwardAuth(auth.url) }));
-    expect(await ask(proxy.port, HOST)).toMatchObject({ status, headers, body });
-    expect(app.requests).toHaveLength(0);
-  });
+  ])(
+    'an answer of %i goes to the client unchanged, and the application gets no request',
+    async (status, headers, body) => {
+      const app = await named('secret');
+      const auth = await backend((_, res) => res.writeHead(status, headers).end(body));
+      const proxy = await startProxy();
+      proxy.useHttp(project('shop', app.url, { middlewares: forwardAuth(auth.url) }));
+      expect(await ask(proxy.port, HOST)).toMatchObject({ status, headers, body });
+      expect(app.requests).toHaveLength(0);
+    },
+  );
 
   test('a relative Location is resolved against the address of the authentication service, as in Traefik', async () => {
     const auth = await backend((_, res) => res.writeHead(302, { location: '/login' }).end());
     const proxy = await startProxy();
-    proxy.useHttp(project('shop', 'http://127.0.0.1:1', { middlewares: forwardAuth(`${auth.url}/verify`) }));
+    proxy.useHttp(
+      project('shop', 'http://127.0.0.1:1', { middlewares: forwardAuth(`${auth.url}/verify`) }),
+    );
     expect((await ask(proxy.port, HOST)).headers.location).toBe(`${auth.url}/login`);
   });
 
@@ -319,10 +393,21 @@ describe('forwardAuth', () => {
 test('redirectScheme: every request at this entry point counts as https', async () => {
   const app = await named('app');
   const proxy = await startProxy();
-  proxy.useHttp(project('shop', app.url, { middlewares: { r: { redirectScheme: { scheme: 'https', permanent: true } } } }));
+  proxy.useHttp(
+    project('shop', app.url, {
+      middlewares: { r: { redirectScheme: { scheme: 'https', permanent: true } } },
+    }),
+  );
   expect(await ask(proxy.port, HOST)).toMatchObject({ status: 200 });
-  proxy.useHttp(project('shop', app.url, { middlewares: { r: { redirectScheme: { scheme: 'http', permanent: true } } } }));
-  expect(await ask(proxy.port, `${HOST}:8000`, '/x?y')).toMatchObject({ status: 301, headers: { location: `http://${HOST}/x?y` } });
+  proxy.useHttp(
+    project('shop', app.url, {
+      middlewares: { r: { redirectScheme: { scheme: 'http', permanent: true } } },
+    }),
+  );
+  expect(await ask(proxy.port, `${HOST}:8000`, '/x?y')).toMatchObject({
+    status: 301,
+    headers: { location: `http://${HOST}/x?y` },
+  });
 });
 
 describe('WebSocket', () => {
@@ -343,7 +428,9 @@ describe('WebSocket', () => {
     port: number,
     headers: Record<string, string> = {},
   ): Promise<{ socket: WebSocket; say: (text: string) => Promise<string> }> => {
-    const socket = new WebSocket(`ws://127.0.0.1:${port}/chat?room=1`, { headers: { host: HOST, ...headers } });
+    const socket = new WebSocket(`ws://127.0.0.1:${port}/chat?room=1`, {
+      headers: { host: HOST, ...headers },
+    });
     onTestFinished(() => socket.terminate());
     return new Promise((resolve, reject) => {
       socket.on('error', reject);
@@ -366,8 +453,15 @@ describe('WebSocket', () => {
   test('passes in both directions, through middlewares', async () => {
     const app = await echo();
     const proxy = await startProxy();
-    proxy.useHttp(project('shop', app.url, { middlewares: { strip: { headers: { customRequestHeaders: { 'X-Forwarded-User': '' } } } } }));
-    const { say } = await connect(proxy.port, { 'x-forwarded-user': 'evil', 'x-forwarded-for': '6.6.6.6' });
+    proxy.useHttp(
+      project('shop', app.url, {
+        middlewares: { strip: { headers: { customRequestHeaders: { 'X-Forwarded-User': '' } } } },
+      }),
+    );
+    const { say } = await connect(proxy.port, {
+      'x-forwarded-user': 'evil',
+      'x-forwarded-for': '6.6.6.6',
+    });
     expect(await say('hello')).toBe('hello');
     expect(await say('x'.repeat(100_000))).toHaveLength(100_000);
     expect(app.requests[0]).toMatchObject({
@@ -381,7 +475,9 @@ describe('WebSocket', () => {
     const app = await echo();
     const auth = await backend((_, res) => res.writeHead(401, { 'x-why': 'no session' }).end('{}'));
     const proxy = await startProxy();
-    proxy.useHttp(project('shop', app.url, { middlewares: { auth: { forwardAuth: { address: auth.url } } } }));
+    proxy.useHttp(
+      project('shop', app.url, { middlewares: { auth: { forwardAuth: { address: auth.url } } } }),
+    );
     await expect(connect(proxy.port)).rejects.toThrow('HTTP 401 no session');
     expect(app.requests).toHaveLength(0);
   });
@@ -410,13 +506,17 @@ describe('WebSocket', () => {
     const proxy = await startProxy();
     proxy.useHttp(project('shop', app.url));
     expect(
-      await ask(proxy.port, HOST, '/', { headers: { connection: 'Upgrade, HTTP2-Settings', upgrade: 'h2c', 'http2-settings': 'x' } }),
+      await ask(proxy.port, HOST, '/', {
+        headers: { connection: 'Upgrade, HTTP2-Settings', upgrade: 'h2c', 'http2-settings': 'x' },
+      }),
     ).toMatchObject({ status: 200, body: 'plain' });
   });
 });
 
 describe('a switch of routes', () => {
-  test('loses no request under load, and after the marker answers no older version answers', { timeout: 30_000 }, async () => {
+  test('loses no request under load, and after the marker answers no older version answers', {
+    timeout: 30_000,
+  }, async () => {
     const versions = await Promise.all([0, 1, 2, 3, 4, 5, 6, 7].map((n) => named(String(n))));
     const marker = (hash: string): { routers: object; services: object } => ({
       routers: {
@@ -429,7 +529,8 @@ describe('a switch of routes', () => {
       services: {},
     });
     const proxy = await startProxy();
-    const publish = (n: number): void => proxy.useHttp(merge(project('shop', versions[n]?.url ?? ''), marker(`hash${n}`)));
+    const publish = (n: number): void =>
+      proxy.useHttp(merge(project('shop', versions[n]?.url ?? ''), marker(`hash${n}`)));
     publish(0);
 
     let live = 0;
@@ -441,7 +542,10 @@ describe('a switch of routes', () => {
       const wrong: string[] = [];
       while (!stop) {
         const atLeast = live;
-        const got = await ask(proxy.port, HOST, '/', { agent }).catch((error: unknown) => ({ status: 0, body: String(error) }));
+        const got = await ask(proxy.port, HOST, '/', { agent }).catch((error: unknown) => ({
+          status: 0,
+          body: String(error),
+        }));
         asked += 1;
         if (got.status !== 200) wrong.push(`${got.status} ${got.body}`);
         else if (Number(got.body) < atLeast) wrong.push(`version ${got.body} after ${atLeast}`);
@@ -452,7 +556,9 @@ describe('a switch of routes', () => {
     for (let n = 1; n < versions.length; n += 1) {
       publish(n);
       expect(await ask(proxy.port, 'berth.invalid', `/hash${n}`)).toMatchObject({ status: 418 });
-      expect(await ask(proxy.port, 'berth.invalid', `/hash${n - 1}`)).toMatchObject({ status: 404 });
+      expect(await ask(proxy.port, 'berth.invalid', `/hash${n - 1}`)).toMatchObject({
+        status: 404,
+      });
       live = n;
       const before = asked;
       while (asked < before + 200) await pause(1);
@@ -505,7 +611,9 @@ describe('the proxy’s own answers', () => {
     expect(await ask(proxy.port, own, '/readyz')).toMatchObject({ status: 200 });
     expect(await ask(proxy.port, own, '/')).toMatchObject({ status: 404 });
     expect(await ask(proxy.port, HOST, '/healthz')).toMatchObject({ status: 200, body: 'app' });
-    expect(await ask(proxy.port, `${HOST}:${proxy.port}`, '/readyz')).toMatchObject({ body: 'app' });
+    expect(await ask(proxy.port, `${HOST}:${proxy.port}`, '/readyz')).toMatchObject({
+      body: 'app',
+    });
   });
 
   test('close lets requests finish and cuts requests that take too long', async () => {

@@ -1,5 +1,12 @@
-/** Small real servers, and a client that can send any Host header. Everything uses loopback and ports that the system selects. */
-import http, { type IncomingHttpHeaders, type IncomingMessage, type RequestListener } from 'node:http';
+/**
+ * Small real servers, and a client that can send any Host header. Everything uses loopback and
+ * ports that the system selects.
+ */
+import http, {
+  type IncomingHttpHeaders,
+  type IncomingMessage,
+  type RequestListener,
+} from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { silentLogger } from '@berth/kit/log';
 import { onTestFinished } from 'vitest';
@@ -7,7 +14,12 @@ import { parseConfiguration } from '../src/configuration.ts';
 import { type Configurations, compile } from '../src/router.ts';
 import { createProxy, type ProxyServer } from '../src/server.ts';
 
-export type Backend = { url: string; port: number; server: http.Server; requests: IncomingMessage[] };
+export type Backend = {
+  url: string;
+  port: number;
+  server: http.Server;
+  requests: IncomingMessage[];
+};
 
 export async function backend(listener: RequestListener): Promise<Backend> {
   const requests: IncomingMessage[] = [];
@@ -63,7 +75,12 @@ export function project(
         tls: { certResolver: 'letsencrypt' },
         middlewares: Object.keys(middlewares),
       },
-      [`${name}-http`]: { rule, entryPoints: ['web'], service: name, middlewares: ['redirect-to-https@file'] },
+      [`${name}-http`]: {
+        rule,
+        entryPoints: ['web'],
+        service: name,
+        middlewares: ['redirect-to-https@file'],
+      },
     },
     services: { [name]: { loadBalancer: { servers: [{ url }] } } },
     middlewares,
@@ -71,20 +88,30 @@ export function project(
 }
 
 export type Got = { status: number; headers: IncomingHttpHeaders; body: string };
-export type Ask = { method?: string; headers?: Record<string, string | string[]>; body?: string; agent?: http.Agent };
+export type Ask = {
+  method?: string;
+  headers?: Record<string, string | string[]>;
+  body?: string;
+  agent?: http.Agent;
+};
 
 export const ask = (port: number, host: string, path = '/', options: Ask = {}): Promise<Got> =>
   new Promise((resolve, reject) => {
     const { method = 'GET', headers = {}, body, agent = false } = options;
-    const request = http.request({ host: '127.0.0.1', port, path, method, agent, headers: { host, ...headers } }, (response) => {
-      let text = '';
-      response.setEncoding('utf8');
-      response.on('data', (chunk: string) => {
-        text += chunk;
-      });
-      response.on('end', () => resolve({ status: response.statusCode ?? 0, headers: response.headers, body: text }));
-      response.on('error', reject);
-    });
+    const request = http.request(
+      { host: '127.0.0.1', port, path, method, agent, headers: { host, ...headers } },
+      (response) => {
+        let text = '';
+        response.setEncoding('utf8');
+        response.on('data', (chunk: string) => {
+          text += chunk;
+        });
+        response.on('end', () =>
+          resolve({ status: response.statusCode ?? 0, headers: response.headers, body: text }),
+        );
+        response.on('error', reject);
+      },
+    );
     request.on('error', reject);
     request.end(body);
   });

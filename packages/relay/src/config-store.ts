@@ -1,6 +1,7 @@
 /**
- * Stores the last good configuration in memory and on disk, for a reverse proxy that starts while the control plane is away. The file's
- * modification time is the last time that the control plane confirmed the configuration, so its age survives a restart of the relay.
+ * Stores the last good configuration in memory and on disk, for a reverse proxy that starts while
+ * the control plane is away. The file's modification time is the last time that the control plane
+ * confirmed the configuration, so its age survives a restart of the relay.
  */
 import { createHash } from 'node:crypto';
 import { EventEmitter, once } from 'node:events';
@@ -27,16 +28,25 @@ export type ConfigStore = {
 
 const FILE = 'traefik-config.json';
 
-export async function openConfigStore(stateDir: string, log: Logger, now: () => number = Date.now): Promise<ConfigStore> {
+export async function openConfigStore(
+  stateDir: string,
+  log: Logger,
+  now: () => number = Date.now,
+): Promise<ConfigStore> {
   await mkdir(stateDir, { recursive: true, mode: 0o700 });
   await removeTemporary(stateDir);
   const path = join(stateDir, FILE);
   let current = await read(path, log);
   const changes = new EventEmitter().setMaxListeners(0);
 
-  /** A full disk must not keep a new route from the proxy: the configuration is served from memory, and the log names the error. */
+  /**
+   * A full disk must not keep a new route from the proxy: the configuration is served from memory,
+   * and the log names the error.
+   */
   const onDisk = (work: Promise<void>): Promise<void> =>
-    work.catch((err: unknown) => log.error({ err, path }, 'saving the configuration failed; serving it from memory'));
+    work.catch((err: unknown) =>
+      log.error({ err, path }, 'saving the configuration failed; serving it from memory'),
+    );
 
   return {
     current: () => current,
@@ -61,17 +71,22 @@ export async function openConfigStore(stateDir: string, log: Logger, now: () => 
   };
 }
 
-const etagOf = (bytes: Buffer): string => `"${createHash('sha256').update(bytes).digest('base64url')}"`;
+const etagOf = (bytes: Buffer): string =>
+  `"${createHash('sha256').update(bytes).digest('base64url')}"`;
 
 /**
- * Whether the bytes are a configuration of the control plane: a JSON object with routers. Each one has at least the marker's router.
- * Any other document would drop or freeze all routes.
+ * Whether the bytes are a configuration of the control plane: a JSON object with routers. Each one
+ * has at least the marker's router. Any other document would drop or freeze all routes.
  */
 export function isConfiguration(bytes: Buffer): boolean {
   try {
     const document: unknown = JSON.parse(bytes.toString('utf8'));
-    const http = typeof document === 'object' && document !== null && 'http' in document ? document.http : null;
-    const routers = typeof http === 'object' && http !== null && 'routers' in http ? http.routers : null;
+    const http =
+      typeof document === 'object' && document !== null && 'http' in document
+        ? document.http
+        : null;
+    const routers =
+      typeof http === 'object' && http !== null && 'routers' in http ? http.routers : null;
     return typeof routers === 'object' && routers !== null && Object.keys(routers).length > 0;
   } catch (error) {
     if (error instanceof SyntaxError) return false;

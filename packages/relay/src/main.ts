@@ -1,6 +1,6 @@
 /**
- * `berth relay`: runs beside the reverse proxy and serves it the last configuration while the control plane is away
- * (docs/adr/0009-configuration-relay.md).
+ * `berth relay`: runs beside the reverse proxy and serves it the last configuration while the
+ * control plane is away (docs/adr/0009-configuration-relay.md).
  */
 import { createClosers, closeOnSignals } from '@berth/kit/closers';
 import { createLogger } from '@berth/kit/log';
@@ -18,11 +18,16 @@ export async function main(): Promise<void> {
   const store = await openConfigStore(config.STATE_DIR, log);
   const upstream = followUpstream(config.CONTROL_PLANE_URL, store, log);
   closers.add('upstream', () => upstream.stop());
-  const server = createRelayServer(store, upstream, { metrics: createMetrics(store, upstream, { processMetrics: true }) });
+  const server = createRelayServer(store, upstream, {
+    metrics: createMetrics(store, upstream, { processMetrics: true }),
+  });
   const { address, port } = await server.listen(config.LISTEN);
   closers.add('server', () => server.close());
   settings.ready({});
   closers.add('reload', () => settings.close());
   closeOnSignals(closers, log);
-  log.info({ address: `${address}:${port}`, has_configuration: store.current() !== null }, 'relay listening');
+  log.info(
+    { address: `${address}:${port}`, has_configuration: store.current() !== null },
+    'relay listening',
+  );
 }

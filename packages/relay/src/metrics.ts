@@ -11,8 +11,15 @@ export type Metrics = {
 };
 type Options = { now?: () => number; processMetrics?: boolean };
 
-/** Gauges of the library with names of counters. The library has each of them under a right name too. */
-const MISNAMED = ['nodejs_active_handles_total', 'nodejs_active_requests_total', 'nodejs_active_resources_total'];
+/**
+ * Gauges of the library with names of counters. The library has each of them under a right name
+ * too.
+ */
+const MISNAMED = [
+  'nodejs_active_handles_total',
+  'nodejs_active_requests_total',
+  'nodejs_active_resources_total',
+];
 
 export function createMetrics(
   store: Pick<ConfigStore, 'current'>,
@@ -21,7 +28,8 @@ export function createMetrics(
 ): Metrics {
   const registry = new Registry();
   // The library's default of 10 ms would wake an idle process a hundred times a second.
-  if (processMetrics) collectDefaultMetrics({ register: registry, eventLoopMonitoringPrecision: 100 });
+  if (processMetrics)
+    collectDefaultMetrics({ register: registry, eventLoopMonitoringPrecision: 100 });
   for (const name of MISNAMED) registry.removeSingleMetric(name);
   const gauge = (name: string, help: string, read: () => number): void =>
     registry.registerMetric(
@@ -43,17 +51,28 @@ export function createMetrics(
     labelNames: ['version', 'node'],
     registers: [registry],
   }).set({ version: manifest.version, node: process.versions.node }, 1);
-  gauge('berth_clock_seconds', 'Clock of this machine, in seconds since 1970, at the scrape', () => now() / 1000);
-  gauge('berth_relay_config_age_seconds', 'Seconds since the control plane last confirmed the configuration; -1 if there is none', () => {
-    const current = store.current();
-    return current === null ? -1 : Math.max(0, now() - current.at) / 1000;
-  });
-  gauge('berth_relay_control_plane_ok', '1 if the last request to the control plane succeeded, else 0', () =>
-    upstream.problem() === null ? 1 : 0,
+  gauge(
+    'berth_clock_seconds',
+    'Clock of this machine, in seconds since 1970, at the scrape',
+    () => now() / 1000,
+  );
+  gauge(
+    'berth_relay_config_age_seconds',
+    'Seconds since the control plane last confirmed the configuration; -1 if there is none',
+    () => {
+      const current = store.current();
+      return current === null ? -1 : Math.max(0, now() - current.at) / 1000;
+    },
+  );
+  gauge(
+    'berth_relay_control_plane_ok',
+    '1 if the last request to the control plane succeeded, else 0',
+    () => (upstream.problem() === null ? 1 : 0),
   );
   gauge(
     'berth_relay_proxy_fetch_age_seconds',
-    'Seconds since a reverse proxy last asked for the configuration, or since the start; 0 while a request is held',
+    'Seconds since a reverse proxy last asked for the configuration, or since the start; 0 ' +
+      'while a request is held',
     () => (open > 0 ? 0 : (performance.now() - askedAt) / 1000),
   );
   return {

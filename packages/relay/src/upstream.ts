@@ -1,4 +1,7 @@
-/** Follows the control plane's configuration with held requests. While the control plane is away, the stored configuration is served. */
+/**
+ * Follows the control plane's configuration with held requests. While the control plane is away,
+ * the stored configuration is served.
+ */
 import { setTimeout as pause } from 'node:timers/promises';
 import { backoff } from '@berth/kit/backoff';
 import type { Logger } from '@berth/kit/log';
@@ -36,10 +39,13 @@ export function followUpstream(controlPlaneUrl: string, store: ConfigStore, log:
       await store.confirm();
       return false;
     }
-    if (response.status !== 200) throw new Error(`the control plane answered with status ${response.status}`);
-    if (Number(response.headers.get('content-length') ?? 0) > MAX_BYTES) throw new Error(`the configuration exceeds ${MAX_BYTES} bytes`);
+    if (response.status !== 200)
+      throw new Error(`the control plane answered with status ${response.status}`);
+    if (Number(response.headers.get('content-length') ?? 0) > MAX_BYTES)
+      throw new Error(`the configuration exceeds ${MAX_BYTES} bytes`);
     const bytes = Buffer.from(await response.arrayBuffer());
-    if (!isConfiguration(bytes)) throw new Error('the control plane’s answer is not a configuration');
+    if (!isConfiguration(bytes))
+      throw new Error('the control plane’s answer is not a configuration');
     await store.put(bytes);
     etag = response.headers.get('etag');
     return true;
@@ -61,7 +67,11 @@ export function followUpstream(controlPlaneUrl: string, store: ConfigStore, log:
         pauseMs = backoff(failures, RETRY);
         failures += 1;
         // Log once: a control plane that is away for an hour must not fill the log.
-        if (failures === 1) log.warn({ err: error, url }, 'request to the control plane failed; its last configuration stays in use');
+        if (failures === 1)
+          log.warn(
+            { err: error, url },
+            'request to the control plane failed; its last configuration stays in use',
+          );
       }
       await pause(pauseMs, undefined, { signal, ref: false }).catch((error: unknown) => {
         if (!signal.aborted) throw error;

@@ -1,4 +1,7 @@
-/** A proxy in front of a certificate authority, which can be made to fail: by a rate limit as Let's Encrypt answers it, or by silence. */
+/**
+ * A proxy in front of a certificate authority, which can be made to fail: by a rate limit as Let's
+ * Encrypt answers it, or by silence.
+ */
 import { EventEmitter } from 'node:events';
 import { readFile } from 'node:fs/promises';
 import { createServer, request } from 'node:https';
@@ -16,8 +19,14 @@ export interface AcmeFront {
   stop(): Promise<void>;
 }
 
-/** Uses the certificate of the authority itself, so a client that trusts the one trusts the other. */
-export async function startAcmeFront(authority: { directoryUrl: string; caFile: string; keyFile: string }): Promise<AcmeFront> {
+/**
+ * Uses the certificate of the authority itself, so a client that trusts the one trusts the other.
+ */
+export async function startAcmeFront(authority: {
+  directoryUrl: string;
+  caFile: string;
+  keyFile: string;
+}): Promise<AcmeFront> {
   const behind = new URL(authority.directoryUrl);
   const [cert, key] = await Promise.all([readFile(authority.caFile), readFile(authority.keyFile)]);
   let mode: AcmeMode = 'pass';
@@ -55,7 +64,8 @@ export async function startAcmeFront(authority: { directoryUrl: string; caFile: 
 function limit(req: IncomingMessage, res: ServerResponse): void {
   req.resume();
   const detail =
-    'too many certificates (50) already issued for "berth.test" in the last 168h0m0s, retry after 2026-11-30 00:00:00 UTC: see https://letsencrypt.org/docs/rate-limits/';
+    'too many certificates (50) already issued for "berth.test" in the last 168h0m0s, retry ' +
+    'after 2026-11-30 00:00:00 UTC: see https://letsencrypt.org/docs/rate-limits/';
   res.writeHead(429, { 'content-type': 'application/problem+json', 'retry-after': '86400' });
   res.end(JSON.stringify({ type: 'urn:ietf:params:acme:error:rateLimited', detail, status: 429 }));
 }
@@ -63,10 +73,13 @@ function limit(req: IncomingMessage, res: ServerResponse): void {
 /** The authority makes its addresses from the Host header, so they lead here. */
 function forward(behind: URL, ca: Buffer, req: IncomingMessage, res: ServerResponse): void {
   const { method, url, headers } = req;
-  const passing = request({ host: behind.hostname, port: behind.port, method, path: url, headers, ca, agent: false }, (answer) => {
-    res.writeHead(answer.statusCode ?? 502, answer.headers);
-    answer.pipe(res);
-  });
+  const passing = request(
+    { host: behind.hostname, port: behind.port, method, path: url, headers, ca, agent: false },
+    (answer) => {
+      res.writeHead(answer.statusCode ?? 502, answer.headers);
+      answer.pipe(res);
+    },
+  );
   passing.on('error', () => res.destroy());
   req.pipe(passing);
 }

@@ -1,9 +1,15 @@
 /**
- * Proxy between agents and the control plane that records claims, renewals, reports and observed containers.
- * A request is recorded before it is passed on, because its answer may be lost although it took effect.
- * An answer is recorded when it has arrived. While the control plane is down, the proxy resets connections.
+ * Proxy between agents and the control plane that records claims, renewals, reports and observed
+ * containers. A request is recorded before it is passed on, because its answer may be lost although
+ * it took effect. An answer is recorded when it has arrived. While the control plane is down, the
+ * proxy resets connections.
  */
-import { createServer, type IncomingMessage, request as httpRequest, type ServerResponse } from 'node:http';
+import {
+  createServer,
+  type IncomingMessage,
+  request as httpRequest,
+  type ServerResponse,
+} from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { buffer } from 'node:stream/consumers';
 import type { Node, NodeRegister } from '@berth/wire/node';
@@ -21,7 +27,11 @@ type Seen = { status: number; body: Buffer };
 const TASK_CALL = /^\/api\/agent\/tasks\/([^/]+)\/(start|renew|complete)$/;
 
 /** `address`: the address on which the proxy listens. */
-export async function startAgentTap(upstream: string, history: History, address = '127.0.0.1'): Promise<AgentTap> {
+export async function startAgentTap(
+  upstream: string,
+  history: History,
+  address = '127.0.0.1',
+): Promise<AgentTap> {
   const tasks = new Map<string, Task>();
   const hostIps = new Map<string, string>();
   const parse = (bytes: Buffer): unknown => {
@@ -38,9 +48,24 @@ export async function startAgentTap(upstream: string, history: History, address 
     if (path === '/api/agent/register') {
       const body = parse(request) as NodeRegister | undefined;
       for (const { labels = {}, host_port: port } of body?.containers ?? []) {
-        const [node, project, deployment] = [labels['berth.node'], labels['berth.project'], labels['berth.deployment']];
-        if (typeof port === 'number' && node !== undefined && project !== undefined && deployment !== undefined)
-          history.record({ type: 'observing', node, project, deployment, address: `${body?.host_ip}:${port}` });
+        const [node, project, deployment] = [
+          labels['berth.node'],
+          labels['berth.project'],
+          labels['berth.deployment'],
+        ];
+        if (
+          typeof port === 'number' &&
+          node !== undefined &&
+          project !== undefined &&
+          deployment !== undefined
+        )
+          history.record({
+            type: 'observing',
+            node,
+            project,
+            deployment,
+            address: `${body?.host_ip}:${port}`,
+          });
       }
       return;
     }
@@ -48,30 +73,55 @@ export async function startAgentTap(upstream: string, history: History, address 
     const task = tasks.get(id);
     const body = verb === 'complete' ? (parse(request) as TaskReport | undefined) : undefined;
     if (task === undefined || body === undefined) return;
-    const address = typeof body.host_port === 'number' ? `${hostIps.get(task.node_id)}:${body.host_port}` : null;
+    const address =
+      typeof body.host_port === 'number' ? `${hostIps.get(task.node_id)}:${body.host_port}` : null;
     history.record({ type: 'reporting', ...about(task), lease, status: body.status, address });
   }
 
   /** Records an answer. */
-  function recordAnswer(path: string, sent: number, request: Buffer, lease: string | null, answer: Seen): void {
+  function recordAnswer(
+    path: string,
+    sent: number,
+    request: Buffer,
+    lease: string | null,
+    answer: Seen,
+  ): void {
     if (answer.status !== 200) return;
     if (path === '/api/agent/register') {
       const node = parse(answer.body) as Node | undefined;
       if (node !== undefined) hostIps.set(node.id, node.host_ip);
     }
-    if (path === '/api/agent/tasks') for (const task of (parse(answer.body) as Task[] | undefined) ?? []) tasks.set(task.id, task);
+    if (path === '/api/agent/tasks')
+      for (const task of (parse(answer.body) as Task[] | undefined) ?? []) tasks.set(task.id, task);
     const [, id = '', verb] = TASK_CALL.exec(path) ?? [];
     const task = tasks.get(id);
     if (task === undefined) return;
     if (verb === 'start') {
       const given = parse(answer.body) as TaskClaim | undefined;
-      if (given !== undefined) history.record({ type: 'claimed', sent, task: id, attempt: given.attempt, lease: given.lease_token });
+      if (given !== undefined)
+        history.record({
+          type: 'claimed',
+          sent,
+          task: id,
+          attempt: given.attempt,
+          lease: given.lease_token,
+        });
     }
-    if (verb === 'renew' && lease !== null) history.record({ type: 'renewed', sent, task: id, lease });
+    if (verb === 'renew' && lease !== null)
+      history.record({ type: 'renewed', sent, task: id, lease });
     if (verb === 'complete') {
       const { kind, deployment } = about(task);
       const { status } = (parse(request) as TaskReport | undefined) ?? { status: '' };
-      history.record({ type: 'reported', sent, task: id, kind, deployment, lease, status, content: request.toString() });
+      history.record({
+        type: 'reported',
+        sent,
+        task: id,
+        kind,
+        deployment,
+        lease,
+        status,
+        content: request.toString(),
+      });
     }
   }
 
@@ -81,7 +131,10 @@ export async function startAgentTap(upstream: string, history: History, address 
     const lease = request.headers['x-lease-token']?.toString() ?? null;
     const body = await buffer(request);
     recordRequest(path, body, lease);
-    const onward = httpRequest(new URL(request.url ?? '/', upstream), { method: request.method ?? 'GET', headers: request.headers });
+    const onward = httpRequest(new URL(request.url ?? '/', upstream), {
+      method: request.method ?? 'GET',
+      headers: request.headers,
+    });
     // When an agent hangs up, the connection to the control plane closes too.
     response.on('close', () => onward.destroy());
     const answered = Promise.withResolvers<IncomingMessage>();
@@ -93,7 +146,9 @@ export async function startAgentTap(upstream: string, history: History, address 
     response.writeHead(seen.status, answer.headers).end(seen.body);
   }
 
-  const server = createServer((request, response) => void pass(request, response).catch(() => response.destroy()));
+  const server = createServer(
+    (request, response) => void pass(request, response).catch(() => response.destroy()),
+  );
   // Agents keep an idle connection open for longer than the default of Node.js, 5 s.
   server.keepAliveTimeout = 60_000;
   await new Promise<void>((resolve, reject) => {

@@ -1,4 +1,7 @@
-/** Applications for agents that only pretend to run containers: each project has an address of its own, as with a real engine. */
+/**
+ * Applications for agents that only pretend to run containers: each project has an address of its
+ * own, as with a real engine.
+ */
 import { createServer, type RequestListener, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 

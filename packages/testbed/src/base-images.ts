@@ -24,16 +24,25 @@ const recipes: Readonly<Record<BaseImage, Recipe>> = {
   'busybox:stable': { lay: (root) => layBusybox(root), changes: [path, 'CMD ["sh"]'] },
   'node:24-slim': {
     lay: layNode,
-    changes: [path, `ENV NODE_EXTRA_CA_CERTS=${certificates}`, `ENV SSL_CERT_FILE=${certificates}`, 'CMD ["node"]'],
+    changes: [
+      path,
+      `ENV NODE_EXTRA_CA_CERTS=${certificates}`,
+      `ENV SSL_CERT_FILE=${certificates}`,
+      'CMD ["node"]',
+    ],
   },
 };
 
-/** Where an image came from: it was present, was pulled from the hub, or was made from local programs. */
+/**
+ * Where an image came from: it was present, was pulled from the hub, or was made from local
+ * programs.
+ */
 export type Provided = 'present' | 'pulled' | 'made';
 
 /**
- * Provides these images, under these names, on the engine. Pulls them where an image hub can be reached, or makes them from this
- * machine's programs. The hub is tried once a day; .tools/hub.json keeps the result.
+ * Provides these images, under these names, on the engine. Pulls them where an image hub can be
+ * reached, or makes them from this machine's programs. The hub is tried once a day; .tools/hub.json
+ * keeps the result.
  * @throws when an image can neither be pulled nor made
  */
 export async function ensureBaseImages(
@@ -46,8 +55,14 @@ export async function ensureBaseImages(
   return provided;
 }
 
-async function ensure(engine: Engine, image: BaseImage, log: (line: string) => void): Promise<Provided> {
-  const inspected = await engine.docker(['image', 'inspect', '--format', '{{.Id}}', image], { mayFail: true });
+async function ensure(
+  engine: Engine,
+  image: BaseImage,
+  log: (line: string) => void,
+): Promise<Provided> {
+  const inspected = await engine.docker(['image', 'inspect', '--format', '{{.Id}}', image], {
+    mayFail: true,
+  });
   if (inspected.code === 0) return 'present';
   if (await pull(engine, image, log)) return 'pulled';
   const started = Date.now();
@@ -59,14 +74,23 @@ async function ensure(engine: Engine, image: BaseImage, log: (line: string) => v
 const hubFile = join(toolsDir, 'hub.json');
 const dayMs = 24 * 3600 * 1000;
 
-/** Tries the hub. The result counts for 24 hours, so that a machine without a hub does not wait in each run. */
-async function pull(engine: Engine, image: BaseImage, log: (line: string) => void): Promise<boolean> {
+/**
+ * Tries the hub. The result counts for 24 hours, so that a machine without a hub does not wait in
+ * each run.
+ */
+async function pull(
+  engine: Engine,
+  image: BaseImage,
+  log: (line: string) => void,
+): Promise<boolean> {
   if (!engine.outward) return false;
   const hub = await readHub();
   if (hub !== undefined && !hub.reachable && Date.now() - hub.at < dayMs) return false;
   try {
-    // A small image shows within 8 s whether the hub answers. Only then is a long wait for a large image worth it.
-    if (hub?.reachable !== true) await engine.docker(['pull', '--quiet', 'busybox:stable'], { deadlineMs: 8_000 });
+    // A small image shows within 8 s whether the hub answers. Only then is a long wait for a large
+    // image worth it.
+    if (hub?.reachable !== true)
+      await engine.docker(['pull', '--quiet', 'busybox:stable'], { deadlineMs: 8_000 });
     await writeHub(true);
   } catch (error) {
     log(`image hub unreachable: ${messageOf(error).split('\n').at(-1)}`);
@@ -88,7 +112,8 @@ async function readHub(): Promise<{ reachable: boolean; at: number } | undefined
     return JSON.parse(await readFile(hubFile, 'utf8')) as { reachable: boolean; at: number };
   } catch (error) {
     // The file does not exist yet, or a run was killed while it wrote the file: try the hub.
-    if ((error as NodeJS.ErrnoException).code === 'ENOENT' || error instanceof SyntaxError) return undefined;
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT' || error instanceof SyntaxError)
+      return undefined;
     throw error;
   }
 }
@@ -102,10 +127,14 @@ async function make(engine: Engine, image: BaseImage, recipe: Recipe): Promise<v
   const root = await mkdtemp(join(tmpdir(), 'berth-base-'));
   try {
     await recipe.lay(root);
-    const tar = spawn('tar', ['--owner=0', '--group=0', '--numeric-owner', '-C', root, '-cf', '-', '.'], {
-      env: childEnvironment(),
-      stdio: ['ignore', 'pipe', 'inherit'],
-    });
+    const tar = spawn(
+      'tar',
+      ['--owner=0', '--group=0', '--numeric-owner', '-C', root, '-cf', '-', '.'],
+      {
+        env: childEnvironment(),
+        stdio: ['ignore', 'pipe', 'inherit'],
+      },
+    );
     const changes = recipe.changes.flatMap((change) => ['--change', change]);
     const packed = once(tar, 'close');
     await engine.docker(['import', ...changes, '-', image], { input: tar.stdout });

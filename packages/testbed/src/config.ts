@@ -12,7 +12,14 @@ export const toolsDir = join(repositoryRoot, '.tools');
 export type Environment = Readonly<Record<string, string>>;
 
 /** Folders in which Debian keeps system programs; the PATH of a non-login shell may lack them. */
-const systemFolders = ['/usr/local/sbin', '/usr/sbin', '/sbin', '/usr/local/bin', '/usr/bin', '/bin'];
+const systemFolders = [
+  '/usr/local/sbin',
+  '/usr/sbin',
+  '/sbin',
+  '/usr/local/bin',
+  '/usr/bin',
+  '/bin',
+];
 
 /** Returns PATH with set-up's Node first and the system folders last. */
 export function searchPath(): string[] {
@@ -53,7 +60,9 @@ export function privateEngineWanted(): boolean {
   return process.env['BERTH_ENGINE'] === 'private';
 }
 
-/** Returns the path of Traefik: TRAEFIK_BIN, `.tools/traefik` or PATH; undefined when there is none. */
+/**
+ * Returns the path of Traefik: TRAEFIK_BIN, `.tools/traefik` or PATH; undefined when there is none.
+ */
 export function findTraefik(): string | undefined {
   const named = process.env['TRAEFIK_BIN'];
   if (named !== undefined && named !== '') return existsSync(named) ? named : undefined;
@@ -67,7 +76,10 @@ export function findGitea(): string | undefined {
   return findProgram('gitea');
 }
 
-/** Returns the file of additional certificate authorities that this machine trusts; undefined when not set. */
+/**
+ * Returns the file of additional certificate authorities that this machine trusts; undefined when
+ * not set.
+ */
 export function extraCertificates(): string | undefined {
   const file = process.env['NODE_EXTRA_CA_CERTS'] || process.env['SSL_CERT_FILE'];
   return file !== undefined && existsSync(file) ? file : undefined;

@@ -1,8 +1,14 @@
-/** A small DNS server (RFC 1035) over UDP for tests: A, AAAA and CNAME records of a table. It can also refuse and hang. */
+/**
+ * A small DNS server (RFC 1035) over UDP for tests: A, AAAA and CNAME records of a table. It can
+ * also refuse and hang.
+ */
 import { createSocket } from 'node:dgram';
 import { once } from 'node:events';
 
-export type DnsZone = Record<string, { a?: string[]; aaaa?: string[]; cname?: string } | 'hang' | 'refuse'>;
+export type DnsZone = Record<
+  string,
+  { a?: string[]; aaaa?: string[]; cname?: string } | 'hang' | 'refuse'
+>;
 export type DnsServer = {
   /** For DNS_SERVERS. */
   address: string;
@@ -51,7 +57,8 @@ function answerTo(query: Buffer, zone: DnsZone): Buffer | null {
     const target = entry.cname ?? name;
     const found = zone[target];
     const { a = [], aaaa = [] } = typeof found === 'object' ? found : {};
-    if (type === A) records.push(...a.map((ip) => record(target, A, Buffer.from(ip.split('.').map(Number)))));
+    if (type === A)
+      records.push(...a.map((ip) => record(target, A, Buffer.from(ip.split('.').map(Number)))));
     if (type === AAAA) records.push(...aaaa.map((ip) => record(target, AAAA, bytesOf(ip))));
   }
   const head = Buffer.alloc(12);
@@ -73,7 +80,10 @@ function questionOf(query: Buffer): { name: string; type: number; end: number } 
 }
 
 const encoded = (name: string): Buffer =>
-  Buffer.concat([...name.split('.').map((label) => Buffer.from([label.length, ...Buffer.from(label)])), Buffer.from([0])]);
+  Buffer.concat([
+    ...name.split('.').map((label) => Buffer.from([label.length, ...Buffer.from(label)])),
+    Buffer.from([0]),
+  ]);
 
 function record(name: string, type: number, data: Buffer): Buffer {
   const head = Buffer.alloc(10);
@@ -87,7 +97,8 @@ function record(name: string, type: number, data: Buffer): Buffer {
 /** Takes addresses with at most one `::`. */
 function bytesOf(address: string): Buffer {
   const [left = '', right] = address.split('::');
-  const parts = (text: string): number[] => (text === '' ? [] : text.split(':').map((part) => Number.parseInt(part, 16)));
+  const parts = (text: string): number[] =>
+    text === '' ? [] : text.split(':').map((part) => Number.parseInt(part, 16));
   const head = parts(left);
   const tail = right === undefined ? [] : parts(right);
   const all = [...head, ...Array.from({ length: 8 - head.length - tail.length }, () => 0), ...tail];

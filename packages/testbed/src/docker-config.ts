@@ -7,12 +7,18 @@ import { toolsDir } from './config.ts';
 export const pluginsDir = join(toolsDir, 'docker-plugins');
 
 /**
- * Writes a separate docker client configuration into `dir` and returns that folder. The user's ~/.docker is neither
- * read (a context could point to another engine) nor written (`docker login`).
+ * Writes a separate docker client configuration into `dir` and returns that folder. The user's
+ * ~/.docker is neither read (a context could point to another engine) nor written (`docker login`).
  */
 export async function writeDockerConfig(dir: string): Promise<string> {
   await mkdir(dir, { recursive: true, mode: 0o700 });
-  const plugins = existsSync(join(pluginsDir, 'docker-buildx')) ? { cliPluginsExtraDirs: [pluginsDir] } : {};
-  await writeFile(join(dir, 'config.json'), `${JSON.stringify({ auths: {}, ...plugins }, null, 2)}\n`, { mode: 0o600 });
+  const plugins = existsSync(join(pluginsDir, 'docker-buildx'))
+    ? { cliPluginsExtraDirs: [pluginsDir] }
+    : {};
+  await writeFile(
+    join(dir, 'config.json'),
+    `${JSON.stringify({ auths: {}, ...plugins }, null, 2)}\n`,
+    { mode: 0o600 },
+  );
   return dir;
 }

@@ -11,17 +11,27 @@ export interface EngineFaults {
   /** Returns the prefix that runs a program inside the engine's namespaces. */
   nsenterArgv(): string[];
   /**
-   * Ends the engine and starts it again. Returns when it answers.
-   * `power-cut` (default): the daemon and all containers die at once; containers with a restart policy start again.
-   * `SIGTERM`: an orderly stop; containers with a restart policy start again (10 s for a container that ignores SIGTERM).
-   * `SIGKILL`: only the daemon dies. Engine 20.10 then *stops* the containers that survived, whatever their restart policy.
+   * Ends the engine and starts it again. Returns when it answers. `power-cut` (default): the daemon
+   * and all containers die at once; containers with a restart policy start again. `SIGTERM`: an
+   * orderly stop; containers with a restart policy start again (10 s for a container that ignores
+   * SIGTERM). `SIGKILL`: only the daemon dies. Engine 20.10 then *stops* the containers that
+   * survived, whatever their restart policy.
    */
   restartDaemon(how?: 'power-cut' | 'SIGTERM' | 'SIGKILL'): Promise<void>;
-  /** Cuts the power: every process inside dies at once, also programs started by nsenterArgv(). Idempotent. */
+  /**
+   * Cuts the power: every process inside dies at once, also programs started by nsenterArgv().
+   * Idempotent.
+   */
   powerOff(): Promise<void>;
-  /** After powerOff(): starts the daemon, which starts the containers with a restart policy. Returns when it answers. */
+  /**
+   * After powerOff(): starts the daemon, which starts the containers with a restart policy. Returns
+   * when it answers.
+   */
   powerOn(): Promise<void>;
-  /** Disconnects the engine from the network (false) or connects it (true). Its unix socket keeps answering. */
+  /**
+   * Disconnects the engine from the network (false) or connects it (true). Its unix socket keeps
+   * answering.
+   */
   connect(on: boolean): Promise<void>;
 }
 
@@ -33,9 +43,15 @@ export interface Engine {
   readonly dockerConfigDir: string;
   /** Address at which published ports answer, seen from the main namespace. */
   readonly hostIp: string;
-  /** Address of the main namespace, seen from the engine and from containers: the registry, git server and control plane listen there. */
+  /**
+   * Address of the main namespace, seen from the engine and from containers: the registry, git
+   * server and control plane listen there.
+   */
   readonly gatewayIp: string;
-  /** Address to which published ports are bound; undefined: all addresses (safe in a private engine: nobody outside reaches it). */
+  /**
+   * Address to which published ports are bound; undefined: all addresses (safe in a private engine:
+   * nobody outside reaches it).
+   */
   readonly publishIp: string | undefined;
   /** true: this process started the engine and owns everything in it. */
   readonly owned: boolean;
@@ -51,7 +67,10 @@ export interface Engine {
 }
 
 export interface EngineOptions {
-  /** Folder for images, build cache and logs. It is kept between runs, so that the second run is fast. */
+  /**
+   * Folder for images, build cache and logs. It is kept between runs, so that the second run is
+   * fast.
+   */
   readonly dir: string;
   readonly log?: (line: string) => void;
   /** true: start a private engine although another one answers (tests with several nodes). */
@@ -69,10 +88,13 @@ export async function engineAnswers(host: string): Promise<boolean> {
   if (host.startsWith('unix://') && !existsSync(host.slice('unix://'.length))) return false;
   if (findProgram('docker') === undefined) return false;
   try {
-    const answer = await run(['docker', '--host', host, 'version', '--format', '{{.Server.Version}}'], {
-      deadlineMs: 3_000,
-      mayFail: true,
-    });
+    const answer = await run(
+      ['docker', '--host', host, 'version', '--format', '{{.Server.Version}}'],
+      {
+        deadlineMs: 3_000,
+        mayFail: true,
+      },
+    );
     return answer.code === 0;
   } catch {
     // The engine accepted the connection and was silent for 3 s.
@@ -86,6 +108,7 @@ export function describeEngine(engine: Omit<Engine, 'env' | 'docker'>): Engine {
   return {
     ...engine,
     env,
-    docker: (args, options = {}) => run(['docker', ...args], { ...options, env: { ...options.env, ...env } }),
+    docker: (args, options = {}) =>
+      run(['docker', ...args], { ...options, env: { ...options.env, ...env } }),
   };
 }

@@ -14,13 +14,21 @@ export interface Home {
   readonly temporary: boolean;
 }
 
-/** Takes the lasting folder `dir/engine-<name>`. Without a name, or when another process has it, takes a temporary one beside it. */
-export async function takeHome(dir: string, name: string | undefined, log: (line: string) => void): Promise<Home> {
+/**
+ * Takes the lasting folder `dir/engine-<name>`. Without a name, or when another process has it,
+ * takes a temporary one beside it.
+ */
+export async function takeHome(
+  dir: string,
+  name: string | undefined,
+  log: (line: string) => void,
+): Promise<Home> {
   await mkdir(dir, { recursive: true });
   await sweepTemporaryHomes(dir);
   if (name === undefined) return temporaryHome(dir);
   const lasting = join(await realpath(dir), `engine-${name}`);
-  if (lasting.startsWith('/run/')) throw new Error(`${lasting}: an engine's folder cannot be under /run`);
+  if (lasting.startsWith('/run/'))
+    throw new Error(`${lasting}: an engine's folder cannot be under /run`);
   await mkdir(lasting, { recursive: true });
   const lock = await lockFolder(lasting);
   if (lock !== undefined) return { dir: lasting, lock, temporary: false };
@@ -63,14 +71,18 @@ async function lockIfThere(home: string): Promise<FolderLock | undefined> {
   }
 }
 
-/** Records, for the run after a kill of this one, the first process to wait for and the folder to remove. */
+/**
+ * Records, for the run after a kill of this one, the first process to wait for and the folder to
+ * remove.
+ */
 export async function noteHolder(home: string, pid: number, runDir: string): Promise<void> {
   await writeFile(join(home, 'holder'), `${pid} ${startTime(pid)} ${runDir}\n`);
 }
 
 /**
- * Waits until the engine of a killed run is gone, and removes the run's folder with its socket and logins.
- * The engine dies with its run, but not at once, and two daemons would corrupt one data root.
+ * Waits until the engine of a killed run is gone, and removes the run's folder with its socket and
+ * logins. The engine dies with its run, but not at once, and two daemons would corrupt one data
+ * root.
  */
 export async function endPredecessor(home: string): Promise<void> {
   const holder = join(home, 'holder');
@@ -83,18 +95,26 @@ export async function endPredecessor(home: string): Promise<void> {
   const alive = (): boolean => isRunning(Number(pid)) && startTime(Number(pid)) === since;
   if (alive()) {
     signalProcess(Number(pid), 'SIGKILL');
-    await waitFor(`the previous run's engine (process ${pid}) is gone`, () => !alive(), { deadlineMs: 10_000 });
+    await waitFor(`the previous run's engine (process ${pid}) is gone`, () => !alive(), {
+      deadlineMs: 10_000,
+    });
   }
   if (runDir !== undefined) await rm(runDir, { recursive: true, force: true });
   await rm(holder);
 }
 
-/** Derives a network from the folder's path: the same network in each run lets docker recognise a registry by its address. */
+/**
+ * Derives a network from the folder's path: the same network in each run lets docker recognise a
+ * registry by its address.
+ */
 export function preferredNetwork(folder: string): number {
   return createHash('sha256').update(folder).digest().readUInt16BE(0) % 250;
 }
 
-/** Start time of a process in clock ticks since boot, which together with its id identifies it; '' when it is gone. */
+/**
+ * Start time of a process in clock ticks since boot, which together with its id identifies it; ''
+ * when it is gone.
+ */
 function startTime(pid: number): string {
   try {
     // Field 22.

@@ -20,7 +20,8 @@ export async function startEngine(options: EngineOptions): Promise<Engine> {
     if (await engineAnswers(host)) return adoptEngine(host, options);
   }
   const why = whyNoOwnEngine();
-  if (why !== undefined) throw new NoEngine(`no container engine answers and none can be started: ${why}`);
+  if (why !== undefined)
+    throw new NoEngine(`no container engine answers and none can be started: ${why}`);
   return startOwnEngine(options);
 }
 
@@ -28,15 +29,26 @@ export async function startEngine(options: EngineOptions): Promise<Engine> {
 export function whyNoOwnEngine(): string | undefined {
   if (process.platform !== 'linux') return 'this is not Linux';
   if (process.getuid?.() !== 0) return 'not root';
-  const missing = ['dockerd', 'containerd', 'docker', 'iptables', 'ip', 'unshare', 'nsenter', 'setpriv'].filter(
-    (program) => findProgram(program) === undefined,
-  );
-  return missing.length === 0 ? undefined : `missing: ${missing.join(', ')} (npm run setup installs them)`;
+  const missing = [
+    'dockerd',
+    'containerd',
+    'docker',
+    'iptables',
+    'ip',
+    'unshare',
+    'nsenter',
+    'setpriv',
+  ].filter((program) => findProgram(program) === undefined);
+  return missing.length === 0
+    ? undefined
+    : `missing: ${missing.join(', ')} (npm run setup installs them)`;
 }
 
 async function adoptEngine(host: string, options: EngineOptions): Promise<Engine> {
   const name = options.name ?? 'main';
-  const dockerConfigDir = await writeDockerConfig(join(options.dir, `docker-config-${name}-${process.pid}`));
+  const dockerConfigDir = await writeDockerConfig(
+    join(options.dir, `docker-config-${name}-${process.pid}`),
+  );
   return describeEngine({
     name,
     host,

@@ -1,4 +1,7 @@
-/** Provides deploy/traefik/dynamic, which operators copy, to the proxies of the testbed. The files exist only there. */
+/**
+ * Provides deploy/traefik/dynamic, which operators copy, to the proxies of the testbed. The files
+ * exist only there.
+ */
 import { copyFile, mkdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { parse } from 'yaml';
@@ -8,7 +11,12 @@ const DYNAMIC = join(repositoryRoot, 'deploy', 'traefik', 'dynamic');
 export const FILES = ['middlewares.yml', 'auth-host.yml', 'dashboard.yml', 'registry.yml'] as const;
 
 /** The variables of deploy/traefik/traefik.env. */
-export type FileProviderEnv = { BASE_DOMAIN: string; AUTH_SERVICE_URL: string; CONTROL_PLANE_URL: string; REGISTRY_URL?: string };
+export type FileProviderEnv = {
+  BASE_DOMAIN: string;
+  AUTH_SERVICE_URL: string;
+  CONTROL_PLANE_URL: string;
+  REGISTRY_URL?: string;
+};
 type Section = Record<string, Record<string, unknown>>;
 
 /** Copies the files unchanged, for the real Traefik, which is started with FileProviderEnv. */
@@ -18,11 +26,17 @@ export async function copyFiles(folder: string): Promise<void> {
 }
 
 /** Returns one file as Traefik reads it after it inserted its environment. */
-export async function readFileProvider(file: (typeof FILES)[number], env: FileProviderEnv): Promise<{ http: Record<string, Section> }> {
+export async function readFileProvider(
+  file: (typeof FILES)[number],
+  env: FileProviderEnv,
+): Promise<{ http: Record<string, Section> }> {
   const template = await readFile(join(DYNAMIC, file), 'utf8');
   const value = (name: string): string => env[name as keyof FileProviderEnv] ?? '';
   const text = template
-    .replaceAll(/\{\{ if env "([A-Z_]+)" \}\}([\s\S]*?)\{\{ end \}\}/g, (_, name: string, part: string) => (value(name) === '' ? '' : part))
+    .replaceAll(
+      /\{\{ if env "([A-Z_]+)" \}\}([\s\S]*?)\{\{ end \}\}/g,
+      (_, name: string, part: string) => (value(name) === '' ? '' : part),
+    )
     .replaceAll(/\{\{ env "([A-Z_]+)" \}\}/g, (_, name: string) => value(name));
   return parse(text) as { http: Record<string, Section> };
 }

@@ -1,11 +1,17 @@
-// Creates bare repositories without a work tree, a global git configuration or a committer on the machine.
+// Creates bare repositories without a work tree, a global git configuration or a committer on the
+// machine.
 import { readFile, readdir, stat } from 'node:fs/promises';
 import { join, relative } from 'node:path';
 import type { Environment } from './config.ts';
 import { type Argv, type Finished, run } from './process.ts';
 
-/** Contents by path, or a folder to read them from. null removes a file; `submodule` is the commit of a submodule at this path. */
-export type Files = Readonly<Record<string, string | Uint8Array | FileSpec | { readonly submodule: string } | null>>;
+/**
+ * Contents by path, or a folder to read them from. null removes a file; `submodule` is the commit
+ * of a submodule at this path.
+ */
+export type Files = Readonly<
+  Record<string, string | Uint8Array | FileSpec | { readonly submodule: string } | null>
+>;
 export interface FileSpec {
   readonly content: string | Uint8Array;
   readonly executable: boolean;
@@ -24,14 +30,20 @@ export const hermeticGit: Environment = {
   GIT_CONFIG_VALUE_1: '0',
 };
 
-export function git(repository: string, args: readonly string[], input?: Uint8Array): Promise<Finished> {
+export function git(
+  repository: string,
+  args: readonly string[],
+  input?: Uint8Array,
+): Promise<Finished> {
   const argv: Argv = ['git', '--git-dir', repository, ...args];
   return run(argv, { env: hermeticGit, ...(input === undefined ? {} : { input }) });
 }
 
 /** Creates an empty bare repository whose HEAD is `branch`. */
 export async function initRepository(repository: string, branch: string): Promise<void> {
-  await run(['git', 'init', '--quiet', '--bare', `--initial-branch=${branch}`, repository], { env: hermeticGit });
+  await run(['git', 'init', '--quiet', '--bare', `--initial-branch=${branch}`, repository], {
+    env: hermeticGit,
+  });
 }
 
 /** Sets whether the server serves any commit by its id, or only the tips of branches and tags. */
@@ -41,8 +53,9 @@ export async function allowAnySha(repository: string, allowed: boolean): Promise
 }
 
 /**
- * Adds one commit to a branch and returns its full id. A branch that does not exist is created from `from`, or without a parent.
- * Files that are not named stay as they are; `replaceAll` empties the tree first.
+ * Adds one commit to a branch and returns its full id. A branch that does not exist is created from
+ * `from`, or without a parent. Files that are not named stay as they are; `replaceAll` empties the
+ * tree first.
  */
 export async function commitFiles(
   repository: string,
@@ -50,7 +63,8 @@ export async function commitFiles(
   options: { branch: string; message: string; from?: string; replaceAll?: boolean },
 ): Promise<string> {
   const ref = `refs/heads/${options.branch}`;
-  const known = (await git(repository, ['for-each-ref', '--format=%(refname)', ref])).stdout.trim() !== '';
+  const known =
+    (await git(repository, ['for-each-ref', '--format=%(refname)', ref])).stdout.trim() !== '';
   const parent = known ? `${ref}^0` : options.from;
   const parts: Uint8Array[] = [
     text(`commit ${ref}\ncommitter Berth Testbed <testbed@berth.invalid> now\n`),
@@ -68,7 +82,10 @@ export async function commitFiles(
       parts.push(text(`M 160000 ${file.submodule} ${path}\n`));
       continue;
     }
-    const { content, executable } = typeof file === 'string' || file instanceof Uint8Array ? { content: file, executable: false } : file;
+    const { content, executable } =
+      typeof file === 'string' || file instanceof Uint8Array
+        ? { content: file, executable: false }
+        : file;
     parts.push(text(`M ${executable ? '100755' : '100644'} inline ${path}\n`), data(content));
   }
   await git(repository, ['fast-import', '--quiet', '--date-format=now'], Buffer.concat(parts));

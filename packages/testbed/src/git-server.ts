@@ -1,4 +1,5 @@
-// Real git over smart HTTP or HTTPS: node:http in front of `git http-backend`, like nginx with fcgiwrap.
+// Real git over smart HTTP or HTTPS: node:http in front of `git http-backend`, like nginx with
+// fcgiwrap.
 import { spawn } from 'node:child_process';
 import { mkdir } from 'node:fs/promises';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
@@ -6,11 +7,20 @@ import { createServer as createTlsServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { childEnvironment } from './config.ts';
-import { allowAnySha, commitFiles, type Files, git, hermeticGit, initRepository, readFolder } from './git-repo.ts';
+import {
+  allowAnySha,
+  commitFiles,
+  type Files,
+  git,
+  hermeticGit,
+  initRepository,
+  readFolder,
+} from './git-repo.ts';
 
 /**
- * How the server treats requests: serves them, accepts them and never answers, always answers this status (with this text), or
- * redirects requests for which `redirect` returns an address and serves the others.
+ * How the server treats requests: serves them, accepts them and never answers, always answers this
+ * status (with this text), or redirects requests for which `redirect` returns an address and serves
+ * the others.
  */
 export type Behaviour =
   | 'serve'
@@ -23,10 +33,25 @@ export interface GitServer {
   readonly url: string;
   /** Returns the address to clone a repository from. */
   repoUrl(name: string): string;
-  /** Creates a repository with one commit on `branch` (default main). Returns the commit's full id and the address. */
-  createRepo(name: string, files: string | Files, options?: { branch?: string; message?: string }): Promise<{ url: string; sha: string }>;
-  /** Adds a commit (see commitFiles) and returns its full id. When `files` is a folder's path, the tree becomes that folder's. */
-  commit(name: string, files: string | Files, message: string, options?: { branch?: string; from?: string }): Promise<string>;
+  /**
+   * Creates a repository with one commit on `branch` (default main). Returns the commit's full id
+   * and the address.
+   */
+  createRepo(
+    name: string,
+    files: string | Files,
+    options?: { branch?: string; message?: string },
+  ): Promise<{ url: string; sha: string }>;
+  /**
+   * Adds a commit (see commitFiles) and returns its full id. When `files` is a folder's path, the
+   * tree becomes that folder's.
+   */
+  commit(
+    name: string,
+    files: string | Files,
+    message: string,
+    options?: { branch?: string; from?: string },
+  ): Promise<string>;
   /** Returns the full id of a branch's newest commit. */
   head(name: string, branch?: string): Promise<string>;
   /** Sets whether any commit may be fetched by its id (default: yes). */
@@ -67,15 +92,20 @@ export async function startGitServer(options: GitServerOptions): Promise<GitServ
     requests++;
     authorizations.push(request.headers.authorization ?? '');
     if (behaviour === 'mute') return;
-    if (typeof behaviour === 'object' && 'status' in behaviour) return refuse(response, behaviour.status, behaviour.text);
+    if (typeof behaviour === 'object' && 'status' in behaviour)
+      return refuse(response, behaviour.status, behaviour.text);
     if (typeof behaviour === 'object') {
       const location = behaviour.redirect(request.method ?? '', request.url ?? '');
-      if (location !== undefined) return void response.writeHead(302, { location, 'content-type': 'text/plain' }).end('moved\n');
+      if (location !== undefined)
+        return void response
+          .writeHead(302, { location, 'content-type': 'text/plain' })
+          .end('moved\n');
     }
     if (!authorized(request, credentials)) return refuse(response, 401);
     serveByCgi(request, response, { root, push: options.push === true, tipsOnly });
   };
-  const server = options.tls === undefined ? createServer(handle) : createTlsServer({ ...options.tls }, handle);
+  const server =
+    options.tls === undefined ? createServer(handle) : createTlsServer({ ...options.tls }, handle);
   await new Promise<void>((resolve, reject) => {
     server.once('error', reject);
     server.listen(options.port ?? 0, options.address ?? '127.0.0.1', resolve);
@@ -83,7 +113,8 @@ export async function startGitServer(options: GitServerOptions): Promise<GitServ
   const { address, port } = server.address() as AddressInfo;
   const url = `${options.tls === undefined ? 'http' : 'https'}://${address}:${port}`;
   const path = (name: string) => join(root, `${name}.git`);
-  const contents = (files: string | Files) => (typeof files === 'string' ? readFolder(files) : Promise.resolve(files));
+  const contents = (files: string | Files) =>
+    typeof files === 'string' ? readFolder(files) : Promise.resolve(files);
 
   return {
     url,
@@ -92,12 +123,21 @@ export async function startGitServer(options: GitServerOptions): Promise<GitServ
       await initRepository(path(name), branch);
       await git(path(name), ['config', 'http.receivepack', String(options.push === true)]);
       await allowAnySha(path(name), true);
-      const sha = await commitFiles(path(name), await contents(files), { branch, message, replaceAll: true });
+      const sha = await commitFiles(path(name), await contents(files), {
+        branch,
+        message,
+        replaceAll: true,
+      });
       return { url: `${url}/${name}.git`, sha };
     },
     async commit(name, files, message, { branch = 'main', from } = {}) {
       const base = from === undefined ? {} : { from };
-      return commitFiles(path(name), await contents(files), { branch, message, replaceAll: typeof files === 'string', ...base });
+      return commitFiles(path(name), await contents(files), {
+        branch,
+        message,
+        replaceAll: typeof files === 'string',
+        ...base,
+      });
     },
     async head(name, branch = 'main') {
       return (await git(path(name), ['rev-parse', `refs/heads/${branch}`])).stdout.trim();
@@ -127,7 +167,10 @@ export async function startGitServer(options: GitServerOptions): Promise<GitServ
   };
 }
 
-function authorized(request: IncomingMessage, credentials: GitServerOptions['credentials']): boolean {
+function authorized(
+  request: IncomingMessage,
+  credentials: GitServerOptions['credentials'],
+): boolean {
   if (credentials === undefined) return true;
   const expected = Buffer.from(`${credentials.user}:${credentials.password}`).toString('base64');
   return request.headers.authorization === `Basic ${expected}`;
@@ -147,7 +190,9 @@ function serveByCgi(
   const url = new URL(request.url ?? '/', 'http://git.invalid');
   const repository = url.pathname.split('.git/')[0]?.slice(1) ?? '';
   // Protocol v2 serves any object whatever the settings say; only v0 can refuse one.
-  const protocol = site.tipsOnly.has(repository) ? '' : String(request.headers['git-protocol'] ?? '');
+  const protocol = site.tipsOnly.has(repository)
+    ? ''
+    : String(request.headers['git-protocol'] ?? '');
   const header = (name: string) => String(request.headers[name] ?? '');
   const backend = spawn('git', ['http-backend'], {
     stdio: ['pipe', 'pipe', 'pipe'],
@@ -177,7 +222,8 @@ function serveByCgi(
     complaints = (complaints + chunk.toString()).slice(-4_096);
   });
   backend.once('error', (error) => fail(`git http-backend: ${error.message}`));
-  // The backend may end before it has read everything (a refused push): its answer counts, not the broken pipe.
+  // The backend may end before it has read everything (a refused push): its answer counts, not the
+  // broken pipe.
   backend.stdin.on('error', () => undefined);
   request.pipe(backend.stdin);
   response.once('close', () => backend.kill('SIGKILL'));

@@ -16,7 +16,10 @@ export interface Gitea {
   readonly sshPort: number;
   /** Fingerprint (`SHA256:…`) and type of each ssh host key. */
   hostKeys(): Promise<{ fingerprint: string; key_type: string }[]>;
-  /** Sends a request to its API, for example `api('POST', '/user/repos', {…})`. Throws unless it answers 2xx. */
+  /**
+   * Sends a request to its API, for example `api('POST', '/user/repos', {…})`. Throws unless it
+   * answers 2xx.
+   */
   api<T = unknown>(method: string, path: string, body?: object): Promise<T>;
   /** Creates a private repository with one commit on `main`, like a person who pushes it. */
   createRepo(name: string, files: Files): Promise<GiteaRepo>;
@@ -35,7 +38,10 @@ export interface GiteaRepo {
 
 const OWNER = 'bosun';
 
-/** Starts Gitea with an empty database. `dir` must be on a disk that allows sockets. @throws when it is not installed or does not answer */
+/**
+ * Starts Gitea with an empty database. `dir` must be on a disk that allows sockets. @throws when it
+ * is not installed or does not answer
+ */
 export async function startGitea(options: { dir: string }): Promise<Gitea> {
   const bin = findGitea();
   if (bin === undefined) throw new Error('Gitea not found: set GITEA_BIN or put `gitea` on PATH');
@@ -57,12 +63,31 @@ export async function startGitea(options: { dir: string }): Promise<Gitea> {
     { env },
   );
   const { stdout } = await run(
-    admin('admin', 'user', 'generate-access-token', '--username', OWNER, '--token-name', 't', '--scopes', 'all', '--raw'),
+    admin(
+      'admin',
+      'user',
+      'generate-access-token',
+      '--username',
+      OWNER,
+      '--token-name',
+      't',
+      '--scopes',
+      'all',
+      '--raw',
+    ),
     { env },
   );
   const token = stdout.trim().split('\n').at(-1) ?? '';
-  const gitea = await startProcess([bin, 'web', '--config', config], { name: 'gitea', env, logFile: join(dir, 'gitea.log') });
-  await untilReady(gitea, async () => (await fetch(`${url}/api/healthz`, { signal: AbortSignal.timeout(5_000) })).ok, 60_000);
+  const gitea = await startProcess([bin, 'web', '--config', config], {
+    name: 'gitea',
+    env,
+    logFile: join(dir, 'gitea.log'),
+  });
+  await untilReady(
+    gitea,
+    async () => (await fetch(`${url}/api/healthz`, { signal: AbortSignal.timeout(5_000) })).ok,
+    60_000,
+  );
 
   async function api<T>(method: string, path: string, body?: object): Promise<T> {
     const answer = await fetch(`${url}/api/v1${path}`, {
@@ -72,7 +97,8 @@ export async function startGitea(options: { dir: string }): Promise<Gitea> {
       signal: AbortSignal.timeout(20_000),
     });
     const text = await answer.text();
-    if (!answer.ok) throw new Error(`Gitea: ${method} ${path} answered ${answer.status}: ${text.slice(0, 300)}`);
+    if (!answer.ok)
+      throw new Error(`Gitea: ${method} ${path} answered ${answer.status}: ${text.slice(0, 300)}`);
     return (text === '' ? undefined : JSON.parse(text)) as T;
   }
 
@@ -86,7 +112,11 @@ export async function startGitea(options: { dir: string }): Promise<Gitea> {
       const folder = await mkdtemp(join(dir, 'keys-'));
       await writeFile(join(folder, 'keys'), keys);
       const { stdout: listed } = await run(['ssh-keygen', '-l', '-f', join(folder, 'keys')]);
-      const types = keys.split('\n').flatMap((line) => (/^\S+ (\S+) /.exec(line)?.[1] ?? '').split(' ').filter((t) => t !== ''));
+      const types = keys
+        .split('\n')
+        .flatMap((line) =>
+          (/^\S+ (\S+) /.exec(line)?.[1] ?? '').split(' ').filter((t) => t !== ''),
+        );
       return listed
         .trim()
         .split('\n')

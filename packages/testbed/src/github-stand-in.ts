@@ -1,6 +1,6 @@
 /**
- * A stand-in for GitHub: its OAuth endpoints and the two calls of its API that a login makes. As at GitHub, OAuth uses PKCE, a code
- * works once, and errors have status 200.
+ * A stand-in for GitHub: its OAuth endpoints and the two calls of its API that a login makes. As at
+ * GitHub, OAuth uses PKCE, a code works once, and errors have status 200.
  */
 import { createHash, randomBytes } from 'node:crypto';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
@@ -12,7 +12,10 @@ export type GithubAccount = {
   avatar_url: string;
   emails: { email: string; primary: boolean; verified: boolean; visibility: string | null }[];
 };
-/** `garbage`: 200 with a body that is not JSON; a number: that status; `down`: the connection is reset. */
+/**
+ * `garbage`: 200 with a body that is not JSON; a number: that status; `down`: the connection is
+ * reset.
+ */
 export type GithubFault = 'down' | 'garbage' | number;
 
 export type GithubStandIn = {
@@ -23,7 +26,10 @@ export type GithubStandIn = {
   readonly clientSecret: string;
   /** Whether answers name the issuer (RFC 9207), like github.com. An Enterprise server need not. */
   namesIssuer: boolean;
-  /** The signed-in account. `authorize` redirects at once, as GitHub does for an app that was allowed before. */
+  /**
+   * The signed-in account. `authorize` redirects at once, as GitHub does for an app that was
+   * allowed before.
+   */
   account: GithubAccount;
   /** Injects a fault into requests whose path begins with `path`, until the next call. */
   fault(fault: GithubFault | null, path?: string): void;
@@ -49,13 +55,21 @@ export async function startGithubStandIn(): Promise<GithubStandIn> {
 
   const server = createServer((request, response) => {
     const url = new URL(request.url ?? '/', 'http://github.invalid');
-    if (fault !== null && url.pathname.startsWith(fault.path)) return misbehave(fault.kind, request, response);
+    if (fault !== null && url.pathname.startsWith(fault.path))
+      return misbehave(fault.kind, request, response);
     if (url.pathname === '/login/oauth/authorize') return authorize(url.searchParams, response);
     if (url.pathname === '/login/oauth/access_token' && request.method === 'POST')
-      return void token(request, response).catch((error: unknown) => response.writeHead(500).end(String(error)));
+      return void token(request, response).catch((error: unknown) =>
+        response.writeHead(500).end(String(error)),
+      );
     if (url.pathname === '/api/user')
-      return api(request, response, () => ({ ...standIn.account, emails: undefined, email: 'anybody@example.test' }));
-    if (url.pathname === '/api/user/emails') return api(request, response, () => standIn.account.emails);
+      return api(request, response, () => ({
+        ...standIn.account,
+        emails: undefined,
+        email: 'anybody@example.test',
+      }));
+    if (url.pathname === '/api/user/emails')
+      return api(request, response, () => standIn.account.emails);
     response.writeHead(404).end();
   });
 
@@ -85,8 +99,10 @@ export async function startGithubStandIn(): Promise<GithubStandIn> {
     const verifier = createHash('sha256')
       .update(form.get('code_verifier') ?? '')
       .digest('base64url');
-    if (grant === undefined || grant.challenge !== verifier) return json(response, 200, { error: 'bad_verification_code' });
-    if (grant.redirectUri !== form.get('redirect_uri')) return json(response, 200, { error: 'redirect_uri_mismatch' });
+    if (grant === undefined || grant.challenge !== verifier)
+      return json(response, 200, { error: 'bad_verification_code' });
+    if (grant.redirectUri !== form.get('redirect_uri'))
+      return json(response, 200, { error: 'redirect_uri_mismatch' });
     const access_token = `gho_${randomBytes(18).toString('hex')}`;
     tokens.add(access_token);
     json(response, 200, { access_token, token_type: 'bearer', scope: 'read:user,user:email' });
@@ -95,7 +111,8 @@ export async function startGithubStandIn(): Promise<GithubStandIn> {
   function api(request: IncomingMessage, response: ServerResponse, answer: () => unknown): void {
     const given = /^Bearer (.+)$/.exec(request.headers.authorization ?? '')?.[1] ?? '';
     // GitHub refuses requests without a User-Agent.
-    if (request.headers['user-agent'] === undefined) return json(response, 403, { message: 'Request forbidden by administrative rules.' });
+    if (request.headers['user-agent'] === undefined)
+      return json(response, 403, { message: 'Request forbidden by administrative rules.' });
     if (!tokens.has(given)) return json(response, 401, { message: 'Bad credentials' });
     json(response, 200, answer());
   }
@@ -103,11 +120,14 @@ export async function startGithubStandIn(): Promise<GithubStandIn> {
   function misbehave(kind: GithubFault, request: IncomingMessage, response: ServerResponse): void {
     request.resume();
     if (kind === 'down') return void request.socket.destroy();
-    if (kind === 'garbage') return void response.writeHead(200, { 'content-type': 'text/html' }).end('<h1>Unicorn!</h1>');
+    if (kind === 'garbage')
+      return void response.writeHead(200, { 'content-type': 'text/html' }).end('<h1>Unicorn!</h1>');
     json(response, kind, { message: 'Server Error' });
   }
   const json = (response: ServerResponse, status: number, body: unknown): void =>
-    void response.writeHead(status, { 'content-type': 'application/json; charset=utf-8' }).end(JSON.stringify(body));
+    void response
+      .writeHead(status, { 'content-type': 'application/json; charset=utf-8' })
+      .end(JSON.stringify(body));
 
   await new Promise<void>((resolve, reject) => {
     server.once('error', reject);

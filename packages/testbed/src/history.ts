@@ -1,19 +1,32 @@
 /**
- * History of one run: what clients, agents, engines and proxies saw, in the order in which they learned it. An append-only list that
- * invariants.ts checks. The simulator keeps it in memory; real processes append JSON lines, one file each.
+ * History of one run: what clients, agents, engines and proxies saw, in the order in which they
+ * learned it. An append-only list that invariants.ts checks. The simulator keeps it in memory; real
+ * processes append JSON lines, one file each.
  *
- * `at` is the time at which an event was known. `sent` is the time at which its request was sent. A request is later than an answer
- * only if it was sent after that answer had arrived; otherwise the two are concurrent. All times are of one clock (one machine's, or
- * the simulator's).
+ * `at` is the time at which an event was known. `sent` is the time at which its request was sent. A
+ * request is later than an answer only if it was sent after that answer had arrived; otherwise the
+ * two are concurrent. All times are of one clock (one machine's, or the simulator's).
  */
 import { appendFileSync, readFileSync } from 'node:fs';
 
-/** An agent's right to report: the lease token, or a value that stands for it. null: the request had none. */
+/**
+ * An agent's right to report: the lease token, or a value that stands for it. null: the request had
+ * none.
+ */
 type Lease = string | null;
 type Asked = { sent: number };
 
-/** The limits, in ms of service, that the checker enforces. `slack`: the length that a gap without service may count for. */
-export type Deadlines = { queue: number; route: number; build: number; deploy: number; slack: number };
+/**
+ * The limits, in ms of service, that the checker enforces. `slack`: the length that a gap without
+ * service may count for.
+ */
+export type Deadlines = {
+  queue: number;
+  route: number;
+  build: number;
+  deploy: number;
+  slack: number;
+};
 
 /** How far each deployment has counted in a volume. */
 export type Counts = Record<string, number>;
@@ -23,13 +36,16 @@ export type Happening =
   | { type: 'began'; lease_ms: number; deadlines?: Deadlines }
   /** A control plane serves from now on, or stops serving (killed, stalled). */
   | { type: 'serving'; name: string; up: boolean }
-  /** A committed change of a deployment: its next state, or `published`. `code`: of the error with which it failed. */
+  /**
+   * A committed change of a deployment: its next state, or `published`. `code`: of the error with
+   * which it failed.
+   */
   | { type: 'moved'; deployment: string; to: string; code: string | null }
   /** A deployment was requested and accepted. */
   | (Asked & { type: 'accepted'; project: string; deployment: string; key: string | null })
   /**
-   * A person is about to request a deployment, a rollback, a restart or a start; `answered` when that person knows the result. `isOnce`:
-   * the request has no effect if it arrives again.
+   * A person is about to request a deployment, a rollback, a restart or a start; `answered` when
+   * that person knows the result. `isOnce`: the request has no effect if it arrives again.
    */
   | { type: 'wanted'; project: string; request: string }
   | { type: 'answered'; project: string; request: string; isOnce: boolean }
@@ -39,18 +55,40 @@ export type Happening =
   /** A client read a project. */
   | (Asked & { type: 'project'; project: string; stopped: boolean })
   /**
-   * A container of the deployment starts with the volumes of the project. `entries`: the deployments that have written there, and `counts`
-   * how far each has counted.
+   * A container of the deployment starts with the volumes of the project. `entries`: the
+   * deployments that have written there, and `counts` how far each has counted.
    */
-  | { type: 'mounted'; project: string; deployment: string; copy: string; entries: string[]; counts: Counts }
-  /** A container counted one further, and the control plane had answered the registration that lists it as running. */
+  | {
+      type: 'mounted';
+      project: string;
+      deployment: string;
+      copy: string;
+      entries: string[];
+      counts: Counts;
+    }
+  /**
+   * A container counted one further, and the control plane had answered the registration that lists
+   * it as running.
+   */
   | { type: 'wrote'; project: string; deployment: string; copy: string; count: number }
-  /** The control plane committed that a copy which was received is the data of the project from now on. */
+  /**
+   * The control plane committed that a copy which was received is the data of the project from now
+   * on.
+   */
   | { type: 'switched'; project: string; copy: string }
   /** A project of which no two versions may run at once (`recreate`). */
   | { type: 'single_writer'; project: string }
-  /** A person is about to change settings of a project: from here on they may hold. `place`: its repository and branch then. */
-  | { type: 'changing'; project: string; request: string; place: string; replace?: 'rolling' | 'recreate' }
+  /**
+   * A person is about to change settings of a project: from here on they may hold. `place`: its
+   * repository and branch then.
+   */
+  | {
+      type: 'changing';
+      project: string;
+      request: string;
+      place: string;
+      replace?: 'rolling' | 'recreate';
+    }
   | (Asked & { type: 'changed'; project: string; request: string })
   /** The repository and branch have this commit. */
   | { type: 'pushed'; commit: string; place: string }
@@ -58,10 +96,19 @@ export type Happening =
   /** A client is about to request the deletion: from here on the thing may be gone. */
   | { type: 'deleting'; what: 'project' | 'node'; id: string }
   /** A client read a deployment; `missing`: 404. */
-  | (Asked & { type: 'read'; project: string; deployment: string; state: string; node: string | null })
+  | (Asked & {
+      type: 'read';
+      project: string;
+      deployment: string;
+      state: string;
+      node: string | null;
+    })
   | (Asked & { type: 'claimed'; task: string; attempt: number; lease: string })
   | (Asked & { type: 'renewed'; task: string; lease: string })
-  /** A report is about to be sent: its answer may be lost although it takes effect. `address`: host:port of the started container. */
+  /**
+   * A report is about to be sent: its answer may be lost although it takes effect. `address`:
+   * host:port of the started container.
+   */
   | {
       type: 'reporting';
       task: string;
@@ -73,7 +120,15 @@ export type Happening =
       address: string | null;
     }
   /** A report was accepted. `content` is equal for equal reports. */
-  | (Asked & { type: 'reported'; task: string; kind: string; deployment: string; lease: Lease; status: string; content: string })
+  | (Asked & {
+      type: 'reported';
+      task: string;
+      kind: string;
+      deployment: string;
+      lease: Lease;
+      status: string;
+      content: string;
+    })
   /** An agent is about to report that it observes this container at this address. */
   | { type: 'observing'; node: string; project: string; deployment: string; address: string }
   /** The control plane answered a report that shows this container at this address. */
@@ -81,9 +136,10 @@ export type Happening =
   /** A machine has this address from now on. Another one may have had it. */
   | { type: 'addressed'; machine: string; host: string }
   /**
-   * A container changed. `task`: by a retire or deploy task. `contract`: by a contract-only agent, which replaces containers by itself.
-   * `outside`: by the engine or a person. `keeps_port`: its agent chose the port, which stays its own until the container is removed.
-   * `alone`: no other version may run beside it. `for_next`: it was stopped so that another version can start.
+   * A container changed. `task`: by a retire or deploy task. `contract`: by a contract-only agent,
+   * which replaces containers by itself. `outside`: by the engine or a person. `keeps_port`: its
+   * agent chose the port, which stays its own until the container is removed. `alone`: no other
+   * version may run beside it. `for_next`: it was stopped so that another version can start.
    */
   | {
       type: 'container';
@@ -99,21 +155,42 @@ export type Happening =
       for_next?: boolean;
     }
   /**
-   * A proxy serves these routes from now on: project -> host:port. `pages`: projects with the page of a stopped project
-   * instead. `asked`: when it sent its request for them.
+   * A proxy serves these routes from now on: project -> host:port. `pages`: projects with the page
+   * of a stopped project instead. `asked`: when it sent its request for them.
    */
-  | { type: 'routed'; proxy: string; routes: Record<string, string>; pages?: string[]; asked?: number }
+  | {
+      type: 'routed';
+      proxy: string;
+      routes: Record<string, string>;
+      pages?: string[];
+      asked?: number;
+    }
   /** A request from outside, and the deployment that answered it. */
   | (Asked & { type: 'served'; project: string; deployment: string })
-  /** The application that answered a request to the host of `project` said that it belongs to `by`. */
+  /**
+   * The application that answered a request to the host of `project` said that it belongs to `by`.
+   */
   | { type: 'shown'; project: string; by: string }
   /** The control plane ended a lease. */
   | { type: 'taken_away'; task: string; lease: Lease; why: string }
-  /** A client read a delivery of a push. `push`: the forge's own id of it, which repeated deliveries share. */
-  | (Asked & { type: 'delivery'; project: string; id: string; push: string; verdict: string | null; deployment: string | null })
+  /**
+   * A client read a delivery of a push. `push`: the forge's own id of it, which repeated deliveries
+   * share.
+   */
+  | (Asked & {
+      type: 'delivery';
+      project: string;
+      id: string;
+      push: string;
+      verdict: string | null;
+      deployment: string | null;
+    })
   /** A deployment that names a push as its cause. */
   | { type: 'caused'; push: string; deployment: string }
-  /** A deployment as the list of its project shows it at the end. `of`: the deployment whose release it deploys again. */
+  /**
+   * A deployment as the list of its project shows it at the end. `of`: the deployment whose release
+   * it deploys again.
+   */
   | {
       type: 'listed';
       project: string;
@@ -129,14 +206,33 @@ export type Happening =
       /** No other version may run beside it. */
       alone?: boolean;
     }
-  /** The volume of a project at the end: the deployments that wrote to the copy that counts, or null if no disk has that copy. */
-  | { type: 'kept'; project: string; copy: string | null; entries: string[] | null; counts: Counts | null }
+  /**
+   * The volume of a project at the end: the deployments that wrote to the copy that counts, or null
+   * if no disk has that copy.
+   */
+  | {
+      type: 'kept';
+      project: string;
+      copy: string | null;
+      entries: string[] | null;
+      counts: Counts | null;
+    }
   /** A node whose drain has finished, and the projects whose volumes are still there. */
   | { type: 'drained'; node: string; left: string[] }
   /** The newest commit of a branch at the end, and whether it was deployed. */
   | { type: 'tip'; project: string; commit: string; deployed: boolean }
-  /** The forge got the status of a commit. `heard`: its answer arrived. `text` tells two statuses of one deployment apart. */
-  | { type: 'status'; deployment: string; commit: string; state: string; text: string; heard: boolean }
+  /**
+   * The forge got the status of a commit. `heard`: its answer arrived. `text` tells two statuses of
+   * one deployment apart.
+   */
+  | {
+      type: 'status';
+      deployment: string;
+      commit: string;
+      state: string;
+      text: string;
+      heard: boolean;
+    }
   /** The newest status of a commit in the outbox at the end. */
   | { type: 'status_due'; deployment: string; commit: string; state: string }
   /** The control plane lost its connections to the database. */
@@ -147,7 +243,10 @@ export type Happening =
   | { type: 'story'; deployment: string; kinds: Record<string, number> }
   /** An error without a row in the error table. */
   | { type: 'internal_error'; message: string }
-  /** The faults have stopped and every deadline has passed; the last reads and observations are the final state. */
+  /**
+   * The faults have stopped and every deadline has passed; the last reads and observations are the
+   * final state.
+   */
   | { type: 'ended' };
 
 export type HistoryEvent = Happening & { at: number };
@@ -160,12 +259,20 @@ export function memoryHistory(now: () => number = Date.now): MemoryHistory {
   return { events, record: (happening) => void events.push({ at: now(), ...happening }) };
 }
 
-/** Appends one JSON line for each event, before `record` returns, so that a recorder killed with -9 has lost nothing. */
+/**
+ * Appends one JSON line for each event, before `record` returns, so that a recorder killed with -9
+ * has lost nothing.
+ */
 export function historyFile(path: string, now: () => number = Date.now): History {
-  return { record: (happening) => appendFileSync(path, `${JSON.stringify({ at: now(), ...happening })}\n`) };
+  return {
+    record: (happening) => appendFileSync(path, `${JSON.stringify({ at: now(), ...happening })}\n`),
+  };
 }
 
-/** Merges the files of several recorders. Leaves out a line that was cut off by the death of its recorder. */
+/**
+ * Merges the files of several recorders. Leaves out a line that was cut off by the death of its
+ * recorder.
+ */
 export function readHistory(paths: readonly string[]): HistoryEvent[] {
   const events = paths.flatMap((path) =>
     readFileSync(path, 'utf8')

@@ -1,7 +1,8 @@
 /**
- * Several machines on this one. Each host has its own namespaces, address and engine, and all are plugged into one switch.
- * This machine answers them at `gatewayIp`: the registry, git server and control plane listen there. Files are shared: a host
- * sees this machine's files at the same paths, except /run.
+ * Several machines on this one. Each host has its own namespaces, address and engine, and all are
+ * plugged into one switch. This machine answers them at `gatewayIp`: the registry, git server and
+ * control plane listen there. Files are shared: a host sees this machine's files at the same paths,
+ * except /run.
  */
 import { startSwitch, type Switch } from './cable.ts';
 import { startEngine, whyNoOwnEngine } from './engine.ts';
@@ -16,15 +17,24 @@ export type Host = {
   readonly engine: Engine;
   /** Prefix that runs a program on this host. */
   readonly enter: readonly string[];
-  /** Runs a program on this host to its end: `mount`, `ip` and `tc` change only this host. @throws ProcessFailed unless `mayFail` */
+  /**
+   * Runs a program on this host to its end: `mount`, `ip` and `tc` change only this host. @throws
+   * ProcessFailed unless `mayFail`
+   */
   run(argv: Argv, options?: RunOptions): Promise<Finished>;
   /** Pulls its cable: its programs keep running, and no message reaches or leaves it. */
   partition(): Promise<void>;
   /** Plugs its cable in. */
   heal(): Promise<void>;
-  /** Cuts the power: first the cable goes down, then every process on it dies, so that no peer is notified. */
+  /**
+   * Cuts the power: first the cable goes down, then every process on it dies, so that no peer is
+   * notified.
+   */
   kill(): Promise<void>;
-  /** After kill(): starts the engine and its containers with a restart policy. The caller starts the agents. */
+  /**
+   * After kill(): starts the engine and its containers with a restart policy. The caller starts the
+   * agents.
+   */
   boot(): Promise<void>;
 };
 
@@ -42,7 +52,9 @@ export type Hosts = {
 export type HostsOptions = {
   /** Folder for engines' images and logs (`.tools/testbed`). */
   readonly dir: string;
-  /** `keeps`: images and build cache stay for the next run (a builder); the other hosts begin empty. */
+  /**
+   * `keeps`: images and build cache stay for the next run (a builder); the other hosts begin empty.
+   */
   readonly hosts: readonly { readonly name: string; readonly keeps?: boolean }[];
   readonly log?: (line: string) => void;
 };
@@ -58,7 +70,9 @@ export async function startHosts(options: HostsOptions): Promise<Hosts> {
     // Stop all hosts, also when one fails to stop.
     const ended = await Promise.allSettled(started.splice(0).map((host) => host.engine.stop()));
     await network.stop();
-    const failures = ended.flatMap((end) => (end.status === 'rejected' ? [end.reason as unknown] : []));
+    const failures = ended.flatMap((end) =>
+      end.status === 'rejected' ? [end.reason as unknown] : [],
+    );
     if (failures.length > 0) throw new AggregateError(failures, 'not all hosts stopped cleanly');
   };
   const attempts = await Promise.allSettled(
@@ -81,10 +95,21 @@ export async function startHosts(options: HostsOptions): Promise<Hosts> {
   };
 }
 
-async function startHost(wanted: HostsOptions['hosts'][number], network: Switch, options: HostsOptions): Promise<Host> {
+async function startHost(
+  wanted: HostsOptions['hosts'][number],
+  network: Switch,
+  options: HostsOptions,
+): Promise<Host> {
   const { name, keeps = false } = wanted;
   const log = (line: string) => options.log?.(`${name}: ${line}`);
-  const engine = await startEngine({ dir: options.dir, name, log, private: true, fresh: !keeps, network });
+  const engine = await startEngine({
+    dir: options.dir,
+    name,
+    log,
+    private: true,
+    fresh: !keeps,
+    network,
+  });
   const faults = engine.faults as EngineFaults;
   const enter = faults.nsenterArgv();
   return {

@@ -1,9 +1,17 @@
 /**
- * A real OpenID provider (npm `oidc-provider`, which is certified) on loopback. It has its own accounts and a login form that a
- * person, Chromium or PlainBrowser can fill in. It can be down, slow, answer garbage, rotate its keys and forge its answers.
- * For development and tests only: it shows its accounts' passwords.
+ * A real OpenID provider (npm `oidc-provider`, which is certified) on loopback. It has its own
+ * accounts and a login form that a person, Chromium or PlainBrowser can fill in. It can be down,
+ * slow, answer garbage, rotate its keys and forge its answers. For development and tests only: it
+ * shows its accounts' passwords.
  */
-import { createPrivateKey, generateKeyPairSync, type JsonWebKey, randomBytes, randomUUID, sign } from 'node:crypto';
+import {
+  createPrivateKey,
+  generateKeyPairSync,
+  type JsonWebKey,
+  randomBytes,
+  randomUUID,
+  sign,
+} from 'node:crypto';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import Provider, { type ClientMetadata, type Configuration } from 'oidc-provider';
@@ -20,7 +28,10 @@ export type Account = {
   hostedDomain?: string;
 };
 
-/** `down`: the connection is reset; `slow`: no answer; `garbage`: 200 with a body that is not JSON; a number: that status. */
+/**
+ * `down`: the connection is reset; `slow`: no answer; `garbage`: 200 with a body that is not JSON;
+ * a number: that status.
+ */
 export type Fault = 'down' | 'slow' | 'garbage' | number;
 export type TokenAnswer = Record<string, unknown>;
 
@@ -28,19 +39,27 @@ export type IdentityProvider = {
   readonly issuer: string;
   readonly clientId: string;
   readonly clientSecret: string;
-  /** The accounts, which a test may change. The first has a verified address, the second has not. */
+  /**
+   * The accounts, which a test may change. The first has a verified address, the second has not.
+   */
   readonly accounts: Account[];
   /** Adds a redirect URI to the client. */
   allowRedirect(uri: string): void;
   /** Fills in the login form `page`. Returns the page after all redirects. */
   signIn(browser: PlainBrowser, page: Page, account: Account): Promise<Page>;
-  /** Injects a fault into requests whose path begins with `path` (default: all), until the next call; null ends the fault. */
+  /**
+   * Injects a fault into requests whose path begins with `path` (default: all), until the next
+   * call; null ends the fault.
+   */
   fault(fault: Fault | null, path?: string): void;
   /** Replaces the signing keys; the old ones stop working at once. */
   rotateKeys(): void;
   /** Returns a token with these claims, signed with the current key. */
   sign(claims: Record<string, unknown>): string;
-  /** Changes the answers of an endpoint (default: the token endpoint) before they are sent; null ends the change. */
+  /**
+   * Changes the answers of an endpoint (default: the token endpoint) before they are sent; null
+   * ends the change.
+   */
   tamper(
     change: ((answer: TokenAnswer) => TokenAnswer | Promise<TokenAnswer>) | null,
     path?: '/token' | '/me' | '/.well-known/openid-configuration',
@@ -55,7 +74,10 @@ export type IdentityProviderOptions = {
   port?: number;
   redirectUris?: readonly string[];
   accounts?: readonly Account[];
-  /** Whether the ID token has e-mail and profile too, besides the userinfo endpoint (OpenID Connect Core section 5.4). */
+  /**
+   * Whether the ID token has e-mail and profile too, besides the userinfo endpoint (OpenID Connect
+   * Core section 5.4).
+   */
   claimsInIdToken?: boolean;
   clientAuth?: 'client_secret_basic' | 'client_secret_post';
 };
@@ -68,10 +90,18 @@ const ACCOUNTS: readonly Account[] = [
     picture: 'https://pictures.example.test/ada.png',
     emailVerified: true,
   },
-  { email: 'eve@example.test', password: 'eve-password', name: 'Eve Unverified', picture: null, emailVerified: false },
+  {
+    email: 'eve@example.test',
+    password: 'eve-password',
+    name: 'Eve Unverified',
+    picture: null,
+    emailVerified: false,
+  },
 ];
 
-export async function startIdentityProvider(options: IdentityProviderOptions = {}): Promise<IdentityProvider> {
+export async function startIdentityProvider(
+  options: IdentityProviderOptions = {},
+): Promise<IdentityProvider> {
   const accounts = (options.accounts ?? ACCOUNTS).map((account) => ({ ...account }));
   const clientId = 'berth';
   const clientSecret = randomBytes(24).toString('base64url');
@@ -88,8 +118,11 @@ export async function startIdentityProvider(options: IdentityProviderOptions = {
   const server = createServer((request, response) => {
     const { pathname } = new URL(request.url ?? '/', 'http://idp.invalid');
     counts.set(pathname, (counts.get(pathname) ?? 0) + 1);
-    if (fault !== null && pathname.startsWith(fault.path)) return misbehave(fault.kind, request, response);
-    const done = pathname.startsWith('/interaction/') ? interact(request, response) : handler(request, response);
+    if (fault !== null && pathname.startsWith(fault.path))
+      return misbehave(fault.kind, request, response);
+    const done = pathname.startsWith('/interaction/')
+      ? interact(request, response)
+      : handler(request, response);
     Promise.resolve(done).catch((error: unknown) => response.writeHead(500).end(String(error)));
   });
   await new Promise<void>((resolve, reject) => {
@@ -101,7 +134,10 @@ export async function startIdentityProvider(options: IdentityProviderOptions = {
   let provider = build();
   let handler = provider.callback();
 
-  /** Builds the provider. Its clients and keys are fixed from then on; codes and sessions stay in `memory`. */
+  /**
+   * Builds the provider. Its clients and keys are fixed from then on; codes and sessions stay in
+   * `memory`.
+   */
   function build(): Provider {
     const client: ClientMetadata = {
       client_id: clientId,
@@ -117,7 +153,11 @@ export async function startIdentityProvider(options: IdentityProviderOptions = {
       clients: [client],
       jwks,
       scopes: ['openid', 'email', 'profile'],
-      claims: { openid: ['sub'], email: ['email', 'email_verified'], profile: ['name', 'picture', 'hd'] },
+      claims: {
+        openid: ['sub'],
+        email: ['email', 'email_verified'],
+        profile: ['name', 'picture', 'hd'],
+      },
       conformIdTokenClaims: options.claimsInIdToken !== true,
       pkce: { required: () => true },
       features: { devInteractions: { enabled: false } },
@@ -125,9 +165,20 @@ export async function startIdentityProvider(options: IdentityProviderOptions = {
       // Cookies ignore ports: several providers on one address must not share theirs.
       cookies: {
         keys: cookieKeys,
-        names: { session: `idp_session_${port}`, interaction: `idp_interaction_${port}`, resume: `idp_resume_${port}` },
+        names: {
+          session: `idp_session_${port}`,
+          interaction: `idp_interaction_${port}`,
+          resume: `idp_resume_${port}`,
+        },
       },
-      ttl: { Session: 3600, Grant: 3600, Interaction: 600, AccessToken: 300, AuthorizationCode: 60, IdToken: 300 },
+      ttl: {
+        Session: 3600,
+        Grant: 3600,
+        Interaction: 600,
+        AccessToken: 300,
+        AuthorizationCode: 60,
+        IdToken: 300,
+      },
       findAccount(_ctx, sub) {
         const account = accounts.find((a) => a.email === sub);
         if (account === undefined) return undefined;
@@ -142,7 +193,8 @@ export async function startIdentityProvider(options: IdentityProviderOptions = {
         };
         return { accountId: sub, claims: () => claims };
       },
-      // The gateway asks without parameters whether the provider answers; by default that prints a notice.
+      // The gateway asks without parameters whether the provider answers; by default that prints a
+      // notice.
       renderError(ctx, out) {
         ctx.type = 'text/plain';
         ctx.body = `${out.error}: ${out.error_description ?? ''}\n`;
@@ -152,9 +204,13 @@ export async function startIdentityProvider(options: IdentityProviderOptions = {
         const { client, session } = ctx.oidc;
         if (client === undefined || session?.accountId === undefined) return undefined;
         const grantId = session.grantIdFor(client.clientId);
-        const known = grantId === undefined ? undefined : await ctx.oidc.provider.Grant.find(grantId);
+        const known =
+          grantId === undefined ? undefined : await ctx.oidc.provider.Grant.find(grantId);
         if (known !== undefined) return known;
-        const grant = new ctx.oidc.provider.Grant({ clientId: client.clientId, accountId: session.accountId });
+        const grant = new ctx.oidc.provider.Grant({
+          clientId: client.clientId,
+          accountId: session.accountId,
+        });
         grant.addOIDCScope('openid email profile');
         await grant.save();
         return grant;
@@ -163,7 +219,8 @@ export async function startIdentityProvider(options: IdentityProviderOptions = {
     const made = new Provider(issuer, configuration);
     made.use(async (ctx, next) => {
       await next();
-      if (ctx.path === changedPath && change !== null && ctx.status === 200) ctx.body = await change(ctx.body as TokenAnswer);
+      if (ctx.path === changedPath && change !== null && ctx.status === 200)
+        ctx.body = await change(ctx.body as TokenAnswer);
     });
     return made;
   }
@@ -178,14 +235,24 @@ export async function startIdentityProvider(options: IdentityProviderOptions = {
     if (request.method !== 'POST') return form(response, details.uid, '');
     const typed = new URLSearchParams(await bodyOf(request));
     if (typed.has('cancel'))
-      return provider.interactionFinished(request, response, { error: 'access_denied', error_description: 'cancelled' });
-    const account = accounts.find((a) => a.email === typed.get('email')?.trim() && a.password === typed.get('password'));
+      return provider.interactionFinished(request, response, {
+        error: 'access_denied',
+        error_description: 'cancelled',
+      });
+    const account = accounts.find(
+      (a) => a.email === typed.get('email')?.trim() && a.password === typed.get('password'),
+    );
     if (account === undefined) return form(response, details.uid, 'E-mail or password is wrong.');
     await provider.interactionFinished(request, response, { login: { accountId: account.email } });
   }
   function form(response: ServerResponse, uid: string, wrong: string): void {
-    const hints = accounts.map((a) => `<li><code>${a.email}</code> / <code>${a.password}</code></li>`).join('');
-    response.writeHead(wrong === '' ? 200 : 401, { 'content-type': 'text/html; charset=utf-8', 'cache-control': 'no-store' });
+    const hints = accounts
+      .map((a) => `<li><code>${a.email}</code> / <code>${a.password}</code></li>`)
+      .join('');
+    response.writeHead(wrong === '' ? 200 : 401, {
+      'content-type': 'text/html; charset=utf-8',
+      'cache-control': 'no-store',
+    });
     response.end(`<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>Example identity provider</title>
 <style>:root{color-scheme:light dark}body{font:16px/1.5 system-ui,sans-serif;max-width:24em;margin:10vh auto;padding:0 1em}h1{font-size:1.4em}label,input,button{display:block;width:100%;box-sizing:border-box;margin:.3em 0;font:inherit}input,button{padding:.5em}</style></head>
@@ -200,7 +267,10 @@ export async function startIdentityProvider(options: IdentityProviderOptions = {
     request.resume();
     if (kind === 'down') return void request.socket.destroy();
     if (kind === 'slow') return void held.add(response);
-    if (kind === 'garbage') return void response.writeHead(200, { 'content-type': 'application/json' }).end('{"issuer": 7, <html>\u0000');
+    if (kind === 'garbage')
+      return void response
+        .writeHead(200, { 'content-type': 'application/json' })
+        .end('{"issuer": 7, <html>\u0000');
     response.writeHead(kind, { 'content-type': 'text/html' }).end(`<h1>${kind}</h1>`);
   }
 
@@ -214,7 +284,8 @@ export async function startIdentityProvider(options: IdentityProviderOptions = {
       redirectUris.push(uri);
       rebuild();
     },
-    signIn: (browser, page, account) => browser.submit(page, { email: account.email, password: account.password }, 'Sign in'),
+    signIn: (browser, page, account) =>
+      browser.submit(page, { email: account.email, password: account.password }, 'Sign in'),
     fault(kind, path = '') {
       fault = kind === null ? null : { kind, path };
       for (const response of held) response.destroy();
@@ -226,15 +297,24 @@ export async function startIdentityProvider(options: IdentityProviderOptions = {
     },
     sign(claims) {
       const [key] = jwks.keys;
-      const part = (value: unknown): string => Buffer.from(JSON.stringify(value)).toString('base64url');
+      const part = (value: unknown): string =>
+        Buffer.from(JSON.stringify(value)).toString('base64url');
       const input = `${part({ alg: 'RS256', kid: key?.kid })}.${part(claims)}`;
-      return `${input}.${sign('sha256', Buffer.from(input), createPrivateKey({ key: key as JsonWebKey, format: 'jwk' })).toString('base64url')}`;
+      return (
+        `${input}.` +
+        sign(
+          'sha256',
+          Buffer.from(input),
+          createPrivateKey({ key: key as JsonWebKey, format: 'jwk' }),
+        ).toString('base64url')
+      );
     },
     tamper(wanted, path = '/token') {
       changedPath = path;
       change = wanted;
     },
-    requests: (path) => [...counts].reduce((sum, [asked, count]) => sum + (asked.startsWith(path) ? count : 0), 0),
+    requests: (path) =>
+      [...counts].reduce((sum, [asked, count]) => sum + (asked.startsWith(path) ? count : 0), 0),
     stop: () =>
       new Promise((resolve) => {
         server.close(() => resolve());

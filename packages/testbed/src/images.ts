@@ -1,4 +1,7 @@
-/** Pushes synthetic images over the registry's HTTP API, without an engine: layers of random bytes, which no compression shrinks. */
+/**
+ * Pushes synthetic images over the registry's HTTP API, without an engine: layers of random bytes,
+ * which no compression shrinks.
+ */
 import { createHash, randomBytes } from 'node:crypto';
 import type { Registry } from './registry.ts';
 
@@ -9,7 +12,8 @@ const ALL_KINDS = [
   'application/vnd.oci.image.index.v1+json',
   'application/vnd.docker.distribution.manifest.list.v2+json',
 ].join(', ');
-const digestOf = (bytes: Buffer): string => `sha256:${createHash('sha256').update(bytes).digest('hex')}`;
+const digestOf = (bytes: Buffer): string =>
+  `sha256:${createHash('sha256').update(bytes).digest('hex')}`;
 
 export type PushedImage = { digest: string; layers: string[]; bytes: number };
 export class PushRefused extends Error {
@@ -23,14 +27,18 @@ export class PushRefused extends Error {
 
 type At = Pick<Registry, 'url' | 'user' | 'password'>;
 export const registryHeaders = ({ user, password }: At): Record<string, string> =>
-  user === undefined || password === undefined ? {} : { authorization: `Basic ${Buffer.from(`${user}:${password}`).toString('base64')}` };
+  user === undefined || password === undefined
+    ? {}
+    : { authorization: `Basic ${Buffer.from(`${user}:${password}`).toString('base64')}` };
 
 /** Returns a layer with these files as an uncompressed tar archive, which an engine accepts too. */
 export function layerOf(files: Readonly<Record<string, Buffer>>): Buffer {
   const parts = Object.entries(files).flatMap(([path, data]) => {
     const header = Buffer.alloc(512);
-    const field = (text: string, at: number, size: number): number => header.write(text.slice(0, size), at, 'latin1');
-    const octal = (value: number, at: number, size: number): number => field(value.toString(8).padStart(size - 1, '0'), at, size);
+    const field = (text: string, at: number, size: number): number =>
+      header.write(text.slice(0, size), at, 'latin1');
+    const octal = (value: number, at: number, size: number): number =>
+      field(value.toString(8).padStart(size - 1, '0'), at, size);
     field(path, 0, 100);
     octal(0o755, 100, 8);
     octal(0, 108, 8);
@@ -52,8 +60,8 @@ export function layerOf(files: Readonly<Record<string, Buffer>>): Buffer {
 }
 
 /**
- * Pushes an image as docker does: each layer that the registry does not have, then the manifest. Throws PushRefused. An engine runs it if
- * `run` is given and the layers are of `layerOf`.
+ * Pushes an image as docker does: each layer that the registry does not have, then the manifest.
+ * Throws PushRefused. An engine runs it if `run` is given and the layers are of `layerOf`.
  */
 export async function pushImage(
   registry: At,
@@ -78,9 +86,15 @@ export async function pushImage(
   for (const blob of [...layers, config]) {
     const digest = digestOf(blob);
     digests.push(digest);
-    const has = await fetch(`${registry.url}/v2/${repository}/blobs/${digest}`, { method: 'HEAD', headers });
+    const has = await fetch(`${registry.url}/v2/${repository}/blobs/${digest}`, {
+      method: 'HEAD',
+      headers,
+    });
     if (has.status === 200) continue;
-    const begun = await fetch(`${registry.url}/v2/${repository}/blobs/uploads/`, { method: 'POST', headers });
+    const begun = await fetch(`${registry.url}/v2/${repository}/blobs/uploads/`, {
+      method: 'POST',
+      headers,
+    });
     await begun.body?.cancel();
     if (begun.status !== 202) throw new PushRefused(begun.status, 'an upload');
     const upload = new URL(begun.headers.get('location') ?? '', registry.url);
@@ -99,7 +113,11 @@ export async function pushImage(
     JSON.stringify({
       schemaVersion: 2,
       mediaType: MANIFEST,
-      config: { mediaType: 'application/vnd.docker.container.image.v1+json', size: config.length, digest: configDigest },
+      config: {
+        mediaType: 'application/vnd.docker.container.image.v1+json',
+        size: config.length,
+        digest: configDigest,
+      },
       layers: layers.map((layer, i) => ({
         mediaType: 'application/vnd.docker.image.rootfs.diff.tar.gzip',
         size: layer.length,
@@ -118,9 +136,15 @@ export async function pushImage(
 }
 
 /** Pulls an image and checks the digest of each part. Returns what is missing or damaged. */
-export async function missingParts(registry: At, repository: string, digest: string): Promise<string[]> {
+export async function missingParts(
+  registry: At,
+  repository: string,
+  digest: string,
+): Promise<string[]> {
   const headers = registryHeaders(registry);
-  const answer = await fetch(`${registry.url}/v2/${repository}/manifests/${digest}`, { headers: { ...headers, accept: ALL_KINDS } });
+  const answer = await fetch(`${registry.url}/v2/${repository}/manifests/${digest}`, {
+    headers: { ...headers, accept: ALL_KINDS },
+  });
   if (answer.status !== 200) {
     await answer.body?.cancel();
     return [`manifest ${digest}: status ${answer.status}`];
@@ -128,8 +152,12 @@ export async function missingParts(registry: At, repository: string, digest: str
   type Part = { digest: string };
   const manifest = (await answer.json()) as { config?: Part; layers?: Part[]; manifests?: Part[] };
   const missing: string[] = [];
-  for (const image of manifest.manifests ?? []) missing.push(...(await missingParts(registry, repository, image.digest)));
-  for (const part of [...(manifest.config === undefined ? [] : [manifest.config]), ...(manifest.layers ?? [])]) {
+  for (const image of manifest.manifests ?? [])
+    missing.push(...(await missingParts(registry, repository, image.digest)));
+  for (const part of [
+    ...(manifest.config === undefined ? [] : [manifest.config]),
+    ...(manifest.layers ?? []),
+  ]) {
     const blob = await fetch(`${registry.url}/v2/${repository}/blobs/${part.digest}`, { headers });
     if (blob.status !== 200 || digestOf(Buffer.from(await blob.arrayBuffer())) !== part.digest)
       missing.push(`blob ${part.digest}: status ${blob.status}`);

@@ -1,6 +1,7 @@
 /**
- * Checks a history (history.ts) for what must hold whatever was killed, lost, repeated or late. Pure: it reads only events, never
- * the database. docs/invariants.md describes each invariant; a test keeps the two lists equal.
+ * Checks a history (history.ts) for what must hold whatever was killed, lost, repeated or late.
+ * Pure: it reads only events, never the database. docs/invariants.md describes each invariant; a
+ * test keeps the two lists equal.
  */
 import { isSettled, isTerminal, type DeploymentState } from '@berth/wire/vocabulary';
 import type { Counts, HistoryEvent } from './history.ts';
@@ -45,15 +46,20 @@ export type Violation = { invariant: InvariantId; at: number; message: string };
 const SENDING_MS = 10_000;
 /** A message may arrive this late, and twice. */
 const LATE_MS = 10_000;
-/** Some time after a report was answered, its effect is in the configuration. With several control planes: 10 s later (docs/adr/0008). */
+/**
+ * Some time after a report was answered, its effect is in the configuration. With several control
+ * planes: 10 s later (docs/adr/0008).
+ */
 const TOLD_MS = 5_000;
 
 type Of<T extends HistoryEvent['type']> = Extract<HistoryEvent, { type: T }>;
 
 export function check(history: readonly HistoryEvent[]): Violation[] {
   const violations: Violation[] = [];
-  const all = <T extends HistoryEvent['type']>(type: T): Of<T>[] => history.filter((e): e is Of<T> => e.type === type);
-  const broken = (invariant: InvariantId, at: number, message: string): void => void violations.push({ invariant, at, message });
+  const all = <T extends HistoryEvent['type']>(type: T): Of<T>[] =>
+    history.filter((e): e is Of<T> => e.type === type);
+  const broken = (invariant: InvariantId, at: number, message: string): void =>
+    void violations.push({ invariant, at, message });
 
   const reads = groupBy(all('read'), (e) => e.deployment);
   const accepted = new Map(all('accepted').map((e) => [e.deployment, e]));
@@ -77,7 +83,8 @@ export function check(history: readonly HistoryEvent[]): Violation[] {
   checkStops();
   checkReleases();
   checkBranches();
-  for (const e of all('gauge')) if (e.value > e.bound) broken('bounded', e.at, `${e.name} is ${e.value}, more than ${e.bound}`);
+  for (const e of all('gauge'))
+    if (e.value > e.bound) broken('bounded', e.at, `${e.name} is ${e.value}, more than ${e.bound}`);
   for (const e of all('internal_error')) broken('no-surprise', e.at, e.message);
   return violations.sort((a, b) => a.at - b.at);
 
@@ -86,12 +93,15 @@ export function check(history: readonly HistoryEvent[]): Violation[] {
       for (const mounted of mounts)
         for (const earlier of mounts) {
           if (earlier.at >= mounted.at || mounted.entries.includes(earlier.deployment)) continue;
-          const ran = (reads.get(earlier.deployment) ?? []).some((read) => read.state === 'running' && read.at < mounted.at);
+          const ran = (reads.get(earlier.deployment) ?? []).some(
+            (read) => read.state === 'running' && read.at < mounted.at,
+          );
           if (ran)
             broken(
               'volume-stays',
               mounted.at,
-              `project ${project}: ${mounted.deployment} got a volume without what ${earlier.deployment} wrote`,
+              `project ${project}: ${mounted.deployment} got a volume without what ` +
+                `${earlier.deployment} wrote`,
             );
         }
     const wrote = groupBy(all('mounted'), (e) => e.project);
@@ -99,21 +109,41 @@ export function check(history: readonly HistoryEvent[]): Violation[] {
       for (const id of new Set(wrote.get(project)?.map((e) => e.deployment))) {
         const ran = reads.get(id)?.some((read) => read.state === 'running') === true;
         if (ran && entries?.includes(id) !== true)
-          broken('volume-kept', at, `project ${project}: what ${id} wrote is not in copy ${copy ?? 'none'}, which counts at the end`);
+          broken(
+            'volume-kept',
+            at,
+            `project ${project}: what ${id} wrote is not in copy ${copy ?? 'none'}, which ` +
+              'counts at the end',
+          );
       }
     for (const { node, left, at } of all('drained'))
-      if (left.length > 0) broken('drain-empties', at, `the drain of ${node} has finished, and it has the volumes of ${left.join(', ')}`);
+      if (left.length > 0)
+        broken(
+          'drain-empties',
+          at,
+          `the drain of ${node} has finished, and it has the volumes of ${left.join(', ')}`,
+        );
   }
 
   /**
-   * Writes that the control plane may know of went to the copy that counts. After the switch to another copy, containers that somebody
-   * starts beside the old one write there in vain.
+   * Writes that the control plane may know of went to the copy that counts. After the switch to
+   * another copy, containers that somebody starts beside the old one write there in vain.
    */
   function checkNewest(): void {
-    type Data = { counts: Map<string, Counts>; mounts: Map<string, string>; counted: Counts; live: string | null };
+    type Data = {
+      counts: Map<string, Counts>;
+      mounts: Map<string, string>;
+      counted: Counts;
+      live: string | null;
+    };
     const byProject = new Map<string, Data>();
     const dataOf = (project: string): Data => {
-      const data = byProject.get(project) ?? { counts: new Map(), mounts: new Map(), counted: {}, live: null };
+      const data = byProject.get(project) ?? {
+        counts: new Map(),
+        mounts: new Map(),
+        counted: {},
+        live: null,
+      };
       byProject.set(project, data);
       return data;
     };
@@ -121,7 +151,12 @@ export function check(history: readonly HistoryEvent[]): Violation[] {
     const compare = (project: string, at: number, who: string, counts: Counts): void => {
       for (const [deployment, count] of Object.entries(dataOf(project).counted))
         if ((counts[deployment] ?? 0) < count)
-          broken('newest-data', at, `project ${project}: ${who} has ${deployment} up to ${counts[deployment] ?? 0}, and it wrote ${count}`);
+          broken(
+            'newest-data',
+            at,
+            `project ${project}: ${who} has ${deployment} up to ${counts[deployment] ?? 0}, ` +
+              `and it wrote ${count}`,
+          );
     };
     for (const e of history) {
       if (e.type === 'mounted') {
@@ -141,7 +176,8 @@ export function check(history: readonly HistoryEvent[]): Violation[] {
         const data = dataOf(project);
         data.live ??= copy;
         compare(project, e.at, e.deployment, data.counts.get(copy) ?? {});
-      } else if (e.type === 'kept' && e.counts !== null) compare(e.project, e.at, `copy ${e.copy ?? 'none'}`, e.counts);
+      } else if (e.type === 'kept' && e.counts !== null)
+        compare(e.project, e.at, `copy ${e.copy ?? 'none'}`, e.counts);
     }
   }
 
@@ -149,8 +185,18 @@ export function check(history: readonly HistoryEvent[]): Violation[] {
     for (const stop of all('stop_accepted'))
       for (const [id, e] of accepted) {
         if (e.project !== stop.project || e.at >= stop.sent) continue;
-        const open = reads.get(id)?.find((r) => r.sent > stop.at && r.state !== 'missing' && !isSettled(r.state as DeploymentState));
-        if (open !== undefined) broken('stop-ends', open.at, `deployment ${id} is ${open.state} after the stop of its project`);
+        const open = reads
+          .get(id)
+          ?.find(
+            (r) =>
+              r.sent > stop.at && r.state !== 'missing' && !isSettled(r.state as DeploymentState),
+          );
+        if (open !== undefined)
+          broken(
+            'stop-ends',
+            open.at,
+            `deployment ${id} is ${open.state} after the stop of its project`,
+          );
       }
     /** Requests that may start the project, by the time until which they may still take effect. */
     const open = new Map<string, Map<string, number>>();
@@ -161,12 +207,15 @@ export function check(history: readonly HistoryEvent[]): Violation[] {
         const requests = open.get(e.project) ?? new Map<string, number>();
         open.set(e.project, requests.set(e.request, Infinity));
         rests.delete(e.project);
-      } else if (e.type === 'answered') open.get(e.project)?.set(e.request, e.isOnce ? e.at : e.at + LATE_MS);
+      } else if (e.type === 'answered')
+        open.get(e.project)?.set(e.request, e.isOnce ? e.at : e.at + LATE_MS);
       else if (e.type === 'stop_accepted') {
-        if ([...(open.get(e.project)?.values() ?? [])].every((until) => until < e.sent)) rests.set(e.project, e.at);
+        if ([...(open.get(e.project)?.values() ?? [])].every((until) => until < e.sent))
+          rests.set(e.project, e.at);
       } else if (e.type === 'project' && !e.stopped) {
         const since = rests.get(e.project);
-        if (since !== undefined && e.sent > since) broken('stop-stays', e.at, `project ${e.project} was started, and nobody asked for it`);
+        if (since !== undefined && e.sent > since)
+          broken('stop-stays', e.at, `project ${e.project} was started, and nobody asked for it`);
       }
     }
   }
@@ -185,25 +234,35 @@ export function check(history: readonly HistoryEvent[]): Violation[] {
             broken(
               'same-release',
               d.at,
-              `project ${project}: the ${d.trigger} ${d.deployment} runs ${d.image} of ${d.of}, and ${last?.deployment} with ${last?.image} ran last`,
+              `project ${project}: the ${d.trigger} ${d.deployment} runs ${d.image} of ` +
+                `${d.of}, and ${last?.deployment} with ${last?.image} ran last`,
             );
         }
         if (d.trigger !== 'older' || from === undefined) continue;
         // A deployment that went live while the request was on its way decides nothing.
         const sent = accepted.get(d.deployment)?.sent ?? 0;
-        const wasLast = last !== undefined && reads.get(last.deployment)?.some((r) => r.state === 'running' && r.at < sent) === true;
-        const before = !wasLast ? undefined : last.trigger === 'older' ? byId.get(last.of ?? '') : last;
+        const wasLast =
+          last !== undefined &&
+          reads.get(last.deployment)?.some((r) => r.state === 'running' && r.at < sent) === true;
+        const before = !wasLast
+          ? undefined
+          : last.trigger === 'older'
+            ? byId.get(last.of ?? '')
+            : last;
         if (before !== undefined && from.generation >= before.generation)
           broken(
             'rollback-goes-back',
             d.at,
-            `project ${project}: ${d.deployment} rolls back to ${from.deployment}, not before ${before.deployment}`,
+            `project ${project}: ${d.deployment} rolls back to ${from.deployment}, not before ` +
+              before.deployment,
           );
       }
     }
   }
 
-  /** Compares each deployment from source with the settings that may have held when it was created. */
+  /**
+   * Compares each deployment from source with the settings that may have held when it was created.
+   */
   function checkBranches(): void {
     const pushed = new Set(all('pushed').map((e) => `${e.place} ${e.commit}`));
     // A commit whose process died at once is not recorded; `pending` may come again later.
@@ -215,16 +274,33 @@ export function check(history: readonly HistoryEvent[]): Violation[] {
     for (const d of all('listed')) {
       if (d.place === undefined || d.of !== null) continue;
       if (d.commit !== undefined && d.commit !== null && !pushed.has(`${d.place} ${d.commit}`))
-        broken('own-branch', d.at, `project ${d.project}: ${d.deployment} has commit ${d.commit}, which ${d.place} does not have`);
+        broken(
+          'own-branch',
+          d.at,
+          `project ${d.project}: ${d.deployment} has commit ${d.commit}, which ${d.place} does ` +
+            'not have',
+        );
       const at = created.get(d.deployment) ?? null;
       const ofProject = changes.get(d.project) ?? [];
-      // A change is over when a later one was answered that was sent when no message of the first was on its way any more.
+      // A change is over when a later one was answered that was sent when no message of the first
+      // was on its way any more.
       const mayHold = (e: Of<'changing'>): boolean =>
         at !== null &&
         e.at <= at &&
-        !ofProject.some((later) => later.at > e.at + LATE_MS && (answers.get(later.request) ?? Infinity) <= at);
-      if (at !== null && ofProject.length > 0 && !ofProject.some((e) => e.place === d.place && mayHold(e)))
-        broken('own-branch', d.at, `project ${d.project}: ${d.deployment} deploys ${d.place}, which was not set at its creation`);
+        !ofProject.some(
+          (later) => later.at > e.at + LATE_MS && (answers.get(later.request) ?? Infinity) <= at,
+        );
+      if (
+        at !== null &&
+        ofProject.length > 0 &&
+        !ofProject.some((e) => e.place === d.place && mayHold(e))
+      )
+        broken(
+          'own-branch',
+          d.at,
+          `project ${d.project}: ${d.deployment} deploys ${d.place}, which was not set at its ` +
+            'creation',
+        );
     }
   }
 
@@ -234,7 +310,11 @@ export function check(history: readonly HistoryEvent[]): Violation[] {
       const last = seen.at(-1);
       // Deleting a project deletes its deployments.
       const deleted = isGone(e.project, Infinity);
-      if (end !== null && (last === undefined || !(isSettled(last.state as DeploymentState) || (last.state === 'missing' && deleted))))
+      if (
+        end !== null &&
+        (last === undefined ||
+          !(isSettled(last.state as DeploymentState) || (last.state === 'missing' && deleted)))
+      )
         broken('settles', end.at, `deployment ${id} is ${last?.state ?? 'never read'} at the end`);
       for (const read of seen)
         if (read.state === 'missing' && read.sent > e.at && !isGone(e.project, read.at))
@@ -243,14 +323,30 @@ export function check(history: readonly HistoryEvent[]): Violation[] {
     for (const [id, seen] of reads) {
       let terminal: Of<'read'> | null = null;
       for (const read of seen) {
-        if (terminal !== null && read.sent > terminal.at && read.state !== terminal.state && read.state !== 'missing')
-          broken('terminal-stays', read.at, `deployment ${id} was ${terminal.state}, then ${read.state}`);
+        if (
+          terminal !== null &&
+          read.sent > terminal.at &&
+          read.state !== terminal.state &&
+          read.state !== 'missing'
+        )
+          broken(
+            'terminal-stays',
+            read.at,
+            `deployment ${id} was ${terminal.state}, then ${read.state}`,
+          );
         if (terminal === null && isTerminal(read.state as DeploymentState)) terminal = read;
       }
     }
     for (const e of all('cancel_accepted')) {
-      const live = reads.get(e.deployment)?.find((read) => read.sent > e.at && read.state === 'running');
-      if (live !== undefined) broken('acknowledged-stays', live.at, `deployment ${e.deployment} was cancelled, then running`);
+      const live = reads
+        .get(e.deployment)
+        ?.find((read) => read.sent > e.at && read.state === 'running');
+      if (live !== undefined)
+        broken(
+          'acknowledged-stays',
+          live.at,
+          `deployment ${e.deployment} was cancelled, then running`,
+        );
     }
     const byKey = groupBy(
       [...accepted.values()].filter((e) => e.key !== null),
@@ -268,32 +364,52 @@ export function check(history: readonly HistoryEvent[]): Violation[] {
     for (const [task, given] of claims) {
       const attempts = new Map<number, string>();
       for (const claim of given) {
-        if (attempts.has(claim.attempt)) broken('one-lease', claim.at, `task ${task}: attempt ${claim.attempt} was assigned twice`);
+        if (attempts.has(claim.attempt))
+          broken(
+            'one-lease',
+            claim.at,
+            `task ${task}: attempt ${claim.attempt} was assigned twice`,
+          );
         attempts.set(claim.attempt, claim.lease);
       }
     }
     for (const use of uses) {
       const given = claims.get(use.task) ?? [];
       const own = given.find((c) => c.lease === use.lease);
-      const newer = given.find((c) => c.at < use.sent && c.attempt > (own?.attempt ?? 0) && c.lease !== use.lease);
-      // A lease that no client was seen to get may be the answer that was lost on its way: the history decides nothing about it.
+      const newer = given.find(
+        (c) => c.at < use.sent && c.attempt > (own?.attempt ?? 0) && c.lease !== use.lease,
+      );
+      // A lease that no client was seen to get may be the answer that was lost on its way: the
+      // history decides nothing about it.
       if (newer !== undefined && (own !== undefined || use.lease === null))
         broken(
           'one-lease',
           use.at,
-          `task ${use.task}: ${use.type} with ${use.lease ?? 'no lease'} after attempt ${newer.attempt} was assigned`,
+          `task ${use.task}: ${use.type} with ${use.lease ?? 'no lease'} after attempt ` +
+            `${newer.attempt} was assigned`,
         );
     }
     if (leaseMs === null) return;
-    // One control plane grants and another ends it, and their clocks differ a little (docs/flow.md "Deadlines").
+    // One control plane grants and another ends it, and their clocks differ a little (docs/flow.md
+    // "Deadlines").
     const areSeveral = new Set(all('serving').map((e) => e.name)).size > 1;
     const skewMs = areSeveral ? (all('began')[0]?.deadlines?.slack ?? 0) : 0;
     for (const e of all('taken_away')) {
       if (e.why !== 'lease') continue;
-      const grants = [...(claims.get(e.task) ?? []), ...all('renewed').filter((r) => r.task === e.task)];
-      const last = Math.max(0, ...grants.filter((g) => g.lease === e.lease && g.at <= e.at).map((g) => g.sent));
+      const grants = [
+        ...(claims.get(e.task) ?? []),
+        ...all('renewed').filter((r) => r.task === e.task),
+      ];
+      const last = Math.max(
+        0,
+        ...grants.filter((g) => g.lease === e.lease && g.at <= e.at).map((g) => g.sent),
+      );
       if (e.at + skewMs < last + leaseMs)
-        broken('own-clock', e.at, `task ${e.task}: the lease ended ${last + leaseMs - e.at} ms too early`);
+        broken(
+          'own-clock',
+          e.at,
+          `task ${e.task}: the lease ended ${last + leaseMs - e.at} ms too early`,
+        );
     }
   }
 
@@ -306,7 +422,8 @@ export function check(history: readonly HistoryEvent[]): Violation[] {
     const served = (from: number, to: number): number => {
       const within = gaps.filter((g) => g.from < to && g.to > from);
       const away = within.reduce((sum, g) => sum + Math.min(g.to, to) - Math.max(g.from, from), 0);
-      // One slack more, for the moments between a commit and its record: the other control plane sees the commit sooner.
+      // One slack more, for the moments between a commit and its record: the other control plane
+      // sees the commit sooner.
       return to - from - away + (within.length + 1) * deadlines.slack;
     };
     const limits: Record<string, number> = {
@@ -317,34 +434,57 @@ export function check(history: readonly HistoryEvent[]): Violation[] {
     };
     const stops = all('reported').filter((e) => e.kind === 'retire' && e.status === 'completed');
     const moves = groupBy(all('moved'), (e) => e.deployment);
-    const projects = new Map([...all('reporting'), ...all('read')].map((e) => [e.deployment, e.project]));
+    const projects = new Map(
+      [...all('reporting'), ...all('read')].map((e) => [e.deployment, e.project]),
+    );
     const hasGoneLive = (of: string, from: number, to: number): boolean =>
-      all('moved').some((e) => e.to === 'running' && e.at > from && e.at <= to && projects.get(e.deployment) === projects.get(of));
+      all('moved').some(
+        (e) =>
+          e.to === 'running' &&
+          e.at > from &&
+          e.at <= to &&
+          projects.get(e.deployment) === projects.get(of),
+      );
     for (const [deployment, steps] of moves)
       for (const [i, step] of steps.entries()) {
         const before = steps[i - 1];
         if (step.to !== 'failed' || step.code === null || before === undefined) continue;
-        const timeout = step.code === 'task_timeout' ? (before.to === 'building' ? deadlines.build : deadlines.deploy) : undefined;
+        const timeout =
+          step.code === 'task_timeout'
+            ? before.to === 'building'
+              ? deadlines.build
+              : deadlines.deploy
+            : undefined;
         const limit = limits[step.code] ?? timeout;
-        // No deadline: Berth stopped the old version for this one or an earlier one, no node can take this one, and the old version starts
-        // again.
+        // No deadline: Berth stopped the old version for this one or an earlier one, no node can
+        // take this one, and the old version starts again.
         const isStop = (r: Of<'reported'>): boolean =>
-          projects.get(r.deployment) === projects.get(deployment) && r.at <= step.at && !hasGoneLive(r.deployment, r.at, step.at);
+          projects.get(r.deployment) === projects.get(deployment) &&
+          r.at <= step.at &&
+          !hasGoneLive(r.deployment, r.at, step.at);
         const hasStopped = before.to === 'built' && stops.some(isStop);
         if (step.code === 'no_deploy_node' && hasStopped) continue;
         if (limit === undefined || served(before.at, step.at) >= limit) continue;
         broken(
           'uptime',
           step.at,
-          `deployment ${deployment} failed with ${step.code} after ${served(before.at, step.at)} of ${limit} ms of service`,
+          `deployment ${deployment} failed with ${step.code} after ` +
+            `${served(before.at, step.at)} of ${limit} ms of service`,
         );
       }
     for (const e of all('taken_away')) {
       if (e.why !== 'lease') continue;
-      const grants = [...all('claimed'), ...all('renewed')].filter((g) => g.task === e.task && g.lease === e.lease && g.at <= e.at);
+      const grants = [...all('claimed'), ...all('renewed')].filter(
+        (g) => g.task === e.task && g.lease === e.lease && g.at <= e.at,
+      );
       const last = Math.max(0, ...grants.map((g) => g.sent));
       if (last > 0 && served(last, e.at) < began.lease_ms)
-        broken('uptime', e.at, `task ${e.task}: the lease ended after ${served(last, e.at)} of ${began.lease_ms} ms of service`);
+        broken(
+          'uptime',
+          e.at,
+          `task ${e.task}: the lease ended after ${served(last, e.at)} of ${began.lease_ms} ms of ` +
+            'service',
+        );
     }
   }
 
@@ -352,8 +492,16 @@ export function check(history: readonly HistoryEvent[]): Violation[] {
     for (const [id, seen] of groupBy(all('delivery'), (e) => e.id)) {
       let given: Of<'delivery'> | null = null;
       for (const e of seen) {
-        if (given !== null && e.sent > given.at && (e.verdict !== given.verdict || e.deployment !== given.deployment))
-          broken('one-verdict', e.at, `delivery ${id} was ${given.verdict}, then ${e.verdict ?? 'waits'}`);
+        if (
+          given !== null &&
+          e.sent > given.at &&
+          (e.verdict !== given.verdict || e.deployment !== given.deployment)
+        )
+          broken(
+            'one-verdict',
+            e.at,
+            `delivery ${id} was ${given.verdict}, then ${e.verdict ?? 'waits'}`,
+          );
         if (given === null && e.verdict !== null) given = e;
       }
       const last = seen.at(-1);
@@ -362,10 +510,16 @@ export function check(history: readonly HistoryEvent[]): Violation[] {
     }
     for (const [push, caused] of groupBy(all('caused'), (e) => e.push)) {
       const deployments = [...new Set(caused.map((e) => e.deployment))];
-      if (deployments.length > 1) broken('push-once', caused.at(-1)?.at ?? 0, `${push} caused ${deployments.join(' and ')}`);
+      if (deployments.length > 1)
+        broken('push-once', caused.at(-1)?.at ?? 0, `${push} caused ${deployments.join(' and ')}`);
     }
     for (const e of all('tip'))
-      if (!e.deployed) broken('last-push', e.at, `project ${e.project}: commit ${e.commit} was pushed last, and is not live`);
+      if (!e.deployed)
+        broken(
+          'last-push',
+          e.at,
+          `project ${e.project}: commit ${e.commit} was pushed last, and is not live`,
+        );
   }
 
   function checkStatuses(): void {
@@ -376,15 +530,24 @@ export function check(history: readonly HistoryEvent[]): Violation[] {
         broken(
           'last-status',
           due.at,
-          `commit ${due.commit}: the forge has ${last === undefined ? 'no status' : `${last.state} of ${last.deployment}`} instead of ${due.state} of ${due.deployment}`,
+          `commit ${due.commit}: the forge has ` +
+            `${last === undefined ? 'no status' : `${last.state} of ${last.deployment}`} ` +
+            'instead of ' +
+            `${due.state} of ${due.deployment}`,
         );
     }
     // After a kill, a stall or a lost answer nobody knows whether a status has arrived.
     const doubts = [...all('serving').filter((e) => !e.up), ...all('cut')].map((e) => e.at);
-    for (const [what, sent] of groupBy(all('status'), (e) => `${e.state} (${e.text}) of commit ${e.commit} and deployment ${e.deployment}`))
+    for (const [what, sent] of groupBy(
+      all('status'),
+      (e) => `${e.state} (${e.text}) of commit ${e.commit} and deployment ${e.deployment}`,
+    ))
       for (const [i, e] of sent.entries()) {
         const before = sent[i - 1];
-        if (before?.heard === true && !doubts.some((at) => before.at - SENDING_MS <= at && at <= e.at))
+        if (
+          before?.heard === true &&
+          !doubts.some((at) => before.at - SENDING_MS <= at && at <= e.at)
+        )
           broken('status-once', e.at, `the forge got ${what} twice`);
       }
   }
@@ -396,9 +559,15 @@ export function check(history: readonly HistoryEvent[]): Violation[] {
         broken('report-once', reports.at(-1)?.at ?? 0, `task ${task}: two reports were accepted`);
     for (const report of all('reported')) {
       if (report.kind !== 'build' || report.status !== 'completed') continue;
-      const back = reads.get(report.deployment)?.find((r) => r.sent > report.at && (r.state === 'pending' || r.state === 'building'));
+      const back = reads
+        .get(report.deployment)
+        ?.find((r) => r.sent > report.at && (r.state === 'pending' || r.state === 'building'));
       if (back !== undefined)
-        broken('acknowledged-stays', back.at, `deployment ${report.deployment}: its build was accepted, then it is ${back.state}`);
+        broken(
+          'acknowledged-stays',
+          back.at,
+          `deployment ${report.deployment}: its build was accepted, then it is ${back.state}`,
+        );
     }
     const tasksOf = (deployment: string, kind: string): number =>
       new Set(
@@ -409,7 +578,11 @@ export function check(history: readonly HistoryEvent[]): Violation[] {
     for (const { deployment, kinds, at } of all('story')) {
       const published = kinds['route_published'] ?? 0;
       if (published > tasksOf(deployment, 'deploy'))
-        broken('report-once', at, `deployment ${deployment}: its route was published ${published} times`);
+        broken(
+          'report-once',
+          at,
+          `deployment ${deployment}: its route was published ${published} times`,
+        );
     }
   }
 
@@ -422,7 +595,10 @@ export function check(history: readonly HistoryEvent[]): Violation[] {
     let upSince = 0;
     const everServed = new Map<string, Set<string>>();
     const containers = new Map<string, Of<'container'>>();
-    /** Containers that got another port from their engine, and the deployments that had each address. */
+    /**
+     * Containers that got another port from their engine, and the deployments that had each
+     * address.
+     */
     const moved = new Set<string>();
     const users = new Map<string, string[]>();
     /** The first cause of each container. */
@@ -449,7 +625,11 @@ export function check(history: readonly HistoryEvent[]): Violation[] {
         case 'routed':
           for (const [project, address] of Object.entries(e.routes)) {
             if (!addressesOf(project).has(address))
-              broken('route-observed', e.at, `project ${project} is routed to ${address}, which no agent reported for it`);
+              broken(
+                'route-observed',
+                e.at,
+                `project ${project} is routed to ${address}, which no agent reported for it`,
+              );
             upsert(everServed, project).add(address);
           }
           served.set(e.proxy, e.routes);
@@ -465,7 +645,8 @@ export function check(history: readonly HistoryEvent[]): Violation[] {
           if (e.replace === 'recreate') maybeSingle.add(e.project);
           break;
         case 'project':
-          if (!e.stopped && e.sent > Math.max(maybeStopped.get(e.project) ?? 0, upSince) + LATE_MS) maybeStopped.delete(e.project);
+          if (!e.stopped && e.sent > Math.max(maybeStopped.get(e.project) ?? 0, upSince) + LATE_MS)
+            maybeStopped.delete(e.project);
           break;
         case 'container':
           containerChanged(e);
@@ -477,10 +658,18 @@ export function check(history: readonly HistoryEvent[]): Violation[] {
           break;
         case 'served': {
           const newer = [...liveSince.values()].find(
-            (r) => r.project === e.project && r.at < e.sent && generationOf(r.deployment) > generationOf(e.deployment),
+            (r) =>
+              r.project === e.project &&
+              r.at < e.sent &&
+              generationOf(r.deployment) > generationOf(e.deployment),
           );
           if (newer !== undefined)
-            broken('one-serving', e.at, `project ${e.project}: ${e.deployment} answered after ${newer.deployment} was running`);
+            broken(
+              'one-serving',
+              e.at,
+              `project ${e.project}: ${e.deployment} answered after ${newer.deployment} was ` +
+                'running',
+            );
           break;
         }
         default:
@@ -496,12 +685,21 @@ export function check(history: readonly HistoryEvent[]): Violation[] {
       const addresses = known.get(e.deployment) ?? new Set();
       const routed = everServed.get(e.project) ?? new Set();
       if (![...addresses].some((address) => routed.has(address)))
-        broken('running-is-routed', e.at, `deployment ${e.deployment} is running, but no proxy served it`);
+        broken(
+          'running-is-routed',
+          e.at,
+          `deployment ${e.deployment} is running, but no proxy served it`,
+        );
     }
     function containerChanged(e: Of<'container'>): void {
       const down = e.change === 'stopped' || e.change === 'removed';
-      if (e.change === 'started' && (e.alone === true || alone.has(e.deployment) || single.has(e.project))) startedAlone(e);
-      // Stop-first stops the live container, and starts it again when the new version fails. A stop does so on request.
+      if (
+        e.change === 'started' &&
+        (e.alone === true || alone.has(e.deployment) || single.has(e.project))
+      )
+        startedAlone(e);
+      // Stop-first stops the live container, and starts it again when the new version fails. A stop
+      // does so on request.
       if (
         down &&
         e.cause === 'task' &&
@@ -511,25 +709,44 @@ export function check(history: readonly HistoryEvent[]): Violation[] {
         !isGone(e.project, e.at) &&
         !isGone(e.node, e.at)
       ) {
-        // A version that never ran is withdrawn although an unreachable proxy may still have its route.
+        // A version that never ran is withdrawn although an unreachable proxy may still have its
+        // route.
         const wasLive = reads.get(e.deployment)?.some((r) => r.state === 'running') === true;
-        // An engine that restarts gives the port of one version to another one: the route still means the first one.
-        const isLent = moved.has(e.container) && (users.get(e.address ?? '') ?? []).some((deployment) => deployment !== e.deployment);
+        // An engine that restarts gives the port of one version to another one: the route still
+        // means the first one.
+        const isLent =
+          moved.has(e.container) &&
+          (users.get(e.address ?? '') ?? []).some((deployment) => deployment !== e.deployment);
         for (const [proxy, routes] of wasLive && !isLent ? served : [])
           if (e.address !== null && routes[e.project] === e.address)
-            broken('old-serves', e.at, `project ${e.project}: ${e.change} ${e.address}, where ${proxy} still sends requests`);
-        // A container that was removed because its report came too late and then started again is no loss.
+            broken(
+              'old-serves',
+              e.at,
+              `project ${e.project}: ${e.change} ${e.address}, where ${proxy} still sends requests`,
+            );
+        // A container that was removed because its report came too late and then started again is
+        // no loss.
         const again = starts.get(e.deployment)?.find((s) => s.at > e.at)?.at ?? Infinity;
-        const alive = reads.get(e.deployment)?.find((r) => r.sent > e.at && r.at < again && r.state === 'running' && r.node === e.node);
-        // Two agents with one identity may each start a container: the losing attempt removes its own, and the other one serves.
+        const alive = reads
+          .get(e.deployment)
+          ?.find(
+            (r) => r.sent > e.at && r.at < again && r.state === 'running' && r.node === e.node,
+          );
+        // Two agents with one identity may each start a container: the losing attempt removes its
+        // own, and the other one serves.
         const other = [...containers.values()].some(
           (c) => c.deployment === e.deployment && c.node === e.node && c.container !== e.container,
         );
         if (alive !== undefined && !other)
-          broken('nothing-destroyed', e.at, `deployment ${e.deployment} is running, and its container was ${e.change} by a task`);
+          broken(
+            'nothing-destroyed',
+            e.at,
+            `deployment ${e.deployment} is running, and its container was ${e.change} by a task`,
+          );
       }
       if (e.change === 'moved') moved.add(e.container);
-      if (!down && e.address !== null) users.set(e.address, [...(users.get(e.address) ?? []), e.deployment]);
+      if (!down && e.address !== null)
+        users.set(e.address, [...(users.get(e.address) ?? []), e.deployment]);
       if (down) containers.delete(e.container);
       // A restart by the engine does not change which actor started the container.
       else {
@@ -541,51 +758,78 @@ export function check(history: readonly HistoryEvent[]): Violation[] {
     function startedAlone(e: Of<'container'>): void {
       // The node was deleted by force: its agent could not be informed in time.
       if (isGone(e.node, e.at)) return;
-      const other = [...containers.values()].find((c) => c.project === e.project && c.container !== e.container && !isGone(c.node, e.at));
+      const other = [...containers.values()].find(
+        (c) => c.project === e.project && c.container !== e.container && !isGone(c.node, e.at),
+      );
       const free: readonly string[] = ['contract', 'hand'];
       if (other !== undefined && !free.includes(e.cause) && !free.includes(other.cause))
         broken(
           'one-writer',
           e.at,
-          `project ${e.project}: ${e.deployment} started on ${e.node} while ${other.deployment} runs on ${other.node}`,
+          `project ${e.project}: ${e.deployment} started on ${e.node} while ` +
+            `${other.deployment} runs on ${other.node}`,
         );
     }
     function checkStopped(at: number, left: readonly Of<'container'>[]): void {
       const stopped = new Map(all('project').map((e) => [e.project, e.stopped]));
       for (const [project, isStopped] of stopped) {
         if (isGone(project, Infinity)) continue;
-        const runs = [...reads.entries()].some(([, seen]) => seen.at(-1)?.state === 'running' && seen[0]?.project === project);
+        const runs = [...reads.entries()].some(
+          ([, seen]) => seen.at(-1)?.state === 'running' && seen[0]?.project === project,
+        );
         for (const [proxy, routes] of served) {
           const hasPage = pages.get(proxy)?.includes(project) === true;
           if (isStopped && routes[project] !== undefined)
-            broken('stop-rests', at, `project ${project} is stopped, and ${proxy} sends requests to ${routes[project]}`);
+            broken(
+              'stop-rests',
+              at,
+              `project ${project} is stopped, and ${proxy} sends requests to ${routes[project]}`,
+            );
           if (hasPage !== isStopped && (hasPage || runs))
-            broken('stop-rests', at, `project ${project} is ${isStopped ? 'stopped without' : 'not stopped, with'} its page at ${proxy}`);
+            broken(
+              'stop-rests',
+              at,
+              `project ${project} is ${isStopped ? 'stopped without' : 'not stopped, with'} ` +
+                `its page at ${proxy}`,
+            );
         }
         const running = left.find((c) => c.project === project);
         if (isStopped && running !== undefined)
-          broken('stop-rests', at, `project ${project} is stopped, and a container of ${running.deployment} runs on ${running.node}`);
+          broken(
+            'stop-rests',
+            at,
+            `project ${project} is stopped, and a container of ${running.deployment} runs on ` +
+              running.node,
+          );
       }
     }
     function checkEnd(at: number): void {
-      const left = [...containers.values()].filter((c) => c.cause !== 'contract' && !isGone(c.node, at));
+      const left = [...containers.values()].filter(
+        (c) => c.cause !== 'contract' && !isGone(c.node, at),
+      );
       checkStopped(at, left);
       for (const [project, all] of groupBy(left, (c) => c.project)) {
         if (all.length > 1)
           broken(
             'one-serving',
             at,
-            `project ${project} has ${all.length} containers at the end: ${all.map((c) => c.deployment).join(', ')}`,
+            `project ${project} has ${all.length} containers at the end: ` +
+              all.map((c) => c.deployment).join(', '),
           );
         for (const c of all) {
           const state = reads.get(c.deployment)?.at(-1)?.state;
           if (state !== 'running')
-            broken('one-serving', at, `a container of deployment ${c.deployment} is left, which is ${state ?? 'unknown'}`);
+            broken(
+              'one-serving',
+              at,
+              `a container of deployment ${c.deployment} is left, which is ${state ?? 'unknown'}`,
+            );
           else if (![...served.values()].every((routes) => routes[project] === c.address))
             broken(
               'running-is-routed',
               at,
-              `deployment ${c.deployment} runs at ${c.address}, and a proxy sends requests to ${[...served.values()].map((r) => r[project] ?? 'nobody').join(', ')}`,
+              `deployment ${c.deployment} runs at ${c.address}, and a proxy sends requests to ` +
+                [...served.values()].map((r) => r[project] ?? 'nobody').join(', '),
             );
         }
       }
@@ -593,9 +837,10 @@ export function check(history: readonly HistoryEvent[]): Violation[] {
   }
 
   /**
-   * Compares every route with the container that has its address at that moment. A port that its agent chose stays right whoever runs. A
-   * port that the engine chose, and an address that another machine had before, may lead to another project until the control plane
-   * has got a report of the container there.
+   * Compares every route with the container that has its address at that moment. A port that its
+   * agent chose stays right whoever runs. A port that the engine chose, and an address that another
+   * machine had before, may lead to another project until the control plane has got a report of the
+   * container there.
    */
   function checkHosts(): void {
     const present = new Map<string, Of<'container'>>();
@@ -616,16 +861,24 @@ export function check(history: readonly HistoryEvent[]): Violation[] {
       if (present.get(address)?.project === project && !told.has(address)) told.set(address, at);
     };
     const isOwn = ({ address, keeps_port }: Of<'container'>): boolean =>
-      keeps_port === true && (machines.get(address?.slice(0, address.lastIndexOf(':')) ?? '')?.size ?? 1) < 2;
+      keeps_port === true &&
+      (machines.get(address?.slice(0, address.lastIndexOf(':')) ?? '')?.size ?? 1) < 2;
     const compare = (at: number, toldBefore: number, asking: string | null = null): void => {
       for (const [proxy, routes] of served)
         for (const [project, address] of Object.entries(routes)) {
           const other = present.get(address);
           if (other === undefined || other.project === project) continue;
-          // The others may still have the configuration that they asked for before they were cut off.
-          const isKnown = (asking === null || proxy === asking) && (told.get(address) ?? Infinity) <= toldBefore;
+          // The others may still have the configuration that they asked for before they were cut
+          // off.
+          const isKnown =
+            (asking === null || proxy === asking) && (told.get(address) ?? Infinity) <= toldBefore;
           if (isOwn(other) || isKnown)
-            broken('own-host', at, `project ${project}: ${proxy} sends its requests to ${address}, where ${other.project} answers`);
+            broken(
+              'own-host',
+              at,
+              `project ${project}: ${proxy} sends its requests to ${address}, where ` +
+                `${other.project} answers`,
+            );
         }
     };
     for (const e of history)
@@ -649,7 +902,8 @@ export function check(history: readonly HistoryEvent[]): Violation[] {
             broken(
               'own-host',
               e.at,
-              `${e.proxy} has one address, ${address}, for the projects ${projects.map(([id]) => id).join(' and ')}`,
+              `${e.proxy} has one address, ${address}, for the projects ` +
+                projects.map(([id]) => id).join(' and '),
             );
         served.set(e.proxy, e.routes);
         compare(e.at, (e.asked ?? e.at) - toldMs, e.proxy);

@@ -7,9 +7,10 @@ export interface FolderLock {
 }
 
 /**
- * Locks a folder for this process, or returns undefined while another process has the lock.
- * The lock is an abstract unix socket named after the folder. The kernel removes it with its process, so no lock becomes stale.
- * (Linux only, like the private engine. The lock is valid within one network namespace.)
+ * Locks a folder for this process, or returns undefined while another process has the lock. The
+ * lock is an abstract unix socket named after the folder. The kernel removes it with its process,
+ * so no lock becomes stale. (Linux only, like the private engine. The lock is valid within one
+ * network namespace.)
  */
 export async function lockFolder(folder: string): Promise<FolderLock | undefined> {
   const name = createHash('sha256').update(realpathSync(folder)).digest('hex').slice(0, 24);

@@ -4,8 +4,9 @@
 //   10.99.x.1 ── cable or switch (cable.ts) ── eth1 10.99.x.2    published ports answer here
 //   (registry, git, control plane)           tap0 10.0.2.100 ── slirp4netns ── user-space NAT to the outside
 //
-// Everything is created inside the namespaces, so the kernel removes all of it when the first process dies:
-// containers, mounts, interfaces, iptables rules, ip_forward. Nothing on the machine itself changes.
+// Everything is created inside the namespaces, so the kernel removes all of it when the first
+// process dies: containers, mounts, interfaces, iptables rules, ip_forward. Nothing on the machine
+// itself changes.
 import { realpathSync } from 'node:fs';
 import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import { dirname } from 'node:path';
@@ -48,7 +49,8 @@ export interface NamespaceOptions extends NetworkOptions {
 /** @throws when a tool is missing or the kernel refuses */
 export async function startNamespace(options: NamespaceOptions): Promise<Namespace> {
   // env --ignore-signal=CHLD: a first process that ignores SIGCHLD leaves no zombies of orphans.
-  // --propagation slave: a later mount on the machine (a test's tmpfs) is visible inside, not the reverse.
+  // --propagation slave: a later mount on the machine (a test's tmpfs) is visible inside, not the
+  // reverse.
   const holder = await startProcess(
     [
       'unshare',
@@ -71,12 +73,17 @@ export async function startNamespace(options: NamespaceOptions): Promise<Namespa
     return await furnish(holder, options);
   } catch (error) {
     await holder.stop(0);
-    throw new Error(`cannot create namespaces: ${messageOf(error)}\n${holder.tail()}`, { cause: error });
+    throw new Error(`cannot create namespaces: ${messageOf(error)}\n${holder.tail()}`, {
+      cause: error,
+    });
   }
 }
 
 async function furnish(holder: RunningProcess, options: NamespaceOptions): Promise<Namespace> {
-  const pid = await waitFor('the namespace has its first process', () => firstProcess(holder.pid), { deadlineMs: 5_000, intervalMs: 5 });
+  const pid = await waitFor('the namespace has its first process', () => firstProcess(holder.pid), {
+    deadlineMs: 5_000,
+    intervalMs: 5,
+  });
   const enter = () => ['nsenter', '--target', String(pid), '--net', '--mount', '--pid', '--'];
   const inside = (path: string) => `/proc/${pid}/root${path}`;
   const within = (...args: string[]) => run([...enter(), ...args] as unknown as Argv);
@@ -95,7 +102,10 @@ async function furnish(holder: RunningProcess, options: NamespaceOptions): Promi
   await within('mount', '-t', 'tmpfs', '-o', 'mode=755', 'tmpfs', '/run');
   const slirp = await startSlirp(pid, options);
   await mkdir(inside('/run/berth'), { recursive: true });
-  await writeFile(inside('/run/berth/resolv.conf'), slirp === undefined ? nameServers : `nameserver ${slirpNameServer}\n`);
+  await writeFile(
+    inside('/run/berth/resolv.conf'),
+    slirp === undefined ? nameServers : `nameserver ${slirpNameServer}\n`,
+  );
   if (resolvConf.startsWith('/run/')) {
     // With systemd-resolved, /etc/resolv.conf is a link into the /run that the tmpfs now covers.
     await mkdir(inside(dirname(resolvConf)), { recursive: true });
@@ -115,7 +125,8 @@ async function furnish(holder: RunningProcess, options: NamespaceOptions): Promi
     connect: cable.connect,
     async stop() {
       await slirp?.stop(1_000);
-      // The kernel removes the cable some time after the namespace; the next run must find the name free at once.
+      // The kernel removes the cable some time after the namespace; the next run must find the name
+      // free at once.
       await cable.remove();
       signalProcess(pid, 'SIGKILL');
       await holder.stop(0);
@@ -123,17 +134,26 @@ async function furnish(holder: RunningProcess, options: NamespaceOptions): Promi
   };
 }
 
-/** Provides name resolution and outgoing connections without a change of this machine's iptables or ip_forward. */
-async function startSlirp(pid: number, options: NamespaceOptions): Promise<RunningProcess | undefined> {
+/**
+ * Provides name resolution and outgoing connections without a change of this machine's iptables or
+ * ip_forward.
+ */
+async function startSlirp(
+  pid: number,
+  options: NamespaceOptions,
+): Promise<RunningProcess | undefined> {
   const program = findProgram('slirp4netns');
   if (program === undefined) {
     options.log('slirp4netns is not installed: builds inside the engine cannot reach the outside');
     return undefined;
   }
-  const slirp = await startProcess([program, '--configure', '--mtu=65520', '--disable-host-loopback', String(pid), 'tap0'], {
-    name: 'slirp4netns',
-    logFile: options.logFile,
-  });
+  const slirp = await startProcess(
+    [program, '--configure', '--mtu=65520', '--disable-host-loopback', String(pid), 'tap0'],
+    {
+      name: 'slirp4netns',
+      logFile: options.logFile,
+    },
+  );
   try {
     await waitFor(
       'slirp4netns has made tap0',
@@ -145,13 +165,19 @@ async function startSlirp(pid: number, options: NamespaceOptions): Promise<Runni
     );
     return slirp;
   } catch (error) {
-    options.log(`slirp4netns does not work here, builds inside the engine cannot reach the outside: ${messageOf(error)}`);
+    options.log(
+      'slirp4netns does not work here, builds inside the engine cannot reach the outside: ' +
+        messageOf(error),
+    );
     await slirp.stop(0);
     return undefined;
   }
 }
 
-/** Returns the only child of `unshare --fork` once it has become `sleep`: before that its mounts are not ready. */
+/**
+ * Returns the only child of `unshare --fork` once it has become `sleep`: before that its mounts are
+ * not ready.
+ */
 function firstProcess(unsharePid: number): number | undefined {
   const pid = onlyChild(unsharePid);
   if (pid === undefined) return undefined;

@@ -1,6 +1,6 @@
 /**
- * A real object storage that speaks S3: versitygw on a folder. Each bucket is a folder in it. Debian has no package:
- * `npm run setup -- --s3` builds it with Go (s3-server).
+ * A real object storage that speaks S3: versitygw on a folder. Each bucket is a folder in it.
+ * Debian has no package: `npm run setup -- --s3` builds it with Go (s3-server).
  */
 import { mkdir, mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -32,7 +32,16 @@ export async function startObjectStorage(): Promise<ObjectStorage> {
   await mkdir(buckets);
   const port = await freePort();
   const [access, secret] = ['berth-tests', 'secret-of-the-tests'];
-  const argv = [versitygw, '--quiet', '--port', `127.0.0.1:${port}`, 'posix', '--sidecar', join(dir, 'attributes'), buckets] as const;
+  const argv = [
+    versitygw,
+    '--quiet',
+    '--port',
+    `127.0.0.1:${port}`,
+    'posix',
+    '--sidecar',
+    join(dir, 'attributes'),
+    buckets,
+  ] as const;
   await mkdir(join(dir, 'attributes'));
   const server = await startProcess(argv, {
     name: 'versitygw',
@@ -53,7 +62,12 @@ export async function startObjectStorage(): Promise<ObjectStorage> {
     throw error;
   }
   return {
-    env: { AWS_ACCESS_KEY_ID: access, AWS_SECRET_ACCESS_KEY: secret, AWS_REGION: 'us-east-1', AWS_ENDPOINT_URL_S3: url },
+    env: {
+      AWS_ACCESS_KEY_ID: access,
+      AWS_SECRET_ACCESS_KEY: secret,
+      AWS_REGION: 'us-east-1',
+      AWS_ENDPOINT_URL_S3: url,
+    },
     async createBucket(name) {
       const folder = join(buckets, name);
       await mkdir(folder);

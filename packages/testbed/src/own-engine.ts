@@ -1,5 +1,6 @@
-// A private container engine in separate namespaces (namespace.ts). Its images and build cache stay in
-// `dir` between runs. Everything that runs in it ends with this process, however this process ends.
+// A private container engine in separate namespaces (namespace.ts). Its images and build cache stay
+// in `dir` between runs. Everything that runs in it ends with this process, however this process
+// ends.
 import { mkdtemp, readdir, rm, rmdir, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -48,7 +49,10 @@ export async function startOwnEngine(options: EngineOptions): Promise<Engine> {
     const cgroup = `berth-${namespace.pid}`;
     undo.push(async () => {
       await namespace.stop();
-      await waitFor(`the engine's first process ${namespace.pid} is gone`, () => !isRunning(namespace.pid));
+      await waitFor(
+        `the engine's first process ${namespace.pid} is gone`,
+        () => !isRunning(namespace.pid),
+      );
       await sweepCgroups();
     });
 
@@ -60,7 +64,10 @@ export async function startOwnEngine(options: EngineOptions): Promise<Engine> {
     undo.push(() => daemon.stop(home.temporary ? 0 : 10_000));
     const powerOff = async () => {
       await endAll(namespace);
-      await waitFor(`the exit of the daemon (process ${daemon.pid}) is noticed`, () => daemon.exit() !== undefined);
+      await waitFor(
+        `the exit of the daemon (process ${daemon.pid}) is noticed`,
+        () => daemon.exit() !== undefined,
+      );
       // The new daemon would take the old process ids for its own.
       for (const file of ['/run/docker.pid', '/run/docker-exec/containerd/containerd.pid'])
         await rm(namespace.inside(file), { force: true });
@@ -135,12 +142,21 @@ async function undoAll(undo: (() => Promise<void>)[]): Promise<void> {
   if (failures.length > 0) throw new AggregateError(failures, 'the engine did not stop cleanly');
 }
 
-/** Configuration file inside the namespace. It is empty, so that the machine's own /etc/docker/daemon.json is not read. */
+/**
+ * Configuration file inside the namespace. It is empty, so that the machine's own
+ * /etc/docker/daemon.json is not read.
+ */
 const daemonConfig = '/run/berth/daemon.json';
 
-function daemonArgv(at: { namespace: Namespace; host: string; home: string; cgroup: string }): Argv {
+function daemonArgv(at: {
+  namespace: Namespace;
+  host: string;
+  home: string;
+  cgroup: string;
+}): Argv {
   const nameServer = at.namespace.outward ? ['--dns', slirpNameServer] : [];
-  // env: nsenter runs in the namespace's environment, and dockerd finds containerd and iptables on PATH.
+  // env: nsenter runs in the namespace's environment, and dockerd finds containerd and iptables on
+  // PATH.
   return [
     'env',
     `PATH=${searchPath().join(':')}`,
@@ -175,20 +191,33 @@ function daemonArgv(at: { namespace: Namespace; host: string; home: string; cgro
   ];
 }
 
-async function startDaemon(enter: readonly string[], argv: Argv, host: string, logFile: string): Promise<RunningProcess> {
+async function startDaemon(
+  enter: readonly string[],
+  argv: Argv,
+  host: string,
+  logFile: string,
+): Promise<RunningProcess> {
   const daemon = await startInside(enter, argv, { name: 'dockerd', logFile });
   await untilReady(daemon, () => engineAnswers(host), 30_000);
   return daemon;
 }
 
-/** Removes the containers and networks of this run and of a killed run before it. Images and build cache stay. */
+/**
+ * Removes the containers and networks of this run and of a killed run before it. Images and build
+ * cache stay.
+ */
 async function removeContainers(engine: Engine): Promise<void> {
-  const ids = (await engine.docker(['ps', '--all', '--quiet'])).stdout.split('\n').filter((id) => id !== '');
+  const ids = (await engine.docker(['ps', '--all', '--quiet'])).stdout
+    .split('\n')
+    .filter((id) => id !== '');
   if (ids.length > 0) await engine.docker(['rm', '--force', '--volumes', ...ids]);
   await engine.docker(['network', 'prune', '--force']);
 }
 
-/** Removes empty control groups `berth-<pid>` of engines whose first process is gone: a kill leaves nothing else behind. */
+/**
+ * Removes empty control groups `berth-<pid>` of engines whose first process is gone: a kill leaves
+ * nothing else behind.
+ */
 async function sweepCgroups(): Promise<void> {
   const root = '/sys/fs/cgroup';
   const parents = [root, ...(await folders(root)).map((name) => join(root, name))];
@@ -203,7 +232,9 @@ async function sweepCgroups(): Promise<void> {
 
 async function folders(dir: string): Promise<string[]> {
   try {
-    return (await readdir(dir, { withFileTypes: true })).filter((entry) => entry.isDirectory()).map((entry) => entry.name);
+    return (await readdir(dir, { withFileTypes: true }))
+      .filter((entry) => entry.isDirectory())
+      .map((entry) => entry.name);
   } catch (error) {
     // Another run removed the group meanwhile, or there is no such hierarchy.
     if ((error as NodeJS.ErrnoException).code === 'ENOENT') return [];
@@ -218,6 +249,7 @@ async function removeCgroup(path: string): Promise<void> {
     await rmdir(path);
   } catch (error) {
     // EBUSY: its last processes are still ending; the next start removes the group.
-    if (!['ENOENT', 'EBUSY', 'ENOTEMPTY'].includes((error as NodeJS.ErrnoException).code ?? '')) throw error;
+    if (!['ENOENT', 'EBUSY', 'ENOTEMPTY'].includes((error as NodeJS.ErrnoException).code ?? ''))
+      throw error;
   }
 }

@@ -1,6 +1,7 @@
 /**
- * Pebble, the ACME certificate authority for tests, and its DNS server, which answers every name with one address. Debian's package
- * `pebble` holds both programs; set-up unpacks them into .tools. Pebble forgets everything when it stops, its root included.
+ * Pebble, the ACME certificate authority for tests, and its DNS server, which answers every name
+ * with one address. Debian's package `pebble` holds both programs; set-up unpacks them into .tools.
+ * Pebble forgets everything when it stops, its root included.
  */
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { request } from 'node:https';
@@ -15,7 +16,10 @@ import { type RunningProcess, startProcess, untilReady } from './process.ts';
 export interface Pebble {
   /** `https://…/dir`, the ACME_CA_SERVER of a client. */
   readonly directoryUrl: string;
-  /** Certificate of Pebble's own https address, which an ACME client must trust (LEGO_CA_CERTIFICATES). Not the root of projects. */
+  /**
+   * Certificate of Pebble's own https address, which an ACME client must trust
+   * (LEGO_CA_CERTIFICATES). Not the root of projects.
+   */
   readonly caFile: string;
   /** Its key, for a proxy in front of Pebble. */
   readonly keyFile: string;
@@ -49,8 +53,12 @@ const MOST_STARTS = 5;
 
 /** Returns why this machine has no Pebble; undefined when it has one. */
 export function whyNoPebble(): string | undefined {
-  const missing = ['pebble', 'pebble-challtestsrv', 'openssl'].filter((name) => findProgram(name) === undefined);
-  return missing.length === 0 ? undefined : `no ${missing.join(', no ')} (npm run setup fetches Debian's package pebble)`;
+  const missing = ['pebble', 'pebble-challtestsrv', 'openssl'].filter(
+    (name) => findProgram(name) === undefined,
+  );
+  return missing.length === 0
+    ? undefined
+    : `no ${missing.join(', no ')} (npm run setup fetches Debian's package pebble)`;
 }
 
 /** @throws when Pebble is missing or does not answer within 30 s */
@@ -60,14 +68,19 @@ export async function startPebble(options: PebbleOptions): Promise<Pebble> {
   const dir = await mkdtemp(join(tmpdir(), 'berth-pebble-'));
   try {
     const address = options.address ?? '127.0.0.1';
-    const names = ['DNS:localhost', 'IP:127.0.0.1', `${isIP(address) === 0 ? 'DNS' : 'IP'}:${address}`];
+    const names = [
+      'DNS:localhost',
+      'IP:127.0.0.1',
+      `${isIP(address) === 0 ? 'DNS' : 'IP'}:${address}`,
+    ];
     const { certFile, keyFile } = await makeCertificate(dir, 'localhost', [...new Set(names)]);
     for (let starts = 1; ; starts++) {
       try {
         return await start({ ...options, address, dir, certFile, keyFile });
       } catch (error) {
         // Another program took a port between the choice and the start.
-        if (starts === MOST_STARTS || !String(error).includes('address already in use')) throw error;
+        if (starts === MOST_STARTS || !String(error).includes('address already in use'))
+          throw error;
       }
     }
   } catch (error) {
@@ -76,24 +89,41 @@ export async function startPebble(options: PebbleOptions): Promise<Pebble> {
   }
 }
 
-type Prepared = PebbleOptions & { readonly address: string; readonly dir: string; readonly certFile: string; readonly keyFile: string };
+type Prepared = PebbleOptions & {
+  readonly address: string;
+  readonly dir: string;
+  readonly certFile: string;
+  readonly keyFile: string;
+};
 
 async function start({ dir, address, certFile, keyFile, ...options }: Prepared): Promise<Pebble> {
   const running: RunningProcess[] = [];
-  const stopAll = async (): Promise<void> => void (await Promise.all(running.map((one) => one.stop())));
+  const stopAll = async (): Promise<void> =>
+    void (await Promise.all(running.map((one) => one.stop())));
   try {
     const dnsAt = `127.0.0.1:${await freePort()}`;
     const dnsControl = `127.0.0.1:${await freePort()}`;
     const off = ['-http01', '', '-https01', '', '-tlsalpn01', ''];
     const to = ['-defaultIPv4', options.resolveTo ?? '127.0.0.1', '-defaultIPv6', ''];
-    const dns = await startProcess([program('pebble-challtestsrv'), ...to, '-dns01', dnsAt, '-management', dnsControl, ...off], {
-      name: 'pebble-challtestsrv',
-      logFile: join(dir, 'dns.log'),
-    });
+    const dns = await startProcess(
+      [program('pebble-challtestsrv'), ...to, '-dns01', dnsAt, '-management', dnsControl, ...off],
+      {
+        name: 'pebble-challtestsrv',
+        logFile: join(dir, 'dns.log'),
+      },
+    );
     running.push(dns);
     const tell = (path: string, body: object): Promise<Response> =>
-      fetch(`http://${dnsControl}${path}`, { method: 'POST', body: JSON.stringify(body), signal: AbortSignal.timeout(2_000) });
-    await untilReady(dns, async () => (await tell('/clear-a', { host: 'berth.invalid' })).ok, 30_000);
+      fetch(`http://${dnsControl}${path}`, {
+        method: 'POST',
+        body: JSON.stringify(body),
+        signal: AbortSignal.timeout(2_000),
+      });
+    await untilReady(
+      dns,
+      async () => (await tell('/clear-a', { host: 'berth.invalid' })).ok,
+      30_000,
+    );
 
     const [port, managementPort] = [await freePort(address), await freePort(address)];
     const config = {
@@ -107,17 +137,23 @@ async function start({ dir, address, certFile, keyFile, ...options }: Prepared):
         ocspResponderURL: '',
         externalAccountBindingRequired: false,
         domainBlocklist: options.refuses ?? [],
-        ...(options.validitySeconds === undefined ? {} : { certificateValidityPeriod: options.validitySeconds }),
+        ...(options.validitySeconds === undefined
+          ? {}
+          : { certificateValidityPeriod: options.validitySeconds }),
       },
     };
     const configFile = join(dir, 'pebble.json');
     await writeFile(configFile, JSON.stringify(config, null, 2));
-    const pebble = await startProcess([program('pebble'), '-config', configFile, '-dnsserver', dnsAt], {
-      name: 'pebble',
-      logFile: join(dir, 'pebble.log'),
-      // Without these, it waits up to 15 s before each challenge, rejects 5 % of the nonces, and skips half of the repeated challenges.
-      env: { PEBBLE_VA_NOSLEEP: '1', PEBBLE_WFE_NONCEREJECT: '0', PEBBLE_AUTHZREUSE: '0' },
-    });
+    const pebble = await startProcess(
+      [program('pebble'), '-config', configFile, '-dnsserver', dnsAt],
+      {
+        name: 'pebble',
+        logFile: join(dir, 'pebble.log'),
+        // Without these, it waits up to 15 s before each challenge, rejects 5 % of the nonces, and
+        // skips half of the repeated challenges.
+        env: { PEBBLE_VA_NOSLEEP: '1', PEBBLE_WFE_NONCEREJECT: '0', PEBBLE_AUTHZREUSE: '0' },
+      },
+    );
     running.push(pebble);
     const get = (path: string) => ask(address, managementPort, path);
     await untilReady(pebble, async () => (await get('/roots/0')).includes('CERTIFICATE'), 30_000);
@@ -131,7 +167,8 @@ async function start({ dir, address, certFile, keyFile, ...options }: Prepared):
           ['/clear-a', { host }],
           ['/add-a', { host, addresses: [to] }],
         ] as const)
-          if (!(await tell(path, body)).ok) throw new Error(`the DNS server of Pebble refused ${path} ${host}`);
+          if (!(await tell(path, body)).ok)
+            throw new Error(`the DNS server of Pebble refused ${path} ${host}`);
       },
       rootPem: () => get('/roots/0'),
       tail: pebble.tail,
@@ -155,11 +192,14 @@ function program(name: string): string {
 /** Asks Pebble's management address. It is on this machine, and what it says is for tests only. */
 function ask(host: string, port: number, path: string): Promise<string> {
   return new Promise((resolve, reject) => {
-    const asking = request({ host, port, path, rejectUnauthorized: false, agent: false, timeout: 5_000 }, (response) => {
-      let body = '';
-      response.setEncoding('utf8').on('data', (chunk: string) => (body += chunk));
-      response.on('end', () => resolve(body)).on('error', reject);
-    });
+    const asking = request(
+      { host, port, path, rejectUnauthorized: false, agent: false, timeout: 5_000 },
+      (response) => {
+        let body = '';
+        response.setEncoding('utf8').on('data', (chunk: string) => (body += chunk));
+        response.on('end', () => resolve(body)).on('error', reject);
+      },
+    );
     asking.on('timeout', () => asking.destroy(new Error('Pebble does not answer')));
     asking.on('error', reject).end();
   });

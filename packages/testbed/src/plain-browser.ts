@@ -1,6 +1,7 @@
 /**
- * A browser without a window: keeps host-only cookies, follows redirects, fills in forms. Every host leads to this machine, because
- * Node does not resolve `*.localhost`. Certificates are not checked. For checks that must run on machines without Chromium.
+ * A browser without a window: keeps host-only cookies, follows redirects, fills in forms. Every
+ * host leads to this machine, because Node does not resolve `*.localhost`. Certificates are not
+ * checked. For checks that must run on machines without Chromium.
  */
 import { request as httpRequest } from 'node:http';
 import { request as httpsRequest } from 'node:https';
@@ -21,7 +22,15 @@ export type Ask = {
   /** Whether redirects are followed (default true). */
   follow?: boolean;
 };
-type Cookie = { name: string; value: string; path: string; secure: boolean; httpOnly: boolean; sameSite: string; host: string };
+type Cookie = {
+  name: string;
+  value: string;
+  path: string;
+  secure: boolean;
+  httpOnly: boolean;
+  sameSite: string;
+  host: string;
+};
 
 export class PlainBrowser {
   /** Cookies by host, path and name. */
@@ -46,20 +55,34 @@ export class PlainBrowser {
     let { method = 'GET', body } = ask;
     const hops: Page['hops'] = [];
     for (;;) {
-      const headers = { accept: 'text/html,application/xhtml+xml,*/*;q=0.8', 'user-agent': 'PlainBrowser', ...ask.headers };
+      const headers = {
+        accept: 'text/html,application/xhtml+xml,*/*;q=0.8',
+        'user-agent': 'PlainBrowser',
+        ...ask.headers,
+      };
       const answer = await this.#once(url, method, headers, body);
       hops.push({ url: url.href, status: answer.status });
       const location = answer.headers['location'];
-      if (ask.follow === false || typeof location !== 'string' || answer.status < 300 || answer.status >= 400)
+      if (
+        ask.follow === false ||
+        typeof location !== 'string' ||
+        answer.status < 300 ||
+        answer.status >= 400
+      )
         return { ...answer, url, hops };
-      if (hops.length > 20) throw new Error(`more than 20 redirects:\n${hops.map((hop) => hop.url).join('\n')}`);
-      // Fetch standard, HTTP-redirect fetch: every status except 307 and 308 turns a POST into a GET.
+      if (hops.length > 20)
+        throw new Error(`more than 20 redirects:\n${hops.map((hop) => hop.url).join('\n')}`);
+      // Fetch standard, HTTP-redirect fetch: every status except 307 and 308 turns a POST into a
+      // GET.
       if (answer.status !== 307 && answer.status !== 308) [method, body] = ['GET', undefined];
       url = new URL(location, url);
     }
   }
 
-  /** Submits the form of `page` that has all of `fields` (or the button of that name). Its other fields keep their values. */
+  /**
+   * Submits the form of `page` that has all of `fields` (or the button of that name). Its other
+   * fields keep their values.
+   */
   submit(page: Page, fields: Record<string, string>, button?: string): Promise<Page> {
     const form = formsOf(page.body).find(
       (f) =>
@@ -67,8 +90,12 @@ export class PlainBrowser {
         (button === undefined || f.buttons.some((b) => b.text === button || b.value === button)),
     );
     if (form === undefined)
-      throw new Error(`no form with ${[...Object.keys(fields), button].join(', ')} at ${page.url.href}:\n${page.body}`);
-    const pressed = form.buttons.find((b) => b.text === button || b.value === button) ?? form.buttons[0];
+      throw new Error(
+        `no form with ${[...Object.keys(fields), button].join(', ')} at ` +
+          `${page.url.href}:\n${page.body}`,
+      );
+    const pressed =
+      form.buttons.find((b) => b.text === button || b.value === button) ?? form.buttons[0];
     const values = new URLSearchParams();
     for (const input of form.inputs) values.append(input.name, fields[input.name] ?? input.value);
     if (pressed !== undefined && pressed.name !== '') values.append(pressed.name, pressed.value);
@@ -77,11 +104,19 @@ export class PlainBrowser {
       url.search = values.toString();
       return this.open(url);
     }
-    const headers = { 'content-type': 'application/x-www-form-urlencoded', origin: page.url.origin };
+    const headers = {
+      'content-type': 'application/x-www-form-urlencoded',
+      origin: page.url.origin,
+    };
     return this.open(url, { method: 'POST', headers, body: values.toString() });
   }
 
-  #once(url: URL, method: string, headers: Record<string, string>, body?: string): Promise<Pick<Page, 'status' | 'headers' | 'body'>> {
+  #once(
+    url: URL,
+    method: string,
+    headers: Record<string, string>,
+    body?: string,
+  ): Promise<Pick<Page, 'status' | 'headers' | 'body'>> {
     const secure = url.protocol === 'https:';
     const cookies = this.cookies(url.hostname)
       .filter((cookie) => pathMatches(url.pathname, cookie.path) && (secure || !cookie.secure))
@@ -114,7 +149,9 @@ export class PlainBrowser {
           resolve({ status, headers: response.headers, body: text });
         });
       });
-      request.on('timeout', () => request.destroy(new Error(`request timed out: ${url.origin}${url.pathname}`)));
+      request.on('timeout', () =>
+        request.destroy(new Error(`request timed out: ${url.origin}${url.pathname}`)),
+      );
       request.on('error', reject);
       request.end(body);
     });
@@ -139,13 +176,20 @@ export class PlainBrowser {
     const key = `${host} ${path} ${name}`;
     const age = given.get('max-age');
     const expires = given.get('expires');
-    const ended = age === undefined ? expires !== undefined && Date.parse(expires) <= Date.now() : Number(age) <= 0;
+    const ended =
+      age === undefined
+        ? expires !== undefined && Date.parse(expires) <= Date.now()
+        : Number(age) <= 0;
     if (ended) {
       this.#jar.delete(key);
       return;
     }
     if (value !== '') this.cookieValues.add(value);
-    const [secure, httpOnly, sameSite] = [given.has('secure'), given.has('httponly'), (given.get('samesite') ?? '').toLowerCase()];
+    const [secure, httpOnly, sameSite] = [
+      given.has('secure'),
+      given.has('httponly'),
+      (given.get('samesite') ?? '').toLowerCase(),
+    ];
     this.#jar.set(key, { name, value, path, secure, httpOnly, sameSite, host });
   }
 }
@@ -168,12 +212,16 @@ function formsOf(html: string): Form[] {
       name: attribute(tag, 'name'),
       value: attribute(tag, 'value'),
     }));
-    const buttons = [...inner.matchAll(/<button\b([^>]*)>([^]*?)<\/button>/gi)].map(([, tag = '', text = '']) => ({
-      name: attribute(tag, 'name'),
-      value: attribute(tag, 'value'),
-      text: text.replaceAll(/<[^>]*>/g, '').trim(),
-    }));
-    const submits = fields.filter((field) => field.type === 'submit').map(({ name, value }) => ({ name, value, text: value }));
+    const buttons = [...inner.matchAll(/<button\b([^>]*)>([^]*?)<\/button>/gi)].map(
+      ([, tag = '', text = '']) => ({
+        name: attribute(tag, 'name'),
+        value: attribute(tag, 'value'),
+        text: text.replaceAll(/<[^>]*>/g, '').trim(),
+      }),
+    );
+    const submits = fields
+      .filter((field) => field.type === 'submit')
+      .map(({ name, value }) => ({ name, value, text: value }));
     return {
       action: attribute(open, 'action'),
       method: attribute(open, 'method').toLowerCase(),

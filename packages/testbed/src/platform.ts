@@ -1,6 +1,7 @@
 /**
- * A complete Berth of real processes (bin/berth …) and real parts. The demo, the end-to-end tests and the benchmarks start it.
- * Each process can be killed and started again with the same settings and addresses.
+ * A complete Berth of real processes (bin/berth …) and real parts. The demo, the end-to-end tests
+ * and the benchmarks start it. Each process can be killed and started again with the same settings
+ * and addresses.
  */
 import { randomBytes } from 'node:crypto';
 import { mkdir, writeFile } from 'node:fs/promises';
@@ -29,17 +30,29 @@ export type PlatformOptions = {
   /** Folder for the databases, state and logs of this run. */
   dir: string;
   registry: Pick<Registry, 'address' | 'user' | 'password'>;
-  /** `traefik` holds its requests for configuration; `traefik-plain` polls every 5 s, as the contract allows. */
+  /**
+   * `traefik` holds its requests for configuration; `traefik-plain` polls every 5 s, as the
+   * contract allows.
+   */
   proxy: ProxyKind;
   /** Starts the relay between Traefik and the control plane. */
   relay?: boolean;
   /** Address on which the control plane listens; all agents must reach it (default 127.0.0.1). */
   address?: string;
-  /** Agents to start, each with its engine. `enter` runs an agent on another host (hosts.ts), which must be the engine's host. */
-  agents: { name: string; role: 'builder' | 'deploy'; engine: Engine; env?: Record<string, string>; enter?: readonly string[] }[];
   /**
-   * Starts the gateway. `env` returns the settings of its identity providers; they send browsers back to
-   * `${publicUrl}/_oauth/callback/{provider}`.
+   * Agents to start, each with its engine. `enter` runs an agent on another host (hosts.ts), which
+   * must be the engine's host.
+   */
+  agents: {
+    name: string;
+    role: 'builder' | 'deploy';
+    engine: Engine;
+    env?: Record<string, string>;
+    enter?: readonly string[];
+  }[];
+  /**
+   * Starts the gateway. `env` returns the settings of its identity providers; they send browsers
+   * back to `${publicUrl}/_oauth/callback/{provider}`.
    */
   gateway?: {
     env: (publicUrl: string) => Record<string, string> | Promise<Record<string, string>>;
@@ -55,7 +68,10 @@ export type PlatformOptions = {
   proxyPort?: number;
   /** Further settings of the control plane. */
   env?: Record<string, string>;
-  /** Folder like /etc/berth: the secrets of control plane and gateway are in files there, and `berth rotate --etc` finds them. */
+  /**
+   * Folder like /etc/berth: the secrets of control plane and gateway are in files there, and
+   * `berth rotate --etc` finds them.
+   */
   etc?: string;
   /** Records the agents' requests and answers. */
   history?: History;
@@ -79,7 +95,11 @@ export type Service = {
   use(root: string): void;
 };
 
-export type Answer = { status: number; headers: Record<string, string | string[] | undefined>; body: string };
+export type Answer = {
+  status: number;
+  headers: Record<string, string | string[] | undefined>;
+  body: string;
+};
 
 export type Platform = {
   controlPlane: Service;
@@ -104,7 +124,9 @@ export type Platform = {
   api: Client;
   /** Returns the address of a project, as a browser on this machine would open it. */
   address(prefix: string): string;
-  /** Requests a project through the proxy, like a client from outside. Throws when no answer comes. */
+  /**
+   * Requests a project through the proxy, like a client from outside. Throws when no answer comes.
+   */
   get(prefix: string, path?: string, options?: { timeoutMs?: number }): Promise<Answer>;
   /** Host, port and protocol of the proxy, for clients that set the Host header themselves. */
   entry: { host: string; port: number; secure: boolean };
@@ -138,35 +160,49 @@ export async function startPlatform(options: PlatformOptions): Promise<Platform>
   const stop = async (): Promise<void> => {
     const failures: unknown[] = [];
     // One part that does not stop must not leave the others running.
-    for (const end of stops.splice(0).toReversed()) await end().catch((error: unknown) => failures.push(error));
-    if (failures.length > 0) throw new AggregateError(failures, 'the platform did not stop cleanly');
+    for (const end of stops.splice(0).toReversed())
+      await end().catch((error: unknown) => failures.push(error));
+    if (failures.length > 0)
+      throw new AggregateError(failures, 'the platform did not stop cleanly');
   };
 
   try {
     const traefikPorts =
-      options.proxy === 'built-in' ? undefined : { web: await freePort(), websecure: await freePort(), api: await freePort() };
+      options.proxy === 'built-in'
+        ? undefined
+        : { web: await freePort(), websecure: await freePort(), api: await freePort() };
     const proxyPort = options.proxyPort ?? (await freePort());
     const entry =
       traefikPorts === undefined
         ? { host: '127.0.0.1', port: proxyPort, secure: false }
         : { host: '127.0.0.1', port: traefikPorts.websecure, secure: true };
     const publicUrl = `${entry.secure ? 'https' : 'http'}://${baseDomain}:${entry.port}`;
-    const urlsOfGateways = [`http://127.0.0.1:${await freePort()}`, `http://127.0.0.1:${await freePort()}`] as const;
+    const urlsOfGateways = [
+      `http://127.0.0.1:${await freePort()}`,
+      `http://127.0.0.1:${await freePort()}`,
+    ] as const;
     const gatewaysPort = options.gateway?.two === true ? await freePort() : undefined;
-    const gatewayUrl = gatewaysPort === undefined ? urlsOfGateways[0] : `http://127.0.0.1:${gatewaysPort}`;
+    const gatewayUrl =
+      gatewaysPort === undefined ? urlsOfGateways[0] : `http://127.0.0.1:${gatewaysPort}`;
     const program: typeof service = (...parts) => {
       const made = service(...parts);
       if (options.release !== undefined) made.use(options.release);
       return made;
     };
-    const inFile = (process: string, values: Record<string, string>): Promise<Record<string, string>> =>
+    const inFile = (
+      process: string,
+      values: Record<string, string>,
+    ): Promise<Record<string, string>> =>
       options.etc === undefined ? Promise.resolve(values) : asFiles(options.etc, process, values);
     const withGateway: Record<string, string> =
       options.gateway === undefined
         ? {}
         : {
             AUTH_SERVICE_URL: gatewayUrl,
-            ...(await inFile('control-plane', { GATEWAY_SECRET: secrets.gateway, JWT_SECRET: secrets.jwt })),
+            ...(await inFile('control-plane', {
+              GATEWAY_SECRET: secrets.gateway,
+              JWT_SECRET: secrets.jwt,
+            })),
           };
     const files = { BASE_DOMAIN: baseDomain, AUTH_SERVICE_URL: gatewayUrl, CONTROL_PLANE_URL: url };
 
@@ -189,7 +225,10 @@ export async function startPlatform(options: PlatformOptions): Promise<Platform>
       ...options.env,
     });
     if (options.etc !== undefined)
-      await writeFile(join(options.etc, 'control-plane.env'), `DATABASE_URL=sqlite:${join(dir, 'berth.db')}\n`);
+      await writeFile(
+        join(options.etc, 'control-plane.env'),
+        `DATABASE_URL=sqlite:${join(dir, 'berth.db')}\n`,
+      );
     await controlPlane.start();
     stops.push(() => controlPlane.stop());
 
@@ -201,7 +240,10 @@ export async function startPlatform(options: PlatformOptions): Promise<Platform>
         const started = program(name, dir, `${at}/readyz`, ['gateway'], {
           LISTEN: at.replace('http://', ''),
           CONTROL_PLANE_URL: url,
-          ...(await inFile(name, { GATEWAY_SECRET: secrets.gateway, SESSION_SECRET: secrets.session })),
+          ...(await inFile(name, {
+            GATEWAY_SECRET: secrets.gateway,
+            SESSION_SECRET: secrets.session,
+          })),
           BASE_DOMAIN: baseDomain,
           PUBLIC_URL: publicUrl,
           ADMIN_EMAILS: adminEmails,
@@ -215,7 +257,8 @@ export async function startPlatform(options: PlatformOptions): Promise<Platform>
     }
     const [gateway] = gateways;
 
-    if (gateway !== undefined && traefikPorts === undefined) await writeFileConfig(join(dir, 'proxy-files.json'), files);
+    if (gateway !== undefined && traefikPorts === undefined)
+      await writeFileConfig(join(dir, 'proxy-files.json'), files);
     const proxy =
       traefikPorts === undefined
         ? program('proxy', dir, `http://127.0.0.1:${proxyPort}/readyz`, ['proxy'], {
@@ -250,19 +293,27 @@ export async function startPlatform(options: PlatformOptions): Promise<Platform>
         held: options.proxy === 'traefik',
         ports: traefikPorts,
         ...(gateway === undefined ? {} : { deploy: files }),
-        ...(gatewaysPort === undefined ? {} : { gateways: { port: gatewaysPort, urls: urlsOfGateways } }),
+        ...(gatewaysPort === undefined
+          ? {}
+          : { gateways: { port: gatewaysPort, urls: urlsOfGateways } }),
         ...(bin === undefined ? {} : { bin }),
       });
       stops.push(() => traefik?.stop() ?? Promise.resolve());
     }
 
-    const tap = options.history === undefined ? undefined : await startAgentTap(url, options.history, address);
+    const tap =
+      options.history === undefined
+        ? undefined
+        : await startAgentTap(url, options.history, address);
     if (tap !== undefined) stops.push(() => tap.stop());
     const agents: Record<string, Service> = {};
     const begun = await Promise.allSettled(
       options.agents.map(async (agent, i) => {
         // The port of another host cannot be checked from here.
-        const health = agent.enter === undefined ? `127.0.0.1:${await freePort()}` : `${agent.engine.hostIp}:${7070 + i}`;
+        const health =
+          agent.enter === undefined
+            ? `127.0.0.1:${await freePort()}`
+            : `${agent.engine.hostIp}:${7070 + i}`;
         const state = join(dir, 'agents', agent.name);
         const settings = {
           NODE_ROLE: agent.role,
@@ -275,14 +326,23 @@ export async function startPlatform(options: PlatformOptions): Promise<Platform>
           DOCKER_PLUGINS_DIR: join(toolsDir, 'docker-plugins'),
           STATE_DIR: state,
           SVC_ROOT: join(state, 'svc'),
-          // A fixed size: equal nodes then have equal scores, whatever else is written to this disk.
+          // A fixed size: equal nodes then have equal scores, whatever else is written to this
+          // disk.
           MAX_STORAGE: '10000000000',
           LISTEN: health,
-          // Only an agent in its engine's own network may change a firewall: elsewhere it would be that of this machine.
+          // Only an agent in its engine's own network may change a firewall: elsewhere it would be
+          // that of this machine.
           ...(agent.enter === undefined ? { FIREWALL: 'off' } : {}),
           ...agent.env,
         };
-        const started = program(agent.name, dir, `http://${health}/readyz`, ['agent'], settings, agent.enter);
+        const started = program(
+          agent.name,
+          dir,
+          `http://${health}/readyz`,
+          ['agent'],
+          settings,
+          agent.enter,
+        );
         await started.start();
         stops.push(() => started.stop());
         agents[agent.name] = started;
@@ -297,10 +357,14 @@ export async function startPlatform(options: PlatformOptions): Promise<Platform>
       ({ token } = await anonymous.call('login', { body: admin }));
     };
     await signIn();
-    // A token is valid for 1 h; a soak takes longer. While the control plane is down, the next renewal is soon enough.
+    // A token is valid for 1 h; a soak takes longer. While the control plane is down, the next
+    // renewal is soon enough.
     const renewing = setInterval(() => void signIn().catch(() => {}), 10 * 60_000);
     stops.push(async () => clearInterval(renewing));
-    const api = createClient({ baseUrl: url, headers: () => ({ authorization: `Bearer ${token}` }) });
+    const api = createClient({
+      baseUrl: url,
+      headers: () => ({ authorization: `Bearer ${token}` }),
+    });
 
     return {
       controlPlane,
@@ -318,10 +382,13 @@ export async function startPlatform(options: PlatformOptions): Promise<Platform>
       admin,
       api,
       entry,
-      address: (prefix) => `${entry.secure ? 'https' : 'http'}://${prefix}.${baseDomain}:${entry.port}`,
-      get: (prefix, path = '/', { timeoutMs = 5_000 } = {}) => ask(entry, `${prefix}.${baseDomain}`, path, timeoutMs),
+      address: (prefix) =>
+        `${entry.secure ? 'https' : 'http'}://${prefix}.${baseDomain}:${entry.port}`,
+      get: (prefix, path = '/', { timeoutMs = 5_000 } = {}) =>
+        ask(entry, `${prefix}.${baseDomain}`, path, timeoutMs),
       createProject: (body) => api.call('createProject', { body }),
-      deploy: (project, body = {}) => api.call('createDeployment', { params: { id: project.id }, body }),
+      deploy: (project, body = {}) =>
+        api.call('createDeployment', { params: { id: project.id }, body }),
       settled: (deployment, deadlineMs = 120_000) =>
         waitFor(
           `deployment ${deployment.id} is settled`,
@@ -332,7 +399,10 @@ export async function startPlatform(options: PlatformOptions): Promise<Platform>
           { deadlineMs, intervalMs: 50 },
         ),
       async logs(deployment) {
-        const page = await api.call('deploymentLogs', { params: { id: deployment.id }, query: { limit: 5000 } });
+        const page = await api.call('deploymentLogs', {
+          params: { id: deployment.id },
+          query: { limit: 5000 },
+        });
         return page.lines.map((line) => line.text);
       },
       stop,
@@ -344,7 +414,11 @@ export async function startPlatform(options: PlatformOptions): Promise<Platform>
 }
 
 /** Writes one file for each secret, and returns the settings that name them. */
-async function asFiles(etc: string, process: string, values: Record<string, string>): Promise<Record<string, string>> {
+async function asFiles(
+  etc: string,
+  process: string,
+  values: Record<string, string>,
+): Promise<Record<string, string>> {
   const folder = join(etc, 'secrets', process);
   await mkdir(folder, { recursive: true, mode: 0o700 });
   const settings: Record<string, string> = {};
@@ -388,14 +462,29 @@ export function service(
     async start(extraEnv = {}) {
       const program = [process.execPath, join(root, 'bin', 'berth'), ...argv] as const;
       const how = { name, logFile, env: { LOG_FORMAT: 'json', ...env, ...extraEnv } };
-      running = enter === undefined ? await startProcess(program, how) : await startInside(enter, program, how);
-      await untilReady(running, async () => (await fetch(readyUrl, { signal: AbortSignal.timeout(2_000) })).ok, 60_000);
+      running =
+        enter === undefined
+          ? await startProcess(program, how)
+          : await startInside(enter, program, how);
+      await untilReady(
+        running,
+        async () => (await fetch(readyUrl, { signal: AbortSignal.timeout(2_000) })).ok,
+        60_000,
+      );
     },
   };
 }
 
-/** Connects to the proxy and sends the project's Host header, because Node.js does not resolve `*.localhost` (docs/testbed.md). */
-function ask(entry: Platform['entry'], host: string, path: string, timeoutMs: number): Promise<Answer> {
+/**
+ * Connects to the proxy and sends the project's Host header, because Node.js does not resolve
+ * `*.localhost` (docs/testbed.md).
+ */
+function ask(
+  entry: Platform['entry'],
+  host: string,
+  path: string,
+  timeoutMs: number,
+): Promise<Answer> {
   return new Promise((resolve, reject) => {
     const options = {
       host: entry.host,
@@ -410,10 +499,14 @@ function ask(entry: Platform['entry'], host: string, path: string, timeoutMs: nu
       let body = '';
       response.setEncoding('utf8');
       response.on('data', (chunk: string) => (body += chunk));
-      response.on('end', () => resolve({ status: response.statusCode ?? 0, headers: response.headers, body }));
+      response.on('end', () =>
+        resolve({ status: response.statusCode ?? 0, headers: response.headers, body }),
+      );
       response.on('error', reject);
     });
-    request.on('timeout', () => request.destroy(new Error(`request to ${host}${path} timed out after ${timeoutMs} ms`)));
+    request.on('timeout', () =>
+      request.destroy(new Error(`request to ${host}${path} timed out after ${timeoutMs} ms`)),
+    );
     request.on('error', reject);
     request.end();
   });

@@ -2,16 +2,17 @@ import { randomInt } from 'node:crypto';
 import { createServer } from 'node:net';
 
 /**
- * Range below the ephemeral ports of Linux and other systems (ip_local_port_range), and above the ports that agents give to containers
- * (PUBLISH_PORTS). An outgoing connection or a container could take such a port before the server that needs it listens.
+ * Range below the ephemeral ports of Linux and other systems (ip_local_port_range), and above the
+ * ports that agents give to containers (PUBLISH_PORTS). An outgoing connection or a container could
+ * take such a port before the server that needs it listens.
  */
 const [FIRST, END] = [30_000, 32_768];
 const MOST_TRIES = 1_000;
 const given = new Set<number>();
 
 /**
- * Returns a port of `address` that was free a moment ago. Another program may take it first, so a caller that starts a server
- * should be ready to try again.
+ * Returns a port of `address` that was free a moment ago. Another program may take it first, so a
+ * caller that starts a server should be ready to try again.
  */
 export async function freePort(address = '127.0.0.1'): Promise<number> {
   for (let i = 0; i < MOST_TRIES; i++) {
@@ -20,7 +21,9 @@ export async function freePort(address = '127.0.0.1'): Promise<number> {
     given.add(port);
     return port;
   }
-  throw new Error(`no port of ${address} between ${FIRST} and ${END} was free in ${MOST_TRIES} tries`);
+  throw new Error(
+    `no port of ${address} between ${FIRST} and ${END} was free in ${MOST_TRIES} tries`,
+  );
 }
 
 /** Returns `count` different free ports. One process never returns a port twice. */
@@ -30,11 +33,15 @@ export async function freePorts(count: number, address = '127.0.0.1'): Promise<n
   return ports;
 }
 
-/** Rejects when the port is not the cause, for example an address that this machine does not have. */
+/**
+ * Rejects when the port is not the cause, for example an address that this machine does not have.
+ */
 function canListen(port: number, address: string): Promise<boolean> {
   const server = createServer();
   return new Promise((resolve, reject) => {
-    server.once('error', (error: NodeJS.ErrnoException) => (error.code === 'EADDRINUSE' ? resolve(false) : reject(error)));
+    server.once('error', (error: NodeJS.ErrnoException) =>
+      error.code === 'EADDRINUSE' ? resolve(false) : reject(error),
+    );
     server.listen(port, address, () => server.close(() => resolve(true)));
   });
 }

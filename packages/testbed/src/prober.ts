@@ -1,4 +1,7 @@
-/** A client that sends requests at a steady rate, whatever the answers are. Tests use it to show that a deployment loses no request. */
+/**
+ * A client that sends requests at a steady rate, whatever the answers are. Tests use it to show
+ * that a deployment loses no request.
+ */
 import { Agent as HttpAgent, request as httpRequest } from 'node:http';
 import { Agent as HttpsAgent, request as httpsRequest } from 'node:https';
 import type { Platform } from './platform.ts';
@@ -10,12 +13,16 @@ export type ProberOptions = {
   path?: string;
   headers?: Record<string, string>;
   perSecond: number;
-  /** Returns the version that a body shows. An answer is stale when its version is lower than one seen before its request was sent. */
+  /**
+   * Returns the version that a body shows. An answer is stale when its version is lower than one
+   * seen before its request was sent.
+   */
   versionOf: (body: string) => number;
   timeoutMs?: number;
   /**
-   * At most so many requests wait for an answer; further ones are not sent. Without it, the rate stays as specified: on a machine that
-   * serves fewer requests, they pile up until they time out, whatever Berth does.
+   * At most so many requests wait for an answer; further ones are not sent. Without it, the rate
+   * stays as specified: on a machine that serves fewer requests, they pile up until they time out,
+   * whatever Berth does.
    */
   mostOpen?: number;
 };
@@ -102,7 +109,8 @@ export function startProber(options: ProberOptions): Prober {
   const began = performance.now();
   const mostOpen = options.mostOpen ?? Number.POSITIVE_INFINITY;
   let omitted = 0;
-  // When the timer fires late on a busy machine, the missing requests are sent at once: the rate stays as specified.
+  // When the timer fires late on a busy machine, the missing requests are sent at once: the rate
+  // stays as specified.
   const timer = setInterval(() => {
     const due = Math.floor(((performance.now() - began) / 1000) * options.perSecond);
     while (sent + omitted < due) {
@@ -123,8 +131,18 @@ export function startProber(options: ProberOptions): Prober {
       await Promise.all(open);
       agent.destroy();
       const sorted = times.toSorted((a, b) => a - b);
-      const at = (q: number): number => sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * q))] ?? Number.NaN;
-      return { sent, failures, failed, stale, versions, p50: at(0.5), p99: at(0.99), slowest: sorted.at(-1) ?? Number.NaN };
+      const at = (q: number): number =>
+        sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * q))] ?? Number.NaN;
+      return {
+        sent,
+        failures,
+        failed,
+        stale,
+        versions,
+        p50: at(0.5),
+        p99: at(0.99),
+        slowest: sorted.at(-1) ?? Number.NaN,
+      };
     },
   };
 }

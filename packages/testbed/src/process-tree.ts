@@ -1,7 +1,16 @@
-// Finds the processes of a pid namespace, and starts a program inside one that behaves like any other process of ours.
+// Finds the processes of a pid namespace, and starts a program inside one that behaves like any
+// other process of ours.
 import { readdirSync, readFileSync, readlinkSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { type Argv, isRunning, type RunningProcess, signalProcess, startProcess, type StartOptions, statOf } from './process.ts';
+import {
+  type Argv,
+  isRunning,
+  type RunningProcess,
+  signalProcess,
+  startProcess,
+  type StartOptions,
+  statOf,
+} from './process.ts';
 import { GiveUp, waitFor } from './wait.ts';
 
 /** Returns the ids of the processes that a process' first thread started. */
@@ -12,20 +21,39 @@ export const childrenOf = (pid: number): number[] =>
 export const onlyChild = (pid: number): number | undefined => childrenOf(pid)[0];
 
 /**
- * Starts a program that keeps running, through the prefix `enter` that leads into a pid namespace (`nsenter --pid …`). Returns the
- * program itself, because `timeout`, which waits for it, passes on only some signals.
+ * Starts a program that keeps running, through the prefix `enter` that leads into a pid namespace
+ * (`nsenter --pid …`). Returns the program itself, because `timeout`, which waits for it, passes on
+ * only some signals.
  */
-export async function startInside(enter: readonly string[], argv: Argv, options: StartOptions): Promise<RunningProcess> {
-  // setpriv: the program dies with `timeout`, which dies with this process.
-  // --no-fork, and `timeout` without a limit: nsenter would stop itself when its child is stopped (SIGSTOP), and stay stopped when the
-  // child continues. It would never read the exit code, so the child would stay listed and its end would not be noticed.
+export async function startInside(
+  enter: readonly string[],
+  argv: Argv,
+  options: StartOptions,
+): Promise<RunningProcess> {
+  // setpriv: the program dies with `timeout`, which dies with this process. --no-fork, and
+  // `timeout` without a limit: nsenter would stop itself when its child is stopped (SIGSTOP), and
+  // stay stopped when the child continues. It would never read the exit code, so the child would
+  // stay listed and its end would not be noticed.
   const [nsenter, ...into] = enter;
-  const bound = [nsenter, '--no-fork', ...into, 'timeout', '--foreground', '0', 'setpriv', '--pdeathsig', 'KILL', '--', ...argv];
+  const bound = [
+    nsenter,
+    '--no-fork',
+    ...into,
+    'timeout',
+    '--foreground',
+    '0',
+    'setpriv',
+    '--pdeathsig',
+    'KILL',
+    '--',
+    ...argv,
+  ];
   const outer = await startProcess(bound as unknown as Argv, options);
   const pid = await waitFor(
     `${options.name} has entered its namespace`,
     () => {
-      if (outer.exit() !== undefined) throw new GiveUp(`the program around it ended:\n${outer.tail()}`);
+      if (outer.exit() !== undefined)
+        throw new GiveUp(`the program around it ended:\n${outer.tail()}`);
       return onlyChild(outer.pid);
     },
     { deadlineMs: 5_000, intervalMs: 5 },
@@ -46,7 +74,10 @@ export async function startInside(enter: readonly string[], argv: Argv, options:
   };
 }
 
-/** Describes processes for a message, one a line: id, state, parent, kernel function in which it waits, and command. */
+/**
+ * Describes processes for a message, one a line: id, state, parent, kernel function in which it
+ * waits, and command.
+ */
 export function describeProcesses(pids: readonly number[]): string {
   return pids.map(describeProcess).join('\n');
 }
@@ -56,7 +87,8 @@ function describeProcess(pid: number): string {
   try {
     const [state, parent] = statOf(pid);
     // Without root, wchan is 0. An ended process has no command line.
-    const command = read('cmdline').replaceAll('\0', ' ').trim().slice(0, 200) || `[${read('comm').trim()}]`;
+    const command =
+      read('cmdline').replaceAll('\0', ' ').trim().slice(0, 200) || `[${read('comm').trim()}]`;
     return `${pid} ${state} parent ${parent} wchan ${read('wchan')} ${command}`;
   } catch (error) {
     return `${pid} ${(error as NodeJS.ErrnoException).code ?? String(error)}`;
@@ -64,9 +96,10 @@ function describeProcess(pid: number): string {
 }
 
 /**
- * Returns every other process of a process' pid namespace and of the namespaces created inside it (containers). A process that has
- * ended is none of them, although it is listed until its parent reads its exit code. Does not wait between two processes: where a test
- * sends many requests, each wait is a turn of a busy event loop, and hundreds of them outlast the deadline of a power cut.
+ * Returns every other process of a process' pid namespace and of the namespaces created inside it
+ * (containers). A process that has ended is none of them, although it is listed until its parent
+ * reads its exit code. Does not wait between two processes: where a test sends many requests, each
+ * wait is a turn of a busy event loop, and hundreds of them outlast the deadline of a power cut.
  */
 export function membersOf(pid: number): number[] {
   const wanted = readlinkSync(`/proc/${pid}/ns/pid`);
@@ -80,8 +113,10 @@ export function membersOf(pid: number): number[] {
       children.set(parent, [...(children.get(parent) ?? []), id]);
       if (readlinkSync(`/proc/${id}/ns/pid`) === wanted) members.add(id);
     } catch (error) {
-      // The process ended meanwhile, or we may not read it: then it does not belong to the namespace.
-      if (!['ENOENT', 'ESRCH', 'EACCES'].includes((error as NodeJS.ErrnoException).code ?? '')) throw error;
+      // The process ended meanwhile, or we may not read it: then it does not belong to the
+      // namespace.
+      if (!['ENOENT', 'ESRCH', 'EACCES'].includes((error as NodeJS.ErrnoException).code ?? ''))
+        throw error;
     }
   }
   // A set grows while it is walked, so this reaches all descendants.

@@ -21,7 +21,8 @@ export class ProcessFailed extends Error {
   readonly argv: Argv;
   readonly result: Finished;
   constructor(argv: Argv, result: Finished, reason?: string) {
-    const how = reason ?? (result.code === null ? `killed by ${result.signal}` : `exit ${result.code}`);
+    const how =
+      reason ?? (result.code === null ? `killed by ${result.signal}` : `exit ${result.code}`);
     const last = lastLines(result.stderr || result.stdout, 12);
     super(`${argv.join(' ')}: ${how}${last === '' ? '' : `\n${last}`}`);
     this.argv = argv;
@@ -67,14 +68,20 @@ export async function run(argv: Argv, options: RunOptions = {}): Promise<Finishe
   if (child.stdin && options.input !== undefined) {
     // EPIPE: the program did not read all of its input. Its exit code shows whether that matters.
     child.stdin.on('error', () => undefined);
-    if (typeof options.input === 'string' || options.input instanceof Uint8Array) child.stdin.end(options.input);
+    if (typeof options.input === 'string' || options.input instanceof Uint8Array)
+      child.stdin.end(options.input);
     else options.input.pipe(child.stdin);
   }
   try {
     const result = await new Promise<Finished>((resolve, reject) => {
       child.once('error', reject);
       child.once('close', (code, signal) =>
-        resolve({ code, signal, stdout: Buffer.concat(out).toString(), stderr: Buffer.concat(err).toString() }),
+        resolve({
+          code,
+          signal,
+          stdout: Buffer.concat(out).toString(),
+          stderr: Buffer.concat(err).toString(),
+        }),
       );
     });
     if (late) throw new ProcessFailed(argv, result, `timed out after ${deadlineMs} ms`);
@@ -107,18 +114,22 @@ export interface RunningProcess {
   /** Returns the last part of its output (at most 16 KiB). */
   tail(): string;
   kill(signal: NodeJS.Signals): void;
-  /** Sends SIGTERM, and SIGKILL to its process group after `graceMs` (default 5,000). Idempotent. */
+  /**
+   * Sends SIGTERM, and SIGKILL to its process group after `graceMs` (default 5,000). Idempotent.
+   */
   stop(graceMs?: number): Promise<void>;
 }
 
 /**
- * Starts a program that keeps running. It leads its own process group, so a Ctrl-C at the terminal does not reach it before
- * this process has cleaned up. The kernel kills it when this process dies, even by SIGKILL.
- * (The kernel watches the thread that started it: use vitest's `forks` pool, not `threads`.)
+ * Starts a program that keeps running. It leads its own process group, so a Ctrl-C at the terminal
+ * does not reach it before this process has cleaned up. The kernel kills it when this process dies,
+ * even by SIGKILL. (The kernel watches the thread that started it: use vitest's `forks` pool, not
+ * `threads`.)
  */
 export async function startProcess(argv: Argv, options: StartOptions): Promise<RunningProcess> {
   const setpriv = findProgram('setpriv');
-  const bound: Argv = setpriv === undefined ? argv : [setpriv, '--pdeathsig', 'KILL', '--', ...argv];
+  const bound: Argv =
+    setpriv === undefined ? argv : [setpriv, '--pdeathsig', 'KILL', '--', ...argv];
   const [program, ...args] = bound;
   const child = spawn(program, args, {
     cwd: options.cwd,
@@ -129,8 +140,11 @@ export async function startProcess(argv: Argv, options: StartOptions): Promise<R
   });
   await started(child, argv);
   const pid = child.pid as number;
-  const log = options.logFile === undefined ? undefined : createWriteStream(options.logFile, { flags: 'a' });
-  log?.on('error', (error) => options.onOutput?.(`cannot write ${options.logFile}: ${error.message}\n`));
+  const log =
+    options.logFile === undefined ? undefined : createWriteStream(options.logFile, { flags: 'a' });
+  log?.on('error', (error) =>
+    options.onOutput?.(`cannot write ${options.logFile}: ${error.message}\n`),
+  );
   let tail = '';
   for (const stream of [child.stdout, child.stderr]) {
     stream?.on('data', (chunk: Buffer) => {
@@ -158,7 +172,10 @@ export async function startProcess(argv: Argv, options: StartOptions): Promise<R
     async stop(graceMs = 5_000) {
       if (ended === undefined) {
         signalProcess(pid, 'SIGTERM');
-        const timer = setTimeout(() => signalProcess(setpriv === undefined ? pid : -pid, 'SIGKILL'), graceMs);
+        const timer = setTimeout(
+          () => signalProcess(setpriv === undefined ? pid : -pid, 'SIGKILL'),
+          graceMs,
+        );
         await exited;
         clearTimeout(timer);
       }
@@ -168,7 +185,10 @@ export async function startProcess(argv: Argv, options: StartOptions): Promise<R
   };
 }
 
-/** Returns the fields of proc_pid_stat(5) from the third on: state, parent, … The name before may contain spaces and parentheses. */
+/**
+ * Returns the fields of proc_pid_stat(5) from the third on: state, parent, … The name before may
+ * contain spaces and parentheses.
+ */
 export function statOf(pid: number): string[] {
   const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
   return stat.slice(stat.lastIndexOf(')') + 2).split(' ');
@@ -178,9 +198,10 @@ export function statOf(pid: number): string[] {
 const PF_EXITING = 0x4;
 
 /**
- * Whether this process runs. An ended process stays listed until its parent reads its exit code. A first process that is no init
- * (for example in a container) never reads the exit codes of orphans, which count as ended all the same. The first process of a
- * pid namespace is then listed as exiting for ever, because it waits for such an orphan.
+ * Whether this process runs. An ended process stays listed until its parent reads its exit code. A
+ * first process that is no init (for example in a container) never reads the exit codes of orphans,
+ * which count as ended all the same. The first process of a pid namespace is then listed as exiting
+ * for ever, because it waits for such an orphan.
  */
 export function isRunning(pid: number): boolean {
   try {
@@ -192,7 +213,10 @@ export function isRunning(pid: number): boolean {
   }
 }
 
-/** Returns the ids of the processes whose command line matches. A process that ended without its exit code being read has none. */
+/**
+ * Returns the ids of the processes whose command line matches. A process that ended without its
+ * exit code being read has none.
+ */
 export async function processesOf(isOne: (argv: readonly string[]) => boolean): Promise<number[]> {
   const found: number[] = [];
   for (const pid of (await readdir('/proc')).filter((name) => /^\d+$/.test(name))) {
@@ -213,7 +237,11 @@ export function signalProcess(pid: number, signal: NodeJS.Signals): void {
 }
 
 /** Waits for `ready`. Fails at once with the last output when the process ends before that. */
-export async function untilReady(running: RunningProcess, ready: () => Promise<boolean>, deadlineMs: number): Promise<void> {
+export async function untilReady(
+  running: RunningProcess,
+  ready: () => Promise<boolean>,
+  deadlineMs: number,
+): Promise<void> {
   try {
     await waitFor(
       `${running.name} answers`,
@@ -226,9 +254,12 @@ export async function untilReady(running: RunningProcess, ready: () => Promise<b
     );
   } catch (error) {
     await running.stop(1_000);
-    throw new Error(`${error instanceof Error ? error.message : String(error)}\n${lastLines(running.tail(), 20)}`, {
-      cause: error,
-    });
+    throw new Error(
+      `${error instanceof Error ? error.message : String(error)}\n${lastLines(running.tail(), 20)}`,
+      {
+        cause: error,
+      },
+    );
   }
 }
 
@@ -240,7 +271,9 @@ function without(env: Record<string, string>, prefix: string | undefined): Recor
 function started(child: ChildProcess, argv: Argv): Promise<void> {
   return new Promise((resolve, reject) => {
     child.once('spawn', resolve);
-    child.once('error', (error) => reject(new Error(`cannot start ${argv[0]}: ${error.message}`, { cause: error })));
+    child.once('error', (error) =>
+      reject(new Error(`cannot start ${argv[0]}: ${error.message}`, { cause: error })),
+    );
   });
 }
 

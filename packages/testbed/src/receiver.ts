@@ -1,4 +1,6 @@
-/** An HTTP server on loopback that stands for a service of somebody else, and can be out of order. */
+/**
+ * An HTTP server on loopback that stands for a service of somebody else, and can be out of order.
+ */
 import { createServer, type RequestListener } from 'node:http';
 import type { AddressInfo } from 'node:net';
 

@@ -1,4 +1,7 @@
-/** Runs `PROGRAM serve CONFIG` (its two arguments) as a service manager does: SIGHUP restarts it, SIGTERM ends both. */
+/**
+ * Runs `PROGRAM serve CONFIG` (its two arguments) as a service manager does: SIGHUP restarts it,
+ * SIGTERM ends both.
+ */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { dyingWithParent } from '@berth/kit/exec';
 

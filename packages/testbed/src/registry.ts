@@ -18,7 +18,10 @@ export interface Registry {
   readonly config: string;
   /** Folder of the images. */
   readonly data: string;
-  /** Command that restarts it, which rereads the configuration; undefined without the option `restarts`. */
+  /**
+   * Command that restarts it, which rereads the configuration; undefined without the option
+   * `restarts`.
+   */
   readonly restart: readonly string[] | undefined;
   /** Returns the names of its repositories. */
   catalog(): Promise<string[]>;
@@ -28,11 +31,17 @@ export interface Registry {
 }
 
 export interface RegistryOptions {
-  /** Folder for images, configuration and log, kept between runs. A second run at the same time gets a temporary one. */
+  /**
+   * Folder for images, configuration and log, kept between runs. A second run at the same time gets
+   * a temporary one.
+   */
   readonly dir: string;
   /** Address to listen on: an engine's `gatewayIp` (default 127.0.0.1). */
   readonly address?: string;
-  /** Default: the previous run's port when it is free, because docker then knows what it pushed; otherwise a free one. */
+  /**
+   * Default: the previous run's port when it is free, because docker then knows what it pushed;
+   * otherwise a free one.
+   */
   readonly port?: number;
   /** Name for basic auth, which is required when `password` is set too. */
   readonly user?: string;
@@ -47,15 +56,25 @@ export function registryProgram(): string | undefined {
   return findProgram('docker-registry') ?? findProgram('registry');
 }
 
-/** Starts the CNCF distribution registry. @throws when it is not installed or does not answer within 10 s */
+/**
+ * Starts the CNCF distribution registry. @throws when it is not installed or does not answer within
+ * 10 s
+ */
 export async function startRegistry(options: RegistryOptions): Promise<Registry> {
   const program = registryProgram();
-  if (program === undefined) throw new Error('docker-registry is not installed (npm run setup installs it)');
+  if (program === undefined)
+    throw new Error('docker-registry is not installed (npm run setup installs it)');
   const { user, password } = options;
   const listen = options.address ?? '127.0.0.1';
   const home = await takeHome(options.dir);
   try {
-    return await serve(program, home, listen, options, user === undefined || password === undefined ? undefined : { user, password });
+    return await serve(
+      program,
+      home,
+      listen,
+      options,
+      user === undefined || password === undefined ? undefined : { user, password },
+    );
   } catch (error) {
     await home.leave();
     throw error;
@@ -90,9 +109,18 @@ async function serve(
   const config = {
     version: '0.1',
     log: { level: 'warn', accesslog: { disabled: true } },
-    storage: { filesystem: { rootdirectory: join(dir, 'data') }, delete: { enabled: options.deletes ?? true } },
+    storage: {
+      filesystem: { rootdirectory: join(dir, 'data') },
+      delete: { enabled: options.deletes ?? true },
+    },
     http: { addr: address },
-    ...(credentials === undefined ? {} : { auth: { htpasswd: { realm: 'berth-testbed', path: await writeHtpasswd(dir, credentials) } } }),
+    ...(credentials === undefined
+      ? {}
+      : {
+          auth: {
+            htpasswd: { realm: 'berth-testbed', path: await writeHtpasswd(dir, credentials) },
+          },
+        }),
   };
   // JSON is YAML.
   const configFile = join(dir, 'config.yml');
@@ -100,7 +128,12 @@ async function serve(
 
   const command: [string, ...string[]] =
     options.restarts === true
-      ? [process.execPath, fileURLToPath(new URL('./registry-supervisor.ts', import.meta.url)), program, configFile]
+      ? [
+          process.execPath,
+          fileURLToPath(new URL('./registry-supervisor.ts', import.meta.url)),
+          program,
+          configFile,
+        ]
       : [program, 'serve', configFile];
   const registry = await startProcess(command, {
     name: 'registry',
@@ -111,8 +144,13 @@ async function serve(
   const headers: Record<string, string> =
     credentials === undefined
       ? {}
-      : { authorization: `Basic ${Buffer.from(`${credentials.user}:${credentials.password}`).toString('base64')}` };
-  const get = (path: string) => fetch(`${url}${path}`, { headers, signal: AbortSignal.timeout(5_000) });
+      : {
+          authorization:
+            'Basic ' +
+            Buffer.from(`${credentials.user}:${credentials.password}`).toString('base64'),
+        };
+  const get = (path: string) =>
+    fetch(`${url}${path}`, { headers, signal: AbortSignal.timeout(5_000) });
   await untilReady(registry, async () => (await get('/v2/')).ok, 10_000);
   await writeFile(join(dir, 'port'), String(port));
 
@@ -126,7 +164,9 @@ async function serve(
     user: credentials?.user,
     password: credentials?.password,
     async catalog() {
-      const { repositories } = (await (await get('/v2/_catalog?n=1000')).json()) as { repositories: string[] };
+      const { repositories } = (await (await get('/v2/_catalog?n=1000')).json()) as {
+        repositories: string[];
+      };
       return repositories;
     },
     async tags(repository) {
@@ -152,9 +192,14 @@ async function lastPort(dir: string, listen: string): Promise<number | undefined
 }
 
 /** Writes a file with one line `user:bcrypt hash`. The registry accepts no other kind of hash. */
-async function writeHtpasswd(dir: string, credentials: { user: string; password: string }): Promise<string> {
+async function writeHtpasswd(
+  dir: string,
+  credentials: { user: string; password: string },
+): Promise<string> {
   const file = join(dir, 'htpasswd');
-  const line = await run(['htpasswd', '-B', '-i', '-n', credentials.user], { input: credentials.password });
+  const line = await run(['htpasswd', '-B', '-i', '-n', credentials.user], {
+    input: credentials.password,
+  });
   await writeFile(file, `${line.stdout.trim()}\n`, { mode: 0o600 });
   return file;
 }

@@ -1,4 +1,7 @@
-/** The last landed release of Berth, from git, for tests of upgrades. It uses the npm packages of this checkout. */
+/**
+ * The last landed release of Berth, from git, for tests of upgrades. It uses the npm packages of
+ * this checkout.
+ */
 import { existsSync, mkdirSync, readdirSync, symlinkSync } from 'node:fs';
 import { mkdtemp, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -11,9 +14,13 @@ export const LAST_RELEASE = 'ffe2202';
 
 export type Release = { root: string; commit: string; remove(): Promise<void> };
 
-const git = (...args: string[]) => run(['git', '-c', 'safe.directory=*', '-C', repositoryRoot, ...args], { mayFail: true });
+const git = (...args: string[]) =>
+  run(['git', '-c', 'safe.directory=*', '-C', repositoryRoot, ...args], { mayFail: true });
 
-/** Returns why the release cannot be had; undefined when it can. A clone with `--depth` has no earlier commits. */
+/**
+ * Returns why the release cannot be had; undefined when it can. A clone with `--depth` has no
+ * earlier commits.
+ */
 export async function whyNoRelease(): Promise<string | undefined> {
   const { code } = await git('cat-file', '-e', `${LAST_RELEASE}^{commit}`);
   if (code !== 0) return `no commit ${LAST_RELEASE} in this clone (git fetch --unshallow)`;
@@ -22,7 +29,10 @@ export async function whyNoRelease(): Promise<string | undefined> {
   return major === undefined ? undefined : `the release needs other packages: ${major}`;
 }
 
-/** Returns packages of the release that this checkout has in another major version, or does not have. */
+/**
+ * Returns packages of the release that this checkout has in another major version, or does not
+ * have.
+ */
 async function changedDependencies(): Promise<string | undefined> {
   type Lock = { packages: Record<string, { version?: string; dev?: boolean }> };
   const [then, now] = [
@@ -31,19 +41,35 @@ async function changedDependencies(): Promise<string | undefined> {
   ];
   const major = (version: string | undefined): string => (version ?? '').split('.')[0] ?? '';
   const wrong = Object.entries(then.packages).filter(
-    ([path, { version, dev }]) => path.startsWith('node_modules/') && dev !== true && major(version) !== major(now.packages[path]?.version),
+    ([path, { version, dev }]) =>
+      path.startsWith('node_modules/') &&
+      dev !== true &&
+      major(version) !== major(now.packages[path]?.version),
   );
-  return wrong.length === 0 ? undefined : wrong.map(([path]) => path.slice('node_modules/'.length)).join(', ');
+  return wrong.length === 0
+    ? undefined
+    : wrong.map(([path]) => path.slice('node_modules/'.length)).join(', ');
 }
 
 export async function provideRelease(): Promise<Release> {
   const root = await mkdtemp(join(tmpdir(), 'berth-release-'));
   const archive = join(root, 'release.tar');
-  await run(['git', '-c', 'safe.directory=*', '-C', repositoryRoot, 'archive', '--format=tar', `--output=${archive}`, LAST_RELEASE]);
+  await run([
+    'git',
+    '-c',
+    'safe.directory=*',
+    '-C',
+    repositoryRoot,
+    'archive',
+    '--format=tar',
+    `--output=${archive}`,
+    LAST_RELEASE,
+  ]);
   await run(['tar', '-xf', archive, '-C', root]);
   await rm(archive);
   linkPackages(root, '.');
-  for (const name of readdirSync(join(root, 'packages'))) linkPackages(root, join('packages', name));
+  for (const name of readdirSync(join(root, 'packages')))
+    linkPackages(root, join('packages', name));
   // Programs that set-up fetched.
   symlinkSync(join(repositoryRoot, '.tools'), join(root, '.tools'));
   return { root, commit: LAST_RELEASE, remove: () => rm(root, { recursive: true, force: true }) };
@@ -51,11 +77,16 @@ export async function provideRelease(): Promise<Release> {
 
 /** Links every installed package, but the release's own packages of Berth. */
 function linkPackages(root: string, folder: string): void {
-  const [from, to] = [join(repositoryRoot, folder, 'node_modules'), join(root, folder, 'node_modules')];
+  const [from, to] = [
+    join(repositoryRoot, folder, 'node_modules'),
+    join(root, folder, 'node_modules'),
+  ];
   if (!existsSync(from)) return;
   mkdirSync(to);
-  for (const name of readdirSync(from)) if (name !== '@berth') symlinkSync(join(from, name), join(to, name));
+  for (const name of readdirSync(from))
+    if (name !== '@berth') symlinkSync(join(from, name), join(to, name));
   if (folder !== '.') return;
   mkdirSync(join(to, '@berth'));
-  for (const name of readdirSync(join(root, 'packages'))) symlinkSync(join(root, 'packages', name), join(to, '@berth', name));
+  for (const name of readdirSync(join(root, 'packages')))
+    symlinkSync(join(root, 'packages', name), join(to, '@berth', name));
 }

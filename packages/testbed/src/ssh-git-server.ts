@@ -10,7 +10,8 @@ import { run, type RunningProcess, startProcess, untilReady } from './process.ts
 const program = findProgram('sshd');
 
 /** Reason for skipping a test, appended to its name; empty where sshd is installed. */
-export const noSshd = program === undefined ? ' (skipped: no sshd; as root: apt-get install openssh-server)' : '';
+export const noSshd =
+  program === undefined ? ' (skipped: no sshd; as root: apt-get install openssh-server)' : '';
 
 export type HostKeyType = 'ed25519' | 'ecdsa' | 'rsa';
 
@@ -67,8 +68,20 @@ export async function startSshGitServer({
       const path = join(root, `host_${type}`);
       await rm(path, { force: true });
       await rm(`${path}.pub`, { force: true });
-      await run(['ssh-keygen', '-q', '-t', type, ...(type === 'rsa' ? ['-b', '2048'] : []), '-N', '', '-f', path]);
-      fingerprints.push((await run(['ssh-keygen', '-l', '-f', `${path}.pub`])).stdout.split(' ')[1] ?? '');
+      await run([
+        'ssh-keygen',
+        '-q',
+        '-t',
+        type,
+        ...(type === 'rsa' ? ['-b', '2048'] : []),
+        '-N',
+        '',
+        '-f',
+        path,
+      ]);
+      fingerprints.push(
+        (await run(['ssh-keygen', '-l', '-f', `${path}.pub`])).stdout.split(' ')[1] ?? '',
+      );
       lines.push(`HostKey ${path}`);
     }
     const config = join(root, 'sshd_config');
@@ -110,7 +123,11 @@ export async function startSshGitServer({
     async createRepo(name, files) {
       await initRepository(path(name), 'main');
       await allowAnySha(path(name), true);
-      const sha = await commitFiles(path(name), files, { branch: 'main', message: 'first commit', replaceAll: true });
+      const sha = await commitFiles(path(name), files, {
+        branch: 'main',
+        message: 'first commit',
+        replaceAll: true,
+      });
       return { url: repoUrl(name), sha };
     },
     commit: (name, files, message) => commitFiles(path(name), files, { branch: 'main', message }),
@@ -133,7 +150,10 @@ export async function startSshGitServer({
   };
 }
 
-/** Creates a key pair of a person or builder. Returns the path of the private key and the public key. */
+/**
+ * Creates a key pair of a person or builder. Returns the path of the private key and the public
+ * key.
+ */
 export async function newKeyPair(path: string): Promise<{ path: string; publicKey: string }> {
   await run(['ssh-keygen', '-q', '-t', 'ed25519', '-N', '', '-f', path]);
   return { path, publicKey: (await readFile(`${path}.pub`, 'utf8')).trim() };

@@ -13,17 +13,21 @@ export type StatusReceiver = Omit<Receiver<Behaviour>, 'port'> & {
 
 export async function startStatusReceiver(): Promise<StatusReceiver> {
   const received: ReceivedStatus[] = [];
-  const { port, ...receiver } = await startReceiver<Behaviour>('serve', (behaviour, request, response) => {
-    if (behaviour === 'down') return void response.writeHead(503).end('out of order');
-    if (behaviour !== 'serve') return void response.writeHead(307, { location: behaviour.redirect }).end();
-    json(request).then(
-      (body) => {
-        const commit = request.url?.split('/').at(-1) ?? '';
-        received.push({ ...(body as Omit<ReceivedStatus, 'commit'>), commit });
-        response.writeHead(201, { 'content-type': 'application/json' }).end('{}');
-      },
-      () => response.writeHead(400).end(),
-    );
-  });
+  const { port, ...receiver } = await startReceiver<Behaviour>(
+    'serve',
+    (behaviour, request, response) => {
+      if (behaviour === 'down') return void response.writeHead(503).end('out of order');
+      if (behaviour !== 'serve')
+        return void response.writeHead(307, { location: behaviour.redirect }).end();
+      json(request).then(
+        (body) => {
+          const commit = request.url?.split('/').at(-1) ?? '';
+          received.push({ ...(body as Omit<ReceivedStatus, 'commit'>), commit });
+          response.writeHead(201, { 'content-type': 'application/json' }).end('{}');
+        },
+        () => response.writeHead(400).end(),
+      );
+    },
+  );
   return { ...receiver, apiUrl: `http://127.0.0.1:${port}/api/v1`, received };
 }

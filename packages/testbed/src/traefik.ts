@@ -23,7 +23,10 @@ export interface Traefik {
   readonly pid: number;
   /** Returns the routers that it serves now; a name includes the provider (`x@http`). */
   routers(): Promise<{ name: string; rule: string; status: string }[]>;
-  /** Sends requests for logins to these gateways only (0, 1), as docs/upgrade.md says. Returns when Traefik does so. */
+  /**
+   * Sends requests for logins to these gateways only (0, 1), as docs/upgrade.md says. Returns when
+   * Traefik does so.
+   */
   useGateways(which: readonly (0 | 1)[]): Promise<void>;
   /** Returns the last part of its log. */
   tail(): string;
@@ -35,7 +38,10 @@ export interface TraefikOptions {
   readonly dir: string;
   /** Address of the control plane's configuration, `http://…/api/traefik/config`. */
   readonly configUrl: string;
-  /** true: requests for configuration are held until it changes; false: polls every 5 s, as the contract allows. */
+  /**
+   * true: requests for configuration are held until it changes; false: polls every 5 s, as the
+   * contract allows.
+   */
   readonly held: boolean;
   /** Path of the program. Default: findTraefik(). */
   readonly bin?: string;
@@ -46,22 +52,30 @@ export interface TraefikOptions {
   /** Adds deploy/traefik/two-gateways.yml, and its entry point at this port of loopback. */
   readonly gateways?: { readonly port: number; readonly urls: readonly [string, string] };
   readonly accessLog?: boolean;
-  /** `aliasHeadersStrategy` of both entry points. Default: `delete`, as in deploy/traefik. `unset`: a Traefik that Berth did not set up. */
+  /**
+   * `aliasHeadersStrategy` of both entry points. Default: `delete`, as in deploy/traefik. `unset`:
+   * a Traefik that Berth did not set up.
+   */
   readonly aliasHeaders?: 'delete' | 'unset';
   /** Fixed ports (default: free ones). */
   readonly ports?: { readonly web: number; readonly websecure: number; readonly api: number };
 }
 
-/** Starts the real Traefik on loopback. @throws when it is not installed or does not answer within 10 s */
+/**
+ * Starts the real Traefik on loopback. @throws when it is not installed or does not answer within
+ * 10 s
+ */
 export async function startTraefik(options: TraefikOptions): Promise<Traefik> {
   const bin = options.bin ?? findTraefik();
-  if (bin === undefined) throw new Error('Traefik not found: set TRAEFIK_BIN or put `traefik` on PATH');
+  if (bin === undefined)
+    throw new Error('Traefik not found: set TRAEFIK_BIN or put `traefik` on PATH');
   const { dir } = options;
   await mkdir(join(dir, 'files'), { recursive: true });
   const { web, websecure, api } = options.ports ?? (await threePorts());
   const certificate = await makeCertificate(dir, 'berth.localhost', NAMES);
-  // JSON is valid YAML. The certificate is dynamic configuration and comes by the file provider. Traefik has only
-  // one file provider, so the certificate goes into the caller's folder when there is one.
+  // JSON is valid YAML. The certificate is dynamic configuration and comes by the file provider.
+  // Traefik has only one file provider, so the certificate goes into the caller's folder when there
+  // is one.
   const files = options.fileProviderDir ?? join(dir, 'files');
   if (options.deploy !== undefined) await copyFiles(files);
   const { gateways } = options;
@@ -71,13 +85,18 @@ export async function startTraefik(options: TraefikOptions): Promise<Traefik> {
     JSON.stringify({ tls: { stores: { default: { defaultCertificate: certificate } } } }),
   );
   const configFile = join(dir, 'traefik.yml');
-  await writeFile(configFile, JSON.stringify(staticConfig(options, { web, websecure, api, files }), null, 2));
+  await writeFile(
+    configFile,
+    JSON.stringify(staticConfig(options, { web, websecure, api, files }), null, 2),
+  );
   const traefik = await startProcess([bin, `--configFile=${configFile}`], {
     name: 'traefik',
     logFile: join(dir, 'traefik.log'),
     env: {
       ...options.deploy,
-      ...(options.gateways === undefined ? {} : { GATEWAY_1: options.gateways.urls[0], GATEWAY_2: options.gateways.urls[1] }),
+      ...(options.gateways === undefined
+        ? {}
+        : { GATEWAY_1: options.gateways.urls[0], GATEWAY_2: options.gateways.urls[1] }),
     },
   });
   const apiUrl = `http://127.0.0.1:${api}`;
@@ -90,28 +109,44 @@ export async function startTraefik(options: TraefikOptions): Promise<Traefik> {
     websecurePort: websecure,
     api: apiUrl,
     pid: traefik.pid,
-    routers: async () => (await (await get('/api/http/routers?per_page=10000')).json()) as { name: string; rule: string; status: string }[],
+    routers: async () =>
+      (await (await get('/api/http/routers?per_page=10000')).json()) as {
+        name: string;
+        rule: string;
+        status: string;
+      }[],
     async useGateways(which) {
       const lines = (await readFile(TWO_GATEWAYS, 'utf8')).split('\n');
-      const kept = lines.filter((line) => !/GATEWAY_\d" /.test(line) || which.some((i) => line.includes(`GATEWAY_${i + 1}`)));
-      // Traefik reads a file as soon as it changes: a file that is half written has no router, and visitors get 404.
+      const kept = lines.filter(
+        (line) =>
+          !/GATEWAY_\d" /.test(line) || which.some((i) => line.includes(`GATEWAY_${i + 1}`)),
+      );
+      // Traefik reads a file as soon as it changes: a file that is half written has no router, and
+      // visitors get 404.
       await writeFileWhole(join(files, 'two-gateways.yml'), kept.join('\n'));
       const wanted = which.map((i) => gateways?.urls[i]);
       await waitFor('Traefik uses these gateways', async () => {
         type Service = { loadBalancer?: { servers?: { url: string }[] } };
-        const { loadBalancer } = (await (await get('/api/http/services/berth-gateways@file')).json()) as Service;
+        const { loadBalancer } = (await (
+          await get('/api/http/services/berth-gateways@file')
+        ).json()) as Service;
         return loadBalancer?.servers?.map(({ url }) => url).join(' ') === wanted.join(' ');
       });
       // Requests that Traefik had routed before it read the file are still on their way.
       const others = (gateways?.urls ?? []).filter((url) => !wanted.includes(url));
-      await Promise.all(others.map((url) => waitFor(`${url} is idle`, () => isQuiet(url), { deadlineMs: 60_000 })));
+      await Promise.all(
+        others.map((url) => waitFor(`${url} is idle`, () => isQuiet(url), { deadlineMs: 60_000 })),
+      );
     },
     tail: traefik.tail,
     stop: () => traefik.stop(),
   };
 }
 
-function staticConfig(options: TraefikOptions, at: { web: number; websecure: number; api: number; files: string }): object {
+function staticConfig(
+  options: TraefikOptions,
+  at: { web: number; websecure: number; api: number; files: string },
+): object {
   const endpoint = new URL(options.configUrl);
   if (options.held) endpoint.searchParams.set('wait', '20');
   const http = options.held
@@ -125,12 +160,23 @@ function staticConfig(options: TraefikOptions, at: { web: number; websecure: num
     serversTransport: { forwardingTimeouts: { idleConnTimeout: '50ms' } },
     global: { checkNewVersion: false, sendAnonymousUsage: false },
     entryPoints: {
-      web: { address: `127.0.0.1:${at.web}`, http: { ...unchanged, ...(keepsAliases ? {} : deletesAliases) } },
-      websecure: { address: `127.0.0.1:${at.websecure}`, http: { tls: {}, ...unchanged, ...(keepsAliases ? {} : deletesAliases) } },
+      web: {
+        address: `127.0.0.1:${at.web}`,
+        http: { ...unchanged, ...(keepsAliases ? {} : deletesAliases) },
+      },
+      websecure: {
+        address: `127.0.0.1:${at.websecure}`,
+        http: { tls: {}, ...unchanged, ...(keepsAliases ? {} : deletesAliases) },
+      },
       traefik: { address: `127.0.0.1:${at.api}` },
       ...(options.gateways === undefined
         ? {}
-        : { gateways: { address: `127.0.0.1:${options.gateways.port}`, forwardedHeaders: { trustedIPs: ['127.0.0.1/32'] } } }),
+        : {
+            gateways: {
+              address: `127.0.0.1:${options.gateways.port}`,
+              forwardedHeaders: { trustedIPs: ['127.0.0.1/32'] },
+            },
+          }),
     },
     api: { insecure: true, dashboard: false },
     ping: {},
@@ -142,14 +188,18 @@ function staticConfig(options: TraefikOptions, at: { web: number; websecure: num
       file: { directory: at.files, watch: true },
     },
     log: { level: 'INFO' },
-    ...(options.accessLog === true ? { accessLog: { filePath: join(options.dir, 'access.log'), format: 'json' } } : {}),
+    ...(options.accessLog === true
+      ? { accessLog: { filePath: join(options.dir, 'access.log'), format: 'json' } }
+      : {}),
   };
 }
 
 /** Whether a gateway decides nothing for half a second. */
 async function isQuiet(gateway: string): Promise<boolean> {
   const decided = async (): Promise<string> => {
-    const text = await (await fetch(`${gateway}/metrics`, { signal: AbortSignal.timeout(5_000) })).text();
+    const text = await (
+      await fetch(`${gateway}/metrics`, { signal: AbortSignal.timeout(5_000) })
+    ).text();
     return text
       .split('\n')
       .filter((line) => line.startsWith('berth_verify_total'))

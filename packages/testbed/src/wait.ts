@@ -19,8 +19,9 @@ export class GiveUp extends Error {
 }
 
 /**
- * Checks `condition` until it returns a value other than undefined, null or false, and returns that value.
- * A condition that throws counts as "not yet", and the message keeps its error. GiveUp ends the wait.
+ * Checks `condition` until it returns a value other than undefined, null or false, and returns that
+ * value. A condition that throws counts as "not yet", and the message keeps its error. GiveUp ends
+ * the wait.
  * @throws WaitTimeout after the deadline, GiveUp from the condition, or the signal's reason
  */
 export async function waitFor<T>(
@@ -49,7 +50,11 @@ export async function waitFor<T>(
       const why = last === undefined ? '' : `; last error: ${messageOf(last)}`;
       throw new WaitTimeout(`timed out after ${deadlineMs} ms: ${name}${why}`, { cause: last });
     }
-    await sleep(options.intervalMs ?? 50, undefined, options.signal ? { signal: options.signal } : {});
+    await sleep(
+      options.intervalMs ?? 50,
+      undefined,
+      options.signal ? { signal: options.signal } : {},
+    );
   }
 }
 
@@ -57,7 +62,9 @@ class CutShort extends Error {
   override readonly name = 'CutShort';
 }
 
-/** Rejects when `work` takes longer than `ms`, so that one hung check cannot outlast the deadline. */
+/**
+ * Rejects when `work` takes longer than `ms`, so that one hung check cannot outlast the deadline.
+ */
 async function within<T>(work: Promise<T>, ms: number): Promise<T> {
   const { promise, reject } = Promise.withResolvers<never>();
   const timer = setTimeout(() => reject(new CutShort(`no answer within ${ms} ms`)), ms);

@@ -2,4 +2,5 @@
 import { readFile } from 'node:fs/promises';
 import { parse } from 'yaml';
 
-export const readYaml = async (path: string): Promise<unknown> => parse(await readFile(path, 'utf8'), { merge: true }) as unknown;
+export const readYaml = async (path: string): Promise<unknown> =>
+  parse(await readFile(path, 'utf8'), { merge: true }) as unknown;

@@ -26,13 +26,19 @@ describe.skipIf(findProgram('git') === undefined)('git server', () => {
   });
 
   it('serves a branch with contents, modes and commits in order', async () => {
-    const { url, sha } = await server.createRepo('site', { 'a/b.txt': 'one', 'run.sh': { content: '#!/bin/sh\n', executable: true } });
+    const { url, sha } = await server.createRepo('site', {
+      'a/b.txt': 'one',
+      'run.sh': { content: '#!/bin/sh\n', executable: true },
+    });
     const second = await server.commit('site', { 'a/b.txt': 'two' }, 'second');
     const clone = join(folder, 'clone');
     await run(['git', 'clone', '--quiet', '--depth', '2', url, clone], { env: hermeticGit });
     expect(await readFile(join(clone, 'a/b.txt'), 'utf8')).toBe('two');
     expect((await stat(join(clone, 'run.sh'))).mode & 0o111).not.toBe(0);
-    expect((await gitIn(clone, 'log', '--format=%H')).stdout.trim().split('\n')).toEqual([second, sha]);
+    expect((await gitIn(clone, 'log', '--format=%H')).stdout.trim().split('\n')).toEqual([
+      second,
+      sha,
+    ]);
     expect(await server.head('site')).toBe(second);
   });
 
@@ -46,17 +52,34 @@ describe.skipIf(findProgram('git') === undefined)('git server', () => {
   });
 
   it('accepts a push of several megabytes (chunked, gzip negotiation) where pushes are allowed, only with the password', async () => {
-    const open = await startGitServer({ root: join(folder, 'open'), push: true, credentials: { user: 'me', password: 's3cret' } });
+    const open = await startGitServer({
+      root: join(folder, 'open'),
+      push: true,
+      credentials: { user: 'me', password: 's3cret' },
+    });
     try {
       const { url } = await open.createRepo('big', { x: '1' });
       const clone = join(folder, 'big');
-      const refused = await run(['git', 'clone', '--quiet', url, clone], { env: hermeticGit, mayFail: true });
+      const refused = await run(['git', 'clone', '--quiet', url, clone], {
+        env: hermeticGit,
+        mayFail: true,
+      });
       expect(refused.stderr).toMatch(/Username|Authentication/);
       const withPassword = url.replace('http://', 'http://me:s3cret@');
       await run(['git', 'clone', '--quiet', withPassword, clone], { env: hermeticGit });
       await writeFile(join(clone, 'noise'), randomBytes(4_000_000));
       await gitIn(clone, 'add', 'noise');
-      await gitIn(clone, '-c', 'user.name=t', '-c', 'user.email=t@example.invalid', 'commit', '--quiet', '-m', 'noise');
+      await gitIn(
+        clone,
+        '-c',
+        'user.name=t',
+        '-c',
+        'user.email=t@example.invalid',
+        'commit',
+        '--quiet',
+        '-m',
+        'noise',
+      );
       const pushed = await gitIn(clone, 'push', 'origin', 'HEAD:refs/heads/main');
       expect(pushed.stderr).not.toContain('error');
       expect(await open.head('big')).toBe((await gitIn(clone, 'rev-parse', 'HEAD')).stdout.trim());
@@ -68,11 +91,17 @@ describe.skipIf(findProgram('git') === undefined)('git server', () => {
   it('unpacks a gzip request body', async () => {
     const { url } = await server.createRepo('gzip', { x: '1' });
     const line = (text: string) => `${(text.length + 4).toString(16).padStart(4, '0')}${text}`;
-    const body = gzipSync(`${line('command=ls-refs\n')}0001${line('ref-prefix refs/heads/\n')}0000`);
+    const body = gzipSync(
+      `${line('command=ls-refs\n')}0001${line('ref-prefix refs/heads/\n')}0000`,
+    );
     const answer = await fetch(`${url}/git-upload-pack`, {
       method: 'POST',
       body,
-      headers: { 'content-type': 'application/x-git-upload-pack-request', 'content-encoding': 'gzip', 'git-protocol': 'version=2' },
+      headers: {
+        'content-type': 'application/x-git-upload-pack-request',
+        'content-encoding': 'gzip',
+        'git-protocol': 'version=2',
+      },
     });
     expect(await answer.text()).toContain('refs/heads/main');
   });
@@ -94,7 +123,8 @@ describe.skipIf(findProgram('git') === undefined)('git server', () => {
 
   it('can stay silent, answer errors, and serve again', async () => {
     const { url } = await server.createRepo('moody', { x: '1' });
-    const list = () => run(['git', 'ls-remote', url], { env: hermeticGit, mayFail: true, deadlineMs: 1_000 });
+    const list = () =>
+      run(['git', 'ls-remote', url], { env: hermeticGit, mayFail: true, deadlineMs: 1_000 });
     server.behave({ status: 500 });
     expect((await list()).stderr).toContain('500');
     server.behave('mute');

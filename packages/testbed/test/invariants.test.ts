@@ -1,4 +1,7 @@
-/** The checker alone: the smallest history that breaks each invariant, and docs/invariants.md, which must list the same. */
+/**
+ * The checker alone: the smallest history that breaks each invariant, and docs/invariants.md, which
+ * must list the same.
+ */
 import { mkdtempSync, readFileSync, rmSync, appendFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -9,20 +12,65 @@ import { check, type InvariantId, INVARIANTS } from '../src/invariants.ts';
 const accepted = { type: 'accepted', project: 'p', deployment: 'd', key: 'k', sent: 0 } as const;
 const read = (state: string, sent: number, deployment = 'd') =>
   ({ type: 'read', project: 'p', deployment, state, node: 'n', sent }) as const;
-const claim = (attempt: number, lease: string, sent: number) => ({ type: 'claimed', task: 't', attempt, lease, sent }) as const;
+const claim = (attempt: number, lease: string, sent: number) =>
+  ({ type: 'claimed', task: 't', attempt, lease, sent }) as const;
 const report = (lease: string | null, content: string, sent: number, status = 'completed') =>
-  ({ type: 'reported', task: 't', kind: 'build', deployment: 'd', lease, status, content, sent }) as const;
+  ({
+    type: 'reported',
+    task: 't',
+    kind: 'build',
+    deployment: 'd',
+    lease,
+    status,
+    content,
+    sent,
+  }) as const;
 const container = (change: 'started' | 'moved' | 'stopped', deployment = 'd', id = 'c') =>
-  ({ type: 'container', change, cause: 'task', node: 'n', container: id, project: 'p', deployment, address: 'h:1' }) as const;
-const observing = { type: 'observing', node: 'n', project: 'p', deployment: 'd', address: 'h:1' } as const;
-const routed = (routes: Record<string, string>) => ({ type: 'routed', proxy: 'x', routes }) as const;
+  ({
+    type: 'container',
+    change,
+    cause: 'task',
+    node: 'n',
+    container: id,
+    project: 'p',
+    deployment,
+    address: 'h:1',
+  }) as const;
+const observing = {
+  type: 'observing',
+  node: 'n',
+  project: 'p',
+  deployment: 'd',
+  address: 'h:1',
+} as const;
+const routed = (routes: Record<string, string>) =>
+  ({ type: 'routed', proxy: 'x', routes }) as const;
 const delivery = (verdict: string | null, sent: number) =>
-  ({ type: 'delivery', project: 'p', id: 'x', push: 'push-1', verdict, deployment: null, sent }) as const;
-const status = (state: string) => ({ type: 'status', deployment: 'd', commit: 'c', state, text: '', heard: true }) as const;
+  ({
+    type: 'delivery',
+    project: 'p',
+    id: 'x',
+    push: 'push-1',
+    verdict,
+    deployment: null,
+    sent,
+  }) as const;
+const status = (state: string) =>
+  ({ type: 'status', deployment: 'd', commit: 'c', state, text: '', heard: true }) as const;
 const stopped = { type: 'stop_accepted', project: 'p', sent: 0 } as const;
-const readProject = (isStopped: boolean, sent: number) => ({ type: 'project', project: 'p', stopped: isStopped, sent }) as const;
+const readProject = (isStopped: boolean, sent: number) =>
+  ({ type: 'project', project: 'p', stopped: isStopped, sent }) as const;
 const listed = (generation: number, state: string, trigger: string, of: string | null = null) =>
-  ({ type: 'listed', project: 'p', deployment: `d${generation}`, generation, state, trigger, of, image: of ?? `d${generation}` }) as const;
+  ({
+    type: 'listed',
+    project: 'p',
+    deployment: `d${generation}`,
+    generation,
+    state,
+    trigger,
+    of,
+    image: of ?? `d${generation}`,
+  }) as const;
 /** From the second to the first release. */
 const rolledBack = [
   read('running', 0, 'd2'),
@@ -39,7 +87,11 @@ const BREACHES: Record<InvariantId, Happening[]> = {
   settles: [accepted, read('building', 2), { type: 'ended' }],
   'one-lease': [claim(1, 'a', 0), claim(2, 'b', 1), report('a', 'x', 5)],
   'one-serving': [...live, container('started', 'd0', 'c0'), { type: 'ended' }],
-  'one-writer': [{ type: 'single_writer', project: 'p' }, container('started'), { ...container('started', 'e', 'c2'), node: 'm' }],
+  'one-writer': [
+    { type: 'single_writer', project: 'p' },
+    container('started'),
+    { ...container('started', 'e', 'c2'), node: 'm' },
+  ],
   'volume-stays': [
     { type: 'mounted', project: 'p', deployment: 'd', copy: 'v', entries: [], counts: {} },
     read('running', 1),
@@ -61,7 +113,11 @@ const BREACHES: Record<InvariantId, Happening[]> = {
   'stop-ends': [accepted, { ...stopped, sent: 2 }, read('building', 3)],
   'stop-stays': [stopped, readProject(false, 2)],
   'stop-rests': [...live, readProject(true, 5), { type: 'ended' }],
-  'same-release': [listed(1, 'retired', 'api'), listed(2, 'running', 'api'), listed(3, 'cancelled', 'start', 'd1')],
+  'same-release': [
+    listed(1, 'retired', 'api'),
+    listed(2, 'running', 'api'),
+    listed(3, 'cancelled', 'start', 'd1'),
+  ],
   'rollback-goes-back': [...rolledBack, listed(4, 'retired', 'older', 'd3')],
   'old-serves': [...live, container('stopped')],
   'route-observed': [routed({ p: 'h:9' })],
@@ -80,9 +136,17 @@ const BREACHES: Record<InvariantId, Happening[]> = {
   'report-once': [claim(1, 'a', 0), report('a', 'x', 2), report('a', 'y', 3)],
   'nothing-destroyed': [...live, container('stopped'), read('running', 7)],
   bounded: [{ type: 'gauge', name: 'lines', value: 3, bound: 2 }],
-  'own-clock': [{ type: 'began', lease_ms: 100 }, claim(1, 'a', 1), { type: 'taken_away', task: 't', lease: 'a', why: 'lease' }],
+  'own-clock': [
+    { type: 'began', lease_ms: 100 },
+    claim(1, 'a', 1),
+    { type: 'taken_away', task: 't', lease: 'a', why: 'lease' },
+  ],
   uptime: [
-    { type: 'began', lease_ms: 4, deadlines: { queue: 4, route: 4, build: 4, deploy: 4, slack: 0 } },
+    {
+      type: 'began',
+      lease_ms: 4,
+      deadlines: { queue: 4, route: 4, build: 4, deploy: 4, slack: 0 },
+    },
     { type: 'serving', name: 'a', up: true },
     { type: 'moved', deployment: 'd', to: 'pending', code: null },
     { type: 'serving', name: 'a', up: false },
@@ -101,7 +165,11 @@ const BREACHES: Record<InvariantId, Happening[]> = {
     { ...listed(1, 'running', 'api'), commit: 'c', place: 'git release' },
   ],
   'last-push': [{ type: 'tip', project: 'p', commit: 'c', deployed: false }],
-  'last-status': [status('success'), status('pending'), { type: 'status_due', deployment: 'd', commit: 'c', state: 'success' }],
+  'last-status': [
+    status('success'),
+    status('pending'),
+    { type: 'status_due', deployment: 'd', commit: 'c', state: 'success' },
+  ],
   'status-once': [status('success'), status('success')],
   'no-surprise': [{ type: 'internal_error', message: 'boom' }],
 };
@@ -135,12 +203,22 @@ it('the losing one of two attempts at a deployment may remove its container, but
   const lost = { ...container('started', 'd', 'c2'), address: 'h:2' };
   const thrown = { ...container('stopped', 'd', 'c2'), address: 'h:2' };
   expect(check(at([accepted, lost, ...live.slice(1), thrown, read('running', 8)]))).toEqual([]);
-  const both: Happening[] = [accepted, lost, ...live.slice(1), thrown, routed({}), container('stopped'), read('running', 10)];
+  const both: Happening[] = [
+    accepted,
+    lost,
+    ...live.slice(1),
+    thrown,
+    routed({}),
+    container('stopped'),
+    read('running', 10),
+  ];
   expect(check(at(both)).map((v) => v.invariant)).toEqual(['nothing-destroyed']);
 });
 
 it('a request that was sent before another answer arrived is not later than that answer', () => {
-  expect(check(at([accepted, read('failed', 2), read('building', 1)])).map((v) => v.invariant)).toEqual([]);
+  expect(
+    check(at([accepted, read('failed', 2), read('building', 1)])).map((v) => v.invariant),
+  ).toEqual([]);
   expect(check(at([claim(1, 'a', 0), claim(2, 'b', 1), report('a', 'x', 1)]))).toEqual([]);
 });
 
@@ -149,7 +227,9 @@ it('a lease may end sooner by the difference of two control planes’ clocks, an
   const early = (names: string[], lease_ms: number): InvariantId[] => {
     const serving = names.map((name) => ({ type: 'serving', name, up: true }) as const);
     const taken = { type: 'taken_away', task: 't', lease: 'a', why: 'lease' } as const;
-    return check(at([{ type: 'began', lease_ms, deadlines }, ...serving, claim(1, 'a', 3), taken])).map((v) => v.invariant);
+    return check(
+      at([{ type: 'began', lease_ms, deadlines }, ...serving, claim(1, 'a', 3), taken]),
+    ).map((v) => v.invariant);
   };
   expect([early(['a'], 10), early(['a', 'b'], 10)]).toEqual([['own-clock'], []]);
   expect(early(['a', 'b'], 40)).toContain('own-clock');
@@ -167,17 +247,26 @@ it('a delivery without a verdict breaks an invariant at the end, unless its proj
   expect(check(at([{ type: 'deleting', what: 'project', id: 'p' }, ...history]))).toEqual([]);
 });
 
-const broken = (history: readonly Happening[]): InvariantId[] => check(at(history)).map((v) => v.invariant);
+const broken = (history: readonly Happening[]): InvariantId[] =>
+  check(at(history)).map((v) => v.invariant);
 
 it('a stopped project may lose its container and its requests, until a person starts it', () => {
   const page = { type: 'routed', proxy: 'x', routes: {}, pages: ['p'] } satisfies Happening;
-  const rest: Happening[] = [{ type: 'stopping', project: 'p' }, { ...stopped, sent: 6 }, container('stopped'), page, read('running', 9)];
+  const rest: Happening[] = [
+    { type: 'stopping', project: 'p' },
+    { ...stopped, sent: 6 },
+    container('stopped'),
+    page,
+    read('running', 9),
+  ];
   expect(broken([...live, ...rest, readProject(true, 10), { type: 'ended' }])).toEqual([]);
-  expect(broken([...live, ...rest.slice(0, 2), page, readProject(true, 10), { type: 'ended' }])).toEqual([
+  expect(
+    broken([...live, ...rest.slice(0, 2), page, readProject(true, 10), { type: 'ended' }]),
+  ).toEqual(['stop-rests', 'running-is-routed']);
+  expect(broken([...live, ...rest, readProject(false, 10), { type: 'ended' }])).toEqual([
+    'stop-stays',
     'stop-rests',
-    'running-is-routed',
   ]);
-  expect(broken([...live, ...rest, readProject(false, 10), { type: 'ended' }])).toEqual(['stop-stays', 'stop-rests']);
 });
 
 it('a project that nobody asked to stop keeps its container', () => {
@@ -185,7 +274,10 @@ it('a project that nobody asked to stop keeps its container', () => {
     { type: 'stopping', project: 'q' },
     { type: 'stop_accepted', project: 'q', sent: 6 },
   ];
-  expect(broken([...live, ...other, container('stopped'), read('running', 9)])).toEqual(['old-serves', 'nothing-destroyed']);
+  expect(broken([...live, ...other, container('stopped'), read('running', 9)])).toEqual([
+    'old-serves',
+    'nothing-destroyed',
+  ]);
 });
 
 it('an older version that an engine gave the port of the present one can be stopped', () => {
@@ -195,11 +287,23 @@ it('an older version that an engine gave the port of the present one can be stop
     { ...container('moved'), address: 'h:2' },
     { ...container('moved', 'e', 'c2'), address: 'h:3' },
   ];
-  const both = [...live, next, { ...observing, deployment: 'e', address: 'h:2' }, routed({ p: 'h:2' }), read('running', 9, 'e')];
+  const both = [
+    ...live,
+    next,
+    { ...observing, deployment: 'e', address: 'h:2' },
+    routed({ p: 'h:2' }),
+    read('running', 9, 'e'),
+  ];
   const ended = [old, read('retired', 14)];
   expect(broken([...both, ...moves, ...ended])).toEqual([]);
   expect(
-    broken([...live, { ...container('moved'), address: 'h:2' }, { ...observing, address: 'h:2' }, routed({ p: 'h:2' }), ...ended]),
+    broken([
+      ...live,
+      { ...container('moved'), address: 'h:2' },
+      { ...observing, address: 'h:2' },
+      routed({ p: 'h:2' }),
+      ...ended,
+    ]),
   ).toEqual(['old-serves']);
 });
 
@@ -208,24 +312,46 @@ it('a request that was open during a stop may start the project later', () => {
   const answered = { type: 'answered', project: 'p', request: 'r', isOnce: true } as const;
   expect(broken([wanted, { ...stopped, sent: 2 }, answered, readProject(false, 5)])).toEqual([]);
   expect(broken([{ ...stopped, sent: 0 }, wanted, readProject(false, 3)])).toEqual([]);
-  expect(broken([wanted, answered, { ...stopped, sent: 3 }, readProject(false, 5)])).toEqual(['stop-stays']);
+  expect(broken([wanted, answered, { ...stopped, sent: 3 }, readProject(false, 5)])).toEqual([
+    'stop-stays',
+  ]);
   // It may arrive again, after the stop.
-  expect(broken([wanted, { ...answered, isOnce: false }, { ...stopped, sent: 3 }, readProject(false, 5)])).toEqual([]);
+  expect(
+    broken([
+      wanted,
+      { ...answered, isOnce: false },
+      { ...stopped, sent: 3 },
+      readProject(false, 5),
+    ]),
+  ).toEqual([]);
 });
 
 it('a deployment that was requested after a stop is not ended by it', () => {
-  expect(broken([{ ...accepted, sent: 1 }, { ...stopped, sent: 0 }, read('building', 3), read('running', 9)])).not.toContain('stop-ends');
+  expect(
+    broken([
+      { ...accepted, sent: 1 },
+      { ...stopped, sent: 0 },
+      read('building', 3),
+      read('running', 9),
+    ]),
+  ).not.toContain('stop-ends');
 });
 
 it('rollbacks without a target may go further back, and overlapping ones are not compared', () => {
-  expect(broken([listed(0, 'retired', 'api'), ...rolledBack, listed(4, 'running', 'older', 'd0')])).not.toContain('rollback-goes-back');
+  expect(
+    broken([listed(0, 'retired', 'api'), ...rolledBack, listed(4, 'running', 'older', 'd0')]),
+  ).not.toContain('rollback-goes-back');
   const early = rolledBack.filter((e) => e.type !== 'read');
-  expect(broken([...early, listed(4, 'retired', 'older', 'd3')])).not.toContain('rollback-goes-back');
+  expect(broken([...early, listed(4, 'retired', 'older', 'd3')])).not.toContain(
+    'rollback-goes-back',
+  );
 });
 
 it('a status may arrive twice if the first answer was lost, or a control plane was killed meanwhile', () => {
   expect(check(at([{ ...status('success'), heard: false }, status('success')]))).toEqual([]);
-  expect(check(at([status('success'), { type: 'serving', name: 'a', up: false }, status('success')]))).toEqual([]);
+  expect(
+    check(at([status('success'), { type: 'serving', name: 'a', up: false }, status('success')])),
+  ).toEqual([]);
 });
 
 it('histories of several recorders are merged without a line that a kill cut off', () => {

@@ -9,9 +9,15 @@ const why = whyNoPebble();
 it.skipIf(why !== undefined)(
   `two of Pebble run at once, each with a root of its own${why === undefined ? '' : ` (skipped: ${why})`}`,
   async () => {
-    const [one, two] = await Promise.all([startPebble({ httpPort: 1, tlsPort: 2 }), startPebble({ httpPort: 1, tlsPort: 2 })]);
+    const [one, two] = await Promise.all([
+      startPebble({ httpPort: 1, tlsPort: 2 }),
+      startPebble({ httpPort: 1, tlsPort: 2 }),
+    ]);
     try {
-      const [first, second] = [new X509Certificate(await one.rootPem()), new X509Certificate(await two.rootPem())];
+      const [first, second] = [
+        new X509Certificate(await one.rootPem()),
+        new X509Certificate(await two.rootPem()),
+      ];
       expect(first.ca).toBe(true);
       expect(first.fingerprint256).not.toBe(second.fingerprint256);
       // An ACME client that trusts caFile reaches the directory.
@@ -25,11 +31,15 @@ it.skipIf(why !== undefined)(
 
 function get(url: string, ca?: Buffer): Promise<unknown> {
   return new Promise((resolve, reject) => {
-    const asking = request(url, { agent: false, ...(ca === undefined ? {} : { ca }) }, (response) => {
-      let body = '';
-      response.on('data', (chunk: Buffer) => (body += chunk.toString()));
-      response.on('end', () => resolve(JSON.parse(body)));
-    });
+    const asking = request(
+      url,
+      { agent: false, ...(ca === undefined ? {} : { ca }) },
+      (response) => {
+        let body = '';
+        response.on('data', (chunk: Buffer) => (body += chunk.toString()));
+        response.on('end', () => resolve(JSON.parse(body)));
+      },
+    );
     asking.on('error', reject).end();
   });
 }

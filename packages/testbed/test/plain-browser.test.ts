@@ -12,13 +12,27 @@ beforeAll(async () => {
     let body = '';
     req.on('data', (chunk: Buffer) => (body += chunk.toString()));
     req.on('end', () => {
-      const status = Number(url.searchParams.get('status') ?? (url.pathname === '/for-ever' ? 302 : 200));
+      const status = Number(
+        url.searchParams.get('status') ?? (url.pathname === '/for-ever' ? 302 : 200),
+      );
       const to = url.pathname === '/for-ever' ? '/for-ever' : url.searchParams.get('to');
-      res.writeHead(status, { 'set-cookie': cookie, ...(to === null ? {} : { location: to }), 'content-type': 'text/html' });
+      res.writeHead(status, {
+        'set-cookie': cookie,
+        ...(to === null ? {} : { location: to }),
+        'content-type': 'text/html',
+      });
       res.end(
         url.pathname === '/form'
-          ? '<form method="post" action="/sent?x=1"><input type="hidden" name="csrf" value="a&amp;b"><input name="who"><button name="do" value="no">No</button><button name="do" value="yes">Yes</button></form>'
-          : JSON.stringify({ host: req.headers.host, method: req.method, path: url.pathname, cookie: req.headers.cookie ?? null, body }),
+          ? '<form method="post" action="/sent?x=1"><input type="hidden" name="csrf" ' +
+              'value="a&amp;b"><input name="who"><button name="do" value="no">No</button><button ' +
+              'name="do" value="yes">Yes</button></form>'
+          : JSON.stringify({
+              host: req.headers.host,
+              method: req.method,
+              path: url.pathname,
+              cookie: req.headers.cookie ?? null,
+              body,
+            }),
       );
     });
   });
@@ -58,16 +72,26 @@ describe('cookies', () => {
 
 test('redirects are followed across hosts; one without a Location is an answer, and more than 20 are an error', async () => {
   const browser = new PlainBrowser();
-  const page = await browser.open(at('a', `/?status=302&to=${encodeURIComponent(at('b', '/there'))}`));
-  expect([page.url.href, page.hops.map((hop) => hop.status)]).toEqual([at('b', '/there'), [302, 200]]);
-  await expect(browser.open(at('a', '/loop?status=302&to=%2Floop%3Fstatus%3D302'))).resolves.toMatchObject({ status: 302 });
+  const page = await browser.open(
+    at('a', `/?status=302&to=${encodeURIComponent(at('b', '/there'))}`),
+  );
+  expect([page.url.href, page.hops.map((hop) => hop.status)]).toEqual([
+    at('b', '/there'),
+    [302, 200],
+  ]);
+  await expect(
+    browser.open(at('a', '/loop?status=302&to=%2Floop%3Fstatus%3D302')),
+  ).resolves.toMatchObject({ status: 302 });
   await expect(browser.open(at('a', '/for-ever'))).rejects.toThrow('more than 20 redirects');
 });
 
 test('forms are sent with the values of their fields and of the pressed button', async () => {
   const browser = new PlainBrowser();
   const page = await browser.open(at('a', '/form'));
-  const answer = JSON.parse((await browser.submit(page, { who: 'ada' }, 'Yes')).body) as { method: string; body: string };
+  const answer = JSON.parse((await browser.submit(page, { who: 'ada' }, 'Yes')).body) as {
+    method: string;
+    body: string;
+  };
   expect(answer).toMatchObject({ method: 'POST', body: 'csrf=a%26b&who=ada&do=yes' });
   expect(() => browser.submit(page, { other: 'x' })).toThrow('no form');
 });

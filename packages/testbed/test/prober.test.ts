@@ -13,7 +13,14 @@ afterAll(() => void server.close());
 test('mostOpen: a slow server gets no further requests, and the ones that it missed are not sent later', async () => {
   const { port } = server.address() as AddressInfo;
   const entry = { host: '127.0.0.1', port, secure: false };
-  const prober = startProber({ entry, host: 'a.localhost', perSecond: 200, versionOf: Number, mostOpen: 3, timeoutMs: 60_000 });
+  const prober = startProber({
+    entry,
+    host: 'a.localhost',
+    perSecond: 200,
+    versionOf: Number,
+    mostOpen: 3,
+    timeoutMs: 60_000,
+  });
   await waitFor('three requests wait', () => held.length === 3);
   const from = performance.now();
   await waitFor('twenty more would have been due', () => performance.now() - from > 100);

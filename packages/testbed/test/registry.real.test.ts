@@ -16,10 +16,18 @@ describe.skipIf(missing)('registry', () => {
   afterAll(() => rm(folder, { recursive: true, force: true }));
 
   it('requires the password', async () => {
-    const registry = await startRegistry({ dir: join(folder, 'closed'), user: 'berth', password: 'right' });
+    const registry = await startRegistry({
+      dir: join(folder, 'closed'),
+      user: 'berth',
+      password: 'right',
+    });
     try {
       const ask = (password: string) =>
-        fetch(`${registry.url}/v2/`, { headers: { authorization: `Basic ${Buffer.from(`berth:${password}`).toString('base64')}` } });
+        fetch(`${registry.url}/v2/`, {
+          headers: {
+            authorization: `Basic ${Buffer.from(`berth:${password}`).toString('base64')}`,
+          },
+        });
       expect((await fetch(`${registry.url}/v2/`)).status).toBe(401);
       expect((await ask('wrong')).status).toBe(401);
       expect((await ask('right')).status).toBe(200);

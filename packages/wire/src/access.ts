@@ -11,8 +11,9 @@ export const Login = Type.Object(
 
 /**
  * `token` is a JWT (RFC 7519) for `Authorization: Bearer`; `expires_in` is in seconds.
- * `refresh_token` can be exchanged once for the next pair. Both are empty if the request had the header `X-Session: cookie`: the session
- * is then a cookie that scripts cannot read. With `X-Session-Account` (an e-mail address, percent-encoded) `exchange` signs in nobody else.
+ * `refresh_token` can be exchanged once for the next pair. Both are empty if the request had the
+ * header `X-Session: cookie`: the session is then a cookie that scripts cannot read. With
+ * `X-Session-Account` (an e-mail address, percent-encoded) `exchange` signs in nobody else.
  */
 export const LoginAnswer = Type.Object({
   token: Type.String(),
@@ -27,4 +28,7 @@ export type LoginAnswer = Static<typeof LoginAnswer>;
 export const AUTH_METHODS = ['gateway', 'password'] as const;
 export const AuthMethods = Type.Object({ methods: Type.Array(literals(AUTH_METHODS)) });
 
-export const Refresh = Type.Object({ refresh_token: Type.String({ minLength: 1, maxLength: 200 }) }, { additionalProperties: false });
+export const Refresh = Type.Object(
+  { refresh_token: Type.String({ minLength: 1, maxLength: 200 }) },
+  { additionalProperties: false },
+);

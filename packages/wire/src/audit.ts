@@ -2,13 +2,17 @@
 import { type Static, Type } from 'typebox';
 import { literals, orNull, Time } from './vocabulary.ts';
 
-/** done: the action succeeded; refused: a rule forbade it (4xx); failed: it was allowed but an error occurred (5xx). */
+/**
+ * done: the action succeeded; refused: a rule forbade it (4xx); failed: it was allowed but an error
+ * occurred (5xx).
+ */
 export const AUDIT_OUTCOMES = ['done', 'refused', 'failed'] as const;
 export type AuditOutcome = (typeof AUDIT_OUTCOMES)[number];
 
 /**
- * How the actor authenticated. `gateway` means that the gateway vouched for the actor; `none` stands for a sign-in; `host` is a command
- * on the control plane's machine, and `address` is then the account and the machine.
+ * How the actor authenticated. `gateway` means that the gateway vouched for the actor; `none`
+ * stands for a sign-in; `host` is a command on the control plane's machine, and `address` is then
+ * the account and the machine.
  */
 export const AUDIT_VIAS = ['session', 'api_token', 'gateway', 'agent', 'host', 'none'] as const;
 export type AuditVia = (typeof AUDIT_VIAS)[number];

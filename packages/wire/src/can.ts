@@ -1,4 +1,7 @@
-/** Lists the states in which each action is legal. The server and the user interface both read these tables. */
+/**
+ * Lists the states in which each action is legal. The server and the user interface both read these
+ * tables.
+ */
 import type { DatasetState } from './dataset.ts';
 import type { Member } from './project.ts';
 import { ROUTES, type RouteName } from './routes.ts';
@@ -7,7 +10,10 @@ import { type DeploymentState, isSettled, type Role, ROLES } from './vocabulary.
 export const DEPLOYMENT_ACTIONS = {
   /** A `deploying` deployment can be cancelled until its route is published. */
   cancel: ['pending', 'building', 'built', 'deploying'],
-  /** Only a deployment that ran has a tested release. A deployment becomes `retired` only from `running`. */
+  /**
+   * Only a deployment that ran has a tested release. A deployment becomes `retired` only from
+   * `running`.
+   */
   rollback_to: ['running', 'retired'],
 } as const satisfies Record<string, readonly DeploymentState[]>;
 export type DeploymentAction = keyof typeof DEPLOYMENT_ACTIONS;
@@ -15,30 +21,51 @@ export type DeploymentAction = keyof typeof DEPLOYMENT_ACTIONS;
 export const can = (action: DeploymentAction, state: DeploymentState): boolean =>
   (DEPLOYMENT_ACTIONS[action] as readonly DeploymentState[]).includes(state);
 
-/** Returns why the action is not possible in this state, as the end of a sentence; null if it is possible. */
+/**
+ * Returns why the action is not possible in this state, as the end of a sentence; null if it is
+ * possible.
+ */
 export function whyNot(action: DeploymentAction, state: DeploymentState): string | null {
   if (can(action, state)) return null;
-  if (action === 'cancel') return state === 'running' ? 'it is live already' : `it has ended (${state})`;
+  if (action === 'cancel')
+    return state === 'running' ? 'it is live already' : `it has ended (${state})`;
   return isSettled(state) ? `it never ran (${state})` : `it is not live yet (${state})`;
 }
 
-/** `running`: the project has a running deployment; while the project is stopped, its container is stopped. */
+/**
+ * `running`: the project has a running deployment; while the project is stopped, its container is
+ * stopped.
+ */
 export type ProjectCondition = { deleting: boolean; stopped: boolean; running: boolean };
 export const PROJECT_ACTIONS = ['restart', 'stop', 'start'] as const;
 export type ProjectAction = (typeof PROJECT_ACTIONS)[number];
 
 const BEING_DELETED = 'it is being deleted';
 
-/** Returns why the action is not possible, as the end of a sentence; null if it is possible. A repeated stop is possible. */
-export function whyNotProject(action: ProjectAction, { deleting, stopped, running }: ProjectCondition): string | null {
+/**
+ * Returns why the action is not possible, as the end of a sentence; null if it is possible. A
+ * repeated stop is possible.
+ */
+export function whyNotProject(
+  action: ProjectAction,
+  { deleting, stopped, running }: ProjectCondition,
+): string | null {
   if (deleting) return BEING_DELETED;
-  if (action === 'restart') return stopped ? 'it is stopped; start it' : running ? null : 'it has no running version; deploy it';
+  if (action === 'restart')
+    return stopped
+      ? 'it is stopped; start it'
+      : running
+        ? null
+        : 'it has no running version; deploy it';
   if (action === 'start') return stopped ? null : 'it is not stopped';
   return null;
 }
 
 export const DATASET_ACTIONS = {
-  /** Not `unreachable`: what a scan cannot see is not lost. A scan checks that again, because the state may be old. */
+  /**
+   * Not `unreachable`: what a scan cannot see is not lost. A scan checks that again, because the
+   * state may be old.
+   */
   accept_loss: ['new', 'ok', 'suspicious'],
 } as const satisfies Record<string, readonly DatasetState[]>;
 export type DatasetAction = keyof typeof DATASET_ACTIONS;
@@ -48,7 +75,13 @@ export const canDataset = (action: DatasetAction, state: DatasetState): boolean 
 
 export type DatasetCondition = { deleting: boolean; status: DatasetState };
 type NodeCondition = { deleting: boolean };
-type Subjects = { project: ProjectCondition; deployment: DeploymentState; dataset: DatasetCondition; node: NodeCondition; none: null };
+type Subjects = {
+  project: ProjectCondition;
+  deployment: DeploymentState;
+  dataset: DatasetCondition;
+  node: NodeCondition;
+  none: null;
+};
 
 type Row = {
   /** Its row of the route table says which role is needed. */
@@ -58,7 +91,10 @@ type Row = {
   /** The role, if the handler needs a higher one than the route. */
   who?: Role;
 };
-/** The changes that people can make. The dashboard disables a control by its row; a test compares each row with the server. */
+/**
+ * The changes that people can make. The dashboard disables a control by its row; a test compares
+ * each row with the server.
+ */
 export const ACTIONS = {
   create_project: { route: 'createProject', on: 'none' },
   look_at_repository: { route: 'createRepositoryLook', on: 'none' },
@@ -114,8 +150,8 @@ export const whyNotRole = (least: Role, role: Role): string | null =>
   isRole(role, least) ? null : `your role is ${role}; this needs ${least}`;
 
 /**
- * Returns the role of a user in a project that the user sees. The role of a member cannot exceed the user's own role; null: the user is
- * no member, and the project is hidden.
+ * Returns the role of a user in a project that the user sees. The role of a member cannot exceed
+ * the user's own role; null: the user is no member, and the project is hidden.
  */
 export function roleInProject(
   members: readonly Member[],
@@ -127,20 +163,33 @@ export function roleInProject(
 }
 
 /**
- * Returns why somebody with this role cannot do it to a thing in this condition, as the end of a sentence; null if it is possible.
- * A deletion can be repeated and then changes nothing. A container can be gone from a node that is being deleted.
+ * Returns why somebody with this role cannot do it to a thing in this condition, as the end of a
+ * sentence; null if it is possible. A deletion can be repeated and then changes nothing. A
+ * container can be gone from a node that is being deleted.
  */
-export function whyNotAction<A extends Action>(action: A, role: Role, subject: SubjectOf<A>): string | null {
+export function whyNotAction<A extends Action>(
+  action: A,
+  role: Role,
+  subject: SubjectOf<A>,
+): string | null {
   return whyNotRole(roleFor(action), role) ?? whyNotIn(action, subject);
 }
 
-const WHILE_DELETED: readonly Action[] = ['delete_project', 'delete_dataset', 'delete_node', 'confirm_removed'];
+const WHILE_DELETED: readonly Action[] = [
+  'delete_project',
+  'delete_dataset',
+  'delete_node',
+  'confirm_removed',
+];
 
 function whyNotIn(action: Action, subject: Subjects[keyof Subjects]): string | null {
   if (subject === null || WHILE_DELETED.includes(action)) return null;
-  if (typeof subject === 'string') return action === 'cancel' || action === 'rollback_to' ? whyNot(action, subject) : null;
+  if (typeof subject === 'string')
+    return action === 'cancel' || action === 'rollback_to' ? whyNot(action, subject) : null;
   if (subject.deleting) return BEING_DELETED;
-  if ((action === 'restart' || action === 'stop' || action === 'start') && 'stopped' in subject) return whyNotProject(action, subject);
-  if (action === 'accept_loss' && 'status' in subject) return canDataset('accept_loss', subject.status) ? null : `it is ${subject.status}`;
+  if ((action === 'restart' || action === 'stop' || action === 'start') && 'stopped' in subject)
+    return whyNotProject(action, subject);
+  if (action === 'accept_loss' && 'status' in subject)
+    return canDataset('accept_loss', subject.status) ? null : `it is ${subject.status}`;
   return null;
 }

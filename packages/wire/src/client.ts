@@ -1,9 +1,19 @@
 /** Typed API client, derived from routes.ts. Agent and gateway use it. */
 import { type ProblemDocument } from './errors.ts';
-import { type AnswerOf, type BodyOf, type ParamsOf, type QueryOf, ROUTES, type RouteName } from './routes.ts';
+import {
+  type AnswerOf,
+  type BodyOf,
+  type ParamsOf,
+  type QueryOf,
+  ROUTES,
+  type RouteName,
+} from './routes.ts';
 import type { Route } from './route.ts';
 
-/** The server answered with an error. `code` is one of ERRORS, or `http_<status>` if the body was not a problem document. */
+/**
+ * The server answered with an error. `code` is one of ERRORS, or `http_<status>` if the body was
+ * not a problem document.
+ */
 export class ApiError extends Error {
   override name = 'ApiError';
   readonly status: number;
@@ -17,7 +27,10 @@ export class ApiError extends Error {
   }
 }
 
-/** The request got no usable answer: connection refused or reset, time-out, unreadable body. `cause` has the original error. */
+/**
+ * The request got no usable answer: connection refused or reset, time-out, unreadable body. `cause`
+ * has the original error.
+ */
 export class UnreachableError extends Error {
   override name = 'UnreachableError';
 }
@@ -27,11 +40,19 @@ export type CallInput<N extends RouteName> = Drop<{ params: ParamsOf<N>; body: B
   query?: QueryOf<N>;
   headers?: Record<string, string>;
   signal?: AbortSignal;
-  /** Time limit of the whole call in ms; default 15,000. For a held request it must be longer than `wait`. */
+  /**
+   * Time limit of the whole call in ms; default 15,000. For a held request it must be longer than
+   * `wait`.
+   */
   timeoutMs?: number;
 };
 /** `answer` is null on 304, which happens only if the request sent `If-None-Match`. */
-export type CallResult<N extends RouteName> = { status: number; etag: string | null; headers?: Headers; answer: AnswerOf<N> | null };
+export type CallResult<N extends RouteName> = {
+  status: number;
+  etag: string | null;
+  headers?: Headers;
+  answer: AnswerOf<N> | null;
+};
 
 export type Client = {
   call<N extends RouteName>(name: N, input: CallInput<N>): Promise<AnswerOf<N>>;
@@ -49,9 +70,12 @@ export type ClientOptions = {
 type Scalars = Record<string, string | number | boolean | undefined>;
 
 export function pathOf(route: Route, params: Scalars = {}, query: Scalars = {}): string {
-  const path = route.path.replace(/:([a-z_]+)/g, (_, name: string) => encodeURIComponent(String(params[name])));
+  const path = route.path.replace(/:([a-z_]+)/g, (_, name: string) =>
+    encodeURIComponent(String(params[name])),
+  );
   const search = new URLSearchParams();
-  for (const [key, value] of Object.entries(query)) if (value !== undefined) search.set(key, String(value));
+  for (const [key, value] of Object.entries(query))
+    if (value !== undefined) search.set(key, String(value));
   const text = search.toString();
   return text === '' ? path : `${path}?${text}`;
 }
@@ -60,7 +84,10 @@ export function createClient(options: ClientOptions): Client {
   const base = options.baseUrl.replace(/\/+$/, '');
   const send = options.fetch ?? fetch;
 
-  async function exchange<N extends RouteName>(name: N, input: CallInput<N>): Promise<CallResult<N>> {
+  async function exchange<N extends RouteName>(
+    name: N,
+    input: CallInput<N>,
+  ): Promise<CallResult<N>> {
     const route: Route = ROUTES[name];
     const given = input as { params?: Scalars; query?: Scalars; body?: unknown };
     const timeout = AbortSignal.timeout(input.timeoutMs ?? 15_000);
@@ -84,10 +111,13 @@ export function createClient(options: ClientOptions): Client {
     } catch (error) {
       // An abort by the caller is not an error of the server: pass on the caller's reason.
       if (input.signal?.aborted) throw input.signal.reason;
-      throw new UnreachableError(`${route.method} ${base}${route.path}: ${reasonOf(error)}`, { cause: error });
+      throw new UnreachableError(`${route.method} ${base}${route.path}: ${reasonOf(error)}`, {
+        cause: error,
+      });
     }
     const etag = response.headers.get('etag');
-    if (response.status === 304) return { status: 304, etag, headers: response.headers, answer: null };
+    if (response.status === 304)
+      return { status: 304, etag, headers: response.headers, answer: null };
     if (!response.ok) throw errorOf(response.status, text);
     try {
       return {
@@ -97,7 +127,9 @@ export function createClient(options: ClientOptions): Client {
         answer: (text === '' ? undefined : JSON.parse(text)) as AnswerOf<N>,
       };
     } catch (error) {
-      throw new UnreachableError(`${route.method} ${base}${route.path}: the answer is not JSON`, { cause: error });
+      throw new UnreachableError(`${route.method} ${base}${route.path}: the answer is not JSON`, {
+        cause: error,
+      });
     }
   }
 
@@ -119,9 +151,15 @@ function errorOf(status: number, text: string): ApiError {
   try {
     const problem = JSON.parse(text) as ProblemDocument;
     if (typeof problem.code === 'string')
-      return new ApiError(status, problem.code, problem.detail || problem.title || `HTTP ${status}`, problem);
+      return new ApiError(
+        status,
+        problem.code,
+        problem.detail || problem.title || `HTTP ${status}`,
+        problem,
+      );
   } catch {
-    // The body is not a problem document, for example because a proxy in between answered. Only the status is usable.
+    // The body is not a problem document, for example because a proxy in between answered. Only the
+    // status is usable.
   }
   return new ApiError(status, `http_${status}`, text.slice(0, 300) || `HTTP ${status}`, null);
 }

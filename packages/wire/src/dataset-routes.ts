@@ -32,7 +32,8 @@ export const DATASET_ROUTES = {
     path: '/api/datasets',
     who: 'developer',
     scope: 'none',
-    summary: 'Register a folder of the shared storage as a dataset; its first scan starts immediately',
+    summary:
+      'Register a folder of the shared storage as a dataset; its first scan starts immediately',
     body: DatasetCreate,
     status: 201,
     answer: Dataset,
@@ -90,7 +91,8 @@ export const DATASET_ROUTES = {
     path: '/api/datasets/:id/history',
     who: 'viewer',
     scope: 'none',
-    summary: 'List added, modified and removed files, newest first; filter by path, version or time',
+    summary:
+      'List added, modified and removed files, newest first; filter by path, version or time',
     params: ByName,
     query: Type.Object({
       ...PageQuery,
@@ -119,8 +121,16 @@ export const DATASET_ROUTES = {
     params: ByName,
     query: Type.Object({
       ...PageQuery,
-      from: Type.Integer({ minimum: 1, maximum: Number.MAX_SAFE_INTEGER, description: 'version that is compared' }),
-      to: Type.Integer({ minimum: 1, maximum: Number.MAX_SAFE_INTEGER, description: 'version that it is compared with' }),
+      from: Type.Integer({
+        minimum: 1,
+        maximum: Number.MAX_SAFE_INTEGER,
+        description: 'version that is compared',
+      }),
+      to: Type.Integer({
+        minimum: 1,
+        maximum: Number.MAX_SAFE_INTEGER,
+        description: 'version that it is compared with',
+      }),
     }),
     status: 200,
     answer: DatasetDiff,
@@ -175,7 +185,8 @@ export const DATASET_ROUTES = {
     path: '/api/agent/tasks/:id/progress',
     who: 'agent',
     scope: 'none',
-    summary: 'Report the copy progress of a task and the facts that a build learned (X-Lease-Token)',
+    summary:
+      'Report the copy progress of a task and the facts that a build learned (X-Lease-Token)',
     params: ById,
     body: ProgressReport,
     status: 200,

@@ -1,15 +1,22 @@
-/** Datasets: folders of the shared storage, their numbered versions, and the changes between versions. */
+/**
+ * Datasets: folders of the shared storage, their numbered versions, and the changes between
+ * versions.
+ */
 import { type Static, Type } from 'typebox';
 import { Id, literals, orNull, Time } from './vocabulary.ts';
 
 /**
  * `new`: not scanned yet. `unreachable`: the folder cannot be read; the recorded state stays.
- * `suspicious`: the folder is empty or lost most files; no scan is recorded until the files are back or somebody accepts the loss.
+ * `suspicious`: the folder is empty or lost most files; no scan is recorded until the files are
+ * back or somebody accepts the loss.
  */
 export const DATASET_STATES = ['new', 'ok', 'unreachable', 'suspicious'] as const;
 export type DatasetState = (typeof DATASET_STATES)[number];
 
-/** The name is also the name of a symlink on nodes: it has no separators and cannot be a hidden file or look like an option. */
+/**
+ * The name is also the name of a symlink on nodes: it has no separators and cannot be a hidden file
+ * or look like an option.
+ */
 export const DatasetName = Type.String({ pattern: '^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$' });
 /** Path relative to DATASET_NFS_BASE_PATH. control-plane/src/domain/paths.ts has the full rules. */
 export const NfsPath = Type.String({ minLength: 1, maxLength: 1000 });
@@ -19,7 +26,10 @@ const Bytes = Type.Integer({ minimum: 0 });
 const Count = Type.Integer({ minimum: 0 });
 const Version = Type.Integer({ minimum: 1 });
 
-export const DatasetCreate = Type.Object({ name: DatasetName, nfs_path: NfsPath }, { additionalProperties: false });
+export const DatasetCreate = Type.Object(
+  { name: DatasetName, nfs_path: NfsPath },
+  { additionalProperties: false },
+);
 export type DatasetCreate = Static<typeof DatasetCreate>;
 export const DatasetPatch = Type.Object(
   { name: Type.Optional(DatasetName), nfs_path: Type.Optional(NfsPath) },
@@ -27,8 +37,9 @@ export const DatasetPatch = Type.Object(
 );
 export type DatasetPatch = Static<typeof DatasetPatch>;
 /**
- * `full` hashes every file again. `accept_loss` records the state of a `suspicious` dataset. `accept_share` says that the share that is
- * mounted now is the right one, although it is another one than before; a scan that accepts another share accepts no loss.
+ * `full` hashes every file again. `accept_loss` records the state of a `suspicious` dataset.
+ * `accept_share` says that the share that is mounted now is the right one, although it is another
+ * one than before; a scan that accepts another share accepts no loss.
  */
 export const DatasetScan = Type.Object(
   {
@@ -52,7 +63,11 @@ export const Dataset = Type.Object({
   name: DatasetName,
   nfs_path: Type.String(),
   status: literals(DATASET_STATES),
-  problem: orNull(Type.String({ description: 'why the status is not `ok`, or why the last scan recorded nothing' })),
+  problem: orNull(
+    Type.String({
+      description: 'why the status is not `ok`, or why the last scan recorded nothing',
+    }),
+  ),
   version: orNull(Version),
   manifest_digest: orNull(ManifestDigest),
   bytes: Bytes,
@@ -78,8 +93,9 @@ export type DatasetVersion = Static<typeof DatasetVersion>;
 export const DATASET_CHANGES = ['added', 'modified', 'removed'] as const;
 export type DatasetChange = (typeof DATASET_CHANGES)[number];
 /**
- * `path` is plain text if it is UTF-8 without control characters, else it is percent-encoded (tree.ts, `displayPath`).
- * `size` and `checksum` describe the new state; both are null for a removed file.
+ * `path` is plain text if it is UTF-8 without control characters, else it is percent-encoded
+ * (tree.ts, `displayPath`). `size` and `checksum` describe the new state; both are null for a
+ * removed file.
  */
 export const DatasetHistoryRow = Type.Object({
   at: Time,
@@ -101,7 +117,9 @@ export const DatasetDiff = Type.Object({
     added: Type.Object(Changed),
     modified: Type.Object({ ...Changed, previous_bytes: Bytes }),
     removed: Type.Object(Changed),
-    complete: Type.Boolean({ description: 'false: the versions have more differences than are counted and listed' }),
+    complete: Type.Boolean({
+      description: 'false: the versions have more differences than are counted and listed',
+    }),
   }),
   items: Type.Array(
     Type.Object({
@@ -133,7 +151,10 @@ export const DatasetSource = Type.Object({
 });
 export type DatasetSource = Static<typeof DatasetSource>;
 
-/** A dataset mount of a deploy task: source and path in the container. `version` is null for `readwrite`, which mounts the share itself. */
+/**
+ * A dataset mount of a deploy task: source and path in the container. `version` is null for
+ * `readwrite`, which mounts the share itself.
+ */
 export const DatasetMount = Type.Object({
   ...DatasetSource.properties,
   mode: literals(MOUNT_MODES),
@@ -141,7 +162,10 @@ export const DatasetMount = Type.Object({
 });
 export type DatasetMount = Static<typeof DatasetMount>;
 
-/** A dataset of a deployment. `version` is fixed at placement; `current_version` and `moved_on` describe the present. */
+/**
+ * A dataset of a deployment. `version` is fixed at placement; `current_version` and `moved_on`
+ * describe the present.
+ */
 export const DeploymentDataset = Type.Object({
   dataset_id: Id,
   name: DatasetName,
@@ -152,7 +176,10 @@ export const DeploymentDataset = Type.Object({
 });
 export type DeploymentDataset = Static<typeof DeploymentDataset>;
 
-/** Progress of a copy. `bytes_total` counts only files that must be copied. The rate is recent; null values are not known yet. */
+/**
+ * Progress of a copy. `bytes_total` counts only files that must be copied. The rate is recent; null
+ * values are not known yet.
+ */
 export const CopyProgress = Type.Object({
   dataset_id: Id,
   name: Type.String({ maxLength: 63 }),
@@ -168,7 +195,9 @@ export const TaskProgress = Type.Object({ datasets: Type.Array(CopyProgress, { m
 export type TaskProgress = Static<typeof TaskProgress>;
 
 /** Requests tree objects by digest, at most 256. The answer omits unknown digests. */
-export const TreeRequest = Type.Object({ digests: Type.Array(ManifestDigest, { minItems: 1, maxItems: 256 }) });
+export const TreeRequest = Type.Object({
+  digests: Type.Array(ManifestDigest, { minItems: 1, maxItems: 256 }),
+});
 export const TreeAnswer = Type.Object({ objects: Type.Record(Type.String(), Type.String()) });
 
 /** Current state of a dataset, for an agent whose source got a newer version during the copy. */

@@ -1,28 +1,57 @@
 import { type Static, Type } from 'typebox';
 import { DeploymentDataset, TaskProgress } from './dataset.ts';
 import { Placement } from './node.ts';
-import { CommitId, DEPLOYMENT_STATES, HEALTH_STATES, Id, ImageDigest, literals, orNull, Time } from './vocabulary.ts';
+import {
+  CommitId,
+  DEPLOYMENT_STATES,
+  HEALTH_STATES,
+  Id,
+  ImageDigest,
+  literals,
+  orNull,
+  Time,
+} from './vocabulary.ts';
 
 export const DeploymentCreate = Type.Object(
-  { commit: Type.Optional(orNull(CommitId)), note: Type.Optional(orNull(Type.String({ maxLength: 500 }))) },
+  {
+    commit: Type.Optional(orNull(CommitId)),
+    note: Type.Optional(orNull(Type.String({ maxLength: 500 }))),
+  },
   { additionalProperties: false },
 );
 export type DeploymentCreate = Static<typeof DeploymentCreate>;
 
 /** Without `deployment_id` the rollback goes to the next older release that ran. */
-export const RollbackCreate = Type.Object({ deployment_id: Type.Optional(Id) }, { additionalProperties: false });
+export const RollbackCreate = Type.Object(
+  { deployment_id: Type.Optional(Id) },
+  { additionalProperties: false },
+);
 
-/** One event of a deployment, with its time and cause. A repeated event is counted instead of stored again; its message shows the count. */
+/**
+ * One event of a deployment, with its time and cause. A repeated event is counted instead of stored
+ * again; its message shows the count.
+ */
 export const DeploymentEvent = Type.Object({
   at: Time,
   kind: Type.String(),
   message: Type.String(),
-  count: Type.Optional(Type.Integer({ minimum: 2, description: 'how many times it happened; absent if once' })),
-  since: Type.Optional(Type.String({ format: 'date-time', description: 'time of the first occurrence; `at` is the last one' })),
+  count: Type.Optional(
+    Type.Integer({ minimum: 2, description: 'how many times it happened; absent if once' }),
+  ),
+  since: Type.Optional(
+    Type.String({
+      format: 'date-time',
+      description: 'time of the first occurrence; `at` is the last one',
+    }),
+  ),
 });
 export type DeploymentEvent = Static<typeof DeploymentEvent>;
 
-export const Health = Type.Object({ status: literals(HEALTH_STATES), since: Time, detail: orNull(Type.String()) });
+export const Health = Type.Object({
+  status: literals(HEALTH_STATES),
+  since: Time,
+  detail: orNull(Type.String()),
+});
 export type Health = Static<typeof Health>;
 
 export const TRIGGERS = ['api', 'hook', 'rollback', 'restart', 'start', 'data', 'drain'] as const;
@@ -58,7 +87,9 @@ export const DeploymentItem = Type.Object({
   rolled_back_from: Type.Optional(
     orNull(
       Type.Integer({
-        description: 'number of the deployment that a rollback replaced; a restart or a move of the rolled back version keeps it',
+        description:
+          'number of the deployment that a rollback replaced; a restart or a move of the ' +
+          'rolled back version keeps it',
       }),
     ),
   ),
@@ -68,7 +99,9 @@ export const DeploymentItem = Type.Object({
   commit: orNull(CommitId),
   commit_message: orNull(Type.String({ description: 'null: the agent did not say' })),
   commit_author: orNull(Type.String()),
-  phases: Type.Array(Phase, { description: 'of the last try; a phase that an agent does not report is left out' }),
+  phases: Type.Array(Phase, {
+    description: 'of the last try; a phase that an agent does not report is left out',
+  }),
   image_tag: orNull(Type.String()),
   image_digest: orNull(ImageDigest),
   image_removed_at: Type.Optional(
@@ -76,12 +109,17 @@ export const DeploymentItem = Type.Object({
       Type.Unsafe<Time>({
         ...Time,
         description:
-          'time at which a clean-up removed its image, or found it missing; a rollback to it is refused, unless a later clean-up finds it',
+          'time at which a clean-up removed its image, or found it missing; a rollback to it ' +
+          'is refused, unless a later clean-up finds it',
       }),
     ),
   ),
   node_id: orNull(Id),
-  node_name: orNull(Type.String({ description: 'hostname of the node; null without a node, and if the node was deleted' })),
+  node_name: orNull(
+    Type.String({
+      description: 'hostname of the node; null without a node, and if the node was deleted',
+    }),
+  ),
   host_ip: orNull(Type.String()),
   host_port: orNull(Type.Integer()),
   health: orNull(Health),
@@ -91,12 +129,17 @@ export const DeploymentItem = Type.Object({
   datasets: Type.Array(DeploymentDataset),
   progress: orNull(TaskProgress),
   log_removed_at: orNull(
-    Type.Unsafe<Time>({ ...Time, description: 'time at which retention removed the log; null if the log is still stored' }),
+    Type.Unsafe<Time>({
+      ...Time,
+      description: 'time at which retention removed the log; null if the log is still stored',
+    }),
   ),
   story_removed_at: orNull(
     Type.Unsafe<Time>({
       ...Time,
-      description: 'time at which retention removed events, tasks and placement; null if they are still stored',
+      description:
+        'time at which retention removed events, tasks and placement; null if they are still ' +
+        'stored',
     }),
   ),
 });
@@ -104,8 +147,12 @@ export type DeploymentItem = Static<typeof DeploymentItem>;
 
 export const CommitStatus = Type.Object({
   state: literals(['pending', 'success', 'failure']),
-  sent_at: orNull(Type.Unsafe<Time>({ ...Time, description: 'null if the forge has not accepted it' })),
-  error: orNull(Type.String({ description: 'the last problem while Berth retries, or why it gave up' })),
+  sent_at: orNull(
+    Type.Unsafe<Time>({ ...Time, description: 'null if the forge has not accepted it' }),
+  ),
+  error: orNull(
+    Type.String({ description: 'the last problem while Berth retries, or why it gave up' }),
+  ),
   given_up: Type.Boolean({ description: 'true if Berth does not retry any more' }),
 });
 
@@ -114,7 +161,10 @@ export const Deployment = Type.Object({
   events: Type.Array(DeploymentEvent),
   placement: orNull(Placement),
   commit_status: orNull(
-    Type.Unsafe<Static<typeof CommitStatus>>({ ...CommitStatus, description: 'the newest status of the commit at its forge; null: none' }),
+    Type.Unsafe<Static<typeof CommitStatus>>({
+      ...CommitStatus,
+      description: 'the newest status of the commit at its forge; null: none',
+    }),
   ),
 });
 export type Deployment = Static<typeof Deployment>;
@@ -130,5 +180,7 @@ export type LogLine = Static<typeof LogLine>;
 export const LogPage = Type.Object({
   lines: Type.Array(LogLine),
   next: Type.Integer({ description: 'pass it as `after` to get the following lines' }),
-  unavailable: Type.Optional(Type.String({ description: 'present if retention removed the log; the reason' })),
+  unavailable: Type.Optional(
+    Type.String({ description: 'present if retention removed the log; the reason' }),
+  ),
 });

@@ -1,8 +1,12 @@
-/** One sentence for lists from the message of a failure, which may have lines of a program below its first line. */
+/**
+ * One sentence for lists from the message of a failure, which may have lines of a program below its
+ * first line.
+ */
 
 const MOST = 220;
 /** A line that names the error: of node, Python, Java, Go, Rust, npm, a compiler, a shell. */
-const NAMES_ERROR = /(?:^|\s)(?:[\w.]*(?:Error|Exception)|error(?:\[\w+\])?|error TS\d+|fatal|panic|npm (?:error|ERR!))(?=[:\s([])/i;
+const NAMES_ERROR =
+  /(?:^|\s)(?:[\w.]*(?:Error|Exception)|error(?:\[\w+\])?|error TS\d+|fatal|panic|npm (?:error|ERR!))(?=[:\s([])/i;
 /** A place in a stack trace, an arrow below a line of code, a frame of Python. */
 const IS_PLACE = /^\s*(?:at\s|File "|\^|~|\|)|^\s*$|^\s*throw\s/;
 
@@ -28,6 +32,8 @@ export function errorSentence(message: string): string {
     ? lines.findLast((line) => NAMES_ERROR.test(line))
     : lines.find((line) => NAMES_ERROR.test(line));
   const { head, rest } = headOf(first.trim());
-  const cause = (found ?? lines.at(-1) ?? '').trim().replace(/^(?:Error|ERROR|error|fatal|npm (?:error|ERR!)): */, '');
+  const cause = (found ?? lines.at(-1) ?? '')
+    .trim()
+    .replace(/^(?:Error|ERROR|error|fatal|npm (?:error|ERR!)): */, '');
   return cut(cause === '' ? `${head}${rest}` : `${head}: ${cause}`);
 }

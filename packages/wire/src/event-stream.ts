@@ -1,6 +1,6 @@
 /**
- * Reads event streams (WHATWG HTML, section 9.2.6) with the fields that Berth sends: `event`, `id`, `data`. The command line and the
- * dashboard use it.
+ * Reads event streams (WHATWG HTML, section 9.2.6) with the fields that Berth sends: `event`, `id`,
+ * `data`. The command line and the dashboard use it.
  */
 
 /** `data` is empty for an event that has only an id. */
@@ -9,20 +9,28 @@ export type Frame = { event: string; id: string | null; data: string };
 /** Longest event in characters: a line of a log has at most 16,000. */
 const MAX_EVENT = 1024 * 1024;
 
-/** Takes the decoded text in any pieces. `add` returns the events that are complete. Throws if an event is too long. */
+/**
+ * Takes the decoded text in any pieces. `add` returns the events that are complete. Throws if an
+ * event is too long.
+ */
 export function createFrameReader(most = MAX_EVENT): { add(text: string): Frame[] } {
   let line = '';
   let size = 0;
   /** The last character was CR: an LF after it belongs to the same line end. */
   let returned = false;
-  let frame: { event: string; id: string | null; data: string[] } = { event: '', id: null, data: [] };
+  let frame: { event: string; id: string | null; data: string[] } = {
+    event: '',
+    id: null,
+    data: [],
+  };
 
   function field(found: Frame[]): void {
     const text = line;
     line = '';
     if (text === '') {
       const { event, id, data } = frame;
-      if (data.length > 0 || id !== null) found.push({ event: event === '' ? 'message' : event, id, data: data.join('\n') });
+      if (data.length > 0 || id !== null)
+        found.push({ event: event === '' ? 'message' : event, id, data: data.join('\n') });
       frame = { event: '', id: null, data: [] };
       size = 0;
       return;

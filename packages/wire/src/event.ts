@@ -1,12 +1,24 @@
-/** The feed of events: all changes, in order. An event is only a hint; clients that need the state read the resource itself. */
+/**
+ * The feed of events: all changes, in order. An event is only a hint; clients that need the state
+ * read the resource itself.
+ */
 import { type Static, Type } from 'typebox';
 import { Id, Time } from './vocabulary.ts';
 
-/** `kind` is a noun and its change (`deployment.running`, `node.offline`), or `gap`. Fields that do not apply are left out. */
+/**
+ * `kind` is a noun and its change (`deployment.running`, `node.offline`), or `gap`. Fields that do
+ * not apply are left out.
+ */
 export const Event = Type.Object({
-  seq: Type.Integer({ minimum: 0, description: 'sequence number; for `gap`: the number of the oldest event that is still stored' }),
+  seq: Type.Integer({
+    minimum: 0,
+    description: 'sequence number; for `gap`: the number of the oldest event that is still stored',
+  }),
   at: Time,
-  kind: Type.String({ description: 'noun and change, such as `deployment.running`; `gap`: earlier events were deleted' }),
+  kind: Type.String({
+    description:
+      'noun and change, such as `deployment.running`; `gap`: earlier events were deleted',
+  }),
   project_id: Type.Optional(Id),
   deployment_id: Type.Optional(Id),
   node_id: Type.Optional(Id),
@@ -20,7 +32,14 @@ export const EventPage = Type.Object({
   items: Type.Array(Event),
   next: Type.Integer({ description: 'pass it as `after` to get the following events' }),
   previous: Type.Optional(
-    Type.Integer({ description: 'pass it as `before` to get the earlier events; left out with `after`, and if there are none' }),
+    Type.Integer({
+      description:
+        'pass it as `before` to get the earlier events; left out with `after`, and if there ' +
+        'are none',
+    }),
   ),
-  gap: Type.Boolean({ description: 'true if events after `after` were already deleted; the first item then has the kind `gap`' }),
+  gap: Type.Boolean({
+    description:
+      'true if events after `after` were already deleted; the first item then has the kind `gap`',
+  }),
 });

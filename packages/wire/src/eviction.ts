@@ -1,6 +1,7 @@
 /**
- * Decides what a node evicts to keep its budget (MAX_STORAGE) and to make room. Datasets, images and build cache share the budget.
- * The order is by what it costs to get something back, cheapest first:
+ * Decides what a node evicts to keep its budget (MAX_STORAGE) and to make room. Datasets, images
+ * and build cache share the budget. The order is by what it costs to get something back, cheapest
+ * first:
  *
  *   1. build cache beyond a floor, least recently used first          the next build takes longer
  *   2. images that no kept release needs, oldest first                nobody needs them
@@ -9,18 +10,20 @@
  *   5. images of kept releases that the registry still has            a rollback pulls them again
  *   6. datasets of kept releases that the share still has             a rollback copies them again
  *
- * Steps 1 to 3 go down to the low watermark, 4 and 5 to the high one, 6 only as far as needed; 4 to 6 only if that is enough. From step 3
- * on, the watermarks apply to the part of the budget that is left beside images and build cache that cannot go: otherwise large images that
- * run would empty the node of its datasets, again and again. Running images, mounted datasets, volumes and the only copy of something are
- * never evicted.
- * The module is pure: the agent evicts with it, and the control plane shows the same result beforehand.
+ * Steps 1 to 3 go down to the low watermark, 4 and 5 to the high one, 6 only as far as needed; 4 to
+ * 6 only if that is enough. From step 3 on, the watermarks apply to the part of the budget that is
+ * left beside images and build cache that cannot go: otherwise large images that run would empty
+ * the node of its datasets, again and again. Running images, mounted datasets, volumes and the only
+ * copy of something are never evicted. The module is pure: the agent evicts with it, and the
+ * control plane shows the same result beforehand.
  */
 import type { CachedDataset, EvictableImage } from './node.ts';
 
 /**
- * Fractions of the storage that can be used. Eviction starts when usage exceeds `high` and continues down to `low`, so that a full disk
- * does not evict for each small request. Space that other programs use on the same disk does not count as storage; otherwise a disk that
- * they fill would empty the node.
+ * Fractions of the storage that can be used. Eviction starts when usage exceeds `high` and
+ * continues down to `low`, so that a full disk does not evict for each small request. Space that
+ * other programs use on the same disk does not count as storage; otherwise a disk that they fill
+ * would empty the node.
  */
 export type Watermarks = { high: number; low: number };
 export const WATERMARKS: Watermarks = { high: 0.9, low: 0.8 };
@@ -48,7 +51,10 @@ export type Eviction<C extends CachedDataset = CachedDataset> = {
 };
 
 /** `free` may be negative: more is used than the budget allows. */
-export type DiskQuestion<C extends CachedDataset = CachedDataset, I extends EvictableImage = EvictableImage> = EvictionQuestion<C> & {
+export type DiskQuestion<
+  C extends CachedDataset = CachedDataset,
+  I extends EvictableImage = EvictableImage,
+> = EvictionQuestion<C> & {
   /** Images that may be evicted. */
   images: readonly I[];
   /** `total`: bytes of the build cache. `evictable`: bytes of it that no build uses. */
@@ -58,19 +64,29 @@ export type DiskQuestion<C extends CachedDataset = CachedDataset, I extends Evic
   /** The eviction has begun: it goes on to the low watermark. */
   hasBegun?: boolean;
 };
-export type DiskStep<C extends CachedDataset = CachedDataset, I extends EvictableImage = EvictableImage> =
+export type DiskStep<
+  C extends CachedDataset = CachedDataset,
+  I extends EvictableImage = EvictableImage,
+> =
   /** `keep`: bytes of build cache that stay. */
   | { kind: 'build_cache'; bytes: number; keep: number; isNeeded: boolean }
   | { kind: 'image'; bytes: number; image: I }
   | { kind: 'dataset'; bytes: number; dataset: C };
-export type DiskPlan<C extends CachedDataset = CachedDataset, I extends EvictableImage = EvictableImage> = {
+export type DiskPlan<
+  C extends CachedDataset = CachedDataset,
+  I extends EvictableImage = EvictableImage,
+> = {
   steps: DiskStep<C, I>[];
   freed: number;
   enough: boolean;
 };
 
-/** Returns the unpinned datasets, least recently used first. The order is total, so that agent and control plane agree on it. */
-export const evictionOrder = <C extends CachedDataset>(cached: readonly C[]): C[] => oldestFirst(cached.filter((c) => c.pinned !== true));
+/**
+ * Returns the unpinned datasets, least recently used first. The order is total, so that agent and
+ * control plane agree on it.
+ */
+export const evictionOrder = <C extends CachedDataset>(cached: readonly C[]): C[] =>
+  oldestFirst(cached.filter((c) => c.pinned !== true));
 
 const oldestFirst = <C extends CachedDataset>(cached: readonly C[]): C[] =>
   cached.toSorted(
@@ -83,22 +99,43 @@ const oldestFirst = <C extends CachedDataset>(cached: readonly C[]): C[] =>
 /** Returns the images in the order of eviction. */
 export const imageOrder = <I extends EvictableImage>(images: readonly I[]): I[] =>
   images.toSorted(
-    (a, b) => Number(a.kept) - Number(b.kept) || Date.parse(a.created_at) - Date.parse(b.created_at) || compare(a.name, b.name),
+    (a, b) =>
+      Number(a.kept) - Number(b.kept) ||
+      Date.parse(a.created_at) - Date.parse(b.created_at) ||
+      compare(a.name, b.name),
   );
 
-/** True for a dataset that is never evicted: it is mounted, or it is the only copy of its version. */
+/**
+ * True for a dataset that is never evicted: it is mounted, or it is the only copy of its version.
+ */
 export const mustStay = (c: CachedDataset): boolean => c.pinned === true && c.recopyable !== true;
 
 const compare = (a: string, b: string): number => (a < b ? -1 : a > b ? 1 : 0);
-const sum = (all: readonly { bytes: number }[]): number => all.reduce((total, one) => total + one.bytes, 0);
+const sum = (all: readonly { bytes: number }[]): number =>
+  all.reduce((total, one) => total + one.bytes, 0);
 
-export function planDisk<C extends CachedDataset, I extends EvictableImage>(question: DiskQuestion<C, I>): DiskPlan<C, I> {
-  const { cached, images, buildCache, free, wanted, max, used, hasBegun = false, watermarks = WATERMARKS } = question;
+export function planDisk<C extends CachedDataset, I extends EvictableImage>(
+  question: DiskQuestion<C, I>,
+): DiskPlan<C, I> {
+  const {
+    cached,
+    images,
+    buildCache,
+    free,
+    wanted,
+    max,
+    used,
+    hasBegun = false,
+    watermarks = WATERMARKS,
+  } = question;
   const share = Math.max(0, Math.min(max, free + used));
   const usedThen = share - free + wanted;
   const isFull = usedThen > (hasBegun ? watermarks.low : watermarks.high) * share || free < wanted;
   /** Bytes to free for the wanted ones, and to reach the low watermark. */
-  const [toFit, toLow] = [wanted - free, isFull ? Math.max(usedThen - watermarks.low * share, wanted - free) : 0];
+  const [toFit, toLow] = [
+    wanted - free,
+    isFull ? Math.max(usedThen - watermarks.low * share, wanted - free) : 0,
+  ];
   const ordered = imageOrder(images);
   const steps: DiskStep<C, I>[] = [];
   let freed = 0;
@@ -111,16 +148,26 @@ export function planDisk<C extends CachedDataset, I extends EvictableImage>(ques
     const bytes = Math.ceil(Math.min(most, cacheLeft, target - freed));
     if (bytes <= 0) return;
     cacheLeft -= bytes;
-    take({ kind: 'build_cache', bytes, keep: buildCache.total - buildCache.evictable + cacheLeft, isNeeded });
+    take({
+      kind: 'build_cache',
+      bytes,
+      keep: buildCache.total - buildCache.evictable + cacheLeft,
+      isNeeded,
+    });
   };
   takeCache(buildCache.total - BUILD_CACHE_FLOOR * max, toLow, false);
-  for (const image of ordered.filter((i) => !i.kept)) if (freed < toLow) take({ kind: 'image', bytes: image.bytes, image });
-  const stays = Math.min(share, Math.max(0, used - sum(cached) - sum(images) - buildCache.evictable));
+  for (const image of ordered.filter((i) => !i.kept))
+    if (freed < toLow) take({ kind: 'image', bytes: image.bytes, image });
+  const stays = Math.min(
+    share,
+    Math.max(0, used - sum(cached) - sum(images) - buildCache.evictable),
+  );
   /** Bytes to free for a watermark of what is left beside `stays`. */
   const beside = (watermark: number): number => usedThen - stays - watermark * (share - stays);
   const isTight = hasBegun || free < wanted || beside(watermarks.high) > 0;
   const toLowBeside = isTight ? Math.max(beside(watermarks.low), toFit) : 0;
-  for (const dataset of evictionOrder(cached)) if (freed < toLowBeside) take({ kind: 'dataset', bytes: dataset.bytes, dataset });
+  for (const dataset of evictionOrder(cached))
+    if (freed < toLowBeside) take({ kind: 'dataset', bytes: dataset.bytes, dataset });
 
   const [cheapSteps, cheapFreed] = [steps.length, freed];
   const keptImages = ordered.filter((i) => i.kept);
@@ -128,33 +175,47 @@ export function planDisk<C extends CachedDataset, I extends EvictableImage>(ques
   // Half of the way would cost a rollback its image and still not end the shortage.
   const target = freed + cacheLeft + sum(keptImages) >= toHigh ? toHigh : toFit;
   if (freed < target) takeCache(cacheLeft, target, true);
-  for (const image of keptImages) if (freed < target) take({ kind: 'image', bytes: image.bytes, image });
+  for (const image of keptImages)
+    if (freed < target) take({ kind: 'image', bytes: image.bytes, image });
   const recopyable = oldestFirst(cached.filter((c) => c.pinned === true && c.recopyable === true));
-  for (const dataset of recopyable) if (freed < toFit) take({ kind: 'dataset', bytes: dataset.bytes, dataset });
+  for (const dataset of recopyable)
+    if (freed < toFit) take({ kind: 'dataset', bytes: dataset.bytes, dataset });
   const enough = freed >= toFit;
   // A rollback must not lose its data or image in vain.
-  return enough ? { steps, freed, enough } : { steps: steps.slice(0, cheapSteps), freed: cheapFreed, enough };
+  return enough
+    ? { steps, freed, enough }
+    : { steps: steps.slice(0, cheapSteps), freed: cheapFreed, enough };
 }
 
-/** Limits of a node: `budget` and `disk` are the bytes that are free of MAX_STORAGE and on the disk. Only datasets count in `budget`. */
+/**
+ * Limits of a node: `budget` and `disk` are the bytes that are free of MAX_STORAGE and on the disk.
+ * Only datasets count in `budget`.
+ */
 export type NodeLimits = { max: number; budget: number; disk: number };
-export type NodeQuestion<C extends CachedDataset = CachedDataset, I extends EvictableImage = EvictableImage> = Omit<
-  DiskQuestion<C, I>,
-  'free' | 'used' | 'max'
-> & {
+export type NodeQuestion<
+  C extends CachedDataset = CachedDataset,
+  I extends EvictableImage = EvictableImage,
+> = Omit<DiskQuestion<C, I>, 'free' | 'used' | 'max'> & {
   limits: NodeLimits;
   /** Bytes of images and build cache that share the budget, evictable or not. */
   engineBytes: number;
 };
 /**
- * Plans for the budget, which images and build cache share. Once everything cheap is gone and that is still too little, only datasets and
- * the free disk count: what containers run refuses no copy.
+ * Plans for the budget, which images and build cache share. Once everything cheap is gone and that
+ * is still too little, only datasets and the free disk count: what containers run refuses no copy.
  */
-export function planNode<C extends CachedDataset, I extends EvictableImage>(question: NodeQuestion<C, I>): DiskPlan<C, I> {
+export function planNode<C extends CachedDataset, I extends EvictableImage>(
+  question: NodeQuestion<C, I>,
+): DiskPlan<C, I> {
   const { limits, engineBytes, ...rest } = question;
   const { max, budget, disk } = limits;
   const used = sum(rest.cached);
-  const within = planDisk({ ...rest, max, used: used + engineBytes, free: Math.min(budget - engineBytes, disk) });
+  const within = planDisk({
+    ...rest,
+    max,
+    used: used + engineBytes,
+    free: Math.min(budget - engineBytes, disk),
+  });
   if (within.enough || within.steps.length > 0) return within;
   const free = Math.min(budget, disk);
   return disk < budget
@@ -163,10 +224,24 @@ export function planNode<C extends CachedDataset, I extends EvictableImage>(ques
 }
 
 /** Plans for datasets alone. If even all evictions are not enough, it lists them all. */
-export function planEviction<C extends CachedDataset>({ cached, ...question }: EvictionQuestion<C>): Eviction<C> {
+export function planEviction<C extends CachedDataset>({
+  cached,
+  ...question
+}: EvictionQuestion<C>): Eviction<C> {
   const pinned = sum(cached.filter(mustStay));
-  const plan = planDisk({ ...question, cached, images: [], buildCache: { total: 0, evictable: 0 }, used: sum(cached) });
-  const all = [...evictionOrder(cached), ...oldestFirst(cached.filter((c) => c.pinned === true && c.recopyable === true))];
-  const evict = plan.enough ? plan.steps.flatMap((step) => (step.kind === 'dataset' ? [step.dataset] : [])) : all;
+  const plan = planDisk({
+    ...question,
+    cached,
+    images: [],
+    buildCache: { total: 0, evictable: 0 },
+    used: sum(cached),
+  });
+  const all = [
+    ...evictionOrder(cached),
+    ...oldestFirst(cached.filter((c) => c.pinned === true && c.recopyable === true)),
+  ];
+  const evict = plan.enough
+    ? plan.steps.flatMap((step) => (step.kind === 'dataset' ? [step.dataset] : []))
+    : all;
   return { evict, freed: sum(evict), pinned, enough: plan.enough };
 }

@@ -140,7 +140,9 @@ export const GATEWAY_ROUTES = {
     path: '/api/internal/rotation',
     who: 'gateway',
     scope: 'none',
-    summary: 'Show who uses which value of GATEWAY_SECRET and SESSION_SECRET, for `berth rotate` on a machine with a gateway only',
+    summary:
+      'Show who uses which value of GATEWAY_SECRET and SESSION_SECRET, for `berth rotate` on a ' +
+      'machine with a gateway only',
     status: 200,
     answer: Rotation,
   },

@@ -1,6 +1,7 @@
 /**
- * Messages between gateway and control plane, and the identity of a signed-in person.
- * The gateway has no database. The control plane stores all data that must survive a gateway or apply to all gateways.
+ * Messages between gateway and control plane, and the identity of a signed-in person. The gateway
+ * has no database. The control plane stores all data that must survive a gateway or apply to all
+ * gateways.
  */
 import { type Static, Type } from 'typebox';
 import { Email } from './email.ts';
@@ -12,13 +13,22 @@ export const DEVICE_POLL_SECONDS = 5;
 export const DEVICE_TOKEN_SECONDS = 7_776_000;
 /** Longest lifetime of a session. The tombstone of a deleted account is kept longer than this. */
 export const SESSION_MAX_MS = 90 * 86_400_000;
-/** Allowed clock difference between gateway and control plane. A session that began this shortly after the deletion counts as older. */
+/**
+ * Allowed clock difference between gateway and control plane. A session that began this shortly
+ * after the deletion counts as older.
+ */
 export const DELETED_SKEW_MS = 30_000;
-/** Prefix of every device token. The gateway passes any other bearer token on to the application. */
+/**
+ * Prefix of every device token. The gateway passes any other bearer token on to the application.
+ */
 export const DEVICE_TOKEN_PREFIX = 'berth_';
-/** Matches a device token inside a longer text. The pattern means the same in Go and in JavaScript. */
+/**
+ * Matches a device token inside a longer text. The pattern means the same in Go and in JavaScript.
+ */
 export const DEVICE_TOKEN_PATTERN = `${DEVICE_TOKEN_PREFIX}[A-Za-z0-9_-]{43}`;
-/** Scopes of a device token: projects, or projects and the API of the platform (through `exchange`). */
+/**
+ * Scopes of a device token: projects, or projects and the API of the platform (through `exchange`).
+ */
 export const DEVICE_SCOPES = ['projects', 'projects api'] as const;
 export type DeviceScope = (typeof DEVICE_SCOPES)[number];
 /** RFC 8628 section 6.1: no vowels and no characters that look alike. */
@@ -44,9 +54,9 @@ const HostClaim = Type.Object({
 });
 
 /**
- * All data that `/verify` needs to decide. The gateway keeps a copy on disk. A project lists every host at which it is published or
- * will be published soon. The gateway refuses hosts that no project lists. A revocation stays until the revoked session or token
- * has expired.
+ * All data that `/verify` needs to decide. The gateway keeps a copy on disk. A project lists every
+ * host at which it is published or will be published soon. The gateway refuses hosts that no
+ * project lists. A revocation stays until the revoked session or token has expired.
  */
 export const Policy = Type.Object({
   projects: Type.Array(
@@ -55,19 +65,24 @@ export const Policy = Type.Object({
       name: Type.String(),
       hosts: Type.Array(Type.String()),
       /**
-       * Custom domains. They are not among `hosts`, because an older gateway must not take them for hosts under BASE_DOMAIN. Session
-       * cookies are bound to `claim`, which changes when the domain is removed and added again. Browsers keep them for at most
-       * `cookie_seconds` (DOMAIN_QUARANTINE), so that the next owner receives none; absent: as long as the session. `domains` is absent in
-       * the policy of an older control plane.
+       * Custom domains. They are not among `hosts`, because an older gateway must not take them for
+       * hosts under BASE_DOMAIN. Session cookies are bound to `claim`, which changes when the
+       * domain is removed and added again. Browsers keep them for at most `cookie_seconds`
+       * (DOMAIN_QUARANTINE), so that the next owner receives none; absent: as long as the session.
+       * `domains` is absent in the policy of an older control plane.
        */
       domains: Type.Optional(Type.Array(HostClaim)),
-      /** The same for `hosts`: a prefix can change its project too. Absent in the policy of an older control plane. */
+      /**
+       * The same for `hosts`: a prefix can change its project too. Absent in the policy of an older
+       * control plane.
+       */
       host_claims: Type.Optional(Type.Array(HostClaim)),
       /** Absent in the policy of an older control plane. */
       auth_required: Type.Optional(Type.Boolean()),
       /**
-       * Rises when `auth_required` is turned on, which invalidates the project's session cookies: the application could read them while
-       * it was public. Absent in the policy of an older control plane.
+       * Rises when `auth_required` is turned on, which invalidates the project's session cookies:
+       * the application could read them while it was public. Absent in the policy of an older
+       * control plane.
        */
       auth_epoch: Type.Optional(Type.Integer()),
       /** Origins whose pages may call the project. Absent: none, or an older control plane. */
@@ -76,7 +91,10 @@ export const Policy = Type.Object({
   ),
   /** E-mail addresses in lower case. */
   disabled_users: Type.Array(Type.String()),
-  /** E-mail addresses in lower case. Sessions from before `deleted_at` are invalid. Absent in the policy of an older control plane. */
+  /**
+   * E-mail addresses in lower case. Sessions from before `deleted_at` are invalid. Absent in the
+   * policy of an older control plane.
+   */
   deleted_users: Type.Optional(Type.Array(Type.Object({ email: Type.String(), deleted_at: Time }))),
   revoked_sessions: Type.Array(Type.Object({ id: Id, expires_at: Time })),
   device_tokens: Type.Array(
@@ -95,12 +113,15 @@ export type Policy = Static<typeof Policy>;
 /** Revokes a session by its id. The session's cookies on all project hosts have the same id. */
 export const SessionRevoke = Type.Object({ id: Id, email: Email, expires_at: Time });
 
-/** Redeems a one-time code. A second call fails with `code_used`. The control plane may forget the code after `expires_at`. */
+/**
+ * Redeems a one-time code. A second call fails with `code_used`. The control plane may forget the
+ * code after `expires_at`.
+ */
 export const CodeRedeem = Type.Object({ id: Id, expires_at: Time });
 
 /**
- * Claim of a domain prefix that its project has had since before there were claims. Sessions at this one host keep the form that earlier
- * gateways read.
+ * Claim of a domain prefix that its project has had since before there were claims. Sessions at
+ * this one host keep the form that earlier gateways read.
  */
 export const FIRST_CLAIM = 'first';
 
@@ -115,9 +136,18 @@ export const DeviceCodeCreated = Type.Object({
   expires_in: Type.Integer(),
   interval: Type.Integer(),
 });
-/** `user_code` as the person typed it. `address` is the person's address; wrong codes are counted per address. */
+/**
+ * `user_code` as the person typed it. `address` is the person's address; wrong codes are counted
+ * per address.
+ */
 export const DeviceCodeLookup = Type.Object({ user_code: Text(100), address: Text(100) });
-export const DeviceCodeSeen = Type.Object({ user_code: Type.String(), requested_at: Time, expires_at: Time, scope: Scope, ...Asker });
+export const DeviceCodeSeen = Type.Object({
+  user_code: Type.String(),
+  requested_at: Time,
+  expires_at: Time,
+  scope: Scope,
+  ...Asker,
+});
 export type DeviceCodeSeen = Static<typeof DeviceCodeSeen>;
 export const DeviceCodeDecide = Type.Object({
   user_code: Text(100),
@@ -126,9 +156,19 @@ export const DeviceCodeDecide = Type.Object({
   identity: Identity,
 });
 export const DeviceCodePoll = Type.Object({ device_code: Text(200) });
-/** RFC 8628 section 3.5. `access_token` is set only if `result` is `issued`, which happens once per code. */
+/**
+ * RFC 8628 section 3.5. `access_token` is set only if `result` is `issued`, which happens once per
+ * code.
+ */
 export const DeviceCodePolled = Type.Object({
-  result: literals(['issued', 'authorization_pending', 'slow_down', 'access_denied', 'expired_token', 'invalid_grant']),
+  result: literals([
+    'issued',
+    'authorization_pending',
+    'slow_down',
+    'access_denied',
+    'expired_token',
+    'invalid_grant',
+  ]),
   access_token: orNull(Type.String()),
   expires_in: Type.Integer(),
   /** The granted scope, with a token. Absent with an older control plane. */
@@ -150,7 +190,9 @@ export const DeviceToken = Type.Object({
 export type DeviceToken = Static<typeof DeviceToken>;
 export const DeviceTokensOf = Type.Object({ email: Email });
 export const DeviceTokenRevoke = Type.Object({ id: Id, email: Email });
-export const DeviceTokensUsed = Type.Object({ items: Type.Array(Type.Object({ id: Id, at: Time }), { maxItems: 1000 }) });
+export const DeviceTokensUsed = Type.Object({
+  items: Type.Array(Type.Object({ id: Id, at: Time }), { maxItems: 1000 }),
+});
 
 /** A sign-in event for the audit log. `reason` is a code and never contains a secret. */
 export const LoginSeen = Type.Object({

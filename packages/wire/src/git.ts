@@ -1,13 +1,16 @@
 /**
- * Access to git repositories: deploy keys (ssh), git tokens (https) and the host keys that Berth trusts. No answer contains a private
- * key or a token, except the answer with which a builder claims a build.
+ * Access to git repositories: deploy keys (ssh), git tokens (https) and the host keys that Berth
+ * trusts. No answer contains a private key or a token, except the answer with which a builder
+ * claims a build.
  */
 import { type Static, Type } from 'typebox';
 import { ByName, type Route } from './route.ts';
 import { listOf, literals, orNull, Time } from './vocabulary.ts';
 
 export const DeployKey = Type.Object({
-  public_key: Type.String({ description: 'OpenSSH format; add it to the repository as a deploy key that may only read' }),
+  public_key: Type.String({
+    description: 'OpenSSH format; add it to the repository as a deploy key that may only read',
+  }),
   fingerprint: Type.String({ description: 'SHA256:…, as forges and ssh show it' }),
   created_at: Time,
 });
@@ -16,10 +19,21 @@ export type DeployKey = Static<typeof DeployKey>;
 export const GitTokenSet = Type.Object(
   {
     username: Type.Optional(
-      Type.String({ pattern: '^[!-9;-~]+$', maxLength: 200, description: 'default: a name that the known forges accept' }),
+      Type.String({
+        pattern: '^[!-9;-~]+$',
+        maxLength: 200,
+        description: 'default: a name that the known forges accept',
+      }),
     ),
     token: Type.String({ pattern: '^[!-~]+$', maxLength: 4_000 }),
-    api_url: Type.Optional(orNull(Type.String({ maxLength: 2_000, description: 'address of the forge’s API, for commit statuses' }))),
+    api_url: Type.Optional(
+      orNull(
+        Type.String({
+          maxLength: 2_000,
+          description: 'address of the forge’s API, for commit statuses',
+        }),
+      ),
+    ),
   },
   { additionalProperties: false },
 );
@@ -32,7 +46,10 @@ export const GitToken = Type.Object({
 });
 export type GitToken = Static<typeof GitToken>;
 
-/** Capabilities of an agent: it fetches with deploy keys, git tokens and trusted host keys; it applies build settings. */
+/**
+ * Capabilities of an agent: it fetches with deploy keys, git tokens and trusted host keys; it
+ * applies build settings.
+ */
 export const GIT_ACCESS = 'git_access';
 export const BUILD_SETTINGS = 'build_settings';
 /** Capability of builders that fetch Git LFS files. */
@@ -40,28 +57,46 @@ export const GIT_LFS = 'git_lfs';
 
 /** An ssh fingerprint of a host key. */
 export const Fingerprint = Type.String({ pattern: '^SHA256:[A-Za-z0-9+/]{43}$' });
-const KeyType = Type.String({ pattern: '^[a-z0-9@.-]{1,60}$', description: 'for example ssh-ed25519' });
+const KeyType = Type.String({
+  pattern: '^[a-z0-9@.-]{1,60}$',
+  description: 'for example ssh-ed25519',
+});
 export const HOST_KEY_SOURCES = ['berth', 'admin', 'builder'] as const;
 export type HostKeySource = (typeof HOST_KEY_SOURCES)[number];
 const TrustedKey = Type.Object({
   fingerprint: Fingerprint,
   key_type: orNull(KeyType),
   source: literals(HOST_KEY_SOURCES, {
-    description: 'berth: built into Berth; admin: an admin trusts it; builder: a builder trusted it before Berth kept host keys',
+    description:
+      'berth: built into Berth; admin: an admin trusts it; builder: a builder trusted it ' +
+      'before Berth kept host keys',
   }),
   added_by: orNull(Type.String()),
   added_at: orNull(Time),
 });
-const PresentedKey = Type.Object({ fingerprint: Fingerprint, key_type: orNull(KeyType), seen_at: Time });
+const PresentedKey = Type.Object({
+  fingerprint: Fingerprint,
+  key_type: orNull(KeyType),
+  seen_at: Time,
+});
 export const GitHost = Type.Object({
   host: Type.String({ description: 'host, or host:port if the port is not 22' }),
-  keys: Type.Array(TrustedKey, { description: 'the trusted host keys; empty: Berth refuses the host' }),
-  presented: Type.Array(PresentedKey, { description: 'keys that the host presented to a builder and that are not trusted' }),
+  keys: Type.Array(TrustedKey, {
+    description: 'the trusted host keys; empty: Berth refuses the host',
+  }),
+  presented: Type.Array(PresentedKey, {
+    description: 'keys that the host presented to a builder and that are not trusted',
+  }),
 });
 export type GitHost = Static<typeof GitHost>;
-export const GitHostTrust = Type.Object({ fingerprint: Fingerprint, key_type: Type.Optional(KeyType) }, { additionalProperties: false });
+export const GitHostTrust = Type.Object(
+  { fingerprint: Fingerprint, key_type: Type.Optional(KeyType) },
+  { additionalProperties: false },
+);
 /** The control plane checks the host, so that an invalid one gets 422 and not 404. */
-const ByHost = Type.Object({ host: Type.String({ minLength: 1, description: 'host, or host:port if the port is not 22' }) });
+const ByHost = Type.Object({
+  host: Type.String({ minLength: 1, description: 'host, or host:port if the port is not 22' }),
+});
 
 /** A host key that a builder saw. */
 export const SeenHostKey = Type.Object({
@@ -72,18 +107,24 @@ export const SeenHostKey = Type.Object({
 export type SeenHostKey = Static<typeof SeenHostKey>;
 export const MAX_SEEN_KEYS = 200;
 /** Host keys that a builder trusted before the control plane kept them. */
-export const KnownHosts = Type.Object({ keys: Type.Array(SeenHostKey, { maxItems: MAX_SEEN_KEYS }) });
+export const KnownHosts = Type.Object({
+  keys: Type.Array(SeenHostKey, { maxItems: MAX_SEEN_KEYS }),
+});
 
 /**
- * Access of a builder to a private repository. Only the answer to the claim of a build has it, and only for agents with the
- * capability `git_access`.
+ * Access of a builder to a private repository. Only the answer to the claim of a build has it, and
+ * only for agents with the capability `git_access`.
  */
 export const GitAccess = Type.Object({
   /** The trusted host keys of all hosts. */
   hosts: Type.Array(Type.Object({ host: Type.String(), fingerprints: Type.Array(Type.String()) })),
-  deploy_key: Type.Optional(Type.Object({ private_key: Type.String(), fingerprint: Type.String() })),
+  deploy_key: Type.Optional(
+    Type.Object({ private_key: Type.String(), fingerprint: Type.String() }),
+  ),
   /** `host` has the port if the address has one. */
-  token: Type.Optional(Type.Object({ host: Type.String(), username: Type.String(), token: Type.String() })),
+  token: Type.Optional(
+    Type.Object({ host: Type.String(), username: Type.String(), token: Type.String() }),
+  ),
 });
 export type GitAccess = Static<typeof GitAccess>;
 
@@ -124,7 +165,8 @@ export const GIT_ROUTES = {
     who: 'developer',
     scope: 'project',
     summary:
-      'Set the token with which Berth reads the repository over https; no answer contains it; `If-Match` takes the ETag of the project',
+      'Set the token with which Berth reads the repository over https; no answer contains it; ' +
+      '`If-Match` takes the ETag of the project',
     params: ByName,
     body: GitTokenSet,
     status: 200,
@@ -155,7 +197,9 @@ export const GIT_ROUTES = {
     path: '/api/git-hosts',
     who: 'viewer',
     scope: 'none',
-    summary: 'List the git hosts with their trusted ssh host keys, and the hosts that presented other keys',
+    summary:
+      'List the git hosts with their trusted ssh host keys, and the hosts that presented other ' +
+      'keys',
     status: 200,
     answer: listOf(GitHost),
   },
@@ -194,7 +238,8 @@ export const GIT_ROUTES = {
     path: '/api/agent/known-hosts',
     who: 'agent',
     scope: 'none',
-    summary: 'Import the host keys that a builder trusted before; the control plane accepts them once',
+    summary:
+      'Import the host keys that a builder trusted before; the control plane accepts them once',
     query: Type.Object({ node_id: Type.String({ minLength: 1, maxLength: 64 }) }),
     body: KnownHosts,
     status: 200,

@@ -1,6 +1,6 @@
 /**
- * Push to deploy: hooks that forges call, the deliveries of a hook, and commit statuses. A hook is only a hint to check the branch; it
- * never determines what is deployed.
+ * Push to deploy: hooks that forges call, the deliveries of a hook, and commit statuses. A hook is
+ * only a hint to check the branch; it never determines what is deployed.
  */
 import { type Static, Type } from 'typebox';
 import { ById, ByName, type Route } from './route.ts';
@@ -17,7 +17,10 @@ export const MAX_DELIVERY_BYTES = 25 * 1_048_576;
 export const Hook = Type.Object({
   forge: literals(FORGES),
   url: Type.String({ description: 'the address to enter at the forge' }),
-  refused: Type.Integer({ minimum: 0, description: 'number of refused deliveries since the hook was created' }),
+  refused: Type.Integer({
+    minimum: 0,
+    description: 'number of refused deliveries since the hook was created',
+  }),
   created_at: Time,
   updated_at: Time,
 });
@@ -31,7 +34,8 @@ export const HookPut = Type.Object(
         minLength: 16,
         maxLength: 200,
         pattern: '^[!-~]+$',
-        description: 'a secret that the forge generated, such as `whsec_…`; default: Berth generates one',
+        description:
+          'a secret that the forge generated, such as `whsec_…`; default: Berth generates one',
       }),
     ),
   },
@@ -39,7 +43,9 @@ export const HookPut = Type.Object(
 );
 export const HookCreated = Type.Object({
   ...Hook.properties,
-  secret: orNull(Type.String({ description: 'shown only in this answer; null if the request gave the secret' })),
+  secret: orNull(
+    Type.String({ description: 'shown only in this answer; null if the request gave the secret' }),
+  ),
 });
 export type HookCreated = Static<typeof HookCreated>;
 
@@ -49,10 +55,21 @@ export type Verdict = (typeof VERDICTS)[number];
 export const Delivery = Type.Object({
   id: Id,
   at: Time,
-  event: Type.String({ description: 'what the forge reported: `push`, `tag`, `ping`, `merge request` or its own name for the event' }),
-  branch: orNull(Type.String({ description: 'the pushed branch; null if the delivery does not name one' })),
+  event: Type.String({
+    description:
+      'what the forge reported: `push`, `tag`, `ping`, `merge request` or its own name for the ' +
+      'event',
+  }),
+  branch: orNull(
+    Type.String({ description: 'the pushed branch; null if the delivery does not name one' }),
+  ),
   commit: orNull(CommitId),
-  verdict: orNull(Type.Unsafe<Verdict>({ ...literals(VERDICTS), description: 'null while Berth checks the branch' })),
+  verdict: orNull(
+    Type.Unsafe<Verdict>({
+      ...literals(VERDICTS),
+      description: 'null while Berth checks the branch',
+    }),
+  ),
   reason: orNull(Type.String()),
   deployment_id: orNull(Id),
 });
@@ -67,7 +84,9 @@ export const HOOK_ROUTES = {
     path: '/api/projects/:id/hook',
     who: 'developer',
     scope: 'project',
-    summary: 'Create the hook of a project, or change its forge and its secret; a generated secret is shown once',
+    summary:
+      'Create the hook of a project, or change its forge and its secret; a generated secret is ' +
+      'shown once',
     params: ByName,
     body: HookPut,
     status: 200,
@@ -129,7 +148,9 @@ export const HOOK_ROUTES = {
     path: '/api/hooks/:id',
     who: 'public',
     scope: 'none',
-    summary: 'Receive a delivery of a forge, up to 25 MiB; every invalid delivery gets the answer of an unknown path, 404',
+    summary:
+      'Receive a delivery of a forge, up to 25 MiB; every invalid delivery gets the answer of ' +
+      'an unknown path, 404',
     params: ById,
     rawBody: true,
     status: 202,

@@ -34,7 +34,9 @@ export const IDENTITY_ROUTES = {
     path: '/api/auth/exchange',
     who: 'public',
     scope: 'none',
-    summary: 'Sign in with a device token (Bearer) or, behind svc-forward-auth, with the assertion of the gateway',
+    summary:
+      'Sign in with a device token (Bearer) or, behind svc-forward-auth, with the assertion of ' +
+      'the gateway',
     status: 200,
     answer: LoginAnswer,
   },
@@ -43,7 +45,9 @@ export const IDENTITY_ROUTES = {
     path: '/api/auth/refresh',
     who: 'public',
     scope: 'none',
-    summary: 'Exchange a refresh token for the next pair of tokens; reuse of a refresh token ends the session',
+    summary:
+      'Exchange a refresh token for the next pair of tokens; reuse of a refresh token ends the ' +
+      'session',
     body: Refresh,
     status: 200,
     answer: LoginAnswer,
@@ -113,7 +117,9 @@ export const IDENTITY_ROUTES = {
     path: '/api/users/:id',
     who: 'admin',
     scope: 'none',
-    summary: 'Change the role or the password of a user, or disable or enable the user; disabling ends sessions and device tokens',
+    summary:
+      'Change the role or the password of a user, or disable or enable the user; disabling ' +
+      'ends sessions and device tokens',
     params: ById,
     body: UserPatch,
     status: 200,
@@ -147,7 +153,9 @@ export const IDENTITY_ROUTES = {
     path: '/api/tokens',
     who: 'viewer',
     scope: 'none',
-    summary: 'Create a personal API token; the secret is shown only once, and the role cannot exceed the owner’s role',
+    summary:
+      'Create a personal API token; the secret is shown only once, and the role cannot exceed ' +
+      'the owner’s role',
     body: ApiTokenCreate,
     status: 201,
     answer: ApiTokenCreated,
@@ -167,7 +175,11 @@ export const IDENTITY_ROUTES = {
     who: 'viewer',
     scope: 'none',
     summary: 'List your device tokens; admins can list those of others with `email` or `all`',
-    query: Type.Object({ ...PageQuery, email: Type.Optional(Email), all: Type.Optional(Type.Boolean()) }),
+    query: Type.Object({
+      ...PageQuery,
+      email: Type.Optional(Email),
+      all: Type.Optional(Type.Boolean()),
+    }),
     status: 200,
     answer: listOf(DeviceToken),
   },
@@ -176,7 +188,8 @@ export const IDENTITY_ROUTES = {
     path: '/api/device-tokens/:id',
     who: 'viewer',
     scope: 'none',
-    summary: 'Revoke one of your device tokens; admins can revoke any; gateways refuse it within 5 s',
+    summary:
+      'Revoke one of your device tokens; admins can revoke any; gateways refuse it within 5 s',
     params: ById,
     status: 204,
   },
@@ -189,8 +202,15 @@ export const IDENTITY_ROUTES = {
     query: Type.Object({
       ...PageQuery,
       user: Type.Optional(Type.String({ maxLength: 254, description: 'e-mail address' })),
-      action: Type.Optional(Type.String({ maxLength: 64, description: 'name of a route, `signIn` or `signOut`' })),
-      target: Type.Optional(Type.String({ maxLength: 254, description: 'id of the changed resource; for a user the e-mail address' })),
+      action: Type.Optional(
+        Type.String({ maxLength: 64, description: 'name of a route, `signIn` or `signOut`' }),
+      ),
+      target: Type.Optional(
+        Type.String({
+          maxLength: 254,
+          description: 'id of the changed resource; for a user the e-mail address',
+        }),
+      ),
       outcome: Type.Optional(literals(AUDIT_OUTCOMES)),
       since: Type.Optional(Time),
       until: Type.Optional(Time),

@@ -1,4 +1,6 @@
-/** How machines become nodes: Berth agents use join tokens, contract-only agents need an admission. */
+/**
+ * How machines become nodes: Berth agents use join tokens, contract-only agents need an admission.
+ */
 import { type Static, Type } from 'typebox';
 import { ById, type Route } from './route.ts';
 import { Id, listOf, literals, NODE_ROLES, orNull, PageQuery, Time } from './vocabulary.ts';
@@ -8,7 +10,9 @@ const HOSTNAME = '^[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?$';
 export const JoinToken = Type.Object({
   id: Id,
   role: literals(NODE_ROLES),
-  name: orNull(Type.String({ description: 'the only hostname that may use the token; null: any hostname' })),
+  name: orNull(
+    Type.String({ description: 'the only hostname that may use the token; null: any hostname' }),
+  ),
   created_by: orNull(Type.String()),
   created_at: Time,
   expires_at: Time,
@@ -20,8 +24,18 @@ export type JoinToken = Static<typeof JoinToken>;
 export const JoinTokenCreate = Type.Object(
   {
     role: literals(NODE_ROLES),
-    name: Type.Optional(Type.String({ pattern: HOSTNAME, description: 'the hostname that the machine must register under' })),
-    ttl: Type.Optional(Type.String({ maxLength: 20, description: 'how long the token is valid: 1m to 30d; default 1h' })),
+    name: Type.Optional(
+      Type.String({
+        pattern: HOSTNAME,
+        description: 'the hostname that the machine must register under',
+      }),
+    ),
+    ttl: Type.Optional(
+      Type.String({
+        maxLength: 20,
+        description: 'how long the token is valid: 1m to 30d; default 1h',
+      }),
+    ),
   },
   { additionalProperties: false },
 );
@@ -30,7 +44,9 @@ export const JoinTokenCreated = Type.Object({
   ...JoinToken.properties,
   token: Type.String(),
   command: Type.String({
-    description: 'one line for a root shell on the new machine; it asks for the token, or reads it from standard input',
+    description:
+      'one line for a root shell on the new machine; it asks for the token, or reads it from ' +
+      'standard input',
   }),
   notes: Type.Array(Type.String(), { description: 'what must be done before the command works' }),
 });
@@ -56,7 +72,9 @@ export const JOINING_ROUTES = {
     who: 'public',
     scope: 'none',
     summary: 'Get a package of Berth, which a new machine installs before it joins',
-    params: Type.Object({ file: Type.String({ minLength: 1, maxLength: 100, description: 'berth_VERSION_ARCH.deb' }) }),
+    params: Type.Object({
+      file: Type.String({ minLength: 1, maxLength: 100, description: 'berth_VERSION_ARCH.deb' }),
+    }),
     status: 200,
   },
   createJoinToken: {

@@ -6,14 +6,19 @@ import type { AnswerOf, BodyOf } from './routes.ts';
 const HOLD_SECONDS = 25;
 /** Pause after a held answer without news: the control plane may be too busy to hold it. */
 const PAUSE_MS = 500;
-/** The control plane ends each look after a minute. With the shortest answers, this is twice as long. */
+/**
+ * The control plane ends each look after a minute. With the shortest answers, this is twice as
+ * long.
+ */
 const MOST_HOLDS = 240;
 
 /** The two calls of a client that a look needs. */
 export type LookCalls = {
   create(input: CallInput<'createRepositoryLook'>): Promise<AnswerOf<'createRepositoryLook'>>;
   /** A held request. `answer` is null when nothing is new. */
-  get(input: CallInput<'getRepositoryLook'>): Promise<Pick<CallResult<'getRepositoryLook'>, 'answer' | 'etag'>>;
+  get(
+    input: CallInput<'getRepositoryLook'>,
+  ): Promise<Pick<CallResult<'getRepositoryLook'>, 'answer' | 'etag'>>;
   sleep(ms: number): Promise<unknown>;
 };
 
@@ -22,7 +27,11 @@ export type LookCalls = {
  * @returns the look; its state is `waiting` if the control plane did not end it
  * @throws the errors of the calls, also when `signal` aborts
  */
-export async function lookAt(calls: LookCalls, body: BodyOf<'createRepositoryLook'>, signal?: AbortSignal): Promise<RepositoryLook> {
+export async function lookAt(
+  calls: LookCalls,
+  body: BodyOf<'createRepositoryLook'>,
+  signal?: AbortSignal,
+): Promise<RepositoryLook> {
   const until = signal === undefined ? {} : { signal };
   let look: RepositoryLook = await calls.create({ body, ...until });
   let etag: string | null = null;

@@ -1,4 +1,7 @@
-/** `look` tasks: an agent reads the tip of a branch from the git server, so that Berth decides on the real branch and not on a payload. */
+/**
+ * `look` tasks: an agent reads the tip of a branch from the git server, so that Berth decides on
+ * the real branch and not on a payload.
+ */
 import { type Static, Type } from 'typebox';
 import { Value } from 'typebox/value';
 import { CommitId, Id, orNull } from './vocabulary.ts';
@@ -13,18 +16,28 @@ export const LookPayload = Type.Object({
   git_url: Type.String(),
   branch: Type.String(),
   watch_paths: Type.Array(Type.String(), { description: 'globs; empty: no comparison is needed' }),
-  bases: Type.Array(CommitId, { description: 'commits of the deployments that run or are in progress' }),
+  bases: Type.Array(CommitId, {
+    description: 'commits of the deployments that run or are in progress',
+  }),
 });
 export type LookPayload = Static<typeof LookPayload>;
 
-/** `result` of a completed look. `commit`, `commit_message` and `commit_author` of the report describe the tip. */
+/**
+ * `result` of a completed look. `commit`, `commit_message` and `commit_author` of the report
+ * describe the tip.
+ */
 export const LookResult = Type.Object({
-  skip_mark: orNull(Type.String({ maxLength: 40, description: 'the skip mark in the message of the tip' })),
+  skip_mark: orNull(
+    Type.String({ maxLength: 40, description: 'the skip mark in the message of the tip' }),
+  ),
   changes: Type.Array(
     Type.Object({
       base: CommitId,
       changed: orNull(
-        Type.Boolean({ description: 'whether a path under `watch_paths` differs; null: the server does not have the commit' }),
+        Type.Boolean({
+          description:
+            'whether a path under `watch_paths` differs; null: the server does not have the commit',
+        }),
       ),
     }),
     { maxItems: 20 },

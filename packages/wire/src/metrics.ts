@@ -1,4 +1,7 @@
-/** Use of resources by containers: the points of agents, and the answer of `GET /api/projects/{id}/metrics` (docs/runtime.md). */
+/**
+ * Use of resources by containers: the points of agents, and the answer of
+ * `GET /api/projects/{id}/metrics` (docs/runtime.md).
+ */
 import { type Static, Type } from 'typebox';
 import { ByName, type Route } from './route.ts';
 import { Id, literals, orNull, Time } from './vocabulary.ts';
@@ -6,23 +9,37 @@ import { Id, literals, orNull, Time } from './vocabulary.ts';
 /** Agents with this capability send a point a minute for each running container. */
 export const METRICS_CAPABILITY = 'metrics';
 
-/** Resources that a container is short of: `memory`: the kernel killed a process of it; `cpu`: its CPU limit slows it down. */
+/**
+ * Resources that a container is short of: `memory`: the kernel killed a process of it; `cpu`: its
+ * CPU limit slows it down.
+ */
 export const PRESSURES = ['memory', 'cpu'] as const;
 export type Pressure = (typeof PRESSURES)[number];
 /** An agent reports `memory` for this long after the last kill. */
 export const MEMORY_PRESSURE_MS = 15 * 60_000;
 
-const counter = (description: string) => orNull(Type.Number({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER, description }));
+const counter = (description: string) =>
+  orNull(Type.Number({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER, description }));
 
-/** A value is null if the node cannot read it. Counters begin at 0 with each start of the container. */
+/**
+ * A value is null if the node cannot read it. Counters begin at 0 with each start of the container.
+ */
 const VALUES = {
-  started_at: orNull({ ...Time, description: 'last start of the container; counters begin at 0 there, `restarts` and `oom_kills` do not' }),
+  started_at: orNull({
+    ...Time,
+    description:
+      'last start of the container; counters begin at 0 there, `restarts` and `oom_kills` do not',
+  }),
   cpu_seconds: counter('CPU time'),
   throttled_seconds: counter('time that processes waited because of the CPU limit'),
-  memory_bytes: counter('memory without the part of the file cache that the kernel can drop at once'),
+  memory_bytes: counter(
+    'memory without the part of the file cache that the kernel can drop at once',
+  ),
   memory_limit: counter('null: no limit'),
   restarts: counter('restarts by the engine'),
-  oom_kills: counter('processes that the kernel killed because the container reached its memory limit'),
+  oom_kills: counter(
+    'processes that the kernel killed because the container reached its memory limit',
+  ),
   net_rx: counter('bytes received over the network'),
   net_tx: counter('bytes sent over the network'),
 };
@@ -37,18 +54,29 @@ export const METRIC_VALUES = [
   'net_tx',
 ] as const;
 
-/** A point of one container. Its age is a duration and no time: the clock of the node may be wrong. */
+/**
+ * A point of one container. Its age is a duration and no time: the clock of the node may be wrong.
+ */
 export const SentPoint = Type.Object({
   deployment_id: Id,
-  age_ms: Type.Number({ minimum: 0, maximum: 86_400_000, description: 'time since the agent read the values' }),
+  age_ms: Type.Number({
+    minimum: 0,
+    maximum: 86_400_000,
+    description: 'time since the agent read the values',
+  }),
   ...VALUES,
 });
 export type SentPoint = Static<typeof SentPoint>;
 
 export const MAX_SENT_POINTS = 1_000;
-export const AgentMetrics = Type.Object({ node_id: Id, points: Type.Array(SentPoint, { maxItems: MAX_SENT_POINTS }) });
+export const AgentMetrics = Type.Object({
+  node_id: Id,
+  points: Type.Array(SentPoint, { maxItems: MAX_SENT_POINTS }),
+});
 
-/** `next_ms`: the agent reads the next values after this time, so that each minute has one point. */
+/**
+ * `next_ms`: the agent reads the next values after this time, so that each minute has one point.
+ */
 export const AgentMetricsAnswer = Type.Object({ stored: Type.Integer(), next_ms: Type.Number() });
 
 export const MetricPoint = Type.Object({ at: Time, deployment_id: Id, ...VALUES });
@@ -59,13 +87,18 @@ export const ProjectMetrics = Type.Object({
   points: Type.Array(MetricPoint, { description: `oldest first; at most ${MAX_METRIC_POINTS}` }),
   from: Time,
   to: Time,
-  step_seconds: Type.Integer({ description: '60 for the last day, 900 for a range that begins earlier' }),
+  step_seconds: Type.Integer({
+    description: '60 for the last day, 900 for a range that begins earlier',
+  }),
   truncated: Type.Boolean({ description: 'true: older points of the range are left out' }),
   unavailable: Type.Optional(Type.String({ description: 'why there are no new points' })),
 });
 export type ProjectMetrics = Static<typeof ProjectMetrics>;
 
-export const ObservedPressure = Type.Array(literals(PRESSURES), { maxItems: PRESSURES.length, uniqueItems: true });
+export const ObservedPressure = Type.Array(literals(PRESSURES), {
+  maxItems: PRESSURES.length,
+  uniqueItems: true,
+});
 
 export const METRIC_ROUTES = {
   projectMetrics: {
@@ -73,7 +106,9 @@ export const METRIC_ROUTES = {
     path: '/api/projects/:id/metrics',
     who: 'viewer',
     scope: 'project',
-    summary: 'Get what the containers of a project use: CPU, memory, network, restarts; without `from` the last hour',
+    summary:
+      'Get what the containers of a project use: CPU, memory, network, restarts; without ' +
+      '`from` the last hour',
     params: ByName,
     query: Type.Object({ from: Type.Optional(Time), to: Type.Optional(Time) }),
     status: 200,

@@ -10,29 +10,47 @@ export const MAX_HEALTH_OUTPUT = 500;
 export const ObservedHealth = Type.Object({
   status: literals(['starting', 'healthy', 'unhealthy']),
   output: Type.Optional(
-    Type.String({ maxLength: MAX_HEALTH_OUTPUT, description: 'what the check printed, without secrets; only while `unhealthy`' }),
+    Type.String({
+      maxLength: MAX_HEALTH_OUTPUT,
+      description: 'what the check printed, without secrets; only while `unhealthy`',
+    }),
   ),
 });
 
-/** One container of Berth as the agent observed it. `host_port` is null while no port is published. */
+/**
+ * One container of Berth as the agent observed it. `host_port` is null while no port is published.
+ */
 export const ObservedContainer = Type.Object({
   id: Type.Optional(Type.String({ maxLength: 128 })),
   name: Type.String({ maxLength: 255 }),
   labels: Type.Record(Type.String(), Type.String()),
   host_port: orNull(Type.Integer({ minimum: 1, maximum: 65_535 })),
   port_fixed: Type.Optional(
-    Type.Boolean({ description: 'false: the engine chooses `host_port` again at each start, so it may be one that another project had' }),
+    Type.Boolean({
+      description:
+        'false: the engine chooses `host_port` again at each start, so it may be one that ' +
+        'another project had',
+    }),
   ),
-  state: Type.String({ maxLength: 40, description: 'created, running, paused, restarting, exited, dead' }),
-  image: Type.Optional(Type.String({ maxLength: 500, description: 'image reference that `docker run` received' })),
-  exit_code: Type.Optional(orNull(Type.Integer({ description: 'exit code of the last run; null while it runs' }))),
+  state: Type.String({
+    maxLength: 40,
+    description: 'created, running, paused, restarting, exited, dead',
+  }),
+  image: Type.Optional(
+    Type.String({ maxLength: 500, description: 'image reference that `docker run` received' }),
+  ),
+  exit_code: Type.Optional(
+    orNull(Type.Integer({ description: 'exit code of the last run; null while it runs' })),
+  ),
   out_of_memory: Type.Optional(Type.Boolean()),
   started_at: Type.Optional(orNull(Time)),
   memory_bytes: Type.Optional(orNull(Type.Integer())),
   cpus: Type.Optional(orNull(Type.Number())),
   health: Type.Optional(ObservedHealth),
   pressure: Type.Optional(ObservedPressure),
-  metrics_problem: Type.Optional(Type.String({ maxLength: 300, description: 'why the agent cannot read what it uses' })),
+  metrics_problem: Type.Optional(
+    Type.String({ maxLength: 300, description: 'why the agent cannot read what it uses' }),
+  ),
 });
 export type ObservedContainer = Static<typeof ObservedContainer>;
 
@@ -42,23 +60,34 @@ export const CachedDataset = Type.Object({
   bytes: Type.Integer({ minimum: 0 }),
   last_used_at: Time,
   name: Type.Optional(Type.String({ maxLength: 63 })),
-  pinned: Type.Optional(Type.Boolean({ description: 'mounted by a running container or by a kept release' })),
+  pinned: Type.Optional(
+    Type.Boolean({ description: 'mounted by a running container or by a kept release' }),
+  ),
   recopyable: Type.Optional(
     Type.Boolean({
-      description: 'only kept releases pin it, and the share still has this version: it is evicted last',
+      description:
+        'only kept releases pin it, and the share still has this version: it is evicted last',
     }),
   ),
 });
 export type CachedDataset = Static<typeof CachedDataset>;
 
-/** Prefixes of node secrets and join tokens, so that secret scanners and people recognize them. The id of the node or token follows. */
+/**
+ * Prefixes of node secrets and join tokens, so that secret scanners and people recognize them. The
+ * id of the node or token follows.
+ */
 export const NODE_SECRET_PREFIX = 'berthnode_';
 export const JOIN_TOKEN_PREFIX = 'berthjoin_';
 
-/** An image of Berth that no container uses, that no task protects, and that is not the only copy. */
+/**
+ * An image of Berth that no container uses, that no task protects, and that is not the only copy.
+ */
 export const EvictableImage = Type.Object({
   name: Type.String({ maxLength: 500 }),
-  bytes: Type.Number({ minimum: 0, description: 'bytes that its removal frees: layers that other images share stay' }),
+  bytes: Type.Number({
+    minimum: 0,
+    description: 'bytes that its removal frees: layers that other images share stay',
+  }),
   created_at: Time,
   kept: Type.Boolean({ description: 'a kept release needs it, and the registry still has it' }),
 });
@@ -77,8 +106,14 @@ export const NodeDisk = Type.Object({
   evictable: Type.Optional(
     Type.Object(
       {
-        build_cache: Type.Number({ minimum: 0, description: 'bytes of build cache that no build uses' }),
-        images: Type.Array(EvictableImage, { maxItems: MAX_REPORTED_IMAGES, description: 'in the order of eviction' }),
+        build_cache: Type.Number({
+          minimum: 0,
+          description: 'bytes of build cache that no build uses',
+        }),
+        images: Type.Array(EvictableImage, {
+          maxItems: MAX_REPORTED_IMAGES,
+          description: 'in the order of eviction',
+        }),
         own_disk: orNull(
           Type.Object(
             { free: Type.Number({ minimum: 0 }), total: Type.Number({ minimum: 0 }) },
@@ -86,13 +121,19 @@ export const NodeDisk = Type.Object({
           ),
         ),
       },
-      { description: 'what the engine of the node can give back; absent from an agent that does not report it' },
+      {
+        description:
+          'what the engine of the node can give back; absent from an agent that does not report it',
+      },
     ),
   ),
 });
 export type NodeDisk = Static<typeof NodeDisk>;
 
-/** The last answer of the node's container engine to its agent. `error` is null while the engine answers. */
+/**
+ * The last answer of the node's container engine to its agent. `error` is null while the engine
+ * answers.
+ */
 export const NodeEngine = Type.Object({
   ok: Type.Boolean(),
   version: orNull(Type.String({ maxLength: 100 })),
@@ -102,13 +143,17 @@ export type NodeEngine = Static<typeof NodeEngine>;
 
 /** Addresses in one answer. */
 export const MAX_NEIGHBOURS = 500;
-export const Neighbours = Type.Object({ etag: Type.String(), addresses: Type.Array(Type.String(), { maxItems: MAX_NEIGHBOURS }) });
+export const Neighbours = Type.Object({
+  etag: Type.String(),
+  addresses: Type.Array(Type.String(), { maxItems: MAX_NEIGHBOURS }),
+});
 export type Neighbours = Static<typeof Neighbours>;
 
 /**
- * Body of `POST /api/agent/register`. The contract defines the first four fields; Berth's agent adds the others.
- * The server ignores unknown fields, so that a newer agent works with an older control plane.
- * An absent `containers` means that the agent did not list its containers; it never means that there are none.
+ * Body of `POST /api/agent/register`. The contract defines the first four fields; Berth's agent
+ * adds the others. The server ignores unknown fields, so that a newer agent works with an older
+ * control plane. An absent `containers` means that the agent did not list its containers; it never
+ * means that there are none.
  */
 export const NodeRegister = Type.Object({
   hostname: Type.String({ minLength: 1, maxLength: 253 }),
@@ -116,41 +161,76 @@ export const NodeRegister = Type.Object({
   host_ip: Type.String({ minLength: 1, maxLength: 253 }),
   max_storage: Type.Number({ minimum: 0, description: 'bytes' }),
   free_storage: Type.Optional(Type.Number({ minimum: 0, description: 'bytes' })),
-  max_builds: Type.Optional(Type.Integer({ minimum: 1, maximum: 1000, description: 'builds at the same time; default 1' })),
+  max_builds: Type.Optional(
+    Type.Integer({ minimum: 1, maximum: 1000, description: 'builds at the same time; default 1' }),
+  ),
   cached: Type.Optional(Type.Array(CachedDataset)),
   copy_rate: Type.Optional(
-    orNull(Type.Number({ exclusiveMinimum: 0, description: 'bytes per second of the agent’s recent copies; null before the first copy' })),
+    orNull(
+      Type.Number({
+        exclusiveMinimum: 0,
+        description: 'bytes per second of the agent’s recent copies; null before the first copy',
+      }),
+    ),
   ),
   containers: Type.Optional(Type.Array(ObservedContainer)),
   agent_version: Type.Optional(Type.String({ maxLength: 60 })),
   last_answer_at: Type.Optional(
     orNull({
       ...Time,
-      description: '`last_seen_at` of the last answer that this process received; it listed `containers` after that answer',
+      description:
+        '`last_seen_at` of the last answer that this process received; it listed `containers` ' +
+        'after that answer',
     }),
   ),
-  boot_id: Type.Optional(Type.String({ maxLength: 100, description: 'changes with each start of the agent process' })),
-  arch: Type.Optional(Type.String({ maxLength: 40, description: 'architecture of the engine as Go names it: amd64, arm64' })),
+  boot_id: Type.Optional(
+    Type.String({ maxLength: 100, description: 'changes with each start of the agent process' }),
+  ),
+  arch: Type.Optional(
+    Type.String({
+      maxLength: 40,
+      description: 'architecture of the engine as Go names it: amd64, arm64',
+    }),
+  ),
   engine: Type.Optional(NodeEngine),
   volumes: Type.Optional(Type.Array(ReportedCopy, { maxItems: MAX_REPORTED_COPIES })),
   removed_volumes: Type.Optional(
     Type.Array(Id, {
       maxItems: MAX_REPORTED_COPIES,
-      description: 'copies of volumes that the agent deleted; without it, a copy of which `volumes` says nothing any more is gone',
+      description:
+        'copies of volumes that the agent deleted; without it, a copy of which `volumes` says ' +
+        'nothing any more is gone',
     }),
   ),
   capabilities: Type.Optional(
-    Type.Array(Type.String({ maxLength: 40 }), { maxItems: 32, description: 'features of the agent that are not part of the contract' }),
+    Type.Array(Type.String({ maxLength: 40 }), {
+      maxItems: 32,
+      description: 'features of the agent that are not part of the contract',
+    }),
   ),
   disk: Type.Optional(NodeDisk),
   neighbours_etag: Type.Optional(
-    Type.String({ maxLength: 100, description: 'of the last `neighbours`, or empty; absent: the agent closes no ports of other nodes' }),
+    Type.String({
+      maxLength: 100,
+      description:
+        'of the last `neighbours`, or empty; absent: the agent closes no ports of other nodes',
+    }),
   ),
   publish_ip: Type.Optional(
-    orNull(Type.String({ maxLength: 253, description: 'address to which container ports are bound; null: all addresses' })),
+    orNull(
+      Type.String({
+        maxLength: 253,
+        description: 'address to which container ports are bound; null: all addresses',
+      }),
+    ),
   ),
   default_memory: Type.Optional(
-    orNull(Type.Number({ minimum: 0, description: 'memory limit in bytes of containers whose project sets none; null: no limit' })),
+    orNull(
+      Type.Number({
+        minimum: 0,
+        description: 'memory limit in bytes of containers whose project sets none; null: no limit',
+      }),
+    ),
   ),
 });
 export type NodeRegister = Static<typeof NodeRegister>;
@@ -168,20 +248,27 @@ export const NodeCopy = Type.Object({
 });
 export type NodeCopy = Static<typeof NodeCopy>;
 
-/** A container that only a person can remove: a contract-only agent started it, and no deployment uses it any more. */
+/**
+ * A container that only a person can remove: a contract-only agent started it, and no deployment
+ * uses it any more.
+ */
 export const ContainerToRemove = Type.Object({
   node_id: Id,
   node: Type.String({ description: 'hostname' }),
   container: Type.String(),
   project_id: Id,
   project: Type.String({ description: 'name of the project, which may be deleted' }),
-  since: Type.Unsafe<string>({ ...Time, description: 'when its agent got the task that started it' }),
+  since: Type.Unsafe<string>({
+    ...Time,
+    description: 'when its agent got the task that started it',
+  }),
 });
 export type ContainerToRemove = Static<typeof ContainerToRemove>;
 
 /**
- * The drain of a node. `left` lists the deployments that still run there, with the state of their move, stopped projects whose volumes
- * are there, and containers that only a person can remove. A drain ends when nothing is left.
+ * The drain of a node. `left` lists the deployments that still run there, with the state of their
+ * move, stopped projects whose volumes are there, and containers that only a person can remove. A
+ * drain ends when nothing is left.
  */
 export const Drain = Type.Object({
   started_at: Time,
@@ -201,7 +288,10 @@ export type Drain = Static<typeof Drain>;
 
 export const Prewarm = Type.Object({ dataset_id: Id }, { additionalProperties: false });
 
-/** Datasets that would be evicted, least recently used first. `enough` is true if that frees `wanted_bytes`. */
+/**
+ * Datasets that would be evicted, least recently used first. `enough` is true if that frees
+ * `wanted_bytes`.
+ */
 export const CacheRoom = Type.Object({
   free_bytes: Type.Number(),
   wanted_bytes: Type.Number(),
@@ -212,11 +302,20 @@ export const CacheRoom = Type.Object({
 });
 export type CacheRoom = Static<typeof CacheRoom>;
 
-/** The disk of a node: what uses it, what an eviction removes and why, and the volumes, which no eviction touches. */
+/**
+ * The disk of a node: what uses it, what an eviction removes and why, and the volumes, which no
+ * eviction touches.
+ */
 export const NodeDiskView = Type.Object({
-  disk: orNull(Type.Unsafe<NodeDisk>({ ...NodeDisk, description: 'null: the agent has not reported it' })),
-  budget_bytes: Type.Number({ description: 'MAX_STORAGE of the node: datasets, images and build cache share it' }),
-  free_bytes: Type.Number({ description: 'left of the budget; less than 0: more is used, and what is used cannot go' }),
+  disk: orNull(
+    Type.Unsafe<NodeDisk>({ ...NodeDisk, description: 'null: the agent has not reported it' }),
+  ),
+  budget_bytes: Type.Number({
+    description: 'MAX_STORAGE of the node: datasets, images and build cache share it',
+  }),
+  free_bytes: Type.Number({
+    description: 'left of the budget; less than 0: more is used, and what is used cannot go',
+  }),
   wanted_bytes: Type.Number(),
   enough: Type.Boolean({ description: 'the evictions free `wanted_bytes`' }),
   evict: Type.Array(
@@ -228,14 +327,23 @@ export const NodeDiskView = Type.Object({
     }),
     { description: 'what would be evicted to make room for `bytes`, in order' },
   ),
-  kept_bytes: Type.Number({ description: 'bytes of datasets, images and build cache that are never evicted' }),
+  kept_bytes: Type.Number({
+    description: 'bytes of datasets, images and build cache that are never evicted',
+  }),
   volumes: Type.Array(
     Type.Object({
       project: Type.String(),
       name: Type.String(),
       bytes: orNull(Type.Number({ description: 'null: not counted yet' })),
-      kept_of_deleted: Type.Boolean({ description: 'the project is deleted; an admin may delete the folder' }),
-      missing_since: Type.Optional(orNull({ ...Time, description: 'the node reports without it since then; null: it is there' })),
+      kept_of_deleted: Type.Boolean({
+        description: 'the project is deleted; an admin may delete the folder',
+      }),
+      missing_since: Type.Optional(
+        orNull({
+          ...Time,
+          description: 'the node reports without it since then; null: it is there',
+        }),
+      ),
     }),
   ),
   unavailable: Type.Optional(Type.String({ description: 'what this preview does not cover' })),
@@ -259,7 +367,10 @@ export const Node = Type.Object({
   engine: orNull(NodeEngine),
   capabilities: orNull(Type.Array(Type.String(), { description: 'null if the agent sends none' })),
   disk: orNull(NodeDisk),
-  has_secret: Type.Boolean({ description: 'true if the node has its own secret; requests for it with AGENT_SECRET then get 401' }),
+  has_secret: Type.Boolean({
+    description:
+      'true if the node has its own secret; requests for it with AGENT_SECRET then get 401',
+  }),
   doubled: orNull(
     Type.Object(
       {
@@ -270,7 +381,8 @@ export const Node = Type.Object({
       },
       {
         description:
-          'another machine registers under this name and is refused; boot: two processes registered in turn; secret: it lacks the node’s own secret',
+          'another machine registers under this name and is refused; boot: two processes ' +
+          'registered in turn; secret: it lacks the node’s own secret',
       },
     ),
   ),
@@ -280,46 +392,73 @@ export const Node = Type.Object({
         { node_id: Id, hostname: Type.String() },
         {
           description:
-            'this deploy node is offline, and another one is online at its address: its routes end where that one has their port; absent in answers to the agent',
+            'this deploy node is offline, and another one is online at its address: its routes ' +
+            'end where that one has their port; absent in answers to the agent',
         },
       ),
     ),
   ),
-  node_secret: Type.Optional(Type.String({ description: 'the node’s own secret; sent once, only in an answer to the agent' })),
+  node_secret: Type.Optional(
+    Type.String({
+      description: 'the node’s own secret; sent once, only in an answer to the agent',
+    }),
+  ),
   config_etag: Type.Optional(
-    Type.String({ description: 'changes with GET /api/agent/config, so that the agent requests it again; only in answers to the agent' }),
+    Type.String({
+      description:
+        'changes with GET /api/agent/config, so that the agent requests it again; only in ' +
+        'answers to the agent',
+    }),
   ),
   neighbours: Type.Optional({
     ...Neighbours,
-    description: `IPv4 addresses of deploy nodes, at most ${MAX_NEIGHBOURS}, if they differ from \`neighbours_etag\`; only in answers to the agent`,
+    description:
+      `IPv4 addresses of deploy nodes, at most ${MAX_NEIGHBOURS}, if they differ from ` +
+      `\`neighbours_etag\`; only in answers to the agent`,
   }),
   cached: Type.Array(CachedDataset),
   copy_rate: orNull(Type.Number()),
   copying: Type.Optional(
-    Type.Array(NodeCopy, { description: 'prewarm copies, including the last finished ones; absent in answers to the agent' }),
+    Type.Array(NodeCopy, {
+      description:
+        'prewarm copies, including the last finished ones; absent in answers to the agent',
+    }),
   ),
   drain: Type.Optional(orNull(Drain)),
-  forget: Type.Optional(Type.Array(Id, { description: 'cached datasets that were deleted; only in answers to the agent' })),
-  set_aside_volumes: Type.Optional(
-    Type.Array(Id, { description: 'copies that the node keeps, but may never mount again; only in answers to the agent' }),
+  forget: Type.Optional(
+    Type.Array(Id, {
+      description: 'cached datasets that were deleted; only in answers to the agent',
+    }),
   ),
-  remove_volumes: Type.Optional(Type.Array(Id, { description: 'copies of volumes to delete; only in answers to the agent' })),
+  set_aside_volumes: Type.Optional(
+    Type.Array(Id, {
+      description:
+        'copies that the node keeps, but may never mount again; only in answers to the agent',
+    }),
+  ),
+  remove_volumes: Type.Optional(
+    Type.Array(Id, { description: 'copies of volumes to delete; only in answers to the agent' }),
+  ),
   containers: Type.Array(ObservedContainer),
   unmanaged: Type.Optional(
     Type.Array(ContainerToRemove, {
-      description: 'containers that only a person can remove, until an admin confirms that they are gone; absent in answers to the agent',
+      description:
+        'containers that only a person can remove, until an admin confirms that they are gone; ' +
+        'absent in answers to the agent',
     }),
   ),
   open_tasks: Type.Optional(
     Type.String({
       description:
-        'only in answers to the agent: its open tasks as of a few seconds ago, one per line; an agent with a different list requests its tasks again',
+        'only in answers to the agent: its open tasks as of a few seconds ago, one per line; ' +
+        'an agent with a different list requests its tasks again',
     }),
   ),
   quarantined: Type.Optional(
     Type.Array(Type.String(), {
       description:
-        'names of containers whose deployment the control plane does not know; Berth leaves them alone until a person removes them; absent in answers to the agent',
+        'names of containers whose deployment the control plane does not know; Berth leaves ' +
+        'them alone until a person removes them; absent in answers to the agent',
     }),
   ),
 });
@@ -338,7 +477,17 @@ export const PlacementRow = Type.Object({
 });
 export type PlacementRow = Static<typeof PlacementRow>;
 
-/** Counts the nodes that the placement record does not list: those that were eligible, and those that were refused, by reason. */
-const LeftOut = Type.Object({ eligible: Type.Integer(), refused: Type.Record(Type.String(), Type.Integer()) });
-export const Placement = Type.Object({ items: Type.Array(PlacementRow), winner: orNull(Id), left_out: Type.Optional(LeftOut) });
+/**
+ * Counts the nodes that the placement record does not list: those that were eligible, and those
+ * that were refused, by reason.
+ */
+const LeftOut = Type.Object({
+  eligible: Type.Integer(),
+  refused: Type.Record(Type.String(), Type.Integer()),
+});
+export const Placement = Type.Object({
+  items: Type.Array(PlacementRow),
+  winner: orNull(Id),
+  left_out: Type.Optional(LeftOut),
+});
 export type Placement = Static<typeof Placement>;

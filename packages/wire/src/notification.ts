@@ -7,10 +7,25 @@ export const NOTIFICATION_KINDS = ['webhook', 'slack', 'discord', 'email'] as co
 export type NotificationKind = (typeof NOTIFICATION_KINDS)[number];
 
 /** Kinds of problems. A problem is identified by its kind and its subject. */
-export const PROBLEM_KINDS = ['failed', 'unhealthy', 'node_offline', 'disk', 'dataset', 'certificate'] as const;
+export const PROBLEM_KINDS = [
+  'failed',
+  'unhealthy',
+  'node_offline',
+  'disk',
+  'dataset',
+  'certificate',
+] as const;
 export type ProblemKind = (typeof PROBLEM_KINDS)[number];
 /** `recovered`: a problem is over. */
-export const NOTIFICATION_EVENTS = ['failed', 'recovered', 'unhealthy', 'node_offline', 'disk', 'dataset', 'certificate'] as const;
+export const NOTIFICATION_EVENTS = [
+  'failed',
+  'recovered',
+  'unhealthy',
+  'node_offline',
+  'disk',
+  'dataset',
+  'certificate',
+] as const;
 export type NotificationEvent = (typeof NOTIFICATION_EVENTS)[number];
 
 const NAME = { minLength: 1, maxLength: 63, pattern: '^[A-Za-z0-9][A-Za-z0-9 ._-]*$' };
@@ -23,12 +38,15 @@ const On = Type.Array(literals(NOTIFICATION_EVENTS), {
   minItems: 1,
   maxItems: NOTIFICATION_EVENTS.length,
   uniqueItems: true,
-  description: '`recovered`: the end of a problem, of the other kinds in this list or, without any, of all kinds',
+  description:
+    '`recovered`: the end of a problem, of the other kinds in this list or, without any, of ' +
+    'all kinds',
 });
 const Projects = Type.Array(Type.String({ minLength: 1, maxLength: 64 }), {
   maxItems: 200,
   uniqueItems: true,
-  description: 'only problems that concern these projects; empty: all problems, which only admins may choose',
+  description:
+    'only problems that concern these projects; empty: all problems, which only admins may choose',
 });
 
 export const Notification = Type.Object({
@@ -69,7 +87,12 @@ export const NotificationPatch = Type.Object(
 export type NotificationPatch = Static<typeof NotificationPatch>;
 export const NotificationCreated = Type.Object({
   ...Notification.properties,
-  secret: orNull(Type.String({ description: 'signs the deliveries of a webhook (Standard Webhooks); shown only in this answer' })),
+  secret: orNull(
+    Type.String({
+      description:
+        'signs the deliveries of a webhook (Standard Webhooks); shown only in this answer',
+    }),
+  ),
 });
 
 export const NOTICE_TYPES = ['problem', 'recovered', 'digest', 'test'] as const;
@@ -77,13 +100,18 @@ export type NoticeType = (typeof NOTICE_TYPES)[number];
 export const NOTICE_STATES = ['waiting', 'sent', 'failed'] as const;
 
 export const NotificationDelivery = Type.Object({
-  id: Type.Unsafe<string>({ ...Id, description: 'the `webhook-id` of the request, the same for every try' }),
+  id: Type.Unsafe<string>({
+    ...Id,
+    description: 'the `webhook-id` of the request, the same for every try',
+  }),
   at: Time,
   type: literals(NOTICE_TYPES),
   title: Type.String(),
   status: literals(NOTICE_STATES),
   tries: Type.Integer({ minimum: 0, description: 'number of tries that failed' }),
-  error: orNull(Type.String({ description: 'why the last try failed, or which recipients were refused' })),
+  error: orNull(
+    Type.String({ description: 'why the last try failed, or which recipients were refused' }),
+  ),
   finished_at: orNull(Time),
 });
 export type NotificationDelivery = Static<typeof NotificationDelivery>;
@@ -105,7 +133,8 @@ export const NOTIFICATION_ROUTES = {
     path: '/api/notifications',
     who: 'developer',
     scope: 'list',
-    summary: 'Create a notification; the secret of a webhook is shown once; developers must name projects',
+    summary:
+      'Create a notification; the secret of a webhook is shown once; developers must name projects',
     body: NotificationCreate,
     status: 201,
     answer: NotificationCreated,

@@ -6,9 +6,15 @@ import { ByName } from './route.ts';
 import { ContainerToRemove } from './node.ts';
 import { DnsLabel, Id, literals, orNull, REPLACE_MODES, Time } from './vocabulary.ts';
 
-/** https, http, ssh or `user@host:path`, without a password. control-plane/src/domain/git-url.ts has the full rules. */
+/**
+ * https, http, ssh or `user@host:path`, without a password. control-plane/src/domain/git-url.ts has
+ * the full rules.
+ */
 export const GitUrl = Type.String({ minLength: 1, maxLength: 2000 });
-/** A branch name that git accepts (git-check-ref-format). control-plane/src/domain/git-ref.ts has the full rules. */
+/**
+ * A branch name that git accepts (git-check-ref-format). control-plane/src/domain/git-ref.ts has
+ * the full rules.
+ */
 export const Branch = Type.String({ minLength: 1, maxLength: 255 });
 /** A relative path inside the repository, without `..`. */
 export const RepoPath = Type.String({ minLength: 1, maxLength: 500 });
@@ -20,10 +26,19 @@ export const MAX_ENV_BYTES = 1_048_576;
 /** Names follow POSIX; values are text up to 32 KiB. */
 const EnvKey = Type.String({ pattern: '^[A-Za-z_][A-Za-z0-9_]*$', maxLength: 200 });
 const EnvValue = Type.String({ maxLength: 32_768 });
-export const Env = Type.Record(EnvKey, EnvValue, { maxProperties: MAX_ENV, additionalProperties: false });
+export const Env = Type.Record(EnvKey, EnvValue, {
+  maxProperties: MAX_ENV,
+  additionalProperties: false,
+});
 export type Env = Static<typeof Env>;
-/** A merge patch (RFC 7396): sets the given keys, removes keys whose value is `null`, and keeps all others. */
-export const EnvPatch = Type.Record(EnvKey, orNull(EnvValue), { maxProperties: 2 * MAX_ENV, additionalProperties: false });
+/**
+ * A merge patch (RFC 7396): sets the given keys, removes keys whose value is `null`, and keeps all
+ * others.
+ */
+export const EnvPatch = Type.Record(EnvKey, orNull(EnvValue), {
+  maxProperties: 2 * MAX_ENV,
+  additionalProperties: false,
+});
 export type EnvPatch = Static<typeof EnvPatch>;
 /** domain/env.ts checks the name, so that an invalid name gets 422 and not 404. */
 export const ByEnvName = Type.Object({ ...ByName.properties, name: Type.String({ minLength: 1 }) });
@@ -37,10 +52,16 @@ export const BuildTarget = Type.String({ pattern: '^[A-Za-z0-9][A-Za-z0-9_.-]*$'
 export const MAX_BUILD_ARGS = 100;
 export const MAX_BUILD_ARG_BYTES = 131_072;
 const BuildArg = Type.String({ maxLength: 32_768 });
-export const BuildArgs = Type.Record(EnvKey, BuildArg, { maxProperties: MAX_BUILD_ARGS, additionalProperties: false });
+export const BuildArgs = Type.Record(EnvKey, BuildArg, {
+  maxProperties: MAX_BUILD_ARGS,
+  additionalProperties: false,
+});
 export type BuildArgs = Static<typeof BuildArgs>;
 /** A merge patch, like EnvPatch. */
-export const BuildArgsPatch = Type.Record(EnvKey, orNull(BuildArg), { maxProperties: 2 * MAX_BUILD_ARGS, additionalProperties: false });
+export const BuildArgsPatch = Type.Record(EnvKey, orNull(BuildArg), {
+  maxProperties: 2 * MAX_BUILD_ARGS,
+  additionalProperties: false,
+});
 export type BuildArgsPatch = Static<typeof BuildArgsPatch>;
 
 export const DatasetUse = Type.Object(
@@ -52,7 +73,10 @@ export const DatasetUse = Type.Object(
   { additionalProperties: false },
 );
 
-/** A folder on the disk of the project's node that outlives deployments. `name` is the folder's name. */
+/**
+ * A folder on the disk of the project's node that outlives deployments. `name` is the folder's
+ * name.
+ */
 export const VolumeUse = Type.Object(
   { name: DnsLabel, mount_path: Type.String({ pattern: '^/', maxLength: 500 }) },
   { additionalProperties: false },
@@ -66,7 +90,10 @@ export const MAX_VOLUMES = 20;
  */
 export const ON_DATASET_CHANGE = ['ignore', 'tell', 'redeploy'] as const;
 
-/** A glob or a folder inside the repository, as git’s `glob` pathspecs: `*` matches no slash, `**` matches any folders. */
+/**
+ * A glob or a folder inside the repository, as git’s `glob` pathspecs: `*` matches no slash, `**`
+ * matches any folders.
+ */
 export const WatchPath = Type.String({ minLength: 1, maxLength: 300 });
 
 /** Most origins of `cors_origins`. */
@@ -77,10 +104,16 @@ const Origin = Type.String({ minLength: 1, maxLength: 300 });
 export const MAX_MEMBERS = 200;
 /** A role in one project. It cannot exceed the role of the user. */
 export const MEMBER_ROLES = ['viewer', 'developer'] as const;
-export const Member = Type.Object({ user_id: Id, role: literals(MEMBER_ROLES) }, { additionalProperties: false });
+export const Member = Type.Object(
+  { user_id: Id, role: literals(MEMBER_ROLES) },
+  { additionalProperties: false },
+);
 export type Member = Static<typeof Member>;
 
-/** HTTP path of the health check; a status below 400 is healthy. Without a path, every HTTP answer is healthy. */
+/**
+ * HTTP path of the health check; a status below 400 is healthy. Without a path, every HTTP answer
+ * is healthy.
+ */
 export const HealthPath = Type.String({ pattern: '^/[!-~]*$', maxLength: 500 });
 export const MemoryBytes = Type.Integer({
   minimum: 6_291_456,
@@ -95,8 +128,8 @@ export const StartSeconds = Type.Integer({ minimum: 1, maximum: 3600 });
 export const StopGraceSeconds = Type.Integer({ minimum: 0, maximum: 3600 });
 
 /**
- * The fields that people set. The schemas have no defaults, because validation of a PATCH would fill them in and overwrite
- * stored values. The defaults are in PROJECT_DEFAULTS.
+ * The fields that people set. The schemas have no defaults, because validation of a PATCH would
+ * fill them in and overwrite stored values. The defaults are in PROJECT_DEFAULTS.
  */
 const settable = {
   git_url: GitUrl,
@@ -106,7 +139,9 @@ const settable = {
   build_target: orNull(BuildTarget),
   build_args: BuildArgs,
   submodules: Type.Boolean({ description: 'whether submodules are fetched' }),
-  git_lfs: Type.Boolean({ description: 'whether Git LFS files are fetched; without it the build gets their pointers' }),
+  git_lfs: Type.Boolean({
+    description: 'whether Git LFS files are fetched; without it the build gets their pointers',
+  }),
   domain_prefix: DnsLabel,
   container_port: Port,
   auth_required: Type.Boolean(),
@@ -125,13 +160,19 @@ const settable = {
   watch_paths: Type.Array(WatchPath, { maxItems: 50 }),
   members: Type.Array(Member, {
     maxItems: MAX_MEMBERS,
-    description: 'users who may see the project, besides admins; empty: every user. Only admins change it',
+    description:
+      'users who may see the project, besides admins; empty: every user. Only admins change it',
   }),
   cors_origins: Type.Array(Origin, {
     maxItems: MAX_ORIGINS,
-    description: 'origins whose pages may call the project although it requires a login; exact, without wildcards',
+    description:
+      'origins whose pages may call the project although it requires a login; exact, without ' +
+      'wildcards',
   }),
-  domains: Type.Array(Domain, { maxItems: MAX_DOMAINS, description: 'custom domains, beside the host of `domain_prefix`' }),
+  domains: Type.Array(Domain, {
+    maxItems: MAX_DOMAINS,
+    description: 'custom domains, beside the host of `domain_prefix`',
+  }),
 };
 
 export const PROJECT_DEFAULTS = {
@@ -169,34 +210,53 @@ export const ProjectCreate = Type.Object(
 );
 export type ProjectCreate = Static<typeof ProjectCreate>;
 
-/** The name of a project cannot change. A new `domain_prefix` takes effect with the next deployment. */
-export const ProjectPatch = Type.Object(Type.Partial(Type.Object({ ...settable, env: EnvPatch, build_args: BuildArgsPatch })).properties, {
-  additionalProperties: false,
-  minProperties: 1,
-});
+/**
+ * The name of a project cannot change. A new `domain_prefix` takes effect with the next deployment.
+ */
+export const ProjectPatch = Type.Object(
+  Type.Partial(Type.Object({ ...settable, env: EnvPatch, build_args: BuildArgsPatch })).properties,
+  {
+    additionalProperties: false,
+    minProperties: 1,
+  },
+);
 export type ProjectPatch = Static<typeof ProjectPatch>;
 
 export const Project = Type.Object({
   id: Id,
   name: DnsLabel,
   ...settable,
-  env: Type.Optional(Type.Record(Type.String(), Type.String(), { description: 'absent for viewers, who get only `env_names`' })),
+  env: Type.Optional(
+    Type.Record(Type.String(), Type.String(), {
+      description: 'absent for viewers, who get only `env_names`',
+    }),
+  ),
   env_names: Type.Array(Type.String()),
-  env_hidden: Type.Boolean({ description: 'true if the caller may not see `env` and `build_args`' }),
+  env_hidden: Type.Boolean({
+    description: 'true if the caller may not see `env` and `build_args`',
+  }),
   build_args: Type.Optional(
-    Type.Record(Type.String(), Type.String(), { description: 'absent for viewers, who get only `build_arg_names`' }),
+    Type.Record(Type.String(), Type.String(), {
+      description: 'absent for viewers, who get only `build_arg_names`',
+    }),
   ),
   build_arg_names: Type.Array(Type.String()),
   url: Type.String(),
-  stopped: Type.Boolean({ description: 'true after a stop, until a deployment is live: the host answers 503 with a page' }),
+  stopped: Type.Boolean({
+    description: 'true after a stop, until a deployment is live: the host answers 503 with a page',
+  }),
   running_deployment_id: orNull(Id),
   certificate: Type.Union([Certificate, Type.Null()], {
-    description: 'the certificate that the proxy serves for the host of this project; null: not checked yet, or not published over https',
+    description:
+      'the certificate that the proxy serves for the host of this project; null: not checked ' +
+      'yet, or not published over https',
   }),
   deleting: Type.Boolean(),
   unmanaged: Type.Optional(
     Type.Array(ContainerToRemove, {
-      description: 'only in the answer to a deletion: its containers that only a person can remove, because their agent is contract-only',
+      description:
+        'only in the answer to a deletion: its containers that only a person can remove, ' +
+        'because their agent is contract-only',
     }),
   ),
   created_at: Time,

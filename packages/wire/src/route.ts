@@ -1,4 +1,7 @@
-/** A row of the route table (routes.ts). Server, client and API documents are derived from these rows. */
+/**
+ * A row of the route table (routes.ts). Server, client and API documents are derived from these
+ * rows.
+ */
 import { type TSchema, Type } from 'typebox';
 import { Id, type Role } from './vocabulary.ts';
 
@@ -9,16 +12,19 @@ import { Id, type Role } from './vocabulary.ts';
 export type Who = 'public' | 'agent' | 'gateway' | Role;
 
 /**
- * Which projects a request of a person concerns. A person who may not see a project gets the same answers as if it did not exist.
- * The server derives its checks from this field.
+ * Which projects a request of a person concerns. A person who may not see a project gets the same
+ * answers as if it did not exist. The server derives its checks from this field.
  *
- * - `project`: `:id` is a project. The server checks it, and `user.role` of the handler is the role in this project.
+ * - `project`: `:id` is a project. The server checks it, and `user.role` of the handler is the role
+ *   in this project.
  * - `deployment`: `:id` is a deployment, which is checked by its project, as above.
  * - `query`: the query must have `project_id`, which is checked as above.
- * - `list`: the answer, or an error, may name several projects. The handler must leave out those that the caller may not see: `access` of
- *   the call says which. A filter `project_id` is checked as above.
+ * - `list`: the answer, or an error, may name several projects. The handler must leave out those
+ *   that the caller may not see: `access` of the call says which. A filter `project_id` is checked
+ *   as above.
  * - `new`: the request creates a project. A replayed answer is checked as above.
- * - `none`: neither the answer nor an error says anything about a project. Always for routes without a role.
+ * - `none`: neither the answer nor an error says anything about a project. Always for routes
+ *   without a role.
  */
 export type RouteScope = 'project' | 'deployment' | 'query' | 'list' | 'new' | 'none';
 
@@ -37,23 +43,33 @@ export type Route = {
   rawBody?: true;
   status: number;
   /**
-   * Location header of a 201 or 202. The last name in it is the id of the answer, the others are parameters of the request.
-   * Default: the route's path up to `:id`, or the path followed by `/:id`.
+   * Location header of a 201 or 202. The last name in it is the id of the answer, the others are
+   * parameters of the request. Default: the route's path up to `:id`, or the path followed by
+   * `/:id`.
    */
   location?: string;
   answer?: TSchema;
   /** The answer has an ETag. */
   etag?: true;
-  /** Optimistic lock: the request takes If-Match. With a stale ETag the answer is 412 `changed_meanwhile`. */
+  /**
+   * Optimistic lock: the request takes If-Match. With a stale ETag the answer is 412
+   * `changed_meanwhile`.
+   */
   locked?: true;
-  /** With `Accept: text/event-stream` the answer is a stream, which goes on after `Last-Event-ID`. */
+  /**
+   * With `Accept: text/event-stream` the answer is a stream, which goes on after `Last-Event-ID`.
+   */
   streams?: true;
 };
 
 export const ById = Type.Object({ id: Id });
 /** An id or a name. The path determines the type of resource (control-plane/src/api/names.ts). */
-export const ByName = Type.Object({ id: Type.String({ minLength: 1, maxLength: 300, description: 'id or name' }) });
-export const NameFilter = { name: Type.Optional(Type.String({ minLength: 1, maxLength: 253, description: 'exact name' })) };
+export const ByName = Type.Object({
+  id: Type.String({ minLength: 1, maxLength: 300, description: 'id or name' }),
+});
+export const NameFilter = {
+  name: Type.Optional(Type.String({ minLength: 1, maxLength: 253, description: 'exact name' })),
+};
 /** For the names of the resources that another answer lists. */
 export const IdsFilter = {
   ids: Type.Optional(
@@ -64,10 +80,23 @@ export const IdsFilter = {
     }),
   ),
 };
-/** Longest hold in seconds for agents. They notice a dead connection earlier, from the answers to their registrations. */
+/**
+ * Longest hold in seconds for agents. They notice a dead connection earlier, from the answers to
+ * their registrations.
+ */
 export const MAX_HOLD_SECONDS = 300;
 export const LongWait = {
-  wait: Type.Optional(Type.Number({ minimum: 0, maximum: MAX_HOLD_SECONDS, description: 'seconds to hold the request' })),
+  wait: Type.Optional(
+    Type.Number({
+      minimum: 0,
+      maximum: MAX_HOLD_SECONDS,
+      description: 'seconds to hold the request',
+    }),
+  ),
 };
 /** Longest hold for callers that cannot notice a dead connection otherwise: 60 s. */
-export const Wait = { wait: Type.Optional(Type.Number({ minimum: 0, maximum: 60, description: 'seconds to hold the request' })) };
+export const Wait = {
+  wait: Type.Optional(
+    Type.Number({ minimum: 0, maximum: 60, description: 'seconds to hold the request' }),
+  ),
+};

@@ -1,10 +1,17 @@
 /**
- * The route table: every route of the control plane, with the required role and the schemas of request and answer.
- * The server cannot register a route without a row here. The typed client, the OpenAPI document and docs/api.md are derived from
- * this table, and test/structure.test.ts checks docs/api.md.
+ * The route table: every route of the control plane, with the required role and the schemas of
+ * request and answer. The server cannot register a route without a row here. The typed client, the
+ * OpenAPI document and docs/api.md are derived from this table, and test/structure.test.ts checks
+ * docs/api.md.
  */
 import { type Static, type TSchema, Type } from 'typebox';
-import { Deployment, DeploymentCreate, DeploymentItem, LogPage, RollbackCreate } from './deployment.ts';
+import {
+  Deployment,
+  DeploymentCreate,
+  DeploymentItem,
+  LogPage,
+  RollbackCreate,
+} from './deployment.ts';
 import { CleanUps } from './clean-up.ts';
 import { DATASET_ROUTES } from './dataset-routes.ts';
 import { GATEWAY_ROUTES } from './gateway-routes.ts';
@@ -18,7 +25,15 @@ import { JOINING_ROUTES } from './joining.ts';
 import { METRIC_ROUTES } from './metrics.ts';
 import { CacheRoom, Node, NodeDiskView, NodeRegister, Placement, Prewarm } from './node.ts';
 import { ByEnvName, EnvSet, Project, ProjectCreate, ProjectPatch } from './project.ts';
-import { AgentConfig, Task, TaskClaim, TaskLogs, TaskRenewal, TaskReport, TaskReportAnswer } from './task.ts';
+import {
+  AgentConfig,
+  Task,
+  TaskClaim,
+  TaskLogs,
+  TaskRenewal,
+  TaskReport,
+  TaskReportAnswer,
+} from './task.ts';
 import { REPOSITORY_LOOK_ROUTES } from './repository-look.ts';
 import { RUNTIME_ROUTES } from './runtime.ts';
 import { SECRET_ROUTES } from './secret.ts';
@@ -42,10 +57,17 @@ export const ROUTES = {
       ...NameFilter,
       ...IdsFilter,
       find: Type.Optional(
-        Type.String({ minLength: 1, maxLength: 253, description: 'a part of the name, the domain prefix or the git address, in any case' }),
+        Type.String({
+          minLength: 1,
+          maxLength: 253,
+          description: 'a part of the name, the domain prefix or the git address, in any case',
+        }),
       ),
       attention: Type.Optional(
-        Type.Boolean({ description: 'only projects whose host has an invalid certificate, or one that expires soon' }),
+        Type.Boolean({
+          description:
+            'only projects whose host has an invalid certificate, or one that expires soon',
+        }),
       ),
     }),
     status: 200,
@@ -80,7 +102,9 @@ export const ROUTES = {
     path: '/api/projects/:id',
     who: 'developer',
     scope: 'project',
-    summary: 'Change a project; the change takes effect with the next deployment; `env` and `build_args` are merged by key',
+    summary:
+      'Change a project; the change takes effect with the next deployment; `env` and ' +
+      '`build_args` are merged by key',
     params: ByName,
     body: ProjectPatch,
     status: 200,
@@ -93,9 +117,15 @@ export const ROUTES = {
     path: '/api/projects/:id',
     who: 'developer',
     scope: 'project',
-    summary: 'Delete a project; it disappears after its containers are removed; its volumes stay on their node, unless `volumes` is true',
+    summary:
+      'Delete a project; it disappears after its containers are removed; its volumes stay on ' +
+      'their node, unless `volumes` is true',
     params: ByName,
-    query: Type.Object({ volumes: Type.Optional(Type.Boolean({ description: 'delete the volumes and their data too' })) }),
+    query: Type.Object({
+      volumes: Type.Optional(
+        Type.Boolean({ description: 'delete the volumes and their data too' }),
+      ),
+    }),
     status: 202,
     answer: Project,
     etag: true,
@@ -159,7 +189,9 @@ export const ROUTES = {
     path: '/api/projects/:id/rollback',
     who: 'developer',
     scope: 'project',
-    summary: 'Deploy the image of an earlier deployment again, without a build; without a body: the next older release that ran',
+    summary:
+      'Deploy the image of an earlier deployment again, without a build; without a body: the ' +
+      'next older release that ran',
     params: ByName,
     body: RollbackCreate,
     bodyOptional: true,
@@ -172,7 +204,9 @@ export const ROUTES = {
     path: '/api/projects/:id/restart',
     who: 'developer',
     scope: 'project',
-    summary: 'Deploy the running release again, without a build; the old container serves until the new one is confirmed',
+    summary:
+      'Deploy the running release again, without a build; the old container serves until the ' +
+      'new one is confirmed',
     params: ByName,
     status: 201,
     location: '/api/deployments/:id',
@@ -183,7 +217,9 @@ export const ROUTES = {
     path: '/api/projects/:id/stop',
     who: 'developer',
     scope: 'project',
-    summary: 'Stop a project: cancels its deployments in progress and stops its container; the host answers 503 with a page',
+    summary:
+      'Stop a project: cancels its deployments in progress and stops its container; the host ' +
+      'answers 503 with a page',
     params: ByName,
     status: 202,
     location: '/api/projects/:id',
@@ -214,7 +250,10 @@ export const ROUTES = {
       dataset_id: Type.Optional({ ...Id, description: 'only deployments that use this dataset' }),
       ...IdsFilter,
       attention: Type.Optional(
-        Type.Boolean({ description: 'only the newest of a project if it failed, and running ones that are not healthy' }),
+        Type.Boolean({
+          description:
+            'only the newest of a project if it failed, and running ones that are not healthy',
+        }),
       ),
     }),
     status: 200,
@@ -236,7 +275,8 @@ export const ROUTES = {
     path: '/api/deployments/:id',
     who: 'viewer',
     scope: 'deployment',
-    summary: 'Get a deployment with its events; with `wait`, held while the ETag equals If-None-Match',
+    summary:
+      'Get a deployment with its events; with `wait`, held while the ETag equals If-None-Match',
     params: ById,
     query: Type.Object(Wait),
     status: 200,
@@ -321,7 +361,9 @@ export const ROUTES = {
     path: '/api/nodes/:id',
     who: 'admin',
     scope: 'list',
-    summary: 'Delete a node after its projects have moved, as in a drain; use `force` for a node that never comes back',
+    summary:
+      'Delete a node after its projects have moved, as in a drain; use `force` for a node that ' +
+      'never comes back',
     params: ByName,
     query: Type.Object({ force: Type.Optional(Type.Boolean()) }),
     status: 202,
@@ -332,7 +374,8 @@ export const ROUTES = {
     path: '/api/nodes/:id/drain',
     who: 'admin',
     scope: 'list',
-    summary: 'Drain a node: cordon it and move its deployments to other nodes; `uncordon` stops the drain',
+    summary:
+      'Drain a node: cordon it and move its deployments to other nodes; `uncordon` stops the drain',
     params: ByName,
     status: 202,
     answer: Node,
@@ -342,8 +385,12 @@ export const ROUTES = {
     path: '/api/nodes/:id/unmanaged/:container',
     who: 'admin',
     scope: 'list',
-    summary: 'Confirm that a container which only a person can remove (`unmanaged`) is gone from a node',
-    params: Type.Object({ ...ByName.properties, container: Type.String({ minLength: 1, maxLength: 200 }) }),
+    summary:
+      'Confirm that a container which only a person can remove (`unmanaged`) is gone from a node',
+    params: Type.Object({
+      ...ByName.properties,
+      container: Type.String({ minLength: 1, maxLength: 200 }),
+    }),
     status: 200,
     answer: Node,
   },
@@ -365,7 +412,9 @@ export const ROUTES = {
     scope: 'list',
     summary: 'List the cached datasets that would be evicted, in order, to make room for `bytes`',
     params: ByName,
-    query: Type.Object({ bytes: Type.Optional(Type.Integer({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER })) }),
+    query: Type.Object({
+      bytes: Type.Optional(Type.Integer({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER })),
+    }),
     status: 200,
     answer: CacheRoom,
   },
@@ -374,9 +423,13 @@ export const ROUTES = {
     path: '/api/nodes/:id/disk',
     who: 'viewer',
     scope: 'list',
-    summary: 'Show what uses the disk of a node, and what would be evicted, and why, to make room for `bytes`',
+    summary:
+      'Show what uses the disk of a node, and what would be evicted, and why, to make room for ' +
+      '`bytes`',
     params: ByName,
-    query: Type.Object({ bytes: Type.Optional(Type.Integer({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER })) }),
+    query: Type.Object({
+      bytes: Type.Optional(Type.Integer({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER })),
+    }),
     status: 200,
     answer: NodeDiskView,
   },
@@ -396,7 +449,9 @@ export const ROUTES = {
     path: '/api/clean-up',
     who: 'viewer',
     scope: 'none',
-    summary: 'Get the state of the registry’s clean-up: the current one, the last ones, and when the next one is due',
+    summary:
+      'Get the state of the registry’s clean-up: the current one, the last ones, and when the ' +
+      'next one is due',
     status: 200,
     answer: CleanUps,
   },
@@ -405,7 +460,8 @@ export const ROUTES = {
     path: '/api/clean-up',
     who: 'admin',
     scope: 'none',
-    summary: 'Remove the images that no release needs from the registry now; new builds wait meanwhile',
+    summary:
+      'Remove the images that no release needs from the registry now; new builds wait meanwhile',
     status: 202,
     location: '/api/clean-up',
     answer: CleanUps,
@@ -416,7 +472,9 @@ export const ROUTES = {
     path: '/api/nodes/:id/reset-secret',
     who: 'admin',
     scope: 'list',
-    summary: 'Revoke the node’s own secret; its next registration with AGENT_SECRET or a join token gets a new one',
+    summary:
+      'Revoke the node’s own secret; its next registration with AGENT_SECRET or a join token ' +
+      'gets a new one',
     params: ById,
     status: 200,
     answer: Node,
@@ -515,7 +573,9 @@ export const ROUTES = {
     path: '/api/events',
     who: 'viewer',
     scope: 'list',
-    summary: 'List events in order; without `after` the newest ones; `Accept: text/event-stream` streams new events',
+    summary:
+      'List events in order; without `after` the newest ones; `Accept: text/event-stream` ' +
+      'streams new events',
     query: Type.Object({
       after: Type.Optional(Type.Integer({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER })),
       before: Type.Optional(
@@ -526,7 +586,11 @@ export const ROUTES = {
         }),
       ),
       find: Type.Optional(
-        Type.String({ minLength: 1, maxLength: 253, description: 'a part of the kind or the message, in any case; not for a stream' }),
+        Type.String({
+          minLength: 1,
+          maxLength: 253,
+          description: 'a part of the kind or the message, in any case; not for a stream',
+        }),
       ),
       limit: Type.Optional(Type.Integer({ minimum: 1, maximum: 1000 })),
     }),
@@ -560,7 +624,14 @@ export const ROUTES = {
     summary: 'Get this API as an OpenAPI document',
     status: 200,
   },
-  healthz: { method: 'GET', path: '/healthz', who: 'public', scope: 'none', summary: 'Check that the process is alive', status: 200 },
+  healthz: {
+    method: 'GET',
+    path: '/healthz',
+    who: 'public',
+    scope: 'none',
+    summary: 'Check that the process is alive',
+    status: 200,
+  },
   readyz: {
     method: 'GET',
     path: '/readyz',
@@ -569,11 +640,19 @@ export const ROUTES = {
     summary: 'Check that the control plane is ready to serve; lists reasons if it is not',
     status: 200,
   },
-  metrics: { method: 'GET', path: '/metrics', who: 'public', scope: 'none', summary: 'Get Prometheus metrics', status: 200 },
+  metrics: {
+    method: 'GET',
+    path: '/metrics',
+    who: 'public',
+    scope: 'none',
+    summary: 'Get Prometheus metrics',
+    status: 200,
+  },
 } as const satisfies Record<string, Route>;
 
 export type RouteName = keyof typeof ROUTES;
-type Shape<R, K extends string> = R extends Record<K, infer S extends TSchema> ? Static<S> : undefined;
+type Shape<R, K extends string> =
+  R extends Record<K, infer S extends TSchema> ? Static<S> : undefined;
 export type ParamsOf<N extends RouteName> = Shape<(typeof ROUTES)[N], 'params'>;
 export type QueryOf<N extends RouteName> = Shape<(typeof ROUTES)[N], 'query'>;
 export type BodyOf<N extends RouteName> = Shape<(typeof ROUTES)[N], 'body'>;

@@ -1,6 +1,7 @@
 /**
- * Runtime logs: what the containers of a project print. Berth does not store them. An agent with the capability `logs` reads them from
- * its container engine while somebody looks, with one reader for each container. Only the end of a container is stored (`ContainerExit`).
+ * Runtime logs: what the containers of a project print. Berth does not store them. An agent with
+ * the capability `logs` reads them from its container engine while somebody looks, with one reader
+ * for each container. Only the end of a container is stored (`ContainerExit`).
  */
 import { type Static, Type } from 'typebox';
 import { ById, ByName, type Route } from './route.ts';
@@ -14,7 +15,10 @@ export const DEFAULT_TAIL = 100;
 /** Limits of a batch. An agent cuts longer lines. */
 export const MAX_BATCH_LINES = 1_000;
 export const MAX_LINE_CHARS = 16_000;
-/** Lines and characters that are kept of the end of a container, and ends that are kept of a deployment. */
+/**
+ * Lines and characters that are kept of the end of a container, and ends that are kept of a
+ * deployment.
+ */
 export const EXIT_LINES = 200;
 export const EXIT_CHARS = 262_144;
 export const EXITS_KEPT = 5;
@@ -25,7 +29,8 @@ export type RuntimeStream = Static<typeof Stream>;
 export const RuntimeLine = Type.Object({
   at: Type.Unsafe<Time>({
     ...Time,
-    description: 'when the container wrote it, by the clock of its node; corrected if that clock is wrong',
+    description:
+      'when the container wrote it, by the clock of its node; corrected if that clock is wrong',
   }),
   deployment_id: Id,
   stream: Stream,
@@ -35,24 +40,50 @@ export type RuntimeLine = Static<typeof RuntimeLine>;
 
 export const RuntimeLogs = Type.Object({
   lines: Type.Array(RuntimeLine),
-  truncated: Type.Boolean({ description: 'the range of the request has older lines that are not in the answer' }),
-  unavailable: Type.Optional(Type.String({ description: 'why lines could not be read; absent if all could' })),
+  truncated: Type.Boolean({
+    description: 'the range of the request has older lines that are not in the answer',
+  }),
+  unavailable: Type.Optional(
+    Type.String({ description: 'why lines could not be read; absent if all could' }),
+  ),
 });
 export type RuntimeLogs = Static<typeof RuntimeLogs>;
 
-/** Data of `event: lost`: lines between `from` and `to` that were not sent. `from` is null if no line came before. */
-export type LostLines = { deployment_id: string; count: number; from: Time | null; to: Time | null };
-/** Data of `event: gone`: the node cannot be read now, or nothing runs. The stream goes on when it can. */
+/**
+ * Data of `event: lost`: lines between `from` and `to` that were not sent. `from` is null if no
+ * line came before.
+ */
+export type LostLines = {
+  deployment_id: string;
+  count: number;
+  from: Time | null;
+  to: Time | null;
+};
+/**
+ * Data of `event: gone`: the node cannot be read now, or nothing runs. The stream goes on when it
+ * can.
+ */
 export type GoneNode = { deployment_id: string | null; node: string | null; message: string };
 
-export const ExitLine = Type.Object({ at: Time, stream: Stream, text: Type.String({ maxLength: MAX_LINE_CHARS + 100 }) });
+export const ExitLine = Type.Object({
+  at: Time,
+  stream: Stream,
+  text: Type.String({ maxLength: MAX_LINE_CHARS + 100 }),
+});
 export type ExitLine = Static<typeof ExitLine>;
 
 const exit = {
   container: Type.String({ maxLength: 255, description: 'name of the container' }),
-  exit_code: orNull(Type.Integer({ description: 'null: Berth removed the container while it ran' })),
+  exit_code: orNull(
+    Type.Integer({ description: 'null: Berth removed the container while it ran' }),
+  ),
   out_of_memory: Type.Boolean(),
-  error: orNull(Type.String({ maxLength: 1_000, description: 'the engine’s error if the container could not start' })),
+  error: orNull(
+    Type.String({
+      maxLength: 1_000,
+      description: 'the engine’s error if the container could not start',
+    }),
+  ),
   started_at: orNull(Time),
   finished_at: orNull(Time),
   lines: Type.Array(ExitLine, { maxItems: EXIT_LINES }),
@@ -63,16 +94,26 @@ export const ContainerExit = Type.Object({ deployment_id: Id, node_id: orNull(Id
 export type ContainerExit = Static<typeof ContainerExit>;
 export const Exits = Type.Object({ items: Type.Array(ContainerExit) });
 
-export const ExitReport = Type.Object({ deployment_id: Id, container_id: Type.String({ maxLength: 128 }), ...exit });
+export const ExitReport = Type.Object({
+  deployment_id: Id,
+  container_id: Type.String({ maxLength: 128 }),
+  ...exit,
+});
 export type ExitReport = Static<typeof ExitReport>;
 
-/** Position in the log of a container: the engine's own time of a line, with nanoseconds, by the clock of the node. */
-const Position = Type.String({ maxLength: 40, pattern: '^\\d{4}-\\d\\d-\\d\\dT\\d\\d:\\d\\d:\\d\\d(\\.\\d{1,9})?(Z|[+-]\\d\\d:\\d\\d)$' });
+/**
+ * Position in the log of a container: the engine's own time of a line, with nanoseconds, by the
+ * clock of the node.
+ */
+const Position = Type.String({
+  maxLength: 40,
+  pattern: '^\\d{4}-\\d\\d-\\d\\dT\\d\\d:\\d\\d:\\d\\d(\\.\\d{1,9})?(Z|[+-]\\d\\d:\\d\\d)$',
+});
 const Key = Type.String({ minLength: 1, maxLength: 80, pattern: '^[A-Za-z0-9_-]+$' });
 
 /**
- * One log that a node shall read. `follow`: from `since_ago_ms` on, when it was first wanted, until nobody wants it. `read`: once. Ages and
- * not times, because the clock of a node may be wrong.
+ * One log that a node shall read. `follow`: from `since_ago_ms` on, when it was first wanted, until
+ * nobody wants it. `read`: once. Ages and not times, because the clock of a node may be wrong.
  */
 export const LogWant = Type.Object({
   key: Key,
@@ -81,32 +122,48 @@ export const LogWant = Type.Object({
   tail: Type.Integer({ minimum: 0, maximum: MAX_TAIL }),
   since_ago_ms: orNull(Type.Integer({ minimum: 0 })),
   until_ago_ms: orNull(Type.Integer({ minimum: 0 })),
-  /** Lines after this position, by the clock of the node. It wins over `since_ago_ms` of a `read`; a `follow` begins at the earlier one. */
+  /**
+   * Lines after this position, by the clock of the node. It wins over `since_ago_ms` of a `read`; a
+   * `follow` begins at the earlier one.
+   */
   after: orNull(Position),
   stream: orNull(Stream),
 });
 export type LogWant = Static<typeof LogWant>;
 export const LogWants = Type.Object({ items: Type.Array(LogWant) });
 
-/** Header of the answer to a poll of tasks: changes with the logs that the node shall read; absent: none. */
+/**
+ * Header of the answer to a poll of tasks: changes with the logs that the node shall read; absent:
+ * none.
+ */
 export const LOGS_WANTED_HEADER = 'x-logs-wanted';
 
 /**
- * A batch of lines. `first` numbers its first line within `epoch`, one run of a reader. Numbers that no batch has are lines that the
- * agent dropped, so the control plane counts them.
+ * A batch of lines. `first` numbers its first line within `epoch`, one run of a reader. Numbers
+ * that no batch has are lines that the agent dropped, so the control plane counts them.
  */
 export const LogBatch = Type.Object({
   node_id: Id,
   epoch: Type.String({ minLength: 1, maxLength: 64 }),
   first: Type.Integer({ minimum: 0 }),
-  lines: Type.Array(Type.Object({ at: Position, stream: Stream, text: Type.String({ maxLength: MAX_LINE_CHARS + 100 }) }), {
-    maxItems: MAX_BATCH_LINES,
-  }),
+  lines: Type.Array(
+    Type.Object({
+      at: Position,
+      stream: Stream,
+      text: Type.String({ maxLength: MAX_LINE_CHARS + 100 }),
+    }),
+    {
+      maxItems: MAX_BATCH_LINES,
+    },
+  ),
   /** Clock of the node when it sent the batch, in ms since 1970. */
   now: Type.Number(),
   /** A `read` is complete, or the container of a `follow` is gone. */
   end: Type.Optional(Type.Boolean()),
-  /** With the end of a `read`: number of older lines in the range, at least; not sent because of `tail` or of a limit. */
+  /**
+   * With the end of a `read`: number of older lines in the range, at least; not sent because of
+   * `tail` or of a limit.
+   */
   left_out: Type.Optional(Type.Integer({ minimum: 0 })),
   /** Why the log cannot be read. */
   problem: Type.Optional(Type.String({ maxLength: 500 })),
@@ -126,7 +183,9 @@ export const RUNTIME_ROUTES = {
     path: '/api/projects/:id/logs',
     who: 'viewer',
     scope: 'project',
-    summary: 'Get what the containers of a project print; `Accept: text/event-stream` follows them across redeploys',
+    summary:
+      'Get what the containers of a project print; `Accept: text/event-stream` follows them ' +
+      'across redeploys',
     params: ByName,
     query: Type.Object({
       tail: Type.Optional(Type.Integer({ minimum: 0, maximum: MAX_TAIL, default: DEFAULT_TAIL })),
@@ -144,7 +203,8 @@ export const RUNTIME_ROUTES = {
     path: '/api/deployments/:id/exits',
     who: 'viewer',
     scope: 'deployment',
-    summary: 'List how the containers of a deployment ended, newest first: exit code and last lines',
+    summary:
+      'List how the containers of a deployment ended, newest first: exit code and last lines',
     params: ById,
     status: 200,
     answer: Exits,

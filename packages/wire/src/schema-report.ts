@@ -1,4 +1,7 @@
-/** The output of `berth schema`: what `berth upgrade --check` needs to know about a database of any version. */
+/**
+ * The output of `berth schema`: what `berth upgrade --check` needs to know about a database of any
+ * version.
+ */
 
 /** A step of the database schema. `needed`: earlier versions refuse a database with this step. */
 export type SchemaStep = { name: string; needed: boolean };
@@ -12,7 +15,9 @@ export type DatabaseState = {
   needed: string[];
   nodes: { name: string; role: string; agent_version: string | null; last_seen_at: number }[];
   open_deployments: number;
-  /** Control planes that use the database now: pid and host, or address and number of connections. */
+  /**
+   * Control planes that use the database now: pid and host, or address and number of connections.
+   */
   control_planes: string[];
 };
 

@@ -6,7 +6,10 @@ import { listOf, literals, orNull, Time } from './vocabulary.ts';
 /** `run`: the container gets it. `build`: the build gets it. */
 const SECRET_SCOPES = ['run', 'build'] as const;
 export type SecretScope = (typeof SECRET_SCOPES)[number];
-/** How a container gets it: an environment variable, or the file /run/secrets/NAME. In a build, the Dockerfile decides. */
+/**
+ * How a container gets it: an environment variable, or the file /run/secrets/NAME. In a build, the
+ * Dockerfile decides.
+ */
 export const SECRET_DELIVERIES = ['env', 'file'] as const;
 export type SecretDelivery = (typeof SECRET_DELIVERIES)[number];
 
@@ -25,7 +28,9 @@ const As = literals(SECRET_DELIVERIES);
 
 export const Secret = Type.Object({
   name: Type.String(),
-  fingerprint: Type.String({ description: 'changes when the value changes (an HMAC of the value with a key of the project)' }),
+  fingerprint: Type.String({
+    description: 'changes when the value changes (an HMAC of the value with a key of the project)',
+  }),
   scope: Scope,
   as: As,
   set_by: orNull(Type.String({ description: 'e-mail address' })),
@@ -36,7 +41,11 @@ export type Secret = Static<typeof Secret>;
 /** domain/secrets.ts checks the name and counts the bytes of the value. */
 const SecretSet = Type.Object(
   {
-    value: Type.String({ minLength: 1, maxLength: MAX_SECRET_BYTES, description: 'text of up to 64 KiB in UTF-8' }),
+    value: Type.String({
+      minLength: 1,
+      maxLength: MAX_SECRET_BYTES,
+      description: 'text of up to 64 KiB in UTF-8',
+    }),
     scope: Type.Optional(Scope),
     as: Type.Optional(As),
   },

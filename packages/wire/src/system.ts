@@ -6,7 +6,9 @@ import { Id, literals, orNull, Time } from './vocabulary.ts';
 export const SETTING_SOURCES = ['set', 'default', 'hidden'] as const;
 export const SettingInForce = Type.Object({
   name: Type.String(),
-  value: orNull(Type.String({ description: 'as an operator writes it; null: hidden, or it has no default' })),
+  value: orNull(
+    Type.String({ description: 'as an operator writes it; null: hidden, or it has no default' }),
+  ),
   source: literals(SETTING_SOURCES),
   doc: Type.String({ description: 'what it does, as in docs/settings.md' }),
 });
@@ -20,7 +22,9 @@ export const BackupEntry = Type.Object({
   bytes: orNull(Type.Number()),
   error: orNull(Type.String()),
   started_at: Time,
-  finished_at: orNull(Type.Unsafe<Time>({ ...Time, description: 'null: it is being made, or its process died' })),
+  finished_at: orNull(
+    Type.Unsafe<Time>({ ...Time, description: 'null: it is being made, or its process died' }),
+  ),
 });
 
 export const SystemReadiness = Type.Object({
@@ -29,11 +33,15 @@ export const SystemReadiness = Type.Object({
     Type.Object({
       name: Type.String(),
       ok: Type.Boolean(),
-      required: Type.Boolean({ description: 'true: without this part the control plane cannot serve' }),
+      required: Type.Boolean({
+        description: 'true: without this part the control plane cannot serve',
+      }),
       detail: Type.String(),
     }),
   ),
-  notes: Type.Array(Type.String(), { description: 'warnings about settings, certificates and nodes' }),
+  notes: Type.Array(Type.String(), {
+    description: 'warnings about settings, certificates and nodes',
+  }),
 });
 export type SystemReadiness = Static<typeof SystemReadiness>;
 
@@ -44,9 +52,13 @@ export const System = Type.Object({
       description: 'what /readyz of the control plane answers; absent: an earlier version answers',
     }),
   ),
-  settings: Type.Array(SettingInForce, { description: 'of the control plane that answers, by name' }),
+  settings: Type.Array(SettingInForce, {
+    description: 'of the control plane that answers, by name',
+  }),
   backups: Type.Object({
-    interval_seconds: orNull(Type.Number({ description: 'BACKUP_INTERVAL; null: no scheduled backups' })),
+    interval_seconds: orNull(
+      Type.Number({ description: 'BACKUP_INTERVAL; null: no scheduled backups' }),
+    ),
     next_at: orNull(Time),
     items: Type.Array(BackupEntry, { description: 'the last ones, newest first' }),
   }),

@@ -10,63 +10,103 @@ import { RepositoryLookPayload } from './repository-look.ts';
 import { GitAccess, MAX_SEEN_KEYS, SeenHostKey } from './git.ts';
 import { SECRET_DELIVERIES } from './secret.ts';
 import { MovePayload, VolumeMounts } from './volume.ts';
-import { CommitId, Id, ImageDigest, literals, orNull, REPLACE_MODES, TASK_KINDS, TASK_STATES, Time } from './vocabulary.ts';
+import {
+  CommitId,
+  Id,
+  ImageDigest,
+  literals,
+  orNull,
+  REPLACE_MODES,
+  TASK_KINDS,
+  TASK_STATES,
+  Time,
+} from './vocabulary.ts';
 
-/** Clone `branch` of `git_url` (or only `commit`), build `dockerfile_path`, push the image as `image_repository:{commit}`. */
+/**
+ * Clone `branch` of `git_url` (or only `commit`), build `dockerfile_path`, push the image as
+ * `image_repository:{commit}`.
+ */
 export const BuildPayload = Type.Object({
   project_id: Id,
   project: Type.String({ description: 'the project’s name' }),
   git_url: Type.String(),
   branch: Type.String(),
   commit: orNull(CommitId),
-  /** Hosts that submodules may come from, in the syntax of ALLOWED_GIT_HOSTS. Empty: any host. Absent: only the host of `git_url`. */
+  /**
+   * Hosts that submodules may come from, in the syntax of ALLOWED_GIT_HOSTS. Empty: any host.
+   * Absent: only the host of `git_url`.
+   */
   allowed_git_hosts: Type.Optional(Type.Array(Type.String())),
   dockerfile_path: Type.String(),
-  /** Sent only if they are not the defaults, and only to agents with the capability `build_settings`. */
-  build_context: Type.Optional(Type.String({ description: 'folder of the repository; default: its root' })),
+  /**
+   * Sent only if they are not the defaults, and only to agents with the capability
+   * `build_settings`.
+   */
+  build_context: Type.Optional(
+    Type.String({ description: 'folder of the repository; default: its root' }),
+  ),
   build_target: Type.Optional(Type.String()),
   build_args: Type.Optional(Type.Record(Type.String(), Type.String())),
   submodules: Type.Optional(Type.Boolean({ description: 'false: submodules are not fetched' })),
   git_lfs: Type.Optional(
-    Type.Boolean({ description: 'true: Git LFS files are fetched; sent only to agents with the capability `git_lfs`' }),
+    Type.Boolean({
+      description:
+        'true: Git LFS files are fetched; sent only to agents with the capability `git_lfs`',
+    }),
   ),
-  image_repository: Type.String({ description: '{registry}/{project}; the tag is the full commit id' }),
+  image_repository: Type.String({
+    description: '{registry}/{project}; the tag is the full commit id',
+  }),
   secrets: Type.Optional(
-    Type.Array(Type.Object({ name: Type.String() }), { description: 'build secrets; the claim (`/start`) answers their values' }),
+    Type.Array(Type.Object({ name: Type.String() }), {
+      description: 'build secrets; the claim (`/start`) answers their values',
+    }),
   ),
 });
 export type BuildPayload = Static<typeof BuildPayload>;
 
 /**
- * Run `image` (by digest if it is known) as `container_name`, beside the container that serves now; probe it; report its host port.
- * A contract-only agent reads `domain_prefix`, `container_port`, `env` and `image`, and replaces `svc-{domain_prefix}`.
+ * Run `image` (by digest if it is known) as `container_name`, beside the container that serves now;
+ * probe it; report its host port. A contract-only agent reads `domain_prefix`, `container_port`,
+ * `env` and `image`, and replaces `svc-{domain_prefix}`.
  */
 export const DeployPayload = Type.Object({
   project_id: Id,
   project: Type.String(),
   generation: Type.Integer(),
   domain_prefix: Type.String(),
-  url: Type.Optional(Type.String({ description: 'public address of the project; the health check sends its host' })),
+  url: Type.Optional(
+    Type.String({ description: 'public address of the project; the health check sends its host' }),
+  ),
   container_port: Type.Integer(),
-  image: Type.String({ description: '{registry}/{project}@sha256:…, or with the tag if no digest was reported' }),
+  image: Type.String({
+    description: '{registry}/{project}@sha256:…, or with the tag if no digest was reported',
+  }),
   image_tag: Type.String(),
   image_digest: orNull(ImageDigest),
   container_name: Type.String({ description: 'svc-{domain_prefix}-g{generation}' }),
   replace: literals(REPLACE_MODES),
-  /** The deployment that serves now. With `recreate`, its container is restored if this deployment fails. */
+  /**
+   * The deployment that serves now. With `recreate`, its container is restored if this deployment
+   * fails.
+   */
   replaces: Type.Optional(orNull(Id)),
   env: Type.Record(Type.String(), Type.String(), {
     description: 'for an agent without the capability `secrets`, it also has the env secrets',
   }),
   secrets: Type.Optional(
     Type.Array(Type.Object({ name: Type.String(), as: literals(SECRET_DELIVERIES) }), {
-      description: 'secrets of the container; the claim (`/start`) answers their values to an agent with the capability `secrets`',
+      description:
+        'secrets of the container; the claim (`/start`) answers their values to an agent with ' +
+        'the capability `secrets`',
     }),
   ),
   datasets: Type.Array(DatasetMount),
   volumes: Type.Optional(VolumeMounts),
   health_path: orNull(Type.String()),
-  probe_seconds: Type.Integer({ description: 'time limit in seconds for the first answer of the new container' }),
+  probe_seconds: Type.Integer({
+    description: 'time limit in seconds for the first answer of the new container',
+  }),
   memory_bytes: orNull(Type.Integer()),
   cpus: orNull(Type.Number()),
   stop_grace_seconds: Type.Integer(),
@@ -74,9 +114,10 @@ export const DeployPayload = Type.Object({
 export type DeployPayload = Static<typeof DeployPayload>;
 
 /**
- * Drain and remove the containers of `remove`, then give the container of `keep` its final name. Containers are found by label,
- * never by name. `stop` lists containers of a project with `replace: recreate` that moves to another node: they are stopped and kept.
- * `start` names the deployment whose stopped container is started again.
+ * Drain and remove the containers of `remove`, then give the container of `keep` its final name.
+ * Containers are found by label, never by name. `stop` lists containers of a project with
+ * `replace: recreate` that moves to another node: they are stopped and kept. `start` names the
+ * deployment whose stopped container is started again.
  */
 export const RetirePayload = Type.Object({
   project_id: Id,
@@ -85,8 +126,14 @@ export const RetirePayload = Type.Object({
   remove: Type.Array(Type.Object({ deployment_id: Id, reason: Type.String() })),
   stop: Type.Optional(Type.Array(Type.Object({ deployment_id: Id, reason: Type.String() }))),
   start: Type.Optional(orNull(Id)),
-  keep: orNull(Type.Object({ deployment_id: Id, name: Type.String({ description: 'svc-{domain_prefix}' }) })),
-  project_deleted: Type.Optional(Type.Boolean({ description: 'true if the project was deleted; then its images are removed too' })),
+  keep: orNull(
+    Type.Object({ deployment_id: Id, name: Type.String({ description: 'svc-{domain_prefix}' }) }),
+  ),
+  project_deleted: Type.Optional(
+    Type.Boolean({
+      description: 'true if the project was deleted; then its images are removed too',
+    }),
+  ),
   drain_seconds: Type.Integer(),
   stop_grace_seconds: Type.Integer(),
 });
@@ -112,7 +159,9 @@ const base = {
   node_id: Id,
   deployment_id: orNull(Id),
   attempt: Type.Integer({ minimum: 0, description: '0 until an agent claims the task' }),
-  cancel_requested: Type.Boolean({ description: 'stop the task, then report status `failed` with code `cancelled`' }),
+  cancel_requested: Type.Boolean({
+    description: 'stop the task, then report status `failed` with code `cancelled`',
+  }),
   created_at: Time,
 };
 
@@ -122,17 +171,28 @@ export const Task = Type.Union([
   Type.Object({ ...base, kind: Type.Literal('deploy'), payload: DeployPayload }),
   Type.Object({ ...base, kind: Type.Literal('retire'), payload: RetirePayload }),
   Type.Object({ ...base, kind: Type.Literal('sync'), payload: SyncPayload }),
-  Type.Object({ ...base, kind: Type.Literal('look'), payload: Type.Union([LookPayload, RepositoryLookPayload]) }),
+  Type.Object({
+    ...base,
+    kind: Type.Literal('look'),
+    payload: Type.Union([LookPayload, RepositoryLookPayload]),
+  }),
   Type.Object({ ...base, kind: Type.Literal('clean'), payload: CleanPayload }),
   Type.Object({ ...base, kind: Type.Literal('move'), payload: MovePayload }),
 ]);
 export type Task = Static<typeof Task>;
 export type TaskOf<K extends (typeof TASK_KINDS)[number]> = Extract<Task, { kind: K }>;
 
-/** Remaining duration of the lease. Agents need it because their clock may differ from the control plane's. */
+/**
+ * Remaining duration of the lease. Agents need it because their clock may differ from the control
+ * plane's.
+ */
 const LeaseSeconds = Type.Optional(Type.Number({ minimum: 0 }));
 /** A secret with its value. Only the answer to a claim has it. */
-export const ClaimedSecret = Type.Object({ name: Type.String(), value: Type.String(), as: literals(SECRET_DELIVERIES) });
+export const ClaimedSecret = Type.Object({
+  name: Type.String(),
+  value: Type.String(),
+  as: literals(SECRET_DELIVERIES),
+});
 export type ClaimedSecret = Static<typeof ClaimedSecret>;
 export const TaskClaim = Type.Object({
   attempt: Type.Integer(),
@@ -141,11 +201,17 @@ export const TaskClaim = Type.Object({
   lease_seconds: LeaseSeconds,
   git: Type.Optional(GitAccess),
   secrets: Type.Optional(Type.Array(ClaimedSecret)),
-  secrets_digest: Type.Optional(Type.String({ description: 'changes when a name or a value of `secrets` changes' })),
+  secrets_digest: Type.Optional(
+    Type.String({ description: 'changes when a name or a value of `secrets` changes' }),
+  ),
 });
 export type TaskClaim = Static<typeof TaskClaim>;
 
-export const TaskRenewal = Type.Object({ lease_expires_at: Time, lease_seconds: LeaseSeconds, cancel_requested: Type.Boolean() });
+export const TaskRenewal = Type.Object({
+  lease_expires_at: Time,
+  lease_seconds: LeaseSeconds,
+  cancel_requested: Type.Boolean(),
+});
 
 /** `step` names the step that wrote the line (`clone`, `[2/4] RUN npm ci`, `probe`), or is null. */
 export const LogLineIn = Type.Object({
@@ -155,15 +221,24 @@ export const LogLineIn = Type.Object({
   step: Type.Optional(orNull(Type.String({ maxLength: 300 }))),
 });
 export type LogLineIn = Static<typeof LogLineIn>;
-/** `first` is the number of the first line within this attempt; with it, a batch that is sent twice is stored once. */
+/**
+ * `first` is the number of the first line within this attempt; with it, a batch that is sent twice
+ * is stored once.
+ */
 export const TaskLogs = Type.Object({
   first: Type.Optional(Type.Integer({ minimum: 0 })),
   lines: Type.Array(LogLineIn, { maxItems: 1000 }),
 });
 export type TaskLogs = Static<typeof TaskLogs>;
 
-/** Reason of a failure. `code` is one of FAILURES (errors.ts); an unknown code is stored as `task_failed` with its message. */
-export const TaskError = Type.Object({ code: Type.String({ maxLength: 60 }), message: Type.String({ maxLength: 4000 }) });
+/**
+ * Reason of a failure. `code` is one of FAILURES (errors.ts); an unknown code is stored as
+ * `task_failed` with its message.
+ */
+export const TaskError = Type.Object({
+  code: Type.String({ maxLength: 60 }),
+  message: Type.String({ maxLength: 4000 }),
+});
 export type TaskError = Static<typeof TaskError>;
 
 /** Limits in characters; an agent truncates longer texts before it reports. */
@@ -175,29 +250,53 @@ const REPORTED = {
   image_digest: Type.Optional(orNull(ImageDigest)),
   commit: Type.Optional(orNull(CommitId)),
   commit_message: Type.Optional(
-    orNull(Type.String({ maxLength: MAX_COMMIT_MESSAGE, description: 'has no control characters except line feeds' })),
+    orNull(
+      Type.String({
+        maxLength: MAX_COMMIT_MESSAGE,
+        description: 'has no control characters except line feeds',
+      }),
+    ),
   ),
-  commit_author: Type.Optional(orNull(Type.String({ maxLength: MAX_COMMIT_AUTHOR, description: 'name of the author' }))),
-  arch: Type.Optional(orNull(Type.String({ maxLength: 40, description: 'architecture of the image as Go names it: amd64, arm64' }))),
+  commit_author: Type.Optional(
+    orNull(Type.String({ maxLength: MAX_COMMIT_AUTHOR, description: 'name of the author' })),
+  ),
+  arch: Type.Optional(
+    orNull(
+      Type.String({
+        maxLength: 40,
+        description: 'architecture of the image as Go names it: amd64, arm64',
+      }),
+    ),
+  ),
   host_keys: Type.Optional(
-    Type.Array(SeenHostKey, { maxItems: MAX_SEEN_KEYS, description: 'ssh host keys that git servers presented during a build' }),
+    Type.Array(SeenHostKey, {
+      maxItems: MAX_SEEN_KEYS,
+      description: 'ssh host keys that git servers presented during a build',
+    }),
   ),
 };
 
 /**
- * Facts that a build learned before its end. The agent sends them with the progress of the task as soon as it knows them, and again
- * with the report, also with the report of a failure. A failed, cancelled or lost build keeps them.
+ * Facts that a build learned before its end. The agent sends them with the progress of the task as
+ * soon as it knows them, and again with the report, also with the report of a failure. A failed,
+ * cancelled or lost build keeps them.
  */
 export const TaskFacts = Type.Object(REPORTED);
 export type TaskFacts = Static<typeof TaskFacts>;
 
 /** Body of `POST /api/agent/tasks/{id}/progress`. An earlier control plane ignores `learned`. */
-export const ProgressReport = Type.Object({ ...TaskProgress.properties, learned: Type.Optional(TaskFacts) });
+export const ProgressReport = Type.Object({
+  ...TaskProgress.properties,
+  learned: Type.Optional(TaskFacts),
+});
 
 /** Limits of `notes` in a report. */
 export const MAX_NOTES = 10;
 export const MAX_NOTE = 1_000;
-/** A line that an agent adds to the story of the deployment. `kind` is the kind of the line, e.g. `git_lfs`. */
+/**
+ * A line that an agent adds to the story of the deployment. `kind` is the kind of the line, e.g.
+ * `git_lfs`.
+ */
 export const TaskNote = Type.Object({
   kind: Type.String({ maxLength: 40, pattern: '^[a-z][a-z_]*$' }),
   message: Type.String({ minLength: 1, maxLength: MAX_NOTE }),
@@ -205,9 +304,11 @@ export const TaskNote = Type.Object({
 export type TaskNote = Static<typeof TaskNote>;
 
 /**
- * Body of `POST /api/agent/tasks/{id}/complete`. The contract defines `{status, result, image_tag?}` for a build and
- * `{status, host_port}` for a deploy. `result` is an object, or text for people. Berth adds `image_digest`, `commit`,
- * `commit_message`, `commit_author`, `arch`, `host_keys` and `notes` (build), and `container_id` and `datasets` (deploy).
+ * Body of `POST /api/agent/tasks/{id}/complete`. The contract defines
+ * `{status, result, image_tag?}` for a build and `{status, host_port}` for a deploy. `result` is an
+ * object, or text for people. Berth adds `image_digest`, `commit`, `commit_message`,
+ * `commit_author`, `arch`, `host_keys` and `notes` (build), and `container_id` and `datasets`
+ * (deploy).
  */
 export const TaskReport = Type.Object({
   status: literals(['completed', 'failed']),
@@ -219,23 +320,33 @@ export const TaskReport = Type.Object({
     ]),
   ),
   ...REPORTED,
-  notes: Type.Optional(Type.Array(TaskNote, { maxItems: MAX_NOTES, description: 'lines for the story of the deployment' })),
+  notes: Type.Optional(
+    Type.Array(TaskNote, {
+      maxItems: MAX_NOTES,
+      description: 'lines for the story of the deployment',
+    }),
+  ),
   host_port: Type.Optional(orNull(Type.Integer({ minimum: 1, maximum: 65_535 }))),
   container_id: Type.Optional(orNull(Type.String({ maxLength: 128 }))),
   datasets: Type.Optional(
     Type.Array(Type.Object({ dataset_id: Id, version: orNull(Type.Integer({ minimum: 1 })) }), {
       maxItems: 100,
-      description: 'the mounted versions; a version is newer than requested if the source changed during the copy',
+      description:
+        'the mounted versions; a version is newer than requested if the source changed during ' +
+        'the copy',
     }),
   ),
 });
 export type TaskReport = Static<typeof TaskReport>;
 
 /**
- * Text that changes whenever a list of open tasks changes in a way that an agent must act on. Control plane and agent both compute
- * it; the control plane sends it as `open_tasks` in the answer to a registration.
+ * Text that changes whenever a list of open tasks changes in a way that an agent must act on.
+ * Control plane and agent both compute it; the control plane sends it as `open_tasks` in the answer
+ * to a registration.
  */
-export const openTasksText = (tasks: readonly Pick<Task, 'id' | 'attempt' | 'cancel_requested'>[]): string =>
+export const openTasksText = (
+  tasks: readonly Pick<Task, 'id' | 'attempt' | 'cancel_requested'>[],
+): string =>
   tasks
     .map((t) => `${t.id} ${t.attempt}${t.cancel_requested ? ' cancel' : ''}`)
     .sort()
@@ -249,7 +360,10 @@ export const AgentConfig = Type.Object({
   registry_password: Type.String(),
   base_domain: Type.String(),
   keep_releases: Type.Optional(
-    Type.Integer({ minimum: 1, description: 'images of each project that a node keeps; the agent may keep fewer' }),
+    Type.Integer({
+      minimum: 1,
+      description: 'images of each project that a node keeps; the agent may keep fewer',
+    }),
   ),
 });
 export type AgentConfig = Static<typeof AgentConfig>;

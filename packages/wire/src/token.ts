@@ -1,8 +1,14 @@
-/** Personal API tokens, for programs that act for a person. The role of a token cannot exceed the person's role. */
+/**
+ * Personal API tokens, for programs that act for a person. The role of a token cannot exceed the
+ * person's role.
+ */
 import { type Static, Type } from 'typebox';
 import { Id, literals, orNull, ROLES, Time } from './vocabulary.ts';
 
-/** Prefix of every API token, so that secret scanners and people recognize it. Device tokens have another prefix. */
+/**
+ * Prefix of every API token, so that secret scanners and people recognize it. Device tokens have
+ * another prefix.
+ */
 export const API_TOKEN_PREFIX = 'berthpat_';
 
 /** Most projects to which one token can be limited. */
@@ -13,7 +19,11 @@ export const ApiToken = Type.Object({
   user_id: Id,
   name: Type.String(),
   role: literals(ROLES),
-  projects: orNull(Type.Array(Id, { description: 'ids of the only projects that the token may use; null: no limit' })),
+  projects: orNull(
+    Type.Array(Id, {
+      description: 'ids of the only projects that the token may use; null: no limit',
+    }),
+  ),
   created_at: Time,
   expires_at: Time,
   /** Exact to the minute. */
@@ -30,7 +40,8 @@ export const ApiTokenCreate = Type.Object(
         Type.Array(Type.String({ minLength: 1, maxLength: 300 }), {
           minItems: 1,
           maxItems: MAX_TOKEN_PROJECTS,
-          description: 'ids or names of the only projects that the token may use; null or absent: no limit',
+          description:
+            'ids or names of the only projects that the token may use; null or absent: no limit',
         }),
       ),
     ),

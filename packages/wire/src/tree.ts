@@ -1,6 +1,7 @@
 /**
- * The manifest of a dataset version: a Merkle tree of text objects, one per folder, addressed by their content. If one of a million
- * files changes, the new version needs only a few new objects. This file alone defines the format, its rules and its version.
+ * The manifest of a dataset version: a Merkle tree of text objects, one per folder, addressed by
+ * their content. If one of a million files changes, the new version needs only a few new objects.
+ * This file alone defines the format, its rules and its version.
  *
  *   berth-tree 1
  *   f <size> <sha256> <name>                regular file
@@ -13,27 +14,61 @@
  * The format does not store times, owners or modes.
  */
 
-/** `checksum` is 64 hex digits, as `sha256sum` prints them; `size` is in bytes; `name` is encoded. */
-export type FileEntry = { kind: 'file'; name: string; size: number; checksum: string; executable: boolean };
-/** `target` is encoded like a name, but keeps `/`. `size` is the length of its raw bytes and `checksum` their SHA-256. */
-export type LinkEntry = { kind: 'link'; name: string; size: number; checksum: string; target: string };
-/** `digest` (`sha256:<hex>`) names the object of the folder. `files` and `bytes` count files and symlinks at any depth below it. */
-export type FolderEntry = { kind: 'folder'; name: string; files: number; bytes: number; digest: string };
+/**
+ * `checksum` is 64 hex digits, as `sha256sum` prints them; `size` is in bytes; `name` is encoded.
+ */
+export type FileEntry = {
+  kind: 'file';
+  name: string;
+  size: number;
+  checksum: string;
+  executable: boolean;
+};
+/**
+ * `target` is encoded like a name, but keeps `/`. `size` is the length of its raw bytes and
+ * `checksum` their SHA-256.
+ */
+export type LinkEntry = {
+  kind: 'link';
+  name: string;
+  size: number;
+  checksum: string;
+  target: string;
+};
+/**
+ * `digest` (`sha256:<hex>`) names the object of the folder. `files` and `bytes` count files and
+ * symlinks at any depth below it.
+ */
+export type FolderEntry = {
+  kind: 'folder';
+  name: string;
+  files: number;
+  bytes: number;
+  digest: string;
+};
 export type ChunkEntry = { kind: 'chunk'; files: number; bytes: number; digest: string };
 export type NamedEntry = FileEntry | LinkEntry | FolderEntry;
 /** A tree object has either named entries or chunks, never both. */
 export type TreeEntry = NamedEntry | ChunkEntry;
 
-/** Loads the text of an object by its digest. Implementations that use the network must verify the digest; this module does not. */
+/**
+ * Loads the text of an object by its digest. Implementations that use the network must verify the
+ * digest; this module does not.
+ */
 export type LoadTree = (digest: string) => Promise<string>;
 
-/** The text is not a tree object of this format. The message names the line and the violated rule. */
+/**
+ * The text is not a tree object of this format. The message names the line and the violated rule.
+ */
 export class TreeFormatError extends Error {
   override name = 'TreeFormatError';
 }
 
 const HEADER = 'berth-tree 1\n';
-/** A folder with more entries than this is split into chunks, and a chunk has at most this many entries. */
+/**
+ * A folder with more entries than this is split into chunks, and a chunk has at most this many
+ * entries.
+ */
 export const MOST_ENTRIES = 1024;
 /** One name in 256 ends a chunk. */
 const CHUNK_MASK = 0xff;
@@ -41,12 +76,17 @@ const CHUNK_MASK = 0xff;
 // ---- Names
 
 const ESCAPES = Array.from({ length: 256 }, (_, byte) =>
-  byte >= 0x21 && byte <= 0x7e && byte !== 0x25 ? String.fromCharCode(byte) : `%${byte.toString(16).toUpperCase().padStart(2, '0')}`,
+  byte >= 0x21 && byte <= 0x7e && byte !== 0x25
+    ? String.fromCharCode(byte)
+    : `%${byte.toString(16).toUpperCase().padStart(2, '0')}`,
 );
 const PLAIN = /^[\x21-\x24\x26-\x7e]*$/;
 const ENCODED = /^(?:[\x21-\x24\x26-\x7e]|%(?:[01][0-9A-F]|2[05]|7F|[89A-F][0-9A-F]))+$/;
 
-/** Encodes the raw bytes of a name, path or link target as printable ASCII: bytes outside 0x21-0x7e, and `%`, become %XX. */
+/**
+ * Encodes the raw bytes of a name, path or link target as printable ASCII: bytes outside 0x21-0x7e,
+ * and `%`, become %XX.
+ */
 export function encodeName(raw: Uint8Array): string {
   const text = Buffer.from(raw.buffer, raw.byteOffset, raw.byteLength).toString('latin1');
   if (PLAIN.test(text)) return text;
@@ -58,7 +98,8 @@ export function encodeName(raw: Uint8Array): string {
 /** Reverses `encodeName`. Throws TreeFormatError for a text that `encodeName` cannot produce. */
 export function decodeName(encoded: string): Buffer {
   if (PLAIN.test(encoded)) return Buffer.from(encoded, 'latin1');
-  if (!ENCODED.test(encoded)) throw new TreeFormatError(`not an encoded name: ${JSON.stringify(encoded.slice(0, 200))}`);
+  if (!ENCODED.test(encoded))
+    throw new TreeFormatError(`not an encoded name: ${JSON.stringify(encoded.slice(0, 200))}`);
   return Buffer.from(
     encoded.replaceAll(/%(..)/g, (_, hex: string) => String.fromCharCode(Number.parseInt(hex, 16))),
     'latin1',
@@ -67,7 +108,10 @@ export function decodeName(encoded: string): Buffer {
 
 const UTF8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
 
-/** Formats an encoded name or path for people: decoded if it is UTF-8 without control characters, else unchanged. */
+/**
+ * Formats an encoded name or path for people: decoded if it is UTF-8 without control characters,
+ * else unchanged.
+ */
 export function displayPath(encoded: string): string {
   if (!encoded.includes('%')) return encoded;
   try {
@@ -78,7 +122,9 @@ export function displayPath(encoded: string): string {
   }
 }
 
-/** Compares two encoded names by their raw bytes, which is the order of the lines in a tree object. */
+/**
+ * Compares two encoded names by their raw bytes, which is the order of the lines in a tree object.
+ */
 export function compareNames(a: string, b: string): number {
   if (a === b) return 0;
   if (a.includes('%') || b.includes('%')) return Buffer.compare(decodeName(a), decodeName(b));
@@ -95,11 +141,15 @@ export type TreeWriter = {
 };
 export type TreeTotals = { digest: string; files: number; bytes: number };
 
-/** Writes the objects of one folder. `entries` must be in the order of `compareNames`, else it throws TreeFormatError. */
+/**
+ * Writes the objects of one folder. `entries` must be in the order of `compareNames`, else it
+ * throws TreeFormatError.
+ */
 export function encodeTree(entries: Iterable<NamedEntry>, writer: TreeWriter): TreeTotals {
   const total = { files: 0, bytes: 0 };
   const chunks: TreeTotals[] = [];
-  // Lines that are not written yet, and the indexes at which a chunk ends. Chunks are written once the folder is known to need chunks.
+  // Lines that are not written yet, and the indexes at which a chunk ends. Chunks are written once
+  // the folder is known to need chunks.
   let open: string[] = [];
   let cuts: number[] = [];
   let counts: { files: number; bytes: number }[] = [];
@@ -134,7 +184,8 @@ export function encodeTree(entries: Iterable<NamedEntry>, writer: TreeWriter): T
   };
 
   for (const entry of entries) {
-    if (last !== null && compareNames(last, entry.name) >= 0) throw new TreeFormatError(`not in order: ${entry.name} after ${last}`);
+    if (last !== null && compareNames(last, entry.name) >= 0)
+      throw new TreeFormatError(`not in order: ${entry.name} after ${last}`);
     last = entry.name;
     const [files, bytes] = entry.kind === 'folder' ? [entry.files, entry.bytes] : [1, entry.size];
     total.files += files;
@@ -156,14 +207,17 @@ export function encodeTree(entries: Iterable<NamedEntry>, writer: TreeWriter): T
 }
 
 function encodeLine(entry: NamedEntry): string {
-  if (entry.kind === 'folder') return `d ${entry.files} ${entry.bytes} ${entry.digest.slice(7)} ${entry.name}\n`;
-  if (entry.kind === 'link') return `l ${entry.size} ${entry.checksum} ${entry.name} ${entry.target}\n`;
+  if (entry.kind === 'folder')
+    return `d ${entry.files} ${entry.bytes} ${entry.digest.slice(7)} ${entry.name}\n`;
+  if (entry.kind === 'link')
+    return `l ${entry.size} ${entry.checksum} ${entry.name} ${entry.target}\n`;
   return `${entry.executable ? 'x' : 'f'} ${entry.size} ${entry.checksum} ${entry.name}\n`;
 }
 
 /**
- * Decides from the name alone whether it ends a chunk, so that an added or removed neighbour does not move other cuts.
- * The hash is FNV-1a with a final mix, because the low bits of plain FNV-1a are not random enough.
+ * Decides from the name alone whether it ends a chunk, so that an added or removed neighbour does
+ * not move other cuts. The hash is FNV-1a with a final mix, because the low bits of plain FNV-1a
+ * are not random enough.
  */
 function endsChunk(name: string): boolean {
   let h = 0x811c9dc5;
@@ -183,12 +237,13 @@ const FOLDER = new RegExp(`^d ${NUMBER} ${NUMBER} ${HEX} ([!-~]+)$`);
 const CHUNK = new RegExp(`^c ${NUMBER} ${NUMBER} ${HEX}$`);
 
 /**
- * Returns the entries of an object, in order. Objects come from the network and name files that will be created, so this function
- * checks everything: the form of each line, that a name is a single name (no `/`, `.`, `..`, NUL), the order, and duplicates.
- * Throws TreeFormatError.
+ * Returns the entries of an object, in order. Objects come from the network and name files that
+ * will be created, so this function checks everything: the form of each line, that a name is a
+ * single name (no `/`, `.`, `..`, NUL), the order, and duplicates. Throws TreeFormatError.
  */
 export function decodeTree(text: string): TreeEntry[] {
-  if (!text.startsWith(HEADER)) throw new TreeFormatError(`does not begin with ${JSON.stringify(HEADER)}`);
+  if (!text.startsWith(HEADER))
+    throw new TreeFormatError(`does not begin with ${JSON.stringify(HEADER)}`);
   if (!text.endsWith('\n')) throw new TreeFormatError('the last line has no line feed at its end');
   const entries: TreeEntry[] = [];
   let last: string | null = null;
@@ -199,12 +254,14 @@ export function decodeTree(text: string): TreeEntry[] {
     if (entry.kind === 'chunk' ? last !== null : entries[0]?.kind === 'chunk')
       throw new TreeFormatError(`line ${number}: chunks and entries are mixed`);
     if (entry.kind !== 'chunk') {
-      if (last !== null && compareNames(last, entry.name) >= 0) throw new TreeFormatError(`line ${number}: names are not in order`);
+      if (last !== null && compareNames(last, entry.name) >= 0)
+        throw new TreeFormatError(`line ${number}: names are not in order`);
       last = entry.name;
     }
     entries.push(entry);
   }
-  if (last !== null && entries.length > MOST_ENTRIES) throw new TreeFormatError(`has more than ${MOST_ENTRIES} entries without chunks`);
+  if (last !== null && entries.length > MOST_ENTRIES)
+    throw new TreeFormatError(`has more than ${MOST_ENTRIES} entries without chunks`);
   return entries;
 }
 
@@ -212,16 +269,31 @@ function decodeLine(line: string, number: number): TreeEntry {
   const refuse = (rule: string): never => {
     throw new TreeFormatError(`line ${number}: ${rule}: ${JSON.stringify(line.slice(0, 200))}`);
   };
-  const count = (digits = ''): number => (Number.isSafeInteger(Number(digits)) ? Number(digits) : refuse('the number is too large'));
-  const encoded = (name = ''): string => (ENCODED.test(name) && !name.includes('%00') ? name : refuse('not an encoded name'));
-  const named = (name = ''): string => (name === '.' || name === '..' || name.includes('/') ? refuse('not a file name') : encoded(name));
+  const count = (digits = ''): number =>
+    Number.isSafeInteger(Number(digits)) ? Number(digits) : refuse('the number is too large');
+  const encoded = (name = ''): string =>
+    ENCODED.test(name) && !name.includes('%00') ? name : refuse('not an encoded name');
+  const named = (name = ''): string =>
+    name === '.' || name === '..' || name.includes('/') ? refuse('not a file name') : encoded(name);
 
   const leaf = LEAF.exec(line);
   if (leaf !== null)
-    return { kind: 'file', name: named(leaf[4]), size: count(leaf[2]), checksum: leaf[3] ?? '', executable: leaf[1] === 'x' };
+    return {
+      kind: 'file',
+      name: named(leaf[4]),
+      size: count(leaf[2]),
+      checksum: leaf[3] ?? '',
+      executable: leaf[1] === 'x',
+    };
   const folder = FOLDER.exec(line);
   if (folder !== null)
-    return { kind: 'folder', name: named(folder[4]), files: count(folder[1]), bytes: count(folder[2]), digest: `sha256:${folder[3]}` };
+    return {
+      kind: 'folder',
+      name: named(folder[4]),
+      files: count(folder[1]),
+      bytes: count(folder[2]),
+      digest: `sha256:${folder[3]}`,
+    };
   const link = LINK.exec(line);
   if (link !== null) {
     const entry: LinkEntry = {
@@ -231,28 +303,48 @@ function decodeLine(line: string, number: number): TreeEntry {
       checksum: link[2] ?? '',
       target: encoded(link[4]),
     };
-    return decodeName(entry.target).length === entry.size ? entry : refuse('the size differs from the length of the target');
+    return decodeName(entry.target).length === entry.size
+      ? entry
+      : refuse('the size differs from the length of the target');
   }
   const chunk = CHUNK.exec(line);
-  if (chunk !== null) return { kind: 'chunk', files: count(chunk[1]), bytes: count(chunk[2]), digest: `sha256:${chunk[3]}` };
+  if (chunk !== null)
+    return {
+      kind: 'chunk',
+      files: count(chunk[1]),
+      bytes: count(chunk[2]),
+      digest: `sha256:${chunk[3]}`,
+    };
   return refuse('not a line of a tree object');
 }
 
 // ---- Reading whole trees
 
-/** `path` is encoded, with `/` between names and none at the front. No part of it is `.` or `..`. */
+/**
+ * `path` is encoded, with `/` between names and none at the front. No part of it is `.` or `..`.
+ */
 export type TreeLeaf = { path: string; entry: NamedEntry };
 
 /**
- * Yields every file and symlink below `root` and each empty folder, in order; the paths imply all other folders.
- * It keeps one object per level in memory. Rejects with TreeFormatError, or with the error of `load`.
+ * Yields every file and symlink below `root` and each empty folder, in order; the paths imply all
+ * other folders. It keeps one object per level in memory. Rejects with TreeFormatError, or with the
+ * error of `load`.
  */
-export async function* walkTree(root: string, load: LoadTree, under = ''): AsyncGenerator<TreeLeaf> {
-  for await (const part of entriesOf(await folderOf(root, load), NONE, load)) yield* leavesOf(part, load, under);
+export async function* walkTree(
+  root: string,
+  load: LoadTree,
+  under = '',
+): AsyncGenerator<TreeLeaf> {
+  for await (const part of entriesOf(await folderOf(root, load), NONE, load))
+    yield* leavesOf(part, load, under);
 }
 const NONE: ReadonlySet<string> = new Set();
 
-async function* leavesOf(entries: readonly NamedEntry[], load: LoadTree, under: string): AsyncGenerator<TreeLeaf> {
+async function* leavesOf(
+  entries: readonly NamedEntry[],
+  load: LoadTree,
+  under: string,
+): AsyncGenerator<TreeLeaf> {
   for (const entry of entries) {
     const path = under + entry.name;
     if (entry.kind !== 'folder') {
@@ -268,7 +360,10 @@ async function* leavesOf(entries: readonly NamedEntry[], load: LoadTree, under: 
   }
 }
 
-/** A row of the history. `size` and `checksum` are null for a removed file, the previous ones for an added file. */
+/**
+ * A row of the history. `size` and `checksum` are null for a removed file, the previous ones for an
+ * added file.
+ */
 export type TreeChange = {
   path: string;
   change: 'added' | 'modified' | 'removed';
@@ -279,14 +374,23 @@ export type TreeChange = {
 };
 
 /**
- * Yields the files and symlinks in which two trees differ. `null` stands for the empty tree. Folders have no rows.
- * Each path occurs once, except where a file replaced a folder or a folder replaced a file. Subtrees with equal digests are not loaded.
+ * Yields the files and symlinks in which two trees differ. `null` stands for the empty tree.
+ * Folders have no rows. Each path occurs once, except where a file replaced a folder or a folder
+ * replaced a file. Subtrees with equal digests are not loaded.
  */
-export async function* diffTrees(oldRoot: string | null, newRoot: string | null, load: LoadTree, under = ''): AsyncGenerator<TreeChange> {
+export async function* diffTrees(
+  oldRoot: string | null,
+  newRoot: string | null,
+  load: LoadTree,
+  under = '',
+): AsyncGenerator<TreeChange> {
   if (oldRoot === newRoot) return;
   const [oldFolder, newFolder] = [await folderOf(oldRoot, load), await folderOf(newRoot, load)];
   const shared = sharedChunks(oldFolder, newFolder);
-  const [olds, news] = [await cursorOf(oldFolder, shared, load), await cursorOf(newFolder, shared, load)];
+  const [olds, news] = [
+    await cursorOf(oldFolder, shared, load),
+    await cursorOf(newFolder, shared, load),
+  ];
   for (;;) {
     const [was, is] = [olds.entry(), news.entry()];
     if (was === null && is === null) return;
@@ -294,8 +398,12 @@ export async function* diffTrees(oldRoot: string | null, newRoot: string | null,
     const [gone, come] = [order <= 0 ? was : null, order >= 0 ? is : null];
     const path = under + (come ?? gone)?.name;
     const [oldLeaf, newLeaf] = [leafOf(gone), leafOf(come)];
-    const previous = { previous_size: oldLeaf?.size ?? null, previous_checksum: oldLeaf?.checksum ?? null };
-    if (oldLeaf !== null && newLeaf === null) yield { path, change: 'removed', size: null, checksum: null, ...previous };
+    const previous = {
+      previous_size: oldLeaf?.size ?? null,
+      previous_checksum: oldLeaf?.checksum ?? null,
+    };
+    if (oldLeaf !== null && newLeaf === null)
+      yield { path, change: 'removed', size: null, checksum: null, ...previous };
     const [from, to] = [digestOf(gone), digestOf(come)];
     if (from !== to) yield* diffTrees(from, to, load, `${path}/`);
     if (newLeaf !== null && (oldLeaf === null || !sameLeaf(oldLeaf, newLeaf))) {
@@ -309,13 +417,17 @@ export async function* diffTrees(oldRoot: string | null, newRoot: string | null,
 }
 
 type Leaf = Exclude<NamedEntry, { kind: 'folder' }>;
-const leafOf = (entry: NamedEntry | null): Leaf | null => (entry === null || entry.kind === 'folder' ? null : entry);
-const digestOf = (entry: NamedEntry | null): string | null => (entry?.kind === 'folder' ? entry.digest : null);
+const leafOf = (entry: NamedEntry | null): Leaf | null =>
+  entry === null || entry.kind === 'folder' ? null : entry;
+const digestOf = (entry: NamedEntry | null): string | null =>
+  entry?.kind === 'folder' ? entry.digest : null;
 
 /** Compares two leaves that have the same name. */
 function sameLeaf(a: Leaf, b: Leaf): boolean {
   if (a.size !== b.size || a.checksum !== b.checksum) return false;
-  return a.kind === 'link' ? b.kind === 'link' && a.target === b.target : b.kind === 'file' && a.executable === b.executable;
+  return a.kind === 'link'
+    ? b.kind === 'link' && a.target === b.target
+    : b.kind === 'file' && a.executable === b.executable;
 }
 
 type Folder = { root: string; entries: TreeEntry[] };
@@ -330,7 +442,11 @@ type Cursor = {
   more(): Promise<void>;
 };
 
-async function cursorOf(folder: Folder | null, skip: ReadonlySet<string>, load: LoadTree): Promise<Cursor> {
+async function cursorOf(
+  folder: Folder | null,
+  skip: ReadonlySet<string>,
+  load: LoadTree,
+): Promise<Cursor> {
   const parts = entriesOf(folder, skip, load);
   let part: NamedEntry[] = [];
   let at = 0;
@@ -342,8 +458,15 @@ async function cursorOf(folder: Folder | null, skip: ReadonlySet<string>, load: 
   return { entry: () => part[at] ?? null, next: () => ++at >= part.length, more };
 }
 
-/** Yields the entries of a folder in order, in one part or one part per chunk. Skips the chunks in `skip`; no part is empty. */
-async function* entriesOf(folder: Folder | null, skip: ReadonlySet<string>, load: LoadTree): AsyncGenerator<NamedEntry[]> {
+/**
+ * Yields the entries of a folder in order, in one part or one part per chunk. Skips the chunks in
+ * `skip`; no part is empty.
+ */
+async function* entriesOf(
+  folder: Folder | null,
+  skip: ReadonlySet<string>,
+  load: LoadTree,
+): AsyncGenerator<NamedEntry[]> {
   if (folder === null) return;
   const plain = folder.entries.filter((entry) => entry.kind !== 'chunk');
   if (plain.length > 0) yield plain;
@@ -352,7 +475,8 @@ async function* entriesOf(folder: Folder | null, skip: ReadonlySet<string>, load
     if (entry.kind !== 'chunk' || skip.has(entry.digest)) continue;
     const entries = await entriesOfChunk(entry.digest, load);
     const [first] = entries;
-    // Otherwise one name could be a symlink in one chunk and a folder in another, and files would be created at the symlink's target.
+    // Otherwise one name could be a symlink in one chunk and a folder in another, and files would
+    // be created at the symlink's target.
     if (last !== undefined && first !== undefined && compareNames(last, first.name) >= 0)
       throw new TreeFormatError(`names are not in order across the chunks of ${folder.root}`);
     last = entries.at(-1)?.name ?? last;
@@ -362,15 +486,21 @@ async function* entriesOf(folder: Folder | null, skip: ReadonlySet<string>, load
 
 async function entriesOfChunk(digest: string, load: LoadTree): Promise<NamedEntry[]> {
   return decodeTree(await load(digest)).map((entry) => {
-    if (entry.kind === 'chunk') throw new TreeFormatError(`${digest} is a chunk that contains chunks`);
+    if (entry.kind === 'chunk')
+      throw new TreeFormatError(`${digest} is a chunk that contains chunks`);
     return entry;
   });
 }
 
-/** A chunk includes the names of its entries, so a chunk that both folders have contains no differences. */
+/**
+ * A chunk includes the names of its entries, so a chunk that both folders have contains no
+ * differences.
+ */
 function sharedChunks(a: Folder | null, b: Folder | null): Set<string> {
   const there = new Set(chunksOf(b));
   return new Set(chunksOf(a).filter((digest) => there.has(digest)));
 }
 const chunksOf = (folder: Folder | null): string[] =>
-  folder === null ? [] : folder.entries.flatMap((entry) => (entry.kind === 'chunk' ? [entry.digest] : []));
+  folder === null
+    ? []
+    : folder.entries.flatMap((entry) => (entry.kind === 'chunk' ? [entry.digest] : []));

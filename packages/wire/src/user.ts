@@ -14,7 +14,10 @@ export type User = Static<typeof User>;
 
 /** In characters. NIST SP 800-63B section 3.1.1.2: require length, not special characters. */
 export const PASSWORD_LENGTH = { min: 10, max: 1024 } as const;
-export const Password = Type.String({ minLength: PASSWORD_LENGTH.min, maxLength: PASSWORD_LENGTH.max });
+export const Password = Type.String({
+  minLength: PASSWORD_LENGTH.min,
+  maxLength: PASSWORD_LENGTH.max,
+});
 
 /** A user without a password signs in through the gateway. */
 export const UserCreate = Type.Object(

@@ -1,17 +1,27 @@
-/** Version information, for bug reports and for programs that check the features of a control plane. */
+/**
+ * Version information, for bug reports and for programs that check the features of a control plane.
+ */
 import { Type } from 'typebox';
 import { orNull } from './vocabulary.ts';
 
 /** Version of Berth; equal to package.json. */
 export const BERTH_VERSION = '0.1.0';
-/** Oldest agent version that is tested with this control plane. Contract-only agents send no version. */
+/**
+ * Oldest agent version that is tested with this control plane. Contract-only agents send no
+ * version.
+ */
 export const OLDEST_AGENT = '0.1.0';
 /** First releases of each major version of Node.js with the security fixes of October 2026. */
 const SAFE_NODE: Readonly<Record<number, string>> = { 24: '24.22.1', 26: '26.12.1' };
 
-/** Returns a warning if this version of Node.js lacks security fixes, for /readyz and the operator; null otherwise. */
+/**
+ * Returns a warning if this version of Node.js lacks security fixes, for /readyz and the operator;
+ * null otherwise.
+ */
 export function nodeWarning(version: string): string | null {
-  const [major = 0, minor = 0, patch = 0] = version.split('.').map((part) => Number.parseInt(part, 10));
+  const [major = 0, minor = 0, patch = 0] = version
+    .split('.')
+    .map((part) => Number.parseInt(part, 10));
   const least = SAFE_NODE[major];
   if (least === undefined) return null;
   const [, leastMinor = 0, leastPatch = 0] = least.split('.').map(Number);
@@ -21,9 +31,11 @@ export function nodeWarning(version: string): string | null {
 
 /** Compares the numbers of two versions; a suffix such as `-rc.1` does not count. */
 export function isOlderVersion(version: string, than: string): boolean {
-  const numbers = (text: string): number[] => (/\d+(\.\d+)*/.exec(text)?.[0] ?? '').split('.').map(Number);
+  const numbers = (text: string): number[] =>
+    (/\d+(\.\d+)*/.exec(text)?.[0] ?? '').split('.').map(Number);
   const [left, right] = [numbers(version), numbers(than)];
-  for (const [i, least] of right.entries()) if ((left[i] ?? 0) !== least) return (left[i] ?? 0) < least;
+  for (const [i, least] of right.entries())
+    if ((left[i] ?? 0) !== least) return (left[i] ?? 0) < least;
   return false;
 }
 
@@ -32,5 +44,7 @@ export const Version = Type.Object({
   commit: orNull(Type.String({ description: 'commit of this build; null if unknown' })),
   node: Type.String({ description: 'version of Node.js' }),
   schema: Type.String({ description: 'newest migration that the database has' }),
-  oldest_agent: Type.String({ description: 'oldest agent version that works with this control plane' }),
+  oldest_agent: Type.String({
+    description: 'oldest agent version that works with this control plane',
+  }),
 });

@@ -1,46 +1,52 @@
 /**
  * The glossary of Berth. Code, API, database, docs and user interface use these words unchanged.
  *
- * project     a git URL, branch, Dockerfile path, `domain_prefix`, container port, Require Auth, env, datasets
- * deployment  one request to bring one version of a project live; its `generation` rises with each deployment of the project
- * release     the immutable result of a deployment: commit, image digest, env, dataset versions
- * task        one piece of work for one node, with `attempt` and a lease
- * lease       (task, attempt, token, expiry): the right to report on a task. A later attempt voids it
- * node        a machine with the role `builder` or `deploy`
- * agent       the program that runs on a node
- * plan        the changes that a decision requests: next states, tasks to create or end, route change, story lines
- * route       host name -> node address and port, published to the reverse proxy
- * dataset     a folder of the shared storage
- * version     a numbered state of a dataset
- * manifest    the files of a dataset version: path -> (size, checksum)
- * volume      a folder on the disk of a deploy node that outlives the deployments of its project
- * copy        of volumes: the folders of one project on one node; a move makes a new copy, and only one copy is current
- * staging     the folder in which an agent collects a copy before the copy is complete and checked
- * batch       several small pieces of work of one kind that are sent, stored or run together: log lines, rows, registrations
- * presence    whether a person used the API in the last 2 seconds; background work slows down meanwhile
- * hold        a request that stays open until its answer changes or `wait` seconds have passed (long poll)
- * marker      a router whose path is the hash of the configuration; when it answers, the proxy serves that configuration
- * drift       a difference between a running container and its deployment or project settings; health `drifted`
- * adoption    a deploy task continues with the container that an earlier attempt of it started, instead of starting another one
- * quarantine  containers with Berth's labels whose deployment the control plane does not know; only people remove them
- * hook        an address that a forge calls after a push; a delivery is one call, and its verdict says what Berth did
- * look        a task that reads the tip of a branch from the git server, to decide about a delivery; or what a repository has for a new
+ * project a git URL, branch, Dockerfile path, `domain_prefix`, container port, Require Auth, env,
+ * datasets deployment one request to bring one version of a project live; its `generation` rises
+ * with each deployment of the project release the immutable result of a deployment: commit, image
+ * digest, env, dataset versions task one piece of work for one node, with `attempt` and a lease
+ * lease (task, attempt, token, expiry): the right to report on a task. A later attempt voids it
+ * node a machine with the role `builder` or `deploy` agent the program that runs on a node plan the
+ * changes that a decision requests: next states, tasks to create or end, route change, story lines
+ * route host name -> node address and port, published to the reverse proxy dataset a folder of the
+ * shared storage version a numbered state of a dataset manifest the files of a dataset version:
+ * path -> (size, checksum) volume a folder on the disk of a deploy node that outlives the
+ * deployments of its project copy of volumes: the folders of one project on one node; a move makes
+ * a new copy, and only one copy is current staging the folder in which an agent collects a copy
+ * before the copy is complete and checked batch several small pieces of work of one kind that are
+ * sent, stored or run together: log lines, rows, registrations presence whether a person used the
+ * API in the last 2 seconds; background work slows down meanwhile hold a request that stays open
+ * until its answer changes or `wait` seconds have passed (long poll) marker a router whose path is
+ * the hash of the configuration; when it answers, the proxy serves that configuration drift a
+ * difference between a running container and its deployment or project settings; health `drifted`
+ * adoption a deploy task continues with the container that an earlier attempt of it started,
+ * instead of starting another one quarantine containers with Berth's labels whose deployment the
+ * control plane does not know; only people remove them hook an address that a forge calls after a
+ * push; a delivery is one call, and its verdict says what Berth did look a task that reads the tip
+ * of a branch from the git server, to decide about a delivery; or what a repository has for a new
  *             project
- * drain       a node or container gets nothing new and finishes what it has: a node moves its projects, a container its requests
- * retire      remove the container of a deployment that another one replaced, after it has drained
- * stopped     a project whose container a person stopped; its route, node, image and data stay reserved until it starts again
- * stop-first  replacement without two running versions (`replace: recreate`): the old container stops before the new one starts
- * clean-up    removal of the images that no release needs from the registry, and the registry's own garbage collection
- * eviction    removal of a cached dataset version from a node to make room; a pinned version is in use and stays
- * retention   removal of old history from the database
- * uptime clock
+ * drain a node or container gets nothing new and finishes what it has: a node moves its projects, a
+ * container its requests retire remove the container of a deployment that another one replaced,
+ * after it has drained stopped a project whose container a person stopped; its route, node, image
+ * and data stay reserved until it starts again stop-first replacement without two running versions
+ * (`replace: recreate`): the old container stops before the new one starts clean-up removal of the
+ * images that no release needs from the registry, and the registry's own garbage collection
+ * eviction removal of a cached dataset version from a node to make room; a pinned version is in use
+ * and stays retention removal of old history from the database uptime clock
  *             a clock in the database that runs only while a control plane serves; every deadline uses it
- * contract    what agents, proxies and projects rely on (docs/contract.md); a contract-only agent implements nothing else
+ * contract what agents, proxies and projects rely on (docs/contract.md); a contract-only agent
+ * implements nothing else
  */
 import { type Static, type TSchema, type TUnsafe, Type } from 'typebox';
 
-/** Returns a string schema that accepts exactly `values`. It is one JSON Schema `enum`, so a validation error names all values. */
-export function literals<const T extends readonly string[]>(values: T, options: object = {}): TUnsafe<T[number]> {
+/**
+ * Returns a string schema that accepts exactly `values`. It is one JSON Schema `enum`, so a
+ * validation error names all values.
+ */
+export function literals<const T extends readonly string[]>(
+  values: T,
+  options: object = {},
+): TUnsafe<T[number]> {
   return Type.Unsafe<T[number]>({ type: 'string', enum: [...values], ...options });
 }
 
@@ -65,22 +71,39 @@ export const DEPLOYMENT_STATES = [
 export type DeploymentState = (typeof DEPLOYMENT_STATES)[number];
 
 /** A deployment in one of these states never changes its state again. */
-export const TERMINAL_STATES = ['retired', 'failed', 'cancelled', 'superseded'] as const satisfies readonly DeploymentState[];
+export const TERMINAL_STATES = [
+  'retired',
+  'failed',
+  'cancelled',
+  'superseded',
+] as const satisfies readonly DeploymentState[];
 /** A deployment in one of these states is settled: no work on it remains. */
-export const SETTLED_STATES = ['running', ...TERMINAL_STATES] as const satisfies readonly DeploymentState[];
+export const SETTLED_STATES = [
+  'running',
+  ...TERMINAL_STATES,
+] as const satisfies readonly DeploymentState[];
 
-export const isTerminal = (s: DeploymentState): boolean => (TERMINAL_STATES as readonly string[]).includes(s);
-export const isSettled = (s: DeploymentState): boolean => (SETTLED_STATES as readonly string[]).includes(s);
+export const isTerminal = (s: DeploymentState): boolean =>
+  (TERMINAL_STATES as readonly string[]).includes(s);
+export const isSettled = (s: DeploymentState): boolean =>
+  (SETTLED_STATES as readonly string[]).includes(s);
 
 /**
- * The contract defines `build` and `deploy`. The others go to agents that sent `agent_version`; `look`, `clean` and `move` need a
- * capability.
+ * The contract defines `build` and `deploy`. The others go to agents that sent `agent_version`;
+ * `look`, `clean` and `move` need a capability.
  */
 export const TASK_KINDS = ['build', 'deploy', 'retire', 'sync', 'look', 'clean', 'move'] as const;
 export type TaskKind = (typeof TASK_KINDS)[number];
 
 /** pending: offered to its node; running: claimed under a lease; all other states are final. */
-export const TASK_STATES = ['pending', 'running', 'completed', 'failed', 'cancelled', 'lost'] as const;
+export const TASK_STATES = [
+  'pending',
+  'running',
+  'completed',
+  'failed',
+  'cancelled',
+  'lost',
+] as const;
 export type TaskState = (typeof TASK_STATES)[number];
 export const isOpenTask = (s: TaskState): boolean => s === 'pending' || s === 'running';
 
@@ -90,7 +113,10 @@ export type HealthState = (typeof HEALTH_STATES)[number];
 export const REPLACE_MODES = ['rolling', 'recreate'] as const;
 export type ReplaceMode = (typeof REPLACE_MODES)[number];
 
-/** Labels that the agent sets on every container of Berth. Reconciliation identifies containers only by these labels. */
+/**
+ * Labels that the agent sets on every container of Berth. Reconciliation identifies containers only
+ * by these labels.
+ */
 export const LABELS = {
   project: 'berth.project',
   project_name: 'berth.project_name',
@@ -105,7 +131,10 @@ export const LABELS = {
   secrets: 'berth.secrets',
   /** The copy of the volumes that the container mounts. */
   volumes: 'berth.volumes',
-  /** Names of the env secrets of the container, comma-separated, so that the agent removes their values from its log. */
+  /**
+   * Names of the env secrets of the container, comma-separated, so that the agent removes their
+   * values from its log.
+   */
   secret_names: 'berth.secret_names',
   /** Set on networks: the agent that created the network. */
   network: 'berth.network',
@@ -121,8 +150,9 @@ export const IDENTITY_HEADERS = [
 ] as const;
 
 /**
- * Headers with which other proxies tell an application its client, the public address, the requested path or the user. Traefik sets or
- * removes X-Forwarded-For and its family itself. These it would pass on as the client sent them.
+ * Headers with which other proxies tell an application its client, the public address, the
+ * requested path or the user. Traefik sets or removes X-Forwarded-For and its family itself. These
+ * it would pass on as the client sent them.
  */
 export const CLIENT_HEADERS = [
   'Forwarded',
@@ -197,12 +227,18 @@ export const Time = Type.String({ format: 'date-time' });
 export type Time = Static<typeof Time>;
 
 /** A DNS label (RFC 1123), for `name` and `domain_prefix`. */
-export const DnsLabel = Type.String({ minLength: 1, maxLength: 63, pattern: '^[a-z0-9]([a-z0-9-]*[a-z0-9])?$' });
+export const DnsLabel = Type.String({
+  minLength: 1,
+  maxLength: 63,
+  pattern: '^[a-z0-9]([a-z0-9-]*[a-z0-9])?$',
+});
 /** A full git commit id, SHA-1 or SHA-256. */
 export const CommitId = Type.String({ pattern: '^([0-9a-f]{40}|[0-9a-f]{64})$' });
 export const ImageDigest = Type.String({ pattern: '^sha256:[0-9a-f]{64}$' });
 
-/** Answer of every list: `items` and the cursor of the next page, which is null on the last page. */
+/**
+ * Answer of every list: `items` and the cursor of the next page, which is null on the last page.
+ */
 export const listOf = <T extends TSchema>(item: T) =>
   Type.Object({ items: Type.Array(item), next_cursor: Type.Union([Type.String(), Type.Null()]) });
 

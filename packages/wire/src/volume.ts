@@ -10,12 +10,15 @@ export const CAN_VOLUMES = 'volumes';
 export const CAN_MOVE_VOLUMES = 'volume_moves';
 
 /**
- * The volumes of a deploy task. `copy` identifies the folders: the agent mounts only a folder with this id, so that a copy that was left
- * behind is never mounted. `create`: the agent may create the folder. Without it, a missing folder is an error.
+ * The volumes of a deploy task. `copy` identifies the folders: the agent mounts only a folder with
+ * this id, so that a copy that was left behind is never mounted. `create`: the agent may create the
+ * folder. Without it, a missing folder is an error.
  */
 export const VolumeMounts = Type.Object({
   copy: Id,
-  mounts: Type.Array(Type.Object({ name: DnsLabel, mount_path: Type.String(), create: Type.Boolean() })),
+  mounts: Type.Array(
+    Type.Object({ name: DnsLabel, mount_path: Type.String(), create: Type.Boolean() }),
+  ),
 });
 export type VolumeMounts = Static<typeof VolumeMounts>;
 
@@ -24,14 +27,16 @@ export const ReportedCopy = Type.Object({
   copy: Id,
   project_id: Id,
   in_place: Type.Boolean({ description: 'false: the copy is set aside, and no task can mount it' }),
-  folders: Type.Array(Type.Object({ name: DnsLabel, bytes: orNull(Type.Number({ minimum: 0 })) }), { maxItems: 200 }),
+  folders: Type.Array(Type.Object({ name: DnsLabel, bytes: orNull(Type.Number({ minimum: 0 })) }), {
+    maxItems: 200,
+  }),
 });
 export type ReportedCopy = Static<typeof ReportedCopy>;
 export const MAX_REPORTED_COPIES = 1_000;
 
 /**
- * in_use: the data of a project; incoming: being received; old: left behind by a move; kept: of a deleted project; deleting: its node
- * deletes it.
+ * in_use: the data of a project; incoming: being received; old: left behind by a move; kept: of a
+ * deleted project; deleting: its node deletes it.
  */
 export const VOLUME_STATES = ['in_use', 'incoming', 'old', 'kept', 'deleting'] as const;
 export type VolumeState = (typeof VOLUME_STATES)[number];
@@ -44,16 +49,24 @@ export const NodeVolumes = Type.Object({
   folders: Type.Array(Type.Object({ name: Type.String(), bytes: orNull(Type.Number()) })),
   bytes: orNull(Type.Number({ description: 'null: not counted yet' })),
   missing_since: Type.Optional(
-    orNull({ ...Time, description: 'the node reports without them since then: its disk may not be mounted; null: they are there' }),
+    orNull({
+      ...Time,
+      description:
+        'the node reports without them since then: its disk may not be mounted; null: they are ' +
+        'there',
+    }),
   ),
-  kept_of_deleted: Type.Boolean({ description: 'the project is deleted; an admin may delete the folders' }),
+  kept_of_deleted: Type.Boolean({
+    description: 'the project is deleted; an admin may delete the folders',
+  }),
   changed_at: Time,
 });
 export type NodeVolumes = Static<typeof NodeVolumes>;
 
 /**
- * One end of a move: the agent with the copy `copy` sends its folders, the agent of another node receives them as the new copy `to`.
- * Both report the digest of the files that they have at the end.
+ * One end of a move: the agent with the copy `copy` sends its folders, the agent of another node
+ * receives them as the new copy `to`. Both report the digest of the files that they have at the
+ * end.
  */
 export const MovePayload = Type.Object({
   project_id: Id,
@@ -62,11 +75,16 @@ export const MovePayload = Type.Object({
   copy: Id,
   to: Id,
   other: Type.String({ description: 'hostname of the other end' }),
-  bytes: orNull(Type.Number({ description: 'size of the folders by the last report; null: unknown' })),
+  bytes: orNull(
+    Type.Number({ description: 'size of the folders by the last report; null: unknown' }),
+  ),
 });
 export type MovePayload = Static<typeof MovePayload>;
 
-/** `result` of a completed end of a move. `digest` covers path, type, mode, owner, size and content of every file. */
+/**
+ * `result` of a completed end of a move. `digest` covers path, type, mode, owner, size and content
+ * of every file.
+ */
 export const MoveResult = Type.Object({
   digest: Type.String({ pattern: '^[0-9a-f]{64}$' }),
   files: Type.Integer({ minimum: 0 }),
@@ -75,14 +93,24 @@ export const MoveResult = Type.Object({
 export type MoveResult = Static<typeof MoveResult>;
 export const isMoveResult = (value: unknown): value is MoveResult => Value.Check(MoveResult, value);
 
-/** The folders travel as a tar stream in numbered chunks. A sender that begins again has a new `stream`. */
+/**
+ * The folders travel as a tar stream in numbered chunks. A sender that begins again has a new
+ * `stream`.
+ */
 export const MAX_CHUNK_BYTES = 4 * 1_048_576;
 /** Longest time in seconds that the control plane holds a chunk or a request for one. */
 export const CHUNK_HOLD_SECONDS = 20;
 const Number0 = Type.Integer({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER });
-export const CHUNK_HEADERS = { stream: 'x-chunk-stream', number: 'x-chunk-number', last: 'x-chunk-last' } as const;
+export const CHUNK_HEADERS = {
+  stream: 'x-chunk-stream',
+  number: 'x-chunk-number',
+  last: 'x-chunk-last',
+} as const;
 
-/** taken: send the next one; wait: send it again; restart: the receiver begins again, so send a new stream. */
+/**
+ * taken: send the next one; wait: send it again; restart: the receiver begins again, so send a new
+ * stream.
+ */
 export const CHUNK_ANSWERS = ['taken', 'wait', 'restart'] as const;
 export type ChunkAnswer = (typeof CHUNK_ANSWERS)[number];
 
@@ -92,7 +120,9 @@ export const VOLUME_ROUTES = {
     path: '/api/nodes/:id/volumes',
     who: 'admin',
     scope: 'list',
-    summary: 'List the volumes on a node, also those of deleted projects and those that a move left behind',
+    summary:
+      'List the volumes on a node, also those of deleted projects and those that a move left ' +
+      'behind',
     params: ByName,
     status: 200,
     answer: listOf(NodeVolumes),
@@ -102,11 +132,17 @@ export const VOLUME_ROUTES = {
     path: '/api/nodes/:id/volumes/:copy',
     who: 'admin',
     scope: 'list',
-    summary: 'Delete volumes of a deleted project, or old ones that a move left behind; volumes in use are refused',
+    summary:
+      'Delete volumes of a deleted project, or old ones that a move left behind; volumes in ' +
+      'use are refused',
     params: Type.Object({ ...ByName.properties, copy: Id }),
     query: Type.Object({
       forget: Type.Optional(
-        Type.Boolean({ description: 'forget volumes that are missing, because their disk is lost; the node is not asked to delete them' }),
+        Type.Boolean({
+          description:
+            'forget volumes that are missing, because their disk is lost; the node is not ' +
+            'asked to delete them',
+        }),
       ),
     }),
     status: 202,
@@ -118,7 +154,8 @@ export const VOLUME_ROUTES = {
     path: '/api/agent/tasks/:id/chunks',
     who: 'agent',
     scope: 'none',
-    summary: 'Send a chunk of a volume that moves; held until the other end has taken it (X-Lease-Token)',
+    summary:
+      'Send a chunk of a volume that moves; held until the other end has taken it (X-Lease-Token)',
     params: ById,
     query: Type.Object({ stream: Id, number: Number0, last: Type.Optional(Type.Boolean()) }),
     rawBody: true,
@@ -130,12 +167,20 @@ export const VOLUME_ROUTES = {
     path: '/api/agent/tasks/:id/chunks',
     who: 'agent',
     scope: 'none',
-    summary: 'Take a chunk of a volume that moves, and confirm all chunks before it; 204 if there is none yet (X-Lease-Token)',
+    summary:
+      'Take a chunk of a volume that moves, and confirm all chunks before it; 204 if there is ' +
+      'none yet (X-Lease-Token)',
     params: ById,
     query: Type.Object({
       stream: Type.Optional(Id),
       number: Number0,
-      hold: Type.Optional(Type.Number({ minimum: 0, maximum: CHUNK_HOLD_SECONDS, description: 'seconds to hold the request' })),
+      hold: Type.Optional(
+        Type.Number({
+          minimum: 0,
+          maximum: CHUNK_HOLD_SECONDS,
+          description: 'seconds to hold the request',
+        }),
+      ),
     }),
     status: 200,
   },

@@ -22,8 +22,11 @@ async function server(listener: RequestListener): Promise<{ url: string; seen: S
   });
   return { url: `http://127.0.0.1:${(s.address() as AddressInfo).port}`, seen };
 }
-const answering = (status: number, body: string, headers: Record<string, string> = {}): ReturnType<typeof server> =>
-  server((_, res) => res.writeHead(status, headers).end(body));
+const answering = (
+  status: number,
+  body: string,
+  headers: Record<string, string> = {},
+): ReturnType<typeof server> => server((_, res) => res.writeHead(status, headers).end(body));
 const failureOf = (promise: Promise<unknown>): Promise<unknown> =>
   promise.then(
     () => {
@@ -35,17 +38,22 @@ const failureOf = (promise: Promise<unknown>): Promise<unknown> =>
 describe('pathOf', () => {
   test('escapes params and query, and omits undefined values', () => {
     expect(pathOf(ROUTES.getProject, { id: 'a/b?c' })).toBe('/api/projects/a%2Fb%3Fc');
-    expect(pathOf(ROUTES.listDeployments, {}, { project_id: 'p 1', status: undefined, limit: 5 })).toBe(
-      '/api/deployments?project_id=p+1&limit=5',
+    expect(
+      pathOf(ROUTES.listDeployments, {}, { project_id: 'p 1', status: undefined, limit: 5 }),
+    ).toBe('/api/deployments?project_id=p+1&limit=5');
+    expect(pathOf(ROUTES.deleteNode, { id: 'n' }, { force: false })).toBe(
+      '/api/nodes/n?force=false',
     );
-    expect(pathOf(ROUTES.deleteNode, { id: 'n' }, { force: false })).toBe('/api/nodes/n?force=false');
   });
 });
 
 describe('call', () => {
   test('sends method, path, headers and body, and returns the answer', async () => {
     const { url, seen } = await answering(201, '{"id":"d1"}');
-    const client = createClient({ baseUrl: `${url}/`, headers: () => ({ authorization: 'Bearer x' }) });
+    const client = createClient({
+      baseUrl: `${url}/`,
+      headers: () => ({ authorization: 'Bearer x' }),
+    });
     const answer = await client.call('createDeployment', {
       params: { id: 'p1' },
       body: { note: 'ä' },
@@ -70,12 +78,20 @@ describe('call', () => {
 
   test('exchange returns status and ETag; a 304 has no answer', async () => {
     const { url } = await server((req, res) =>
-      req.headers['if-none-match'] === '"1"' ? res.writeHead(304, { etag: '"1"' }).end() : res.writeHead(200, { etag: '"1"' }).end('[]'),
+      req.headers['if-none-match'] === '"1"'
+        ? res.writeHead(304, { etag: '"1"' }).end()
+        : res.writeHead(200, { etag: '"1"' }).end('[]'),
     );
     const client = createClient({ baseUrl: url });
     const input = { query: { node_id: 'n', wait: 1 } };
-    expect(await client.exchange('agentTasks', input)).toMatchObject({ status: 200, etag: '"1"', answer: [] });
-    expect(await client.exchange('agentTasks', { ...input, headers: { 'if-none-match': '"1"' } })).toMatchObject({
+    expect(await client.exchange('agentTasks', input)).toMatchObject({
+      status: 200,
+      etag: '"1"',
+      answer: [],
+    });
+    expect(
+      await client.exchange('agentTasks', { ...input, headers: { 'if-none-match': '"1"' } }),
+    ).toMatchObject({
       status: 304,
       etag: '"1"',
       answer: null,
@@ -94,10 +110,17 @@ describe('errors', () => {
   };
 
   test('ApiError has the code and the detail of the problem document', async () => {
-    const { url } = await answering(422, JSON.stringify(problem), { 'content-type': 'application/problem+json' });
+    const { url } = await answering(422, JSON.stringify(problem), {
+      'content-type': 'application/problem+json',
+    });
     const error = await failureOf(createClient({ baseUrl: url }).call('me', {}));
     expect(error).toBeInstanceOf(ApiError);
-    expect(error).toMatchObject({ status: 422, code: 'validation', message: 'name is no label', problem });
+    expect(error).toMatchObject({
+      status: 422,
+      code: 'validation',
+      message: 'name is no label',
+      problem,
+    });
   });
 
   test.each([
@@ -107,16 +130,19 @@ describe('errors', () => {
     ['JSON with a code that is not text', 500, '{"code":7}', '{"code":7}'],
     ['an empty body', 503, '', 'HTTP 503'],
     ['a very long body', 500, 'x'.repeat(10_000), 'x'.repeat(300)],
-  ])('ApiError has the HTTP status if the body is no problem document: %s', async (_, status, body, message) => {
-    const { url } = await answering(status, body);
-    expect(await failureOf(createClient({ baseUrl: url }).call('me', {}))).toMatchObject({
-      name: 'ApiError',
-      status,
-      code: `http_${status}`,
-      message,
-      problem: null,
-    });
-  });
+  ])(
+    'ApiError has the HTTP status if the body is no problem document: %s',
+    async (_, status, body, message) => {
+      const { url } = await answering(status, body);
+      expect(await failureOf(createClient({ baseUrl: url }).call('me', {}))).toMatchObject({
+        name: 'ApiError',
+        status,
+        code: `http_${status}`,
+        message,
+        problem: null,
+      });
+    },
+  );
 
   test('uses the title of a problem document that has no detail', async () => {
     const { url } = await answering(409, JSON.stringify({ code: 'wrong_state', title: 'Not now' }));
@@ -141,7 +167,9 @@ describe('errors', () => {
       setImmediate(() => res.socket?.destroy());
     });
     for (const { url } of [early, late])
-      expect(await failureOf(createClient({ baseUrl: url }).call('me', {}))).toBeInstanceOf(UnreachableError);
+      expect(await failureOf(createClient({ baseUrl: url }).call('me', {}))).toBeInstanceOf(
+        UnreachableError,
+      );
   });
 
   test('throws UnreachableError if a 200 is not JSON', async () => {

@@ -4,11 +4,25 @@ import { type LookCalls, lookAt } from '../src/look-client.ts';
 import type { RepositoryLook } from '../src/repository-look.ts';
 
 const body = { git_url: 'https://git.example/shop.git', branch: null };
-const waiting: RepositoryLook = { ...body, id: 'look-1', state: 'waiting', requested_at: '2026-01-01T00:00:00Z', found: null, error: null };
-const failed: RepositoryLook = { ...waiting, state: 'failed', error: { code: 'git_credentials', message: 'refused' } };
+const waiting: RepositoryLook = {
+  ...body,
+  id: 'look-1',
+  state: 'waiting',
+  requested_at: '2026-01-01T00:00:00Z',
+  found: null,
+  error: null,
+};
+const failed: RepositoryLook = {
+  ...waiting,
+  state: 'failed',
+  error: { code: 'git_credentials', message: 'refused' },
+};
 
 /** Answers in order; the last one again and again. */
-function calls(first: RepositoryLook, answers: (RepositoryLook | null)[]): LookCalls & { tags: (string | undefined)[]; slept: number[] } {
+function calls(
+  first: RepositoryLook,
+  answers: (RepositoryLook | null)[],
+): LookCalls & { tags: (string | undefined)[]; slept: number[] } {
   const tags: (string | undefined)[] = [];
   const slept: number[] = [];
   return {
@@ -17,7 +31,10 @@ function calls(first: RepositoryLook, answers: (RepositoryLook | null)[]): LookC
     create: async () => first,
     async get({ headers }) {
       tags.push(headers?.['if-none-match']);
-      return { answer: answers[Math.min(tags.length, answers.length) - 1] ?? null, etag: `"${tags.length}"` };
+      return {
+        answer: answers[Math.min(tags.length, answers.length) - 1] ?? null,
+        etag: `"${tags.length}"`,
+      };
     },
     sleep: async (ms) => slept.push(ms),
   };

@@ -11,10 +11,13 @@ const named = (scopes: RouteScope[], wanted: (row: Route) => boolean): string[] 
   rows
     .filter((row) => isPersons(row) && scopes.includes(row.scope) !== wanted(row))
     .map((row) => `${row.method} ${row.path}: ${row.scope}`);
-const filters = ({ query }: Route): boolean => query !== undefined && Type.IsObject(query) && Object.hasOwn(query.properties, 'project_id');
+const filters = ({ query }: Route): boolean =>
+  query !== undefined && Type.IsObject(query) && Object.hasOwn(query.properties, 'project_id');
 
 test('a route without a role has the scope none', () => {
-  expect(rows.filter((row) => !isPersons(row) && row.scope !== 'none').map(({ path }) => path)).toEqual([]);
+  expect(
+    rows.filter((row) => !isPersons(row) && row.scope !== 'none').map(({ path }) => path),
+  ).toEqual([]);
 });
 
 test('a route below a project has the scope project, and no other route has it', () => {
@@ -26,6 +29,12 @@ test('a route below a deployment has the scope deployment, and no other route ha
 });
 
 test('a route with the filter project_id has the scope query or list', () => {
-  expect(rows.filter((row) => filters(row) && !['query', 'list'].includes(row.scope)).map(({ path }) => path)).toEqual([]);
-  expect(rows.filter((row) => row.scope === 'query' && !filters(row)).map(({ path }) => path)).toEqual([]);
+  expect(
+    rows
+      .filter((row) => filters(row) && !['query', 'list'].includes(row.scope))
+      .map(({ path }) => path),
+  ).toEqual([]);
+  expect(
+    rows.filter((row) => row.scope === 'query' && !filters(row)).map(({ path }) => path),
+  ).toEqual([]);
 });

@@ -10,7 +10,13 @@ import { PROJECT_DEFAULTS, ProjectCreate, ProjectPatch } from '../src/project.ts
 import type { Route } from '../src/route.ts';
 import { ROUTES } from '../src/routes.ts';
 import { TaskLogs, TaskReport } from '../src/task.ts';
-import { DEPLOYMENT_STATES, isOpenTask, isSettled, isTerminal, TASK_STATES } from '../src/vocabulary.ts';
+import {
+  DEPLOYMENT_STATES,
+  isOpenTask,
+  isSettled,
+  isTerminal,
+  TASK_STATES,
+} from '../src/vocabulary.ts';
 
 const project = { name: 'shop', git_url: 'https://git.example/shop.git', domain_prefix: 'shop' };
 const node = { hostname: 'n1', role: 'deploy', host_ip: '10.0.0.1', max_storage: 1e12 };
@@ -38,7 +44,11 @@ const ACCEPTED: [string, TSchema, unknown][] = [
       replace: 'recreate',
     },
   ],
-  ['null for optional limits', ProjectCreate, { ...project, health_path: null, start_seconds: null, memory_bytes: null, cpus: null }],
+  [
+    'null for optional limits',
+    ProjectCreate,
+    { ...project, health_path: null, start_seconds: null, memory_bytes: null, cpus: null },
+  ],
   ['a label of one character', ProjectCreate, { ...project, name: 'a', domain_prefix: '1' }],
   ['a label of 63 characters', ProjectCreate, { ...project, domain_prefix: 'a'.repeat(63) }],
   ['a patch of one field', ProjectPatch, { branch: 'next' }],
@@ -50,9 +60,17 @@ const ACCEPTED: [string, TSchema, unknown][] = [
   ['a contract-only registration', NodeRegister, node],
   ['a registration with an unknown field', NodeRegister, { ...node, gpu: true }],
   ['a storage size that is not a whole number', NodeRegister, { ...node, max_storage: 1.5 }],
-  ['a contract-only build report', TaskReport, { status: 'completed', result: 'ok', image_tag: 'r/shop:abc' }],
+  [
+    'a contract-only build report',
+    TaskReport,
+    { status: 'completed', result: 'ok', image_tag: 'r/shop:abc' },
+  ],
   ['a contract-only deploy report', TaskReport, { status: 'completed', host_port: 32_768 }],
-  ['a failure with its reason', TaskReport, { status: 'failed', result: { error: { code: 'build_failed', message: 'x' }, more: 1 } }],
+  [
+    'a failure with its reason',
+    TaskReport,
+    { status: 'failed', result: { error: { code: 'build_failed', message: 'x' }, more: 1 } },
+  ],
   ['log lines', TaskLogs, { lines: [{ stream: 'stdout', text: 'x' }] }],
 ];
 const REFUSED: [string, TSchema, unknown][] = [
@@ -75,9 +93,21 @@ const REFUSED: [string, TSchema, unknown][] = [
   ['an environment name with =', ProjectCreate, { ...project, env: { 'A=B': 'x' } }],
   ['an environment name with a line end', ProjectCreate, { ...project, env: { 'A\n': 'x' } }],
   ['an environment value that is not text', ProjectCreate, { ...project, env: { A: 1 } }],
-  ['an environment value that is too long', ProjectCreate, { ...project, env: { A: 'x'.repeat(32_769) } }],
-  ['an unknown dataset mode', ProjectCreate, { ...project, datasets: [{ dataset_id: 'd', mode: 'write' }] }],
-  ['a mount path that is relative', ProjectCreate, { ...project, datasets: [{ dataset_id: 'd', mode: 'dependency', mount_path: 'data' }] }],
+  [
+    'an environment value that is too long',
+    ProjectCreate,
+    { ...project, env: { A: 'x'.repeat(32_769) } },
+  ],
+  [
+    'an unknown dataset mode',
+    ProjectCreate,
+    { ...project, datasets: [{ dataset_id: 'd', mode: 'write' }] },
+  ],
+  [
+    'a mount path that is relative',
+    ProjectCreate,
+    { ...project, datasets: [{ dataset_id: 'd', mode: 'dependency', mount_path: 'data' }] },
+  ],
   ['a health path without a slash', ProjectCreate, { ...project, health_path: 'healthz' }],
   ['a health path with a space', ProjectCreate, { ...project, health_path: '/a b' }],
   ['a health path with a line end', ProjectCreate, { ...project, health_path: '/a\n' }],
@@ -97,10 +127,15 @@ const REFUSED: [string, TSchema, unknown][] = [
   ['a report with an unknown status', TaskReport, { status: 'done' }],
   ['a report with port 0', TaskReport, { status: 'completed', host_port: 0 }],
   ['a log line with an unknown stream', TaskLogs, { lines: [{ stream: 'stdin', text: 'x' }] }],
-  ['too many log lines', TaskLogs, { lines: Array.from({ length: 1001 }, () => ({ stream: 'stdout', text: 'x' })) }],
+  [
+    'too many log lines',
+    TaskLogs,
+    { lines: Array.from({ length: 1001 }, () => ({ stream: 'stdout', text: 'x' })) },
+  ],
 ];
 /** Converts a value to its JSON form, which omits undefined fields. */
-const check = (schema: TSchema, value: unknown): boolean => Value.Check(schema, JSON.parse(JSON.stringify(value)));
+const check = (schema: TSchema, value: unknown): boolean =>
+  Value.Check(schema, JSON.parse(JSON.stringify(value)));
 
 describe('schemas', () => {
   test.each(ACCEPTED)('accept %s', (_, schema, value) => {
@@ -127,7 +162,8 @@ describe('tables', () => {
       const inPath = [...route.path.matchAll(/:([a-z_]+)/g)].map((m) => m[1]);
       const declared = Object.keys(propertiesOf(route.params));
       expect(declared, route.path).toEqual(inPath);
-      if (route.body !== undefined) expect(['POST', 'PUT', 'PATCH'], route.path).toContain(route.method);
+      if (route.body !== undefined)
+        expect(['POST', 'PUT', 'PATCH'], route.path).toContain(route.method);
     }
   });
 
@@ -158,15 +194,35 @@ describe('tables', () => {
       expect(status, code).toBeGreaterThanOrEqual(400);
       expect(title, code).toMatch(/^[A-Z].*[^.]$/);
     }
-    for (const [code, meaning] of Object.entries(FAILURES)) expect(`${code}: ${meaning}`).toMatch(/^[a-z_]+: \S.*[^.]$/);
-    expect([isFailureCode('git_timeout'), isFailureCode('toString'), isFailureCode('nonsense')]).toEqual([true, false, false]);
+    for (const [code, meaning] of Object.entries(FAILURES))
+      expect(`${code}: ${meaning}`).toMatch(/^[a-z_]+: \S.*[^.]$/);
+    expect([
+      isFailureCode('git_timeout'),
+      isFailureCode('toString'),
+      isFailureCode('nonsense'),
+    ]).toEqual([true, false, false]);
   });
 
   test('terminal states are settled, and states that allow a cancellation are not', () => {
-    expect(DEPLOYMENT_STATES.filter(isSettled)).toEqual(['running', 'retired', 'failed', 'cancelled', 'superseded']);
-    expect(DEPLOYMENT_STATES.filter(isTerminal)).toEqual(['retired', 'failed', 'cancelled', 'superseded']);
-    expect(DEPLOYMENT_STATES.filter((s) => can('cancel', s))).toEqual(DEPLOYMENT_STATES.filter((s) => !isSettled(s)));
-    expect(DEPLOYMENT_STATES.filter((s) => can('rollback_to', s)).toSorted()).toEqual(DEPLOYMENT_ACTIONS.rollback_to.toSorted());
+    expect(DEPLOYMENT_STATES.filter(isSettled)).toEqual([
+      'running',
+      'retired',
+      'failed',
+      'cancelled',
+      'superseded',
+    ]);
+    expect(DEPLOYMENT_STATES.filter(isTerminal)).toEqual([
+      'retired',
+      'failed',
+      'cancelled',
+      'superseded',
+    ]);
+    expect(DEPLOYMENT_STATES.filter((s) => can('cancel', s))).toEqual(
+      DEPLOYMENT_STATES.filter((s) => !isSettled(s)),
+    );
+    expect(DEPLOYMENT_STATES.filter((s) => can('rollback_to', s)).toSorted()).toEqual(
+      DEPLOYMENT_ACTIONS.rollback_to.toSorted(),
+    );
     expect(TASK_STATES.filter(isOpenTask)).toEqual(['pending', 'running']);
   });
 });

@@ -1,4 +1,7 @@
-/** Checks the tree format against simple models: round trips, differences as between two maps, and names as bytes. */
+/**
+ * Checks the tree format against simple models: round trips, differences as between two maps, and
+ * names as bytes.
+ */
 import { createHash } from 'node:crypto';
 import * as fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
@@ -17,7 +20,8 @@ import {
   walkTree,
 } from '../src/tree.ts';
 
-const sha256 = (data: string | Uint8Array): string => createHash('sha256').update(data).digest('hex');
+const sha256 = (data: string | Uint8Array): string =>
+  createHash('sha256').update(data).digest('hex');
 
 /** A store that records which objects were loaded. */
 function treeStore() {
@@ -52,7 +56,13 @@ function build(model: Model, store: Store): { digest: string; files: number; byt
   const entries = [...model].map(([name, node]): NamedEntry => {
     if (isFolder(node)) return { kind: 'folder', name, ...build(node, store) };
     if (typeof node === 'string')
-      return { kind: 'file', name, size: Buffer.byteLength(node), checksum: sha256(node), executable: node.startsWith('#!') };
+      return {
+        kind: 'file',
+        name,
+        size: Buffer.byteLength(node),
+        checksum: sha256(node),
+        executable: node.startsWith('#!'),
+      };
     const raw = decodeName(node.link);
     return { kind: 'link', name, size: raw.length, checksum: sha256(raw), target: node.link };
   });
@@ -62,8 +72,15 @@ function build(model: Model, store: Store): { digest: string; files: number; byt
   );
 }
 
-/** Maps each path to the checksum and kind of the file or link; the paths of empty folders end in `/`. */
-function flat(model: Model, under = '', into = new Map<string, { size: number; checksum: string; line: string }>()) {
+/**
+ * Maps each path to the checksum and kind of the file or link; the paths of empty folders end in
+ * `/`.
+ */
+function flat(
+  model: Model,
+  under = '',
+  into = new Map<string, { size: number; checksum: string; line: string }>(),
+) {
   for (const [name, node] of model) {
     const path = under + name;
     if (isFolder(node)) {
@@ -71,7 +88,11 @@ function flat(model: Model, under = '', into = new Map<string, { size: number; c
       flat(node, `${path}/`, into);
     } else {
       const raw = typeof node === 'string' ? Buffer.from(node) : decodeName(node.link);
-      into.set(path, { size: raw.length, checksum: sha256(raw), line: typeof node === 'string' ? `f${node}` : `l${node.link}` });
+      into.set(path, {
+        size: raw.length,
+        checksum: sha256(raw),
+        line: typeof node === 'string' ? `f${node}` : `l${node.link}`,
+      });
     }
   }
   return into;
@@ -79,11 +100,14 @@ function flat(model: Model, under = '', into = new Map<string, { size: number; c
 
 function naiveDiff(was: Model, is: Model): TreeChange[] {
   const [olds, news] = [flat(was), flat(is)];
-  const paths = [...new Set([...olds.keys(), ...news.keys()])].filter((path) => !path.endsWith('/'));
+  const paths = [...new Set([...olds.keys(), ...news.keys()])].filter(
+    (path) => !path.endsWith('/'),
+  );
   return paths.flatMap((path): TreeChange[] => {
     const [a, b] = [olds.get(path), news.get(path)];
     const previous = { previous_size: a?.size ?? null, previous_checksum: a?.checksum ?? null };
-    if (b === undefined) return [{ path, change: 'removed', size: null, checksum: null, ...previous }];
+    if (b === undefined)
+      return [{ path, change: 'removed', size: null, checksum: null, ...previous }];
     if (a?.line === b.line) return [];
     return [
       {
@@ -100,10 +124,29 @@ function naiveDiff(was: Model, is: Model): TreeChange[] {
 const rawName = fc
   .oneof(
     fc.uint8Array({ minLength: 1, maxLength: 20 }),
-    fc.constantFrom('-rf', 'a b', 'new\nline', '%41', 'é', '\u202Eoops', ' ', '~', 'a\\b', '"', '...').map((s) => Buffer.from(s)),
+    fc
+      .constantFrom(
+        '-rf',
+        'a b',
+        'new\nline',
+        '%41',
+        'é',
+        '\u202Eoops',
+        ' ',
+        '~',
+        'a\\b',
+        '"',
+        '...',
+      )
+      .map((s) => Buffer.from(s)),
     fc.constantFrom('a', 'b', 'c', 'ab', 'a.b').map((s) => Buffer.from(s)),
   )
-  .filter((raw) => !raw.includes(0) && !raw.includes(0x2f) && !['.', '..'].includes(Buffer.from(raw).toString('latin1')));
+  .filter(
+    (raw) =>
+      !raw.includes(0) &&
+      !raw.includes(0x2f) &&
+      !['.', '..'].includes(Buffer.from(raw).toString('latin1')),
+  );
 const name = rawName.map(encodeName);
 const { model } = fc.letrec<{ model: Model; node: Node }>((tie) => ({
   node: fc.oneof(
@@ -134,10 +177,13 @@ describe('names', () => {
     );
   });
 
-  it.each(['%', '%4', '%41', '%e9', '%2', 'a b', 'é', '', '%zz'])('have exactly one encoded form: %j is refused', (encoded) => {
-    if (encoded === '') expect(decodeName(encoded)).toHaveLength(0);
-    else expect(() => decodeName(encoded)).toThrow(TreeFormatError);
-  });
+  it.each(['%', '%4', '%41', '%e9', '%2', 'a b', 'é', '', '%zz'])(
+    'have exactly one encoded form: %j is refused',
+    (encoded) => {
+      if (encoded === '') expect(decodeName(encoded)).toHaveLength(0);
+      else expect(() => decodeName(encoded)).toThrow(TreeFormatError);
+    },
+  );
 
   it.each([
     ['caf%C3%A9/a%20b.csv', 'café/a b.csv'],
@@ -163,7 +209,9 @@ describe('objects', () => {
         }
         const leaves = await collect(walkTree(root.digest, store.load));
         const model = flat(tree);
-        expect(new Set(leaves.map(({ path, entry }) => (entry.kind === 'folder' ? `${path}/` : path)))).toEqual(new Set(model.keys()));
+        expect(
+          new Set(leaves.map(({ path, entry }) => (entry.kind === 'folder' ? `${path}/` : path))),
+        ).toEqual(new Set(model.keys()));
         expect(root.files).toBe([...model.keys()].filter((path) => !path.endsWith('/')).length);
         expect(root.bytes).toBe([...model.values()].reduce((sum, { size }) => sum + size, 0));
       }),
@@ -194,7 +242,11 @@ describe('objects', () => {
     [`berth-tree 1\nl 1 ${hex} a\n`, 'not a line'],
     [`berth-tree 1\nf 1 ${hex} a\nc 1 1 ${hex}\n`, 'mixed'],
     [`berth-tree 1\nc 1 1 ${hex}\nf 1 ${hex} a\n`, 'mixed'],
-    [`berth-tree 1\n${Array.from({ length: 1025 }, (_, i) => `f 1 ${hex} ${10_000 + i}\n`).join('')}`, 'more than'],
+    [
+      'berth-tree ' +
+        `1\n${Array.from({ length: 1025 }, (_, i) => `f 1 ${hex} ${10_000 + i}\n`).join('')}`,
+      'more than',
+    ],
   ])('are refused with the violated rule: %j', (text, rule) => {
     expect(() => decodeTree(text)).toThrow(TreeFormatError);
     expect(() => decodeTree(text)).toThrow(rule);
@@ -227,17 +279,27 @@ describe('differences', () => {
   it('of large folders equal the differences of two maps, whichever side has chunks', async () => {
     const few = fc.array(fc.nat(4000), { maxLength: 8 });
     await fc.assert(
-      fc.asyncProperty(fc.integer({ min: 1000, max: 3500 }), few, few, few, async (count, gone, come, moved) => {
-        const store = treeStore();
-        const was: Model = new Map(Array.from({ length: count }, (_, i) => [`file-${i}`, 'same'] as const));
-        const is: Model = new Map(was);
-        for (const i of gone) is.delete(`file-${i}`);
-        for (const i of moved) if (is.has(`file-${i}`)) is.set(`file-${i}`, 'changed');
-        for (const i of come) is.set(`new-${i}`, 'new');
-        const changes = await collect(diffTrees(build(was, store).digest, build(is, store).digest, store.load));
-        const byPath = (x: TreeChange, y: TreeChange): number => (x.path < y.path ? -1 : 1);
-        expect(changes.toSorted(byPath)).toEqual(naiveDiff(was, is).toSorted(byPath));
-      }),
+      fc.asyncProperty(
+        fc.integer({ min: 1000, max: 3500 }),
+        few,
+        few,
+        few,
+        async (count, gone, come, moved) => {
+          const store = treeStore();
+          const was: Model = new Map(
+            Array.from({ length: count }, (_, i) => [`file-${i}`, 'same'] as const),
+          );
+          const is: Model = new Map(was);
+          for (const i of gone) is.delete(`file-${i}`);
+          for (const i of moved) if (is.has(`file-${i}`)) is.set(`file-${i}`, 'changed');
+          for (const i of come) is.set(`new-${i}`, 'new');
+          const changes = await collect(
+            diffTrees(build(was, store).digest, build(is, store).digest, store.load),
+          );
+          const byPath = (x: TreeChange, y: TreeChange): number => (x.path < y.path ? -1 : 1);
+          expect(changes.toSorted(byPath)).toEqual(naiveDiff(was, is).toSorted(byPath));
+        },
+      ),
       { numRuns: 20 },
     );
   });
@@ -254,8 +316,12 @@ describe('differences', () => {
 });
 
 describe('a large folder', () => {
-  const folder = (names: Iterable<string>): Model => new Map([['big', new Map([...names].map((name) => [name, 'x'] as const))]]);
-  const names = Array.from({ length: 10_000 }, (_, i) => `reading-${String(i).padStart(6, '0')}.csv`);
+  const folder = (names: Iterable<string>): Model =>
+    new Map([['big', new Map([...names].map((name) => [name, 'x'] as const))]]);
+  const names = Array.from(
+    { length: 10_000 },
+    (_, i) => `reading-${String(i).padStart(6, '0')}.csv`,
+  );
 
   it('is refused if two of its chunks have the same name, which could be a symlink in one chunk and a folder in the other', async () => {
     const hex = '0'.repeat(64);
@@ -270,7 +336,8 @@ describe('a large folder', () => {
     const other = put(`d 1 1 ${folder} a\n`);
     const root = put(`c 1 4 ${link}\nc 1 1 ${other}\n`);
     const walk = async (): Promise<void> => {
-      for await (const _ of walkTree(`sha256:${root}`, async (digest) => objects.get(digest) ?? '')) void _;
+      for await (const _ of walkTree(`sha256:${root}`, async (digest) => objects.get(digest) ?? ''))
+        void _;
     };
     await expect(walk()).rejects.toThrow(/not in order/);
   });
@@ -278,7 +345,9 @@ describe('a large folder', () => {
   it('is split into chunks of bounded size', () => {
     const store = treeStore();
     build(folder(names), store);
-    const sizes = [...store.objects.values()].map((text) => decodeTree(text)).filter(([first]) => first?.kind === 'file');
+    const sizes = [...store.objects.values()]
+      .map((text) => decodeTree(text))
+      .filter(([first]) => first?.kind === 'file');
     expect(sizes.length).toBeGreaterThan(10);
     expect(Math.max(...sizes.map((entries) => entries.length))).toBeLessThanOrEqual(MOST_ENTRIES);
     expect(sizes.reduce((sum, entries) => sum + entries.length, 0)).toBe(10_000);

@@ -18,7 +18,8 @@ if (args[0] === 'control-plane') process.env.DASHBOARD_DIR ??= join(lib, '..', '
 
 /** @type {import('./launch.mjs').Place} */
 const artefact = {
-  processEntry: (name) => (existsSync(join(lib, `${name}.js`)) ? join(lib, `${name}.js`) : undefined),
+  processEntry: (name) =>
+    existsSync(join(lib, `${name}.js`)) ? join(lib, `${name}.js`) : undefined,
   commandEntry: (name) => join(lib, `${name}.js`),
   commandLine: () => ({ path: join(lib, 'cli', 'main.js'), cache: cache() }),
 };

@@ -1,6 +1,7 @@
 /**
- * Makes the artefact: a folder with programs, their Node, licences and a bill of materials, which needs nothing else of this repository.
- * The same commit and the same Node give the same bytes, in any folder and at any time (docs/artefacts.md "What is reproducible").
+ * Makes the artefact: a folder with programs, their Node, licences and a bill of materials, which
+ * needs nothing else of this repository. The same commit and the same Node give the same bytes, in
+ * any folder and at any time (docs/artefacts.md "What is reproducible").
  */
 import { createHash } from 'node:crypto';
 import {
@@ -45,8 +46,14 @@ type Built = { out: string; node: string; files: number; bytes: number };
 
 const PROGRAMS = ['bin/berth', 'bin/node'];
 
-/** `out`: a folder that does not exist, is empty, or holds an earlier artefact, which is replaced. */
-export async function buildArtefact(options: { out: string; arch: Architecture; node: string }): Promise<Built> {
+/**
+ * `out`: a folder that does not exist, is empty, or holds an earlier artefact, which is replaced.
+ */
+export async function buildArtefact(options: {
+  out: string;
+  arch: Architecture;
+  node: string;
+}): Promise<Built> {
   const out = resolve(options.out);
   if (existsSync(out) && readdirSync(out).length > 0 && !existsSync(join(out, BUILD_FILE)))
     throw new Error(`${out} is not empty and holds no artefact of Berth: name another folder`);
@@ -58,14 +65,22 @@ export async function buildArtefact(options: { out: string; arch: Architecture; 
     mkdirSync(join(draft, 'bin'), { recursive: true });
     const programs = await bundlePrograms(join(draft, 'lib'), options.arch);
     const page = await bundledInDashboard(join(draft, 'dashboard'));
-    const metafile = { inputs: { ...programs.inputs, ...page.inputs }, outputs: { ...programs.outputs, ...page.outputs } };
+    const metafile = {
+      inputs: { ...programs.inputs, ...page.inputs },
+      outputs: { ...programs.outputs, ...page.outputs },
+    };
     copyFileSync(node.program, join(draft, 'bin/node'));
     copyFileSync(join(root, 'scripts/lib/artefact/berth.sh'), join(draft, 'bin/berth'));
     writeLicenses(join(draft, 'licenses'), metafile, node);
     await writeSbom(join(draft, 'sbom.cdx.json'), metafile, node);
     cpSync(join(root, 'deploy'), join(draft, 'deploy'), { recursive: true });
-    cpSync(join(root, 'docs'), join(draft, 'docs'), { recursive: true, filter: (path) => !path.endsWith('.png') });
-    const { version } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8')) as { version: string };
+    cpSync(join(root, 'docs'), join(draft, 'docs'), {
+      recursive: true,
+      filter: (path) => !path.endsWith('.png'),
+    });
+    const { version } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8')) as {
+      version: string;
+    };
     const build: Build = {
       version,
       commit,
@@ -77,7 +92,10 @@ export async function buildArtefact(options: { out: string; arch: Architecture; 
     };
     writeFileSync(join(draft, BUILD_FILE), `${JSON.stringify(build, null, 2)}\n`);
     const files = filesIn(draft);
-    writeFileSync(join(draft, 'SHA256SUMS'), files.map((file) => `${sha256(join(draft, file))}  ${file}\n`).join(''));
+    writeFileSync(
+      join(draft, 'SHA256SUMS'),
+      files.map((file) => `${sha256(join(draft, file))}  ${file}\n`).join(''),
+    );
     settle(draft, epoch, PROGRAMS);
     rmSync(out, { recursive: true, force: true });
     renameSync(draft, out);
@@ -88,13 +106,17 @@ export async function buildArtefact(options: { out: string; arch: Architecture; 
   }
 }
 
-/** Builds the dashboard. @returns what it is made of, in the shape that esbuild gives for the programs */
+/**
+ * Builds the dashboard. @returns what it is made of, in the shape that esbuild gives for the
+ * programs
+ */
 async function bundledInDashboard(folder: string): Promise<Metafile> {
   await buildDashboard(folder);
   const list = join(folder, 'inputs.json');
   const files = JSON.parse(readFileSync(list, 'utf8')) as string[];
   rmSync(list);
-  const each = <T>(value: T): Record<string, T> => Object.fromEntries(files.map((file) => [file, value]));
+  const each = <T>(value: T): Record<string, T> =>
+    Object.fromEntries(files.map((file) => [file, value]));
   const output = { bytes: 0, inputs: each({ bytesInOutput: 1 }), imports: [], exports: [] };
   return { inputs: each({ bytes: 1, imports: [] }), outputs: { 'dashboard/index.html': output } };
 }
@@ -106,11 +128,18 @@ async function source(): Promise<{ commit: string | null; epoch: number }> {
   const given = { commit: process.env['BERTH_COMMIT'], epoch: process.env['SOURCE_DATE_EPOCH'] };
   const epoch = given.epoch ?? (await git('log', '-1', '--format=%ct').catch(() => ''));
   if (!/^\d{1,11}$/.test(epoch))
-    throw new Error('the time of the commit is unknown (no git here): set SOURCE_DATE_EPOCH to seconds since 1970, and BERTH_COMMIT');
+    throw new Error(
+      'the time of the commit is unknown (no git here): set SOURCE_DATE_EPOCH to seconds since ' +
+        '1970, and BERTH_COMMIT',
+    );
   if (given.commit !== undefined) return { commit: given.commit, epoch: Number(epoch) };
   const head = await git('rev-parse', 'HEAD').catch(() => null);
-  const changed = head !== null && (await git('status', '--porcelain', '--untracked-files=no')) !== '';
-  return { commit: head === null ? null : `${head}${changed ? '-dirty' : ''}`, epoch: Number(epoch) };
+  const changed =
+    head !== null && (await git('status', '--porcelain', '--untracked-files=no')) !== '';
+  return {
+    commit: head === null ? null : `${head}${changed ? '-dirty' : ''}`,
+    epoch: Number(epoch),
+  };
 }
 
 /** @returns the files below a folder, relative to it, in order */
@@ -121,13 +150,21 @@ export function filesIn(folder: string): string[] {
     .toSorted();
 }
 
-const sha256 = (path: string): string => createHash('sha256').update(readFileSync(path)).digest('hex');
+const sha256 = (path: string): string =>
+  createHash('sha256').update(readFileSync(path)).digest('hex');
 
-/** Sets modes and times, which the umask and the clock of this machine would otherwise decide. `programs`: relative paths. */
+/**
+ * Sets modes and times, which the umask and the clock of this machine would otherwise decide.
+ * `programs`: relative paths.
+ */
 export function settle(folder: string, epoch: number, programs: readonly string[]): void {
   for (const entry of readdirSync(folder, { recursive: true, withFileTypes: true })) {
     const path = join(entry.parentPath, entry.name);
-    if (!entry.isSymbolicLink()) chmodSync(path, entry.isDirectory() || programs.includes(relative(folder, path)) ? 0o755 : 0o644);
+    if (!entry.isSymbolicLink())
+      chmodSync(
+        path,
+        entry.isDirectory() || programs.includes(relative(folder, path)) ? 0o755 : 0o644,
+      );
     lutimesSync(path, epoch, epoch);
   }
   chmodSync(folder, 0o755);

@@ -1,8 +1,16 @@
 /**
- * Makes the Debian package from an artefact: the programs in /usr/lib/berth, systemd units, maintainer scripts (deploy/debian).
- * The same artefact gives the same bytes.
+ * Makes the Debian package from an artefact: the programs in /usr/lib/berth, systemd units,
+ * maintainer scripts (deploy/debian). The same artefact gives the same bytes.
  */
-import { cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import {
+  cpSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { gzipSync } from 'node:zlib';
@@ -17,7 +25,10 @@ export const COMPRESSIONS = ['xz', 'gzip', 'none'] as const;
 type Compression = (typeof COMPRESSIONS)[number];
 
 const SCRIPTS = ['postinst', 'prerm', 'postrm'];
-/** These files are in other places of the package, or dpkg has its own. `berth install` reads the rest of deploy/. */
+/**
+ * These files are in other places of the package, or dpkg has its own. `berth install` reads the
+ * rest of deploy/.
+ */
 const ELSEWHERE = ['docs', 'deploy/debian', 'deploy/systemd', 'SHA256SUMS'];
 
 /** @returns the path of the package, beside the artefact */
@@ -30,7 +41,8 @@ export async function buildDeb(artefact: string, compression: Compression = 'xz'
   };
   try {
     cpSync(artefact, join(tree, INSTALLED), { recursive: true });
-    for (const name of ELSEWHERE) rmSync(join(tree, INSTALLED, name), { recursive: true, force: true });
+    for (const name of ELSEWHERE)
+      rmSync(join(tree, INSTALLED, name), { recursive: true, force: true });
     mkdirSync(join(tree, 'usr/bin'));
     symlinkSync('../lib/berth/bin/berth', join(tree, 'usr/bin/berth'));
     for (const [name, text] of packagedUnits()) write(`usr/lib/systemd/system/${name}`, text);
@@ -38,20 +50,39 @@ export async function buildDeb(artefact: string, compression: Compression = 'xz'
       cpSync(join(artefact, name), join(tree, 'usr/share/doc/berth', name), { recursive: true });
     write('usr/share/doc/berth/copyright', copyright());
     write('usr/share/doc/berth/changelog.gz', gzipSync(changelog(build), { level: 9 }));
-    write('usr/share/lintian/overrides/berth', readFileSync(join(root, 'deploy/debian/lintian-overrides')));
+    write(
+      'usr/share/lintian/overrides/berth',
+      readFileSync(join(root, 'deploy/debian/lintian-overrides')),
+    );
     const files = filesIn(tree);
     const bytes = files.reduce((sum, file) => sum + readFileSync(join(tree, file)).byteLength, 0);
     write('DEBIAN/control', control(build, Math.ceil(bytes / 1024)));
     write('DEBIAN/md5sums', await output(['md5sum', ...files], { cwd: tree }));
-    for (const name of SCRIPTS) write(`DEBIAN/${name}`, readFileSync(join(root, 'deploy/debian', name)));
+    for (const name of SCRIPTS)
+      write(`DEBIAN/${name}`, readFileSync(join(root, 'deploy/debian', name)));
     settle(tree, build.source_date_epoch, [
       ...SCRIPTS.map((name) => `DEBIAN/${name}`),
       ...['berth', 'node'].map((name) => join(INSTALLED, 'bin', name).slice(1)),
     ]);
     const target = join(dirname(artefact), `berth_${build.version}_${build.arch}.deb`);
-    await output(['dpkg-deb', '--root-owner-group', '--uniform-compression', `-Z${compression}`, '--build', tree, target], {
-      env: { ...process.env, SOURCE_DATE_EPOCH: String(build.source_date_epoch), LC_ALL: 'C.UTF-8' },
-    });
+    await output(
+      [
+        'dpkg-deb',
+        '--root-owner-group',
+        '--uniform-compression',
+        `-Z${compression}`,
+        '--build',
+        tree,
+        target,
+      ],
+      {
+        env: {
+          ...process.env,
+          SOURCE_DATE_EPOCH: String(build.source_date_epoch),
+          LC_ALL: 'C.UTF-8',
+        },
+      },
+    );
     return target;
   } finally {
     rmSync(tree, { recursive: true, force: true });
@@ -88,5 +119,8 @@ ${INSTALLED}/licenses has the licence of each of them, ${INSTALLED}/sbom.cdx.jso
 
 function changelog({ version, source_date_epoch: epoch, commit }: Build): string {
   const date = new Date(epoch * 1000).toUTCString().replace('GMT', '+0000');
-  return `berth (${version}) unstable; urgency=medium\n\n  * Built from commit ${commit ?? 'unknown'}.\n\n -- Berth <berth@localhost>  ${date}\n`;
+  return (
+    `berth (${version}) unstable; urgency=medium\n\n  * Built from commit ` +
+    `${commit ?? 'unknown'}.\n\n -- Berth <berth@localhost>  ${date}\n`
+  );
 }

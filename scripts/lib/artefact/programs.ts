@@ -1,4 +1,7 @@
-/** Bundles the processes into lib/: one file for each process, thread and child process, and shared chunks. No node_modules are needed. */
+/**
+ * Bundles the processes into lib/: one file for each process, thread and child process, and shared
+ * chunks. No node_modules are needed.
+ */
 import { copyFileSync, globSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { basename, dirname, join, resolve } from 'node:path';
 import { build, type Metafile, type Plugin } from 'esbuild';
@@ -13,7 +16,12 @@ const PROGRAMS = {
   gateway: 'packages/gateway/src/main.ts',
   agent: 'packages/agent/src/main.ts',
   relay: 'packages/relay/src/main.ts',
-  ...Object.fromEntries(Object.entries(ON_THE_MACHINE).map(([name, folder]) => [name, `packages/${folder}/src/${name}.ts`])),
+  ...Object.fromEntries(
+    Object.entries(ON_THE_MACHINE).map(([name, folder]) => [
+      name,
+      `packages/${folder}/src/${name}.ts`,
+    ]),
+  ),
 };
 
 /** How the sources name the module of a thread or a child process. */
@@ -21,14 +29,17 @@ const OTHER_MODULE = /new URL\('(\.[^']*)\.ts', import\.meta\.url\)/g;
 const BUNDLED = 'packages/{agent,cli,control-plane,gateway,kit,operator,relay,wire}/src/**/*.ts';
 const read = (file: string): string => readFileSync(join(root, file), 'utf8');
 
-/** Threads and child processes are programs too. The bundle is flat, so the name alone leads there. */
+/**
+ * Threads and child processes are programs too. The bundle is flat, so the name alone leads there.
+ */
 function threadsAndChildren(): Record<string, string> {
   const found: Record<string, string> = {};
   for (const file of globSync(BUNDLED, { cwd: root }).toSorted()) {
     for (const [, module = ''] of read(file).matchAll(OTHER_MODULE)) {
       const path = `${join(dirname(file), module)}.ts`;
       const name = basename(module);
-      if (found[name] !== undefined && found[name] !== path) throw new Error(`${found[name]} and ${path} need different names`);
+      if (found[name] !== undefined && found[name] !== path)
+        throw new Error(`${found[name]} and ${path} need different names`);
       found[name] = path;
     }
   }
@@ -52,29 +63,46 @@ const nativeSqlite = (arch: Architecture): Plugin => ({
   name: 'native-sqlite',
   setup: (bundler) =>
     bundler.onResolve({ filter: /^better-sqlite3$/ }, ({ resolveDir }) =>
-      bundler.resolve(`better-sqlite3/linux-${ARCHITECTURES[arch]}`, { resolveDir, kind: 'import-statement' }),
+      bundler.resolve(`better-sqlite3/linux-${ARCHITECTURES[arch]}`, {
+        resolveDir,
+        kind: 'import-statement',
+      }),
     ),
 });
 
-/** Folder in lib/ with the page at /docs. @fastify/swagger-ui looks for it relative to its own files, which are bundled here. */
+/**
+ * Folder in lib/ with the page at /docs. @fastify/swagger-ui looks for it relative to its own
+ * files, which are bundled here.
+ */
 const DOCS_PAGE = 'static';
 const docsPage: Plugin = {
   name: 'docs-page',
   setup: ({ onLoad }) =>
     onLoad({ filter: /@fastify\/swagger-ui\/lib\/routes\.js$/ }, ({ path }) => {
       const text = readFileSync(path, 'utf8');
-      const contents = text.replace("path.join(__dirname, '..', 'static')", `path.join(__dirname, '${DOCS_PAGE}')`);
-      if (contents === text) throw new Error(`${path} names its static files in another way: change the plugin docs-page`);
+      const contents = text.replace(
+        "path.join(__dirname, '..', 'static')",
+        `path.join(__dirname, '${DOCS_PAGE}')`,
+      );
+      if (contents === text)
+        throw new Error(
+          `${path} names its static files in another way: change the plugin docs-page`,
+        );
       return { contents, loader: 'js' };
     }),
 };
 
-/** Writes the programs to `lib`. @returns what they are made of, with paths relative to the repository */
+/**
+ * Writes the programs to `lib`. @returns what they are made of, with paths relative to the
+ * repository
+ */
 export async function bundlePrograms(lib: string, arch: Architecture): Promise<Metafile> {
   const entryPoints = { ...PROGRAMS, ...threadsAndChildren() };
   const { metafile } = await build({
     absWorkingDir: root,
-    entryPoints: Object.fromEntries(Object.entries(entryPoints).map(([name, path]) => [name, join(root, path)])),
+    entryPoints: Object.fromEntries(
+      Object.entries(entryPoints).map(([name, path]) => [name, join(root, path)]),
+    ),
     outdir: lib,
     bundle: true,
     metafile: true,
@@ -104,9 +132,13 @@ export async function bundlePrograms(lib: string, arch: Architecture): Promise<M
   const commandLine = await bundleCommandLine(join(lib, 'cli'));
   const staticFiles = resolve(root, 'node_modules/@fastify/swagger-ui/static');
   mkdirSync(join(lib, DOCS_PAGE));
-  for (const name of globSync('*', { cwd: staticFiles })) copyFileSync(join(staticFiles, name), join(lib, DOCS_PAGE, name));
+  for (const name of globSync('*', { cwd: staticFiles }))
+    copyFileSync(join(staticFiles, name), join(lib, DOCS_PAGE, name));
   copyFileSync(join(root, 'bin/launch.mjs'), join(lib, 'launch.mjs'));
   copyFileSync(join(root, 'scripts/lib/artefact/berth.js'), join(lib, 'berth.js'));
   writeFileSync(join(lib, 'package.json'), '{ "type": "module" }\n');
-  return { inputs: { ...metafile.inputs, ...commandLine.inputs }, outputs: { ...metafile.outputs, ...commandLine.outputs } };
+  return {
+    inputs: { ...metafile.inputs, ...commandLine.inputs },
+    outputs: { ...metafile.outputs, ...commandLine.outputs },
+  };
 }

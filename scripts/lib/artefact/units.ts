@@ -1,4 +1,7 @@
-/** The units of deploy/systemd as the package installs them, and one for several agents on one machine. */
+/**
+ * The units of deploy/systemd as the package installs them, and one for several agents on one
+ * machine.
+ */
 import { globSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { root } from '../places.mjs';
@@ -11,7 +14,10 @@ const COPIED = '/opt/berth';
 export function packagedUnits(): [name: string, text: string][] {
   const units = globSync('*.{service,socket}', { cwd: FOLDER })
     .toSorted()
-    .map((name): [string, string] => [name, packaged(name, readFileSync(join(FOLDER, name), 'utf8'))]);
+    .map((name): [string, string] => [
+      name,
+      packaged(name, readFileSync(join(FOLDER, name), 'utf8')),
+    ]);
   const agent = units.find(([name]) => name === 'berth-agent.service')?.[1] ?? '';
   return [...units, ['berth-agent@.service', instances(agent)]];
 }
@@ -20,15 +26,24 @@ function packaged(name: string, text: string): string {
   const settings = `/etc/berth/${name.replace(/^berth-(.*)\.(service|socket)$/, '$1')}.env`;
   return (
     text
-      .replace('WorkingDirectory=/opt/berth', `WorkingDirectory=${name === 'berth-control-plane.service' ? '/var/lib/berth' : '/'}`)
+      .replace(
+        'WorkingDirectory=/opt/berth',
+        `WorkingDirectory=${name === 'berth-control-plane.service' ? '/var/lib/berth' : '/'}`,
+      )
       .replaceAll(COPIED, '/usr/lib/berth')
       // A machine has the settings of its own roles only.
       .replace('[Unit]\n', `[Unit]\nConditionPathExists=${settings}\n`)
-      .replace('Environment=STATE_DIR=/var/lib/berth\n', (line) => `${line}Environment=DATABASE_URL=sqlite:/var/lib/berth/berth.db\n`)
+      .replace(
+        'Environment=STATE_DIR=/var/lib/berth\n',
+        (line) => `${line}Environment=DATABASE_URL=sqlite:/var/lib/berth/berth.db\n`,
+      )
   );
 }
 
-/** berth-agent@NAME.service reads agent-NAME.env and has folders of its own: a builder and a deploy node on one machine. */
+/**
+ * berth-agent@NAME.service reads agent-NAME.env and has folders of its own: a builder and a deploy
+ * node on one machine.
+ */
 function instances(agent: string): string {
   return agent
     .replace(

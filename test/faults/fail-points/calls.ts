@@ -16,12 +16,15 @@ export function callsInSources(): Call[] {
     .filter((file) => !file.endsWith('kit/src/fail-point.ts'))
     .toSorted();
   return files.flatMap((file) =>
-    [...readFileSync(path.join(ROOT, file), 'utf8').matchAll(/\bfailPoint\('([^']+)'(,)?/g)].map(([, name, comma]) => ({
-      name: name ?? '',
-      detailed: comma !== undefined,
-      file: file.split(path.sep).join('/'),
-    })),
+    [...readFileSync(path.join(ROOT, file), 'utf8').matchAll(/\bfailPoint\('([^']+)'(,)?/g)].map(
+      ([, name, comma]) => ({
+        name: name ?? '',
+        detailed: comma !== undefined,
+        file: file.split(path.sep).join('/'),
+      }),
+    ),
   );
 }
 
-export const isPointOf = (point: string, call: Call): boolean => (call.detailed ? point.startsWith(`${call.name}.`) : point === call.name);
+export const isPointOf = (point: string, call: Call): boolean =>
+  call.detailed ? point.startsWith(`${call.name}.`) : point === call.name;

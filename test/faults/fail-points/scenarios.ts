@@ -1,7 +1,7 @@
 /**
- * The operations during which a process dies at a point. Each starts the operation, waits for the death, and starts the process again.
- * Then everything must be as without the kill. A client sends requests to `app` meanwhile: each is answered, never by an older version
- * than one seen before.
+ * The operations during which a process dies at a point. Each starts the operation, waits for the
+ * death, and starts the process again. Then everything must be as without the kill. A client sends
+ * requests to `app` meanwhile: each is answered, never by an older version than one seen before.
  */
 import { createHash, randomBytes, randomUUID } from 'node:crypto';
 import { mkdir, readdir, readFile, writeFile } from 'node:fs/promises';
@@ -26,7 +26,12 @@ import type { Point, Scenario } from './table.ts';
 export async function dieAt(stage: Stage, point: Point): Promise<void> {
   const { berth } = stage.world;
   const before = stage.version;
-  const client = startProber({ entry: berth.entry, host: `app.${berth.baseDomain}`, perSecond: 20, versionOf });
+  const client = startProber({
+    entry: berth.entry,
+    host: `app.${berth.baseDomain}`,
+    perSecond: 20,
+    versionOf,
+  });
   stage.recorder.watch();
   try {
     await SCENARIOS[point.during](stage, point);
@@ -34,13 +39,22 @@ export async function dieAt(stage: Stage, point: Point): Promise<void> {
     expect(await stage.recorder.judge()).toEqual([]);
     expect(versionOf((await berth.get('app')).body)).toBe(stage.version);
     const { failed, failures, stale, versions } = await client.stop();
-    const expected = { failed: 0, failures: [], stale: 0, versions: [...new Set([before, stage.version])] };
+    const expected = {
+      failed: 0,
+      failures: [],
+      stale: 0,
+      versions: [...new Set([before, stage.version])],
+    };
     expect({ failed, failures, stale, versions }).toEqual(expected);
   } finally {
     await client.stop();
-    // After a failure, the next row must find every process without fail points, and know the version that serves.
+    // After a failure, the next row must find every process without fail points, and know the
+    // version that serves.
     for (const process of ['control-plane', 'builder', 'node', 'second node'] as const)
-      if (stage.service(process).process().exit() !== undefined || (process === point.process && !stage.isUnarmed(process)))
+      if (
+        stage.service(process).process().exit() !== undefined ||
+        (process === point.process && !stage.isUnarmed(process))
+      )
         await stage.unarm(process);
     stage.version = versionOf((await berth.get('app')).body);
   }
@@ -50,10 +64,16 @@ const SCENARIOS: Record<Scenario, (stage: Stage, point: Point) => Promise<void>>
   deploy: (stage, point) => deployWithDeath(stage, point, (version) => pageApp(version)),
   'slow deploy': (stage, point) => deployWithDeath(stage, point, slowApp),
 
-  /** Rolls back to the running deployment, whose image was removed from the engine, so it is pulled. */
+  /**
+   * Rolls back to the running deployment, whose image was removed from the engine, so it is pulled.
+   */
   async rollback(stage, point) {
     const { berth, engine } = stage.world;
-    const [present] = (await berth.api.call('listDeployments', { query: { project_id: stage.app.id, status: 'running' } })).items;
+    const [present] = (
+      await berth.api.call('listDeployments', {
+        query: { project_id: stage.app.id, status: 'running' },
+      })
+    ).items;
     const tag = present?.image_tag ?? '';
     const { stdout } = await engine.docker([
       'image',
@@ -66,7 +86,10 @@ const SCENARIOS: Record<Scenario, (stage: Stage, point: Point) => Promise<void>>
     const digests = stdout.split('\n').filter((ref) => /@sha256:/.test(ref));
     await engine.docker(['image', 'rm', '--force', tag, ...new Set(digests)], { mayFail: true });
     await stage.arm(point);
-    const [asked] = await Promise.all([stage.rollback({ id: present?.id ?? '' }), awaitDeathAndRestart(stage, point)]);
+    const [asked] = await Promise.all([
+      stage.rollback({ id: present?.id ?? '' }),
+      awaitDeathAndRestart(stage, point),
+    ]);
     await running(stage, asked);
   },
 
@@ -82,25 +105,37 @@ const SCENARIOS: Record<Scenario, (stage: Stage, point: Point) => Promise<void>>
 
   async 'failing deploy'(stage, point) {
     await stage.arm(point);
-    const [asked] = await Promise.all([stage.deploy(stage.app, brokenApp(stage.version + 1)), awaitDeathAndRestart(stage, point)]);
+    const [asked] = await Promise.all([
+      stage.deploy(stage.app, brokenApp(stage.version + 1)),
+      awaitDeathAndRestart(stage, point),
+    ]);
     const done = await stage.world.berth.settled(asked);
-    expect({ status: done.status, code: done.error?.code }).toEqual({ status: 'failed', code: 'container_exited' });
+    expect({ status: done.status, code: done.error?.code }).toEqual({
+      status: 'failed',
+      code: 'container_exited',
+    });
   },
 
   async cancel(stage, point) {
     const { berth } = stage.world;
     await stage.arm(point);
     const asked = await stage.deploy(stage.app, hangingApp(stage.version + 1));
-    await waitFor('the build hangs', async () => (await berth.logs(asked)).some((line) => line.includes('sleep 300')), {
-      deadlineMs: 30_000,
-    });
+    await waitFor(
+      'the build hangs',
+      async () => (await berth.logs(asked)).some((line) => line.includes('sleep 300')),
+      {
+        deadlineMs: 30_000,
+      },
+    );
     const cancelled = waitFor(
       'the cancellation is answered',
       async () => {
-        await berth.api.call('cancelDeployment', { params: { id: asked.id } }).catch((error: unknown) => {
-          // The cancellation arrived before the connection broke, and has taken effect.
-          if (!/is already cancelled/.test(String(error))) throw error;
-        });
+        await berth.api
+          .call('cancelDeployment', { params: { id: asked.id } })
+          .catch((error: unknown) => {
+            // The cancellation arrived before the connection broke, and has taken effect.
+            if (!/is already cancelled/.test(String(error))) throw error;
+          });
         return true;
       },
       { deadlineMs: 40_000 },
@@ -119,7 +154,9 @@ const SCENARIOS: Record<Scenario, (stage: Stage, point: Point) => Promise<void>>
     await waitFor(
       'the build is claimed',
       async () =>
-        (await berth.api.call('getDeployment', { params: { id: asked.id } })).events.some((event) => event.kind === 'task_claimed'),
+        (await berth.api.call('getDeployment', { params: { id: asked.id } })).events.some(
+          (event) => event.kind === 'task_claimed',
+        ),
       { deadlineMs: 30_000 },
     );
     await stage.service('builder').crash();
@@ -127,7 +164,9 @@ const SCENARIOS: Record<Scenario, (stage: Stage, point: Point) => Promise<void>>
     await waitFor(
       'the lease expires',
       async () =>
-        (await berth.api.call('getDeployment', { params: { id: asked.id } })).events.some((e) => /stopped reporting/.test(e.message)),
+        (await berth.api.call('getDeployment', { params: { id: asked.id } })).events.some((e) =>
+          /stopped reporting/.test(e.message),
+        ),
       { deadlineMs: 30_000 },
     );
     await stage.unarm('builder');
@@ -143,8 +182,18 @@ const SCENARIOS: Record<Scenario, (stage: Stage, point: Point) => Promise<void>>
 
   async 'node removal'(stage, point) {
     const { berth } = stage.world;
-    const asAgent = createClient({ baseUrl: berth.url, headers: () => ({ 'x-agent-secret': berth.agentSecret }) });
-    const body = { hostname: 'spare', role: 'builder' as const, host_ip: '127.0.0.1', max_storage: 0, containers: [], agent_version: '0' };
+    const asAgent = createClient({
+      baseUrl: berth.url,
+      headers: () => ({ 'x-agent-secret': berth.agentSecret }),
+    });
+    const body = {
+      hostname: 'spare',
+      role: 'builder' as const,
+      host_ip: '127.0.0.1',
+      max_storage: 0,
+      containers: [],
+      agent_version: '0',
+    };
     const node = await asAgent.call('agentRegister', { body });
     await stage.arm(point);
     const gone = untilGone(
@@ -175,8 +224,13 @@ const SCENARIOS: Record<Scenario, (stage: Stage, point: Point) => Promise<void>>
   async 'dataset removal'(stage, point) {
     const { berth } = stage.world;
     const dataset = await newDataset(stage);
-    const node = (await berth.api.call('listNodes', { query: {} })).items.find((n) => n.hostname === 'node-1');
-    await berth.api.call('prewarmNode', { params: { id: node?.id ?? '' }, body: { dataset_id: dataset.id } });
+    const node = (await berth.api.call('listNodes', { query: {} })).items.find(
+      (n) => n.hostname === 'node-1',
+    );
+    await berth.api.call('prewarmNode', {
+      params: { id: node?.id ?? '' },
+      body: { dataset_id: dataset.id },
+    });
     await untilCached(stage, dataset.id, true);
     await stage.arm(point);
     await Promise.all([forget(stage, dataset.id), awaitDeathAndRestart(stage, point)]);
@@ -185,12 +239,18 @@ const SCENARIOS: Record<Scenario, (stage: Stage, point: Point) => Promise<void>>
   async push(stage, point) {
     await stage.arm(point);
     const version = stage.version + 1;
-    const [asked] = await Promise.all([stage.push(pageApp(version)), awaitDeathAndRestart(stage, point)]);
+    const [asked] = await Promise.all([
+      stage.push(pageApp(version)),
+      awaitDeathAndRestart(stage, point),
+    ]);
     stage.version = version;
     await running(stage, asked);
   },
 
-  /** A build with a secret, then a container with a secret file: no clear text is on disk while the agent is dead. */
+  /**
+   * A build with a secret, then a container with a secret file: no clear text is on disk while the
+   * agent is dead.
+   */
   async secrets(stage, point) {
     const { api } = stage.world.berth;
     const project = await otherProject(stage, 'rolling');
@@ -206,12 +266,18 @@ const SCENARIOS: Record<Scenario, (stage: Stage, point: Point) => Promise<void>>
     await stage.unarm(point.process);
     await running(stage, asked);
     expect(versionOf((await stage.world.berth.get(project.domain_prefix)).body)).toBe(2);
-    expect((await stage.world.berth.get(project.domain_prefix, '/cert')).body.trim()).toBe(sha256(value));
+    expect((await stage.world.berth.get(project.domain_prefix, '/cert')).body.trim()).toBe(
+      sha256(value),
+    );
     expect(await filesWith(stage.world.dir, value)).toEqual([]);
     await remove(stage, project);
-    await waitFor('the secret files are removed', async () => (await filesWith(stage.secretsDir, value)).length === 0, {
-      deadlineMs: 30_000,
-    });
+    await waitFor(
+      'the secret files are removed',
+      async () => (await filesWith(stage.secretsDir, value)).length === 0,
+      {
+        deadlineMs: 30_000,
+      },
+    );
   },
 
   /** Two statuses of a deployment that cannot be built: the forge has the last one in the end. */
@@ -220,10 +286,17 @@ const SCENARIOS: Record<Scenario, (stage: Stage, point: Point) => Promise<void>>
     const forge = await startStatusReceiver();
     try {
       const name = `other-${++others}`;
-      const project = await stage.world.berth.createProject({ name, git_url: 'ssh://git@127.0.0.1:1/team/app.git', domain_prefix: name });
+      const project = await stage.world.berth.createProject({
+        name,
+        git_url: 'ssh://git@127.0.0.1:1/team/app.git',
+        domain_prefix: name,
+      });
       const params = { id: project.id };
       await api.call('putHook', { params, body: { forge: 'gitea' } });
-      await api.call('putGitToken', { params, body: { token: 'token-of-the-forge', api_url: forge.apiUrl } });
+      await api.call('putGitToken', {
+        params,
+        body: { token: 'token-of-the-forge', api_url: forge.apiUrl },
+      });
       await stage.arm(point);
       const commit = 'c0'.repeat(20);
       const headers = { 'idempotency-key': randomUUID() };
@@ -233,15 +306,26 @@ const SCENARIOS: Record<Scenario, (stage: Stage, point: Point) => Promise<void>>
       ]);
       expect(await stage.world.berth.settled(asked, 60_000)).toMatchObject({ status: 'failed' });
       // The claim of the killed process lasts 30 s.
-      const last = (): object => ({ state: forge.received.at(-1)?.state, commit: forge.received.at(-1)?.commit });
-      await waitFor('the forge has the last status', () => forge.received.at(-1)?.state === 'failure', { deadlineMs: 60_000 });
+      const last = (): object => ({
+        state: forge.received.at(-1)?.state,
+        commit: forge.received.at(-1)?.commit,
+      });
+      await waitFor(
+        'the forge has the last status',
+        () => forge.received.at(-1)?.state === 'failure',
+        { deadlineMs: 60_000 },
+      );
       await waitFor(
         'Berth knows it',
-        async () => (await api.call('getDeployment', { params: { id: asked.id } })).commit_status?.sent_at ?? false,
+        async () =>
+          (await api.call('getDeployment', { params: { id: asked.id } })).commit_status?.sent_at ??
+          false,
         { deadlineMs: 60_000 },
       );
       expect(last()).toEqual({ state: 'failure', commit });
-      expect(forge.received.filter(({ state }) => state === 'pending').length).toBeLessThanOrEqual(2);
+      expect(forge.received.filter(({ state }) => state === 'pending').length).toBeLessThanOrEqual(
+        2,
+      );
       await remove(stage, project);
     } finally {
       await forge.stop();
@@ -252,14 +336,20 @@ const SCENARIOS: Record<Scenario, (stage: Stage, point: Point) => Promise<void>>
   async 'new key'(stage, point) {
     const { berth, dir } = stage.world;
     const projects = [await otherProject(stage, 'rolling'), await otherProject(stage, 'rolling')];
-    for (const { id } of projects) await berth.api.call('putSecret', { params: { id, name: 'TOKEN' }, body: { value: `value of ${id}` } });
+    for (const { id } of projects)
+      await berth.api.call('putSecret', {
+        params: { id, name: 'TOKEN' },
+        body: { value: `value of ${id}` },
+      });
     const old = (await readFile(join(dir, 'secrets-key'), 'utf8')).trim();
     const fresh = randomBytes(32).toString('base64');
     const both = { SECRETS_KEY: `${fresh},${old}` };
     await stage.arm(point, both);
     await stage.died(point);
     // Either key alone opens only a part: the start is refused.
-    await expect(stage.service('control-plane').start({ SECRETS_KEY: old })).rejects.toThrow(/missing key id/);
+    await expect(stage.service('control-plane').start({ SECRETS_KEY: old })).rejects.toThrow(
+      /missing key id/,
+    );
     await stage.unarm('control-plane', both);
     const detail = async (): Promise<string> => await (await fetch(`${berth.url}/readyz`)).text();
     await waitFor('all keys are wrapped by the new one', async () =>
@@ -277,13 +367,17 @@ const SCENARIOS: Record<Scenario, (stage: Stage, point: Point) => Promise<void>>
     }
   },
 
-  /** A start that migrates the database dies; the next one completes, with one whole snapshot of the state before. */
+  /**
+   * A start that migrates the database dies; the next one completes, with one whole snapshot of the
+   * state before.
+   */
   async upgrade(stage, point) {
     const { dir } = stage.world;
     const controlPlane = stage.service('control-plane');
     await controlPlane.stop();
     await makeOlder(`sqlite:${join(dir, 'berth.db')}`);
-    const snapshots = async (): Promise<string[]> => (await readdir(join(dir, 'snapshots')).catch(() => [] as string[])).toSorted();
+    const snapshots = async (): Promise<string[]> =>
+      (await readdir(join(dir, 'snapshots')).catch(() => [] as string[])).toSorted();
     const before = await snapshots();
     await stage.arm(point);
     await awaitDeathAndRestart(stage, point);
@@ -293,9 +387,12 @@ const SCENARIOS: Record<Scenario, (stage: Stage, point: Point) => Promise<void>>
     const added = after.filter((name) => !before.includes(name));
     expect(added).toHaveLength(1);
     const at = join(dir, 'snapshots', added[0] ?? '');
-    const { stdout } = await run([process.execPath, join(repositoryRoot, 'bin/berth'), 'backup', 'verify', at], {
-      env: { DATABASE_URL: `sqlite:${join(dir, 'berth.db')}` },
-    });
+    const { stdout } = await run(
+      [process.execPath, join(repositoryRoot, 'bin/berth'), 'backup', 'verify', at],
+      {
+        env: { DATABASE_URL: `sqlite:${join(dir, 'berth.db')}` },
+      },
+    );
     expect(stdout).toContain('good: every byte is as it was written');
     const version = stage.version + 1;
     const asked = await stage.deploy(stage.app, pageApp(version));
@@ -304,8 +401,9 @@ const SCENARIOS: Record<Scenario, (stage: Stage, point: Point) => Promise<void>>
   },
 
   /**
-   * Removes an image that no release needs. In the end it is gone, the others are there with every layer, the registry takes images, its
-   * configuration is as before, and the next clean-up finds nothing missing.
+   * Removes an image that no release needs. In the end it is gone, the others are there with every
+   * layer, the registry takes images, its configuration is as before, and the next clean-up finds
+   * nothing missing.
    */
   async 'clean-up'(stage, point) {
     const { registry, berth } = stage.world;
@@ -322,16 +420,24 @@ const SCENARIOS: Record<Scenario, (stage: Stage, point: Point) => Promise<void>>
     const ended = async (start: () => Promise<unknown>): Promise<unknown> => {
       const before = (await newest())?.id;
       await start();
-      await waitFor('the clean-up has ended', async () => (await newest())?.id !== before, { deadlineMs: 90_000 });
+      await waitFor('the clean-up has ended', async () => (await newest())?.id !== before, {
+        deadlineMs: 90_000,
+      });
       return newest();
     };
     const begin = (): Promise<unknown> => stage.ask('startCleanUp', {});
     await stage.arm(point);
     const first = await ended(() => Promise.all([begin(), awaitDeathAndRestart(stage, point)]));
     expect(first).toMatchObject({ state: 'done', missing: 0, error: null });
-    const [old, kept, last] = await Promise.all(made.map(({ id }) => api.call('getDeployment', { params: { id } })));
+    const [old, kept, last] = await Promise.all(
+      made.map(({ id }) => api.call('getDeployment', { params: { id } })),
+    );
     const partsOf = async (of: Deployment | undefined): Promise<string[]> =>
-      missingParts(registry, /\/(.*):/.exec(of?.image_tag ?? '')?.[1] ?? '', of?.image_digest ?? '');
+      missingParts(
+        registry,
+        /\/(.*):/.exec(of?.image_tag ?? '')?.[1] ?? '',
+        of?.image_digest ?? '',
+      );
     expect(await partsOf(old)).toEqual([expect.stringMatching(/^manifest .*: status 404$/)]);
     expect([await partsOf(kept), await partsOf(last)]).toEqual([[], []]);
     expect(await readFile(registry.config, 'utf8')).toBe(configuration);
@@ -344,16 +450,27 @@ const SCENARIOS: Record<Scenario, (stage: Stage, point: Point) => Promise<void>>
     await remove(stage, project);
   },
 
-  /** Drains the second node. In the end the first one has the data of every version, and nobody wrote at two places. */
+  /**
+   * Drains the second node. In the end the first one has the data of every version, and nobody
+   * wrote at two places.
+   */
   async 'volume move'(stage, point) {
     const { berth, git } = stage.world;
     const nodes = (await berth.api.call('listNodes', { query: {} })).items;
-    const [first, second] = ['node-1', 'node-2'].map((hostname) => ({ id: nodes.find((n) => n.hostname === hostname)?.id ?? '' }));
+    const [first, second] = ['node-1', 'node-2'].map((hostname) => ({
+      id: nodes.find((n) => n.hostname === hostname)?.id ?? '',
+    }));
     if (first === undefined || second === undefined) throw new Error('no nodes');
     const name = `volume-${++others}`;
     const { url } = await git.createRepo(name, startsApp);
     const volumes = [{ name: 'data', mount_path: '/var/lib/app' }];
-    const project = await berth.createProject({ name, git_url: url, domain_prefix: name, volumes, ...PROJECT });
+    const project = await berth.createProject({
+      name,
+      git_url: url,
+      domain_prefix: name,
+      volumes,
+      ...PROJECT,
+    });
     const starts = async (): Promise<string> => (await berth.get(name, '/starts')).body;
     await berth.api.call('cordonNode', { params: first });
     await berth.api.call('uncordonNode', { params: second });
@@ -376,19 +493,37 @@ const SCENARIOS: Record<Scenario, (stage: Stage, point: Point) => Promise<void>>
   async start(stage, point) {
     const { engine, berth } = stage.world;
     if (point.name.startsWith('reconcile')) {
-      const node = (await berth.api.call('listNodes', { query: {} })).items.find((n) => n.hostname === 'node-1');
-      // A container that was created but not started, like after a crash of the engine between the two steps.
-      await engine.docker(['create', '--label', `berth.node=${node?.id}`, '--name', 'never-started', 'busybox:stable', 'true']);
+      const node = (await berth.api.call('listNodes', { query: {} })).items.find(
+        (n) => n.hostname === 'node-1',
+      );
+      // A container that was created but not started, like after a crash of the engine between the
+      // two steps.
+      await engine.docker([
+        'create',
+        '--label',
+        `berth.node=${node?.id}`,
+        '--name',
+        'never-started',
+        'busybox:stable',
+        'true',
+      ]);
     }
     await stage.arm(point);
     await awaitDeathAndRestart(stage, point);
   },
 };
 
-async function deployWithDeath(stage: Stage, point: Point, app: (version: number) => Record<string, string>): Promise<void> {
+async function deployWithDeath(
+  stage: Stage,
+  point: Point,
+  app: (version: number) => Record<string, string>,
+): Promise<void> {
   await stage.arm(point);
   const version = stage.version + 1;
-  const [asked] = await Promise.all([stage.deploy(stage.app, app(version)), awaitDeathAndRestart(stage, point)]);
+  const [asked] = await Promise.all([
+    stage.deploy(stage.app, app(version)),
+    awaitDeathAndRestart(stage, point),
+  ]);
   stage.version = version;
   await running(stage, asked);
 }
@@ -407,7 +542,13 @@ async function running(stage: Stage, asked: Deployment): Promise<void> {
 
 /** Appends one line at each start, and serves its volume. */
 const startsApp = {
-  Dockerfile: ['FROM busybox:stable', 'COPY run.sh /run.sh', 'EXPOSE 8080', 'CMD ["sh", "/run.sh"]', ''].join('\n'),
+  Dockerfile: [
+    'FROM busybox:stable',
+    'COPY run.sh /run.sh',
+    'EXPOSE 8080',
+    'CMD ["sh", "/run.sh"]',
+    '',
+  ].join('\n'),
   'run.sh': 'echo start >> /var/lib/app/starts\nexec httpd -f -p 8080 -h /var/lib/app\n',
 };
 
@@ -416,7 +557,13 @@ async function otherProject(stage: Stage, replace: 'rolling' | 'recreate'): Prom
   const name = `other-${++others}`;
   const { berth, git } = stage.world;
   const { url } = await git.createRepo(name, pageApp(1));
-  const project = await berth.createProject({ name, git_url: url, domain_prefix: name, replace, ...PROJECT });
+  const project = await berth.createProject({
+    name,
+    git_url: url,
+    domain_prefix: name,
+    replace,
+    ...PROJECT,
+  });
   await running(stage, await berth.deploy(project));
   return project;
 }
@@ -431,21 +578,29 @@ function remove(stage: Stage, project: Project): Promise<void> {
 }
 
 /** Repeats the removal until it is answered, then waits until the thing is gone. */
-async function untilGone(remove: () => Promise<unknown>, read: () => Promise<unknown>): Promise<void> {
+async function untilGone(
+  remove: () => Promise<unknown>,
+  read: () => Promise<unknown>,
+): Promise<void> {
   const isGone = (error: unknown): boolean => {
     if (error instanceof ApiError && error.status === 404) return true;
     if (/being_deleted/.test(String(error))) throw new GiveUp(String(error));
     throw error;
   };
-  await waitFor('the removal is accepted', () => remove().then(() => true, isGone), { deadlineMs: 40_000 });
-  await waitFor('the object is gone', () => read().then(() => false, isGone), { deadlineMs: 40_000 });
+  await waitFor('the removal is accepted', () => remove().then(() => true, isGone), {
+    deadlineMs: 40_000,
+  });
+  await waitFor('the object is gone', () => read().then(() => false, isGone), {
+    deadlineMs: 40_000,
+  });
 }
 
 async function newDataset(stage: Stage): Promise<Dataset> {
   const { api } = stage.world.berth;
   const name = `set-${++others}`;
   await mkdir(join(stage.share, name));
-  for (let i = 0; i < 20; i++) await writeFile(join(stage.share, name, `file-${i}`), `${name} ${i}`.repeat(1_000));
+  for (let i = 0; i < 20; i++)
+    await writeFile(join(stage.share, name, `file-${i}`), `${name} ${i}`.repeat(1_000));
   const made = await api.call('createDataset', { body: { name, nfs_path: name } });
   return waitFor(
     'the dataset has its first version',
@@ -463,8 +618,14 @@ const mountedOf = async (stage: Stage, { id }: Deployment): Promise<Deployment['
 /** Waits until the node reports that it has, or no longer has, the dataset. */
 async function untilCached(stage: Stage, datasetId: string, cached: boolean): Promise<void> {
   const isCached = async (): Promise<boolean> =>
-    (await stage.world.berth.api.call('listNodes', { query: {} })).items.some((n) => n.cached.some((c) => c.dataset_id === datasetId));
-  await waitFor(`${datasetId} is ${cached ? '' : 'not '}cached`, async () => (await isCached()) === cached, { deadlineMs: 60_000 });
+    (await stage.world.berth.api.call('listNodes', { query: {} })).items.some((n) =>
+      n.cached.some((c) => c.dataset_id === datasetId),
+    );
+  await waitFor(
+    `${datasetId} is ${cached ? '' : 'not '}cached`,
+    async () => (await isCached()) === cached,
+    { deadlineMs: 60_000 },
+  );
 }
 
 /** Removes a dataset and waits until no node has it. */
@@ -487,18 +648,28 @@ const secretApp = (version: number): Record<string, string> => ({
     'COPY www /www',
     'RUN --mount=type=secret,id=BUILD test -s /run/secrets/BUILD',
     'EXPOSE 8080',
-    `CMD ["sh", "-c", "sha256sum < /run/secrets/CERT | cut -d' ' -f1 > /www/cert; exec httpd -f -p 8080 -h /www"]`,
+    `CMD ["sh", "-c", "sha256sum < /run/secrets/CERT | cut -d' ' -f1 > /www/cert; exec httpd -f ` +
+      '-p 8080 -h /www"]',
     '',
   ].join('\n'),
 });
 
-const dockerfile = (...lines: string[]): string => ['FROM busybox:stable', 'COPY www /www', 'EXPOSE 8080', ...lines, ''].join('\n');
-/** An application whose build and start take longer than the interval between two lease renewals. */
+const dockerfile = (...lines: string[]): string =>
+  ['FROM busybox:stable', 'COPY www /www', 'EXPOSE 8080', ...lines, ''].join('\n');
+/**
+ * An application whose build and start take longer than the interval between two lease renewals.
+ */
 const slowApp = (version: number): Record<string, string> => ({
   ...pageApp(version),
-  Dockerfile: dockerfile('RUN cat /www/index.html && sleep 3', 'CMD ["sh", "-c", "sleep 3; exec httpd -f -p 8080 -h /www"]'),
+  Dockerfile: dockerfile(
+    'RUN cat /www/index.html && sleep 3',
+    'CMD ["sh", "-c", "sleep 3; exec httpd -f -p 8080 -h /www"]',
+  ),
 });
-const brokenApp = (version: number): Record<string, string> => ({ ...pageApp(version), Dockerfile: dockerfile('CMD ["false"]') });
+const brokenApp = (version: number): Record<string, string> => ({
+  ...pageApp(version),
+  Dockerfile: dockerfile('CMD ["false"]'),
+});
 const hangingApp = (version: number): Record<string, string> => ({
   ...pageApp(version),
   Dockerfile: dockerfile('RUN cat /www/index.html && sleep 300'),

@@ -1,4 +1,7 @@
-/** The processes that the fail points kill, one project that serves throughout, and the checks after a recovery. */
+/**
+ * The processes that the fail points kill, one project that serves throughout, and the checks after
+ * a recovery.
+ */
 import { randomUUID } from 'node:crypto';
 import { mkdtemp, readdir, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -28,7 +31,9 @@ export type Stage = {
   /** Records the history of `app`. */
   recorder: Recorder;
   service(process: PointProcess): Service;
-  /** Restarts the process so that it dies at the point; also when that happens before it is ready. */
+  /**
+   * Restarts the process so that it dies at the point; also when that happens before it is ready.
+   */
   arm(point: Point, env?: Record<string, string>): Promise<void>;
   /** Restarts the process without fail points. */
   unarm(process: PointProcess, env?: Record<string, string>): Promise<void>;
@@ -40,7 +45,10 @@ export type Stage = {
   ask<N extends RouteName>(name: N, input: CallInput<N>): Promise<AnswerOf<N>>;
   /** Commits `files` and requests a deployment under one Idempotency-Key until it is answered. */
   deploy(project: Project, files: Record<string, string>): Promise<Deployment>;
-  /** Commits `files` to `app` and reports the push, like a forge that repeats a delivery until it is answered. */
+  /**
+   * Commits `files` to `app` and reports the push, like a forge that repeats a delivery until it is
+   * answered.
+   */
   push(files: Record<string, string>): Promise<Deployment>;
   /** Rolls `app` back. */
   rollback(to: { id: string }): Promise<Deployment>;
@@ -98,12 +106,24 @@ export async function startStage(): Promise<Stage> {
   }
 }
 
-async function stageOf(world: World, share: string, secretsDir: string, history: MemoryHistory): Promise<Stage> {
+async function stageOf(
+  world: World,
+  share: string,
+  secretsDir: string,
+  history: MemoryHistory,
+): Promise<Stage> {
   const { berth, git, dir } = world;
-  const second = (await berth.api.call('listNodes', { query: {} })).items.find((node) => node.hostname === 'node-2');
+  const second = (await berth.api.call('listNodes', { query: {} })).items.find(
+    (node) => node.hostname === 'node-2',
+  );
   await berth.api.call('cordonNode', { params: { id: second?.id ?? '' } });
   const { url } = await git.createRepo('app', pageApp(0));
-  const app = await berth.createProject({ name: 'app', git_url: url, domain_prefix: 'app', ...PROJECT });
+  const app = await berth.createProject({
+    name: 'app',
+    git_url: url,
+    domain_prefix: 'app',
+    ...PROJECT,
+  });
   const query = createQuery(join(dir, 'berth.db'));
   const configUrl = `${berth.url}/api/traefik/config`;
   const recorder = createRecorder({
@@ -133,7 +153,10 @@ async function stageOf(world: World, share: string, secretsDir: string, history:
     return answer;
   }
 
-  /** Deployments that a client got in an answer. Any other one means that a repeated request was applied twice. */
+  /**
+   * Deployments that a client got in an answer. Any other one means that a repeated request was
+   * applied twice.
+   */
   const answered = new Set<string>();
   const duplicates = (): string[] =>
     query(`select id, generation from deployments where project_id = '${app.id}'`)
@@ -141,10 +164,18 @@ async function stageOf(world: World, share: string, secretsDir: string, history:
       .map((d) => `deployment that no client requested: ${JSON.stringify(d)}`);
 
   /** Repeats a request under one Idempotency-Key until it is answered. */
-  async function request(name: 'createDeployment' | 'rollback', project: Project, body: object): Promise<Deployment> {
+  async function request(
+    name: 'createDeployment' | 'rollback',
+    project: Project,
+    body: object,
+  ): Promise<Deployment> {
     const key = randomUUID();
     const sent = Date.now();
-    const input = { params: { id: project.id }, body, headers: { 'idempotency-key': key } } as CallInput<typeof name>;
+    const input = {
+      params: { id: project.id },
+      body,
+      headers: { 'idempotency-key': key },
+    } as CallInput<typeof name>;
     const made = await ask(name, input);
     if (project.id !== app.id) return made;
     answered.add(made.id);
@@ -157,7 +188,10 @@ async function stageOf(world: World, share: string, secretsDir: string, history:
     return request('createDeployment', project, {});
   }
 
-  const hook = await berth.api.call('putHook', { params: { id: app.id }, body: { forge: 'generic' } });
+  const hook = await berth.api.call('putHook', {
+    params: { id: app.id },
+    body: { forge: 'generic' },
+  });
   const hookUrl = berth.url + new URL(hook.url).pathname;
   async function push(files: Record<string, string>): Promise<Deployment> {
     await git.commit('app', files, 'pushed');
@@ -166,8 +200,13 @@ async function stageOf(world: World, share: string, secretsDir: string, history:
     await waitFor(
       'the delivery is accepted',
       async () => {
-        const answer = await fetch(hookUrl, { method: 'POST', headers, signal: AbortSignal.timeout(5_000) });
-        if (!answer.ok && answer.status < 500) throw new GiveUp(`the delivery got ${answer.status}`);
+        const answer = await fetch(hookUrl, {
+          method: 'POST',
+          headers,
+          signal: AbortSignal.timeout(5_000),
+        });
+        if (!answer.ok && answer.status < 500)
+          throw new GiveUp(`the delivery got ${answer.status}`);
         return answer.ok;
       },
       { deadlineMs: 40_000 },
@@ -175,7 +214,10 @@ async function stageOf(world: World, share: string, secretsDir: string, history:
     const { deployment_id } = await waitFor(
       'the delivery has a verdict',
       async () => {
-        const { items } = await ask('listDeliveries', { params: { id: app.id }, query: { limit: 10 } });
+        const { items } = await ask('listDeliveries', {
+          params: { id: app.id },
+          query: { limit: 10 },
+        });
         return items.find((d) => d.deployment_id !== null && Date.parse(d.at) >= sent - 1_000);
       },
       { deadlineMs: 60_000 },
@@ -187,7 +229,8 @@ async function stageOf(world: World, share: string, secretsDir: string, history:
   }
 
   const first = await berth.settled(await deploy(app, pageApp(1)));
-  if (first.status !== 'running') throw new Error(`the first version does not run: ${JSON.stringify(first.error)}`);
+  if (first.status !== 'running')
+    throw new Error(`the first version does not run: ${JSON.stringify(first.error)}`);
 
   const wrong = await recorder.judge();
   if (wrong.length > 0) throw new Error(`before the first kill: ${wrong.join('; ')}`);
@@ -198,7 +241,8 @@ async function stageOf(world: World, share: string, secretsDir: string, history:
     return found;
   };
   const armed = new Set<PointProcess>();
-  const hasHit = (point: Point): boolean => service(point.process).process().tail().includes(`"fail_point":"${point.name}"`);
+  const hasHit = (point: Point): boolean =>
+    service(point.process).process().tail().includes(`"fail_point":"${point.name}"`);
 
   const stage: Stage = {
     world,
@@ -227,9 +271,14 @@ async function stageOf(world: World, share: string, secretsDir: string, history:
     },
     async died(point) {
       const { process } = service(point.process);
-      const exit = await waitFor(`${point.process} dies at ${point.name}`, () => process().exit(), { deadlineMs: 60_000 });
+      const exit = await waitFor(`${point.process} dies at ${point.name}`, () => process().exit(), {
+        deadlineMs: 60_000,
+      });
       await waitFor('the last log line is read', () => hasHit(point), { deadlineMs: 2_000 });
-      if (exit.signal !== 'SIGKILL') throw new Error(`${point.process} ended with ${exit.code ?? exit.signal}, not at ${point.name}`);
+      if (exit.signal !== 'SIGKILL')
+        throw new Error(
+          `${point.process} ended with ${exit.code ?? exit.signal}, not at ${point.name}`,
+        );
     },
     ask,
     deploy,
@@ -240,7 +289,12 @@ async function stageOf(world: World, share: string, secretsDir: string, history:
       await waitFor(
         'everything is settled',
         async () => {
-          wrong = [...askDatabase(query), ...duplicates(), ...(await filesLeft(dir)), ...(await portsWrong(stage, query))];
+          wrong = [
+            ...askDatabase(query),
+            ...duplicates(),
+            ...(await filesLeft(dir)),
+            ...(await portsWrong(stage, query)),
+          ];
           return wrong.length === 0;
         },
         { deadlineMs: 45_000, intervalMs: 100 },
@@ -264,16 +318,28 @@ function askDatabase(query: Query): string[] {
     ['open task', 'select id, kind, status, attempt from tasks where finished_at is null'],
     [
       'unsettled deployment',
-      "select id, generation, status from deployments where status in ('pending', 'building', 'built', 'deploying')",
+      "select id, generation, status from deployments where status in ('pending', 'building', " +
+        "'built', 'deploying')",
     ],
-    ['two running', "select project_id, count(*) n from deployments where status = 'running' group by project_id having n > 1"],
+    [
+      'two running',
+      "select project_id, count(*) n from deployments where status = 'running' group by " +
+        'project_id having n > 1',
+    ],
     [
       'route that does not point to the running deployment',
       `select r.project_id, r.host_port, d.status from routes r join deployments d on d.id = r.deployment_id
        where d.status <> 'running' or d.host_port <> r.host_port`,
     ],
-    ['running without a route', "select id from deployments where status = 'running' and id not in (select deployment_id from routes)"],
-    ['ended without finished_at', "select id, status from deployments where status <> 'running' and finished_at is null"],
+    [
+      'running without a route',
+      "select id from deployments where status = 'running' and id not in (select deployment_id " +
+        'from routes)',
+    ],
+    [
+      'ended without finished_at',
+      "select id, status from deployments where status <> 'running' and finished_at is null",
+    ],
     [
       'duplicate line in a story',
       `select deployment_id, kind, count(*) n from deployment_events
@@ -281,7 +347,8 @@ function askDatabase(query: Query): string[] {
     ],
     [
       'duplicate log line',
-      `select deployment_id, text, at, count(*) n from log_lines where text like 'commit %' group by deployment_id, text, at having n > 1`,
+      "select deployment_id, text, at, count(*) n from log_lines where text like 'commit %' " +
+        'group by deployment_id, text, at having n > 1',
     ],
   ];
   return rules.flatMap(([what, sql]) => query(sql).map((row) => `${what}: ${JSON.stringify(row)}`));
@@ -289,39 +356,74 @@ function askDatabase(query: Query): string[] {
 
 /** Finds workspaces and env files that a killed agent left on disk and that no start removed. */
 async function filesLeft(dir: string): Promise<string[]> {
-  const folders = [join('builder-1', 'builder', 'work'), join('builder-1', 'builder', 'scratch'), join('node-1', 'deploy', 'scratch')];
+  const folders = [
+    join('builder-1', 'builder', 'work'),
+    join('builder-1', 'builder', 'scratch'),
+    join('node-1', 'deploy', 'scratch'),
+  ];
   const found = await Promise.all(
-    folders.map(async (folder) => (await readdir(join(dir, 'agents', folder))).map((name) => `leftover file: ${join(folder, name)}`)),
+    folders.map(async (folder) =>
+      (await readdir(join(dir, 'agents', folder))).map(
+        (name) => `leftover file: ${join(folder, name)}`,
+      ),
+    ),
   );
   return [...found.flat(), ...(await copiesLeft(join(dir, 'agents', 'node-1', 'svc')))];
 }
 
-/** Finds what is left below .staging and .trash, where each process has a folder: its content, and folders of ended processes. */
+/**
+ * Finds what is left below .staging and .trash, where each process has a folder: its content, and
+ * folders of ended processes.
+ */
 async function copiesLeft(svc: string): Promise<string[]> {
   const names = await Promise.all(
     ['.staging', '.trash'].map(async (folder) =>
       (await readdir(join(svc, folder), { recursive: true })).map((name) => `${folder}/${name}`),
     ),
   );
-  const wrong = names.flat().filter((name) => !/^\.(staging|trash)\/[^/]+(\/\.process\.json)?$/.test(name));
+  const wrong = names
+    .flat()
+    .filter((name) => !/^\.(staging|trash)\/[^/]+(\/\.process\.json)?$/.test(name));
   const processes = names.flat().filter((name) => /^\.staging\/[^/]+$/.test(name));
   return [...wrong, ...processes.slice(1)].map((name) => `leftover copy: ${name}`);
 }
 
-/** Checks that each running deployment has exactly one container, under its final name, at the port of its route. */
+/**
+ * Checks that each running deployment has exactly one container, under its final name, at the port
+ * of its route.
+ */
 async function portsWrong(stage: Stage, query: Query): Promise<string[]> {
   const running = query(
-    `select p.name, p.domain_prefix, d.id, d.host_port from deployments d join projects p on p.id = d.project_id where d.status = 'running'`,
+    'select p.name, p.domain_prefix, d.id, d.host_port from deployments d join projects p on ' +
+      "p.id = d.project_id where d.status = 'running'",
   );
-  const format = '{{.Label "berth.project_name"}} {{.Names}} {{.State}} {{.Label "berth.deployment"}} {{.Ports}}';
+  const format =
+    '{{.Label "berth.project_name"}} {{.Names}} {{.State}} {{.Label "berth.deployment"}} ' +
+    '{{.Ports}}';
   const nodes = query('select id from nodes').map((row) => row['id']);
   const seen: string[] = [];
   for (const id of nodes) {
-    const { stdout } = await stage.world.engine.docker(['ps', '-a', '--filter', `label=berth.node=${id}`, '--format', format]);
+    const { stdout } = await stage.world.engine.docker([
+      'ps',
+      '-a',
+      '--filter',
+      `label=berth.node=${id}`,
+      '--format',
+      format,
+    ]);
     seen.push(...stdout.split('\n').filter((line) => line !== ''));
   }
-  const wanted = running.map((d) => ({ d, start: `${d['name']} svc-${d['domain_prefix']} running ${d['id']} ` }));
-  const missing = wanted.filter(({ d, start }) => !seen.some((line) => line.startsWith(start) && line.includes(`:${d['host_port']}->`)));
+  const wanted = running.map((d) => ({
+    d,
+    start: `${d['name']} svc-${d['domain_prefix']} running ${d['id']} `,
+  }));
+  const missing = wanted.filter(
+    ({ d, start }) =>
+      !seen.some((line) => line.startsWith(start) && line.includes(`:${d['host_port']}->`)),
+  );
   const extra = seen.filter((line) => !wanted.some(({ start }) => line.startsWith(start)));
-  return [...missing.map(({ start }) => `missing container: ${start}`), ...extra.map((line) => `leftover container: ${line}`)];
+  return [
+    ...missing.map(({ start }) => `missing container: ${start}`),
+    ...extra.map((line) => `leftover container: ${line}`),
+  ];
 }

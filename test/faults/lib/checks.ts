@@ -13,7 +13,8 @@ export async function expectRecovered(stage: Stage): Promise<void> {
       return isSettled(seen.status) && seen;
     });
     const before = ended.get(id);
-    if (before !== undefined && isTerminal(before)) expect(d.status, 'a terminal state never changes').toBe(before);
+    if (before !== undefined && isTerminal(before))
+      expect(d.status, 'a terminal state never changes').toBe(before);
     ended.set(id, d.status);
     // A person must be able to read the story of a deployment.
     expect(d.events.length).toBeLessThan(100);
@@ -22,9 +23,16 @@ export async function expectRecovered(stage: Stage): Promise<void> {
   await waitFor(
     'exactly one container exists, it runs under its final name, and the route points to it',
     async () => {
-      const all = [...(await stage.containers(stage.engines.build)), ...(await stage.containers(stage.engines.node))];
+      const all = [
+        ...(await stage.containers(stage.engines.build)),
+        ...(await stage.containers(stage.engines.node)),
+      ];
       const { health } = await stage.see(running);
-      return all.join() === 'svc-app running' && health?.status === 'healthy' && versionOf((await stage.get()).body) === stage.version();
+      return (
+        all.join() === 'svc-app running' &&
+        health?.status === 'healthy' &&
+        versionOf((await stage.get()).body) === stage.version()
+      );
     },
     { deadlineMs: 60_000 },
   );

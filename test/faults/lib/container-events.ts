@@ -1,16 +1,36 @@
-/** Follows an engine's events about the containers of one project, also over restarts of the engine, which forgets its events. */
+/**
+ * Follows an engine's events about the containers of one project, also over restarts of the engine,
+ * which forgets its events.
+ */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Engine } from '@berth/testbed/engine-handle';
 import { type RunningProcess, startProcess } from '@berth/testbed/process';
 
-export type ContainerEvent = { at: number; change: 'started' | 'stopped' | 'removed'; container: string; deployment: string; node: string };
+export type ContainerEvent = {
+  at: number;
+  change: 'started' | 'stopped' | 'removed';
+  container: string;
+  deployment: string;
+  node: string;
+};
 
-const CHANGES: Record<string, ContainerEvent['change']> = { start: 'started', stop: 'stopped', destroy: 'removed' };
+const CHANGES: Record<string, ContainerEvent['change']> = {
+  start: 'started',
+  stop: 'stopped',
+  destroy: 'removed',
+};
 /** Interval of reconnections to an engine that died. */
 const RECONNECT_MS = 100;
 
 export function followContainers(engine: Engine, project: string) {
-  const filters = ['--filter', 'type=container', '--filter', `label=berth.project=${project}`, '--format', '{{json .}}'];
+  const filters = [
+    '--filter',
+    'type=container',
+    '--filter',
+    `label=berth.project=${project}`,
+    '--format',
+    '{{json .}}',
+  ];
   const seen = new Map<string, ContainerEvent>();
   let stopped = false;
   let from = Date.now();
@@ -32,9 +52,19 @@ export function followContainers(engine: Engine, project: string) {
       const at = timeNano / 1e6;
       from = Math.max(from, at);
       const change = CHANGES[Action];
-      const [deployment, node] = [Actor.Attributes['berth.deployment'] ?? '', Actor.Attributes['berth.node'] ?? ''];
+      const [deployment, node] = [
+        Actor.Attributes['berth.deployment'] ?? '',
+        Actor.Attributes['berth.node'] ?? '',
+      ];
       // A reconnection starts with the last event again, so that one comes twice.
-      if (change !== undefined) seen.set(`${timeNano} ${Actor.ID} ${Action}`, { at, change, container: Actor.ID, deployment, node });
+      if (change !== undefined)
+        seen.set(`${timeNano} ${Actor.ID} ${Action}`, {
+          at,
+          change,
+          container: Actor.ID,
+          deployment,
+          node,
+        });
     }
   }
 

@@ -1,4 +1,7 @@
-/** A docker command that a test can stop at a verb (docker-shim.sh), to catch an agent exactly between two steps. */
+/**
+ * A docker command that a test can stop at a verb (docker-shim.sh), to catch an agent exactly
+ * between two steps.
+ */
 import { chmod, copyFile, mkdir, rm, writeFile } from 'node:fs/promises';
 import { existsSync } from 'node:fs';
 import { delimiter, join } from 'node:path';
@@ -33,13 +36,18 @@ export async function createShim(dir: string): Promise<Shim> {
     hold: (when, verb) => place(`${when}-${verb}`, 'hold'),
     fail: (verb, complaint) => place(`before-${verb}`, complaint),
     reached: async (when, verb) => {
-      await waitFor(`the agent is ${when} docker ${verb}`, () => existsSync(join(dir, `reached-${when}-${verb}`)), {
-        deadlineMs: 45_000,
-        intervalMs: 10,
-      });
+      await waitFor(
+        `the agent is ${when} docker ${verb}`,
+        () => existsSync(join(dir, `reached-${when}-${verb}`)),
+        {
+          deadlineMs: 45_000,
+          intervalMs: 10,
+        },
+      );
     },
     async clear() {
-      for (const name of placed) for (const file of [name, `reached-${name}`]) await rm(join(dir, file), { force: true });
+      for (const name of placed)
+        for (const file of [name, `reached-${name}`]) await rm(join(dir, file), { force: true });
       placed.clear();
     },
   };

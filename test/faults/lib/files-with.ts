@@ -5,7 +5,9 @@ import { join } from 'node:path';
 /** Returns the files below a folder that contain the text. */
 export async function filesWith(folder: string, text: string): Promise<string[]> {
   const entries = await readdir(folder, { recursive: true, withFileTypes: true });
-  const paths = entries.filter((entry) => entry.isFile()).map((entry) => join(entry.parentPath, entry.name));
+  const paths = entries
+    .filter((entry) => entry.isFile())
+    .map((entry) => join(entry.parentPath, entry.name));
   const found: string[] = [];
   for (const path of paths) {
     // Null: removed meanwhile.

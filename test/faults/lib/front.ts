@@ -17,7 +17,8 @@ export type Front = {
   stop(): Promise<void>;
 };
 
-export const whyNoTraefik = (): string | undefined => (findTraefik() === undefined ? 'no Traefik: set TRAEFIK_BIN' : undefined);
+export const whyNoTraefik = (): string | undefined =>
+  findTraefik() === undefined ? 'no Traefik: set TRAEFIK_BIN' : undefined;
 
 export async function prepareFront(dir: string): Promise<Front> {
   const relayPort = await freePort();
@@ -31,9 +32,18 @@ export async function prepareFront(dir: string): Promise<Front> {
     relay = await startProcess([process.execPath, join(repositoryRoot, 'bin', 'berth'), 'relay'], {
       name: 'relay',
       logFile: join(dir, 'logs', 'relay.log'),
-      env: { LOG_FORMAT: 'json', LISTEN: `127.0.0.1:${relayPort}`, CONTROL_PLANE_URL: controlPlaneUrl, STATE_DIR: join(dir, 'relay') },
+      env: {
+        LOG_FORMAT: 'json',
+        LISTEN: `127.0.0.1:${relayPort}`,
+        CONTROL_PLANE_URL: controlPlaneUrl,
+        STATE_DIR: join(dir, 'relay'),
+      },
     });
-    await untilReady(relay, async () => (await fetch(`${relayUrl}/readyz`, { signal: AbortSignal.timeout(2_000) })).ok, 15_000);
+    await untilReady(
+      relay,
+      async () => (await fetch(`${relayUrl}/readyz`, { signal: AbortSignal.timeout(2_000) })).ok,
+      15_000,
+    );
   }
   async function launchTraefik(): Promise<void> {
     const bin = findTraefik();

@@ -1,4 +1,7 @@
-/** Requests several hosts at a steady rate and compares each answer with the page of the host's own project. */
+/**
+ * Requests several hosts at a steady rate and compares each answer with the page of the host's own
+ * project.
+ */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { waitFor } from '@berth/testbed/wait';
 
@@ -26,7 +29,10 @@ const shownAt = ({ get }: Hosts, prefix: string): Promise<string | null> =>
 /** `wrong` is called for each answer of another project. */
 export function startHostLoad(
   hosts: Hosts,
-  { perSecond, wrong = () => undefined }: { perSecond: number; wrong?: (prefix: string, shown: string) => void },
+  {
+    perSecond,
+    wrong = () => undefined,
+  }: { perSecond: number; wrong?: (prefix: string, shown: string) => void },
 ): { stop(): Promise<HostLoad> } {
   const load: HostLoad = { sent: 0, right: 0, none: 0, wrong: [] };
   const open = new Set<Promise<void>>();
@@ -65,12 +71,17 @@ export async function underLoad(
   options: Parameters<typeof startHostLoad>[1],
 ): Promise<HostLoad> {
   const load = startHostLoad(hosts, options);
-  const isRight = async ([prefix, own]: [string, RegExp]): Promise<boolean> => own.test((await shownAt(hosts, prefix)) ?? '');
+  const isRight = async ([prefix, own]: [string, RegExp]): Promise<boolean> =>
+    own.test((await shownAt(hosts, prefix)) ?? '');
   try {
     await during();
-    await waitFor('every host shows its own project again', async () => (await Promise.all([...hosts.pages].map(isRight))).every(Boolean), {
-      deadlineMs: 90_000,
-    });
+    await waitFor(
+      'every host shows its own project again',
+      async () => (await Promise.all([...hosts.pages].map(isRight))).every(Boolean),
+      {
+        deadlineMs: 90_000,
+      },
+    );
   } finally {
     await load.stop();
   }
@@ -78,4 +89,5 @@ export async function underLoad(
 }
 
 export const loadText = ({ sent, right, none, wrong }: HostLoad): string =>
-  `${sent} requests: ${right} answers of the own project, ${none} without an answer, ${wrong.length} of another project`;
+  `${sent} requests: ${right} answers of the own project, ${none} without an answer, ` +
+  `${wrong.length} of another project`;

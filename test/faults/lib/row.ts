@@ -11,7 +11,10 @@ export type Row = {
   stage: StageName;
   /** The row runs in `npm test` too. */
   quick?: true;
-  /** Requests may fail while the fault lasts, because it hits the container or the proxy that serves them. In other rows none may fail. */
+  /**
+   * Requests may fail while the fault lasts, because it hits the container or the proxy that serves
+   * them. In other rows none may fail.
+   */
   outage?: true;
   /** Duration of the fault itself, in ms. */
   lastsMs?: number;

@@ -1,4 +1,6 @@
-/** The real parts for the rows, with a live project, and the steps and checks that many rows use. */
+/**
+ * The real parts for the rows, with a live project, and the steps and checks that many rows use.
+ */
 import { mkdir, mkdtemp, readFile, rm } from 'node:fs/promises';
 import { request as httpRequest } from 'node:http';
 import { request as httpsRequest } from 'node:https';
@@ -27,14 +29,19 @@ import { createRecorder, type Recorder } from './recorder.ts';
 import { type RegistryGate, startRegistryGate } from './registry-gate.ts';
 
 /**
- * `main`: a builder and two deploy nodes with their own engines, the second node cordoned; `disk`: on small file systems; `data`: one
- * deploy node with a share; `relay`: Traefik behind the relay.
+ * `main`: a builder and two deploy nodes with their own engines, the second node cordoned; `disk`:
+ * on small file systems; `data`: one deploy node with a share; `relay`: Traefik behind the relay.
  */
 export type StageName = 'main' | 'disk' | 'data' | 'relay';
 
 /** Short timeouts: seconds here instead of minutes in production. */
 const LEASE_MS = 5_000;
-const SHORT = { LEASE_TTL: `${LEASE_MS / 1000}s`, CLAIM_TIMEOUT: '6s', PROBE_TIMEOUT: '20s', ROUTE_TIMEOUT: '20s' };
+const SHORT = {
+  LEASE_TTL: `${LEASE_MS / 1000}s`,
+  CLAIM_TIMEOUT: '6s',
+  PROBE_TIMEOUT: '20s',
+  ROUTE_TIMEOUT: '20s',
+};
 
 export type Stage = {
   berth: Platform;
@@ -46,7 +53,14 @@ export type Stage = {
   project: Project;
   dir: string;
   /** Small file systems of stage `disk`, and `svc` of the stages `data` and `main`. */
-  small: { builder: string; controlPlane: string; engine: string; svc: string; secondSvc: string; secrets: string };
+  small: {
+    builder: string;
+    controlPlane: string;
+    engine: string;
+    svc: string;
+    secondSvc: string;
+    secrets: string;
+  };
   /** SECRETS_DIR of node-1, on tmpfs. */
   secretsDir: string;
   /** Folder of datasets, in stage `data`. */
@@ -56,7 +70,10 @@ export type Stage = {
   /** The version that must be served now. */
   version(): number;
   agent(name: string): Service;
-  /** Commits the next version, a page with its number, with `files` changed, and requests its deployment. */
+  /**
+   * Commits the next version, a page with its number, with `files` changed, and requests its
+   * deployment.
+   */
   release(files?: Files): Promise<Deployment>;
   /** Requests a deployment that cannot go live: the present version keeps serving. */
   releaseBroken(files: Files): Promise<Deployment>;
@@ -100,7 +117,8 @@ export async function startStage(name: StageName): Promise<Stage> {
   const stop = async (): Promise<void> => {
     const failures: unknown[] = [];
     // One part that does not stop must not leave the others running.
-    for (const end of stops.splice(0).toReversed()) await end().catch((error: unknown) => failures.push(error));
+    for (const end of stops.splice(0).toReversed())
+      await end().catch((error: unknown) => failures.push(error));
     if (failures.length > 0) throw new AggregateError(failures, 'the stage did not stop cleanly');
   };
   try {
@@ -136,18 +154,30 @@ export async function startStage(name: StageName): Promise<Stage> {
     const build = await startEngine({ dir: testbed, name: 'faults-build', private: true });
     stops.push(() => build.stop());
     await ensureBaseImages(build, ['busybox:stable']);
-    const node = await startEngine({ dir: name === 'disk' ? small.engine : testbed, name: 'faults-node', private: true });
+    const node = await startEngine({
+      dir: name === 'disk' ? small.engine : testbed,
+      name: 'faults-node',
+      private: true,
+    });
     stops.push(() => node.stop());
 
-    const registry = await startRegistry({ dir: join(dir, 'registry'), user: 'berth', password: 'sesame-opens-nothing' });
+    const registry = await startRegistry({
+      dir: join(dir, 'registry'),
+      user: 'berth',
+      password: 'sesame-opens-nothing',
+    });
     stops.push(() => registry.stop());
     const gate = await startRegistryGate(build.gatewayIp, registry.address, build.hostIp);
     stops.push(() => gate.stop());
     const git = await startGitServer({ root: join(dir, 'git') });
     stops.push(() => git.stop());
     const front = await prepareFront(dir);
-    const shims = { builder: await createShim(join(dir, 'shim-builder')), node: await createShim(join(dir, 'shim-node')) };
-    // Placement must not depend on the free space of this machine's disk: a size for each node, and small file systems.
+    const shims = {
+      builder: await createShim(join(dir, 'shim-builder')),
+      node: await createShim(join(dir, 'shim-node')),
+    };
+    // Placement must not depend on the free space of this machine's disk: a size for each node, and
+    // small file systems.
     const same = { MAX_STORAGE: '10000000000', PULL_TIMEOUT: '30s' };
     const svc = { svcRoot: join(small.svc, 'svc') };
     const history = memoryHistory();
@@ -193,7 +223,14 @@ export async function startStage(name: StageName): Promise<Stage> {
         },
         // Less room than node-1, so that it gets work only when node-1 cannot have it.
         ...(name === 'main'
-          ? [{ name: 'node-2', role: 'deploy' as const, engine: build, env: { ...same, SVC_ROOT: join(small.secondSvc, 'svc') } }]
+          ? [
+              {
+                name: 'node-2',
+                role: 'deploy' as const,
+                engine: build,
+                env: { ...same, SVC_ROOT: join(small.secondSvc, 'svc') },
+              },
+            ]
           : []),
       ],
       env: {
@@ -211,7 +248,8 @@ export async function startStage(name: StageName): Promise<Stage> {
       stops.push(() => front.stop());
     }
     const entry = name === 'relay' ? front.entry : berth.entry;
-    const askHost = (prefix: string): Promise<Answer> => ask(entry, `${prefix}.${berth.baseDomain}`);
+    const askHost = (prefix: string): Promise<Answer> =>
+      ask(entry, `${prefix}.${berth.baseDomain}`);
     const get = (): Promise<Answer> => askHost('app');
     // Awaited here, so that an error cleans up.
     return await withProject({
@@ -246,7 +284,10 @@ function ask({ host, port, secure }: Platform['entry'], name: string): Promise<A
   const request = (secure ? httpsRequest : httpRequest)(
     secure ? { ...options, servername: name, rejectUnauthorized: false } : options,
     (response) => {
-      text(response).then((body) => resolve({ status: response.statusCode ?? 0, headers: response.headers, body }), reject);
+      text(response).then(
+        (body) => resolve({ status: response.statusCode ?? 0, headers: response.headers, body }),
+        reject,
+      );
     },
   );
   request.on('timeout', () => request.destroy(new Error(`request to ${name} timed out`)));
@@ -282,9 +323,17 @@ async function withProject(parts: Parts): Promise<Stage> {
   const { berth, git } = parts;
   let version = 1;
   const { url } = await git.createRepo('app', pageApp(1));
-  const second = (await berth.api.call('listNodes', { query: {} })).items.find((n) => n.hostname === 'node-2');
+  const second = (await berth.api.call('listNodes', { query: {} })).items.find(
+    (n) => n.hostname === 'node-2',
+  );
   if (second !== undefined) await berth.api.call('cordonNode', { params: { id: second.id } });
-  const project = await berth.createProject({ name: 'app', git_url: url, domain_prefix: 'app', drain_seconds: 0, stop_grace_seconds: 1 });
+  const project = await berth.createProject({
+    name: 'app',
+    git_url: url,
+    domain_prefix: 'app',
+    drain_seconds: 0,
+    stop_grace_seconds: 1,
+  });
   const { history } = parts;
   const recorder = createRecorder({
     history,
@@ -305,7 +354,13 @@ async function withProject(parts: Parts): Promise<Stage> {
     const sent = Date.now();
     const asked = await berth.deploy(project);
     accepted.push(asked.id);
-    recorder.record({ type: 'accepted', sent, project: project.id, deployment: asked.id, key: null });
+    recorder.record({
+      type: 'accepted',
+      sent,
+      project: project.id,
+      deployment: asked.id,
+      key: null,
+    });
     return asked;
   };
   const commit = async (files: Files, message: string): Promise<void> => {
@@ -346,9 +401,15 @@ async function withProject(parts: Parts): Promise<Stage> {
     async push(files) {
       version++;
       await commit({ ...pageApp(version), ...files }, `version ${version}`);
-      hook ??= await berth.api.call('putHook', { params: { id: project.id }, body: { forge: 'generic' } });
+      hook ??= await berth.api.call('putHook', {
+        params: { id: project.id },
+        body: { forge: 'generic' },
+      });
       const headers = { authorization: `Bearer ${hook.secret}` };
-      const answer = await fetch(berth.url + new URL(hook.url).pathname, { method: 'POST', headers });
+      const answer = await fetch(berth.url + new URL(hook.url).pathname, {
+        method: 'POST',
+        headers,
+      });
       expect(answer.status).toBe(202);
       return (await answer.json()) as { id: string };
     },
@@ -357,16 +418,27 @@ async function withProject(parts: Parts): Promise<Stage> {
       const { deployment_id } = await waitFor(
         'the push caused a deployment',
         async () => {
-          const seen = await berth.api.call('getDelivery', { params: { id: project.id, delivery: delivery.id } });
+          const seen = await berth.api.call('getDelivery', {
+            params: { id: project.id, delivery: delivery.id },
+          });
           return seen.verdict === 'deployed' && seen;
         },
         { deadlineMs: 90_000 },
       );
       accepted.push(deployment_id ?? '');
-      recorder.record({ type: 'accepted', sent, project: project.id, deployment: deployment_id ?? '', key: null });
-      const { items } = await berth.api.call('listDeployments', { query: { project_id: project.id, limit: 100 } });
+      recorder.record({
+        type: 'accepted',
+        sent,
+        project: project.id,
+        deployment: deployment_id ?? '',
+        key: null,
+      });
+      const { items } = await berth.api.call('listDeployments', {
+        query: { project_id: project.id, limit: 100 },
+      });
       for (const d of items)
-        if (d.created_by?.kind === 'hook') recorder.record({ type: 'caused', push: d.created_by.id ?? '', deployment: d.id });
+        if (d.created_by?.kind === 'hook')
+          recorder.record({ type: 'caused', push: d.created_by.id ?? '', deployment: d.id });
       return stage.see({ id: deployment_id ?? '' });
     },
     keepPreviousVersion: () => void version--,
@@ -374,34 +446,60 @@ async function withProject(parts: Parts): Promise<Stage> {
     async ends(d, state, code) {
       const done = await berth.settled(d, 90_000);
       const story = done.events.map((e) => e.message).join('\n');
-      expect({ status: done.status, code: done.error?.code }, `${done.error?.message}\n${story}`).toEqual({ status: state, code });
+      expect(
+        { status: done.status, code: done.error?.code },
+        `${done.error?.message}\n${story}`,
+      ).toEqual({ status: state, code });
       return done;
     },
     async serves(wanted, deadlineMs = 60_000) {
-      await waitFor(`version ${wanted} is served`, async () => versionOf((await parts.get()).body) === wanted, { deadlineMs });
+      await waitFor(
+        `version ${wanted} is served`,
+        async () => versionOf((await parts.get()).body) === wanted,
+        { deadlineMs },
+      );
     },
     async says(d, pattern, deadlineMs = 30_000) {
-      const text = async (): Promise<string[]> => [...(await stage.see(d)).events.map((e) => e.message), ...(await berth.logs(d))];
-      await waitFor(`the story or the log has ${pattern}`, async () => (await text()).some((line) => pattern.test(line)), {
-        deadlineMs,
-        intervalMs: 30,
-      });
+      const text = async (): Promise<string[]> => [
+        ...(await stage.see(d)).events.map((e) => e.message),
+        ...(await berth.logs(d)),
+      ];
+      await waitFor(
+        `the story or the log has ${pattern}`,
+        async () => (await text()).some((line) => pattern.test(line)),
+        {
+          deadlineMs,
+          intervalMs: 30,
+        },
+      );
     },
     async logged(service, pattern, deadlineMs = 30_000) {
-      const since = async (): Promise<string> => (await readFile(service.logFile, 'utf8')).slice(logFrom.get(service.logFile) ?? 0);
-      await waitFor(`${service.name} logs ${pattern}`, async () => pattern.test(await since()), { deadlineMs });
+      const since = async (): Promise<string> =>
+        (await readFile(service.logFile, 'utf8')).slice(logFrom.get(service.logFile) ?? 0);
+      await waitFor(`${service.name} logs ${pattern}`, async () => pattern.test(await since()), {
+        deadlineMs,
+      });
     },
     async begin() {
       for (const { logFile } of [berth.controlPlane, ...Object.values(berth.agents)])
         logFrom.set(logFile, (await readFile(logFile, 'utf8')).length);
     },
     async running() {
-      const { items } = await berth.api.call('listDeployments', { query: { project_id: project.id, status: 'running' } });
+      const { items } = await berth.api.call('listDeployments', {
+        query: { project_id: project.id, status: 'running' },
+      });
       expect(items).toHaveLength(1);
       return items[0] as Deployment;
     },
     async containers(engine) {
-      const { stdout } = await engine.docker(['ps', '-a', '--filter', 'label=berth.project_name=app', '--format', '{{.Names}} {{.State}}']);
+      const { stdout } = await engine.docker([
+        'ps',
+        '-a',
+        '--filter',
+        'label=berth.project_name=app',
+        '--format',
+        '{{.Names}} {{.State}}',
+      ]);
       return stdout.split('\n').filter((line) => line !== '');
     },
   };

@@ -1,4 +1,7 @@
-/** The agent's own id. It outlives the process and the node's id, and it marks this agent's mount folders on a shared SVC_ROOT. */
+/**
+ * The agent's own id. It outlives the process and the node's id, and it marks this agent's mount
+ * folders on a shared SVC_ROOT.
+ */
 import { randomUUID } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import { nullIfMissing, writeWhole } from './disk.ts';

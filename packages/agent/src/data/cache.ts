@@ -1,8 +1,9 @@
 /**
- * The dataset versions on this node. A version is copied once, however many tasks ask for it, and it is not evicted while a task
- * protects it.
+ * The dataset versions on this node. A version is copied once, however many tasks ask for it, and
+ * it is not evicted while a task protects it.
  *
- * A version is in the cache when `objects/{id}/v{n}` exists with the requested manifest. The cache keeps no other state.
+ * A version is in the cache when `objects/{id}/v{n}` exists with the requested manifest. The cache
+ * keeps no other state.
  */
 import type { DatasetSource } from '@berth/wire/dataset';
 import type { RefCounts } from '../ref-counts.ts';
@@ -14,31 +15,60 @@ import type { Transfers } from './transfers.ts';
 import type { Versions } from './versions.ts';
 import { versionText, type WantedVersion, wantedVersionOf } from './wanted-version.ts';
 
-/** A version that this process does not evict before `release`. `copied` is null when it was in the cache before the request. */
-export type ProtectedVersion = { want: WantedVersion; copied: Pick<Copied, 'files' | 'bytes'> | null; release(): void };
+/**
+ * A version that this process does not evict before `release`. `copied` is null when it was in the
+ * cache before the request.
+ */
+export type ProtectedVersion = {
+  want: WantedVersion;
+  copied: Pick<Copied, 'files' | 'bytes'> | null;
+  release(): void;
+};
 export type Cache = {
   /**
-   * Copies the version if it is not in the cache, and protects it from eviction. Throws TaskFailure dataset_not_ready, dataset_unreachable,
-   * dataset_moving, dataset_copy_failed, disk_full, no_room, no_share. Rejects with the signal's reason.
+   * Copies the version if it is not in the cache, and protects it from eviction. Throws TaskFailure
+   * dataset_not_ready, dataset_unreachable, dataset_moving, dataset_copy_failed, disk_full,
+   * no_room, no_share. Rejects with the signal's reason.
    */
-  ensure(source: DatasetSource, listener: CopyListener, signal: AbortSignal): Promise<ProtectedVersion>;
+  ensure(
+    source: DatasetSource,
+    listener: CopyListener,
+    signal: AbortSignal,
+  ): Promise<ProtectedVersion>;
   stop(): Promise<void>;
 };
-export type CacheDeps = { layout: Layout; versions: Versions; evict: Evict; protectedVersions: RefCounts; transfers: Transfers };
+export type CacheDeps = {
+  layout: Layout;
+  versions: Versions;
+  evict: Evict;
+  protectedVersions: RefCounts;
+  transfers: Transfers;
+};
 
-/** Another process may evict or replace a version that has just arrived; the copy is repeated up to this often. */
+/**
+ * Another process may evict or replace a version that has just arrived; the copy is repeated up to
+ * this often.
+ */
 const MAX_TRIES = 5;
 
-export function createCache({ layout, versions, evict, protectedVersions, transfers }: CacheDeps): Cache {
+export function createCache({
+  layout,
+  versions,
+  evict,
+  protectedVersions,
+  transfers,
+}: CacheDeps): Cache {
   async function isCached(want: WantedVersion): Promise<boolean> {
     const found = await versions.get(want.dataset_id, want.version);
     if (found === null) return false;
     if (found.manifest_digest === want.manifest_digest) return true;
-    // The version number has another content (the control plane's database was restored) or its meta file is lost: it must go.
+    // The version number has another content (the control plane's database was restored) or its
+    // meta file is lost: it must go.
     if ((await evict.version(want.dataset_id, want.version)) !== null) return false;
     throw new TaskFailure(
       'dataset_copy_failed',
-      `${layout.version(want.dataset_id, want.version)} holds other files than ${versionText(want)} and is in use; ` +
+      `${layout.version(want.dataset_id, want.version)} holds other files than ` +
+        `${versionText(want)} and is in use; ` +
         'try again when no deployment mounts it',
     );
   }
@@ -50,7 +80,8 @@ export function createCache({ layout, versions, evict, protectedVersions, transf
       let copied = false;
       for (let i = 0; i < MAX_TRIES; i += 1) {
         signal.throwIfAborted();
-        // Check before the version is protected: a version with other content must be evicted, and a protected one cannot be.
+        // Check before the version is protected: a version with other content must be evicted, and
+        // a protected one cannot be.
         const cached = await isCached(want);
         const release = protectedVersions.add(keyOf(want.dataset_id, want.version));
         if (cached && (await versions.get(want.dataset_id, want.version)) !== null) {
@@ -69,7 +100,8 @@ export function createCache({ layout, versions, evict, protectedVersions, transf
       }
       throw new TaskFailure(
         'dataset_copy_failed',
-        `${versionText(want)} was evicted by another process after each of ${MAX_TRIES} copies; try again`,
+        `${versionText(want)} was evicted by another process after each of ${MAX_TRIES} ` +
+          'copies; try again',
       );
     },
   };

@@ -1,6 +1,6 @@
 /**
- * The average speed of this node's recent copies in bytes per second. It is saved to disk and survives a restart. The control plane
- * uses it to estimate when a deployment can start.
+ * The average speed of this node's recent copies in bytes per second. It is saved to disk and
+ * survives a restart. The control plane uses it to estimate when a deployment can start.
  */
 import { readJson, writeWhole } from './disk.ts';
 
@@ -11,13 +11,18 @@ export type CopyRate = {
   add(bytes: number, ms: number): Promise<void>;
 };
 
-/** Copies with fewer bytes do not change the rate: they measure the latency and not the throughput. */
+/**
+ * Copies with fewer bytes do not change the rate: they measure the latency and not the throughput.
+ */
 const MIN_BYTES = 1024 * 1024;
 const WEIGHT = 0.3;
 
 export async function createCopyRate(path: string): Promise<CopyRate> {
   const saved = (await readJson(path)) as { bytes_per_second?: unknown } | null;
-  let rate = typeof saved?.bytes_per_second === 'number' && saved.bytes_per_second > 0 ? saved.bytes_per_second : null;
+  let rate =
+    typeof saved?.bytes_per_second === 'number' && saved.bytes_per_second > 0
+      ? saved.bytes_per_second
+      : null;
   return {
     get: () => rate,
     async add(bytes, ms) {

@@ -1,9 +1,11 @@
 /**
  * One round of a copy; transfer.ts repeats rounds.
  *
- *   tree objects -> staging folder with folders, symlinks, hard links -> room -> rsync -> verify -> sync -> rename
+ *   tree objects -> staging folder with folders, symlinks, hard links -> room -> rsync -> verify ->
+ *   sync -> rename
  *
- * A file that differs from the manifest ends the round as `wrong`. The round's correct files stay, and the next round links them.
+ * A file that differs from the manifest ends the round as `wrong`. The round's correct files stay,
+ * and the next round links them.
  */
 import { failPoint } from '@berth/kit/fail-point';
 import { TreeFormatError } from '@berth/wire/tree';
@@ -45,21 +47,34 @@ export type RoundOptions = {
   onReserved(reservation: Reservation): void;
 };
 /**
- * `wrong`: these files (encoded paths) differ from the manifest. `rsyncMessage` is rsync's explanation; `killed`: another process
- * killed rsync.
+ * `wrong`: these files (encoded paths) differ from the manifest. `rsyncMessage` is rsync's
+ * explanation; `killed`: another process killed rsync.
  */
 export type Round =
   | { kind: 'done'; staging: Staging }
-  | { kind: 'wrong'; staging: Staging; wrong: ReadonlySet<string>; rsyncMessage: string; killed: boolean };
+  | {
+      kind: 'wrong';
+      staging: Staging;
+      wrong: ReadonlySet<string>;
+      rsyncMessage: string;
+      killed: boolean;
+    };
 
-export async function copyRound(deps: CopyDeps, want: WantedVersion, options: RoundOptions): Promise<Round> {
+export async function copyRound(
+  deps: CopyDeps,
+  want: WantedVersion,
+  options: RoundOptions,
+): Promise<Round> {
   try {
     return await round(deps, want, options);
   } catch (error) {
     options.signal.throwIfAborted();
     if (errorCode(error) === 'ENOSPC' || errorCode(error) === 'EDQUOT')
-      throw new TaskFailure('disk_full', `while dataset ${want.name} was being copied`, { cause: error });
-    if (error instanceof TreeFormatError) throw new TaskFailure('dataset_copy_failed', error.message, { cause: error });
+      throw new TaskFailure('disk_full', `while dataset ${want.name} was being copied`, {
+        cause: error,
+      });
+    if (error instanceof TreeFormatError)
+      throw new TaskFailure('dataset_copy_failed', error.message, { cause: error });
     throw error;
   }
 }
@@ -114,16 +129,27 @@ async function round(deps: CopyDeps, want: WantedVersion, options: RoundOptions)
   return { kind: 'done', staging };
 }
 
-/** Returns the files of the dataset's newest version on this node: most wanted files equal one of them. */
-async function newestCached({ layout, versions, trees }: CopyDeps, datasetId: string): Promise<LinkSource[]> {
-  const here = (await versions.list()).filter((v) => v.datasetId === datasetId && v.manifest_digest !== '');
+/**
+ * Returns the files of the dataset's newest version on this node: most wanted files equal one of
+ * them.
+ */
+async function newestCached(
+  { layout, versions, trees }: CopyDeps,
+  datasetId: string,
+): Promise<LinkSource[]> {
+  const here = (await versions.list()).filter(
+    (v) => v.datasetId === datasetId && v.manifest_digest !== '',
+  );
   const newest = here.sort((a, b) => b.version - a.version)[0];
   if (newest === undefined) return [];
   const folder = layout.version(datasetId, newest.version);
   try {
-    return [await sourceOfTree(folder, newest.manifest_digest, (digest) => trees.load(datasetId, digest))];
+    return [
+      await sourceOfTree(folder, newest.manifest_digest, (digest) => trees.load(datasetId, digest)),
+    ];
   } catch (error) {
-    // The manifest of the old version is lost everywhere. The files must be copied again, but the copy can go on.
+    // The manifest of the old version is lost everywhere. The files must be copied again, but the
+    // copy can go on.
     if (error instanceof TaskFailure || error instanceof TreeFormatError) return [];
     throw error;
   }

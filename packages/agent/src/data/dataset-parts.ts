@@ -46,7 +46,10 @@ export type DatasetPartsOptions = {
   root: string;
   /** DATASET_NFS_BASE_PATH. */
   share: string | undefined;
-  /** The agent's id, which survives a restart; it marks this agent's mount folders on a shared SVC_ROOT. */
+  /**
+   * The agent's id, which survives a restart; it marks this agent's mount folders on a shared
+   * SVC_ROOT.
+   */
   agent: string;
   keepReleases: () => number;
   keepVersions: number;
@@ -61,7 +64,10 @@ export type DatasetPartsOptions = {
   onChange: () => void;
   /** How often to look for folders of dead processes. Default 60 s. */
   cleanupMs?: number;
-  /** Time without a heartbeat after which a process in another pid namespace counts as dead. Default 2 min. */
+  /**
+   * Time without a heartbeat after which a process in another pid namespace counts as dead. Default
+   * 2 min.
+   */
   silentMs?: number;
 };
 export type DatasetParts = {
@@ -81,18 +87,24 @@ const CLEANUP_MS = 60_000;
 export async function createDatasetParts(options: DatasetPartsOptions): Promise<DatasetParts> {
   const { client, storage, log, rsync } = options;
   const layout = createLayout(options.root);
-  for (const folder of [layout.mounts, layout.objects, layout.staging, layout.trash]) await makePrivate(folder);
-  const work = await createWorkFolders(layout, options.silentMs === undefined ? {} : { silentMs: options.silentMs });
+  for (const folder of [layout.mounts, layout.objects, layout.staging, layout.trash])
+    await makePrivate(folder);
+  const work = await createWorkFolders(
+    layout,
+    options.silentMs === undefined ? {} : { silentMs: options.silentMs },
+  );
   const versions = createVersions(layout);
   const mounts = createMounts(layout, work);
   const trees = createTrees(layout, async (id, digests, signal) => {
     const body = { digests: [...digests] };
-    const call = () => client.call('agentTrees', { params: { id }, body, signal, timeoutMs: TREES_MS });
+    const call = () =>
+      client.call('agentTrees', { params: { id }, body, signal, timeoutMs: TREES_MS });
     return (await retryUntilAnswered(call, { signal })).objects;
   });
   const protectedVersions = createRefCounts();
   const isProtected = protectedVersions.has;
-  // Eviction and transfers depend on each other: a running transfer keeps its tree objects when a version is evicted.
+  // Eviction and transfers depend on each other: a running transfer keeps its tree objects when a
+  // version is evicted.
   let transfers: Transfers | null = null;
   const evict = createEvict({
     layout,
@@ -125,7 +137,15 @@ export async function createDatasetParts(options: DatasetPartsOptions): Promise<
   });
   const room = createRoom({
     storage,
-    datasets: createDatasetSpace({ versions, mounts, evict, sweepMounts, recopyableVersions, isProtected, log }),
+    datasets: createDatasetSpace({
+      versions,
+      mounts,
+      evict,
+      sweepMounts,
+      recopyableVersions,
+      isProtected,
+      log,
+    }),
     engine: options.engine ?? null,
     engineMax: null,
     locks: createLocks(),
@@ -133,7 +153,14 @@ export async function createDatasetParts(options: DatasetPartsOptions): Promise<
     log,
   });
   const findSource = createFindSource(options.share, rsync.inherit);
-  const trim = createTrim({ versions, mounts, evict, storage, keepVersions: options.keepVersions, log });
+  const trim = createTrim({
+    versions,
+    mounts,
+    evict,
+    storage,
+    keepVersions: options.keepVersions,
+    log,
+  });
   // Trimming runs after the copy; the tasks that wait for the copy do not wait for it.
   let trimming = Promise.resolve();
   const rate = await createCopyRate(layout.copyRate);
@@ -159,13 +186,24 @@ export async function createDatasetParts(options: DatasetPartsOptions): Promise<
     },
   );
   const cache = createCache({ layout, versions, evict, protectedVersions, transfers });
-  const prepare = createPrepare({ cache, mounts, versions, work, findSource, deploymentsInUse, agent: options.agent });
-  // A dead process may look alive at start (the machine restarted, or a container beside this one), so the check repeats.
+  const prepare = createPrepare({
+    cache,
+    mounts,
+    versions,
+    work,
+    findSource,
+    deploymentsInUse,
+    agent: options.agent,
+  });
+  // A dead process may look alive at start (the machine restarted, or a container beside this one),
+  // so the check repeats.
   let removingLeftovers: Promise<void> | null = null;
   const removeLeftovers = (): void => {
     removingLeftovers ??= evict
       .removeLeftovers()
-      .catch((err: unknown) => log.warn({ err }, 'removing the leftover copies of dead processes failed; will retry'))
+      .catch((err: unknown) =>
+        log.warn({ err }, 'removing the leftover copies of dead processes failed; will retry'),
+      )
       .finally(() => (removingLeftovers = null));
   };
   const timer = setInterval(removeLeftovers, options.cleanupMs ?? CLEANUP_MS).unref();

@@ -1,6 +1,7 @@
 /**
- * Evicts a version unless a container or a task uses it. The version is moved to .trash atomically; then its mounts
- * are checked again, and a version that was mounted in the meantime is put back. Only then is it deleted.
+ * Evicts a version unless a container or a task uses it. The version is moved to .trash atomically;
+ * then its mounts are checked again, and a version that was mounted in the meantime is put back.
+ * Only then is it deleted.
  */
 import { mkdir, readdir, rename, rmdir } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -33,7 +34,17 @@ export type Evict = {
   removeLeftovers(): Promise<void>;
 };
 
-export function createEvict({ layout, work, versions, mounts, trees, log, isProtected, rootsBeingCopied, onChange }: EvictDeps): Evict {
+export function createEvict({
+  layout,
+  work,
+  versions,
+  mounts,
+  trees,
+  log,
+  isProtected,
+  rootsBeingCopied,
+  onChange,
+}: EvictDeps): Evict {
   let count = 0;
 
   const isUsed = async (datasetId: string, version: number): Promise<boolean> => {
@@ -42,11 +53,15 @@ export function createEvict({ layout, work, versions, mounts, trees, log, isProt
   };
   async function removeUnused(datasetId: string): Promise<void> {
     const left = (await versions.list()).filter((v) => v.datasetId === datasetId);
-    await trees.prune(datasetId, [...left.map((v) => v.manifest_digest).filter((d) => d !== ''), ...rootsBeingCopied(datasetId)]);
+    await trees.prune(datasetId, [
+      ...left.map((v) => v.manifest_digest).filter((d) => d !== ''),
+      ...rootsBeingCopied(datasetId),
+    ]);
     await removeStrayMeta(layout, datasetId);
     if (left.length > 0) return;
     // A folder that is not empty belongs to a copy of another agent.
-    for (const folder of [layout.trees(datasetId), layout.dataset(datasetId)]) await rmdir(folder).catch(() => undefined);
+    for (const folder of [layout.trees(datasetId), layout.dataset(datasetId)])
+      await rmdir(folder).catch(() => undefined);
   }
   /** Moves a version back from .trash. Returns false if another copy has its place. */
   async function putBack(trashed: string, datasetId: string, version: number): Promise<boolean> {
@@ -70,12 +85,17 @@ export function createEvict({ layout, work, versions, mounts, trees, log, isProt
     log.info({ process }, 'removing the leftover copies of a dead agent process');
     for (const name of (await nullIfMissing(readdir(trash))) ?? []) {
       const was = trashedOf(name);
-      if (was !== null && (await isUsed(was.datasetId, was.version)) && (await putBack(join(trash, name), was.datasetId, was.version)))
+      if (
+        was !== null &&
+        (await isUsed(was.datasetId, was.version)) &&
+        (await putBack(join(trash, name), was.datasetId, was.version))
+      )
         continue;
       await removeTree(await renameForDeletion(join(trash, name)));
     }
     await removeTree(trash);
-    // Rename the whole folder first: a suspended process that continues must not publish a half-deleted copy as a version.
+    // Rename the whole folder first: a suspended process that continues must not publish a
+    // half-deleted copy as a version.
     await removeTree(await renameForDeletion(staging));
   }
   return {
@@ -83,8 +103,14 @@ export function createEvict({ layout, work, versions, mounts, trees, log, isProt
       if (await isUsed(datasetId, version)) return null;
       const trashed = join(work.trash, trashName(datasetId, version, (count += 1)));
       await failPoint('evict.before');
-      if ((await nullIfMissing(rename(layout.version(datasetId, version), trashed).then(() => true))) === null) return null;
-      if ((await isUsed(datasetId, version)) && (await putBack(trashed, datasetId, version))) return null;
+      if (
+        (await nullIfMissing(
+          rename(layout.version(datasetId, version), trashed).then(() => true),
+        )) === null
+      )
+        return null;
+      if ((await isUsed(datasetId, version)) && (await putBack(trashed, datasetId, version)))
+        return null;
       await failPoint('evict.after');
       const renamed = await renameForDeletion(trashed);
       await removeMeta(layout, datasetId, version);
@@ -97,7 +123,8 @@ export function createEvict({ layout, work, versions, mounts, trees, log, isProt
     async removeLeftovers() {
       for (const process of await work.dead()) await removeDead(process);
       for (const datasetId of await datasetsIn(layout)) {
-        if (!(await versions.list()).some((v) => v.datasetId === datasetId)) await removeUnused(datasetId);
+        if (!(await versions.list()).some((v) => v.datasetId === datasetId))
+          await removeUnused(datasetId);
         else await removeStrayMeta(layout, datasetId);
       }
     },

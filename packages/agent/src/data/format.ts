@@ -12,7 +12,8 @@ export function sizeText(bytes: number): string {
   return `${unit === 0 || value >= 99.95 ? Math.round(value) : value.toFixed(1)} ${UNITS[unit]}`;
 }
 export const countText = (count: number): string => count.toLocaleString('en-US');
-export const filesText = (count: number): string => (count === 1 ? '1 file' : `${countText(count)} files`);
+export const filesText = (count: number): string =>
+  count === 1 ? '1 file' : `${countText(count)} files`;
 export function timeText(ms: number): string {
   if (ms < 10_000) return `${(ms / 1000).toFixed(1)} s`;
   if (ms < 120_000) return `${Math.round(ms / 1000)} s`;

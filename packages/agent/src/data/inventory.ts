@@ -1,6 +1,6 @@
 /**
- * Reports the cached dataset versions to the control plane, and evicts those that it names (wire/node.ts `cached`, `copy_rate`,
- * `forget`).
+ * Reports the cached dataset versions to the control plane, and evicts those that it names
+ * (wire/node.ts `cached`, `copy_rate`, `forget`).
  */
 import type { CachedDataset } from '@berth/wire/node';
 import { LABELS } from '@berth/wire/vocabulary';
@@ -15,7 +15,10 @@ import type { Mounts } from './mounts.ts';
 import type { Versions } from './versions.ts';
 
 export type Inventory = {
-  /** `bytes` is the sum of the version's file sizes. Undefined if the disk does not answer: the report then leaves the cache out. */
+  /**
+   * `bytes` is the sum of the version's file sizes. Undefined if the disk does not answer: the
+   * report then leaves the cache out.
+   */
   cached(): Promise<CachedDataset[] | undefined>;
   copyRate(): number | null;
   /** Evicts all unused versions of these datasets. */
@@ -35,20 +38,35 @@ export type InventoryDeps = {
 
 /** After this time without an answer of the disk, the report leaves the cache out. */
 const DISK_TIMEOUT_MS = 10_000;
-/** Greatest age of the list of recopyable versions; a new list costs calls to the engine and the control plane. */
+/**
+ * Greatest age of the list of recopyable versions; a new list costs calls to the engine and the
+ * control plane.
+ */
 const RECOPYABLE_MAX_AGE_MS = 60_000;
 
-export function createInventory({ versions, mounts, evict, recopyableVersions, storage, rate, log }: InventoryDeps): Inventory {
+export function createInventory({
+  versions,
+  mounts,
+  evict,
+  recopyableVersions,
+  storage,
+  rate,
+  log,
+}: InventoryDeps): Inventory {
   async function read(): Promise<CachedDataset[]> {
     const [here, pinned] = await Promise.all([versions.list(), mounts.pinned()]);
-    const recopyable = await recopyableVersions.keys(RECOPYABLE_MAX_AGE_MS, AbortSignal.timeout(DISK_TIMEOUT_MS));
+    const recopyable = await recopyableVersions.keys(
+      RECOPYABLE_MAX_AGE_MS,
+      AbortSignal.timeout(DISK_TIMEOUT_MS),
+    );
     return here.map((v) => ({
       dataset_id: v.datasetId,
       version: v.version,
       bytes: v.bytes,
       last_used_at: v.last_used_at,
       ...(v.name === '' ? {} : { name: v.name }),
-      // A version that a task protects does not count as pinned: nothing would report the end of the protection.
+      // A version that a task protects does not count as pinned: nothing would report the end of
+      // the protection.
       pinned: pinned.has(keyOf(v.datasetId, v.version)),
       ...(recopyable.has(keyOf(v.datasetId, v.version)) ? { recopyable: true } : {}),
     }));
@@ -58,7 +76,10 @@ export function createInventory({ versions, mounts, evict, recopyableVersions, s
     async cached() {
       let timer: NodeJS.Timeout | undefined;
       const late = new Promise<never>((_, reject) => {
-        timer = setTimeout(() => reject(new Error(`the disk did not answer within ${DISK_TIMEOUT_MS / 1000} s`)), DISK_TIMEOUT_MS);
+        timer = setTimeout(
+          () => reject(new Error(`the disk did not answer within ${DISK_TIMEOUT_MS / 1000} s`)),
+          DISK_TIMEOUT_MS,
+        );
       });
       try {
         return await Promise.race([read(), late]);
@@ -80,7 +101,8 @@ export function createInventory({ versions, mounts, evict, recopyableVersions, s
       for (const container of containers) {
         const deployment = container.labels[LABELS.deployment];
         if (deployment === undefined) continue;
-        for (const { datasetId, version } of (await mounts.get(deployment)).links) await versions.touch(datasetId, version);
+        for (const { datasetId, version } of (await mounts.get(deployment)).links)
+          await versions.touch(datasetId, version);
       }
     },
   };

@@ -1,5 +1,6 @@
 /**
- * The folders and files of the agent under SVC_ROOT. docs/contract.md "Mount modes" promises the first two; the rest is internal.
+ * The folders and files of the agent under SVC_ROOT. docs/contract.md "Mount modes" promises the
+ * first two; the rest is internal.
  *
  *   objects/{dataset_id}/v{version}          a complete version: it appears by one rename, and nothing is written below it afterwards
  *   mounts/{deployment_id}/{dataset name}    relative symlink to a version; it also pins the version against eviction
@@ -34,12 +35,16 @@ const ID = /^[A-Za-z0-9_-]{1,64}$/;
 export const isId = (text: string): boolean => ID.test(text);
 const NAME = /^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$/;
 
-/** The functions of the layout throw on an id or a name that could lead elsewhere: both come over the network. */
+/**
+ * The functions of the layout throw on an id or a name that could lead elsewhere: both come over
+ * the network.
+ */
 export function createLayout(root: string): Layout {
   const [objects, mounts] = [join(root, 'objects'), join(root, 'mounts')];
   const id = (text: string): string => checked(ID, text, 'an id');
   const number = (version: number): number => {
-    if (!Number.isSafeInteger(version) || version < 1) throw new Error(`not a version of a dataset: ${version}`);
+    if (!Number.isSafeInteger(version) || version < 1)
+      throw new Error(`not a version of a dataset: ${version}`);
     return version;
   };
   return {
@@ -55,7 +60,8 @@ export function createLayout(root: string): Layout {
     trees: (datasetId) => join(objects, id(datasetId), '.trees'),
     mount: (deploymentId) => join(mounts, id(deploymentId)),
     mountOwner: (deploymentId) => join(mounts, id(deploymentId), '.deployment.json'),
-    link: (deploymentId, name) => join(mounts, id(deploymentId), checked(NAME, name, 'the name of a dataset')),
+    link: (deploymentId, name) =>
+      join(mounts, id(deploymentId), checked(NAME, name, 'the name of a dataset')),
   };
 }
 
@@ -69,13 +75,16 @@ export const keyOf = (datasetId: string, version: number): string => `${datasetI
 
 /** Returns the version that a symlink of mounts/ points to; null for any other text. */
 export function targetOf(text: string): { datasetId: string; version: number } | null {
-  const [, datasetId, version] = /^\.\.\/\.\.\/objects\/([A-Za-z0-9_-]{1,64})\/v([1-9]\d*)$/.exec(text) ?? [];
+  const [, datasetId, version] =
+    /^\.\.\/\.\.\/objects\/([A-Za-z0-9_-]{1,64})\/v([1-9]\d*)$/.exec(text) ?? [];
   return datasetId === undefined ? null : { datasetId, version: Number(version) };
 }
-export const targetText = (datasetId: string, version: number): string => `../../objects/${datasetId}/v${version}`;
+export const targetText = (datasetId: string, version: number): string =>
+  `../../objects/${datasetId}/v${version}`;
 
 /** Name in .trash/{process}/; it tells which version the folder was. */
-export const trashName = (datasetId: string, version: number, count: number): string => `${datasetId}.v${version}.${count}`;
+export const trashName = (datasetId: string, version: number, count: number): string =>
+  `${datasetId}.v${version}.${count}`;
 export function trashedOf(name: string): { datasetId: string; version: number } | null {
   const [, datasetId, version] = /^([A-Za-z0-9_-]{1,64})\.v([1-9]\d*)\.\d+$/.exec(name) ?? [];
   return datasetId === undefined ? null : { datasetId, version: Number(version) };

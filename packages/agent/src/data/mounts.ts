@@ -1,6 +1,7 @@
 /**
- * The symlinks from deployments to the versions that they use. A symlink also pins its version against eviction, for every agent on
- * this SVC_ROOT. So an agent makes the symlink first and checks its target afterwards.
+ * The symlinks from deployments to the versions that they use. A symlink also pins its version
+ * against eviction, for every agent on this SVC_ROOT. So an agent makes the symlink first and
+ * checks its target afterwards.
  */
 import { mkdir, readdir, readlink, rename, symlink, unlink } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -10,7 +11,10 @@ import { errorCode, nullIfMissing, readJson, removeTree, writeWhole } from './di
 import { isId, keyOf, type Layout, targetOf, targetText } from './layout.ts';
 import type { WorkFolders } from './work-folders.ts';
 
-/** The owner of a mount folder. `agent` outlives the process; `attempt` is the last attempt that prepared the folder. */
+/**
+ * The owner of a mount folder. `agent` outlives the process; `attempt` is the last attempt that
+ * prepared the folder.
+ */
 export type MountOwner = {
   agent: string;
   process: string;
@@ -27,7 +31,10 @@ export type Mounts = {
   claim(deploymentId: string, owner: MountOwner): Promise<void>;
   /** Returns the absolute path of the symlink, which is on the disk by then. */
   link(deploymentId: string, link: Link): Promise<string>;
-  /** Removes a deployment's symlinks to a version. The folder stays, so the release still counts as kept. */
+  /**
+   * Removes a deployment's symlinks to a version. The folder stays, so the release still counts as
+   * kept.
+   */
   unlink(deploymentId: string, datasetId: string, version: number): Promise<void>;
   list(): Promise<MountFolder[]>;
   get(deploymentId: string): Promise<MountFolder>;
@@ -57,7 +64,8 @@ export function createMounts(layout: Layout, work: WorkFolders): Mounts {
   return {
     get,
     list,
-    claim: (deploymentId, owner) => writeWhole(layout.mountOwner(deploymentId), JSON.stringify(owner)),
+    claim: (deploymentId, owner) =>
+      writeWhole(layout.mountOwner(deploymentId), JSON.stringify(owner)),
     async link(deploymentId, { name, datasetId, version }) {
       const path = layout.link(deploymentId, name);
       const temporary = join(layout.mount(deploymentId), `.${name}.${work.process}`);
@@ -72,10 +80,13 @@ export function createMounts(layout: Layout, work: WorkFolders): Mounts {
     async unlink(deploymentId, datasetId, version) {
       const { links } = await get(deploymentId);
       for (const l of links)
-        if (l.datasetId === datasetId && l.version === version) await nullIfMissing(unlink(layout.link(deploymentId, l.name)));
+        if (l.datasetId === datasetId && l.version === version)
+          await nullIfMissing(unlink(layout.link(deploymentId, l.name)));
     },
     async pinned() {
-      return new Set((await list()).flatMap(({ links }) => links.map((l) => keyOf(l.datasetId, l.version))));
+      return new Set(
+        (await list()).flatMap(({ links }) => links.map((l) => keyOf(l.datasetId, l.version))),
+      );
     },
     async remove(deploymentId, by) {
       const path = layout.mount(deploymentId);
@@ -93,12 +104,17 @@ export function createMounts(layout: Layout, work: WorkFolders): Mounts {
   };
 }
 
-/** Null if the path is not a symlink. A read error is thrown: otherwise a mounted version would count as unused. */
+/**
+ * Null if the path is not a symlink. A read error is thrown: otherwise a mounted version would
+ * count as unused.
+ */
 const linkText = (path: string): Promise<string | null> =>
   nullIfMissing(readlink(path)).catch((error: unknown) => {
     if (errorCode(error) === 'EINVAL') return null;
     throw error;
   });
 
-const isOf = (owner: MountOwner | null, { task_id, attempt }: Pick<MountOwner, 'task_id' | 'attempt'>): boolean =>
-  owner?.task_id === task_id && owner.attempt === attempt;
+const isOf = (
+  owner: MountOwner | null,
+  { task_id, attempt }: Pick<MountOwner, 'task_id' | 'attempt'>,
+): boolean => owner?.task_id === task_id && owner.attempt === attempt;

@@ -1,9 +1,10 @@
 /**
- * Prepares the mounts of a deployment's container: symlinks to versions in the cache, or folders of the share itself.
+ * Prepares the mounts of a deployment's container: symlinks to versions in the cache, or folders of
+ * the share itself.
  *
- * The agent creates the symlink first and checks its target afterwards. While the symlink exists no agent evicts the version, and an
- * agent that was evicting it puts it back. A deployment's folder is removed with its last container (sweep-mounts.ts) or with the attempt
- * that failed.
+ * The agent creates the symlink first and checks its target afterwards. While the symlink exists no
+ * agent evicts the version, and an agent that was evicting it puts it back. A deployment's folder
+ * is removed with its last container (sweep-mounts.ts) or with the attempt that failed.
  */
 import type { CopyProgress, DatasetMount } from '@berth/wire/dataset';
 import type { TaskOf, TaskReport } from '@berth/wire/task';
@@ -21,18 +22,33 @@ import type { WorkFolders } from './work-folders.ts';
 
 export type Prepared = { mounts: Mount[]; datasets: NonNullable<TaskReport['datasets']> };
 export type Prepare = {
-  /** Copies missing versions and links them. Throws TaskFailure as Cache.ensure does, and dataset_unreachable, no_share. */
+  /**
+   * Copies missing versions and links them. Throws TaskFailure as Cache.ensure does, and
+   * dataset_unreachable, no_share.
+   */
   mounts(task: TaskOf<'deploy'>, deploymentId: string, context: TaskContext): Promise<Prepared>;
   /**
-   * Checks the folders of the share again, right before the container starts: the engine follows symlinks, and a program that
-   * writes to the share may have made one in the meantime. Throws TaskFailure dataset_unreachable.
+   * Checks the folders of the share again, right before the container starts: the engine follows
+   * symlinks, and a program that writes to the share may have made one in the meantime. Throws
+   * TaskFailure dataset_unreachable.
    */
-  checkWritten(task: TaskOf<'deploy'>, mounts: readonly Mount[], signal: AbortSignal): Promise<void>;
+  checkWritten(
+    task: TaskOf<'deploy'>,
+    mounts: readonly Mount[],
+    signal: AbortSignal,
+  ): Promise<void>;
   /** Returns the mounts of an adopted container; its folder belongs to this attempt from now on. */
-  mounted(task: TaskOf<'deploy'>, deploymentId: string, attempt: number): Promise<Prepared['datasets']>;
+  mounted(
+    task: TaskOf<'deploy'>,
+    deploymentId: string,
+    attempt: number,
+  ): Promise<Prepared['datasets']>;
   /** Removes the folder of a failed attempt, unless a later attempt has taken it over. */
   undo(task: TaskOf<'deploy'>, deploymentId: string, attempt: number): Promise<void>;
-  /** Keeps the deployment's folder from being removed by a sweep until the returned function is called. */
+  /**
+   * Keeps the deployment's folder from being removed by a sweep until the returned function is
+   * called.
+   */
   protect(deploymentId: string): () => void;
 };
 export type PrepareDeps = {
@@ -47,12 +63,28 @@ export type PrepareDeps = {
 
 const MAX_TRIES = 3;
 
-export function createPrepare({ cache, mounts, versions, work, findSource, deploymentsInUse, agent }: PrepareDeps): Prepare {
+export function createPrepare({
+  cache,
+  mounts,
+  versions,
+  work,
+  findSource,
+  deploymentsInUse,
+  agent,
+}: PrepareDeps): Prepare {
   const claim = (task: TaskOf<'deploy'>, deploymentId: string, attempt: number): Promise<void> => {
     const { project_id, generation } = task.payload;
-    return mounts.claim(deploymentId, { agent, process: work.process, project_id, generation, task_id: task.id, attempt });
+    return mounts.claim(deploymentId, {
+      agent,
+      process: work.process,
+      project_id,
+      generation,
+      task_id: task.id,
+      attempt,
+    });
   };
-  const hasFolder = async (projectId: string): Promise<boolean> => (await mounts.list()).some((f) => f.owner?.project_id === projectId);
+  const hasFolder = async (projectId: string): Promise<boolean> =>
+    (await mounts.list()).some((f) => f.owner?.project_id === projectId);
   async function dependency(
     row: DatasetMount,
     deploymentId: string,
@@ -62,7 +94,8 @@ export function createPrepare({ cache, mounts, versions, work, findSource, deplo
     for (let i = 0; i < MAX_TRIES; i += 1) {
       const { want, copied, release } = await cache.ensure(row, listener, context.signal);
       try {
-        if (copied === null) context.logStep('data', `${versionText(want)} is already cached on this node`);
+        if (copied === null)
+          context.logStep('data', `${versionText(want)} is already cached on this node`);
         const link = { name: row.name, datasetId: want.dataset_id, version: want.version };
         const source = await mounts.link(deploymentId, link);
         // Another agent may have evicted the version between the copy and the link.
@@ -73,19 +106,27 @@ export function createPrepare({ cache, mounts, versions, work, findSource, deplo
         release();
       }
     }
-    throw new TaskFailure('dataset_copy_failed', `${row.name} was evicted ${MAX_TRIES} times before it could be mounted; try again`);
+    throw new TaskFailure(
+      'dataset_copy_failed',
+      `${row.name} was evicted ${MAX_TRIES} times before it could be mounted; try again`,
+    );
   }
   async function readwrite(row: DatasetMount, { signal, logStep }: TaskContext): Promise<Mount> {
     const source = await findSource(row.nfs_path, signal, true);
-    logStep('data', `${row.name}: mounting ${source} of the shared storage directly, for reading and writing`);
+    logStep(
+      'data',
+      `${row.name}: mounting ${source} of the shared storage directly, for reading and writing`,
+    );
     return { source, target: row.mount_path, readonly: false };
   }
 
   return {
     async mounts(task, deploymentId, context) {
       const rows = task.payload.datasets;
-      // A release without datasets still counts as a kept release (sweep-mounts.ts) if earlier releases of the project had some.
-      if (rows.length === 0 && !(await hasFolder(task.payload.project_id))) return { mounts: [], datasets: [] };
+      // A release without datasets still counts as a kept release (sweep-mounts.ts) if earlier
+      // releases of the project had some.
+      if (rows.length === 0 && !(await hasFolder(task.payload.project_id)))
+        return { mounts: [], datasets: [] };
       await claim(task, deploymentId, context.attempt);
       const reporters = createReporters(context);
       // The first failure aborts the other copies: the deployment cannot use them.
@@ -93,8 +134,14 @@ export function createPrepare({ cache, mounts, versions, work, findSource, deplo
       const signal = AbortSignal.any([context.signal, failed.signal]);
       const mounting = rows.map(async (row) => {
         try {
-          if (row.mode === 'readwrite') return { row, mount: await readwrite(row, { ...context, signal }), version: null };
-          const { version, ...mount } = await dependency(row, deploymentId, { ...context, signal }, reporters.of(row.name));
+          if (row.mode === 'readwrite')
+            return { row, mount: await readwrite(row, { ...context, signal }), version: null };
+          const { version, ...mount } = await dependency(
+            row,
+            deploymentId,
+            { ...context, signal },
+            reporters.of(row.name),
+          );
           return { row, mount, version };
         } catch (error) {
           failed.abort(error);
@@ -105,14 +152,20 @@ export function createPrepare({ cache, mounts, versions, work, findSource, deplo
       context.signal.throwIfAborted();
       failed.signal.throwIfAborted();
       const done = results.flatMap((r) => (r.status === 'fulfilled' ? [r.value] : []));
-      return { mounts: done.map((d) => d.mount), datasets: done.map(({ row, version }) => ({ dataset_id: row.dataset_id, version })) };
+      return {
+        mounts: done.map((d) => d.mount),
+        datasets: done.map(({ row, version }) => ({ dataset_id: row.dataset_id, version })),
+      };
     },
     async checkWritten(task, mounts, signal) {
       for (const row of task.payload.datasets.filter((d) => d.mode === 'readwrite')) {
         const source = await findSource(row.nfs_path, signal, true);
         const before = mounts.find((m) => m.target === row.mount_path)?.source;
         if (source !== before)
-          throw new TaskFailure('dataset_unreachable', `${row.name}: its folder is now ${source} and was ${before}; deploy again`);
+          throw new TaskFailure(
+            'dataset_unreachable',
+            `${row.name}: its folder is now ${source} and was ${before}; deploy again`,
+          );
       }
     },
     async mounted(task, deploymentId, attempt) {
@@ -121,16 +174,22 @@ export function createPrepare({ cache, mounts, versions, work, findSource, deplo
       const { links } = await mounts.get(deploymentId);
       return task.payload.datasets.map((row) => ({
         dataset_id: row.dataset_id,
-        version: row.mode === 'readwrite' ? null : (links.find((l) => l.name === row.name)?.version ?? row.version),
+        version:
+          row.mode === 'readwrite'
+            ? null
+            : (links.find((l) => l.name === row.name)?.version ?? row.version),
       }));
     },
-    undo: (task, deploymentId, attempt) => mounts.remove(deploymentId, { task_id: task.id, attempt }),
+    undo: (task, deploymentId, attempt) =>
+      mounts.remove(deploymentId, { task_id: task.id, attempt }),
     protect: deploymentsInUse.add,
   };
 }
 
 /** Collects the progress of several copies into one report. */
-export function createReporters(context: Pick<TaskContext, 'progress' | 'logStep'>): { of(name: string): CopyListener } {
+export function createReporters(context: Pick<TaskContext, 'progress' | 'logStep'>): {
+  of(name: string): CopyListener;
+} {
   const rows = new Map<string, CopyProgress>();
   return {
     of: (name) => ({

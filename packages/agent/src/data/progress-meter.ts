@@ -1,4 +1,6 @@
-/** Measures the progress of one copy: numbers for the deployment page, and for the lines of its log. */
+/**
+ * Measures the progress of one copy: numbers for the deployment page, and for the lines of its log.
+ */
 import type { CopyProgress } from '@berth/wire/dataset';
 import type { WantedVersion } from './wanted-version.ts';
 
@@ -34,7 +36,12 @@ export function createProgressMeter(
     now: () => progress,
     step(step, bytesTotal) {
       samples = [];
-      set({ step, bytes_per_second: null, remaining_seconds: null, ...(bytesTotal === undefined ? {} : { bytes_total: bytesTotal }) });
+      set({
+        step,
+        bytes_per_second: null,
+        remaining_seconds: null,
+        ...(bytesTotal === undefined ? {} : { bytes_total: bytesTotal }),
+      });
     },
     bytes(done) {
       const at = clock();
@@ -42,7 +49,8 @@ export function createProgressMeter(
       while (samples.length > 2 && at - (samples[0]?.at ?? at) > WINDOW_MS) samples.shift();
       const bytes_per_second = rate();
       const left = Math.max(0, progress.bytes_total - done);
-      const remaining_seconds = bytes_per_second === null || bytes_per_second === 0 ? null : left / bytes_per_second;
+      const remaining_seconds =
+        bytes_per_second === null || bytes_per_second === 0 ? null : left / bytes_per_second;
       set({ bytes_done: done, bytes_per_second, remaining_seconds });
     },
     restart(next) {

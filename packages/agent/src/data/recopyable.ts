@@ -1,6 +1,7 @@
 /**
- * The versions that only kept releases pin and that the share still has. They may be evicted when nothing else makes room: a rollback
- * would copy them again. While the engine or the control plane does not answer, no version counts as recopyable.
+ * The versions that only kept releases pin and that the share still has. They may be evicted when
+ * nothing else makes room: a rollback would copy them again. While the engine or the control plane
+ * does not answer, no version counts as recopyable.
  */
 import type { Logger } from '@berth/kit/log';
 import type { Client } from '@berth/wire/client';
@@ -23,7 +24,10 @@ export type RecopyableDeps = {
   log: Logger;
 };
 export type Recopyable = {
-  /** Returns their keys (layout.ts `keyOf`). A saved answer that is at most `maxAgeMs` old is used again. */
+  /**
+   * Returns their keys (layout.ts `keyOf`). A saved answer that is at most `maxAgeMs` old is used
+   * again.
+   */
   keys(maxAgeMs: number, signal: AbortSignal): Promise<ReadonlySet<string>>;
   /** Removes the symlinks of kept releases to a version; the version can be evicted then. */
   release(datasetId: string, version: number, signal: AbortSignal): Promise<void>;
@@ -31,29 +35,55 @@ export type Recopyable = {
 
 const NONE: ReadonlySet<string> = new Set();
 
-export function createRecopyable({ client, mounts, versions, agent, listContainers, deploymentsInUse, log }: RecopyableDeps): Recopyable {
+export function createRecopyable({
+  client,
+  mounts,
+  versions,
+  agent,
+  listContainers,
+  deploymentsInUse,
+  log,
+}: RecopyableDeps): Recopyable {
   let last: { at: number; keys: ReadonlySet<string> } | null = null;
 
-  async function idleFolders(signal: AbortSignal): Promise<{ idle: MountFolder[]; inUse: Set<string> }> {
+  async function idleFolders(
+    signal: AbortSignal,
+  ): Promise<{ idle: MountFolder[]; inUse: Set<string> }> {
     const folders = await mounts.list();
     const before = deploymentsInUse.keys();
-    const running = new Set((await listContainers({}, signal)).map((c) => c.labels[LABELS.deployment] ?? ''));
+    const running = new Set(
+      (await listContainers({}, signal)).map((c) => c.labels[LABELS.deployment] ?? ''),
+    );
     const isIdle = (f: MountFolder): boolean =>
-      f.owner?.agent === agent && !running.has(f.deploymentId) && !before.has(f.deploymentId) && !deploymentsInUse.has(f.deploymentId);
-    const keysOf = (list: readonly MountFolder[]): string[] => list.flatMap((f) => f.links.map((l) => keyOf(l.datasetId, l.version)));
-    return { idle: folders.filter(isIdle), inUse: new Set(keysOf(folders.filter((f) => !isIdle(f)))) };
+      f.owner?.agent === agent &&
+      !running.has(f.deploymentId) &&
+      !before.has(f.deploymentId) &&
+      !deploymentsInUse.has(f.deploymentId);
+    const keysOf = (list: readonly MountFolder[]): string[] =>
+      list.flatMap((f) => f.links.map((l) => keyOf(l.datasetId, l.version)));
+    return {
+      idle: folders.filter(isIdle),
+      inUse: new Set(keysOf(folders.filter((f) => !isIdle(f)))),
+    };
   }
 
   async function find(signal: AbortSignal): Promise<ReadonlySet<string>> {
     if ((await mounts.pinned()).size === 0) return NONE;
     const { idle, inUse } = await idleFolders(signal);
-    const links = new Map(idle.flatMap((f) => f.links).map((l) => [keyOf(l.datasetId, l.version), l]));
+    const links = new Map(
+      idle.flatMap((f) => f.links).map((l) => [keyOf(l.datasetId, l.version), l]),
+    );
     const found = new Set<string>();
     for (const [key, { datasetId, version }] of links) {
       if (inUse.has(key)) continue;
       const here = await versions.get(datasetId, version);
       const current = await client.call('agentDataset', { params: { id: datasetId }, signal });
-      if (current.status === 'ok' && current.version === version && current.manifest_digest === here?.manifest_digest) found.add(key);
+      if (
+        current.status === 'ok' &&
+        current.version === version &&
+        current.manifest_digest === here?.manifest_digest
+      )
+        found.add(key);
     }
     return found;
   }
@@ -62,7 +92,10 @@ export function createRecopyable({ client, mounts, versions, agent, listContaine
       if (last !== null && performance.now() - last.at < maxAgeMs) return last.keys;
       const keys = await find(signal).catch((err: unknown) => {
         signal.throwIfAborted();
-        log.info({ err }, 'checking which kept dataset versions can be copied again failed; all of them stay');
+        log.info(
+          { err },
+          'checking which kept dataset versions can be copied again failed; all of them stay',
+        );
         return NONE;
       });
       last = { at: performance.now(), keys };
@@ -70,7 +103,8 @@ export function createRecopyable({ client, mounts, versions, agent, listContaine
     },
     async release(datasetId, version, signal) {
       last = null;
-      for (const { deploymentId } of (await idleFolders(signal)).idle) await mounts.unlink(deploymentId, datasetId, version);
+      for (const { deploymentId } of (await idleFolders(signal)).idle)
+        await mounts.unlink(deploymentId, datasetId, version);
     },
   };
 }

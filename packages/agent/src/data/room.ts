@@ -29,7 +29,10 @@ export function createDatasetSpace(deps: DatasetSpaceDeps): DatasetSpace {
       return (await versions.list()).map((v) => {
         const key = keyOf(v.datasetId, v.version);
         const isTaken = isProtected(key) || refused.has(key);
-        return candidateOf(v, { pinned: pinned.has(key) || isTaken, recopyable: recopyable.has(key) && !isTaken });
+        return candidateOf(v, {
+          pinned: pinned.has(key) || isTaken,
+          recopyable: recopyable.has(key) && !isTaken,
+        });
       });
     },
     async refresh(signal) {
@@ -48,14 +51,18 @@ export function createDatasetSpace(deps: DatasetSpaceDeps): DatasetSpace {
       const freed = await evict.version(c.dataset_id, c.version);
       if (freed !== null)
         logLine(
-          `evicted ${name} v${c.version} (${sizeText(c.bytes)}), which was kept for a rollback, to make room; a rollback copies it again`,
+          `evicted ${name} v${c.version} (${sizeText(c.bytes)}), which was kept for a ` +
+            'rollback, to make room; a rollback copies it again',
         );
       return freed;
     },
   };
 }
 
-const candidateOf = (v: CachedVersion, flags: { pinned: boolean; recopyable: boolean }): CachedDataset => ({
+const candidateOf = (
+  v: CachedVersion,
+  flags: { pinned: boolean; recopyable: boolean },
+): CachedDataset => ({
   dataset_id: v.datasetId,
   version: v.version,
   bytes: v.bytes,

@@ -1,6 +1,9 @@
 /** Limits how many copies run at once; the others wait in the order in which they asked. */
 
-/** Runs `work` in a free slot. Rejects with the signal's reason when the signal aborts while it waits. */
+/**
+ * Runs `work` in a free slot. Rejects with the signal's reason when the signal aborts while it
+ * waits.
+ */
 export type InSlot = <T>(signal: AbortSignal, work: () => Promise<T>) => Promise<T>;
 
 export function createSlots(limit: number): InSlot {

@@ -1,11 +1,18 @@
 /**
- * A staging folder, made from a manifest: all folders and symlinks, and hard links for files whose content is on this node already.
- * Two lists name the other files: one for rsync (raw paths) and one for the verification (checksums). A manifest may name a million
- * files, so only the index of link sources is kept in memory.
+ * A staging folder, made from a manifest: all folders and symlinks, and hard links for files whose
+ * content is on this node already. Two lists name the other files: one for rsync (raw paths) and
+ * one for the verification (checksums). A manifest may name a million files, so only the index of
+ * link sources is kept in memory.
  */
 import { chmod, link, lstat, mkdir, open, symlink, unlink } from 'node:fs/promises';
 import { join } from 'node:path';
-import { decodeName, type FileEntry, type LoadTree, type NamedEntry, walkTree } from '@berth/wire/tree';
+import {
+  decodeName,
+  type FileEntry,
+  type LoadTree,
+  type NamedEntry,
+  walkTree,
+} from '@berth/wire/tree';
 import { errorCode, inParallel, isMissing } from './disk.ts';
 
 /** Files on this node by content (`contentKey`). `paths` are encoded. */
@@ -26,15 +33,25 @@ export type Expected = { path: string; size: number; checksum: string; executabl
 const PARALLEL = 32;
 const BLOCK = 4096;
 
-export const contentKey = (file: Pick<FileEntry, 'checksum' | 'executable'>): string => `${file.executable ? 'x' : 'f'}${file.checksum}`;
+export const contentKey = (file: Pick<FileEntry, 'checksum' | 'executable'>): string =>
+  `${file.executable ? 'x' : 'f'}${file.checksum}`;
 
 /** Absolute path as bytes. */
-export const pathIn = (folder: string, encoded: string): Buffer => Buffer.concat([Buffer.from(`${folder}/`), decodeName(encoded)]);
+export const pathIn = (folder: string, encoded: string): Buffer =>
+  Buffer.concat([Buffer.from(`${folder}/`), decodeName(encoded)]);
 
-/** Makes `place/files`, which must not exist, with the lists beside it. Rejects with errors of `load` and of the disk. */
+/**
+ * Makes `place/files`, which must not exist, with the lists beside it. Rejects with errors of
+ * `load` and of the disk.
+ */
 export async function makeStaging(
   place: string,
-  { root, load, sources, signal }: { root: string; load: LoadTree; sources: readonly LinkSource[]; signal: AbortSignal },
+  {
+    root,
+    load,
+    sources,
+    signal,
+  }: { root: string; load: LoadTree; sources: readonly LinkSource[]; signal: AbortSignal },
 ): Promise<Staging> {
   const made: Staging = {
     folder: join(place, 'files'),
@@ -45,7 +62,10 @@ export async function makeStaging(
   };
   await mkdir(place, { recursive: true });
   await makeFolder(made.folder);
-  const [list, expectedList] = [await createAppender(made.list), await createAppender(made.expectedList)];
+  const [list, expectedList] = [
+    await createAppender(made.list),
+    await createAppender(made.expectedList),
+  ];
   const folders = new Map<string, Promise<unknown>>();
   const folderOf = (path: string): Promise<unknown> => {
     const creating = folders.get(path) ?? makeBelow(path);
@@ -73,7 +93,9 @@ export async function makeStaging(
     made.copy.bytes += entry.size;
     made.copy.room += Math.ceil(entry.size / BLOCK) * BLOCK;
     await list.add(Buffer.concat([PREFIX, decodeName(path), NUL]));
-    await expectedList.add(Buffer.from(`${entry.executable ? 'x' : 'f'} ${entry.size} ${entry.checksum} ${path}\n`));
+    await expectedList.add(
+      Buffer.from(`${entry.executable ? 'x' : 'f'} ${entry.size} ${entry.checksum} ${path}\n`),
+    );
   }
   try {
     await inParallel(walkTree(root, load), PARALLEL, ({ path, entry }) => placeEntry(path, entry));
@@ -94,7 +116,11 @@ const PREFIX = Buffer.from('./');
 const NUL = Buffer.from([0]);
 
 /** Checks the size too: a truncated file on this node is not a source. */
-async function linkFrom(sources: readonly LinkSource[], entry: FileEntry, to: Buffer): Promise<boolean> {
+async function linkFrom(
+  sources: readonly LinkSource[],
+  entry: FileEntry,
+  to: Buffer,
+): Promise<boolean> {
   const key = contentKey(entry);
   for (const { folder, paths } of sources) {
     const from = paths.get(key);
@@ -103,7 +129,8 @@ async function linkFrom(sources: readonly LinkSource[], entry: FileEntry, to: Bu
       await link(pathIn(folder, from), to);
     } catch (error) {
       // The source was just evicted, or the file system allows no further hard link to it.
-      if (isMissing(error) || ['EMLINK', 'EPERM', 'EXDEV'].includes(errorCode(error) ?? '')) continue;
+      if (isMissing(error) || ['EMLINK', 'EPERM', 'EXDEV'].includes(errorCode(error) ?? ''))
+        continue;
       throw error;
     }
     const stat = await lstat(to);
@@ -114,16 +141,25 @@ async function linkFrom(sources: readonly LinkSource[], entry: FileEntry, to: Bu
 }
 
 /** Link source of a cached version. */
-export async function sourceOfTree(folder: string, root: string, load: LoadTree): Promise<LinkSource> {
+export async function sourceOfTree(
+  folder: string,
+  root: string,
+  load: LoadTree,
+): Promise<LinkSource> {
   const paths = new Map<string, string>();
-  for await (const { path, entry } of walkTree(root, load)) if (entry.kind === 'file') paths.set(contentKey(entry), path);
+  for await (const { path, entry } of walkTree(root, load))
+    if (entry.kind === 'file') paths.set(contentKey(entry), path);
   return { folder, paths };
 }
 
 /** Link source of the files that an earlier round copied and verified. */
-export async function sourceOfStaging({ folder, expectedList }: Staging, wrong: ReadonlySet<string>): Promise<LinkSource> {
+export async function sourceOfStaging(
+  { folder, expectedList }: Staging,
+  wrong: ReadonlySet<string>,
+): Promise<LinkSource> {
   const paths = new Map<string, string>();
-  for await (const file of readExpected(expectedList)) if (!wrong.has(file.path)) paths.set(contentKey(file), file.path);
+  for await (const file of readExpected(expectedList))
+    if (!wrong.has(file.path)) paths.set(contentKey(file), file.path);
   return { folder, paths };
 }
 

@@ -1,5 +1,6 @@
 /**
- * Removes the mount folders that no deployment needs; a removed folder no longer pins its versions. A folder stays
+ * Removes the mount folders that no deployment needs; a removed folder no longer pins its versions.
+ * A folder stays
  * - while its deployment has a container, running or stopped;
  * - for the newest generations of each project that has a container, because a rollback goes there;
  * - while a task prepares it;
@@ -25,27 +26,40 @@ export type SweepMountsDeps = {
 /** Removes nothing and rejects when the engine does not answer. */
 export type SweepMounts = (signal: AbortSignal) => Promise<void>;
 
-export function createSweepMounts({ mounts, work, agent, listContainers, keepReleases, deploymentsInUse }: SweepMountsDeps): SweepMounts {
+export function createSweepMounts({
+  mounts,
+  work,
+  agent,
+  listContainers,
+  keepReleases,
+  deploymentsInUse,
+}: SweepMountsDeps): SweepMounts {
   async function mayRemove({ owner }: MountFolder): Promise<boolean> {
     if (owner === null || owner.agent !== agent) return false;
     // A second process with the same state folder may be working on it.
     return owner.process === work.process || !(await work.isAlive(owner.process));
   }
   return async (signal) => {
-    // Keep this order. The deployment of a task that ends between two of these calls is in `inUseBefore` or has a container.
+    // Keep this order. The deployment of a task that ends between two of these calls is in
+    // `inUseBefore` or has a container.
     const folders = await mounts.list();
     const inUseBefore = deploymentsInUse.keys();
     const kept = keptDeployments(folders, await listContainers({}, signal), keepReleases());
     for (const folder of folders) {
       const { deploymentId } = folder;
-      if (kept.has(deploymentId) || inUseBefore.has(deploymentId) || !(await mayRemove(folder))) continue;
+      if (kept.has(deploymentId) || inUseBefore.has(deploymentId) || !(await mayRemove(folder)))
+        continue;
       // Check last, right before the removal: a task may have started to use the folder.
       if (!deploymentsInUse.has(deploymentId)) await mounts.remove(deploymentId);
     }
   };
 }
 
-export function keptDeployments(folders: readonly MountFolder[], containers: readonly Container[], keepReleases: number): Set<string> {
+export function keptDeployments(
+  folders: readonly MountFolder[],
+  containers: readonly Container[],
+  keepReleases: number,
+): Set<string> {
   const kept = new Set(containers.map((c) => c.labels[LABELS.deployment] ?? ''));
   for (const project of new Set(containers.map((c) => c.labels[LABELS.project]))) {
     const newest = folders

@@ -5,7 +5,8 @@
  *     │ some files differ from the manifest: the source changed
  *     └> rescan ─> the version that the source has become ─> next round; after MAX_ROUNDS rounds `dataset_moving`
  *
- * Each task may stop waiting; when the last one stops, the transfer ends. Its staging folder is removed before the end is reported.
+ * Each task may stop waiting; when the last one stops, the transfer ends. Its staging folder is
+ * removed before the end is reported.
  */
 import { join } from 'node:path';
 import type { CopyProgress } from '@berth/wire/dataset';
@@ -24,7 +25,10 @@ import type { InSlot } from './slots.ts';
 import { versionText, type WantedVersion } from './wanted-version.ts';
 
 export const COPY_OUTCOMES = ['completed', 'failed', 'cancelled'] as const;
-/** The end of one copy of a version. `bytes` is what rsync copied; `ms` is without the wait for a free slot. */
+/**
+ * The end of one copy of a version. `bytes` is what rsync copied; `ms` is without the wait for a
+ * free slot.
+ */
 export type CopyEnd = { outcome: (typeof COPY_OUTCOMES)[number]; bytes: number; ms: number };
 
 export type TransferDeps = CopyDeps & {
@@ -37,7 +41,10 @@ export type TransferDeps = CopyDeps & {
   /** Runs `work` when fewer than COPIES_AT_ONCE other copies run. */
   inSlot: InSlot;
 };
-export type CopyListener = { onProgress(progress: CopyProgress): void; logLine(text: string): void };
+export type CopyListener = {
+  onProgress(progress: CopyProgress): void;
+  logLine(text: string): void;
+};
 /** The copied files and bytes. `want` may be a later version than the one that was asked for. */
 export type Copied = { want: WantedVersion; files: number; bytes: number };
 
@@ -54,13 +61,22 @@ const MAX_ROUNDS = 3;
 const NAMED_FILES = 5;
 let count = 0;
 
-/** `onMoved` is called when the transfer continues as a later version; if it returns a transfer of that version, that one is used. */
-export function startTransfer(deps: TransferDeps, first: WantedVersion, onMoved: (next: WantedVersion) => Transfer | null): Transfer {
+/**
+ * `onMoved` is called when the transfer continues as a later version; if it returns a transfer of
+ * that version, that one is used.
+ */
+export function startTransfer(
+  deps: TransferDeps,
+  first: WantedVersion,
+  onMoved: (next: WantedVersion) => Transfer | null,
+): Transfer {
   const ending = new AbortController();
   const { signal } = ending;
   const listeners = new Set<CopyListener>();
   const logLine = (text: string): void => listeners.forEach((w) => w.logLine(text));
-  const meter = createProgressMeter(first, (progress) => listeners.forEach((w) => w.onProgress(progress)));
+  const meter = createProgressMeter(first, (progress) =>
+    listeners.forEach((w) => w.onProgress(progress)),
+  );
   const folder = join(deps.staging, `copy-${(count += 1)}`);
   const reservations: Reservation[] = [];
   let room = 0;
@@ -87,7 +103,8 @@ export function startTransfer(deps: TransferDeps, first: WantedVersion, onMoved:
           copyingSince = performance.now();
           lines = createLines(logLine, staging.copy.bytes);
           logLine(
-            `copying ${versionText(want)}: ${sizeText(staging.copy.bytes)} in ${filesText(staging.copy.files)}; ` +
+            `copying ${versionText(want)}: ${sizeText(staging.copy.bytes)} in ` +
+              `${filesText(staging.copy.files)}; ` +
               `${countText(staging.linked.files)} already on this node`,
           );
         }
@@ -134,15 +151,26 @@ export function startTransfer(deps: TransferDeps, first: WantedVersion, onMoved:
         logLine(`${result.rsyncMessage}; copying the remaining files`);
         continue;
       }
-      logLine(`the source changed during the copy: ${namesOf(result.wrong)}; rescanning the dataset`);
+      logLine(
+        `the source changed during the copy: ${namesOf(result.wrong)}; rescanning the dataset`,
+      );
       const now = await deps.rescan(want.dataset_id, signal);
       if (now.version === null || now.manifest_digest === null) throw failureOf(want, result);
-      const next: WantedVersion = { ...want, nfs_path: now.nfs_path, version: now.version, manifest_digest: now.manifest_digest };
+      const next: WantedVersion = {
+        ...want,
+        nfs_path: now.nfs_path,
+        version: now.version,
+        manifest_digest: now.manifest_digest,
+      };
       if (next.version !== want.version) {
         logLine(`the dataset is now v${next.version}`);
         const other = onMoved(next);
         handedOver = other !== null;
-        if (other !== null) return other.join({ onProgress: (p) => listeners.forEach((w) => w.onProgress(p)), logLine }, signal);
+        if (other !== null)
+          return other.join(
+            { onProgress: (p) => listeners.forEach((w) => w.onProgress(p)), logLine },
+            signal,
+          );
       }
       want = next;
       meter.restart(want);
@@ -192,7 +220,11 @@ export function startTransfer(deps: TransferDeps, first: WantedVersion, onMoved:
         listeners.delete(listener);
         waiting -= 1;
         if (waiting === 0) {
-          ending.abort(taskSignal.aborted ? reasonOf(taskSignal) : new Error('no task waits for the copy any more'));
+          ending.abort(
+            taskSignal.aborted
+              ? reasonOf(taskSignal)
+              : new Error('no task waits for the copy any more'),
+          );
           await done;
         }
       }
@@ -202,16 +234,28 @@ export function startTransfer(deps: TransferDeps, first: WantedVersion, onMoved:
 
 function namesOf(paths: ReadonlySet<string>): string {
   const named = [...paths].slice(0, NAMED_FILES).map(displayPath).join(', ');
-  return paths.size > NAMED_FILES ? `${named} and ${countText(paths.size - NAMED_FILES)} more` : named;
+  return paths.size > NAMED_FILES
+    ? `${named} and ${countText(paths.size - NAMED_FILES)} more`
+    : named;
 }
-function failureOf(want: WantedVersion, { wrong, rsyncMessage, killed }: Extract<Round, { kind: 'wrong' }>): TaskFailure {
-  if (killed) return new TaskFailure('dataset_copy_failed', `${versionText(want)}: ${rsyncMessage}`);
-  return new TaskFailure('dataset_moving', `${versionText(want)}: ${namesOf(wrong)}${rsyncMessage === '' ? '' : ` (${rsyncMessage})`}`);
+function failureOf(
+  want: WantedVersion,
+  { wrong, rsyncMessage, killed }: Extract<Round, { kind: 'wrong' }>,
+): TaskFailure {
+  if (killed)
+    return new TaskFailure('dataset_copy_failed', `${versionText(want)}: ${rsyncMessage}`);
+  return new TaskFailure(
+    'dataset_moving',
+    `${versionText(want)}: ${namesOf(wrong)}${rsyncMessage === '' ? '' : ` (${rsyncMessage})`}`,
+  );
 }
 
 const LINE_EVERY_MS = 15_000;
 /** Logs a line for each tenth of the copy, at most one per second, and at least one every 15 s. */
-function createLines(logLine: (text: string) => void, total = 0): { at(progress: CopyProgress): void } {
+function createLines(
+  logLine: (text: string) => void,
+  total = 0,
+): { at(progress: CopyProgress): void } {
   let loggedAt = performance.now();
   let tenth = 0;
   return {

@@ -11,15 +11,20 @@ export type Transfers = {
   stop(): Promise<void>;
 };
 
-export function createTransfers(deps: TransferDeps, onDone: (ended: WantedVersion) => void): Transfers {
+export function createTransfers(
+  deps: TransferDeps,
+  onDone: (ended: WantedVersion) => void,
+): Transfers {
   const running = new Map<string, Transfer>();
-  const transferKey = (w: WantedVersion): string => `${versionKey(w.dataset_id, w.version)} ${w.manifest_digest}`;
+  const transferKey = (w: WantedVersion): string =>
+    `${versionKey(w.dataset_id, w.version)} ${w.manifest_digest}`;
 
   function of(want: WantedVersion): Transfer {
     const current = running.get(transferKey(want));
     if (current?.isEnding() === false) return current;
     const keys = [transferKey(want)];
-    // The source changed, and this transfer continues with `next`. Returns the transfer that already copies `next`, or null.
+    // The source changed, and this transfer continues with `next`. Returns the transfer that
+    // already copies `next`, or null.
     const transfer: Transfer = startTransfer(deps, want, (next) => {
       const other = running.get(transferKey(next));
       if (other?.isEnding() === false && other !== transfer) return other;

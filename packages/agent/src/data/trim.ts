@@ -1,4 +1,7 @@
-/** Limits the unused versions of a dataset: a share that changes often must not fill the disk with folders of hard links. */
+/**
+ * Limits the unused versions of a dataset: a share that changes often must not fill the disk with
+ * folders of hard links.
+ */
 import type { Logger } from '@berth/kit/log';
 import type { StorageMeter } from '../storage.ts';
 import type { Evict } from './evict.ts';
@@ -16,12 +19,19 @@ export type TrimDeps = {
   log: Logger;
 };
 /**
- * Evicts the unmounted versions of a dataset that are older than the newest `keepVersions` of them, except `arrived`, which is about to be
- * mounted. Never rejects.
+ * Evicts the unmounted versions of a dataset that are older than the newest `keepVersions` of them,
+ * except `arrived`, which is about to be mounted. Never rejects.
  */
 export type Trim = (datasetId: string, arrived: number) => Promise<void>;
 
-export function createTrim({ versions, mounts, evict, storage, keepVersions, log }: TrimDeps): Trim {
+export function createTrim({
+  versions,
+  mounts,
+  evict,
+  storage,
+  keepVersions,
+  log,
+}: TrimDeps): Trim {
   async function trim(datasetId: string, arrived: number): Promise<void> {
     const pinned = await mounts.pinned();
     const unused = (await versions.list())
@@ -35,6 +45,9 @@ export function createTrim({ versions, mounts, evict, storage, keepVersions, log
   }
   return (datasetId, arrived) =>
     trim(datasetId, arrived).catch((err: unknown) =>
-      log.warn({ err, dataset: datasetId }, 'evicting old dataset versions failed; will retry after the next copy'),
+      log.warn(
+        { err, dataset: datasetId },
+        'evicting old dataset versions failed; will retry after the next copy',
+      ),
     );
 }

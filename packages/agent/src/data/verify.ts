@@ -1,4 +1,7 @@
-/** Verifies a copy against the manifest: the size and the SHA-256 of each file, read back from this node's disk. */
+/**
+ * Verifies a copy against the manifest: the size and the SHA-256 of each file, read back from this
+ * node's disk.
+ */
 import { chmod, lstat } from 'node:fs/promises';
 import { availableParallelism } from 'node:os';
 import { createSha256Pool, type FileToHash } from '@berth/kit/sha256-files';
@@ -11,15 +14,23 @@ type File = FileToHash & { expected: Expected };
 const WORKERS = Math.min(4, Math.ceil(availableParallelism() / 2));
 
 /**
- * Returns the encoded paths of files that are missing or differ. Sets the modes of a version: 0444, and 0555 for executables.
- * Rejects on abort, and when the node's own disk cannot be read.
+ * Returns the encoded paths of files that are missing or differ. Sets the modes of a version: 0444,
+ * and 0555 for executables. Rejects on abort, and when the node's own disk cannot be read.
  */
-export async function verifyCopy(folder: string, expectedList: string, signal: AbortSignal): Promise<Set<string>> {
+export async function verifyCopy(
+  folder: string,
+  expectedList: string,
+  signal: AbortSignal,
+): Promise<Set<string>> {
   const wrong = new Set<string>();
   let unreadable: string | null = null;
   const pool = createSha256Pool<File>({ workers: WORKERS }, ({ expected }, result) => {
     if (result.kind === 'error') unreadable ??= `${expected.path}: ${result.code}`;
-    else if (result.kind === 'changed' || Buffer.from(result.sha256).toString('hex') !== expected.checksum) wrong.add(expected.path);
+    else if (
+      result.kind === 'changed' ||
+      Buffer.from(result.sha256).toString('hex') !== expected.checksum
+    )
+      wrong.add(expected.path);
   });
   const close = (): void => pool.close();
   signal.addEventListener('abort', close, { once: true });
@@ -27,7 +38,8 @@ export async function verifyCopy(folder: string, expectedList: string, signal: A
     await inParallel(readExpected(expectedList), 16, async (expected) => {
       const path = pathIn(folder, expected.path);
       const stat = await nullIfMissing(lstat(path));
-      if (stat === null || !stat.isFile() || stat.size !== expected.size) return void wrong.add(expected.path);
+      if (stat === null || !stat.isFile() || stat.size !== expected.size)
+        return void wrong.add(expected.path);
       const mode = expected.executable ? 0o555 : 0o444;
       if ((stat.mode & 0o7777) !== mode) await chmod(path, mode);
       await pool.add({ path, size: stat.size, expected });
@@ -41,6 +53,7 @@ export async function verifyCopy(folder: string, expectedList: string, signal: A
     pool.close();
   }
   signal.throwIfAborted();
-  if (unreadable !== null) throw new Error(`reading a copied file back from the disk failed: ${String(unreadable)}`);
+  if (unreadable !== null)
+    throw new Error(`reading a copied file back from the disk failed: ${String(unreadable)}`);
   return wrong;
 }

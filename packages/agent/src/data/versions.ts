@@ -1,4 +1,7 @@
-/** The complete dataset versions on this node and their meta data. Each call reads the disk, because other agents may share it. */
+/**
+ * The complete dataset versions on this node and their meta data. Each call reads the disk, because
+ * other agents may share it.
+ */
 import { randomUUID } from 'node:crypto';
 import { readdir, rename, stat, unlink } from 'node:fs/promises';
 import { dirname } from 'node:path';
@@ -7,8 +10,17 @@ import { flush } from '@berth/kit/write-file';
 import { errorCode, isMissing, nullIfMissing, readJson, writeWhole } from './disk.ts';
 import { isId, type Layout } from './layout.ts';
 
-/** `bytes` is the sum of the file sizes; files that versions share by hard links count in each version. */
-export type VersionMeta = { manifest_digest: string; name: string; bytes: number; files: number; last_used_at: string };
+/**
+ * `bytes` is the sum of the file sizes; files that versions share by hard links count in each
+ * version.
+ */
+export type VersionMeta = {
+  manifest_digest: string;
+  name: string;
+  bytes: number;
+  files: number;
+  last_used_at: string;
+};
 export type CachedVersion = VersionMeta & { datasetId: string; version: number };
 
 export type Versions = {
@@ -16,14 +28,23 @@ export type Versions = {
   get(datasetId: string, version: number): Promise<CachedVersion | null>;
   /** Marks the version as used now. It never fails: only the order of evictions depends on it. */
   touch(datasetId: string, version: number): Promise<void>;
-  /** Makes a verified, flushed folder the version. Returns false, and leaves the folder, if the version exists with any content. */
+  /**
+   * Makes a verified, flushed folder the version. Returns false, and leaves the folder, if the
+   * version exists with any content.
+   */
   publish(datasetId: string, version: number, folder: string, meta: VersionMeta): Promise<boolean>;
 };
 
 const VERSION = /^v([1-9]\d*)$/;
 const MAX_TRIES = 3;
 /** Meta data of a version whose meta file is lost: it is evicted first and never used as a copy. */
-const UNKNOWN: VersionMeta = { manifest_digest: '', name: '', bytes: 0, files: 0, last_used_at: new Date(0).toISOString() };
+const UNKNOWN: VersionMeta = {
+  manifest_digest: '',
+  name: '',
+  bytes: 0,
+  files: 0,
+  last_used_at: new Date(0).toISOString(),
+};
 
 export function createVersions(layout: Layout): Versions {
   async function metaOf(datasetId: string, version: number): Promise<VersionMeta> {
@@ -32,7 +53,9 @@ export function createVersions(layout: Layout): Versions {
   }
   async function get(datasetId: string, version: number): Promise<CachedVersion | null> {
     const existing = await nullIfMissing(stat(layout.version(datasetId, version)));
-    return existing?.isDirectory() === true ? { datasetId, version, ...(await metaOf(datasetId, version)) } : null;
+    return existing?.isDirectory() === true
+      ? { datasetId, version, ...(await metaOf(datasetId, version)) }
+      : null;
   }
   return {
     get,
@@ -41,7 +64,12 @@ export function createVersions(layout: Layout): Versions {
       for (const datasetId of await datasetsIn(layout)) {
         for (const name of (await nullIfMissing(readdir(layout.dataset(datasetId)))) ?? []) {
           const version = VERSION.exec(name)?.[1];
-          if (version !== undefined) found.push({ datasetId, version: Number(version), ...(await metaOf(datasetId, Number(version))) });
+          if (version !== undefined)
+            found.push({
+              datasetId,
+              version: Number(version),
+              ...(await metaOf(datasetId, Number(version))),
+            });
         }
       }
       return found;
@@ -60,7 +88,8 @@ export function createVersions(layout: Layout): Versions {
       // The folder may come from before a database restore; its meta data must not be overwritten.
       if (await isThere(path)) return false;
       for (let tries = 1; ; tries += 1) {
-        // Write the meta file before the folder appears: each visible version has one. A concurrent agent writes the same text.
+        // Write the meta file before the folder appears: each visible version has one. A concurrent
+        // agent writes the same text.
         await writeWhole(layout.meta(datasetId, version), JSON.stringify(meta));
         try {
           await rename(folder, path);
@@ -73,7 +102,8 @@ export function createVersions(layout: Layout): Versions {
       }
       await failPoint('copy.renamed.after');
       // A concurrent cleanup may have removed the meta file before the version appeared.
-      if (!isMeta(await readJson(layout.meta(datasetId, version)))) await writeWhole(layout.meta(datasetId, version), JSON.stringify(meta));
+      if (!isMeta(await readJson(layout.meta(datasetId, version))))
+        await writeWhole(layout.meta(datasetId, version), JSON.stringify(meta));
       for (const parent of [dirname(path), layout.objects, layout.root]) await flush(parent);
       return true;
     },
@@ -100,7 +130,11 @@ export async function removeStrayMeta(layout: Layout, datasetId: string): Promis
 }
 
 /** Removes a version's meta file, unless the version exists or is being published right now. */
-export async function removeMeta(layout: Layout, datasetId: string, version: number): Promise<void> {
+export async function removeMeta(
+  layout: Layout,
+  datasetId: string,
+  version: number,
+): Promise<void> {
   const [folder, path] = [layout.version(datasetId, version), layout.meta(datasetId, version)];
   if (await isThere(folder)) return;
   const renamed = `${path}.${randomUUID()}.old`;
@@ -109,7 +143,8 @@ export async function removeMeta(layout: Layout, datasetId: string, version: num
   else await unlink(renamed);
 }
 
-const isThere = async (path: string): Promise<boolean> => (await nullIfMissing(stat(path))) !== null;
+const isThere = async (path: string): Promise<boolean> =>
+  (await nullIfMissing(stat(path))) !== null;
 
 /** Ids of the datasets that have a folder. Foreign names are ignored. */
 export async function datasetsIn(layout: Layout): Promise<string[]> {

@@ -1,6 +1,14 @@
-/** The requests of a move: one end sends numbered chunks to the control plane, the other end takes them (wire/volume.ts). */
+/**
+ * The requests of a move: one end sends numbered chunks to the control plane, the other end takes
+ * them (wire/volume.ts).
+ */
 import { ApiError, UnreachableError } from '@berth/wire/client';
-import { CHUNK_ANSWERS, CHUNK_HEADERS, CHUNK_HOLD_SECONDS, type ChunkAnswer } from '@berth/wire/volume';
+import {
+  CHUNK_ANSWERS,
+  CHUNK_HEADERS,
+  CHUNK_HOLD_SECONDS,
+  type ChunkAnswer,
+} from '@berth/wire/volume';
 import type { ProblemDocument } from '@berth/wire/errors';
 
 export type TakenChunk = { stream: string; number: number; last: boolean; bytes: Buffer };
@@ -8,19 +16,27 @@ type Of = { taskId: string; lease: string; signal: AbortSignal };
 export type ChunkClient = {
   send(of: Of, chunk: TakenChunk): Promise<ChunkAnswer>;
   /** Returns null if there is none yet. `wait: 0` only confirms the chunks before `number`. */
-  take(of: Of, at: { stream: string | null; number: number; wait?: number }): Promise<TakenChunk | null>;
+  take(
+    of: Of,
+    at: { stream: string | null; number: number; wait?: number },
+  ): Promise<TakenChunk | null>;
 };
 
 /** The hold, and the time that a chunk may take on a slow line. */
 const TIMEOUT_MS = (CHUNK_HOLD_SECONDS + 100) * 1000;
 
-export function createChunkClient(baseUrl: string, headers: () => Record<string, string>): ChunkClient {
+export function createChunkClient(
+  baseUrl: string,
+  headers: () => Record<string, string>,
+): ChunkClient {
   async function ask(
     { taskId, lease, signal }: Of,
     query: Record<string, string>,
     init: { method: string; body?: Uint8Array<ArrayBuffer> },
   ): Promise<{ response: Response; bytes: Buffer }> {
-    const url = `${baseUrl.replace(/\/+$/, '')}/api/agent/tasks/${encodeURIComponent(taskId)}/chunks?${new URLSearchParams(query).toString()}`;
+    const url =
+      `${baseUrl.replace(/\/+$/, '')}/api/agent/tasks/${encodeURIComponent(taskId)}/chunks?` +
+      new URLSearchParams(query).toString();
     let response: Response;
     let bytes: Buffer;
     try {
@@ -47,11 +63,16 @@ export function createChunkClient(baseUrl: string, headers: () => Record<string,
       const query = { stream, number: String(number), ...(last ? { last: 'true' } : {}) };
       const answer = await ask(of, query, { method: 'POST', body: new Uint8Array(bytes) });
       const next = (JSON.parse(answer.bytes.toString()) as { next?: ChunkAnswer }).next;
-      if (next === undefined || !CHUNK_ANSWERS.includes(next)) throw new UnreachableError(`unknown answer to a chunk: ${String(next)}`);
+      if (next === undefined || !CHUNK_ANSWERS.includes(next))
+        throw new UnreachableError(`unknown answer to a chunk: ${String(next)}`);
       return next;
     },
     async take(of, { stream, number, wait = CHUNK_HOLD_SECONDS }) {
-      const query = { ...(stream === null ? {} : { stream }), number: String(number), hold: String(wait) };
+      const query = {
+        ...(stream === null ? {} : { stream }),
+        number: String(number),
+        hold: String(wait),
+      };
       const { response, bytes } = await ask(of, query, { method: 'GET' });
       if (response.status === 204) return null;
       const header = (name: string): string => response.headers.get(name) ?? '';

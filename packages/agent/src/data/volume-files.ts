@@ -1,6 +1,7 @@
 /**
- * The files of volumes as a tar stream, and the digest that proves a copy: both ends of a move read every file and compare path, type,
- * mode, owner, size and content. Sockets are left out: they mean nothing without their process. Needs GNU tar.
+ * The files of volumes as a tar stream, and the digest that proves a copy: both ends of a move read
+ * every file and compare path, type, mode, owner, size and content. Sockets are left out: they mean
+ * nothing without their process. Needs GNU tar.
  */
 import { createHash } from 'node:crypto';
 import { lstat, readdir, readlink } from 'node:fs/promises';
@@ -18,14 +19,42 @@ export async function packFolders(
   names: readonly string[],
   { inherit, signal, onOutput }: Options & { onOutput: (bytes: Buffer) => Promise<void> },
 ): Promise<void> {
-  const argv = ['tar', '--create', '--file=-', '--format=posix', '--sparse', ...KEEP, `--directory=${root}`, '--', ...names];
-  checkExit(await exec(argv, { env: { ...inherit, LC_ALL: 'C' }, signal, onOutput, dieWithParent: true }), signal);
+  const argv = [
+    'tar',
+    '--create',
+    '--file=-',
+    '--format=posix',
+    '--sparse',
+    ...KEEP,
+    `--directory=${root}`,
+    '--',
+    ...names,
+  ];
+  checkExit(
+    await exec(argv, { env: { ...inherit, LC_ALL: 'C' }, signal, onOutput, dieWithParent: true }),
+    signal,
+  );
 }
 
 /** Writes a stream of packFolders below `root`, with owners and modes. */
-export async function unpackFolders(root: string, input: AsyncIterable<Uint8Array>, { inherit, signal }: Options): Promise<void> {
-  const argv = ['tar', '--extract', '--file=-', '--same-owner', '--same-permissions', ...KEEP, `--directory=${root}`];
-  checkExit(await exec(argv, { env: { ...inherit, LC_ALL: 'C' }, signal, input, dieWithParent: true }), signal);
+export async function unpackFolders(
+  root: string,
+  input: AsyncIterable<Uint8Array>,
+  { inherit, signal }: Options,
+): Promise<void> {
+  const argv = [
+    'tar',
+    '--extract',
+    '--file=-',
+    '--same-owner',
+    '--same-permissions',
+    ...KEEP,
+    `--directory=${root}`,
+  ];
+  checkExit(
+    await exec(argv, { env: { ...inherit, LC_ALL: 'C' }, signal, input, dieWithParent: true }),
+    signal,
+  );
 }
 
 function checkExit(result: ExecResult, signal: AbortSignal): void {
@@ -38,19 +67,35 @@ function checkExit(result: ExecResult, signal: AbortSignal): void {
 const SLASH = Buffer.from('/');
 const SOCKET = 0o140000;
 const FORMAT = 0o170000;
-const TYPES: Record<number, string> = { 0o100000: 'f', 0o040000: 'd', 0o120000: 'l', 0o010000: 'p', 0o020000: 'c', 0o060000: 'b' };
+const TYPES: Record<number, string> = {
+  0o100000: 'f',
+  0o040000: 'd',
+  0o120000: 'l',
+  0o010000: 'p',
+  0o020000: 'c',
+  0o060000: 'b',
+};
 
 /** Reads every file of the folders. Throws volume_failed if one changes meanwhile. */
-export async function digestOf(root: string, names: readonly string[], signal: AbortSignal): Promise<MoveResult> {
+export async function digestOf(
+  root: string,
+  names: readonly string[],
+  signal: AbortSignal,
+): Promise<MoveResult> {
   const hash = createHash('sha256');
   const total = { files: 0, bytes: 0 };
   /** Content of the files of one folder. */
   let sums = new Map<string, string>();
   let problem: string | null = null;
   const pool = createSha256Pool<{ path: Buffer; size: number }>({ workers: 1 }, (file, result) => {
-    if (result.kind === 'ok') sums.set(file.path.toString('hex'), Buffer.from(result.sha256).toString('hex'));
+    if (result.kind === 'ok')
+      sums.set(file.path.toString('hex'), Buffer.from(result.sha256).toString('hex'));
     else
-      problem ??= `${file.path.toString()} ${result.kind === 'changed' ? 'changed while it was read' : `cannot be read (${result.code})`}`;
+      problem ??=
+        `${file.path.toString()} ` +
+        (result.kind === 'changed'
+          ? 'changed while it was read'
+          : `cannot be read (${result.code})`);
   });
   /** First path of files with several names. */
   const linked = new Map<string, string>();
@@ -81,12 +126,22 @@ export async function digestOf(root: string, names: readonly string[], signal: A
         const first = stat.nlink > 1 ? linked.get(key) : undefined;
         if (stat.nlink > 1 && first === undefined) linked.set(key, relative);
         if (first === undefined) await pool.add({ path: child, size: stat.size });
-        entries.push({ path: child, size: stat.size, line: (content) => [...shown, stat.size, first ?? content, relative].join('\0') });
-      } else entries.push({ path: child, size: 0, line: () => [...shown, stat.rdev, relative].join('\0') });
+        entries.push({
+          path: child,
+          size: stat.size,
+          line: (content) => [...shown, stat.size, first ?? content, relative].join('\0'),
+        });
+      } else
+        entries.push({
+          path: child,
+          size: 0,
+          line: () => [...shown, stat.rdev, relative].join('\0'),
+        });
     }
     await pool.drain();
     if (problem !== null) throw new TaskFailure('volume_failed', problem);
-    for (const entry of entries) hash.update(`${entry.line(sums.get(entry.path.toString('hex')) ?? '')}\n`);
+    for (const entry of entries)
+      hash.update(`${entry.line(sums.get(entry.path.toString('hex')) ?? '')}\n`);
     for (const child of folders) await folder(child, await readdir(child, { encoding: 'buffer' }));
   }
 

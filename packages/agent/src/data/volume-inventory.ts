@@ -1,6 +1,7 @@
 /**
- * Reports the volumes on this node with their sizes, and deletes or sets aside those that the control plane names, unless a container
- * mounts them. Sizes are counted in the background, because `du` of a large volume takes minutes.
+ * Reports the volumes on this node with their sizes, and deletes or sets aside those that the
+ * control plane names, unless a container mounts them. Sizes are counted in the background, because
+ * `du` of a large volume takes minutes.
  */
 import { readdir, rename, rm, stat } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -17,7 +18,10 @@ export type VolumeReport = { volumes: ReportedCopy[]; removed_volumes: string[] 
 export type VolumeInventory = {
   /** Undefined if the disk does not answer: the report then leaves the volumes out. */
   reported(): Promise<VolumeReport | undefined>;
-  /** Deletes copies, and moves copies that a move left behind to .left, where no task mounts them. In the background. */
+  /**
+   * Deletes copies, and moves copies that a move left behind to .left, where no task mounts them.
+   * In the background.
+   */
   work(copies: { remove: readonly string[]; setAside: readonly string[] }): void;
   /** Resolves when running work has ended. */
   stop(): Promise<void>;
@@ -46,8 +50,8 @@ export function createVolumeInventory(deps: VolumeInventoryDeps): VolumeInventor
   const removing = join(folder, '.removing');
   const left = join(folder, '.left');
   /**
-   * An empty file for each copy that was deleted, on the disk of the volumes: a disk that is not mounted must not look like one on which
-   * the copies were deleted.
+   * An empty file for each copy that was deleted, on the disk of the volumes: a disk that is not
+   * mounted must not look like one on which the copies were deleted.
    */
   const removed = join(folder, '.removed');
   const ending = new AbortController();
@@ -65,7 +69,8 @@ export function createVolumeInventory(deps: VolumeInventoryDeps): VolumeInventor
         const path = join(parent, name);
         // A damaged mark fails deployments; a report leaves it out.
         const mark = await readMark(path).catch(() => null);
-        if (mark !== null) found.set(mark.copy, { path, project_id: mark.project_id, inPlace: parent === folder });
+        if (mark !== null)
+          found.set(mark.copy, { path, project_id: mark.project_id, inPlace: parent === folder });
       }
     return found;
   }
@@ -101,8 +106,19 @@ export function createVolumeInventory(deps: VolumeInventoryDeps): VolumeInventor
     const counted = new Map<string, number>();
     for (const { path } of (await places()).values())
       for (const name of await visible(path)) {
-        const argv = ['du', '--summarize', '--one-file-system', '--block-size=1', '--', join(path, name)];
-        const { stdout } = await exec(argv, { env: { ...inherit, LC_ALL: 'C' }, timeoutMs: DU_MS, signal: ending.signal });
+        const argv = [
+          'du',
+          '--summarize',
+          '--one-file-system',
+          '--block-size=1',
+          '--',
+          join(path, name),
+        ];
+        const { stdout } = await exec(argv, {
+          env: { ...inherit, LC_ALL: 'C' },
+          timeoutMs: DU_MS,
+          signal: ending.signal,
+        });
         const bytes = /^(\d+)\t/.exec(stdout)?.[1];
         if (bytes !== undefined) counted.set(join(path, name), Number(bytes));
       }
@@ -121,15 +137,22 @@ export function createVolumeInventory(deps: VolumeInventoryDeps): VolumeInventor
       if (place === undefined || (isKept && !place.inPlace)) continue;
       const users = await listContainers({ [LABELS.volumes]: copy }, ending.signal);
       if (users.length > 0) {
-        log.warn({ copy, containers: users.map((c) => c.name) }, 'volumes are not deleted or set aside: a container still mounts them');
+        log.warn(
+          { copy, containers: users.map((c) => c.name) },
+          'volumes are not deleted or set aside: a container still mounts them',
+        );
         continue;
       }
       await rename(place.path, join(isKept ? left : removing, copy));
       if (!isKept) await writeWhole(join(removed, copy), '');
-      log.info({ copy, project: place.project_id }, isKept ? 'volumes set aside: their project uses another copy' : 'volumes deleted');
+      log.info(
+        { copy, project: place.project_id },
+        isKept ? 'volumes set aside: their project uses another copy' : 'volumes deleted',
+      );
     }
     // Also what an earlier process left there.
-    for (const name of (await nullIfMissing(readdir(removing))) ?? []) await removeTree(join(removing, name));
+    for (const name of (await nullIfMissing(readdir(removing))) ?? [])
+      await removeTree(join(removing, name));
     onChange();
   }
 
@@ -138,14 +161,24 @@ export function createVolumeInventory(deps: VolumeInventoryDeps): VolumeInventor
       if (counting === null && performance.now() - countedAt > countEveryMs) {
         countedAt = performance.now();
         counting = count()
-          .catch((err: unknown) => void (ending.signal.aborted || log.warn({ err }, 'counting the sizes of volumes failed')))
+          .catch(
+            (err: unknown) =>
+              void (
+                ending.signal.aborted || log.warn({ err }, 'counting the sizes of volumes failed')
+              ),
+          )
           .finally(() => (counting = null));
       }
       let timer: NodeJS.Timeout | undefined;
-      const late = new Promise<undefined>((resolve) => (timer = setTimeout(() => resolve(undefined), DISK_TIMEOUT_MS)));
+      const late = new Promise<undefined>(
+        (resolve) => (timer = setTimeout(() => resolve(undefined), DISK_TIMEOUT_MS)),
+      );
       try {
         // The confirmations first: a copy that is deleted meanwhile is in one of both.
-        return await Promise.race([removedCopies().then(async (gone) => ({ volumes: await list(), removed_volumes: gone })), late]);
+        return await Promise.race([
+          removedCopies().then(async (gone) => ({ volumes: await list(), removed_volumes: gone })),
+          late,
+        ]);
       } catch (err) {
         log.warn({ err }, 'listing volumes failed; registering without them');
         return undefined;
@@ -156,7 +189,12 @@ export function createVolumeInventory(deps: VolumeInventoryDeps): VolumeInventor
     work({ remove, setAside }) {
       if (remove.length + setAside.length === 0) return;
       deleting ??= doAll(remove, setAside)
-        .catch((err: unknown) => void (ending.signal.aborted || log.warn({ err }, 'deleting volumes failed; will retry')))
+        .catch(
+          (err: unknown) =>
+            void (
+              ending.signal.aborted || log.warn({ err }, 'deleting volumes failed; will retry')
+            ),
+        )
         .finally(() => (deleting = null));
     },
     async stop() {

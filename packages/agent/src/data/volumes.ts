@@ -6,11 +6,13 @@
  *   volumes/.incoming/{copy}/          a copy that is being received; it appears by one rename
  *   volumes/.left/{copy}/              an older copy of a project that came back to this node; never deleted unasked
  *
- * A folder is mounted only if the mark has the id of the task. A missing folder is created only if the task says that it never existed:
- * a project never starts with an empty or an older folder in place of its own.
+ * A folder is mounted only if the mark has the id of the task. A missing folder is created only if
+ * the task says that it never existed: a project never starts with an empty or an older folder in
+ * place of its own.
  *
- * Only the owner of the agent may enter `volumes` and what is directly below it: a program that a container marks setuid would run as root
- * for every user of the node otherwise. Containers do not need to enter these folders, because the engine mounts the folder of the volume.
+ * Only the owner of the agent may enter `volumes` and what is directly below it: a program that a
+ * container marks setuid would run as root for every user of the node otherwise. Containers do not
+ * need to enter these folders, because the engine mounts the folder of the volume.
  */
 import { chmod, chown, lstat, mkdir, readdir, readFile, rename, rm } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -23,7 +25,10 @@ import { makePrivate, removeTree, writeWhole } from './disk.ts';
 import { isId } from './layout.ts';
 
 export type Volumes = {
-  /** Returns the mounts; creates what may be created. `uid`: the owner of new folders. Throws TaskFailure volume_missing, volume_failed. */
+  /**
+   * Returns the mounts; creates what may be created. `uid`: the owner of new folders. Throws
+   * TaskFailure volume_missing, volume_failed.
+   */
   mounts(projectId: string, given: VolumeMounts, uid: () => Promise<number>): Promise<Mount[]>;
   /** Returns the folders of a copy that leaves. Throws TaskFailure volume_missing. */
   outgoing(projectId: string, copy: string): Promise<Folders>;
@@ -31,7 +36,10 @@ export type Volumes = {
   arrived(projectId: string, copy: string): Promise<MoveResult | null>;
   /** The place where a copy is received. */
   incoming(copy: string): Incoming;
-  /** Moves a received copy to its place. An older copy of the project stays in .left. Throws TaskFailure volume_failed. */
+  /**
+   * Moves a received copy to its place. An older copy of the project stays in .left. Throws
+   * TaskFailure volume_failed.
+   */
   finish(projectId: string, copy: string, result: MoveResult): Promise<void>;
   /** Removes copies that were being received, except those of open tasks. */
   removeIncoming(except: readonly string[]): Promise<void>;
@@ -61,7 +69,8 @@ export async function createVolumes(root: string): Promise<Volumes> {
   // Earlier versions let every user of the node enter.
   for (const name of await readdir(folder)) await tighten(join(folder, name));
   for (const parent of ['.incoming', '.left', '.removing'])
-    for (const name of (await readdir(join(folder, parent)).catch(ignoreMissing)) ?? []) await tighten(join(folder, parent, name));
+    for (const name of (await readdir(join(folder, parent)).catch(ignoreMissing)) ?? [])
+      await tighten(join(folder, parent, name));
   const ofProject = (projectId: string): string => {
     if (!isId(projectId)) throw new Error('not an id of a project');
     return join(folder, projectId);
@@ -93,7 +102,8 @@ export async function createVolumes(root: string): Promise<Volumes> {
     if (rest.length > 0)
       throw new TaskFailure(
         'volume_missing',
-        `${project} has folders (${rest.slice(0, 3).join(', ')}) but no ${MARK}; Berth does not know them. Move them away or restore the file`,
+        `${project} has folders (${rest.slice(0, 3).join(', ')}) but no ${MARK}; Berth does ` +
+          'not know them. Move them away or restore the file',
       );
     const mark: Mark = { copy, project_id: projectId, created_at: new Date().toISOString() };
     await writeMark(project, mark);
@@ -107,12 +117,16 @@ export async function createVolumes(root: string): Promise<Volumes> {
       if (mark === null) {
         const missing = mounts.filter((m) => !m.create).map((m) => m.name);
         if (missing.length > 0)
-          throw new TaskFailure('volume_missing', `${project} does not exist, but it should have ${missing.join(', ')}; restore it`);
+          throw new TaskFailure(
+            'volume_missing',
+            `${project} does not exist, but it should have ${missing.join(', ')}; restore it`,
+          );
         await begin(project, projectId, copy);
       } else if (mark.copy !== copy) {
         throw new TaskFailure(
           'volume_missing',
-          `${project} is another copy (${mark.copy}, of ${mark.created_at}) than the project’s (${copy}); Berth does not mount it`,
+          `${project} is another copy (${mark.copy}, of ${mark.created_at}) than the project’s ` +
+            `(${copy}); Berth does not mount it`,
         );
       }
       const found: Mount[] = [];
@@ -123,9 +137,11 @@ export async function createVolumes(root: string): Promise<Volumes> {
         if (stat === null && !mayCreate)
           throw new TaskFailure(
             'volume_missing',
-            `${source} does not exist; restore it. Berth does not start the project with an empty one`,
+            `${source} does not exist; restore it. Berth does not start the project with an ` +
+              'empty one',
           );
-        if (stat !== null && !stat.isDirectory()) throw new TaskFailure('volume_failed', `${source} is not a folder`);
+        if (stat !== null && !stat.isDirectory())
+          throw new TaskFailure('volume_failed', `${source} is not a folder`);
         if (stat === null) await create(project, name, await uid());
         found.push({ source, target: mount_path, readonly: false });
       }
@@ -137,7 +153,10 @@ export async function createVolumes(root: string): Promise<Volumes> {
       const mark = await readMark(project);
       const names = await visible(project);
       if (mark?.copy !== copy || names.length === 0)
-        throw new TaskFailure('volume_missing', `${project} ${mark === null ? 'does not exist' : `is not the copy ${copy}`}; restore it`);
+        throw new TaskFailure(
+          'volume_missing',
+          `${project} ${mark === null ? 'does not exist' : `is not the copy ${copy}`}; restore it`,
+        );
       return { root: project, names };
     },
 
@@ -167,13 +186,21 @@ export async function createVolumes(root: string): Promise<Volumes> {
 
     async finish(projectId, copy, result) {
       const [project, place] = [ofProject(projectId), hidden('.incoming', copy)];
-      await writeMark(place, { copy, project_id: projectId, created_at: new Date().toISOString(), moved: result });
+      await writeMark(place, {
+        copy,
+        project_id: projectId,
+        created_at: new Date().toISOString(),
+        moved: result,
+      });
       const older = await readMark(project);
       if (older !== null) {
         await makePrivate(join(folder, '.left'));
         await rename(project, hidden('.left', older.copy));
       } else if ((await visible(project)).length > 0)
-        throw new TaskFailure('volume_failed', `${project} has folders but no ${MARK}; Berth does not know them. Move them away`);
+        throw new TaskFailure(
+          'volume_failed',
+          `${project} has folders but no ${MARK}; Berth does not know them. Move them away`,
+        );
       await failPoint('move.displaced');
       await rename(place, project);
       await flush(folder);
@@ -196,16 +223,24 @@ async function tighten(path: string): Promise<void> {
 
 /** Folders of volumes below this one. */
 export const visible = async (path: string): Promise<string[]> =>
-  ((await readdir(path).catch(ignoreMissing)) ?? []).filter((name) => !name.startsWith('.')).toSorted();
+  ((await readdir(path).catch(ignoreMissing)) ?? [])
+    .filter((name) => !name.startsWith('.'))
+    .toSorted();
 
-const writeMark = (project: string, mark: Mark): Promise<void> => writeFileWhole(join(project, MARK), JSON.stringify(mark));
+const writeMark = (project: string, mark: Mark): Promise<void> =>
+  writeFileWhole(join(project, MARK), JSON.stringify(mark));
 
 export async function readMark(project: string): Promise<Mark | null> {
   const text = await readFile(join(project, MARK), 'utf8').catch(ignoreMissing);
   if (text === null) return null;
   try {
     const mark = JSON.parse(text) as Partial<Mark>;
-    if (typeof mark.copy === 'string' && typeof mark.created_at === 'string' && typeof mark.project_id === 'string') return mark as Mark;
+    if (
+      typeof mark.copy === 'string' &&
+      typeof mark.created_at === 'string' &&
+      typeof mark.project_id === 'string'
+    )
+      return mark as Mark;
   } catch {
     // Named below.
   }

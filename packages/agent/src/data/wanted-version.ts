@@ -2,13 +2,27 @@
 import type { DatasetSource } from '@berth/wire/dataset';
 import { TaskFailure } from '../tools/failures.ts';
 
-export type WantedVersion = { dataset_id: string; name: string; nfs_path: string; version: number; manifest_digest: string };
+export type WantedVersion = {
+  dataset_id: string;
+  name: string;
+  nfs_path: string;
+  version: number;
+  manifest_digest: string;
+};
 
 /** Throws TaskFailure dataset_not_ready while the dataset has no version. */
-export function wantedVersionOf({ dataset_id, name, nfs_path, version, manifest_digest }: DatasetSource): WantedVersion {
-  if (version === null || manifest_digest === null) throw new TaskFailure('dataset_not_ready', name);
+export function wantedVersionOf({
+  dataset_id,
+  name,
+  nfs_path,
+  version,
+  manifest_digest,
+}: DatasetSource): WantedVersion {
+  if (version === null || manifest_digest === null)
+    throw new TaskFailure('dataset_not_ready', name);
   return { dataset_id, name, nfs_path, version, manifest_digest };
 }
 
 /** As people read it: `imagenet v3`. */
-export const versionText = ({ name, version }: Pick<WantedVersion, 'name' | 'version'>): string => `${name} v${version}`;
+export const versionText = ({ name, version }: Pick<WantedVersion, 'name' | 'version'>): string =>
+  `${name} v${version}`;

@@ -1,7 +1,8 @@
 /**
- * Each agent process has its own folder under .staging and .trash, so two processes on one SVC_ROOT never share one. A mark tells
- * whether a folder's process is dead: the process id with its start time, if both processes are in the same pid namespace; otherwise
- * (two containers on one machine, or after a reboot) a heartbeat that stopped.
+ * Each agent process has its own folder under .staging and .trash, so two processes on one SVC_ROOT
+ * never share one. A mark tells whether a folder's process is dead: the process id with its start
+ * time, if both processes are in the same pid namespace; otherwise (two containers on one machine,
+ * or after a reboot) a heartbeat that stopped.
  */
 import { randomUUID } from 'node:crypto';
 import { mkdir, readdir, readFile, readlink, stat, utimes } from 'node:fs/promises';
@@ -25,7 +26,10 @@ const BEAT_MS = 15_000;
 const SILENT_MS = 120_000;
 
 /** A process in another pid namespace counts as dead after `silentMs` without a heartbeat. */
-export async function createWorkFolders(layout: Layout, { silentMs = SILENT_MS }: { silentMs?: number } = {}): Promise<WorkFolders> {
+export async function createWorkFolders(
+  layout: Layout,
+  { silentMs = SILENT_MS }: { silentMs?: number } = {},
+): Promise<WorkFolders> {
   const process = randomUUID();
   const currentMark = await markOfThisProcess();
   const staging = join(layout.staging, process);
@@ -33,17 +37,25 @@ export async function createWorkFolders(layout: Layout, { silentMs = SILENT_MS }
   const markOf = (name: string): string => join(layout.staging, name, '.process.json');
   for (const folder of [staging, trash]) await mkdir(folder, { recursive: true, mode: 0o700 });
   await writeWhole(markOf(process), JSON.stringify(currentMark));
-  const beat = setInterval(() => void utimes(markOf(process), new Date(), new Date()).catch(() => undefined), BEAT_MS).unref();
+  const beat = setInterval(
+    () => void utimes(markOf(process), new Date(), new Date()).catch(() => undefined),
+    BEAT_MS,
+  ).unref();
 
   async function isAlive(name: string): Promise<boolean> {
     if (name === process) return true;
-    const [mark, at] = [(await readJson(markOf(name))) as Mark | null, await nullIfMissing(stat(markOf(name)))];
+    const [mark, at] = [
+      (await readJson(markOf(name))) as Mark | null,
+      await nullIfMissing(stat(markOf(name))),
+    ];
     // A young folder may not have its mark yet.
     if (mark === null || at === null) return isYoung(join(layout.staging, name));
-    if (mark.boot === currentMark.boot && mark.space === currentMark.space) return (await startedOf(mark.pid)) === mark.started;
+    if (mark.boot === currentMark.boot && mark.space === currentMark.space)
+      return (await startedOf(mark.pid)) === mark.started;
     return Date.now() - at.mtimeMs < silentMs;
   }
-  const isYoung = async (path: string): Promise<boolean> => Date.now() - ((await nullIfMissing(stat(path)))?.mtimeMs ?? 0) < BEAT_MS;
+  const isYoung = async (path: string): Promise<boolean> =>
+    Date.now() - ((await nullIfMissing(stat(path)))?.mtimeMs ?? 0) < BEAT_MS;
 
   return {
     process,
@@ -61,7 +73,8 @@ export async function createWorkFolders(layout: Layout, { silentMs = SILENT_MS }
 }
 
 async function markOfThisProcess(): Promise<Mark> {
-  const read = async (path: string): Promise<string> => ((await nullIfMissing(readFile(path, 'utf8'))) ?? '').trim();
+  const read = async (path: string): Promise<string> =>
+    ((await nullIfMissing(readFile(path, 'utf8'))) ?? '').trim();
   return {
     pid: process.pid,
     started: (await startedOf(process.pid)) ?? '',
@@ -76,7 +89,8 @@ const ENDED = ['Z', 'X'];
 /** Start time of a process in clock ticks since boot; null if the process does not run. */
 async function startedOf(pid: number): Promise<string | null> {
   const text = await nullIfMissing(readFile(`/proc/${pid}/stat`, 'utf8'));
-  // The program's name in parentheses may hold any character. After it, the state is the first field and the start time the twentieth.
+  // The program's name in parentheses may hold any character. After it, the state is the first
+  // field and the start time the twentieth.
   const fields = text?.slice(text.lastIndexOf(')') + 2).split(' ') ?? [];
   return ENDED.includes(fields[0] ?? '') ? null : (fields[19] ?? null);
 }

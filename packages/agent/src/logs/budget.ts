@@ -2,7 +2,11 @@
 export type Rate = { lines: number; bytes: number };
 
 /** `burst`: seconds of the rate that may come at once. */
-export function createBudget(rate: Rate, burst: number, clock: () => number = () => performance.now()) {
+export function createBudget(
+  rate: Rate,
+  burst: number,
+  clock: () => number = () => performance.now(),
+) {
   const most = { lines: rate.lines * burst, bytes: rate.bytes * burst };
   let left = { ...most };
   let at = clock();

@@ -1,7 +1,8 @@
 /**
- * Follows the log of one deployment's container and sends its lines in numbered batches, until it is stopped. It always reads as fast as
- * the container prints. Lines beyond the budget, or that do not fit into the buffer while the control plane does not answer, are counted:
- * their numbers are missing in the batches.
+ * Follows the log of one deployment's container and sends its lines in numbered batches, until it
+ * is stopped. It always reads as fast as the container prints. Lines beyond the budget, or that do
+ * not fit into the buffer while the control plane does not answer, are counted: their numbers are
+ * missing in the batches.
  *
  *   container runs: docker logs --follow ──ends──▶ container gone: say so (`end`) and stop
  *         ▲                                  └───▶ container exited: wait until it starts again, go on after the last line
@@ -10,7 +11,13 @@
 import { randomUUID } from 'node:crypto';
 import { backoff } from '@berth/kit/backoff';
 import type { Logger } from '@berth/kit/log';
-import { MAX_BATCH_LINES, MAX_LINE_CHARS, type LogBatch, type LogBatchAnswer, type LogWant } from '@berth/wire/runtime';
+import {
+  MAX_BATCH_LINES,
+  MAX_LINE_CHARS,
+  type LogBatch,
+  type LogBatchAnswer,
+  type LogWant,
+} from '@berth/wire/runtime';
 import { LABELS } from '@berth/wire/vocabulary';
 import type { ListNodeContainers } from '../node-ids.ts';
 import { isTransient } from '../retry.ts';
@@ -22,7 +29,11 @@ import { earlier, inOrder } from './history.ts';
 import { createLineReader, type RawLine } from './line-reader.ts';
 import type { RedactOf } from './secrets-of.ts';
 
-export type SendBatch = (key: string, batch: Omit<LogBatch, 'node_id'>, signal: AbortSignal) => Promise<LogBatchAnswer>;
+export type SendBatch = (
+  key: string,
+  batch: Omit<LogBatch, 'node_id'>,
+  signal: AbortSignal,
+) => Promise<LogBatchAnswer>;
 export type FollowerDeps = {
   docker: Pick<Docker, 'logs'>;
   listContainers: ListNodeContainers;
@@ -50,7 +61,9 @@ const MOST_LOOK_MS = 5_000;
 /** Bounds of the lines that wait for the control plane. */
 const MAX_BUFFERED = { lines: 10_000, bytes: 2 * 1024 * 1024 };
 const MAX_BATCH_BYTES = 512 * 1024;
-/** A new reader begins this long before its start: a first read at the same time overlaps with it. */
+/**
+ * A new reader begins this long before its start: a first read at the same time overlaps with it.
+ */
 const OVERLAP_MS = 1_000;
 
 /** Consecutive lines. */
@@ -61,7 +74,10 @@ export function startFollower(want: LogWant, deps: FollowerDeps): Follower {
   const stopping = new AbortController();
   const { signal } = stopping;
   const epoch = randomUUID();
-  /** Where the first read begins: the engine may take seconds to answer, and the viewers miss what the container prints meanwhile. */
+  /**
+   * Where the first read begins: the engine may take seconds to answer, and the viewers miss what
+   * the container prints meanwhile.
+   */
   const wantedSince = earlier(timeOf(clock() - (want.since_ago_ms ?? 0)), OVERLAP_MS);
   const budget = createBudget(deps.rate ?? FOLLOWER_RATE, BURST_SECONDS);
   let shown = createShownText((text) => text);
@@ -77,7 +93,9 @@ export function startFollower(want: LogWant, deps: FollowerDeps): Follower {
   let problem: string | null = null;
   let ended = false;
 
-  /** Lines of the time before, when a container starts again or a reader goes on after another one. */
+  /**
+   * Lines of the time before, when a container starts again or a reader goes on after another one.
+   */
   let repeatedUntil: Record<RawLine['stream'], string> | null = null;
 
   function add(line: RawLine): void {
@@ -88,13 +106,18 @@ export function startFollower(want: LogWant, deps: FollowerDeps): Follower {
     freshBytes += Math.min(line.text.length, MAX_LINE_CHARS);
   }
   function drop(): void {
-    // A reader begins with number 0: a control plane that does not get it takes it for an older reader. So the first losses come later.
-    const part = next === 0 ? Math.max(1, Math.ceil(fresh.length / MAX_BATCH_LINES)) : Math.ceil(fresh.length / MAX_BATCH_LINES);
+    // A reader begins with number 0: a control plane that does not get it takes it for an older
+    // reader. So the first losses come later.
+    const part =
+      next === 0
+        ? Math.max(1, Math.ceil(fresh.length / MAX_BATCH_LINES))
+        : Math.ceil(fresh.length / MAX_BATCH_LINES);
     lost[part] = (lost[part] ?? 0) + 1;
   }
   /**
-   * Gives the lines since the last flush their numbers, and makes room. The numbers of dropped lines come after those of their part: all
-   * lines that the container printed before the first line of a batch have smaller numbers.
+   * Gives the lines since the last flush their numbers, and makes room. The numbers of dropped
+   * lines come after those of their part: all lines that the container printed before the first
+   * line of a batch have smaller numbers.
    */
   function flush(): void {
     if (fresh.length === 0 && lost.length === 0) return;
@@ -108,11 +131,16 @@ export function startFollower(want: LogWant, deps: FollowerDeps): Follower {
       buffered = { lines: buffered.lines + part.length, bytes: buffered.bytes + bytes };
     }
     [fresh, freshBytes, lost] = [[], 0, []];
-    while (segments.length > 1 && (buffered.lines > MAX_BUFFERED.lines || buffered.bytes > MAX_BUFFERED.bytes)) remove();
+    while (
+      segments.length > 1 &&
+      (buffered.lines > MAX_BUFFERED.lines || buffered.bytes > MAX_BUFFERED.bytes)
+    )
+      remove();
   }
   function remove(): void {
     const old = segments.shift();
-    if (old !== undefined) buffered = { lines: buffered.lines - old.lines.length, bytes: buffered.bytes - old.bytes };
+    if (old !== undefined)
+      buffered = { lines: buffered.lines - old.lines.length, bytes: buffered.bytes - old.bytes };
   }
 
   async function read(container: Container, since: string, tail: number | null): Promise<void> {
@@ -120,7 +148,8 @@ export function startFollower(want: LogWant, deps: FollowerDeps): Follower {
     shown = createShownText(await deps.redactOf(container));
     const reader = createLineReader({
       mayTake(bytes) {
-        if (freshBytes + bytes > MAX_BUFFERED.bytes || fresh.length >= MAX_BUFFERED.lines) return false;
+        if (freshBytes + bytes > MAX_BUFFERED.bytes || fresh.length >= MAX_BUFFERED.lines)
+          return false;
         if (!budget.has(bytes) || !nodeBudget.has(bytes)) return false;
         budget.spend(bytes);
         nodeBudget.spend(bytes);
@@ -130,7 +159,14 @@ export function startFollower(want: LogWant, deps: FollowerDeps): Follower {
       onDropped: drop,
       onMessage: (text) => (message ??= text),
     });
-    const failed = await deps.docker.logs(container.id, { follow: true, tail, since, until: null, onChunk: reader.chunk, signal });
+    const failed = await deps.docker.logs(container.id, {
+      follow: true,
+      tail,
+      since,
+      until: null,
+      onChunk: reader.chunk,
+      signal,
+    });
     reader.end();
     problem = failed === null ? null : `the engine does not show the log: ${message ?? failed}`;
   }
@@ -153,19 +189,29 @@ export function startFollower(want: LogWant, deps: FollowerDeps): Follower {
         seen = true;
         looks = 0;
         problem = null;
-        if (previous?.id === container.id && previous.startedAt !== null && previous.startedAt !== container.startedAt)
+        if (
+          previous?.id === container.id &&
+          previous.startedAt !== null &&
+          previous.startedAt !== container.startedAt
+        )
           deps.onRestart?.(container, previous.startedAt);
         previous = container;
         const now = timeOf(clock());
         const newest = newestOf(last);
-        const needsEarlier = want.after !== null && want.since_ago_ms !== null && wantedSince < want.after;
+        const needsEarlier =
+          want.after !== null && want.since_ago_ms !== null && wantedSince < want.after;
         const known = newest ?? (needsEarlier ? null : want.after);
-        if (known !== null) repeatedUntil = newest === null ? { stdout: known, stderr: known } : { ...last };
+        if (known !== null)
+          repeatedUntil = newest === null ? { stdout: known, stderr: known } : { ...last };
         const from = known ?? wantedSince;
         // A position in the future: the clock was set back.
         const since = from > now ? earlier(now, OVERLAP_MS) : from;
         if (from > now) repeatedUntil = null;
-        await read(container, since, known === null && want.since_ago_ms === null ? want.tail : null);
+        await read(
+          container,
+          since,
+          known === null && want.since_ago_ms === null ? want.tail : null,
+        );
       }
       await pause(Math.min(MOST_LOOK_MS, lookMs * 2 ** Math.min(looks++, 4)), signal);
     }
@@ -191,8 +237,14 @@ export function startFollower(want: LogWant, deps: FollowerDeps): Follower {
     let bytes = 0;
     while (segments[0] !== undefined && segments[0].first === first + lines.length) {
       const [segment] = segments;
-      if (lines.length > 0 && (lines.length + segment.lines.length > MAX_BATCH_LINES || bytes + segment.bytes > MAX_BATCH_BYTES)) break;
-      for (const line of segment.lines) lines.push({ ...line, text: shown(line.text, MAX_LINE_CHARS, true) });
+      if (
+        lines.length > 0 &&
+        (lines.length + segment.lines.length > MAX_BATCH_LINES ||
+          bytes + segment.bytes > MAX_BATCH_BYTES)
+      )
+        break;
+      for (const line of segment.lines)
+        lines.push({ ...line, text: shown(line.text, MAX_LINE_CHARS, true) });
       bytes += segment.bytes;
       remove();
     }
@@ -205,7 +257,10 @@ export function startFollower(want: LogWant, deps: FollowerDeps): Follower {
       ...(problem === null ? {} : { problem: problem.slice(0, 500) }),
     };
   }
-  /** Repeats the batch until it is answered. Returns how long to wait; null: nobody wants the log any more. */
+  /**
+   * Repeats the batch until it is answered. Returns how long to wait; null: nobody wants the log
+   * any more.
+   */
   async function deliver(batch: Omit<LogBatch, 'node_id'>): Promise<number | null> {
     for (let attempt = 0; ; attempt += 1) {
       try {
@@ -230,11 +285,16 @@ export function startFollower(want: LogWant, deps: FollowerDeps): Follower {
   async function run(): Promise<void> {
     const reading = readAll()
       .catch((error: unknown) => {
-        if (!signal.aborted) problem = `reading the log failed: ${error instanceof Error ? error.message : String(error)}`;
+        if (!signal.aborted)
+          problem = `reading the log failed: ${error instanceof Error ? error.message : String(error)}`;
       })
       .finally(() => (ended = true));
     await sendAll().catch((error: unknown) => {
-      if (!signal.aborted) deps.log.warn({ err: error, deployment: want.deployment_id }, 'sending a runtime log failed');
+      if (!signal.aborted)
+        deps.log.warn(
+          { err: error, deployment: want.deployment_id },
+          'sending a runtime log failed',
+        );
     });
     stopping.abort(new Error('the log is not wanted any more'));
     await reading;
@@ -247,9 +307,18 @@ const startOf = (container: Container): string => `${container.id} ${container.s
 const newestOf = (last: Record<RawLine['stream'], string>): string | null =>
   (last.stdout > last.stderr ? last.stdout : last.stderr) || null;
 
-/** Returns the container of a deployment that runs, else the one that ran last; null if there is none. */
-export async function containerOf(list: ListNodeContainers, deployment: string, signal: AbortSignal): Promise<Container | null> {
-  const all = (await list({ [LABELS.deployment]: deployment }, signal)).filter((c) => c.startedAt !== null);
+/**
+ * Returns the container of a deployment that runs, else the one that ran last; null if there is
+ * none.
+ */
+export async function containerOf(
+  list: ListNodeContainers,
+  deployment: string,
+  signal: AbortSignal,
+): Promise<Container | null> {
+  const all = (await list({ [LABELS.deployment]: deployment }, signal)).filter(
+    (c) => c.startedAt !== null,
+  );
   const rank = (c: Container): string => `${c.state === 'running' ? 1 : 0} ${c.startedAt}`;
   return all.sort((a, b) => (rank(a) < rank(b) ? 1 : -1))[0] ?? null;
 }

@@ -16,11 +16,15 @@ export type History = { lines: RawLine[]; leftOut: number; problem: string | nul
 
 /** Bytes of the lines that are kept while the log is read. */
 const MOST_BYTES = 3 * 1024 * 1024;
-/** The engine takes the times of the two streams independently, so a line may have an earlier time than the line before it. */
+/**
+ * The engine takes the times of the two streams independently, so a line may have an earlier time
+ * than the line before it.
+ */
 const DISORDER_MS = 1;
 
 /** Returns the time `ms` before, with the engine's nine digits, so that times compare as texts. */
-export const earlier = (at: string, ms: number): string => new Date(Date.parse(at) - ms).toISOString().replace('Z', '000000Z');
+export const earlier = (at: string, ms: number): string =>
+  new Date(Date.parse(at) - ms).toISOString().replace('Z', '000000Z');
 
 export async function readHistory(
   docker: Pick<Docker, 'logs'>,
@@ -58,7 +62,8 @@ export async function readHistory(
     onDropped: () => undefined,
     onMessage: (text) => (message ??= text),
     onLine(line) {
-      if ((stream !== null && line.stream !== stream) || (after !== null && line.at <= after)) return;
+      if ((stream !== null && line.stream !== stream) || (after !== null && line.at <= after))
+        return;
       if (line.at === range.after) return forget(line.stream);
       count += 1;
       seen[line.stream] += 1;
@@ -67,7 +72,8 @@ export async function readHistory(
       while (lines.length - head > tail || (bytes > mostBytes && lines.length > head)) drop();
     },
   });
-  // Without a beginning, the engine reads the end of the log only. One line more shows whether there are older ones.
+  // Without a beginning, the engine reads the end of the log only. One line more shows whether
+  // there are older ones.
   const whole = since !== null || after !== null || stream !== null || until !== null;
   const problem = await docker.logs(id, {
     follow: false,
@@ -78,13 +84,26 @@ export async function readHistory(
     signal,
   });
   reader.end();
-  const newest = inOrder(lines.slice(head)).map((line) => ({ ...line, text: shown(line.text, MAX_LINE_CHARS, true) }));
-  return { lines: newest, leftOut: count - newest.length, problem: problem === null ? null : (message ?? problem) };
+  const newest = inOrder(lines.slice(head)).map((line) => ({
+    ...line,
+    text: shown(line.text, MAX_LINE_CHARS, true),
+  }));
+  return {
+    lines: newest,
+    leftOut: count - newest.length,
+    problem: problem === null ? null : (message ?? problem),
+  };
 }
 
-/** Merges the lines of both streams by the engine's times. The lines of one stream stay in their order, also if its clock was set back. */
+/**
+ * Merges the lines of both streams by the engine's times. The lines of one stream stay in their
+ * order, also if its clock was set back.
+ */
 export function inOrder(lines: readonly RawLine[]): RawLine[] {
-  const [out, err] = [lines.filter((l) => l.stream === 'stdout'), lines.filter((l) => l.stream === 'stderr')];
+  const [out, err] = [
+    lines.filter((l) => l.stream === 'stdout'),
+    lines.filter((l) => l.stream === 'stderr'),
+  ];
   if (out.length === 0 || err.length === 0) return [...lines];
   const merged: RawLine[] = [];
   for (let [i, j] = [0, 0]; i < out.length || j < err.length; ) {

@@ -1,17 +1,23 @@
 /**
- * Splits the output of `docker logs --timestamps` into lines, by the rules of all output (kit/lines.ts). A line that is not wanted is
- * only counted: a container that prints 100 MB/s costs no memory.
+ * Splits the output of `docker logs --timestamps` into lines, by the rules of all output
+ * (kit/lines.ts). A line that is not wanted is only counted: a container that prints 100 MB/s costs
+ * no memory.
  *
- * The engine stores a long line in pieces of 16,384 bytes and prints its time before each of them: `TIME piece TIME piece LF`. The pieces
- * are joined here: a time counts as the engine's only where a piece ends, and only if it equals the time of the first piece. The log
- * driver json-file stores a character that a piece cuts in two as up to 4 U+FFFD, half of them in each piece; one U+FFFD remains.
+ * The engine stores a long line in pieces of 16,384 bytes and prints its time before each of them:
+ * `TIME piece TIME piece LF`. The pieces are joined here: a time counts as the engine's only where
+ * a piece ends, and only if it equals the time of the first piece. The log driver json-file stores
+ * a character that a piece cuts in two as up to 4 U+FFFD, half of them in each piece; one U+FFFD
+ * remains.
  */
 import { createLines, cutLine, MAX_LINE, type OutputLine } from '@berth/kit/lines';
 import type { RuntimeStream } from '@berth/wire/runtime';
 
 export type RawLine = { at: string; stream: RuntimeStream; text: string };
 export type LineReaderOptions = {
-  /** Asked before each line, with its size in bytes, of at most MAX_BYTES. False: the line is only counted. */
+  /**
+   * Asked before each line, with its size in bytes, of at most MAX_BYTES. False: the line is only
+   * counted.
+   */
   mayTake: (bytes: number) => boolean;
   onLine: (line: RawLine) => void;
   onDropped: () => void;
@@ -48,7 +54,8 @@ export function createLineReader({ mayTake, onLine, onDropped, onMessage }: Line
     const lines = createLines({ onLine: take });
     function take(line: OutputLine): void {
       const from = at ?? '';
-      if (from !== '' && !mayTake(Math.min(line.bytes + time.length, MAX_BYTES))) return onDropped();
+      if (from !== '' && !mayTake(Math.min(line.bytes + time.length, MAX_BYTES)))
+        return onDropped();
       const { text, missing } = line.read();
       const shown = cutLine(text, MAX_LINE, missing);
       if (from === '') onMessage(shown);
@@ -61,11 +68,16 @@ export function createLineReader({ mayTake, onLine, onDropped, onMessage }: Line
       broken = 0;
       isWhole = false;
     }
-    /** Reads the time at the beginning of a line. Returns the rest, or null if more bytes are needed. */
+    /**
+     * Reads the time at the beginning of a line. Returns the rest, or null if more bytes are
+     * needed.
+     */
     function head(bytes: Buffer, isEnd: boolean): Buffer | null {
       const space = bytes.subarray(0, LONGEST_TIME).indexOf(SPACE);
       if (space === -1 && !isEnd && bytes.length < LONGEST_TIME) return null;
-      const first = bytes.toString('latin1', 0, space === -1 ? Math.min(bytes.length, LONGEST_TIME) : space).replace(/\r$/, '');
+      const first = bytes
+        .toString('latin1', 0, space === -1 ? Math.min(bytes.length, LONGEST_TIME) : space)
+        .replace(/\r$/, '');
       if (!TIME.test(first)) {
         at = '';
         isWhole = true;
@@ -142,8 +154,9 @@ export function createLineReader({ mayTake, onLine, onDropped, onMessage }: Line
 const END = Buffer.of(LF);
 
 /**
- * Returns where the piece at the beginning of `bytes` ends: the time follows there. Null: it is the last piece. A U+FFFD in the log stands
- * for 3 bytes of the program, or for one invalid byte, so there may be several places to look at.
+ * Returns where the piece at the beginning of `bytes` ends: the time follows there. Null: it is the
+ * last piece. A U+FFFD in the log stands for 3 bytes of the program, or for one invalid byte, so
+ * there may be several places to look at.
  */
 function endOfPiece(bytes: Buffer, time: Buffer, isEnd: boolean): number | 'more' | null {
   let least = 0;
@@ -170,7 +183,8 @@ function endOfPiece(bytes: Buffer, time: Buffer, isEnd: boolean): number | 'more
 
 function replacementsAtEnd(bytes: Buffer): number {
   let count = 0;
-  while (count < 3 && isReplacement(bytes, bytes.length - (count + 1) * REPLACEMENT.length)) count += 1;
+  while (count < 3 && isReplacement(bytes, bytes.length - (count + 1) * REPLACEMENT.length))
+    count += 1;
   return count;
 }
 function replacementsAtStart(bytes: Buffer): number {
@@ -178,4 +192,5 @@ function replacementsAtStart(bytes: Buffer): number {
   while (count < 3 && isReplacement(bytes, count * REPLACEMENT.length)) count += 1;
   return count;
 }
-const isReplacement = (bytes: Buffer, at: number): boolean => at >= 0 && bytes.subarray(at, at + REPLACEMENT.length).equals(REPLACEMENT);
+const isReplacement = (bytes: Buffer, at: number): boolean =>
+  at >= 0 && bytes.subarray(at, at + REPLACEMENT.length).equals(REPLACEMENT);

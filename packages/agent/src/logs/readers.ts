@@ -1,7 +1,7 @@
 /**
- * Reads the logs that the control plane wants (docs/runtime.md "Logs"). The answer to a poll of tasks says that the wants
- * changed; the list itself is requested then, and every 10 s while a log is read. A reader stops when the list does not name it, and when
- * no list arrives for a minute.
+ * Reads the logs that the control plane wants (docs/runtime.md "Logs"). The answer to a poll of
+ * tasks says that the wants changed; the list itself is requested then, and every 10 s while a log
+ * is read. A reader stops when the list does not name it, and when no list arrives for a minute.
  */
 import type { Logger } from '@berth/kit/log';
 import type { Client } from '@berth/wire/client';
@@ -81,7 +81,10 @@ export function createLogReaders({
   async function list(): Promise<void> {
     const node_id = nodeId();
     if (node_id === null) return;
-    const { items } = await client.call('agentLogWants', { query: { node_id }, signal: ending.signal });
+    const { items } = await client.call('agentLogWants', {
+      query: { node_id },
+      signal: ending.signal,
+    });
     heardAt = performance.now();
     apply(items);
   }
@@ -129,7 +132,10 @@ export function createLogReaders({
         readOnce(want)
           .catch(
             (err: unknown) =>
-              void (ending.signal.aborted || log.warn({ err, deployment: want.deployment_id }, 'reading a runtime log failed')),
+              void (
+                ending.signal.aborted ||
+                log.warn({ err, deployment: want.deployment_id }, 'reading a runtime log failed')
+              ),
           )
           .finally(() => {
             reads -= 1;
@@ -143,14 +149,21 @@ export function createLogReaders({
     const signal = AbortSignal.any([ending.signal, AbortSignal.timeout(READ_MS)]);
     const epoch = randomUUID();
     const container = await containerOf(listContainers, want.deployment_id, signal);
-    const ago = (ms: number | null): string | null => (ms === null ? null : new Date(now() - ms).toISOString());
+    const ago = (ms: number | null): string | null =>
+      ms === null ? null : new Date(now() - ms).toISOString();
     const result =
       container === null
         ? { lines: [], leftOut: 0, problem: 'its node has no container of this deployment' }
         : await readHistory(
             docker,
             container.id,
-            { tail: want.tail, since: ago(want.since_ago_ms), until: ago(want.until_ago_ms), after: want.after, stream: want.stream },
+            {
+              tail: want.tail,
+              since: ago(want.since_ago_ms),
+              until: ago(want.until_ago_ms),
+              after: want.after,
+              stream: want.stream,
+            },
             createShownText(await redactOf(container)),
             signal,
           );
@@ -172,7 +185,10 @@ export function createLogReaders({
         ...(end ? { end: true, left_out: result.leftOut } : {}),
         ...(result.problem === null ? {} : { problem: result.problem.slice(0, 500) }),
       };
-      const { wanted } = await retryUntilAnswered(() => send(want.key, batch, signal), { signal, maxMs: 1_000 });
+      const { wanted } = await retryUntilAnswered(() => send(want.key, batch, signal), {
+        signal,
+        maxMs: 1_000,
+      });
       if (!wanted || end) return;
       first += lines.length;
     } while (!signal.aborted);
@@ -187,7 +203,8 @@ export function createLogReaders({
       .catch((err: unknown) => {
         if (ending.signal.aborted) return;
         log.debug({ err }, 'requesting the wanted logs failed; will retry');
-        if (performance.now() - heardAt > UNHEARD_MS) for (const running of followers.values()) running.stop();
+        if (performance.now() - heardAt > UNHEARD_MS)
+          for (const running of followers.values()) running.stop();
       })
       .finally(() => {
         listing = null;

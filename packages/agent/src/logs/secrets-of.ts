@@ -1,4 +1,7 @@
-/** The values of the secrets that a container has, to remove them from its log. The label names them; the engine has the values. */
+/**
+ * The values of the secrets that a container has, to remove them from its log. The label names
+ * them; the engine has the values.
+ */
 import { LABELS } from '@berth/wire/vocabulary';
 import { createRedact, type Redact } from '../secrets/redaction.ts';
 import type { SecretFiles } from '../secrets/files.ts';
@@ -16,6 +19,8 @@ export const createRedactOf =
       value: pair.slice(pair.indexOf('=') + 1),
     }));
     // An earlier agent started the container without the label: each variable may be a secret.
-    const secret = env.filter(({ name }) => names === undefined || names.includes(name)).map(({ value }) => value);
+    const secret = env
+      .filter(({ name }) => names === undefined || names.includes(name))
+      .map(({ value }) => value);
     return createRedact([...secret, ...(await files.values(labels[LABELS.deployment] ?? ''))]);
   };

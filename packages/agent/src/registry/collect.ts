@@ -1,11 +1,13 @@
 /**
- * Runs the registry's own garbage collection. A push meanwhile would lose layers, so the registry is read-only while it collects:
+ * Runs the registry's own garbage collection. A push meanwhile would lose layers, so the registry
+ * is read-only while it collects:
  *
  *   marker ─▶ configuration read-only ─▶ restart ─▶ the registry refuses uploads ─▶ garbage-collect
  *          ─▶ configuration as before ─▶ restart ─▶ the registry takes uploads ─▶ marker removed
  *
- * Whatever ends it in between, `recover` makes the registry writable again: after each failure, before each attempt, at each start.
- * The restart at the end is also needed because a running registry remembers blobs that the collection deleted.
+ * Whatever ends it in between, `recover` makes the registry writable again: after each failure,
+ * before each attempt, at each start. The restart at the end is also needed because a running
+ * registry remembers blobs that the collection deleted.
  */
 import { readdir, stat } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -17,15 +19,23 @@ import { outputTail, TaskFailure } from '../tools/failures.ts';
 import type { RegistryApi, RegistryMode } from './api.ts';
 import type { RegistryConfigFile } from './config-file.ts';
 
-export type Collected = { blobs: number | null; bytesBefore: number | null; bytesAfter: number | null };
+export type Collected = {
+  blobs: number | null;
+  bytesBefore: number | null;
+  bytesAfter: number | null;
+};
 export type Collector = {
   /** Makes the registry writable if an agent process left it read-only. */
   recover(signal: AbortSignal): Promise<void>;
   /**
-   * `mayBeEmpty`: nothing is known to be in the registry. Throws TaskFailure registry_not_read_only, registry_collect_failed,
-   * registry_stays_read_only.
+   * `mayBeEmpty`: nothing is known to be in the registry. Throws TaskFailure
+   * registry_not_read_only, registry_collect_failed, registry_stays_read_only.
    */
-  collect(onLine: (line: string) => void, mayBeEmpty: boolean, signal: AbortSignal): Promise<Collected>;
+  collect(
+    onLine: (line: string) => void,
+    mayBeEmpty: boolean,
+    signal: AbortSignal,
+  ): Promise<Collected>;
 };
 export type CollectorDeps = {
   file: RegistryConfigFile;
@@ -46,7 +56,15 @@ const NAMES = ['docker-registry', 'registry'];
 /** garbage-collect fails with it until the first push made both folders. */
 const EMPTY = /Path not found: \S*\/docker\/registry\/v2\/(repositories|blobs)\s*$/;
 
-export function createCollector({ file, api, container, restart, cli, env, restartMs = RESTART_MS }: CollectorDeps): Collector {
+export function createCollector({
+  file,
+  api,
+  container,
+  restart,
+  cli,
+  env,
+  restartMs = RESTART_MS,
+}: CollectorDeps): Collector {
   async function restarted(
     wanted: RegistryMode,
     code: 'registry_not_read_only' | 'registry_stays_read_only',
@@ -57,13 +75,15 @@ export function createCollector({ file, api, container, restart, cli, env, resta
       container === undefined
         ? await exec(command, { env, signal, timeoutMs: restartMs })
         : await cli.run(['restart', container], { signal, timeoutMs: restartMs });
-    if (result.code !== 0) throw new TaskFailure(code, `${command.join(' ')}: ${outputTail(result.stderr)}`);
+    if (result.code !== 0)
+      throw new TaskFailure(code, `${command.join(' ')}: ${outputTail(result.stderr)}`);
     const until = performance.now() + restartMs;
     for (let mode = await api.mode(signal); mode !== wanted; mode = await api.mode(signal)) {
       if (performance.now() > until)
         throw new TaskFailure(
           code,
-          `${Math.round(restartMs / 1000)} s after a restart (${command.join(' ')}) it is ${mode}; it must read ${file.path}`,
+          `${Math.round(restartMs / 1000)} s after a restart (${command.join(' ')}) it is ` +
+            `${mode}; it must read ${file.path}`,
         );
       await pause(200, signal);
     }
@@ -75,23 +95,39 @@ export function createCollector({ file, api, container, restart, cli, env, resta
     await file.setWritable();
     await failPoint('clean.restored');
     // A registry that could not be restarted at the beginning has never been read-only.
-    if (collected || (await api.mode(signal)) !== 'writable') await restarted('writable', 'registry_stays_read_only', signal);
+    if (collected || (await api.mode(signal)) !== 'writable')
+      await restarted('writable', 'registry_stays_read_only', signal);
     await file.forget();
   }
   const recover = (signal: AbortSignal): Promise<void> => undo(true, signal);
 
-  async function run(onLine: (line: string) => void, mayBeEmpty: boolean, signal: AbortSignal): Promise<number | null> {
-    // Without --delete-untagged: a later build of the same commit takes over the tag, and a release needs the image without it.
+  async function run(
+    onLine: (line: string) => void,
+    mayBeEmpty: boolean,
+    signal: AbortSignal,
+  ): Promise<number | null> {
+    // Without --delete-untagged: a later build of the same commit takes over the tag, and a release
+    // needs the image without it.
     const args = ['garbage-collect', file.path];
-    const options = { signal, timeoutMs: COLLECT_MS, onLine, dieWithParent: true, maxOutput: 65_536 };
+    const options = {
+      signal,
+      timeoutMs: COLLECT_MS,
+      onLine,
+      dieWithParent: true,
+      maxOutput: 65_536,
+    };
     const result =
       container === undefined
         ? await exec([await programOf(env), ...args], { ...options, env })
         : await cli.run(['exec', container, 'registry', ...args], options);
     signal.throwIfAborted();
-    if (result.ended === null && result.code !== 0 && mayBeEmpty && EMPTY.test(result.stderr)) return 0;
-    if (result.code !== 0 || result.ended !== null) throw new TaskFailure('registry_collect_failed', outputTail(result.stderr));
-    const eligible = /(\d+) blobs and \d+ manifests eligible for deletion/.exec(`${result.stdout}\n${result.stderr}`)?.[1];
+    if (result.ended === null && result.code !== 0 && mayBeEmpty && EMPTY.test(result.stderr))
+      return 0;
+    if (result.code !== 0 || result.ended !== null)
+      throw new TaskFailure('registry_collect_failed', outputTail(result.stderr));
+    const eligible = /(\d+) blobs and \d+ manifests eligible for deletion/.exec(
+      `${result.stdout}\n${result.stderr}`,
+    )?.[1];
     return eligible === undefined ? null : Number(eligible);
   }
 
@@ -114,7 +150,8 @@ export function createCollector({ file, api, container, restart, cli, env, resta
         await failPoint('clean.writable');
         return { blobs, bytesBefore, bytesAfter: await bytesOfBlobs(folder) };
       } catch (error) {
-        // The task may have been taken away, but the registry must take images again. The first error is the reason.
+        // The task may have been taken away, but the registry must take images again. The first
+        // error is the reason.
         await undo(collected, AbortSignal.timeout(2 * restartMs)).catch((failed: unknown) => {
           throw failed instanceof TaskFailure ? failed : error;
         });

@@ -1,6 +1,7 @@
 /**
- * The registry's configuration file (REGISTRY_CONFIG), which makes the registry read-only: distribution has no other way. A change takes
- * effect with a restart. A marker in STATE_DIR says that this agent made it read-only, so that a later process undoes it.
+ * The registry's configuration file (REGISTRY_CONFIG), which makes the registry read-only:
+ * distribution has no other way. A change takes effect with a restart. A marker in STATE_DIR says
+ * that this agent made it read-only, so that a later process undoes it.
  */
 import { open, readFile, realpath, rm, stat } from 'node:fs/promises';
 import { failPoint } from '@berth/kit/fail-point';
@@ -17,7 +18,10 @@ export type RegistryConfigFile = {
   /** Restores the file. The marker stays until `forget`. */
   setWritable(): Promise<void>;
   forget(): Promise<void>;
-  /** Writes the marker if an agent whose state is lost made the registry read-only. Only while no other agent cleans. */
+  /**
+   * Writes the marker if an agent whose state is lost made the registry read-only. Only while no
+   * other agent cleans.
+   */
   adopt(): Promise<void>;
   /** The operator made it read-only, not an agent. */
   isReadOnlyByOperator(): Promise<boolean>;
@@ -25,11 +29,17 @@ export type RegistryConfigFile = {
   folder(): Promise<string | null>;
 };
 
-/** In the file while an agent cleans: an agent whose state is lost knows that no person made the registry read-only. */
+/**
+ * In the file while an agent cleans: an agent whose state is lost knows that no person made the
+ * registry read-only.
+ */
 const NOTE = '# Berth makes the registry read-only while it cleans it (docs/clean-up.md)';
 const READ_ONLY = ['storage', 'maintenance', 'readonly', 'enabled'];
 type Access = { mode: number; uid: number; gid: number };
-/** `original`: the file before the change; `written`: the file with it; `access`: its mode and owner (earlier versions wrote none). */
+/**
+ * `original`: the file before the change; `written`: the file with it; `access`: its mode and owner
+ * (earlier versions wrote none).
+ */
 type Marker = { original: string; written: string; access?: Access };
 
 export function createRegistryConfigFile(path: string, markerPath: string): RegistryConfigFile {
@@ -43,16 +53,25 @@ export function createRegistryConfigFile(path: string, markerPath: string): Regi
   };
   async function read(): Promise<{ text: string; document: Document }> {
     const text = await readFile(path, 'utf8').catch((error: unknown) => {
-      throw new TaskFailure('registry_not_read_only', `REGISTRY_CONFIG is not readable: ${(error as Error).message}`);
+      throw new TaskFailure(
+        'registry_not_read_only',
+        `REGISTRY_CONFIG is not readable: ${(error as Error).message}`,
+      );
     });
     const document = parseDocument(text);
     if (document.errors.length > 0)
-      throw new TaskFailure('registry_not_read_only', `REGISTRY_CONFIG (${path}) is no YAML: ${document.errors[0]?.message ?? ''}`);
+      throw new TaskFailure(
+        'registry_not_read_only',
+        `REGISTRY_CONFIG (${path}) is no YAML: ${document.errors[0]?.message ?? ''}`,
+      );
     return { text, document };
   }
   async function mark(original: string, written: string): Promise<void> {
     const { mode, uid, gid } = await stat(path);
-    await replaceFile(markerPath, JSON.stringify({ original, written, access: { mode, uid, gid } } satisfies Marker));
+    await replaceFile(
+      markerPath,
+      JSON.stringify({ original, written, access: { mode, uid, gid } } satisfies Marker),
+    );
   }
   return {
     path,
@@ -75,9 +94,11 @@ export function createRegistryConfigFile(path: string, markerPath: string): Regi
         throw error;
       });
       if (present === left.original) return;
-      // A person changed the file meanwhile: only our setting goes. An empty or torn file is restored.
+      // A person changed the file meanwhile: only our setting goes. An empty or torn file is
+      // restored.
       const document = parseDocument(present);
-      const isOurs = isMixture(present, left) || document.errors.length > 0 || !document.has('storage');
+      const isOurs =
+        isMixture(present, left) || document.errors.length > 0 || !document.has('storage');
       await replaceFile(path, isOurs ? left.original : withoutReadOnly(present), left.access);
     },
     async adopt() {
@@ -105,7 +126,10 @@ function withoutReadOnly(text: string): string {
   return document.toString();
 }
 
-/** Removes `maintenance` and `readonly` without content: the registry does not start with the latter, and yaml writes into neither. */
+/**
+ * Removes `maintenance` and `readonly` without content: the registry does not start with the
+ * latter, and yaml writes into neither.
+ */
 function removeEmptyParents(document: Document): void {
   for (let depth = READ_ONLY.length - 1; depth > 1; depth--) {
     const parent = READ_ONLY.slice(0, depth);
@@ -114,16 +138,21 @@ function removeEmptyParents(document: Document): void {
   }
 }
 
-/** Whether a process died while it wrote the file in place: each character is that of one of both texts. */
+/**
+ * Whether a process died while it wrote the file in place: each character is that of one of both
+ * texts.
+ */
 function isMixture(text: string, { original, written }: Marker): boolean {
   if (text.length !== original.length && text.length !== written.length) return false;
-  for (let i = 0; i < text.length; i++) if (text[i] !== original[i] && text[i] !== written[i]) return false;
+  for (let i = 0; i < text.length; i++)
+    if (text[i] !== original[i] && text[i] !== written[i]) return false;
   return true;
 }
 
 /**
- * Replaces a file in one step, with its mode and its owner: the registry may not be allowed to read it otherwise. It is written in place
- * where it cannot be replaced: it is a mount point, the folder is not writable, its owner cannot be kept, or the disk is full.
+ * Replaces a file in one step, with its mode and its owner: the registry may not be allowed to read
+ * it otherwise. It is written in place where it cannot be replaced: it is a mount point, the folder
+ * is not writable, its owner cannot be kept, or the disk is full.
  */
 async function replaceFile(link: string, text: string, access?: Access): Promise<void> {
   // A symlink stays one.
@@ -133,7 +162,8 @@ async function replaceFile(link: string, text: string, access?: Access): Promise
   try {
     await writeFileWhole(path, text, wanted && { owner: wanted, mode: wanted.mode & 0o7777 });
   } catch (error) {
-    if (found === null || !IN_PLACE.includes((error as NodeJS.ErrnoException).code ?? '')) throw error;
+    if (found === null || !IN_PLACE.includes((error as NodeJS.ErrnoException).code ?? ''))
+      throw error;
     await overwrite(path, Buffer.from(text), found.size);
   }
 }

@@ -1,6 +1,7 @@
 /**
- * Remembers with which build secrets this builder built each project last. BuildKit does not know that a layer depends on the value of a
- * secret: after a change, the next build runs once without cache. The file has digests, no values.
+ * Remembers with which build secrets this builder built each project last. BuildKit does not know
+ * that a layer depends on the value of a secret: after a change, the next build runs once without
+ * cache. The file has digests, no values.
  */
 import { readFile } from 'node:fs/promises';
 import type { Logger } from '@berth/kit/log';
@@ -9,7 +10,10 @@ import { writeFileWhole } from '@berth/kit/write-file';
 export type BuildDigests = {
   /** `digest`: null without build secrets. */
   changed(project: string, digest: string | null): boolean;
-  /** Call before a build with changed secrets: if it fails, its layers may be in the cache, so nothing is known about them. */
+  /**
+   * Call before a build with changed secrets: if it fails, its layers may be in the cache, so
+   * nothing is known about them.
+   */
   begins(project: string): Promise<void>;
   built(project: string, digest: string | null): Promise<void>;
 };
@@ -40,7 +44,8 @@ async function read(path: string, log: Logger): Promise<[string, string][]> {
     return JSON.parse(await readFile(path, 'utf8')) as [string, string][];
   } catch (error) {
     // Builds with secrets then run once without cache.
-    if ((error as NodeJS.ErrnoException).code !== 'ENOENT') log.warn({ err: error, path }, 'reading the digests of build secrets failed');
+    if ((error as NodeJS.ErrnoException).code !== 'ENOENT')
+      log.warn({ err: error, path }, 'reading the digests of build secrets failed');
     return [];
   }
 }

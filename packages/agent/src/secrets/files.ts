@@ -1,14 +1,26 @@
 /**
- * File secrets: a folder on tmpfs for each deployment, which its container mounts read-only at /run/secrets. A mounted tmpfs of the engine
- * would be empty when the process starts; this folder is filled before.
+ * File secrets: a folder on tmpfs for each deployment, which its container mounts read-only at
+ * /run/secrets. A mounted tmpfs of the engine would be empty when the process starts; this folder
+ * is filled before.
  *
- * tmpfs is empty after a restart of the machine, and the engine then starts containers without a task. So STATE_DIR has an encrypted copy,
- * from which the agent fills the folder again at its start (`restore`). Until then such a container cannot start; revive.ts starts it.
+ * tmpfs is empty after a restart of the machine, and the engine then starts containers without a
+ * task. So STATE_DIR has an encrypted copy, from which the agent fills the folder again at its
+ * start (`restore`). Until then such a container cannot start; revive.ts starts it.
  */
 import { createCipheriv, createDecipheriv, randomBytes } from 'node:crypto';
 // The folders are on tmpfs: a power failure leaves nothing of them.
-// oxlint-disable-next-line berth/write-file-whole
-import { access, chown, mkdir, readdir, readFile, rename, rm, statfs, writeFile } from 'node:fs/promises';
+import {
+  access,
+  chown,
+  mkdir,
+  readdir,
+  readFile,
+  // oxlint-disable-next-line berth/write-file-whole
+  rename,
+  rm,
+  statfs,
+  writeFile,
+} from 'node:fs/promises';
 import { join } from 'node:path';
 import { failPoint } from '@berth/kit/fail-point';
 import type { Logger } from '@berth/kit/log';
@@ -24,13 +36,22 @@ export type FileSecret = { name: string; value: string };
 export type SecretFiles = {
   /** Why this node cannot mount file secrets; null if it can. */
   problem: string | null;
-  /** Fills the folder of a deployment and returns its mount. `uid`: owner of the files. Throws TaskFailure agent_cannot. */
+  /**
+   * Fills the folder of a deployment and returns its mount. `uid`: owner of the files. Throws
+   * TaskFailure agent_cannot.
+   */
   fill(deployment: string, files: readonly FileSecret[], uid: number): Promise<Mount>;
   /** Returns the values in the folder of a deployment; none if it has no folder. */
   values(deployment: string): Promise<string[]>;
-  /** Keeps the folder of a deployment whose container is about to start, until the returned function is called. */
+  /**
+   * Keeps the folder of a deployment whose container is about to start, until the returned function
+   * is called.
+   */
   protect(deployment: string): () => void;
-  /** At the start: fills the folders that are missing since the machine was restarted, and removes those without a container. */
+  /**
+   * At the start: fills the folders that are missing since the machine was restarted, and removes
+   * those without a container.
+   */
   restore(): Promise<void>;
   /** Removes, in the background, the folders of deployments without a container. */
   cleanLater(): void;
@@ -53,19 +74,27 @@ export type SecretFilesOptions = {
   log: Logger;
 };
 
-export async function createSecretFiles({ folder, copies, docker, log }: SecretFilesOptions): Promise<SecretFiles> {
+export async function createSecretFiles({
+  folder,
+  copies,
+  docker,
+  log,
+}: SecretFilesOptions): Promise<SecretFiles> {
   const problem = await whyUnusable(folder);
   const inUse = new Map<string, number>();
   let cleaning: Promise<void> | null = null;
   let again = false;
   let key: Promise<Buffer> | null = null;
   const copyKey = (): Promise<Buffer> =>
-    (key ??= keyIn(join(copies, 'key'), log).catch((error: unknown) => ((key = null), Promise.reject(error))));
+    (key ??= keyIn(join(copies, 'key'), log).catch(
+      (error: unknown) => ((key = null), Promise.reject(error)),
+    ));
 
   async function write(deployment: string, { uid, files }: Copy): Promise<void> {
     const fresh = join(folder, `${deployment}.new`);
     await rm(fresh, { recursive: true, force: true });
-    // Inside the container this folder is /run/secrets: its user must be able to enter it. On the host the parent folder is private.
+    // Inside the container this folder is /run/secrets: its user must be able to enter it. On the
+    // host the parent folder is private.
     await mkdir(fresh, { mode: 0o755 });
     for (const { name, value } of files) {
       const path = join(fresh, name);
@@ -79,11 +108,16 @@ export async function createSecretFiles({ folder, copies, docker, log }: SecretF
   async function clean(): Promise<void> {
     const entries = await readdir(folder);
     const kept = await readdir(copies).catch(() => []);
-    const known = new Set([...entries, ...kept.filter((name) => name.endsWith(SEALED)).map((name) => name.slice(0, -SEALED.length))]);
+    const known = new Set([
+      ...entries,
+      ...kept.filter((name) => name.endsWith(SEALED)).map((name) => name.slice(0, -SEALED.length)),
+    ]);
     if (known.size === 0) return;
     // A task may end while the engine answers: its container is not in that answer.
     const busy = new Set(inUse.keys());
-    const containers = new Set((await docker.list({ [LABELS.deployment]: null })).map((c) => c.labels[LABELS.deployment]));
+    const containers = new Set(
+      (await docker.list({ [LABELS.deployment]: null })).map((c) => c.labels[LABELS.deployment]),
+    );
     for (const deployment of known) {
       const name = deployment.replace(/\.new$/, '');
       if (containers.has(deployment) || busy.has(name) || inUse.has(name)) continue;
@@ -96,7 +130,12 @@ export async function createSecretFiles({ folder, copies, docker, log }: SecretF
     if (problem !== null) return;
     again = cleaning !== null;
     cleaning ??= clean()
-      .catch((error: unknown) => log.warn({ err: error }, 'removing old secret files failed; will retry after the next task'))
+      .catch((error: unknown) =>
+        log.warn(
+          { err: error },
+          'removing old secret files failed; will retry after the next task',
+        ),
+      )
       .finally(() => {
         cleaning = null;
         if (again) cleanLater();
@@ -106,11 +145,17 @@ export async function createSecretFiles({ folder, copies, docker, log }: SecretF
   return {
     problem,
     async fill(deployment, files, uid) {
-      if (problem !== null) throw new TaskFailure('agent_cannot', `this node cannot mount file secrets: ${problem}`);
+      if (problem !== null)
+        throw new TaskFailure('agent_cannot', `this node cannot mount file secrets: ${problem}`);
       // The copy first: a container whose folder cannot be filled again must not start.
       await mkdir(copies, { recursive: true, mode: 0o700 });
-      const sealed = seal(await copyKey(), deployment, JSON.stringify({ uid, files } satisfies Copy));
-      // Flushed: the copy exists only for the time after a restart of the machine, which can be a power failure.
+      const sealed = seal(
+        await copyKey(),
+        deployment,
+        JSON.stringify({ uid, files } satisfies Copy),
+      );
+      // Flushed: the copy exists only for the time after a restart of the machine, which can be a
+      // power failure.
       await writeFileWhole(join(copies, deployment + SEALED), sealed);
       await failPoint('secrets.sealed');
       await write(deployment, { uid, files });
@@ -135,16 +180,22 @@ export async function createSecretFiles({ folder, copies, docker, log }: SecretF
       // No task runs yet, so nothing is being written.
       await nullIfMissing(removeTemporary(copies));
       const names = await readdir(copies).catch(() => []);
-      for (const deployment of names.filter((name) => name.endsWith(SEALED)).map((name) => name.slice(0, -SEALED.length))) {
+      for (const deployment of names
+        .filter((name) => name.endsWith(SEALED))
+        .map((name) => name.slice(0, -SEALED.length))) {
         if (await exists(join(folder, deployment))) continue;
         try {
           const sealed = await readFile(join(copies, deployment + SEALED));
           await write(deployment, JSON.parse(open(await copyKey(), deployment, sealed)) as Copy);
-          log.info({ deployment }, 'secret files of a container restored after a restart of the machine');
+          log.info(
+            { deployment },
+            'secret files of a container restored after a restart of the machine',
+          );
         } catch (error) {
           log.error(
             { err: error, deployment },
-            'restoring the secret files of a container failed; it cannot start: deploy its project again',
+            'restoring the secret files of a container failed; it cannot start: deploy its ' +
+              'project again',
           );
         }
       }
@@ -176,7 +227,10 @@ async function whyUnusable(folder: string): Promise<string | null> {
     }
     return null;
   } catch (error) {
-    return `SECRETS_DIR (${folder}) is not usable: ${error instanceof Error ? error.message : String(error)}`;
+    return (
+      `SECRETS_DIR (${folder}) is not usable: ` +
+      (error instanceof Error ? error.message : String(error))
+    );
   }
 }
 
@@ -191,10 +245,13 @@ async function keyIn(path: string, log: Logger): Promise<Buffer> {
     path,
     name: 'key of the secret files',
     instead: 'and deploy the projects with file secrets again',
-    problem: (text) => (Buffer.from(text, 'base64').length === 32 ? null : 'is not 32 bytes in base64. Delete it'),
+    problem: (text) =>
+      Buffer.from(text, 'base64').length === 32 ? null : 'is not 32 bytes in base64. Delete it',
     leaked: 'delete it and deploy the projects with file secrets again',
   };
-  const text = (await readSecretFile(file, log)) ?? (await createSecretFile(file, randomBytes(32).toString('base64'), log));
+  const text =
+    (await readSecretFile(file, log)) ??
+    (await createSecretFile(file, randomBytes(32).toString('base64'), log));
   return Buffer.from(text, 'base64');
 }
 
@@ -202,11 +259,18 @@ const NONCE = 12;
 const TAG = 16;
 function seal(key: Buffer, deployment: string, text: string): Buffer {
   const nonce = randomBytes(NONCE);
-  const cipher = createCipheriv('aes-256-gcm', key, nonce, { authTagLength: TAG }).setAAD(Buffer.from(deployment));
+  const cipher = createCipheriv('aes-256-gcm', key, nonce, { authTagLength: TAG }).setAAD(
+    Buffer.from(deployment),
+  );
   return Buffer.concat([nonce, cipher.update(text, 'utf8'), cipher.final(), cipher.getAuthTag()]);
 }
 function open(key: Buffer, deployment: string, sealed: Buffer): string {
-  const decipher = createDecipheriv('aes-256-gcm', key, sealed.subarray(0, NONCE), { authTagLength: TAG });
+  const decipher = createDecipheriv('aes-256-gcm', key, sealed.subarray(0, NONCE), {
+    authTagLength: TAG,
+  });
   decipher.setAAD(Buffer.from(deployment)).setAuthTag(sealed.subarray(-TAG));
-  return Buffer.concat([decipher.update(sealed.subarray(NONCE, -TAG)), decipher.final()]).toString();
+  return Buffer.concat([
+    decipher.update(sealed.subarray(NONCE, -TAG)),
+    decipher.final(),
+  ]).toString();
 }

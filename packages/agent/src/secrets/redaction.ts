@@ -1,9 +1,11 @@
 /**
- * Removes the values of a task's secrets from text that the agent sends or logs. It finds a value as it is, each line of a value with
- * line breaks, and the value in base64 (also inside a longer text in base64), in JSON and in a URL. It looks at the original text only, so
- * a value that contains the mark, or overlaps another one, is removed whole.
+ * Removes the values of a task's secrets from text that the agent sends or logs. It finds a value
+ * as it is, each line of a value with line breaks, and the value in base64 (also inside a longer
+ * text in base64), in JSON and in a URL. It looks at the original text only, so a value that
+ * contains the mark, or overlaps another one, is removed whole.
  *
- * Limits (docs/secrets.md "Redaction"): values shorter than 6 characters, a value that a program splits over lines or changes.
+ * Limits (docs/secrets.md "Redaction"): values shorter than 6 characters, a value that a program
+ * splits over lines or changes.
  */
 
 import { cutAt } from '@berth/kit/lines';
@@ -22,7 +24,10 @@ export function createRedact(values: readonly string[]): Redact {
   const byStart = Map.groupBy(forms, (form) => form.slice(0, SHORTEST));
   for (const group of byStart.values()) group.sort((a, b) => b.length - a.length);
 
-  /** Returns where the value ends that starts here; the longest one counts. `end`: where the text ends, if it was cut there. */
+  /**
+   * Returns where the value ends that starts here; the longest one counts. `end`: where the text
+   * ends, if it was cut there.
+   */
   function endOf(text: string, at: number, end: number | null): number | null {
     const group = byStart.get(text.slice(at, at + SHORTEST));
     if (group === undefined) return null;
@@ -41,7 +46,8 @@ export function createRedact(values: readonly string[]): Redact {
       if (end === null) continue;
       const start = at;
       // A value that begins inside this one is part of the same mark.
-      for (let inside = at + 1; inside < end; inside++) end = Math.max(end, endOf(text, inside, cut) ?? 0);
+      for (let inside = at + 1; inside < end; inside++)
+        end = Math.max(end, endOf(text, inside, cut) ?? 0);
       result += text.slice(from, start) + MARK;
       from = end;
       at = end - 1;
@@ -50,10 +56,16 @@ export function createRedact(values: readonly string[]): Redact {
   };
 }
 
-/** Removes the values from an error for the agent's own log. Other fields of the error are left out, because they hold output. */
+/**
+ * Removes the values from an error for the agent's own log. Other fields of the error are left out,
+ * because they hold output.
+ */
 export function redactError(error: unknown, redact: Redact): unknown {
   if (!(error instanceof Error)) return redact(String(error));
-  const shown = new Error(redact(error.message), error.cause === undefined ? {} : { cause: redactError(error.cause, redact) });
+  const shown = new Error(
+    redact(error.message),
+    error.cause === undefined ? {} : { cause: redactError(error.cause, redact) },
+  );
   shown.name = error.name;
   shown.stack = redact(error.stack ?? '');
   return shown;
@@ -70,13 +82,18 @@ function formsOf(value: string): string[] {
 }
 const lines = (value: string): string[] => value.split(/\r\n|[\r\n]/).map((line) => line.trim());
 
-/** Returns the text in base64, alone and as a part of a longer text: then the characters that depend on the text alone. */
+/**
+ * Returns the text in base64, alone and as a part of a longer text: then the characters that depend
+ * on the text alone.
+ */
 function inBase64(text: string): string[] {
   const bytes = Buffer.from(text);
   const parts = [0, 1, 2].flatMap((before) => {
     const padded = Buffer.concat([Buffer.alloc(before), bytes]);
     const [from, to] = [Math.ceil((before * 8) / 6), Math.floor((padded.length * 8) / 6)];
-    return (['base64', 'base64url'] as const).map((alphabet) => padded.toString(alphabet).slice(from, to));
+    return (['base64', 'base64url'] as const).map((alphabet) =>
+      padded.toString(alphabet).slice(from, to),
+    );
   });
   return [bytes.toString('base64'), bytes.toString('base64url'), ...parts];
 }

@@ -1,11 +1,12 @@
 /**
- * The container of one attempt at a deploy task: the attempt starts it, or adopts it from an earlier attempt. Two agents may share
- * one identity, and an agent that was silent may continue, so an attempt that has lost its task must not remove a container that a
- * later attempt has adopted.
+ * The container of one attempt at a deploy task: the attempt starts it, or adopts it from an
+ * earlier attempt. Two agents may share one identity, and an agent that was silent may continue, so
+ * an attempt that has lost its task must not remove a container that a later attempt has adopted.
  *
- * The fence is the container's name, which the engine changes atomically. An attempt that adopts a container renames it to a name
- * of this attempt, and each attempt removes containers by the names that it gave. An adopted container has another name by then,
- * so the earlier attempt does not find it.
+ * The fence is the container's name, which the engine changes atomically. An attempt that adopts a
+ * container renames it to a name of this attempt, and each attempt removes containers by the names
+ * that it gave. An adopted container has another name by then, so the earlier attempt does not find
+ * it.
  */
 import type { TaskOf } from '@berth/wire/task';
 import { LABELS } from '@berth/wire/vocabulary';
@@ -13,13 +14,22 @@ import type { Container, Docker } from '../tools/docker.ts';
 import type { TaskContext } from './task.ts';
 
 export type AttemptContainer = {
-  /** Adopts an earlier attempt's running container of the right image with the current secrets. Removes all others of earlier attempts. */
+  /**
+   * Adopts an earlier attempt's running container of the right image with the current secrets.
+   * Removes all others of earlier attempts.
+   */
   adopt(): Promise<Container | null>;
-  /** Call it before a container is started under `name`: a failed start may leave a container behind. */
+  /**
+   * Call it before a container is started under `name`: a failed start may leave a container
+   * behind.
+   */
   willStart(name: string): void;
   /** Removes the container that this attempt started or adopted. */
   remove(): Promise<void>;
-  /** Returns the container that may still be there, by its id or its name; null: this attempt has none. */
+  /**
+   * Returns the container that may still be there, by its id or its name; null: this attempt has
+   * none.
+   */
   left(): string | null;
 };
 
@@ -34,17 +44,25 @@ export function createAttemptContainer(
   let adoptedId: string | null = null;
   let left: string | null = null;
   const ofDeployment = { [LABELS.deployment]: deployment };
-  const startedHere = (c: Container): boolean => c.labels[LABELS.task] === task.id && c.labels[LABELS.attempt] === String(attempt);
+  const startedHere = (c: Container): boolean =>
+    c.labels[LABELS.task] === task.id && c.labels[LABELS.attempt] === String(attempt);
   const nameOf = (n: number): string => `${payload.container_name}-${task.id.slice(-8)}-${n}`;
 
-  /** Returns the attempt at this task that holds the container; 0 if an earlier task, which has ended, made it. */
+  /**
+   * Returns the attempt at this task that holds the container; 0 if an earlier task, which has
+   * ended, made it.
+   */
   function holderOf(c: Container): number {
     const prefix = nameOf(0).slice(0, -1);
     const renamedBy = c.name.startsWith(prefix) ? Number(c.name.slice(prefix.length)) : 0;
-    return Math.max(renamedBy || 0, c.labels[LABELS.task] === task.id ? Number(c.labels[LABELS.attempt] ?? 0) : 0);
+    return Math.max(
+      renamedBy || 0,
+      c.labels[LABELS.task] === task.id ? Number(c.labels[LABELS.attempt] ?? 0) : 0,
+    );
   }
   /** A container with earlier values of its secrets is started again. */
-  const hasSecrets = (c: Container): boolean => (c.labels[LABELS.secrets] ?? null) === secretsDigest;
+  const hasSecrets = (c: Container): boolean =>
+    (c.labels[LABELS.secrets] ?? null) === secretsDigest;
   /** Its folders may have been replaced since by another copy. */
   const hasVolumes = (c: Container): boolean => c.labels[LABELS.volumes] === payload.volumes?.copy;
   async function tryAdopt(container: Container): Promise<boolean> {
@@ -74,7 +92,11 @@ export function createAttemptContainer(
           if (await tryAdopt(container)) adopted = container;
           continue;
         }
-        logStep('deploy', `removing container ${container.name} (${container.state}), which an earlier attempt left`);
+        logStep(
+          'deploy',
+          `removing container ${container.name} (${container.state}), which an earlier attempt ` +
+            'left',
+        );
         await docker.remove(container.id);
       }
       return adopted;

@@ -25,7 +25,10 @@ export type BuildDeps = {
 };
 
 /** The labels are equal in each build of a commit, so they invalidate no build cache. */
-const LABELS = { revision: 'org.opencontainers.image.revision', source: 'org.opencontainers.image.source' } as const;
+const LABELS = {
+  revision: 'org.opencontainers.image.revision',
+  source: 'org.opencontainers.image.source',
+} as const;
 
 export function createBuildHandler(deps: BuildDeps): Handler<'build'> {
   return (task, context) =>
@@ -55,7 +58,12 @@ export function createBuildHandler(deps: BuildDeps): Handler<'build'> {
           signal,
           onLine: (text) => log({ stream: 'stderr', step: 'clone', text }),
           logLine: (text) => logStep('clone', text),
-          onCommit: (found) => context.learned({ commit: found.sha, commit_message: found.message, commit_author: found.author }),
+          onCommit: (found) =>
+            context.learned({
+              commit: found.sha,
+              commit_message: found.message,
+              commit_author: found.author,
+            }),
         }),
       );
       // The log has the sentence too. People read the story first.
@@ -69,7 +77,11 @@ export function createBuildHandler(deps: BuildDeps): Handler<'build'> {
       const tag = `${payload.image_repository}:${sha}`;
       const release = deps.images.protect(tag);
       const noCache = deps.digests.changed(payload.project_id, context.secretsDigest);
-      if (noCache) logStep('build', 'the build secrets changed since the last build here: building without cache');
+      if (noCache)
+        logStep(
+          'build',
+          'the build secrets changed since the last build here: building without cache',
+        );
       try {
         await deps.keepRoom(signal, { logLine: (text) => logStep('build', text) });
         if (noCache) await deps.digests.begins(payload.project_id);
@@ -103,7 +115,11 @@ export function createBuildHandler(deps: BuildDeps): Handler<'build'> {
           endBuild?.(true);
           throw error;
         });
-        context.learned({ image_tag: tag, image_digest: digest, ...(arch === null ? {} : { arch }) });
+        context.learned({
+          image_tag: tag,
+          image_digest: digest,
+          ...(arch === null ? {} : { arch }),
+        });
         endPush?.();
         endBuild?.();
         await deps.digests.built(payload.project_id, context.secretsDigest);

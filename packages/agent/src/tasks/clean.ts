@@ -1,4 +1,7 @@
-/** clean: deletes images from the registry, and lets the registry collect its garbage. Each step may be repeated. */
+/**
+ * clean: deletes images from the registry, and lets the registry collect its garbage. Each step may
+ * be repeated.
+ */
 import { failPoint } from '@berth/kit/fail-point';
 import { type CleanResult, MAX_MISSING, type RepositoryImages } from '@berth/wire/clean-up';
 import type { Locks } from '../locks.ts';
@@ -20,9 +23,16 @@ export type RegistryParts = {
 /** One at a time changes the registry's configuration. */
 export const REGISTRY_LOCK = 'registry';
 
-export function createCleanHandler({ registry, locks }: { registry: RegistryParts | null; locks: Locks }): Handler<'clean'> {
+export function createCleanHandler({
+  registry,
+  locks,
+}: {
+  registry: RegistryParts | null;
+  locks: Locks;
+}): Handler<'clean'> {
   return async (task, { signal, logStep }) => {
-    if (registry === null) throw new TaskFailure('task_failed', 'REGISTRY_CONFIG is not set on this agent');
+    if (registry === null)
+      throw new TaskFailure('task_failed', 'REGISTRY_CONFIG is not set on this agent');
     const { api, collector, file, url } = registry;
     // An earlier attempt of this process may still be undoing its work.
     const release = await locks.acquire(REGISTRY_LOCK, signal);
@@ -32,11 +42,21 @@ export function createCleanHandler({ registry, locks }: { registry: RegistryPart
       if (await file.isReadOnlyByOperator())
         throw new TaskFailure(
           'registry_refused',
-          `${file.path} makes the registry read-only; unless that is wanted, remove storage.maintenance.readonly and restart the registry`,
+          `${file.path} makes the registry read-only; unless that is wanted, remove ` +
+            'storage.maintenance.readonly and restart the registry',
         );
       if (!(await api.allowsDeletion(signal)))
-        throw new TaskFailure('registry_delete_disabled', `set storage.delete.enabled: true in ${file.path} and restart the registry`);
-      const result: CleanResult = { removed: 0, missing: [], blobs: null, bytes_before: null, bytes_after: null };
+        throw new TaskFailure(
+          'registry_delete_disabled',
+          `set storage.delete.enabled: true in ${file.path} and restart the registry`,
+        );
+      const result: CleanResult = {
+        removed: 0,
+        missing: [],
+        blobs: null,
+        bytes_before: null,
+        bytes_after: null,
+      };
       let [kept, found] = [0, 0];
       for (const images of task.payload.repositories) {
         result.removed += await removeImages(api, images, signal);
@@ -48,13 +68,32 @@ export function createCleanHandler({ registry, locks }: { registry: RegistryPart
         }
       }
       // Otherwise every rollback would be refused because of a wrong address.
-      if (url !== undefined && kept > 0 && result.removed === 0 && result.missing.length === Math.min(kept, MAX_MISSING))
-        throw new TaskFailure('registry_other', `${url} has none of the ${kept} images that releases need`);
+      if (
+        url !== undefined &&
+        kept > 0 &&
+        result.removed === 0 &&
+        result.missing.length === Math.min(kept, MAX_MISSING)
+      )
+        throw new TaskFailure(
+          'registry_other',
+          `${url} has none of the ${kept} images that releases need`,
+        );
       logStep('clean', `${result.removed} images deleted`);
       const mayBeEmpty = found === 0 && result.removed === 0;
-      const { blobs, bytesBefore, bytesAfter } = await collector.collect((line) => logStep('collect', line), mayBeEmpty, signal);
-      Object.assign(result, { blobs, bytes_before: bytesBefore, bytes_after: bytesAfter } satisfies Partial<CleanResult>);
-      return { report: { status: 'completed', result: result as Record<string, unknown> }, discard: nothingToDiscard };
+      const { blobs, bytesBefore, bytesAfter } = await collector.collect(
+        (line) => logStep('collect', line),
+        mayBeEmpty,
+        signal,
+      );
+      Object.assign(result, {
+        blobs,
+        bytes_before: bytesBefore,
+        bytes_after: bytesAfter,
+      } satisfies Partial<CleanResult>);
+      return {
+        report: { status: 'completed', result: result as Record<string, unknown> },
+        discard: nothingToDiscard,
+      };
     } finally {
       release();
     }

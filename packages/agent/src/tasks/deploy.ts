@@ -1,14 +1,18 @@
 /**
- * deploy: starts one container beside the one that serves now, and reports its port only after it answered from outside.
+ * deploy: starts one container beside the one that serves now, and reports its port only after it
+ * answered from outside.
  *
- *   adopt or remove the containers of earlier attempts -> prepare datasets -> pull by digest -> (recreate: stop the old containers) ->
- *   run on a port of its own -> probe -> restart policy -> report
+ *   adopt or remove the containers of earlier attempts -> prepare datasets -> pull by digest ->
+ *   (recreate: stop the old containers) -> run on a port of its own -> probe -> restart policy ->
+ *   report
  *
- * When a step fails, the attempt sends the container's last log lines and removes it. The container that served before goes on
- * serving; with `recreate` it is started again. The restart policy comes last: before it, an exit is final and has its exit code.
+ * When a step fails, the attempt sends the container's last log lines and removes it. The container
+ * that served before goes on serving; with `recreate` it is started again. The restart policy comes
+ * last: before it, an exit is final and has its exit code.
  *
- * An attempt removes only its own container (attempt-container.ts), because a later attempt, even of another agent, may have adopted
- * one. Containers of other deployments are removed by the retire task, when the new version is live.
+ * An attempt removes only its own container (attempt-container.ts), because a later attempt, even
+ * of another agent, may have adopted one. Containers of other deployments are removed by the retire
+ * task, when the new version is live.
  */
 import { failPoint } from '@berth/kit/fail-point';
 import { LABELS } from '@berth/wire/vocabulary';
@@ -70,28 +74,51 @@ export function createDeployHandler(deps: DeployDeps): Handler<'deploy'> {
   const { docker } = deps;
 
   type Up = { id: string; hostPort: number; datasets: Prepared['datasets'] };
-  async function bringUp(task: DeployTask, deployment: string, context: TaskContext, attemptContainer: AttemptContainer): Promise<Up> {
+  async function bringUp(
+    task: DeployTask,
+    deployment: string,
+    context: TaskContext,
+    attemptContainer: AttemptContainer,
+  ): Promise<Up> {
     const { payload } = task;
     const { signal, logStep } = context;
     // The image is protected by now, but its removal may have begun before.
     await deps.images.removed();
     // Only a digest can be trusted: a tag may have been moved to another image.
-    const present = payload.image_digest === null ? null : docker.imageConfig(payload.image, signal);
+    const present =
+      payload.image_digest === null ? null : docker.imageConfig(payload.image, signal);
     const [adopted, found] = await Promise.all([attemptContainer.adopt(), present]);
-    const data = await traced(context, 'copy', () => prepareDatasets(deps, task, deployment, context, adopted !== null));
+    const data = await traced(context, 'copy', () =>
+      prepareDatasets(deps, task, deployment, context, adopted !== null),
+    );
     const image =
-      found ?? (adopted === null ? await pullImage(deps, payload.image, context) : await docker.imageConfig(payload.image, signal));
+      found ??
+      (adopted === null
+        ? await pullImage(deps, payload.image, context)
+        : await docker.imageConfig(payload.image, signal));
     // A container that runs may outlive its image.
     if (image !== null) checkImage(deps, task, image, data.mounts, context);
-    const others = payload.replace === 'recreate' ? await otherContainers(deps, task, deployment, context) : [];
+    const others =
+      payload.replace === 'recreate' ? await otherContainers(deps, task, deployment, context) : [];
     try {
       for (const old of others) {
-        logStep('deploy', `stopping ${old.name} before the new container starts (strategy recreate)${keptNote(old, payload)}`);
+        logStep(
+          'deploy',
+          `stopping ${old.name} before the new container starts (strategy ` +
+            `recreate)${keptNote(old, payload)}`,
+        );
         await stopContainer(docker, old, payload.stop_grace_seconds, 'deploy', context);
         await failPoint('recreate.stopped');
       }
       const startNew = (): Promise<string> =>
-        start(deps, task, deployment, { mounts: data.mounts, user: image?.user ?? '' }, context, attemptContainer);
+        start(
+          deps,
+          task,
+          deployment,
+          { mounts: data.mounts, user: image?.user ?? '' },
+          context,
+          attemptContainer,
+        );
       const startWithImage = (): Promise<string> =>
         startNew().catch(async (error: unknown) => {
           if (!(error instanceof TaskFailure && NO_IMAGE.test(error.message))) throw error;
@@ -102,14 +129,17 @@ export function createDeployHandler(deps: DeployDeps): Handler<'deploy'> {
           return startNew();
         });
       const id = adopted?.id ?? (await traced(context, 'start', startWithImage));
-      const hostPort = await traced(context, 'probe', () => untilHealthy(deps, task, id, image, context));
+      const hostPort = await traced(context, 'probe', () =>
+        untilHealthy(deps, task, id, image, context),
+      );
       await failPoint('probe.after');
       await keepRunning(deps, task, id, image, context);
       await failPoint('restart-policy.after');
       return { id, hostPort, datasets: data.datasets };
     } catch (error) {
-      await undo(docker, attemptContainer, containerToRestart(others, payload), context).catch((e: unknown) =>
-        logStep('deploy', `clean-up failed: ${e instanceof Error ? e.message : String(e)}`),
+      await undo(docker, attemptContainer, containerToRestart(others, payload), context).catch(
+        (e: unknown) =>
+          logStep('deploy', `clean-up failed: ${e instanceof Error ? e.message : String(e)}`),
       );
       const left = attemptContainer.left();
       if (left !== null) context.leaves?.(left);
@@ -119,9 +149,14 @@ export function createDeployHandler(deps: DeployDeps): Handler<'deploy'> {
 
   return async (given, context) => {
     const deployment = given.deployment_id;
-    if (deployment === null) throw new TaskFailure('task_failed', 'the task names no deployment; this is a fault of the control plane');
+    if (deployment === null)
+      throw new TaskFailure(
+        'task_failed',
+        'the task names no deployment; this is a fault of the control plane',
+      );
 
-    // Two tasks of one deployment at the same time are a lost task and its successor: the first cleans up, then the second starts.
+    // Two tasks of one deployment at the same time are a lost task and its successor: the first
+    // cleans up, then the second starts.
     const unlock = await deps.locks.acquire(`deployment ${deployment}`, context.signal);
     const names = [given.payload.image, earlierName(given.payload)];
     const releases = names.map((name) => deps.images.protect(name));
@@ -130,22 +165,35 @@ export function createDeployHandler(deps: DeployDeps): Handler<'deploy'> {
     const releaseDatasets = deps.prepare?.protect(deployment);
     const releaseNetwork = deps.networks.protect(payload.project_id);
     const releaseSecrets = deps.secretFiles.protect(deployment);
-    // Undo the datasets after the container: a container that any attempt started must not lose its mounts.
+    // Undo the datasets after the container: a container that any attempt started must not lose its
+    // mounts.
     const undoData = async (): Promise<void> => {
       if (deps.prepare === null) return;
-      if ((await docker.list({ [LABELS.deployment]: deployment })).length === 0) await deps.prepare.undo(task, deployment, context.attempt);
+      if ((await docker.list({ [LABELS.deployment]: deployment })).length === 0)
+        await deps.prepare.undo(task, deployment, context.attempt);
     };
     let task = given;
     try {
-      task = { ...given, payload: { ...payload, image: await nameOnNode(docker, payload, context) } };
+      task = {
+        ...given,
+        payload: { ...payload, image: await nameOnNode(docker, payload, context) },
+      };
       const attemptContainer = createAttemptContainer(docker, task, deployment, context);
       const { id, hostPort, datasets } = await bringUp(task, deployment, context, attemptContainer);
       return {
-        report: { status: 'completed', result: null, host_port: hostPort, container_id: id, datasets },
+        report: {
+          status: 'completed',
+          result: null,
+          host_port: hostPort,
+          container_id: id,
+          datasets,
+        },
         discard: () => attemptContainer.remove().then(undoData),
       };
     } catch (error) {
-      await undoData().catch((e: unknown) => context.logStep('data', `clean-up failed: ${e instanceof Error ? e.message : String(e)}`));
+      await undoData().catch((e: unknown) =>
+        context.logStep('data', `clean-up failed: ${e instanceof Error ? e.message : String(e)}`),
+      );
       throw error;
     } finally {
       releaseDatasets?.();
@@ -164,10 +212,21 @@ export function createDeployHandler(deps: DeployDeps): Handler<'deploy'> {
 const earlierName = ({ image, image_tag, image_digest }: DeployTask['payload']): string =>
   image_digest === null ? image : `${repositoryOf(image_tag)}@${image_digest}`;
 
-/** Returns the name under which the node has the image. The address of the registry may have changed since it was pulled. */
-async function nameOnNode(docker: Docker, payload: DeployTask['payload'], { signal, logStep }: TaskContext): Promise<string> {
+/**
+ * Returns the name under which the node has the image. The address of the registry may have changed
+ * since it was pulled.
+ */
+async function nameOnNode(
+  docker: Docker,
+  payload: DeployTask['payload'],
+  { signal, logStep }: TaskContext,
+): Promise<string> {
   const [name, earlier] = [payload.image, earlierName(payload)];
-  if (name === earlier || (await docker.imageConfig(name, signal)) !== null || (await docker.imageConfig(earlier, signal)) === null)
+  if (
+    name === earlier ||
+    (await docker.imageConfig(name, signal)) !== null ||
+    (await docker.imageConfig(earlier, signal)) === null
+  )
     return name;
   logStep('pull', `the node has the image as ${earlier}`);
   return earlier;
@@ -175,18 +234,31 @@ async function nameOnNode(docker: Docker, payload: DeployTask['payload'], { sign
 
 /** The engine’s errors about an image that it does not have. */
 const NO_IMAGE = /no such image|unable to find image|image not known/i;
-/** Bytes that a second try of a pull of unknown size finds free on a full disk, if evictions can free them. */
+/**
+ * Bytes that a second try of a pull of unknown size finds free on a full disk, if evictions can
+ * free them.
+ */
 const PULL_ROOM = 5_000_000_000;
 
-/** Pulls the image and returns its configuration. Another program may remove it at once; then it is pulled again. */
-async function pullImage(deps: DeployDeps, image: string, context: TaskContext): Promise<ImageConfig> {
+/**
+ * Pulls the image and returns its configuration. Another program may remove it at once; then it is
+ * pulled again.
+ */
+async function pullImage(
+  deps: DeployDeps,
+  image: string,
+  context: TaskContext,
+): Promise<ImageConfig> {
   for (let tries = 1; tries <= 2; tries += 1) {
     await pull(deps, image, context);
     const config = await deps.docker.imageConfig(image, context.signal);
     if (config !== null) return config;
     context.logStep('pull', 'the image was removed from this node right after its pull');
   }
-  throw new TaskFailure('image_pull_failed', 'another program removes the image from this node right after each pull');
+  throw new TaskFailure(
+    'image_pull_failed',
+    'another program removes the image from this node right after each pull',
+  );
 }
 
 async function pull(deps: DeployDeps, image: string, context: TaskContext): Promise<void> {
@@ -219,27 +291,44 @@ async function pull(deps: DeployDeps, image: string, context: TaskContext): Prom
   await failPoint('pull.after');
 }
 
-/** Refuses an image that cannot run before anything stops, and says in the story what the image asks for and does not get. */
-function checkImage(deps: DeployDeps, { payload }: DeployTask, image: ImageConfig, mounts: readonly Mount[], context: TaskContext): void {
+/**
+ * Refuses an image that cannot run before anything stops, and says in the story what the image asks
+ * for and does not get.
+ */
+function checkImage(
+  deps: DeployDeps,
+  { payload }: DeployTask,
+  image: ImageConfig,
+  mounts: readonly Mount[],
+  context: TaskContext,
+): void {
   if (image.entrypoint.length === 0 && image.cmd.length === 0)
     throw new TaskFailure(
       'container_start_failed',
       'the image has no ENTRYPOINT and no CMD; add CMD ["program", "argument"] to the Dockerfile',
     );
-  const ownPort = Object.hasOwn(payload.env, 'PORT') || context.secrets.some(({ name, as }) => as === 'env' && name === 'PORT');
+  const ownPort =
+    Object.hasOwn(payload.env, 'PORT') ||
+    context.secrets.some(({ name, as }) => as === 'env' && name === 'PORT');
   const targets = [
     ...payload.datasets.map(({ mount_path }) => mount_path),
     ...mounts.map(({ target }) => target),
     ...(payload.volumes?.mounts ?? []).map(({ mount_path }) => mount_path),
   ];
-  for (const text of imageNotes(image, { arch: deps.arch(), targets, port: ownPort ? null : payload.container_port })) {
+  for (const text of imageNotes(image, {
+    arch: deps.arch(),
+    targets,
+    port: ownPort ? null : payload.container_port,
+  })) {
     context.logStep('deploy', text);
     context.note('image', text);
   }
 }
 
 const NO_DATA: Prepared = { mounts: [], datasets: [] };
-/** Prepares the mounts of the container; for an adopted container, returns the mounts that it has. */
+/**
+ * Prepares the mounts of the container; for an adopted container, returns the mounts that it has.
+ */
 async function prepareDatasets(
   { prepare }: DeployDeps,
   task: DeployTask,
@@ -263,14 +352,18 @@ async function undo(
   await failPoint('undo.before');
   await attemptContainer.remove();
   await failPoint('undo.after');
-  // The attempt that has the task now has stopped the old container or will: starting it would run two versions at once.
+  // The attempt that has the task now has stopped the old container or will: starting it would run
+  // two versions at once.
   const lost = signal.aborted && signal.reason instanceof Stopped && signal.reason.why === 'lost';
   if (old === undefined || lost) return;
   logStep('deploy', `restarting ${old.name}`);
   await docker.start(old.id);
 }
 
-/** Strategy recreate (never two writers): all other containers of the project, newest first. They stop before the new one starts. */
+/**
+ * Strategy recreate (never two writers): all other containers of the project, newest first. They
+ * stop before the new one starts.
+ */
 async function otherContainers(
   { listContainers }: DeployDeps,
   task: DeployTask,
@@ -279,25 +372,39 @@ async function otherContainers(
 ): Promise<Container[]> {
   const all = await listContainers({ [LABELS.project]: task.payload.project_id }, signal);
   const generation = (c: Container): number => Number(c.labels[LABELS.generation] ?? 0);
-  return all.filter((c) => c.labels[LABELS.deployment] !== deployment).sort((a, b) => generation(b) - generation(a));
+  return all
+    .filter((c) => c.labels[LABELS.deployment] !== deployment)
+    .sort((a, b) => generation(b) - generation(a));
 }
 
 /** Returns at most one container: the one that served, else the newest that ran. */
-function containerToRestart(others: readonly Container[], { replaces }: DeployTask['payload']): Container | undefined {
+function containerToRestart(
+  others: readonly Container[],
+  { replaces }: DeployTask['payload'],
+): Container | undefined {
   const served = others.find((c) => c.labels[LABELS.deployment] === replaces);
   // `replaces` is unknown and none runs: an earlier attempt stopped them and was killed.
-  return served ?? others.find((c) => c.state === 'running') ?? (replaces === undefined ? others[0] : undefined);
+  return (
+    served ??
+    others.find((c) => c.state === 'running') ??
+    (replaces === undefined ? others[0] : undefined)
+  );
 }
 
-/** Text for a stopped container that did not serve: a leftover that will be removed, or one that the control plane does not know. */
+/**
+ * Text for a stopped container that did not serve: a leftover that will be removed, or one that the
+ * control plane does not know.
+ */
 const keptNote = (old: Container, { replaces }: DeployTask['payload']): string =>
   replaces === undefined || old.labels[LABELS.deployment] === replaces
     ? ''
-    : `. It did not serve the live version; it stays stopped (docker start ${old.name} starts it again)`;
+    : `. It did not serve the live version; it stays stopped (docker start ${old.name} starts it ` +
+      'again)';
 
 /**
- * A container inherits the labels of its image. A Traefik that reads this engine's labels would route any host to the container, without a
- * login. This label makes such a Traefik ignore the container.
+ * A container inherits the labels of its image. A Traefik that reads this engine's labels would
+ * route any host to the container, without a login. This label makes such a Traefik ignore the
+ * container.
  */
 const NO_ROUTERS = { 'traefik.enable': 'false' };
 
@@ -324,7 +431,8 @@ async function start(
   const userOf = (): Promise<number> => deps.docker.userOf(payload.image, user, labels, signal);
   const volumeMounts = await mountVolumes(deps, payload, userOf);
   const files = context.secrets.filter((s) => s.as === 'file');
-  const secretMounts = files.length === 0 ? [] : [await deps.secretFiles.fill(deployment, files, await userOf())];
+  const secretMounts =
+    files.length === 0 ? [] : [await deps.secretFiles.fill(deployment, files, await userOf())];
   const spec: Unplaced = {
     name: payload.container_name,
     image: payload.image,
@@ -336,13 +444,20 @@ async function start(
       ...NO_ROUTERS,
       ...(payload.volumes === undefined ? {} : { [LABELS.volumes]: payload.volumes.copy }),
       ...(context.secretsDigest === null ? {} : { [LABELS.secrets]: context.secretsDigest }),
-      ...(context.secretsDigest === null ? {} : { [LABELS.secret_names]: context.secrets.map(({ name }) => name).join(',') }),
+      ...(context.secretsDigest === null
+        ? {}
+        : { [LABELS.secret_names]: context.secrets.map(({ name }) => name).join(',') }),
       // The label tells the default limit of this node from a limit that somebody changed by hand.
-      ...(payload.memory_bytes === null && memoryBytes !== null ? { [LABELS.default_memory]: String(memoryBytes) } : {}),
+      ...(payload.memory_bytes === null && memoryBytes !== null
+        ? { [LABELS.default_memory]: String(memoryBytes) }
+        : {}),
     },
-    // Programs read their port from PORT, as on other platforms, unless the project sets PORT itself.
+    // Programs read their port from PORT, as on other platforms, unless the project sets PORT
+    // itself.
     env: { PORT: String(payload.container_port), ...payload.env },
-    secretEnv: Object.fromEntries(context.secrets.filter((s) => s.as === 'env').map(({ name, value }) => [name, value])),
+    secretEnv: Object.fromEntries(
+      context.secrets.filter((s) => s.as === 'env').map(({ name, value }) => [name, value]),
+    ),
     memoryBytes,
     network: await deps.networks.of(payload.project_id, task.node_id, signal),
     cpus: payload.cpus,
@@ -374,11 +489,18 @@ async function start(
     try {
       return await run(spec);
     } catch (error) {
-      if (spec.network === null || !(error instanceof TaskFailure && /network \S+ not found/i.test(error.message))) throw error;
+      if (
+        spec.network === null ||
+        !(error instanceof TaskFailure && /network \S+ not found/i.test(error.message))
+      )
+        throw error;
       // Somebody removed the network; the engine allows that while no container runs in it.
       deps.networks.forget(payload.project_id);
       await attemptContainer.remove();
-      return run({ ...spec, network: await deps.networks.of(payload.project_id, task.node_id, signal) });
+      return run({
+        ...spec,
+        network: await deps.networks.of(payload.project_id, task.node_id, signal),
+      });
     }
   };
   logStep('deploy', `starting ${spec.name} from ${spec.image}`);
@@ -386,11 +508,16 @@ async function start(
   try {
     return await startInNetwork(spec);
   } catch (error) {
-    if (!(error instanceof TaskFailure && /name .* is already in use/i.test(error.message))) throw error;
-    // A foreign container has the name and must stay. Berth finds containers by label; the name is for people.
+    if (!(error instanceof TaskFailure && /name .* is already in use/i.test(error.message)))
+      throw error;
+    // A foreign container has the name and must stay. Berth finds containers by label; the name is
+    // for people.
     const name = `${spec.name}-${task.id.slice(-8)}`;
     attemptContainer.willStart(name);
-    logStep('deploy', `the name ${spec.name} belongs to a container that Berth did not start; using ${name}`);
+    logStep(
+      'deploy',
+      `the name ${spec.name} belongs to a container that Berth did not start; using ${name}`,
+    );
     return startInNetwork({ ...spec, name });
   }
 }
@@ -402,7 +529,8 @@ type Unplaced = Omit<RunSpec, 'hostPort'>;
 const portsTaken = (tries: number, { first, last }: Ports, error: unknown): TaskFailure =>
   new TaskFailure(
     'ports_exhausted',
-    `the engine refused ${tries} ports between ${first} and ${last} (PUBLISH_PORTS), the last one with: ${error instanceof Error ? error.message : String(error)}`,
+    `the engine refused ${tries} ports between ${first} and ${last} (PUBLISH_PORTS), the last ` +
+      `one with: ${error instanceof Error ? error.message : String(error)}`,
   );
 
 async function mountVolumes(
@@ -411,13 +539,21 @@ async function mountVolumes(
   userOf: () => Promise<number>,
 ): Promise<Mount[]> {
   if (wanted === undefined) return [];
-  if (volumes === null) throw new TaskFailure('agent_cannot', 'this agent cannot write to SVC_ROOT, so it mounts no volumes');
+  if (volumes === null)
+    throw new TaskFailure(
+      'agent_cannot',
+      'this agent cannot write to SVC_ROOT, so it mounts no volumes',
+    );
   return volumes.mounts(project_id, wanted, userOf);
 }
 
-const memoryOf = (deps: DeployDeps, payload: DeployTask['payload']): number | null => payload.memory_bytes ?? deps.defaultMemory ?? null;
+const memoryOf = (deps: DeployDeps, payload: DeployTask['payload']): number | null =>
+  payload.memory_bytes ?? deps.defaultMemory ?? null;
 
-/** Probes until the container answers. Ends early when the container exits, the deadline passes or the signal aborts. */
+/**
+ * Probes until the container answers. Ends early when the container exits, the deadline passes or
+ * the signal aborts.
+ */
 async function untilHealthy(
   deps: DeployDeps,
   task: DeployTask,
@@ -434,7 +570,8 @@ async function untilHealthy(
   const exited = new Error('the container exited');
   const watching = docker.waitExit(id, AbortSignal.any([context.signal, watch.signal])).then(
     () => ended.abort(exited),
-    // Only the watch failed: the probe has its own deadline, and the container's state is read at the end.
+    // Only the watch failed: the probe has its own deadline, and the container's state is read at
+    // the end.
     (error: unknown) =>
       void (
         watch.signal.aborted ||
@@ -446,11 +583,20 @@ async function untilHealthy(
     const hostPort = await docker.hostPort(id, payload.container_port, context.signal);
     if (hostPort === null) throw await downFailure(deps, task, id, image, context);
     const host =
-      deps.publishIp === undefined || deps.publishIp === '0.0.0.0' || deps.publishIp === '::' ? await deps.hostIp() : deps.publishIp;
-    context.logStep('probe', `probing http://${host}:${hostPort}${payload.health_path ?? '/'} for up to ${payload.probe_seconds} s`);
+      deps.publishIp === undefined || deps.publishIp === '0.0.0.0' || deps.publishIp === '::'
+        ? await deps.hostIp()
+        : deps.publishIp;
+    context.logStep(
+      'probe',
+      `probing http://${host}:${hostPort}${payload.health_path ?? '/'} for up to ` +
+        `${payload.probe_seconds} s`,
+    );
     await failPoint('probe.before');
     const until = performance.now() + payload.probe_seconds * 1000;
-    telling = setTimeout(() => void tellListeners(docker, id, payload.container_port, context), SLOW_MS);
+    telling = setTimeout(
+      () => void tellListeners(docker, id, payload.container_port, context),
+      SLOW_MS,
+    );
     const alive = AbortSignal.any([context.signal, ended.signal]);
     let result: ProbeResult;
     let failed: CheckFailure | null = null;
@@ -460,9 +606,13 @@ async function untilHealthy(
         payload.probe_seconds * 1000,
         alive,
       );
-      if (result.ok) context.logStep('probe', `the container answered with status ${result.status}`);
+      if (result.ok)
+        context.logStep('probe', `the container answered with status ${result.status}`);
       if (result.ok && check !== null) {
-        context.logStep('probe', `running the HEALTHCHECK of the image: ${check.command.join(' ')}`);
+        context.logStep(
+          'probe',
+          `running the HEALTHCHECK of the image: ${check.command.join(' ')}`,
+        );
         failed = await untilChecked(docker, id, check, until, alive);
       }
     } catch (error) {
@@ -475,7 +625,8 @@ async function untilHealthy(
     }
     if (result.ok) return hostPort;
     // The watch may have missed the exit: an engine that restarts ends its containers too.
-    if ((await docker.inspect(id, context.signal))?.state !== 'running') throw await downFailure(deps, task, id, image, context);
+    if ((await docker.inspect(id, context.signal))?.state !== 'running')
+      throw await downFailure(deps, task, id, image, context);
     const listeners = await listenersOf(id, docker);
     await sendLastLines(docker, id, context);
     throw probeFailure({
@@ -493,10 +644,20 @@ async function untilHealthy(
   }
 }
 
-/** Sets the restart policy. It does not start a container that exited before, for example after its first answer. */
-async function keepRunning(deps: DeployDeps, task: DeployTask, id: string, image: ImageConfig | null, context: TaskContext): Promise<void> {
+/**
+ * Sets the restart policy. It does not start a container that exited before, for example after its
+ * first answer.
+ */
+async function keepRunning(
+  deps: DeployDeps,
+  task: DeployTask,
+  id: string,
+  image: ImageConfig | null,
+  context: TaskContext,
+): Promise<void> {
   const { signal } = context;
-  const isDown = async (): Promise<boolean> => !IS_UP.includes((await deps.docker.inspect(id, signal))?.state ?? '');
+  const isDown = async (): Promise<boolean> =>
+    !IS_UP.includes((await deps.docker.inspect(id, signal))?.state ?? '');
   try {
     await deps.docker.restartUnlessStopped(id, signal);
   } catch (error) {
@@ -509,12 +670,23 @@ const IS_UP: readonly string[] = ['running', 'restarting', 'paused'];
 const SLOW_MS = 15_000;
 
 /** Shows what a slow container listens on, long before its time is over. */
-async function tellListeners(docker: Docker, id: string, port: number, { logStep }: TaskContext): Promise<void> {
+async function tellListeners(
+  docker: Docker,
+  id: string,
+  port: number,
+  { logStep }: TaskContext,
+): Promise<void> {
   try {
     const listeners = await listenersOf(id, docker);
     if (listeners === null) return;
-    const seen = listeners.length === 0 ? 'no program listens yet' : `a program listens on ${listeners.map(addressOf).join(', ')}`;
-    logStep('probe', `no answer after ${SLOW_MS / 1000} s: ${seen}; the project's container port is ${port}`);
+    const seen =
+      listeners.length === 0
+        ? 'no program listens yet'
+        : `a program listens on ${listeners.map(addressOf).join(', ')}`;
+    logStep(
+      'probe',
+      `no answer after ${SLOW_MS / 1000} s: ${seen}; the project's container port is ${port}`,
+    );
   } catch (error) {
     logStep('probe', `reading what the container listens on failed: ${String(error)}`);
   }
@@ -531,9 +703,13 @@ async function downFailure(
   const { docker } = deps;
   const container = await docker.inspect(id, context.signal);
   const printed = await sendLastLines(docker, id, context);
-  if (container === null) return new TaskFailure('container_exited', 'the container was removed by another program');
+  if (container === null)
+    return new TaskFailure('container_exited', 'the container was removed by another program');
   if (container.state === 'running')
-    return new TaskFailure('container_start_failed', `the engine published no host port for container port ${task.payload.container_port}`);
+    return new TaskFailure(
+      'container_start_failed',
+      `the engine published no host port for container port ${task.payload.container_port}`,
+    );
   return exitFailure(container, {
     memoryBytes: memoryOf(deps, task.payload),
     printed,

@@ -1,6 +1,6 @@
 /**
- * look: reads the tip of a branch from the git server, for the decision about a push; or what a repository has for a new project. It
- * builds nothing.
+ * look: reads the tip of a branch from the git server, for the decision about a push; or what a
+ * repository has for a new project. It builds nothing.
  */
 import { join } from 'node:path';
 import type { LookResult } from '@berth/wire/look';
@@ -16,9 +16,16 @@ export function createLookHandler({ look, lookAtRepository, workspaces }: Parts)
     workspaces.with(`${task.id}-${attempt}`, async (dir) => {
       if ('repository' in task.payload) {
         const { git_url, branch } = task.payload;
-        const { found, hostKeys } = await lookAtRepository({ url: git_url, branch, access: git }, join(dir, 'source'), signal);
+        const { found, hostKeys } = await lookAtRepository(
+          { url: git_url, branch, access: git },
+          join(dir, 'source'),
+          signal,
+        );
         const report = { status: 'completed' as const, result: found as Record<string, unknown> };
-        return { report: { ...report, ...(hostKeys.length === 0 ? {} : { host_keys: hostKeys }) }, discard: nothingToDiscard };
+        return {
+          report: { ...report, ...(hostKeys.length === 0 ? {} : { host_keys: hostKeys }) },
+          discard: nothingToDiscard,
+        };
       }
       const { git_url, branch, watch_paths, bases } = task.payload;
       const { sha, message, author, skipMark, changes } = await look(
@@ -26,9 +33,18 @@ export function createLookHandler({ look, lookAtRepository, workspaces }: Parts)
         join(dir, 'source'),
         signal,
       );
-      const result = { skip_mark: skipMark, changes } satisfies LookResult as Record<string, unknown>;
+      const result = { skip_mark: skipMark, changes } satisfies LookResult as Record<
+        string,
+        unknown
+      >;
       return {
-        report: { status: 'completed', result, commit: sha, commit_message: message, commit_author: author },
+        report: {
+          status: 'completed',
+          result,
+          commit: sha,
+          commit_message: message,
+          commit_author: author,
+        },
         discard: nothingToDiscard,
       };
     });

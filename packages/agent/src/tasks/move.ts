@@ -1,11 +1,12 @@
 /**
- * move: copies the volumes of a project to another node. Both ends have a task, and the control plane passes the bytes.
+ * move: copies the volumes of a project to another node. Both ends have a task, and the control
+ * plane passes the bytes.
  *
  *   send      check that nothing of the project runs -> tar -> chunks -> read all files again -> report their digest
  *   receive   chunks -> tar below volumes/.incoming -> flush -> read all files -> rename to its place -> report their digest
  *
- * The control plane uses the new copy only if both digests are equal. The sender changes nothing. A sender that begins again, or a
- * receiver that does, starts a new stream.
+ * The control plane uses the new copy only if both digests are equal. The sender changes nothing. A
+ * sender that begins again, or a receiver that does, starts a new stream.
  */
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -55,12 +56,21 @@ class Restart extends Error {
 export function createMoveHandler(deps: MoveDeps): Handler<'move'> {
   return async (task, context) => {
     const { volumes } = deps;
-    if (volumes === null) throw new TaskFailure('agent_cannot', 'this agent cannot write to SVC_ROOT, so it has no volumes');
+    if (volumes === null)
+      throw new TaskFailure(
+        'agent_cannot',
+        'this agent cannot write to SVC_ROOT, so it has no volumes',
+      );
     const unlock = await deps.locks.acquire(`volumes ${task.payload.project_id}`, context.signal);
     try {
       const parts = { ...deps, volumes, stallMs: deps.stallMs ?? STALL_MS };
-      const result = await (task.payload.role === 'send' ? send(parts, task, context) : receive(parts, task, context));
-      return { report: { status: 'completed', result: result as Record<string, unknown> }, discard: nothingToDiscard };
+      const result = await (task.payload.role === 'send'
+        ? send(parts, task, context)
+        : receive(parts, task, context));
+      return {
+        report: { status: 'completed', result: result as Record<string, unknown> },
+        discard: nothingToDiscard,
+      };
     } finally {
       unlock();
     }
@@ -68,16 +78,30 @@ export function createMoveHandler(deps: MoveDeps): Handler<'move'> {
 }
 
 type Parts = MoveDeps & { volumes: Volumes; stallMs: number };
-const ofTask = (task: MoveTask, { lease = '', signal }: TaskContext): Of => ({ taskId: task.id, lease, signal });
+const ofTask = (task: MoveTask, { lease = '', signal }: TaskContext): Of => ({
+  taskId: task.id,
+  lease,
+  signal,
+});
 const stalled = (task: MoveTask): TaskFailure =>
-  new TaskFailure('volume_failed', `${task.payload.other} did not ${task.payload.role === 'send' ? 'take' : 'send'} data for too long`);
+  new TaskFailure(
+    'volume_failed',
+    `${task.payload.other} did not ${task.payload.role === 'send' ? 'take' : 'send'} data for ` +
+      'too long',
+  );
 
 async function send(parts: Parts, task: MoveTask, context: TaskContext): Promise<MoveResult> {
   const { payload } = task;
   const { signal, logStep } = context;
   const { root, names } = await parts.volumes.outgoing(payload.project_id, payload.copy);
-  const running = (await parts.listContainers({ [LABELS.project]: payload.project_id }, signal)).find((c) => c.state === 'running');
-  if (running !== undefined) throw new TaskFailure('volume_failed', `${running.name} still runs and may write to the volumes`);
+  const running = (
+    await parts.listContainers({ [LABELS.project]: payload.project_id }, signal)
+  ).find((c) => c.state === 'running');
+  if (running !== undefined)
+    throw new TaskFailure(
+      'volume_failed',
+      `${running.name} still runs and may write to the volumes`,
+    );
   await failPoint('move.send');
   logStep('move', `sending ${names.join(', ')} to ${payload.other}`);
   for (let attempt = 0; ; attempt += 1) {
@@ -94,7 +118,12 @@ async function send(parts: Parts, task: MoveTask, context: TaskContext): Promise
   return digestOf(root, names, signal);
 }
 
-async function sendStream(parts: Parts, task: MoveTask, context: TaskContext, { root, names }: { root: string; names: string[] }) {
+async function sendStream(
+  parts: Parts,
+  task: MoveTask,
+  context: TaskContext,
+  { root, names }: { root: string; names: string[] },
+) {
   const { chunks, inherit, stallMs } = parts;
   const { signal } = context;
   const of = ofTask(task, context);
@@ -104,7 +133,10 @@ async function sendStream(parts: Parts, task: MoveTask, context: TaskContext, { 
   let size = 0;
   const pass = async (bytes: Buffer, last: boolean): Promise<void> => {
     for (const since = performance.now(); ; ) {
-      const next = await retryUntilAnswered(() => chunks.send(of, { stream, number, last, bytes }), { signal, maxMs: 2_000 });
+      const next = await retryUntilAnswered(
+        () => chunks.send(of, { stream, number, last, bytes }),
+        { signal, maxMs: 2_000 },
+      );
       if (next === 'restart') throw new Restart(null);
       if (next === 'taken') break;
       if (performance.now() - since > stallMs) throw stalled(task);
@@ -151,9 +183,13 @@ async function receive(parts: Parts, task: MoveTask, context: TaskContext): Prom
     logStep('move', `received ${result.files} files, ${result.bytes} bytes`);
     return result;
   } catch (error) {
-    // After a restart the next attempt goes on; a task that failed or ended elsewhere leaves nothing.
-    if (signal.aborted && signal.reason instanceof Stopped && signal.reason.why === 'shutdown') throw error;
-    await incoming.discard().catch((e: unknown) => logStep('move', `removing the incomplete copy failed: ${String(e)}`));
+    // After a restart the next attempt goes on; a task that failed or ended elsewhere leaves
+    // nothing.
+    if (signal.aborted && signal.reason instanceof Stopped && signal.reason.why === 'shutdown')
+      throw error;
+    await incoming
+      .discard()
+      .catch((e: unknown) => logStep('move', `removing the incomplete copy failed: ${String(e)}`));
     throw error;
   }
 }
@@ -193,7 +229,9 @@ async function receiveAll(parts: Parts, task: MoveTask, context: TaskContext): P
     await syncFileSystem(root, inherit, signal);
     await incoming.complete();
     // Confirms the last chunk. If it gets lost, the report of this task tells the same.
-    await parts.chunks.take(of, { ...(end as { stream: string; number: number }), wait: 0 }).catch(() => null);
+    await parts.chunks
+      .take(of, { ...(end as { stream: string; number: number }), wait: 0 })
+      .catch(() => null);
     return;
   }
   throw stalled(task);
@@ -206,7 +244,10 @@ async function next(
   at: { stream: string | null; number: number },
 ): Promise<TakenChunk> {
   for (const since = performance.now(); ; ) {
-    const chunk = await retryUntilAnswered(() => chunks.take(of, at), { signal: of.signal, maxMs: 2_000 });
+    const chunk = await retryUntilAnswered(() => chunks.take(of, at), {
+      signal: of.signal,
+      maxMs: 2_000,
+    });
     if (chunk !== null) return chunk;
     if (performance.now() - since > stallMs) throw stalled(task);
     await sleep(AGAIN_MS, undefined, { signal: of.signal });

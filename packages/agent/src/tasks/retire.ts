@@ -1,8 +1,9 @@
 /**
- * retire: runs after the route was switched. It lets requests in flight finish, stops and removes the old containers, and gives the
- * new container its stable name `svc-{domain_prefix}`. Containers are found by label, never by name, and every step may be repeated.
- * `stop` and `start` serve projects of which no two versions may run at once: a version on another node stops before the new one starts,
- * and starts again if the new one fails.
+ * retire: runs after the route was switched. It lets requests in flight finish, stops and removes
+ * the old containers, and gives the new container its stable name `svc-{domain_prefix}`. Containers
+ * are found by label, never by name, and every step may be repeated. `stop` and `start` serve
+ * projects of which no two versions may run at once: a version on another node stops before the new
+ * one starts, and starts again if the new one fails.
  */
 import { failPoint } from '@berth/kit/fail-point';
 import { LABELS } from '@berth/wire/vocabulary';
@@ -28,7 +29,9 @@ export type RetireDeps = {
   secretFiles: Pick<SecretFiles, 'cleanLater'>;
   /** Null on a node that takes no datasets. */
   data: Pick<DatasetParts, 'inventory' | 'sweepMounts'> | null;
-  /** Returns `{registry}/{project}` for the name of a project; null while the registry is unknown. */
+  /**
+   * Returns `{registry}/{project}` for the name of a project; null while the registry is unknown.
+   */
   repositoryOf: (project: string) => string | null;
 };
 
@@ -44,9 +47,11 @@ export function createRetireHandler({
 }: RetireDeps): Handler<'retire'> {
   return async (task, context) => {
     const { payload } = task;
-    const list: ListNodeContainers = (labels) => listContainers({ ...labels, [LABELS.project]: payload.project_id }, context.signal);
-    // Tasks give the stable name in their order: an earlier task may still drain the container that has it. Draining and removing do
-    // not wait for the turn: otherwise old versions would pile up when new ones arrive faster than old ones drain.
+    const list: ListNodeContainers = (labels) =>
+      listContainers({ ...labels, [LABELS.project]: payload.project_id }, context.signal);
+    // Tasks give the stable name in their order: an earlier task may still drain the container that
+    // has it. Draining and removing do not wait for the turn: otherwise old versions would pile up
+    // when new ones arrive faster than old ones drain.
     const turn = locks.acquire(`retire ${payload.project_id}`, context.signal);
     // The turn may be rejected before this task awaits it; the rejection is seen at the await.
     turn.catch(() => undefined);
@@ -54,20 +59,35 @@ export function createRetireHandler({
       const wanted = new Map(payload.remove.map((r) => [r.deployment_id, r.reason]));
       const old = (await list({})).filter((c) => wanted.has(c.labels[LABELS.deployment] ?? ''));
       if (payload.drain_seconds > 0 && old.some((c) => c.state === 'running')) {
-        context.logStep('retire', `letting requests in flight finish for ${payload.drain_seconds} s`);
+        context.logStep(
+          'retire',
+          `letting requests in flight finish for ${payload.drain_seconds} s`,
+        );
         await pause(payload.drain_seconds * 1000, context.signal);
       }
       await data?.inventory.released(old).catch((error: unknown) => {
-        context.logStep('retire', `reading the dataset mounts of the old containers failed: ${String(error)}`);
+        context.logStep(
+          'retire',
+          `reading the dataset mounts of the old containers failed: ${String(error)}`,
+        );
       });
       await failPoint('retire.before');
       await Promise.all(
-        old.map((container) => retire(docker, container, wanted.get(container.labels[LABELS.deployment] ?? '') ?? '', payload, context)),
+        old.map((container) =>
+          retire(
+            docker,
+            container,
+            wanted.get(container.labels[LABELS.deployment] ?? '') ?? '',
+            payload,
+            context,
+          ),
+        ),
       );
       const { stop = [], start = null } = payload;
       for (const container of await list({})) {
         const stopping = stop.find((s) => s.deployment_id === container.labels[LABELS.deployment]);
-        if (stopping !== undefined) await stopWithoutRemoving(docker, container, stopping.reason, payload, context);
+        if (stopping !== undefined)
+          await stopWithoutRemoving(docker, container, stopping.reason, payload, context);
       }
       await turn;
       if (start !== null) await restart(docker, start, list, context);
@@ -79,10 +99,14 @@ export function createRetireHandler({
         () => undefined,
       );
     }
-    // Remove the mount folders of retired deployments, which pin versions. If it fails, the next retire task does it.
+    // Remove the mount folders of retired deployments, which pin versions. If it fails, the next
+    // retire task does it.
     await data?.sweepMounts(context.signal).catch((error: unknown) => {
       context.signal.throwIfAborted();
-      context.logStep('retire', `removing the mount folders of earlier deployments failed: ${String(error)}`);
+      context.logStep(
+        'retire',
+        `removing the mount folders of earlier deployments failed: ${String(error)}`,
+      );
     });
     const repository = repositoryOf(payload.project);
     if (repository !== null && payload.project_deleted === true) images.forgetLater(repository);
@@ -93,7 +117,13 @@ export function createRetireHandler({
   };
 }
 
-async function retire(docker: Docker, container: Container, reason: string, payload: RetirePayload, context: TaskContext): Promise<void> {
+async function retire(
+  docker: Docker,
+  container: Container,
+  reason: string,
+  payload: RetirePayload,
+  context: TaskContext,
+): Promise<void> {
   const { logStep } = context;
   logStep('retire', `stopping ${container.name}${reason === '' ? '' : `: ${reason}`}`);
   await stopContainer(docker, container, payload.stop_grace_seconds, 'retire', context);
@@ -110,15 +140,24 @@ async function stopWithoutRemoving(
   { stop_grace_seconds }: RetirePayload,
   context: TaskContext,
 ): Promise<void> {
-  // Stop exited containers too: a container without a recorded stop is started again after an engine restart (revive.ts).
+  // Stop exited containers too: a container without a recorded stop is started again after an
+  // engine restart (revive.ts).
   context.logStep('retire', `stopping ${container.name} without removing it: ${reason}`);
   await stopContainer(docker, container, stop_grace_seconds, 'retire', context);
 }
 
-async function restart(docker: Docker, deployment: string, list: ListNodeContainers, { logStep }: TaskContext): Promise<void> {
+async function restart(
+  docker: Docker,
+  deployment: string,
+  list: ListNodeContainers,
+  { logStep }: TaskContext,
+): Promise<void> {
   const container = (await list({ [LABELS.deployment]: deployment }))[0];
   if (container === undefined)
-    throw new TaskFailure('container_start_failed', `the container of deployment ${deployment} does not exist any more; deploy again`);
+    throw new TaskFailure(
+      'container_start_failed',
+      `the container of deployment ${deployment} does not exist any more; deploy again`,
+    );
   if (container.state === 'running') return;
   logStep('retire', `restarting ${container.name}`);
   await docker.start(container.id);
@@ -132,7 +171,8 @@ async function giveStableName(
 ): Promise<void> {
   const container = (await list({ [LABELS.deployment]: target.deployment_id }))[0];
   // A newer deployment has retired the container already; the next registration reports it.
-  if (container === undefined) return logStep('retire', `no container to rename to ${target.name}: it was removed`);
+  if (container === undefined)
+    return logStep('retire', `no container to rename to ${target.name}: it was removed`);
   if (container.name === target.name) return;
   const holder = await docker.inspect(target.name, signal);
   if (holder !== null && holder.id !== container.id) {
@@ -141,7 +181,8 @@ async function giveStableName(
       : 'another program';
     throw new TaskFailure(
       'container_name_taken',
-      `a container of ${owner} has the name ${target.name}; rename it. ${container.name} serves under its own name until then`,
+      `a container of ${owner} has the name ${target.name}; rename it. ${container.name} ` +
+        'serves under its own name until then',
     );
   }
   await failPoint('rename.before');

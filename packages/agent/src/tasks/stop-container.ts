@@ -3,7 +3,9 @@ import type { TaskContext } from './task.ts';
 
 const KILLED = 137;
 
-/** Stops a container and says in the story if its grace period ended without an end of its program. */
+/**
+ * Stops a container and says in the story if its grace period ended without an end of its program.
+ */
 export async function stopContainer(
   docker: Pick<Docker, 'stop' | 'inspect'>,
   container: Container,
@@ -14,8 +16,16 @@ export async function stopContainer(
   const from = performance.now();
   await docker.stop(container.id, graceSeconds, signal);
   const isOver = graceSeconds > 0 && performance.now() - from >= graceSeconds * 1000;
-  if (container.state !== 'running' || !isOver || (await docker.inspect(container.id, signal))?.exitCode !== KILLED) return;
-  const text = `${container.name} did not end within ${graceSeconds} s after ${container.stopSignal} (stop_grace_seconds) and was killed: its first process ignores the signal, does not pass it on, or needs longer`;
+  if (
+    container.state !== 'running' ||
+    !isOver ||
+    (await docker.inspect(container.id, signal))?.exitCode !== KILLED
+  )
+    return;
+  const text =
+    `${container.name} did not end within ${graceSeconds} s after ${container.stopSignal} ` +
+    '(stop_grace_seconds) and was killed: its first process ignores the signal, does not pass it ' +
+    'on, or needs longer';
   logStep(step, text);
   note('killed', text);
 }

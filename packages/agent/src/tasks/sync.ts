@@ -9,9 +9,14 @@ export function createSyncHandler({ cache }: { cache: Cache | null }): Handler<'
   return async (task, context) => {
     if (cache === null) throw new TaskFailure('dataset_copy_failed', NO_DATASETS);
     const { dataset } = task.payload;
-    const { want, copied, release } = await cache.ensure(dataset, createReporters(context).of(dataset.name), context.signal);
+    const { want, copied, release } = await cache.ensure(
+      dataset,
+      createReporters(context).of(dataset.name),
+      context.signal,
+    );
     release();
-    if (copied === null) context.logStep('data', `${versionText(want)} is already cached on this node`);
+    if (copied === null)
+      context.logStep('data', `${versionText(want)} is already cached on this node`);
     const result: Record<string, unknown> = {
       dataset_id: want.dataset_id,
       version: want.version,
@@ -19,7 +24,11 @@ export function createSyncHandler({ cache }: { cache: Cache | null }): Handler<'
       files_copied: copied?.files ?? 0,
     };
     return {
-      report: { status: 'completed', result, datasets: [{ dataset_id: want.dataset_id, version: want.version }] },
+      report: {
+        status: 'completed',
+        result,
+        datasets: [{ dataset_id: want.dataset_id, version: want.version }],
+      },
       discard: nothingToDiscard,
     };
   };

@@ -1,6 +1,7 @@
 /**
- * Reads the output of `docker buildx build`: turns it into log lines with the name of their step, and remembers the step that failed.
- * It reads two formats: `rawjson` (one JSON document per line), and `plain` (`#5 [2/4] RUN …`) for older versions.
+ * Reads the output of `docker buildx build`: turns it into log lines with the name of their step,
+ * and remembers the step that failed. It reads two formats: `rawjson` (one JSON document per line),
+ * and `plain` (`#5 [2/4] RUN …`) for older versions.
  */
 import { createLines, cutLine, lastState, type Lines, MAX_LINE } from '@berth/kit/lines';
 import type { LogLineIn } from '@berth/wire/task';
@@ -14,8 +15,9 @@ export type ProgressReader = {
 };
 
 /**
- * Longest message of the builder that is read, in characters. BuildKit splits a message when its output exceeds 1 MiB, which is
- * 1.4 million characters of base64. For a longer message the log has a line that says it is missing.
+ * Longest message of the builder that is read, in characters. BuildKit splits a message when its
+ * output exceeds 1 MiB, which is 1.4 million characters of base64. For a longer message the log has
+ * a line that says it is missing.
  */
 export const MAX_MESSAGE = 4 * 1024 * 1024;
 const KEPT_OUTPUT = 12;
@@ -24,11 +26,16 @@ const seconds = (ms: number): string => `${(ms / 1000).toFixed(1)} s`;
 type Step = { name: string; output: string[]; announced: boolean; ended: boolean };
 type Emit = (line: BuildLine) => void;
 
-/** Shortens "pushing {tag} with docker", a name that repeats the tag, and every name above 300 characters. */
-const stepName = (name: string): string => (/^pushing \S+ with docker$/.test(name) ? 'push' : name.slice(0, 300));
+/**
+ * Shortens "pushing {tag} with docker", a name that repeats the tag, and every name above 300
+ * characters.
+ */
+const stepName = (name: string): string =>
+  /^pushing \S+ with docker$/.test(name) ? 'push' : name.slice(0, 300);
 
 /** Internal steps of the builder are logged only if they fail. */
-const isInternal = (name: string): boolean => name.startsWith('[internal]') || name.startsWith('[auth]');
+const isInternal = (name: string): boolean =>
+  name.startsWith('[internal]') || name.startsWith('[auth]');
 
 function logSystem(step: Step, emit: Emit, text: string): void {
   if (!isInternal(step.name)) emit({ stream: 'system', step: step.name, text });
@@ -39,7 +46,14 @@ function output(step: Step, emit: Emit, stream: 'stdout' | 'stderr', text: strin
   emit({ stream, step: step.name, text });
 }
 
-type Vertex = { digest: string; name: string; started?: string; completed?: string; cached?: boolean; error?: string };
+type Vertex = {
+  digest: string;
+  name: string;
+  started?: string;
+  completed?: string;
+  cached?: boolean;
+  error?: string;
+};
 type RawProgress = {
   vertexes?: Vertex[] | null;
   logs?: { vertex: string; stream: number; data: string }[] | null;
@@ -99,7 +113,9 @@ export function rawJsonReader(emit: Emit): ProgressReader {
       logSystem(
         step,
         emit,
-        v.cached === true ? `${step.name} (cached)` : `done in ${seconds(Date.parse(v.completed) - Date.parse(v.started ?? v.completed))}`,
+        v.cached === true
+          ? `${step.name} (cached)`
+          : `done in ${seconds(Date.parse(v.completed) - Date.parse(v.started ?? v.completed))}`,
       );
   };
 
@@ -127,7 +143,12 @@ export function rawJsonReader(emit: Emit): ProgressReader {
       for (const v of progress.vertexes ?? []) onVertex(v);
       for (const w of progress.warnings ?? []) {
         const text = Buffer.from(w.short ?? '', 'base64').toString('utf8');
-        if (text !== '') emit({ stream: 'system', step: steps.get(w.vertex)?.name ?? null, text: `warning: ${text}` });
+        if (text !== '')
+          emit({
+            stream: 'system',
+            step: steps.get(w.vertex)?.name ?? null,
+            text: `warning: ${text}`,
+          });
       }
     },
   };
@@ -142,8 +163,10 @@ export function plainReader(emit: Emit): ProgressReader {
       const match = /^#(\d+) (.*)$/.exec(line);
       const [, number, text] = match ?? [];
       if (number === undefined || text === undefined) {
-        // After the steps the command repeats the failure as a block; only its ERROR or WARNING line is logged.
-        if (line.startsWith('ERROR:') || line.startsWith('WARNING:')) emit({ stream: 'stderr', step: null, text: line });
+        // After the steps the command repeats the failure as a block; only its ERROR or WARNING
+        // line is logged.
+        if (line.startsWith('ERROR:') || line.startsWith('WARNING:'))
+          emit({ stream: 'stderr', step: null, text: line });
         return;
       }
       const existing = steps.get(number);
@@ -159,7 +182,8 @@ export function plainReader(emit: Emit): ProgressReader {
         failed ??= { step: existing.name, error, output: [...existing.output] };
         return emit({ stream: 'system', step: existing.name, text: `failed: ${error}` });
       }
-      if (/^(DONE [\d.]+s|CACHED|CANCELED)$/.test(text)) return logSystem(existing, emit, text.toLowerCase());
+      if (/^(DONE [\d.]+s|CACHED|CANCELED)$/.test(text))
+        return logSystem(existing, emit, text.toLowerCase());
       output(existing, emit, 'stdout', lastState(text.replace(/^\d+\.\d+ /, '')));
     },
   };

@@ -1,6 +1,7 @@
 /**
- * Keeps messages of the builder in a file while the log has no room for them. The builder itself must not wait: a client of BuildKit
- * that has not read all messages 3 s after the end of its build fails, and with it a build that has succeeded.
+ * Keeps messages of the builder in a file while the log has no room for them. The builder itself
+ * must not wait: a client of BuildKit that has not read all messages 3 s after the end of its build
+ * fails, and with it a build that has succeeded.
  */
 import { closeSync, openSync, readSync, writeSync } from 'node:fs';
 import { setImmediate as turn } from 'node:timers/promises';
@@ -27,7 +28,13 @@ export type BuildSpool = {
   end(): Promise<void>;
 };
 
-export function createBuildSpool({ path, room, take, signal, maxBytes = MAX_BYTES }: SpoolOptions): BuildSpool {
+export function createBuildSpool({
+  path,
+  room,
+  take,
+  signal,
+  maxBytes = MAX_BYTES,
+}: SpoolOptions): BuildSpool {
   let file: number | null = null;
   /** Sizes of the messages in the file that are not taken yet. */
   let sizes: number[] = [];
@@ -36,7 +43,9 @@ export function createBuildSpool({ path, room, take, signal, maxBytes = MAX_BYTE
   let writeAt = 0;
   let emptying: Promise<void> | null = null;
   let failed: { error: unknown } | null = null;
-  const aborted = new Promise<void>((resolve) => signal.addEventListener('abort', () => resolve(), { once: true }));
+  const aborted = new Promise<void>((resolve) =>
+    signal.addEventListener('abort', () => resolve(), { once: true }),
+  );
 
   async function empty(): Promise<void> {
     while (next < sizes.length && !signal.aborted) {

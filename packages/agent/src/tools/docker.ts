@@ -1,4 +1,7 @@
-/** The operations of the container engine that the agent uses. An engine that does not answer is an error, never an empty list. */
+/**
+ * The operations of the container engine that the agent uses. An engine that does not answer is an
+ * error, never an empty list.
+ */
 import { randomUUID } from 'node:crypto';
 import { rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -33,9 +36,14 @@ export type Container = {
   error: string;
   /** The first published TCP port; null if no port is published. */
   hostPort: number | null;
-  /** The host port that its configuration names, also while it is stopped. A restart keeps it. Null: the engine chooses at each start. */
+  /**
+   * The host port that its configuration names, also while it is stopped. A restart keeps it. Null:
+   * the engine chooses at each start.
+   */
   fixedPort: number | null;
-  /** The result of the image's HEALTHCHECK; null without one. `output` is what its last run printed. */
+  /**
+   * The result of the image's HEALTHCHECK; null without one. `output` is what its last run printed.
+   */
   health: { status: 'starting' | 'healthy' | 'unhealthy'; output: string } | null;
   /** The signal that `docker stop` sends first (STOPSIGNAL of the image). */
   stopSignal: string;
@@ -51,7 +59,10 @@ export type Image = {
   refs: readonly string[];
 };
 
-/** Mounts a folder of this node at an absolute path in the container. The engine resolves symlinks in `source` at each start. */
+/**
+ * Mounts a folder of this node at an absolute path in the container. The engine resolves symlinks
+ * in `source` at each start.
+ */
 export type Mount = { source: string; target: string; readonly: boolean };
 
 export type RunSpec = {
@@ -90,15 +101,32 @@ export type Docker = {
   inspect(ref: string, signal?: AbortSignal): Promise<Container | null>;
   /** Returns the configuration of an image; null if there is no such image. */
   imageConfig(ref: string, signal: AbortSignal): Promise<ImageConfig | null>;
-  /** Returns the bytes of all layers, also of those that other images share; null if there is no such image. */
-  imageSize(ref: string, signal: AbortSignal): Promise<number | null>;
-  /** Returns the id of `user`. For a name, reads /etc/passwd of the image from a container that never starts. */
-  userOf(image: string, user: string, labels: Readonly<Record<string, string>>, signal: AbortSignal): Promise<number>;
-  /** Throws TaskFailure image_pull_failed, registry_unreachable, registry_failed, registry_refused, disk_full, engine_unavailable. */
-  pull(ref: string, options: { signal: AbortSignal; timeoutMs: number; onLine: (line: string) => void }): Promise<void>;
   /**
-   * Starts a detached container without a restart policy and returns its id. Throws TaskFailure container_start_failed; an unstarted
-   * container may remain.
+   * Returns the bytes of all layers, also of those that other images share; null if there is no
+   * such image.
+   */
+  imageSize(ref: string, signal: AbortSignal): Promise<number | null>;
+  /**
+   * Returns the id of `user`. For a name, reads /etc/passwd of the image from a container that
+   * never starts.
+   */
+  userOf(
+    image: string,
+    user: string,
+    labels: Readonly<Record<string, string>>,
+    signal: AbortSignal,
+  ): Promise<number>;
+  /**
+   * Throws TaskFailure image_pull_failed, registry_unreachable, registry_failed, registry_refused,
+   * disk_full, engine_unavailable.
+   */
+  pull(
+    ref: string,
+    options: { signal: AbortSignal; timeoutMs: number; onLine: (line: string) => void },
+  ): Promise<void>;
+  /**
+   * Starts a detached container without a restart policy and returns its id. Throws TaskFailure
+   * container_start_failed; an unstarted container may remain.
    */
   run(spec: RunSpec, signal: AbortSignal): Promise<string>;
   /** Returns the host port; null if no port is published. */
@@ -106,30 +134,49 @@ export type Docker = {
   /** Resolves when the container has exited. */
   waitExit(id: string, signal: AbortSignal): Promise<void>;
   restartUnlessStopped(id: string, signal: AbortSignal): Promise<void>;
-  /** Returns the policy’s name: no, unless-stopped, …; an empty text if the container does not exist. */
+  /**
+   * Returns the policy’s name: no, unless-stopped, …; an empty text if the container does not
+   * exist.
+   */
   restartPolicy(id: string, signal: AbortSignal): Promise<string>;
   /** Identifies the engine process: the id changes at each start of the engine. Null if unknown. */
   engineStart(signal: AbortSignal): Promise<{ id: string; since: number } | null>;
   start(id: string): Promise<void>;
-  /** Sends `stopSignal` and, after `graceSeconds`, SIGKILL. No error if the container is stopped or does not exist. */
+  /**
+   * Sends `stopSignal` and, after `graceSeconds`, SIGKILL. No error if the container is stopped or
+   * does not exist.
+   */
   stop(id: string, graceSeconds: number, signal?: AbortSignal): Promise<void>;
-  /** Removes a container by id or name, by force, with its anonymous volumes. No error if it does not exist. */
+  /**
+   * Removes a container by id or name, by force, with its anonymous volumes. No error if it does
+   * not exist.
+   */
   remove(ref: string): Promise<void>;
   /** Returns false if the container does not exist. */
   rename(id: string, name: string): Promise<boolean>;
   lastLines(id: string, count: number): Promise<{ stream: 'stdout' | 'stderr'; text: string }[]>;
   /**
-   * Reads the log of a container with the engine's times before each line. `follow`: until the container ends or the signal aborts.
-   * `since`, `until`: RFC 3339 by the clock of this node. Resolves with the docker command's own error, or null.
+   * Reads the log of a container with the engine's times before each line. `follow`: until the
+   * container ends or the signal aborts. `since`, `until`: RFC 3339 by the clock of this node.
+   * Resolves with the docker command's own error, or null.
    */
   logs(id: string, options: ReadLogOptions): Promise<string | null>;
-  /** How a container ended last, from the events that the engine still has; null if it has none. The engine keeps 256 events. */
-  lastEnd(id: string, since: string): Promise<{ exitCode: number | null; outOfMemory: boolean } | null>;
+  /**
+   * How a container ended last, from the events that the engine still has; null if it has none. The
+   * engine keeps 256 events.
+   */
+  lastEnd(
+    id: string,
+    since: string,
+  ): Promise<{ exitCode: number | null; outOfMemory: boolean } | null>;
   /** Returns the environment of a container as `NAME=value`. */
   envOf(id: string): Promise<string[]>;
   /** Reads files inside the container with its own `cat`; null if that fails. */
   readInside(id: string, paths: readonly string[]): Promise<string | null>;
-  /** Runs a command inside the container, as the engine runs a HEALTHCHECK. `isLate`: it had no result in time, and goes on to run. */
+  /**
+   * Runs a command inside the container, as the engine runs a HEALTHCHECK. `isLate`: it had no
+   * result in time, and goes on to run.
+   */
   runInside(
     id: string,
     command: readonly string[],
@@ -141,7 +188,11 @@ export type Docker = {
   /** Removes without force. Returns false if the engine refuses because the image is in use. */
   removeImageRef(ref: string): Promise<boolean>;
   /** Calls `onEvent` for each container event. Resolves or rejects when the stream ends. */
-  events(labels: LabelFilter, onEvent: (action: string, id: string) => void, signal: AbortSignal): Promise<void>;
+  events(
+    labels: LabelFilter,
+    onEvent: (action: string, id: string) => void,
+    signal: AbortSignal,
+  ): Promise<void>;
   /** Version of the engine, not of the docker command. Throws TaskFailure engine_unavailable. */
   version(signal: AbortSignal): Promise<{ version: string; arch: string }>;
 };
@@ -150,11 +201,18 @@ export type Docker = {
 const PULL_PAUSES_MS = [1_000, 2_000, 5_000];
 /** Traefik’s answer for a registry in a container that restarts. */
 const NO_ROUTE = /404 page not found/;
-/** Longest answer of the engine that is parsed, in characters. A longer answer about several containers is requested in halves. */
+/**
+ * Longest answer of the engine that is parsed, in characters. A longer answer about several
+ * containers is requested in halves.
+ */
 const MAX_ANSWER = 64 * 1024 * 1024;
-const CONTAINER_GONE = /no such (container|object)|is not running|removal of container .* is already in progress/i;
+const CONTAINER_GONE =
+  /no such (container|object)|is not running|removal of container .* is already in progress/i;
 const filters = (labels: LabelFilter): string[] =>
-  Object.entries(labels).flatMap(([k, v]) => ['--filter', v === null ? `label=${k}` : `label=${k}=${v}`]);
+  Object.entries(labels).flatMap(([k, v]) => [
+    '--filter',
+    v === null ? `label=${k}` : `label=${k}=${v}`,
+  ]);
 const lines = (text: string): string[] => text.split('\n').filter((l) => l !== '');
 
 export function createDocker(cli: DockerCli, options: { scratchDir: string }): Docker {
@@ -166,23 +224,42 @@ export function createDocker(cli: DockerCli, options: { scratchDir: string }): D
     });
     if (result.stdoutCut && refs.length > 1) {
       const half = Math.ceil(refs.length / 2);
-      return [...(await inspectAll(refs.slice(0, half), signal)), ...(await inspectAll(refs.slice(half), signal))];
+      return [
+        ...(await inspectAll(refs.slice(0, half), signal)),
+        ...(await inspectAll(refs.slice(half), signal)),
+      ];
     }
-    // A container that was removed since it was listed is left out. After any other error the answer cannot be trusted.
+    // A container that was removed since it was listed is left out. After any other error the
+    // answer cannot be trusted.
     const otherErrors = lines(result.stderr).filter((l) => !CONTAINER_GONE.test(l));
-    if (result.ended !== null || otherErrors.length > 0 || (result.code !== 0 && result.stderr.trim() === '')) {
-      throw new TaskFailure(classify(PULL_FAILURES, result.stderr, 'engine_unavailable'), outputTail(result.stderr));
+    if (
+      result.ended !== null ||
+      otherErrors.length > 0 ||
+      (result.code !== 0 && result.stderr.trim() === '')
+    ) {
+      throw new TaskFailure(
+        classify(PULL_FAILURES, result.stderr, 'engine_unavailable'),
+        outputTail(result.stderr),
+      );
     }
     if (result.stdoutCut)
-      throw new TaskFailure('task_failed', `the engine’s description of container ${refs[0]} exceeds ${MAX_ANSWER} characters`);
+      throw new TaskFailure(
+        'task_failed',
+        `the engine’s description of container ${refs[0]} exceeds ${MAX_ANSWER} characters`,
+      );
     return (JSON.parse(result.stdout) as RawContainer[]).map(readContainer);
   }
   /** Runs a command on one container. A missing container is not an error. */
-  async function onContainer(args: readonly string[], timeoutMs = 60_000, signal?: AbortSignal): Promise<void> {
+  async function onContainer(
+    args: readonly string[],
+    timeoutMs = 60_000,
+    signal?: AbortSignal,
+  ): Promise<void> {
     try {
       await cli.runOrThrow(args, { timeoutMs, ...(signal === undefined ? {} : { signal }) });
     } catch (error) {
-      if (!(error instanceof ExecError && CONTAINER_GONE.test(error.result?.stderr ?? ''))) throw error;
+      if (!(error instanceof ExecError && CONTAINER_GONE.test(error.result?.stderr ?? '')))
+        throw error;
     }
   }
 
@@ -198,14 +275,22 @@ export function createDocker(cli: DockerCli, options: { scratchDir: string }): D
       return (await inspectAll([ref], signal))[0] ?? null;
     },
     async imageConfig(ref, signal) {
-      const result = await cli.run(['image', 'inspect', '--', ref], { signal, maxOutput: MAX_ANSWER });
+      const result = await cli.run(['image', 'inspect', '--', ref], {
+        signal,
+        maxOutput: MAX_ANSWER,
+      });
       const [raw] = result.code === 0 ? (JSON.parse(result.stdout) as RawImageConfig[]) : [];
       if (raw !== undefined) return readImageConfig(raw);
       if (/no such image/i.test(result.stderr)) return null;
-      throw new TaskFailure(classify(PULL_FAILURES, result.stderr, 'engine_unavailable'), outputTail(result.stderr));
+      throw new TaskFailure(
+        classify(PULL_FAILURES, result.stderr, 'engine_unavailable'),
+        outputTail(result.stderr),
+      );
     },
     async imageSize(ref, signal) {
-      const result = await cli.run(['image', 'inspect', '--format', '{{.Size}}', '--', ref], { signal });
+      const result = await cli.run(['image', 'inspect', '--format', '{{.Size}}', '--', ref], {
+        signal,
+      });
       return result.code === 0 && /^\d+$/.test(result.stdout.trim()) ? Number(result.stdout) : null;
     },
     async userOf(image, userAndGroup, labels, signal) {
@@ -213,15 +298,25 @@ export function createDocker(cli: DockerCli, options: { scratchDir: string }): D
       if (/^\d*$/.test(user)) return Number(user);
       const labelled = Object.entries(labels).flatMap(([k, v]) => ['--label', `${k}=${v}`]);
       // An image without a command needs one here. It never runs.
-      const created = await cli.runOrThrow(['create', '--pull', 'never', '--network', 'none', ...labelled, '--', image, 'none'], {
-        signal,
-      });
+      const created = await cli.runOrThrow(
+        ['create', '--pull', 'never', '--network', 'none', ...labelled, '--', image, 'none'],
+        {
+          signal,
+        },
+      );
       const id = created.stdout.trim();
       try {
-        const copied = await cli.run(['cp', '--follow-link', `${id}:/etc/passwd`, '-'], { signal, maxOutput: 4 * 1024 * 1024 });
-        const isMissing = copied.code !== 0 && /could not find the file|no such file/i.test(copied.stderr);
+        const copied = await cli.run(['cp', '--follow-link', `${id}:/etc/passwd`, '-'], {
+          signal,
+          maxOutput: 4 * 1024 * 1024,
+        });
+        const isMissing =
+          copied.code !== 0 && /could not find the file|no such file/i.test(copied.stderr);
         if (copied.code !== 0 && !isMissing)
-          throw new TaskFailure(classify(PULL_FAILURES, copied.stderr, 'engine_unavailable'), outputTail(copied.stderr));
+          throw new TaskFailure(
+            classify(PULL_FAILURES, copied.stderr, 'engine_unavailable'),
+            outputTail(copied.stderr),
+          );
         const uid = (isMissing ? '' : copied.stdout)
           .split('\n')
           .map((line) => line.slice(line.lastIndexOf('\0') + 1).split(':'))
@@ -229,7 +324,8 @@ export function createDocker(cli: DockerCli, options: { scratchDir: string }): D
         if (uid === undefined || !/^\d+$/.test(uid))
           throw new TaskFailure(
             'container_start_failed',
-            `the image sets USER ${user}, but has no such user in /etc/passwd; add it in the Dockerfile (RUN adduser …), or set a numeric USER`,
+            `the image sets USER ${user}, but has no such user in /etc/passwd; add it in the ` +
+              'Dockerfile (RUN adduser …), or set a numeric USER',
           );
         return Number(uid);
       } finally {
@@ -240,12 +336,27 @@ export function createDocker(cli: DockerCli, options: { scratchDir: string }): D
       const until = performance.now() + timeoutMs;
       for (const pauseMs of [...PULL_PAUSES_MS, null]) {
         const leftMs = Math.max(1, until - performance.now());
-        const result = await cli.run(['pull', '--', ref], { signal, timeoutMs: leftMs, onLine, dieWithParent: true });
+        const result = await cli.run(['pull', '--', ref], {
+          signal,
+          timeoutMs: leftMs,
+          onLine,
+          dieWithParent: true,
+        });
         if (result.ended === 'timeout')
-          throw new TaskFailure('image_pull_failed', `the pull did not end within ${Math.round(timeoutMs / 1000)} s (PULL_TIMEOUT)`);
+          throw new TaskFailure(
+            'image_pull_failed',
+            `the pull did not end within ${Math.round(timeoutMs / 1000)} s (PULL_TIMEOUT)`,
+          );
         if (result.code === 0) return;
-        const code = classify(PULL_FAILURES, result.stderr.replaceAll(ref, '(image)'), 'image_pull_failed');
-        const isAway = code === 'registry_unreachable' || code === 'registry_failed' || NO_ROUTE.test(result.stderr);
+        const code = classify(
+          PULL_FAILURES,
+          result.stderr.replaceAll(ref, '(image)'),
+          'image_pull_failed',
+        );
+        const isAway =
+          code === 'registry_unreachable' ||
+          code === 'registry_failed' ||
+          NO_ROUTE.test(result.stderr);
         if (!isAway || pauseMs === null) throw new TaskFailure(code, outputTail(result.stderr));
         onLine(`the registry does not answer; next attempt in ${pauseMs / 1000} s`);
         await pause(pauseMs, signal);
@@ -254,11 +365,19 @@ export function createDocker(cli: DockerCli, options: { scratchDir: string }): D
     run: (spec, signal) => runContainer(cli, options.scratchDir, spec, signal),
     async hostPort(id, containerPort, signal) {
       const result = await cli.run(['port', id, `${containerPort}/tcp`], { signal });
-      // The output has a line for IPv4 and one for IPv6 with the same port, or an error if the container does not run.
+      // The output has a line for IPv4 and one for IPv6 with the same port, or an error if the
+      // container does not run.
       const port = /:(\d+)$/m.exec(result.stdout)?.[1];
       if (port !== undefined) return Number(port);
-      if (/no public port|is not running|no such container/i.test(result.stderr) || result.code === 0) return null;
-      throw new TaskFailure(classify(PULL_FAILURES, result.stderr, 'engine_unavailable'), outputTail(result.stderr));
+      if (
+        /no public port|is not running|no such container/i.test(result.stderr) ||
+        result.code === 0
+      )
+        return null;
+      throw new TaskFailure(
+        classify(PULL_FAILURES, result.stderr, 'engine_unavailable'),
+        outputTail(result.stderr),
+      );
     },
     async waitExit(id, signal) {
       await cli.runOrThrow(['wait', id], { signal, timeoutMs: 2 ** 31 - 1, dieWithParent: true });
@@ -267,14 +386,24 @@ export function createDocker(cli: DockerCli, options: { scratchDir: string }): D
       await cli.runOrThrow(['update', '--restart', 'unless-stopped', id], { signal });
     },
     async restartPolicy(id, signal) {
-      const result = await cli.run(['container', 'inspect', '--format', '{{.HostConfig.RestartPolicy.Name}}', id], { signal });
+      const result = await cli.run(
+        ['container', 'inspect', '--format', '{{.HostConfig.RestartPolicy.Name}}', id],
+        { signal },
+      );
       if (result.code === 0) return result.stdout.trim();
       if (CONTAINER_GONE.test(result.stderr)) return '';
-      throw new TaskFailure(classify(PULL_FAILURES, result.stderr, 'engine_unavailable'), outputTail(result.stderr));
+      throw new TaskFailure(
+        classify(PULL_FAILURES, result.stderr, 'engine_unavailable'),
+        outputTail(result.stderr),
+      );
     },
     async engineStart(signal) {
-      // The engine creates its default network again at each start; it reports no other mark of a restart.
-      const result = await cli.run(['network', 'inspect', '--format', '{{.Id}} {{.Created}}', 'bridge'], { signal });
+      // The engine creates its default network again at each start; it reports no other mark of a
+      // restart.
+      const result = await cli.run(
+        ['network', 'inspect', '--format', '{{.Id}} {{.Created}}', 'bridge'],
+        { signal },
+      );
       const [id, created] = result.code === 0 ? result.stdout.trim().split(' ') : [];
       const since = Date.parse(created ?? '');
       return id === undefined || Number.isNaN(since) ? null : { id, since };
@@ -282,13 +411,17 @@ export function createDocker(cli: DockerCli, options: { scratchDir: string }): D
     async start(id) {
       await cli.runOrThrow(['start', id]);
     },
-    stop: (id, graceSeconds, signal) => onContainer(['stop', '--time', String(graceSeconds), id], (graceSeconds + 60) * 1000, signal),
+    stop: (id, graceSeconds, signal) =>
+      onContainer(['stop', '--time', String(graceSeconds), id], (graceSeconds + 60) * 1000, signal),
     remove: (id) => onContainer(['rm', '--force', '--volumes', id], 120_000),
     async rename(id, name) {
       const result = await cli.run(['rename', '--', id, name]);
       if (result.code === 0) return true;
       if (CONTAINER_GONE.test(result.stderr)) return false;
-      throw new TaskFailure(classify(RUN_FAILURES, result.stderr, 'task_failed'), outputTail(result.stderr));
+      throw new TaskFailure(
+        classify(RUN_FAILURES, result.stderr, 'task_failed'),
+        outputTail(result.stderr),
+      );
     },
     async lastLines(id, count) {
       const found: { stream: 'stdout' | 'stderr'; text: string }[] = [];
@@ -299,8 +432,17 @@ export function createDocker(cli: DockerCli, options: { scratchDir: string }): D
       return found;
     },
     async logs(id, { follow, tail, since, until, onChunk, signal }) {
-      const range = [...(since === null ? [] : ['--since', since]), ...(until === null ? [] : ['--until', until])];
-      const args = ['logs', '--timestamps', ...(follow ? ['--follow'] : []), ...(tail === null ? [] : ['--tail', String(tail)]), ...range];
+      const range = [
+        ...(since === null ? [] : ['--since', since]),
+        ...(until === null ? [] : ['--until', until]),
+      ];
+      const args = [
+        'logs',
+        '--timestamps',
+        ...(follow ? ['--follow'] : []),
+        ...(tail === null ? [] : ['--tail', String(tail)]),
+        ...range,
+      ];
       const result = await cli.run([...args, id], {
         onChunk,
         signal,
@@ -312,16 +454,32 @@ export function createDocker(cli: DockerCli, options: { scratchDir: string }): D
     },
     async lastEnd(id, since) {
       const range = ['--since', since, '--until', new Date().toISOString()];
-      const filters = ['--filter', `container=${id}`, '--filter', 'event=die', '--filter', 'event=oom'];
+      const filters = [
+        '--filter',
+        `container=${id}`,
+        '--filter',
+        'event=die',
+        '--filter',
+        'event=oom',
+      ];
       const format = '{{.Action}} {{index .Actor.Attributes "exitCode"}}';
-      const { stdout } = await cli.runOrThrow(['events', ...range, ...filters, '--format', format], { timeoutMs: 10_000 });
+      const { stdout } = await cli.runOrThrow(
+        ['events', ...range, ...filters, '--format', format],
+        { timeoutMs: 10_000 },
+      );
       const events = stdout.split('\n').map((line) => line.split(' '));
       const [, code] = events.findLast(([action]) => action === 'die') ?? [];
       if (code === undefined) return null;
-      return { exitCode: /^\d+$/.test(code) ? Number(code) : null, outOfMemory: events.some(([action]) => action === 'oom') };
+      return {
+        exitCode: /^\d+$/.test(code) ? Number(code) : null,
+        outOfMemory: events.some(([action]) => action === 'oom'),
+      };
     },
     async envOf(id) {
-      const { stdout } = await cli.runOrThrow(['container', 'inspect', '--format', '{{json .Config.Env}}', id], { maxOutput: MAX_ANSWER });
+      const { stdout } = await cli.runOrThrow(
+        ['container', 'inspect', '--format', '{{json .Config.Env}}', id],
+        { maxOutput: MAX_ANSWER },
+      );
       return (JSON.parse(stdout) as string[] | null) ?? [];
     },
     async readInside(id, paths) {
@@ -329,16 +487,27 @@ export function createDocker(cli: DockerCli, options: { scratchDir: string }): D
       return result.stdout === '' ? null : result.stdout;
     },
     async runInside(id, command, { timeoutMs, signal }) {
-      const result = await cli.run(['exec', id, ...command], { timeoutMs, signal, maxOutput: 16 * 1024 });
+      const result = await cli.run(['exec', id, ...command], {
+        timeoutMs,
+        signal,
+        maxOutput: 16 * 1024,
+      });
       const output = `${result.stdout}${result.stderr}`;
       if (result.ended === 'timeout')
-        return { ok: false, output: `${output}\nno result within ${Math.round(timeoutMs / 1000)} s`, isLate: true };
+        return {
+          ok: false,
+          output: `${output}\nno result within ${Math.round(timeoutMs / 1000)} s`,
+          isLate: true,
+        };
       return { ok: result.code === 0, output, isLate: false };
     },
     async images(repository) {
-      const { stdout } = await cli.runOrThrow(['image', 'ls', '--no-trunc', '--digests', '--format', '{{json .}}', '--', repository], {
-        maxOutput: 16 * 1024 * 1024,
-      });
+      const { stdout } = await cli.runOrThrow(
+        ['image', 'ls', '--no-trunc', '--digests', '--format', '{{json .}}', '--', repository],
+        {
+          maxOutput: 16 * 1024 * 1024,
+        },
+      );
       return readImages(lines(stdout).map((l) => JSON.parse(l) as RawImage));
     },
     async imagesInUse() {
@@ -349,10 +518,20 @@ export function createDocker(cli: DockerCli, options: { scratchDir: string }): D
       const result = await cli.run(['image', 'rm', '--', ref], { timeoutMs: 120_000 });
       if (result.code === 0 || /no such image/i.test(result.stderr)) return true;
       if (/conflict|is being used|is in use/i.test(result.stderr)) return false;
-      throw new TaskFailure(classify(PULL_FAILURES, result.stderr, 'engine_unavailable'), outputTail(result.stderr));
+      throw new TaskFailure(
+        classify(PULL_FAILURES, result.stderr, 'engine_unavailable'),
+        outputTail(result.stderr),
+      );
     },
     async events(labels, onEvent, signal) {
-      const args = ['events', '--filter', 'type=container', ...filters(labels), '--format', '{{.Actor.ID}} {{.Action}}'];
+      const args = [
+        'events',
+        '--filter',
+        'type=container',
+        ...filters(labels),
+        '--format',
+        '{{.Actor.ID}} {{.Action}}',
+      ];
       await cli.runOrThrow(args, {
         signal,
         timeoutMs: 2 ** 31 - 1,
@@ -365,7 +544,10 @@ export function createDocker(cli: DockerCli, options: { scratchDir: string }): D
       });
     },
     async version(signal) {
-      const { stdout } = await cli.runOrThrow(['version', '--format', '{{.Server.Version}} {{.Server.Arch}}'], { signal });
+      const { stdout } = await cli.runOrThrow(
+        ['version', '--format', '{{.Server.Version}} {{.Server.Arch}}'],
+        { signal },
+      );
       const [version = '', arch = ''] = stdout.trim().split(' ');
       return { version, arch };
     },
@@ -387,12 +569,19 @@ type RawContainer = {
     FinishedAt?: string;
     Health?: RawHealth;
   };
-  HostConfig?: { Memory?: number; NanoCpus?: number; PortBindings?: Record<string, { HostPort: string }[] | null> | null };
+  HostConfig?: {
+    Memory?: number;
+    NanoCpus?: number;
+    PortBindings?: Record<string, { HostPort: string }[] | null> | null;
+  };
   NetworkSettings?: { Ports?: Record<string, { HostPort: string }[] | null> | null };
 };
 type RawHealth = { Status: string; Log?: { ExitCode: number; Output: string }[] | null } | null;
 
-/** The engine keeps the last five runs. After a success it is the last failure that a reader wants to see, as long as it counts. */
+/**
+ * The engine keeps the last five runs. After a success it is the last failure that a reader wants
+ * to see, as long as it counts.
+ */
 function readHealth(raw: RawHealth | undefined): Container['health'] {
   const status = raw?.Status;
   if (status !== 'starting' && status !== 'healthy' && status !== 'unhealthy') return null;
@@ -423,8 +612,12 @@ function readContainer(raw: RawContainer): Container {
   };
 }
 
-function firstPort(ports: Record<string, { HostPort: string }[] | null> | null | undefined): number | null {
-  const published = Object.entries(ports ?? {}).find(([port, hosts]) => port.endsWith('/tcp') && hosts !== null && hosts.length > 0);
+function firstPort(
+  ports: Record<string, { HostPort: string }[] | null> | null | undefined,
+): number | null {
+  const published = Object.entries(ports ?? {}).find(
+    ([port, hosts]) => port.endsWith('/tcp') && hosts !== null && hosts.length > 0,
+  );
   const port = Number(published?.[1]?.[0]?.HostPort ?? 0);
   return port > 0 ? port : null;
 }
@@ -436,7 +629,10 @@ function toTime(text: string | undefined): string | null {
 }
 
 type RawImage = { ID: string; Repository: string; Tag: string; Digest: string; CreatedAt: string };
-/** `image ls` prints a row for each tag and digest. Its time `2026-11-21 11:13:57 +0000 UTC` is cut to a form that Date reads. */
+/**
+ * `image ls` prints a row for each tag and digest. Its time `2026-11-21 11:13:57 +0000 UTC` is cut
+ * to a form that Date reads.
+ */
 function readImages(rows: readonly RawImage[]): Image[] {
   const byId = new Map<string, { id: string; created: number; refs: Set<string> }>();
   for (const row of rows) {
@@ -446,13 +642,17 @@ function readImages(rows: readonly RawImage[]): Image[] {
       refs: new Set<string>(),
     };
     if (row.Tag !== '<none>') image.refs.add(`${row.Repository}:${row.Tag}`);
-    if (row.Digest !== '' && row.Digest !== '<none>') image.refs.add(`${row.Repository}@${row.Digest}`);
+    if (row.Digest !== '' && row.Digest !== '<none>')
+      image.refs.add(`${row.Repository}@${row.Digest}`);
     byId.set(row.ID, image);
   }
   return [...byId.values()].map((i) => ({ ...i, refs: [...i.refs] }));
 }
 
-/** These variables control the docker command itself, or the C library that it uses: in its environment they would redirect the call. */
+/**
+ * These variables control the docker command itself, or the C library that it uses: in its
+ * environment they would redirect the call.
+ */
 const CONTROLS_CLI = new RegExp(
   `^(${[
     'PATH|HOME|DOCKER_.*|BUILDX_.*|BUILDKIT_.*|LD_.*|GO[A-Z]*|OTEL_.*|SSL_.*|SSH_.*|TMPDIR|.*_PROXY',
@@ -463,22 +663,35 @@ const CONTROLS_CLI = new RegExp(
 
 /** The docker command reads env-file lines of up to 64 KiB. In bytes, with room for the name. */
 const MAX_ENV_LINE = 60_000;
-/** Longest `NAME=value` of a process on Linux in bytes, with the final zero (execve(2), MAX_ARG_STRLEN). */
+/**
+ * Longest `NAME=value` of a process on Linux in bytes, with the final zero (execve(2),
+ * MAX_ARG_STRLEN).
+ */
 const MAX_ENV_STRING = 131_072;
 /** Whether an env-file can hold the value. */
-const fitsEnvFile = (value: string): boolean => !/[\r\n]/.test(value) && Buffer.byteLength(value) <= MAX_ENV_LINE;
+const fitsEnvFile = (value: string): boolean =>
+  !/[\r\n]/.test(value) && Buffer.byteLength(value) <= MAX_ENV_LINE;
 
 /**
- * Starts a container. Values of variables pass through an env-file of mode 0600, never through argv. An env-file cannot hold line
- * breaks or very long values: those pass through the docker command's own environment.
+ * Starts a container. Values of variables pass through an env-file of mode 0600, never through
+ * argv. An env-file cannot hold line breaks or very long values: those pass through the docker
+ * command's own environment.
  */
-async function runContainer(cli: DockerCli, scratchDir: string, spec: RunSpec, signal: AbortSignal): Promise<string> {
+async function runContainer(
+  cli: DockerCli,
+  scratchDir: string,
+  spec: RunSpec,
+  signal: AbortSignal,
+): Promise<string> {
   const env = Object.entries({ ...spec.env, ...spec.secretEnv });
-  const tooLong = env.find(([name, value]) => Buffer.byteLength(`${name}=${value}`) + 1 > MAX_ENV_STRING);
+  const tooLong = env.find(
+    ([name, value]) => Buffer.byteLength(`${name}=${value}`) + 1 > MAX_ENV_STRING,
+  );
   if (tooLong !== undefined)
     throw new TaskFailure(
       'container_start_failed',
-      `the variable ${tooLong[0]} with its value exceeds ${MAX_ENV_STRING} bytes, the limit of Linux; shorten it`,
+      `the variable ${tooLong[0]} with its value exceeds ${MAX_ENV_STRING} bytes, the limit of ` +
+        'Linux; shorten it',
     );
   // A secret goes into the file only if the docker command would read its variable.
   const inFile = ([name, value]: [string, string]): boolean =>
@@ -489,30 +702,68 @@ async function runContainer(cli: DockerCli, scratchDir: string, spec: RunSpec, s
   if (readByDocker !== undefined)
     throw new TaskFailure(
       'container_start_failed',
-      `the value of ${readByDocker[0]} has line breaks or exceeds ${MAX_ENV_LINE} bytes, but the docker command itself reads a variable of this name; rename it, or use one shorter line`,
+      `the value of ${readByDocker[0]} has line breaks or exceeds ${MAX_ENV_LINE} bytes, but ` +
+        'the docker command itself reads a variable of this name; rename it, or use one shorter ' +
+        'line',
     );
 
   const envFile = join(scratchDir, `env-${randomUUID()}`);
-  const ip = spec.publishIp === undefined ? '' : spec.publishIp.includes(':') ? `[${spec.publishIp}]:` : `${spec.publishIp}:`;
+  const ip =
+    spec.publishIp === undefined
+      ? ''
+      : spec.publishIp.includes(':')
+        ? `[${spec.publishIp}]:`
+        : `${spec.publishIp}:`;
   const labels = Object.entries(spec.labels).flatMap(([k, v]) => ['--label', `${k}=${v}`]);
-  const logs = ['--log-driver', 'json-file', '--log-opt', `max-size=${spec.logMaxSize}`, '--log-opt', `max-file=${spec.logMaxFiles}`];
+  const logs = [
+    '--log-driver',
+    'json-file',
+    '--log-opt',
+    `max-size=${spec.logMaxSize}`,
+    '--log-opt',
+    `max-file=${spec.logMaxFiles}`,
+  ];
   const limits = [
     '--pids-limit',
     String(spec.pidsLimit),
     // Set the swap limit too: by default the engine allows as much swap as memory.
-    ...(spec.memoryBytes === null ? [] : ['--memory', String(spec.memoryBytes), '--memory-swap', String(spec.memoryBytes)]),
+    ...(spec.memoryBytes === null
+      ? []
+      : ['--memory', String(spec.memoryBytes), '--memory-swap', String(spec.memoryBytes)]),
     ...(spec.cpus === null ? [] : ['--cpus', String(spec.cpus)]),
   ];
-  // Without --init, as with plain docker: an init process passes the stop signal to the entrypoint only, and when a script without `exec`
-  // dies of it, the container ends and the program with it. Some images also need their own init as process 1.
+  // Without --init, as with plain docker: an init process passes the stop signal to the entrypoint
+  // only, and when a script without `exec` dies of it, the container ends and the program with it.
+  // Some images also need their own init as process 1.
   const argv = ['run', '--detach', '--pull', 'never', '--security-opt', 'no-new-privileges'];
   // With NET_RAW a container could forge packets of its neighbours.
-  argv.push('--cap-drop', 'NET_RAW', '--name', spec.name, ...(spec.network === null ? [] : ['--network', spec.network]));
-  argv.push('--publish', `${ip}${spec.hostPort}:${spec.containerPort}`, ...labels, ...limits, ...logs);
+  argv.push(
+    '--cap-drop',
+    'NET_RAW',
+    '--name',
+    spec.name,
+    ...(spec.network === null ? [] : ['--network', spec.network]),
+  );
+  argv.push(
+    '--publish',
+    `${ip}${spec.hostPort}:${spec.containerPort}`,
+    ...labels,
+    ...limits,
+    ...logs,
+  );
   argv.push(...spec.mounts.flatMap((mount) => ['--mount', mountOption(mount)]));
-  argv.push('--env-file', envFile, ...viaProcessEnv.flatMap(([name]) => ['--env', name]), '--', spec.image);
+  argv.push(
+    '--env-file',
+    envFile,
+    ...viaProcessEnv.flatMap(([name]) => ['--env', name]),
+    '--',
+    spec.image,
+  );
   try {
-    await writeFile(envFile, viaEnvFile.map(([name, value]) => `${name}=${value}\n`).join(''), { mode: 0o600, flag: 'wx' });
+    await writeFile(envFile, viaEnvFile.map(([name, value]) => `${name}=${value}\n`).join(''), {
+      mode: 0o600,
+      flag: 'wx',
+    });
     await failPoint('run.before');
     const [result] = await Promise.all([
       cli.run(argv, { signal, env: Object.fromEntries(viaProcessEnv), timeoutMs: 120_000 }),
@@ -524,7 +775,9 @@ async function runContainer(cli: DockerCli, scratchDir: string, spec: RunSpec, s
     const tail = outputTail(result.stderr.replace(/^see 'docker run --help'.*$/gim, ''));
     throw new TaskFailure(
       classify(RUN_FAILURES, result.stderr, 'container_start_failed'),
-      result.ended === 'timeout' ? 'the engine did not start the container within 120 s' : `${tail}${startHint(result.stderr)}`,
+      result.ended === 'timeout'
+        ? 'the engine did not start the container within 120 s'
+        : `${tail}${startHint(result.stderr)}`,
     );
   } finally {
     await rm(envFile, { force: true });
@@ -533,8 +786,13 @@ async function runContainer(cli: DockerCli, scratchDir: string, spec: RunSpec, s
 
 /** Writes the value of `--mount`, which is a line of CSV: a path with a separator is quoted. */
 export function mountOption({ source, target, readonly }: Mount): string {
-  const field = (text: string): string => (/[",]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
-  return ['type=bind', `src=${source}`, `dst=${target}`, ...(readonly ? ['readonly'] : [])].map(field).join(',');
+  const field = (text: string): string =>
+    /[",]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+  return ['type=bind', `src=${source}`, `dst=${target}`, ...(readonly ? ['readonly'] : [])]
+    .map(field)
+    .join(',');
 }
 
-const RUN_FAILURES = PULL_FAILURES.filter(([, code]) => code === 'disk_full' || code === 'engine_unavailable');
+const RUN_FAILURES = PULL_FAILURES.filter(
+  ([, code]) => code === 'disk_full' || code === 'engine_unavailable',
+);

@@ -1,14 +1,19 @@
 /**
- * Reads the stages of a Dockerfile and the TCP ports that they expose. It guesses for a form, so it skips what it cannot resolve.
+ * Reads the stages of a Dockerfile and the TCP ports that they expose. It guesses for a form, so it
+ * skips what it cannot resolve.
  *
- * Anybody may have written the file, and this runs in the process of all builds. So work and memory grow with the length of the file
- * only: each instruction, value and list has a limit, and no regular expression can go back over what it has read.
+ * Anybody may have written the file, and this runs in the process of all builds. So work and memory
+ * grow with the length of the file only: each instruction, value and list has a limit, and no
+ * regular expression can go back over what it has read.
  */
 import { MAX_PARTS_FOUND } from '@berth/wire/repository-look';
 
 type Env = Map<string, string>;
 type Stage = { name: string | null; ports: Set<number>; env: Env };
-export type DockerfileFacts = { ports: number[] | null; targets: { name: string; ports: number[] }[] };
+export type DockerfileFacts = {
+  ports: number[] | null;
+  targets: { name: string; ports: number[] }[];
+};
 
 /** Characters of one instruction with its continued lines. A longer one is skipped. */
 const MAX_INSTRUCTION = 4 * 1024;
@@ -21,8 +26,8 @@ const MAX_STAGES = 100;
 const MAX_INSTRUCTIONS = 2_000;
 
 /**
- * `ports`: those of the last stage; null: the file is too large to say. A stage has the ports and variables of the stage that it begins
- * from.
+ * `ports`: those of the last stage; null: the file is too large to say. A stage has the ports and
+ * variables of the stage that it begins from.
  */
 export function dockerfileFacts(text: string): DockerfileFacts {
   const stages: Stage[] = [];
@@ -39,16 +44,21 @@ export function dockerfileFacts(text: string): DockerfileFacts {
   }
   const listed = ({ ports }: Stage): number[] => [...ports].slice(0, MAX_PARTS_FOUND);
   const last = stages.at(-1);
-  const targets = stages.flatMap((stage) => (stage.name === null ? [] : [{ name: stage.name, ports: listed(stage) }]));
-  return { ports: last === undefined ? [] : listed(last), targets: targets.slice(0, MAX_PARTS_FOUND) };
+  const targets = stages.flatMap((stage) =>
+    stage.name === null ? [] : [{ name: stage.name, ports: listed(stage) }],
+  );
+  return {
+    ports: last === undefined ? [] : listed(last),
+    targets: targets.slice(0, MAX_PARTS_FOUND),
+  };
 }
 
 const READ = ['FROM', 'ARG', 'ENV', 'EXPOSE'] as const;
 type Instruction = { word: (typeof READ)[number]; rest: string };
 
 /**
- * Returns the instructions that matter here, up to 4 KiB each. Joins continued lines and leaves out comments. The escape character is \
- * unless a directive at the top names `.
+ * Returns the instructions that matter here, up to 4 KiB each. Joins continued lines and leaves out
+ * comments. The escape character is \ unless a directive at the top names `.
  */
 export function* instructions(text: string): Generator<Instruction> {
   let escape = '\\';
@@ -57,7 +67,8 @@ export function* instructions(text: string): Generator<Instruction> {
   let length = 0;
   for (const raw of text.split('\n')) {
     const line = raw.trim();
-    if (isTop && line.startsWith('#') && /^#\s*escape\s*=\s*`/i.test(line.slice(0, 100))) escape = '`';
+    if (isTop && line.startsWith('#') && /^#\s*escape\s*=\s*`/i.test(line.slice(0, 100)))
+      escape = '`';
     isTop &&= line === '' || line.startsWith('#');
     if (line === '' || line.startsWith('#')) continue;
     const isContinued = line.endsWith(escape);
@@ -84,42 +95,58 @@ function begun(rest: string, stages: readonly Stage[], global: Env): Stage {
   return { name: isStageName ? name : null, ports: new Set(base?.ports), env: new Map(base?.env) };
 }
 
-/** Words, in which blanks may be in quotes. Each alternative begins differently, and only a quote without an end is read twice. */
+/**
+ * Words, in which blanks may be in quotes. Each alternative begins differently, and only a quote
+ * without an end is read twice.
+ */
 const WORDS = /(?:"[^"]*"|'[^']*'|[^\s"'])+|["']/g;
 const isName = (text: string): boolean => /^[A-Za-z_]\w*$/.test(text);
 
 /** `outer`: a stage sees a global ARG only after an ARG of its own without a value. */
 function define(rest: string, into: Env, word: 'ARG' | 'ENV', outer: Env | null): void {
   const set = (name: string, value: string): void => {
-    if (isName(name) && (into.has(name) || into.size < MAX_VARIABLES)) into.set(name, resolved(value, into, MAX_VALUE));
+    if (isName(name) && (into.has(name) || into.size < MAX_VARIABLES))
+      into.set(name, resolved(value, into, MAX_VALUE));
   };
   const words = rest.match(WORDS) ?? [];
   const [first = ''] = words;
-  if (word === 'ENV' && !first.includes('=')) return words.length > 1 ? set(first, rest.slice(first.length).trim()) : undefined;
+  if (word === 'ENV' && !first.includes('='))
+    return words.length > 1 ? set(first, rest.slice(first.length).trim()) : undefined;
   for (const pair of words) {
     const at = pair.indexOf('=');
     const known = at === -1 && word === 'ARG' ? outer?.get(pair) : undefined;
     if (at !== -1) set(pair.slice(0, at), withoutQuotes(pair.slice(at + 1)));
-    else if (known !== undefined && (into.has(pair) || into.size < MAX_VARIABLES)) into.set(pair, known);
+    else if (known !== undefined && (into.has(pair) || into.size < MAX_VARIABLES))
+      into.set(pair, known);
   }
 }
 
 const withoutQuotes = (text: string): string =>
-  text.length > 1 && (text.startsWith('"') || text.startsWith("'")) && text.endsWith(text.charAt(0)) ? text.slice(1, -1) : text;
+  text.length > 1 && (text.startsWith('"') || text.startsWith("'")) && text.endsWith(text.charAt(0))
+    ? text.slice(1, -1)
+    : text;
 
-/** Replaces references to variables. Returns '' if the result has over `most` characters: a part of it would be another value. */
+/**
+ * Replaces references to variables. Returns '' if the result has over `most` characters: a part of
+ * it would be another value.
+ */
 function resolved(text: string, env: Env, most: number): string {
   let length = text.length;
-  // A reference without its end is read up to the end of the text, so that no character is read twice.
-  const result = text.replace(/\$(?:\{([^}]*)(?:\}|$)|([A-Za-z_]\w*))/g, (whole, braced?: string, bare?: string) => {
-    if (length > most) return '';
-    const [, name, sign, otherwise = ''] = /^([A-Za-z_]\w*)(?:(:?-)(.*))?$/s.exec(braced ?? bare ?? '') ?? [];
-    if (name === undefined) return whole;
-    const known = env.get(name);
-    const value = known === undefined || (known === '' && sign === ':-') ? otherwise : known;
-    length += value.length;
-    return value;
-  });
+  // A reference without its end is read up to the end of the text, so that no character is read
+  // twice.
+  const result = text.replace(
+    /\$(?:\{([^}]*)(?:\}|$)|([A-Za-z_]\w*))/g,
+    (whole, braced?: string, bare?: string) => {
+      if (length > most) return '';
+      const [, name, sign, otherwise = ''] =
+        /^([A-Za-z_]\w*)(?:(:?-)(.*))?$/s.exec(braced ?? bare ?? '') ?? [];
+      if (name === undefined) return whole;
+      const known = env.get(name);
+      const value = known === undefined || (known === '' && sign === ':-') ? otherwise : known;
+      length += value.length;
+      return value;
+    },
+  );
   return length > most ? '' : result;
 }
 
@@ -128,6 +155,12 @@ function expose(rest: string, stage: Stage | undefined): void {
   if (stage === undefined) return;
   for (const word of resolved(rest, stage.env, MAX_INSTRUCTION).split(/\s+/)) {
     const [, port] = /^(\d{1,5})(?:-\d{1,5})?(?:\/tcp)?$/i.exec(word) ?? [];
-    if (port !== undefined && Number(port) >= 1 && Number(port) <= 65_535 && stage.ports.size < MAX_PORTS) stage.ports.add(Number(port));
+    if (
+      port !== undefined &&
+      Number(port) >= 1 &&
+      Number(port) <= 65_535 &&
+      stage.ports.size < MAX_PORTS
+    )
+      stage.ports.add(Number(port));
   }
 }

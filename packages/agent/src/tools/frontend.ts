@@ -1,6 +1,7 @@
 /**
- * Checks the frontend that a Dockerfile asks for (`# syntax=`). A frontend is an image that BuildKit runs and that defines the build. It
- * also names the cache mounts of each project, so an unknown frontend could read and write the caches of other projects.
+ * Checks the frontend that a Dockerfile asks for (`# syntax=`). A frontend is an image that
+ * BuildKit runs and that defines the build. It also names the cache mounts of each project, so an
+ * unknown frontend could read and write the caches of other projects.
  */
 import { TaskFailure } from './failures.ts';
 
@@ -9,8 +10,9 @@ const OFFICIAL = /^(?:docker\.io\/)?docker\/dockerfile(?::([\w.-]+))?$/;
 const isOld = (tag: string): boolean => /^(0|1\.[01])([.-]|$)/.test(tag);
 
 /**
- * Finds the frontend: a directive in a `#` or `//` comment at the beginning, or a field of JSON. BuildKit is stricter; here any comment
- * before the first instruction counts, so that no form is missed.
+ * Finds the frontend: a directive in a `#` or `//` comment at the beginning, or a field of JSON.
+ * BuildKit is stricter; here any comment before the first instruction counts, so that no form is
+ * missed.
  */
 export function syntaxOf(dockerfile: string): string | null {
   const text = dockerfile.replace(/^\u{FEFF}/u, '');
@@ -31,16 +33,23 @@ function syntaxOfJson(text: string): string {
   let found: unknown[] = [];
   try {
     // BuildKit ignores the case of field names.
-    found = Object.entries(JSON.parse(text) as object).flatMap(([name, value]) => (name.toLowerCase() === 'syntax' ? [value] : []));
+    found = Object.entries(JSON.parse(text) as object).flatMap(([name, value]) =>
+      name.toLowerCase() === 'syntax' ? [value] : [],
+    );
   } catch {
     // BuildKit may accept JSON that this parser refuses.
   }
   const [value] = found;
-  return (found.length === 1 && typeof value === 'string' ? firstWord(value) : null) ?? '(a document in JSON)';
+  return (
+    (found.length === 1 && typeof value === 'string' ? firstWord(value) : null) ??
+    '(a document in JSON)'
+  );
 }
 const firstWord = (text: string | undefined): string | null => text?.trim().split(/\s/)[0] || null;
 
-/** `allowed`: additional image names or full references. Throws TaskFailure build_frontend_refused. */
+/**
+ * `allowed`: additional image names or full references. Throws TaskFailure build_frontend_refused.
+ */
 export function checkFrontend(dockerfile: string, allowed: readonly string[]): void {
   const reference = syntaxOf(dockerfile);
   if (reference === null) return;
@@ -50,6 +59,7 @@ export function checkFrontend(dockerfile: string, allowed: readonly string[]): v
   if (allowed.includes(reference) || (!reference.includes('@') && allowed.includes(name))) return;
   throw new TaskFailure(
     'build_frontend_refused',
-    `${reference.slice(0, 300)}. Use docker/dockerfile with a tag of 1.2 or newer, or add the frontend to BUILD_FRONTENDS of the builder`,
+    `${reference.slice(0, 300)}. Use docker/dockerfile with a tag of 1.2 or newer, or add the ` +
+      'frontend to BUILD_FRONTENDS of the builder',
   );
 }

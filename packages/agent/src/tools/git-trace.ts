@@ -1,4 +1,7 @@
-/** Reads git's HTTP trace (GIT_TRACE_CURL): whether the server answered the last request with a redirect, and its target. */
+/**
+ * Reads git's HTTP trace (GIT_TRACE_CURL): whether the server answered the last request with a
+ * redirect, and its target.
+ */
 import { open } from 'node:fs/promises';
 
 export type Redirect = { method: string; path: string; location: string };

@@ -1,4 +1,7 @@
-/** The configuration of an image, as `docker image inspect` prints it: the instructions of its Dockerfile that act when it runs. Pure. */
+/**
+ * The configuration of an image, as `docker image inspect` prints it: the instructions of its
+ * Dockerfile that act when it runs. Pure.
+ */
 
 export type HealthCheck = {
   /** The command with its arguments. */
@@ -42,8 +45,19 @@ export type RawImageConfig = {
 const CHECK_TIMEOUT_MS = 30_000;
 
 export function readImageConfig({ Architecture = '', Config }: RawImageConfig): ImageConfig {
-  const { User = '', Entrypoint, Cmd, ExposedPorts, Volumes, Healthcheck, Shell, Env } = Config ?? {};
-  const exposed = Object.keys(ExposedPorts ?? {}).flatMap((port) => /^(\d+)(?:\/tcp)?$/.exec(port)?.[1] ?? []);
+  const {
+    User = '',
+    Entrypoint,
+    Cmd,
+    ExposedPorts,
+    Volumes,
+    Healthcheck,
+    Shell,
+    Env,
+  } = Config ?? {};
+  const exposed = Object.keys(ExposedPorts ?? {}).flatMap(
+    (port) => /^(\d+)(?:\/tcp)?$/.exec(port)?.[1] ?? [],
+  );
   return {
     arch: Architecture,
     user: User,
@@ -56,11 +70,15 @@ export function readImageConfig({ Architecture = '', Config }: RawImageConfig): 
   };
 }
 
-function checkOf({ Test, Timeout = 0 }: { Test?: string[] | null; Timeout?: number }, shell: readonly string[]): HealthCheck | null {
+function checkOf(
+  { Test, Timeout = 0 }: { Test?: string[] | null; Timeout?: number },
+  shell: readonly string[],
+): HealthCheck | null {
   const [kind, ...rest] = Test ?? [];
   const timeoutMs = Timeout > 0 ? Math.ceil(Timeout / 1_000_000) : CHECK_TIMEOUT_MS;
   if (kind === 'CMD' && rest.length > 0) return { command: rest, timeoutMs };
   // The engine uses SHELL of the image, too.
-  if (kind === 'CMD-SHELL') return { command: [...(shell.length > 0 ? shell : ['/bin/sh', '-c']), ...rest], timeoutMs };
+  if (kind === 'CMD-SHELL')
+    return { command: [...(shell.length > 0 ? shell : ['/bin/sh', '-c']), ...rest], timeoutMs };
   return null;
 }

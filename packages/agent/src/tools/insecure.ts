@@ -1,4 +1,7 @@
-/** Tells which registries the engine contacts over plain http. The engine's own setting insecure-registries decides. */
+/**
+ * Tells which registries the engine contacts over plain http. The engine's own setting
+ * insecure-registries decides.
+ */
 import { lookup } from 'node:dns/promises';
 import { BlockList, isIPv6 } from 'node:net';
 import type { DockerCli } from './docker-cli.ts';
@@ -15,7 +18,10 @@ export type EngineRegistries = {
 export const createIsInsecure =
   (cli: DockerCli): IsInsecure =>
   async (host, signal) => {
-    const { stdout } = await cli.runOrThrow(['info', '--format', '{{json .RegistryConfig}}'], { signal, timeoutMs: 15_000 });
+    const { stdout } = await cli.runOrThrow(['info', '--format', '{{json .RegistryConfig}}'], {
+      signal,
+      timeoutMs: 15_000,
+    });
     return listsInsecure(JSON.parse(stdout) as EngineRegistries, host, addressesOf);
   };
 
@@ -23,7 +29,9 @@ export const createIsInsecure =
 export const addressesOf = async (name: string): Promise<string[]> =>
   (await lookup(name, { all: true }).catch(() => [])).map(({ address }) => address);
 
-/** Decides as the engine does: by the registry’s name and port, else by the addresses of the name. */
+/**
+ * Decides as the engine does: by the registry’s name and port, else by the addresses of the name.
+ */
 export async function listsInsecure(
   config: EngineRegistries,
   host: string,

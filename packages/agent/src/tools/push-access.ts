@@ -1,6 +1,7 @@
 /**
- * Asks the registry's own API whether a push is allowed (OCI distribution, "Pushing a blob in chunks"): it starts a test upload and
- * cancels it. Docker retries a refused layer for most of a minute and buildx does not report the reason, so without this check a build
+ * Asks the registry's own API whether a push is allowed (OCI distribution,
+ * "Pushing a blob in chunks"): it starts a test upload and cancels it. Docker retries a refused
+ * layer for most of a minute and buildx does not report the reason, so without this check a build
  * that cannot be pushed would fail only at its time limit.
  */
 import type { AgentConfig } from '@berth/wire/task';
@@ -16,8 +17,15 @@ const ANSWER_TIMEOUT_MS = 5_000;
 const FIRST_CHECK_MS = 3_000;
 const NEXT_CHECK_MS = 30_000;
 
-/** Runs during a push. Resolves with the refusal when two checks in a row were refused. Rejects with the signal’s reason. */
-export async function untilRefused(ask: () => Promise<string | null>, signal: AbortSignal, firstMs = FIRST_CHECK_MS): Promise<string> {
+/**
+ * Runs during a push. Resolves with the refusal when two checks in a row were refused. Rejects with
+ * the signal’s reason.
+ */
+export async function untilRefused(
+  ask: () => Promise<string | null>,
+  signal: AbortSignal,
+  firstMs = FIRST_CHECK_MS,
+): Promise<string> {
   for (let waitMs = firstMs; ; waitMs = NEXT_CHECK_MS) {
     await pause(waitMs, signal);
     if ((await ask()) === null) continue;
@@ -36,20 +44,28 @@ export function createPushAccess(login: () => Login | null, isInsecure: IsInsecu
     if (slash === -1 || !/[.:]|^localhost$/.test(host)) return null;
     for (const scheme of ['https', 'http']) {
       try {
-        // Plain http exposes the password, so it is used only if the operator configured it in the engine.
+        // Plain http exposes the password, so it is used only if the operator configured it in the
+        // engine.
         if (scheme === 'http' && !(await isInsecure(host, signal))) return null;
         return await tryUpload(`${scheme}://${host}`, repository.slice(slash + 1), login(), signal);
       } catch {
         signal.throwIfAborted();
-        // Unsupported scheme, a certificate that only the engine trusts, or no answer. Docker reports these errors itself.
+        // Unsupported scheme, a certificate that only the engine trusts, or no answer. Docker
+        // reports these errors itself.
       }
     }
     return null;
   };
 }
 
-async function tryUpload(origin: string, name: string, login: Login | null, signal: AbortSignal): Promise<string | null> {
-  const basic = login === null || login.registry_user === '' ? {} : { authorization: basicOf(login) };
+async function tryUpload(
+  origin: string,
+  name: string,
+  login: Login | null,
+  signal: AbortSignal,
+): Promise<string | null> {
+  const basic =
+    login === null || login.registry_user === '' ? {} : { authorization: basicOf(login) };
   let auth: Record<string, string> = basic;
   type Content = { body?: string; headers?: Record<string, string> };
   const send = (method: string, url: string, { body, headers }: Content = {}): Promise<Response> =>
@@ -63,7 +79,9 @@ async function tryUpload(origin: string, name: string, login: Login | null, sign
     });
   const begin = `${origin}/v2/${name}/blobs/uploads/`;
   let answer = await send('POST', begin);
-  const challenge = /^bearer /i.test(answer.headers.get('www-authenticate') ?? '') ? answer.headers.get('www-authenticate') : null;
+  const challenge = /^bearer /i.test(answer.headers.get('www-authenticate') ?? '')
+    ? answer.headers.get('www-authenticate')
+    : null;
   if (answer.status === 401 && challenge !== null) {
     await answer.body?.cancel();
     const tokenRequest = tokenUrl(challenge, name, origin);
@@ -93,13 +111,24 @@ async function tryUpload(origin: string, name: string, login: Login | null, sign
 }
 
 const isRefusal = ({ status }: Response): boolean => status === 401 || status === 403;
-const basicOf = (login: Login): string => `Basic ${Buffer.from(`${login.registry_user}:${login.registry_password}`).toString('base64')}`;
+const basicOf = (login: Login): string =>
+  `Basic ${Buffer.from(`${login.registry_user}:${login.registry_password}`).toString('base64')}`;
 
-/** Builds the token request from an RFC 6750 challenge. Throws if the login would be sent without https. */
-export function tokenUrl(challenge: string, name: string, origin: string, actions = 'pull,push'): string {
-  const field = (key: string): string | undefined => new RegExp(`${key}="([^"]*)"`).exec(challenge)?.[1];
+/**
+ * Builds the token request from an RFC 6750 challenge. Throws if the login would be sent without
+ * https.
+ */
+export function tokenUrl(
+  challenge: string,
+  name: string,
+  origin: string,
+  actions = 'pull,push',
+): string {
+  const field = (key: string): string | undefined =>
+    new RegExp(`${key}="([^"]*)"`).exec(challenge)?.[1];
   const url = new URL(field('realm') ?? '');
-  if (url.protocol !== 'https:' && !origin.startsWith('http:')) throw new Error(`the token server ${url.host} uses plain http`);
+  if (url.protocol !== 'https:' && !origin.startsWith('http:'))
+    throw new Error(`the token server ${url.host} uses plain http`);
   const service = field('service');
   if (service !== undefined) url.searchParams.set('service', service);
   url.searchParams.set('scope', `repository:${name}:${actions}`);
@@ -110,10 +139,14 @@ async function refusalText(answer: Response): Promise<string> {
   const text = await answer.text();
   let detail = text.slice(0, 300).trim();
   try {
-    const [first] = (JSON.parse(text) as { errors?: { code?: string; message?: string }[] }).errors ?? [];
+    const [first] =
+      (JSON.parse(text) as { errors?: { code?: string; message?: string }[] }).errors ?? [];
     if (first !== undefined) detail = `${first.code ?? ''} ${first.message ?? ''}`.trim();
   } catch {
     // A plain text answer is shown unchanged.
   }
-  return `the registry refused an upload with status ${answer.status}${detail === '' ? '' : ` (${detail})`}`;
+  return (
+    'the registry refused an upload with status ' +
+    `${answer.status}${detail === '' ? '' : ` (${detail})`}`
+  );
 }

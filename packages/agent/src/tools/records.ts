@@ -1,10 +1,23 @@
-/** Output of git that ends each record with NUL, read as it arrives: a server decides how much there is. */
+/**
+ * Output of git that ends each record with NUL, read as it arrives: a server decides how much there
+ * is.
+ */
 import { StringDecoder } from 'node:string_decoder';
 
-export type RecordLimits = { records: number; bytes: number /** Characters; a longer record is left out. */; length: number };
+export type RecordLimits = {
+  records: number;
+  bytes: number /** Characters; a longer record is left out. */;
+  length: number;
+};
 
-/** Returns a function that takes the output. It calls `onRecord` for each whole record, and returns false after a limit. */
-export function recordReader({ records, bytes, length }: RecordLimits, onRecord: (record: string) => void): (chunk: Buffer) => boolean {
+/**
+ * Returns a function that takes the output. It calls `onRecord` for each whole record, and returns
+ * false after a limit.
+ */
+export function recordReader(
+  { records, bytes, length }: RecordLimits,
+  onRecord: (record: string) => void,
+): (chunk: Buffer) => boolean {
   const decoder = new StringDecoder('utf8');
   const left = { records, bytes };
   let open = '';
@@ -17,7 +30,11 @@ export function recordReader({ records, bytes, length }: RecordLimits, onRecord:
     const text = decoder.write(chunk.subarray(0, left.bytes));
     left.bytes -= chunk.length;
     let from = 0;
-    for (let to = text.indexOf('\0'); to !== -1 && left.records > 0; to = text.indexOf('\0', from)) {
+    for (
+      let to = text.indexOf('\0');
+      to !== -1 && left.records > 0;
+      to = text.indexOf('\0', from)
+    ) {
       add(text.slice(from, to));
       if (!isTooLong) onRecord(open);
       left.records -= 1;

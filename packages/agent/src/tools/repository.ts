@@ -1,6 +1,14 @@
-/** Reads what a repository has for a new project: its branches, and the Dockerfiles, submodules and Git LFS of one branch. */
+/**
+ * Reads what a repository has for a new project: its branches, and the Dockerfiles, submodules and
+ * Git LFS of one branch.
+ */
 import type { GitAccess, SeenHostKey } from '@berth/wire/git';
-import { type DockerfileFound, MAX_BRANCHES_FOUND, MAX_DOCKERFILES_FOUND, type RepositoryFound } from '@berth/wire/repository-look';
+import {
+  type DockerfileFound,
+  MAX_BRANCHES_FOUND,
+  MAX_DOCKERFILES_FOUND,
+  type RepositoryFound,
+} from '@berth/wire/repository-look';
 import { dockerfileFacts } from './dockerfile-facts.ts';
 import { TaskFailure } from './failures.ts';
 import type { LookGit } from './look.ts';
@@ -10,13 +18,24 @@ import type { RecordLimits } from './records.ts';
 export type RepositorySpec = { url: string; branch: string | null; access: GitAccess | null };
 export type RepositoryLooked = { found: RepositoryFound; hostKeys: SeenHostKey[] };
 /** Works in `dir`, which must not exist. Throws TaskFailure git_…, disk_full. */
-export type LookAtRepository = (spec: RepositorySpec, dir: string, signal: AbortSignal) => Promise<RepositoryLooked>;
+export type LookAtRepository = (
+  spec: RepositorySpec,
+  dir: string,
+  signal: AbortSignal,
+) => Promise<RepositoryLooked>;
 
 export type RepositoryGit = Pick<LookGit, 'must' | 'code' | 'fetch'> & {
   /** Runs a command that talks to the server, and passes each line that it prints. */
   lines(args: (url: string) => readonly string[], onLine: (line: string) => void): Promise<unknown>;
-  /** Runs a local command, and passes each record that ends with NUL. It ends the command after a limit. */
-  records(args: readonly string[], limits: RecordLimits, onRecord: (record: string) => void): Promise<void>;
+  /**
+   * Runs a local command, and passes each record that ends with NUL. It ends the command after a
+   * limit.
+   */
+  records(
+    args: readonly string[],
+    limits: RecordLimits,
+    onRecord: (record: string) => void,
+  ): Promise<void>;
 };
 
 const TIP = 'refs/berth/tip';
@@ -25,23 +44,52 @@ const MAX_COUNTED = 100_000;
 const MAX_NAME = 250;
 const MAX_PATH = 400;
 const MAX_FILE_BYTES = 128 * 1024;
-/** Files that are read of the list. A tree of some bytes can name the same folder again and again, so that the list has no end. */
+/**
+ * Files that are read of the list. A tree of some bytes can name the same folder again and again,
+ * so that the list has no end.
+ */
 const TREE: RecordLimits = { records: 200_000, bytes: 16 * 1024 * 1024, length: MAX_PATH + 100 };
 
-export async function lookAtRepository({ branch }: RepositorySpec, git: RepositoryGit): Promise<RepositoryFound> {
+export async function lookAtRepository(
+  { branch }: RepositorySpec,
+  git: RepositoryGit,
+): Promise<RepositoryFound> {
   await git.must(['init', '--quiet', '--template=']);
   const heads = await readHeads(git);
-  const wanted = branch ?? heads.default ?? ['main', 'master'].find((name) => heads.names.has(name)) ?? [...heads.names][0] ?? null;
-  const ordered = [...heads.names].sort((a, b) => Number(b === heads.default) - Number(a === heads.default) || (a < b ? -1 : 1));
+  const wanted =
+    branch ??
+    heads.default ??
+    ['main', 'master'].find((name) => heads.names.has(name)) ??
+    [...heads.names][0] ??
+    null;
+  const ordered = [...heads.names].sort(
+    (a, b) => Number(b === heads.default) - Number(a === heads.default) || (a < b ? -1 : 1),
+  );
   const listed = {
     default_branch: heads.default,
     branches: ordered.slice(0, MAX_BRANCHES_FOUND),
     branches_left_out: Math.max(0, ordered.length - MAX_BRANCHES_FOUND),
   };
   if (wanted === null || !heads.names.has(wanted))
-    return { ...listed, branch: null, commit: null, dockerfiles: [], dockerfiles_left_out: 0, submodules: false, lfs: false };
+    return {
+      ...listed,
+      branch: null,
+      commit: null,
+      dockerfiles: [],
+      dockerfiles_left_out: 0,
+      submodules: false,
+      lfs: false,
+    };
   // A server that does not know filters sends everything.
-  const fetch = ['fetch', '--quiet', '--depth=1', '--no-tags', '--no-recurse-submodules', '--filter=blob:none', '--'];
+  const fetch = [
+    'fetch',
+    '--quiet',
+    '--depth=1',
+    '--no-tags',
+    '--no-recurse-submodules',
+    '--filter=blob:none',
+    '--',
+  ];
   await git.fetch((url) => [...fetch, url, `+refs/heads/${wanted}:${TIP}`]);
   const commit = (await git.must(['rev-parse', '--verify', `${TIP}^{commit}`])).trim();
   const tree = await readTree(git);
@@ -55,7 +103,9 @@ export async function lookAtRepository({ branch }: RepositorySpec, git: Reposito
     commit,
     dockerfiles: tree.dockerfiles.map(({ path, id }): DockerfileFound => {
       const text = texts.get(id);
-      return text === undefined ? { path, ports: null, targets: [] } : { path, ...dockerfileFacts(text) };
+      return text === undefined
+        ? { path, ports: null, targets: [] }
+        : { path, ...dockerfileFacts(text) };
     }),
     dockerfiles_left_out: tree.leftOut,
     submodules: tree.submodules,
@@ -63,7 +113,8 @@ export async function lookAtRepository({ branch }: RepositorySpec, git: Reposito
   };
 }
 
-const hasLfs = (attributes: string): boolean => attributes.split('\n').some((line) => /\bfilter=lfs\b/.test(line.split('#', 1)[0] ?? ''));
+const hasLfs = (attributes: string): boolean =>
+  attributes.split('\n').some((line) => /\bfilter=lfs\b/.test(line.split('#', 1)[0] ?? ''));
 
 export type Heads = { default: string | null; names: Set<string> };
 /** Reads the branches of the server, at most MAX_COUNTED. */
@@ -75,7 +126,8 @@ export async function readHeads(git: Pick<RepositoryGit, 'lines'>): Promise<Head
       const [, head] = /^ref: refs\/heads\/(.+)\tHEAD$/.exec(line) ?? [];
       if (head !== undefined && isName(head)) heads.default = head;
       const [, name] = /^[0-9a-f]+\trefs\/heads\/(.+)$/.exec(line) ?? [];
-      if (name !== undefined && isName(name) && heads.names.size < MAX_COUNTED) heads.names.add(name);
+      if (name !== undefined && isName(name) && heads.names.size < MAX_COUNTED)
+        heads.names.add(name);
     },
   );
   // An empty repository names a default branch that does not exist.
@@ -126,11 +178,26 @@ export const isDockerfilePath = (path: string): boolean =>
 async function readFiles(git: RepositoryGit, ids: readonly string[]): Promise<Map<string, string>> {
   const texts = new Map<string, string>();
   if (ids.length === 0) return texts;
-  const fetch = ['-c', 'fetch.negotiationAlgorithm=noop', 'fetch', '--quiet', '--no-tags', '--no-write-fetch-head'];
+  const fetch = [
+    '-c',
+    'fetch.negotiationAlgorithm=noop',
+    'fetch',
+    '--quiet',
+    '--no-tags',
+    '--no-write-fetch-head',
+  ];
   try {
-    await git.fetch((url) => [...fetch, '--no-recurse-submodules', '--filter=blob:none', '--', url, ...new Set(ids)]);
+    await git.fetch((url) => [
+      ...fetch,
+      '--no-recurse-submodules',
+      '--filter=blob:none',
+      '--',
+      url,
+      ...new Set(ids),
+    ]);
   } catch (error) {
-    // The server gives no single files. It may have ignored the filter before and have sent them then.
+    // The server gives no single files. It may have ignored the filter before and have sent them
+    // then.
     if (!(error instanceof TaskFailure) || error.code === 'git_timeout') throw error;
   }
   for (const id of new Set(ids)) {

@@ -1,6 +1,7 @@
 /**
- * Copies a list of files from the share into a new folder with rsync. It copies contents and times only. Folders, symlinks and modes come
- * from the manifest (data/staging.ts), and the checksums verify the result (data/verify.ts).
+ * Copies a list of files from the share into a new folder with rsync. It copies contents and times
+ * only. Folders, symlinks and modes come from the manifest (data/staging.ts), and the checksums
+ * verify the result (data/verify.ts).
  */
 import { exec, ExecError, type ExecResult } from '@berth/kit/exec';
 import { orAbandon } from '../abandon.ts';
@@ -17,9 +18,17 @@ export type RsyncOptions = {
   signal: AbortSignal;
   onBytes: (bytes: number) => void;
 };
-/** `incomplete`: some files are missing or changed during the copy, or rsync was `killed`. The verification finds these files. */
-export type RsyncResult = { kind: 'done' } | { kind: 'incomplete'; message: string; killed: boolean };
-/** Throws TaskFailure disk_full, dataset_unreachable (stalled, or the share has errors), dataset_copy_failed. */
+/**
+ * `incomplete`: some files are missing or changed during the copy, or rsync was `killed`. The
+ * verification finds these files.
+ */
+export type RsyncResult =
+  | { kind: 'done' }
+  | { kind: 'incomplete'; message: string; killed: boolean };
+/**
+ * Throws TaskFailure disk_full, dataset_unreachable (stalled, or the share has errors),
+ * dataset_copy_failed.
+ */
 export type Rsync = (spec: RsyncSpec, options: RsyncOptions) => Promise<RsyncResult>;
 
 export type RsyncSettings = {
@@ -40,13 +49,37 @@ const SHARE_ERROR =
 export function createRsync({ inherit, stallMs, timeoutMs, bandwidth }: RsyncSettings): Rsync {
   return async ({ source, target, list }, { signal, onBytes }) => {
     const stallAbort = new AbortController();
-    const stallError = new TaskFailure('dataset_unreachable', `the share delivered no data for ${Math.round(stallMs / 1000)} s`);
+    const stallError = new TaskFailure(
+      'dataset_unreachable',
+      `the share delivered no data for ${Math.round(stallMs / 1000)} s`,
+    );
     const giveUp = (): void => stallAbort.abort(stallError);
     let watchdog = setTimeout(giveUp, stallMs);
-    const argv = ['rsync', `--files-from=${list}`, '--from0', '--no-implied-dirs', '--times', '--perms', '--chmod=Fa=rX', '--whole-file'];
-    // Write in place: no other process reads the folder, and after an interruption only names of the manifest exist.
-    argv.push('--inplace', `--timeout=${Math.max(1, Math.ceil(stallMs / 1000))}`, '--info=progress2,flist2,stats0', '--no-human-readable');
-    argv.push('--outbuf=L', ...(bandwidth === undefined ? [] : [`--bwlimit=${bandwidth}`]), '--', `${source}/`, `${target}/`);
+    const argv = [
+      'rsync',
+      `--files-from=${list}`,
+      '--from0',
+      '--no-implied-dirs',
+      '--times',
+      '--perms',
+      '--chmod=Fa=rX',
+      '--whole-file',
+    ];
+    // Write in place: no other process reads the folder, and after an interruption only names of
+    // the manifest exist.
+    argv.push(
+      '--inplace',
+      `--timeout=${Math.max(1, Math.ceil(stallMs / 1000))}`,
+      '--info=progress2,flist2,stats0',
+      '--no-human-readable',
+    );
+    argv.push(
+      '--outbuf=L',
+      ...(bandwidth === undefined ? [] : [`--bwlimit=${bandwidth}`]),
+      '--',
+      `${source}/`,
+      `${target}/`,
+    );
     const anyAbort = AbortSignal.any([signal, stallAbort.signal]);
     const work = exec(argv, {
       env: { ...inherit, LC_ALL: 'C' },
@@ -70,7 +103,8 @@ export function createRsync({ inherit, stallMs, timeoutMs, bandwidth }: RsyncSet
       anyAbort.throwIfAborted();
       return readExit(result, timeoutMs);
     } catch (error) {
-      if (error instanceof ExecError) throw new TaskFailure('dataset_copy_failed', error.message, { cause: error });
+      if (error instanceof ExecError)
+        throw new TaskFailure('dataset_copy_failed', error.message, { cause: error });
       throw error;
     } finally {
       clearTimeout(watchdog);
@@ -82,8 +116,8 @@ export function createRsync({ inherit, stallMs, timeoutMs, bandwidth }: RsyncSet
 const KILLED = new Set([10, 12, 19, 20, 21, 22]);
 
 /**
- * Reads rsync's exit code: 10 socket I/O (also possible instead of 23 when the share fails), 11 file I/O, 23 partial transfer,
- * 24 vanished files, 30 time-out.
+ * Reads rsync's exit code: 10 socket I/O (also possible instead of 23 when the share fails), 11
+ * file I/O, 23 partial transfer, 24 vanished files, 30 time-out.
  */
 export function readExit(result: ExecResult, timeoutMs: number): RsyncResult {
   if (result.code === 0) return { kind: 'done' };
@@ -94,13 +128,27 @@ export function readExit(result: ExecResult, timeoutMs: number): RsyncResult {
       .join('\n'),
   );
   if (result.ended === 'timeout')
-    throw new TaskFailure('dataset_copy_failed', `the copy did not end within ${Math.round(timeoutMs / 1000)} s (COPY_TIMEOUT)`);
-  if (/no space left on device|disk quota exceeded/i.test(result.stderr)) throw new TaskFailure('disk_full', message);
+    throw new TaskFailure(
+      'dataset_copy_failed',
+      `the copy did not end within ${Math.round(timeoutMs / 1000)} s (COPY_TIMEOUT)`,
+    );
+  if (/no space left on device|disk quota exceeded/i.test(result.stderr))
+    throw new TaskFailure('disk_full', message);
   const shareError = result.stderr.split('\n').findLast((line) => SHARE_ERROR.test(line));
   if (result.code === 30 || shareError !== undefined)
-    throw new TaskFailure('dataset_unreachable', shareError === undefined ? message : outputTail(shareError));
+    throw new TaskFailure(
+      'dataset_unreachable',
+      shareError === undefined ? message : outputTail(shareError),
+    );
   const killed = result.code === null || KILLED.has(result.code);
   if (killed || result.code === 23 || result.code === 24)
-    return { kind: 'incomplete', message: message === '' ? `rsync was killed by ${result.signal ?? 'a signal'}` : message, killed };
-  throw new TaskFailure('dataset_copy_failed', `rsync failed with exit code ${result.code}: ${message}`);
+    return {
+      kind: 'incomplete',
+      message: message === '' ? `rsync was killed by ${result.signal ?? 'a signal'}` : message,
+      killed,
+    };
+  throw new TaskFailure(
+    'dataset_copy_failed',
+    `rsync failed with exit code ${result.code}: ${message}`,
+  );
 }

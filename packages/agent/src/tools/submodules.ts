@@ -1,6 +1,7 @@
 /**
- * Fetches the submodules of a clone like the clone itself: shallow, from an allowed host, without configuration of the repository.
- * `git submodule` is not used, because it executes addresses and commands from files of the repository.
+ * Fetches the submodules of a clone like the clone itself: shallow, from an allowed host, without
+ * configuration of the repository. `git submodule` is not used, because it executes addresses and
+ * commands from files of the repository.
  */
 import { realpath } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -14,16 +15,26 @@ export type Git = (args: readonly string[], cwd: string) => Promise<string>;
 export type FetchCommit = (url: string, sha: string, dir: string) => Promise<string>;
 
 export type SubmoduleOptions = {
-  /** Empty: any host. Undefined: the control plane does not send the list; then only the host of the project. */
+  /**
+   * Empty: any host. Undefined: the control plane does not send the list; then only the host of the
+   * project.
+   */
   allowedHosts: readonly string[] | undefined;
   logLine: (text: string) => void;
 };
 
-const CREDENTIALS: readonly FailureCode[] = ['git_credentials', 'git_key_refused', 'git_token_refused'];
+const CREDENTIALS: readonly FailureCode[] = [
+  'git_credentials',
+  'git_key_refused',
+  'git_token_refused',
+];
 const MAX_SUBMODULES = 100;
 const MAX_DEPTH = 5;
 
-/** Returns the folders of all fetched submodules. Throws TaskFailure git_submodule_refused, git_…, disk_full. */
+/**
+ * Returns the folders of all fetched submodules. Throws TaskFailure git_submodule_refused, git_…,
+ * disk_full.
+ */
 export async function fetchSubmodules(
   git: Git,
   fetch: FetchCommit,
@@ -33,7 +44,12 @@ export async function fetchSubmodules(
 ): Promise<string[]> {
   const fetched: string[] = [];
   const ownHost = gitHost(url);
-  async function below(parent: string, parentUrl: string, name: string, depth: number): Promise<void> {
+  async function below(
+    parent: string,
+    parentUrl: string,
+    name: string,
+    depth: number,
+  ): Promise<void> {
     for (const { path, address, update, sha } of await listed(git, parent)) {
       const shown = `${name}${path}`;
       if (address === null) {
@@ -44,22 +60,36 @@ export async function fetchSubmodules(
         options.logLine(`submodule ${shown} stays empty: .gitmodules says update = none`);
         continue;
       }
-      if (depth > MAX_DEPTH) throw refused(shown, `it is nested more than ${MAX_DEPTH} levels deep`);
-      if (fetched.length >= MAX_SUBMODULES) throw refused(shown, `the repository has more than ${MAX_SUBMODULES} submodules`);
+      if (depth > MAX_DEPTH)
+        throw refused(shown, `it is nested more than ${MAX_DEPTH} levels deep`);
+      if (fetched.length >= MAX_SUBMODULES)
+        throw refused(shown, `the repository has more than ${MAX_SUBMODULES} submodules`);
       const from = submoduleUrl(parentUrl, address);
       const host = gitHost(from);
-      if (host === null) throw refused(shown, `${from.slice(0, 300)} is not an https, http or ssh address`);
+      if (host === null)
+        throw refused(shown, `${from.slice(0, 300)} is not an https, http or ssh address`);
       const { allowedHosts } = options;
-      if (allowedHosts === undefined ? host !== ownHost : allowedHosts.length > 0 && !isListed(host, allowedHosts))
-        throw refused(shown, `its host ${host} is not allowed for projects (ALLOWED_GIT_HOSTS of the control plane)`);
+      if (
+        allowedHosts === undefined
+          ? host !== ownHost
+          : allowedHosts.length > 0 && !isListed(host, allowedHosts)
+      )
+        throw refused(
+          shown,
+          `its host ${host} is not allowed for projects (ALLOWED_GIT_HOSTS of the control plane)`,
+        );
       const target = join(parent, path);
       // The checkout of the parent made this folder; a symlink in its place would lead elsewhere.
-      if ((await realpath(target)) !== join(await realpath(parent), path)) throw refused(shown, 'its path contains a symlink');
+      if ((await realpath(target)) !== join(await realpath(parent), path))
+        throw refused(shown, 'its path contains a symlink');
       options.logLine(`fetching submodule ${shown} from ${from}`);
       const at = await fetch(from, sha, target).catch((error: unknown) => {
         if (!(error instanceof TaskFailure)) throw error;
         const isPrivate = CREDENTIALS.includes(error.code);
-        const only = isPrivate && host !== ownHost ? `. The deploy key and the git token of the project go to ${ownHost} only` : '';
+        const only =
+          isPrivate && host !== ownHost
+            ? `. The deploy key and the git token of the project go to ${ownHost} only`
+            : '';
         const code = isPrivate ? 'git_submodule_credentials' : error.code;
         const detail = `submodule ${shown} (${from.slice(0, 300)}): ${error.detail}${only}`;
         throw new TaskFailure(code, detail, { cause: error, report: error.report });
@@ -74,7 +104,8 @@ export async function fetchSubmodules(
 }
 
 /** Whether the commit in `dir` has submodules. */
-export const hasSubmodules = async (git: Git, dir: string): Promise<boolean> => (await listed(git, dir)).length > 0;
+export const hasSubmodules = async (git: Git, dir: string): Promise<boolean> =>
+  (await listed(git, dir)).length > 0;
 
 const refused = (path: string, why: string): TaskFailure =>
   new TaskFailure('git_submodule_refused', `submodule ${path.slice(0, 300)}: ${why}`);
@@ -92,7 +123,12 @@ async function listed(git: Git, dir: string): Promise<Submodule[]> {
   // A symlink (mode 120000) named .gitmodules is ignored.
   const hasFile = entries.some((entry) => /^100\d{3} \S+ 0\t\.gitmodules$/.test(entry));
   const modules = hasFile ? await readModules(git, dir) : new Map<string, Module>();
-  return found.map(({ path, sha }) => ({ path, sha, address: modules.get(path)?.url ?? null, update: modules.get(path)?.update ?? null }));
+  return found.map(({ path, sha }) => ({
+    path,
+    sha,
+    address: modules.get(path)?.url ?? null,
+    update: modules.get(path)?.update ?? null,
+  }));
 }
 
 type Module = { path?: string; url?: string; update?: string };
@@ -106,5 +142,9 @@ async function readModules(git: Git, dir: string): Promise<Map<string, Module>> 
     if (name === undefined || field === undefined || value === undefined) continue;
     byName.set(name, { ...byName.get(name), [field]: value });
   }
-  return new Map([...byName.values()].flatMap((one) => (one.path === undefined ? [] : [[one.path.replace(/\/+$/, ''), one]])));
+  return new Map(
+    [...byName.values()].flatMap((one) =>
+      one.path === undefined ? [] : [[one.path.replace(/\/+$/, ''), one]],
+    ),
+  );
 }

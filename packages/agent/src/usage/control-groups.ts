@@ -1,6 +1,7 @@
 /**
- * Finds and reads the control groups of containers, of version 2 and 1. The engine names a container's group after its full id, so the
- * group is found by that name, wherever the engine puts it: `docker/ID`, `system.slice/docker-ID.scope`, below its `--cgroup-parent`.
+ * Finds and reads the control groups of containers, of version 2 and 1. The engine names a
+ * container's group after its full id, so the group is found by that name, wherever the engine puts
+ * it: `docker/ID`, `system.slice/docker-ID.scope`, below its `--cgroup-parent`.
  *
  *   version 2   one hierarchy: /sys/fs/cgroup/…/ID
  *   version 1   one for each controller: /sys/fs/cgroup/memory/…/ID; `cpu` and `cpuacct` may be one, `cpu,cpuacct`
@@ -14,7 +15,10 @@ export type GroupReading = {
   /** Null: no limit, or not known. */
   memoryLimit: number | null;
   oomKills: number | null;
-  /** Periods of the CPU limit, those in which it stopped the processes, and for how long. Null without a limit. */
+  /**
+   * Periods of the CPU limit, those in which it stopped the processes, and for how long. Null
+   * without a limit.
+   */
   periods: number | null;
   throttledPeriods: number | null;
   throttledSeconds: number | null;
@@ -22,7 +26,12 @@ export type GroupReading = {
   pid: number | null;
 };
 /** Folders of the group, by controller. With version 2 they are one. */
-export type Group = { version: 1 | 2; memory: string | null; cpu: string | null; cpuacct: string | null };
+export type Group = {
+  version: 1 | 2;
+  memory: string | null;
+  cpu: string | null;
+  cpuacct: string | null;
+};
 
 export type ControlGroups = {
   /** Returns the groups of these containers. Containers without one are missing in the answer. */
@@ -43,7 +52,8 @@ export function createControlGroups(root = '/sys/fs/cgroup'): ControlGroups {
       const found = new Map<string, Group>();
       if (ids.length === 0) return found;
       if (await exists(join(root, 'cgroup.controllers'))) {
-        for (const [id, path] of await search(root, ids)) found.set(id, { version: 2, memory: path, cpu: path, cpuacct: path });
+        for (const [id, path] of await search(root, ids))
+          found.set(id, { version: 2, memory: path, cpu: path, cpuacct: path });
         return found;
       }
       const [memory, cpu, cpuacct] = await Promise.all([
@@ -52,8 +62,13 @@ export function createControlGroups(root = '/sys/fs/cgroup'): ControlGroups {
         firstOf(root, ['cpuacct', 'cpu,cpuacct', 'cpuacct,cpu'], ids),
       ]);
       for (const id of ids) {
-        const group = { memory: memory.get(id) ?? null, cpu: cpu.get(id) ?? null, cpuacct: cpuacct.get(id) ?? null };
-        if (Object.values(group).some((path) => path !== null)) found.set(id, { version: 1, ...group });
+        const group = {
+          memory: memory.get(id) ?? null,
+          cpu: cpu.get(id) ?? null,
+          cpuacct: cpuacct.get(id) ?? null,
+        };
+        if (Object.values(group).some((path) => path !== null))
+          found.set(id, { version: 1, ...group });
       }
       return found;
     },
@@ -61,7 +76,11 @@ export function createControlGroups(root = '/sys/fs/cgroup'): ControlGroups {
   };
 }
 
-async function firstOf(root: string, names: readonly string[], ids: readonly string[]): Promise<Map<string, string>> {
+async function firstOf(
+  root: string,
+  names: readonly string[],
+  ids: readonly string[],
+): Promise<Map<string, string>> {
   for (const name of names) {
     const found = await search(join(root, name), ids);
     if (found.size > 0) return found;
@@ -69,7 +88,10 @@ async function firstOf(root: string, names: readonly string[], ids: readonly str
   return new Map();
 }
 
-/** Searches level by level, and ends as soon as all groups are found. A group of a container is not searched. */
+/**
+ * Searches level by level, and ends as soon as all groups are found. A group of a container is not
+ * searched.
+ */
 async function search(root: string, ids: readonly string[]): Promise<Map<string, string>> {
   const missing = new Set(ids);
   const found = new Map<string, string>();
@@ -150,19 +172,30 @@ async function firstPid(dir: string): Promise<number | null> {
   return pid ?? null;
 }
 
-/** Received and sent bytes of all interfaces of a process's network, without the loopback; null if they cannot be read. */
-export async function readNetwork(pid: number, procDir = '/proc'): Promise<{ rx: number; tx: number } | null> {
+/**
+ * Received and sent bytes of all interfaces of a process's network, without the loopback; null if
+ * they cannot be read.
+ */
+export async function readNetwork(
+  pid: number,
+  procDir = '/proc',
+): Promise<{ rx: number; tx: number } | null> {
   const text = await readOrNull(join(procDir, String(pid), 'net/dev'));
   return text === null ? null : parseNetwork(text);
 }
-/** Parses /proc/net/dev (proc(5)): after the name, bytes received come first and bytes sent ninth. */
+/**
+ * Parses /proc/net/dev (proc(5)): after the name, bytes received come first and bytes sent ninth.
+ */
 export function parseNetwork(text: string): { rx: number; tx: number } | null {
   const rows = text.split('\n').flatMap((line) => {
     const [, name, values] = /^\s*([^:\s]+):\s*(.+)$/.exec(line) ?? [];
-    return name === undefined || values === undefined ? [] : [{ name, values: values.trim().split(/\s+/).map(Number) }];
+    return name === undefined || values === undefined
+      ? []
+      : [{ name, values: values.trim().split(/\s+/).map(Number) }];
   });
   if (rows.length === 0) return null;
-  const sum = (column: number): number => rows.reduce((all, { name, values }) => all + (name === 'lo' ? 0 : (values[column] ?? 0)), 0);
+  const sum = (column: number): number =>
+    rows.reduce((all, { name, values }) => all + (name === 'lo' ? 0 : (values[column] ?? 0)), 0);
   const [rx, tx] = [sum(0), sum(8)];
   return Number.isSafeInteger(rx) && Number.isSafeInteger(tx) ? { rx, tx } : null;
 }
@@ -170,7 +203,8 @@ export function parseNetwork(text: string): { rx: number; tx: number } | null {
 /** Without the file cache that the kernel drops first: it fills any limit in time. */
 const working = (used: number | null, droppable: number | null): number | null =>
   used === null ? null : Math.max(0, used - (droppable ?? 0));
-const scaled = (value: number | null, by: number): number | null => (value === null ? null : value / by);
+const scaled = (value: number | null, by: number): number | null =>
+  value === null ? null : value / by;
 
 /** Null for an absent file and for `max`. */
 function number(text: string | null): number | null {
@@ -185,7 +219,9 @@ function field(text: string | null, name: string): number | null {
 
 async function foldersIn(dir: string): Promise<string[]> {
   try {
-    return (await readdir(dir, { withFileTypes: true })).filter((entry) => entry.isDirectory()).map((entry) => entry.name);
+    return (await readdir(dir, { withFileTypes: true }))
+      .filter((entry) => entry.isDirectory())
+      .map((entry) => entry.name);
   } catch {
     // It ended meanwhile, there is no such hierarchy, or it is not readable.
     return [];
@@ -196,5 +232,9 @@ const exists = (path: string): Promise<boolean> =>
     () => true,
     () => false,
   );
-/** Null if the file does not exist or is not readable. An end of the container between two files gives ENODEV. */
-const readOrNull = (path: string): Promise<string | null> => readFile(path, 'utf8').catch(() => null);
+/**
+ * Null if the file does not exist or is not readable. An end of the container between two files
+ * gives ENODEV.
+ */
+const readOrNull = (path: string): Promise<string | null> =>
+  readFile(path, 'utf8').catch(() => null);

@@ -1,12 +1,17 @@
 /**
- * Measures what the containers of this node use. Registrations tell it which containers exist, the engine's events tell it about kills
- * out of memory, and a reading reads the control groups.
+ * Measures what the containers of this node use. Registrations tell it which containers exist, the
+ * engine's events tell it about kills out of memory, and a reading reads the control groups.
  */
 import type { ObservedContainer } from '@berth/wire/node';
 import { MEMORY_PRESSURE_MS, type Pressure, type SentPoint } from '@berth/wire/metrics';
 import { LABELS } from '@berth/wire/vocabulary';
 import type { Container } from '../tools/docker.ts';
-import { type ControlGroups, type Group, type GroupReading, readNetwork } from './control-groups.ts';
+import {
+  type ControlGroups,
+  type Group,
+  type GroupReading,
+  readNetwork,
+} from './control-groups.ts';
 import type { OomMemory } from './oom-memory.ts';
 
 /** `readAt`: monotonic clock in ms. */
@@ -15,7 +20,10 @@ export type Measured = { readAt: number; project: string; point: Omit<SentPoint,
 export type Meter = {
   /** Takes over a new list of this node's containers. */
   seen(containers: readonly Container[]): void;
-  /** The engine reported that memory ran out in this container, or in one that is not ours. Resolves when the kills are counted. */
+  /**
+   * The engine reported that memory ran out in this container, or in one that is not ours. Resolves
+   * when the kills are counted.
+   */
   oomKilled(id: string): Promise<void>;
   /** Reads the values of all running containers, one for each deployment. */
   read(): Promise<Measured[]>;
@@ -40,7 +48,10 @@ type Throttling = { at: number; periods: number; throttled: number };
 type Known = {
   container: Container;
   group: Group | null;
-  /** Events of this run. With control groups of version 1, there may be several for one kill, so the group's own number counts. */
+  /**
+   * Events of this run. With control groups of version 1, there may be several for one kill, so the
+   * group's own number counts.
+   */
   reported: number;
   /** Kills by the last reading of the group. */
   kills: number;
@@ -54,10 +65,14 @@ type Known = {
 
 /** The share of throttled periods is taken over this time. */
 const WINDOW_MS = 5 * 60_000;
-/** Begins at the first share, and ends below the second one, so that it does not change all the time. */
+/**
+ * Begins at the first share, and ends below the second one, so that it does not change all the
+ * time.
+ */
 const SLOWED = { from: 0.5, below: 0.25 };
 const NO_GROUP =
-  'the agent finds no control group of the container; an agent in a container needs the control groups of the machine (cgroup: host)';
+  'the agent finds no control group of the container; an agent in a container needs the ' +
+  'control groups of the machine (cgroup: host)';
 
 export function createMeter({
   groups,
@@ -72,18 +87,34 @@ export function createMeter({
   /** Serves to notice a change of the notes. */
   let notes = '';
 
-  /** Records the kills of a run. A smaller count than before is of no interest: the group may be gone. */
+  /**
+   * Records the kills of a run. A smaller count than before is of no interest: the group may be
+   * gone.
+   */
   function count({ container: { id, startedAt }, reported, wasRead }: Known, inRun: number): void {
     const before = memory.get(id);
     if (before === undefined) {
       // The first reading may count kills of last week.
-      if (inRun > 0) memory.set(id, { run: startedAt, before: 0, inRun, last_at: wasRead || reported > 0 ? now() : 0 });
+      if (inRun > 0)
+        memory.set(id, {
+          run: startedAt,
+          before: 0,
+          inRun,
+          last_at: wasRead || reported > 0 ? now() : 0,
+        });
     } else if (before.run !== startedAt) {
       const earlier = before.before + before.inRun;
-      memory.set(id, { run: startedAt, before: earlier, inRun, last_at: inRun > 0 ? now() : before.last_at });
+      memory.set(id, {
+        run: startedAt,
+        before: earlier,
+        inRun,
+        last_at: inRun > 0 ? now() : before.last_at,
+      });
     } else if (inRun > before.inRun) memory.set(id, { ...before, inRun, last_at: now() });
   }
-  /** The group is gone or tells no number. Without any reading of it, the events are all there is. */
+  /**
+   * The group is gone or tells no number. Without any reading of it, the events are all there is.
+   */
   const killsByEvents = ({ reported, kills, problem }: Known): number =>
     problem !== null ? Math.max(reported, kills) : kills + (reported > kills ? 1 : 0);
   const killsOf = (id: string): number => {
@@ -93,7 +124,10 @@ export function createMeter({
 
   function pressureOf(one: Known): Pressure[] {
     const age = now() - (memory.get(one.container.id)?.last_at ?? Number.NEGATIVE_INFINITY);
-    return [...(age >= 0 && age < MEMORY_PRESSURE_MS ? (['memory'] as const) : []), ...(one.slowed ? (['cpu'] as const) : [])];
+    return [
+      ...(age >= 0 && age < MEMORY_PRESSURE_MS ? (['memory'] as const) : []),
+      ...(one.slowed ? (['cpu'] as const) : []),
+    ];
   }
   const notesOf: Meter['notesOf'] = (id) => {
     const one = known.get(id);
@@ -170,14 +204,25 @@ export function createMeter({
           if (earlier?.isOpen === true && !same) count(earlier, killsByEvents(earlier));
           const one: Known = same
             ? Object.assign(earlier, { container })
-            : { container, group: null, reported: 0, kills: 0, isOpen: false, wasRead: false, window: [], slowed: false, problem: null };
+            : {
+                container,
+                group: null,
+                reported: 0,
+                kills: 0,
+                isOpen: false,
+                wasRead: false,
+                window: [],
+                slowed: false,
+                problem: null,
+              };
           return [container.id, one];
         }),
       );
       memory.retainOnly(new Set(known.keys()));
       // The engine's word for a run that ended, also while this process did not run.
       for (const one of known.values())
-        if (one.container.state !== 'running' && one.container.oomKilled) count(one, Math.max(1, killsByEvents(one)));
+        if (one.container.state !== 'running' && one.container.oomKilled)
+          count(one, Math.max(1, killsByEvents(one)));
     },
     async oomKilled(id) {
       const one = known.get(id);
@@ -199,7 +244,9 @@ export function createMeter({
       const found = await groups.find(unknown.map(({ container }) => container.id));
       for (const one of unknown) one.group = found.get(one.container.id) ?? null;
       const newest = new Map<string, Measured>();
-      for (const one of running.toSorted((a, b) => (a.container.startedAt ?? '').localeCompare(b.container.startedAt ?? ''))) {
+      for (const one of running.toSorted((a, b) =>
+        (a.container.startedAt ?? '').localeCompare(b.container.startedAt ?? ''),
+      )) {
         const measured = await measure(one);
         if (known.get(one.container.id) === one) one.problem = measured === null ? NO_GROUP : null;
         if (measured !== null) newest.set(measured.point.deployment_id, measured);

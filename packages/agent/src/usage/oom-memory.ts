@@ -1,9 +1,15 @@
-/** Remembers on disk which containers lost a process to their memory limit. Kernel and engine forget it when a container restarts. */
+/**
+ * Remembers on disk which containers lost a process to their memory limit. Kernel and engine forget
+ * it when a container restarts.
+ */
 import { readFile } from 'node:fs/promises';
 import type { Logger } from '@berth/kit/log';
 import { writeFileWhole } from '@berth/kit/write-file';
 
-/** `run`: start of the container to which `inRun` belongs. `before`: kills of earlier runs. `last_at`: ms since 1970. */
+/**
+ * `run`: start of the container to which `inRun` belongs. `before`: kills of earlier runs.
+ * `last_at`: ms since 1970.
+ */
 export type OomRecord = { run: string | null; before: number; inRun: number; last_at: number };
 
 export type OomMemory = {
@@ -46,12 +52,17 @@ async function read(path: string, log: Logger): Promise<Map<string, OomRecord>> 
     const content = JSON.parse(await readFile(path, 'utf8')) as Record<string, Partial<OomRecord>>;
     return new Map(
       Object.entries(content).flatMap(([id, { run = null, before, inRun, last_at }]) =>
-        [before, inRun, last_at].every((n) => typeof n === 'number') ? [[id, { run, before, inRun, last_at } as OomRecord] as const] : [],
+        [before, inRun, last_at].every((n) => typeof n === 'number')
+          ? [[id, { run, before, inRun, last_at } as OomRecord] as const]
+          : [],
       ),
     );
   } catch (err) {
     if ((err as NodeJS.ErrnoException).code !== 'ENOENT')
-      log.warn({ err, path }, 'reading the out-of-memory kills of containers failed; starting without them');
+      log.warn(
+        { err, path },
+        'reading the out-of-memory kills of containers failed; starting without them',
+      );
     return new Map();
   }
 }

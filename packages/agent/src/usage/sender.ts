@@ -1,6 +1,7 @@
 /**
- * Reads and sends what containers use, once a minute. While no control plane answers, it keeps the points of the last hour. The control
- * plane says when the next reading is due; without an answer it is due after a minute.
+ * Reads and sends what containers use, once a minute. While no control plane answers, it keeps the
+ * points of the last hour. The control plane says when the next reading is due; without an answer
+ * it is due after a minute.
  */
 import type { Logger } from '@berth/kit/log';
 import { ApiError, type Client } from '@berth/wire/client';
@@ -36,7 +37,10 @@ export async function sendUsage(deps: UsageSenderDeps, signal: AbortSignal): Pro
     for (let node = nodeId(); waiting.length > 0 && node !== null; node = nodeId()) {
       const batch = waiting.slice(0, MAX_SENT_POINTS);
       const sentAt = clock();
-      const points = batch.map(({ point, readAt }) => ({ ...point, age_ms: Math.max(0, sentAt - readAt) }));
+      const points = batch.map(({ point, readAt }) => ({
+        ...point,
+        age_ms: Math.max(0, sentAt - readAt),
+      }));
       const answer = await client.call('agentMetrics', { body: { node_id: node, points }, signal });
       waiting = waiting.slice(batch.length);
       nextMs = Math.min(Math.max(answer.next_ms, 1_000), 2 * MINUTE_MS);
@@ -46,7 +50,9 @@ export async function sendUsage(deps: UsageSenderDeps, signal: AbortSignal): Pro
 
   async function round(): Promise<number> {
     const measured = await meter.read();
-    waiting = [...waiting.filter(({ readAt }) => clock() - readAt < KEPT_MS), ...measured].slice(-MOST_KEPT);
+    waiting = [...waiting.filter(({ readAt }) => clock() - readAt < KEPT_MS), ...measured].slice(
+      -MOST_KEPT,
+    );
     try {
       const nextMs = await send();
       failures = 0;
@@ -58,8 +64,10 @@ export async function sendUsage(deps: UsageSenderDeps, signal: AbortSignal): Pro
         return UNKNOWN_ROUTE_MS;
       }
       // A refused batch would be refused again.
-      if (error instanceof ApiError && (error.status === 400 || error.status === 422)) waiting = waiting.slice(MAX_SENT_POINTS);
-      if (failures === 0) log.warn({ err: error }, 'sending what containers use failed; will retry');
+      if (error instanceof ApiError && (error.status === 400 || error.status === 422))
+        waiting = waiting.slice(MAX_SENT_POINTS);
+      if (failures === 0)
+        log.warn({ err: error }, 'sending what containers use failed; will retry');
       failures += 1;
       return MINUTE_MS;
     }

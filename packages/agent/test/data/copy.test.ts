@@ -4,7 +4,15 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { createSyncHandler } from '../../src/tasks/sync.ts';
 import { syncTask } from '../fake-control-plane.ts';
-import { ensureCached, context, verifyVersion, type Share, type Site, startShare, startSite } from './share.ts';
+import {
+  ensureCached,
+  context,
+  verifyVersion,
+  type Share,
+  type Site,
+  startShare,
+  startSite,
+} from './share.ts';
 
 let share: Share;
 let site: Site;
@@ -16,13 +24,17 @@ afterEach(async () => {
   await site.data.stop();
   await share.stop();
 });
-const at = (version: number, ...path: string[]): string => join(site.root, 'objects', 'set', `v${version}`, ...path);
+const at = (version: number, ...path: string[]): string =>
+  join(site.root, 'objects', 'set', `v${version}`, ...path);
 const leftInStaging = async (): Promise<string[]> =>
-  (await readdir(join(site.root, '.staging'), { recursive: true })).filter((name) => !/^[^/]+(\/\.process\.json)?$/.test(name));
+  (await readdir(join(site.root, '.staging'), { recursive: true })).filter(
+    (name) => !/^[^/]+(\/\.process\.json)?$/.test(name),
+  );
 
 describe('a copied version', () => {
   it('equals its manifest: unusual names, empty files and folders, the executable bit, symlinks', async () => {
-    const raw = (name: Buffer | string): Buffer => Buffer.concat([Buffer.from(`${share.path('set')}/`), Buffer.from(name)]);
+    const raw = (name: Buffer | string): Buffer =>
+      Buffer.concat([Buffer.from(`${share.path('set')}/`), Buffer.from(name)]);
     await mkdir(share.path('set', 'a folder', 'empty'), { recursive: true });
     const names = [
       'plain',
@@ -79,9 +91,16 @@ describe('a copied version', () => {
     const before = Date.now();
     const { release } = await ensureCached(site, set);
     const [row] = (await site.data.inventory.cached()) ?? [];
-    expect(row).toMatchObject({ dataset_id: 'set', name: 'set', version: 1, bytes: 1000, pinned: false });
+    expect(row).toMatchObject({
+      dataset_id: 'set',
+      name: 'set',
+      version: 1,
+      bytes: 1000,
+      pinned: false,
+    });
     expect(Date.parse(row?.last_used_at ?? '')).toBeGreaterThanOrEqual(before);
-    // A version that a task protects is not reported as pinned: nothing would report the end of the protection.
+    // A version that a task protects is not reported as pinned: nothing would report the end of the
+    // protection.
     expect(site.changes()).toBe(1);
     release();
   });
@@ -89,11 +108,15 @@ describe('a copied version', () => {
 
 describe('the next version', () => {
   it('links unchanged and moved files and copies the rest: with 1 % changed it copies at most 10 % of the bytes', async () => {
-    for (let i = 0; i < 200; i += 1) await share.write(`set/d${i % 10}/f${i}`, `${i} `.repeat(2000 + i));
+    for (let i = 0; i < 200; i += 1)
+      await share.write(`set/d${i % 10}/f${i}`, `${i} `.repeat(2000 + i));
     const set = await share.dataset('set');
     (await ensureCached(site, set)).release();
     await share.write('set/d0/f0', 'another content');
-    await share.write('set/d1/f1', (await readFile(share.path('set/d1/f1'), 'utf8')).toUpperCase().replaceAll(' ', '_'));
+    await share.write(
+      'set/d1/f1',
+      (await readFile(share.path('set/d1/f1'), 'utf8')).toUpperCase().replaceAll(' ', '_'),
+    );
     await mkdir(share.path('set', 'moved'));
     await writeFile(share.path('set/moved/f2'), await readFile(share.path('set/d2/f2')));
     await rm(share.path('set/d2/f2'));
@@ -104,7 +127,9 @@ describe('the next version', () => {
     expect(want.version).toBe(2);
     expect(copied?.files).toBe(2);
     expect(copied?.bytes).toBeLessThan(set.source.bytes * 0.1);
-    expect(logged.at(-1)).toMatch(/^copied [\d.]+ kB of set v2 in [\d.]+ s, [\d.]+ [kM]?B\/s; 197 of 199 files were already on this node$/);
+    expect(logged.at(-1)).toMatch(
+      /^copied [\d.]+ kB of set v2 in [\d.]+ s, [\d.]+ [kM]?B\/s; 197 of 199 files were already on this node$/,
+    );
     await verifyVersion(site.root, 'set', 2, set.objects, set.source.manifest_digest);
     const inode = async (path: string): Promise<number> => (await stat(path)).ino;
     expect(await inode(at(2, 'd5', 'f5'))).toBe(await inode(at(1, 'd5', 'f5')));
@@ -120,7 +145,10 @@ describe('the next version', () => {
     await share.write('set/tool', 'x', 0o755);
     await set.scan();
     expect((await ensureCached(site, set)).want.version).toBe(2);
-    expect([(await stat(at(1, 'tool'))).mode & 0o777, (await stat(at(2, 'tool'))).mode & 0o777]).toEqual([0o444, 0o555]);
+    expect([
+      (await stat(at(1, 'tool'))).mode & 0o777,
+      (await stat(at(2, 'tool'))).mode & 0o777,
+    ]).toEqual([0o444, 0o555]);
   });
 
   it('fetches only new tree objects', async () => {
@@ -131,7 +159,10 @@ describe('the next version', () => {
     await set.scan();
     const asked: string[] = [];
     const { objects } = set;
-    set.objects = { has: (d: string) => (asked.push(d), objects.has(d)), get: (d: string) => objects.get(d) } as Map<string, string>;
+    set.objects = {
+      has: (d: string) => (asked.push(d), objects.has(d)),
+      get: (d: string) => objects.get(d),
+    } as Map<string, string>;
     (await ensureCached(site, set)).release();
     expect(asked).toHaveLength(2);
   });
@@ -160,6 +191,8 @@ describe('a sync task', () => {
       bytes_total: 3_000_000,
     });
     expect(site.data.inventory.copyRate()).toBeGreaterThan(0);
-    expect((await handler(syncTask(set.source), taskContext)).report.result).toMatchObject({ bytes_copied: 0 });
+    expect((await handler(syncTask(set.source), taskContext)).report.result).toMatchObject({
+      bytes_copied: 0,
+    });
   });
 });

@@ -1,4 +1,7 @@
-/** Evictions from the dataset cache: which versions go, which never go, and that no container loses its mounts. */
+/**
+ * Evictions from the dataset cache: which versions go, which never go, and that no container loses
+ * its mounts.
+ */
 import { renameSync } from 'node:fs';
 import { mkdir, readdir, readFile, rename, stat, symlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -20,9 +23,14 @@ async function dataset(name: string, bytes: number): Promise<FakeDataset> {
   return share.dataset(name);
 }
 const cachedIn = async (site: Site): Promise<string[]> =>
-  ((await site.data.inventory.cached()) ?? []).map((c) => `${c.dataset_id} v${c.version}${c.pinned === true ? ' pinned' : ''}`).sort();
+  ((await site.data.inventory.cached()) ?? [])
+    .map((c) => `${c.dataset_id} v${c.version}${c.pinned === true ? ' pinned' : ''}`)
+    .sort();
 const running = (deployment: string, over: { project?: string; generation?: number } = {}) =>
-  container({ id: deployment, labels: { [LABELS.deployment]: deployment, [LABELS.project]: over.project ?? 'p1' } });
+  container({
+    id: deployment,
+    labels: { [LABELS.deployment]: deployment, [LABELS.project]: over.project ?? 'p1' },
+  });
 const row = ({ source }: FakeDataset, over: object = {}) => ({
   ...source,
   mode: 'dependency' as const,
@@ -32,7 +40,12 @@ const row = ({ source }: FakeDataset, over: object = {}) => ({
 const deploying = (deployment: string, generation: number, ...sets: FakeDataset[]) =>
   deployTask(deployment, { project_id: 'p1', generation, datasets: sets.map((s) => row(s)) });
 /** Does what a deploy task does: prepares the mounts, and then the container exists. */
-async function deploy(site: Site, deployment: string, generation: number, ...sets: FakeDataset[]): Promise<void> {
+async function deploy(
+  site: Site,
+  deployment: string,
+  generation: number,
+  ...sets: FakeDataset[]
+): Promise<void> {
   await site.data.prepare.mounts(deploying(deployment, generation, ...sets), deployment, context());
   site.containers.push(running(deployment));
 }
@@ -40,7 +53,12 @@ async function deploy(site: Site, deployment: string, generation: number, ...set
 describe('making room', () => {
   it('evicts the least recently used versions first, down to the low watermark; mounted versions stay', async () => {
     const site = await siteWith({ maxStorage: 20.5 * MB });
-    const [a, b, c, d] = [await dataset('a', 4 * MB), await dataset('b', 4 * MB), await dataset('c', 4 * MB), await dataset('d', 4 * MB)];
+    const [a, b, c, d] = [
+      await dataset('a', 4 * MB),
+      await dataset('b', 4 * MB),
+      await dataset('c', 4 * MB),
+      await dataset('d', 4 * MB),
+    ];
     await deploy(site, 'dep-a', 1, a);
     for (const set of [b, c, d]) (await ensureCached(site, set)).release();
     // b was copied before c, but used again since.
@@ -63,7 +81,9 @@ describe('making room', () => {
     const big = await dataset('big', 7 * MB);
     await expect(ensureCached(site, big)).rejects.toMatchObject({
       code: 'no_room',
-      message: expect.stringMatching(/needs 7\.0 MB; [12]\.\d MB of 10\.0 MB are free, 4\.0 MB could be evicted, 4\.0 MB are in use/),
+      message: expect.stringMatching(
+        /needs 7\.0 MB; [12]\.\d MB of 10\.0 MB are free, 4\.0 MB could be evicted, 4\.0 MB are in use/,
+      ),
     });
     expect(await cachedIn(site)).toEqual(['a v1 pinned', 'b v1']);
   });
@@ -72,7 +92,11 @@ describe('making room', () => {
     const site = await siteWith({ maxStorage: 10 * MB, rsync: { bandwidth: '4000' } });
     const [a, b] = [await dataset('a', 6 * MB), await dataset('b', 6 * MB)];
     const ends = await Promise.allSettled([ensureCached(site, a), ensureCached(site, b)]);
-    expect(ends.map((e) => (e.status === 'fulfilled' ? 'here' : (e.reason as { code: string }).code)).sort()).toEqual(['here', 'no_room']);
+    expect(
+      ends
+        .map((e) => (e.status === 'fulfilled' ? 'here' : (e.reason as { code: string }).code))
+        .sort(),
+    ).toEqual(['here', 'no_room']);
   });
 
   it('counts a file that two versions share once: the newer version fits, and evicting the older frees only its own files', async () => {
@@ -108,28 +132,38 @@ describe('a disk full of versions that only kept releases pin', () => {
     const logged: string[] = [];
     (await ensureCached(site, await dataset('c', 6 * MB), never, logged)).release();
     expect(await cachedIn(site)).toEqual(['b v1 pinned', 'c v1']);
-    expect(logged).toContainEqual(expect.stringMatching(/evicted a v1 .*kept for a rollback.*a rollback copies it again/));
+    expect(logged).toContainEqual(
+      expect.stringMatching(/evicted a v1 .*kept for a rollback.*a rollback copies it again/),
+    );
   });
   it('keeps a version that the share no longer has, because the dataset has a newer version', async () => {
     const site = await siteFullOfKeptVersions();
     await share.write('a/file', Buffer.alloc(5 * MB, 'newer'));
     await share.plane.datasets.get('a')?.scan();
-    await expect(ensureCached(site, await dataset('c', 6 * MB))).rejects.toMatchObject({ code: 'no_room' });
+    await expect(ensureCached(site, await dataset('c', 6 * MB))).rejects.toMatchObject({
+      code: 'no_room',
+    });
     expect(await cachedIn(site)).toContain('a v1 pinned');
   });
   it('keeps it while the share is unreadable, and while the state of the dataset is unknown', async () => {
     const site = await siteFullOfKeptVersions();
     const a = share.plane.datasets.get('a');
     if (a !== undefined) a.status = 'suspicious';
-    await expect(ensureCached(site, await dataset('c', 6 * MB))).rejects.toMatchObject({ code: 'no_room' });
+    await expect(ensureCached(site, await dataset('c', 6 * MB))).rejects.toMatchObject({
+      code: 'no_room',
+    });
     share.plane.datasets.delete('a');
-    await expect(ensureCached(site, await dataset('d', 6 * MB))).rejects.toMatchObject({ code: 'no_room' });
+    await expect(ensureCached(site, await dataset('d', 6 * MB))).rejects.toMatchObject({
+      code: 'no_room',
+    });
     expect(await cachedIn(site)).toContain('a v1 pinned');
   });
   it('reports to the control plane which pinned versions are recopyable', async () => {
     const site = await siteFullOfKeptVersions();
     const rows = (await site.data.inventory.cached()) ?? [];
-    expect(Object.fromEntries(rows.map((c) => [c.dataset_id, [c.pinned, c.recopyable ?? false]]))).toEqual({
+    expect(
+      Object.fromEntries(rows.map((c) => [c.dataset_id, [c.pinned, c.recopyable ?? false]])),
+    ).toEqual({
       a: [true, true],
       b: [true, false],
     });
@@ -154,14 +188,21 @@ describe('unmounted versions', () => {
     await copyUpTo(site, a, 2);
     const ensured = await ensureCached(site, a);
     await copyUpTo(site, a, 6);
-    await vi.waitFor(async () => expect(await cachedIn(site)).toEqual(['a v1 pinned', 'a v2', 'a v5', 'a v6', 'b v1']), 5_000);
+    await vi.waitFor(
+      async () =>
+        expect(await cachedIn(site)).toEqual(['a v1 pinned', 'a v2', 'a v5', 'a v6', 'b v1']),
+      5_000,
+    );
     expect((await readdir(join(site.root, 'objects/a'))).sort()).toEqual(
       ['.trees', '.v1.json', '.v2.json', '.v5.json', '.v6.json', 'v1', 'v2', 'v5', 'v6'].sort(),
     );
     await verifyVersion(site.root, 'a', 6, a.objects, a.source.manifest_digest);
     ensured.release();
     await copyUpTo(site, a, 7);
-    await vi.waitFor(async () => expect(await cachedIn(site)).toEqual(['a v1 pinned', 'a v6', 'a v7', 'b v1']), 5_000);
+    await vi.waitFor(
+      async () => expect(await cachedIn(site)).toEqual(['a v1 pinned', 'a v6', 'a v7', 'b v1']),
+      5_000,
+    );
   });
 
   it('are never evicted right after they were copied, however old they are', async () => {
@@ -183,8 +224,18 @@ describe('unmounted versions', () => {
 describe('a sweep of mount folders', () => {
   it('keeps the folders of the newest generations of a project with a container, and removes the others', async () => {
     const site = await siteWith({ keepReleases: () => 2 });
-    const sets = [await dataset('a', 10), await dataset('b', 10), await dataset('c', 10), await dataset('d', 10)];
-    for (const [i, set] of sets.entries()) await site.data.prepare.mounts(deploying(`dep-${i + 1}`, i + 1, set), `dep-${i + 1}`, context());
+    const sets = [
+      await dataset('a', 10),
+      await dataset('b', 10),
+      await dataset('c', 10),
+      await dataset('d', 10),
+    ];
+    for (const [i, set] of sets.entries())
+      await site.data.prepare.mounts(
+        deploying(`dep-${i + 1}`, i + 1, set),
+        `dep-${i + 1}`,
+        context(),
+      );
     // A stopped container counts too.
     site.containers.push({ ...running('dep-1'), state: 'exited' });
     await site.data.sweepMounts(never);
@@ -203,7 +254,11 @@ describe('a sweep of mount folders', () => {
     await site.data.sweepMounts(never);
     expect(await cachedIn(site)).toEqual(['a v1']);
     // A project that never had a dataset has no folder at all.
-    await site.data.prepare.mounts(deployTask('dep-9', { project_id: 'p9', generation: 1, datasets: [] }), 'dep-9', context());
+    await site.data.prepare.mounts(
+      deployTask('dep-9', { project_id: 'p9', generation: 1, datasets: [] }),
+      'dep-9',
+      context(),
+    );
     expect(await readdir(join(site.root, 'mounts'))).not.toContain('dep-9');
   });
 
@@ -212,7 +267,11 @@ describe('a sweep of mount folders', () => {
     const other = await siteWith({ root: site.root, agent: 'agent-2' });
     await deploy(other, 'dep-other', 1, await dataset('a', 10));
     const release = site.data.prepare.protect('dep-mine');
-    await site.data.prepare.mounts(deploying('dep-mine', 1, await dataset('b', 10)), 'dep-mine', context());
+    await site.data.prepare.mounts(
+      deploying('dep-mine', 1, await dataset('b', 10)),
+      'dep-mine',
+      context(),
+    );
     await site.data.sweepMounts(never);
     expect((await readdir(join(site.root, 'mounts'))).sort()).toEqual(['dep-mine', 'dep-other']);
     release();
@@ -222,9 +281,14 @@ describe('a sweep of mount folders', () => {
   });
 
   it('keeps all folders while the engine does not answer', async () => {
-    const site = await siteWith({ listContainers: () => Promise.reject(new Error('no engine')), maxStorage: 10 * MB });
+    const site = await siteWith({
+      listContainers: () => Promise.reject(new Error('no engine')),
+      maxStorage: 10 * MB,
+    });
     await deploy(site, 'dep-a', 1, await dataset('a', 6 * MB));
-    await expect(ensureCached(site, await dataset('b', 6 * MB))).rejects.toMatchObject({ code: 'no_room' });
+    await expect(ensureCached(site, await dataset('b', 6 * MB))).rejects.toMatchObject({
+      code: 'no_room',
+    });
     expect(await cachedIn(site)).toEqual(['a v1 pinned']);
   });
 
@@ -234,8 +298,15 @@ describe('a sweep of mount folders', () => {
       owner: { agent: 'x', process: 'x', project_id, generation, task_id: 't', attempt: 1 },
       links: [],
     });
-    const folders = [folder('a1', 'a', 1), folder('a2', 'a', 2), folder('b9', 'b', 9), folder('c1', 'c', 1)];
-    const containers = [container({ labels: { [LABELS.project]: 'a', [LABELS.deployment]: 'a0' } })];
+    const folders = [
+      folder('a1', 'a', 1),
+      folder('a2', 'a', 2),
+      folder('b9', 'b', 9),
+      folder('c1', 'c', 1),
+    ];
+    const containers = [
+      container({ labels: { [LABELS.project]: 'a', [LABELS.deployment]: 'a0' } }),
+    ];
     expect([...keptDeployments(folders, containers, 1)].sort()).toEqual(['a0', 'a2']);
   });
 });
@@ -257,7 +328,9 @@ describe('two agents on one SVC_ROOT', () => {
     const one = await siteWith({ maxStorage: 10 * MB });
     const two = await siteWith({ root: one.root, agent: 'agent-2', maxStorage: 10 * MB });
     await deploy(one, 'dep-a', 1, await dataset('a', 6 * MB));
-    await expect(ensureCached(two, await dataset('b', 6 * MB))).rejects.toMatchObject({ code: 'no_room' });
+    await expect(ensureCached(two, await dataset('b', 6 * MB))).rejects.toMatchObject({
+      code: 'no_room',
+    });
   });
 
   it('put back a version that a dead agent had moved to .trash and that was mounted in the meantime', async () => {
@@ -282,10 +355,12 @@ describe('two agents on one SVC_ROOT', () => {
     (await ensureCached(site, set)).release();
     const taskContext = context();
     const task = deploying('dep-1', 1, set);
-    // The other agent evicts it right after this one has checked it. An eviction is one rename (evict.ts).
+    // The other agent evicts it right after this one has checked it. An eviction is one rename
+    // (evict.ts).
     const logStep = (step: string, text: string): void => {
       taskContext.logStep(step, text);
-      if (/is already cached/.test(text)) renameSync(join(site.root, 'objects/a/v1'), join(site.root, '.trash/evicted'));
+      if (/is already cached/.test(text))
+        renameSync(join(site.root, 'objects/a/v1'), join(site.root, '.trash/evicted'));
     };
     const { datasets } = await site.data.prepare.mounts(task, 'dep-1', { ...taskContext, logStep });
     expect(datasets).toEqual([{ dataset_id: 'a', version: 1 }]);
@@ -299,7 +374,10 @@ describe('the mounts of a deployment', () => {
     const [a, b] = [await dataset('a', 10), await dataset('b', 10)];
     const task = deployTask('dep-1', {
       generation: 3,
-      datasets: [row(a), row(b, { mode: 'readwrite', version: null, manifest_digest: null, mount_path: '/rw' })],
+      datasets: [
+        row(a),
+        row(b, { mode: 'readwrite', version: null, manifest_digest: null, mount_path: '/rw' }),
+      ],
     });
     const { mounts, datasets } = await site.data.prepare.mounts(task, 'dep-1', context());
     expect(mounts).toEqual([
@@ -319,7 +397,8 @@ describe('the mounts of a deployment', () => {
     const site = await siteWith();
     const set = await dataset('a', 10);
     const task = deploying('dep-1', 1, set);
-    const exists = async (): Promise<boolean> => (await stat(join(site.root, 'mounts/dep-1')).catch(() => null)) !== null;
+    const exists = async (): Promise<boolean> =>
+      (await stat(join(site.root, 'mounts/dep-1')).catch(() => null)) !== null;
     await site.data.prepare.mounts(task, 'dep-1', context({ attempt: 1 }));
     await site.data.prepare.mounts(task, 'dep-1', context({ attempt: 2 }));
     await site.data.prepare.undo(task, 'dep-1', 1);
@@ -332,9 +411,13 @@ describe('the mounts of a deployment', () => {
   it('fail together when one dataset cannot be copied', async () => {
     const site = await siteWith({ rsync: { bandwidth: '100' } });
     const a = await dataset('a', 5 * MB);
-    const task = deployTask('dep-1', { datasets: [row(a), row(a, { name: 'b', dataset_id: 'b', nfs_path: 'b', version: null })] });
+    const task = deployTask('dep-1', {
+      datasets: [row(a), row(a, { name: 'b', dataset_id: 'b', nfs_path: 'b', version: null })],
+    });
     const taskContext = context();
-    await expect(site.data.prepare.mounts(task, 'dep-1', taskContext)).rejects.toMatchObject({ code: 'dataset_not_ready' });
+    await expect(site.data.prepare.mounts(task, 'dep-1', taskContext)).rejects.toMatchObject({
+      code: 'dataset_not_ready',
+    });
     expect(await cachedIn(site)).toEqual([]);
   });
 
@@ -348,7 +431,9 @@ describe('the mounts of a deployment', () => {
       ['dep', { dataset_id: '../..' }],
     ] as const) {
       const task = deployTask(deployment, { datasets: [row(set, over)] });
-      await expect(site.data.prepare.mounts(task, deployment, context())).rejects.toThrow(/not an id|not the name|does not know/);
+      await expect(site.data.prepare.mounts(task, deployment, context())).rejects.toThrow(
+        /not an id|not the name|does not know/,
+      );
     }
   });
 });

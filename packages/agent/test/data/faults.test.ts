@@ -1,4 +1,7 @@
-/** Faults during a dataset copy: the source changes, rsync dies or hangs, the disk is full, the share is unmounted, no task waits. */
+/**
+ * Faults during a dataset copy: the source changes, rsync dies or hangs, the disk is full, the
+ * share is unmounted, no task waits.
+ */
 import { execFileSync } from 'node:child_process';
 import { chmod, mkdir, readdir, readFile, rename, rm, symlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -37,13 +40,19 @@ const versionsIn = async (root: string): Promise<string[]> =>
   (await readdir(join(root, 'objects', 'set')).catch(() => [])).filter((n) => n.startsWith('v'));
 
 /** An rsync with a shell script in front of it that runs these lines first. */
-async function shim(...lines: string[]): Promise<{ inherit: NodeJS.ProcessEnv; runs(): Promise<number> }> {
+async function shim(
+  ...lines: string[]
+): Promise<{ inherit: NodeJS.ProcessEnv; runs(): Promise<number> }> {
   const bin = join(share.dir, 'bin');
   await mkdir(bin, { recursive: true });
   const real = execFileSync('sh', ['-c', 'command -v rsync'], { encoding: 'utf8' }).trim();
-  await writeFile(join(bin, 'rsync'), ['#!/bin/sh', `echo run >> '${bin}/runs'`, ...lines, `exec '${real}' "$@"`, ''].join('\n'));
+  await writeFile(
+    join(bin, 'rsync'),
+    ['#!/bin/sh', `echo run >> '${bin}/runs'`, ...lines, `exec '${real}' "$@"`, ''].join('\n'),
+  );
   await chmod(join(bin, 'rsync'), 0o755);
-  const runs = async (): Promise<number> => (await readFile(join(bin, 'runs'), 'utf8').catch(() => '')).split('\n').length - 1;
+  const runs = async (): Promise<number> =>
+    (await readFile(join(bin, 'runs'), 'utf8').catch(() => '')).split('\n').length - 1;
   return { inherit: { PATH: `${bin}:${PATH}` }, runs };
 }
 
@@ -63,7 +72,9 @@ describe('a source that changes', () => {
       new AbortController().signal,
     );
     expect(ensured.want.version).toBe(2);
-    expect(logged.join('\n')).toMatch(/changed during the copy: f[34], f[34]; rescanning the dataset\nthe dataset is now v2/);
+    expect(logged.join('\n')).toMatch(
+      /changed during the copy: f[34], f[34]; rescanning the dataset\nthe dataset is now v2/,
+    );
     expect(logged.at(-1)).toContain('18 of 20 files were already on this node');
     expect(await versionsIn(site.root)).toEqual(['v2']);
     await verifyVersion(site.root, 'set', 2, set.objects, set.source.manifest_digest);
@@ -151,18 +162,41 @@ describe('a source that changes', () => {
 
 describe('a share', () => {
   it.each([
-    ['is not set', async (): Promise<string | undefined> => undefined, 'no_share', 'DATASET_NFS_BASE_PATH'],
-    ['does not exist', async () => join(share.dir, 'nowhere'), 'dataset_unreachable', 'No such file'],
-    ['lacks the folder', async () => (await rm(share.path('set'), { recursive: true }), share.base), 'dataset_unreachable', 'No such file'],
+    [
+      'is not set',
+      async (): Promise<string | undefined> => undefined,
+      'no_share',
+      'DATASET_NFS_BASE_PATH',
+    ],
+    [
+      'does not exist',
+      async () => join(share.dir, 'nowhere'),
+      'dataset_unreachable',
+      'No such file',
+    ],
+    [
+      'lacks the folder',
+      async () => (await rm(share.path('set'), { recursive: true }), share.base),
+      'dataset_unreachable',
+      'No such file',
+    ],
     [
       'has a file in its place',
-      async () => (await rm(share.path('set'), { recursive: true }), await writeFile(share.path('set'), 'x'), share.base),
+      async () => (
+        await rm(share.path('set'), { recursive: true }),
+        await writeFile(share.path('set'), 'x'),
+        share.base
+      ),
       'dataset_unreachable',
       'Not a directory',
     ],
     [
       'leads outside itself through a symlink',
-      async () => (await rename(share.path('set'), join(share.dir, 'out')), await symlink('../out', share.path('set')), share.base),
+      async () => (
+        await rename(share.path('set'), join(share.dir, 'out')),
+        await symlink('../out', share.path('set')),
+        share.base
+      ),
       'dataset_unreachable',
       'leads outside the shared storage',
     ],
@@ -170,7 +204,10 @@ describe('a share', () => {
     await share.write('set/file', 'x');
     const set = await share.dataset('set');
     const site = await siteWith({ share: await change() });
-    await expect(ensureCached(site, set)).rejects.toMatchObject({ code, message: expect.stringContaining(words) });
+    await expect(ensureCached(site, set)).rejects.toMatchObject({
+      code,
+      message: expect.stringContaining(words),
+    });
     expect(await leftIn(site.root)).toEqual([]);
   });
 
@@ -260,13 +297,18 @@ describe('tasks that wait for a copy', () => {
     const set = await share.dataset('set');
     const site = await siteWith({ rsync: { bandwidth: '100' } });
     const cancelled = new AbortController();
-    const both = [ensureCached(site, set, cancelled.signal), ensureCached(site, set, cancelled.signal)].map((c) =>
-      expect(c).rejects.toMatchObject({ why: 'cancelled' }),
-    );
+    const both = [
+      ensureCached(site, set, cancelled.signal),
+      ensureCached(site, set, cancelled.signal),
+    ].map((c) => expect(c).rejects.toMatchObject({ why: 'cancelled' }));
     await rsyncOf(site.root);
     cancelled.abort(new Stopped('cancelled'));
     await Promise.all(both);
-    expect([await rsyncsOf(site.root), await leftIn(site.root), await versionsIn(site.root)]).toEqual([[], [], []]);
+    expect([
+      await rsyncsOf(site.root),
+      await leftIn(site.root),
+      await versionsIn(site.root),
+    ]).toEqual([[], [], []]);
     expect((await site.storage.now(new AbortController().signal)).free).toBeGreaterThan(0);
   });
 
@@ -275,7 +317,9 @@ describe('tasks that wait for a copy', () => {
     const set = await share.dataset('set');
     const site = await siteWith({ rsync: { bandwidth: '2000' } });
     const cancelled = new AbortController();
-    const first = expect(ensureCached(site, set, cancelled.signal)).rejects.toMatchObject({ why: 'cancelled' });
+    const first = expect(ensureCached(site, set, cancelled.signal)).rejects.toMatchObject({
+      why: 'cancelled',
+    });
     await rsyncOf(site.root);
     cancelled.abort(new Stopped('cancelled'));
     // Let the abort take effect first.
@@ -301,7 +345,9 @@ describe('tasks that wait for a copy', () => {
 const isRoot = process.getuid?.() === 0;
 describe.skipIf(!isRoot)('disks', () => {
   const mounted: string[] = [];
-  afterEach(() => mounted.splice(0).forEach((path) => execFileSync('/usr/bin/umount', ['--lazy', path])));
+  afterEach(() =>
+    mounted.splice(0).forEach((path) => execFileSync('/usr/bin/umount', ['--lazy', path])),
+  );
   async function tmpfs(name: string, megabytes: number): Promise<string> {
     const path = join(share.dir, name);
     await mkdir(path, { recursive: true });
@@ -327,9 +373,13 @@ describe.skipIf(!isRoot)('disks', () => {
     const set = await share.dataset('set');
     const root = await tmpfs('full', 10);
     const site = await siteWith({ root });
-    const task = deployTask('dep-1', { datasets: [{ ...set.source, mode: 'dependency', mount_path: '/data/set' }] });
+    const task = deployTask('dep-1', {
+      datasets: [{ ...set.source, mode: 'dependency', mount_path: '/data/set' }],
+    });
     await site.data.prepare.mounts(task, 'dep-1', context());
-    await expect(writeFile(join(root, 'filler'), Buffer.alloc(11_000_000))).rejects.toMatchObject({ code: 'ENOSPC' });
+    await expect(writeFile(join(root, 'filler'), Buffer.alloc(11_000_000))).rejects.toMatchObject({
+      code: 'ENOSPC',
+    });
     expect((await ensureCached(site, set)).copied).toBeNull();
     await site.data.inventory.released([container({ labels: { [LABELS.deployment]: 'dep-1' } })]);
   });
@@ -375,7 +425,9 @@ it('leftovers of a dead agent are removed, and running copies of another agent a
   const dead = join(one.root, '.staging', 'dead');
   await mkdir(join(dead, 'copy-1'), { recursive: true });
   // The mark of a process that had this process id at another time.
-  const mark = JSON.parse(await readFile(join(one.root, '.staging', living ?? '', '.process.json'), 'utf8')) as object;
+  const mark = JSON.parse(
+    await readFile(join(one.root, '.staging', living ?? '', '.process.json'), 'utf8'),
+  ) as object;
   await writeFile(join(dead, '.process.json'), JSON.stringify({ ...mark, started: '1' }));
   const two = await siteWith({ root: one.root, agent: 'agent-2' });
   await two.data.removeLeftovers(new AbortController().signal);

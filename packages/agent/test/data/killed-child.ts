@@ -1,4 +1,7 @@
-/** Child process of killed.real.test.ts. It prepares the mounts of one deployment and kills itself at a fail point. */
+/**
+ * Child process of killed.real.test.ts. It prepares the mounts of one deployment and kills itself
+ * at a fail point.
+ */
 import { armFailPoints, failPoints } from '@berth/kit/fail-point';
 import { silentLogger } from '@berth/kit/log';
 import { createClient } from '@berth/wire/client';
@@ -6,7 +9,14 @@ import { createDatasetParts } from '../../src/data/dataset-parts.ts';
 import { createStorage } from '../../src/storage.ts';
 import type { TaskOf } from '@berth/wire/task';
 
-export type ChildOrder = { root: string; share: string; plane: string; maxStorage: number; task: TaskOf<'deploy'>; points: string };
+export type ChildOrder = {
+  root: string;
+  share: string;
+  plane: string;
+  maxStorage: number;
+  task: TaskOf<'deploy'>;
+  points: string;
+};
 const order = JSON.parse(process.argv[2] ?? '') as ChildOrder;
 const inherit = { PATH: process.env['PATH'] };
 const log = silentLogger();

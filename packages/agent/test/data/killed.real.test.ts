@@ -1,4 +1,7 @@
-/** kill -9 of an agent at each critical step, then a restart: the version is complete, and no leftovers remain. */
+/**
+ * kill -9 of an agent at each critical step, then a restart: the version is complete, and no
+ * leftovers remain.
+ */
 import { exec, type ExecResult } from '@berth/kit/exec';
 import { spawn } from 'node:child_process';
 import { mkdir, readdir, readFile, readlink, stat, utimes, writeFile } from 'node:fs/promises';
@@ -16,28 +19,60 @@ afterEach(() => share.stop());
 const MB = 1_000_000;
 const root = (): string => join(share.dir, 'svc');
 function child(set: FakeDataset, deployment: string, points: string): Promise<ExecResult> {
-  const task = deployTask(deployment, { datasets: [{ ...set.source, mode: 'dependency', mount_path: '/data' }] });
-  const order: ChildOrder = { root: root(), share: share.base, plane: share.plane.url, maxStorage: 10 * MB, task, points };
-  return exec([process.execPath, join(import.meta.dirname, 'killed-child.ts'), JSON.stringify(order)], {
-    env: { PATH },
-    timeoutMs: 60_000,
+  const task = deployTask(deployment, {
+    datasets: [{ ...set.source, mode: 'dependency', mount_path: '/data' }],
   });
+  const order: ChildOrder = {
+    root: root(),
+    share: share.base,
+    plane: share.plane.url,
+    maxStorage: 10 * MB,
+    task,
+    points,
+  };
+  return exec(
+    [process.execPath, join(import.meta.dirname, 'killed-child.ts'), JSON.stringify(order)],
+    {
+      env: { PATH },
+      timeoutMs: 60_000,
+    },
+  );
 }
 async function comesUp(set: FakeDataset, deployment: string): Promise<void> {
   const { code, stdout, stderr } = await child(set, deployment, '');
   expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
-  expect(JSON.parse(stdout)).toEqual([{ dataset_id: set.source.dataset_id, version: set.source.version }]);
-  await verifyVersion(root(), set.source.dataset_id, set.source.version, set.objects, set.source.manifest_digest);
-  expect((await stat(join(root(), 'mounts', deployment, set.source.name))).isDirectory()).toBe(true);
+  expect(JSON.parse(stdout)).toEqual([
+    { dataset_id: set.source.dataset_id, version: set.source.version },
+  ]);
+  await verifyVersion(
+    root(),
+    set.source.dataset_id,
+    set.source.version,
+    set.objects,
+    set.source.manifest_digest,
+  );
+  expect((await stat(join(root(), 'mounts', deployment, set.source.name))).isDirectory()).toBe(
+    true,
+  );
 }
 /** Leftovers of killed processes; the folders of the last process are not counted. */
 async function leftovers(): Promise<string[]> {
-  const [staging, trash] = await Promise.all(['.staging', '.trash'].map((f) => readdir(join(root(), f), { recursive: true })));
-  const deep = [...(staging ?? []), ...(trash ?? [])].filter((name) => !/^[^/]+(\/\.process\.json)?$/.test(name));
+  const [staging, trash] = await Promise.all(
+    ['.staging', '.trash'].map((f) => readdir(join(root(), f), { recursive: true })),
+  );
+  const deep = [...(staging ?? []), ...(trash ?? [])].filter(
+    (name) => !/^[^/]+(\/\.process\.json)?$/.test(name),
+  );
   return [...deep, ...(staging ?? []).filter((name) => !name.includes('/')).slice(1)];
 }
 
-describe.each(['copy.staged', 'copy.verified', 'copy.renamed.before', 'copy.renamed.after', 'mount.linked'])('killed at %s', (point) => {
+describe.each([
+  'copy.staged',
+  'copy.verified',
+  'copy.renamed.before',
+  'copy.renamed.after',
+  'mount.linked',
+])('killed at %s', (point) => {
   it('the agent completes the work after a restart', async () => {
     for (let i = 0; i < 30; i += 1) await share.write(`set/d${i % 3}/f${i}`, `${i}`.repeat(3000));
     const set = await share.dataset('set');
@@ -46,7 +81,11 @@ describe.each(['copy.staged', 'copy.verified', 'copy.renamed.before', 'copy.rena
     expect(before.includes('v1')).toBe(point === 'copy.renamed.after' || point === 'mount.linked');
     await comesUp(set, 'dep-1');
     expect(await leftovers()).toEqual([]);
-    expect((await readdir(join(root(), 'objects', 'set'))).sort()).toEqual(['.trees', '.v1.json', 'v1']);
+    expect((await readdir(join(root(), 'objects', 'set'))).sort()).toEqual([
+      '.trees',
+      '.v1.json',
+      'v1',
+    ]);
   }, 60_000);
 });
 
@@ -66,21 +105,33 @@ describe('the leftover copy of a killed agent', () => {
       () => true,
       () => false,
     );
-  const boot = async (): Promise<string> => (await readFile('/proc/sys/kernel/random/boot_id', 'utf8')).trim();
+  const boot = async (): Promise<string> =>
+    (await readFile('/proc/sys/kernel/random/boot_id', 'utf8')).trim();
 
   it('is removed if its process is a zombie', async () => {
     // The child of the sleeping parent stays a zombie for as long as the parent lives.
     const parent = spawn(process.execPath, [
       '-e',
-      "const c = require('node:child_process').spawn('sleep', ['0']); console.log(c.pid); Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 60000)",
+      "const c = require('node:child_process').spawn('sleep', ['0']); console.log(c.pid); " +
+        'Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 60000)',
     ]);
     try {
-      const pid = Number(await new Promise((resolve) => parent.stdout.once('data', (data: Buffer) => resolve(String(data).trim()))));
+      const pid = Number(
+        await new Promise((resolve) =>
+          parent.stdout.once('data', (data: Buffer) => resolve(String(data).trim())),
+        ),
+      );
       const started = await waitFor('the process is a zombie', async () => {
-        const fields = (await readFile(`/proc/${pid}/stat`, 'utf8')).split(') ')[1]?.split(' ') ?? [];
+        const fields =
+          (await readFile(`/proc/${pid}/stat`, 'utf8')).split(') ')[1]?.split(' ') ?? [];
         return fields[0] === 'Z' ? fields[19] : undefined;
       });
-      const left = await dead({ pid, started, boot: await boot(), space: await readlink('/proc/self/ns/pid') });
+      const left = await dead({
+        pid,
+        started,
+        boot: await boot(),
+        space: await readlink('/proc/self/ns/pid'),
+      });
       const site = await startSite(share, { root: root() });
       await site.data.removeLeftovers(never);
       expect(await isThere(left)).toBe(false);
@@ -96,7 +147,9 @@ describe('the leftover copy of a killed agent', () => {
     await site.data.removeLeftovers(never);
     // The process may be alive: its last heartbeat is young.
     expect(await isThere(left)).toBe(true);
-    await waitFor('the leftover copy is removed', async () => !(await isThere(left)), { deadlineMs: 20_000 });
+    await waitFor('the leftover copy is removed', async () => !(await isThere(left)), {
+      deadlineMs: 20_000,
+    });
     await site.data.stop();
   });
 });

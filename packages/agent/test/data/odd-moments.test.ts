@@ -1,6 +1,19 @@
-/** Rare races of the dataset cache: foreign files in its folders, reused version numbers, agents that die while they delete. */
+/**
+ * Rare races of the dataset cache: foreign files in its folders, reused version numbers, agents
+ * that die while they delete.
+ */
 import { cpSync, mkdirSync, rmSync, writeFileSync } from 'node:fs';
-import { mkdir, readdir, readFile, rename, rm, stat, symlink, utimes, writeFile } from 'node:fs/promises';
+import {
+  mkdir,
+  readdir,
+  readFile,
+  rename,
+  rm,
+  stat,
+  symlink,
+  utimes,
+  writeFile,
+} from 'node:fs/promises';
 import { join } from 'node:path';
 import { silentLogger } from '@berth/kit/log';
 import { beforeEach, expect, it } from 'vitest';
@@ -19,7 +32,8 @@ let share: Share;
 const perTest = sharePerTest();
 const { siteWith } = perTest;
 beforeEach(() => void (share = perTest.share()));
-const meta = (site: Site, path: string): Promise<string> => readFile(join(site.root, 'objects', path), 'utf8');
+const meta = (site: Site, path: string): Promise<string> =>
+  readFile(join(site.root, 'objects', path), 'utf8');
 
 it('foreign files beside versions and mounts are ignored and stay', async () => {
   const site = await siteWith();
@@ -31,7 +45,9 @@ it('foreign files beside versions and mounts are ignored and stay', async () => 
   await writeFile(join(site.root, 'mounts/dep-x/a note.txt'), 'mine');
   await site.data.removeLeftovers(never);
   (await ensureCached(site, set)).release();
-  expect(await site.data.inventory.cached()).toMatchObject([{ dataset_id: 'set', version: 1, pinned: false }]);
+  expect(await site.data.inventory.cached()).toMatchObject([
+    { dataset_id: 'set', version: 1, pinned: false },
+  ]);
   await site.data.inventory.forget(['set']);
   expect((await readdir(join(site.root, 'objects'))).sort()).toEqual(['a note.txt', 'lost+found']);
 });
@@ -63,7 +79,13 @@ it('publishing over an existing version does not change its meta data', async ()
   const folder = join(site.root, '.staging/other');
   await mkdir(folder);
   const versions = createVersions(createLayout(site.root));
-  const other = { manifest_digest: `sha256:${'0'.repeat(64)}`, name: 'set', bytes: 0, files: 0, last_used_at: new Date().toISOString() };
+  const other = {
+    manifest_digest: `sha256:${'0'.repeat(64)}`,
+    name: 'set',
+    bytes: 0,
+    files: 0,
+    last_used_at: new Date().toISOString(),
+  };
   expect(await versions.publish('set', 1, folder, other)).toBe(false);
   expect(await meta(site, 'set/.v1.json')).toBe(metaBefore);
 });
@@ -97,7 +119,10 @@ it('a copy succeeds without links if the manifest of the cached version is lost'
   await share.write('set/file', 'two');
   await set.scan();
   // The control plane has forgotten the version.
-  share.plane.datasets.set('set', { ...set, objects: new Map([...set.objects].filter(([digest]) => digest !== first)) });
+  share.plane.datasets.set('set', {
+    ...set,
+    objects: new Map([...set.objects].filter(([digest]) => digest !== first)),
+  });
   (await ensureCached(site, set)).release();
   await verifyVersion(site.root, 'set', 2, set.objects, set.source.manifest_digest);
 });
@@ -128,7 +153,11 @@ it('inParallel closes its source when one item fails', async () => {
 });
 
 /** `onCheck` is called at each check whether a task uses the version. */
-async function evictOf(site: Site, onCheck: (check: number) => boolean, onChange: () => void = () => undefined) {
+async function evictOf(
+  site: Site,
+  onCheck: (check: number) => boolean,
+  onChange: () => void = () => undefined,
+) {
   const layout = createLayout(site.root);
   const [work, versions] = [await createWorkFolders(layout), createVersions(layout)];
   let checks = 0;
@@ -185,7 +214,9 @@ it('a version that a dead agent has deleted in part is never put back', async ()
   await symlink('../../objects/set/v1', join(site.root, 'mounts/dep-x/set'));
   await site.data.removeLeftovers(never);
   expect(await stat(join(site.root, 'objects/set/v1')).catch(() => null)).toBeNull();
-  const task = deployTask('dep-1', { datasets: [{ ...set.source, mode: 'dependency', mount_path: '/data/set' }] });
+  const task = deployTask('dep-1', {
+    datasets: [{ ...set.source, mode: 'dependency', mount_path: '/data/set' }],
+  });
   await site.data.prepare.mounts(task, 'dep-1', context());
   await verifyVersion(site.root, 'set', 1, set.objects, set.source.manifest_digest);
 });
@@ -196,11 +227,15 @@ it('an agent that slept and counts as dead finds its copy complete or not at all
   await mkdir(files, { recursive: true });
   const names = Array.from({ length: 3_000 }, (_, i) => `file-${i}`);
   for (const name of names) await writeFile(join(files, name), '');
-  await writeFile(join(site.root, '.staging/asleep/.process.json'), JSON.stringify({ pid: 1, started: 'x', boot: 'another', space: '' }));
+  await writeFile(
+    join(site.root, '.staging/asleep/.process.json'),
+    JSON.stringify({ pid: 1, started: 'x', boot: 'another', space: '' }),
+  );
   await utimes(join(site.root, '.staging/asleep/.process.json'), 0, 0);
   const removing = site.data.removeLeftovers(never);
   // It continues when the first of its files is removed.
-  const isWhole = async (): Promise<boolean> => (await stat(join(files, 'file-0')).catch(() => null)) !== null;
+  const isWhole = async (): Promise<boolean> =>
+    (await stat(join(files, 'file-0')).catch(() => null)) !== null;
   while (await isWhole());
   const woke = await rename(files, join(site.root, 'woke')).then(
     () => true,

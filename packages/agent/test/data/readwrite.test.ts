@@ -1,4 +1,7 @@
-/** Readwrite mounts of folders of the share: the engine follows symlinks out of the share, so the path must contain none. */
+/**
+ * Readwrite mounts of folders of the share: the engine follows symlinks out of the share, so the
+ * path must contain none.
+ */
 import { mkdir, rename, symlink } from 'node:fs/promises';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
@@ -48,7 +51,9 @@ describe('a path', () => {
     const other = await startSite(share, { share: join(share.dir, 'by-link') });
     try {
       const { mounts } = await other.data.prepare.mounts(writing('lab/genomes'), 'd2', context());
-      expect(mounts).toEqual([{ source: share.path('lab/genomes'), target: '/data/rw', readonly: false }]);
+      expect(mounts).toEqual([
+        { source: share.path('lab/genomes'), target: '/data/rw', readonly: false },
+      ]);
       await other.data.prepare.checkWritten(writing('lab/genomes'), mounts, never);
     } finally {
       await other.data.stop();
@@ -60,10 +65,14 @@ describe('a path', () => {
     ['a symlink on its way', 'way', 'lab', 'way/genomes'],
   ])('with %s is refused, although it stays inside the share', async (_, name, target, nfsPath) => {
     await symlink(target, share.path(name));
-    await expect(site.data.prepare.mounts(writing(nfsPath), 'd2', context())).rejects.toMatchObject({
-      code: 'dataset_unreachable',
-      message: expect.stringContaining(`${share.path(nfsPath)} contains a symlink and leads to ${share.path('lab/genomes')}`),
-    });
+    await expect(site.data.prepare.mounts(writing(nfsPath), 'd2', context())).rejects.toMatchObject(
+      {
+        code: 'dataset_unreachable',
+        message: expect.stringContaining(
+          `${share.path(nfsPath)} contains a symlink and leads to ${share.path('lab/genomes')}`,
+        ),
+      },
+    );
   });
 });
 
@@ -75,27 +84,35 @@ describe('a folder that becomes a symlink after the first check', () => {
   it.each([
     ['inside the share', 'other', 'contains a symlink'],
     ['to the outside', '/', 'leads outside the shared storage'],
-  ])('%s is not mounted: no container starts, and the old one is restarted', async (_, target, words) => {
-    await mkdir(share.path('other'));
-    engine.put({
-      id: 'old',
-      name: 'svc-app-g1',
-      labels: { 'berth.project': 'prj-1', 'berth.node': 'node-1', 'berth.deployment': 'd1', 'berth.generation': '1' },
-    });
-    const docker: FakeEngine['docker'] = {
-      ...engine.docker,
-      // The old version replaces the folder right before it stops.
-      async stop(...args) {
-        await rename(share.path('lab/genomes'), share.path('lab/moved'));
-        await symlink(target === '/' ? '/' : share.path(target), share.path('lab/genomes'));
-        return engine.docker.stop(...args);
-      },
-    };
-    const handler = deployHandlerOn({ docker, prepare: site.data.prepare });
-    await expect(handler(writing('lab/genomes'), context())).rejects.toMatchObject({
-      code: 'dataset_unreachable',
-      message: expect.stringContaining(words),
-    });
-    expect(engine.all()).toEqual(['svc-app-g1 running']);
-  });
+  ])(
+    '%s is not mounted: no container starts, and the old one is restarted',
+    async (_, target, words) => {
+      await mkdir(share.path('other'));
+      engine.put({
+        id: 'old',
+        name: 'svc-app-g1',
+        labels: {
+          'berth.project': 'prj-1',
+          'berth.node': 'node-1',
+          'berth.deployment': 'd1',
+          'berth.generation': '1',
+        },
+      });
+      const docker: FakeEngine['docker'] = {
+        ...engine.docker,
+        // The old version replaces the folder right before it stops.
+        async stop(...args) {
+          await rename(share.path('lab/genomes'), share.path('lab/moved'));
+          await symlink(target === '/' ? '/' : share.path(target), share.path('lab/genomes'));
+          return engine.docker.stop(...args);
+        },
+      };
+      const handler = deployHandlerOn({ docker, prepare: site.data.prepare });
+      await expect(handler(writing('lab/genomes'), context())).rejects.toMatchObject({
+        code: 'dataset_unreachable',
+        message: expect.stringContaining(words),
+      });
+      expect(engine.all()).toEqual(['svc-app-g1 running']);
+    },
+  );
 });

@@ -2,7 +2,10 @@ import { afterEach, beforeEach } from 'vitest';
 import { type Share, type Site, type SiteOptions, startShare, startSite } from './share.ts';
 
 /** Gives each test of a file its own share. The agents on the share stop with the test. */
-export function sharePerTest(): { share: () => Share; siteWith: (options?: SiteOptions) => Promise<Site> } {
+export function sharePerTest(): {
+  share: () => Share;
+  siteWith: (options?: SiteOptions) => Promise<Site>;
+} {
   let share: Share;
   const sites: Site[] = [];
   beforeEach(async () => void (share = await startShare()));

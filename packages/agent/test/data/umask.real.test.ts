@@ -12,8 +12,14 @@ it('every user of a container can read copied files, whatever the umask of the a
   const site = await startSite(share);
   try {
     await ensureCached(site, set);
-    const mode = async (path: string): Promise<string> => ((await stat(join(site.root, 'objects/set/v1', path))).mode & 0o777).toString(8);
-    expect(await Promise.all(['.', 'a', 'a/b', 'a/b/file'].map(mode))).toEqual(['755', '755', '755', '444']);
+    const mode = async (path: string): Promise<string> =>
+      ((await stat(join(site.root, 'objects/set/v1', path))).mode & 0o777).toString(8);
+    expect(await Promise.all(['.', 'a', 'a/b', 'a/b/file'].map(mode))).toEqual([
+      '755',
+      '755',
+      '755',
+      '444',
+    ]);
   } finally {
     process.umask(before);
     await site.data.stop();

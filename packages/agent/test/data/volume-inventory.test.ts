@@ -46,10 +46,17 @@ it('reports copies with sizes, also older ones, and nothing without a mark', asy
   await writeFile(join(root, 'volumes/p1/data/file'), Buffer.alloc(100_000, 'x'));
   await mkdir(join(root, 'volumes/strange/data'), { recursive: true });
   await mkdir(join(root, 'volumes/.left/v0/data'), { recursive: true });
-  await writeFile(join(root, 'volumes/.left/v0/.copy.json'), JSON.stringify({ copy: 'v0', project_id: 'p1', created_at: 'x' }));
+  await writeFile(
+    join(root, 'volumes/.left/v0/.copy.json'),
+    JSON.stringify({ copy: 'v0', project_id: 'p1', created_at: 'x' }),
+  );
   const counted = async () => (await copies())?.find((c) => (c.folders[0]?.bytes ?? 0) > 90_000);
   expect((await copies())?.map((c) => c.copy)).toEqual(['v0', 'v1']);
-  expect(await waitFor('the size is counted', counted)).toMatchObject({ copy: 'v1', project_id: 'p1', folders: [{ name: 'data' }] });
+  expect(await waitFor('the size is counted', counted)).toMatchObject({
+    copy: 'v1',
+    project_id: 'p1',
+    folders: [{ name: 'data' }],
+  });
 });
 
 it('deletes the copy that is named, and no other', async () => {
@@ -59,7 +66,10 @@ it('deletes the copy that is named, and no other', async () => {
     async () => process.getuid?.() ?? 0,
   );
   inventory.work({ remove: ['v1', 'unknown', '../p2'], setAside: [] });
-  await waitFor('it is gone', async () => !(await isThere('p1')) && !(await isThere('.removing/v1')));
+  await waitFor(
+    'it is gone',
+    async () => !(await isThere('p1')) && !(await isThere('.removing/v1')),
+  );
   expect(await isThere('p2/data')).toBe(true);
   expect((await copies())?.map((c) => c.copy)).toEqual(['v2']);
   // Only what was deleted here: the disk may not have been mounted when the request came.
@@ -68,7 +78,9 @@ it('deletes the copy that is named, and no other', async () => {
 
 it('confirms a deletion on the disk itself: a disk that is not mounted confirms nothing', async () => {
   inventory.work({ remove: ['v1'], setAside: [] });
-  await waitFor('it is confirmed', async () => (await inventory.reported())?.removed_volumes.includes('v1'));
+  await waitFor('it is confirmed', async () =>
+    (await inventory.reported())?.removed_volumes.includes('v1'),
+  );
   await rename(join(root, 'volumes'), join(root, 'elsewhere'));
   expect(await inventory.reported()).toEqual({ volumes: [], removed_volumes: [] });
   await rename(join(root, 'elsewhere'), join(root, 'volumes'));
@@ -84,8 +96,15 @@ it('deletes nothing that a container mounts', async () => {
 
 it('sets a copy aside: it stays, and no task mounts it', async () => {
   inventory.work({ remove: [], setAside: ['v1'] });
-  await waitFor('it is out of the way', async () => !(await isThere('p1')) && (await isThere('.left/v1/data')));
+  await waitFor(
+    'it is out of the way',
+    async () => !(await isThere('p1')) && (await isThere('.left/v1/data')),
+  );
   expect(await copies()).toMatchObject([{ copy: 'v1', in_place: false }]);
-  const mounted = volumes.mounts('p1', { copy: 'v1', mounts: [{ name: 'data', mount_path: '/data', create: false }] }, async () => 0);
+  const mounted = volumes.mounts(
+    'p1',
+    { copy: 'v1', mounts: [{ name: 'data', mount_path: '/data', create: false }] },
+    async () => 0,
+  );
   await expect(mounted).rejects.toThrow('does not exist');
 });

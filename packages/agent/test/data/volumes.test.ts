@@ -14,7 +14,11 @@ beforeEach(async () => {
 afterEach(() => rm(root, { recursive: true, force: true }));
 
 const mount = (copy: string, create: boolean, name = 'data') =>
-  volumes.mounts('p1', { copy, mounts: [{ name, mount_path: '/data', create }] }, async () => process.getuid?.() ?? 0);
+  volumes.mounts(
+    'p1',
+    { copy, mounts: [{ name, mount_path: '/data', create }] },
+    async () => process.getuid?.() ?? 0,
+  );
 const folder = (): string => join(root, 'volumes/p1/data');
 
 it('creates a folder once and mounts the same one afterwards', async () => {
@@ -28,9 +32,17 @@ it('creates a folder once and mounts the same one afterwards', async () => {
 
 it.each([
   ['nothing is there', async () => undefined, 'does not exist'],
-  ['the folder is missing', async () => mount('v1', true).then(() => rm(folder(), { recursive: true })), 'does not exist'],
+  [
+    'the folder is missing',
+    async () => mount('v1', true).then(() => rm(folder(), { recursive: true })),
+    'does not exist',
+  ],
   ['it is another copy', () => mount('v0', true), 'another copy'],
-  ['the mark is damaged', () => mount('v1', true).then(() => writeFile(join(root, 'volumes/p1/.copy.json'), '{')), 'damaged'],
+  [
+    'the mark is damaged',
+    () => mount('v1', true).then(() => writeFile(join(root, 'volumes/p1/.copy.json'), '{')),
+    'damaged',
+  ],
 ])('mounts nothing if %s', async (_, before, text) => {
   await before();
   await expect(mount('v1', false)).rejects.toThrow(text);
@@ -47,7 +59,9 @@ it('does not take over folders without a mark, and follows no symlink', async ()
 
 it('refuses names that lead elsewhere', async () => {
   await expect(mount('v1', true, '../p2')).rejects.toThrow('not the name of a volume');
-  await expect(volumes.mounts('../x', { copy: 'v1', mounts: [] }, async () => 0)).rejects.toThrow('not an id');
+  await expect(volumes.mounts('../x', { copy: 'v1', mounts: [] }, async () => 0)).rejects.toThrow(
+    'not an id',
+  );
 });
 
 it('no other user of the node reaches a volume: every folder on the way is private, also those of an earlier version', async () => {
@@ -55,12 +69,19 @@ it('no other user of the node reaches a volume: every folder on the way is priva
   const incoming = volumes.incoming('c2');
   await incoming.begin();
   const modes = async (...paths: string[]): Promise<string[]> =>
-    Promise.all(paths.map(async (path) => ((await lstat(join(root, 'volumes', path))).mode & 0o777).toString(8)));
+    Promise.all(
+      paths.map(async (path) =>
+        ((await lstat(join(root, 'volumes', path))).mode & 0o777).toString(8),
+      ),
+    );
   expect(await modes('', 'p1', '.incoming', '.incoming/c2')).toEqual(['700', '700', '700', '700']);
   await mkdir(join(root, 'volumes/.left/v0'), { recursive: true });
-  for (const path of ['', 'p1', '.incoming', '.incoming/c2', '.left', '.left/v0']) await chmod(join(root, 'volumes', path), 0o711);
+  for (const path of ['', 'p1', '.incoming', '.incoming/c2', '.left', '.left/v0'])
+    await chmod(join(root, 'volumes', path), 0o711);
   await createVolumes(root);
-  expect(await modes('', 'p1', '.incoming', '.incoming/c2', '.left', '.left/v0')).toEqual(Array.from({ length: 6 }, () => '700'));
+  expect(await modes('', 'p1', '.incoming', '.incoming/c2', '.left', '.left/v0')).toEqual(
+    Array.from({ length: 6 }, () => '700'),
+  );
   // The folder of the volume belongs to the container and stays as it is.
   expect(await modes('p1/data')).toEqual(['755']);
 });

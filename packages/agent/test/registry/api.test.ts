@@ -1,4 +1,7 @@
-/** The registry's API as a clean-up uses it: answers that a real registry gives rarely, and none at all. */
+/**
+ * The registry's API as a clean-up uses it: answers that a real registry gives rarely, and none at
+ * all.
+ */
 import { createServer, type IncomingMessage } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { describe, expect, it, onTestFinished } from 'vitest';
@@ -9,14 +12,18 @@ type Reply = { status: number; headers?: Record<string, string>; body?: unknown 
 const signal = new AbortController().signal;
 const digest = (n: number): string => `sha256:${String(n).padStart(64, '0')}`;
 
-async function registry(reply: (what: string, request: IncomingMessage, url: string) => Reply): Promise<{ url: string; asked: string[] }> {
+async function registry(
+  reply: (what: string, request: IncomingMessage, url: string) => Reply,
+): Promise<{ url: string; asked: string[] }> {
   const asked: string[] = [];
   const server = createServer((request, response) => {
     const what = `${request.method} ${request.url}`;
     asked.push(what);
     const answer = reply(what, request, `http://${request.headers.host}`);
     if (answer === null) return;
-    response.writeHead(answer.status, answer.headers).end(answer.body === undefined ? '' : JSON.stringify(answer.body));
+    response
+      .writeHead(answer.status, answer.headers)
+      .end(answer.body === undefined ? '' : JSON.stringify(answer.body));
   });
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
   onTestFinished(() => {
@@ -27,14 +34,18 @@ async function registry(reply: (what: string, request: IncomingMessage, url: str
 }
 const apiOf = (url: string | undefined, address = 'only.the.engine.test:5000'): RegistryApi =>
   createRegistryApi({
-    settings: () => ({ registry_addr: address, registry_user: 'berth', registry_password: 'sesame' }) as never,
+    settings: () =>
+      ({ registry_addr: address, registry_user: 'berth', registry_password: 'sesame' }) as never,
     isInsecure: async () => true,
     url,
     answerMs: 200,
   });
 
 describe('the mode of the registry', () => {
-  const upload = { status: 202, headers: { location: '/v2/berth-clean-up/blobs/uploads/u1?_state=x' } };
+  const upload = {
+    status: 202,
+    headers: { location: '/v2/berth-clean-up/blobs/uploads/u1?_state=x' },
+  };
   it.each<[string, Reply, string]>([
     ['an upload that may begin', upload, 'writable'],
     ['405', { status: 405 }, 'read-only'],
@@ -42,9 +53,13 @@ describe('the mode of the registry', () => {
     ['a redirect', { status: 307, headers: { location: 'https://elsewhere.test/' } }, 'down'],
     ['no answer', null, 'down'],
   ])('%s', async (_, reply, mode) => {
-    const { url, asked } = await registry((what) => (what.startsWith('POST') ? reply : { status: 204 }));
+    const { url, asked } = await registry((what) =>
+      what.startsWith('POST') ? reply : { status: 204 },
+    );
     expect(await apiOf(url).mode(signal)).toBe(mode);
-    expect(asked.slice(1)).toEqual(mode === 'writable' ? ['DELETE /v2/berth-clean-up/blobs/uploads/u1?_state=x'] : []);
+    expect(asked.slice(1)).toEqual(
+      mode === 'writable' ? ['DELETE /v2/berth-clean-up/blobs/uploads/u1?_state=x'] : [],
+    );
   });
   it('nobody listens', async () => {
     const { url } = await registry(() => null);
@@ -54,10 +69,19 @@ describe('the mode of the registry', () => {
 
 it('a registry without an answer is unreachable, and so is its token server', async () => {
   const silent = await registry(() => null);
-  await expect(apiOf(silent.url).digestOf('shop', 'v1', signal)).rejects.toMatchObject({ code: 'registry_unreachable' });
-  const challenge = (url: string): Reply => ({ status: 401, headers: { 'www-authenticate': `Bearer realm="${url}/token",service="r"` } });
-  const withTokens = await registry((what, _, url) => (what.startsWith('GET /token') ? null : challenge(url)));
-  await expect(apiOf(withTokens.url).digestOf('shop', 'v1', signal)).rejects.toMatchObject({ code: 'registry_unreachable' });
+  await expect(apiOf(silent.url).digestOf('shop', 'v1', signal)).rejects.toMatchObject({
+    code: 'registry_unreachable',
+  });
+  const challenge = (url: string): Reply => ({
+    status: 401,
+    headers: { 'www-authenticate': `Bearer realm="${url}/token",service="r"` },
+  });
+  const withTokens = await registry((what, _, url) =>
+    what.startsWith('GET /token') ? null : challenge(url),
+  );
+  await expect(apiOf(withTokens.url).digestOf('shop', 'v1', signal)).rejects.toMatchObject({
+    code: 'registry_unreachable',
+  });
   expect(withTokens.asked.at(-1)).toContain('GET /token');
 });
 
@@ -73,14 +97,21 @@ it('a tag that does not exist has no digest, and an image that does not exist is
 it('a tag whose image is not named could be an image that must stay, so it is an error', async () => {
   for (const reply of [{ status: 200 }, { status: 429 }]) {
     const { url } = await registry(() => reply);
-    await expect(apiOf(url).digestOf('shop', 'v1', signal)).rejects.toMatchObject({ code: 'registry_refused' });
+    await expect(apiOf(url).digestOf('shop', 'v1', signal)).rejects.toMatchObject({
+      code: 'registry_refused',
+    });
   }
 });
 
 it('deletes an index before its parts, and no part or image that stays', async () => {
-  const index = { status: 200, headers: { 'content-type': 'application/vnd.oci.image.index.v1+json' } };
+  const index = {
+    status: 200,
+    headers: { 'content-type': 'application/vnd.oci.image.index.v1+json' },
+  };
   const body = { manifests: [{ digest: digest(2) }, { digest: digest(3) }] };
-  const { url, asked } = await registry((what) => (what.startsWith('GET') ? { ...index, body } : { status: 202 }));
+  const { url, asked } = await registry((what) =>
+    what.startsWith('GET') ? { ...index, body } : { status: 202 },
+  );
   const api = apiOf(url);
   expect(await api.remove('shop', digest(1), new Set([digest(3)]), signal)).toBe(true);
   expect(await api.remove('shop', digest(3), new Set([digest(3)]), signal)).toBe(false);
@@ -99,8 +130,13 @@ it('asks at REGISTRY_URL, else at REGISTRY_ADDR, with the login', async () => {
   });
   await apiOf(url).has('team/shop', digest(1), signal);
   await apiOf(undefined, `${url.replace('http://', '')}/team`).has('team/shop', digest(1), signal);
-  expect(asked).toEqual([`HEAD /v2/team/shop/manifests/${digest(1)}`, `HEAD /v2/team/shop/manifests/${digest(1)}`]);
-  expect(new Set(logins)).toEqual(new Set([`Basic ${Buffer.from('berth:sesame').toString('base64')}`]));
+  expect(asked).toEqual([
+    `HEAD /v2/team/shop/manifests/${digest(1)}`,
+    `HEAD /v2/team/shop/manifests/${digest(1)}`,
+  ]);
+  expect(new Set(logins)).toEqual(
+    new Set([`Basic ${Buffer.from('berth:sesame').toString('base64')}`]),
+  );
 });
 
 it('tells the layers of an image, and of an index those for this machine', async () => {
@@ -113,7 +149,11 @@ it('tells the layers of an image, and of an index those for this machine', async
       { digest: digest(4), platform: { os: 'unknown', architecture: 'unknown' } },
     ],
   };
-  const bodies: Record<string, unknown> = { v1: index, [digest(2)]: { layers }, v2: { manifests: index.manifests.slice(0, 1) } };
+  const bodies: Record<string, unknown> = {
+    v1: index,
+    [digest(2)]: { layers },
+    v2: { manifests: index.manifests.slice(0, 1) },
+  };
   const { url } = await registry((what) => {
     const body = bodies[what.split('/').at(-1) ?? ''];
     return body === undefined ? { status: 404 } : { status: 200, body };

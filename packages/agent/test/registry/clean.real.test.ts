@@ -1,4 +1,7 @@
-/** Clean-up with the real registry: images go and stay, a push in the middle is refused and loses nothing, and kills at each step. */
+/**
+ * Clean-up with the real registry: images go and stay, a push in the middle is refused and loses
+ * nothing, and kills at each step.
+ */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
@@ -42,7 +45,13 @@ describe.skipIf(registryProgram() === undefined)('a clean-up of the registry', (
   });
 
   /** `shown`: REGISTRY_ADDR, where the agent does not reach the registry at its address. */
-  async function begin({ shown, ...options }: { deletes?: boolean; shown?: string } = {}): Promise<void> {
+  async function begin({
+    shown,
+    ...options
+  }: {
+    deletes?: boolean;
+    shown?: string;
+  } = {}): Promise<void> {
     registry = await startRegistry({
       dir: join(dir, 'registry'),
       restarts: true,
@@ -52,7 +61,11 @@ describe.skipIf(registryProgram() === undefined)('a clean-up of the registry', (
     });
     plane = await startFakeControlPlane({
       leaseMs: 3_000,
-      config: { registry_addr: shown ?? registry.address, registry_user: 'berth', registry_password: registry.password ?? '' },
+      config: {
+        registry_addr: shown ?? registry.address,
+        registry_user: 'berth',
+        registry_password: registry.password ?? '',
+      },
     });
   }
   /** An agent without an engine. */
@@ -80,7 +93,8 @@ describe.skipIf(registryProgram() === undefined)('a clean-up of the registry', (
     agents.push(child);
     return child;
   }
-  const push = (tag: string): Promise<PushedImage> => pushImage(registry, 'shop', tag, [base, layer()]);
+  const push = (tag: string): Promise<PushedImage> =>
+    pushImage(registry, 'shop', tag, [base, layer()]);
   const clean = (remove: PushedImage[], keep: PushedImage[]): TaskOf<'clean'> => ({
     id: `clean-${randomBytes(4).toString('hex')}`,
     kind: 'clean',
@@ -92,15 +106,30 @@ describe.skipIf(registryProgram() === undefined)('a clean-up of the registry', (
     created_at: new Date().toISOString(),
     payload: {
       clean_up_id: 'c',
-      repositories: [{ repository: 'shop', remove: remove.map((i) => i.digest), keep: keep.map((i) => i.digest), keep_tags: [] }],
+      repositories: [
+        {
+          repository: 'shop',
+          remove: remove.map((i) => i.digest),
+          keep: keep.map((i) => i.digest),
+          keep_tags: [],
+        },
+      ],
     },
   });
-  const nothingToClean = (): TaskOf<'clean'> => ({ ...clean([], []), payload: { clean_up_id: 'c', repositories: [] } });
-  const isReadOnly = async (): Promise<boolean> => (await readFile(registry.config, 'utf8')).includes('readonly');
+  const nothingToClean = (): TaskOf<'clean'> => ({
+    ...clean([], []),
+    payload: { clean_up_id: 'c', repositories: [] },
+  });
+  const isReadOnly = async (): Promise<boolean> =>
+    (await readFile(registry.config, 'utf8')).includes('readonly');
 
   it('removes images and frees their space, and a push in the middle is refused and loses nothing', async () => {
     await begin();
-    const [old, kept, gone] = [await push('old'), await push('kept'), { ...(await push('lost')), digest: `sha256:${'0'.repeat(64)}` }];
+    const [old, kept, gone] = [
+      await push('old'),
+      await push('kept'),
+      { ...(await push('lost')), digest: `sha256:${'0'.repeat(64)}` },
+    ];
     const before = await readFile(registry.config, 'utf8');
     const task = clean([old], [kept, gone]);
     agent('clean.collect.before=delay:2s');
@@ -110,8 +139,14 @@ describe.skipIf(registryProgram() === undefined)('a clean-up of the registry', (
     // A pull works meanwhile.
     expect(await missingIn(registry, 'shop', kept.digest)).toEqual([]);
     const report = await plane.reported(task.id, LATE.deadlineMs);
-    expect(report).toMatchObject({ status: 'completed', result: { removed: 1, missing: [{ repository: 'shop', digest: gone.digest }] } });
-    const { bytes_before, bytes_after } = report.result as { bytes_before: number; bytes_after: number };
+    expect(report).toMatchObject({
+      status: 'completed',
+      result: { removed: 1, missing: [{ repository: 'shop', digest: gone.digest }] },
+    });
+    const { bytes_before, bytes_after } = report.result as {
+      bytes_before: number;
+      bytes_after: number;
+    };
     expect(bytes_before - bytes_after).toBeGreaterThan(64 * KB);
     expect(await missingIn(registry, 'shop', kept.digest)).toEqual([]);
     expect((await missingIn(registry, 'shop', old.digest))[0]).toContain('404');
@@ -127,7 +162,10 @@ describe.skipIf(registryProgram() === undefined)('a clean-up of the registry', (
     for (let n = 0; n < 2; n++) {
       const task = nothingToClean();
       plane.give(task);
-      expect(await plane.reported(task.id, LATE.deadlineMs)).toMatchObject({ status: 'completed', result: { removed: 0, blobs: 0 } });
+      expect(await plane.reported(task.id, LATE.deadlineMs)).toMatchObject({
+        status: 'completed',
+        result: { removed: 0, blobs: 0 },
+      });
     }
     expect(await missingIn(registry, 'shop', (await push('first')).digest)).toEqual([]);
   });
@@ -139,12 +177,19 @@ describe.skipIf(registryProgram() === undefined)('a clean-up of the registry', (
     const bin = join(dir, 'bin');
     await mkdir(bin);
     const elsewhere = `REGISTRY_STORAGE_FILESYSTEM_ROOTDIRECTORY=${join(dir, 'elsewhere')}`;
-    await writeFile(join(bin, 'docker-registry'), `#!/bin/sh\n${elsewhere} exec ${registryProgram()} "$@"\n`, { mode: 0o755 });
+    await writeFile(
+      join(bin, 'docker-registry'),
+      `#!/bin/sh\n${elsewhere} exec ${registryProgram()} "$@"\n`,
+      { mode: 0o755 },
+    );
     agent('', { PATH: `${bin}:${process.env['PATH']}` });
     for (const task of [clean([], [kept]), clean([old], [])]) {
       plane.give(task);
       const report = await plane.reported(task.id, LATE.deadlineMs);
-      expect(report).toMatchObject({ status: 'failed', result: { error: { code: 'registry_collect_failed' } } });
+      expect(report).toMatchObject({
+        status: 'failed',
+        result: { error: { code: 'registry_collect_failed' } },
+      });
       expect(JSON.stringify(report)).toContain('Path not found');
     }
     expect(await missingIn(registry, 'shop', (await push('next')).digest)).toEqual([]);
@@ -157,9 +202,13 @@ describe.skipIf(registryProgram() === undefined)('a clean-up of the registry', (
     agent();
     plane.give(task);
     const report = await plane.reported(task.id, LATE.deadlineMs);
-    expect(report).toMatchObject({ status: 'failed', result: { error: { code: 'registry_delete_disabled' } } });
+    expect(report).toMatchObject({
+      status: 'failed',
+      result: { error: { code: 'registry_delete_disabled' } },
+    });
     expect(JSON.stringify(report)).toContain('storage.delete.enabled: true');
-    for (const image of [old, kept, await push('next')]) expect(await missingIn(registry, 'shop', image.digest)).toEqual([]);
+    for (const image of [old, kept, await push('next')])
+      expect(await missingIn(registry, 'shop', image.digest)).toEqual([]);
   });
 
   it('an agent that died in the middle continues after its restart', async () => {
@@ -190,7 +239,10 @@ describe.skipIf(registryProgram() === undefined)('a clean-up of the registry', (
     plane.give(next);
     const report = await plane.reported(next.id, LATE.deadlineMs);
     expect(report).toMatchObject({ status: 'completed', result: { removed: 1, missing: [] } });
-    const { bytes_before, bytes_after } = report.result as { bytes_before: number; bytes_after: number };
+    const { bytes_before, bytes_after } = report.result as {
+      bytes_before: number;
+      bytes_after: number;
+    };
     // The layers of both: the first clean-up freed nothing.
     expect(bytes_before - bytes_after).toBeGreaterThan(2 * 64 * KB);
     expect(await missingIn(registry, 'shop', kept.digest)).toEqual([]);
@@ -206,11 +258,15 @@ describe.skipIf(registryProgram() === undefined)('a clean-up of the registry', (
     agent('', { REGISTRY_RESTART: `sh ${script}` });
     plane.give(task);
     const report = await plane.reported(task.id, LATE.deadlineMs);
-    expect(report).toMatchObject({ status: 'failed', result: { error: { code: 'registry_not_read_only' } } });
+    expect(report).toMatchObject({
+      status: 'failed',
+      result: { error: { code: 'registry_not_read_only' } },
+    });
     expect(JSON.stringify(report)).toContain('no such container');
     expect(await readFile(registry.config, 'utf8')).toBe(before);
     expect(await readdir(join(dir, 'state/builder'))).not.toContain('registry-read-only.json');
-    for (const image of [kept, await push('next')]) expect(await missingIn(registry, 'shop', image.digest)).toEqual([]);
+    for (const image of [kept, await push('next')])
+      expect(await missingIn(registry, 'shop', image.digest)).toEqual([]);
   });
 
   it('makes the registry writable by itself when its restart failed at the end', async () => {
@@ -218,18 +274,29 @@ describe.skipIf(registryProgram() === undefined)('a clean-up of the registry', (
     const [old, kept] = [await push('old'), await push('kept')];
     const broken = join(dir, 'restart-is-broken');
     const script = join(dir, 'restart.sh');
-    await writeFile(script, `test ! -e ${broken} || { echo the restart is broken >&2; exit 1; }\nexec ${registry.restart?.join(' ')}\n`);
+    await writeFile(
+      script,
+      `test ! -e ${broken} || { echo the restart is broken >&2; exit 1; }\nexec ` +
+        `${registry.restart?.join(' ')}\n`,
+    );
     const task = clean([old], [kept]);
     agent('clean.collect.after=delay:2s', { REGISTRY_RESTART: `sh ${script}` });
     plane.give(task);
     await waitFor('the collection to end', () => output.includes('clean.collect.after'), LATE);
     await writeFile(broken, '');
     const report = await plane.reported(task.id, LATE.deadlineMs);
-    expect(report).toMatchObject({ status: 'failed', result: { error: { code: 'registry_stays_read_only' } } });
+    expect(report).toMatchObject({
+      status: 'failed',
+      result: { error: { code: 'registry_stays_read_only' } },
+    });
     expect(JSON.stringify(report)).toContain('the restart is broken');
     await expect(push('refused')).rejects.toThrow('status 405');
     await rm(broken);
-    await waitFor('the registry to take images', async () => (await push('next').catch(() => null)) !== null, LATE);
+    await waitFor(
+      'the registry to take images',
+      async () => (await push('next').catch(() => null)) !== null,
+      LATE,
+    );
     expect(await missingIn(registry, 'shop', kept.digest)).toEqual([]);
   });
 
@@ -244,11 +311,19 @@ describe.skipIf(registryProgram() === undefined)('a clean-up of the registry', (
     const wrong = clean([others[0]], [others[1]]);
     plane.give(wrong);
     const refused = await plane.reported(wrong.id, LATE.deadlineMs);
-    expect(refused).toMatchObject({ status: 'failed', result: { error: { code: 'registry_other' } } });
-    expect(JSON.stringify(refused)).toContain(`${registry.url} has none of the 1 images that releases need`);
+    expect(refused).toMatchObject({
+      status: 'failed',
+      result: { error: { code: 'registry_other' } },
+    });
+    expect(JSON.stringify(refused)).toContain(
+      `${registry.url} has none of the 1 images that releases need`,
+    );
     const right = clean([old], [kept]);
     plane.give(right);
-    expect(await plane.reported(right.id, LATE.deadlineMs)).toMatchObject({ status: 'completed', result: { removed: 1, missing: [] } });
+    expect(await plane.reported(right.id, LATE.deadlineMs)).toMatchObject({
+      status: 'completed',
+      result: { removed: 1, missing: [] },
+    });
     expect((await missingIn(registry, 'shop', old.digest))[0]).toContain('404');
   });
 

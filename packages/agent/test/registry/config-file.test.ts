@@ -1,11 +1,30 @@
-/** The configuration file of the registry while an agent makes it read-only: what else may happen to the file, and what is left of it. */
+/**
+ * The configuration file of the registry while an agent makes it read-only: what else may happen to
+ * the file, and what is left of it.
+ */
 import { execFileSync } from 'node:child_process';
-import { chmod, chown, link, lstat, mkdir, mkdtemp, readdir, readFile, rm, stat, symlink, writeFile } from 'node:fs/promises';
+import {
+  chmod,
+  chown,
+  link,
+  lstat,
+  mkdir,
+  mkdtemp,
+  readdir,
+  readFile,
+  rm,
+  stat,
+  symlink,
+  writeFile,
+} from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { parse } from 'yaml';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { createRegistryConfigFile, type RegistryConfigFile } from '../../src/registry/config-file.ts';
+import {
+  createRegistryConfigFile,
+  type RegistryConfigFile,
+} from '../../src/registry/config-file.ts';
 
 const TEXT = `version: 0.1
 # of the operator
@@ -53,10 +72,18 @@ describe('REGISTRY_CONFIG', () => {
       (written) => `${written}log: { level: debug }\n`,
       (left) => expect(left).toMatch(/log: .*debug/),
     ],
-    ['keeps a setting that a person changed', (written) => written.replace('5000', '5001'), (left) => expect(left).toContain('":5001"')],
+    [
+      'keeps a setting that a person changed',
+      (written) => written.replace('5000', '5001'),
+      (left) => expect(left).toContain('":5001"'),
+    ],
     ['restores an empty file', () => '', (left) => expect(left).toBe(TEXT)],
     ['restores a file that is no YAML', () => 'storage: [', (left) => expect(left).toBe(TEXT)],
-    ['restores a file of which only the end is new', (written) => TEXT + written.slice(TEXT.length), (left) => expect(left).toBe(TEXT)],
+    [
+      'restores a file of which only the end is new',
+      (written) => TEXT + written.slice(TEXT.length),
+      (left) => expect(left).toBe(TEXT),
+    ],
     [
       'restores a file of which only the beginning is new',
       (written) => written.slice(0, 60) + TEXT.slice(60),
@@ -65,10 +92,22 @@ describe('REGISTRY_CONFIG', () => {
     ...(
       [
         // docs/clean-up.md "When it fails"
-        ['removed storage.maintenance.readonly by hand', (written) => written.replace(/ +readonly:\n +enabled: true\n/, '')],
-        ['removed storage.maintenance', (written) => written.replace(/ +maintenance:\n +readonly:\n +enabled: true\n/, '')],
-        ['removed only the line with enabled', (written) => written.replace(/ +enabled: true\n/, '')],
-        ['set enabled to false', (written) => written.replace('enabled: true\n', 'enabled: false\n')],
+        [
+          'removed storage.maintenance.readonly by hand',
+          (written) => written.replace(/ +readonly:\n +enabled: true\n/, ''),
+        ],
+        [
+          'removed storage.maintenance',
+          (written) => written.replace(/ +maintenance:\n +readonly:\n +enabled: true\n/, ''),
+        ],
+        [
+          'removed only the line with enabled',
+          (written) => written.replace(/ +enabled: true\n/, ''),
+        ],
+        [
+          'set enabled to false',
+          (written) => written.replace('enabled: true\n', 'enabled: false\n'),
+        ],
         ['put the original with another port there', () => TEXT.replace('5000', '5001')],
         ['put a file without the last newline there', (written) => written.trimEnd()],
       ] as [string, (written: string) => string][]
@@ -97,7 +136,9 @@ describe('REGISTRY_CONFIG', () => {
       const given = TEXT.replace('storage:', `storage:\n  ${empty}`);
       await writeFile(path, given);
       await file.setReadOnly();
-      expect(parse(await text())).toMatchObject({ storage: { maintenance: { readonly: { enabled: true } } } });
+      expect(parse(await text())).toMatchObject({
+        storage: { maintenance: { readonly: { enabled: true } } },
+      });
       await restarted();
       expect(await text()).toBe(given);
     },
@@ -113,7 +154,10 @@ describe('REGISTRY_CONFIG', () => {
   });
 
   it('stays read-only when the operator wants that', async () => {
-    const wanted = TEXT.replace('storage:', 'storage:\n  maintenance: { readonly: { enabled: true } }');
+    const wanted = TEXT.replace(
+      'storage:',
+      'storage:\n  maintenance: { readonly: { enabled: true } }',
+    );
     await writeFile(path, wanted);
     await file.adopt();
     expect([await file.isReadOnlyByOperator(), await file.isMarked()]).toEqual([true, false]);
@@ -140,21 +184,27 @@ describe('REGISTRY_CONFIG', () => {
     await file.setReadOnly();
     expect(await readFile(real, 'utf8')).toContain('readonly');
     await restarted();
-    expect([await readFile(real, 'utf8'), (await lstat(path)).isSymbolicLink()]).toEqual([TEXT, true]);
+    expect([await readFile(real, 'utf8'), (await lstat(path)).isSymbolicLink()]).toEqual([
+      TEXT,
+      true,
+    ]);
   });
 
-  it.skipIf(!isRoot)('keeps its owner and its mode: the registry must be able to read it', async () => {
-    await chown(path, 4242, 4343);
-    await chmod(path, 0o640);
-    const access = async () => {
-      const { uid, gid, mode } = await stat(path);
-      return { uid, gid, mode: mode & 0o7777 };
-    };
-    await file.setReadOnly();
-    expect(await access()).toEqual({ uid: 4242, gid: 4343, mode: 0o640 });
-    await restarted();
-    expect(await access()).toEqual({ uid: 4242, gid: 4343, mode: 0o640 });
-  });
+  it.skipIf(!isRoot)(
+    'keeps its owner and its mode: the registry must be able to read it',
+    async () => {
+      await chown(path, 4242, 4343);
+      await chmod(path, 0o640);
+      const access = async () => {
+        const { uid, gid, mode } = await stat(path);
+        return { uid, gid, mode: mode & 0o7777 };
+      };
+      await file.setReadOnly();
+      expect(await access()).toEqual({ uid: 4242, gid: 4343, mode: 0o640 });
+      await restarted();
+      expect(await access()).toEqual({ uid: 4242, gid: 4343, mode: 0o640 });
+    },
+  );
 
   it.skipIf(!isRoot)('is written in place where it is a mount point', async () => {
     const other = join(dir, 'other.yml');

@@ -6,7 +6,8 @@ import { silentLogger } from '@berth/kit/log';
 import { expect, it } from 'vitest';
 import { createBuildDigests } from '../../src/secrets/build-digests.ts';
 
-const path = (): string => join(mkdtempSync(join(tmpdir(), 'berth-digests-')), 'build-secrets.json');
+const path = (): string =>
+  join(mkdtempSync(join(tmpdir(), 'berth-digests-')), 'build-secrets.json');
 
 it('asks for a build without cache only when the secrets changed, also after a restart', async () => {
   const file = path();
@@ -15,7 +16,11 @@ it('asks for a build without cache only when the secrets changed, also after a r
   await digests.begins('p');
   await digests.built('p', 'a');
   const later = await createBuildDigests(file, silentLogger());
-  expect([later.changed('p', 'a'), later.changed('p', 'b'), later.changed('p', null)]).toEqual([false, true, true]);
+  expect([later.changed('p', 'a'), later.changed('p', 'b'), later.changed('p', null)]).toEqual([
+    false,
+    true,
+    true,
+  ]);
 });
 
 it.each<[string, string | null]>([

@@ -29,14 +29,22 @@ describe.skipIf(!isRoot)('secret files', () => {
     createSecretFiles({
       folder: at,
       copies,
-      docker: { list: async () => containers.map((id) => ({ labels: { [LABELS.deployment]: id } }) as never) },
+      docker: {
+        list: async () =>
+          containers.map((id) => ({ labels: { [LABELS.deployment]: id } }) as never),
+      },
       log: silentLogger(),
     });
-  const fill = (files: SecretFiles, deployment = 'd1', value = CANARY) => files.fill(deployment, [{ name: 'CERT', value }], 65_534);
+  const fill = (files: SecretFiles, deployment = 'd1', value = CANARY) =>
+    files.fill(deployment, [{ name: 'CERT', value }], 65_534);
 
   test('are read-only for the user of the container alone; the parent folder is private', async () => {
     const files = await open();
-    expect(await fill(files)).toEqual({ source: join(folder, 'd1'), target: '/run/secrets', readonly: true });
+    expect(await fill(files)).toEqual({
+      source: join(folder, 'd1'),
+      target: '/run/secrets',
+      readonly: true,
+    });
     const made = await stat(join(folder, 'd1', 'CERT'));
     expect([made.mode & 0o777, made.uid]).toEqual([0o400, 65_534]);
     expect((await stat(folder)).mode & 0o777).toBe(0o700);
@@ -45,14 +53,20 @@ describe.skipIf(!isRoot)('secret files', () => {
 
   test('the copy on the disk has no value, and fills the folder again when tmpfs is empty', async () => {
     await fill(await open());
-    const onDisk = await Promise.all((await readdir(copies)).map((name) => readFile(join(copies, name), 'latin1')));
+    const onDisk = await Promise.all(
+      (await readdir(copies)).map((name) => readFile(join(copies, name), 'latin1')),
+    );
     expect(onDisk).toHaveLength(2);
     expect(onDisk.join('')).not.toContain(CANARY);
     await rm(join(folder, 'd1'), { recursive: true });
     containers = ['d1'];
     await (await open()).restore();
     const made = await stat(join(folder, 'd1', 'CERT'));
-    expect([made.mode & 0o777, made.uid, await readFile(join(folder, 'd1', 'CERT'), 'utf8')]).toEqual([0o400, 65_534, CANARY]);
+    expect([
+      made.mode & 0o777,
+      made.uid,
+      await readFile(join(folder, 'd1', 'CERT'), 'utf8'),
+    ]).toEqual([0o400, 65_534, CANARY]);
   });
 
   test('a damaged copy, or a copy of another deployment, fills nothing and does not stop the others', async () => {
@@ -98,13 +112,19 @@ describe.skipIf(!isRoot)('secret files', () => {
     const files = await open();
     await files.restore();
     await files.stop();
-    expect([await readdir(folder), (await readdir(copies)).toSorted()]).toEqual([['runs'], ['key', 'runs.sealed']]);
+    expect([await readdir(folder), (await readdir(copies)).toSorted()]).toEqual([
+      ['runs'],
+      ['key', 'runs.sealed'],
+    ]);
   });
 
   test('are refused where SECRETS_DIR is no tmpfs or cannot be written', async () => {
     const onDisk = await open(join(copies, 'folder'));
     expect(onDisk.problem).toMatch(/is not on tmpfs/);
-    await expect(fill(onDisk)).rejects.toMatchObject({ code: 'agent_cannot', message: expect.stringContaining('SECRETS_DIR') });
+    await expect(fill(onDisk)).rejects.toMatchObject({
+      code: 'agent_cannot',
+      message: expect.stringContaining('SECRETS_DIR'),
+    });
     await writeFile(join(folder, 'file'), '');
     expect((await open(join(folder, 'file', 'below'))).problem).toMatch(/is not usable/);
     expect(await readdir(copies)).toEqual([]);

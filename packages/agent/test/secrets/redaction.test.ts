@@ -16,9 +16,19 @@ describe('a value is removed', () => {
     ['directly after itself', TOKEN, TOKEN + TOKEN, '******'],
     ['in base64', TOKEN, `auth ${base64(TOKEN)}`, 'auth ***'],
     ['in base64 with a newline, as echo and base64 print it', TOKEN, base64(`${TOKEN}\n`), '***'],
-    ['in base64 inside a longer text, as in basic authentication', TOKEN, base64(`user:${TOKEN}`), 'dXNlcjp***'],
+    [
+      'in base64 inside a longer text, as in basic authentication',
+      TOKEN,
+      base64(`user:${TOKEN}`),
+      'dXNlcjp***',
+    ],
     ['in base64url', 'a?>b?>c?>d', Buffer.from('a?>b?>c?>d').toString('base64url'), '***'],
-    ['in a URL', 'p@ss/word?', `https://u:${encodeURIComponent('p@ss/word?')}@host`, 'https://u:***@host'],
+    [
+      'in a URL',
+      'p@ss/word?',
+      `https://u:${encodeURIComponent('p@ss/word?')}@host`,
+      'https://u:***@host',
+    ],
     ['in JSON', 'say "hello"', JSON.stringify({ a: 'say "hello"' }), '{"a":"***"}'],
     ['whose lines are printed one by one', PEM, 'x MIIcanaryline1 y', 'x *** y'],
     ['whose indented lines are printed one by one', PEM, 'MIIcanaryline2', '***'],
@@ -41,19 +51,27 @@ describe('a value is removed', () => {
 
   test('at the end of a line that was cut in the middle of it', () => {
     const redact = createRedact([TOKEN]);
-    expect(redact(`x ${TOKEN.slice(0, 9)}… (line cut: 7 more characters)`)).toBe('x ***… (line cut: 7 more characters)');
+    expect(redact(`x ${TOKEN.slice(0, 9)}… (line cut: 7 more characters)`)).toBe(
+      'x ***… (line cut: 7 more characters)',
+    );
     expect(redact(`x ${TOKEN.slice(0, 9)}`)).toBe(`x ${TOKEN.slice(0, 9)}`);
   });
 
   test('in any text around it, in any of 100 values', () => {
     const word = fc.string({ minLength: 6, maxLength: 40 });
     fc.assert(
-      fc.property(fc.array(word, { minLength: 1, maxLength: 100 }), fc.string(), fc.string(), fc.nat(), (values, before, after, n) => {
-        const value = values[n % values.length] ?? '';
-        const shown = createRedact(values)(before + value + after);
-        // The mark itself may be a value.
-        expect(value.includes('*') || !shown.includes(value)).toBe(true);
-      }),
+      fc.property(
+        fc.array(word, { minLength: 1, maxLength: 100 }),
+        fc.string(),
+        fc.string(),
+        fc.nat(),
+        (values, before, after, n) => {
+          const value = values[n % values.length] ?? '';
+          const shown = createRedact(values)(before + value + after);
+          // The mark itself may be a value.
+          expect(value.includes('*') || !shown.includes(value)).toBe(true);
+        },
+      ),
       { numRuns: 300 },
     );
   });
@@ -74,10 +92,14 @@ test('64 KiB of values in lines cost less than 20 times the plain text of a buil
 
 test('an error for the agent’s log has no value in its message, stack or cause, and no output', () => {
   const cause = Object.assign(new Error(`cause ${TOKEN}`), { result: { stdout: TOKEN } });
-  const error = Object.assign(new Error(`failed with ${TOKEN}`, { cause }), { result: { stderr: TOKEN } });
+  const error = Object.assign(new Error(`failed with ${TOKEN}`, { cause }), {
+    result: { stderr: TOKEN },
+  });
   const shown = redactError(error, createRedact([TOKEN])) as Error;
   expect(shown.message).toBe('failed with ***');
-  const all = [shown, shown.cause as Error].map((e) => `${e.name} ${e.message} ${e.stack} ${JSON.stringify(e)}`).join('\n');
+  const all = [shown, shown.cause as Error]
+    .map((e) => `${e.name} ${e.message} ${e.stack} ${JSON.stringify(e)}`)
+    .join('\n');
   expect(all).not.toContain(TOKEN);
   expect(all).toContain('cause ***');
 });
@@ -86,7 +108,8 @@ describe('the log of a task', () => {
   async function sent(lines: string[]): Promise<string[]> {
     const texts: string[] = [];
     const shipper = createLogShipper({
-      send: async (_, batch) => void texts.push(...batch.map(({ text, step }) => `${step ?? ''}|${text}`)),
+      send: async (_, batch) =>
+        void texts.push(...batch.map(({ text, step }) => `${step ?? ''}|${text}`)),
       onDropped: (error) => {
         throw error;
       },
@@ -98,19 +121,31 @@ describe('the log of a task', () => {
   }
   test('has no value in text or step, not with escape sequences or colours inside it, and not at the cut of a long line', async () => {
     const [head, tail] = [TOKEN.slice(0, 7), TOKEN.slice(7)];
-    const texts = await sent([TOKEN, `${head}\u001b[2K${tail}`, `${head}\u001b[31m${tail}`, 'x'.repeat(15_975) + TOKEN]);
+    const texts = await sent([
+      TOKEN,
+      `${head}\u001b[2K${tail}`,
+      `${head}\u001b[31m${tail}`,
+      'x'.repeat(15_975) + TOKEN,
+    ]);
     expect(texts.join('\n')).not.toMatch(/canary-7/);
     expect(texts.slice(0, 3)).toEqual(['RUN ***|***', 'RUN ***|***', 'RUN ***|***']);
   });
   test('keeps the colours of lines without a value', async () => {
-    expect(await sent(['\u001b[31mred\u001b[0m'])).toEqual([expect.stringContaining('|\u001b[31mred\u001b[0m')]);
+    expect(await sent(['\u001b[31mred\u001b[0m'])).toEqual([
+      expect.stringContaining('|\u001b[31mred\u001b[0m'),
+    ]);
   });
 
   test('has no value that the builder sends in two messages', async () => {
     const texts: string[] = [];
     const reader = rawJsonReader(({ text }) => void texts.push(text));
-    const log = (data: string): void => reader.read(JSON.stringify({ logs: [{ vertex: 'v', stream: 1, data: base64(data) }] }));
-    reader.read(JSON.stringify({ vertexes: [{ digest: 'v', name: '[1/1] RUN x', started: '2026-01-01T00:00:00Z' }] }));
+    const log = (data: string): void =>
+      reader.read(JSON.stringify({ logs: [{ vertex: 'v', stream: 1, data: base64(data) }] }));
+    reader.read(
+      JSON.stringify({
+        vertexes: [{ digest: 'v', name: '[1/1] RUN x', started: '2026-01-01T00:00:00Z' }],
+      }),
+    );
     log(`the token is ${TOKEN.slice(0, 5)}`);
     log(`${TOKEN.slice(5)} indeed\n`);
     expect((await sent(texts)).at(-1)).toContain('the token is *** indeed');

@@ -1,5 +1,16 @@
 /** Both ends of a move with real files and GNU tar; the control plane in between is a map. */
-import { chmod, chown, link, lstat, mkdir, mkdtemp, readFile, rm, symlink, writeFile } from 'node:fs/promises';
+import {
+  chmod,
+  chown,
+  link,
+  lstat,
+  mkdir,
+  mkdtemp,
+  readFile,
+  rm,
+  symlink,
+  writeFile,
+} from 'node:fs/promises';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -18,9 +29,14 @@ let ends: { from: Volumes; to: Volumes };
 beforeEach(async () => {
   root = await mkdtemp(join(tmpdir(), 'berth-move-'));
   await Promise.all(['from', 'to'].map((name) => mkdir(join(root, name))));
-  ends = { from: await createVolumes(join(root, 'from')), to: await createVolumes(join(root, 'to')) };
-  await ends.from.mounts('p1', { copy: 'v1', mounts: [{ name: 'data', mount_path: '/data', create: true }] }, async () =>
-    isRoot ? 33 : (process.getuid?.() ?? 0),
+  ends = {
+    from: await createVolumes(join(root, 'from')),
+    to: await createVolumes(join(root, 'to')),
+  };
+  await ends.from.mounts(
+    'p1',
+    { copy: 'v1', mounts: [{ name: 'data', mount_path: '/data', create: true }] },
+    async () => (isRoot ? 33 : (process.getuid?.() ?? 0)),
   );
   await writeFile(at('from', 'small'), 'hello');
   await writeFile(at('from', 'large'), Buffer.alloc(9_000_000, 'x'));
@@ -42,8 +58,10 @@ function createPipe(): ChunkClient {
           offer = null;
         }
         if (wait === 0) return null;
-        if (offer !== null && offer.chunk.stream === stream && offer.chunk.number === number) return offer.chunk;
-        if (offer !== null && offer.chunk.stream !== stream && offer.chunk.number === 0) return offer.chunk;
+        if (offer !== null && offer.chunk.stream === stream && offer.chunk.number === number)
+          return offer.chunk;
+        if (offer !== null && offer.chunk.stream !== stream && offer.chunk.number === 0)
+          return offer.chunk;
         if (offer !== null) {
           offer.taken('restart');
           offer = null;
@@ -64,11 +82,26 @@ const task = (role: 'send' | 'receive', copy = 'v1', to = 'v2'): TaskOf<'move'> 
 function run(
   role: 'send' | 'receive',
   chunks: ChunkClient,
-  { state = 'exited', signal = new AbortController().signal, copy = 'v1', to = 'v2', flip = false } = {},
+  {
+    state = 'exited',
+    signal = new AbortController().signal,
+    copy = 'v1',
+    to = 'v2',
+    flip = false,
+  } = {},
 ) {
-  const listContainers = (async () => [{ name: 'svc-shop', state }]) as unknown as ListNodeContainers;
+  const listContainers = (async () => [
+    { name: 'svc-shop', state },
+  ]) as unknown as ListNodeContainers;
   const volumes = (role === 'send') !== flip ? ends.from : ends.to;
-  const handler = createMoveHandler({ volumes, chunks, listContainers, locks: createLocks(), inherit: process.env, stallMs: 20_000 });
+  const handler = createMoveHandler({
+    volumes,
+    chunks,
+    listContainers,
+    locks: createLocks(),
+    inherit: process.env,
+    stallMs: 20_000,
+  });
   return handler(task(role, copy, to), {
     attempt: 1,
     lease: 'lease',
@@ -101,11 +134,15 @@ describe('a move', () => {
     socket.close();
     expect(received).toEqual(sent);
     expect(sent?.files).toBe(4);
-    const [large, small, same] = await Promise.all(['large', 'small', 'sub/same'].map((path) => lstat(at('to', path))));
+    const [large, small, same] = await Promise.all(
+      ['large', 'small', 'sub/same'].map((path) => lstat(at('to', path))),
+    );
     expect([small?.mode, small?.ino]).toEqual([0o104640, same?.ino]);
     expect([large?.uid, large?.gid]).toEqual([1234, 4321].map((id) => (isRoot ? id : large?.uid)));
     // The mark of the new copy: only it is mounted from now on.
-    expect(JSON.parse(await readFile(join(root, 'to/volumes/p1/.copy.json'), 'utf8'))).toMatchObject({ copy: 'v2', moved: received });
+    expect(
+      JSON.parse(await readFile(join(root, 'to/volumes/p1/.copy.json'), 'utf8')),
+    ).toMatchObject({ copy: 'v2', moved: received });
     expect(await readFile(at('from', 'small'), 'utf8')).toBe('hello');
     // A repeated attempt reports the same and receives nothing.
     expect(await digests([run('receive', createPipe())])).toEqual([received]);
@@ -147,7 +184,9 @@ describe('a move', () => {
       ...pipe,
       send(of, chunk) {
         if ((count += 1) === 2) stop.abort(new Error('killed'));
-        return stop.signal.aborted ? Promise.reject(stop.signal.reason as Error) : pipe.send(of, chunk);
+        return stop.signal.aborted
+          ? Promise.reject(stop.signal.reason as Error)
+          : pipe.send(of, chunk);
       },
     };
     const receiving = run('receive', pipe);

@@ -1,4 +1,7 @@
-/** Control groups of both versions, as files in a folder. The texts are those of Linux 6 with Docker. */
+/**
+ * Control groups of both versions, as files in a folder. The texts are those of Linux 6 with
+ * Docker.
+ */
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
@@ -25,7 +28,9 @@ async function reading(root: string, id = ID) {
 const SCOPE = `system.slice/docker-${ID}.scope`;
 const V2 = {
   'cgroup.controllers': 'cpuset cpu io memory hugetlb pids\n',
-  [`${SCOPE}/cpu.stat`]: 'usage_usec 2500000\nuser_usec 1\nsystem_usec 1\nnr_periods 400\nnr_throttled 100\nthrottled_usec 1500000\n',
+  [`${SCOPE}/cpu.stat`]:
+    'usage_usec 2500000\nuser_usec 1\nsystem_usec 1\nnr_periods 400\nnr_throttled ' +
+    '100\nthrottled_usec 1500000\n',
   [`${SCOPE}/memory.current`]: '104857600\n',
   [`${SCOPE}/memory.max`]: '134217728\n',
   [`${SCOPE}/memory.events`]: 'low 0\nhigh 0\nmax 90\noom 3\noom_kill 2\noom_group_kill 0\n',
@@ -63,34 +68,45 @@ it('version 2 without limits, and with a process that only another pid namespace
 });
 
 it('a machine without the memory controller still tells the CPU time', async () => {
-  const root = files({ 'cgroup.controllers': 'cpu\n', [`docker/${ID}/cpu.stat`]: 'usage_usec 1000000\n' });
-  expect(await reading(root)).toMatchObject({ cpuSeconds: 1, memoryBytes: null, memoryLimit: null, oomKills: null });
+  const root = files({
+    'cgroup.controllers': 'cpu\n',
+    [`docker/${ID}/cpu.stat`]: 'usage_usec 1000000\n',
+  });
+  expect(await reading(root)).toMatchObject({
+    cpuSeconds: 1,
+    memoryBytes: null,
+    memoryLimit: null,
+    oomKills: null,
+  });
 });
 
-it.each(['cpu,cpuacct', 'cpuacct,cpu', 'apart'])('version 1, with the controllers %s, below the parent of the engine', async (mounted) => {
-  const cpu = mounted === 'apart' ? 'cpu' : mounted;
-  const cpuacct = mounted === 'apart' ? 'cpuacct' : mounted;
-  const at = `berth-17/${ID}`;
-  const root = files({
-    [`memory/${at}/memory.usage_in_bytes`]: '5000\n',
-    [`memory/${at}/memory.limit_in_bytes`]: '9223372036854771712\n',
-    [`memory/${at}/memory.oom_control`]: 'oom_kill_disable 0\nunder_oom 0\noom_kill 4\n',
-    [`memory/${at}/memory.stat`]: 'cache 1\ninactive_file 3\ntotal_inactive_file 1000\n',
-    [`memory/${at}/cgroup.procs`]: '99\n',
-    [`${cpuacct}/${at}/cpuacct.usage`]: '3000000000\n',
-    [`${cpu}/${at}/cpu.stat`]: 'nr_periods 10\nnr_throttled 5\nthrottled_time 250000000\n',
-  });
-  expect(await reading(root)).toEqual({
-    cpuSeconds: 3,
-    memoryBytes: 4000,
-    memoryLimit: null,
-    oomKills: 4,
-    periods: 10,
-    throttledPeriods: 5,
-    throttledSeconds: 0.25,
-    pid: 99,
-  });
-});
+it.each(['cpu,cpuacct', 'cpuacct,cpu', 'apart'])(
+  'version 1, with the controllers %s, below the parent of the engine',
+  async (mounted) => {
+    const cpu = mounted === 'apart' ? 'cpu' : mounted;
+    const cpuacct = mounted === 'apart' ? 'cpuacct' : mounted;
+    const at = `berth-17/${ID}`;
+    const root = files({
+      [`memory/${at}/memory.usage_in_bytes`]: '5000\n',
+      [`memory/${at}/memory.limit_in_bytes`]: '9223372036854771712\n',
+      [`memory/${at}/memory.oom_control`]: 'oom_kill_disable 0\nunder_oom 0\noom_kill 4\n',
+      [`memory/${at}/memory.stat`]: 'cache 1\ninactive_file 3\ntotal_inactive_file 1000\n',
+      [`memory/${at}/cgroup.procs`]: '99\n',
+      [`${cpuacct}/${at}/cpuacct.usage`]: '3000000000\n',
+      [`${cpu}/${at}/cpu.stat`]: 'nr_periods 10\nnr_throttled 5\nthrottled_time 250000000\n',
+    });
+    expect(await reading(root)).toEqual({
+      cpuSeconds: 3,
+      memoryBytes: 4000,
+      memoryLimit: null,
+      oomKills: 4,
+      periods: 10,
+      throttledPeriods: 5,
+      throttledSeconds: 0.25,
+      pid: 99,
+    });
+  },
+);
 
 it('finds each of several containers, and no group of a container that is not there or of a machine without control groups', async () => {
   const root = files({ ...V2, [`docker/${OTHER}/cpu.stat`]: 'usage_usec 7\n' });
@@ -111,10 +127,14 @@ it('a container that ended has no reading', async () => {
 it('adds up the traffic of all interfaces but the loopback', () => {
   const text = [
     'Inter-|   Receive                                                |  Transmit',
-    ' face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed',
-    '    lo:     999       1    0    0    0     0          0         0      999       1    0    0    0     0       0          0',
-    '  eth0:    1500      10    0    0    0     0          0         0     2500      12    0    0    0     0       0          0',
-    '  eth1:12345678901  10    0    0    0     0          0         0        1      12    0    0    0     0       0          0',
+    ' face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs ' +
+      'drop fifo colls carrier compressed',
+    '    lo:     999       1    0    0    0     0          0         0      999       1    0   ' +
+      ' 0    0     0       0          0',
+    '  eth0:    1500      10    0    0    0     0          0         0     2500      12    0   ' +
+      ' 0    0     0       0          0',
+    '  eth1:12345678901  10    0    0    0     0          0         0        1      12    0    ' +
+      '0    0     0       0          0',
   ].join('\n');
   expect(parseNetwork(text)).toEqual({ rx: 12_345_680_401, tx: 2501 });
   expect(parseNetwork('')).toBeNull();

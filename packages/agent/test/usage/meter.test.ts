@@ -1,4 +1,6 @@
-/** Reports of the meter: points, out-of-memory kills over restarts, and the notes in a registration. */
+/**
+ * Reports of the meter: points, out-of-memory kills over restarts, and the notes in a registration.
+ */
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -42,7 +44,12 @@ async function scene(file?: string) {
   const world = { reading: READING as GroupReading | null, minute: 0, changes: 0, found: true };
   const meter = createMeter({
     groups: {
-      find: async (ids) => new Map(world.found ? ids.map((id) => [id, { version: 2 as const, memory: id, cpu: id, cpuacct: id }]) : []),
+      find: async (ids) =>
+        new Map(
+          world.found
+            ? ids.map((id) => [id, { version: 2 as const, memory: id, cpu: id, cpuacct: id }])
+            : [],
+        ),
       read: async () => world.reading,
     },
     memory,
@@ -57,7 +64,11 @@ async function scene(file?: string) {
 
 it('a point has the values of the control group, the network and the engine', async () => {
   const { meter } = await scene();
-  meter.seen([app({ restarts: 3 }), app({ id: 'b', state: 'exited' }), container({ id: 'c', labels: {} })]);
+  meter.seen([
+    app({ restarts: 3 }),
+    app({ id: 'b', state: 'exited' }),
+    container({ id: 'c', labels: {} }),
+  ]);
   const points = await meter.read();
   expect(points).toEqual([
     {

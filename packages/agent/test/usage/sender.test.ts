@@ -6,7 +6,10 @@ import type { Measured } from '../../src/usage/meter.ts';
 import { sendUsage } from '../../src/usage/sender.ts';
 
 type Sent = { node_id: string; ages: number[] };
-/** Runs `rounds` readings of `each` points, one every `next_ms` of the answer. `answer`: what the control plane does with a batch. */
+/**
+ * Runs `rounds` readings of `each` points, one every `next_ms` of the answer. `answer`: what the
+ * control plane does with a batch.
+ */
 async function run(rounds: number, answer: (batch: number) => number | Error, each = 1) {
   const sent: Sent[] = [];
   const pauses: number[] = [];
@@ -16,7 +19,10 @@ async function run(rounds: number, answer: (batch: number) => number | Error, ea
   await sendUsage(
     {
       client: {
-        call: (async (_: string, { body }: { body: { node_id: string; points: { age_ms: number }[] } }) => {
+        call: (async (
+          _: string,
+          { body }: { body: { node_id: string; points: { age_ms: number }[] } },
+        ) => {
           sent.push({ node_id: body.node_id, ages: body.points.map(({ age_ms }) => age_ms) });
           const result = answer(sent.length);
           if (result instanceof Error) throw result;
@@ -26,7 +32,10 @@ async function run(rounds: number, answer: (batch: number) => number | Error, ea
       meter: {
         async read() {
           readings += 1;
-          return Array.from({ length: each }, () => ({ readAt: clock, project: 'p', point: {} }) as Measured);
+          return Array.from(
+            { length: each },
+            () => ({ readAt: clock, project: 'p', point: {} }) as Measured,
+          );
         },
       },
       nodeId: () => 'n1',
@@ -62,11 +71,16 @@ it('keeps at most the last hour', async () => {
 
 it('keeps at most 20,000 points, and sends 1,000 at a time', async () => {
   const { sent } = await run(30, (batch) => (batch < 30 ? down() : 60_000), 900);
-  expect(sent.slice(29).map(({ ages }) => ages.length)).toEqual(Array.from({ length: 20 }, () => 1_000));
+  expect(sent.slice(29).map(({ ages }) => ages.length)).toEqual(
+    Array.from({ length: 20 }, () => 1_000),
+  );
 });
 
 it('an older control plane gets no points again for ten minutes', async () => {
-  const { sent, pauses } = await run(2, () => new ApiError(404, 'not_found', 'no such route', null));
+  const { sent, pauses } = await run(
+    2,
+    () => new ApiError(404, 'not_found', 'no such route', null),
+  );
   expect([sent.map(({ ages }) => ages.length), pauses]).toEqual([
     [1, 1],
     [5_000, 600_000],

@@ -10,29 +10,39 @@ export const CLEAN_UP_COMMANDS: readonly Command[] = [
   {
     name: 'clean-up',
     summary: ROUTES.cleanUps.summary,
-    options: [{ flags: '--now', doc: 'start a clean-up now (admins); new builds wait until it ends' }],
+    options: [
+      { flags: '--now', doc: 'start a clean-up now (admins); new builds wait until it ends' },
+    ],
     routes: ['cleanUps', 'startCleanUp'],
     async run(cli, _, { now }) {
       const client = cli.client();
-      const state = now === true ? await client.call('startCleanUp', {}) : await client.call('cleanUps', {});
+      const state =
+        now === true ? await client.call('startCleanUp', {}) : await client.call('cleanUps', {});
       cli.print(state, () => textOf(cli, state));
     },
   },
 ];
 
-const textOf = (cli: Cli, { unavailable, keep_releases, interval_seconds, next_at, current, items }: CleanUps): string =>
+const textOf = (
+  cli: Cli,
+  { unavailable, keep_releases, interval_seconds, next_at, current, items }: CleanUps,
+): string =>
   record([
     ['registry', unavailable ?? null],
     ['keeps', `the images of the last ${keep_releases} releases of each project that ran`],
     ['now', current === null ? null : lineOf(cli, current)],
     ['last', items[0] === undefined ? 'none yet' : lineOf(cli, items[0])],
-    ['next', next_at ?? (interval_seconds === null ? 'only on request: berth clean-up --now' : null)],
+    [
+      'next',
+      next_at ?? (interval_seconds === null ? 'only on request: berth clean-up --now' : null),
+    ],
   ]);
 
 function lineOf(cli: Cli, one: CleanUp): string {
   const at = ago(one.finished_at ?? one.started_at ?? one.requested_at, cli.io.now());
   if (one.state === 'waiting') return `waiting: ${one.waiting ?? 'starts soon'}`;
-  if (one.state === 'running') return `running since ${one.started_at}: ${one.images} images to remove; new builds wait`;
+  if (one.state === 'running')
+    return `running since ${one.started_at}: ${one.images} images to remove; new builds wait`;
   if (one.error !== null) return `failed ${at}: ${one.error.message}`;
   const { bytes_before, bytes_after } = one;
   const freed =

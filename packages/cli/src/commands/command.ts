@@ -1,4 +1,7 @@
-/** A row of the command table. Help, completion, docs/cli.md and the parser are made from these rows. */
+/**
+ * A row of the command table. Help, completion, docs/cli.md and the parser are made from these
+ * rows.
+ */
 import type { RouteName } from '@berth/wire/routes';
 import type { Cli } from '../cli.ts';
 import { usage } from '../problem.ts';
@@ -38,20 +41,29 @@ export type Command = {
   run(cli: Cli, args: readonly (string | undefined)[], options: Options): Promise<void> | void;
 };
 
-export const argument = (args: readonly (string | undefined)[], index: number): string => args[index] ?? '';
+export const argument = (args: readonly (string | undefined)[], index: number): string =>
+  args[index] ?? '';
 
-/** The name of a variable or a secret. `NAME=value` is refused before it is shown or sent: a name is part of addresses and logs. */
+/**
+ * The name of a variable or a secret. `NAME=value` is refused before it is shown or sent: a name is
+ * part of addresses and logs.
+ */
 export function nameArgument(args: readonly (string | undefined)[], command: string): string {
   const given = argument(args, 0);
   const [name = '', ...value] = given.split('=');
   if (value.length > 0)
-    throw usage('the value must not be an argument', `berth ${command} ${name} reads it from standard input or asks for it`);
+    throw usage(
+      'the value must not be an argument',
+      `berth ${command} ${name} reads it from standard input or asks for it`,
+    );
   return given;
 }
 
 /** Options of every command. */
 export const globalOptions = (command: Command): Option[] => [
-  ...(command.aboutProject === true ? [{ flags: '--project <project>', doc: 'name or id of the project' }] : []),
+  ...(command.aboutProject === true
+    ? [{ flags: '--project <project>', doc: 'name or id of the project' }]
+    : []),
   { flags: '--context <name>', doc: 'use this context (berth context list)' },
   { flags: '--json', doc: 'print JSON on stdout, and a failure as problem+json on stderr' },
 ];

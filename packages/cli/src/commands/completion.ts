@@ -19,7 +19,8 @@ export const COMPLETION_COMMANDS: readonly Command[] = [
     run(cli, args) {
       const shell = argument(args, 0);
       const script = SCRIPTS[shell];
-      if (script === undefined) throw usage(`the shell must be one of ${Object.keys(SCRIPTS).join(', ')}, not “${shell}”`);
+      if (script === undefined)
+        throw usage(`the shell must be one of ${Object.keys(SCRIPTS).join(', ')}, not “${shell}”`);
       cli.print({ shell, script }, () => script.trimEnd());
     },
   },

@@ -14,17 +14,27 @@ import { ago } from '../output/units.ts';
 import { type Command, type Option, textOf } from './command.ts';
 import { printDeployment } from './show.ts';
 
-export const DETACH: Option = { flags: '-d, --detach', doc: 'do not wait; print the id of the deployment' };
+export const DETACH: Option = {
+  flags: '-d, --detach',
+  doc: 'do not wait; print the id of the deployment',
+};
 const ONE_DEPLOYMENT = [
-  { name: 'deployment', doc: 'id of a deployment, or a project; default: the newest one of the project of this folder' },
+  {
+    name: 'deployment',
+    doc: 'id of a deployment, or a project; default: the newest one of the project of this folder',
+  },
 ] as const;
-export const PROJECT_ARGUMENT = { name: 'project', doc: 'name or id; default: the project of this folder' } as const;
+export const PROJECT_ARGUMENT = {
+  name: 'project',
+  doc: 'name or id; default: the project of this folder',
+} as const;
 
 export const DEPLOY_COMMANDS: readonly Command[] = [
   {
     name: 'deploy',
     summary: 'Deploy the branch of a project, or a commit, and follow it until it is live',
-    detail: 'Prints the address on stdout. Ctrl-C detaches: the deployment continues (exit code 130).',
+    detail:
+      'Prints the address on stdout. Ctrl-C detaches: the deployment continues (exit code 130).',
     args: [PROJECT_ARGUMENT],
     options: [
       { flags: '--commit <id>', doc: 'full id of a commit; default: the newest one of the branch' },
@@ -37,15 +47,22 @@ export const DEPLOY_COMMANDS: readonly Command[] = [
       const [commit, note] = [textOf(options, 'commit'), textOf(options, 'note')];
       const { project, how } = await projectToDeploy(cli, named);
       if (how !== 'argument') await sayDifferences(cli, project);
-      const body = { ...(commit === undefined ? {} : { commit }), ...(note === undefined ? {} : { note }) };
-      const created = await request(cli, (headers) => cli.client().call('createDeployment', { params: { id: project.id }, body, headers }));
+      const body = {
+        ...(commit === undefined ? {} : { commit }),
+        ...(note === undefined ? {} : { note }),
+      };
+      const created = await request(cli, (headers) =>
+        cli.client().call('createDeployment', { params: { id: project.id }, body, headers }),
+      );
       await finish(cli, project, created, options['detach'] === true);
     },
   },
   {
     name: 'rollback',
     summary: 'Deploy an earlier release again, without a build, and follow it until it is live',
-    detail: 'Without --to, it goes to the next older release that ran. A repeated rollback goes further back.',
+    detail:
+      'Without --to, it goes to the next older release that ran. A repeated rollback goes ' +
+      'further back.',
     args: [PROJECT_ARGUMENT],
     options: [{ flags: '--to <deployment>', doc: 'id or number of a deployment that ran' }, DETACH],
     aboutProject: true,
@@ -53,7 +70,9 @@ export const DEPLOY_COMMANDS: readonly Command[] = [
     async run(cli, [named], options) {
       const project = await cli.project(named);
       const body = await rollbackBody(cli, project, textOf(options, 'to'));
-      const created = await request(cli, (headers) => cli.client().call('rollback', { params: { id: project.id }, body, headers }));
+      const created = await request(cli, (headers) =>
+        cli.client().call('rollback', { params: { id: project.id }, body, headers }),
+      );
       cli.say(await targetText(cli, created));
       await finish(cli, project, created, options['detach'] === true);
     },
@@ -94,16 +113,23 @@ export const DEPLOY_COMMANDS: readonly Command[] = [
     routes: ['listDeployments', 'projectDeployments', 'listProjects'],
     async run(cli, [named], { all, status, limit }) {
       const count = (limit as number | undefined) ?? 20;
-      const query = { limit: Math.min(count, 200), ...(status === undefined ? {} : { status: status as Deployment['status'] }) };
+      const query = {
+        limit: Math.min(count, 200),
+        ...(status === undefined ? {} : { status: status as Deployment['status'] }),
+      };
       const project = all === true ? null : await cli.project(named);
       const items = await allPages<DeploymentItem>(
         (cursor) =>
           project === null
             ? cli.client().call('listDeployments', { query: { ...query, ...cursor } })
-            : cli.client().call('projectDeployments', { params: { id: project.id }, query: { ...query, ...cursor } }),
+            : cli.client().call('projectDeployments', {
+                params: { id: project.id },
+                query: { ...query, ...cursor },
+              }),
         count,
       );
-      const names = project === null && !cli.json && items.length > 0 ? await projectNames(cli) : undefined;
+      const names =
+        project === null && !cli.json && items.length > 0 ? await projectNames(cli) : undefined;
       cli.print({ items }, () => deploymentTable(cli, items, names));
     },
   },
@@ -126,7 +152,9 @@ export const DEPLOY_COMMANDS: readonly Command[] = [
     routes: ['getDeployment', 'projectDeployments'],
     async run(cli, [named]) {
       const deployment = await wholeDeployment(cli, named);
-      const project = await cli.client().call('getProject', { params: { id: deployment.project_id } });
+      const project = await cli
+        .client()
+        .call('getProject', { params: { id: deployment.project_id } });
       await finish(cli, project, deployment, false);
     },
   },
@@ -134,32 +162,61 @@ export const DEPLOY_COMMANDS: readonly Command[] = [
 
 function positive(text: string): number {
   const count = Number(text);
-  if (!Number.isInteger(count) || count < 1) throw new Error('must be a whole number of at least 1');
+  if (!Number.isInteger(count) || count < 1)
+    throw new Error('must be a whole number of at least 1');
   return count;
 }
 
 async function projectNames(cli: Cli): Promise<ReadonlyMap<string, string>> {
-  const projects = await allPages((cursor) => cli.client().call('listProjects', { query: { limit: 200, ...cursor } }));
+  const projects = await allPages((cursor) =>
+    cli.client().call('listProjects', { query: { limit: 200, ...cursor } }),
+  );
   return new Map(projects.map(({ id, name }) => [id, name]));
 }
 
 /** `names`: of the projects by id, if the rows belong to several. */
-export const deploymentTable = (cli: Cli, items: readonly DeploymentItem[], names?: ReadonlyMap<string, string>): string =>
+export const deploymentTable = (
+  cli: Cli,
+  items: readonly DeploymentItem[],
+  names?: ReadonlyMap<string, string>,
+): string =>
   items.length === 0
     ? 'no deployments; create one: berth deploy'
     : table(items, [
-        ...(names === undefined ? [] : [{ head: 'PROJECT', of: (d: DeploymentItem) => names.get(d.project_id) ?? d.project_id }]),
+        ...(names === undefined
+          ? []
+          : [
+              {
+                head: 'PROJECT',
+                of: (d: DeploymentItem) => names.get(d.project_id) ?? d.project_id,
+              },
+            ]),
         { head: 'NUMBER', of: (d) => String(d.generation) },
-        { head: 'STATUS', of: (d) => (d.health === null || d.health.status === 'healthy' ? d.status : `${d.status} (${d.health.status})`) },
+        {
+          head: 'STATUS',
+          of: (d) =>
+            d.health === null || d.health.status === 'healthy'
+              ? d.status
+              : `${d.status} (${d.health.status})`,
+        },
         { head: 'COMMIT', of: (d) => d.commit?.slice(0, 8) ?? '–' },
         { head: 'CREATED', of: (d) => ago(d.created_at, cli.io.now()) },
         { head: 'BY', of: (d) => d.created_by?.name ?? '–' },
         { head: 'ID', of: (d) => d.id },
-        { head: 'NOTE', of: (d) => d.error?.code ?? d.note ?? d.commit_message?.split('\n')[0] ?? '' },
+        {
+          head: 'NOTE',
+          of: (d) => d.error?.code ?? d.note ?? d.commit_message?.split('\n')[0] ?? '',
+        },
       ]);
 
-/** Sends a request that creates a deployment. The key makes a repeated request safe when the first answer was lost. */
-export async function request(cli: Cli, send: (headers: Record<string, string>) => Promise<Deployment>): Promise<Deployment> {
+/**
+ * Sends a request that creates a deployment. The key makes a repeated request safe when the first
+ * answer was lost.
+ */
+export async function request(
+  cli: Cli,
+  send: (headers: Record<string, string>) => Promise<Deployment>,
+): Promise<Deployment> {
   const headers = { 'idempotency-key': crypto.randomUUID() };
   try {
     return await send(headers);
@@ -170,16 +227,35 @@ export async function request(cli: Cli, send: (headers: Record<string, string>) 
   }
 }
 
-export async function finish(cli: Cli, project: Project, created: Deployment, detach: boolean): Promise<void> {
+export async function finish(
+  cli: Cli,
+  project: Project,
+  created: Deployment,
+  detach: boolean,
+): Promise<void> {
   if (detach)
     return cli.print(
-      { deployment_id: created.id, generation: created.generation, status: created.status, url: created.url },
+      {
+        deployment_id: created.id,
+        generation: created.generation,
+        status: created.status,
+        url: created.url,
+      },
       () => created.id,
     );
   cli.say(`deployment ${created.generation} of ${project.name} (${created.id})`);
   const oldId = project.running_deployment_id === created.id ? null : project.running_deployment_id;
   const drainMs = (project.drain_seconds + project.stop_grace_seconds) * 1000;
-  printLive(cli, await follow(cli, { id: created.id, generation: created.generation, project: project.name, oldId, drainMs }));
+  printLive(
+    cli,
+    await follow(cli, {
+      id: created.id,
+      generation: created.generation,
+      project: project.name,
+      oldId,
+      drainMs,
+    }),
+  );
 }
 
 async function sayDifferences(cli: Cli, project: Project): Promise<void> {
@@ -189,16 +265,31 @@ async function sayDifferences(cli: Cli, project: Project): Promise<void> {
     cli.say(`${cli.paintErr('yellow', 'note:')} ${said}`);
 }
 
-/** Returns the body of a rollback. Without `to` the control plane chooses the next older release that ran. */
-export async function rollbackBody(cli: Cli, project: Project, to: string | undefined): Promise<{ deployment_id?: string }> {
+/**
+ * Returns the body of a rollback. Without `to` the control plane chooses the next older release
+ * that ran.
+ */
+export async function rollbackBody(
+  cli: Cli,
+  project: Project,
+  to: string | undefined,
+): Promise<{ deployment_id?: string }> {
   if (to === undefined) return {};
   const items = await allPages(
-    (cursor) => cli.client().call('projectDeployments', { params: { id: project.id }, query: { limit: 200, ...cursor } }),
+    (cursor) =>
+      cli.client().call('projectDeployments', {
+        params: { id: project.id },
+        query: { limit: 200, ...cursor },
+      }),
     2_000,
   );
   const target = items.find((d) => d.id === to || String(d.generation) === to);
   if (target === undefined)
-    throw refused('not_found', `${project.name} has no deployment “${to}”`, `berth deployment list ${project.name}`);
+    throw refused(
+      'not_found',
+      `${project.name} has no deployment “${to}”`,
+      `berth deployment list ${project.name}`,
+    );
   const why = whyNot('rollback_to', target.status);
   if (why !== null)
     throw refused(
@@ -214,7 +305,8 @@ async function targetText(cli: Cli, created: Deployment): Promise<string> {
   const target = id === null ? null : await cli.client().call('getDeployment', { params: { id } });
   return target === null
     ? `rolling back ${created.image_tag ?? ''}`
-    : `rolling back to deployment ${target.generation} (${target.commit?.slice(0, 8) ?? 'unknown commit'})`;
+    : `rolling back to deployment ${target.generation} ` +
+        `(${target.commit?.slice(0, 8) ?? 'unknown commit'})`;
 }
 
 /** Finds a deployment by its id, or the newest deployment of a project. */
@@ -224,8 +316,17 @@ export async function openDeployment(cli: Cli, named: string | undefined): Promi
     if (found !== null) return found;
   }
   const project = await cli.project(named);
-  const [newest] = (await cli.client().call('projectDeployments', { params: { id: project.id }, query: { limit: 1 } })).items;
-  if (newest === undefined) throw refused('not_found', `${project.name} has no deployments`, `berth deploy ${project.name}`);
+  const [newest] = (
+    await cli
+      .client()
+      .call('projectDeployments', { params: { id: project.id }, query: { limit: 1 } })
+  ).items;
+  if (newest === undefined)
+    throw refused(
+      'not_found',
+      `${project.name} has no deployments`,
+      `berth deploy ${project.name}`,
+    );
   return newest;
 }
 
@@ -239,7 +340,11 @@ async function findDeployment(cli: Cli, id: string): Promise<Deployment | null> 
   try {
     return await cli.client().call('getDeployment', { params: { id } });
   } catch (error) {
-    if ((error as { code?: string }).code === 'not_found' || (error as { code?: string }).code === 'validation') return null;
+    if (
+      (error as { code?: string }).code === 'not_found' ||
+      (error as { code?: string }).code === 'validation'
+    )
+      return null;
     throw error;
   }
 }

@@ -10,7 +10,11 @@ import { table } from '../output/text.ts';
 import { argument, type Command } from './command.ts';
 import { PROJECT_ARGUMENT, YES } from './project.ts';
 
-const DOMAIN = { name: 'domain', doc: 'host name, such as www.example.com', required: true } as const;
+const DOMAIN = {
+  name: 'domain',
+  doc: 'host name, such as www.example.com',
+  required: true,
+} as const;
 const domainsOf = async (cli: Cli, id: string): Promise<ProjectDomain[]> =>
   (await cli.client().call('projectDomains', { params: { id } })).items;
 const certificateText = ({ certificate, published }: ProjectDomain): string =>
@@ -28,13 +32,17 @@ const domainTable = (items: readonly ProjectDomain[]): string =>
 
 function list(cli: Cli, items: ProjectDomain[], name: string): void {
   cli.print({ items }, () =>
-    items.length === 0 ? `no custom domains; add one: berth domain add www.example.com --project ${name}` : domainTable(items),
+    items.length === 0
+      ? `no custom domains; add one: berth domain add www.example.com --project ${name}`
+      : domainTable(items),
   );
-  for (const item of items) for (const problem of problemsOf(item)) cli.say(`${item.domain}: ${problem}`);
+  for (const item of items)
+    for (const problem of problemsOf(item)) cli.say(`${item.domain}: ${problem}`);
 }
 
 /** The form in which Berth stores it, as far as that is possible here. */
-const normal = (domain: string): string => (domainToASCII(domain.trim()) || domain).replace(/\.$/, '');
+const normal = (domain: string): string =>
+  (domainToASCII(domain.trim()) || domain).replace(/\.$/, '');
 
 export const DOMAIN_COMMANDS: readonly Command[] = [
   {
@@ -57,16 +65,21 @@ export const DOMAIN_COMMANDS: readonly Command[] = [
     routes: ['getProject', 'patchProject', 'projectDomains'],
     async run(cli, args) {
       const domain = argument(args, 0);
-      const project = await changeProject(cli, async ({ domains }) => ({ domains: [...domains, domain] }));
+      const project = await changeProject(cli, async ({ domains }) => ({
+        domains: [...domains, domain],
+      }));
       const items = (await domainsOf(cli, project.id)).filter((d) => d.domain === normal(domain));
-      cli.print({ domains: project.domains }, () => (items.length === 0 ? project.domains.join('\n') : domainTable(items)));
+      cli.print({ domains: project.domains }, () =>
+        items.length === 0 ? project.domains.join('\n') : domainTable(items),
+      );
       for (const item of items) for (const problem of problemsOf(item)) cli.say(problem);
     },
   },
   {
     name: 'domain remove',
     summary: 'Remove a custom domain from a project; it signs out the visitors of this domain',
-    detail: 'For a while, no other project can have the domain (DOMAIN_QUARANTINE of the control plane).',
+    detail:
+      'For a while, no other project can have the domain (DOMAIN_QUARANTINE of the control plane).',
     args: [DOMAIN],
     options: [YES],
     aboutProject: true,
@@ -75,10 +88,19 @@ export const DOMAIN_COMMANDS: readonly Command[] = [
       const domain = normal(argument(args, 0));
       const { name, domains } = await cli.project();
       const check = (present: readonly string[]): void => {
-        if (!present.includes(domain)) throw refused('not_found', `${name} has no domain ${domain}`, `berth domain list ${name}`);
+        if (!present.includes(domain))
+          throw refused(
+            'not_found',
+            `${name} has no domain ${domain}`,
+            `berth domain list ${name}`,
+          );
       };
       check(domains);
-      await confirmed(cli.io, yes === true, `Remove ${domain} from ${name}? Its visitors get no answer there any more.`);
+      await confirmed(
+        cli.io,
+        yes === true,
+        `Remove ${domain} from ${name}? Its visitors get no answer there any more.`,
+      );
       const project = await changeProject(cli, async (present) => {
         check(present.domains);
         return { domains: present.domains.filter((one) => one !== domain) };
@@ -88,7 +110,9 @@ export const DOMAIN_COMMANDS: readonly Command[] = [
   },
   {
     name: 'domain check',
-    summary: 'Check whether the custom domains of a project lead here and have certificates; exits 1 if one has a problem',
+    summary:
+      'Check whether the custom domains of a project lead here and have certificates; exits 1 ' +
+      'if one has a problem',
     args: [PROJECT_ARGUMENT],
     aboutProject: true,
     routes: ['projectDomains'],
@@ -100,15 +124,24 @@ export const DOMAIN_COMMANDS: readonly Command[] = [
       if (bad.length > 0)
         throw refused(
           'domain_problem',
-          `${bad.length} of ${items.length} domains of ${name} have a problem: ${bad.map((d) => d.domain).join(', ')}`,
+          `${bad.length} of ${items.length} domains of ${name} have a problem: ` +
+            bad.map((d) => d.domain).join(', '),
         );
     },
   },
   {
     name: 'domain free',
     summary: ROUTES.freeHost.summary,
-    detail: 'For admins. Browsers of its visitors may still hold cookies for the host, and its next project gets them (docs/domains.md).',
-    args: [{ name: 'domain', doc: 'custom domain, host of a domain prefix, or the prefix alone', required: true }],
+    detail:
+      'For admins. Browsers of its visitors may still hold cookies for the host, and its next ' +
+      'project gets them (docs/domains.md).',
+    args: [
+      {
+        name: 'domain',
+        doc: 'custom domain, host of a domain prefix, or the prefix alone',
+        required: true,
+      },
+    ],
     options: [YES],
     routes: ['freeHost'],
     async run(cli, args, { yes }) {

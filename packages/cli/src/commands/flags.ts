@@ -1,4 +1,7 @@
-/** Options that follow from the schema of a body or query: a new field of the API becomes an option of its verbs. */
+/**
+ * Options that follow from the schema of a body or query: a new field of the API becomes an option
+ * of its verbs.
+ */
 import { parseBytes } from '../output/units.ts';
 import { usage } from '../problem.ts';
 import type { Option, Options } from './command.ts';
@@ -18,12 +21,19 @@ type Field = { name: string; option: Option; read: (given: unknown) => unknown }
 
 const NONE = 'none';
 const kebab = (name: string): string => name.replaceAll('_', '-');
-const camel = (name: string): string => name.replaceAll(/[_-]([a-z0-9])/g, (_, letter: string) => letter.toUpperCase());
+const camel = (name: string): string =>
+  name.replaceAll(/[_-]([a-z0-9])/g, (_, letter: string) => letter.toUpperCase());
 
-/** Returns the options for the properties of `schema`, except `leaveOut`, and a function that makes the body of the given ones. */
+/**
+ * Returns the options for the properties of `schema`, except `leaveOut`, and a function that makes
+ * the body of the given ones.
+ */
 export function flagsOf(
   schema: unknown,
-  { leaveOut = [], docs = {} }: { leaveOut?: readonly string[]; docs?: Record<string, string> } = {},
+  {
+    leaveOut = [],
+    docs = {},
+  }: { leaveOut?: readonly string[]; docs?: Record<string, string> } = {},
 ): { options: Option[]; read(given: Options): Record<string, unknown> } {
   const fields = Object.entries((schema as Schema).properties ?? {})
     .filter(([name]) => !leaveOut.includes(name))
@@ -46,25 +56,45 @@ function fieldOf(name: string, field: Schema, said: string | undefined): Field[]
   const nullable = branches.some((s) => s.type === 'null');
   const flag = `--${kebab(name)}`;
   const doc = said ?? schema.description ?? field.description ?? kebab(name).replaceAll('-', ' ');
-  const make = (value: string, read: (text: string) => unknown, more: Partial<Option> = {}): Field[] => [
+  const make = (
+    value: string,
+    read: (text: string) => unknown,
+    more: Partial<Option> = {},
+  ): Field[] => [
     {
       name,
-      option: { flags: `${flag} <${value}>`, doc: nullable ? `${doc}; “${NONE}” removes it` : doc, ...more },
+      option: {
+        flags: `${flag} <${value}>`,
+        doc: nullable ? `${doc}; “${NONE}” removes it` : doc,
+        ...more,
+      },
       read: (text) => (nullable && text === NONE ? null : read(String(text))),
     },
   ];
-  if (schema.enum !== undefined) return make(kebab(name), (text) => text, nullable ? {} : { choices: schema.enum });
-  if (schema.type === 'boolean') return [{ name, option: { flags: `${flag} [yes|no]`, doc, parse: yesOrNo }, read: (value) => value }];
+  if (schema.enum !== undefined)
+    return make(kebab(name), (text) => text, nullable ? {} : { choices: schema.enum });
+  if (schema.type === 'boolean')
+    return [
+      { name, option: { flags: `${flag} [yes|no]`, doc, parse: yesOrNo }, read: (value) => value },
+    ];
   if (schema.type === 'string') return make('text', (text) => text);
   if (schema.type === 'integer' || schema.type === 'number')
     return name.endsWith('_bytes') || name === 'bytes'
-      ? make('size', (text) => numberOf(flag, parseBytes(text) ?? Number.NaN, 'a size such as 512MiB'))
-      : make('number', (text) => numberOf(flag, text.trim() === '' ? Number.NaN : Number(text), 'a number'));
+      ? make('size', (text) =>
+          numberOf(flag, parseBytes(text) ?? Number.NaN, 'a size such as 512MiB'),
+        )
+      : make('number', (text) =>
+          numberOf(flag, text.trim() === '' ? Number.NaN : Number(text), 'a number'),
+        );
   if (schema.type === 'array' && schema.items?.type === 'string')
     return [
       {
         name,
-        option: { flags: `${flag} <text>`, doc: `${doc}; may be repeated; “${NONE}” for an empty list`, repeats: true },
+        option: {
+          flags: `${flag} <text>`,
+          doc: `${doc}; may be repeated; “${NONE}” for an empty list`,
+          repeats: true,
+        },
         read: listOf,
       },
     ];

@@ -1,4 +1,7 @@
-/** Verbs of operators: node, dataset, user, token, device, audit. Most rows follow from their row of the route table. */
+/**
+ * Verbs of operators: node, dataset, user, token, device, audit. Most rows follow from their row of
+ * the route table.
+ */
 import type { User } from '@berth/wire/user';
 import { DatasetCreate, type DatasetDiff, DatasetPatch, DatasetScan } from '@berth/wire/dataset';
 import { AdmissionCreate, JoinTokenCreate } from '@berth/wire/joining';
@@ -26,53 +29,93 @@ const ID = { name: 'id', doc: 'id', required: true } as const;
 
 function movingPortsText({ containers }: Node): string | null {
   const projects = projectsWithMovingPorts(containers);
-  return projects.length === 0 ? null : `${projects.length}, until berth restart PROJECT: ${projects.join(', ')}`;
+  return projects.length === 0
+    ? null
+    : `${projects.length}, until berth restart PROJECT: ${projects.join(', ')}`;
 }
 
 const missingText = (cli: Cli, { missing_since }: Pick<NodeVolumes, 'missing_since'>): string =>
-  missing_since === null || missing_since === undefined ? '' : `, missing (last seen ${ago(missing_since, cli.io.now())})`;
+  missing_since === null || missing_since === undefined
+    ? ''
+    : `, missing (last seen ${ago(missing_since, cli.io.now())})`;
 const nodeText = (cli: Cli, node: Node): string =>
   record([
     ['node', `${node.hostname} (${node.role}, ${node.id})`],
     [
       'status',
-      `${node.status}${node.schedulable ? '' : ', cordoned'}${node.deleting ? ', being deleted' : ''}; last seen ${ago(node.last_seen_at, cli.io.now())}`,
+      `${node.status}${node.schedulable ? '' : ', cordoned'}` +
+        `${node.deleting ? ', being deleted' : ''}; last seen ` +
+        ago(node.last_seen_at, cli.io.now()),
     ],
     ['address', node.host_ip],
     ['agent', node.agent_version ?? 'contract-only'],
-    ['engine', node.engine === null ? null : node.engine.ok ? (node.engine.version ?? 'answers') : `does not answer: ${node.engine.error}`],
+    [
+      'engine',
+      node.engine === null
+        ? null
+        : node.engine.ok
+          ? (node.engine.version ?? 'answers')
+          : `does not answer: ${node.engine.error}`,
+    ],
     ['storage', `${bytes(node.free_storage ?? 0)} free of ${bytes(node.max_storage)}`],
     [
       'datasets',
       node.cached.length === 0
         ? null
-        : node.cached.map((one) => `${one.name ?? one.dataset_id} v${one.version} (${bytes(one.bytes)})`).join(', '),
+        : node.cached
+            .map((one) => `${one.name ?? one.dataset_id} v${one.version} (${bytes(one.bytes)})`)
+            .join(', '),
     ],
     ['containers', String(node.containers.length)],
-    ['doubled', node.doubled === null ? null : `${node.doubled.host_ip} registers under this name and is refused`],
-    ['address taken', node.address_taken ? `node ${node.address_taken.hostname} is online at this address` : null],
+    [
+      'doubled',
+      node.doubled === null
+        ? null
+        : `${node.doubled.host_ip} registers under this name and is refused`,
+    ],
+    [
+      'address taken',
+      node.address_taken ? `node ${node.address_taken.hostname} is online at this address` : null,
+    ],
     ['moving ports', movingPortsText(node)],
-    ['quarantined', (node.quarantined ?? []).length === 0 ? null : (node.quarantined ?? []).join(', ')],
+    [
+      'quarantined',
+      (node.quarantined ?? []).length === 0 ? null : (node.quarantined ?? []).join(', '),
+    ],
     [
       'to remove',
-      (node.unmanaged ?? []).length === 0 ? null : (node.unmanaged ?? []).map((c) => `${c.container} (${c.project})`).join(', '),
+      (node.unmanaged ?? []).length === 0
+        ? null
+        : (node.unmanaged ?? []).map((c) => `${c.container} (${c.project})`).join(', '),
     ],
     [
       'copying',
-      (node.copying ?? []).length === 0 ? null : (node.copying ?? []).map((c) => `${c.name} v${c.version}: ${c.status}`).join(', '),
+      (node.copying ?? []).length === 0
+        ? null
+        : (node.copying ?? []).map((c) => `${c.name} v${c.version}: ${c.status}`).join(', '),
     ],
     [
       'drain',
       node.drain === null || node.drain === undefined
         ? null
         : node.drain.finished_at === null
-          ? `${node.drain.moved} moved, ${node.drain.left.length} left: ${node.drain.left.map((l) => `${l.project}${l.problem === null ? '' : ` (${l.problem})`}`).join(', ')}`
+          ? `${node.drain.moved} moved, ${node.drain.left.length} left: ` +
+            node.drain.left
+              .map((l) => `${l.project}${l.problem === null ? '' : ` (${l.problem})`}`)
+              .join(', ')
           : `done: ${node.drain.moved} moved`,
     ],
   ]);
 
-const evictedText = ({ kind, name }: { kind: string; name: string }): string => (kind === 'build_cache' ? name : `${kind} ${name}`);
-const budgetText = ({ free_bytes, budget_bytes }: { free_bytes: number; budget_bytes: number }): string =>
+const evictedText = ({ kind, name }: { kind: string; name: string }): string =>
+  kind === 'build_cache' ? name : `${kind} ${name}`;
+const budgetText = ({
+  free_bytes,
+  budget_bytes,
+}: {
+  free_bytes: number;
+  budget_bytes: number;
+}): string =>
   free_bytes < 0
     ? `${bytes(-free_bytes)} more than ${bytes(budget_bytes)} are used`
     : `${bytes(free_bytes)} free of ${bytes(budget_bytes)}`;
@@ -84,7 +127,8 @@ function versionNumber(text: string): number {
   return Number(digits);
 }
 
-const sizeOf = (size: number | null | undefined): string | null => (size === null || size === undefined ? null : bytes(size));
+const sizeOf = (size: number | null | undefined): string | null =>
+  size === null || size === undefined ? null : bytes(size);
 
 export const FLEET_COMMANDS: readonly Command[] = [
   listCommand('listNodes', {
@@ -93,7 +137,12 @@ export const FLEET_COMMANDS: readonly Command[] = [
     columns: (cli) => [
       { head: 'NODE', of: (n) => n.hostname },
       { head: 'ROLE', of: (n) => n.role },
-      { head: 'STATUS', of: (n) => `${n.status}${n.engine?.ok === false ? ', no engine' : ''}${n.schedulable ? '' : ', cordoned'}` },
+      {
+        head: 'STATUS',
+        of: (n) =>
+          `${n.status}${n.engine?.ok === false ? ', no engine' : ''}` +
+          (n.schedulable ? '' : ', cordoned'),
+      },
       { head: 'SEEN', of: (n) => ago(n.last_seen_at, cli.io.now()) },
       { head: 'FREE', of: (n) => (n.free_storage === null ? '–' : bytes(n.free_storage)) },
       { head: 'AGENT', of: (n) => n.agent_version ?? 'contract-only' },
@@ -102,8 +151,16 @@ export const FLEET_COMMANDS: readonly Command[] = [
     ],
   }),
   memberCommand('getNode', { name: 'node show', subject: NODE, text: nodeText }),
-  memberCommand('cordonNode', { name: 'node cordon', subject: NODE, text: (_, n) => `${n.hostname} gets no new work` }),
-  memberCommand('uncordonNode', { name: 'node uncordon', subject: NODE, text: (_, n) => `${n.hostname} gets work again` }),
+  memberCommand('cordonNode', {
+    name: 'node cordon',
+    subject: NODE,
+    text: (_, n) => `${n.hostname} gets no new work`,
+  }),
+  memberCommand('uncordonNode', {
+    name: 'node uncordon',
+    subject: NODE,
+    text: (_, n) => `${n.hostname} gets work again`,
+  }),
   memberCommand('drainNode', {
     name: 'node drain',
     subject: NODE,
@@ -116,7 +173,8 @@ export const FLEET_COMMANDS: readonly Command[] = [
     options: [YES],
     question: (n, { force }) =>
       force === true
-        ? `Delete the node ${n} at once? Nothing moves: its routes end now, and volumes on it are only on its disk.`
+        ? `Delete the node ${n} at once? Nothing moves: its routes end now, and volumes on it ` +
+          'are only on its disk.'
         : `Delete the node ${n} and move its projects?`,
     text: (_, n) => [`${n.hostname} is being deleted`, ...toRemove(n.unmanaged)].join('\n'),
   }),
@@ -124,13 +182,18 @@ export const FLEET_COMMANDS: readonly Command[] = [
     name: 'node removed',
     summary: ROUTES.confirmRemoved.summary,
     detail:
-      'A contract-only agent removes no containers, so Berth lists those that nobody uses any more (berth node show). Remove the container on the machine first.',
+      'A contract-only agent removes no containers, so Berth lists those that nobody uses any ' +
+      'more (berth node show). Remove the container on the machine first.',
     args: [NODE, { name: 'container', doc: 'name of the container', required: true }],
     options: [YES],
     routes: ['confirmRemoved'],
     async run(cli, args, { yes }) {
       const [id, container] = [argument(args, 0), argument(args, 1)];
-      await confirmed(cli.io, yes === true, `Is ${container} gone from ${id}? Berth starts other versions as if it was.`);
+      await confirmed(
+        cli.io,
+        yes === true,
+        `Is ${container} gone from ${id}? Berth starts other versions as if it was.`,
+      );
       const node = await cli.client().call('confirmRemoved', { params: { id, container } });
       const left = node.unmanaged ?? [];
       cli.print(node, () =>
@@ -144,7 +207,8 @@ export const FLEET_COMMANDS: readonly Command[] = [
     name: 'node reset-secret',
     subject: NODE,
     text: (_, n) =>
-      `the secret of ${n.hostname} is revoked; its agent needs AGENT_SECRET or a join token (berth node join-token) to register`,
+      `the secret of ${n.hostname} is revoked; its agent needs AGENT_SECRET or a join token ` +
+      '(berth node join-token) to register',
   }),
   {
     name: 'node prewarm',
@@ -153,8 +217,15 @@ export const FLEET_COMMANDS: readonly Command[] = [
     routes: ['prewarmNode', 'getDataset'],
     async run(cli, args) {
       const dataset = await cli.client().call('getDataset', { params: { id: argument(args, 1) } });
-      const node = await cli.client().call('prewarmNode', { params: { id: argument(args, 0) }, body: { dataset_id: dataset.id } });
-      cli.print(node, () => `${node.hostname} copies ${dataset.name}; follow it: berth node show ${node.hostname}`);
+      const node = await cli.client().call('prewarmNode', {
+        params: { id: argument(args, 0) },
+        body: { dataset_id: dataset.id },
+      });
+      cli.print(
+        node,
+        () =>
+          `${node.hostname} copies ${dataset.name}; follow it: berth node show ${node.hostname}`,
+      );
     },
   },
   memberCommand('cacheRoom', {
@@ -163,11 +234,19 @@ export const FLEET_COMMANDS: readonly Command[] = [
     docs: { bytes: 'room to make, such as 20GiB' },
     text: (_, room) =>
       [
-        `${bytes(room.free_bytes)} free, ${bytes(room.pinned_bytes)} in use by containers and releases`,
-        ...room.evict.map((one) => `would be evicted: ${one.name ?? one.dataset_id} v${one.version} (${bytes(one.bytes)})`),
+        `${bytes(room.free_bytes)} free, ${bytes(room.pinned_bytes)} in use by containers and ` +
+          'releases',
+        ...room.evict.map(
+          (one) =>
+            `would be evicted: ${one.name ?? one.dataset_id} v${one.version} (${bytes(one.bytes)})`,
+        ),
         ...(room.wanted_bytes === 0
           ? []
-          : [room.enough ? `${bytes(room.wanted_bytes)} would fit` : `${bytes(room.wanted_bytes)} would not fit`]),
+          : [
+              room.enough
+                ? `${bytes(room.wanted_bytes)} would fit`
+                : `${bytes(room.wanted_bytes)} would not fit`,
+            ]),
       ].join('\n'),
   }),
   memberCommand('nodeDisk', {
@@ -177,7 +256,10 @@ export const FLEET_COMMANDS: readonly Command[] = [
     text: (cli, { disk, ...view }) =>
       [
         record([
-          ['disk', disk === null ? 'not reported' : `${bytes(disk.free)} free of ${bytes(disk.total)}`],
+          [
+            'disk',
+            disk === null ? 'not reported' : `${bytes(disk.free)} free of ${bytes(disk.total)}`,
+          ],
           ['datasets', sizeOf(disk?.datasets)],
           ['images', sizeOf(disk?.images)],
           ['build cache', sizeOf(disk?.build_cache)],
@@ -185,11 +267,16 @@ export const FLEET_COMMANDS: readonly Command[] = [
           ['budget', `${budgetText(view)}; ${bytes(view.kept_bytes)} are needed`],
           ['note', view.unavailable ?? null],
         ]),
-        ...view.evict.map((one) => `would be evicted: ${evictedText(one)} (${bytes(one.bytes)}): ${one.why}`),
-        ...(view.wanted_bytes === 0 ? [] : [`${bytes(view.wanted_bytes)} would ${view.enough ? '' : 'not '}fit`]),
+        ...view.evict.map(
+          (one) => `would be evicted: ${evictedText(one)} (${bytes(one.bytes)}): ${one.why}`,
+        ),
+        ...(view.wanted_bytes === 0
+          ? []
+          : [`${bytes(view.wanted_bytes)} would ${view.enough ? '' : 'not '}fit`]),
         ...view.volumes.map(
           (v) =>
-            `volume: ${v.project}/${v.name} (${sizeOf(v.bytes) ?? 'not counted'})${v.kept_of_deleted ? ', kept, project deleted' : ''}${missingText(cli, v)}`,
+            `volume: ${v.project}/${v.name} (${sizeOf(v.bytes) ?? 'not counted'})` +
+            `${v.kept_of_deleted ? ', kept, project deleted' : ''}${missingText(cli, v)}`,
         ),
       ].join('\n'),
   }),
@@ -203,9 +290,16 @@ export const FLEET_COMMANDS: readonly Command[] = [
             { head: 'PROJECT', of: (v) => v.project },
             {
               head: 'STATE',
-              of: (v) => `${v.state === 'kept' ? 'kept, project deleted' : v.state.replace('_', ' ')}${missingText(cli, v)}`,
+              of: (v) =>
+                `${v.state === 'kept' ? 'kept, project deleted' : v.state.replace('_', ' ')}${missingText(cli, v)}`,
             },
-            { head: 'VOLUMES', of: (v) => v.folders.map((f) => (f.bytes === null ? f.name : `${f.name} (${bytes(f.bytes)})`)).join(', ') },
+            {
+              head: 'VOLUMES',
+              of: (v) =>
+                v.folders
+                  .map((f) => (f.bytes === null ? f.name : `${f.name} (${bytes(f.bytes)})`))
+                  .join(', '),
+            },
             { head: 'SINCE', of: (v) => ago(v.changed_at, cli.io.now()) },
             { head: 'COPY', of: (v) => v.copy },
           ]),
@@ -214,7 +308,10 @@ export const FLEET_COMMANDS: readonly Command[] = [
     name: 'node volumes delete',
     summary: ROUTES.deleteNodeVolumes.summary,
     args: [NODE, { name: 'copy', doc: 'id of the copy (berth node volumes)', required: true }],
-    options: [{ flags: '--forget', doc: 'forget volumes that are missing because their disk is lost' }, YES],
+    options: [
+      { flags: '--forget', doc: 'forget volumes that are missing because their disk is lost' },
+      YES,
+    ],
     routes: ['deleteNodeVolumes'],
     async run(cli, args, { yes, forget }) {
       const [id, copy] = [argument(args, 0), argument(args, 1)];
@@ -222,13 +319,23 @@ export const FLEET_COMMANDS: readonly Command[] = [
         await confirmed(
           cli.io,
           yes === true,
-          `Forget these volumes on ${id}? Berth does not list or delete them if their disk comes back.`,
+          `Forget these volumes on ${id}? Berth does not list or delete them if their disk ` +
+            'comes back.',
         );
-        const forgotten = await cli.client().call('deleteNodeVolumes', { params: { id, copy }, query: { forget: true } });
-        cli.print(forgotten, () => `the missing volumes of ${forgotten.project} on ${id} are forgotten`);
+        const forgotten = await cli
+          .client()
+          .call('deleteNodeVolumes', { params: { id, copy }, query: { forget: true } });
+        cli.print(
+          forgotten,
+          () => `the missing volumes of ${forgotten.project} on ${id} are forgotten`,
+        );
         return;
       }
-      await confirmed(cli.io, yes === true, `Delete these volumes on ${id} with their data? Nothing brings them back.`);
+      await confirmed(
+        cli.io,
+        yes === true,
+        `Delete these volumes on ${id} with their data? Nothing brings them back.`,
+      );
       const deleted = await cli.client().call('deleteNodeVolumes', { params: { id, copy } });
       cli.print(deleted, () => `${id} deletes the volumes of ${deleted.project}`);
     },
@@ -236,7 +343,9 @@ export const FLEET_COMMANDS: readonly Command[] = [
   {
     name: 'node join-token',
     summary: ROUTES.createJoinToken.summary,
-    detail: 'Prints the command for a root shell on the new machine, which asks for the token. The token is shown once.',
+    detail:
+      'Prints the command for a root shell on the new machine, which asks for the token. The ' +
+      'token is shown once.',
     options: flagsOf(JoinTokenCreate, { docs: { role: 'builder or deploy' } }).options.map((o) =>
       o.flags.startsWith('--role') ? { ...o, required: true as const } : o,
     ),
@@ -268,15 +377,20 @@ export const FLEET_COMMANDS: readonly Command[] = [
   {
     name: 'node admission create',
     summary: ROUTES.createAdmission.summary,
-    options: flagsOf(AdmissionCreate, { docs: { hostname: 'hostname of the machine', role: 'builder or deploy' } }).options.map((o) => ({
+    options: flagsOf(AdmissionCreate, {
+      docs: { hostname: 'hostname of the machine', role: 'builder or deploy' },
+    }).options.map((o) => ({
       ...o,
       required: true as const,
     })),
     routes: ['createAdmission'],
     async run(cli, _, options) {
-      const made = await cli
-        .client()
-        .call('createAdmission', { body: flagsOf(AdmissionCreate).read(options) as { hostname: string; role: 'builder' | 'deploy' } });
+      const made = await cli.client().call('createAdmission', {
+        body: flagsOf(AdmissionCreate).read(options) as {
+          hostname: string;
+          role: 'builder' | 'deploy';
+        },
+      });
       cli.print(made, () => `${made.role} ${made.hostname} is admitted (${made.id})`);
     },
   },
@@ -331,7 +445,9 @@ export const FLEET_COMMANDS: readonly Command[] = [
     })),
     routes: ['createDataset'],
     async run(cli, args, { nfsPath }) {
-      const dataset = await cli.client().call('createDataset', { body: { name: argument(args, 0), nfs_path: String(nfsPath) } });
+      const dataset = await cli
+        .client()
+        .call('createDataset', { body: { name: argument(args, 0), nfs_path: String(nfsPath) } });
       cli.print(dataset, () => `registered ${dataset.name}; its first scan has started`);
     },
   },
@@ -343,7 +459,10 @@ export const FLEET_COMMANDS: readonly Command[] = [
         ['dataset', `${d.name} (${d.id})`],
         ['status', `${d.status}${d.scanning ? ', a scan is in progress' : ''}`],
         ['problem', d.problem],
-        ['version', d.version === null ? 'none yet' : `v${d.version}, ${d.files} files, ${bytes(d.bytes)}`],
+        [
+          'version',
+          d.version === null ? 'none yet' : `v${d.version}, ${d.files} files, ${bytes(d.bytes)}`,
+        ],
         ['folder', d.nfs_path],
         ['scanned', ago(d.last_scanned_at, cli.io.now())],
         [
@@ -361,7 +480,10 @@ export const FLEET_COMMANDS: readonly Command[] = [
     name: 'dataset edit',
     subject: DATASET,
     body: DatasetPatch,
-    docs: { name: 'new name', nfs_path: 'folder of the shared storage, relative to DATASET_NFS_BASE_PATH' },
+    docs: {
+      name: 'new name',
+      nfs_path: 'folder of the shared storage, relative to DATASET_NFS_BASE_PATH',
+    },
     text: (_, d) => `changed ${d.name}`,
   }),
   memberCommand('deleteDataset', {
@@ -386,11 +508,17 @@ export const FLEET_COMMANDS: readonly Command[] = [
     name: 'dataset versions',
     summary: ROUTES.datasetVersions.summary,
     args: [DATASET],
-    options: [{ flags: '-n, --limit <number>', doc: 'at most this many (default 50)', parse: Number }],
+    options: [
+      { flags: '-n, --limit <number>', doc: 'at most this many (default 50)', parse: Number },
+    ],
     routes: ['datasetVersions'],
     async run(cli, args, { limit }) {
       const items = await allPages(
-        (cursor) => cli.client().call('datasetVersions', { params: { id: argument(args, 0) }, query: { limit: 50, ...cursor } }),
+        (cursor) =>
+          cli.client().call('datasetVersions', {
+            params: { id: argument(args, 0) },
+            query: { limit: 50, ...cursor },
+          }),
         limitOf(limit),
       );
       cli.print({ items }, () =>
@@ -414,13 +542,22 @@ export const FLEET_COMMANDS: readonly Command[] = [
       { name: 'from', required: true, doc: 'version that is compared' },
       { name: 'to', required: true, doc: 'version that it is compared with' },
     ],
-    options: [{ flags: '-n, --limit <number>', doc: 'at most this many (default 50)', parse: Number }],
+    options: [
+      { flags: '-n, --limit <number>', doc: 'at most this many (default 50)', parse: Number },
+    ],
     routes: ['datasetDiff'],
     async run(cli, args, { limit }) {
-      const query = { from: versionNumber(argument(args, 1)), to: versionNumber(argument(args, 2)), limit: Math.min(limitOf(limit), 200) };
+      const query = {
+        from: versionNumber(argument(args, 1)),
+        to: versionNumber(argument(args, 2)),
+        limit: Math.min(limitOf(limit), 200),
+      };
       let first: DatasetDiff | null = null;
       const items = await allPages(async (cursor) => {
-        const page = await cli.client().call('datasetDiff', { params: { id: argument(args, 0) }, query: { ...query, ...cursor } });
+        const page = await cli.client().call('datasetDiff', {
+          params: { id: argument(args, 0) },
+          query: { ...query, ...cursor },
+        });
         first ??= page;
         return page;
       }, limitOf(limit));
@@ -429,7 +566,8 @@ export const FLEET_COMMANDS: readonly Command[] = [
         const { added, modified, removed, complete } = totals;
         const counts = [
           `${added.files} added (${bytes(added.bytes)})`,
-          `${modified.files} modified (${bytes(modified.previous_bytes)} before, ${bytes(modified.bytes)} now)`,
+          `${modified.files} modified (${bytes(modified.previous_bytes)} before, ` +
+            `${bytes(modified.bytes)} now)`,
           `${removed.files} removed (${bytes(removed.bytes)})`,
         ];
         const head = `v${from.version} to v${to.version}: ${complete ? '' : 'at least '}${counts.join(', ')}`;
@@ -463,7 +601,11 @@ export const FLEET_COMMANDS: readonly Command[] = [
         ...(version === undefined ? {} : { version: Number(version) }),
       };
       const items = await allPages(
-        (cursor) => cli.client().call('datasetHistory', { params: { id: argument(args, 0) }, query: { ...query, ...cursor } }),
+        (cursor) =>
+          cli.client().call('datasetHistory', {
+            params: { id: argument(args, 0) },
+            query: { ...query, ...cursor },
+          }),
         limitOf(limit),
       );
       cli.print({ items }, () =>
@@ -501,8 +643,13 @@ export const FLEET_COMMANDS: readonly Command[] = [
     ],
     routes: ['createUser'],
     async run(cli, args, { role, password }) {
-      const given = password === true ? { password: await readValue(cli.io, `Password of ${argument(args, 0)}`, true) } : {};
-      const user = await cli.client().call('createUser', { body: { email: argument(args, 0), role: role as Role, ...given } });
+      const given =
+        password === true
+          ? { password: await readValue(cli.io, `Password of ${argument(args, 0)}`, true) }
+          : {};
+      const user = await cli
+        .client()
+        .call('createUser', { body: { email: argument(args, 0), role: role as Role, ...given } });
       cli.print(user, () => `created ${user.email} (${user.role})`);
     },
   },
@@ -512,7 +659,9 @@ export const FLEET_COMMANDS: readonly Command[] = [
     args: [USER],
     routes: ['getUser', 'listUsers'],
     async run(cli, args) {
-      const user = await cli.client().call('getUser', { params: { id: await userId(cli, argument(args, 0)) } });
+      const user = await cli
+        .client()
+        .call('getUser', { params: { id: await userId(cli, argument(args, 0)) } });
       cli.print(user, () =>
         record([
           ['user', user.email],
@@ -533,11 +682,15 @@ export const FLEET_COMMANDS: readonly Command[] = [
       { flags: '--disable', doc: 'disable the account: its sessions and tokens end' },
       { flags: '--enable', doc: 'enable the account' },
       { flags: '--password', doc: 'set a password, from a prompt or from standard input' },
-      { flags: '--no-password', doc: 'remove the password: the user signs in through the gateway only' },
+      {
+        flags: '--no-password',
+        doc: 'remove the password: the user signs in through the gateway only',
+      },
     ],
     routes: ['patchUser', 'listUsers'],
     async run(cli, args, { role, disable, enable, password }) {
-      if (disable === true && enable === true) throw usage('--disable and --enable exclude one another');
+      if (disable === true && enable === true)
+        throw usage('--disable and --enable exclude one another');
       const id = await userId(cli, argument(args, 0));
       const body = {
         ...(role === undefined ? {} : { role: role as Role }),
@@ -548,9 +701,13 @@ export const FLEET_COMMANDS: readonly Command[] = [
             ? { password: null }
             : {}),
       };
-      if (Object.keys(body).length === 0) throw usage('nothing was given to change', 'berth user edit --help');
+      if (Object.keys(body).length === 0)
+        throw usage('nothing was given to change', 'berth user edit --help');
       const user = await cli.client().call('patchUser', { params: { id }, body });
-      cli.print(user, () => `changed ${user.email}: ${user.role}, ${user.disabled ? 'disabled' : 'enabled'}`);
+      cli.print(
+        user,
+        () => `changed ${user.email}: ${user.role}, ${user.disabled ? 'disabled' : 'enabled'}`,
+      );
     },
   },
   {
@@ -569,14 +726,22 @@ export const FLEET_COMMANDS: readonly Command[] = [
   {
     name: 'user password',
     summary: 'Change your own password; all your sessions end',
-    detail: 'Both passwords come from prompts; without a terminal, from two lines of standard input: the old one, then the new one.',
+    detail:
+      'Both passwords come from prompts; without a terminal, from two lines of standard input: ' +
+      'the old one, then the new one.',
     routes: ['changePassword'],
     async run(cli) {
       const [old_password = '', new_password = ''] = cli.io.terminal.in
-        ? [await readValue(cli.io, 'Your password', true), await readValue(cli.io, 'Your new password', true)]
+        ? [
+            await readValue(cli.io, 'Your password', true),
+            await readValue(cli.io, 'Your new password', true),
+          ]
         : (await cli.io.readStdin(10_000)).split(/\r?\n/);
       await cli.client().call('changePassword', { body: { old_password, new_password } });
-      cli.print({ changed: true }, () => 'your password is changed; sign in again: berth login --email ADDRESS');
+      cli.print(
+        { changed: true },
+        () => 'your password is changed; sign in again: berth login --email ADDRESS',
+      );
     },
   },
 
@@ -598,20 +763,43 @@ export const FLEET_COMMANDS: readonly Command[] = [
     args: [{ name: 'name', doc: 'what the token is for', required: true }],
     options: [
       { flags: '--role <role>', doc: 'at most your own role (default: developer)', choices: ROLES },
-      { flags: '--expires <days>', doc: 'days until it expires, at most 365 (default 90)', parse: days },
-      { flags: '--project <project>', doc: 'limit the token to this project, by name or id; may be given several times', repeats: true },
+      {
+        flags: '--expires <days>',
+        doc: 'days until it expires, at most 365 (default 90)',
+        parse: days,
+      },
+      {
+        flags: '--project <project>',
+        doc: 'limit the token to this project, by name or id; may be given several times',
+        repeats: true,
+      },
     ],
     routes: ['createToken'],
     async run(cli, args, { role, expires, project }) {
       const projects = project as string[] | undefined;
-      const expires_at = new Date(cli.io.now() + ((expires as number | undefined) ?? 90) * 86_400_000 - 60_000).toISOString();
-      const body = { name: argument(args, 0), role: (role as Role | undefined) ?? 'developer', expires_at };
-      const made = await cli.client().call('createToken', { body: { ...body, ...(projects === undefined ? {} : { projects }) } });
+      const expires_at = new Date(
+        cli.io.now() + ((expires as number | undefined) ?? 90) * 86_400_000 - 60_000,
+      ).toISOString();
+      const body = {
+        name: argument(args, 0),
+        role: (role as Role | undefined) ?? 'developer',
+        expires_at,
+      };
+      const made = await cli.client().call('createToken', {
+        body: { ...body, ...(projects === undefined ? {} : { projects }) },
+      });
       cli.print(made, () => made.token);
-      cli.say(`role ${made.role}, valid until ${made.expires_at.slice(0, 10)}; the token is not shown again. Set it as BERTH_TOKEN`);
+      cli.say(
+        `role ${made.role}, valid until ${made.expires_at.slice(0, 10)}; the token is not ` +
+          'shown again. Set it as BERTH_TOKEN',
+      );
     },
   },
-  memberCommand('deleteToken', { name: 'token delete', subject: { ...ID, doc: 'id of the token' }, text: () => 'the token is revoked' }),
+  memberCommand('deleteToken', {
+    name: 'token delete',
+    subject: { ...ID, doc: 'id of the token' },
+    text: () => 'the token is revoked',
+  }),
   listCommand('listDeviceTokens', {
     name: 'device list',
     empty: 'no device tokens',
@@ -641,7 +829,10 @@ export const FLEET_COMMANDS: readonly Command[] = [
       const query = flagsOf(ROUTES.audit.query, { leaveOut: ['limit', 'cursor'] }).read(options);
       const limit = limitOf(options['limit']);
       const items = await allPages(
-        (cursor) => cli.client().call('audit', { query: { limit: Math.min(limit, 200), ...query, ...cursor } }),
+        (cursor) =>
+          cli
+            .client()
+            .call('audit', { query: { limit: Math.min(limit, 200), ...query, ...cursor } }),
         limit,
       );
       cli.print({ items }, () =>
@@ -650,7 +841,10 @@ export const FLEET_COMMANDS: readonly Command[] = [
           { head: 'USER', of: (a) => a.user ?? '–' },
           { head: 'ACTION', of: (a) => a.action },
           { head: 'TARGET', of: (a) => a.target ?? '' },
-          { head: 'OUTCOME', of: (a) => (a.code === null ? a.outcome : `${a.outcome} (${a.code})`) },
+          {
+            head: 'OUTCOME',
+            of: (a) => (a.code === null ? a.outcome : `${a.outcome} (${a.code})`),
+          },
           { head: 'ADDRESS', of: (a) => a.address },
         ]),
       );
@@ -660,13 +854,15 @@ export const FLEET_COMMANDS: readonly Command[] = [
 
 function limitOf(given: unknown): number {
   const limit = (given as number | undefined) ?? 50;
-  if (!Number.isInteger(limit) || limit < 1) throw usage('--limit must be a whole number of at least 1');
+  if (!Number.isInteger(limit) || limit < 1)
+    throw usage('--limit must be a whole number of at least 1');
   return limit;
 }
 
 function days(text: string): number {
   const count = Number(text);
-  if (!Number.isInteger(count) || count < 1 || count > 365) throw new Error('must be a number of days from 1 to 365');
+  if (!Number.isInteger(count) || count < 1 || count > 365)
+    throw new Error('must be a number of days from 1 to 365');
   return count;
 }
 
@@ -678,6 +874,7 @@ export async function userId(cli: Cli, named: string): Promise<string> {
   if (!named.includes('@')) return named;
   const users = await allUsers(cli);
   const found = users.find((user) => user.email === named.toLowerCase());
-  if (found === undefined) throw refused('not_found', `there is no user “${named}”`, 'berth user list');
+  if (found === undefined)
+    throw refused('not_found', `there is no user “${named}”`, 'berth user list');
   return found.id;
 }

@@ -1,4 +1,6 @@
-/** Verbs that follow from one row of the route table: their summary, options, request and output. */
+/**
+ * Verbs that follow from one row of the route table: their summary, options, request and output.
+ */
 import type { CallInput } from '@berth/wire/client';
 import type { Route } from '@berth/wire/route';
 import { type AnswerOf, ROUTES, type RouteName } from '@berth/wire/routes';
@@ -10,10 +12,17 @@ import { type Column, table } from '../output/text.ts';
 import { type Argument, argument, type Command, type Option } from './command.ts';
 import { flagsOf } from './flags.ts';
 
-type ListName = { [N in RouteName]: AnswerOf<N> extends { items: unknown[]; next_cursor: string | null } ? N : never }[RouteName];
+type ListName = {
+  [N in RouteName]: AnswerOf<N> extends { items: unknown[]; next_cursor: string | null }
+    ? N
+    : never;
+}[RouteName];
 type ItemOf<N extends ListName> = AnswerOf<N> extends { items: (infer T)[] } ? T : never;
 
-/** A list with all its pages, or the first `--limit` items. Other fields of the query become options. */
+/**
+ * A list with all its pages, or the first `--limit` items. Other fields of the query become
+ * options.
+ */
 export function listCommand<N extends ListName>(
   route: N,
   given: { name: string; empty: string; columns: (cli: Cli) => readonly Column<ItemOf<N>>[] },
@@ -23,24 +32,35 @@ export function listCommand<N extends ListName>(
   return {
     name: given.name,
     summary: row.summary,
-    options: [...filters.options, { flags: '-n, --limit <number>', doc: 'at most this many (default: all)', parse: Number }],
+    options: [
+      ...filters.options,
+      { flags: '-n, --limit <number>', doc: 'at most this many (default: all)', parse: Number },
+    ],
     routes: [route],
     async run(cli, _, options) {
       const limit = options['limit'] as number | undefined;
-      if (limit !== undefined && (!Number.isInteger(limit) || limit < 1)) throw usage('--limit must be a whole number of at least 1');
+      if (limit !== undefined && (!Number.isInteger(limit) || limit < 1))
+        throw usage('--limit must be a whole number of at least 1');
       const query = { limit: Math.min(limit ?? 200, 200), ...filters.read(options) };
       type Page = { items: ItemOf<N>[]; next_cursor: string | null };
       const items = await allPages(
         async (cursor) =>
-          (await cli.client().call(route, { query: { ...query, ...cursor } } as unknown as CallInput<N>)) as unknown as Page,
+          (await cli.client().call(route, {
+            query: { ...query, ...cursor },
+          } as unknown as CallInput<N>)) as unknown as Page,
         limit,
       );
-      cli.print({ items }, () => (items.length === 0 ? given.empty : table(items, given.columns(cli))));
+      cli.print({ items }, () =>
+        items.length === 0 ? given.empty : table(items, given.columns(cli)),
+      );
     },
   };
 }
 
-/** A request about one resource, which the argument names. Fields of the query and the body become options. */
+/**
+ * A request about one resource, which the argument names. Fields of the query and the body become
+ * options.
+ */
 export function memberCommand<N extends RouteName>(
   route: N,
   given: {
@@ -70,8 +90,13 @@ export function memberCommand<N extends RouteName>(
       if (fields !== undefined && Object.keys(fields).length === 0 && row.bodyOptional !== true)
         throw usage('nothing was given to change', `berth ${given.name} --help`);
       const asked = query.read(options);
-      if (given.question !== undefined) await confirmed(cli.io, options['yes'] === true, given.question(id, asked));
-      const input = { params: { id }, query: asked, ...(fields === undefined ? {} : { body: fields }) };
+      if (given.question !== undefined)
+        await confirmed(cli.io, options['yes'] === true, given.question(id, asked));
+      const input = {
+        params: { id },
+        query: asked,
+        ...(fields === undefined ? {} : { body: fields }),
+      };
       const answer = await cli.client().call(route, input as unknown as CallInput<N>);
       cli.print(answer ?? { done: true }, () => given.text(cli, answer));
     },

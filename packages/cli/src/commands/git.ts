@@ -1,4 +1,7 @@
-/** Verbs of private repositories: deploy keys, git tokens, git hosts. A token comes from a prompt or from standard input. */
+/**
+ * Verbs of private repositories: deploy keys, git tokens, git hosts. A token comes from a prompt or
+ * from standard input.
+ */
 import { ROUTES } from '@berth/wire/routes';
 import type { DeployKey, GitHost, GitToken } from '@berth/wire/git';
 import { confirmed, readValue } from '../ask.ts';
@@ -10,8 +13,15 @@ import { argument, type Command } from './command.ts';
 import { flagsOf } from './flags.ts';
 import { PROJECT_ARGUMENT, YES } from './project.ts';
 
-const HOST = { name: 'host', doc: 'host, or host:port if the port is not 22', required: true } as const;
-const tokenFlags = flagsOf(ROUTES.putGitToken.body, { leaveOut: ['token'], docs: { username: 'name that goes with the token' } });
+const HOST = {
+  name: 'host',
+  doc: 'host, or host:port if the port is not 22',
+  required: true,
+} as const;
+const tokenFlags = flagsOf(ROUTES.putGitToken.body, {
+  leaveOut: ['token'],
+  docs: { username: 'name that goes with the token' },
+});
 
 const keyText = (key: DeployKey): string =>
   record([
@@ -28,7 +38,11 @@ const tokenText = (token: GitToken): string =>
     ['set', token.set_at],
   ]);
 const keysOf = (host: GitHost) => [
-  ...host.keys.map((key) => ({ host: host.host, ...key, state: key.source === 'berth' ? 'pinned' : 'trusted' })),
+  ...host.keys.map((key) => ({
+    host: host.host,
+    ...key,
+    state: key.source === 'berth' ? 'pinned' : 'trusted',
+  })),
   ...host.presented.map((key) => ({ host: host.host, ...key, state: 'not trusted' })),
 ];
 const hostsText = (hosts: readonly GitHost[]): string =>
@@ -76,12 +90,17 @@ export const GIT_COMMANDS: readonly Command[] = [
       const project = await cli.project(named);
       await confirmed(cli.io, yes === true, `Delete the deploy key of ${project.name}?`);
       await cli.client().call('deleteDeployKey', { params: { id: project.id } });
-      cli.print({ project: project.name, deleted: true }, () => `deleted the deploy key of ${project.name}; remove it from the forge too`);
+      cli.print(
+        { project: project.name, deleted: true },
+        () => `deleted the deploy key of ${project.name}; remove it from the forge too`,
+      );
     },
   },
   {
     name: 'git-token set',
-    summary: 'Set the token with which Berth reads the repository over https; it comes from a prompt or from standard input',
+    summary:
+      'Set the token with which Berth reads the repository over https; it comes from a prompt ' +
+      'or from standard input',
     args: [PROJECT_ARGUMENT],
     options: tokenFlags.options,
     aboutProject: true,
@@ -92,7 +111,8 @@ export const GIT_COMMANDS: readonly Command[] = [
       const { answer: project, etag } = await client.exchange('getProject', { params: { id } });
       if (project === null) throw refused('not_found', 'the project is gone');
       const token = await readValue(cli.io, `Git token for ${project.git_url}`, true);
-      if (token === '') throw usage('the token is empty', 'give it on standard input: berth git-token set < FILE');
+      if (token === '')
+        throw usage('the token is empty', 'give it on standard input: berth git-token set < FILE');
       const body = { token, ...tokenFlags.read(options) };
       // A token goes to the address that its owner has seen, and to no other one.
       const headers = etag === null ? {} : { headers: { 'if-match': etag } };
@@ -123,7 +143,10 @@ export const GIT_COMMANDS: readonly Command[] = [
       const project = await cli.project(named);
       await confirmed(cli.io, yes === true, `Delete the git token of ${project.name}?`);
       await cli.client().call('deleteGitToken', { params: { id: project.id } });
-      cli.print({ project: project.name, deleted: true }, () => `deleted the git token of ${project.name}`);
+      cli.print(
+        { project: project.name, deleted: true },
+        () => `deleted the git token of ${project.name}`,
+      );
     },
   },
   {
@@ -151,11 +174,21 @@ export const GIT_COMMANDS: readonly Command[] = [
     summary: ROUTES.putGitHost.summary,
     detail: 'Compare the fingerprint with what the operator of the host publishes.',
     args: [HOST, { name: 'fingerprint', doc: 'SHA256:…', required: true }],
-    options: [{ flags: '--type <type>', doc: 'type of the host key, such as ssh-ed25519; default: what a builder saw' }],
+    options: [
+      {
+        flags: '--type <type>',
+        doc: 'type of the host key, such as ssh-ed25519; default: what a builder saw',
+      },
+    ],
     routes: ['putGitHost'],
     async run(cli, args, { type }) {
-      const body = { fingerprint: argument(args, 1), ...(typeof type === 'string' ? { key_type: type } : {}) };
-      const host = await cli.client().call('putGitHost', { params: { host: argument(args, 0) }, body });
+      const body = {
+        fingerprint: argument(args, 1),
+        ...(typeof type === 'string' ? { key_type: type } : {}),
+      };
+      const host = await cli
+        .client()
+        .call('putGitHost', { params: { host: argument(args, 0) }, body });
       cli.print(host, () => hostsText([host]));
     },
   },
@@ -167,7 +200,11 @@ export const GIT_COMMANDS: readonly Command[] = [
     routes: ['deleteGitHost'],
     async run(cli, args, { yes }) {
       const host = argument(args, 0);
-      await confirmed(cli.io, yes === true, `Forget the host keys of ${host}? Builds from it fail until an admin trusts it again.`);
+      await confirmed(
+        cli.io,
+        yes === true,
+        `Forget the host keys of ${host}? Builds from it fail until an admin trusts it again.`,
+      );
       await cli.client().call('deleteGitHost', { params: { host } });
       cli.print({ host, deleted: true }, () => `forgot the host keys of ${host}`);
     },
@@ -176,5 +213,6 @@ export const GIT_COMMANDS: readonly Command[] = [
 
 function sayWhenSeen(cli: Cli, host: GitHost): void {
   const [newest] = host.presented.toSorted((a, b) => (a.seen_at < b.seen_at ? 1 : -1));
-  if (newest !== undefined) cli.say(`a builder saw keys that are not trusted ${ago(newest.seen_at, cli.io.now())}`);
+  if (newest !== undefined)
+    cli.say(`a builder saw keys that are not trusted ${ago(newest.seen_at, cli.io.now())}`);
 }

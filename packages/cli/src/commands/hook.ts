@@ -8,7 +8,11 @@ import { allPages } from '../project/pages.ts';
 import { argument, type Command } from './command.ts';
 import { PROJECT_ARGUMENT, YES } from './project.ts';
 
-const DELIVERY = { name: 'delivery', doc: 'id of a delivery (berth hook deliveries)', required: true } as const;
+const DELIVERY = {
+  name: 'delivery',
+  doc: 'id of a delivery (berth hook deliveries)',
+  required: true,
+} as const;
 
 const hookText = (hook: Hook): string =>
   record([
@@ -34,21 +38,37 @@ export const HOOK_COMMANDS: readonly Command[] = [
   {
     name: 'hook create',
     summary: 'Create the hook of a project, or replace its forge and secret; shows the secret once',
-    detail: 'With --own-secret the secret comes from standard input, for example a signing token of GitLab.',
+    detail:
+      'With --own-secret the secret comes from standard input, for example a signing token of ' +
+      'GitLab.',
     args: [PROJECT_ARGUMENT],
     options: [
-      { flags: '--forge <forge>', doc: 'the forge that calls the hook', choices: FORGES, required: true },
+      {
+        flags: '--forge <forge>',
+        doc: 'the forge that calls the hook',
+        choices: FORGES,
+        required: true,
+      },
       { flags: '--own-secret', doc: 'read the secret from standard input' },
     ],
     aboutProject: true,
     routes: ['putHook'],
     async run(cli, [named], { forge, ownSecret }) {
       const project = await cli.project(named);
-      const secret = ownSecret === true ? await readValue(cli.io, 'Secret of the hook', true) : undefined;
+      const secret =
+        ownSecret === true ? await readValue(cli.io, 'Secret of the hook', true) : undefined;
       const body = { forge: forge as Forge, ...(secret === undefined ? {} : { secret }) };
       const hook = await cli.client().call('putHook', { params: { id: project.id }, body });
-      cli.print(hook, () => record([['address', hook.url], ...(hook.secret === null ? [] : [['secret', hook.secret] as const])]));
-      cli.say(`next: enter ${hook.secret === null ? 'the address' : 'both'} at the forge (docs/push-to-deploy.md)`);
+      cli.print(hook, () =>
+        record([
+          ['address', hook.url],
+          ...(hook.secret === null ? [] : [['secret', hook.secret] as const]),
+        ]),
+      );
+      cli.say(
+        `next: enter ${hook.secret === null ? 'the address' : 'both'} at the forge ` +
+          '(docs/push-to-deploy.md)',
+      );
     },
   },
   {
@@ -81,14 +101,20 @@ export const HOOK_COMMANDS: readonly Command[] = [
     name: 'hook deliveries',
     summary: 'List the deliveries of a hook with their verdicts, newest first',
     args: [PROJECT_ARGUMENT],
-    options: [{ flags: '-n, --limit <number>', doc: 'at most this many (default: 50)', parse: Number }],
+    options: [
+      { flags: '-n, --limit <number>', doc: 'at most this many (default: 50)', parse: Number },
+    ],
     aboutProject: true,
     routes: ['listDeliveries'],
     async run(cli, [named], options) {
       const { id } = await cli.project(named);
       const limit = (options['limit'] as number | undefined) ?? 50;
       const items = await allPages(
-        (cursor) => cli.client().call('listDeliveries', { params: { id }, query: { limit: Math.min(limit, 200), ...cursor } }),
+        (cursor) =>
+          cli.client().call('listDeliveries', {
+            params: { id },
+            query: { limit: Math.min(limit, 200), ...cursor },
+          }),
         limit,
       );
       cli.print({ items }, () =>
@@ -114,7 +140,9 @@ export const HOOK_COMMANDS: readonly Command[] = [
     routes: ['getDelivery'],
     async run(cli, args) {
       const { id } = await cli.project();
-      const delivery = await cli.client().call('getDelivery', { params: { id, delivery: argument(args, 0) } });
+      const delivery = await cli
+        .client()
+        .call('getDelivery', { params: { id, delivery: argument(args, 0) } });
       cli.print(delivery, () => deliveryText(cli, delivery));
     },
   },
@@ -126,7 +154,9 @@ export const HOOK_COMMANDS: readonly Command[] = [
     routes: ['redeliver'],
     async run(cli, args) {
       const { id } = await cli.project();
-      const delivery = await cli.client().call('redeliver', { params: { id, delivery: argument(args, 0) } });
+      const delivery = await cli
+        .client()
+        .call('redeliver', { params: { id, delivery: argument(args, 0) } });
       cli.print(delivery, () => deliveryText(cli, delivery));
     },
   },

@@ -10,7 +10,9 @@ export const LIFECYCLE_COMMANDS: readonly Command[] = [
   {
     name: 'restart',
     summary: 'Start the running release of a project again, without a build and without a gap',
-    detail: 'The old container serves until the new one is confirmed. With `replace: recreate` the old one stops first.',
+    detail:
+      'The old container serves until the new one is confirmed. With `replace: recreate` the ' +
+      'old one stops first.',
     args: [PROJECT_ARGUMENT],
     options: [DETACH],
     aboutProject: true,
@@ -20,14 +22,19 @@ export const LIFECYCLE_COMMANDS: readonly Command[] = [
   {
     name: 'stop',
     summary: 'Stop a project: its address answers 503 with a page until it starts again',
-    detail: 'Cancels deployments in progress. Pushes are skipped while it is stopped; start, deploy and rollback start it.',
+    detail:
+      'Cancels deployments in progress. Pushes are skipped while it is stopped; start, deploy ' +
+      'and rollback start it.',
     args: [PROJECT_ARGUMENT],
     aboutProject: true,
     routes: ['stopProject'],
     async run(cli, [named]) {
       const before = await cli.project(named);
       const project = await cli.client().call('stopProject', { params: { id: before.id } });
-      cli.print(project, () => `${project.name} is ${before.stopped ? 'stopped already' : 'stopped'}`);
+      cli.print(
+        project,
+        () => `${project.name} is ${before.stopped ? 'stopped already' : 'stopped'}`,
+      );
       cli.say(`to start it again: berth start ${project.name}`);
     },
   },
@@ -42,10 +49,17 @@ export const LIFECYCLE_COMMANDS: readonly Command[] = [
   },
 ];
 
-async function again(cli: Cli, named: string | undefined, action: 'restart' | 'start', detach: boolean): Promise<void> {
+async function again(
+  cli: Cli,
+  named: string | undefined,
+  action: 'restart' | 'start',
+  detach: boolean,
+): Promise<void> {
   const project = await cli.project(named);
   refuse(project, action);
-  const created = await request(cli, (headers) => cli.client().call(`${action}Project`, { params: { id: project.id }, headers }));
+  const created = await request(cli, (headers) =>
+    cli.client().call(`${action}Project`, { params: { id: project.id }, headers }),
+  );
   await finish(cli, project, created, detach);
 }
 

@@ -1,8 +1,16 @@
-/** `berth logs`: what the containers of a project print, or with --build the log of a deployment. */
+/**
+ * `berth logs`: what the containers of a project print, or with --build the log of a deployment.
+ */
 import type { LogLine } from '@berth/wire/deployment';
 import { pathOf } from '@berth/wire/client';
 import { ROUTES } from '@berth/wire/routes';
-import { DEFAULT_TAIL, type GoneNode, type LostLines, MAX_TAIL, type RuntimeLine } from '@berth/wire/runtime';
+import {
+  DEFAULT_TAIL,
+  type GoneNode,
+  type LostLines,
+  MAX_TAIL,
+  type RuntimeLine,
+} from '@berth/wire/runtime';
 import { backoff } from '@berth/kit/backoff';
 import type { Cli } from '../cli.ts';
 import { tailOf } from '../deploy/log.ts';
@@ -17,19 +25,46 @@ const AWAY_MS = 120_000;
 
 export const LOGS_COMMAND: Command = {
   name: 'logs',
-  summary: 'Print what the containers of a project print; --build prints the log of building and starting',
-  detail: 'Berth reads the lines from the node. Of a container that ended, it has the last 200 lines.',
-  args: [{ name: 'project', doc: 'a project or the id of a deployment; default: the project of this folder' }],
+  summary:
+    'Print what the containers of a project print; --build prints the log of building and starting',
+  detail:
+    'Berth reads the lines from the node. Of a container that ended, it has the last 200 lines.',
+  args: [
+    {
+      name: 'project',
+      doc: 'a project or the id of a deployment; default: the project of this folder',
+    },
+  ],
   options: [
-    { flags: '-f, --follow', doc: 'print new lines as they arrive, also those of the next deployments' },
-    { flags: '-n, --tail <lines>', doc: 'at most this many last lines (default 100)', parse: lineCount },
-    { flags: '--since <time>', doc: 'only lines since then: RFC 3339, or 10m, 2h, 1d', parse: timeText },
+    {
+      flags: '-f, --follow',
+      doc: 'print new lines as they arrive, also those of the next deployments',
+    },
+    {
+      flags: '-n, --tail <lines>',
+      doc: 'at most this many last lines (default 100)',
+      parse: lineCount,
+    },
+    {
+      flags: '--since <time>',
+      doc: 'only lines since then: RFC 3339, or 10m, 2h, 1d',
+      parse: timeText,
+    },
     { flags: '--until <time>', doc: 'only lines until then', parse: timeText },
-    { flags: '--build', doc: 'the lines of building and starting the newest deployment, or the one that is named' },
+    {
+      flags: '--build',
+      doc: 'the lines of building and starting the newest deployment, or the one that is named',
+    },
     { flags: '--previous', doc: 'of the deployment before' },
   ],
   aboutProject: true,
-  routes: ['projectLogs', 'deploymentExits', 'deploymentLogs', 'projectDeployments', 'getDeployment'],
+  routes: [
+    'projectLogs',
+    'deploymentExits',
+    'deploymentLogs',
+    'projectDeployments',
+    'getDeployment',
+  ],
   async run(cli, args, options) {
     const { follow, build, previous, until } = options;
     if (follow === true && (previous === true || until !== undefined))
@@ -40,7 +75,8 @@ export const LOGS_COMMAND: Command = {
 
 export function lineCount(text: string): number {
   const count = Number(text);
-  if (!Number.isInteger(count) || count < 0 || text.trim() === '') throw new Error('must be a whole number of at least 0');
+  if (!Number.isInteger(count) || count < 0 || text.trim() === '')
+    throw new Error('must be a whole number of at least 0');
   return count;
 }
 
@@ -49,13 +85,17 @@ export function timeText(text: string): number {
   const [, count, unit] = /^(\d+)([smhd])$/.exec(text) ?? [];
   if (count !== undefined) return Date.now() - Number(count) * UNITS[unit as keyof typeof UNITS];
   const at = Date.parse(text);
-  if (Number.isNaN(at)) throw new Error('must be a time such as 2026-11-23T10:00:00Z, or 10m, 2h, 1d');
+  if (Number.isNaN(at))
+    throw new Error('must be a time such as 2026-11-23T10:00:00Z, or 10m, 2h, 1d');
   return at;
 }
 
 type Place = { project: string; deployment: string | null };
 
-/** A project as it is; a deployment by its id. With `previous`, the deployment before the newest one that ran. */
+/**
+ * A project as it is; a deployment by its id. With `previous`, the deployment before the newest one
+ * that ran.
+ */
 async function placeOf(cli: Cli, named: string | undefined, previous: boolean): Promise<Place> {
   const deployment = await openDeployment(cli, named).catch((error: unknown) => {
     // A project without deployments.
@@ -64,10 +104,17 @@ async function placeOf(cli: Cli, named: string | undefined, previous: boolean): 
   });
   if (deployment === null) return { project: (await cli.project(named)).id, deployment: null };
   const target = previous ? await before(cli, deployment) : deployment;
-  return { project: target.project_id, deployment: previous || deployment.id === named ? target.id : null };
+  return {
+    project: target.project_id,
+    deployment: previous || deployment.id === named ? target.id : null,
+  };
 }
 
-async function runtimeLog(cli: Cli, [named]: readonly (string | undefined)[], options: Record<string, unknown>): Promise<void> {
+async function runtimeLog(
+  cli: Cli,
+  [named]: readonly (string | undefined)[],
+  options: Record<string, unknown>,
+): Promise<void> {
   const { project, deployment } = await placeOf(cli, named, options['previous'] === true);
   const time = (name: string): string | undefined => {
     const at = options[name] as number | undefined;
@@ -81,23 +128,31 @@ async function runtimeLog(cli: Cli, [named]: readonly (string | undefined)[], op
     ...(until === undefined ? {} : { until }),
     ...(deployment === null ? {} : { deployment_id: deployment }),
   };
-  if (options['follow'] === true) return followRuntime(cli, pathOf(ROUTES.projectLogs, { id: project }, query));
-  const answer = await cli.client().call('projectLogs', { params: { id: project }, query, timeoutMs: 60_000 });
+  if (options['follow'] === true)
+    return followRuntime(cli, pathOf(ROUTES.projectLogs, { id: project }, query));
+  const answer = await cli
+    .client()
+    .call('projectLogs', { params: { id: project }, query, timeoutMs: 60_000 });
   if (cli.json) return cli.print(answer, () => '');
   for (const line of answer.lines) printRuntimeLine(cli, line);
   if (deployment !== null) {
-    const [exit] = (await cli.client().call('deploymentExits', { params: { id: deployment } })).items;
+    const [exit] = (await cli.client().call('deploymentExits', { params: { id: deployment } }))
+      .items;
     if (exit !== undefined)
       cli.say(
-        `${exit.container} ended at ${exit.finished_at ?? 'an unknown time'}, exit code ${exit.exit_code ?? 'unknown: Berth removed it while it ran'}`,
+        `${exit.container} ended at ${exit.finished_at ?? 'an unknown time'}, exit code ` +
+          (exit.exit_code ?? 'unknown: Berth removed it while it ran'),
       );
   }
   if (answer.unavailable !== undefined) cli.tell(`note: ${answer.unavailable}`);
-  if (answer.lines.length === 0) cli.say('no lines; the log of building and starting: berth logs --build');
-  else if (answer.truncated && since !== undefined) cli.say(`note: there are older lines since then; print more with -n ${MAX_TAIL}`);
+  if (answer.lines.length === 0)
+    cli.say('no lines; the log of building and starting: berth logs --build');
+  else if (answer.truncated && since !== undefined)
+    cli.say(`note: there are older lines since then; print more with -n ${MAX_TAIL}`);
 }
 
-const printRuntimeLine = (cli: Cli, line: RuntimeLine): void => cli.printLine(line, () => safe(line.text));
+const printRuntimeLine = (cli: Cli, line: RuntimeLine): void =>
+  cli.printLine(line, () => safe(line.text));
 
 /** Prints lines until Ctrl-C. A broken stream goes on after the last line that was printed. */
 async function followRuntime(cli: Cli, path: string): Promise<void> {
@@ -113,13 +168,15 @@ async function followRuntime(cli: Cli, path: string): Promise<void> {
         last = id ?? last;
         if (event === 'line') {
           const line = data as RuntimeLine;
-          if (shown !== null && shown !== line.deployment_id) cli.say(cli.paintErr('dim', `── deployment ${line.deployment_id} ──`));
+          if (shown !== null && shown !== line.deployment_id)
+            cli.say(cli.paintErr('dim', `── deployment ${line.deployment_id} ──`));
           shown = line.deployment_id;
           printRuntimeLine(cli, line);
         } else if (event === 'lost') {
           const { count } = data as LostLines;
           cli.tell(
-            `note: ${count} ${count === 1 ? 'line is' : 'lines are'} missing here: they came too fast, or the connection was broken`,
+            `note: ${count} ${count === 1 ? 'line is' : 'lines are'} missing here: they came ` +
+              'too fast, or the connection was broken',
           );
         } else if (event === 'gone') cli.tell(`note: ${(data as GoneNode).message}; waiting`);
       }
@@ -127,14 +184,23 @@ async function followRuntime(cli: Cli, path: string): Promise<void> {
       if (!isAway(error)) throw error;
       awaySince ??= cli.io.monotonic();
       if (cli.io.monotonic() - awaySince > AWAY_MS)
-        throw new CliError(EXIT.unreachable, 'unreachable', `the control plane has not answered for ${AWAY_MS / 1000} s`, { cause: error });
+        throw new CliError(
+          EXIT.unreachable,
+          'unreachable',
+          `the control plane has not answered for ${AWAY_MS / 1000} s`,
+          { cause: error },
+        );
       if (tries === 0) cli.say('the control plane does not answer; trying again');
     }
     if (!signal.aborted) await cli.io.sleep(backoff(tries++, AWAY), signal).catch(() => undefined);
   }
 }
 
-async function buildLog(cli: Cli, [named]: readonly (string | undefined)[], options: Record<string, unknown>): Promise<void> {
+async function buildLog(
+  cli: Cli,
+  [named]: readonly (string | undefined)[],
+  options: Record<string, unknown>,
+): Promise<void> {
   const { follow, previous } = options;
   const since = options['since'] as number | undefined;
   const until = options['until'] as number | undefined;
@@ -142,7 +208,8 @@ async function buildLog(cli: Cli, [named]: readonly (string | undefined)[], opti
   const newest = await openDeployment(cli, named ?? undefined);
   const target = previous === true ? await before(cli, newest) : newest;
   const wanted = (line: LogLine): boolean =>
-    (since === undefined || Date.parse(line.at) >= since) && (until === undefined || Date.parse(line.at) <= until);
+    (since === undefined || Date.parse(line.at) >= since) &&
+    (until === undefined || Date.parse(line.at) <= until);
   const page = await tailOf(cli, target.id, tail, wanted);
   if (page.unavailable !== null) cli.say(`note: ${page.unavailable}`);
   if (cli.json && follow !== true)
@@ -166,24 +233,39 @@ async function before(
   cli: Cli,
   newest: { id: string; project_id: string; generation: number },
 ): Promise<{ id: string; project_id: string; generation: number }> {
-  const { items } = await cli.client().call('projectDeployments', { params: { id: newest.project_id }, query: { limit: 50 } });
+  const { items } = await cli
+    .client()
+    .call('projectDeployments', { params: { id: newest.project_id }, query: { limit: 50 } });
   const older = items.find((d) => d.generation < newest.generation);
-  if (older === undefined) throw refused('not_found', `deployment ${newest.generation} is the first one`);
+  if (older === undefined)
+    throw refused('not_found', `deployment ${newest.generation} is the first one`);
   return older;
 }
 
 /** Prints the lines of this deployment, then of each later one, until Ctrl-C. */
-async function followLogs(cli: Cli, projectId: string, id: string, after: number, wanted: (line: LogLine) => boolean): Promise<void> {
+async function followLogs(
+  cli: Cli,
+  projectId: string,
+  id: string,
+  after: number,
+  wanted: (line: LogLine) => boolean,
+): Promise<void> {
   let current = { id, after: String(after) as string | null };
   let awaySince: number | null = null;
   const signal = cli.io.interrupted;
   for (let tries = 0; !signal.aborted; ) {
     try {
-      for await (const event of readStream(cli.session(), `/api/deployments/${current.id}/logs`, current.after, signal)) {
+      for await (const event of readStream(
+        cli.session(),
+        `/api/deployments/${current.id}/logs`,
+        current.after,
+        signal,
+      )) {
         tries = 0;
         awaySince = null;
         if (event.id !== null) current.after = event.id;
-        if (event.event === 'line' && wanted(event.data as LogLine)) printLogLine(cli, current.id, event.data as LogLine);
+        if (event.event === 'line' && wanted(event.data as LogLine))
+          printLogLine(cli, current.id, event.data as LogLine);
       }
       if (signal.aborted) return;
       const next = await nextDeployment(cli, projectId, current.id);
@@ -195,7 +277,12 @@ async function followLogs(cli: Cli, projectId: string, id: string, after: number
       if (!isAway(error)) throw error;
       awaySince ??= cli.io.monotonic();
       if (cli.io.monotonic() - awaySince > AWAY_MS)
-        throw new CliError(EXIT.unreachable, 'unreachable', `the control plane has not answered for ${AWAY_MS / 1000} s`, { cause: error });
+        throw new CliError(
+          EXIT.unreachable,
+          'unreachable',
+          `the control plane has not answered for ${AWAY_MS / 1000} s`,
+          { cause: error },
+        );
       if (tries === 0) cli.say('the control plane does not answer; trying again');
       await cli.io.sleep(backoff(tries++, AWAY), signal).catch(() => undefined);
     }
@@ -203,8 +290,14 @@ async function followLogs(cli: Cli, projectId: string, id: string, after: number
 }
 
 /** The oldest deployment that is newer than `id`. */
-async function nextDeployment(cli: Cli, projectId: string, id: string): Promise<{ id: string; generation: number } | null> {
-  const { items } = await cli.client().call('projectDeployments', { params: { id: projectId }, query: { limit: 50 } });
+async function nextDeployment(
+  cli: Cli,
+  projectId: string,
+  id: string,
+): Promise<{ id: string; generation: number } | null> {
+  const { items } = await cli
+    .client()
+    .call('projectDeployments', { params: { id: projectId }, query: { limit: 50 } });
   const at = items.findIndex((d) => d.id === id);
   return (at < 0 ? items.at(-1) : items[at - 1]) ?? null;
 }

@@ -1,6 +1,7 @@
 /**
- * Commands that run on a machine of Berth, not through the API. `bin/launch.mjs` starts them; each prints its own help. Help, completion
- * and docs/cli.md are made from this table. test/structure.test.ts compares it with the programs.
+ * Commands that run on a machine of Berth, not through the API. `bin/launch.mjs` starts them; each
+ * prints its own help. Help, completion and docs/cli.md are made from this table.
+ * test/structure.test.ts compares it with the programs.
  */
 
 export type MachineCommand = {
@@ -43,21 +44,44 @@ export const MACHINE_COMMANDS: Readonly<Record<string, MachineCommand>> = {
         '--control-plane',
         '--gateway',
       ],
-      ...['--gateway-secret-file', '--registry', '--registry-user', '--registry-password-file', '--acme-email', '--acme-ca-server'],
-      ...['--acme-challenge', '--traefik', '--proxy-address', '--role', '--name', '--join-token-file'],
+      ...[
+        '--gateway-secret-file',
+        '--registry',
+        '--registry-user',
+        '--registry-password-file',
+        '--acme-email',
+        '--acme-ca-server',
+      ],
+      ...[
+        '--acme-challenge',
+        '--traefik',
+        '--proxy-address',
+        '--role',
+        '--name',
+        '--join-token-file',
+      ],
     ],
     example: ['berth install control-plane --dry-run', 'prints each change and makes none'],
   },
   upgrade: {
     summary: 'Say what an upgrade would do and what must be done first',
     options: ['--check', '--json'],
-    example: ['berth upgrade --check ./berth_0.2.0_amd64.deb', 'compares this package with the running system'],
+    example: [
+      'berth upgrade --check ./berth_0.2.0_amd64.deb',
+      'compares this package with the running system',
+    ],
   },
   backup: {
     summary: 'Make a backup while Berth runs, list backups, or check one',
-    verbs: { list: 'List the backups of a place', verify: 'Restore a backup to a scratch place and check it' },
+    verbs: {
+      list: 'List the backups of a place',
+      verify: 'Restore a backup to a scratch place and check it',
+    },
     options: ['--to', '--recipient', '--with-keys', '--identity', '--json'],
-    example: ['berth backup --to /mnt/backups', 'writes one file that has the whole state of Berth'],
+    example: [
+      'berth backup --to /mnt/backups',
+      'writes one file that has the whole state of Berth',
+    ],
   },
   restore: {
     summary: 'Restore a backup into an empty place',
@@ -67,7 +91,10 @@ export const MACHINE_COMMANDS: Readonly<Record<string, MachineCommand>> = {
   export: {
     summary: 'Write the database as JSON lines',
     options: ['--logs'],
-    example: ['berth export > berth.jsonl', 'writes everything except sessions, device codes and logs'],
+    example: [
+      'berth export > berth.jsonl',
+      'writes everything except sessions, device codes and logs',
+    ],
   },
   import: {
     summary: 'Read an export into an empty database',
@@ -88,7 +115,16 @@ export const MACHINE_COMMANDS: Readonly<Record<string, MachineCommand>> = {
       jwt: 'JWT_SECRET, of API tokens',
       secrets: 'SECRETS_KEY, which encrypts the keys of projects',
     },
-    options: ['--status', '--finish', '--force', '--again', '--from', '--pid', '--no-reload', '--etc'],
+    options: [
+      '--status',
+      '--finish',
+      '--force',
+      '--again',
+      '--from',
+      '--pid',
+      '--no-reload',
+      '--etc',
+    ],
     example: ['berth rotate session', 'puts a new value in front; nobody is signed out'],
   },
   rotation: {
@@ -100,6 +136,9 @@ export const MACHINE_COMMANDS: Readonly<Record<string, MachineCommand>> = {
     summary: 'Recover an admin when nobody can sign in',
     verbs: { recover: 'Make an account an enabled admin with a new password' },
     options: ['--password-stdin', '--end-tokens'],
-    example: ['berth admin recover ada@example.com', 'makes Ada an admin and prints a new password'],
+    example: [
+      'berth admin recover ada@example.com',
+      'makes Ada an admin and prints a new password',
+    ],
   },
 };

@@ -14,10 +14,17 @@ export const METRICS_COMMANDS: readonly Command[] = [
   {
     name: 'metrics',
     summary: 'Show what the containers of a project use: CPU, memory, network, restarts',
-    detail: `A table of at most ${ROWS} rows; --json prints every point. CPU and network are averages of the time since the row before.`,
+    detail:
+      `A table of at most ${ROWS} rows; --json prints every point. CPU and network are ` +
+      'averages of ' +
+      'the time since the row before.',
     args: [{ name: 'project', doc: 'name or id; default: the project of this folder' }],
     options: [
-      { flags: '--since <time>', doc: 'from then on: RFC 3339, or 10m, 2h, 1d (default 1h)', parse: timeText },
+      {
+        flags: '--since <time>',
+        doc: 'from then on: RFC 3339, or 10m, 2h, 1d (default 1h)',
+        parse: timeText,
+      },
       { flags: '--until <time>', doc: 'until then', parse: timeText },
     ],
     aboutProject: true,
@@ -27,19 +34,34 @@ export const METRICS_COMMANDS: readonly Command[] = [
       const since = (options['since'] as number | undefined) ?? (until ?? Date.now()) - HOUR_MS;
       if (until !== undefined && since > until) throw usage('--since must not be after --until');
       const project = await cli.project(named);
-      const query = { from: new Date(since).toISOString(), ...(until === undefined ? {} : { to: new Date(until).toISOString() }) };
-      const metrics = await cli.client().call('projectMetrics', { params: { id: project.id }, query });
+      const query = {
+        from: new Date(since).toISOString(),
+        ...(until === undefined ? {} : { to: new Date(until).toISOString() }),
+      };
+      const metrics = await cli
+        .client()
+        .call('projectMetrics', { params: { id: project.id }, query });
       cli.print(metrics, () => metricsText(metrics));
       if (cli.json) return;
       if (metrics.unavailable !== undefined) cli.say(`note: ${oneLine(metrics.unavailable)}`);
-      if (metrics.truncated) cli.say('note: older points of this time are left out; choose a shorter one');
+      if (metrics.truncated)
+        cli.say('note: older points of this time are left out; choose a shorter one');
     },
   },
 ];
 
-export type MetricRow = { at: string; point: MetricPoint; cpu: number | null; rx: number | null; tx: number | null };
+export type MetricRow = {
+  at: string;
+  point: MetricPoint;
+  cpu: number | null;
+  rx: number | null;
+  tx: number | null;
+};
 
-/** Picks evenly spaced points of each deployment, and compares each with the one before of the same run. `cpu` is in cores. */
+/**
+ * Picks evenly spaced points of each deployment, and compares each with the one before of the same
+ * run. `cpu` is in cores.
+ */
 export function rowsOf(points: readonly MetricPoint[], most = ROWS): MetricRow[] {
   const [first, last] = [points[0], points.at(-1)];
   if (first === undefined || last === undefined) return [];
@@ -47,8 +69,17 @@ export function rowsOf(points: readonly MetricPoint[], most = ROWS): MetricRow[]
   const before = new Map<string, MetricPoint>();
   const shown = new Map<string, MetricRow>();
   for (const point of points) {
-    const slot = Math.min(most - 1, Math.floor((Date.parse(point.at) - Date.parse(first.at)) / width));
-    shown.set(`${slot} ${point.deployment_id}`, { at: point.at, point, cpu: null, rx: null, tx: null });
+    const slot = Math.min(
+      most - 1,
+      Math.floor((Date.parse(point.at) - Date.parse(first.at)) / width),
+    );
+    shown.set(`${slot} ${point.deployment_id}`, {
+      at: point.at,
+      point,
+      cpu: null,
+      rx: null,
+      tx: null,
+    });
   }
   return [...shown.values()].map((row) => {
     const earlier = before.get(row.point.deployment_id);
@@ -75,7 +106,10 @@ function metricsText({ points }: ProjectMetrics): string {
     ...(several ? [{ head: 'DEPLOYMENT', of: ({ point }: MetricRow) => point.deployment_id }] : []),
     { head: 'CPU', of: ({ cpu }) => (cpu === null ? '–' : `${(cpu * 100).toFixed(1)} %`) },
     { head: 'MEMORY', of: ({ point }) => size(point.memory_bytes) },
-    { head: 'LIMIT', of: ({ point }) => (point.memory_limit === null ? 'none' : bytes(point.memory_limit)) },
+    {
+      head: 'LIMIT',
+      of: ({ point }) => (point.memory_limit === null ? 'none' : bytes(point.memory_limit)),
+    },
     { head: 'RESTARTS', of: ({ point }) => count(point.restarts) },
     { head: 'OOM KILLS', of: ({ point }) => count(point.oom_kills) },
     { head: 'RECEIVED', of: ({ rx }) => speed(rx) },

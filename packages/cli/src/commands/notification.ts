@@ -13,14 +13,33 @@ import { record, table } from '../output/text.ts';
 import { ago } from '../output/units.ts';
 import { refused, usage } from '../problem.ts';
 import { allPages } from '../project/pages.ts';
-import { argument, type Argument, type Command, type Option, type Options, textOf } from './command.ts';
+import {
+  argument,
+  type Argument,
+  type Command,
+  type Option,
+  type Options,
+  textOf,
+} from './command.ts';
 import { listCommand } from './from-route.ts';
 import { YES } from './project.ts';
 
-const NOTIFICATION: Argument = { name: 'notification', doc: 'name or id of a notification', required: true };
-const ON: Option = { flags: '--on <kinds>', doc: `what to report, comma-separated: all, ${NOTIFICATION_EVENTS.join(', ')}` };
-const PROJECTS: Option = { flags: '--projects <projects>', doc: 'only problems of these projects, comma-separated; "" for all' };
-const FROM_STDIN = 'The target comes from a prompt or from standard input, because it is a secret: an https address, or e-mail addresses.';
+const NOTIFICATION: Argument = {
+  name: 'notification',
+  doc: 'name or id of a notification',
+  required: true,
+};
+const ON: Option = {
+  flags: '--on <kinds>',
+  doc: `what to report, comma-separated: all, ${NOTIFICATION_EVENTS.join(', ')}`,
+};
+const PROJECTS: Option = {
+  flags: '--projects <projects>',
+  doc: 'only problems of these projects, comma-separated; "" for all',
+};
+const FROM_STDIN =
+  'The target comes from a prompt or from standard input, because it is a secret: an https ' +
+  'address, or e-mail addresses.';
 
 const listOf = (text: string): string[] =>
   text
@@ -31,8 +50,11 @@ function kindsOf(options: Options): NotificationEvent[] | undefined {
   const given = textOf(options, 'on');
   if (given === undefined) return undefined;
   if (given.trim() === 'all') return [...NOTIFICATION_EVENTS];
-  const wrong = listOf(given).filter((one) => !(NOTIFICATION_EVENTS as readonly string[]).includes(one));
-  if (wrong.length > 0 || listOf(given).length === 0) throw usage(`--on takes all, ${NOTIFICATION_EVENTS.join(', ')}`);
+  const wrong = listOf(given).filter(
+    (one) => !(NOTIFICATION_EVENTS as readonly string[]).includes(one),
+  );
+  if (wrong.length > 0 || listOf(given).length === 0)
+    throw usage(`--on takes all, ${NOTIFICATION_EVENTS.join(', ')}`);
   return listOf(given) as NotificationEvent[];
 }
 function projectsOf(options: Options): { projects?: string[] } {
@@ -41,9 +63,16 @@ function projectsOf(options: Options): { projects?: string[] } {
 }
 
 const standingOf = (n: Notification): string =>
-  n.failing_since !== null ? 'failing' : n.last_sent_at === null ? 'nothing sent yet' : n.problem === null ? 'ok' : 'sent, see problem';
+  n.failing_since !== null
+    ? 'failing'
+    : n.last_sent_at === null
+      ? 'nothing sent yet'
+      : n.problem === null
+        ? 'ok'
+        : 'sent, see problem';
 
-const onText = ({ on }: Notification): string => (NOTIFICATION_EVENTS.every((kind) => on.includes(kind)) ? 'all' : on.join(', '));
+const onText = ({ on }: Notification): string =>
+  NOTIFICATION_EVENTS.every((kind) => on.includes(kind)) ? 'all' : on.join(', ');
 /** Projects that are deleted or not visible have only their id. */
 const namesOf = (cli: Cli, ids: readonly string[]): Promise<string[]> =>
   Promise.all(
@@ -60,7 +89,11 @@ const namesOf = (cli: Cli, ids: readonly string[]): Promise<string[]> =>
 
 function printNotification(cli: Cli, n: Notification, projects: readonly string[]): void {
   cli.print(n, () => notificationText(cli, n, projects));
-  if (n.failing_since !== null) cli.say(`next: berth notification deliveries ${n.name}, or berth notification edit ${n.name} --target`);
+  if (n.failing_since !== null)
+    cli.say(
+      `next: berth notification deliveries ${n.name}, or berth notification edit ${n.name} ` +
+        '--target',
+    );
 }
 
 const notificationText = (cli: Cli, n: Notification, projects: readonly string[]): string =>
@@ -93,7 +126,10 @@ export const NOTIFICATION_COMMANDS: readonly Command[] = [
       { head: 'KIND', of: (n) => n.kind },
       { head: 'TARGET', of: (n) => n.target },
       { head: 'ON', of: onText },
-      { head: 'PROJECTS', of: (n) => (n.projects.length === 0 ? 'all' : String(n.projects.length)) },
+      {
+        head: 'PROJECTS',
+        of: (n) => (n.projects.length === 0 ? 'all' : String(n.projects.length)),
+      },
       { head: 'STATE', of: standingOf },
     ],
   }),
@@ -103,7 +139,12 @@ export const NOTIFICATION_COMMANDS: readonly Command[] = [
     detail: FROM_STDIN,
     args: [{ name: 'name', doc: 'name of the notification', required: true }],
     options: [
-      { flags: '--kind <kind>', doc: 'kind of the target', choices: NOTIFICATION_KINDS, required: true },
+      {
+        flags: '--kind <kind>',
+        doc: 'kind of the target',
+        choices: NOTIFICATION_KINDS,
+        required: true,
+      },
       { ...ON, doc: `${ON.doc} (default: all)` },
       PROJECTS,
     ],
@@ -111,13 +152,22 @@ export const NOTIFICATION_COMMANDS: readonly Command[] = [
     async run(cli, args, options) {
       const kind = textOf(options, 'kind') as NotificationKind;
       const on = kindsOf(options) ?? [...NOTIFICATION_EVENTS];
-      const target = await readValue(cli.io, kind === 'email' ? 'E-mail addresses' : 'Address of the target', kind !== 'email');
+      const target = await readValue(
+        cli.io,
+        kind === 'email' ? 'E-mail addresses' : 'Address of the target',
+        kind !== 'email',
+      );
       const body = { name: argument(args, 0), kind, on, target, ...projectsOf(options) };
       const made = await cli.client().call('createNotification', { body });
       cli.print(made, () =>
-        record([['notification', made.name], ['target', made.target], ...(made.secret === null ? [] : [['secret', made.secret] as const])]),
+        record([
+          ['notification', made.name],
+          ['target', made.target],
+          ...(made.secret === null ? [] : [['secret', made.secret] as const]),
+        ]),
       );
-      if (made.secret !== null) cli.say('the receiver checks signatures with this secret; it is not shown again');
+      if (made.secret !== null)
+        cli.say('the receiver checks signatures with this secret; it is not shown again');
       cli.say(`next: berth notification test ${made.name}`);
     },
   },
@@ -127,7 +177,9 @@ export const NOTIFICATION_COMMANDS: readonly Command[] = [
     args: [NOTIFICATION],
     routes: ['getNotification', 'getProject'],
     async run(cli, args) {
-      const found = await cli.client().call('getNotification', { params: { id: argument(args, 0) } });
+      const found = await cli
+        .client()
+        .call('getNotification', { params: { id: argument(args, 0) } });
       printNotification(cli, found, await namesOf(cli, found.projects));
     },
   },
@@ -136,19 +188,28 @@ export const NOTIFICATION_COMMANDS: readonly Command[] = [
     summary: 'Change a notification',
     detail: `With --target, ${FROM_STDIN[0]?.toLowerCase()}${FROM_STDIN.slice(1)}`,
     args: [NOTIFICATION],
-    options: [{ flags: '--name <name>', doc: 'new name' }, ON, PROJECTS, { flags: '--target', doc: 'read a new target' }],
+    options: [
+      { flags: '--name <name>', doc: 'new name' },
+      ON,
+      PROJECTS,
+      { flags: '--target', doc: 'read a new target' },
+    ],
     routes: ['patchNotification', 'getProject'],
     async run(cli, args, options) {
       const [name, on] = [textOf(options, 'name'), kindsOf(options)];
-      const target = options['target'] === true ? await readValue(cli.io, 'Target', true) : undefined;
+      const target =
+        options['target'] === true ? await readValue(cli.io, 'Target', true) : undefined;
       const body = {
         ...(name === undefined ? {} : { name }),
         ...(on === undefined ? {} : { on }),
         ...(target === undefined ? {} : { target }),
         ...projectsOf(options),
       };
-      if (Object.keys(body).length === 0) throw usage('nothing was given to change', 'berth notification edit --help');
-      const changed = await cli.client().call('patchNotification', { params: { id: argument(args, 0) }, body });
+      if (Object.keys(body).length === 0)
+        throw usage('nothing was given to change', 'berth notification edit --help');
+      const changed = await cli
+        .client()
+        .call('patchNotification', { params: { id: argument(args, 0) }, body });
       printNotification(cli, changed, await namesOf(cli, changed.projects));
     },
   },
@@ -167,7 +228,8 @@ export const NOTIFICATION_COMMANDS: readonly Command[] = [
   },
   {
     name: 'notification test',
-    summary: 'Send a test to the target of a notification and show its answer; exits 1 if the test failed',
+    summary:
+      'Send a test to the target of a notification and show its answer; exits 1 if the test failed',
     args: [NOTIFICATION],
     routes: ['testNotification'],
     async run(cli, args) {
@@ -186,13 +248,19 @@ export const NOTIFICATION_COMMANDS: readonly Command[] = [
     name: 'notification deliveries',
     summary: 'List the deliveries of a notification, newest first',
     args: [NOTIFICATION],
-    options: [{ flags: '-n, --limit <number>', doc: 'at most this many (default: 50)', parse: Number }],
+    options: [
+      { flags: '-n, --limit <number>', doc: 'at most this many (default: 50)', parse: Number },
+    ],
     routes: ['listNotificationDeliveries'],
     async run(cli, args, options) {
       const id = argument(args, 0);
       const limit = (options['limit'] as number | undefined) ?? 50;
       const items = await allPages(
-        (cursor) => cli.client().call('listNotificationDeliveries', { params: { id }, query: { limit: Math.min(limit, 200), ...cursor } }),
+        (cursor) =>
+          cli.client().call('listNotificationDeliveries', {
+            params: { id },
+            query: { limit: Math.min(limit, 200), ...cursor },
+          }),
         limit,
       );
       cli.print({ items }, () =>

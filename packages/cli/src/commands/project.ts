@@ -32,9 +32,13 @@ const DOCS = {
   domain_prefix: 'first part of the address (default: the name)',
   container_port: 'port that the application listens on in its container (default: 8080)',
   auth_required: 'require a login (default: no)',
-  cors_origins: 'origin whose pages may call the project although it requires a login, such as https://app.example.com',
+  cors_origins:
+    'origin whose pages may call the project although it requires a login, such as ' +
+    'https://app.example.com',
   health_path: 'path that must answer below 400 before the version goes live',
-  start_seconds: 'time that a new container has to answer, also its HEALTHCHECK (default: the setting PROBE_TIMEOUT)',
+  start_seconds:
+    'time that a new container has to answer, also its HEALTHCHECK (default: the setting ' +
+    'PROBE_TIMEOUT)',
   memory_bytes: 'memory limit, such as 512MiB',
   cpus: 'CPU limit, such as 0.5',
   drain_seconds: 'time without new requests before the old version is stopped',
@@ -47,17 +51,27 @@ const createFlags = flagsOf(ProjectCreate, { leaveOut: ['name', 'env', 'domains'
 const patchFlags = flagsOf(ProjectPatch, { leaveOut: ['env', 'domains'], docs: DOCS });
 const DATASET: Option = {
   flags: '--dataset <name:mode:path>',
-  doc: `mount a dataset: NAME, NAME:MODE or NAME:MODE:/PATH, MODE is ${MOUNT_MODES.join(' or ')}; may be repeated; “none” removes all`,
+  doc:
+    `mount a dataset: NAME, NAME:MODE or NAME:MODE:/PATH, MODE is ${MOUNT_MODES.join(' or ')}; ` +
+    'may be repeated; “none” removes all',
   repeats: true,
 };
 const VOLUME: Option = {
   flags: '--volume <name:path>',
-  doc: 'keep a folder of the container across deployments: NAME:/PATH; may be repeated; “none” removes all mounts and keeps the data',
+  doc:
+    'keep a folder of the container across deployments: NAME:/PATH; may be repeated; “none” ' +
+    'removes all mounts and keeps the data',
   repeats: true,
 };
-export const DRY_RUN: Option = { flags: '--dry-run', doc: 'show what would change, and change nothing' };
+export const DRY_RUN: Option = {
+  flags: '--dry-run',
+  doc: 'show what would change, and change nothing',
+};
 export const YES: Option = { flags: '-y, --yes', doc: 'do not ask' };
-export const PROJECT_ARGUMENT = { name: 'project', doc: 'name or id; default: the project of this folder' } as const;
+export const PROJECT_ARGUMENT = {
+  name: 'project',
+  doc: 'name or id; default: the project of this folder',
+} as const;
 const NAME = { name: 'NAME', doc: 'name of the variable', required: true } as const;
 
 export const PROJECT_COMMANDS: readonly Command[] = [
@@ -66,7 +80,9 @@ export const PROJECT_COMMANDS: readonly Command[] = [
     summary: 'List all projects by name',
     routes: ['listProjects'],
     async run(cli) {
-      const items = await allPages((cursor) => cli.client().call('listProjects', { query: { limit: 200, ...cursor } }));
+      const items = await allPages((cursor) =>
+        cli.client().call('listProjects', { query: { limit: 200, ...cursor } }),
+      );
       cli.print({ items }, () =>
         items.length === 0
           ? 'no projects; create one: berth project create'
@@ -74,7 +90,14 @@ export const PROJECT_COMMANDS: readonly Command[] = [
               { head: 'NAME', of: (p) => p.name },
               {
                 head: 'STATE',
-                of: (p) => (p.deleting ? 'being deleted' : p.stopped ? 'stopped' : p.running_deployment_id === null ? 'not live' : 'live'),
+                of: (p) =>
+                  p.deleting
+                    ? 'being deleted'
+                    : p.stopped
+                      ? 'stopped'
+                      : p.running_deployment_id === null
+                        ? 'not live'
+                        : 'live',
               },
               { head: 'ADDRESS', of: (p) => p.url },
               { head: 'REPOSITORY', of: (p) => `${p.git_url} (${p.branch})` },
@@ -86,13 +109,18 @@ export const PROJECT_COMMANDS: readonly Command[] = [
     name: 'project create',
     summary: 'Create a project; in a folder with a git remote, its values are the defaults',
     detail:
-      'A builder reads the repository if it can. Its default branch, only Dockerfile and exposed port are used where you give no value. In a terminal the command asks first; otherwise it prints what it took.',
+      'A builder reads the repository if it can. Its default branch, only Dockerfile and ' +
+      'exposed port are used where you give no value. In a terminal the command asks first; ' +
+      'otherwise it prints what it took.',
     args: [{ name: 'name', doc: 'name of the project; default: the name of the repository' }],
     options: [
       ...createFlags.options.map((option) => ({ ...option })),
       DATASET,
       VOLUME,
-      { flags: '--no-look', doc: 'do not look into the repository; what is not given gets its default' },
+      {
+        flags: '--no-look',
+        doc: 'do not look into the repository; what is not given gets its default',
+      },
       { flags: '--no-link', doc: 'do not write .berth.json' },
     ],
     routes: ['createProject', 'listDatasets', 'createRepositoryLook', 'getRepositoryLook'],
@@ -101,7 +129,10 @@ export const PROJECT_COMMANDS: readonly Command[] = [
       const here = given['git_url'] === undefined ? await defaultsHere(cli) : null;
       const git_url = given['git_url'] ?? here?.git_url ?? undefined;
       if (typeof git_url !== 'string')
-        throw usage('this folder has no git remote “origin”, so the repository must be named', 'berth project create NAME --git-url URL');
+        throw usage(
+          'this folder has no git remote “origin”, so the repository must be named',
+          'berth project create NAME --git-url URL',
+        );
       const name = named ?? nameFrom(git_url);
       const branch = here?.branch ?? undefined;
       const body = {
@@ -115,7 +146,8 @@ export const PROJECT_COMMANDS: readonly Command[] = [
       };
       const found = options['look'] === false ? {} : await proposed(cli, git_url, body);
       const project = await cli.client().call('createProject', { body: { ...body, ...found } });
-      if (here !== null && here.repository !== null && options['link'] !== false) writeLink(cli, project);
+      if (here !== null && here.repository !== null && options['link'] !== false)
+        writeLink(cli, project);
       cli.print(project, () => `created ${project.name}; its address will be ${project.url}`);
       cli.say(`next: berth deploy ${project.name}`);
     },
@@ -124,26 +156,45 @@ export const PROJECT_COMMANDS: readonly Command[] = [
     name: 'project look',
     summary: 'Let a builder say which branches and Dockerfiles a repository has',
     detail:
-      'It works before a project exists. A private repository can be read only for its project, with the deploy key or git token of that project.',
-    args: [{ name: 'url', doc: 'git address of the repository; default: the remote “origin” of this folder' }],
+      'It works before a project exists. A private repository can be read only for its ' +
+      'project, with the deploy key or git token of that project.',
+    args: [
+      {
+        name: 'url',
+        doc: 'git address of the repository; default: the remote “origin” of this folder',
+      },
+    ],
     options: [
-      { flags: '--branch <name>', doc: 'branch to read (default: the default branch of the repository)' },
-      { flags: '--project <project>', doc: 'name or id: read the repository of this project with its deploy key or git token' },
+      {
+        flags: '--branch <name>',
+        doc: 'branch to read (default: the default branch of the repository)',
+      },
+      {
+        flags: '--project <project>',
+        doc: 'name or id: read the repository of this project with its deploy key or git token',
+      },
     ],
     routes: ['createRepositoryLook', 'getRepositoryLook'],
     async run(cli, [named], options) {
       const project_id = textOf(options, 'project');
-      const git_url = named ?? (project_id === undefined ? (await defaultsHere(cli)).git_url : undefined);
+      const git_url =
+        named ?? (project_id === undefined ? (await defaultsHere(cli)).git_url : undefined);
       if (git_url === null)
-        throw usage('this folder has no git remote “origin”, so the repository must be named', 'berth project look URL');
+        throw usage(
+          'this folder has no git remote “origin”, so the repository must be named',
+          'berth project look URL',
+        );
       const look = await lookAt(cli, {
         ...(git_url === undefined ? {} : { git_url }),
         ...(project_id === undefined ? {} : { project_id }),
         branch: textOf(options, 'branch') ?? null,
       });
-      if (look.error !== null) throw new CliError(EXIT.refused, look.error.code, look.error.message);
+      if (look.error !== null)
+        throw new CliError(EXIT.refused, look.error.code, look.error.message);
       const { found, unavailable } = look;
-      cli.print(look, () => (found === null ? `not known: ${unavailable ?? 'no answer'}` : lookText(found)));
+      cli.print(look, () =>
+        found === null ? `not known: ${unavailable ?? 'no answer'}` : lookText(found),
+      );
     },
   },
   {
@@ -165,8 +216,13 @@ export const PROJECT_COMMANDS: readonly Command[] = [
     aboutProject: true,
     routes: ['patchProject', 'listDatasets', 'getDeployment'],
     async run(cli, [named], options) {
-      const body = { ...patchFlags.read(options), ...(await datasetsOf(cli, options)), ...volumesOf(options) };
-      if (Object.keys(body).length === 0) throw usage('nothing was given to change', 'berth project edit --help');
+      const body = {
+        ...patchFlags.read(options),
+        ...(await datasetsOf(cli, options)),
+        ...volumesOf(options),
+      };
+      if (Object.keys(body).length === 0)
+        throw usage('nothing was given to change', 'berth project edit --help');
       const { id } = await cli.project(named);
       const project = await cli.client().call('patchProject', { params: { id }, body });
       cli.print(project, () => `changed ${Object.keys(body).join(', ')} of ${project.name}`);
@@ -177,33 +233,49 @@ export const PROJECT_COMMANDS: readonly Command[] = [
     name: 'project delete',
     summary: 'Delete a project, its containers and its address',
     args: [{ ...PROJECT_ARGUMENT, doc: 'name or id', required: true }],
-    options: [YES, { flags: '--volumes', doc: 'delete its volumes with their data too; without it they stay on their node' }],
+    options: [
+      YES,
+      {
+        flags: '--volumes',
+        doc: 'delete its volumes with their data too; without it they stay on their node',
+      },
+    ],
     routes: ['deleteProject', 'getProject'],
     async run(cli, args, { yes, volumes }) {
       const project = await cli.project(argument(args, 0));
       await confirmed(
         cli.io,
         yes === true,
-        `Delete ${project.name}${volumes === true ? ' with the data of its volumes' : ''} and stop serving ${project.url}?`,
+        `Delete ${project.name}${volumes === true ? ' with the data of its volumes' : ''} and ` +
+          `stop serving ${project.url}?`,
       );
-      const deleted = await cli
-        .client()
-        .call('deleteProject', { params: { id: project.id }, ...(volumes === true ? { query: { volumes: true } } : {}) });
+      const deleted = await cli.client().call('deleteProject', {
+        params: { id: project.id },
+        ...(volumes === true ? { query: { volumes: true } } : {}),
+      });
       cli.print(deleted, () =>
-        [`${project.name} is being deleted; it is gone when its containers are removed`, ...toRemove(deleted.unmanaged)].join('\n'),
+        [
+          `${project.name} is being deleted; it is gone when its containers are removed`,
+          ...toRemove(deleted.unmanaged),
+        ].join('\n'),
       );
     },
   },
   {
     name: 'link',
     summary: 'Link this folder to a project: writes .berth.json',
-    args: [{ name: 'project', doc: 'name or id; default: the project that builds from this repository' }],
+    args: [
+      { name: 'project', doc: 'name or id; default: the project that builds from this repository' },
+    ],
     aboutProject: true,
     routes: ['getProject'],
     async run(cli, [named]) {
       const project = await cli.project(named);
       const path = writeLink(cli, project);
-      cli.print({ path, url: cli.session().url, project: project.name }, () => `this folder belongs to ${project.name}`);
+      cli.print(
+        { path, url: cli.session().url, project: project.name },
+        () => `this folder belongs to ${project.name}`,
+      );
     },
   },
   {
@@ -218,7 +290,9 @@ export const PROJECT_COMMANDS: readonly Command[] = [
       cli.print({ env_names, env_hidden, ...(env === undefined ? {} : { env }) }, () =>
         env_names.length === 0
           ? 'no variables; set one: berth env set NAME'
-          : env_names.map((name) => (env === undefined ? name : `${name}=${env[name] ?? ''}`)).join('\n'),
+          : env_names
+              .map((name) => (env === undefined ? name : `${name}=${env[name] ?? ''}`))
+              .join('\n'),
       );
     },
   },
@@ -226,9 +300,17 @@ export const PROJECT_COMMANDS: readonly Command[] = [
     name: 'env set',
     summary: 'Set environment variables; the value of a single NAME comes from standard input',
     detail:
-      'NAME=value sets several variables at once. Other users of the machine can read arguments, and a shell keeps them in its history: ' +
+      'NAME=value sets several variables at once. Other users of the machine can read ' +
+      'arguments, and a shell keeps them in its history: ' +
       'for a value that must not be seen use berth secret set. No value is printed.',
-    args: [{ name: 'NAME', doc: 'NAME=value for each variable, or one NAME alone', required: true, repeats: true }],
+    args: [
+      {
+        name: 'NAME',
+        doc: 'NAME=value for each variable, or one NAME alone',
+        required: true,
+        repeats: true,
+      },
+    ],
     aboutProject: true,
     routes: ['putEnv', 'patchProject'],
     async run(cli, args) {
@@ -237,12 +319,17 @@ export const PROJECT_COMMANDS: readonly Command[] = [
       if (given.length === 1 && !only.includes('=')) {
         const project = await cli.project();
         const value = await readValue(cli.io, `Value of ${only}`, false);
-        const changed = await cli.client().call('putEnv', { params: { id: project.id, name: only }, body: { value } });
+        const changed = await cli
+          .client()
+          .call('putEnv', { params: { id: project.id, name: only }, body: { value } });
         return await sayEnv(cli, changed, `set ${only} of ${project.name}`);
       }
       const values = pairsIn(given);
       const project = await cli.project();
-      const changed = await cli.client().call('patchProject', { params: { id: project.id }, body: { env: Object.fromEntries(values) } });
+      const changed = await cli.client().call('patchProject', {
+        params: { id: project.id },
+        body: { env: Object.fromEntries(values) },
+      });
       await sayEnv(cli, changed, `set ${[...values.keys()].join(', ')} of ${project.name}`);
     },
   },
@@ -250,7 +337,8 @@ export const PROJECT_COMMANDS: readonly Command[] = [
     name: 'env import',
     summary: 'Set the environment variables of a file in the format of .env',
     detail:
-      'Variables that the file does not name stay. Values may be in quotes and have several lines; export and comments are allowed. ' +
+      'Variables that the file does not name stay. Values may be in quotes and have several ' +
+      'lines; export and comments are allowed. ' +
       'An invalid line is named, and then nothing is changed. No value is printed.',
     args: [{ name: 'file', doc: 'a path, or “-” for standard input', required: true }],
     options: [DRY_RUN],
@@ -266,13 +354,20 @@ export const PROJECT_COMMANDS: readonly Command[] = [
       const changed = names.filter((name) => has.has(name) && !isEqual(name));
       const unchanged = names.filter((name) => has.has(name) && isEqual(name));
       const isDry = dryRun === true;
-      const patch = Object.fromEntries([...added, ...changed].map((name) => [name, values.get(name) ?? '']));
+      const patch = Object.fromEntries(
+        [...added, ...changed].map((name) => [name, values.get(name) ?? '']),
+      );
       const isEmpty = added.length + changed.length === 0;
-      if (!isDry && !isEmpty) await cli.client().call('patchProject', { params: { id: project.id }, body: { env: patch } });
+      if (!isDry && !isEmpty)
+        await cli
+          .client()
+          .call('patchProject', { params: { id: project.id }, body: { env: patch } });
       cli.print({ project: project.name, dry_run: isDry, added, changed, unchanged }, () =>
         [
           ...(added.length === 0 ? [] : [`${isDry ? 'would add' : 'added'}: ${added.join(', ')}`]),
-          ...(changed.length === 0 ? [] : [`${isDry ? 'would change' : 'changed'}: ${changed.join(', ')}`]),
+          ...(changed.length === 0
+            ? []
+            : [`${isDry ? 'would change' : 'changed'}: ${changed.join(', ')}`]),
           ...(unchanged.length === 0 ? [] : [`unchanged: ${unchanged.join(', ')}`]),
         ].join('\n'),
       );
@@ -287,13 +382,18 @@ export const PROJECT_COMMANDS: readonly Command[] = [
     routes: ['deleteEnv', 'getDeployment'],
     async run(cli, args) {
       const project = await cli.project();
-      const changed = await cli.client().call('deleteEnv', { params: { id: project.id, name: argument(args, 0) } });
+      const changed = await cli
+        .client()
+        .call('deleteEnv', { params: { id: project.id, name: argument(args, 0) } });
       await sayEnv(cli, changed, `removed ${argument(args, 0)} of ${project.name}`);
     },
   },
 ];
 
-/** Reads arguments of the form NAME=value. Throws wrong usage with all arguments that are invalid. No message has a value. */
+/**
+ * Reads arguments of the form NAME=value. Throws wrong usage with all arguments that are invalid.
+ * No message has a value.
+ */
 function pairsIn(given: readonly string[]): Map<string, string> {
   const values = new Map<string, string>();
   const problems: string[] = [];
@@ -305,7 +405,8 @@ function pairsIn(given: readonly string[]): Map<string, string> {
     else if (values.has(name)) problems.push(`${name} is given twice`);
     values.set(name, text.slice(at + 1));
   }
-  if (problems.length > 0) throw usage(problems.join('; '), 'write NAME=value for each of several variables');
+  if (problems.length > 0)
+    throw usage(problems.join('; '), 'write NAME=value for each of several variables');
   return values;
 }
 
@@ -320,7 +421,8 @@ function volumesOf({ volume }: Options): { volumes?: { name: string; mount_path:
   if (given === undefined) return {};
   if (given.includes('none')) return { volumes: [] };
   const wrong = given.filter((text) => text.indexOf(':') < 1);
-  if (wrong.length > 0) throw usage(`${wrong.map((text) => `--volume ${text}`).join(', ')}: write NAME:/PATH`);
+  if (wrong.length > 0)
+    throw usage(`${wrong.map((text) => `--volume ${text}`).join(', ')}: write NAME:/PATH`);
   return {
     volumes: given.map((text) => {
       const at = text.indexOf(':');
@@ -337,13 +439,16 @@ async function datasetsOf(
   const given = dataset as string[] | undefined;
   if (given === undefined) return {};
   if (given.includes('none')) return { datasets: [] };
-  const known = await allPages((cursor) => cli.client().call('listDatasets', { query: { limit: 200, ...cursor } }));
+  const known = await allPages((cursor) =>
+    cli.client().call('listDatasets', { query: { limit: 200, ...cursor } }),
+  );
   return {
     datasets: given.map((text) => {
       const [name = '', mode = 'dependency', mount_path] = text.split(':');
       const found = known.find((one) => one.name === name || one.id === name);
       if (found === undefined) throw usage(`there is no dataset “${name}”`, 'berth dataset list');
-      if (mode !== 'dependency' && mode !== 'readwrite') throw usage(`--dataset ${text}: the mode must be ${MOUNT_MODES.join(' or ')}`);
+      if (mode !== 'dependency' && mode !== 'readwrite')
+        throw usage(`--dataset ${text}: the mode must be ${MOUNT_MODES.join(' or ')}`);
       return { dataset_id: found.id, mode, ...(mount_path === undefined ? {} : { mount_path }) };
     }),
   };
@@ -352,14 +457,24 @@ async function datasetsOf(
 function lookText(found: RepositoryFound): string {
   const left = found.branches_left_out === 0 ? '' : ` and ${found.branches_left_out} more`;
   const lines = [`branches: ${found.branches.join(', ')}${left}`];
-  if (found.branch === null) return [...lines, 'the repository does not have the branch'].join('\n');
+  if (found.branch === null)
+    return [...lines, 'the repository does not have the branch'].join('\n');
   for (const { path, ports, targets } of found.dockerfiles) {
-    const exposes = ports === null ? 'not readable' : ports.length === 0 ? 'exposes no port' : `exposes ${ports.join(', ')}`;
-    lines.push(`${path}: ${exposes}${targets.length === 0 ? '' : `; stages ${targets.map(({ name }) => name).join(', ')}`}`);
+    const exposes =
+      ports === null
+        ? 'not readable'
+        : ports.length === 0
+          ? 'exposes no port'
+          : `exposes ${ports.join(', ')}`;
+    lines.push(
+      `${path}: ${exposes}` +
+        (targets.length === 0 ? '' : `; stages ${targets.map(({ name }) => name).join(', ')}`),
+    );
   }
   if (found.dockerfiles.length === 0) lines.push(`no Dockerfile on ${found.branch}`);
   if (found.dockerfiles_left_out > 0) lines.push(`and ${found.dockerfiles_left_out} more`);
   if (found.submodules) lines.push('it has submodules');
-  if (found.lfs) lines.push('it uses Git LFS: with --git-lfs the build gets those files, otherwise pointers');
+  if (found.lfs)
+    lines.push('it uses Git LFS: with --git-lfs the build gets those files, otherwise pointers');
   return lines.join('\n');
 }

@@ -27,15 +27,23 @@ export const RIGHTS_COMMANDS: readonly Command[] = [
   {
     name: 'project members add',
     summary: 'Add a member to a project, or change the role of a member',
-    detail: 'The first member restricts the project: from then on only its members and admins see it.',
+    detail:
+      'The first member restricts the project: from then on only its members and admins see it.',
     args: [USER],
     options: [
-      { flags: '--role <role>', doc: 'role in the project, at most the role of the user (default: developer)', choices: MEMBER_ROLES },
+      {
+        flags: '--role <role>',
+        doc: 'role in the project, at most the role of the user (default: developer)',
+        choices: MEMBER_ROLES,
+      },
     ],
     aboutProject: true,
     routes: CHANGE,
     async run(cli, args, { role }) {
-      const member = { user_id: await userId(cli, argument(args, 0)), role: (role as Member['role'] | undefined) ?? 'developer' };
+      const member = {
+        user_id: await userId(cli, argument(args, 0)),
+        role: (role as Member['role'] | undefined) ?? 'developer',
+      };
       let isFirst = false;
       const project = await changeProject(cli, async ({ members }) => {
         isFirst = members.length === 0;
@@ -48,7 +56,8 @@ export const RIGHTS_COMMANDS: readonly Command[] = [
   {
     name: 'project members remove',
     summary: 'Remove a member from a project',
-    detail: 'Without a member every user sees the project, so the removal of the last one asks first.',
+    detail:
+      'Without a member every user sees the project, so the removal of the last one asks first.',
     args: [USER],
     options: [YES],
     aboutProject: true,
@@ -62,7 +71,11 @@ export const RIGHTS_COMMANDS: readonly Command[] = [
         const others = members.filter((m) => m.user_id !== id);
         if (others.length === members.length) throw usage(`${given} is not a member of ${name}`);
         if (others.length === 0) {
-          await confirmed(cli.io, isAgreed, `${name} then has no members, so every user sees it. Remove the last one?`);
+          await confirmed(
+            cli.io,
+            isAgreed,
+            `${name} then has no members, so every user sees it. Remove the last one?`,
+          );
           isAgreed = true;
         }
         return { members: others };
@@ -78,7 +91,8 @@ async function show(cli: Cli, { name, members }: Project): Promise<void> {
   const rows = members.map((m) => ({ ...m, email: emails.get(m.user_id) ?? null }));
   cli.print({ members: rows }, () =>
     rows.length === 0
-      ? `${name} has no members, so every user sees it; add one: berth project members add USER --project ${name}`
+      ? `${name} has no members, so every user sees it; add one: berth project members add USER ` +
+        `--project ${name}`
       : table(rows, [
           { head: 'USER', of: (m) => m.email ?? '(deleted user)' },
           { head: 'ROLE', of: (m) => m.role },

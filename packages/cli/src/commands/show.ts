@@ -13,15 +13,26 @@ export function printDeployment(cli: Cli, d: Deployment): string {
     ['status', d.status],
     ['waiting', d.waiting],
     ['error', d.error === null ? null : `${d.error.code}: ${d.error.message}`],
-    ['health', d.health === null ? null : `${d.health.status}${d.health.detail === null ? '' : `: ${d.health.detail}`}`],
+    [
+      'health',
+      d.health === null
+        ? null
+        : `${d.health.status}${d.health.detail === null ? '' : `: ${d.health.detail}`}`,
+    ],
     ['commit', d.commit === null ? null : `${d.commit} ${d.commit_message?.split('\n')[0] ?? ''}`],
     ['author', d.commit_author ?? null],
     ['branch', d.branch],
     ['rollback of', d.rollback_of],
-    ['rolled back from', (d.rolled_back_from ?? null) === null ? null : `deployment ${d.rolled_back_from}`],
+    [
+      'rolled back from',
+      (d.rolled_back_from ?? null) === null ? null : `deployment ${d.rolled_back_from}`,
+    ],
     [
       'requested',
-      `${ago(d.created_at, now)} by ${d.created_by?.kind === 'hook' ? `a push (${d.created_by.name ?? 'hook'})` : `${d.created_by?.name ?? 'unknown'} (${d.trigger ?? 'unknown'})`}`,
+      `${ago(d.created_at, now)} by ` +
+        (d.created_by?.kind === 'hook'
+          ? `a push (${d.created_by.name ?? 'hook'})`
+          : `${d.created_by?.name ?? 'unknown'} (${d.trigger ?? 'unknown'})`),
     ],
     ['address', d.url],
     ['note', d.note],
@@ -30,16 +41,25 @@ export function printDeployment(cli: Cli, d: Deployment): string {
       d.datasets.length === 0
         ? null
         : d.datasets
-            .map((one) => `${one.name} v${one.version ?? '–'}${one.moved_on ? ` (newest: v${one.current_version})` : ''}`)
+            .map(
+              (one) =>
+                `${one.name} v${one.version ?? '–'}` +
+                (one.moved_on ? ` (newest: v${one.current_version})` : ''),
+            )
             .join(', '),
     ],
   ]);
   const steps = stepsOf({ deployment: d, old: null, drains: false }).map(
     (step) =>
-      `  ${step.name.padEnd(6)} ${step.state.padEnd(8)} ${seconds((step.endedAt ?? now) - step.startedAt).padStart(9)}  ${oneLine(step.detail)}`,
+      `  ${step.name.padEnd(6)} ${step.state.padEnd(8)} ` +
+      `${seconds((step.endedAt ?? now) - step.startedAt).padStart(9)}  ${oneLine(step.detail)}`,
   );
   const story = d.events.map((event) => `  ${event.at}  ${oneLine(event.message)}`);
-  return [head, ...(steps.length === 0 ? [] : ['', 'steps', ...steps]), ...(story.length === 0 ? [] : ['', 'story', ...story])].join('\n');
+  return [
+    head,
+    ...(steps.length === 0 ? [] : ['', 'steps', ...steps]),
+    ...(story.length === 0 ? [] : ['', 'story', ...story]),
+  ].join('\n');
 }
 
 const listOrNull = (items: readonly string[] | undefined, before = ''): string | null =>
@@ -58,7 +78,12 @@ export const printProject = (project: Project): string =>
     ['build args', listOrNull(project.build_arg_names)],
     ['submodules', project.submodules ? null : 'not fetched'],
     ['git lfs', project.git_lfs ? 'fetched' : null],
-    ['push', project.deploy_on_push ? listOrNull(project.watch_paths, 'deploys changes of ') : 'does not deploy'],
+    [
+      'push',
+      project.deploy_on_push
+        ? listOrNull(project.watch_paths, 'deploys changes of ')
+        : 'does not deploy',
+    ],
     ['port', String(project.container_port)],
     ['domains', listOrNull(project.domains)],
     ['login', project.auth_required ? 'required' : 'not required'],
@@ -67,15 +92,27 @@ export const printProject = (project: Project): string =>
     ['start', project.start_seconds === null ? null : `${project.start_seconds} s to answer`],
     ['memory', project.memory_bytes === null ? null : bytes(project.memory_bytes)],
     ['cpus', project.cpus === null ? null : String(project.cpus)],
-    ['replace', `${project.replace}, drain ${project.drain_seconds} s, stop ${project.stop_grace_seconds} s`],
+    [
+      'replace',
+      `${project.replace}, drain ${project.drain_seconds} s, stop ${project.stop_grace_seconds} s`,
+    ],
     ['env', project.env_names.length === 0 ? null : project.env_names.join(', ')],
-    ['volumes', project.volumes.length === 0 ? null : project.volumes.map((v) => `${v.name} at ${v.mount_path}`).join(', ')],
+    [
+      'volumes',
+      project.volumes.length === 0
+        ? null
+        : project.volumes.map((v) => `${v.name} at ${v.mount_path}`).join(', '),
+    ],
     [
       'datasets',
       project.datasets.length === 0
         ? null
         : project.datasets
-            .map((use) => `${use.dataset_id} (${use.mode})${use.mount_path === undefined ? '' : ` at ${use.mount_path}`}`)
+            .map(
+              (use) =>
+                `${use.dataset_id} ` +
+                `(${use.mode})${use.mount_path === undefined ? '' : ` at ${use.mount_path}`}`,
+            )
             .join(', '),
     ],
     ['new data', project.datasets.length === 0 ? null : project.on_dataset_change],

@@ -58,11 +58,15 @@ export const NOUNS: Readonly<Record<string, string>> = {
   device: 'Device tokens of the device flow',
 };
 
-/** Routes without a verb, with the reason. Routes of agents, the gateway and the proxy need none: people do not call them. */
+/**
+ * Routes without a verb, with the reason. Routes of agents, the gateway and the proxy need none:
+ * people do not call them.
+ */
 export const NO_VERB: Partial<Record<RouteName, string>> = {
   authMethods: 'the sign-in page of the dashboard reads it; berth login uses the device flow',
   refresh: 'every command refreshes its session by itself',
-  system: 'the dashboard shows it; on the machine, berth doctor control-plane and berth backup list',
+  system:
+    'the dashboard shows it; on the machine, berth doctor control-plane and berth backup list',
   openapi: 'a document for programs; people read /docs',
   healthz: 'for load balancers and monitoring',
   readyz: 'for load balancers and monitoring',

@@ -1,6 +1,6 @@
 /**
- * `berth __complete WORDS` prints one candidate a line, with a tab and its description. Shells call it at each Tab, so it says nothing
- * on errors.
+ * `berth __complete WORDS` prints one candidate a line, with a tab and its description. Shells call
+ * it at each Tab, so it says nothing on errors.
  */
 import { createClient } from '@berth/wire/client';
 import { type Cli, createCli } from '../cli.ts';
@@ -49,7 +49,11 @@ async function boundedSession(cli: Cli): Promise<Session> {
   const client = createClient({
     baseUrl: session.url,
     fetch: asFetch((address, request) =>
-      session.send(address, { ...request, signal: request.signal === undefined ? deadline : AbortSignal.any([request.signal, deadline]) }),
+      session.send(address, {
+        ...request,
+        signal:
+          request.signal === undefined ? deadline : AbortSignal.any([request.signal, deadline]),
+      }),
     ),
   });
   return { ...session, client };

@@ -9,7 +9,11 @@ import type { Candidate, Wanted } from './words.ts';
 /** More names than a person reads. */
 const MOST = 200;
 
-type Asked = Wanted & { cli: Cli; client: Client; projectOf(named: string | undefined): Promise<Project> };
+type Asked = Wanted & {
+  cli: Cli;
+  client: Client;
+  projectOf(named: string | undefined): Promise<Project>;
+};
 type Source = (asked: Asked) => Promise<Candidate[]>;
 
 const query = { limit: MOST };
@@ -17,26 +21,50 @@ const projects: Source = async ({ client }) =>
   (await client.call('listProjects', { query })).items.map((p) => ({ word: p.name, doc: p.url }));
 const deployments: Source = async ({ client, projectOf, project }) => {
   const { id } = await projectOf(project);
-  const { items } = await client.call('projectDeployments', { params: { id }, query: { limit: 20 } });
-  return items.map((d) => ({ word: d.id, doc: `${d.generation} ${d.status} ${d.commit?.slice(0, 8) ?? ''}` }));
+  const { items } = await client.call('projectDeployments', {
+    params: { id },
+    query: { limit: 20 },
+  });
+  return items.map((d) => ({
+    word: d.id,
+    doc: `${d.generation} ${d.status} ${d.commit?.slice(0, 8) ?? ''}`,
+  }));
 };
 const nodes: Source = async ({ client }) => {
   const { items } = await client.call('listNodes', { query });
-  const isAlone = (hostname: string): boolean => items.filter((node) => node.hostname === hostname).length === 1;
-  return items.map((n) => ({ word: isAlone(n.hostname) ? n.hostname : n.id, doc: `${n.role} ${n.hostname}, ${n.status}` }));
+  const isAlone = (hostname: string): boolean =>
+    items.filter((node) => node.hostname === hostname).length === 1;
+  return items.map((n) => ({
+    word: isAlone(n.hostname) ? n.hostname : n.id,
+    doc: `${n.role} ${n.hostname}, ${n.status}`,
+  }));
 };
 const datasets: Source = async ({ client }) =>
-  (await client.call('listDatasets', { query })).items.map((d) => ({ word: d.name, doc: d.status }));
-const users: Source = async ({ client }) => (await client.call('listUsers', { query })).items.map((u) => ({ word: u.email, doc: u.role }));
+  (await client.call('listDatasets', { query })).items.map((d) => ({
+    word: d.name,
+    doc: d.status,
+  }));
+const users: Source = async ({ client }) =>
+  (await client.call('listUsers', { query })).items.map((u) => ({ word: u.email, doc: u.role }));
 const notifications: Source = async ({ client }) =>
-  (await client.call('listNotifications', { query })).items.map((n) => ({ word: n.name, doc: `${n.kind} ${n.target}` }));
+  (await client.call('listNotifications', { query })).items.map((n) => ({
+    word: n.name,
+    doc: `${n.kind} ${n.target}`,
+  }));
 const contexts: Source = async ({ cli }) =>
-  Object.entries(readContexts(cli.io.config).contexts).map(([word, { url }]) => ({ word, doc: url }));
+  Object.entries(readContexts(cli.io.config).contexts).map(([word, { url }]) => ({
+    word,
+    doc: url,
+  }));
 const secrets: Source = async ({ client, projectOf, project }) => {
   const { id } = await projectOf(project);
-  return (await client.call('listSecrets', { params: { id } })).items.map((s) => ({ word: s.name, doc: s.scope }));
+  return (await client.call('listSecrets', { params: { id } })).items.map((s) => ({
+    word: s.name,
+    doc: s.scope,
+  }));
 };
-const variables: Source = async ({ projectOf, project }) => (await projectOf(project)).env_names.map((word) => ({ word, doc: '' }));
+const variables: Source = async ({ projectOf, project }) =>
+  (await projectOf(project)).env_names.map((word) => ({ word, doc: '' }));
 
 /** By `command: value` or by the value alone: the name of an argument, or an option. */
 const SOURCES: Readonly<Record<string, Source>> = {
@@ -45,10 +73,16 @@ const SOURCES: Readonly<Record<string, Source>> = {
   deployment: deployments,
   '--to': async (asked) => {
     const { id } = await asked.projectOf(asked.args[0] ?? asked.project);
-    const { items } = await asked.client.call('projectDeployments', { params: { id }, query: { limit: 20 } });
+    const { items } = await asked.client.call('projectDeployments', {
+      params: { id },
+      query: { limit: 20 },
+    });
     return items
       .filter((d) => d.image_tag !== null && ['running', 'retired'].includes(d.status))
-      .map((d) => ({ word: String(d.generation), doc: `${d.status} ${d.commit?.slice(0, 8) ?? ''}` }));
+      .map((d) => ({
+        word: String(d.generation),
+        doc: `${d.status} ${d.commit?.slice(0, 8) ?? ''}`,
+      }));
   },
   node: nodes,
   dataset: datasets,
@@ -64,7 +98,8 @@ const SOURCES: Readonly<Record<string, Source>> = {
   'secret set: NAME': secrets,
   'secret show: NAME': secrets,
   'secret unset: NAME': secrets,
-  'domain remove: domain': async ({ projectOf, project }) => (await projectOf(project)).domains.map((word) => ({ word, doc: '' })),
+  'domain remove: domain': async ({ projectOf, project }) =>
+    (await projectOf(project)).domains.map((word) => ({ word, doc: '' })),
   'node removed: container': async ({ client, args }) => {
     const node = await client.call('getNode', { params: { id: args[0] ?? '' } });
     return (node.unmanaged ?? []).map((c) => ({ word: c.container, doc: c.project }));
@@ -78,23 +113,44 @@ const SOURCES: Readonly<Record<string, Source>> = {
     const { items } = await client.call('listDeliveries', { params: { id }, query: { limit: 20 } });
     return items.map((d) => ({ word: d.id, doc: `${d.event} ${d.verdict ?? 'checking'}` }));
   },
-  host: async ({ client }) => (await client.call('listGitHosts', {})).items.map(({ host }) => ({ word: host, doc: '' })),
+  host: async ({ client }) =>
+    (await client.call('listGitHosts', {})).items.map(({ host }) => ({ word: host, doc: '' })),
   'token delete: id': async ({ client }) =>
-    (await client.call('listTokens', { query })).items.map((t) => ({ word: t.id, doc: `${t.name}, ${t.role}` })),
+    (await client.call('listTokens', { query })).items.map((t) => ({
+      word: t.id,
+      doc: `${t.name}, ${t.role}`,
+    })),
   'device delete: id': async ({ client }) =>
-    (await client.call('listDeviceTokens', { query })).items.map((t) => ({ word: t.id, doc: t.user_agent })),
+    (await client.call('listDeviceTokens', { query })).items.map((t) => ({
+      word: t.id,
+      doc: t.user_agent,
+    })),
   'node join-token delete: id': async ({ client }) =>
-    (await client.call('listJoinTokens', { query })).items.map((t) => ({ word: t.id, doc: t.role })),
+    (await client.call('listJoinTokens', { query })).items.map((t) => ({
+      word: t.id,
+      doc: t.role,
+    })),
   'node admission delete: id': async ({ client }) =>
-    (await client.call('listAdmissions', {})).items.map((a) => ({ word: a.id, doc: `${a.role} ${a.hostname}` })),
+    (await client.call('listAdmissions', {})).items.map((a) => ({
+      word: a.id,
+      doc: `${a.role} ${a.hostname}`,
+    })),
 };
 
-export const sourceOf = ({ command, value }: Pick<Wanted, 'command' | 'value'>): Source | undefined =>
+export const sourceOf = ({
+  command,
+  value,
+}: Pick<Wanted, 'command' | 'value'>): Source | undefined =>
   SOURCES[`${command.name}: ${value}`] ?? SOURCES[value];
 /** Names of this machine need no session. */
 export const isLocal = (source: Source): boolean => source === contexts;
 
-export const readNames = (source: Source, wanted: Wanted, cli: Cli, session: Session | null): Promise<Candidate[]> =>
+export const readNames = (
+  source: Source,
+  wanted: Wanted,
+  cli: Cli,
+  session: Session | null,
+): Promise<Candidate[]> =>
   source({
     ...wanted,
     cli,

@@ -1,6 +1,12 @@
-/** The scripts of `berth completion`. Each one asks `berth __complete` for the words that may follow, so they never change. */
+/**
+ * The scripts of `berth completion`. Each one asks `berth __complete` for the words that may
+ * follow, so they never change.
+ */
 
-/** bash gives and takes only the part of a word after `=`, `:` or `@`, so the part before is removed from each answer. */
+/**
+ * bash gives and takes only the part of a word after `=`, `:` or `@`, so the part before is removed
+ * from each answer.
+ */
 export const BASH = `_berth() {
   local line=\${COMP_LINE:0:COMP_POINT} word
   local -a given

@@ -1,11 +1,19 @@
-/** Finds the words that may follow in a command line. Pure: computed from the command table; names.ts has the names of the server. */
+/**
+ * Finds the words that may follow in a command line. Pure: computed from the command table;
+ * names.ts has the names of the server.
+ */
 import { type MachineCommand, MACHINE_COMMANDS } from '../commands/machine.ts';
 import { type Argument, type Command, globalOptions, type Option } from '../commands/command.ts';
 
 export type Candidate = { word: string; doc: string };
 /** `names`: the argument or option value at the cursor, for which the server may have names. */
 export type Possible = { candidates: Candidate[]; names: Wanted | null };
-export type Wanted = { command: Command; value: string; args: string[]; project: string | undefined };
+export type Wanted = {
+  command: Command;
+  value: string;
+  args: string[];
+  project: string | undefined;
+};
 
 const PROCESSES = ['control-plane', 'gateway', 'agent', 'proxy', 'relay'];
 const HELP: Option = { flags: '-h, --help', doc: 'print help' };
@@ -16,8 +24,15 @@ const shortOf = ({ flags }: Option): string | undefined => /^-[a-zA-Z]\b/.exec(f
 const needsValue = ({ flags }: Option): boolean => flags.includes('<');
 const mayHaveValue = ({ flags }: Option): boolean => flags.includes('[');
 
-/** `words`: after `berth`, up to the cursor. The last one is the word at the cursor, also when it is empty. */
-export function possible(commands: readonly Command[], nouns: Readonly<Record<string, string>>, words: readonly string[]): Possible {
+/**
+ * `words`: after `berth`, up to the cursor. The last one is the word at the cursor, also when it is
+ * empty.
+ */
+export function possible(
+  commands: readonly Command[],
+  nouns: Readonly<Record<string, string>>,
+  words: readonly string[],
+): Possible {
   const current = words.at(-1) ?? '';
   const machine = words.length < 2 ? undefined : ownOf(MACHINE_COMMANDS, words[0] ?? '');
   if (machine !== undefined) return ofMachine(machine, words.slice(1, -1), current);
@@ -27,13 +42,17 @@ export function possible(commands: readonly Command[], nouns: Readonly<Record<st
   let open: Option | undefined;
   let optional: Option | undefined;
   const used = new Set<string>();
-  const isPath = (words: readonly string[]): boolean => commands.some((c) => `${c.name} `.startsWith(`${words.join(' ')} `));
+  const isPath = (words: readonly string[]): boolean =>
+    commands.some((c) => `${c.name} `.startsWith(`${words.join(' ')} `));
   const commandAt = (): Command | undefined => commands.find((c) => c.name === path.join(' '));
   const optionsHere = (): Option[] => {
     const command = commandAt();
-    return command === undefined ? [HELP] : [...(command.options ?? []), ...globalOptions(command), HELP];
+    return command === undefined
+      ? [HELP]
+      : [...(command.options ?? []), ...globalOptions(command), HELP];
   };
-  const find = (word: string): Option | undefined => optionsHere().find((o) => longOf(o) === word || shortOf(o) === word);
+  const find = (word: string): Option | undefined =>
+    optionsHere().find((o) => longOf(o) === word || shortOf(o) === word);
 
   for (const word of words.slice(0, -1)) {
     if (open !== undefined) {
@@ -54,15 +73,20 @@ export function possible(commands: readonly Command[], nouns: Readonly<Record<st
   }
 
   const command = commandAt();
-  const about = (value: string): Wanted | null => (command === undefined ? null : { command, value, args, project });
+  const about = (value: string): Wanted | null =>
+    command === undefined ? null : { command, value, args, project };
   if (open !== undefined) return valuesOf(open, '', current, about);
   const assigned = /^(--[a-z-]+)=(.*)$/s.exec(current);
   if (assigned !== null) {
     const option = find(assigned[1] ?? '');
-    return option === undefined ? { candidates: [], names: null } : valuesOf(option, `${assigned[1]}=`, current, about);
+    return option === undefined
+      ? { candidates: [], names: null }
+      : valuesOf(option, `${assigned[1]}=`, current, about);
   }
   if (current.startsWith('-')) {
-    const free = optionsHere().filter((option) => option.repeats === true || !used.has(longOf(option)));
+    const free = optionsHere().filter(
+      (option) => option.repeats === true || !used.has(longOf(option)),
+    );
     return {
       candidates: matching(
         current,
@@ -78,7 +102,11 @@ export function possible(commands: readonly Command[], nouns: Readonly<Record<st
   return { candidates, names: argument === undefined ? null : about(argument.name) };
 }
 
-function next(commands: readonly Command[], nouns: Readonly<Record<string, string>>, path: readonly string[]): Candidate[] {
+function next(
+  commands: readonly Command[],
+  nouns: Readonly<Record<string, string>>,
+  path: readonly string[],
+): Candidate[] {
   const before = path.length === 0 ? '' : `${path.join(' ')} `;
   const found = new Map<string, string>();
   for (const { name, summary } of commands) {
@@ -97,23 +125,39 @@ function next(commands: readonly Command[], nouns: Readonly<Record<string, strin
 const ownOf = <T>(table: Readonly<Record<string, T>>, name: string): T | undefined =>
   Object.hasOwn(table, name) ? table[name] : undefined;
 
-function ofMachine({ verbs = {}, options }: MachineCommand, before: readonly string[], current: string): Possible {
-  const flags = [...options, '--help'].filter((option) => !before.includes(option)).map((word) => ({ word, doc: '' }));
-  const words = before.some((word) => !word.startsWith('-')) ? [] : Object.entries(verbs).map(([word, doc]) => ({ word, doc }));
+function ofMachine(
+  { verbs = {}, options }: MachineCommand,
+  before: readonly string[],
+  current: string,
+): Possible {
+  const flags = [...options, '--help']
+    .filter((option) => !before.includes(option))
+    .map((word) => ({ word, doc: '' }));
+  const words = before.some((word) => !word.startsWith('-'))
+    ? []
+    : Object.entries(verbs).map(([word, doc]) => ({ word, doc }));
   return { candidates: matching(current, current.startsWith('-') ? flags : words), names: null };
 }
 
 const fixed = (command: Command | undefined, argument: Argument | undefined): Candidate[] =>
-  command?.name === 'completion' && argument !== undefined ? SHELLS.map((word) => ({ word, doc: '' })) : [];
+  command?.name === 'completion' && argument !== undefined
+    ? SHELLS.map((word) => ({ word, doc: '' }))
+    : [];
 
-function valuesOf(option: Option, before: string, current: string, about: (value: string) => Wanted | null): Possible {
+function valuesOf(
+  option: Option,
+  before: string,
+  current: string,
+  about: (value: string) => Wanted | null,
+): Possible {
   const given = /[<[]([^>\]]+)[>\]]/.exec(option.flags)?.[1] ?? '';
   const words = option.choices ?? (given === 'yes|no' ? ['yes', 'no'] : []);
   const candidates = matching(
     current,
     words.map((word) => ({ word: `${before}${word}`, doc: '' })),
   );
-  // A name after `--option=` would need the option in front of it; shells do not agree on that, so only fixed values are offered there.
+  // A name after `--option=` would need the option in front of it; shells do not agree on that, so
+  // only fixed values are offered there.
   return { candidates, names: words.length > 0 || before !== '' ? null : about(longOf(option)) };
 }
 

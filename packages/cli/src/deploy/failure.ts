@@ -1,4 +1,7 @@
-/** Explains a deployment that did not go live: step, code, sentence, last lines, what still serves, what to do next. */
+/**
+ * Explains a deployment that did not go live: step, code, sentence, last lines, what still serves,
+ * what to do next.
+ */
 import type { Cli } from '../cli.ts';
 import type { Deployment } from '@berth/wire/deployment';
 import { ApiError } from '@berth/wire/client';
@@ -19,24 +22,44 @@ export type Explained = {
   next: string;
 };
 
-/** Reads the log and the project. A part that cannot be read is left out: the failure itself is known. */
-export async function explain(cli: Cli, d: Deployment, steps: readonly Step[], project: string): Promise<Explained> {
-  const step = steps.findLast((one) => one.state === 'failed' || one.state === 'stopped')?.name ?? 'build';
+/**
+ * Reads the log and the project. A part that cannot be read is left out: the failure itself is
+ * known.
+ */
+export async function explain(
+  cli: Cli,
+  d: Deployment,
+  steps: readonly Step[],
+  project: string,
+): Promise<Explained> {
+  const step =
+    steps.findLast((one) => one.state === 'failed' || one.state === 'stopped')?.name ?? 'build';
   const [lines, serves] = await Promise.all([
     tailOf(cli, d.id, LINES).then(
       ({ lines }) => lines.map((line) => safe(line.text)),
       (error: unknown) => unreadable(error, []),
     ),
-    whatServes(cli, d).catch((error: unknown) => unreadable(error, 'the command could not find out which version serves requests')),
+    whatServes(cli, d).catch((error: unknown) =>
+      unreadable(error, 'the command could not find out which version serves requests'),
+    ),
   ]);
   const message = d.error?.message ?? sentenceOf(d);
-  return { step, code: d.error?.code ?? d.status, message, lines: withoutEnd(lines, message), serves, next: nextFor(d, project) };
+  return {
+    step,
+    code: d.error?.code ?? d.status,
+    message,
+    lines: withoutEnd(lines, message),
+    serves,
+    next: nextFor(d, project),
+  };
 }
 
 /** A log ends with the sentence of the failure, which is shown by itself. */
 function withoutEnd(lines: string[], message: string): string[] {
   const told = safe(message).split('\n');
-  return lines.slice(-told.length).join('\n') === told.join('\n') ? lines.slice(0, -told.length) : lines;
+  return lines.slice(-told.length).join('\n') === told.join('\n')
+    ? lines.slice(0, -told.length)
+    : lines;
 }
 
 function unreadable<T>(error: unknown, instead: T): T {
@@ -45,13 +68,21 @@ function unreadable<T>(error: unknown, instead: T): T {
 }
 
 const sentenceOf = (d: Deployment): string =>
-  d.events.findLast((event) => event.kind === d.status)?.message ?? `the deployment was ${d.status}`;
+  d.events.findLast((event) => event.kind === d.status)?.message ??
+  `the deployment was ${d.status}`;
 
 async function whatServes(cli: Cli, d: Deployment): Promise<string> {
   const project = await cli.client().call('getProject', { params: { id: d.project_id } });
-  if (project.running_deployment_id === null) return 'nothing serves: no deployment of this project has gone live yet';
-  const old = await cli.client().call('getDeployment', { params: { id: project.running_deployment_id } });
-  return `deployment ${old.generation} (${old.commit?.slice(0, 8) ?? 'unknown commit'}) still serves at ${old.url}`;
+  if (project.running_deployment_id === null)
+    return 'nothing serves: no deployment of this project has gone live yet';
+  const old = await cli
+    .client()
+    .call('getDeployment', { params: { id: project.running_deployment_id } });
+  return (
+    `deployment ${old.generation} (${old.commit?.slice(0, 8) ?? 'unknown commit'}) still ` +
+    'serves at ' +
+    old.url
+  );
 }
 
 /** Failures of the repository: a new commit is the answer. */
@@ -76,19 +107,31 @@ function nextFor(d: Deployment, project: string): string {
   if (d.status === 'superseded') return 'berth status, to see the deployment that replaced it';
   if (d.status === 'cancelled') return 'berth status, to see what serves';
   if (code === 'container_wrong_port')
-    return `berth project edit ${project} --container-port PORT, or change the port in the application; then berth deploy`;
-  if (code === 'git_unknown_branch') return `push the branch, or berth project edit ${project} --branch BRANCH; then berth deploy`;
-  if ((IN_REPOSITORY as readonly string[]).includes(code)) return 'correct it in the repository, push, then berth deploy';
-  const step = isFailureCode(code) ? NEXT_STEPS[code] : `the action for “${code}” in docs/troubleshooting.md`;
+    return (
+      `berth project edit ${project} --container-port PORT, or change the port in the ` +
+      'application; then berth deploy'
+    );
+  if (code === 'git_unknown_branch')
+    return `push the branch, or berth project edit ${project} --branch BRANCH; then berth deploy`;
+  if ((IN_REPOSITORY as readonly string[]).includes(code))
+    return 'correct it in the repository, push, then berth deploy';
+  const step = isFailureCode(code)
+    ? NEXT_STEPS[code]
+    : `the action for “${code}” in docs/troubleshooting.md`;
   return `${step} (berth logs ${d.id} --build)`;
 }
 
 export function printExplained(cli: Cli, d: Deployment, why: Explained): void {
   const { paintErr: paint } = cli;
   const head =
-    d.status === 'failed' ? `deployment ${d.generation} failed at ${why.step}: ${why.code}` : `deployment ${d.generation} was ${d.status}`;
+    d.status === 'failed'
+      ? `deployment ${d.generation} failed at ${why.step}: ${why.code}`
+      : `deployment ${d.generation} was ${d.status}`;
   cli.tell(`\n${paint('red', head)}\n  ${oneLine(why.message)}`);
   if (why.lines.length > 0)
-    cli.tell(`\n${paint('dim', `last ${why.lines.length} lines of the log:`)}\n${why.lines.map((line) => `  ${line}`).join('\n')}`);
+    cli.tell(
+      `\n${paint('dim', `last ${why.lines.length} lines of the log:`)}\n` +
+        why.lines.map((line) => `  ${line}`).join('\n'),
+    );
   cli.tell(`\nserves: ${why.serves}\nnext:   ${why.next}`);
 }

@@ -15,9 +15,19 @@ const AWAY_MS = 120_000;
 /** The old version may need its drain and grace times, and the agent some time to report. */
 const DRAIN_SPARE_MS = 15_000;
 
-export type Followed = { id: string; generation: number; project: string; oldId: string | null; drainMs: number; awayMs?: number };
+export type Followed = {
+  id: string;
+  generation: number;
+  project: string;
+  oldId: string | null;
+  drainMs: number;
+  awayMs?: number;
+};
 
-/** Returns when the deployment runs. Throws CliError: refused when it failed, interrupted on Ctrl-C, unreachable. */
+/**
+ * Returns when the deployment runs. Throws CliError: refused when it failed, interrupted on Ctrl-C,
+ * unreachable.
+ */
 export async function follow(cli: Cli, followed: Followed): Promise<Deployment> {
   const { io } = cli;
   const renderer = cli.json ? jsonRenderer(cli, followed.id) : createRenderer(io);
@@ -48,33 +58,62 @@ export async function follow(cli: Cli, followed: Followed): Promise<Deployment> 
       EXIT.interrupted,
       'interrupted',
       `you pressed Ctrl-C; deployment ${followed.generation} continues without this command`,
-      { next: `to cancel it: berth cancel ${followed.id}; to follow it again: berth deployment watch ${followed.id}` },
+      {
+        next:
+          `to cancel it: berth cancel ${followed.id}; to follow it again: berth deployment watch ` +
+          followed.id,
+      },
     );
   }
 }
 
 async function fail(cli: Cli, settled: Deployment, project: string): Promise<never> {
-  const why = await explain(cli, settled, stepsOf({ deployment: settled, old: null, drains: false }), project);
+  const why = await explain(
+    cli,
+    settled,
+    stepsOf({ deployment: settled, old: null, drains: false }),
+    project,
+  );
   if (!cli.json) printExplained(cli, settled, why);
-  const message = `deployment ${settled.generation} ${settled.status === 'failed' ? `failed at ${why.step}` : `was ${settled.status}`}: ${why.message}`;
+  const message =
+    `deployment ${settled.generation} ` +
+    `${settled.status === 'failed' ? `failed at ${why.step}` : `was ${settled.status}`}: ` +
+    why.message;
   throw new CliError(EXIT.refused, why.code, message, { next: why.next, shown: !cli.json });
 }
 
-/** Shows the end of the old version. The deployment is live already, so a control plane that goes away does not fail the command. */
-async function drain(cli: Cli, live: Deployment, followed: Followed, renderer: Renderer): Promise<Deployment> {
+/**
+ * Shows the end of the old version. The deployment is live already, so a control plane that goes
+ * away does not fail the command.
+ */
+async function drain(
+  cli: Cli,
+  live: Deployment,
+  followed: Followed,
+  renderer: Renderer,
+): Promise<Deployment> {
   try {
     return await watchDrain(cli, live, followed, renderer);
   } catch (error) {
     if (!isAway(error)) throw error;
-    renderer.note(`the control plane does not answer (${(error as Error).message}); the new version is live, and Berth continues`);
+    renderer.note(
+      `the control plane does not answer (${(error as Error).message}); the new version is ` +
+        'live, and Berth continues',
+    );
     return live;
   }
 }
 
-async function watchDrain(cli: Cli, live: Deployment, { oldId, drainMs }: Followed, renderer: Renderer): Promise<Deployment> {
+async function watchDrain(
+  cli: Cli,
+  live: Deployment,
+  { oldId, drainMs }: Followed,
+  renderer: Renderer,
+): Promise<Deployment> {
   const { io } = cli;
   const until = io.monotonic() + drainMs + DRAIN_SPARE_MS;
-  const old = oldId === null ? null : await cli.client().call('getDeployment', { params: { id: oldId } });
+  const old =
+    oldId === null ? null : await cli.client().call('getDeployment', { params: { id: oldId } });
   const isElsewhere = old !== null && old.node_id !== live.node_id;
   let seen: Seen = { deployment: live, old: isElsewhere ? old : null, drains: true };
   for (;;) {
@@ -90,7 +129,10 @@ async function watchDrain(cli: Cli, live: Deployment, { oldId, drainMs }: Follow
     seen = {
       ...seen,
       deployment: await cli.client().call('getDeployment', { params: { id: live.id } }),
-      old: isElsewhere && oldId !== null ? await cli.client().call('getDeployment', { params: { id: oldId } }) : null,
+      old:
+        isElsewhere && oldId !== null
+          ? await cli.client().call('getDeployment', { params: { id: oldId } })
+          : null,
     };
   }
 }
@@ -122,10 +164,20 @@ function jsonRenderer(cli: Cli, id: string): Renderer {
 
 /** Prints the result of a deployment that is live. */
 export function printLive(cli: Cli, d: Deployment): void {
-  const took = d.finished_at === null ? '' : ` after ${seconds(Date.parse(d.finished_at) - Date.parse(d.created_at))}`;
+  const took =
+    d.finished_at === null
+      ? ''
+      : ` after ${seconds(Date.parse(d.finished_at) - Date.parse(d.created_at))}`;
   cli.say(`deployment ${d.generation} is live${took}`);
   cli.printLine(
-    { type: 'result', deployment_id: d.id, generation: d.generation, status: d.status, commit: d.commit, url: d.url },
+    {
+      type: 'result',
+      deployment_id: d.id,
+      generation: d.generation,
+      status: d.status,
+      commit: d.commit,
+      url: d.url,
+    },
     () => d.url,
   );
 }

@@ -14,10 +14,13 @@ export async function tailOf(
   let lines: LogLine[] = [];
   let after = 0;
   for (;;) {
-    const page = await cli.client().call('deploymentLogs', { params: { id }, query: { after, limit: PAGE }, timeoutMs: 60_000 });
+    const page = await cli
+      .client()
+      .call('deploymentLogs', { params: { id }, query: { after, limit: PAGE }, timeoutMs: 60_000 });
     lines = [...lines, ...page.lines.filter(wanted)];
     lines = count === 0 ? [] : lines.slice(-count);
     after = page.next;
-    if (page.lines.length < PAGE) return { lines, next: after, unavailable: page.unavailable ?? null };
+    if (page.lines.length < PAGE)
+      return { lines, next: after, unavailable: page.unavailable ?? null };
   }
 }

@@ -1,5 +1,6 @@
 /**
- * Shows steps on stderr. In a terminal, the steps are a block that is drawn again in place. Otherwise each change is one line, once.
+ * Shows steps on stderr. In a terminal, the steps are a block that is drawn again in place.
+ * Otherwise each change is one line, once.
  */
 import { stripVTControlCharacters } from 'node:util';
 import { type Io, canAnimate } from '../io.ts';
@@ -29,10 +30,14 @@ function plain(io: Io): Renderer {
     show(steps) {
       for (const step of steps) {
         const ended = step.endedAt !== null;
-        const text = `${step.name.padEnd(NAME_WIDTH)} ${wordOf(step)}${step.detail === '' ? '' : `: ${oneLine(step.detail)}`}`;
+        const text =
+          `${step.name.padEnd(NAME_WIDTH)} ` +
+          `${wordOf(step)}${step.detail === '' ? '' : `: ${oneLine(step.detail)}`}`;
         if (shown.get(step.name) === text) continue;
         shown.set(step.name, text);
-        io.err(`${text}${ended && step.endedAt !== null ? ` (${seconds(step.endedAt - step.startedAt)})` : ''}\n`);
+        io.err(
+          `${text}${ended && step.endedAt !== null ? ` (${seconds(step.endedAt - step.startedAt)})` : ''}\n`,
+        );
       }
     },
     note: (text) => io.err(`${safe(text)}\n`),
@@ -40,7 +45,8 @@ function plain(io: Io): Renderer {
   };
 }
 
-const wordOf = ({ state }: Step): string => ({ running: 'runs', done: 'done', failed: 'failed', stopped: 'stopped' })[state];
+const wordOf = ({ state }: Step): string =>
+  ({ running: 'runs', done: 'done', failed: 'failed', stopped: 'stopped' })[state];
 
 function animated(io: Io): Renderer {
   const paint = paintWith(true);
@@ -50,7 +56,8 @@ function animated(io: Io): Renderer {
   let frame = 0;
   let ended = false;
   /** A terminal that became narrower shows a line in several rows. */
-  const rows = (): number => drawn.reduce((sum, width) => sum + Math.max(1, Math.ceil(width / io.columns())), 0);
+  const rows = (): number =>
+    drawn.reduce((sum, width) => sum + Math.max(1, Math.ceil(width / io.columns())), 0);
   const erase = (): string => (drawn.length === 0 ? '' : `\u001b[${rows()}A\r\u001b[J`);
   function draw(above = ''): void {
     const lines = steps.map((step) => lineOf(step, io, paint, FRAMES[frame % FRAMES.length] ?? ''));
@@ -87,5 +94,8 @@ function lineOf(step: Step, io: Io, paint: Paint, spinner: string): string {
   const time = seconds((step.endedAt ?? io.now()) - step.startedAt);
   const text = [step.detail, step.live].filter((part) => part !== '').join(': ');
   const room = Math.max(10, io.columns() - NAME_WIDTH - time.length - 8);
-  return `  ${mark} ${paint('bold', step.name.padEnd(NAME_WIDTH))} ${truncate(oneLine(text), room)} ${paint('dim', time)}`;
+  return (
+    `  ${mark} ${paint('bold', step.name.padEnd(NAME_WIDTH))} ${truncate(oneLine(text), room)} ` +
+    paint('dim', time)
+  );
 }

@@ -1,6 +1,6 @@
 /**
- * The steps of a deployment as a person sees them: build, place, copy, start, route, drain. Pure: computed from the answers of
- * the API, so that a client that reconnects sees the same.
+ * The steps of a deployment as a person sees them: build, place, copy, start, route, drain. Pure:
+ * computed from the answers of the API, so that a client that reconnects sees the same.
  */
 import type { Deployment, DeploymentEvent, PhaseName } from '@berth/wire/deployment';
 import type { PlacementRow } from '@berth/wire/node';
@@ -10,8 +10,18 @@ import { bytes, seconds } from '../output/units.ts';
 export const STEP_NAMES = ['build', 'place', 'copy', 'start', 'route', 'drain'] as const;
 export type StepName = (typeof STEP_NAMES)[number];
 export type StepState = 'running' | 'done' | 'failed' | 'stopped';
-/** `detail` changes at most once for each thing that a person should read; `live` changes all the time (bytes, time left). */
-export type Step = { name: StepName; state: StepState; detail: string; live: string; startedAt: number; endedAt: number | null };
+/**
+ * `detail` changes at most once for each thing that a person should read; `live` changes all the
+ * time (bytes, time left).
+ */
+export type Step = {
+  name: StepName;
+  state: StepState;
+  detail: string;
+  live: string;
+  startedAt: number;
+  endedAt: number | null;
+};
 
 const STEP_OF: Record<PhaseName, StepName> = {
   queue: 'build',
@@ -22,7 +32,10 @@ const STEP_OF: Record<PhaseName, StepName> = {
   route: 'route',
 };
 
-/** `old`: the deployment that ran before, if it runs on another node. `drains`: a version was replaced, so it drains. */
+/**
+ * `old`: the deployment that ran before, if it runs on another node. `drains`: a version was
+ * replaced, so it drains.
+ */
 export type Seen = { deployment: Deployment; old: Deployment | null; drains: boolean };
 
 export function stepsOf({ deployment: d, old, drains }: Seen): Step[] {
@@ -44,20 +57,30 @@ export function stepsOf({ deployment: d, old, drains }: Seen): Step[] {
   // A release needs no build: its queue ends at once.
   if (d.rollback_of !== null && steps.get('build')?.state === 'done') steps.delete('build');
   const last = [...steps.values()].at(-1);
-  if (last !== undefined && settled && d.status !== 'running' && d.status !== 'retired') last.state = cut;
+  if (last !== undefined && settled && d.status !== 'running' && d.status !== 'retired')
+    last.state = cut;
   for (const step of steps.values()) Object.assign(step, textOf(step, d));
-  if (drains && (d.status === 'running' || d.status === 'retired')) steps.set('drain', drainStep(d, old));
+  if (drains && (d.status === 'running' || d.status === 'retired'))
+    steps.set('drain', drainStep(d, old));
   return [...steps.values()];
 }
 
-/** A deploy task reports its phases when it ends. Until then, its copy is known from its progress, and its start from the story. */
+/**
+ * A deploy task reports its phases when it ends. Until then, its copy is known from its progress,
+ * and its start from the story.
+ */
 function withCopy(d: Deployment): Deployment['phases'] {
   const open = d.phases.at(-1);
-  if (d.status !== 'deploying' || open === undefined || open.name !== 'place' || d.node_id === null) return d.phases;
+  if (d.status !== 'deploying' || open === undefined || open.name !== 'place' || d.node_id === null)
+    return d.phases;
   const assigned = open.ended_at ?? lastEvent(d, 'deploying')?.at ?? open.started_at;
   const placed = { ...open, ended_at: assigned };
   const copying = d.progress?.datasets.some((one) => one.step !== 'done') === true;
-  return [...d.phases.slice(0, -1), placed, { name: copying ? 'copy' : 'start', started_at: assigned, ended_at: null }];
+  return [
+    ...d.phases.slice(0, -1),
+    placed,
+    { name: copying ? 'copy' : 'start', started_at: assigned, ended_at: null },
+  ];
 }
 
 const lastEvent = (d: Deployment, ...kinds: string[]): DeploymentEvent | undefined =>
@@ -70,18 +93,27 @@ function textOf(step: Step, d: Deployment): Pick<Step, 'detail' | 'live'> {
   if (waiting !== null) return { detail: `waiting: ${waiting}`, live: '' };
   switch (step.name) {
     case 'build':
-      return { detail: step.state === 'done' ? builtText(d) : (lastEvent(d, 'building')?.message ?? ''), live: '' };
+      return {
+        detail: step.state === 'done' ? builtText(d) : (lastEvent(d, 'building')?.message ?? ''),
+        live: '',
+      };
     case 'place':
       return { detail: step.state === 'done' ? placeText(d) : '', live: '' };
     case 'copy':
       return copyText(step, d);
     case 'start':
-      if (step.state === 'running') return { detail: lastEvent(d, 'deploying', 'task_claimed')?.message ?? '', live: '' };
-      return { detail: d.host_ip === null ? '' : `the container answers at ${d.host_ip}:${d.host_port}`, live: '' };
+      if (step.state === 'running')
+        return { detail: lastEvent(d, 'deploying', 'task_claimed')?.message ?? '', live: '' };
+      return {
+        detail: d.host_ip === null ? '' : `the container answers at ${d.host_ip}:${d.host_port}`,
+        live: '',
+      };
     case 'route':
       return {
         detail:
-          step.state === 'done' ? (lastEvent(d, 'running')?.message ?? '') : 'the proxy has not applied the route at all entry points yet',
+          step.state === 'done'
+            ? (lastEvent(d, 'running')?.message ?? '')
+            : 'the proxy has not applied the route at all entry points yet',
         live: '',
       };
     default:
@@ -102,16 +134,25 @@ export function placeText(d: Deployment): string {
   const winner = rows.find((row) => row.node_id === placement?.winner);
   if (winner === undefined) return lastEvent(d, 'deploying')?.message ?? '';
   const others = rows.filter((row) => row.eligible && row.node_id !== winner.node_id);
-  return `${winner.hostname}: ${reasonFor(winner, others, d, rows.length + (placement?.left_out?.eligible ?? 0))}`;
+  return (
+    `${winner.hostname}: ` +
+    reasonFor(winner, others, d, rows.length + (placement?.left_out?.eligible ?? 0))
+  );
 }
 
-function reasonFor(winner: PlacementRow, others: readonly PlacementRow[], d: Deployment, nodes: number): string {
+function reasonFor(
+  winner: PlacementRow,
+  others: readonly PlacementRow[],
+  d: Deployment,
+  nodes: number,
+): string {
   const wanted = d.datasets.filter((dataset) => dataset.mode === 'dependency').length;
   if (others.length === 0) return nodes > 1 ? 'the only node that can take it' : 'the only node';
   const figures =
     wanted === 0
       ? ''
-      : `it has ${winner.cached_dataset_count} of ${wanted} ${wanted === 1 ? 'dataset' : 'datasets'}, ${bytes(winner.missing_bytes)} to copy`;
+      : `it has ${winner.cached_dataset_count} of ${wanted} ` +
+        `${wanted === 1 ? 'dataset' : 'datasets'}, ${bytes(winner.missing_bytes)} to copy`;
   const best = Math.min(...others.map((row) => row.missing_bytes));
   if (winner.missing_bytes < best) return `${figures}; the next node would copy ${bytes(best)}`;
   if (figures !== '') return figures;
@@ -125,14 +166,17 @@ function reasonFor(winner: PlacementRow, others: readonly PlacementRow[], d: Dep
 function copyText(step: Step, d: Deployment): Pick<Step, 'detail' | 'live'> {
   const rows = d.progress?.datasets ?? [];
   const names = (
-    rows.length > 0 ? rows.map((row) => `${row.name} v${row.version}`) : d.datasets.map((one) => `${one.name} v${one.version ?? '?'}`)
+    rows.length > 0
+      ? rows.map((row) => `${row.name} v${row.version}`)
+      : d.datasets.map((one) => `${one.name} v${one.version ?? '?'}`)
   ).join(', ');
   if (step.state === 'done') return { detail: names, live: '' };
   const done = rows.reduce((sum, row) => sum + row.bytes_done, 0);
   const total = rows.reduce((sum, row) => sum + row.bytes_total, 0);
   const rate = rows.reduce((sum, row) => sum + (row.bytes_per_second ?? 0), 0);
   const left = rows.reduce((sum, row) => sum + (row.remaining_seconds ?? 0), 0);
-  const working = rows.find((row) => row.step !== 'done' && row.step !== 'waiting')?.step ?? 'waiting';
+  const working =
+    rows.find((row) => row.step !== 'done' && row.step !== 'waiting')?.step ?? 'waiting';
   const live = [
     `${bytes(done)} of ${bytes(total)}`,
     ...(working === 'copying' ? [] : [working]),
@@ -144,12 +188,24 @@ function copyText(step: Step, d: Deployment): Pick<Step, 'detail' | 'live'> {
 
 const DRAINED = ['retire_done', 'retire_failed', 'retire_lost'];
 
-/** The node of the old version reports its end: with the new version on the same node, or with `old` on another node. */
+/**
+ * The node of the old version reports its end: with the new version on the same node, or with `old`
+ * on another node.
+ */
 function drainStep(d: Deployment, old: Deployment | null): Step {
   const startedAt = Date.parse(d.finished_at ?? d.created_at);
-  const end = (old ?? d).events.findLast((event) => DRAINED.includes(event.kind) && Date.parse(event.at) >= startedAt);
+  const end = (old ?? d).events.findLast(
+    (event) => DRAINED.includes(event.kind) && Date.parse(event.at) >= startedAt,
+  );
   if (end === undefined)
-    return { name: 'drain', state: 'running', detail: 'the old version finishes its requests', live: '', startedAt, endedAt: null };
+    return {
+      name: 'drain',
+      state: 'running',
+      detail: 'the old version finishes its requests',
+      live: '',
+      startedAt,
+      endedAt: null,
+    };
   const isGone = end.kind === 'retire_done';
   return {
     name: 'drain',

@@ -1,6 +1,7 @@
 /**
- * Reads a deployment until it is settled: a held request after the other. When the control plane goes away, it says so, tries again
- * and gives up after a deadline. The deployment itself does not depend on this reader.
+ * Reads a deployment until it is settled: a held request after the other. When the control plane
+ * goes away, it says so, tries again and gives up after a deadline. The deployment itself does not
+ * depend on this reader.
  */
 import { ApiError, type CallResult } from '@berth/wire/client';
 import type { Deployment } from '@berth/wire/deployment';
@@ -9,7 +10,10 @@ import type { Cli } from '../cli.ts';
 import { CliError, EXIT, isAway } from '../problem.ts';
 
 const HOLD_SECONDS = 25;
-/** A held request that ends earlier than this was not held (too many holds): do not ask again at once. */
+/**
+ * A held request that ends earlier than this was not held (too many holds): do not ask again at
+ * once.
+ */
 const LEAST_HOLD_MS = 1_000;
 const AWAY = { min: 500, max: 5_000 };
 
@@ -26,7 +30,11 @@ export type WatchOptions = {
 };
 
 /** Throws CliError `unreachable` (exit 3) after `awayMs`; the reason of `signal` when it aborts. */
-export async function watchDeployment(cli: Cli, id: string, options: WatchOptions): Promise<Deployment> {
+export async function watchDeployment(
+  cli: Cli,
+  id: string,
+  options: WatchOptions,
+): Promise<Deployment> {
   const { io } = cli;
   let etag: string | null = null;
   let awaySince: number | null = null;
@@ -44,26 +52,34 @@ export async function watchDeployment(cli: Cli, id: string, options: WatchOption
         ...(options.signal === undefined ? {} : { signal: options.signal }),
       });
       const { answer } = result;
-      if (awaySince !== null) options.note(`the control plane answers again after ${Math.round((io.monotonic() - awaySince) / 1000)} s`);
+      if (awaySince !== null)
+        options.note(
+          'the control plane answers again after ' +
+            `${Math.round((io.monotonic() - awaySince) / 1000)} s`,
+        );
       awaySince = null;
       tries = 0;
       if (answer !== null) {
         options.onChange(answer);
         if (options.isDone(answer)) return answer;
-      } else if (io.monotonic() - asked < LEAST_HOLD_MS) await io.sleep(LEAST_HOLD_MS, options.signal);
+      } else if (io.monotonic() - asked < LEAST_HOLD_MS)
+        await io.sleep(LEAST_HOLD_MS, options.signal);
       etag = result.etag;
     } catch (error) {
       options.signal?.throwIfAborted();
       if (!isAway(error) && !isLimited(error)) throw error;
       if (awaySince === null) {
         awaySince = asked;
-        options.note(`the control plane does not answer (${(error as Error).message}); trying again`);
+        options.note(
+          `the control plane does not answer (${(error as Error).message}); trying again`,
+        );
       }
       if (io.monotonic() - awaySince >= options.awayMs)
         throw new CliError(
           EXIT.unreachable,
           'unreachable',
-          `the control plane has not answered for ${Math.round(options.awayMs / 1000)} s; the deployment ${id} does not depend on this command`,
+          `the control plane has not answered for ${Math.round(options.awayMs / 1000)} s; the ` +
+            `deployment ${id} does not depend on this command`,
           {
             next: `berth deployment watch ${id}`,
             cause: error,

@@ -32,7 +32,10 @@ async function mayChange(session: Session, allowChanges: boolean): Promise<boole
 
 export type HttpOptions = { listen: string; allowChanges: boolean };
 
-/** Each request carries a token of Berth and acts with its rights. Returns the address and a function that ends the server. */
+/**
+ * Each request carries a token of Berth and acts with its rights. Returns the address and a
+ * function that ends the server.
+ */
 export async function serveHttp(
   cli: Cli,
   url: string,
@@ -43,25 +46,39 @@ export async function serveHttp(
     answer(request, reply).catch((error: unknown) => {
       const { problem } = failureOf(error);
       if (!reply.headersSent)
-        send(reply, problem.exit_code === 4 ? 401 : problem.exit_code === 3 ? 502 : 500, problem.detail ?? problem.code);
+        send(
+          reply,
+          problem.exit_code === 4 ? 401 : problem.exit_code === 3 ? 502 : 500,
+          problem.detail ?? problem.code,
+        );
       else reply.destroy();
     });
   });
   server.maxConnections = MAX_CONNECTIONS;
   server.requestTimeout = 30_000;
-  await new Promise<void>((resolve, reject) => server.once('error', reject).listen(at.port, at.host, resolve));
+  await new Promise<void>((resolve, reject) =>
+    server.once('error', reject).listen(at.port, at.host, resolve),
+  );
   const { port } = server.address() as AddressInfo;
   const isLocal = LOOPBACK.includes(at.host);
 
   async function answer(request: IncomingMessage, reply: ServerResponse): Promise<void> {
     // A page that rebinds its name to this address sends its own name in Host and Origin.
-    if (isLocal && !(isLoopback(`http://${request.headers.host ?? ''}`) && isLoopback(request.headers.origin)))
+    if (
+      isLocal &&
+      !(isLoopback(`http://${request.headers.host ?? ''}`) && isLoopback(request.headers.origin))
+    )
       return send(reply, 403, 'only requests from this machine are allowed');
-    if (URL.parse(request.url ?? '/', 'http://localhost')?.pathname !== PATH) return send(reply, 404, `the server answers at ${PATH}`);
+    if (URL.parse(request.url ?? '/', 'http://localhost')?.pathname !== PATH)
+      return send(reply, 404, `the server answers at ${PATH}`);
     const token = /^Bearer +(\S+)$/i.exec(request.headers.authorization ?? '')?.[1];
     if (token === undefined) {
       void reply.setHeader('www-authenticate', 'Bearer');
-      return send(reply, 401, 'send a personal API token of Berth as a Bearer token: berth token create NAME');
+      return send(
+        reply,
+        401,
+        'send a personal API token of Berth as a Bearer token: berth token create NAME',
+      );
     }
     // Each request is complete in itself, so there are no sessions to keep or to steal.
     if (request.method !== 'POST') return send(reply, 405, 'only POST is supported');
@@ -70,7 +87,10 @@ export async function serveHttp(
     const session = openSession(cli.io, url, token);
     const changes = await mayChange(session, allowChanges);
     const acting: Cli = { ...cli, session: () => session, client: () => session.client };
-    const mcp = createMcpServer({ ...acting, project: (named) => cli.projectOf(session, named) }, changes);
+    const mcp = createMcpServer(
+      { ...acting, project: (named) => cli.projectOf(session, named) },
+      changes,
+    );
     const transport = new StreamableHTTPServerTransport({ enableJsonResponse: true });
     reply.once('close', () => void transport.close());
     await mcp.connect(transport);
@@ -89,7 +109,9 @@ export async function serveHttp(
 
 function isLoopback(origin: string | undefined): boolean {
   if (origin === undefined) return true;
-  return URL.canParse(origin) && LOOPBACK.includes(new URL(origin).hostname.replace(/^\[|\]$/g, ''));
+  return (
+    URL.canParse(origin) && LOOPBACK.includes(new URL(origin).hostname.replace(/^\[|\]$/g, ''))
+  );
 }
 
 async function bodyOf(request: IncomingMessage): Promise<string | null> {

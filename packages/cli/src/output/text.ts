@@ -4,7 +4,10 @@ import { stripVTControlCharacters } from 'node:util';
 /** Control characters except tab and newline, and characters that reverse the direction of text. */
 const UNSAFE = /[\u202a-\u202e\u2066-\u2069]|(?![\t\n])\p{Cc}/gu;
 
-/** Removes control characters: names and logs come from others and must not move the cursor or change the title of the terminal. */
+/**
+ * Removes control characters: names and logs come from others and must not move the cursor or
+ * change the title of the terminal.
+ */
 export const safe = (text: string): string => stripVTControlCharacters(text).replaceAll(UNSAFE, '');
 /** Like `safe`, on one line. */
 export const oneLine = (text: string): string => safe(text).replaceAll(/\s+/g, ' ').trim();
@@ -13,7 +16,8 @@ export const oneLine = (text: string): string => safe(text).replaceAll(/\s+/g, '
 const WIDE =
   /[\u1100-\u115f\u2e80-\u303e\u3041-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff00-\uff60\uffe0-\uffe6\u{20000}-\u{3fffd}]|\p{Emoji_Presentation}/u;
 const graphemes = new Intl.Segmenter();
-const columnsOf = (grapheme: string): number => (/^[\p{M}\u200b-\u200d]/u.test(grapheme) ? 0 : WIDE.test(grapheme) ? 2 : 1);
+const columnsOf = (grapheme: string): number =>
+  /^[\p{M}\u200b-\u200d]/u.test(grapheme) ? 0 : WIDE.test(grapheme) ? 2 : 1;
 
 /** Columns of a text without control characters in a terminal. */
 export function widthOf(text: string): number {
@@ -21,9 +25,17 @@ export function widthOf(text: string): number {
   if (/^[ -~]*$/.test(text)) return text.length;
   return [...graphemes.segment(text)].reduce((sum, { segment }) => sum + columnsOf(segment), 0);
 }
-const padded = (text: string, width: number): string => text + ' '.repeat(Math.max(0, width - widthOf(text)));
+const padded = (text: string, width: number): string =>
+  text + ' '.repeat(Math.max(0, width - widthOf(text)));
 
-const CODES = { bold: [1, 22], dim: [2, 22], red: [31, 39], green: [32, 39], yellow: [33, 39], cyan: [36, 39] } as const;
+const CODES = {
+  bold: [1, 22],
+  dim: [2, 22],
+  red: [31, 39],
+  green: [32, 39],
+  yellow: [33, 39],
+  cyan: [36, 39],
+} as const;
 export type Paint = (style: keyof typeof CODES, text: string) => string;
 export const paintWith =
   (colours: boolean): Paint =>
@@ -62,8 +74,13 @@ export type Column<T> = { head: string; of: (item: T) => string };
 
 /** Returns aligned columns with a heading. */
 export function table<T>(items: readonly T[], columns: readonly Column<T>[]): string {
-  const rows = [columns.map((c) => c.head), ...items.map((item) => columns.map((c) => oneLine(c.of(item))))];
-  const widths = columns.map((_, i) => rows.reduce((widest, row) => Math.max(widest, widthOf(row[i] ?? '')), 0));
+  const rows = [
+    columns.map((c) => c.head),
+    ...items.map((item) => columns.map((c) => oneLine(c.of(item)))),
+  ];
+  const widths = columns.map((_, i) =>
+    rows.reduce((widest, row) => Math.max(widest, widthOf(row[i] ?? '')), 0),
+  );
   return rows
     .map((row) =>
       row
@@ -75,8 +92,12 @@ export function table<T>(items: readonly T[], columns: readonly Column<T>[]): st
 }
 
 /** Returns `name  value` lines. */
-export function record(fields: readonly (readonly [name: string, value: string | null | undefined])[]): string {
-  const shown = fields.filter((field): field is readonly [string, string] => field[1] !== null && field[1] !== undefined);
+export function record(
+  fields: readonly (readonly [name: string, value: string | null | undefined])[],
+): string {
+  const shown = fields.filter(
+    (field): field is readonly [string, string] => field[1] !== null && field[1] !== undefined,
+  );
   const width = Math.max(0, ...shown.map(([name]) => name.length));
   return shown.map(([name, value]) => `${name.padEnd(width)}  ${oneLine(value)}`).join('\n');
 }

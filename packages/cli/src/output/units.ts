@@ -17,7 +17,9 @@ export function seconds(ms: number): string {
   if (s < 10) return `${s.toFixed(1)} s`;
   if (s < 60) return `${Math.round(s)} s`;
   const minutes = Math.floor(s / 60);
-  return minutes < 60 ? `${minutes} min ${Math.round(s % 60)} s` : `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
+  return minutes < 60
+    ? `${minutes} min ${Math.round(s % 60)} s`
+    : `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
 }
 
 /** `5 s ago`, `3 min ago`, `2 h ago`, `12 d ago`. */

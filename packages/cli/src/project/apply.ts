@@ -5,7 +5,11 @@ import { isAway } from '../problem.ts';
 
 type Changed = { name: string; stopped: boolean; running_deployment_id: string | null };
 
-export async function sayHowToApply(cli: Cli, { name, stopped, running_deployment_id: id }: Changed, purpose = ''): Promise<void> {
+export async function sayHowToApply(
+  cli: Cli,
+  { name, stopped, running_deployment_id: id }: Changed,
+  purpose = '',
+): Promise<void> {
   if (id === null) return;
   const running = stopped
     ? null
@@ -18,10 +22,15 @@ export async function sayHowToApply(cli: Cli, { name, stopped, running_deploymen
           throw error;
         });
   const from = running?.rolled_back_from ?? null;
-  if (stopped) cli.say(`it takes effect with the next deployment; ${name} stays stopped, and berth deploy would start it`);
+  if (stopped)
+    cli.say(
+      `it takes effect with the next deployment; ${name} stays stopped, and berth deploy would ` +
+        'start it',
+    );
   else if (from === null) cli.say(`next: berth deploy ${name}${purpose}`);
   else
     cli.say(
-      `it takes effect with the next deployment from source; ${name} was rolled back from deployment ${from}, and berth deploy builds the newest commit`,
+      `it takes effect with the next deployment from source; ${name} was rolled back from ` +
+        `deployment ${from}, and berth deploy builds the newest commit`,
     );
 }

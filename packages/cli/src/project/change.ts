@@ -9,11 +9,16 @@ import { refused } from '../problem.ts';
 const TRIES = 5;
 
 /**
- * Changes the project as it is now: a list that is a moment old could undo the change of another person.
- * @param decide gets the project of each try, and returns the fields to change; its errors end the command
+ * Changes the project as it is now: a list that is a moment old could undo the change of another
+ * person.
+ * @param decide gets the project of each try, and returns the fields to change; its errors end the
+ *   command
  * @returns the changed project
  */
-export async function changeProject(cli: Cli, decide: (present: Project) => Promise<BodyOf<'patchProject'>>): Promise<Project> {
+export async function changeProject(
+  cli: Cli,
+  decide: (present: Project) => Promise<BodyOf<'patchProject'>>,
+): Promise<Project> {
   const { id } = await cli.project();
   const client = cli.client();
   for (let tries = 1; ; tries++) {
@@ -21,9 +26,14 @@ export async function changeProject(cli: Cli, decide: (present: Project) => Prom
     if (present === null) throw refused('not_found', 'the project is gone');
     const body = await decide(present);
     try {
-      return await client.call('patchProject', { params: { id }, body, ...(etag === null ? {} : { headers: { 'if-match': etag } }) });
+      return await client.call('patchProject', {
+        params: { id },
+        body,
+        ...(etag === null ? {} : { headers: { 'if-match': etag } }),
+      });
     } catch (error) {
-      if (!(error instanceof ApiError) || error.code !== 'changed_meanwhile' || tries === TRIES) throw error;
+      if (!(error instanceof ApiError) || error.code !== 'changed_meanwhile' || tries === TRIES)
+        throw error;
     }
   }
 }

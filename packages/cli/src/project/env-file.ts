@@ -1,6 +1,7 @@
 /**
- * Reads files in the format of `.env`. Node's parser gives the values; it skips what it does not understand and drops a part of some
- * lines in silence, so each entry is checked first and the line of a problem is named. No problem has a value in its text.
+ * Reads files in the format of `.env`. Node's parser gives the values; it skips what it does not
+ * understand and drops a part of some lines in silence, so each entry is checked first and the line
+ * of a problem is named. No problem has a value in its text.
  */
 import { readFile, stat } from 'node:fs/promises';
 import { resolve } from 'node:path';
@@ -21,7 +22,8 @@ export function readEnv(given: string): EnvFile {
   const lines = given.replace(/^\u{FEFF}/u, '').split(/\r\n|\n|\r/);
   const file: EnvFile = { values: new Map(), problems: [] };
   const first = new Map<string, number>();
-  const refuse = (line: number, message: string): void => void file.problems.push({ line, message });
+  const refuse = (line: number, message: string): void =>
+    void file.problems.push({ line, message });
   for (let at = 0; at < lines.length; at += 1) {
     const line = at + 1;
     const text = lines[at] ?? '';
@@ -35,10 +37,13 @@ export function readEnv(given: string): EnvFile {
     let problem: string | null = null;
     const quote = QUOTES.find((mark) => start.startsWith(mark));
     if (quote === undefined) {
-      if (/[^\s]#/.test(start)) problem = 'has a “#” inside the value: put the value in quotes, or a blank before a comment';
+      if (/[^\s]#/.test(start))
+        problem =
+          'has a “#” inside the value: put the value in quotes, or a blank before a comment';
     } else {
       // A value in quotes may have several lines.
-      while (value.indexOf(quote, 1) === -1 && at + 1 < lines.length) value += `\n${lines[((at += 1))] ?? ''}`;
+      while (value.indexOf(quote, 1) === -1 && at + 1 < lines.length)
+        value += `\n${lines[((at += 1))] ?? ''}`;
       const end = value.indexOf(quote, 1);
       const rest = end === -1 ? '' : value.slice(end + 1);
       if (end === -1) problem = `begins a value with ${quote}, and no ${quote} ends it`;
@@ -46,9 +51,11 @@ export function readEnv(given: string): EnvFile {
         problem = 'has \\" inside a value in double quotes: put the value in single quotes';
       else if (!/^\s*(#.*)?$/s.test(rest)) problem = `has text after the value in ${quote}`;
     }
-    if (!NAME.test(name)) problem = 'has an invalid name: use letters, digits and “_”, and do not begin with a digit';
+    if (!NAME.test(name))
+      problem = 'has an invalid name: use letters, digits and “_”, and do not begin with a digit';
     const before = first.get(name);
-    if (problem === null && before !== undefined) problem = `sets ${name} again; line ${before} sets it too`;
+    if (problem === null && before !== undefined)
+      problem = `sets ${name} again; line ${before} sets it too`;
     if (problem !== null) {
       refuse(line, problem);
       continue;
@@ -70,15 +77,23 @@ export async function readEnvFile(io: Io, path: string): Promise<Map<string, str
   if (problems.length > 0) {
     const shown = problems.slice(0, 20).map(({ line, message }) => `line ${line} ${message}`);
     if (problems.length > shown.length) shown.push(`and ${problems.length - shown.length} more`);
-    throw usage(`${where} was not imported: ${shown.join('; ')}`, 'correct the lines; nothing was changed');
+    throw usage(
+      `${where} was not imported: ${shown.join('; ')}`,
+      'correct the lines; nothing was changed',
+    );
   }
-  if (values.size === 0) throw usage(`${where} has no variables`, 'each line has the form NAME=value');
+  if (values.size === 0)
+    throw usage(`${where} has no variables`, 'each line has the form NAME=value');
   return values;
 }
 
 async function textOf(io: Io, path: string): Promise<string> {
   if (path === '-') {
-    if (io.terminal.in) throw usage('standard input is a terminal', 'give the name of a file, or: berth env import - < FILE');
+    if (io.terminal.in)
+      throw usage(
+        'standard input is a terminal',
+        'give the name of a file, or: berth env import - < FILE',
+      );
     return io.readStdin(LIMIT);
   }
   const full = resolve(io.cwd, path);
@@ -91,7 +106,11 @@ async function textOf(io: Io, path: string): Promise<string> {
     const { code } = error as NodeJS.ErrnoException;
     if (code === 'ENOENT') throw usage(`there is no file ${path}`, undefined, error);
     if (code === 'EISDIR' || code === 'EACCES')
-      throw usage(`${path} cannot be read: ${code === 'EISDIR' ? 'it is a folder' : 'no access'}`, undefined, error);
+      throw usage(
+        `${path} cannot be read: ${code === 'EISDIR' ? 'it is a folder' : 'no access'}`,
+        undefined,
+        error,
+      );
     throw error;
   }
 }

@@ -15,7 +15,8 @@ export type Repository = {
 };
 
 const LIMIT_MS = 10_000;
-const isOwnFile = (line: string): boolean => line.endsWith(` ${LINK_FILE}`) || line.endsWith(`/${LINK_FILE}`);
+const isOwnFile = (line: string): boolean =>
+  line.endsWith(` ${LINK_FILE}`) || line.endsWith(`/${LINK_FILE}`);
 
 /** Returns null if git could not be started. */
 async function run(io: Io, args: readonly string[]): Promise<ExecResult | null> {
@@ -36,11 +37,17 @@ async function git(io: Io, args: readonly string[]): Promise<string | null> {
 
 /** Remotes that are asked for their address. */
 const MAX_REMOTES = 50;
-/** Returns the addresses that git itself uses: `url.<base>.insteadOf` changes those of the configuration. */
+/**
+ * Returns the addresses that git itself uses: `url.<base>.insteadOf` changes those of the
+ * configuration.
+ */
 async function remotesOf(io: Io): Promise<Repository['remotes']> {
   const names = linesOf(await git(io, ['remote'])).slice(0, MAX_REMOTES);
   const found = await Promise.all(
-    names.map(async (name) => ({ name, urls: linesOf(await git(io, ['remote', 'get-url', '--all', '--', name])) })),
+    names.map(async (name) => ({
+      name,
+      urls: linesOf(await git(io, ['remote', 'get-url', '--all', '--', name])),
+    })),
   );
   return found.flatMap(({ name, urls }) => urls.map((url) => ({ name, url })));
 }
@@ -66,7 +73,8 @@ export async function readRepository(io: Io): Promise<Repository | null> {
 /** Says why `readRepository` returned null, and what to do. */
 export async function whyNoRepository(io: Io): Promise<{ said: string; next: string }> {
   const result = await run(io, ['rev-parse', '--git-dir']);
-  if (result === null) return { said: 'git is not installed here', next: 'install git, or name the project' };
+  if (result === null)
+    return { said: 'git is not installed here', next: 'install git, or name the project' };
   const [, owned] = /dubious ownership in repository at '(.+)'/.exec(result.stderr) ?? [];
   if (owned !== undefined)
     return {
@@ -76,14 +84,20 @@ export async function whyNoRepository(io: Io): Promise<{ said: string; next: str
   return { said: 'this folder is not in a git repository', next: 'name the project, or: git init' };
 }
 
-const linesOf = (text: string | null): string[] => (text ?? '').split('\n').filter((line) => line !== '');
+const linesOf = (text: string | null): string[] =>
+  (text ?? '').split('\n').filter((line) => line !== '');
 
-/** Compares addresses of repositories: `git@host:a/b.git`, `ssh://git@host/a/b` and `https://host/a/b.git` are the same repository. */
+/**
+ * Compares addresses of repositories: `git@host:a/b.git`, `ssh://git@host/a/b` and
+ * `https://host/a/b.git` are the same repository.
+ */
 export function repositoryKey(url: string): string {
   const scp = /^(?:[^@/:]+@)?([^/:]+):(?!\/\/)(.+)$/.exec(url);
   const parsed = scp === null && URL.canParse(url) ? new URL(url) : null;
-  // The port of ssh differs from the port of https for the same repository, so only a port of http and https counts.
-  const host = scp?.[1] ?? (parsed === null ? '' : parsed.protocol === 'ssh:' ? parsed.hostname : parsed.host);
+  // The port of ssh differs from the port of https for the same repository, so only a port of http
+  // and https counts.
+  const host =
+    scp?.[1] ?? (parsed === null ? '' : parsed.protocol === 'ssh:' ? parsed.hostname : parsed.host);
   const path = scp?.[2] ?? parsed?.pathname ?? url;
   return `${host.toLowerCase()}/${path
     .replace(/^\/+/, '')
@@ -91,7 +105,10 @@ export function repositoryKey(url: string): string {
     .replace(/\.git$/, '')}`;
 }
 
-/** Removes the user and password of an address: Berth refuses a password in `git_url`, and the remote of CI often has a token. */
+/**
+ * Removes the user and password of an address: Berth refuses a password in `git_url`, and the
+ * remote of CI often has a token.
+ */
 export function withoutPassword(url: string): string {
   if (!URL.canParse(url)) return url;
   const parsed = new URL(url);
@@ -102,28 +119,54 @@ export function withoutPassword(url: string): string {
 }
 
 /**
- * Says in a sentence how the folder differs from what Berth will build, by the remote branch as git last fetched it. Empty: in no way.
+ * Says in a sentence how the folder differs from what Berth will build, by the remote branch as git
+ * last fetched it. Empty: in no way.
  */
-export async function differences(io: Io, repository: Repository, gitUrl: string, branch: string): Promise<string[]> {
+export async function differences(
+  io: Io,
+  repository: Repository,
+  gitUrl: string,
+  branch: string,
+): Promise<string[]> {
   const remote = repository.remotes.find((r) => repositoryKey(r.url) === repositoryKey(gitUrl));
   if (remote === undefined)
-    return [`this folder has no remote for ${gitUrl}; Berth builds the branch ${branch} from there, not this folder`];
+    return [
+      `this folder has no remote for ${gitUrl}; Berth builds the branch ${branch} from there, ` +
+        'not this folder',
+    ];
   const said: string[] = [];
   if (repository.dirty > 0)
-    said.push(`${repository.dirty === 1 ? 'one file is' : `${repository.dirty} files are`} not committed; Berth builds what is pushed`);
+    said.push(
+      `${repository.dirty === 1 ? 'one file is' : `${repository.dirty} files are`} not ` +
+        'committed; Berth builds what is pushed',
+    );
   const upstream = `${remote.name}/${branch}`;
   const known = await git(io, ['rev-parse', '--verify', '-q', `refs/remotes/${upstream}^{commit}`]);
   if (repository.head === null) said.push('this repository has no commit yet');
   else if (known === null)
-    said.push(`the branch ${branch} was never fetched from or pushed to ${remote.name}; push it: git push ${remote.name} HEAD:${branch}`);
+    said.push(
+      `the branch ${branch} was never fetched from or pushed to ${remote.name}; push it: git ` +
+        `push ${remote.name} HEAD:${branch}`,
+    );
   else if (known !== repository.head) {
     const ahead = Number(await git(io, ['rev-list', '--count', `${known}..HEAD`]));
     const behind = Number(await git(io, ['rev-list', '--count', `HEAD..${known}`]));
     const where =
-      repository.branch === null ? 'HEAD (detached)' : repository.branch === branch ? 'HEAD' : `HEAD (branch ${repository.branch})`;
+      repository.branch === null
+        ? 'HEAD (detached)'
+        : repository.branch === branch
+          ? 'HEAD'
+          : `HEAD (branch ${repository.branch})`;
     if (ahead > 0)
-      said.push(`${where} is ${commits(ahead)} ahead of ${upstream} as last fetched; push first: git push ${remote.name} HEAD:${branch}`);
-    else if (behind > 0) said.push(`${where} is ${commits(behind)} behind ${upstream} as last fetched; Berth builds the newer one`);
+      said.push(
+        `${where} is ${commits(ahead)} ahead of ${upstream} as last fetched; push first: git ` +
+          `push ${remote.name} HEAD:${branch}`,
+      );
+    else if (behind > 0)
+      said.push(
+        `${where} is ${commits(behind)} behind ${upstream} as last fetched; Berth builds the ` +
+          'newer one',
+      );
   }
   return said;
 }

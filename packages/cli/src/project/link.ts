@@ -1,4 +1,7 @@
-/** Writes `.berth.json`, which ties a folder to a project. It contains no secret and belongs into the repository. */
+/**
+ * Writes `.berth.json`, which ties a folder to a project. It contains no secret and belongs into
+ * the repository.
+ */
 import { join } from 'node:path';
 import { writeFileWholeSync } from '@berth/kit/write-file';
 import type { Project } from '@berth/wire/project';

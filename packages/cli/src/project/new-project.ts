@@ -13,7 +13,8 @@ export async function projectToDeploy(cli: Cli, named: string | undefined): Prom
   try {
     return await selectProject(cli.io, cli.session(), named);
   } catch (error) {
-    if (!(error instanceof CliError) || error.code !== 'no_project' || !canAsk(cli.io) || cli.json) throw error;
+    if (!(error instanceof CliError) || error.code !== 'no_project' || !canAsk(cli.io) || cli.json)
+      throw error;
     const wanted = await askForProject(cli);
     const project = await cli.client().call('createProject', { body: wanted });
     cli.say(`created the project ${project.name}; its address will be ${project.url}`);
@@ -38,11 +39,18 @@ export function nameFrom(url: string): string {
 }
 
 /** The values that follow from the repository of this folder. */
-export async function defaultsHere(cli: Cli): Promise<{ repository: Repository | null; git_url: string | null; branch: string | null }> {
+export async function defaultsHere(
+  cli: Cli,
+): Promise<{ repository: Repository | null; git_url: string | null; branch: string | null }> {
   const repository = await readRepository(cli.io);
   const remotes = repository?.remotes ?? [];
-  const remote = remotes.find((one) => one.name === 'origin') ?? (remotes.length === 1 ? remotes[0] : undefined);
-  return { repository, git_url: remote === undefined ? null : withoutPassword(remote.url), branch: repository?.branch ?? null };
+  const remote =
+    remotes.find((one) => one.name === 'origin') ?? (remotes.length === 1 ? remotes[0] : undefined);
+  return {
+    repository,
+    git_url: remote === undefined ? null : withoutPassword(remote.url),
+    branch: repository?.branch ?? null,
+  };
 }
 
 async function askForProject(cli: Cli): Promise<ProjectCreate> {
@@ -66,16 +74,26 @@ async function askForProject(cli: Cli): Promise<ProjectCreate> {
   const name = await text({
     message: 'Name of a new project (its address begins with it)',
     initialValue: nameFrom(git_url),
-    validate: (given) => (/^[a-z0-9]([a-z0-9-]*[a-z0-9])?$/.test(given ?? '') ? undefined : 'lower-case letters, digits and dashes'),
+    validate: (given) =>
+      /^[a-z0-9]([a-z0-9-]*[a-z0-9])?$/.test(given ?? '')
+        ? undefined
+        : 'lower-case letters, digits and dashes',
     output,
   });
   if (isCancel(name)) throw cancelled();
   const port = await text({
     message: 'Port that the application listens on in its container',
     initialValue: '8080',
-    validate: (given) => (Number(given) > 0 && Number(given) < 65_536 ? undefined : 'a number from 1 to 65535'),
+    validate: (given) =>
+      Number(given) > 0 && Number(given) < 65_536 ? undefined : 'a number from 1 to 65535',
     output,
   });
   if (isCancel(port)) throw cancelled();
-  return { name, git_url, domain_prefix: name, container_port: Number(port), ...(branch === null ? {} : { branch }) };
+  return {
+    name,
+    git_url,
+    domain_prefix: name,
+    container_port: Number(port),
+    ...(branch === null ? {} : { branch }),
+  };
 }

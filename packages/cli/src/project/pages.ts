@@ -2,7 +2,10 @@
 type Page<T> = { items: T[]; next_cursor: string | null };
 
 /** Returns the items of all pages, at most `limit`. */
-export async function allPages<T>(read: (cursor: { cursor?: string }) => Promise<Page<T>>, limit = 100_000): Promise<T[]> {
+export async function allPages<T>(
+  read: (cursor: { cursor?: string }) => Promise<Page<T>>,
+  limit = 100_000,
+): Promise<T[]> {
   const items: T[] = [];
   let cursor: { cursor?: string } = {};
   for (;;) {

@@ -1,4 +1,7 @@
-/** Values of a new project that nobody gave: what a builder finds in the repository. Without a builder, the defaults hold. */
+/**
+ * Values of a new project that nobody gave: what a builder finds in the repository. Without a
+ * builder, the defaults hold.
+ */
 import { ApiError } from '@berth/wire/client';
 import { PROJECT_DEFAULTS } from '@berth/wire/project';
 import type { RepositoryFound } from '@berth/wire/repository-look';
@@ -10,29 +13,48 @@ import { reasonOf } from '../problem.ts';
 import { lookAt } from './look.ts';
 
 /** The values that follow from a repository, and the stage that decides about the port. */
-export type Wanted = { branch?: string; dockerfile_path?: string; build_target?: string | null; container_port?: number };
+export type Wanted = {
+  branch?: string;
+  dockerfile_path?: string;
+  build_target?: string | null;
+  container_port?: number;
+};
 export type Proposals = Pick<Wanted, 'branch' | 'dockerfile_path' | 'container_port'>;
 /** Chooses one of several; null: nobody can choose. */
 type Choose = <T extends string | number>(question: string, of: readonly T[]) => Promise<T | null>;
 
-/** Returns the values that were not given and differ from the defaults, and hints about those that somebody must choose. */
-export async function proposalsOf(found: RepositoryFound, wanted: Wanted, choose: Choose): Promise<{ taken: Proposals; hints: string[] }> {
+/**
+ * Returns the values that were not given and differ from the defaults, and hints about those that
+ * somebody must choose.
+ */
+export async function proposalsOf(
+  found: RepositoryFound,
+  wanted: Wanted,
+  choose: Choose,
+): Promise<{ taken: Proposals; hints: string[] }> {
   const taken: Proposals = {};
   const hints: string[] = [];
   if (found.branch === null) {
     hints.push(
-      wanted.branch === undefined ? 'the repository has no branch yet' : `the repository has no branch ${wanted.branch} yet; push it`,
+      wanted.branch === undefined
+        ? 'the repository has no branch yet'
+        : `the repository has no branch ${wanted.branch} yet; push it`,
     );
     return { taken, hints };
   }
-  if (wanted.branch === undefined && found.branch !== PROJECT_DEFAULTS.branch) taken.branch = found.branch;
+  if (wanted.branch === undefined && found.branch !== PROJECT_DEFAULTS.branch)
+    taken.branch = found.branch;
 
   const paths = found.dockerfiles.map(({ path }) => path);
   let path = wanted.dockerfile_path;
   if (path === undefined && paths.length === 0) hints.push(`${found.branch} has no Dockerfile`);
   if (path === undefined) {
     const isOnly = paths.length === 1 && found.dockerfiles_left_out === 0;
-    const chosen = isOnly ? paths[0] : paths.length === 0 ? null : await choose('Dockerfile', paths);
+    const chosen = isOnly
+      ? paths[0]
+      : paths.length === 0
+        ? null
+        : await choose('Dockerfile', paths);
     path = chosen ?? PROJECT_DEFAULTS.dockerfile_path;
     if (chosen === null && paths.length > 0 && !paths.includes(path))
       hints.push(`choose a Dockerfile with --dockerfile-path: ${paths.join(', ')}`);
@@ -45,7 +67,8 @@ export async function proposalsOf(found: RepositoryFound, wanted: Wanted, choose
   if (wanted.container_port !== undefined || ports.length === 0) return { taken, hints };
   const port = ports.length === 1 ? ports[0] : await choose('Port', ports);
   const usual: number = PROJECT_DEFAULTS.container_port;
-  if (port === null && !ports.includes(usual)) hints.push(`choose a port with --container-port: ${path} exposes ${ports.join(', ')}`);
+  if (port === null && !ports.includes(usual))
+    hints.push(`choose a port with --container-port: ${path} exposes ${ports.join(', ')}`);
   if (port !== null && port !== undefined && port !== usual) taken.container_port = port;
   return { taken, hints };
 }
@@ -60,11 +83,17 @@ const textOf = ({ branch, dockerfile_path, container_port }: Proposals): string 
     .join(', ');
 
 /**
- * Looks into the repository for the values that were not given. In a terminal, the person chooses and confirms; otherwise one line says
- * what was taken. A repository that no builder can read changes nothing.
+ * Looks into the repository for the values that were not given. In a terminal, the person chooses
+ * and confirms; otherwise one line says what was taken. A repository that no builder can read
+ * changes nothing.
  */
 export async function proposed(cli: Cli, git_url: string, wanted: Wanted): Promise<Proposals> {
-  if (wanted.branch !== undefined && wanted.dockerfile_path !== undefined && wanted.container_port !== undefined) return {};
+  if (
+    wanted.branch !== undefined &&
+    wanted.dockerfile_path !== undefined &&
+    wanted.container_port !== undefined
+  )
+    return {};
   const asks = canAsk(cli.io) && !cli.json;
   if (asks) cli.say(`a builder looks into ${git_url} …`);
   const found = await findings(cli, git_url, wanted.branch ?? null);
@@ -79,23 +108,43 @@ export async function proposed(cli: Cli, git_url: string, wanted: Wanted): Promi
 }
 
 /** Returns null if nobody can read the repository, and says why. */
-async function findings(cli: Cli, git_url: string, branch: string | null): Promise<RepositoryFound | null> {
+async function findings(
+  cli: Cli,
+  git_url: string,
+  branch: string | null,
+): Promise<RepositoryFound | null> {
   try {
     const { found, error, unavailable } = await lookAt(cli, { git_url, branch });
     const why = error?.message ?? (found === null ? unavailable : undefined);
-    if (why !== undefined) cli.say(`note: the defaults are used, because no builder could read the repository: ${oneLine(why)}`);
+    if (why !== undefined)
+      cli.say(
+        'note: the defaults are used, because no builder could read the repository: ' +
+          oneLine(why),
+      );
     return found ?? null;
   } catch (given) {
     const error = reasonOf(given);
-    // Not signed in, a page of a proxy or no connection: the request that creates the project would get the same.
-    if (!(error instanceof ApiError) || error.problem === null || error.status === 401 || error.status >= 500) throw given;
-    // An earlier control plane has no such route, and a wrong address is refused with its field when the project is created.
-    if (error.status === 429) cli.say(`note: the defaults are used: ${oneLine(error.problem.detail)}`);
+    // Not signed in, a page of a proxy or no connection: the request that creates the project would
+    // get the same.
+    if (
+      !(error instanceof ApiError) ||
+      error.problem === null ||
+      error.status === 401 ||
+      error.status >= 500
+    )
+      throw given;
+    // An earlier control plane has no such route, and a wrong address is refused with its field
+    // when the project is created.
+    if (error.status === 429)
+      cli.say(`note: the defaults are used: ${oneLine(error.problem.detail)}`);
     return null;
   }
 }
 
-async function choose<T extends string | number>(question: string, of: readonly T[]): Promise<T | null> {
+async function choose<T extends string | number>(
+  question: string,
+  of: readonly T[],
+): Promise<T | null> {
   const { isCancel, select } = await import('@clack/prompts');
   const options = of.map((value) => ({ value: String(value), label: oneLine(String(value)) }));
   const chosen = await select({ message: question, options, output: process.stderr });
@@ -105,6 +154,10 @@ async function choose<T extends string | number>(question: string, of: readonly 
 
 async function confirmUse(text: string): Promise<void> {
   const { confirm, isCancel } = await import('@clack/prompts');
-  const answer = await confirm({ message: `Create the project with ${text}?`, initialValue: true, output: process.stderr });
+  const answer = await confirm({
+    message: `Create the project with ${text}?`,
+    initialValue: true,
+    output: process.stderr,
+  });
   if (isCancel(answer) || !answer) throw cancelled();
 }

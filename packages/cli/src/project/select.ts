@@ -1,4 +1,7 @@
-/** Which project a command is about: the argument, `--project`, `.berth.json`, or the git remote of the folder in this order. */
+/**
+ * Which project a command is about: the argument, `--project`, `.berth.json`, or the git remote of
+ * the folder in this order.
+ */
 import { ApiError } from '@berth/wire/client';
 import type { Project } from '@berth/wire/project';
 import type { Io } from '../io.ts';
@@ -10,12 +13,20 @@ import { readRepository, type Repository, repositoryKey, whyNoRepository } from 
 
 export type Selected = { project: Project; how: 'argument' | 'link' | 'remote' };
 
-/** Throws CliError: usage where no project or several projects match, refused where it does not exist. */
-export async function selectProject(io: Io, session: Session, named: string | undefined): Promise<Selected> {
+/**
+ * Throws CliError: usage where no project or several projects match, refused where it does not
+ * exist.
+ */
+export async function selectProject(
+  io: Io,
+  session: Session,
+  named: string | undefined,
+): Promise<Selected> {
   if (named !== undefined) return { project: await getProject(session, named), how: 'argument' };
   const link = readLink(io.cwd);
   // A link names a project of its own address only.
-  if (link !== null && link.url === session.url) return { project: await getProject(session, link.project, link.path), how: 'link' };
+  if (link !== null && link.url === session.url)
+    return { project: await getProject(session, link.project, link.path), how: 'link' };
   const repository = await readRepository(io);
   const found = repository === null ? [] : await matchRemote(session, repository);
   const [project] = found;
@@ -25,13 +36,17 @@ export async function selectProject(io: Io, session: Session, named: string | un
       `several projects build from this repository: ${found.map((p) => p.name).join(', ')}`,
       `name one, or link this folder: berth link ${project?.name}`,
     );
-  const { said, next } = repository === null ? await whyNoRepository(io) : whyNoMatch(session, repository);
+  const { said, next } =
+    repository === null ? await whyNoRepository(io) : whyNoMatch(session, repository);
   throw new CliError(EXIT.usage, 'no_project', `no project was named, and ${said}`, { next });
 }
 
 const whyNoMatch = ({ url }: Session, { remotes }: Repository): { said: string; next: string } =>
   remotes.length === 0
-    ? { said: 'this repository has no remote', next: 'name a project (berth project list), or: git remote add origin URL' }
+    ? {
+        said: 'this repository has no remote',
+        next: 'name a project (berth project list), or: git remote add origin URL',
+      }
     : {
         said: `no project at ${url} builds from a remote of this folder`,
         next: 'name one (berth project list) or create one (berth project create)',
@@ -41,8 +56,12 @@ const whyNoMatch = ({ url }: Session, { remotes }: Repository): { said: string; 
 async function matchRemote(session: Session, repository: Repository): Promise<Project[]> {
   const keys = new Set(repository.remotes.map((remote) => repositoryKey(remote.url)));
   if (keys.size === 0) return [];
-  const projects = await allPages((cursor) => session.client.call('listProjects', { query: { limit: 200, ...cursor } }));
-  return projects.filter((project) => !project.deleting && keys.has(repositoryKey(project.git_url)));
+  const projects = await allPages((cursor) =>
+    session.client.call('listProjects', { query: { limit: 200, ...cursor } }),
+  );
+  return projects.filter(
+    (project) => !project.deleting && keys.has(repositoryKey(project.git_url)),
+  );
 }
 
 async function getProject(session: Session, name: string, from?: string): Promise<Project> {
@@ -53,26 +72,43 @@ async function getProject(session: Session, name: string, from?: string): Promis
     const near = await similarNames(session, name);
     throw refused(
       'not_found',
-      `there is no project “${name}” at ${session.url}${from === undefined ? '' : ` (named in ${from})`}`,
-      near.length === 0 ? 'berth project list' : `did you mean ${near.join(' or ')}? All: berth project list`,
+      `there is no project “${name}” at ` +
+        `${session.url}${from === undefined ? '' : ` (named in ${from})`}`,
+      near.length === 0
+        ? 'berth project list'
+        : `did you mean ${near.join(' or ')}? All: berth project list`,
     );
   }
 }
 
-/** Returns up to 3 names that differ from `name` by some characters. The failure matters more than the suggestion. */
+/**
+ * Returns up to 3 names that differ from `name` by some characters. The failure matters more than
+ * the suggestion.
+ */
 async function similarNames(session: Session, name: string): Promise<string[]> {
-  const { items } = await session.client.call('listProjects', { query: { limit: 200 } }).catch(() => ({ items: [] as Project[] }));
+  const { items } = await session.client
+    .call('listProjects', { query: { limit: 200 } })
+    .catch(() => ({ items: [] as Project[] }));
   const wanted = name.toLowerCase();
   const most = Math.max(1, Math.floor(wanted.length / 3));
   return items
-    .map((project) => ({ name: project.name, far: distance(wanted, project.name.toLowerCase(), most) }))
-    .filter(({ name: other, far }) => far <= most || (wanted.length > 2 && (other.startsWith(wanted) || wanted.startsWith(other))))
+    .map((project) => ({
+      name: project.name,
+      far: distance(wanted, project.name.toLowerCase(), most),
+    }))
+    .filter(
+      ({ name: other, far }) =>
+        far <= most ||
+        (wanted.length > 2 && (other.startsWith(wanted) || wanted.startsWith(other))),
+    )
     .sort((a, b) => a.far - b.far)
     .slice(0, 3)
     .map((one) => one.name);
 }
 
-/** Number of inserted, removed, replaced and swapped characters; more than `most` if it is larger. */
+/**
+ * Number of inserted, removed, replaced and swapped characters; more than `most` if it is larger.
+ */
 function distance(a: string, b: string, most: number): number {
   if (Math.abs(a.length - b.length) > most || a.length > 100) return most + 1;
   let before: number[] = [];
@@ -81,7 +117,10 @@ function distance(a: string, b: string, most: number): number {
     const next = [i];
     for (let j = 1; j <= b.length; j += 1) {
       const change = (row[j - 1] ?? 0) + Number(a[i - 1] !== b[j - 1]);
-      const swap = i > 1 && j > 1 && a[i - 1] === b[j - 2] && a[i - 2] === b[j - 1] ? (before[j - 2] ?? 0) + 1 : change;
+      const swap =
+        i > 1 && j > 1 && a[i - 1] === b[j - 2] && a[i - 2] === b[j - 1]
+          ? (before[j - 2] ?? 0) + 1
+          : change;
       next.push(Math.min((row[j] ?? 0) + 1, (next[j - 1] ?? 0) + 1, change, swap));
     }
     [before, row] = [row, next];

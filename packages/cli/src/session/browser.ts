@@ -3,14 +3,21 @@ import type { Io } from '../io.ts';
 
 const SYSTEM = { darwin: 'open', linux: 'xdg-open' } as const;
 
-/** Returns false if there is no browser here. Only http and https addresses are opened: a program may do anything with others. */
+/**
+ * Returns false if there is no browser here. Only http and https addresses are opened: a program
+ * may do anything with others.
+ */
 export async function openBrowser(io: Io, address: string): Promise<boolean> {
   if (!/^https?:\/\//.test(address) || !io.config.hasDisplay) return false;
   const program = io.config.BROWSER ?? SYSTEM[process.platform as keyof typeof SYSTEM];
   if (program === undefined) return false;
   const { spawn } = await import('node:child_process');
   return new Promise((resolve) => {
-    const child = spawn(program, [address], { detached: true, stdio: 'ignore', env: io.config.childEnv });
+    const child = spawn(program, [address], {
+      detached: true,
+      stdio: 'ignore',
+      env: io.config.childEnv,
+    });
     child.once('error', () => resolve(false));
     child.once('spawn', () => {
       child.unref();

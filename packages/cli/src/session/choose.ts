@@ -16,8 +16,16 @@ export function readLink(cwd: string): Link | null {
     const path = join(folder, LINK_FILE);
     if (existsSync(path)) {
       const { url, project } = (readJson(path) ?? {}) as Partial<Link>;
-      if (typeof url !== 'string' || !URL.canParse(url) || typeof project !== 'string' || project === '')
-        throw usage(`${path} must have the form {"url": "https://…", "project": "…"}`, 'berth link PROJECT');
+      if (
+        typeof url !== 'string' ||
+        !URL.canParse(url) ||
+        typeof project !== 'string' ||
+        project === ''
+      )
+        throw usage(
+          `${path} must have the form {"url": "https://…", "project": "…"}`,
+          'berth link PROJECT',
+        );
       return { url: originOf(url), project, path };
     }
     if (folder === dirname(folder)) return null;
@@ -32,12 +40,17 @@ export function chooseAddress(io: Io, contextName: string | undefined): Chosen {
   const { BERTH_URL, BERTH_TOKEN } = io.config;
   if (contextName !== undefined) {
     const context = readContexts(io.config).contexts[contextName];
-    if (context === undefined) throw usage(`there is no context “${contextName}”`, 'berth context list');
+    if (context === undefined)
+      throw usage(`there is no context “${contextName}”`, 'berth context list');
     return { url: context.url, token: undefined };
   }
   if (BERTH_URL !== undefined) return { url: originOf(BERTH_URL), token: BERTH_TOKEN };
   // A file of the repository must not decide where the token of CI goes.
-  if (BERTH_TOKEN !== undefined) throw usage('BERTH_TOKEN is set, but BERTH_URL is not', 'set BERTH_URL to the address of Berth');
+  if (BERTH_TOKEN !== undefined)
+    throw usage(
+      'BERTH_TOKEN is set, but BERTH_URL is not',
+      'set BERTH_URL to the address of Berth',
+    );
 
   const link = readLink(io.cwd);
   if (link !== null) {

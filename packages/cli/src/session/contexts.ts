@@ -7,15 +7,23 @@ import { readJson, writePrivate } from './files.ts';
 export type Context = { url: string; email: string };
 export type Contexts = { current: string | null; contexts: Record<string, Context> };
 
-export const configFolder = (config: CliConfig): string => join(config.XDG_CONFIG_HOME ?? join(config.home, '.config'), 'berth');
+export const configFolder = (config: CliConfig): string =>
+  join(config.XDG_CONFIG_HOME ?? join(config.home, '.config'), 'berth');
 const fileOf = (config: CliConfig): string => join(configFolder(config), 'contexts.json');
 
 export function readContexts(config: CliConfig): Contexts {
   const found = readJson(fileOf(config));
   if (found === undefined) return { current: null, contexts: {} };
   const { current, contexts } = found as Partial<Contexts>;
-  const right = typeof contexts === 'object' && contexts !== null && Object.values(contexts).every((c) => typeof c?.url === 'string');
-  if (!right) throw usage(`${fileOf(config)} has an unknown form`, `remove it and sign in again: rm ${fileOf(config)}`);
+  const right =
+    typeof contexts === 'object' &&
+    contexts !== null &&
+    Object.values(contexts).every((c) => typeof c?.url === 'string');
+  if (!right)
+    throw usage(
+      `${fileOf(config)} has an unknown form`,
+      `remove it and sign in again: rm ${fileOf(config)}`,
+    );
   return { current: current ?? null, contexts };
 }
 

@@ -1,4 +1,7 @@
-/** Sign-in by the device flow (RFC 8628): a person confirms in a browser, on this machine or another one. */
+/**
+ * Sign-in by the device flow (RFC 8628): a person confirms in a browser, on this machine or another
+ * one.
+ */
 import { hostname } from 'node:os';
 import { ApiError } from '@berth/wire/client';
 import { ROUTES } from '@berth/wire/routes';
@@ -27,9 +30,12 @@ export type Asked = {
 
 /** Finds the endpoints by RFC 8414. Returns null if this address has no gateway. */
 export async function findEndpoints(url: string): Promise<Endpoints | null> {
-  const answer = await open(`${url}/.well-known/oauth-authorization-server`, { signal: AbortSignal.timeout(REQUEST_MS) });
+  const answer = await open(`${url}/.well-known/oauth-authorization-server`, {
+    signal: AbortSignal.timeout(REQUEST_MS),
+  });
   const text = await readText(answer.message);
-  if (answer.status >= 500 || isPage(text)) throw new ApiError(answer.status, `http_${answer.status}`, text, null);
+  if (answer.status >= 500 || isPage(text))
+    throw new ApiError(answer.status, `http_${answer.status}`, text, null);
   if (answer.status !== 200) {
     await assertBerth(url);
     return null;
@@ -38,7 +44,8 @@ export async function findEndpoints(url: string): Promise<Endpoints | null> {
   const code = found['device_authorization_endpoint'];
   const token = found['token_endpoint'];
   if (typeof code !== 'string' || typeof token !== 'string') return null;
-  // RFC 8414 section 3.3: another site's document must not send this person, or the token, to another place.
+  // RFC 8414 section 3.3: another site's document must not send this person, or the token, to
+  // another place.
   for (const endpoint of [code, token])
     if (!URL.canParse(endpoint) || new URL(endpoint).origin !== url)
       throw refused(
@@ -49,24 +56,42 @@ export async function findEndpoints(url: string): Promise<Endpoints | null> {
   return { code, token };
 }
 
-/** Throws unless the address answers as a control plane does: with a problem document for a request without a token. */
+/**
+ * Throws unless the address answers as a control plane does: with a problem document for a request
+ * without a token.
+ */
 async function assertBerth(url: string): Promise<void> {
-  const answer = await open(`${url}${ROUTES.version.path}`, { signal: AbortSignal.timeout(REQUEST_MS) });
+  const answer = await open(`${url}${ROUTES.version.path}`, {
+    signal: AbortSignal.timeout(REQUEST_MS),
+  });
   const text = await readText(answer.message);
-  if (typeof parse(text)['code'] !== 'string') throw new ApiError(answer.status, `http_${answer.status}`, text.slice(0, 300), null);
+  if (typeof parse(text)['code'] !== 'string')
+    throw new ApiError(answer.status, `http_${answer.status}`, text.slice(0, 300), null);
 }
 
 export async function askForCode(endpoints: Endpoints): Promise<Asked> {
   const answer = await form(endpoints.code, { client_id: CLIENT_ID, scope: 'projects api' });
   if (answer.status !== 200) throw oauthFailure(answer);
-  const { device_code, user_code, verification_uri, verification_uri_complete, expires_in, interval } = answer.body;
-  if (typeof device_code !== 'string' || typeof user_code !== 'string' || typeof verification_uri !== 'string')
+  const {
+    device_code,
+    user_code,
+    verification_uri,
+    verification_uri_complete,
+    expires_in,
+    interval,
+  } = answer.body;
+  if (
+    typeof device_code !== 'string' ||
+    typeof user_code !== 'string' ||
+    typeof verification_uri !== 'string'
+  )
     throw refused('bad_answer', `${endpoints.code} did not answer as RFC 8628 says`);
   return {
     deviceCode: device_code,
     userCode: user_code,
     address: verification_uri,
-    completeAddress: typeof verification_uri_complete === 'string' ? verification_uri_complete : verification_uri,
+    completeAddress:
+      typeof verification_uri_complete === 'string' ? verification_uri_complete : verification_uri,
     expiresInMs: Number(expires_in ?? 600) * 1000,
     intervalMs: Number(interval ?? 5) * 1000,
   };
@@ -78,15 +103,22 @@ export async function waitForToken(io: Io, endpoints: Endpoints, asked: Asked): 
   let pause = asked.intervalMs;
   while (io.monotonic() < until) {
     await io.sleep(pause, io.interrupted).catch(() => undefined);
-    if (io.interrupted.aborted) throw new CliError(EXIT.interrupted, 'interrupted', 'you pressed Ctrl-C; you are not signed in');
-    const answer = await form(endpoints.token, { grant_type: DEVICE_GRANT, device_code: asked.deviceCode, client_id: CLIENT_ID }).catch(
-      (error: unknown) => {
-        if (error instanceof CliError) throw error;
-        // Section 3.5: a connection that fails is tried again, less often.
-        pause += SLOWER_MS;
-        return null;
-      },
-    );
+    if (io.interrupted.aborted)
+      throw new CliError(
+        EXIT.interrupted,
+        'interrupted',
+        'you pressed Ctrl-C; you are not signed in',
+      );
+    const answer = await form(endpoints.token, {
+      grant_type: DEVICE_GRANT,
+      device_code: asked.deviceCode,
+      client_id: CLIENT_ID,
+    }).catch((error: unknown) => {
+      if (error instanceof CliError) throw error;
+      // Section 3.5: a connection that fails is tried again, less often.
+      pause += SLOWER_MS;
+      return null;
+    });
     if (answer === null) continue;
     const token = answer.body['access_token'];
     if (answer.status === 200 && typeof token === 'string') return token;
@@ -94,17 +126,29 @@ export async function waitForToken(io: Io, endpoints: Endpoints, asked: Asked): 
     if (error === 'slow_down') pause += SLOWER_MS;
     else if (error === 'access_denied') throw signInNeeded('the request was denied in the browser');
     else if (error === 'expired_token') break;
-    else if (error !== 'authorization_pending' && answer.status < 500 && answer.status !== 429) throw oauthFailure(answer);
+    else if (error !== 'authorization_pending' && answer.status < 500 && answer.status !== 429)
+      throw oauthFailure(answer);
   }
-  throw signInNeeded(`nobody confirmed the code within ${Math.round(asked.expiresInMs / 60_000)} minutes`);
+  throw signInNeeded(
+    `nobody confirmed the code within ${Math.round(asked.expiresInMs / 60_000)} minutes`,
+  );
 }
 
 type FormAnswer = { status: number; body: Record<string, unknown> };
 
 async function form(address: string, fields: Record<string, string>): Promise<FormAnswer> {
-  const headers = { 'content-type': 'application/x-www-form-urlencoded', accept: 'application/json', 'user-agent': userAgent() };
+  const headers = {
+    'content-type': 'application/x-www-form-urlencoded',
+    accept: 'application/json',
+    'user-agent': userAgent(),
+  };
   const body = new URLSearchParams(fields).toString();
-  const { status, message } = await open(address, { method: 'POST', headers, body, signal: AbortSignal.timeout(REQUEST_MS) });
+  const { status, message } = await open(address, {
+    method: 'POST',
+    headers,
+    body,
+    signal: AbortSignal.timeout(REQUEST_MS),
+  });
   return { status, body: parse(await readText(message)) };
 }
 
@@ -119,9 +163,15 @@ function parse(text: string): Record<string, unknown> {
 }
 
 function oauthFailure({ status, body }: FormAnswer): CliError {
-  const [code, description] = [body['error'], body['error_description']].map((field) => (typeof field === 'string' ? field : undefined));
+  const [code, description] = [body['error'], body['error_description']].map((field) =>
+    typeof field === 'string' ? field : undefined,
+  );
   const said = description ?? code ?? `HTTP ${status}`;
   return status >= 500
-    ? new CliError(EXIT.unreachable, 'gateway_unreachable', `the gateway cannot sign you in at the moment: ${said}`)
+    ? new CliError(
+        EXIT.unreachable,
+        'gateway_unreachable',
+        `the gateway cannot sign you in at the moment: ${said}`,
+      )
     : refused(code ?? 'sign_in_failed', `the gateway refused the sign-in: ${said}`);
 }

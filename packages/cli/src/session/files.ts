@@ -15,7 +15,9 @@ export function readJson(path: string): unknown {
   try {
     return JSON.parse(content);
   } catch {
-    throw new CliError(EXIT.usage, 'usage', `${path} is not valid JSON`, { next: `correct it or remove it: rm ${path}` });
+    throw new CliError(EXIT.usage, 'usage', `${path} is not valid JSON`, {
+      next: `correct it or remove it: rm ${path}`,
+    });
   }
 }
 
@@ -25,4 +27,5 @@ export function writePrivate(path: string, content: string): void {
   writeFileWholeSync(path, content);
 }
 
-export const isMissing = (error: unknown): boolean => (error as NodeJS.ErrnoException).code === 'ENOENT';
+export const isMissing = (error: unknown): boolean =>
+  (error as NodeJS.ErrnoException).code === 'ENOENT';

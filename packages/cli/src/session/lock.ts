@@ -1,6 +1,6 @@
 /**
- * A lock between processes: a SQLite transaction on an empty database. The kernel releases it when its process ends, also by
- * `kill -9`, so no lock is ever left behind.
+ * A lock between processes: a SQLite transaction on an empty database. The kernel releases it when
+ * its process ends, also by `kill -9`, so no lock is ever left behind.
  */
 import { mkdirSync } from 'node:fs';
 import { dirname } from 'node:path';
@@ -26,9 +26,14 @@ export async function withLock<T>(path: string, work: () => Promise<T>): Promise
       } catch (error) {
         if ((error as { errcode?: number }).errcode !== BUSY) throw error;
         if (performance.now() > until)
-          throw new CliError(EXIT.refused, 'locked', `another berth command has locked ${path} for ${DEADLINE_MS / 1000} s`, {
-            cause: error,
-          });
+          throw new CliError(
+            EXIT.refused,
+            'locked',
+            `another berth command has locked ${path} for ${DEADLINE_MS / 1000} s`,
+            {
+              cause: error,
+            },
+          );
         await sleep(BETWEEN_MS);
       }
     }

@@ -1,4 +1,7 @@
-/** Renewals that are under way. A process that ends before it stored the new refresh token would sign its person out. */
+/**
+ * Renewals that are under way. A process that ends before it stored the new refresh token would
+ * sign its person out.
+ */
 const running = new Set<Promise<unknown>>();
 
 export async function renewal<T>(work: Promise<T>): Promise<T> {

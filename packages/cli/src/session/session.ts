@@ -41,7 +41,12 @@ export function openSession(io: Io, url: string, given: string | undefined): Ses
     answer.message.resume();
     return open(address, withToken(request, await source.token(token)));
   }
-  return { url, send, mustRenew: source.mustRenew, client: createClient({ baseUrl: url, fetch: asFetch(send) }) };
+  return {
+    url,
+    send,
+    mustRenew: source.mustRenew,
+    client: createClient({ baseUrl: url, fetch: asFetch(send) }),
+  };
 }
 
 const withToken = (request: HttpRequest, token: string): HttpRequest => ({
@@ -49,7 +54,8 @@ const withToken = (request: HttpRequest, token: string): HttpRequest => ({
   headers: { ...request.headers, authorization: `Bearer ${token}` },
 });
 
-export const anonymous = (url: string): Client => createClient({ baseUrl: url, fetch: asFetch(open) });
+export const anonymous = (url: string): Client =>
+  createClient({ baseUrl: url, fetch: asFetch(open) });
 
 /** Opens a session with a device token; the API accepts it only here. */
 export const exchange = (url: string, deviceToken: string): Promise<LoginAnswer> =>
@@ -76,7 +82,10 @@ function givenSource(url: string, given: string): Source {
       return (await opened).token;
     } catch (error) {
       if (!isRefusal(error)) throw error;
-      throw signInNeeded(`${url} refused the device token of BERTH_TOKEN: ${error.message}`, 'create another one: berth token create');
+      throw signInNeeded(
+        `${url} refused the device token of BERTH_TOKEN: ${error.message}`,
+        'create another one: berth token create',
+      );
     }
   };
   return { token, mustRenew: () => false };
@@ -88,13 +97,16 @@ function storedSource(io: Io, url: string): Source {
     tokens !== null && tokens.token !== refusedToken && tokens.expires_at - EARLY_MS > io.now();
   const present = (): Tokens => {
     const tokens = store.read();
-    if (tokens === null) throw signInNeeded(`you are not signed in to ${url}`, `berth login ${url}`);
+    if (tokens === null)
+      throw signInNeeded(`you are not signed in to ${url}`, `berth login ${url}`);
     return tokens;
   };
 
   async function renew(tokens: Tokens): Promise<Tokens> {
     try {
-      const answer = await anonymous(url).call('refresh', { body: { refresh_token: tokens.refresh_token } });
+      const answer = await anonymous(url).call('refresh', {
+        body: { refresh_token: tokens.refresh_token },
+      });
       return tokensOf(url, answer, io.now(), tokens.device_token);
     } catch (error) {
       if (!isRefusal(error)) throw error;
@@ -110,7 +122,9 @@ function storedSource(io: Io, url: string): Source {
     signInNeeded(
       `your session at ${url} has ended: ${error.message}`,
       // A session by password has no device token to fall back on.
-      tokens.device_token === null ? `berth login ${url} --email ${tokens.email}` : `berth login ${url}`,
+      tokens.device_token === null
+        ? `berth login ${url} --email ${tokens.email}`
+        : `berth login ${url}`,
     );
 
   let known: Tokens | null = null;
@@ -133,4 +147,6 @@ function storedSource(io: Io, url: string): Source {
 }
 
 const isRefusal = (error: unknown): error is ApiError =>
-  error instanceof ApiError && error.problem !== null && (error.status === 401 || error.status === 403);
+  error instanceof ApiError &&
+  error.problem !== null &&
+  (error.status === 401 || error.status === 403);

@@ -15,7 +15,10 @@ export type Tokens = {
   expires_at: number;
   /** Can be used once. */
   refresh_token: string;
-  /** From the device flow; opens a new session when the refresh token is lost. Null after a sign-in by password. */
+  /**
+   * From the device flow; opens a new session when the refresh token is lost. Null after a sign-in
+   * by password.
+   */
   device_token: string | null;
 };
 
@@ -27,7 +30,8 @@ export type TokenStore = {
   locked<T>(work: () => Promise<T>): Promise<T>;
 };
 
-const folderOf = (config: CliConfig): string => join(config.XDG_STATE_HOME ?? join(config.home, '.local', 'state'), 'berth', 'tokens');
+const folderOf = (config: CliConfig): string =>
+  join(config.XDG_STATE_HOME ?? join(config.home, '.local', 'state'), 'berth', 'tokens');
 
 export function tokenStore(config: CliConfig, url: string): TokenStore {
   const name = encodeURIComponent(new URL(url).origin);
@@ -37,7 +41,9 @@ export function tokenStore(config: CliConfig, url: string): TokenStore {
       assertPrivate(path);
       const found = readJson(path) as Tokens | undefined;
       // The file names its address, so that a renamed file does not send a token elsewhere.
-      return found === undefined || new URL(found.url).origin !== new URL(url).origin ? null : found;
+      return found === undefined || new URL(found.url).origin !== new URL(url).origin
+        ? null
+        : found;
     },
     write: (tokens) => writePrivate(path, `${JSON.stringify(tokens)}\n`),
     remove: () => rmSync(path, { force: true }),
@@ -63,12 +69,22 @@ function assertPrivate(path: string): void {
     if (isMissing(error)) return;
     throw error;
   }
-  throw new CliError(EXIT.signIn, 'token_file_readable', `other users can read the token file ${path}`, {
-    next: `chmod 600 ${path}, then berth logout and berth login`,
-  });
+  throw new CliError(
+    EXIT.signIn,
+    'token_file_readable',
+    `other users can read the token file ${path}`,
+    {
+      next: `chmod 600 ${path}, then berth logout and berth login`,
+    },
+  );
 }
 
-export const tokensOf = (url: string, answer: LoginAnswer, now: number, deviceToken: string | null): Tokens => ({
+export const tokensOf = (
+  url: string,
+  answer: LoginAnswer,
+  now: number,
+  deviceToken: string | null,
+): Tokens => ({
   url,
   email: answer.user.email,
   token: answer.token,

@@ -9,19 +9,32 @@ const series = (version: string): string => version.split('.').slice(0, 2).join(
 /** Returns a sentence; null if the versions fit. */
 export function mismatch(url: string, version: string): string | null {
   if (series(version) === series(BERTH_VERSION)) return null;
-  return `the control plane at ${url} has version ${version}, and this command line has version ${BERTH_VERSION}`;
+  return (
+    `the control plane at ${url} has version ${version}, and this command line has version ` +
+    BERTH_VERSION
+  );
 }
 
-/** An unknown path, or an answer of another form: only another version, or no Berth at all, answers so. */
+/**
+ * An unknown path, or an answer of another form: only another version, or no Berth at all, answers
+ * so.
+ */
 const isOdd = (error: unknown): boolean =>
   error instanceof TypeError ||
   (error instanceof ApiError &&
-    ([405, 501].includes(error.status) || (error.status === 404 && /^the path .* does not exist$/.test(error.problem?.detail ?? ''))));
+    ([405, 501].includes(error.status) ||
+      (error.status === 404 && /^the path .* does not exist$/.test(error.problem?.detail ?? ''))));
 
-/** A field that one of two versions does not know is a validation error, but so is a wrong value. */
-const isPerhapsOdd = (error: unknown): boolean => error instanceof ApiError && error.code === 'validation';
+/**
+ * A field that one of two versions does not know is a validation error, but so is a wrong value.
+ */
+const isPerhapsOdd = (error: unknown): boolean =>
+  error instanceof ApiError && error.code === 'validation';
 
-/** Explains an error that another version of the control plane explains. Returns `error` itself in all other cases. */
+/**
+ * Explains an error that another version of the control plane explains. Returns `error` itself in
+ * all other cases.
+ */
 export async function mismatchAfter(error: unknown, cli: Cli): Promise<unknown> {
   if (!isOdd(error) && !isPerhapsOdd(error)) return error;
   const said = await mismatchNow(cli);
@@ -30,13 +43,20 @@ export async function mismatchAfter(error: unknown, cli: Cli): Promise<unknown> 
     cli.say(`berth: note: ${said}`);
     return error;
   }
-  return new CliError(EXIT.unreachable, 'version_mismatch', `${said}, so they do not understand each other here`, {
-    next: 'install the command line of the same version (docs/get-started.md)',
-    cause: error,
-  });
+  return new CliError(
+    EXIT.unreachable,
+    'version_mismatch',
+    `${said}, so they do not understand each other here`,
+    {
+      next: 'install the command line of the same version (docs/get-started.md)',
+      cause: error,
+    },
+  );
 }
 
-/** The first error says more than a failed request for the version, so that counts as no mismatch. */
+/**
+ * The first error says more than a failed request for the version, so that counts as no mismatch.
+ */
 async function mismatchNow(cli: Cli): Promise<string | null> {
   try {
     const { url, client } = cli.session();

@@ -1,6 +1,7 @@
 /**
- * Authenticates agents by X-Agent-Secret and authorizes them. The header has AGENT_SECRET, the secret of one node, or a join token. The
- * secret of a node authorizes only requests for that node. Once a node uses its own secret, AGENT_SECRET no longer works for it.
+ * Authenticates agents by X-Agent-Secret and authorizes them. The header has AGENT_SECRET, the
+ * secret of one node, or a join token. The secret of a node authorizes only requests for that node.
+ * Once a node uses its own secret, AGENT_SECRET no longer works for it.
  */
 import { timingSafeEqual } from 'node:crypto';
 import { fingerprintOf } from '@berth/kit/fingerprint';
@@ -17,7 +18,10 @@ import { matcher } from './auth/shared-secrets.ts';
 import { growingTo } from './lru.ts';
 
 export type Agents = {
-  /** Sets `request.agent`. Throws agent_secret, too_many_attempts (wrong secrets only). `joining`: the request is a registration. */
+  /**
+   * Sets `request.agent`. Throws agent_secret, too_many_attempts (wrong secrets only). `joining`:
+   * the request is a registration.
+   */
   identify(request: FastifyRequest, joining: boolean): void | Promise<void>;
   /** Throws agent_secret unless the secret is valid for this node. */
   checkNode(request: FastifyRequest, nodeId: string): Promise<void>;
@@ -35,14 +39,20 @@ export type AgentDeps = {
 };
 
 const OPEN: AgentProof = { kind: 'open' };
-const sharedBy = (value: string): AgentProof => ({ kind: 'shared', fingerprint: fingerprintOf('AGENT_SECRET', value) });
+const sharedBy = (value: string): AgentProof => ({
+  kind: 'shared',
+  fingerprint: fingerprintOf('AGENT_SECRET', value),
+});
 /** Size of the cache of nodes by task. A task never changes its node. */
 const MAX_CACHED_TASKS = 20_000;
 
 export function createAgents({ stores, agentSecrets, requireSecrets, guesses }: AgentDeps): Agents {
   const sharedSecret = matcher(agentSecrets);
   /** 10,000 agents poll: one object for each value, not one for each request. */
-  const proofs = derived(agentSecrets, (values) => new Map(values.map((value) => [value, sharedBy(value)])));
+  const proofs = derived(
+    agentSecrets,
+    (values) => new Map(values.map((value) => [value, sharedBy(value)])),
+  );
   const nodeOfTask = new LRUCache<string, string>(growingTo(MAX_CACHED_TASKS));
 
   function identify(request: FastifyRequest, joining: boolean): void | Promise<void> {
@@ -57,7 +67,8 @@ export function createAgents({ stores, agentSecrets, requireSecrets, guesses }: 
     if (nodeId !== null) {
       const proof = { kind: 'node', node_id: nodeId, hash: sha256Of(given) } as const;
       request.agent = proof;
-      // The common registration needs no query here. The store checks the secret again before it changes anything.
+      // The common registration needs no query here. The store checks the secret again before it
+      // changes anything.
       if (joining && stores.nodes.shownSecret(nodeId, proof.hash)) return;
       return nodeSecret(request, proof, joining);
     }
@@ -67,19 +78,33 @@ export function createAgents({ stores, agentSecrets, requireSecrets, guesses }: 
     return joinToken(request, tokenId, sha256Of(given));
   }
 
-  async function nodeSecret(request: FastifyRequest, proof: AgentProof & { kind: 'node' }, joining: boolean): Promise<void> {
+  async function nodeSecret(
+    request: FastifyRequest,
+    proof: AgentProof & { kind: 'node' },
+    joining: boolean,
+  ): Promise<void> {
     const standing = await stores.nodes.standing(proof.node_id);
     if (!same(standing?.secret.hash ?? null, proof.hash))
-      refuse(request, standing === null ? 'the node of this secret does not exist' : 'the node has another secret, or none');
-    if (standing?.secret.used === false && !joining) await stores.nodes.secretUsed(proof.node_id, proof.hash);
+      refuse(
+        request,
+        standing === null
+          ? 'the node of this secret does not exist'
+          : 'the node has another secret, or none',
+      );
+    if (standing?.secret.used === false && !joining)
+      await stores.nodes.secretUsed(proof.node_id, proof.hash);
   }
 
   async function joinToken(request: FastifyRequest, tokenId: string, hash: string): Promise<void> {
-    if (!same(await stores.joinTokens.storedHashOf(tokenId), hash)) refuse(request, 'the join token does not exist');
+    if (!same(await stores.joinTokens.storedHashOf(tokenId), hash))
+      refuse(request, 'the join token does not exist');
     request.agent = { kind: 'join', token_id: tokenId, hash };
   }
 
-  /** Counts and refuses a wrong secret. Only wrong secrets are counted, so a correct one from the same address still works. */
+  /**
+   * Counts and refuses a wrong secret. Only wrong secrets are counted, so a correct one from the
+   * same address still works.
+   */
   function refuse(request: FastifyRequest, reason: string): never {
     guesses.begin(networkOf(request.ip));
     throw new AgentRefused(reason);
@@ -92,22 +117,29 @@ export function createAgents({ stores, agentSecrets, requireSecrets, guesses }: 
     if (proof.kind === 'node') {
       if (proof.node_id !== nodeId) throw new AgentRefused('the secret belongs to another node');
       // The secret may have been reset while this request was held.
-      if (standing !== null && !same(standing.secret.hash, proof.hash)) throw new AgentRefused('the node has another secret, or none');
+      if (standing !== null && !same(standing.secret.hash, proof.hash))
+        throw new AgentRefused('the node has another secret, or none');
       return;
     }
     await checkRequest(request);
     if (standing === null) return;
-    if (standing.secret.hash !== null && standing.secret.used) throw new AgentRefused('the node has its own secret');
+    if (standing.secret.hash !== null && standing.secret.used)
+      throw new AgentRefused('the node has its own secret');
     if (!requireSecrets) return;
-    if (standing.capabilities?.includes(NODE_SECRET) === true) throw new AgentRefused('REQUIRE_NODE_SECRETS is on');
+    if (standing.capabilities?.includes(NODE_SECRET) === true)
+      throw new AgentRefused('REQUIRE_NODE_SECRETS is on');
     if (!(await stores.admissions.has(standing.hostname, standing.role)))
-      throw new AgentRefused('REQUIRE_NODE_SECRETS is on and no admin has admitted this contract-only node');
+      throw new AgentRefused(
+        'REQUIRE_NODE_SECRETS is on and no admin has admitted this contract-only node',
+      );
   }
 
   async function checkRequest(request: FastifyRequest): Promise<void> {
     if (proofOf(request).kind !== 'shared' || !requireSecrets) return;
     if (!(await stores.admissions.hasAddress(request.ip)))
-      throw new AgentRefused('REQUIRE_NODE_SECRETS is on and no admitted node registered from this address');
+      throw new AgentRefused(
+        'REQUIRE_NODE_SECRETS is on and no admitted node registered from this address',
+      );
   }
 
   return {
@@ -137,4 +169,6 @@ function idIn(prefix: string, text: string): string | null {
 }
 
 const same = (known: string | null, given: string): boolean =>
-  known !== null && known.length === given.length && timingSafeEqual(Buffer.from(known), Buffer.from(given));
+  known !== null &&
+  known.length === given.length &&
+  timingSafeEqual(Buffer.from(known), Buffer.from(given));

@@ -1,6 +1,7 @@
 /**
- * The hook that writes the audit log, before the answer is sent. It runs on every route with which a person changes something. On
- * routes that people only read it records refusals. Handlers add details in `request.audited`.
+ * The hook that writes the audit log, before the answer is sent. It runs on every route with which
+ * a person changes something. On routes that people only read it records refusals. Handlers add
+ * details in `request.audited`.
  */
 import type { AuditOutcome, AuditVia } from '@berth/wire/audit';
 import type { Route } from '@berth/wire/route';
@@ -23,7 +24,10 @@ export type Audited = {
 /** Statuses that refuse a person. A wrong field or an unknown id is no question of rights. */
 const REFUSALS = [401, 403, 429];
 
-/** `always`: with every outcome; `refused`: only if the request was refused; `never`: no person is involved. */
+/**
+ * `always`: with every outcome; `refused`: only if the request was refused; `never`: no person is
+ * involved.
+ */
 type When = 'always' | 'refused' | 'never';
 
 /** Exceptions from the rule in `whenAudited`. */
@@ -44,15 +48,20 @@ export function whenAudited(name: RouteName): When {
   return row.method === 'GET' ? 'refused' : 'always';
 }
 
-export function auditRecord(name: RouteName, request: FastifyRequest, reply: FastifyReply, now: number): AuditRecord | null {
+export function auditRecord(
+  name: RouteName,
+  request: FastifyRequest,
+  reply: FastifyReply,
+  now: number,
+): AuditRecord | null {
   const status = reply.statusCode;
   const { caller } = request;
   const audited = request.audited ?? {};
   const outcome = audited.outcome ?? (status < 400 ? 'done' : status < 500 ? 'refused' : 'failed');
   const when = whenAudited(name);
   if (when === 'never' || (when === 'refused' && !REFUSALS.includes(status))) return null;
-  // A refused caller without an identity appears only in the request log, so that strangers cannot fill the audit log.
-  // A failed sign-in names an account and is recorded.
+  // A refused caller without an identity appears only in the request log, so that strangers cannot
+  // fill the audit log. A failed sign-in names an account and is recorded.
   if (caller === null && audited.user === undefined && status < 500) return null;
   const user = audited.user ?? caller?.email ?? null;
   const params = request.params as { id?: string };
@@ -70,7 +79,10 @@ export function auditRecord(name: RouteName, request: FastifyRequest, reply: Fas
   };
 }
 
-/** A failed write to the audit log does not undo the request. It is logged as an error with the missing entry. */
+/**
+ * A failed write to the audit log does not undo the request. It is logged as an error with the
+ * missing entry.
+ */
 export function createAudit(store: AuditStore, now: () => number) {
   return async (name: RouteName, request: FastifyRequest, reply: FastifyReply): Promise<void> => {
     const record = auditRecord(name, request, reply, now());

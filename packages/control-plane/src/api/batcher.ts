@@ -1,16 +1,29 @@
 /**
- * Batches work that may wait a moment. 10,000 agents send 333 registrations per second. Handled one at a time, each registration finds
- * the processor's caches cold and wakes the process, which costs about as much as the registration itself. Work that arrives alone
- * runs immediately, so a small installation waits for nothing.
+ * Batches work that may wait a moment. 10,000 agents send 333 registrations per second. Handled one
+ * at a time, each registration finds the processor's caches cold and wakes the process, which costs
+ * about as much as the registration itself. Work that arrives alone runs immediately, so a small
+ * installation waits for nothing.
  */
 
-/** The longest wait of a piece of work. It waits only if the previous one arrived less than this long before. */
+/**
+ * The longest wait of a piece of work. It waits only if the previous one arrived less than this
+ * long before.
+ */
 const INTERVAL_MS = 50;
-/** Largest batch. Between two batches the process handles other events, so 10,000 agents that return at once do not block them. */
+/**
+ * Largest batch. Between two batches the process handles other events, so 10,000 agents that return
+ * at once do not block them.
+ */
 const MAX_BATCH = 32;
 
-/** Returns a function that runs work immediately or, within `intervalMs`, in a batch. The order of arrival is kept. */
-export function createBatcher(intervalMs = INTERVAL_MS, maxBatch = MAX_BATCH): (work: () => void) => void {
+/**
+ * Returns a function that runs work immediately or, within `intervalMs`, in a batch. The order of
+ * arrival is kept.
+ */
+export function createBatcher(
+  intervalMs = INTERVAL_MS,
+  maxBatch = MAX_BATCH,
+): (work: () => void) => void {
   const waiting: (() => void)[] = [];
   let lastArrival = Number.NEGATIVE_INFINITY;
 

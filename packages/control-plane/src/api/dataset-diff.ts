@@ -1,11 +1,15 @@
-/** The difference of two versions of a dataset, from their tree objects. Equal folders are not read. */
+/**
+ * The difference of two versions of a dataset, from their tree objects. Equal folders are not read.
+ */
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { diffTrees, type LoadTree, type TreeChange } from '@berth/wire/tree';
 import { DomainError } from '../domain/errors.ts';
 
 /** Differences that are counted and listed at most. */
 const MOST_DIFFERENCES = 100_000;
-/** Tree objects that one request reads at most: two versions may have a million folders that differ. */
+/**
+ * Tree objects that one request reads at most: two versions may have a million folders that differ.
+ */
 const MOST_OBJECTS = 20_000;
 /** Time of one comparison in ms. */
 const WITHIN_MS = 5_000;
@@ -36,13 +40,21 @@ type PageOptions = {
 };
 
 /**
- * Returns `limit` differences from the number `offset` on, and the totals. With `known` totals it reads only as far as the page needs.
- * `isFinal`: neither the time nor `signal` ended it, so another try finds the same. Rejects with the error of `load`.
+ * Returns `limit` differences from the number `offset` on, and the totals. With `known` totals it
+ * reads only as far as the page needs. `isFinal`: neither the time nor `signal` ended it, so
+ * another try finds the same. Rejects with the error of `load`.
  */
 export async function diffPage(
   roots: { from: string; to: string },
   load: LoadTree,
-  { offset, limit, known = null, signal, withinMs = WITHIN_MS, clock = () => performance.now() }: PageOptions,
+  {
+    offset,
+    limit,
+    known = null,
+    signal,
+    withinMs = WITHIN_MS,
+    clock = () => performance.now(),
+  }: PageOptions,
 ): Promise<{ items: TreeChange[]; hasMore: boolean; totals: DiffTotals; isFinal: boolean }> {
   const totals: DiffTotals = {
     added: { files: 0, bytes: 0 },
@@ -84,18 +96,31 @@ export async function diffPage(
     totals.complete = false;
   }
   const found = known ?? totals;
-  return { items, hasMore: seen > offset + items.length, totals: isFinal ? found : { ...found, complete: false }, isFinal };
+  return {
+    items,
+    hasMore: seen > offset + items.length,
+    totals: isFinal ? found : { ...found, complete: false },
+    isFinal,
+  };
 }
 
 /** Rejects with `too_many_requests` if too many wait, or when `signal` ends the wait. */
 export type InTurn = <T>(person: string, signal: AbortSignal, run: () => Promise<T>) => Promise<T>;
 
-/** A comparison costs seconds of work and thousands of queries, and a page of the dashboard asks for it with one click. */
+/**
+ * A comparison costs seconds of work and thousands of queries, and a page of the dashboard asks for
+ * it with one click.
+ */
 export function createComparisons({ atOnce, waitingOfOne, waiting: most } = TURNS): InTurn {
   const running = new Set<string>();
   const waiting = new Set<{ person: string; start: () => void }>();
   const refused = (): DomainError =>
-    new DomainError('too_many_requests', 'too many comparisons of datasets are running or waiting', [], RETRY_AFTER_S);
+    new DomainError(
+      'too_many_requests',
+      'too many comparisons of datasets are running or waiting',
+      [],
+      RETRY_AFTER_S,
+    );
   function startNext(): void {
     for (const one of waiting) {
       if (running.size >= atOnce) return;

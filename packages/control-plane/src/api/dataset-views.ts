@@ -1,12 +1,18 @@
 /** Converts records of datasets, versions and history to their JSON form in the API. */
-import type { Dataset, DatasetHistoryRow, DatasetStanding, DatasetVersion } from '@berth/wire/dataset';
+import type {
+  Dataset,
+  DatasetHistoryRow,
+  DatasetStanding,
+  DatasetVersion,
+} from '@berth/wire/dataset';
 import { displayPath } from '@berth/wire/tree';
 import type { HistoryRecord } from '../domain/dataset-stores.ts';
 import type { DatasetRecord, DatasetVersionRecord } from '../domain/records.ts';
 import { time } from './views.ts';
 
 const timeOrNull = (ms: number | null): string | null => (ms === null ? null : time(ms));
-const isScanning = (d: DatasetRecord): boolean => d.scan_requested_at !== null || d.scanning_by !== null;
+const isScanning = (d: DatasetRecord): boolean =>
+  d.scan_requested_at !== null || d.scanning_by !== null;
 
 export const datasetView = (d: DatasetRecord): Dataset => ({
   id: d.id,
@@ -18,7 +24,10 @@ export const datasetView = (d: DatasetRecord): Dataset => ({
   manifest_digest: d.manifest_digest,
   bytes: d.bytes,
   files: d.files,
-  skipped: { ...d.skipped, first: d.skipped.first.map((s) => ({ ...s, path: displayPath(s.path) })) },
+  skipped: {
+    ...d.skipped,
+    first: d.skipped.first.map((s) => ({ ...s, path: displayPath(s.path) })),
+  },
   scanning: isScanning(d),
   deleting: d.deleting_at !== null,
   last_scanned_at: timeOrNull(d.last_scanned_at),

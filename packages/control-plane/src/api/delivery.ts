@@ -1,7 +1,8 @@
 /**
- * Gives agents the values of secrets. The database has the names in the payload of a task, and values only sealed. An agent with the
- * capability `secrets` gets the values in the answer to its claim. Any other agent gets env secrets in the `env` of the payload that it
- * reads, because it has no other way; the stored payload does not change.
+ * Gives agents the values of secrets. The database has the names in the payload of a task, and
+ * values only sealed. An agent with the capability `secrets` gets the values in the answer to its
+ * claim. Any other agent gets env secrets in the `env` of the payload that it reads, because it has
+ * no other way; the stored payload does not change.
  */
 import { createHash } from 'node:crypto';
 import type { Logger } from '@berth/kit/log';
@@ -20,7 +21,10 @@ export type Delivered = {
   record(): Promise<void>;
 };
 export type SecretDeliveries = {
-  /** Null if the task has no secrets, or its agent cannot take them with a claim. Throws secrets_locked. */
+  /**
+   * Null if the task has no secrets, or its agent cannot take them with a claim. Throws
+   * secrets_locked.
+   */
   forClaim(task: TaskRecord): Promise<Delivered | null>;
   /** Returns the tasks as the agent of this node gets them. */
   forList(nodeId: string, tasks: readonly TaskRecord[]): Promise<TaskRecord[]>;
@@ -30,14 +34,22 @@ type Values = { secrets: ClaimedSecret[]; prints: SecretPrint[]; missing: string
 /** Number of tasks whose record is known to be current, so that a poll writes nothing. */
 const MAX_RECORDED = 1_000;
 
-export function createDelivery(deps: { stores: Stores; vault: Vault; now: () => number; log: Logger }): SecretDeliveries {
+export function createDelivery(deps: {
+  stores: Stores;
+  vault: Vault;
+  now: () => number;
+  log: Logger;
+}): SecretDeliveries {
   const { stores, vault, now, log } = deps;
   const recorded = new Map<string, string>();
 
   const takesSecrets = async (nodeId: string): Promise<boolean> =>
     (await stores.nodes.standing(nodeId))?.capabilities?.includes(CAN_SECRETS) === true;
 
-  /** Opens the current values of the secrets that the payload names. A secret that was deleted, or got another scope, is `missing`. */
+  /**
+   * Opens the current values of the secrets that the payload names. A secret that was deleted, or
+   * got another scope, is `missing`.
+   */
   async function valuesOf(task: TaskRecord): Promise<Values | null> {
     const pins = pinsOf(task);
     if (pins.length === 0 || task.project_id === null) return null;
@@ -63,15 +75,20 @@ export function createDelivery(deps: { stores: Stores; vault: Vault; now: () => 
     if (task.deployment_id === null) return;
     const known = digestOf(prints) + missing.join(' ');
     if (recorded.get(task.id) === known) return;
-    await stores.secrets.delivered(task.deployment_id, { prints: task.kind === 'deploy' ? prints : null, missing }, now());
+    await stores.secrets.delivered(
+      task.deployment_id,
+      { prints: task.kind === 'deploy' ? prints : null, missing },
+      now(),
+    );
     recorded.set(task.id, known);
     const [oldest] = recorded.keys();
     if (recorded.size > MAX_RECORDED && oldest !== undefined) recorded.delete(oldest);
   }
 
   async function withEnv(task: TaskRecord): Promise<TaskRecord | null> {
-    // The agent could do it when the task was created, and was replaced by an earlier version since. Without its secrets the task must not
-    // run: it is reassigned when nobody claims it in time.
+    // The agent could do it when the task was created, and was replaced by an earlier version
+    // since. Without its secrets the task must not run: it is reassigned when nobody claims it in
+    // time.
     if (task.kind === 'build' || pinsOf(task).some(({ as }) => as === 'file')) return null;
     try {
       const values = await valuesOf(task);
@@ -83,7 +100,10 @@ export function createDelivery(deps: { stores: Stores; vault: Vault; now: () => 
     } catch (error) {
       if (!(error instanceof DomainError && error.code === 'secrets_locked')) throw error;
       // The other tasks of the node go on. This one is reassigned when nobody claims it in time.
-      log.error({ err: error, task: task.id }, 'a task is not offered, because its secrets cannot be decrypted');
+      log.error(
+        { err: error, task: task.id },
+        'a task is not offered, because its secrets cannot be decrypted',
+      );
       return null;
     }
   }
@@ -93,13 +113,18 @@ export function createDelivery(deps: { stores: Stores; vault: Vault; now: () => 
       if (pinsOf(task).length === 0 || !(await takesSecrets(task.node_id))) return null;
       const values = await valuesOf(task);
       if (values === null) return null;
-      return { claim: { secrets: values.secrets, secrets_digest: digestOf(values.prints) }, record: () => record(task, values) };
+      return {
+        claim: { secrets: values.secrets, secrets_digest: digestOf(values.prints) },
+        record: () => record(task, values),
+      };
     },
 
     async forList(nodeId, tasks) {
       const named = tasks.filter((task) => pinsOf(task).length > 0);
       if (named.length === 0 || (await takesSecrets(nodeId))) return [...tasks];
-      const offered = await Promise.all(tasks.map(async (task) => (named.includes(task) ? withEnv(task) : task)));
+      const offered = await Promise.all(
+        tasks.map(async (task) => (named.includes(task) ? withEnv(task) : task)),
+      );
       return offered.filter((task) => task !== null);
     },
   };
@@ -107,7 +132,9 @@ export function createDelivery(deps: { stores: Stores; vault: Vault; now: () => 
 
 type Pin = { name: string; as?: ClaimedSecret['as'] };
 const pinsOf = ({ kind, payload }: TaskRecord): readonly Pin[] =>
-  kind === 'build' || kind === 'deploy' ? ((payload as BuildPayload | DeployPayload).secrets ?? []) : [];
+  kind === 'build' || kind === 'deploy'
+    ? ((payload as BuildPayload | DeployPayload).secrets ?? [])
+    : [];
 
 /** Fingerprints are HMACs, so their digest reveals nothing. */
 const digestOf = (prints: readonly SecretPrint[]): string =>

@@ -1,4 +1,7 @@
-/** Dependencies that app.ts passes to the API. The API reaches the rest of the control plane only through them. */
+/**
+ * Dependencies that app.ts passes to the API. The API reaches the rest of the control plane only
+ * through them.
+ */
 import type { Live } from '@berth/kit/live';
 import type { Logger } from '@berth/kit/log';
 import type { Tracing } from '@berth/kit/tracing';
@@ -24,7 +27,12 @@ import type { PasswordCost } from './auth/passwords.ts';
 import type { SettingInForce } from '@berth/wire/system';
 import type { SecretUse } from './auth/secret-use.ts';
 
-export type LoopStatus = { name: string; description: string; lastOkAt: number | null; lastError: string | null };
+export type LoopStatus = {
+  name: string;
+  description: string;
+  lastOkAt: number | null;
+  lastError: string | null;
+};
 
 export type ApiSettings = {
   /** Git commit of this build; null if it is not known. */
@@ -71,7 +79,10 @@ export type ApiSettings = {
   passwordCost: PasswordCost;
   /** Version of Berth. */
   version: string;
-  /** Whether /metrics includes metrics of the process (memory, event loop). Off where several servers share a process. */
+  /**
+   * Whether /metrics includes metrics of the process (memory, event loop). Off where several
+   * servers share a process.
+   */
   processMetrics: boolean;
 };
 
@@ -82,7 +93,10 @@ export type ApiDeps = {
   source: ConfigSource;
   policy: PolicySource;
   loops: () => readonly LoopStatus[];
-  /** Returns a message if another control plane signs with a JWT secret that this one does not have, else null. */
+  /**
+   * Returns a message if another control plane signs with a JWT secret that this one does not have,
+   * else null.
+   */
   secretProblem: () => string | null;
   vault: Vault;
   secretUse: SecretUse;

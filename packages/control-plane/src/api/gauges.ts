@@ -1,7 +1,13 @@
 /** Gauges of the control plane: values that are read at each request of Prometheus. */
 import { diskOf } from './disk.ts';
 import { DATASET_STATES } from '@berth/wire/dataset';
-import { DEPLOYMENT_STATES, HEALTH_STATES, isSettled, NODE_ROLES, TASK_KINDS } from '@berth/wire/vocabulary';
+import {
+  DEPLOYMENT_STATES,
+  HEALTH_STATES,
+  isSettled,
+  NODE_ROLES,
+  TASK_KINDS,
+} from '@berth/wire/vocabulary';
 import { Gauge } from 'prom-client';
 import { isFailing, lastGood } from '../domain/backups.ts';
 import type { Connections } from '@berth/kit/connections';
@@ -25,25 +31,43 @@ export type GaugeDeps = Pick<
   | 'certificates'
 > & { connections: Connections };
 type Reading = { labels: Record<string, string>; value: number };
-type GaugeRow = { name: string; help: string; labels: string[]; read: () => Reading[] | Promise<Reading[]> };
+type GaugeRow = {
+  name: string;
+  help: string;
+  labels: string[];
+  read: () => Reading[] | Promise<Reading[]>;
+};
 
 /** Limits for metrics with one series per node or dataset. */
 const MAX_NODES = 200;
 const MAX_DATASETS = 200;
 const MAX_PROJECTS = 200;
-/** Agents send a point a minute. Older ones are of containers that ended, or of nodes that are away. */
+/**
+ * Agents send a point a minute. Older ones are of containers that ended, or of nodes that are away.
+ */
 const USAGE_MS = 3 * 60_000;
 const USAGE = [
   ['berth_project_cpu_seconds', 'CPU time since the start of the containers', 'cpu_seconds'],
-  ['berth_project_throttled_seconds', 'Time that processes waited because of the CPU limit', 'throttled_seconds'],
-  ['berth_project_memory_bytes', 'Memory without the file cache that the kernel can drop at once', 'memory_bytes'],
+  [
+    'berth_project_throttled_seconds',
+    'Time that processes waited because of the CPU limit',
+    'throttled_seconds',
+  ],
+  [
+    'berth_project_memory_bytes',
+    'Memory without the file cache that the kernel can drop at once',
+    'memory_bytes',
+  ],
   ['berth_project_memory_limit_bytes', 'Memory limit; absent without a limit', 'memory_limit'],
   ['berth_project_restarts', 'Restarts by the engine', 'restarts'],
   ['berth_project_oom_kills', 'Processes that the kernel killed at the memory limit', 'oom_kills'],
   ['berth_project_network_received_bytes', 'Bytes received over the network', 'net_rx'],
   ['berth_project_network_sent_bytes', 'Bytes sent over the network', 'net_tx'],
 ] as const;
-/** Time limit of a reading. A database that hangs must not hang the page, whose other metrics say what is wrong. */
+/**
+ * Time limit of a reading. A database that hangs must not hang the page, whose other metrics say
+ * what is wrong.
+ */
 const READ_MS = 2_000;
 const ONE_OR_ZERO = [() => 1, () => 0] as const;
 
@@ -71,7 +95,9 @@ export const gauges = (
       name: 'berth_build_info',
       help: 'Always 1; the labels are the versions of Berth and Node.js',
       labels: ['version', 'node'],
-      read: () => [{ labels: { version: settings.version, node: process.versions.node }, value: 1 }],
+      read: () => [
+        { labels: { version: settings.version, node: process.versions.node }, value: 1 },
+      ],
     },
     {
       name: 'berth_clock_seconds',
@@ -81,33 +107,47 @@ export const gauges = (
     },
     {
       name: 'berth_database_ok',
-      help: '1 if the database answered a query of this scrape within 2 s, else 0; then other metrics are missing',
+      help:
+        '1 if the database answered a query of this scrape within 2 s, else 0; then other ' +
+        'metrics are missing',
       labels: [],
-      read: async () => [{ labels: {}, value: await within(READ_MS, stores.ping()).then(...ONE_OR_ZERO) }],
+      read: async () => [
+        { labels: {}, value: await within(READ_MS, stores.ping()).then(...ONE_OR_ZERO) },
+      ],
     },
     {
       name: 'berth_routes_ok',
-      help: '1 while the configuration of the reverse proxy is known, else 0: then a proxy gets 503 and keeps its last configuration',
+      help:
+        '1 while the configuration of the reverse proxy is known, else 0: then a proxy gets 503 ' +
+        'and keeps its last configuration',
       labels: [],
-      read: async () => [{ labels: {}, value: await (async () => source.current())().then(...ONE_OR_ZERO) }],
+      read: async () => [
+        { labels: {}, value: await (async () => source.current())().then(...ONE_OR_ZERO) },
+      ],
     },
     {
       name: 'berth_proxy_fetch_age_seconds',
-      help: 'Seconds since a reverse proxy or relay last fetched the configuration, or since the start; 0 while a request is held',
+      help:
+        'Seconds since a reverse proxy or relay last fetched the configuration, or since the ' +
+        'start; 0 while a request is held',
       labels: [],
-      read: () => [{ labels: {}, value: holds.counts().config > 0 ? 0 : source.fetchAgeMs() / 1000 }],
+      read: () => [
+        { labels: {}, value: holds.counts().config > 0 ? 0 : source.fetchAgeMs() / 1000 },
+      ],
     },
     {
       name: 'berth_disk_free_bytes',
       help: 'Free bytes of the disk with the data folder of the control plane (database or STATE_DIR)',
       labels: [],
-      read: async () => (dataFolder === null ? [] : [{ labels: {}, value: (await diskOf(dataFolder)).free }]),
+      read: async () =>
+        dataFolder === null ? [] : [{ labels: {}, value: (await diskOf(dataFolder)).free }],
     },
     {
       name: 'berth_disk_size_bytes',
       help: 'Size in bytes of the disk with the data folder of the control plane',
       labels: [],
-      read: async () => (dataFolder === null ? [] : [{ labels: {}, value: (await diskOf(dataFolder)).size }]),
+      read: async () =>
+        dataFolder === null ? [] : [{ labels: {}, value: (await diskOf(dataFolder)).size }],
     },
     {
       name: 'berth_deployment_oldest_seconds',
@@ -137,7 +177,9 @@ export const gauges = (
       name: 'berth_backup_last_success_timestamp_seconds',
       help: 'Start of the last backup that succeeded, scheduled or by a person; 0 if there is none',
       labels: [],
-      read: async () => [{ labels: {}, value: (lastGood(await stores.backups.list())?.started_at ?? 0) / 1000 }],
+      read: async () => [
+        { labels: {}, value: (lastGood(await stores.backups.list())?.started_at ?? 0) / 1000 },
+      ],
     },
     {
       name: 'berth_backup_interval_seconds',
@@ -147,13 +189,17 @@ export const gauges = (
     },
     {
       name: 'berth_certificate_problems',
-      help: 'Published hosts without a good certificate at the proxy: missing, invalid, or not renewed in time; 0 if none is checked',
+      help:
+        'Published hosts without a good certificate at the proxy: missing, invalid, or not ' +
+        'renewed in time; 0 if none is checked',
       labels: [],
       read: () => [{ labels: {}, value: certificates?.problems().length ?? 0 }],
     },
     {
       name: 'berth_certificate_first_expiry_timestamp_seconds',
-      help: 'Earliest end of a certificate that the proxy serves for a published host; 0 if none is known',
+      help:
+        'Earliest end of a certificate that the proxy serves for a published host; 0 if none is ' +
+        'known',
       labels: [],
       read: () => [{ labels: {}, value: (certificates?.firstExpiry() ?? 0) / 1000 }],
     },
@@ -177,7 +223,10 @@ export const gauges = (
       labels: ['role', 'node'],
       async read() {
         const { storage } = await stores.metrics.nodes(now() - limits.offlineMs, MAX_NODES);
-        return storage.map(({ role, hostname, free }) => ({ labels: { role, node: hostname }, value: free }));
+        return storage.map(({ role, hostname, free }) => ({
+          labels: { role, node: hostname },
+          value: free,
+        }));
       },
     },
     {
@@ -201,7 +250,8 @@ export const gauges = (
       async read() {
         const open = await stores.metrics.openTasks();
         return TASK_KINDS.map((kind) => {
-          const oldest = open.find((t) => t.kind === kind && t.status === 'pending')?.oldest_at ?? now();
+          const oldest =
+            open.find((t) => t.kind === kind && t.status === 'pending')?.oldest_at ?? now();
           return { labels: { kind }, value: Math.max(0, now() - oldest) / 1000 };
         });
       },
@@ -226,18 +276,25 @@ export const gauges = (
     },
     {
       name: 'berth_database_free_bytes',
-      help: 'Unused part of berth_database_bytes, to be reused or returned to the file system; 0 with PostgreSQL, which does not report it',
+      help:
+        'Unused part of berth_database_bytes, to be reused or returned to the file system; 0 ' +
+        'with PostgreSQL, which does not report it',
       labels: [],
       read: async () => [{ labels: {}, value: (await stores.metrics.size()).free }],
     },
     {
       name: 'berth_project_keys',
-      help: 'Keys that encrypt the secrets of projects, by the key that wraps them: `current` or `earlier` (of SECRETS_KEY), `missing` (SECRETS_KEY does not open them)',
+      help:
+        'Keys that encrypt the secrets of projects, by the key that wraps them: `current` or ' +
+        '`earlier` (of SECRETS_KEY), `missing` (SECRETS_KEY does not open them)',
       labels: ['wrapped_by'],
       async read() {
         const { all, earlier, locked } = await vault.keys();
         const counts = { current: all - earlier - locked, earlier, missing: locked };
-        return Object.entries(counts).map(([wrapped_by, value]) => ({ labels: { wrapped_by }, value }));
+        return Object.entries(counts).map(([wrapped_by, value]) => ({
+          labels: { wrapped_by },
+          value,
+        }));
       },
     },
     {
@@ -252,7 +309,9 @@ export const gauges = (
       labels: [],
       async read() {
         const { oldest_at } = await stores.hooks.countWaiting();
-        return [{ labels: {}, value: oldest_at === null ? 0 : Math.max(0, now() - oldest_at) / 1000 }];
+        return [
+          { labels: {}, value: oldest_at === null ? 0 : Math.max(0, now() - oldest_at) / 1000 },
+        ];
       },
     },
     {
@@ -267,7 +326,9 @@ export const gauges = (
       labels: [],
       async read() {
         const { oldest_at } = await stores.commitStatuses.countWaiting();
-        return [{ labels: {}, value: oldest_at === null ? 0 : Math.max(0, now() - oldest_at) / 1000 }];
+        return [
+          { labels: {}, value: oldest_at === null ? 0 : Math.max(0, now() - oldest_at) / 1000 },
+        ];
       },
     },
     {
@@ -286,7 +347,8 @@ export const gauges = (
       name: 'berth_http_requests_held',
       help: 'Open held requests: long polls and streams',
       labels: ['kind'],
-      read: () => Object.entries(holds.counts()).map(([kind, value]) => ({ labels: { kind }, value })),
+      read: () =>
+        Object.entries(holds.counts()).map(([kind, value]) => ({ labels: { kind }, value })),
     },
     {
       name: 'berth_http_connections',
@@ -304,13 +366,15 @@ export const gauges = (
       name: 'berth_loop_last_success_timestamp_seconds',
       help: 'Time of the last run of a loop without an error; 0 if there was none',
       labels: ['loop'],
-      read: () => loops().map((l) => ({ labels: { loop: l.name }, value: (l.lastOkAt ?? 0) / 1000 })),
+      read: () =>
+        loops().map((l) => ({ labels: { loop: l.name }, value: (l.lastOkAt ?? 0) / 1000 })),
     },
     {
       name: 'berth_loop_failing',
       help: '1 if the last run of a loop failed, else 0',
       labels: ['loop'],
-      read: () => loops().map((l) => ({ labels: { loop: l.name }, value: l.lastError === null ? 0 : 1 })),
+      read: () =>
+        loops().map((l) => ({ labels: { loop: l.name }, value: l.lastError === null ? 0 : 1 })),
     },
     {
       name: 'berth_deployments',
@@ -318,7 +382,10 @@ export const gauges = (
       labels: ['status'],
       async read() {
         const counts = await stores.deployments.countByStatus();
-        return DEPLOYMENT_STATES.map((status) => ({ labels: { status }, value: counts.get(status) ?? 0 }));
+        return DEPLOYMENT_STATES.map((status) => ({
+          labels: { status },
+          value: counts.get(status) ?? 0,
+        }));
       },
     },
     {
@@ -327,27 +394,40 @@ export const gauges = (
       labels: ['status'],
       async read() {
         const all = await stores.datasets.overview();
-        return DATASET_STATES.map((status) => ({ labels: { status }, value: all.filter((d) => d.status === status).length }));
+        return DATASET_STATES.map((status) => ({
+          labels: { status },
+          value: all.filter((d) => d.status === status).length,
+        }));
       },
     },
     {
       name: 'berth_dataset_last_scan_timestamp_seconds',
-      help: `Time of the last scan of a dataset, with any outcome; only the ${MAX_DATASETS} with the oldest scan; 0 if there was none`,
+      help:
+        `Time of the last scan of a dataset, with any outcome; only the ${MAX_DATASETS} with the ` +
+        'oldest scan; 0 if there was none',
       labels: ['dataset'],
       async read() {
         const all = await stores.datasets.overview();
-        const oldest = all.map(({ name, last_scanned_at: at }) => ({ name, at: at ?? 0 })).sort((a, b) => a.at - b.at);
-        return oldest.slice(0, MAX_DATASETS).map(({ name, at }) => ({ labels: { dataset: name }, value: at / 1000 }));
+        const oldest = all
+          .map(({ name, last_scanned_at: at }) => ({ name, at: at ?? 0 }))
+          .sort((a, b) => a.at - b.at);
+        return oldest
+          .slice(0, MAX_DATASETS)
+          .map(({ name, at }) => ({ labels: { dataset: name }, value: at / 1000 }));
       },
     },
     ...USAGE.map(
       ([name, help, value]): GaugeRow => ({
         name,
-        help: `${help}, by project: the sum of its containers by their last points; only the ${MAX_PROJECTS} with the most memory`,
+        help:
+          `${help}, by project: the sum of its containers by their last points; only the ` +
+          `${MAX_PROJECTS} with the most memory`,
         labels: ['project'],
         async read() {
           const all = await present();
-          return all.flatMap(({ project, values: { [value]: one } }) => (one === null ? [] : [{ labels: { project }, value: one }]));
+          return all.flatMap(({ project, values: { [value]: one } }) =>
+            one === null ? [] : [{ labels: { project }, value: one }],
+          );
         },
       }),
     ),
@@ -366,8 +446,14 @@ function shared<T>(read: () => Promise<T>): () => Promise<T> {
   return () => (open ??= read().finally(() => (open = null)));
 }
 
-/** A metric that cannot be read now is missing on the page, and the others are there. `berth_database_ok` says why. */
-export const gaugeOf = ({ name, help, labels, read }: GaugeRow, log: Pick<Logger, 'debug'>): Gauge =>
+/**
+ * A metric that cannot be read now is missing on the page, and the others are there.
+ * `berth_database_ok` says why.
+ */
+export const gaugeOf = (
+  { name, help, labels, read }: GaugeRow,
+  log: Pick<Logger, 'debug'>,
+): Gauge =>
   new Gauge({
     name,
     help,
@@ -378,7 +464,8 @@ export const gaugeOf = ({ name, help, labels, read }: GaugeRow, log: Pick<Logger
       // Without labels, reset() sets 0, which would be a value.
       if (labels.length === 0) this.remove();
       try {
-        for (const { labels: one, value } of await within(READ_MS + 500, (async () => read())())) this.set(one, value);
+        for (const { labels: one, value } of await within(READ_MS + 500, (async () => read())()))
+          this.set(one, value);
       } catch (error) {
         log.debug({ err: error, metric: name }, 'metric not read');
       }

@@ -1,22 +1,42 @@
-/** Git access for agents: what the claim of a build returns, and what its report tells about host keys. */
+/**
+ * Git access for agents: what the claim of a build returns, and what its report tells about host
+ * keys.
+ */
 import { GIT_ACCESS, type GitAccess, type SeenHostKey } from '@berth/wire/git';
 import type { LookPayload } from '@berth/wire/look';
 import type { BuildPayload } from '@berth/wire/task';
-import { BY_LOOK, hostName, PINNED, presented, type StoredKey, trustedKeys } from '../domain/git-hosts.ts';
+import {
+  BY_LOOK,
+  hostName,
+  PINNED,
+  presented,
+  type StoredKey,
+  trustedKeys,
+} from '../domain/git-hosts.ts';
 import { isRepositoryLook, type RepositoryLookRecord } from '../domain/repository-looks.ts';
 import { mayUse, remoteOf, usernameOf } from '../domain/git-token.ts';
 import type { TaskRecord } from '../domain/records.ts';
 import type { ApiDeps } from './deps.ts';
 
 type Deps = Pick<ApiDeps, 'stores' | 'vault' | 'now'>;
-/** Returns null if the task needs no git, or if its agent cannot use the access. Throws secrets_locked. */
+/**
+ * Returns null if the task needs no git, or if its agent cannot use the access. Throws
+ * secrets_locked.
+ */
 export type GitAccessOf = (task: TaskRecord) => Promise<GitAccess | null>;
 
 export function createGitAccess({ stores, vault }: Deps): GitAccessOf {
-  /** Returns the project whose access a look may use; null if the project has moved to another address since the request. */
-  async function projectOf({ payload: { project_id, git_url } }: RepositoryLookRecord): Promise<string | null> {
+  /**
+   * Returns the project whose access a look may use; null if the project has moved to another
+   * address since the request.
+   */
+  async function projectOf({
+    payload: { project_id, git_url },
+  }: RepositoryLookRecord): Promise<string | null> {
     const [project] = project_id === undefined ? [] : await stores.projects.getMany([project_id]);
-    return project !== undefined && project.deleting_at === null && project.git_url === git_url ? project.id : null;
+    return project !== undefined && project.deleting_at === null && project.git_url === git_url
+      ? project.id
+      : null;
   }
 
   return async (task) => {
@@ -27,11 +47,18 @@ export function createGitAccess({ stores, vault }: Deps): GitAccessOf {
     const id = isRepositoryLook(task) ? await projectOf(task) : task.project_id;
     // A look for no project: trusted host keys, and no key or token of any project.
     if (id === null) return { hosts: hostsOf(await stores.gitHosts.all()) };
-    const [stored, key, token] = await Promise.all([stores.gitHosts.all(), stores.deployKeys.get(id), stores.gitTokens.get(id)]);
+    const [stored, key, token] = await Promise.all([
+      stores.gitHosts.all(),
+      stores.deployKeys.get(id),
+      stores.gitTokens.get(id),
+    ]);
     const access: GitAccess = { hosts: hostsOf(stored) };
     // Over https a submodule may still use ssh.
     if (key !== null)
-      access.deploy_key = { private_key: (await vault.open(id, 'deploy-key', key.sealed)).toString('utf8'), fingerprint: key.fingerprint };
+      access.deploy_key = {
+        private_key: (await vault.open(id, 'deploy-key', key.sealed)).toString('utf8'),
+        fingerprint: key.fingerprint,
+      };
     if (token !== null && mayUse(token.host, git_url))
       access.token = {
         host: remoteOf(git_url).host,
@@ -61,7 +88,10 @@ export function keysByHost(stored: readonly StoredKey[]): Map<string, StoredKey[
 /** Most hosts of one report: the repository and its submodules. */
 const MAX_HOSTS_SEEN = 20;
 
-/** Records host keys that a builder saw, so that an admin can compare and trust them; of a look without a project, its own host only. */
+/**
+ * Records host keys that a builder saw, so that an admin can compare and trust them; of a look
+ * without a project, its own host only.
+ */
 export function createHostKeysSeen({ stores, now }: Deps) {
   return async (taskId: string, keys: readonly SeenHostKey[]): Promise<void> => {
     if (keys.length === 0) return;
@@ -69,13 +99,19 @@ export function createHostKeysSeen({ stores, now }: Deps) {
     const only = isRepositoryLook(task) ? sshHostOf(task.payload.git_url) : undefined;
     const by = isRepositoryLook(task) ? BY_LOOK : null;
     const all = [...new Set(keys.map((key) => hostName(key.host)))];
-    const hosts = all.filter((host) => only === undefined || host === only).slice(0, MAX_HOSTS_SEEN);
+    const hosts = all
+      .filter((host) => only === undefined || host === only)
+      .slice(0, MAX_HOSTS_SEEN);
     for (const host of hosts) {
       const seen = keys.filter((key) => hostName(key.host) === host);
       // Most builds tell nothing new: no write then.
       const { put } = presented(host, await stores.gitHosts.of(host), seen, now(), by);
       if (put.length > 0)
-        await stores.gitHosts.change(host, (stored) => ({ ...presented(host, stored, seen, now(), by), event: null }), now());
+        await stores.gitHosts.change(
+          host,
+          (stored) => ({ ...presented(host, stored, seen, now(), by), event: null }),
+          now(),
+        );
     }
   };
 }

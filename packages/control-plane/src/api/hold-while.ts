@@ -1,4 +1,7 @@
-/** Holds a request for a person while its answer is the one that the caller has (docs/interfaces.md "Held answers"). */
+/**
+ * Holds a request for a person while its answer is the one that the caller has (docs/interfaces.md
+ * "Held answers").
+ */
 import type { FastifyReply } from 'fastify';
 import type { Changes, Topic } from '../domain/changes.ts';
 import { matchesEtag } from './etag.ts';
@@ -15,13 +18,22 @@ type Wait = {
   /** The person to count. */
   holder: string;
 };
-export type HoldWhile = <T extends { etag: string }>(read: () => Promise<T>, wait: Wait, reply: FastifyReply) => Promise<T>;
+export type HoldWhile = <T extends { etag: string }>(
+  read: () => Promise<T>,
+  wait: Wait,
+  reply: FastifyReply,
+) => Promise<T>;
 
-/** Reads after each notification and every 5 s, because another control plane may change the answer. */
+/**
+ * Reads after each notification and every 5 s, because another control plane may change the answer.
+ */
 export const createHoldWhile =
   ({ changes, holds }: { changes: Changes; holds: Holds }): HoldWhile =>
   async (read, { knownEtag, waitSeconds, topic, holder }, reply) => {
-    const hold = waitSeconds === 0 || knownEtag === undefined ? null : holds.begin('deployments', reply.raw, holder);
+    const hold =
+      waitSeconds === 0 || knownEtag === undefined
+        ? null
+        : holds.begin('deployments', reply.raw, holder);
     if (hold === null) return read();
     const end = performance.now() + waitSeconds * 1000;
     const isNew = (result: { etag: string }): boolean => !matchesEtag(knownEtag, result.etag);

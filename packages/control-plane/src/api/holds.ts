@@ -1,19 +1,28 @@
 /**
- * Held requests: long polls and streams. A hold ends when its client disconnects or the server closes. At most MAX_HOLDS are open,
- * and at most MAX_HOLDS_OF_ONE for one person or one address.
+ * Held requests: long polls and streams. A hold ends when its client disconnects or the server
+ * closes. At most MAX_HOLDS are open, and at most MAX_HOLDS_OF_ONE for one person or one address.
  */
 import type { ServerResponse } from 'node:http';
 import type { Changes, Topic } from '../domain/changes.ts';
 
 const MAX_HOLDS = 20_000;
-/** Agents and gateways share MAX_HOLDS with all readers. This limit keeps one reader from taking all holds. */
+/**
+ * Agents and gateways share MAX_HOLDS with all readers. This limit keeps one reader from taking all
+ * holds.
+ */
 const MAX_HOLDS_OF_ONE = 100;
 
 export type HoldKind = 'tasks' | 'config' | 'logs' | 'policy' | 'deployments' | 'events';
 export type Hold = {
-  /** True once the client disconnected, the server closes or `release` was called. Then answer with the current state. */
+  /**
+   * True once the client disconnected, the server closes or `release` was called. Then answer with
+   * the current state.
+   */
   ended(): boolean;
-  /** Calls `listener` at the end, or at once if the hold has ended. A second listener replaces the first. Cheaper than `signal`. */
+  /**
+   * Calls `listener` at the end, or at once if the hold has ended. A second listener replaces the
+   * first. Cheaper than `signal`.
+   */
   onEnd(listener: () => void): void;
   /** Aborts at the end. Created on first use: with 10,000 polls its cost is measurable. */
   readonly signal: AbortSignal;
@@ -22,8 +31,8 @@ export type Hold = {
 
 export type Holds = {
   /**
-   * Returns null if too many requests are held. Call `release` in a `finally`.
-   * `holder`: the person or address to count; absent for agents and gateways, which have no limit of their own.
+   * Returns null if too many requests are held. Call `release` in a `finally`. `holder`: the person
+   * or address to count; absent for agents and gateways, which have no limit of their own.
    */
   begin(kind: HoldKind, response: ServerResponse, holder?: string): Hold | null;
   counts(): Record<HoldKind, number>;
@@ -85,7 +94,14 @@ export function createHolds(max = MAX_HOLDS): Holds {
       };
     },
     counts() {
-      const counts: Record<HoldKind, number> = { tasks: 0, config: 0, logs: 0, policy: 0, deployments: 0, events: 0 };
+      const counts: Record<HoldKind, number> = {
+        tasks: 0,
+        config: 0,
+        logs: 0,
+        policy: 0,
+        deployments: 0,
+        events: 0,
+      };
       for (const { kind } of open) counts[kind]++;
       return counts;
     },
@@ -99,8 +115,9 @@ export function createHolds(max = MAX_HOLDS): Holds {
 }
 
 /**
- * Reads now and after every notification of the topic, until `isNew`, the end of `waitMs` or the end of the hold. Returns the last
- * result. The loop task-watch notifies about changes that other control planes make.
+ * Reads now and after every notification of the topic, until `isNew`, the end of `waitMs` or the
+ * end of the hold. Returns the last result. The loop task-watch notifies about changes that other
+ * control planes make.
  */
 export async function readUntil<T>(
   read: () => Promise<T>,
@@ -132,7 +149,9 @@ export async function readUntil<T>(
   }
 }
 
-/** Resolves when the function that it passes to `onWake` is called, and after `ms` at the latest. */
+/**
+ * Resolves when the function that it passes to `onWake` is called, and after `ms` at the latest.
+ */
 function sleepUntilWoken(ms: number, onWake: (wake: () => void) => void): Promise<void> {
   return new Promise((resolve) => {
     const wake = (): void => {

@@ -1,12 +1,22 @@
 /**
- * The Idempotency-Key header of requests that create a resource. For 24 hours the same key with the same body returns the stored
- * answer. A key belongs to one user and one path. Errors are not stored.
+ * The Idempotency-Key header of requests that create a resource. For 24 hours the same key with the
+ * same body returns the stored answer. A key belongs to one user and one path. Errors are not
+ * stored.
  *
- * Stored answers can contain secrets (a token is shown once), so each one is encrypted with AES-256-GCM. The encryption key is derived
- * from the Idempotency-Key, of which the database has only a digest, and from JWT_SECRET. So the database alone decrypts none of them.
- * The hash of a body has such a key too, because a body can contain a secret that is short enough to guess.
+ * Stored answers can contain secrets (a token is shown once), so each one is encrypted with
+ * AES-256-GCM. The encryption key is derived from the Idempotency-Key, of which the database has
+ * only a digest, and from JWT_SECRET. So the database alone decrypts none of them. The hash of a
+ * body has such a key too, because a body can contain a secret that is short enough to guess.
  */
-import { createCipheriv, createDecipheriv, createHash, createHmac, hkdfSync, randomBytes, timingSafeEqual } from 'node:crypto';
+import {
+  createCipheriv,
+  createDecipheriv,
+  createHash,
+  createHmac,
+  hkdfSync,
+  randomBytes,
+  timingSafeEqual,
+} from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import { deflate, inflate } from 'node:zlib';
@@ -19,7 +29,10 @@ import { newId } from './auth/secrets.ts';
 
 const HEADER = 'Idempotency-Key';
 const LIFETIME_MS = 24 * 3_600_000;
-/** A request renews its claim while it runs. Without a renewal for DEAD_MS its control plane counts as dead. */
+/**
+ * A request renews its claim while it runs. Without a renewal for DEAD_MS its control plane counts
+ * as dead.
+ */
 const RENEW_MS = 500;
 const DEAD_MS = 3_000;
 /** Expiry of a claim, for control planes of the previous version, which do not check renewals. */
@@ -32,16 +45,19 @@ export const keyOf = (request: FastifyRequest): string | null => {
   const header = request.headers['idempotency-key'];
   if (header === undefined) return null;
   const key = String(header);
-  if (!/^[\x20-\x7e]{1,200}$/.test(key)) throw invalid(HEADER, 'printable', 'must be 1 to 200 printable ASCII characters');
+  if (!/^[\x20-\x7e]{1,200}$/.test(key))
+    throw invalid(HEADER, 'printable', 'must be 1 to 200 printable ASCII characters');
   return key;
 };
 
-const digest = (...parts: readonly string[]): string => createHash('sha256').update(JSON.stringify(parts)).digest('base64url');
+const digest = (...parts: readonly string[]): string =>
+  createHash('sha256').update(JSON.stringify(parts)).digest('base64url');
 
 /**
- * Returns the key of a deployment, which the transaction that creates the deployment stores too. If the control plane dies before it
- * stores the answer, a repeated request creates no second deployment. `earlier`: the form before schema 0010. `meaning`: the requested
- * values, with defaults filled in.
+ * Returns the key of a deployment, which the transaction that creates the deployment stores too. If
+ * the control plane dies before it stores the answer, a repeated request creates no second
+ * deployment. `earlier`: the form before schema 0010. `meaning`: the requested values, with
+ * defaults filled in.
  */
 export const deploymentKey = (
   { user, key, path }: { user: string; key: string; path: string },
@@ -53,7 +69,11 @@ export const deploymentKey = (
 });
 
 /** The stored answer: body, headers that describe it, and the target for the audit log. */
-export type CreatedAnswer = { text: string; headers: Record<string, string>; target: string | null };
+export type CreatedAnswer = {
+  text: string;
+  headers: Record<string, string>;
+  target: string | null;
+};
 /** Calls `run` for the first request with a key and returns the stored answer to later ones. */
 export type RunOnce = (
   request: { user: string; key: string; method: string; path: string; body: unknown },
@@ -74,8 +94,9 @@ export function createRunOnce(deps: {
     const claim = { user_id: user, request, claim: newId() };
     const hash = bodyHash(secrets, request, key, canonical(body));
     const until = performance.now() + WAIT_MS;
-    // Time without a renewal. It is the sum of the pauses, because the clocks of two control planes may differ. It leaves out time in
-    // which this process was stalled: a claim of this process was not renewed then either.
+    // Time without a renewal. It is the sum of the pauses, because the clocks of two control planes
+    // may differ. It leaves out time in which this process was stalled: a claim of this process was
+    // not renewed then either.
     let watched: { renewed: string | null; ms: number } = { renewed: null, ms: 0 };
     for (let pause = POLL_MS.first; ; pause = Math.min(pause * 2, POLL_MS.longest)) {
       const found = await idempotencyAnswers.begin(
@@ -93,13 +114,20 @@ export function createRunOnce(deps: {
       if (found.kind === 'stored') return { ...(await seal.open(found.answer)), replayed: true };
       if (found.kind === 'claimed') break;
       if (performance.now() > until)
-        throw new DomainError('busy', 'the first request with this Idempotency-Key is still in progress; try again later');
+        throw new DomainError(
+          'busy',
+          'the first request with this Idempotency-Key is still in progress; try again later',
+        );
       if (found.renewed !== watched.renewed) watched = { renewed: found.renewed, ms: 0 };
       await sleep(pause);
       watched.ms += pause;
     }
-    // If renewals fail, others take over the claim after DEAD_MS, as if this control plane were dead.
-    const renewing = setInterval(() => void idempotencyAnswers.renew(claim, now() + CLAIM_MS).catch(() => {}), RENEW_MS);
+    // If renewals fail, others take over the claim after DEAD_MS, as if this control plane were
+    // dead.
+    const renewing = setInterval(
+      () => void idempotencyAnswers.renew(claim, now() + CLAIM_MS).catch(() => {}),
+      RENEW_MS,
+    );
     let answer: CreatedAnswer;
     try {
       answer = await run();
@@ -114,14 +142,20 @@ export function createRunOnce(deps: {
   };
 }
 
-/** Returns equal texts for equivalent bodies: the order of fields does not matter, and `null` equals an absent field. */
+/**
+ * Returns equal texts for equivalent bodies: the order of fields does not matter, and `null` equals
+ * an absent field.
+ */
 function canonical(body: unknown): string {
   const sorted = (_: string, value: unknown): unknown =>
     typeof value === 'object' && value !== null && !Array.isArray(value)
       ? Object.fromEntries(Object.entries(value).toSorted(([a], [b]) => (a < b ? -1 : 1)))
       : value;
   const given = typeof body === 'object' && body !== null ? body : {};
-  return JSON.stringify(Object.fromEntries(Object.entries(given).filter(([, value]) => value !== null)), sorted);
+  return JSON.stringify(
+    Object.fromEntries(Object.entries(given).filter(([, value]) => value !== null)),
+    sorted,
+  );
 }
 
 const KEYED = /^k1\.([0-9a-f]{12})\.([\w-]{43})$/;
@@ -130,8 +164,13 @@ const KEYED = /^k1\.([0-9a-f]{12})\.([\w-]{43})$/;
 function bodyHash(secrets: readonly string[], request: string, key: string, body: string) {
   const macs = new Map(
     secrets.map((secret) => {
-      const hmacKey = Buffer.from(hkdfSync('sha256', `${secret}\0${key}`, request, 'berth kept body', 32));
-      return [fingerprintOf('JWT_SECRET', secret), createHmac('sha256', hmacKey).update(body).digest('base64url')];
+      const hmacKey = Buffer.from(
+        hkdfSync('sha256', `${secret}\0${key}`, request, 'berth kept body', 32),
+      );
+      return [
+        fingerprintOf('JWT_SECRET', secret),
+        createHmac('sha256', hmacKey).update(body).digest('base64url'),
+      ];
     }),
   );
   const [[fingerprint, mac] = ['', '']] = macs;
@@ -142,7 +181,8 @@ function bodyHash(secrets: readonly string[], request: string, key: string, body
       // The previous version stored a plain digest; such rows expire after 24 h.
       if (by === undefined || given === undefined) return stored === digest(body);
       const expected = macs.get(by);
-      // The JWT_SECRET is no longer set, so the bodies cannot be compared. The answer cannot be read either, and `open` says so.
+      // The JWT_SECRET is no longer set, so the bodies cannot be compared. The answer cannot be
+      // read either, and `open` says so.
       return expected === undefined || timingSafeEqual(Buffer.from(expected), Buffer.from(given));
     },
   };
@@ -151,7 +191,8 @@ function bodyHash(secrets: readonly string[], request: string, key: string, body
 const [NONCE, TAG] = [12, 16];
 
 function createSeal(secrets: readonly string[], user: string, request: string, key: string) {
-  const keyBy = (secret: string): Buffer => Buffer.from(hkdfSync('sha256', `${secret}\0${key}`, request, 'berth kept answer', 32));
+  const keyBy = (secret: string): Buffer =>
+    Buffer.from(hkdfSync('sha256', `${secret}\0${key}`, request, 'berth kept answer', 32));
   const about = Buffer.from(`${user} ${request}`);
   return {
     async close(answer: CreatedAnswer): Promise<Buffer> {
@@ -163,7 +204,9 @@ function createSeal(secrets: readonly string[], user: string, request: string, k
     },
     async open(sealed: Buffer): Promise<CreatedAnswer> {
       for (const secret of secrets) {
-        const decipher = createDecipheriv('aes-256-gcm', keyBy(secret), sealed.subarray(0, NONCE), { authTagLength: TAG })
+        const decipher = createDecipheriv('aes-256-gcm', keyBy(secret), sealed.subarray(0, NONCE), {
+          authTagLength: TAG,
+        })
           .setAAD(about)
           .setAuthTag(sealed.subarray(NONCE, NONCE + TAG));
         const text = decipher.update(sealed.subarray(NONCE + TAG));
@@ -173,11 +216,14 @@ function createSeal(secrets: readonly string[], user: string, request: string, k
           // The answer was encrypted with another secret.
           continue;
         }
-        return JSON.parse((await promisify<Buffer, Buffer>(inflate)(text)).toString()) as CreatedAnswer;
+        return JSON.parse(
+          (await promisify<Buffer, Buffer>(inflate)(text)).toString(),
+        ) as CreatedAnswer;
       }
       throw new DomainError(
         'wrong_state',
-        'the resource exists, but the stored answer was encrypted with a JWT_SECRET that is no longer set; find the resource in its list',
+        'the resource exists, but the stored answer was encrypted with a JWT_SECRET that is no ' +
+          'longer set; find the resource in its list',
       );
     },
   };

@@ -10,6 +10,11 @@ export function leaseToken(request: FastifyRequest): string | null {
 
 export function requiredToken(request: FastifyRequest): string {
   const token = leaseToken(request);
-  if (token === null) throw invalid('X-Lease-Token', 'required', 'the header is missing; send the lease_token that `start` returned');
+  if (token === null)
+    throw invalid(
+      'X-Lease-Token',
+      'required',
+      'the header is missing; send the lease_token that `start` returned',
+    );
   return token;
 }

@@ -1,23 +1,30 @@
 /**
- * The newest lines of one log that an agent reads. All viewers of the log share them: a viewer is a position in this buffer, so its cost
- * does not depend on how far it is behind, and a viewer that falls out of the buffer gets the number of lines that it missed.
+ * The newest lines of one log that an agent reads. All viewers of the log share them: a viewer is a
+ * position in this buffer, so its cost does not depend on how far it is behind, and a viewer that
+ * falls out of the buffer gets the number of lines that it missed.
  *
- * Batches may arrive twice (a repeated request), late (from another control plane) or not at all. `first` of a batch orders them: a gap
- * waits a second for its batch and is then counted as lost.
+ * Batches may arrive twice (a repeated request), late (from another control plane) or not at all.
+ * `first` of a batch orders them: a gap waits a second for its batch and is then counted as lost.
  */
 import type { BatchLine, LogBatch, RuntimeStream } from '@berth/wire/runtime';
 
 /**
- * `pos` numbers the lines of this channel, including the lost ones. `begins`: the first line of its batch. An agent numbers the lines that
- * it drops after the lines of their batch, so all lines that the container printed before a line that begins have a smaller number.
+ * `pos` numbers the lines of this channel, including the lost ones. `begins`: the first line of its
+ * batch. An agent numbers the lines that it drops after the lines of their batch, so all lines that
+ * the container printed before a line that begins have a smaller number.
  */
 export type ChannelLine = BatchLine & { pos: number; begins: boolean };
-export type ChannelItem = { lost: 0; line: ChannelLine } | { lost: number; line: ChannelLine | null };
+export type ChannelItem =
+  | { lost: 0; line: ChannelLine }
+  | { lost: number; line: ChannelLine | null };
 export type ChannelBounds = { lines: number; bytes: number };
 
 export type Channel = {
   deliver(batch: Omit<LogBatch, 'node_id'>): void;
-  /** Returns up to `max` lines after the position, each preceded by the number of lines that are missing before it. */
+  /**
+   * Returns up to `max` lines after the position, each preceded by the number of lines that are
+   * missing before it.
+   */
   after(pos: number, max: number, maxBytes?: number): ChannelItem[];
   /** Returns the lines up to the position that are kept. */
   until(pos: number): ChannelLine[];
@@ -36,8 +43,8 @@ export type Channel = {
   /** Older lines in the range of a `read` that were not sent. */
   leftOut(): number;
   /**
-   * Whether the channel has the numbers of the first reader from its beginning on; null before its first lines. If not, lines that came
-   * before are missing without a number.
+   * Whether the channel has the numbers of the first reader from its beginning on; null before its
+   * first lines. If not, lines that came before are missing without a number.
    */
   isWhole(): boolean | null;
   /** Monotonic time of the last batch; null before the first. */
@@ -63,7 +70,11 @@ const LINE_BYTES = 120;
 
 type Batch = Omit<LogBatch, 'node_id'>;
 
-export function createChannel(bounds: ChannelBounds, now: () => number, monotonic: () => number = () => performance.now()): Channel {
+export function createChannel(
+  bounds: ChannelBounds,
+  now: () => number,
+  monotonic: () => number = () => performance.now(),
+): Channel {
   let lines: ChannelLine[] = [];
   /** Lines before this index were dropped. */
   let head = 0;
@@ -93,8 +104,9 @@ export function createChannel(bounds: ChannelBounds, now: () => number, monotoni
       if (earlier.length > MOST_EPOCHS) earlier.shift();
       overlapUntil = monotonic() + OVERLAP_MS;
     }
-    // A reader that was running when this channel began: its earlier lines are not missing here. But the first batch that arrives may have
-    // overtaken another one by way of the other control plane, so it waits.
+    // A reader that was running when this channel began: its earlier lines are not missing here.
+    // But the first batch that arrives may have overtaken another one by way of the other control
+    // plane, so it waits.
     expected = epoch === null && batch.first > 0 ? null : 0;
     epoch = batch.epoch;
     early.clear();
@@ -123,7 +135,10 @@ export function createChannel(bounds: ChannelBounds, now: () => number, monotoni
     trim();
   }
   function trim(): void {
-    while (lines.length - head > 1 && (lines.length - head > bounds.lines || bytes > bounds.bytes)) {
+    while (
+      lines.length - head > 1 &&
+      (lines.length - head > bounds.lines || bytes > bounds.bytes)
+    ) {
       bytes -= (lines[head]?.text.length ?? 0) + LINE_BYTES;
       head += 1;
       dropped += 1;
@@ -185,12 +200,14 @@ export function createChannel(bounds: ChannelBounds, now: () => number, monotoni
         before = line.pos;
         return { lost, line };
       });
-      if (low + found.length === lines.length && tail > before) items.push({ lost: tail - before, line: null });
+      if (low + found.length === lines.length && tail > before)
+        items.push({ lost: tail - before, line: null });
       return items;
     },
     until: (pos) => lines.slice(head, indexAfter(pos)),
     boundary(pos) {
-      for (let i = indexAfter(pos); i < lines.length; i += 1) if (lines[i]?.begins === true) return lines[i] ?? null;
+      for (let i = indexAfter(pos); i < lines.length; i += 1)
+        if (lines[i]?.begins === true) return lines[i] ?? null;
       return null;
     },
     dropped: () => dropped,

@@ -1,11 +1,13 @@
 /**
- * A viewer first gets a read of older lines and then follows the channel of new lines. The two overlap. This tells which lines of the
- * channel the read had, and how many of its missing numbers are lines that the viewer never got.
+ * A viewer first gets a read of older lines and then follows the channel of new lines. The two
+ * overlap. This tells which lines of the channel the read had, and how many of its missing numbers
+ * are lines that the viewer never got.
  *
- * Each line that was printed up to the newest line of the read is settled: it was shown, or it was counted as lost with the read, or it is
- * older than what the viewer asked for. So missing numbers up to there are not counted. A gap that may go beyond does not say when its
- * lines were printed. Another read counts all lines between the newest of the first read and a numbered line after the gap. Lines of them
- * that the viewer does not get are lost.
+ * Each line that was printed up to the newest line of the read is settled: it was shown, or it was
+ * counted as lost with the read, or it is older than what the viewer asked for. So missing numbers
+ * up to there are not counted. A gap that may go beyond does not say when its lines were printed.
+ * Another read counts all lines between the newest of the first read and a numbered line after the
+ * gap. Lines of them that the viewer does not get are lost.
  */
 import type { BatchLine } from '@berth/wire/runtime';
 import type { Channel, ChannelItem, ChannelLine } from './log-channel.ts';
@@ -20,16 +22,25 @@ export type Overlap = {
 };
 
 /**
- * `read`: all lines of the read, by time. `before`: the lines of the channel that came before the viewer's position, so far as they are
- * kept. `floor`: the time of each stream up to which the viewer has all lines from an earlier connection.
+ * `read`: all lines of the read, by time. `before`: the lines of the channel that came before the
+ * viewer's position, so far as they are kept. `floor`: the time of each stream up to which the
+ * viewer has all lines from an earlier connection.
  */
-export function createOverlap(read: readonly Line[], before: readonly Line[], floor: Times): Overlap {
+export function createOverlap(
+  read: readonly Line[],
+  before: readonly Line[],
+  floor: Times,
+): Overlap {
   const newest = { ...floor };
   for (const { stream, at } of read) if (at > newest[stream]) newest[stream] = at;
-  /** Two lines can have the same nanosecond: at the newest time, the texts that the read had decide. */
+  /**
+   * Two lines can have the same nanosecond: at the newest time, the texts that the read had decide.
+   */
   const atNewest = new Map<string, number>();
   const keyOf = ({ stream, text }: Line): string => `${stream} ${text}`;
-  for (const line of read) if (line.at === newest[line.stream]) atNewest.set(keyOf(line), (atNewest.get(keyOf(line)) ?? 0) + 1);
+  for (const line of read)
+    if (line.at === newest[line.stream])
+      atNewest.set(keyOf(line), (atNewest.get(keyOf(line)) ?? 0) + 1);
 
   function wasShown(line: Line): boolean {
     if (line.at !== newest[line.stream]) return line.at < newest[line.stream];
@@ -43,20 +54,37 @@ export function createOverlap(read: readonly Line[], before: readonly Line[], fl
   return { wasShown, newest };
 }
 
-/** Reads the lines after the newest ones that the viewer has. Returns the newest of them, and the number of all; null: it cannot. */
+/**
+ * Reads the lines after the newest ones that the viewer has. Returns the newest of them, and the
+ * number of all; null: it cannot.
+ */
 export type Recount = (after: Times) => Promise<{ lines: readonly Line[]; total: number } | null>;
 export type Gaps = {
   /** Number of the items that can be counted now. 0: call `settle` first. */
   ready(items: readonly ChannelItem[]): number;
-  /** Returns how many lines the viewer has lost before this item. Call it once for each item, in their order. */
+  /**
+   * Returns how many lines the viewer has lost before this item. Call it once for each item, in
+   * their order.
+   */
   lost(item: ChannelItem): number;
   /** Notes a line of the channel that is sent. */
   sent(): void;
-  /** Counts the lines of the gap after the position. `wait` waits a little for a condition of the channel. */
-  settle(channel: Channel, pos: number, recount: Recount, wait: (condition: () => boolean) => Promise<unknown>): Promise<void>;
+  /**
+   * Counts the lines of the gap after the position. `wait` waits a little for a condition of the
+   * channel.
+   */
+  settle(
+    channel: Channel,
+    pos: number,
+    recount: Recount,
+    wait: (condition: () => boolean) => Promise<unknown>,
+  ): Promise<void>;
 };
 
-/** A recount has no line with the channel in common if the container prints more lines than a read has meanwhile. */
+/**
+ * A recount has no line with the channel in common if the container prints more lines than a read
+ * has meanwhile.
+ */
 const MOST_RECOUNTS = 3;
 
 /** Counts the lost lines of one viewer after a read. */
@@ -69,7 +97,10 @@ export function createGaps(newest: Times, isOver: () => boolean): Gaps {
   let credit = { left: 0, until: 0 };
   const isOld = (line: Line | null): boolean => line !== null && line.at <= end;
 
-  /** Notes how many of the missing numbers between the position and `to` are settled, if so many lines were printed after the read. */
+  /**
+   * Notes how many of the missing numbers between the position and `to` are settled, if so many
+   * lines were printed after the read.
+   */
   function note(channel: Channel, pos: number, to: number, printed: number): void {
     const kept = channel.until(to).filter((line) => line.pos > pos);
     const lost = printed - sentLines - kept.filter((line) => line.at > newest[line.stream]).length;
@@ -115,9 +146,11 @@ export function createGaps(newest: Times, isOver: () => boolean): Gaps {
         // Ends at a line that both have. While the container floods, the channel gets it later.
         const common = commonIn(channel, pos, found.lines);
         const last = found.lines.at(-1)?.at ?? '';
-        if (common() === null) await wait(() => common() !== null || (channel.position() ?? '') >= last);
+        if (common() === null)
+          await wait(() => common() !== null || (channel.position() ?? '') >= last);
         const at = common();
-        if (at !== null) return note(channel, pos, at.line.pos - 1, found.total - found.lines.length + at.index);
+        if (at !== null)
+          return note(channel, pos, at.line.pos - 1, found.total - found.lines.length + at.index);
       }
       // Unknown: rather too many lines are reported than too few.
       isOpen = false;
@@ -126,7 +159,11 @@ export function createGaps(newest: Times, isOver: () => boolean): Gaps {
 }
 
 /** Looks for the first line that begins a batch after the position and is among the lines. */
-function commonIn(channel: Channel, pos: number, lines: readonly Line[]): () => { line: ChannelLine; index: number } | null {
+function commonIn(
+  channel: Channel,
+  pos: number,
+  lines: readonly Line[],
+): () => { line: ChannelLine; index: number } | null {
   const keyOf = ({ at, stream }: Line): string => `${stream} ${at}`;
   const indexes = new Map([...lines.entries()].toReversed().map(([i, line]) => [keyOf(line), i]));
   return () => {

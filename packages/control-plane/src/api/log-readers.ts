@@ -1,11 +1,19 @@
 /**
- * The logs that viewers at this control plane want, and the lines that agents send for them. A node reads a log once, whatever the number
- * of viewers: they share a channel. With several control planes on one database the wants are rows (`log_wants`), because the agent may
- * ask any of them, and a batch goes on to the control planes that want it (LogRelay). With one control plane the wants are in memory.
+ * The logs that viewers at this control plane want, and the lines that agents send for them. A node
+ * reads a log once, whatever the number of viewers: they share a channel. With several control
+ * planes on one database the wants are rows (`log_wants`), because the agent may ask any of them,
+ * and a batch goes on to the control planes that want it (LogRelay). With one control plane the
+ * wants are in memory.
  */
 import { createHash, randomBytes } from 'node:crypto';
 import type { Logger } from '@berth/kit/log';
-import { type LogBatch, LOGS_CAPABILITY, type LogWant, MAX_TAIL, type RuntimeStream } from '@berth/wire/runtime';
+import {
+  type LogBatch,
+  LOGS_CAPABILITY,
+  type LogWant,
+  MAX_TAIL,
+  type RuntimeStream,
+} from '@berth/wire/runtime';
 import type { Changes } from '../domain/changes.ts';
 import { DomainError } from '../domain/errors.ts';
 import type { NodeRecord } from '../domain/records.ts';
@@ -61,11 +69,20 @@ export type Readers = {
   limits: ReaderLimits;
   /** Other control planes may take lines for viewers here. */
   isShared: boolean;
-  /** Reads the log of a deployment from now on. Call `release` in a `finally`. Throws too_many_requests. */
-  follow(deployment_id: string, node_id: string): Promise<{ channel: Channel; since: number; release(): void }>;
+  /**
+   * Reads the log of a deployment from now on. Call `release` in a `finally`. Throws
+   * too_many_requests.
+   */
+  follow(
+    deployment_id: string,
+    node_id: string,
+  ): Promise<{ channel: Channel; since: number; release(): void }>;
   /** Whether `follow` of all these would succeed now. */
   hasRoom(targets: readonly { id: string; node_id: string | null }[]): boolean;
-  /** Reads a part of the log once. Equal requests at the same time share one read. Throws too_many_requests. */
+  /**
+   * Reads a part of the log once. Equal requests at the same time share one read. Throws
+   * too_many_requests.
+   */
   read(request: ReadRequest, signal: AbortSignal): Promise<ReadResult>;
   /** Takes a batch of an agent. `wait_ms`: when it may send the next one. */
   accept(key: string, batch: LogBatch): Promise<{ wanted: boolean; wait_ms: number }>;
@@ -86,11 +103,24 @@ export type ReaderDeps = {
   readerLimits?: Partial<ReaderLimits>;
 };
 
-export const canReadLogs = (node: Pick<NodeRecord, 'capabilities'>): boolean => node.capabilities?.includes(LOGS_CAPABILITY) === true;
+export const canReadLogs = (node: Pick<NodeRecord, 'capabilities'>): boolean =>
+  node.capabilities?.includes(LOGS_CAPABILITY) === true;
 
-type Own = { want: WantRecord; channel: Channel; viewers: number; ending: NodeJS.Timeout | undefined };
+type Own = {
+  want: WantRecord;
+  channel: Channel;
+  viewers: number;
+  ending: NodeJS.Timeout | undefined;
+};
 
-export function createReaders({ stores, changes, uptime, now, log, readerLimits }: ReaderDeps): Readers {
+export function createReaders({
+  stores,
+  changes,
+  uptime,
+  now,
+  log,
+  readerLimits,
+}: ReaderDeps): Readers {
   const limits = { ...READER_LIMITS, ...readerLimits };
   const { logWants, logRelay } = stores;
   const owner = logRelay?.owner ?? 'self';
@@ -113,7 +143,9 @@ export function createReaders({ stores, changes, uptime, now, log, readerLimits 
       keys.set(node_id, (keys.get(node_id) ?? new Set()).add(key));
     const before = tags;
     tags = new Map([...keys].map(([node, of]) => [node, tagFor([...of])]));
-    const moved = [...new Set([...before.keys(), ...tags.keys()])].filter((node) => before.get(node) !== tags.get(node));
+    const moved = [...new Set([...before.keys(), ...tags.keys()])].filter(
+      (node) => before.get(node) !== tags.get(node),
+    );
     if (moved.length > 0) changes.notify(...moved.map((node) => `node:${node}` as const));
   }
 
@@ -143,7 +175,10 @@ export function createReaders({ stores, changes, uptime, now, log, readerLimits 
   async function save(some: readonly Own[]): Promise<void> {
     const { at } = uptime.estimate();
     for (const { want, channel } of some)
-      await logWants.put({ ...want, position: channel.position() ?? want.position, expires_at: at + WANT_MS }, at);
+      await logWants.put(
+        { ...want, position: channel.position() ?? want.position, expires_at: at + WANT_MS },
+        at,
+      );
   }
   const offWants = changes.on('log-wants', () => void refresh().catch(fail));
   if (logRelay !== null) begin();
@@ -185,10 +220,16 @@ export function createReaders({ stores, changes, uptime, now, log, readerLimits 
       .then(() => changes.notify('log-wants'))
       .catch(fail);
   }
-  const lostNow = (): number => [...own.values()].reduce((sum, { channel }) => sum + channel.missing(), taken.lost);
+  const lostNow = (): number =>
+    [...own.values()].reduce((sum, { channel }) => sum + channel.missing(), taken.lost);
   const count = (mode: WantRecord['mode'], node_id?: string): number =>
-    [...own.values()].filter(({ want }) => want.mode === mode && (node_id === undefined || want.node_id === node_id)).length;
-  const newWant = (more: Pick<WantRecord, 'key' | 'node_id' | 'deployment_id' | 'mode' | 'tail'> & Partial<WantRecord>): WantRecord => ({
+    [...own.values()].filter(
+      ({ want }) => want.mode === mode && (node_id === undefined || want.node_id === node_id),
+    ).length;
+  const newWant = (
+    more: Pick<WantRecord, 'key' | 'node_id' | 'deployment_id' | 'mode' | 'tail'> &
+      Partial<WantRecord>,
+  ): WantRecord => ({
     owner,
     since_at: null,
     until_at: null,
@@ -199,17 +240,43 @@ export function createReaders({ stores, changes, uptime, now, log, readerLimits 
   });
 
   async function readNow(request: ReadRequest): Promise<ReadResult> {
-    if (count('read') >= limits.reads) throw new DomainError('too_many_requests', 'too many logs are being read; try again in a moment');
+    if (count('read') >= limits.reads)
+      throw new DomainError(
+        'too_many_requests',
+        'too many logs are being read; try again in a moment',
+      );
     const { deployment_id, node_id, tail, since, until, stream, after } = request;
     const key = `r-${randomBytes(12).toString('hex')}`;
-    const channel = createChannel({ ...limits.read, bytes: request.bytes ?? limits.read.bytes }, now);
+    const channel = createChannel(
+      { ...limits.read, bytes: request.bytes ?? limits.read.bytes },
+      now,
+    );
     const entry = await add(
-      newWant({ key, node_id, deployment_id, mode: 'read', tail, since_at: since, until_at: until, stream, position: after }),
+      newWant({
+        key,
+        node_id,
+        deployment_id,
+        mode: 'read',
+        tail,
+        since_at: since,
+        until_at: until,
+        stream,
+        position: after,
+      }),
       channel,
     );
     try {
-      const done = await waitFor(channel, () => channel.ended() || channel.problem() !== null, limits.readMs);
-      return { channel, problem: channel.problem() ?? (done ? null : `its node did not answer within ${limits.readMs / 1000} s`) };
+      const done = await waitFor(
+        channel,
+        () => channel.ended() || channel.problem() !== null,
+        limits.readMs,
+      );
+      return {
+        channel,
+        problem:
+          channel.problem() ??
+          (done ? null : `its node did not answer within ${limits.readMs / 1000} s`),
+      };
     } finally {
       remove(entry);
     }
@@ -228,8 +295,18 @@ export function createReaders({ stores, changes, uptime, now, log, readerLimits 
       }
       if (entry === undefined) {
         if (count('follow') >= limits.follows || count('follow', node_id) >= limits.followsOfNode)
-          throw new DomainError('too_many_requests', 'too many logs are being followed; close some first');
-        const want = newWant({ key, node_id, deployment_id, mode: 'follow', tail: FOLLOW_OVERLAP_LINES, since_at: now() });
+          throw new DomainError(
+            'too_many_requests',
+            'too many logs are being followed; close some first',
+          );
+        const want = newWant({
+          key,
+          node_id,
+          deployment_id,
+          mode: 'follow',
+          tail: FOLLOW_OVERLAP_LINES,
+          since_at: now(),
+        });
         entry = await add(want, createChannel(limits.follow, now));
       } else {
         entry.viewers += 1;
@@ -246,17 +323,22 @@ export function createReaders({ stores, changes, uptime, now, log, readerLimits 
           released = true;
           held.viewers -= 1;
           // Others may come back in a moment: a browser that reloads, a client that reconnects.
-          if (held.viewers === 0) held.ending = setTimeout(() => remove(held), closed ? 0 : limits.lingerMs).unref();
+          if (held.viewers === 0)
+            held.ending = setTimeout(() => remove(held), closed ? 0 : limits.lingerMs).unref();
         },
       };
     },
 
     hasRoom(targets) {
-      const fresh = targets.filter(({ id, node_id }) => own.get(`f-${id}`)?.want.node_id !== node_id);
+      const fresh = targets.filter(
+        ({ id, node_id }) => own.get(`f-${id}`)?.want.node_id !== node_id,
+      );
       if (count('follow') + fresh.length > limits.follows) return false;
       return fresh.every(
         ({ node_id }) =>
-          node_id === null || count('follow', node_id) + fresh.filter((f) => f.node_id === node_id).length <= limits.followsOfNode,
+          node_id === null ||
+          count('follow', node_id) + fresh.filter((f) => f.node_id === node_id).length <=
+            limits.followsOfNode,
       );
     },
 
@@ -293,23 +375,41 @@ export function createReaders({ stores, changes, uptime, now, log, readerLimits 
     async wantsOf(node_id) {
       const rows =
         logRelay === null
-          ? [...own.values()].map(({ want, channel }) => ({ ...want, position: channel.position() ?? want.position }))
+          ? [...own.values()].map(({ want, channel }) => ({
+              ...want,
+              position: channel.position() ?? want.position,
+            }))
           : await logWants.list(uptime.estimate().at, node_id);
       const byKey = new Map<string, LogWant>();
       for (const row of rows) {
         if (row.node_id !== node_id) continue;
         const { key, mode, deployment_id, tail, since_at, until_at, stream, position } = row;
-        const ago = (at: number | null): number | null => (at === null ? null : Math.max(0, Math.round(now() - at)));
+        const ago = (at: number | null): number | null =>
+          at === null ? null : Math.max(0, Math.round(now() - at));
         // A log that is followed begins at its position, once it has one.
         const since_ago_ms = mode === 'follow' && position !== null ? null : ago(since_at);
-        const want: LogWant = { key, mode, deployment_id, tail, since_ago_ms, until_ago_ms: ago(until_at), stream, after: position };
+        const want: LogWant = {
+          key,
+          mode,
+          deployment_id,
+          tail,
+          since_ago_ms,
+          until_ago_ms: ago(until_at),
+          stream,
+          after: position,
+        };
         const known = byKey.get(key);
         byKey.set(key, known === undefined ? want : furthestBehind(known, want));
       }
       return [...byKey.values()];
     },
     tagOf: (node_id) => tags.get(node_id) ?? null,
-    counts: () => ({ follows: count('follow'), reads: count('read'), lines: taken.lines, lost: lostNow() }),
+    counts: () => ({
+      follows: count('follow'),
+      reads: count('read'),
+      lines: taken.lines,
+      lost: lostNow(),
+    }),
     async close() {
       closed = true;
       clearInterval(timer);
@@ -323,35 +423,60 @@ export function createReaders({ stores, changes, uptime, now, log, readerLimits 
     },
   };
 
-  /** Spends lines of the budget of this control plane, which all agents share. Returns how long the sender waits. */
+  /**
+   * Spends lines of the budget of this control plane, which all agents share. Returns how long the
+   * sender waits.
+   */
   function spend(lines: number): number {
     const at = performance.now();
-    const left = Math.min(limits.linesPerSecond, budget.left + ((at - budget.at) / 1000) * limits.linesPerSecond) - lines;
+    const left =
+      Math.min(
+        limits.linesPerSecond,
+        budget.left + ((at - budget.at) / 1000) * limits.linesPerSecond,
+      ) - lines;
     budget = { left, at };
     return left >= 0 ? 0 : Math.min(5_000, Math.ceil((-left / limits.linesPerSecond) * 1000));
   }
 }
 
-/** Several control planes follow the log: a new reader begins where the one that is furthest behind needs it. */
+/**
+ * Several control planes follow the log: a new reader begins where the one that is furthest behind
+ * needs it.
+ */
 function furthestBehind(a: LogWant, b: LogWant): LogWant {
   const ages = [a, b].flatMap(({ since_ago_ms }) => since_ago_ms ?? []);
   const positions = [a, b].flatMap(({ after }) => after ?? []);
   // The row of a control plane of an earlier version has neither.
-  const isUnknown = [a, b].some(({ after, since_ago_ms }) => after === null && since_ago_ms === null);
-  return { ...a, since_ago_ms: ages.length === 0 ? null : Math.max(...ages), after: isUnknown ? null : (positions.sort()[0] ?? null) };
+  const isUnknown = [a, b].some(
+    ({ after, since_ago_ms }) => after === null && since_ago_ms === null,
+  );
+  return {
+    ...a,
+    since_ago_ms: ages.length === 0 ? null : Math.max(...ages),
+    after: isUnknown ? null : (positions.sort()[0] ?? null),
+  };
 }
 
-const tagFor = (keys: string[]): string => createHash('sha256').update(keys.sort().join('\n')).digest('base64url').slice(0, 12);
+const tagFor = (keys: string[]): string =>
+  createHash('sha256').update(keys.sort().join('\n')).digest('base64url').slice(0, 12);
 
 const rejected = (signal: AbortSignal): Promise<never> =>
   new Promise((_, reject) => {
-    const abort = (): void => reject(signal.reason instanceof Error ? signal.reason : new Error('aborted'));
+    const abort = (): void =>
+      reject(signal.reason instanceof Error ? signal.reason : new Error('aborted'));
     if (signal.aborted) abort();
     else signal.addEventListener('abort', abort, { once: true });
   });
 
-/** Resolves to true when the condition holds after a change of the channel, and to false after `ms`. */
-export function waitFor(channel: Channel, condition: () => boolean, ms: number, signal?: AbortSignal): Promise<boolean> {
+/**
+ * Resolves to true when the condition holds after a change of the channel, and to false after `ms`.
+ */
+export function waitFor(
+  channel: Channel,
+  condition: () => boolean,
+  ms: number,
+  signal?: AbortSignal,
+): Promise<boolean> {
   return new Promise((resolve) => {
     if (condition()) return resolve(true);
     const finish = (result: boolean): void => {

@@ -1,4 +1,7 @@
-/** Prometheus metrics. Each server has its own registry, because tests run several servers in one process. */
+/**
+ * Prometheus metrics. Each server has its own registry, because tests run several servers in one
+ * process.
+ */
 import { refusedConnections } from '@berth/kit/connections';
 import { FAILURES } from '@berth/wire/errors';
 import { VERDICTS } from '@berth/wire/hook';
@@ -14,22 +17,45 @@ import type { Readers } from './log-readers.ts';
 import { NODE_CHANGES, type NodeChangeLog } from './node-changes.ts';
 
 export type Metrics = {
-  observe(request: { route: string; method: string; status: number; seconds: number; held: boolean }): void;
+  observe(request: {
+    route: string;
+    method: string;
+    status: number;
+    seconds: number;
+    held: boolean;
+  }): void;
   render(): Promise<{ type: string; text: string }>;
 };
 
 type MetricDeps = GaugeDeps & Pick<ApiDeps, 'telemetry'>;
 
-/** Gauges of the library with names of counters. The library also exports each of them by type, with a correct name. */
-const MISNAMED = ['nodejs_active_handles_total', 'nodejs_active_requests_total', 'nodejs_active_resources_total'];
+/**
+ * Gauges of the library with names of counters. The library also exports each of them by type, with
+ * a correct name.
+ */
+const MISNAMED = [
+  'nodejs_active_handles_total',
+  'nodejs_active_requests_total',
+  'nodejs_active_resources_total',
+];
 const SIGN_INS: readonly string[] = ['login', 'exchange', 'refresh'] satisfies RouteName[];
-/** Methods that get their own label value. Clients may send any of the 35 methods that Node.js parses. */
-const METHODS = new Set<string>([...Object.values<Route>(ROUTES).map(({ method }) => method), 'HEAD', 'OPTIONS']);
+/**
+ * Methods that get their own label value. Clients may send any of the 35 methods that Node.js
+ * parses.
+ */
+const METHODS = new Set<string>([
+  ...Object.values<Route>(ROUTES).map(({ method }) => method),
+  'HEAD',
+  'OPTIONS',
+]);
 
 const LOSSES: readonly Overdue[] = ['queue', 'lease', 'wall', 'attempts'];
 const TASK_SECONDS = [0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600];
 
-export function createMetrics(deps: MetricDeps & { nodeChanges: NodeChangeLog; readers: Pick<Readers, 'counts'> }, holds: Holds): Metrics {
+export function createMetrics(
+  deps: MetricDeps & { nodeChanges: NodeChangeLog; readers: Pick<Readers, 'counts'> },
+  holds: Holds,
+): Metrics {
   const registry = new Registry();
   // The default precision of 10 ms wakes an idle process 100 times per second.
   if (deps.settings.processMetrics) {
@@ -38,14 +64,18 @@ export function createMetrics(deps: MetricDeps & { nodeChanges: NodeChangeLog; r
   }
   const requests = new Histogram({
     name: 'berth_http_request_duration_seconds',
-    help: 'Duration of requests, from request to answer; held requests are in berth_http_held_duration_seconds',
+    help:
+      'Duration of requests, from request to answer; held requests are in ' +
+      'berth_http_held_duration_seconds',
     labelNames: ['route', 'method', 'status'],
     buckets: [0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300],
     registers: [registry],
   });
   const nodeChanges = new Counter({
     name: 'berth_node_changes_total',
-    help: 'Changes of nodes: registrations of new nodes, new addresses and names, issued and reset secrets, refused machines',
+    help:
+      'Changes of nodes: registrations of new nodes, new addresses and names, issued and reset ' +
+      'secrets, refused machines',
     labelNames: ['kind'],
     registers: [registry],
   });
@@ -56,7 +86,9 @@ export function createMetrics(deps: MetricDeps & { nodeChanges: NodeChangeLog; r
   registry.registerMetric(runtimeLogLines(deps.readers));
   const heldSeconds = new Histogram({
     name: 'berth_http_held_duration_seconds',
-    help: 'Duration of held requests (long polls and streams), until a change, the end of their wait time or a disconnect',
+    help:
+      'Duration of held requests (long polls and streams), until a change, the end of their wait ' +
+      'time or a disconnect',
     labelNames: ['route'],
     buckets: [0.01, 1, 10, 30, 60, 300],
     registers: [registry],
@@ -78,9 +110,14 @@ export function createMetrics(deps: MetricDeps & { nodeChanges: NodeChangeLog; r
   return {
     observe({ route, method, status, seconds, held }) {
       if (held) heldSeconds.observe({ route }, seconds);
-      else requests.observe({ route, method: METHODS.has(method) ? method : 'other', status: String(status) }, seconds);
+      else
+        requests.observe(
+          { route, method: METHODS.has(method) ? method : 'other', status: String(status) },
+          seconds,
+        );
       if (status === 429) limitedRequests.inc({ route });
-      if (status >= 400 && status < 500 && SIGN_INS.includes(route)) failedSignIns.inc({ route, status: String(status) });
+      if (status >= 400 && status < 500 && SIGN_INS.includes(route))
+        failedSignIns.inc({ route, status: String(status) });
     },
     render: async () => ({ type: registry.contentType, text: await registry.metrics() }),
   };
@@ -89,7 +126,9 @@ export function createMetrics(deps: MetricDeps & { nodeChanges: NodeChangeLog; r
 const runtimeLogReaders = (readers: Pick<Readers, 'counts'>): Gauge =>
   new Gauge({
     name: 'berth_runtime_log_readers',
-    help: 'Logs of containers that agents read for viewers at this control plane now, by mode: `follow` or `read` (once)',
+    help:
+      'Logs of containers that agents read for viewers at this control plane now, by mode: ' +
+      '`follow` or `read` (once)',
     labelNames: ['mode'],
     registers: [],
     collect() {
@@ -122,59 +161,77 @@ function recordTelemetry({ telemetry, stores }: MetricDeps, registry: Registry):
   });
   const tasks = new Histogram({
     name: 'berth_task_duration_seconds',
-    help: 'Duration of tasks from the first claim to the end: build, deploy (with copying of datasets), sync (prewarm), retire (removal), look (check of a branch after a push)',
+    help:
+      'Duration of tasks from the first claim to the end: build, deploy (with copying of ' +
+      'datasets), sync (prewarm), retire (removal), look (check of a branch after a push)',
     labelNames: ['kind', 'end'],
     buckets: TASK_SECONDS,
     registers: [registry],
   });
   const phases = new Histogram({
     name: 'berth_deployment_phase_duration_seconds',
-    help: 'Duration of each phase of a finished deployment (last attempt only). The phase in which it failed has the outcome of the deployment; every other phase has `completed`',
+    help:
+      'Duration of each phase of a finished deployment (last attempt only). The phase in which ' +
+      'it failed has the outcome of the deployment; every other phase has `completed`',
     labelNames: ['phase', 'outcome'],
     buckets: TASK_SECONDS,
     registers: [registry],
   });
   const lost = new Counter({
     name: 'berth_tasks_lost_total',
-    help: 'Tasks that a node lost: the lease expired (`lease`), the node did not claim it in time (`queue`), it exceeded its time limit (`wall`) or its number of attempts (`attempts`)',
+    help:
+      'Tasks that a node lost: the lease expired (`lease`), the node did not claim it in time ' +
+      '(`queue`), it exceeded its time limit (`wall`) or its number of attempts (`attempts`)',
     labelNames: ['kind', 'why'],
     registers: [registry],
   });
   const queries = new Histogram({
     name: 'berth_database_query_duration_seconds',
-    help: 'Duration of database statements; `commit` includes the wait for the disk; `wait`: waits for a lock or for the server, before a write could begin',
+    help:
+      'Duration of database statements; `commit` includes the wait for the disk; `wait`: waits ' +
+      'for a lock or for the server, before a write could begin',
     labelNames: ['operation'],
     buckets: [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 1, 10],
     registers: [registry],
   });
   const deliveries = new Counter({
     name: 'berth_hook_deliveries_total',
-    help: 'Deliveries of forges by verdict; `accepted`: Berth checks the branch, and counts the verdict later',
+    help:
+      'Deliveries of forges by verdict; `accepted`: Berth checks the branch, and counts the ' +
+      'verdict later',
     labelNames: ['verdict'],
     registers: [registry],
   });
   for (const verdict of [...VERDICTS, 'accepted']) deliveries.inc({ verdict }, 0);
   const statuses = new Counter({
     name: 'berth_commit_statuses_total',
-    help: 'Requests that set a commit status at a forge: `sent`, `retried` (failed, will be repeated), `given up`',
+    help:
+      'Requests that set a commit status at a forge: `sent`, `retried` (failed, will be ' +
+      'repeated), `given up`',
     labelNames: ['outcome'],
     registers: [registry],
   });
   for (const outcome of ['sent', 'retried', 'given up']) statuses.inc({ outcome }, 0);
   const notifications = new Counter({
     name: 'berth_notifications_total',
-    help: 'Deliveries of notifications, tests aside: `sent`, `retried` (failed, will be repeated), `given up`',
+    help:
+      'Deliveries of notifications, tests aside: `sent`, `retried` (failed, will be repeated), ' +
+      '`given up`',
     labelNames: ['outcome'],
     registers: [registry],
   });
   for (const outcome of ['sent', 'retried', 'given up']) notifications.inc({ outcome }, 0);
   for (const kind of TASK_KINDS) for (const why of LOSSES) lost.inc({ kind, why }, 0);
-  for (const outcome of ['running', 'cancelled', 'superseded']) outcomes.inc({ outcome, code: '' }, 0);
-  // Each code begins at 0, because Prometheus does not see an increase in the first value of a series.
+  for (const outcome of ['running', 'cancelled', 'superseded'])
+    outcomes.inc({ outcome, code: '' }, 0);
+  // Each code begins at 0, because Prometheus does not see an increase in the first value of a
+  // series.
   for (const code of Object.keys(FAILURES)) outcomes.inc({ outcome: 'failed', code }, 0);
   telemetry.on((measured) => {
-    if (measured.what === 'deployment') outcomes.inc({ outcome: measured.outcome, code: measured.code ?? '' });
-    else if (measured.what === 'phase') phases.observe({ phase: measured.phase, outcome: measured.outcome }, measured.seconds);
+    if (measured.what === 'deployment')
+      outcomes.inc({ outcome: measured.outcome, code: measured.code ?? '' });
+    else if (measured.what === 'phase')
+      phases.observe({ phase: measured.phase, outcome: measured.outcome }, measured.seconds);
     else if (measured.what === 'task lost') lost.inc({ kind: measured.kind, why: measured.why });
     else if (measured.what === 'commit status') statuses.inc({ outcome: measured.outcome });
     else if (measured.what === 'notification') notifications.inc({ outcome: measured.outcome });
@@ -183,6 +240,8 @@ function recordTelemetry({ telemetry, stores }: MetricDeps, registry: Registry):
       tasks.observe({ kind: measured.kind, end: measured.end }, measured.seconds);
   });
   // Look up the labels once: a lookup costs more than the rest of an observation.
-  const byOperation = new Map(QUERY_KINDS.map((operation) => [operation, queries.labels({ operation })]));
+  const byOperation = new Map(
+    QUERY_KINDS.map((operation) => [operation, queries.labels({ operation })]),
+  );
   stores.metrics.onQuery((operation, seconds) => byOperation.get(operation)?.observe(seconds));
 }

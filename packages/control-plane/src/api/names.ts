@@ -1,6 +1,7 @@
 /**
- * Replaces names by ids in requests of people: `:id` below the paths of KINDS, and the filter `project_id`.
- * Checks that the user of the filter `user_id` exists. Handlers see only ids. A project that the caller may not see does not exist.
+ * Replaces names by ids in requests of people: `:id` below the paths of KINDS, and the filter
+ * `project_id`. Checks that the user of the filter `user_id` exists. Handlers see only ids. A
+ * project that the caller may not see does not exist.
  */
 import type { Route } from '@berth/wire/route';
 import type { Role } from '@berth/wire/vocabulary';
@@ -11,13 +12,22 @@ import type { Stores } from '../domain/stores.ts';
 import type { Caller } from './auth/callers.ts';
 
 type Kind = 'project' | 'dataset' | 'node' | 'notification';
-const KINDS: Record<string, Kind> = { projects: 'project', datasets: 'dataset', nodes: 'node', notifications: 'notification' };
+const KINDS: Record<string, Kind> = {
+  projects: 'project',
+  datasets: 'dataset',
+  nodes: 'node',
+  notifications: 'notification',
+};
 
 /**
- * Replaces the names in a request by ids. Returns the caller's role in the named project, or null if the request names none. Throws
- * not_found (path), ambiguous, validation (filter).
+ * Replaces the names in a request by ids. Returns the caller's role in the named project, or null
+ * if the request names none. Throws not_found (path), ambiguous, validation (filter).
  */
-export type ResolveNames = (params: unknown, query: unknown, caller: Caller) => Promise<Role | null>;
+export type ResolveNames = (
+  params: unknown,
+  query: unknown,
+  caller: Caller,
+) => Promise<Role | null>;
 
 /** Returns null if the route has no parameter that can be a name. */
 export function namesIn(
@@ -30,13 +40,20 @@ export function namesIn(
   const byUser = filters.includes('user_id');
   if (inPath === undefined && !byProject && !byUser) return null;
 
-  async function projectOf(given: string, caller: Caller): Promise<{ id: string; role: Role } | null> {
+  async function projectOf(
+    given: string,
+    caller: Caller,
+  ): Promise<{ id: string; role: Role } | null> {
     const project = await stores.projects.guarded(given);
     const role = project === null ? null : roleIn(project, caller);
     return project === null || role === null ? null : { id: project.id, role };
   }
 
-  async function found(kind: Kind, given: string, caller: Caller): Promise<{ id: string; role: Role | null }> {
+  async function found(
+    kind: Kind,
+    given: string,
+    caller: Caller,
+  ): Promise<{ id: string; role: Role | null }> {
     if (kind === 'project') return (await projectOf(given, caller)) ?? missing(kind, given);
     const id = kind === 'node' ? await nodeOf(given) : await stores[`${kind}s`].idOf(given);
     return id === null ? missing(kind, given) : { id, role: null };
@@ -46,12 +63,18 @@ export function namesIn(
     const nodes = await stores.nodes.named(given);
     if (nodes.length <= 1) return nodes[0]?.id ?? null;
     const which = nodes.map((node) => `${node.role}:${node.hostname} (${node.id})`).join(', ');
-    throw new DomainError('ambiguous', `${quoted(given)} is the name of ${nodes.length} nodes: ${which}`);
+    throw new DomainError(
+      'ambiguous',
+      `${quoted(given)} is the name of ${nodes.length} nodes: ${which}`,
+    );
   }
 
   return async (params, query, caller) => {
     let role: Role | null = null;
-    const [named, filter] = [params as { id: string }, query as { project_id?: string; user_id?: string }];
+    const [named, filter] = [
+      params as { id: string },
+      query as { project_id?: string; user_id?: string },
+    ];
     if (inPath !== undefined) ({ id: named.id, role } = await found(inPath, named.id, caller));
     if (byProject && filter.project_id !== undefined) {
       const project = await projectOf(filter.project_id, caller);
@@ -67,7 +90,8 @@ export function namesIn(
     try {
       await stores.users.get(id);
     } catch (error) {
-      if (error instanceof DomainError && error.code === 'not_found') throw invalid('user_id', 'exists', 'there is no user with this id');
+      if (error instanceof DomainError && error.code === 'not_found')
+        throw invalid('user_id', 'exists', 'there is no user with this id');
       throw error;
     }
   }
@@ -75,7 +99,8 @@ export function namesIn(
 
 function missing(kind: Kind, given: string): never {
   // The text of a notification that the caller may not see.
-  if (kind === 'notification') throw new DomainError('not_found', 'no notification has this id or name');
+  if (kind === 'notification')
+    throw new DomainError('not_found', 'no notification has this id or name');
   throw new DomainError('not_found', `no ${kind} has the id or name ${quoted(given)}`);
 }
 

@@ -1,6 +1,7 @@
 /**
- * The addresses of the deploy nodes, for the firewall rules of agents: a container must not reach the published ports of another node
- * either. An agent gets the list in the answer to its registration when the list differs from the one that it has.
+ * The addresses of the deploy nodes, for the firewall rules of agents: a container must not reach
+ * the published ports of another node either. An agent gets the list in the answer to its
+ * registration when the list differs from the one that it has.
  */
 import { isIPv4 } from 'node:net';
 import { MAX_NEIGHBOURS, type Neighbours } from '@berth/wire/node';
@@ -10,13 +11,23 @@ import { etagOf } from './etag.ts';
 /** A node that joins is closed to others within this time and one registration. */
 const KEPT_MS = 15_000;
 
-/** Returns a function of the agent's ETag. It returns undefined if the agent has the list, or does not ask for it. */
-export function createNeighbours(nodes: Pick<Stores['nodes'], 'all'>, clock = () => performance.now()) {
+/**
+ * Returns a function of the agent's ETag. It returns undefined if the agent has the list, or does
+ * not ask for it.
+ */
+export function createNeighbours(
+  nodes: Pick<Stores['nodes'], 'all'>,
+  clock = () => performance.now(),
+) {
   let at = Number.NEGATIVE_INFINITY;
   let last: Promise<Neighbours> | null = null;
   async function read(): Promise<Neighbours> {
-    const addresses = (await nodes.all('deploy')).filter(({ deleting_at }) => deleting_at === null).map(({ host_ip }) => host_ip);
-    const list = [...new Set(addresses.filter((one) => isIPv4(one) && !one.startsWith('127.')))].toSorted().slice(0, MAX_NEIGHBOURS);
+    const addresses = (await nodes.all('deploy'))
+      .filter(({ deleting_at }) => deleting_at === null)
+      .map(({ host_ip }) => host_ip);
+    const list = [...new Set(addresses.filter((one) => isIPv4(one) && !one.startsWith('127.')))]
+      .toSorted()
+      .slice(0, MAX_NEIGHBOURS);
     return { etag: etagOf(list.join()), addresses: list };
   }
   return async (known: string | undefined): Promise<Neighbours | undefined> => {

@@ -1,6 +1,7 @@
 /**
- * Changes of a node that an operator should know: a new address or name, a secret issued or reset, a refused machine. Each change
- * becomes a log line, an entry of the audit log and a count in /metrics.
+ * Changes of a node that an operator should know: a new address or name, a secret issued or reset,
+ * a refused machine. Each change becomes a log line, an entry of the audit log and a count in
+ * /metrics.
  */
 import type { Logger } from '@berth/kit/log';
 import { LRUCache } from 'lru-cache';
@@ -20,7 +21,11 @@ export const NODE_CHANGES = [
   'address_taken',
 ] as const;
 export type NodeChangeKind = (typeof NODE_CHANGES)[number];
-export type NodeChange = { kind: NodeChangeKind; node: Pick<NodeRecord, 'id' | 'hostname' | 'role'>; message: string };
+export type NodeChange = {
+  kind: NodeChangeKind;
+  node: Pick<NodeRecord, 'id' | 'hostname' | 'role'>;
+  message: string;
+};
 /** The request that led to the change. */
 type Source = { address: string; requestId: string };
 
@@ -30,14 +35,24 @@ export type NodeChangeLog = {
   on(listener: (change: NodeChange) => void): void;
 };
 
-/** Shortest time between two entries of the audit log of one kind for one node, so that a flapping address cannot fill the audit log. */
+/**
+ * Shortest time between two entries of the audit log of one kind for one node, so that a flapping
+ * address cannot fill the audit log.
+ */
 const AUDIT_INTERVAL_MS = 60_000;
 
-export function createNodeChangeLog(audit: Pick<AuditStore, 'append'>, log: Logger, now: () => number): NodeChangeLog {
+export function createNodeChangeLog(
+  audit: Pick<AuditStore, 'append'>,
+  log: Logger,
+  now: () => number,
+): NodeChangeLog {
   const listeners: ((change: NodeChange) => void)[] = [];
   const auditedAt = new LRUCache<string, number>(growingTo(20_000));
 
-  async function appendToAudit({ kind, node }: NodeChange, { address, requestId }: Source): Promise<void> {
+  async function appendToAudit(
+    { kind, node }: NodeChange,
+    { address, requestId }: Source,
+  ): Promise<void> {
     // The request of the admin has an entry already.
     if (kind === 'secret_reset') return;
     const at = now();
@@ -62,36 +77,68 @@ export function createNodeChangeLog(audit: Pick<AuditStore, 'append'>, log: Logg
     on: (listener) => void listeners.push(listener),
     record(change, source) {
       const { kind, node, message } = change;
-      const isWarning = kind === 'doubled' || kind === 'name_taken' || kind === 'moved' || kind === 'address_taken';
-      log[isWarning ? 'warn' : 'info']({ node: node.id, hostname: node.hostname, role: node.role, address: source.address }, message);
-      appendToAudit(change, source).catch((err: unknown) => log.error({ err, node: node.id, kind }, 'could not write to the audit log'));
+      const isWarning =
+        kind === 'doubled' || kind === 'name_taken' || kind === 'moved' || kind === 'address_taken';
+      log[isWarning ? 'warn' : 'info'](
+        { node: node.id, hostname: node.hostname, role: node.role, address: source.address },
+        message,
+      );
+      appendToAudit(change, source).catch((err: unknown) =>
+        log.error({ err, node: node.id, kind }, 'could not write to the audit log'),
+      );
       for (const listener of listeners) listener(change);
     },
   };
 }
 
-/** Returns the changes that an accepted registration made. `requestedName`: the host name in the registration. */
-export function changesOf({ node, before, secret, nameTaken, displaced, silentThere }: Registered, requestedName: string): NodeChange[] {
+/**
+ * Returns the changes that an accepted registration made. `requestedName`: the host name in the
+ * registration.
+ */
+export function changesOf(
+  { node, before, secret, nameTaken, displaced, silentThere }: Registered,
+  requestedName: string,
+): NodeChange[] {
   const found: NodeChange[] = [];
-  const add = (kind: NodeChangeKind, message: string): void => void found.push({ kind, node, message });
+  const add = (kind: NodeChangeKind, message: string): void =>
+    void found.push({ kind, node, message });
   if (displaced !== undefined) {
     const why = `it was silent, and another machine, at ${node.host_ip}, has that name now`;
-    found.push({ kind: 'renamed', node: displaced, message: `node ${node.hostname} was renamed to ${displaced.hostname}: ${why}` });
+    found.push({
+      kind: 'renamed',
+      node: displaced,
+      message: `node ${node.hostname} was renamed to ${displaced.hostname}: ${why}`,
+    });
   }
   if (before === null)
-    add('registered', `${node.role} node ${node.hostname} registered for the first time, with the address ${node.host_ip}`);
+    add(
+      'registered',
+      `${node.role} node ${node.hostname} registered for the first time, with the address ` +
+        node.host_ip,
+    );
   else {
     if (before.host_ip !== node.host_ip)
-      add('moved', `the address of node ${node.hostname} changed from ${before.host_ip} to ${node.host_ip}; its routes will follow`);
-    if (before.hostname !== node.hostname) add('renamed', `node ${before.hostname} was renamed to ${node.hostname}`);
+      add(
+        'moved',
+        `the address of node ${node.hostname} changed from ${before.host_ip} to ` +
+          `${node.host_ip}; its routes will follow`,
+      );
+    if (before.hostname !== node.hostname)
+      add('renamed', `node ${before.hostname} was renamed to ${node.hostname}`);
   }
   if (silentThere !== undefined) {
     const { hostname } = silentThere;
-    const message = `node ${node.hostname} has the address ${node.host_ip} of node ${hostname}, which is silent: routes of ${hostname} end where ${node.hostname} has their port`;
+    const message =
+      `node ${node.hostname} has the address ${node.host_ip} of node ${hostname}, which is ` +
+      `silent: routes of ${hostname} end where ${node.hostname} has their port`;
     found.push({ kind: 'address_taken', node: silentThere, message });
   }
   if (nameTaken === true)
-    add('name_taken', `node ${node.hostname} asked for the name ${requestedName}, which another node has; it keeps its name`);
+    add(
+      'name_taken',
+      `node ${node.hostname} asked for the name ${requestedName}, which another node has; it ` +
+        'keeps its name',
+    );
   if (secret !== undefined) add('secret_given', `node ${node.hostname} received its own secret`);
   return found;
 }

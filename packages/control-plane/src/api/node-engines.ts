@@ -1,10 +1,15 @@
-/** Warns about nodes whose container engine does not answer their agent. Without a report the engine counts as working. */
+/**
+ * Warns about nodes whose container engine does not answer their agent. Without a report the engine
+ * counts as working.
+ */
 import { createRecentNodes, countOf, type NodeNotes } from './node-notes.ts';
 
 const WAITS = { builder: 'builds wait', deploy: 'deployments wait' } as const;
 
 export function createNodeEngines(clock: { now: () => number; offlineMs: number }): NodeNotes {
-  const nodes = createRecentNodes<{ hostname: string; role: keyof typeof WAITS; works: boolean }>(clock);
+  const nodes = createRecentNodes<{ hostname: string; role: keyof typeof WAITS; works: boolean }>(
+    clock,
+  );
   return {
     registered({ id, hostname }, { role, engine }) {
       nodes.set(id, { hostname, role, works: engine?.ok !== false });
@@ -18,7 +23,8 @@ export function createNodeEngines(clock: { now: () => number; offlineMs: number 
         return dead.length === all.length
           ? [`the container engine answers on no ${role} node (${countOf(dead)}): ${WAITS[role]}`]
           : [
-              `the container engine does not answer on ${dead.length} of ${countOf(all, `${role} `)}, which get no tasks: berth status names them`,
+              `the container engine does not answer on ${dead.length} of ` +
+                `${countOf(all, `${role} `)}, which get no tasks: berth status names them`,
             ];
       });
     },

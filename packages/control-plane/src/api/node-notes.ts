@@ -1,12 +1,16 @@
 /**
- * Warnings about nodes for /readyz, from their registrations. They are kept in memory, because an agent registers every 30 s. With
- * several control planes, each one knows only the nodes that registered with it within `offlineMs`.
+ * Warnings about nodes for /readyz, from their registrations. They are kept in memory, because an
+ * agent registers every 30 s. With several control planes, each one knows only the nodes that
+ * registered with it within `offlineMs`.
  */
 import type { NodeRegister } from '@berth/wire/node';
 
 export type NodeNotes = {
   registered(node: { id: string; hostname: string }, input: NodeRegister): void;
-  /** Lines with counts but no names, because /readyz is public. Without nodes that sent no registration for `offlineMs`. */
+  /**
+   * Lines with counts but no names, because /readyz is public. Without nodes that sent no
+   * registration for `offlineMs`.
+   */
   notes(): string[];
 };
 
@@ -14,7 +18,13 @@ export type NodeNotes = {
 const MAX_NODES = 10_000;
 
 /** Keeps the nodes that registered within `offlineMs`, by id. */
-export function createRecentNodes<T extends { hostname: string }>({ now, offlineMs }: { now: () => number; offlineMs: number }) {
+export function createRecentNodes<T extends { hostname: string }>({
+  now,
+  offlineMs,
+}: {
+  now: () => number;
+  offlineMs: number;
+}) {
   const nodes = new Map<string, T & { at: number }>();
   return {
     set(id: string, node: T): void {
@@ -31,4 +41,5 @@ export function createRecentNodes<T extends { hostname: string }>({ now, offline
 }
 
 /** As `2 nodes`. `kind`: what stands before the word, as `deploy `. */
-export const countOf = (nodes: readonly unknown[], kind = ''): string => `${nodes.length} ${kind}node${nodes.length === 1 ? '' : 's'}`;
+export const countOf = (nodes: readonly unknown[], kind = ''): string =>
+  `${nodes.length} ${kind}node${nodes.length === 1 ? '' : 's'}`;

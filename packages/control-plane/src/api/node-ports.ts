@@ -1,6 +1,7 @@
 /**
- * Warns about containers whose host port the engine chooses again at each start, although their agent would choose a fixed one: an earlier
- * version of the agent started them. An agent that does not send `port_fixed` gets no warning.
+ * Warns about containers whose host port the engine chooses again at each start, although their
+ * agent would choose a fixed one: an earlier version of the agent started them. An agent that does
+ * not send `port_fixed` gets no warning.
  */
 import { createRecentNodes, countOf, type NodeNotes } from './node-notes.ts';
 
@@ -9,7 +10,9 @@ export function createNodePorts(clock: { now: () => number; offlineMs: number })
   return {
     registered({ id, hostname }, { containers }) {
       if (containers === undefined) return;
-      const { length: count } = containers.filter((c) => c.port_fixed === false && c.state === 'running');
+      const { length: count } = containers.filter(
+        (c) => c.port_fixed === false && c.state === 'running',
+      );
       if (count === 0) nodes.delete(id);
       else nodes.set(id, { hostname, count });
     },
@@ -19,7 +22,10 @@ export function createNodePorts(clock: { now: () => number; offlineMs: number })
       return count === 0
         ? []
         : [
-            `${count} container${count === 1 ? '' : 's'} on ${countOf(all)} will get another port when the engine restarts, so requests may reach another project for some seconds: berth status --all names them, and berth restart PROJECT gives each a fixed port`,
+            `${count} container${count === 1 ? '' : 's'} on ${countOf(all)} will get another ` +
+              'port when the engine restarts, so requests may reach another project for some ' +
+              'seconds: berth status --all names them, and berth restart PROJECT gives each a ' +
+              'fixed port',
           ];
     },
   };

@@ -2,7 +2,9 @@
 import { createRecentNodes, countOf } from './node-notes.ts';
 
 export type Quarantine = {
-  /** Takes the containers of a registration. Returns whether they differ from those of the last one. */
+  /**
+   * Takes the containers of a registration. Returns whether they differ from those of the last one.
+   */
   seen(node: { id: string; hostname: string }, containers: readonly string[]): boolean;
   notes(): string[];
 };
@@ -21,7 +23,8 @@ export function createQuarantine(clock: { now: () => number; offlineMs: number }
       const all = nodes.all();
       if (all.length === 0) return [];
       return [
-        `containers of unknown deployments are in quarantine on ${countOf(all)}: berth status names them, and only people remove them`,
+        `containers of unknown deployments are in quarantine on ${countOf(all)}: berth status ` +
+          'names them, and only people remove them',
       ];
     },
   };

@@ -1,6 +1,7 @@
 /**
- * Warns about deploy nodes without a protective setting (`publish_ip`, `default_memory` of a registration). An agent that does not
- * send a field gets no warning for it: it may be of an earlier version, or contract-only.
+ * Warns about deploy nodes without a protective setting (`publish_ip`, `default_memory` of a
+ * registration). An agent that does not send a field gets no warning for it: it may be of an
+ * earlier version, or contract-only.
  */
 import { createRecentNodes, countOf, type NodeNotes } from './node-notes.ts';
 
@@ -18,7 +19,10 @@ const PROTECTIVE_SETTINGS = [
 ] as const;
 
 export function createNodeSettings(clock: { now: () => number; offlineMs: number }): NodeNotes {
-  const settingsWithNodes = PROTECTIVE_SETTINGS.map((entry) => ({ ...entry, nodes: createRecentNodes<{ hostname: string }>(clock) }));
+  const settingsWithNodes = PROTECTIVE_SETTINGS.map((entry) => ({
+    ...entry,
+    nodes: createRecentNodes<{ hostname: string }>(clock),
+  }));
   return {
     registered({ id, hostname }, input) {
       for (const { field, nodes } of settingsWithNodes) {

@@ -2,11 +2,15 @@
 import { BERTH_VERSION, isOlderVersion } from '@berth/wire/version';
 import { createRecentNodes, countOf, type NodeNotes } from './node-notes.ts';
 
-export function createNodeVersions(clock: { now: () => number; offlineMs: number }, version = BERTH_VERSION): NodeNotes {
+export function createNodeVersions(
+  clock: { now: () => number; offlineMs: number },
+  version = BERTH_VERSION,
+): NodeNotes {
   const nodes = createRecentNodes<{ hostname: string }>(clock);
   return {
     registered({ id, hostname }, { agent_version }) {
-      if (agent_version !== undefined && isOlderVersion(agent_version, version)) nodes.set(id, { hostname });
+      if (agent_version !== undefined && isOlderVersion(agent_version, version))
+        nodes.set(id, { hostname });
       else nodes.delete(id);
     },
     notes() {
@@ -14,7 +18,8 @@ export function createNodeVersions(clock: { now: () => number; offlineMs: number
       return all.length === 0
         ? []
         : [
-            `the agents of ${countOf(all)} are older than this control plane (${version}): berth node list shows them; install its package there`,
+            `the agents of ${countOf(all)} are older than this control plane (${version}): ` +
+              'berth node list shows them; install its package there',
           ];
     },
   };

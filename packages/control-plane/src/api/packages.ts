@@ -1,4 +1,7 @@
-/** The packages in PACKAGE_DIR, from which machines install Berth before they join. They are public: they hold no secret. */
+/**
+ * The packages in PACKAGE_DIR, from which machines install Berth before they join. They are public:
+ * they hold no secret.
+ */
 import { createHash } from 'node:crypto';
 import { constants } from 'node:fs';
 import { type FileHandle, lstat, open, readdir } from 'node:fs/promises';
@@ -31,7 +34,8 @@ export function createPackages(folder: string | null): Packages {
       const before = known.get(key);
       if (before !== undefined) return before;
       const hash = createHash('sha256');
-      for await (const part of opened.createReadStream({ autoClose: false })) hash.update(part as Buffer);
+      for await (const part of opened.createReadStream({ autoClose: false }))
+        hash.update(part as Buffer);
       const sha256 = hash.digest('hex');
       known.set(key, sha256);
       return sha256;
@@ -58,7 +62,9 @@ export function createPackages(folder: string | null): Packages {
         const [, found, arch = ''] = NAME.exec(name) ?? [];
         return found === version ? [{ name, version, arch }] : [];
       });
-      const files = await Promise.all(wanted.slice(0, MOST).map(async (one) => ({ ...one, sha256: await checksumOf(one.name) })));
+      const files = await Promise.all(
+        wanted.slice(0, MOST).map(async (one) => ({ ...one, sha256: await checksumOf(one.name) })),
+      );
       return files.flatMap(({ sha256, ...one }) => (sha256 === null ? [] : [{ ...one, sha256 }]));
     },
     async open(name) {

@@ -3,7 +3,10 @@ import { cutText } from '@berth/kit/cut-text';
 import { ERRORS, type ErrorCode, type ProblemDocument } from '@berth/wire/errors';
 import type { FieldProblem } from '../domain/errors.ts';
 
-/** Page that explains the codes (plugins/errors-page.ts). `type` of a problem refers to it (RFC 9457 section 3.1.1). */
+/**
+ * Page that explains the codes (plugins/errors-page.ts). `type` of a problem refers to it (RFC 9457
+ * section 3.1.1).
+ */
 export const ERRORS_PAGE = '/docs/errors';
 export const PROBLEM_TYPE = 'application/problem+json; charset=utf-8';
 /** Limit of field problems in one answer: a body of 1 MiB can break far more rules. */
@@ -23,7 +26,9 @@ export function problemOf(
     status,
     detail,
     code,
-    ...(errors.length > 0 || code === 'validation' ? { errors: errors.slice(0, MAX_ERRORS).map((e) => ({ ...e })) } : {}),
+    ...(errors.length > 0 || code === 'validation'
+      ? { errors: errors.slice(0, MAX_ERRORS).map((e) => ({ ...e })) }
+      : {}),
     ...(requestId === null ? {} : { request_id: requestId }),
     ...(retryAfter === null ? {} : { retry_after: retryAfter }),
   };
@@ -36,7 +41,10 @@ export const summaryOf = (fields: readonly FieldProblem[]): string => {
   return first === undefined ? ERRORS.validation.title : `${first.field}: ${first.message}${more}`;
 };
 
-/** Most characters of a path in a log line or an answer. Everybody can send a path of the length of a header block. */
+/**
+ * Most characters of a path in a log line or an answer. Everybody can send a path of the length of
+ * a header block.
+ */
 const MAX_PATH = 300;
 
 /** Returns the path of a request, without its query. */

@@ -1,25 +1,44 @@
 /**
- * Entity tags of resources that people change. They cover only fields that a person sets, so that changes by the platform do not make
- * an edit stale.
+ * Entity tags of resources that people change. They cover only fields that a person sets, so that
+ * changes by the platform do not make an edit stale.
  */
 import { ProjectPatch } from '@berth/wire/project';
 import type { Role } from '@berth/wire/vocabulary';
 import { maySeeEnv } from '../domain/access.ts';
-import type { DatasetRecord, ProjectRecord, ProjectSettings, UserRecord } from '../domain/records.ts';
+import type {
+  DatasetRecord,
+  ProjectRecord,
+  ProjectSettings,
+  UserRecord,
+} from '../domain/records.ts';
 import { etagOf } from './etag.ts';
 
 const SETTABLE = Object.keys(ProjectPatch.properties).sort() as (keyof ProjectSettings)[];
 
-/** For a viewer it covers only the names in `env` and `build_args`: a digest of short values would reveal them. */
+/**
+ * For a viewer it covers only the names in `env` and `build_args`: a digest of short values would
+ * reveal them.
+ */
 export function projectEtag(project: ProjectRecord, role: Role): string {
   const shown = (key: keyof ProjectSettings): unknown =>
-    (key === 'env' || key === 'build_args') && !maySeeEnv(role) ? Object.keys(project[key]).sort() : project[key];
+    (key === 'env' || key === 'build_args') && !maySeeEnv(role)
+      ? Object.keys(project[key]).sort()
+      : project[key];
   // Empty while it runs, so that earlier versions compute the same ETag.
   const stopped = project.stopped_at === null ? [] : ['stopped'];
-  return etagOf(JSON.stringify([project.id, project.name, project.secrets_version, ...stopped, ...SETTABLE.map(shown)]));
+  return etagOf(
+    JSON.stringify([
+      project.id,
+      project.name,
+      project.secrets_version,
+      ...stopped,
+      ...SETTABLE.map(shown),
+    ]),
+  );
 }
 
-export const datasetEtag = ({ id, name, nfs_path }: DatasetRecord): string => etagOf(JSON.stringify([id, name, nfs_path]));
+export const datasetEtag = ({ id, name, nfs_path }: DatasetRecord): string =>
+  etagOf(JSON.stringify([id, name, nfs_path]));
 
 /** Covers the password hash too. The hash is salted, so the digest reveals nothing. */
 export const userEtag = ({ id, email, role, disabled, password_hash }: UserRecord): string =>

@@ -1,6 +1,7 @@
 /**
- * Checks the rights of a person on the project of a request, by the field `scope` of the route (wire/route.ts). A project that the
- * person may not see gets the same answer as one that does not exist. Also replaces names by ids (names.ts).
+ * Checks the rights of a person on the project of a request, by the field `scope` of the route
+ * (wire/route.ts). A project that the person may not see gets the same answer as one that does not
+ * exist. Also replaces names by ids (names.ts).
  */
 import type { Route } from '@berth/wire/route';
 import { ROUTES } from '@berth/wire/routes';
@@ -14,13 +15,19 @@ import { namesIn } from './names.ts';
 /** The text of a notification that does not exist, and of one that the caller may not see. */
 export const NO_NOTIFICATION = 'no notification has this id or name';
 
-export type RightsStores = Pick<Stores, 'projects' | 'datasets' | 'nodes' | 'notifications' | 'users' | 'deployments'>;
+export type RightsStores = Pick<
+  Stores,
+  'projects' | 'datasets' | 'nodes' | 'notifications' | 'users' | 'deployments'
+>;
 
 /**
- * Replaces names by ids in params and query, and returns the caller with the role in the project of the request. Throws not_found or
- * validation (project), forbidden (role in the project).
+ * Replaces names by ids in params and query, and returns the caller with the role in the project of
+ * the request. Throws not_found or validation (project), forbidden (role in the project).
  */
-export type CheckRights = (request: { params: unknown; query: unknown }, caller: Caller) => Promise<Caller>;
+export type CheckRights = (
+  request: { params: unknown; query: unknown },
+  caller: Caller,
+) => Promise<Caller>;
 
 /** `row`: a route of people. */
 export function rightsOn(row: Route, stores: RightsStores): CheckRights {
@@ -37,9 +44,16 @@ export function rightsOn(row: Route, stores: RightsStores): CheckRights {
 
   return async ({ params, query }, caller) => {
     const named = (await resolve?.(params, query, caller)) ?? caller.role;
-    const role = row.scope === 'deployment' ? await roleInDeployment((params as { id: string }).id, caller) : named;
+    const role =
+      row.scope === 'deployment'
+        ? await roleInDeployment((params as { id: string }).id, caller)
+        : named;
     if (!atLeast(role, who))
-      throw new DomainError('forbidden', `this request requires the role ${who} or a higher one; your role in this project is ${role}`);
+      throw new DomainError(
+        'forbidden',
+        `this request requires the role ${who} or a higher one; your role in this project is ` +
+          role,
+      );
     return role === caller.role ? caller : { ...caller, role };
   };
 }
@@ -51,12 +65,16 @@ const noDeployment = (id: string): string => `no deployment has the id ${id}`;
 export function refuseOutsideProjects({ scope, method }: Route, { access }: Caller): void {
   if (access.only === null || method === 'GET') return;
   if (scope === 'none' || scope === 'list' || scope === 'new')
-    throw new DomainError('forbidden', 'this token is limited to projects: outside them it can only read');
+    throw new DomainError(
+      'forbidden',
+      'this token is limited to projects: outside them it can only read',
+    );
 }
 
 /**
- * Throws not_found if what a request created, whose stored answer is sent again, does not exist for the caller any more: a new project, or
- * a notification that names projects. The rights on the project of other requests were checked before.
+ * Throws not_found if what a request created, whose stored answer is sent again, does not exist for
+ * the caller any more: a new project, or a notification that names projects. The rights on the
+ * project of other requests were checked before.
  */
 export async function checkReplay(
   row: Route,
@@ -67,11 +85,13 @@ export async function checkReplay(
   if (id === null) return;
   if (row.scope === 'new') {
     const project = await projects.guarded(id);
-    if (project === null || roleIn(project, caller) === null) throw new DomainError('not_found', `no project has the id ${id}`);
+    if (project === null || roleIn(project, caller) === null)
+      throw new DomainError('not_found', `no project has the id ${id}`);
   }
   if (row.path === ROUTES.createNotification.path) {
     const { projects: named } = await notifications.get(id);
     const seen = await projects.visible(named, caller.access);
-    if (named.some((project) => !seen.has(project))) throw new DomainError('not_found', NO_NOTIFICATION);
+    if (named.some((project) => !seen.has(project)))
+      throw new DomainError('not_found', NO_NOTIFICATION);
   }
 }

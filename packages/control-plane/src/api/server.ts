@@ -1,6 +1,14 @@
-/** Builds the HTTP server, which does not listen yet. Adds the hooks, then the routes, and checks that no route is missing. */
+/**
+ * Builds the HTTP server, which does not listen yet. Adds the hooks, then the routes, and checks
+ * that no route is missing.
+ */
 import { cookieRemedy, headersSize, MAX_HEADERS_READ } from '@berth/kit/header-size';
-import { createServer, type IncomingMessage, type Server as HttpServer, type ServerResponse } from 'node:http';
+import {
+  createServer,
+  type IncomingMessage,
+  type Server as HttpServer,
+  type ServerResponse,
+} from 'node:http';
 import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox';
 import { type ConnectionOptions, type Connections, limitConnections } from '@berth/kit/connections';
 import { MAX_HOLD_SECONDS } from '@berth/wire/route';
@@ -74,7 +82,9 @@ import { compileValidator } from './validation.ts';
 const MIB = 1_048_576;
 /** 128 KiB of headers (docs/interfaces.md "Limits"), and the request line. */
 const MAX_HEADER_BYTES = 144 * 1024;
-/** Idle time of a connection before TCP keep-alive probes. Agents use the same time on their side. */
+/**
+ * Idle time of a connection before TCP keep-alive probes. Agents use the same time on their side.
+ */
 const PROBE_AFTER_MS = 60_000;
 /** At the end, time for the first request of a connection, which may be on its way. */
 const UNUSED_MS = 1_000;
@@ -86,12 +96,21 @@ const DEVICE_CODES_A_MINUTE = 30;
 const REFUSED_DELIVERIES_A_MINUTE = 60;
 /** Tests of notifications by one person, and to one recipient. */
 const NOTIFICATION_TESTS_A_MINUTE = 10;
-/** Failed sign-ins from one network over all accounts. High enough for an office, too low to try one password at every account. */
+/**
+ * Failed sign-ins from one network over all accounts. High enough for an office, too low to try one
+ * password at every account.
+ */
 const SIGN_INS_A_MINUTE = 60;
 
-const guards = (now: () => number) => ({ attempts: createAttempts(now), strangers: createAttempts(now, SIGN_INS_A_MINUTE) });
+const guards = (now: () => number) => ({
+  attempts: createAttempts(now),
+  strangers: createAttempts(now, SIGN_INS_A_MINUTE),
+});
 
-/** Creates the HTTP server that Fastify would create, except that registrations are batched and connections are limited. */
+/**
+ * Creates the HTTP server that Fastify would create, except that registrations are batched and
+ * connections are limited.
+ */
 function createHttpServer(
   handle: (request: IncomingMessage, response: ServerResponse) => void,
   limits: Omit<ConnectionOptions, 'now'>,
@@ -99,7 +118,8 @@ function createHttpServer(
   const inBatch = createBatcher();
   const options = {
     maxHeaderSize: MAX_HEADERS_READ,
-    // TCP keep-alive finds connections of dead agents, whose held requests would otherwise stay open until `wait` ends.
+    // TCP keep-alive finds connections of dead agents, whose held requests would otherwise stay
+    // open until `wait` ends.
     keepAlive: true,
     keepAliveInitialDelay: PROBE_AFTER_MS,
     keepAliveTimeout: 95_000,
@@ -110,13 +130,15 @@ function createHttpServer(
   };
   const server = createServer(options, (request, response) => {
     connections.requested(request.socket, response);
-    if (headersSize(request) > MAX_HEADER_BYTES) refuseHeaders(response, cookieRemedy(request, MAX_HEADER_BYTES));
+    if (headersSize(request) > MAX_HEADER_BYTES)
+      refuseHeaders(response, cookieRemedy(request, MAX_HEADER_BYTES));
     else if (request.url === ROUTES.agentRegister.path) inBatch(() => handle(request, response));
     else handle(request, response);
   });
   const connections = limitConnections(server, limits);
   answerBrokenRequests(server);
-  // Idle timeout of a connection. It is longer than any hold and than Traefik's idle timeout (90 s).
+  // Idle timeout of a connection. It is longer than any hold and than Traefik's idle timeout (90
+  // s).
   server.setTimeout((MAX_HOLD_SECONDS + 30) * 1000);
   return { server, connections };
 }
@@ -127,7 +149,10 @@ export async function buildServer(deps: ApiDeps): Promise<Server> {
   let traces: RequestTraces | null = null;
   const server: Server = Fastify({
     loggerInstance: log,
-    logController: new LogController({ disableRequestLogging: true, requestIdLogLabel: 'request_id' }),
+    logController: new LogController({
+      disableRequestLogging: true,
+      requestIdLogLabel: 'request_id',
+    }),
     serverFactory(handle) {
       const { maxConnections: max, trustedProxies: trusted } = deps.settings;
       const created = createHttpServer(handle, { max, trusted, log: deps.log });
@@ -139,13 +164,17 @@ export async function buildServer(deps: ApiDeps): Promise<Server> {
     genReqId: requestId,
     childLoggerFactory: (logger, bindings, options, request) =>
       new RequestLog(log.level, () =>
-        logger.child(traces === null ? bindings : { ...bindings, trace_id: traces.traceIdOf(request) }, options),
+        logger.child(
+          traces === null ? bindings : { ...bindings, trace_id: traces.traceIdOf(request) },
+          options,
+        ),
       ),
     requestIdHeader: false,
     // The hook below answers with a problem document instead.
     return503OnClosing: false,
     frameworkErrors: (error, request, reply) => void answer(error, request, reply),
-    // answerBrokenRequests handles client errors. It knows whether an answer is being sent on the connection.
+    // answerBrokenRequests handles client errors. It knows whether an answer is being sent on the
+    // connection.
     clientErrorHandler: () => {},
     routerOptions: { maxParamLength: 300 },
   }).withTypeProvider<TypeBoxTypeProvider>();
@@ -159,12 +188,21 @@ export async function buildServer(deps: ApiDeps): Promise<Server> {
   const tokens = createTokens(deps.settings.jwtSecrets, deps.now);
   const callers = createCallers({ ...deps, ...deps.settings, tokens });
   const cookies = createSessionCookies(deps.settings.publicUrl);
-  const agents = createAgents({ ...deps, ...deps.settings, guesses: createAttempts(deps.now, AGENT_SECRETS_A_MINUTE) });
-  const signIns = createSignIns({ ...deps, tokens, onSessionEnded: () => deps.changes.notify('access') });
+  const agents = createAgents({
+    ...deps,
+    ...deps.settings,
+    guesses: createAttempts(deps.now, AGENT_SECRETS_A_MINUTE),
+  });
+  const signIns = createSignIns({
+    ...deps,
+    tokens,
+    onSessionEnded: () => deps.changes.notify('access'),
+  });
   const passwords = createPasswords(deps.settings.passwordCost);
 
   server.setValidatorCompiler(compileValidator);
-  // No serialization by schema: it would silently remove unknown fields. The tests check answers against the route table.
+  // No serialization by schema: it would silently remove unknown fields. The tests check answers
+  // against the route table.
   server.setSerializerCompiler(() => (data) => JSON.stringify(data));
   if (deps.tracing !== null) {
     traces = traceRequests(server, deps.tracing, holds);
@@ -173,12 +211,17 @@ export async function buildServer(deps: ApiDeps): Promise<Server> {
   installRequestLog(server);
   installErrors(server, readDashboard(deps.settings.dashboardDir));
   installBodies(server);
-  server.addHook('onRequest', (_request, _reply, done) => done(holds.closed() ? new DomainError('shutting_down') : undefined));
+  server.addHook('onRequest', (_request, _reply, done) =>
+    done(holds.closed() ? new DomainError('shutting_down') : undefined),
+  );
   installAccess(server, callers, agents, { ...deps, cookies, vouch: connections.vouch });
   const hsts = hstsOf(deps.settings.publicUrl);
   server.addHook('onSend', (_request, reply, _payload, done) => {
     if (hsts !== null) void reply.header('strict-transport-security', hsts);
-    void reply.header('x-content-type-options', 'nosniff').header('x-frame-options', 'DENY').header('referrer-policy', 'no-referrer');
+    void reply
+      .header('x-content-type-options', 'nosniff')
+      .header('x-frame-options', 'DENY')
+      .header('referrer-policy', 'no-referrer');
     // A page of a project that opens the dashboard in a window gets no handle to it.
     void reply.header('cross-origin-opener-policy', 'same-origin');
     if (!reply.hasHeader('cache-control')) void reply.header('cache-control', 'no-store');
@@ -201,8 +244,17 @@ export async function buildServer(deps: ApiDeps): Promise<Server> {
     setTimeout(() => connections.closeUnused(), UNUSED_MS).unref();
   });
 
-  const runOnce = createRunOnce({ idempotencyAnswers: deps.stores.idempotencyAnswers, secrets: deps.settings.jwtSecrets, now: deps.now });
-  const define = createDefine(server, createAudit(deps.stores.audit, deps.now), { stores: deps.stores, callers, cookies, runOnce });
+  const runOnce = createRunOnce({
+    idempotencyAnswers: deps.stores.idempotencyAnswers,
+    secrets: deps.settings.jwtSecrets,
+    now: deps.now,
+  });
+  const define = createDefine(server, createAudit(deps.stores.audit, deps.now), {
+    stores: deps.stores,
+    callers,
+    cookies,
+    runOnce,
+  });
   const { document, json } = documentOf(deps.settings.publicUrl);
   installErrorsPage(server);
   await installDocsPage(server, document, json);
@@ -226,7 +278,10 @@ export async function buildServer(deps: ApiDeps): Promise<Server> {
   secretRoutes(route, deps);
   datasetRoutes(route, deps);
   deploymentRoutes(route, { ...deps, holds });
-  notificationRoutes(route, { ...deps, tests: createAttempts(deps.now, NOTIFICATION_TESTS_A_MINUTE) });
+  notificationRoutes(route, {
+    ...deps,
+    tests: createAttempts(deps.now, NOTIFICATION_TESTS_A_MINUTE),
+  });
   hookRoutes(route, { ...deps, refusals: createAttempts(deps.now, REFUSED_DELIVERIES_A_MINUTE) });
   eventRoutes(route, { ...deps, holds });
   logRoutes(route, { ...deps, holds });
@@ -237,7 +292,12 @@ export async function buildServer(deps: ApiDeps): Promise<Server> {
   gitRoutes(route, { ...deps, agents });
   placementRoutes(route, deps);
   const clock = { now: deps.now, offlineMs: deps.limits.offlineMs };
-  const nodeNotes = [createNodeSettings(clock), createNodeEngines(clock), createNodePorts(clock), createNodeVersions(clock)];
+  const nodeNotes = [
+    createNodeSettings(clock),
+    createNodeEngines(clock),
+    createNodePorts(clock),
+    createNodeVersions(clock),
+  ];
   const quarantine = createQuarantine(clock);
   agentRoutes(route, { ...deps, holds, agents, nodeChanges, nodeNotes, quarantine, readers });
   agentDatasetRoutes(route, { ...deps, agents });
@@ -251,17 +311,31 @@ export async function buildServer(deps: ApiDeps): Promise<Server> {
     codeRequests: createAttempts(deps.now, DEVICE_CODES_A_MINUTE),
   });
   traefikRoutes(route, { ...deps, holds });
-  systemRoutes(route, { ...deps, metrics, holds, nodeNotes: [...nodeNotes, quarantine], openapi: json });
+  systemRoutes(route, {
+    ...deps,
+    metrics,
+    holds,
+    nodeNotes: [...nodeNotes, quarantine],
+    openapi: json,
+  });
   define.assertComplete();
   return server;
 }
 
 /** The last document. A process serves one address, but tests start many servers. */
-let latest: { publicUrl: string; document: ReturnType<typeof openapiDocument>; json: StaticAnswer } | null = null;
+let latest: {
+  publicUrl: string;
+  document: ReturnType<typeof openapiDocument>;
+  json: StaticAnswer;
+} | null = null;
 
 function documentOf(publicUrl: string): NonNullable<typeof latest> {
   if (latest?.publicUrl === publicUrl) return latest;
   const document = openapiDocument(publicUrl);
-  latest = { publicUrl, document, json: createStaticAnswer('application/json; charset=utf-8', () => JSON.stringify(document)) };
+  latest = {
+    publicUrl,
+    document,
+    json: createStaticAnswer('application/json; charset=utf-8', () => JSON.stringify(document)),
+  };
   return latest;
 }

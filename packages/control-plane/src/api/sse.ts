@@ -1,23 +1,34 @@
-/** Server-sent events (WHATWG HTML, "Server-sent events"). Frames are sent in order, and no faster than the client reads them. */
+/**
+ * Server-sent events (WHATWG HTML, "Server-sent events"). Frames are sent in order, and no faster
+ * than the client reads them.
+ */
 import { once } from 'node:events';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import Negotiator from 'negotiator';
 
 export type SseEvent = { event: string; data: unknown; id?: number | string };
 export type EventStream = {
-  /** Resolves when the socket accepts more data. Throws an AbortError when the client disconnects or the server closes. */
+  /**
+   * Resolves when the socket accepts more data. Throws an AbortError when the client disconnects or
+   * the server closes.
+   */
   send(event: SseEvent): Promise<void>;
   /** Sends events in one write. Their size must have a bound. */
   sendAll(events: readonly SseEvent[]): Promise<void>;
   comment(text: string): Promise<void>;
   end(): void;
-  /** Ends the connection at once, also if the client takes nothing. What was not sent leaves the memory. */
+  /**
+   * Ends the connection at once, also if the client takes nothing. What was not sent leaves the
+   * memory.
+   */
   abort(): void;
 };
 
 /** Whether the client prefers an event stream to JSON (RFC 9110 section 12.5.1). */
 export const wantsEventStream = (request: IncomingMessage): boolean =>
-  request.method === 'GET' && new Negotiator(request).mediaType(['application/json', 'text/event-stream']) === 'text/event-stream';
+  request.method === 'GET' &&
+  new Negotiator(request).mediaType(['application/json', 'text/event-stream']) ===
+    'text/event-stream';
 
 /** Returns the Last-Event-ID of a client that reconnects, else `after`. */
 export function resumeAt<A extends number | null>(request: IncomingMessage, after: A): A | number {
@@ -25,7 +36,11 @@ export function resumeAt<A extends number | null>(request: IncomingMessage, afte
   return typeof id === 'string' && /^\d{1,15}$/.test(id) ? Number(id) : after;
 }
 
-export function openEventStream(response: ServerResponse, headers: Record<string, string>, signal: AbortSignal): EventStream {
+export function openEventStream(
+  response: ServerResponse,
+  headers: Record<string, string>,
+  signal: AbortSignal,
+): EventStream {
   response.writeHead(200, {
     ...headers,
     'content-type': 'text/event-stream; charset=utf-8',
@@ -39,7 +54,8 @@ export function openEventStream(response: ServerResponse, headers: Record<string
   };
   return {
     send: (event) => write(textOf(event)),
-    sendAll: async (events) => (events.length === 0 ? undefined : write(events.map(textOf).join(''))),
+    sendAll: async (events) =>
+      events.length === 0 ? undefined : write(events.map(textOf).join('')),
     comment: (text) => write(`: ${text}\n\n`),
     end: () => void response.end(),
     abort: () => void response.destroy(),

@@ -1,4 +1,7 @@
-/** Deploy keys in the formats of OpenSSH (RFC 4253 6.6, RFC 8709, PROTOCOL.key of OpenSSH), made without ssh-keygen. */
+/**
+ * Deploy keys in the formats of OpenSSH (RFC 4253 6.6, RFC 8709, PROTOCOL.key of OpenSSH), made
+ * without ssh-keygen.
+ */
 import { createHash, generateKeyPairSync, randomBytes } from 'node:crypto';
 
 export type SshKey = {
@@ -27,8 +30,17 @@ export function newSshKey(comment: string): SshKey {
   const publicBlob = Buffer.concat([field(TYPE), field(point)]);
   // The same number twice: a wrong passphrase would give two different ones.
   const check = randomBytes(4);
-  const secret = Buffer.concat([check, check, field(TYPE), field(point), field(Buffer.concat([seed, point])), field(comment)]);
-  const padding = Buffer.from(Array.from({ length: (BLOCK - (secret.length % BLOCK)) % BLOCK }, (_, i) => i + 1));
+  const secret = Buffer.concat([
+    check,
+    check,
+    field(TYPE),
+    field(point),
+    field(Buffer.concat([seed, point])),
+    field(comment),
+  ]);
+  const padding = Buffer.from(
+    Array.from({ length: (BLOCK - (secret.length % BLOCK)) % BLOCK }, (_, i) => i + 1),
+  );
   const one = Buffer.from([0, 0, 0, 1]);
   const body = Buffer.concat([
     Buffer.from('openssh-key-v1\0'),
@@ -41,7 +53,12 @@ export function newSshKey(comment: string): SshKey {
   ]);
   const lines = body.toString('base64').match(/.{1,70}/g) ?? [];
   return {
-    privateKey: ['-----BEGIN OPENSSH PRIVATE KEY-----', ...lines, '-----END OPENSSH PRIVATE KEY-----', ''].join('\n'),
+    privateKey: [
+      '-----BEGIN OPENSSH PRIVATE KEY-----',
+      ...lines,
+      '-----END OPENSSH PRIVATE KEY-----',
+      '',
+    ].join('\n'),
     publicKey: `${TYPE} ${publicBlob.toString('base64')} ${comment}`,
     fingerprint: fingerprintOf(publicBlob),
   };

@@ -1,6 +1,6 @@
 /**
- * An answer that is the same for everybody until the process ends. Anybody may ask for it as often as they like, so its bytes, its tag and
- * its compressed form are made once.
+ * An answer that is the same for everybody until the process ends. Anybody may ask for it as often
+ * as they like, so its bytes, its tag and its compressed form are made once.
  */
 import { gzipSync } from 'node:zlib';
 import type { FastifyReply, FastifyRequest } from 'fastify';
@@ -22,7 +22,8 @@ export function createStaticAnswer(type: string, make: () => string): StaticAnsw
       // A strong tag belongs to one form of the bytes, so this one is weak.
       const etag = `W/${made.etag}`;
       void reply.headers({ etag, 'cache-control': 'no-cache', vary: 'accept-encoding' });
-      if (matchesEtag(request.headers['if-none-match'], etag.slice(2))) return void reply.code(304).send();
+      if (matchesEtag(request.headers['if-none-match'], etag.slice(2)))
+        return void reply.code(304).send();
       void reply.type(type);
       if (!acceptsGzip(request.headers['accept-encoding'])) return void reply.send(made.plain);
       void reply.header('content-encoding', 'gzip').send(made.zipped);
@@ -32,6 +33,8 @@ export function createStaticAnswer(type: string, make: () => string): StaticAnsw
 
 /** RFC 9110 section 12.5.3 */
 function acceptsGzip(accepted: string | string[] | undefined): boolean {
-  const weight = /(?:^|[\s,])(?:gzip|x-gzip|\*)\s*(?:;\s*q=([\d.]+))?\s*(?:,|$)/i.exec(String(accepted ?? ''));
+  const weight = /(?:^|[\s,])(?:gzip|x-gzip|\*)\s*(?:;\s*q=([\d.]+))?\s*(?:,|$)/i.exec(
+    String(accepted ?? ''),
+  );
   return weight !== null && Number(weight[1] ?? 1) > 0;
 }

@@ -1,6 +1,7 @@
 /**
- * Spans of the control plane: one for each request, and those of each deployment that settled. All of them are recorded at the end of
- * what they describe, so nothing is carried along with a request or a deployment (kit/tracing.ts).
+ * Spans of the control plane: one for each request, and those of each deployment that settled. All
+ * of them are recorded at the end of what they describe, so nothing is carried along with a request
+ * or a deployment (kit/tracing.ts).
  */
 import type { IncomingMessage } from 'node:http';
 import { newSpanId, newTraceId, readTraceparent, traceOf } from '@berth/kit/trace-ids';
@@ -19,8 +20,15 @@ export type RequestTraces = {
   traceIdOf(request: IncomingMessage): string;
 };
 
-export function traceRequests(server: Server, tracing: Tracing, holds: Pick<Holds, 'wasHeld'>): RequestTraces {
-  const contexts = new WeakMap<IncomingMessage, { traceId: string; spanId: string; parentId: string | null }>();
+export function traceRequests(
+  server: Server,
+  tracing: Tracing,
+  holds: Pick<Holds, 'wasHeld'>,
+): RequestTraces {
+  const contexts = new WeakMap<
+    IncomingMessage,
+    { traceId: string; spanId: string; parentId: string | null }
+  >();
   function contextOf(request: IncomingMessage) {
     const known = contexts.get(request);
     if (known !== undefined) return known;
@@ -29,12 +37,19 @@ export function traceRequests(server: Server, tracing: Tracing, holds: Pick<Hold
     return context;
   }
 
-  // Only agents and gateways continue a trace. Anybody could put a request into a trace of somebody else. This hook runs after
-  // plugins/access.ts has checked the secret.
+  // Only agents and gateways continue a trace. Anybody could put a request into a trace of somebody
+  // else. This hook runs after plugins/access.ts has checked the secret.
   server.addHook('preParsing', (request, _reply, _payload, done) => {
-    const isOurs = (request.agent !== null && request.agent.kind !== 'open') || request.gatewaySecret !== null;
-    const parent = isOurs && !contexts.has(request.raw) ? readTraceparent(request.headers['traceparent']) : null;
-    if (parent !== null) contexts.set(request.raw, { traceId: parent.traceId, spanId: newSpanId(), parentId: parent.spanId });
+    const isOurs =
+      (request.agent !== null && request.agent.kind !== 'open') || request.gatewaySecret !== null;
+    const parent =
+      isOurs && !contexts.has(request.raw) ? readTraceparent(request.headers['traceparent']) : null;
+    if (parent !== null)
+      contexts.set(request.raw, {
+        traceId: parent.traceId,
+        spanId: newSpanId(),
+        parentId: parent.spanId,
+      });
     done();
   });
 
@@ -44,7 +59,12 @@ export function traceRequests(server: Server, tracing: Tracing, holds: Pick<Hold
     if (route === CREATES && reply.statusCode === 201 && typeof payload === 'string') {
       const id: unknown = (JSON.parse(payload) as { id?: unknown }).id;
       const trace = typeof id === 'string' ? traceOf(id) : null;
-      if (trace !== null) contexts.set(request.raw, { traceId: trace.traceId, spanId: newSpanId(), parentId: trace.rootId });
+      if (trace !== null)
+        contexts.set(request.raw, {
+          traceId: trace.traceId,
+          spanId: newSpanId(),
+          parentId: trace.rootId,
+        });
     }
     done();
   });
@@ -74,7 +94,10 @@ export function traceRequests(server: Server, tracing: Tracing, holds: Pick<Hold
   return { traceIdOf: (request) => contextOf(request).traceId };
 }
 
-/** Records the root and the phases of each deployment when it settles, from what the database knows about it. */
+/**
+ * Records the root and the phases of each deployment when it settles, from what the database knows
+ * about it.
+ */
 export function traceDeployments(telemetry: Telemetry, tracing: Tracing): void {
   telemetry.on((measured) => {
     if (measured.what !== 'settled') return;
@@ -83,7 +106,14 @@ export function traceDeployments(telemetry: Telemetry, tracing: Tracing): void {
     const { traceId, rootId } = trace;
     const attributes = { 'berth.deployment': measured.id, 'berth.project': measured.projectId };
     for (const { name, started_at, ended_at } of measured.phases)
-      tracing.record({ name: `phase ${name}`, traceId, parentId: rootId, startMs: started_at, endMs: ended_at ?? measured.at, attributes });
+      tracing.record({
+        name: `phase ${name}`,
+        traceId,
+        parentId: rootId,
+        startMs: started_at,
+        endMs: ended_at ?? measured.at,
+        attributes,
+      });
     tracing.record({
       name: 'deployment',
       traceId,
@@ -91,7 +121,11 @@ export function traceDeployments(telemetry: Telemetry, tracing: Tracing): void {
       parentId: null,
       startMs: measured.createdAt,
       endMs: measured.at,
-      attributes: { ...attributes, 'berth.outcome': measured.outcome, 'berth.trigger': measured.trigger ?? '' },
+      attributes: {
+        ...attributes,
+        'berth.outcome': measured.outcome,
+        'berth.trigger': measured.trigger ?? '',
+      },
       error: measured.outcome === 'failed' ? (measured.code ?? 'failed') : null,
     });
   });

@@ -1,4 +1,7 @@
-/** Converts records to their JSON form in the API: RFC 3339 times, public URLs, and no secrets for people who may not see them. */
+/**
+ * Converts records to their JSON form in the API: RFC 3339 times, public URLs, and no secrets for
+ * people who may not see them.
+ */
 import { projectUrl } from '../domain/host.ts';
 import type { AuditEntry } from '@berth/wire/audit';
 import type { Certificate } from '@berth/wire/certificate';
@@ -42,7 +45,13 @@ export const time = (ms: number): string => new Date(ms).toISOString();
 export const timeOrNull = (ms: number | null): string | null => (ms === null ? null : time(ms));
 
 export const certificateView = (certificate: HostCertificate | null): Certificate | null =>
-  certificate === null ? null : { ...certificate, not_after: timeOrNull(certificate.not_after), checked_at: time(certificate.checked_at) };
+  certificate === null
+    ? null
+    : {
+        ...certificate,
+        not_after: timeOrNull(certificate.not_after),
+        checked_at: time(certificate.checked_at),
+      };
 
 export type ViewSettings = { publicUrl: string; baseDomain: string };
 
@@ -53,7 +62,14 @@ export function projectView(
   settings: ViewSettings,
   certificate: HostCertificate | null,
 ): Project {
-  const { flow_version: _v, secrets_version: _s, last_generation: _g, deleting_at, stopped_at, ...rest } = p;
+  const {
+    flow_version: _v,
+    secrets_version: _s,
+    last_generation: _g,
+    deleting_at,
+    stopped_at,
+    ...rest
+  } = p;
   const { created_at, updated_at, env, build_args, ...shown } = rest;
   const hidden = !maySeeEnv(role);
   const env_names = Object.keys(env).sort();
@@ -123,7 +139,11 @@ export function deploymentItem(
     commit: d.commit ?? d.requested_commit,
     commit_message: d.commit_message,
     commit_author: d.commit_author,
-    phases: (d.phases ?? []).map((p) => ({ name: p.name, started_at: time(p.started_at), ended_at: timeOrNull(p.ended_at) })),
+    phases: (d.phases ?? []).map((p) => ({
+      name: p.name,
+      started_at: time(p.started_at),
+      ended_at: timeOrNull(p.ended_at),
+    })),
     image_tag: d.image_tag,
     image_digest: d.image_digest,
     image_removed_at: timeOrNull(d.image_removed_at ?? null),
@@ -143,12 +163,14 @@ export function deploymentItem(
 }
 
 /**
- * Replaces a story that retention removed by one line: an empty story would mean that nothing happened. Lines that are still there
- * are hidden, because they are not the whole story.
+ * Replaces a story that retention removed by one line: an empty story would mean that nothing
+ * happened. Lines that are still there are hidden, because they are not the whole story.
  */
 function storyView(d: DeploymentRecord, events: readonly EventRecord[]): Deployment['events'] {
   if (d.story_removed_at === null) return events.map(eventView);
-  const message = 'the story was removed: KEEP_DEPLOYMENTS and KEEP_DEPLOYMENT_DAYS set how long stories are kept';
+  const message =
+    'the story was removed: KEEP_DEPLOYMENTS and KEEP_DEPLOYMENT_DAYS set how long stories are ' +
+    'kept';
   return [{ at: time(d.story_removed_at), kind: 'story_removed', message }];
 }
 
@@ -156,7 +178,8 @@ function storyView(d: DeploymentRecord, events: readonly EventRecord[]): Deploym
 export const logUnavailable = (d: DeploymentRecord): string | null =>
   d.log_removed_at === null
     ? null
-    : `the log was removed at ${time(d.log_removed_at)}: KEEP_LOG_BYTES, KEEP_DEPLOYMENTS and KEEP_DEPLOYMENT_DAYS set how long logs are kept`;
+    : `the log was removed at ${time(d.log_removed_at)}: KEEP_LOG_BYTES, KEEP_DEPLOYMENTS and ` +
+      'KEEP_DEPLOYMENT_DAYS set how long logs are kept';
 
 export const deploymentView = (
   d: DeploymentRecord,
@@ -181,7 +204,13 @@ export const deploymentView = (
 
 function eventView({ at, kind, message, count, since }: EventRecord): DeploymentEvent {
   if (count === undefined || since === undefined) return { at: time(at), kind, message };
-  return { at: time(at), kind, message: `${message} (${count} times since ${time(since)})`, count, since: time(since) };
+  return {
+    at: time(at),
+    kind,
+    message: `${message} (${count} times since ${time(since)})`,
+    count,
+    since: time(since),
+  };
 }
 
 /** Current datasets by id, and progress of copies by deployment. */
@@ -191,7 +220,10 @@ export type DeploymentData = {
 };
 
 /** A deleted dataset is shown with its last known name. */
-const deploymentDatasets = (d: Pick<DeploymentRecord, 'datasets'>, datasets: DeploymentData['datasets']): Deployment['datasets'] =>
+const deploymentDatasets = (
+  d: Pick<DeploymentRecord, 'datasets'>,
+  datasets: DeploymentData['datasets'],
+): Deployment['datasets'] =>
   (d.datasets ?? []).map(({ dataset_id, name, mode, version }) => {
     const current = datasets.get(dataset_id);
     const current_version = current?.version ?? null;
@@ -200,10 +232,14 @@ const deploymentDatasets = (d: Pick<DeploymentRecord, 'datasets'>, datasets: Dep
   });
 
 /**
- * Health describes what runs (docs/interfaces.md "Deployment"): a retired deployment has none, although the record keeps its last one.
- * A healthy container with old project settings is `drifted` too. `unhealthy` and `unknown` are worse and stay.
+ * Health describes what runs (docs/interfaces.md "Deployment"): a retired deployment has none,
+ * although the record keeps its last one. A healthy container with old project settings is
+ * `drifted` too. `unhealthy` and `unknown` are worse and stay.
  */
-function healthView(d: Pick<DeploymentRecord, 'status' | 'health'>, undeployed: DeploymentContext['undeployed']): Deployment['health'] {
+function healthView(
+  d: Pick<DeploymentRecord, 'status' | 'health'>,
+  undeployed: DeploymentContext['undeployed'],
+): Deployment['health'] {
   if (d.status !== 'running' || d.health === null) return null;
   if (undeployed === null || d.health.status === 'unhealthy' || d.health.status === 'unknown')
     return { ...d.health, since: time(d.health.since) };
@@ -252,7 +288,10 @@ function doubledView({ doubled }: NodeRecord, now: number, { offlineMs }: Limits
   return { host_ip, why, since: time(since), last_seen_at: time(last_seen_at) };
 }
 
-/** Another machine may have the address of a node that died. Several agents of one machine share theirs, too. */
+/**
+ * Another machine may have the address of a node that died. Several agents of one machine share
+ * theirs, too.
+ */
 export function addressTakenView(
   node: NodeRecord,
   deployNodes: readonly NodeRecord[],
@@ -260,7 +299,9 @@ export function addressTakenView(
   limits: Limits,
 ): NonNullable<Node['address_taken']> | null {
   if (node.role !== 'deploy' || isOnline(node, now, limits)) return null;
-  const holder = deployNodes.find((one) => one.id !== node.id && one.host_ip === node.host_ip && isOnline(one, now, limits));
+  const holder = deployNodes.find(
+    (one) => one.id !== node.id && one.host_ip === node.host_ip && isOnline(one, now, limits),
+  );
   return holder === undefined ? null : { node_id: holder.id, hostname: holder.hostname };
 }
 
@@ -271,7 +312,10 @@ export const joinTokenView = (t: JoinTokenRecord): JoinToken => ({
   used_at: timeOrNull(t.used_at),
 });
 
-export const admissionView = ({ created_at, ...a }: AdmissionRecord): Admission => ({ ...a, created_at: time(created_at) });
+export const admissionView = ({ created_at, ...a }: AdmissionRecord): Admission => ({
+  ...a,
+  created_at: time(created_at),
+});
 
 const COPY_STATES = {
   pending: 'waiting',
@@ -285,7 +329,12 @@ const COPY_STATES = {
 /** A `sync` task (prewarm) of a node. */
 export function copyView(t: TaskRecord<'sync'>): NodeCopy {
   const { dataset_id, name, version } = t.payload.dataset;
-  const ended = isOpenTask(t.status) || t.status === 'completed' ? null : t.report === null ? failure('node_lost') : failureOf(t.report);
+  const ended =
+    isOpenTask(t.status) || t.status === 'completed'
+      ? null
+      : t.report === null
+        ? failure('node_lost')
+        : failureOf(t.report);
   return {
     task_id: t.id,
     dataset_id,
@@ -335,7 +384,10 @@ export const drainView = (
   ],
 });
 
-/** A task for its agent. It never contains the lease token, which only the answer to the claim returns. */
+/**
+ * A task for its agent. It never contains the lease token, which only the answer to the claim
+ * returns.
+ */
 export function taskView(t: TaskRecord): Task {
   const { id, kind, status, node_id, deployment_id, attempt, payload } = t;
   const shown = {
@@ -386,7 +438,12 @@ export const apiTokenView = (t: ApiTokenRecord): ApiToken => ({
   last_used_at: timeOrNull(t.last_used_at),
 });
 
-export const auditView = ({ id, at, email, ...entry }: AuditRecord & { id: number }): AuditEntry => ({
+export const auditView = ({
+  id,
+  at,
+  email,
+  ...entry
+}: AuditRecord & { id: number }): AuditEntry => ({
   ...entry,
   id: String(id),
   at: time(at),

@@ -1,9 +1,10 @@
 /**
- * Passes the chunks of moving volumes from one agent to another. A chunk stays in the memory of the process that received it until the
- * receiver confirms it; nothing is stored. The sender waits for that, so the slower end sets the pace.
+ * Passes the chunks of moving volumes from one agent to another. A chunk stays in the memory of the
+ * process that received it until the receiver confirms it; nothing is stored. The sender waits for
+ * that, so the slower end sets the pace.
  *
- * With two control planes the ends may be at different ones. Topics tell the other process about it; the receiver then asks again until
- * the balancer leads it to the process with the chunk:
+ * With two control planes the ends may be at different ones. Topics tell the other process about
+ * it; the receiver then asks again until the balancer leads it to the process with the chunk:
  *
  *   move:{copy}:here                      a chunk is at one of the processes
  *   move:{copy}:want                      the receiver asked for a chunk
@@ -18,10 +19,20 @@ type Offer = Chunk & { answer: (answer: ChunkAnswer) => void };
 type Until = { ms: number; signal: AbortSignal };
 
 export type VolumeChannels = {
-  /** Holds the chunk until the receiver has it. `read` is called when there is room for it. Throws too_many_requests. */
+  /**
+   * Holds the chunk until the receiver has it. `read` is called when there is room for it. Throws
+   * too_many_requests.
+   */
   send(copy: string, read: () => Promise<Chunk>, until: Until): Promise<ChunkAnswer>;
-  /** Returns the next chunk for a receiver that waits for chunk `number` of `stream`; null: ask again. */
-  take(copy: string, at: { stream: string | null; number: number }, until: Until): Promise<Chunk | null>;
+  /**
+   * Returns the next chunk for a receiver that waits for chunk `number` of `stream`; null: ask
+   * again.
+   */
+  take(
+    copy: string,
+    at: { stream: string | null; number: number },
+    until: Until,
+  ): Promise<Chunk | null>;
   /** Chunks in memory. */
   held(): number;
 };
@@ -29,7 +40,10 @@ export type VolumeChannels = {
 /** With chunks of 4 MiB, 64 MiB of memory. */
 const MAX_CHUNKS = 16;
 
-export function createVolumeChannels(changes: Pick<Changes, 'notify' | 'on'>, max = MAX_CHUNKS): VolumeChannels {
+export function createVolumeChannels(
+  changes: Pick<Changes, 'notify' | 'on'>,
+  max = MAX_CHUNKS,
+): VolumeChannels {
   const offers = new Map<string, Offer>();
   let slots = 0;
 
@@ -63,7 +77,8 @@ export function createVolumeChannels(changes: Pick<Changes, 'notify' | 'on'>, ma
     held: () => offers.size,
 
     async send(copy, read, until) {
-      if (slots >= max) throw new DomainError('too_many_requests', 'too many volumes are moving; send it again');
+      if (slots >= max)
+        throw new DomainError('too_many_requests', 'too many volumes are moving; send it again');
       slots += 1;
       try {
         return await offered(copy, await read(), until);
@@ -80,7 +95,8 @@ export function createVolumeChannels(changes: Pick<Changes, 'notify' | 'on'>, ma
         if (offer === undefined) return undefined;
         const isSame = offer.stream === stream;
         if (isSame ? offer.number === number : offer.number === 0) return offer;
-        // Sent again although the receiver has it, or the receiver has lost the beginning of this stream.
+        // Sent again although the receiver has it, or the receiver has lost the beginning of this
+        // stream.
         offer.answer(isSame && offer.number < number ? 'taken' : 'restart');
         return undefined;
       };

@@ -1,6 +1,6 @@
 /**
- * Compares the volumes that agents report with the database. Most reports equal the one before, and nothing is to be deleted or set aside,
- * so they cost no query: 10,000 nodes register every 30 s.
+ * Compares the volumes that agents report with the database. Most reports equal the one before, and
+ * nothing is to be deleted or set aside, so they cost no query: 10,000 nodes register every 30 s.
  */
 import type { ReportedCopy } from '@berth/wire/volume';
 import { LRUCache } from 'lru-cache';
@@ -14,7 +14,10 @@ const READ_AGAIN_MS = 5_000;
 const COMPARE_AGAIN_MS = 10 * 60_000;
 
 export function createVolumeReports(stores: Pick<Stores, 'volumes'>, now: () => number) {
-  /** The last report that was compared, by node. Another control plane may have compared a different one since, so it ends. */
+  /**
+   * The last report that was compared, by node. Another control plane may have compared a different
+   * one since, so it ends.
+   */
   const compared = new LRUCache<string, { text: string; at: number }>(growingTo(MAX_NODES));
   let unused: Promise<ReadonlyMap<string, string>> | null = null;
   let readAt = Number.NEGATIVE_INFINITY;
@@ -33,15 +36,25 @@ export function createVolumeReports(stores: Pick<Stores, 'volumes'>, now: () => 
   /** Returns what the node should do. `volumes`: absent if the agent reports none. */
   return async (
     node: { id: string; hostname: string },
-    { volumes, removed_volumes }: { volumes?: readonly ReportedCopy[]; removed_volumes?: readonly string[] },
+    {
+      volumes,
+      removed_volumes,
+    }: { volumes?: readonly ReportedCopy[]; removed_volumes?: readonly string[] },
   ): Promise<VolumeWork> => {
     if (volumes === undefined) return NOTHING;
-    const text = JSON.stringify([node.hostname, volumes, removed_volumes, (await unusedCopies()).get(node.id) ?? '']);
+    const text = JSON.stringify([
+      node.hostname,
+      volumes,
+      removed_volumes,
+      (await unusedCopies()).get(node.id) ?? '',
+    ]);
     const last = compared.get(node.id);
     if (last?.text === text && performance.now() - last.at < COMPARE_AGAIN_MS) return NOTHING;
     const work = await stores.volumes.report(node, volumes, now(), removed_volumes);
-    // The node may not be able to do it at once, and a copy of another node may become its own: the next report is compared again.
-    if (work.remove.length + work.setAside.length === 0 && work.foreign !== true) compared.set(node.id, { text, at: performance.now() });
+    // The node may not be able to do it at once, and a copy of another node may become its own: the
+    // next report is compared again.
+    if (work.remove.length + work.setAside.length === 0 && work.foreign !== true)
+      compared.set(node.id, { text, at: performance.now() });
     else compared.delete(node.id);
     return work;
   };

@@ -1,6 +1,7 @@
 /**
- * The file of a backup: a tar with `manifest.json`, the copy of the database and perhaps `keys.json` and `etc-secrets.json`, compressed by
- * gzip, then the footer (footer.ts), then perhaps age. All of it is streamed. By hand: `age -d -i IDENTITY FILE | tar xz`.
+ * The file of a backup: a tar with `manifest.json`, the copy of the database and perhaps
+ * `keys.json` and `etc-secrets.json`, compressed by gzip, then the footer (footer.ts), then perhaps
+ * age. All of it is streamed. By hand: `age -d -i IDENTITY FILE | tar xz`.
  */
 import { createReadStream, createWriteStream } from 'node:fs';
 import { stat } from 'node:fs/promises';
@@ -28,10 +29,21 @@ const GZIP_LEVEL = 4;
 const AGE_HEAD = Buffer.from('age-encryption.org/v1\n');
 const GZIP_HEAD = Buffer.from([0x1f, 0x8b]);
 
-export type Contents = { manifest: Manifest; keys: Keys | null; etcSecrets: EtcSecrets; database: string };
+export type Contents = {
+  manifest: Manifest;
+  keys: Keys | null;
+  etcSecrets: EtcSecrets;
+  database: string;
+};
 
-/** Returns the bytes of the backup. `recipients`: of age; none: the backup is not encrypted. Throws for a recipient of no known form. */
-export async function packed({ manifest, keys, etcSecrets, database }: Contents, recipients: readonly string[]): Promise<Readable> {
+/**
+ * Returns the bytes of the backup. `recipients`: of age; none: the backup is not encrypted. Throws
+ * for a recipient of no known form.
+ */
+export async function packed(
+  { manifest, keys, etcSecrets, database }: Contents,
+  recipients: readonly string[],
+): Promise<Readable> {
   const { size } = await stat(database);
   const tar = pack();
   const plain = new PassThrough({ highWaterMark: 1024 ** 2 });
@@ -39,8 +51,12 @@ export async function packed({ manifest, keys, etcSecrets, database }: Contents,
   const add = async (): Promise<void> => {
     tar.entry({ name: MANIFEST, mode: 0o600, mtime }, JSON.stringify(manifest, null, 2));
     if (keys !== null) tar.entry({ name: KEYS, mode: 0o600, mtime }, JSON.stringify(keys, null, 2));
-    if (etcSecrets.length > 0) tar.entry({ name: ETC_SECRETS, mode: 0o600, mtime }, JSON.stringify(etcSecrets, null, 2));
-    await pipeline(createReadStream(database), tar.entry({ name: DATABASE[manifest.engine], size, mode: 0o600, mtime }));
+    if (etcSecrets.length > 0)
+      tar.entry({ name: ETC_SECRETS, mode: 0o600, mtime }, JSON.stringify(etcSecrets, null, 2));
+    await pipeline(
+      createReadStream(database),
+      tar.entry({ name: DATABASE[manifest.engine], size, mode: 0o600, mtime }),
+    );
     tar.finalize();
   };
   const fail = (error: unknown): void => void plain.destroy(error as Error);
@@ -54,14 +70,30 @@ export async function packed({ manifest, keys, etcSecrets, database }: Contents,
 const webOf = (stream: Readable): globalThis.ReadableStream<Uint8Array> => Readable.toWeb(stream);
 
 /**
- * Writes the parts of a backup into an empty folder and checks every byte. `accept` sees the manifest before the database is read, and
- * throws for a backup that this version cannot use. Use nothing in the folder before this returned. `name`: for errors.
+ * Writes the parts of a backup into an empty folder and checks every byte. `accept` sees the
+ * manifest before the database is read, and throws for a backup that this version cannot use. Use
+ * nothing in the folder before this returned. `name`: for errors.
  */
 export async function unpack(
   source: Readable,
-  { name, identities, into, accept }: { name: string; identities: readonly string[]; into: string; accept: (manifest: Manifest) => void },
+  {
+    name,
+    identities,
+    into,
+    accept,
+  }: {
+    name: string;
+    identities: readonly string[];
+    into: string;
+    accept: (manifest: Manifest) => void;
+  },
 ): Promise<Contents> {
-  const found: { manifest?: Manifest; keys: Keys | null; etcSecrets: EtcSecrets; database?: string } = { keys: null, etcSecrets: [] };
+  const found: {
+    manifest?: Manifest;
+    keys: Keys | null;
+    etcSecrets: EtcSecrets;
+    database?: string;
+  } = { keys: null, etcSecrets: [] };
   try {
     const plain = await decrypted(source, identities);
     const tar = extract();
@@ -120,7 +152,10 @@ async function decrypted(source: Readable, identities: readonly string[]): Promi
   }
   if (identities.length === 0) {
     whole.destroy();
-    throw new BackupError('wrong_identity', 'it is encrypted: give the file of an age identity with --identity');
+    throw new BackupError(
+      'wrong_identity',
+      'it is encrypted: give the file of an age identity with --identity',
+    );
   }
   const decrypter = new Decrypter();
   for (const identity of identities) decrypter.addIdentity(identity);
@@ -129,9 +164,13 @@ async function decrypted(source: Readable, identities: readonly string[]): Promi
   } catch (error) {
     whole.destroy();
     if (NO_IDENTITY.test(wordsOf(error)))
-      throw new BackupError('wrong_identity', 'none of the given age identities opens it; it was encrypted for another one', {
-        cause: error,
-      });
+      throw new BackupError(
+        'wrong_identity',
+        'none of the given age identities opens it; it was encrypted for another one',
+        {
+          cause: error,
+        },
+      );
     throw error;
   }
 }
@@ -160,23 +199,37 @@ async function peek(source: Readable, bytes: number): Promise<{ head: Buffer; wh
       source.destroy();
     }
   }
-  return { head: beginning.subarray(0, bytes), whole: Readable.from(all(), { objectMode: false, highWaterMark: 1024 ** 2 }) };
+  return {
+    head: beginning.subarray(0, bytes),
+    whole: Readable.from(all(), { objectMode: false, highWaterMark: 1024 ** 2 }),
+  };
 }
 
 /** Failures of the source itself: the object storage or the disk, not the content. */
 const isOfSource = (error: unknown): boolean =>
-  error instanceof Error && 'code' in error && /^(E[A-Z]+|ERR_STREAM_PREMATURE_CLOSE)$/.test(String(error.code));
+  error instanceof Error &&
+  'code' in error &&
+  /^(E[A-Z]+|ERR_STREAM_PREMATURE_CLOSE)$/.test(String(error.code));
 
 function failureOf(error: unknown, name: string, into: string): BackupError {
-  if (isDiskFull(error)) return new BackupError('disk_full', `the disk of ${into} is full; nothing was restored`, { cause: error });
+  if (isDiskFull(error))
+    return new BackupError('disk_full', `the disk of ${into} is full; nothing was restored`, {
+      cause: error,
+    });
   if (error instanceof BackupError) {
     const { code, message } = error;
-    if (code === 'damaged') return new BackupError(code, `the backup ${name} is damaged: ${message}`, { cause: error });
+    if (code === 'damaged')
+      return new BackupError(code, `the backup ${name} is damaged: ${message}`, { cause: error });
     if (code === 'newer_backup') return error;
     const what = code === 'not_a_backup' ? 'is not a backup of Berth' : 'cannot be opened';
     return new BackupError(code, `${name} ${what}: ${message}`, { cause: error });
   }
-  if (isOfSource(error)) return new BackupError('target_unavailable', `${name} cannot be read: ${wordsOf(error)}`, { cause: error });
+  if (isOfSource(error))
+    return new BackupError('target_unavailable', `${name} cannot be read: ${wordsOf(error)}`, {
+      cause: error,
+    });
   // age, gzip, tar and JSON say that the bytes are wrong, each in its own way.
-  return new BackupError('damaged', `the backup ${name} is damaged: ${wordsOf(error)}`, { cause: error });
+  return new BackupError('damaged', `the backup ${name} is damaged: ${wordsOf(error)}`, {
+    cause: error,
+  });
 }

@@ -1,6 +1,7 @@
 /**
- * Commands for the operator on the control plane's machine: `bin/berth backup` and `restore`. They work on
- * the database itself, whether the control plane runs or not. The control plane starts `backup --scheduled` as a process.
+ * Commands for the operator on the control plane's machine: `bin/berth backup` and `restore`. They
+ * work on the database itself, whether the control plane runs or not. The control plane starts
+ * `backup --scheduled` as a process.
  */
 import { readFile } from 'node:fs/promises';
 import { basename } from 'node:path';
@@ -69,7 +70,8 @@ async function run(command: string, args: string[]): Promise<void> {
   const given = parsed(args);
   const { positionals, values } = given;
   // A scheduled backup has the environment of the control plane.
-  const unit = values.scheduled === true ? null : chooseSettings(command, { quiet: values.json === true });
+  const unit =
+    values.scheduled === true ? null : chooseSettings(command, { quiet: values.json === true });
   if (command === 'restore') {
     const at = only(positionals, 'restore needs exactly one backup');
     return asOwner(() => restore(given, at, unit !== null));
@@ -91,13 +93,25 @@ async function backup({ values }: Given): Promise<void> {
   }
   const withKeys = values['with-keys'] === true;
   if (withKeys && recipients.length === 0)
-    complain('berth backup: the backup contains keys and is not encrypted: whoever reads it can read every secret (use --recipient)');
+    complain(
+      'berth backup: the backup contains keys and is not encrypted: whoever reads it can read ' +
+        'every secret (use --recipient)',
+    );
   const target = await targetOf(placeOf(values.to, config), { endpoint: config.s3Endpoint });
   const record = await recordOf(config);
   try {
     const scheduled = values.scheduled === true ? config.BACKUP_KEEP : null;
-    const made = await makeBackup({ config, target, withKeys, recipients, record, scheduled, now: Date.now });
-    if (values.json === true) print(JSON.stringify(made ?? { skipped: 'another backup is running' }));
+    const made = await makeBackup({
+      config,
+      target,
+      withKeys,
+      recipients,
+      record,
+      scheduled,
+      now: Date.now,
+    });
+    if (values.json === true)
+      print(JSON.stringify(made ?? { skipped: 'another backup is running' }));
     else print(made === null ? 'another backup is running' : shown(made));
   } finally {
     await record?.close();
@@ -108,14 +122,23 @@ const shown = ({ target, name, bytes, sha256, rows, left_out }: Made): string =>
   [
     `${target}/${name}`,
     `${(bytes / 1024 ** 2).toFixed(1)} MiB, sha256 ${sha256}`,
-    `projects: ${rows['projects'] ?? 0}, deployments: ${rows['deployments'] ?? 0}, users: ${rows['users'] ?? 0}`,
+    `projects: ${rows['projects'] ?? 0}, deployments: ${rows['deployments'] ?? 0}, users: ` +
+      (rows['users'] ?? 0),
     ...left_out.map(({ path, why }) => `not included: ${path} (${why})`),
   ].join('\n');
 
-/** Returns null before the first start of a new version: the backup is more important than its record. */
-async function recordOf(config: BackupConfig): Promise<(BackupStore & { close(): Promise<void> }) | null> {
+/**
+ * Returns null before the first start of a new version: the backup is more important than its
+ * record.
+ */
+async function recordOf(
+  config: BackupConfig,
+): Promise<(BackupStore & { close(): Promise<void> }) | null> {
   try {
-    return await openBackups({ databaseUrl: config.DATABASE_URL, log: { info: () => {}, warn: () => {} } });
+    return await openBackups({
+      databaseUrl: config.DATABASE_URL,
+      log: { info: () => {}, warn: () => {} },
+    });
   } catch (error) {
     if (error instanceof Error && 'code' in error && error.code === 'older_database') return null;
     throw error;
@@ -130,7 +153,11 @@ async function list({ values }: Given): Promise<void> {
     print(
       JSON.stringify({
         target: target.shown,
-        items: found.map(({ name, at, encrypted }) => ({ name, at: new Date(at).toISOString(), encrypted })),
+        items: found.map(({ name, at, encrypted }) => ({
+          name,
+          at: new Date(at).toISOString(),
+          encrypted,
+        })),
       }),
     );
   else for (const { name } of found) print(`${target.shown}/${name}`);
@@ -138,19 +165,29 @@ async function list({ values }: Given): Promise<void> {
 
 async function verify({ values }: Given, at: string): Promise<void> {
   const config = readBackupConfig();
-  const source = { ...(await backupAt(at, { endpoint: config.s3Endpoint })), identities: await identitiesIn(values.identity) };
+  const source = {
+    ...(await backupAt(at, { endpoint: config.s3Endpoint })),
+    identities: await identitiesIn(values.identity),
+  };
   const { manifest, has_keys, opened, key_from } = await verifyBackup(source, config);
   if (values.json === true) print(JSON.stringify({ ...manifest, has_keys, opened }));
   else {
-    print(`good: every byte is as it was written, and a control plane of this version can open the database of ${manifest.created_at}`);
-    if (manifest.key_ids.length > 0) print(`good: the key from ${key_from} opens the secrets (project keys: ${opened})`);
+    print(
+      'good: every byte is as it was written, and a control plane of this version can open the ' +
+        `database of ${manifest.created_at}`,
+    );
+    if (manifest.key_ids.length > 0)
+      print(`good: the key from ${key_from} opens the secrets (project keys: ${opened})`);
     printVolumes(manifest);
   }
 }
 
 async function restore({ values }: Given, at: string, isUnit: boolean): Promise<void> {
   const config = readBackupConfig();
-  const source = { ...(await backupAt(at, { endpoint: config.s3Endpoint })), identities: await identitiesIn(values.identity) };
+  const source = {
+    ...(await backupAt(at, { endpoint: config.s3Endpoint })),
+    identities: await identitiesIn(values.identity),
+  };
   const asNew = values['as-new'] === true;
   const { manifest, written } = await restoreBackup(source, { config, asNew, now: Date.now });
   if (values.json === true) return print(JSON.stringify({ ...manifest, written, as_new: asNew }));
@@ -158,17 +195,23 @@ async function restore({ values }: Given, at: string, isUnit: boolean): Promise<
   for (const path of written) print(`written: ${path}`);
   const etc = written.find((path) => basename(path) === ETC_BESIDE);
   if (etc !== undefined)
-    print(`next: look at the files in ${etc}, copy those that you want to ${config.BERTH_ETC}, then berth install sets their owners`);
+    print(
+      `next: look at the files in ${etc}, copy those that you want to ${config.BERTH_ETC}, ` +
+        'then berth install sets their owners',
+    );
   print(`next: start the control plane${isUnit ? ': systemctl start berth-control-plane' : ''}`);
   printVolumes(manifest);
-  print('next: wait 30 s for the agents, then look at /readyz and at quarantined of GET /api/nodes');
+  print(
+    'next: wait 30 s for the agents, then look at /readyz and at quarantined of GET /api/nodes',
+  );
 }
 
 /** Lists the data that no backup of Berth has. */
 function printVolumes({ volumes = [] }: Pick<Manifest, 'volumes'>): void {
   for (const { project, node, names, bytes } of volumes)
     print(
-      `not in the backup: the data of ${project} in ${names.join(', ')} on ${node} (${bytes === null ? 'size unknown' : `${bytes} bytes`})`,
+      `not in the backup: the data of ${project} in ${names.join(', ')} on ${node} ` +
+        `(${bytes === null ? 'size unknown' : `${bytes} bytes`})`,
     );
 }
 
@@ -186,8 +229,11 @@ async function identitiesIn(paths: readonly string[] = []): Promise<string[]> {
       }),
     ),
   );
-  const found = texts.flatMap((text) => text.split(/\s+/).filter((word) => word.startsWith('AGE-SECRET-KEY-')));
-  if (paths.length > 0 && found.length === 0) throw new WrongUsage('--identity: the file has no age identity (AGE-SECRET-KEY-…)');
+  const found = texts.flatMap((text) =>
+    text.split(/\s+/).filter((word) => word.startsWith('AGE-SECRET-KEY-')),
+  );
+  if (paths.length > 0 && found.length === 0)
+    throw new WrongUsage('--identity: the file has no age identity (AGE-SECRET-KEY-…)');
   return found;
 }
 

@@ -1,4 +1,7 @@
-/** A failure of a backup or a restore, for the operator: it says what happened, to which file, and what to do. */
+/**
+ * A failure of a backup or a restore, for the operator: it says what happened, to which file, and
+ * what to do.
+ */
 export type BackupErrorCode =
   /** The file is no backup of Berth. */
   | 'not_a_backup'
@@ -27,11 +30,13 @@ export class BackupError extends Error {
   }
 }
 
-export const wordsOf = (error: unknown): string => (error instanceof Error ? error.message : String(error));
+export const wordsOf = (error: unknown): string =>
+  error instanceof Error ? error.message : String(error);
 
 const FULL = /^(ENOSPC|EDQUOT|SQLITE_FULL)$/;
 /** Returns whether the disk or the quota is full. */
 export function isDiskFull(error: unknown): boolean {
-  for (let e = error; e instanceof Error; e = e.cause) if ('code' in e && FULL.test(String(e.code))) return true;
+  for (let e = error; e instanceof Error; e = e.cause)
+    if ('code' in e && FULL.test(String(e.code))) return true;
   return false;
 }

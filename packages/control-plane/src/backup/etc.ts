@@ -1,6 +1,7 @@
 /**
- * The settings of the machine (/etc/berth) in a backup. Files of `berth install` go into the manifest, with variables that are known to
- * be no secrets. Everything else goes into an own part of the archive, and only with --with-keys. The manifest names what is left out.
+ * The settings of the machine (/etc/berth) in a backup. Files of `berth install` go into the
+ * manifest, with variables that are known to be no secrets. Everything else goes into an own part
+ * of the archive, and only with --with-keys. The manifest names what is left out.
  */
 import { lstat, mkdir, readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -29,8 +30,14 @@ const MOST_FILES = 500;
 const SECRETS = 'secrets/';
 const WITH_KEYS = 'secret: only with --with-keys';
 
-/** Reads the folder. A file that cannot be read is left out and named: this process often runs as another user than the file's owner. */
-export async function readEtc(folder: string, withKeys: boolean): Promise<{ etc: EtcFiles; secrets: EtcSecrets } | null> {
+/**
+ * Reads the folder. A file that cannot be read is left out and named: this process often runs as
+ * another user than the file's owner.
+ */
+export async function readEtc(
+  folder: string,
+  withKeys: boolean,
+): Promise<{ etc: EtcFiles; secrets: EtcSecrets } | null> {
   const etc: EtcFiles = { folder, files: [], left_out: [] };
   const secrets: EtcSecrets = [];
   const leaveOut = (path: string, why: string): void => void etc.left_out.push({ path, why });
@@ -53,7 +60,8 @@ export async function readEtc(folder: string, withKeys: boolean): Promise<{ etc:
   async function add(path: string): Promise<void> {
     const { mode, size } = await lstat(join(folder, path));
     if (size > MOST_BYTES) return leaveOut(path, `larger than ${MOST_BYTES / 1024} KiB`);
-    if (etc.files.length + secrets.length >= MOST_FILES) return leaveOut(path, `more than ${MOST_FILES} files`);
+    if (etc.files.length + secrets.length >= MOST_FILES)
+      return leaveOut(path, `more than ${MOST_FILES} files`);
     // Its owner lets few people read it, so this process may not.
     if (path.startsWith(SECRETS) && !withKeys) return leaveOut(path, WITH_KEYS);
     const bytes = await readFile(join(folder, path));
@@ -81,8 +89,8 @@ const ENV_FILE = /^((control-plane|gateway|relay|proxy|registry|agent[\w-]*)\.en
 const YAML_FILE =
   /^(registry\.yml|compose\/compose\.yml|(compose\/)?traefik\/(traefik|dynamic\/(middlewares|auth-host|dashboard|registry))\.yml)$/;
 /**
- * A person may have added these to them. Values such as `${NAME}`, paths (`…_FILE: /run/…`) and the empty text, which removes a header,
- * are no secrets.
+ * A person may have added these to them. Values such as `${NAME}`, paths (`…_FILE: /run/…`) and the
+ * empty text, which removes a header, are no secrets.
  */
 const SECRET_IN_YAML =
   /PRIVATE KEY|:\/\/[^\s"'/]*@|:\/\/[^\s"'@]*:[^\s"'@]*@|(^[\s#-]*|[{,]\s*)["']?[\w.-]*(secret|(?<!ht)passw(or)?d|token|users|authorization|credential|cookie|(api|access|private|secret)[_-]?key)["']?\s*[:=](?![ \t]*""[ \t]*$)/im;
@@ -96,8 +104,10 @@ type Filtered = { text: string | null; why: string };
 function withoutSecrets(path: string, text: string): Filtered {
   const out = (why: string): Filtered => ({ text: null, why: `${why}: only with --with-keys` });
   if (path.startsWith(SECRETS)) return { text: null, why: WITH_KEYS };
-  if (YAML_FILE.test(path)) return SECRET_IN_YAML.test(text) ? { text: null, why: WITH_KEYS } : { text, why: '' };
-  if (!ENV_FILE.test(path)) return out('berth install does not make this file, so it may have secrets');
+  if (YAML_FILE.test(path))
+    return SECRET_IN_YAML.test(text) ? { text: null, why: WITH_KEYS } : { text, why: '' };
+  if (!ENV_FILE.test(path))
+    return out('berth install does not make this file, so it may have secrets');
   const kept: string[] = [];
   for (const line of text.split('\n')) {
     const isComment = /^\s*[#;]/.test(line);
@@ -108,17 +118,31 @@ function withoutSecrets(path: string, text: string): Filtered {
       return out('it has a line that is no assignment with its whole value');
     const bare = /^["']/.test(value) ? value.slice(1, -1) : value;
     // A comment may be an old value.
-    if (line.trim() === '' || (rest !== undefined && !isComment && (bare === '' || isPlain(name, bare)))) kept.push(line);
+    if (
+      line.trim() === '' ||
+      (rest !== undefined && !isComment && (bare === '' || isPlain(name, bare)))
+    )
+      kept.push(line);
   }
   const left = kept.join('\n');
-  return left === text ? { text, why: '' } : { text: left, why: 'its comments and its secret or unknown variables: only with --with-keys' };
+  return left === text
+    ? { text, why: '' }
+    : {
+        text: left,
+        why: 'its comments and its secret or unknown variables: only with --with-keys',
+      };
 }
 
 /**
- * Writes the files of a backup into the new folder `beside`. Never into /etc/berth: its variables decide which programs root runs, and
- * the author of a backup must not become root. Returns the folder, or null if it exists or nothing is to be written.
+ * Writes the files of a backup into the new folder `beside`. Never into /etc/berth: its variables
+ * decide which programs root runs, and the author of a backup must not become root. Returns the
+ * folder, or null if it exists or nothing is to be written.
  */
-export async function writeEtc(etc: EtcFiles | undefined, secrets: EtcSecrets, beside: string): Promise<string | null> {
+export async function writeEtc(
+  etc: EtcFiles | undefined,
+  secrets: EtcSecrets,
+  beside: string,
+): Promise<string | null> {
   const files = [...(etc?.files ?? []), ...secrets];
   if (files.length === 0) return null;
   try {
@@ -137,14 +161,21 @@ export async function writeEtc(etc: EtcFiles | undefined, secrets: EtcSecrets, b
 
 /** Paths come from a file that somebody may have changed. */
 export function etcSecretsIn(json: unknown): EtcSecrets {
-  if (!Value.Check(EtcSecrets, json)) throw new BackupError('damaged', 'its etc-secrets.json has another form');
+  if (!Value.Check(EtcSecrets, json))
+    throw new BackupError('damaged', 'its etc-secrets.json has another form');
   refuseOutside(json);
   return json;
 }
 
 export function refuseOutside(files: readonly { path: string }[]): void {
   const wrong = files.find(
-    ({ path }) => path.startsWith('/') || path.split('/').some((part) => part === '..' || part === '' || part === '.'),
+    ({ path }) =>
+      path.startsWith('/') ||
+      path.split('/').some((part) => part === '..' || part === '' || part === '.'),
   );
-  if (wrong !== undefined) throw new BackupError('damaged', `it has a settings file with the path “${wrong.path.slice(0, 100)}”`);
+  if (wrong !== undefined)
+    throw new BackupError(
+      'damaged',
+      `it has a settings file with the path “${wrong.path.slice(0, 100)}”`,
+    );
 }

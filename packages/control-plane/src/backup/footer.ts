@@ -1,6 +1,7 @@
 /**
- * The last bytes of a backup: the SHA-256 of everything before them, so that one changed byte anywhere is found, and a missing end too.
- * They are an empty gzip member with a comment (RFC 1952), so `gzip` and `tar xz` read the file as any other.
+ * The last bytes of a backup: the SHA-256 of everything before them, so that one changed byte
+ * anywhere is found, and a missing end too. They are an empty gzip member with a comment (RFC
+ * 1952), so `gzip` and `tar xz` read the file as any other.
  */
 import { createHash } from 'node:crypto';
 import { Transform } from 'node:stream';
@@ -13,7 +14,8 @@ const HEAD = Buffer.from([0x1f, 0x8b, 8, 0x10, 0, 0, 0, 0, 0, 3]);
 const TAIL = Buffer.from([0, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
 const FOOTER_BYTES = HEAD.length + LABEL.length + 64 + TAIL.length;
 
-const footerOf = (sha256: string): Buffer => Buffer.concat([HEAD, Buffer.from(`${LABEL}${sha256}`), TAIL]);
+const footerOf = (sha256: string): Buffer =>
+  Buffer.concat([HEAD, Buffer.from(`${LABEL}${sha256}`), TAIL]);
 
 export function appendFooter(): Transform {
   const hash = createHash('sha256');
@@ -43,11 +45,20 @@ export function checkFooter(): Transform {
     flush(done) {
       if (
         held.length < FOOTER_BYTES ||
-        !held.subarray(0, HEAD.length + LABEL.length).equals(footerOf('').subarray(0, HEAD.length + LABEL.length))
+        !held
+          .subarray(0, HEAD.length + LABEL.length)
+          .equals(footerOf('').subarray(0, HEAD.length + LABEL.length))
       )
-        return done(new BackupError('damaged', 'its end is missing: the file is truncated, or its last bytes changed'));
+        return done(
+          new BackupError(
+            'damaged',
+            'its end is missing: the file is truncated, or its last bytes changed',
+          ),
+        );
       if (!held.equals(footerOf(hash.digest('hex'))))
-        return done(new BackupError('damaged', 'its SHA-256 does not match: at least one byte changed'));
+        return done(
+          new BackupError('damaged', 'its SHA-256 does not match: at least one byte changed'),
+        );
       done();
     },
   });

@@ -1,4 +1,7 @@
-/** Which backups stay: the newest one of each of the last n hours, days and weeks (UTC, from Monday) that have one, and the newest. */
+/**
+ * Which backups stay: the newest one of each of the last n hours, days and weeks (UTC, from Monday)
+ * that have one, and the newest.
+ */
 import type { Parser } from '@berth/kit/config';
 
 export type Keep = { h: number; d: number; w: number };
@@ -20,14 +23,19 @@ export const keepRule: Parser<Keep> = (text) => {
   for (const part of parts) {
     const [, n, unit] = /^([1-9]\d{0,4})([hdw])$/.exec(part) ?? [];
     if (n === undefined || Number(n) > MOST || rule[unit as keyof Keep] !== 0)
-      throw new Error(`must be numbers of hours, days and weeks such as 24h 7d 4w, each unit once, not "${text}"`);
+      throw new Error(
+        `must be numbers of hours, days and weeks such as 24h 7d 4w, each unit once, not "${text}"`,
+      );
     rule[unit as keyof Keep] = Number(n);
   }
   return rule;
 };
 
 /** Returns those of `backups` that the rule does not keep. */
-export function notKept<T extends { at: number; name: string }>(backups: readonly T[], rule: Keep): T[] {
+export function notKept<T extends { at: number; name: string }>(
+  backups: readonly T[],
+  rule: Keep,
+): T[] {
   const newestFirst = [...backups].sort((a, b) => b.at - a.at || (a.name < b.name ? 1 : -1));
   const kept = new Set<T>(newestFirst.slice(0, 1));
   for (const unit of ['h', 'd', 'w'] as const) {

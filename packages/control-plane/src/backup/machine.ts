@@ -1,12 +1,21 @@
-/** Commands on the machine of a control plane: which settings they use, and whose the files are that they make. */
+/**
+ * Commands on the machine of a control plane: which settings they use, and whose the files are that
+ * they make.
+ */
 import { lchown, lstat, readdir, stat } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
 import { dataFolder, readDataPlace, useSettingsOfUnit } from '../config.ts';
 
-/** Says on stderr which settings are used, if it is a file. Returns the file, or null. Throws SettingsError. */
+/**
+ * Says on stderr which settings are used, if it is a file. Returns the file, or null. Throws
+ * SettingsError.
+ */
 export function chooseSettings(command: string, { quiet = false } = {}): string | null {
   const file = useSettingsOfUnit();
-  if (file !== null && !quiet) process.stderr.write(`berth ${command}: uses the settings of ${file}, because DATABASE_URL is not set\n`);
+  if (file !== null && !quiet)
+    process.stderr.write(
+      `berth ${command}: uses the settings of ${file}, because DATABASE_URL is not set\n`,
+    );
   return file;
 }
 
@@ -18,11 +27,16 @@ type System = {
   ownerOf(folder: string): Promise<Owner>;
   lchown: typeof lchown;
 };
-const SYSTEM: System = { isRoot: process.getuid?.() === 0, uid: process.getuid?.(), ownerOf: (folder) => stat(folder), lchown };
+const SYSTEM: System = {
+  isRoot: process.getuid?.() === 0,
+  uid: process.getuid?.(),
+  ownerOf: (folder) => stat(folder),
+  lchown,
+};
 
 /**
- * Runs a command that makes files in the folder of the database. As root, it gives new files there to the owner of the folder, so that
- * the control plane can open them.
+ * Runs a command that makes files in the folder of the database. As root, it gives new files there
+ * to the owner of the folder, so that the control plane can open them.
  */
 export async function asOwner<T>(run: () => Promise<T>, system: System = SYSTEM): Promise<T> {
   const folder = resolve(dataFolder(readDataPlace()));
@@ -32,7 +46,8 @@ export async function asOwner<T>(run: () => Promise<T>, system: System = SYSTEM)
   } finally {
     const owner = system.isRoot ? await system.ownerOf(folder).catch(() => null) : null;
     if (owner !== null && owner.uid !== system.uid)
-      for (const name of (await namesIn(folder)).filter((one) => !before.has(one))) await give(join(folder, name), owner, system);
+      for (const name of (await namesIn(folder)).filter((one) => !before.has(one)))
+        await give(join(folder, name), owner, system);
   }
 }
 
@@ -43,6 +58,7 @@ async function give(path: string, owner: Owner, system: System): Promise<void> {
   const found = await lstat(path).catch(() => null);
   // Another name of a file elsewhere is not of this command.
   if (found === null || found.uid !== system.uid || (found.isFile() && found.nlink > 1)) return;
-  if (found.isDirectory()) for (const name of await namesIn(path)) await give(join(path, name), owner, system);
+  if (found.isDirectory())
+    for (const name of await namesIn(path)) await give(join(path, name), owner, system);
   await system.lchown(path, owner.uid, owner.gid);
 }

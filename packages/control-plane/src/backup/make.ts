@@ -1,4 +1,7 @@
-/** Makes one backup: copy of the database, archive, target, record; then deletes what the rule does not keep. */
+/**
+ * Makes one backup: copy of the database, archive, target, record; then deletes what the rule does
+ * not keep.
+ */
 import { createHash, randomUUID } from 'node:crypto';
 import { mkdir, readFile, stat } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
@@ -48,7 +51,10 @@ export type Made = {
 export async function makeBackup(make: Make): Promise<Made | null> {
   const { record, target, scheduled, now } = make;
   const id = randomUUID();
-  const begun = await record?.begin({ id, scheduled: scheduled !== null, target: target.shown, started_at: now() }, scheduled !== null);
+  const begun = await record?.begin(
+    { id, scheduled: scheduled !== null, target: target.shown, started_at: now() },
+    scheduled !== null,
+  );
   if (begun === false) return null;
   let made: Omit<Made, 'deleted'>;
   try {
@@ -67,21 +73,33 @@ type Write = Pick<Make, 'config' | 'target' | 'withKeys' | 'recipients' | 'now'>
 };
 
 /** Writes one backup, without a record. Throws BackupError or StoreError. */
-export async function write({ config, target, withKeys, recipients, now, tag }: Write): Promise<Omit<Made, 'deleted'>> {
+export async function write({
+  config,
+  target,
+  withKeys,
+  recipients,
+  now,
+  tag,
+}: Write): Promise<Omit<Made, 'deleted'>> {
   const { DATABASE_URL: databaseUrl, searchPath } = config;
   const folder = resolve(dataFolder(config));
-  if (target.folder === null && !isSqlite(databaseUrl)) await mkdir(folder, { recursive: true, mode: 0o700 });
+  if (target.folder === null && !isSqlite(databaseUrl))
+    await mkdir(folder, { recursive: true, mode: 0o700 });
   // Beside the backup, there is room for it: the disk of the database must not become full.
   return inScratch(target.folder ?? folder, await bytesOf(databaseUrl), async (scratch) => {
     const database = join(scratch, 'copy');
     const startedAt = now();
-    const copied = await copyDatabase(databaseUrl, database, (snapshot) => dump({ databaseUrl, searchPath }, database, snapshot)).catch(
-      (error: unknown) => {
-        if (isDiskFull(error) && !(error instanceof BackupError))
-          throw new BackupError('disk_full', `the disk of ${scratch} is full; no backup was written`, { cause: error });
-        throw error;
-      },
-    );
+    const copied = await copyDatabase(databaseUrl, database, (snapshot) =>
+      dump({ databaseUrl, searchPath }, database, snapshot),
+    ).catch((error: unknown) => {
+      if (isDiskFull(error) && !(error instanceof BackupError))
+        throw new BackupError(
+          'disk_full',
+          `the disk of ${scratch} is full; no backup was written`,
+          { cause: error },
+        );
+      throw error;
+    });
     await failPoint('backup.copied');
     const machine = await readEtc(config.BERTH_ETC, withKeys);
     const etcSecrets = machine?.secrets ?? [];
@@ -106,7 +124,13 @@ export async function write({ config, target, withKeys, recipients, now, tag }: 
     const count = counting();
     stream.on('error', (error) => count.stream.destroy(error));
     await target.put(name, stream.pipe(count.stream));
-    return { name, target: target.shown, rows: copied.rows, left_out: machine?.etc.left_out ?? [], ...count.result() };
+    return {
+      name,
+      target: target.shown,
+      rows: copied.rows,
+      left_out: machine?.etc.left_out ?? [],
+      ...count.result(),
+    };
   });
 }
 
@@ -136,13 +160,17 @@ async function keysOf(config: BackupConfig, folder: string): Promise<Keys> {
     ['SECRETS_KEY', SECRETS_KEY_FILE],
     ['JWT_SECRET', JWT_SECRET_FILE],
   ] as const) {
-    const text = keys[name] === undefined ? await readFile(join(folder, file), 'utf8').catch(() => null) : null;
+    const text =
+      keys[name] === undefined
+        ? await readFile(join(folder, file), 'utf8').catch(() => null)
+        : null;
     if (text !== null) keys[name] = text.trim();
   }
   if (keys['SECRETS_KEY'] === undefined)
     throw new BackupError(
       'missing_key',
-      `--with-keys: there is no key of the secrets: set SECRETS_KEY as the control plane has it, or let this user read ${join(folder, SECRETS_KEY_FILE)}`,
+      '--with-keys: there is no key of the secrets: set SECRETS_KEY as the control plane has ' +
+        `it, or let this user read ${join(folder, SECRETS_KEY_FILE)}`,
     );
   return keys;
 }

@@ -23,7 +23,10 @@ const Manifest = Type.Object({
   key_ids: Type.Array(Type.String()),
   /** Settings of the control plane, without secrets. */
   settings: Type.Record(Type.String(), Type.String()),
-  /** Volumes of projects. Their data is on nodes and not in the backup. Absent: none, or the backup is of an earlier version. */
+  /**
+   * Volumes of projects. Their data is on nodes and not in the backup. Absent: none, or the backup
+   * is of an earlier version.
+   */
   volumes: Type.Optional(
     Type.Array(
       Type.Object({
@@ -43,7 +46,10 @@ export type Manifest = Static<typeof Manifest>;
 const Keys = Type.Record(Type.String(), Type.String());
 export type Keys = Static<typeof Keys>;
 
-export const newManifest = (content: Omit<Manifest, 'format'>, { hasEtcSecrets }: { hasEtcSecrets: boolean }): Manifest => ({
+export const newManifest = (
+  content: Omit<Manifest, 'format'>,
+  { hasEtcSecrets }: { hasEtcSecrets: boolean },
+): Manifest => ({
   format: hasEtcSecrets ? FORMAT : 1,
   ...content,
 });
@@ -51,8 +57,13 @@ export const newManifest = (content: Omit<Manifest, 'format'>, { hasEtcSecrets }
 export function manifestIn(json: unknown): Manifest {
   const { format, berth } = (json ?? {}) as Record<string, unknown>;
   if (Number.isInteger(format) && Number(format) > FORMAT)
-    throw new BackupError('newer_backup', `a newer version of Berth (${String(berth)}) made this backup: use that version or a newer one`);
-  if (!Value.Check(Manifest, json)) throw new BackupError('damaged', 'its manifest.json has another form');
+    throw new BackupError(
+      'newer_backup',
+      `a newer version of Berth (${String(berth)}) made this backup: use that version or a ` +
+        'newer one',
+    );
+  if (!Value.Check(Manifest, json))
+    throw new BackupError('damaged', 'its manifest.json has another form');
   refuseOutside(json.etc?.files ?? []);
   return json;
 }

@@ -1,6 +1,7 @@
 /**
- * Settings whose values are no secrets: only these are in a backup without keys. One list for the settings of the control plane and for
- * the environment files of /etc/berth. A name that is missing here counts as a secret.
+ * Settings whose values are no secrets: only these are in a backup without keys. One list for the
+ * settings of the control plane and for the environment files of /etc/berth. A name that is missing
+ * here counts as a secret.
  */
 
 const CONTROL_PLANE = `LISTEN BASE_DOMAIN PUBLIC_URL BERTH_COMMIT CONTROL_PLANE_URL REQUIRE_NODE_SECRETS STATE_DIR ADMIN_EMAILS
@@ -20,9 +21,14 @@ const AGENT = `NODE_ROLE HOST_IP PUBLISH_IP PROJECT_NETWORK_POOL PROXY_IPS DEFAU
 const OTHERS = `TRAEFIK_BIN LEGO_CA_CERTIFICATES ACME_EMAIL ACME_CA_SERVER ACME_CHALLENGE_OPTION ENGINE_GID ENGINE_SOCKET
   BERTH_IMAGE TRAEFIK_IMAGE REGISTRY_IMAGE BERTH_NET INTERNAL_IP BACKUP_DIR AWS_REGION AWS_ENDPOINT_URL AWS_ENDPOINT_URL_S3`;
 
-const NAMES = new Set([CONTROL_PLANE, GATEWAY, AGENT, OTHERS].flatMap((names) => names.split(/\s+/)));
+const NAMES = new Set(
+  [CONTROL_PLANE, GATEWAY, AGENT, OTHERS].flatMap((names) => names.split(/\s+/)),
+);
 
-/** A URL with a user or a query, and a comment after the value, may hold a secret also in a setting that is none. */
+/**
+ * A URL with a user or a query, and a comment after the value, may hold a secret also in a setting
+ * that is none.
+ */
 const MAY_HOLD_SECRET = /:.*@|:\/\/.*[?#]|\s#|[\r\n]/;
 const NAME_OF_FILE = /^[A-Z][A-Z0-9_]*_FILE$/;
 const PATH = /^\/[\w./@+-]*$/;

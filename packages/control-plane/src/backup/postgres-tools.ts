@@ -1,19 +1,38 @@
-/** pg_dump and pg_restore. The password goes through the environment: process lists show arguments. */
+/**
+ * pg_dump and pg_restore. The password goes through the environment: process lists show arguments.
+ */
 import { dyingWithParent, exec, exitError, type ExecResult } from '@berth/kit/exec';
 import { BackupError, isDiskFull, wordsOf } from './errors.ts';
 
 type Tools = { databaseUrl: string; searchPath: string };
 
-export async function dump({ databaseUrl, searchPath }: Tools, path: string, snapshot: string): Promise<void> {
+export async function dump(
+  { databaseUrl, searchPath }: Tools,
+  path: string,
+  snapshot: string,
+): Promise<void> {
   const { url, env } = connection(databaseUrl, searchPath);
-  const argv = ['pg_dump', '--format=custom', '--compress=0', '--no-owner', '--no-privileges', '--lock-wait-timeout=60s'];
+  const argv = [
+    'pg_dump',
+    '--format=custom',
+    '--compress=0',
+    '--no-owner',
+    '--no-privileges',
+    '--lock-wait-timeout=60s',
+  ];
   await runTool([...argv, `--snapshot=${snapshot}`, `--file=${path}`, `--dbname=${url}`], env);
 }
 
 /** Restores everything or nothing. */
 export async function restoreDump({ databaseUrl, searchPath }: Tools, path: string): Promise<void> {
   const { url, env } = connection(databaseUrl, searchPath);
-  const argv = ['pg_restore', '--exit-on-error', '--single-transaction', '--no-owner', '--no-privileges'];
+  const argv = [
+    'pg_restore',
+    '--exit-on-error',
+    '--single-transaction',
+    '--no-owner',
+    '--no-privileges',
+  ];
   await runTool([...argv, `--dbname=${url}`, path], env);
 }
 
@@ -25,7 +44,10 @@ async function runTool(argv: readonly string[], env: NodeJS.ProcessEnv): Promise
   const [tool = ''] = argv;
   let result: ExecResult;
   try {
-    result = await exec(dyingWithParent(argv), { env, ...(env['PGPASSWORD'] === undefined ? {} : { redact: [env['PGPASSWORD']] }) });
+    result = await exec(dyingWithParent(argv), {
+      env,
+      ...(env['PGPASSWORD'] === undefined ? {} : { redact: [env['PGPASSWORD']] }),
+    });
   } catch (error) {
     throw new BackupError('failed', `${wordsOf(error)}${INSTALL}`, {
       cause: error,
@@ -46,11 +68,21 @@ async function runTool(argv: readonly string[], env: NodeJS.ProcessEnv): Promise
 /** Settings of `pg` in the URL that libpq knows by another name. */
 const SSL_MODES: Record<string, string> = { 'no-verify': 'require' };
 
-function connection(databaseUrl: string, searchPath: string): { url: string; env: NodeJS.ProcessEnv } {
+function connection(
+  databaseUrl: string,
+  searchPath: string,
+): { url: string; env: NodeJS.ProcessEnv } {
   const url = new URL(databaseUrl);
   const password = decodeURIComponent(url.password);
   url.password = '';
   const mode = url.searchParams.get('sslmode');
   if (mode !== null) url.searchParams.set('sslmode', SSL_MODES[mode] ?? mode);
-  return { url: url.href, env: { PATH: searchPath, LC_ALL: 'C.UTF-8', ...(password === '' ? {} : { PGPASSWORD: password }) } };
+  return {
+    url: url.href,
+    env: {
+      PATH: searchPath,
+      LC_ALL: 'C.UTF-8',
+      ...(password === '' ? {} : { PGPASSWORD: password }),
+    },
+  };
 }

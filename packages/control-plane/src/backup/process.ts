@@ -1,6 +1,6 @@
 /**
- * Starts scheduled backups as a process of their own: a copy of the database takes seconds and compression takes a core, and both would
- * stop the control plane meanwhile.
+ * Starts scheduled backups as a process of their own: a copy of the database takes seconds and
+ * compression takes a core, and both would stop the control plane meanwhile.
  */
 import { fileURLToPath } from 'node:url';
 import { dyingWithParent, exec } from '@berth/kit/exec';
@@ -11,14 +11,25 @@ const CHILD = fileURLToPath(new URL('./backup-child.ts', import.meta.url));
 const KILL_AFTER_MS = 10_000;
 
 /** Returns null if another backup was running. Throws with the text of the failure. */
-export async function runScheduled(env: NodeJS.ProcessEnv, signal: AbortSignal): Promise<ScheduledBackup | null> {
+export async function runScheduled(
+  env: NodeJS.ProcessEnv,
+  signal: AbortSignal,
+): Promise<ScheduledBackup | null> {
   const argv = dyingWithParent([process.execPath, CHILD]);
-  const { code, stdout, stderr, ended } = await exec(argv, { env, signal, timeoutMs: LONGEST_BACKUP_MS, killAfterMs: KILL_AFTER_MS });
+  const { code, stdout, stderr, ended } = await exec(argv, {
+    env,
+    signal,
+    timeoutMs: LONGEST_BACKUP_MS,
+    killAfterMs: KILL_AFTER_MS,
+  });
   if (code === 0) {
     const made = JSON.parse(stdout) as ScheduledBackup | { skipped: string };
     return 'skipped' in made ? null : made;
   }
-  if (ended === 'timeout') throw new Error(`the backup took longer than ${LONGEST_BACKUP_MS / 3_600_000} h and was stopped`);
+  if (ended === 'timeout')
+    throw new Error(
+      `the backup took longer than ${LONGEST_BACKUP_MS / 3_600_000} h and was stopped`,
+    );
   throw new Error(detailIn(stderr));
 }
 

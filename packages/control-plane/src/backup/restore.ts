@@ -1,6 +1,6 @@
 /**
- * Restores a backup into an empty place: nothing of Berth is there before, and after a failure nothing is there either. With PostgreSQL,
- * pg_restore runs in one transaction.
+ * Restores a backup into an empty place: nothing of Berth is there before, and after a failure
+ * nothing is there either. With PostgreSQL, pg_restore runs in one transaction.
  */
 import { mkdir, stat } from 'node:fs/promises';
 import { basename, join, resolve } from 'node:path';
@@ -39,14 +39,20 @@ export async function restoreBackup(
   if (content !== null)
     throw new BackupError(
       'not_empty',
-      `${content}: restore works only into an empty place. Move it away, or set DATABASE_URL to another place`,
+      `${content}: restore works only into an empty place. Move it away, or set DATABASE_URL to ` +
+        'another place',
     );
   const folder = resolve(dataFolder(config));
   await mkdir(folder, { recursive: true, mode: 0o700 });
   return inScratch(folder, 0, async (scratch) => {
     const { manifest, keys, etcSecrets, database } = await read(source, databaseUrl, scratch);
     const found = await findKeys(config, manifest, keys);
-    const restored = { name: source.name, backup_at: manifest.created_at, restored_at: new Date(now()).toISOString(), as_new: asNew };
+    const restored = {
+      name: source.name,
+      backup_at: manifest.created_at,
+      restored_at: new Date(now()).toISOString(),
+      as_new: asNew,
+    };
     const prepare = async (url: string): Promise<void> => {
       await compare(url, manifest, source.name);
       await openRestored(url, found, source.name, async (stores, ring) => {
@@ -59,14 +65,18 @@ export async function restoreBackup(
       await prepare(`sqlite:${database}`);
       // The place may have been taken meanwhile.
       const taken = await contentOf(databaseUrl);
-      if (taken !== null) throw new BackupError('not_empty', `${taken}: it was created during the restore`);
+      if (taken !== null)
+        throw new BackupError('not_empty', `${taken}: it was created during the restore`);
       const written = await writeFiles(config, { manifest, keys, etcSecrets }, folder, asNew);
       await replaceFile(database, resolve(pathIn(databaseUrl)));
       return { manifest, written };
     }
     await restoreDump({ databaseUrl, searchPath }, database);
     await prepare(databaseUrl);
-    return { manifest, written: await writeFiles(config, { manifest, keys, etcSecrets }, folder, asNew) };
+    return {
+      manifest,
+      written: await writeFiles(config, { manifest, keys, etcSecrets }, folder, asNew),
+    };
   });
 }
 
@@ -85,7 +95,8 @@ async function writeFiles(
     written.push(path);
   };
   const [firstKey] = (keys?.['SECRETS_KEY'] ?? '').split(',');
-  if (config.SECRETS_KEY === undefined && firstKey !== undefined && firstKey !== '') await write(SECRETS_KEY_FILE, `${firstKey.trim()}\n`);
+  if (config.SECRETS_KEY === undefined && firstKey !== undefined && firstKey !== '')
+    await write(SECRETS_KEY_FILE, `${firstKey.trim()}\n`);
   // A new machine signs with its own secret, so tokens of the old one end.
   const [jwt] = (keys?.['JWT_SECRET'] ?? '').split(',');
   if (!asNew && jwt !== undefined && jwt !== '') await write(JWT_SECRET_FILE, `${jwt.trim()}\n`);
@@ -103,4 +114,5 @@ async function writeFiles(
 }
 
 /** As systemd and a shell read it. */
-const quoted = (value: string): string => (/^[\w@%+=:,./-]*$/.test(value) ? value : `'${value.replaceAll("'", `'\\''`)}'`);
+const quoted = (value: string): string =>
+  /^[\w@%+=:,./-]*$/.test(value) ? value : `'${value.replaceAll("'", `'\\''`)}'`;

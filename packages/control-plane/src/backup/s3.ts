@@ -1,23 +1,46 @@
-/** Backups in a bucket. Credentials, region and address come from the AWS_ variables, which the library reads. */
-import { DeleteObjectCommand, GetObjectCommand, ListObjectsV2Command, S3Client } from '@aws-sdk/client-s3';
+/**
+ * Backups in a bucket. Credentials, region and address come from the AWS_ variables, which the
+ * library reads.
+ */
+import {
+  DeleteObjectCommand,
+  GetObjectCommand,
+  ListObjectsV2Command,
+  S3Client,
+} from '@aws-sdk/client-s3';
 import { Upload } from '@aws-sdk/lib-storage';
 import type { Readable } from 'node:stream';
 import { BackupError, wordsOf } from './errors.ts';
 import { named } from './names.ts';
 import type { Target } from './targets.ts';
 
-/** An upload has at most 10,000 parts, so this is the limit of a backup: 160 GB. Memory holds two parts and the next one. */
+/**
+ * An upload has at most 10,000 parts, so this is the limit of a backup: 160 GB. Memory holds two
+ * parts and the next one.
+ */
 const PART_BYTES = 16 * 1024 ** 2;
 const CONNECT_MS = 10_000;
 /** Time without an answer to one request. */
 const ANSWER_MS = 120_000;
 
-export function s3Target({ bucket, prefix, endpoint }: { bucket: string; prefix: string; endpoint: string | null }): Target {
+export function s3Target({
+  bucket,
+  prefix,
+  endpoint,
+}: {
+  bucket: string;
+  prefix: string;
+  endpoint: string | null;
+}): Target {
   const client = new S3Client({
     // Other servers than that of AWS often have no name for each bucket.
     forcePathStyle: endpoint !== null,
     maxAttempts: 4,
-    requestHandler: { connectionTimeout: CONNECT_MS, requestTimeout: ANSWER_MS, throwOnRequestTimeout: true },
+    requestHandler: {
+      connectionTimeout: CONNECT_MS,
+      requestTimeout: ANSWER_MS,
+      throwOnRequestTimeout: true,
+    },
   });
   const folder = prefix.replace(/\/+$/, '');
   const keyOf = (name: string): string => (folder === '' ? name : `${folder}/${name}`);
@@ -28,7 +51,9 @@ export function s3Target({ bucket, prefix, endpoint }: { bucket: string; prefix:
     } catch (error) {
       if (error instanceof BackupError) throw error;
       const where = endpoint === null ? shown : `${shown} at ${endpoint}`;
-      throw new BackupError('target_unavailable', `${where}: ${doing}: ${wordsOf(error)}`, { cause: error });
+      throw new BackupError('target_unavailable', `${where}: ${doing}: ${wordsOf(error)}`, {
+        cause: error,
+      });
     }
   }
   return {
@@ -37,7 +62,12 @@ export function s3Target({ bucket, prefix, endpoint }: { bucket: string; prefix:
     async put(name, content) {
       const upload = new Upload({
         client,
-        params: { Bucket: bucket, Key: keyOf(name), Body: content, ContentType: 'application/octet-stream' },
+        params: {
+          Bucket: bucket,
+          Key: keyOf(name),
+          Body: content,
+          ContentType: 'application/octet-stream',
+        },
         partSize: PART_BYTES,
         queueSize: 2,
         // The storage must not keep, and charge for, the parts of a failed upload.
@@ -49,7 +79,9 @@ export function s3Target({ bucket, prefix, endpoint }: { bucket: string; prefix:
     },
     get: (name) =>
       attempt(`the backup ${name} cannot be read`, async () => {
-        const { Body: body } = await client.send(new GetObjectCommand({ Bucket: bucket, Key: keyOf(name) }));
+        const { Body: body } = await client.send(
+          new GetObjectCommand({ Bucket: bucket, Key: keyOf(name) }),
+        );
         if (body === undefined) throw new Error('the answer has no content');
         return body as Readable;
       }),
@@ -64,13 +96,17 @@ export function s3Target({ bucket, prefix, endpoint }: { bucket: string; prefix:
               ...(token === undefined ? {} : { ContinuationToken: token }),
             }),
           );
-          names.push(...(page.Contents ?? []).map(({ Key: key = '' }) => key.slice(keyOf('').length)));
+          names.push(
+            ...(page.Contents ?? []).map(({ Key: key = '' }) => key.slice(keyOf('').length)),
+          );
           token = page.NextContinuationToken;
           if (token === undefined) return names.map(named).filter((found) => found !== null);
         }
       }),
     async remove(name) {
-      await attempt(`the backup ${name} was not deleted`, () => client.send(new DeleteObjectCommand({ Bucket: bucket, Key: keyOf(name) })));
+      await attempt(`the backup ${name} was not deleted`, () =>
+        client.send(new DeleteObjectCommand({ Bucket: bucket, Key: keyOf(name) })),
+      );
     },
   };
 }

@@ -1,6 +1,6 @@
 /**
- * `bin/berth schema` prints what `berth upgrade --check` needs to know about the database, as one JSON object. It has no secrets, works
- * beside a control plane of any version, and changes nothing.
+ * `bin/berth schema` prints what `berth upgrade --check` needs to know about the database, as one
+ * JSON object. It has no secrets, works beside a control plane of any version, and changes nothing.
  */
 import { exec } from '@berth/kit/exec';
 import type { SchemaReport } from '@berth/wire/schema-report';
@@ -51,6 +51,9 @@ export async function runSchema(args: string[]): Promise<number> {
 
 /** Returns the version of pg_dump; '' if there is none. */
 async function pgDump(searchPath: string): Promise<string> {
-  const found = await exec(['pg_dump', '--version'], { env: { PATH: searchPath, LC_ALL: 'C.UTF-8' }, timeoutMs: 10_000 }).catch(() => null);
+  const found = await exec(['pg_dump', '--version'], {
+    env: { PATH: searchPath, LC_ALL: 'C.UTF-8' },
+    timeoutMs: 10_000,
+  }).catch(() => null);
   return /\d+(\.\d+)*/.exec(found?.code === 0 ? found.stdout : '')?.[0] ?? '';
 }

@@ -1,4 +1,7 @@
-/** Private folders for copies of a database: mode 0700, on a disk that has room, removed in any case. */
+/**
+ * Private folders for copies of a database: mode 0700, on a disk that has room, removed in any
+ * case.
+ */
 import { mkdtemp, rm, statfs } from 'node:fs/promises';
 import { join } from 'node:path';
 import { BackupError, wordsOf } from './errors.ts';
@@ -8,11 +11,20 @@ import { SCRATCH } from './targets.ts';
 export const SPARE_BYTES = 64 * 1024 ** 2;
 
 /** `bytes`: what `run` is going to write, as far as it is known. */
-export async function inScratch<T>(folder: string, bytes: number, run: (scratch: string) => Promise<T>): Promise<T> {
+export async function inScratch<T>(
+  folder: string,
+  bytes: number,
+  run: (scratch: string) => Promise<T>,
+): Promise<T> {
   const scratch = await mkdtemp(join(folder, SCRATCH)).catch((error: unknown) => {
     // A folder that Berth creates here would hide that a disk is not mounted.
-    const hint = (error as NodeJS.ErrnoException).code === 'ENOENT' ? '; create it, or mount its disk' : '';
-    throw new BackupError('target_unavailable', `the folder ${folder} cannot be written: ${wordsOf(error)}${hint}`, { cause: error });
+    const hint =
+      (error as NodeJS.ErrnoException).code === 'ENOENT' ? '; create it, or mount its disk' : '';
+    throw new BackupError(
+      'target_unavailable',
+      `the folder ${folder} cannot be written: ${wordsOf(error)}${hint}`,
+      { cause: error },
+    );
   });
   try {
     const { bavail, bsize } = await statfs(scratch);
@@ -20,7 +32,8 @@ export async function inScratch<T>(folder: string, bytes: number, run: (scratch:
     if (free < bytes + SPARE_BYTES)
       throw new BackupError(
         'disk_full',
-        `the disk of ${folder} has ${megabytes(free)} free; a backup needs ${megabytes(bytes + SPARE_BYTES)} there`,
+        `the disk of ${folder} has ${megabytes(free)} free; a backup needs ` +
+          `${megabytes(bytes + SPARE_BYTES)} there`,
       );
     return await run(scratch);
   } finally {

@@ -1,6 +1,6 @@
 /**
- * Copies the database before a new version migrates it: a backup in the folder `snapshots`, which `berth restore` reads. Only the control
- * plane that holds the lock of the migration is here.
+ * Copies the database before a new version migrates it: a backup in the folder `snapshots`, which
+ * `berth restore` reads. Only the control plane that holds the lock of the migration is here.
  */
 import { createHash } from 'node:crypto';
 import { mkdir, readdir, rm, statfs } from 'node:fs/promises';
@@ -15,7 +15,9 @@ import { named } from './names.ts';
 import { SPARE_BYTES } from './scratch.ts';
 import { SCRATCH, targetOf } from './targets.ts';
 
-/** UPGRADE_SNAPSHOT. When the snapshot fails, the upgrade stops (`required`) or continues (`try`). */
+/**
+ * UPGRADE_SNAPSHOT. When the snapshot fails, the upgrade stops (`required`) or continues (`try`).
+ */
 type Rule = 'required' | 'try' | 'off';
 
 /** Number of snapshots that stay. */
@@ -27,14 +29,23 @@ export const snapshotFolder = (config: Pick<BackupConfig, 'DATABASE_URL' | 'STAT
   join(resolve(dataFolder(config)), 'snapshots');
 
 /** Returns the bytes that a snapshot needs while it is made, and those that are free. */
-export async function snapshotRoom(config: BackupConfig): Promise<{ bytes: number; needed: number; free: number }> {
+export async function snapshotRoom(
+  config: BackupConfig,
+): Promise<{ bytes: number; needed: number; free: number }> {
   const { bytes } = await measure(config.DATABASE_URL);
   const { bavail, bsize } = await statfs(resolve(dataFolder(config)));
   return { bytes, needed: ROOM * bytes + SPARE_BYTES, free: bavail * bsize };
 }
 
-/** Returns the path of the snapshot; null: none was taken. Throws BackupError: the database must stay as it is. */
-export async function takeSnapshot(config: BackupConfig, rule: Rule, log: Logger): Promise<string | null> {
+/**
+ * Returns the path of the snapshot; null: none was taken. Throws BackupError: the database must
+ * stay as it is.
+ */
+export async function takeSnapshot(
+  config: BackupConfig,
+  rule: Rule,
+  log: Logger,
+): Promise<string | null> {
   if (rule === 'off') {
     log.warn('the database is migrated without a snapshot (UPGRADE_SNAPSHOT=off)');
     return null;
@@ -46,12 +57,16 @@ export async function takeSnapshot(config: BackupConfig, rule: Rule, log: Logger
     return path;
   } catch (error) {
     if (rule === 'try') {
-      log.warn({ err: error }, 'the snapshot before the upgrade failed; the upgrade continues (UPGRADE_SNAPSHOT=try)');
+      log.warn(
+        { err: error },
+        'the snapshot before the upgrade failed; the upgrade continues (UPGRADE_SNAPSHOT=try)',
+      );
       return null;
     }
     throw new BackupError(
       error instanceof BackupError ? error.code : 'failed',
-      `the upgrade stopped, and the database is unchanged: its snapshot failed: ${wordsOf(error)}. Solve this, or start the control plane once ` +
+      'the upgrade stopped, and the database is unchanged: its snapshot failed: ' +
+        `${wordsOf(error)}. Solve this, or start the control plane once ` +
         'with UPGRADE_SNAPSHOT=off when you have a backup',
       { cause: error },
     );
@@ -65,18 +80,35 @@ async function take(config: BackupConfig, log: Logger): Promise<string> {
   await mkdir(folder, { recursive: true, mode: 0o700 });
   await removeUnfinished(folder);
   const target = await targetOf(folder, { endpoint: null });
-  // A start that was killed after its snapshot repeats it only if a control plane has worked with the database since.
+  // A start that was killed after its snapshot repeats it only if a control plane has worked with
+  // the database since.
   const same = (await target.list()).find((snapshot) => snapshot.tag === tag);
   if (same !== undefined) return join(folder, same.name);
   const { needed, free } = await snapshotRoom(config);
   if (free < needed)
-    throw new BackupError('disk_full', `the disk of ${folder} has ${mebibytes(free)} free, and the snapshot needs ${mebibytes(needed)}`);
+    throw new BackupError(
+      'disk_full',
+      `the disk of ${folder} has ${mebibytes(free)} free, and the snapshot needs ` +
+        mebibytes(needed),
+    );
   const startedAt = performance.now();
   // The database beside the folder is not encrypted either.
-  const { name, bytes } = await write({ config, target, withKeys: false, recipients: [], now: Date.now, tag });
+  const { name, bytes } = await write({
+    config,
+    target,
+    withKeys: false,
+    recipients: [],
+    now: Date.now,
+    tag,
+  });
   const path = join(folder, name);
-  log.info({ snapshot: path, bytes, ms: Math.round(performance.now() - startedAt) }, 'snapshot of the database taken before the upgrade');
-  const older = (await target.list()).toSorted((a, b) => b.at - a.at).filter((snapshot) => snapshot.name !== name);
+  log.info(
+    { snapshot: path, bytes, ms: Math.round(performance.now() - startedAt) },
+    'snapshot of the database taken before the upgrade',
+  );
+  const older = (await target.list())
+    .toSorted((a, b) => b.at - a.at)
+    .filter((snapshot) => snapshot.name !== name);
   for (const { name: old } of older.slice(KEEP_SNAPSHOTS - 1)) await target.remove(old);
   return path;
 }
@@ -84,7 +116,10 @@ async function take(config: BackupConfig, log: Logger): Promise<string> {
 /** Removes what a killed start left. */
 async function removeUnfinished(folder: string): Promise<void> {
   for (const name of await readdir(folder))
-    if (name.startsWith(SCRATCH) || (name.startsWith('.') && named(name.slice(1).replace(/\.partial$/, '')) !== null))
+    if (
+      name.startsWith(SCRATCH) ||
+      (name.startsWith('.') && named(name.slice(1).replace(/\.partial$/, '')) !== null)
+    )
       await rm(join(folder, name), { recursive: true, force: true });
 }
 

@@ -1,4 +1,7 @@
-/** Where backups are: a folder, or a bucket of an object storage. Nothing half written ever has the name of a backup. */
+/**
+ * Where backups are: a folder, or a bucket of an object storage. Nothing half written ever has the
+ * name of a backup.
+ */
 import { createWriteStream } from 'node:fs';
 import { open, readdir, rm, stat } from 'node:fs/promises';
 import { basename, dirname, join, resolve } from 'node:path';
@@ -36,7 +39,10 @@ export async function targetOf(text: string, s3: S3Settings): Promise<Target> {
 }
 
 /** Splits the address of one backup into its target and its name. */
-export async function backupAt(text: string, s3: S3Settings): Promise<{ target: Target; name: string }> {
+export async function backupAt(
+  text: string,
+  s3: S3Settings,
+): Promise<{ target: Target; name: string }> {
   if (!S3.test(text)) {
     const path = resolve(text);
     return { target: await targetOf(dirname(path), s3), name: basename(path) };
@@ -49,14 +55,23 @@ function folderTarget(folder: string): Target {
   const failed = (doing: string, error: unknown): BackupError =>
     isDiskFull(error)
       ? new BackupError('disk_full', `the disk of ${folder} is full: ${doing}`, { cause: error })
-      : new BackupError('target_unavailable', `the folder ${folder} cannot be used: ${doing}: ${wordsOf(error)}`, { cause: error });
+      : new BackupError(
+          'target_unavailable',
+          `the folder ${folder} cannot be used: ${doing}: ${wordsOf(error)}`,
+          { cause: error },
+        );
   async function names(): Promise<string[]> {
     try {
       return await readdir(folder);
     } catch (error) {
       // A folder that Berth creates here would hide that a disk is not mounted.
-      const hint = (error as NodeJS.ErrnoException).code === 'ENOENT' ? '; create it, or mount its disk' : '';
-      throw new BackupError('target_unavailable', `the folder ${folder} cannot be read: ${wordsOf(error)}${hint}`, { cause: error });
+      const hint =
+        (error as NodeJS.ErrnoException).code === 'ENOENT' ? '; create it, or mount its disk' : '';
+      throw new BackupError(
+        'target_unavailable',
+        `the folder ${folder} cannot be read: ${wordsOf(error)}${hint}`,
+        { cause: error },
+      );
     }
   }
   return {
@@ -81,7 +96,11 @@ function folderTarget(folder: string): Target {
         const file = await open(path, 'r');
         return file.createReadStream({ highWaterMark: 1024 ** 2 });
       } catch (error) {
-        throw new BackupError('target_unavailable', `the backup ${path} cannot be read: ${wordsOf(error)}`, { cause: error });
+        throw new BackupError(
+          'target_unavailable',
+          `the backup ${path} cannot be read: ${wordsOf(error)}`,
+          { cause: error },
+        );
       }
     },
     list: async () => (await names()).map(named).filter((found) => found !== null),
@@ -94,7 +113,9 @@ function folderTarget(folder: string): Target {
 }
 
 async function removeDead(folder: string, names: readonly string[]): Promise<void> {
-  const ours = names.filter((name) => (name.startsWith('.berth-') && name.endsWith(PARTIAL)) || name.startsWith(SCRATCH));
+  const ours = names.filter(
+    (name) => (name.startsWith('.berth-') && name.endsWith(PARTIAL)) || name.startsWith(SCRATCH),
+  );
   for (const name of ours) {
     const path = join(folder, name);
     const { mtimeMs } = await stat(path).catch(() => ({ mtimeMs: Date.now() }));

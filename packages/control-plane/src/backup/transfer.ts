@@ -30,18 +30,24 @@ export async function runTransfer(command: 'export' | 'import', args: string[]):
     return 0;
   }
   try {
-    const logs = optionsOf(args, command === 'export' ? { logs: { type: 'boolean' } } : {}).logs === true;
+    const logs =
+      optionsOf(args, command === 'export' ? { logs: { type: 'boolean' } } : {}).logs === true;
     chooseSettings(command);
     await asOwner(() => (command === 'export' ? write(logs) : read()));
     return 0;
   } catch (error) {
     const usage = error instanceof WrongUsage;
-    process.stderr.write(`berth ${command}: ${wordsOf(error)}${usage ? `\n\n${USAGE[command]}` : ''}\n`);
+    process.stderr.write(
+      `berth ${command}: ${wordsOf(error)}${usage ? `\n\n${USAGE[command]}` : ''}\n`,
+    );
     return usage || (error instanceof Error && error.name === 'SettingsError') ? 2 : 1;
   }
 }
 
-function optionsOf(args: string[], options: { logs?: { type: 'boolean' } }): { logs?: string | boolean | undefined } {
+function optionsOf(
+  args: string[],
+  options: { logs?: { type: 'boolean' } },
+): { logs?: string | boolean | undefined } {
   try {
     return parseArgs({ args, options }).values;
   } catch (error) {
@@ -54,7 +60,8 @@ async function write(logs: boolean): Promise<void> {
   try {
     for await (const line of exportLines(db, { berth: BERTH_VERSION, schema: db.schema, logs })) {
       // A reader that is slower than the database must not fill the memory.
-      if (!process.stdout.write(`${line}\n`)) await new Promise((drained) => process.stdout.once('drain', drained));
+      if (!process.stdout.write(`${line}\n`))
+        await new Promise((drained) => process.stdout.once('drain', drained));
     }
   } finally {
     await db.close();
@@ -67,7 +74,9 @@ async function read(): Promise<void> {
   try {
     const rows = await importLines(db, db.schema, linesOf(process.stdin));
     const { projects = 0, deployments = 0, users = 0 } = rows;
-    process.stdout.write(`imported projects: ${projects}, deployments: ${deployments}, users: ${users}\n`);
+    process.stdout.write(
+      `imported projects: ${projects}, deployments: ${deployments}, users: ${users}\n`,
+    );
   } finally {
     await db.close();
   }

@@ -1,4 +1,7 @@
-/** Common steps of `backup verify` and `restore`: read a backup, check it, and find the keys of its secrets. */
+/**
+ * Common steps of `backup verify` and `restore`: read a backup, check it, and find the keys of its
+ * secrets.
+ */
 import { readFile } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
 import { type BackupConfig, dataFolder } from '../config.ts';
@@ -17,7 +20,11 @@ import type { Target } from './targets.ts';
 export type Source = { target: Target; name: string; identities: readonly string[] };
 
 /** Checks every byte, and that this version can use the backup with the engine of `databaseUrl`. */
-export async function read({ target, name, identities }: Source, databaseUrl: string | null, into: string): Promise<Contents> {
+export async function read(
+  { target, name, identities }: Source,
+  databaseUrl: string | null,
+  into: string,
+): Promise<Contents> {
   const shown = `${target.shown}/${name}`;
   return unpack(await target.get(name), {
     name: shown,
@@ -29,13 +36,15 @@ export async function read({ target, name, identities }: Source, databaseUrl: st
       if (newer.length > 0)
         throw new BackupError(
           'newer_backup',
-          `Berth ${manifest.berth} made the backup ${shown} with a newer database (${newer.join(', ')}; this version knows migrations up to ` +
+          `Berth ${manifest.berth} made the backup ${shown} with a newer database ` +
+            `(${newer.join(', ')}; this version knows migrations up to ` +
             `${known.at(-1)}): use that version or a newer one`,
         );
       if (databaseUrl !== null && isSqlite(databaseUrl) !== (manifest.engine === 'sqlite'))
         throw new BackupError(
           'failed',
-          `the backup ${shown} is of ${manifest.engine}, and DATABASE_URL names another engine: restore it to ${manifest.engine}, then move it ` +
+          `the backup ${shown} is of ${manifest.engine}, and DATABASE_URL names another ` +
+            `engine: restore it to ${manifest.engine}, then move it ` +
             'with berth export and berth import',
         );
     },
@@ -46,7 +55,11 @@ export async function read({ target, name, identities }: Source, databaseUrl: st
 export type FoundKeys = { keys: Buffer[]; from: string };
 
 /** Takes SECRETS_KEY or its file, and then what the backup contains. Throws missing_key. */
-export async function findKeys(config: BackupConfig, manifest: Manifest, contained: Keys | null): Promise<FoundKeys> {
+export async function findKeys(
+  config: BackupConfig,
+  manifest: Manifest,
+  contained: Keys | null,
+): Promise<FoundKeys> {
   const path = join(resolve(dataFolder(config)), SECRETS_KEY_FILE);
   const given = config.SECRETS_KEY ?? keysIn(await readFile(path, 'utf8').catch(() => ''));
   const inBackup = keysIn(contained?.['SECRETS_KEY'] ?? '');
@@ -57,11 +70,16 @@ export async function findKeys(config: BackupConfig, manifest: Manifest, contain
     const had = keys.length === 0 ? 'no key was given' : `given: ${[...ids].join(', ')}`;
     throw new BackupError(
       'missing_key',
-      `the secrets of the backup need the key with the id ${missing.join(', ')}, and the backup does not contain it (${had}). Set SECRETS_KEY to the ` +
-        `key that the control plane had, or put its file at ${path}. Without it, nobody can read the secrets again (docs/disasters.md "The key is gone")`,
+      `the secrets of the backup need the key with the id ${missing.join(', ')}, and the ` +
+        `backup does not contain it (${had}). Set SECRETS_KEY to the ` +
+        `key that the control plane had, or put its file at ${path}. Without it, nobody can ` +
+        'read the secrets again (docs/disasters.md "The key is gone")',
     );
   }
-  return { keys, from: config.SECRETS_KEY !== undefined ? 'SECRETS_KEY' : given.length > 0 ? path : 'the backup' };
+  return {
+    keys,
+    from: config.SECRETS_KEY !== undefined ? 'SECRETS_KEY' : given.length > 0 ? path : 'the backup',
+  };
 }
 
 /** Returns the keys of a text like SECRETS_KEY. */
@@ -71,12 +89,18 @@ const keysIn = (text: string): Buffer[] =>
     .map((entry) => Buffer.from(entry.trim(), 'base64'))
     .filter((key) => key.length === 32);
 
-/** Opens and migrates the restored database, and decrypts with `keys` what a control plane decrypts. Returns the number of opened keys. */
+/**
+ * Opens and migrates the restored database, and decrypts with `keys` what a control plane decrypts.
+ * Returns the number of opened keys.
+ */
 export async function openRestored(
   databaseUrl: string,
   { keys }: FoundKeys,
   name: string,
-  then: (stores: Awaited<ReturnType<typeof openStores>>, ring: KeyRing | null) => Promise<void> = async () => {},
+  then: (
+    stores: Awaited<ReturnType<typeof openStores>>,
+    ring: KeyRing | null,
+  ) => Promise<void> = async () => {},
 ): Promise<number> {
   const stores = await openStores({ databaseUrl, log: { info: () => {}, warn: () => {} } });
   try {
@@ -86,7 +110,11 @@ export async function openRestored(
       try {
         opened = await openAll(ring, { keys: stores.projectKeys, meta: stores.meta });
       } catch (error) {
-        throw new BackupError('missing_key', `the secrets of the backup ${name} cannot be decrypted: ${wordsOf(error)}`, { cause: error });
+        throw new BackupError(
+          'missing_key',
+          `the secrets of the backup ${name} cannot be decrypted: ${wordsOf(error)}`,
+          { cause: error },
+        );
       }
     }
     await then(stores, ring);

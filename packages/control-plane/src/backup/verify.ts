@@ -1,4 +1,7 @@
-/** Restores a backup into a scratch place, opens it as a control plane would, and decrypts what it can. Changes nothing else. */
+/**
+ * Restores a backup into a scratch place, opens it as a control plane would, and decrypts what it
+ * can. Changes nothing else.
+ */
 import { tmpdir } from 'node:os';
 import type { BackupConfig } from '../config.ts';
 import { inspect } from '../store/backup/inspect.ts';
@@ -27,17 +30,24 @@ export function verifyBackup(source: Source, config: BackupConfig): Promise<Veri
   });
 }
 
-async function placeFor(manifest: Manifest, { DATABASE_URL, searchPath }: BackupConfig, database: string) {
-  if (manifest.engine === 'sqlite') return { url: `sqlite:${database}`, drop: () => Promise.resolve() };
+async function placeFor(
+  manifest: Manifest,
+  { DATABASE_URL, searchPath }: BackupConfig,
+  database: string,
+) {
+  if (manifest.engine === 'sqlite')
+    return { url: `sqlite:${database}`, drop: () => Promise.resolve() };
   if (DATABASE_URL.startsWith('sqlite:'))
     throw new BackupError(
       'failed',
-      'this is a backup of PostgreSQL: set DATABASE_URL to a server on which verify may create a scratch database',
+      'this is a backup of PostgreSQL: set DATABASE_URL to a server on which verify may create ' +
+        'a scratch database',
     );
   const place = await createScratchDatabase(DATABASE_URL).catch((error: unknown) => {
     throw new BackupError(
       'failed',
-      `no scratch database could be created on the server of DATABASE_URL: ${wordsOf(error)}; give its user the right CREATEDB, or verify on another server`,
+      `no scratch database could be created on the server of DATABASE_URL: ${wordsOf(error)}; ` +
+        'give its user the right CREATEDB, or verify on another server',
       { cause: error },
     );
   });
@@ -51,9 +61,17 @@ async function placeFor(manifest: Manifest, { DATABASE_URL, searchPath }: Backup
 }
 
 /** Compares the number of rows of each table with the manifest, before the database is migrated. */
-export async function compare(databaseUrl: string, manifest: Manifest, name: string): Promise<void> {
+export async function compare(
+  databaseUrl: string,
+  manifest: Manifest,
+  name: string,
+): Promise<void> {
   const corruption = await corruptionOf(databaseUrl);
-  if (corruption !== null) throw new BackupError('damaged', `the database in the backup ${name} is corrupt: ${corruption}`);
+  if (corruption !== null)
+    throw new BackupError(
+      'damaged',
+      `the database in the backup ${name} is corrupt: ${corruption}`,
+    );
   const { db } = openPlain(databaseUrl);
   try {
     const { rows } = await inspect(db);
@@ -62,7 +80,8 @@ export async function compare(databaseUrl: string, manifest: Manifest, name: str
     if (first !== undefined)
       throw new BackupError(
         'damaged',
-        `the backup ${name} restores to ${rows[first[0]] ?? 'no'} rows of ${first[0]} instead of ${first[1]}`,
+        `the backup ${name} restores to ${rows[first[0]] ?? 'no'} rows of ${first[0]} instead of ` +
+          first[1],
       );
   } finally {
     await db.destroy();

@@ -1,10 +1,14 @@
-/** Roles and their order, and rights on projects. A route names the lowest role that may use it. Pure. */
+/**
+ * Roles and their order, and rights on projects. A route names the lowest role that may use it.
+ * Pure.
+ */
 import { roleInProject } from '@berth/wire/can';
 import type { Member } from '@berth/wire/project';
 import { ROLES, type Role } from '@berth/wire/vocabulary';
 
 /** viewer < developer < admin. */
-export const atLeast = (role: Role, needed: Role): boolean => ROLES.indexOf(role) >= ROLES.indexOf(needed);
+export const atLeast = (role: Role, needed: Role): boolean =>
+  ROLES.indexOf(role) >= ROLES.indexOf(needed);
 
 /** Values of `env` are often credentials, so only roles that may change them see them. */
 export const maySeeEnv = (role: Role): boolean => atLeast(role, 'developer');
@@ -14,7 +18,9 @@ export type ProjectAccess = {
   userId: string;
   /** The user is an admin, whatever the role of the token. Admins see every project. */
   isAdmin: boolean;
-  /** The only projects of the token; null: no limit. It stays a limit when the projects are deleted. */
+  /**
+   * The only projects of the token; null: no limit. It stays a limit when the projects are deleted.
+   */
   only: readonly string[] | null;
 };
 
@@ -24,10 +30,14 @@ export type Guarded = { id: string; members: readonly Member[] };
 export const seesAll = ({ isAdmin, only }: ProjectAccess): boolean => isAdmin && only === null;
 
 /**
- * Returns the role of a caller in a project, or null if the caller may not see it. A project with members is visible only to them and to
- * admins. The role of a member cannot exceed the caller's own role.
+ * Returns the role of a caller in a project, or null if the caller may not see it. A project with
+ * members is visible only to them and to admins. The role of a member cannot exceed the caller's
+ * own role.
  */
-export function roleIn(project: Guarded, { role, access }: { role: Role; access: ProjectAccess }): Role | null {
+export function roleIn(
+  project: Guarded,
+  { role, access }: { role: Role; access: ProjectAccess },
+): Role | null {
   if (access.only !== null && !access.only.includes(project.id)) return null;
   return roleInProject(project.members, { id: access.userId, role, isAdmin: access.isAdmin });
 }

@@ -1,8 +1,8 @@
 /** Addresses of nodes. Pure. */
 
 /**
- * Returns the one spelling by which addresses are compared. An address has several: fd00::1 and FD00:0:0::1, 10.0.0.5 and
- * ::ffff:10.0.0.5. Names of machines have no case.
+ * Returns the one spelling by which addresses are compared. An address has several: fd00::1 and
+ * FD00:0:0::1, 10.0.0.5 and ::ffff:10.0.0.5. Names of machines have no case.
  */
 export function canonicalAddress(address: string): string {
   const [plain = '', zone] = address.split('%');

@@ -14,9 +14,19 @@ export type BackupRecord = {
 };
 
 export type BackupStore = {
-  /** Records a backup that begins. `unlessRunning`: resolves with false, and records nothing, while another one runs. */
-  begin(backup: Pick<BackupRecord, 'id' | 'scheduled' | 'target' | 'started_at'>, unlessRunning: boolean): Promise<boolean>;
-  end(id: string, result: { name: string; bytes: number } | { error: string }, now: number): Promise<void>;
+  /**
+   * Records a backup that begins. `unlessRunning`: resolves with false, and records nothing, while
+   * another one runs.
+   */
+  begin(
+    backup: Pick<BackupRecord, 'id' | 'scheduled' | 'target' | 'started_at'>,
+    unlessRunning: boolean,
+  ): Promise<boolean>;
+  end(
+    id: string,
+    result: { name: string; bytes: number } | { error: string },
+    now: number,
+  ): Promise<void>;
   /** Returns the last ones, the newest first. */
   list(): Promise<BackupRecord[]>;
 };
@@ -38,7 +48,9 @@ export const LONGEST_BACKUP_MS = 2 * 3_600_000;
 const RETRY_MS = 5 * 60_000;
 
 export const lastGood = (backups: readonly BackupRecord[]): BackupRecord | null =>
-  backups.filter((b) => b.finished_at !== null && b.error === null).sort((a, b) => b.started_at - a.started_at)[0] ?? null;
+  backups
+    .filter((b) => b.finished_at !== null && b.error === null)
+    .sort((a, b) => b.started_at - a.started_at)[0] ?? null;
 
 /** Whether the last backup that ended has failed. `backups`: the newest first. */
 export const isFailing = (backups: readonly BackupRecord[]): boolean =>
@@ -60,5 +72,11 @@ export const isLate = (good: BackupRecord | null, intervalMs: number, now: numbe
 /** Report of a scheduled backup. */
 export type ScheduledBackup = { name: string; target: string; bytes: number; deleted: string[] };
 
-/** BACKUP_TO and its companions. `run` makes one backup in another process; null: another one was running. */
-export type BackupSettings = { intervalMs: number; run(signal: AbortSignal): Promise<ScheduledBackup | null> };
+/**
+ * BACKUP_TO and its companions. `run` makes one backup in another process; null: another one was
+ * running.
+ */
+export type BackupSettings = {
+  intervalMs: number;
+  run(signal: AbortSignal): Promise<ScheduledBackup | null>;
+};

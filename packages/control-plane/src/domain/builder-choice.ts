@@ -5,14 +5,17 @@ import { refusal, whyNone } from './placement.ts';
 import type { DeploymentRecord } from './records.ts';
 
 /**
- * `busy`: a builder is eligible and only waits for one of its builds to end. `cannot`: no builder has an agent that can do what the build
- * needs, so waiting is useless.
+ * `busy`: a builder is eligible and only waits for one of its builds to end. `cannot`: no builder
+ * has an agent that can do what the build needs, so waiting is useless.
  */
-export type BuilderChoice = { node: NodeFact } | { node: null; why: string; plain: string; busy: boolean; cannot: boolean };
+export type BuilderChoice =
+  | { node: NodeFact }
+  | { node: null; why: string; plain: string; busy: boolean; cannot: boolean };
 
 /**
- * Returns the builder of the last build if it has a free slot, because its cache is warm; else the least busy one. A contract-only one is
- * chosen only if no other is free: it knows neither commits nor submodules.
+ * Returns the builder of the last build if it has a free slot, because its cache is warm; else the
+ * least busy one. A contract-only one is chosen only if no other is free: it knows neither commits
+ * nor submodules.
  */
 export function chooseBuilder(
   deployment: Pick<DeploymentRecord, 'losses'>,
@@ -50,4 +53,6 @@ export function chooseBuilder(
 }
 
 const fullness = (node: NodeFact): string | null =>
-  node.open_builds >= node.max_builds ? `already runs ${node.open_builds} of ${node.max_builds} builds` : null;
+  node.open_builds >= node.max_builds
+    ? `already runs ${node.open_builds} of ${node.max_builds} builds`
+    : null;

@@ -1,7 +1,8 @@
 /**
- * Index of the datasets that nodes have cached. Placement over 10,000 nodes takes milliseconds with it. Each version of a dataset has a
- * slot, the cache of a node is a row of slots, and one array holds all rows. A row is rebuilt when its node reports another
- * list: an unchanged report is the same array object (store/memory/node-memory.ts), so a comparison by identity finds every change.
+ * Index of the datasets that nodes have cached. Placement over 10,000 nodes takes milliseconds with
+ * it. Each version of a dataset has a slot, the cache of a node is a row of slots, and one array
+ * holds all rows. A row is rebuilt when its node reports another list: an unchanged report is the
+ * same array object (store/memory/node-memory.ts), so a comparison by identity finds every change.
  */
 import { mustStay } from '@berth/wire/eviction';
 import type { CachedDataset } from '@berth/wire/node';
@@ -15,8 +16,9 @@ export type CacheIndex = {
   rows(nodes: readonly { cached: Cached }[]): Rows;
 };
 /**
- * Row i is data[start[i]] to data[start[i] + length[i] - 1]. Each entry is another slot, and every slot is below `slots`. `evictable` has
- * for each entry the bytes that its eviction frees (0 if it must stay). `evictableTotal[i]` is the sum of a row.
+ * Row i is data[start[i]] to data[start[i] + length[i] - 1]. Each entry is another slot, and every
+ * slot is below `slots`. `evictable` has for each entry the bytes that its eviction frees (0 if it
+ * must stay). `evictableTotal[i]` is the sum of a row.
  */
 export type Rows = {
   data: Int32Array;
@@ -35,7 +37,11 @@ export function createCacheIndex(): CacheIndex {
   let count = 0;
   /** The list from which each row was built. */
   let lists: Cached[] = [];
-  let [data, evictable, evictableTotal] = [new Int32Array(0), new Float64Array(0), new Float64Array(0)];
+  let [data, evictable, evictableTotal] = [
+    new Int32Array(0),
+    new Float64Array(0),
+    new Float64Array(0),
+  ];
   let used = 0;
   let [start, length, capacity] = [new Int32Array(0), new Int32Array(0), new Int32Array(0)];
 
@@ -85,7 +91,11 @@ export function createCacheIndex(): CacheIndex {
     data = new Int32Array(2 * total + 1024);
     evictable = new Float64Array(data.length);
     evictableTotal = new Float64Array(nodes.length);
-    [start, length, capacity] = [new Int32Array(nodes.length), new Int32Array(nodes.length), new Int32Array(nodes.length)];
+    [start, length, capacity] = [
+      new Int32Array(nodes.length),
+      new Int32Array(nodes.length),
+      new Int32Array(nodes.length),
+    ];
     lists = [];
     used = 0;
     nodes.forEach((node, i) => write(i, node.cached));

@@ -1,6 +1,7 @@
 /**
- * Notifications between waiters and commits. Held requests and loops wait for a topic; after a commit the writer notifies its topics.
- * A notifier carries topics to other control planes and may lose some, so a waiter must also poll.
+ * Notifications between waiters and commits. Held requests and loops wait for a topic; after a
+ * commit the writer notifies its topics. A notifier carries topics to other control planes and may
+ * lose some, so a waiter must also poll.
  */
 export type Topic =
   | `node:${string}`
@@ -17,7 +18,10 @@ export type Topic =
 
 export type Changes = {
   notify(...topics: Topic[]): void;
-  /** Resolves to true at the next `notify` of the topic, and to false after `ms` or on abort. Call it before you read the state. */
+  /**
+   * Resolves to true at the next `notify` of the topic, and to false after `ms` or on abort. Call
+   * it before you read the state.
+   */
   wait(topic: Topic, ms: number, signal?: AbortSignal): Promise<boolean>;
   on(topic: Topic, listener: () => void): () => void;
 };
@@ -42,7 +46,8 @@ export function createChanges(notifier: Notifier | null = null): Changes {
   };
   const ring = (topics: readonly Topic[]): void => {
     // A copy, because a listener may remove itself.
-    for (const topic of new Set(topics)) for (const listener of Array.from(listeners.get(topic) ?? [])) listener();
+    for (const topic of new Set(topics))
+      for (const listener of Array.from(listeners.get(topic) ?? [])) listener();
   };
   notifier?.subscribe(ring);
   return {

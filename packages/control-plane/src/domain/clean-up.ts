@@ -1,5 +1,11 @@
 /** Decides which images of the registry no release needs, and when a clean-up is due. Pure. */
-import { type CleanResult, type CleanUpState, MAX_MISSING, REGISTRY_CAPABILITY, type RepositoryImages } from '@berth/wire/clean-up';
+import {
+  type CleanResult,
+  type CleanUpState,
+  MAX_MISSING,
+  REGISTRY_CAPABILITY,
+  type RepositoryImages,
+} from '@berth/wire/clean-up';
 import type { TaskReport } from '@berth/wire/task';
 import { type DeploymentState, isTerminal, type TaskState } from '@berth/wire/vocabulary';
 import type { NodeRecord, TaskRecord } from './records.ts';
@@ -63,16 +69,35 @@ export type CleanUpStore = {
   holdBuilds(id: string): Promise<void>;
   setWaiting(id: string, waiting: string): Promise<void>;
   /**
-   * Opens the window without builds: marks the images that no release needs, and creates the task. Returns `builds` and changes nothing
-   * while a build is open.
+   * Opens the window without builds: marks the images that no release needs, and creates the task.
+   * Returns `builds` and changes nothing while a build is open.
    */
   start(input: StartOfCleanUp, now: number): Promise<'started' | 'builds' | 'changed'>;
-  /** Ends one without a report. Images that were marked stay marked, and the next clean-up deletes them. */
+  /**
+   * Ends one without a report. Images that were marked stay marked, and the next clean-up deletes
+   * them.
+   */
   fail(id: string, error: { code: string; message: string }, now: number): Promise<void>;
-  /** Ends its task with a report. A repeated report gets the same answer. Throws not_found, stale_lease, task_over. */
-  endTask(taskId: string, leaseToken: string | null, report: TaskReport, now: number): Promise<{ status: TaskState }>;
-  /** After `lease` the task is offered again until `offerUntil` (uptime clock); otherwise it ends, and the clean-up fails. */
-  loseTask(task: TaskRecord, why: 'queue' | 'lease' | 'wall' | 'attempts', now: number, offerUntil: number): Promise<boolean>;
+  /**
+   * Ends its task with a report. A repeated report gets the same answer. Throws not_found,
+   * stale_lease, task_over.
+   */
+  endTask(
+    taskId: string,
+    leaseToken: string | null,
+    report: TaskReport,
+    now: number,
+  ): Promise<{ status: TaskState }>;
+  /**
+   * After `lease` the task is offered again until `offerUntil` (uptime clock); otherwise it ends,
+   * and the clean-up fails.
+   */
+  loseTask(
+    task: TaskRecord,
+    why: 'queue' | 'lease' | 'wall' | 'attempts',
+    now: number,
+    offerUntil: number,
+  ): Promise<boolean>;
 };
 
 /** The settings of clean-ups. `intervalMs` null: only on request. */
@@ -87,8 +112,15 @@ export const AWAY_MS = 10 * 60_000;
 const RETRY_MS = 3_600_000;
 const REST_MS = 60_000;
 
-/** Returns when the next scheduled clean-up is due, in ms since the epoch. `since`: start of the first control plane that cleans. */
-export function nextCleanUpAt(last: readonly CleanUpRecord[], intervalMs: number | null, since: number): number | null {
+/**
+ * Returns when the next scheduled clean-up is due, in ms since the epoch. `since`: start of the
+ * first control plane that cleans.
+ */
+export function nextCleanUpAt(
+  last: readonly CleanUpRecord[],
+  intervalMs: number | null,
+  since: number,
+): number | null {
   if (intervalMs === null) return null;
   const [newest] = last;
   if (newest === undefined) return since + intervalMs;
@@ -98,7 +130,10 @@ export function nextCleanUpAt(last: readonly CleanUpRecord[], intervalMs: number
   return ended + (newest.images_left > 0 ? Math.min(REST_MS, intervalMs) : intervalMs);
 }
 
-/** Returns the path of a repository below the registry's address: the same registry can have several addresses. */
+/**
+ * Returns the path of a repository below the registry's address: the same registry can have several
+ * addresses.
+ */
 export function repositoryPath(imageTag: string): string {
   const slash = imageTag.indexOf('/');
   const path = imageTag.slice(slash + 1);
@@ -108,10 +143,14 @@ export function repositoryPath(imageTag: string): string {
   return colon === -1 ? withoutDigest : withoutDigest.slice(0, colon);
 }
 /**
- * Returns the tag under the registry’s present address: releases follow a changed REGISTRY_ADDR. The repository and its folder in the
- * registry stay. `moved`: the registry has another address than when the image was pushed.
+ * Returns the tag under the registry’s present address: releases follow a changed REGISTRY_ADDR.
+ * The repository and its folder in the registry stay. `moved`: the registry has another address
+ * than when the image was pushed.
  */
-export function atPresentRegistry(imageTag: string, registryAddr: string): { tag: string; moved: { from: string; to: string } | null } {
+export function atPresentRegistry(
+  imageTag: string,
+  registryAddr: string,
+): { tag: string; moved: { from: string; to: string } | null } {
   const [to = ''] = registryAddr.split('/');
   const slash = imageTag.indexOf('/');
   const from = imageTag.slice(0, Math.max(0, slash));
@@ -123,9 +162,10 @@ const tagOf = (imageTag: string): string => imageTag.slice(imageTag.lastIndexOf(
 /**
  * Divides the images of one project into those that a release needs and the others. It keeps
  * - the images of all deployments that have not ended;
- * - the images of the last `keepReleases` releases that ran. Releases with one image count once: a restart, a drain or a rollback adds a
- *   deployment but no image, and must not push out older images. A missing image stays in the list, so that each clean-up looks again,
- *   but does not count.
+ * - the images of the last `keepReleases` releases that ran. Releases with one image count once: a
+ *   restart, a drain or a rollback adds a deployment but no image, and must not push out older
+ *   images. A missing image stays in the list, so that each clean-up looks again, but does not
+ *   count.
  */
 export function imagesOf(uses: readonly ImageUse[], keepReleases: number): RepositoryImages[] {
   const keep = new Set<string>();
@@ -137,22 +177,35 @@ export function imagesOf(uses: readonly ImageUse[], keepReleases: number): Repos
     const ran = use.status === 'running' || use.status === 'retired';
     const image = use.image_digest ?? use.image_tag;
     const isMissing = use.image_missing === true;
-    const isKept = ran && (use.image_removed_at === null || isMissing) && (images.has(image) || images.size < keepReleases);
+    const isKept =
+      ran &&
+      (use.image_removed_at === null || isMissing) &&
+      (images.has(image) || images.size < keepReleases);
     if (isTerminal(use.status) && !isKept) continue;
     if (ran && !isMissing) images.add(image);
     if (use.image_digest !== null) keep.add(`${repositoryPath(use.image_tag)} ${use.image_digest}`);
     else keptTags.add(`${repositoryPath(use.image_tag)} ${tagOf(use.image_tag)}`);
   }
   const remove = new Set<string>();
-  for (const { image_tag, image_digest, image_removed_at, image_deleting, image_missing } of oldestFirst) {
+  for (const {
+    image_tag,
+    image_digest,
+    image_removed_at,
+    image_deleting,
+    image_missing,
+  } of oldestFirst) {
     if (image_tag === null || image_digest === null) continue;
     if (image_removed_at !== null && !image_deleting && image_missing !== true) continue;
     const image = `${repositoryPath(image_tag)} ${image_digest}`;
     if (!keep.has(image)) remove.add(image);
   }
   const all = (of: ReadonlySet<string>, repository: string): string[] =>
-    [...of].flatMap((text) => (text.startsWith(`${repository} `) ? [text.slice(repository.length + 1)] : []));
-  const repositories = new Set([...keep, ...keptTags, ...remove].map((text) => text.slice(0, text.indexOf(' '))));
+    [...of].flatMap((text) =>
+      text.startsWith(`${repository} `) ? [text.slice(repository.length + 1)] : [],
+    );
+  const repositories = new Set(
+    [...keep, ...keptTags, ...remove].map((text) => text.slice(0, text.indexOf(' '))),
+  );
   return [...repositories].map((repository) => ({
     repository,
     remove: all(remove, repository),
@@ -164,23 +217,37 @@ export function imagesOf(uses: readonly ImageUse[], keepReleases: number): Repos
 /** Code of a clean-up that found most images missing. */
 export const MOST_MISSING = 'registry_images_missing';
 /**
- * Returns why a report about the registry is not believed, or null. A registry that lacks most images at once has probably lost its disk
- * for now, like a dataset that lacks most files. If it deleted images, it has its disk.
+ * Returns why a report about the registry is not believed, or null. A registry that lacks most
+ * images at once has probably lost its disk for now, like a dataset that lacks most files. If it
+ * deleted images, it has its disk.
  */
-export function lossOf({ removed, missing }: Pick<CleanResult, 'removed' | 'missing'>, kept: number): string | null {
+export function lossOf(
+  { removed, missing }: Pick<CleanResult, 'removed' | 'missing'>,
+  kept: number,
+): string | null {
   // The agent stops to count at MAX_MISSING.
   const found = missing.length >= MAX_MISSING ? 0 : kept - missing.length;
   if (removed > 0 || kept === 0 || (found > 0 && found * 2 >= kept)) return null;
-  const count = missing.length >= MAX_MISSING ? `lacks at least ${MAX_MISSING}` : `has only ${found}`;
-  return `the registry ${count} of the ${kept} images that releases need; nothing was marked as removed. Check that its disk is mounted`;
+  const count =
+    missing.length >= MAX_MISSING ? `lacks at least ${MAX_MISSING}` : `has only ${found}`;
+  return (
+    `the registry ${count} of the ${kept} images that releases need; nothing was marked as ` +
+    'removed. Check that its disk is mounted'
+  );
 }
 
-/** Row of `meta`: when the first control plane that cleans started. The first scheduled clean-up comes CLEAN_INTERVAL later. */
-export const CLEANS_SINCE = 'cleans_since';
-export const NO_AGENT = 'no agent runs on the machine of the registry: set REGISTRY_CONFIG on the agent there (docs/clean-up.md)';
 /**
- * Chooses the agent of a clean-up. Two agents would make the registry writable while the other one collects, so more than one is an error:
- * `several`. Agents that are offline do not count beside one that is online, because a machine may have been replaced.
+ * Row of `meta`: when the first control plane that cleans started. The first scheduled clean-up
+ * comes CLEAN_INTERVAL later.
+ */
+export const CLEANS_SINCE = 'cleans_since';
+export const NO_AGENT =
+  'no agent runs on the machine of the registry: set REGISTRY_CONFIG on the agent there ' +
+  '(docs/clean-up.md)';
+/**
+ * Chooses the agent of a clean-up. Two agents would make the registry writable while the other one
+ * collects, so more than one is an error: `several`. Agents that are offline do not count beside
+ * one that is online, because a machine may have been replaced.
  */
 export function cleanerOf(
   nodes: readonly NodeRecord[],
@@ -191,9 +258,18 @@ export function cleanerOf(
   if (node !== undefined && others.length === 0) return { node };
   if (node !== undefined) {
     const names = [node, ...others].map(({ hostname, role }) => `${hostname} (${role})`).sort();
-    return { why: `these agents have REGISTRY_CONFIG: ${names.join(', ')}; remove it from all but one`, several: true };
+    return {
+      why: `these agents have REGISTRY_CONFIG: ${names.join(', ')}; remove it from all but one`,
+      several: true,
+    };
   }
-  return { why: all[0] === undefined ? NO_AGENT : `${all[0].hostname}, the machine of the registry, is offline`, several: false };
+  return {
+    why:
+      all[0] === undefined
+        ? NO_AGENT
+        : `${all[0].hostname}, the machine of the registry, is offline`,
+    several: false,
+  };
 }
 
 export const cleansRegistry = (node: Pick<NodeRecord, 'capabilities' | 'deleting_at'>): boolean =>

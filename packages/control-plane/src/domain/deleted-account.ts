@@ -2,8 +2,14 @@
 import { DELETED_SKEW_MS } from '@berth/wire/gateway';
 import { DomainError } from './errors.ts';
 
-/** `deletedAt`: when the account was deleted; null: never. `provenAt`: when the person proved who they are. Throws unauthenticated. */
+/**
+ * `deletedAt`: when the account was deleted; null: never. `provenAt`: when the person proved who
+ * they are. Throws unauthenticated.
+ */
 export function refuseDeletedSince(deletedAt: number | null, provenAt: number): void {
   if (deletedAt !== null && provenAt <= deletedAt + DELETED_SKEW_MS)
-    throw new DomainError('unauthenticated', 'the account was deleted after this sign-in; sign in again');
+    throw new DomainError(
+      'unauthenticated',
+      'the account was deleted after this sign-in; sign in again',
+    );
 }

@@ -6,24 +6,40 @@ export type Resolved =
   /** `addresses` is empty if the name does not exist or has no address. */
   { kind: 'answer'; addresses: string[]; cname: string | null } | { kind: 'failed'; why: string };
 
-export type DnsVerdict = { state: DnsState; addresses: string[]; cname: string | null; expected: string[]; problem: string | null };
+export type DnsVerdict = {
+  state: DnsState;
+  addresses: string[];
+  cname: string | null;
+  expected: string[];
+  problem: string | null;
+};
 /** Checks where domains lead. Never throws, and ends within a bounded time. */
-export type CheckDns = (domains: readonly string[]) => Promise<Map<string, DnsVerdict & { checked_at: number }>>;
+export type CheckDns = (
+  domains: readonly string[],
+) => Promise<Map<string, DnsVerdict & { checked_at: number }>>;
 
 /** `expected`: the addresses of this platform. `from`: where they come from. */
 export type Expected = { from: 'PUBLIC_IPS' | 'BASE_DOMAIN'; resolved: Resolved };
 
 const SHOWN = 8;
 const listOf = (addresses: readonly string[]): string =>
-  addresses.length <= SHOWN ? addresses.join(', ') : `${addresses.slice(0, SHOWN).join(', ')} and ${addresses.length - SHOWN} more`;
+  addresses.length <= SHOWN
+    ? addresses.join(', ')
+    : `${addresses.slice(0, SHOWN).join(', ')} and ${addresses.length - SHOWN} more`;
 
 /** Returns one spelling of each address: IPv6 has many. */
 export const normalAddress = (address: string): string =>
-  address.includes(':') && URL.canParse(`http://[${address}]`) ? new URL(`http://[${address}]`).hostname.slice(1, -1) : address;
+  address.includes(':') && URL.canParse(`http://[${address}]`)
+    ? new URL(`http://[${address}]`).hostname.slice(1, -1)
+    : address;
 
 export function judgeDns(domain: string, seen: Resolved, { from, resolved }: Expected): DnsVerdict {
-  const expected = resolved.kind === 'answer' ? resolved.addresses.map(normalAddress).toSorted() : [];
-  const known = { addresses: seen.kind === 'answer' ? seen.addresses.map(normalAddress).toSorted() : [], expected };
+  const expected =
+    resolved.kind === 'answer' ? resolved.addresses.map(normalAddress).toSorted() : [];
+  const known = {
+    addresses: seen.kind === 'answer' ? seen.addresses.map(normalAddress).toSorted() : [],
+    expected,
+  };
   const verdict = (state: DnsState, problem: string | null): DnsVerdict => ({
     state,
     cname: seen.kind === 'answer' ? seen.cname : null,
@@ -31,18 +47,24 @@ export function judgeDns(domain: string, seen: Resolved, { from, resolved }: Exp
     problem,
   });
   if (seen.kind === 'failed')
-    return verdict('unknown', `the name servers do not answer for ${domain} (${seen.why}): check its zone, or try again in a minute`);
+    return verdict(
+      'unknown',
+      `the name servers do not answer for ${domain} (${seen.why}): check its zone, or try ` +
+        'again in a minute',
+    );
   const records = expected.length === 0 ? 'the address of this platform' : listOf(expected);
   if (known.addresses.length === 0)
     return verdict(
       'missing',
-      `${domain} has no address: at its DNS provider, create records (A, AAAA) with ${records}, or a CNAME to a name that leads there`,
+      `${domain} has no address: at its DNS provider, create records (A, AAAA) with ` +
+        `${records}, or a CNAME to a name that leads there`,
     );
   if (expected.length === 0)
     return verdict(
       'unknown',
       resolved.kind === 'failed'
-        ? `Berth does not know its own address: BASE_DOMAIN cannot be resolved (${resolved.why}); set PUBLIC_IPS`
+        ? 'Berth does not know its own address: BASE_DOMAIN cannot be resolved ' +
+            `(${resolved.why}); set PUBLIC_IPS`
         : 'Berth does not know its own address: BASE_DOMAIN has none; set PUBLIC_IPS',
     );
   const others = known.addresses.filter((address) => !expected.includes(address));
@@ -51,10 +73,12 @@ export function judgeDns(domain: string, seen: Resolved, { from, resolved }: Exp
   if (others.length < known.addresses.length)
     return verdict(
       'partly',
-      `${domain} also leads to ${listOf(others)}: some visitors do not arrive here; remove these records, or add them to PUBLIC_IPS if they are yours`,
+      `${domain} also leads to ${listOf(others)}: some visitors do not arrive here; remove ` +
+        'these records, or add them to PUBLIC_IPS if they are yours',
     );
   return verdict(
     'elsewhere',
-    `${domain} leads to ${listOf(others)}, not to ${here}: change its records, or set PUBLIC_IPS if visitors arrive here in another way`,
+    `${domain} leads to ${listOf(others)}, not to ${here}: change its records, or set ` +
+      'PUBLIC_IPS if visitors arrive here in another way',
   );
 }

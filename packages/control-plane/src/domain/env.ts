@@ -17,24 +17,41 @@ export function mergedEnv(present: Env, patch: EnvPatch): Env {
 /** Checks a name that is part of a URL path. */
 export function envNameProblem(name: string): FieldProblem | null {
   if (!NAME.test(name))
-    return { field: 'name', rule: 'env_name', message: 'must be letters, digits and “_”, and must not begin with a digit' };
-  return name.length > 200 ? { field: 'name', rule: 'max_length', message: 'must not have more than 200 characters' } : null;
+    return {
+      field: 'name',
+      rule: 'env_name',
+      message: 'must be letters, digits and “_”, and must not begin with a digit',
+    };
+  return name.length > 200
+    ? { field: 'name', rule: 'max_length', message: 'must not have more than 200 characters' }
+    : null;
 }
 
 /** Checks the limits of all variables together. */
 export function envSizeProblems(env: Env): FieldProblem[] {
   const entries = Object.entries(env);
-  const bytes = entries.reduce((sum, [name, value]) => sum + Buffer.byteLength(name) + Buffer.byteLength(value), 0);
+  const bytes = entries.reduce(
+    (sum, [name, value]) => sum + Buffer.byteLength(name) + Buffer.byteLength(value),
+    0,
+  );
   return [
     ...(entries.length > MAX_ENV
-      ? [{ field: 'env', rule: 'max_properties', message: `must not have more than ${MAX_ENV} entries; there would be ${entries.length}` }]
+      ? [
+          {
+            field: 'env',
+            rule: 'max_properties',
+            message: `must not have more than ${MAX_ENV} entries; there would be ${entries.length}`,
+          },
+        ]
       : []),
     ...(bytes > MAX_ENV_BYTES
       ? [
           {
             field: 'env',
             rule: 'max_bytes',
-            message: `must not hold more than ${MAX_ENV_BYTES} bytes (1 MiB); there would be ${bytes} bytes`,
+            message:
+              `must not hold more than ${MAX_ENV_BYTES} bytes (1 MiB); there would be ${bytes} ` +
+              'bytes',
           },
         ]
       : []),

@@ -1,4 +1,7 @@
-/** The errors of the domain. api/plugins/errors.ts converts them to problem+json; every other error becomes `internal`. */
+/**
+ * The errors of the domain. api/plugins/errors.ts converts them to problem+json; every other error
+ * becomes `internal`.
+ */
 import { ERRORS, type ErrorCode } from '@berth/wire/errors';
 
 export type FieldProblem = { field: string; rule: string; message: string };
@@ -10,7 +13,12 @@ export class DomainError extends Error {
   readonly fields: readonly FieldProblem[];
   /** Seconds until a retry may succeed, or null if unknown. */
   readonly retryAfter: number | null;
-  constructor(code: ErrorCode, detail?: string, fields: readonly FieldProblem[] = [], retryAfter: number | null = null) {
+  constructor(
+    code: ErrorCode,
+    detail?: string,
+    fields: readonly FieldProblem[] = [],
+    retryAfter: number | null = null,
+  ) {
     super(detail ?? ERRORS[code].title);
     this.code = code;
     this.fields = fields;

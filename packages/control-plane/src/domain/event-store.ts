@@ -1,4 +1,7 @@
-/** The feed of events. The stores write each event in the transaction of its change (store/events.ts). */
+/**
+ * The feed of events. The stores write each event in the transaction of its change
+ * (store/events.ts).
+ */
 
 import type { ProjectAccess } from './access.ts';
 
@@ -26,9 +29,10 @@ export type EventFilter = {
 
 export type EventStore = {
   /**
-   * Reads the events after this number, oldest first; null reads the newest ones. `gap`: events after this number were removed, or the
-   * number is unknown (the database was restored from a backup); the result then starts with the oldest event. `newest`: 0 if none.
-   * `access`: only events of projects that this caller may see, and events without a project.
+   * Reads the events after this number, oldest first; null reads the newest ones. `gap`: events
+   * after this number were removed, or the number is unknown (the database was restored from a
+   * backup); the result then starts with the oldest event. `newest`: 0 if none. `access`: only
+   * events of projects that this caller may see, and events without a project.
    */
   read(
     after: number | null,

@@ -1,11 +1,21 @@
-/** All input of a decision about one project. FlowStore.facts reads it at once; a decision fetches nothing more. */
+/**
+ * All input of a decision about one project. FlowStore.facts reads it at once; a decision fetches
+ * nothing more.
+ */
 import type { CacheIndex } from './cache-index.ts';
 import type { GitCredentials } from './build-needs.ts';
 import type { SecretRecord } from './secrets.ts';
 import type { UnmanagedContainer } from './unmanaged.ts';
 import type { Uptime } from './uptime.ts';
 import type { VolumeCopy } from './volume-copy.ts';
-import type { DatasetRecord, DeploymentRecord, NodeRecord, ProjectRecord, RouteRecord, TaskRecord } from './records.ts';
+import type {
+  DatasetRecord,
+  DeploymentRecord,
+  NodeRecord,
+  ProjectRecord,
+  RouteRecord,
+  TaskRecord,
+} from './records.ts';
 
 export type Limits = {
   /** A task that no node claims within this time is reassigned. */
@@ -20,14 +30,19 @@ export type Limits = {
   lookMs: number;
   /** The reverse proxy must apply a published route within this time. */
   routeMs: number;
-  /** A node that has not reported for this long is offline (docs/contract.md "Limits": 2 minutes). */
+  /**
+   * A node that has not reported for this long is offline (docs/contract.md "Limits": 2 minutes).
+   */
   offlineMs: number;
   probeSeconds: number;
   /** A deployment fails after this many losses. */
   maxLosses: number;
   /** A task fails after this many claims. */
   maxAttempts: number;
-  /** Weights of the score: points for a cached dataset and a free byte, and points off for a missing byte. */
+  /**
+   * Weights of the score: points for a cached dataset and a free byte, and points off for a missing
+   * byte.
+   */
   weights: { cached: number; missing: number; free: number };
 };
 
@@ -53,15 +68,29 @@ export type NodeFact = NodeRecord & { open_builds: number };
 /** The fields of a dataset that a decision needs. */
 export type DatasetFact = Pick<
   DatasetRecord,
-  'id' | 'name' | 'nfs_path' | 'status' | 'problem' | 'version' | 'manifest_digest' | 'bytes' | 'files'
+  | 'id'
+  | 'name'
+  | 'nfs_path'
+  | 'status'
+  | 'problem'
+  | 'version'
+  | 'manifest_digest'
+  | 'bytes'
+  | 'files'
 >;
 
 /**
- * Ended tasks of a project on one deploy node. `ended_at`: when the last task ended. `claimed_at`: when the last one ended that an agent
- * had claimed or reported; null: none. `unreported_at`: when the last task ended without a report (lost, cancelled) or failed to remove a
- * container; null if all were reported. By the uptime clock.
+ * Ended tasks of a project on one deploy node. `ended_at`: when the last task ended. `claimed_at`:
+ * when the last one ended that an agent had claimed or reported; null: none. `unreported_at`: when
+ * the last task ended without a report (lost, cancelled) or failed to remove a container; null if
+ * all were reported. By the uptime clock.
  */
-export type EndedWork = { node_id: string; ended_at: number; claimed_at: number | null; unreported_at: number | null };
+export type EndedWork = {
+  node_id: string;
+  ended_at: number;
+  claimed_at: number | null;
+  unreported_at: number | null;
+};
 
 export type Facts = {
   /** The machine's clock, for times that people read. It may jump, so deadlines use `uptime`. */
@@ -78,15 +107,18 @@ export type Facts = {
   /** Datasets of the project, of its live deployments, and of the release for a rollback. */
   datasets: DatasetFact[];
   /**
-   * Ended tasks by deploy node. Only read for stop-first projects (flow/single-writer.ts), for stopped ones (flow/stop.ts), and while a
-   * running deployment has a container that does not have its final name (flow/observe.ts).
+   * Ended tasks by deploy node. Only read for stop-first projects (flow/single-writer.ts), for
+   * stopped ones (flow/stop.ts), and while a running deployment has a container that does not have
+   * its final name (flow/observe.ts).
    */
   endedWork: EndedWork[];
   /** The builder of the project's newest finished build, which has a warm build cache. */
   lastBuilderId: string | null;
   /** Only read if a deployment waits for a builder; null otherwise. */
   gitCredentials: GitCredentials | null;
-  /** New builds wait for a clean-up of the registry. Only read if a deployment waits for a builder. */
+  /**
+   * New builds wait for a clean-up of the registry. Only read if a deployment waits for a builder.
+   */
   buildsHeld?: boolean;
   /** Secrets of the project, without values. */
   secrets: readonly SecretRecord[];

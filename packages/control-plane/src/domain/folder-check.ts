@@ -1,4 +1,10 @@
-/** A problem of a folder on the shared storage, as rules of the field `nfs_path`; null if the folder exists below the base. */
-export type FolderProblem = { rule: 'no_share' | 'outside' | 'missing' | 'not_a_folder' | 'unreachable'; message: string } | null;
+/**
+ * A problem of a folder on the shared storage, as rules of the field `nfs_path`; null if the folder
+ * exists below the base.
+ */
+export type FolderProblem = {
+  rule: 'no_share' | 'outside' | 'missing' | 'not_a_folder' | 'unreachable';
+  message: string;
+} | null;
 /** Checks a folder within a few seconds, even if the share hangs. */
 export type CheckFolder = (nfsPath: string) => Promise<FolderProblem>;

@@ -4,10 +4,21 @@ import type { CommitState } from './commit-statuses.ts';
 
 export type KnownForge = Exclude<Forge, 'generic'>;
 export type StatusTarget = { forge: KnownForge; base: URL; path: string };
-export type StatusMessage = { state: CommitState; commit: string; context: string; description: string; targetUrl: string };
+export type StatusMessage = {
+  state: CommitState;
+  commit: string;
+  context: string;
+  description: string;
+  targetUrl: string;
+};
 export type ForgeToken = { username: string | null; token: string };
 /** `status` is 0 if the forge could not be reached; `text` then says why. */
-export type ForgeAnswer = { status: number; text: string; retryAfterMs: number; isInternal?: boolean };
+export type ForgeAnswer = {
+  status: number;
+  text: string;
+  retryAfterMs: number;
+  isInternal?: boolean;
+};
 export type ForgeRequest = { url: URL; headers: Record<string, string>; body: string };
 
 /** Hosts whose forge and API address are known. */
@@ -29,7 +40,9 @@ const API_PATHS: Record<KnownForge, string> = {
 
 type Repository = { hostname: string; origin: string | null; path: string };
 
-/** Reads an address that git-url.ts has accepted. `origin` is null unless it is an https address. */
+/**
+ * Reads an address that git-url.ts has accepted. `origin` is null unless it is an https address.
+ */
 function repositoryOf(gitUrl: string): Repository {
   const tidy = (path: string): string => path.replace(/^\/+|\/+$/g, '').replace(/\.git$/, '');
   if (!gitUrl.includes('://')) {
@@ -37,7 +50,11 @@ function repositoryOf(gitUrl: string): Repository {
     return { hostname: plain(hostname), origin: null, path: tidy(path) };
   }
   const url = new URL(gitUrl);
-  return { hostname: plain(url.hostname), origin: url.protocol === 'https:' ? url.origin : null, path: tidy(decoded(url.pathname)) };
+  return {
+    hostname: plain(url.hostname),
+    origin: url.protocol === 'https:' ? url.origin : null,
+    path: tidy(decoded(url.pathname)),
+  };
 }
 /** An address may have a percent sign that encodes nothing. */
 function decoded(path: string): string {
@@ -49,8 +66,15 @@ function decoded(path: string): string {
 }
 const plain = (host: string): string => host.toLowerCase().replace(/\.$/, '');
 
-/** Returns where the statuses of a project go, or null if its forge or the address of its API is not known. */
-export function statusTarget(gitUrl: string, hookForge: Forge | null, apiUrl: string | null): StatusTarget | null {
+/**
+ * Returns where the statuses of a project go, or null if its forge or the address of its API is not
+ * known.
+ */
+export function statusTarget(
+  gitUrl: string,
+  hookForge: Forge | null,
+  apiUrl: string | null,
+): StatusTarget | null {
   const { hostname, origin, path } = repositoryOf(gitUrl);
   const known = Object.hasOwn(KNOWN_HOSTS, hostname) ? KNOWN_HOSTS[hostname] : undefined;
   if (known !== undefined) return { forge: known.forge, base: new URL(known.api), path };
@@ -59,32 +83,57 @@ export function statusTarget(gitUrl: string, hookForge: Forge | null, apiUrl: st
   if (forge === null || given === null) return null;
   const base = new URL(given);
   // An address with a path names the API itself, otherwise it is the origin of the forge.
-  base.pathname = base.pathname === '/' ? API_PATHS[forge] : `${base.pathname.replace(/\/+$/, '')}/`;
+  base.pathname =
+    base.pathname === '/' ? API_PATHS[forge] : `${base.pathname.replace(/\/+$/, '')}/`;
   return { forge, base, path };
 }
 
-const encoded = (path: string): string => path.toWellFormed().split('/').map(encodeURIComponent).join('/');
+const encoded = (path: string): string =>
+  path.toWellFormed().split('/').map(encodeURIComponent).join('/');
 /** `owner/name`: a forge below a path of its host has more parts. */
 const lastTwo = (path: string): string => encoded(path.split('/').slice(-2).join('/'));
-const BITBUCKET_STATES = { pending: 'INPROGRESS', success: 'SUCCESSFUL', failure: 'FAILED' } as const;
+const BITBUCKET_STATES = {
+  pending: 'INPROGRESS',
+  success: 'SUCCESSFUL',
+  failure: 'FAILED',
+} as const;
 const GITLAB_STATES = { pending: 'pending', success: 'success', failure: 'failed' } as const;
 /** Bitbucket limits keys to 40 characters. */
 const MAX_KEY = 40;
 
-export function statusRequest({ forge, base, path }: StatusTarget, message: StatusMessage, { username, token }: ForgeToken): ForgeRequest {
+export function statusRequest(
+  { forge, base, path }: StatusTarget,
+  message: StatusMessage,
+  { username, token }: ForgeToken,
+): ForgeRequest {
   const { state, commit, context, description, targetUrl: target_url } = message;
   const request = (to: string, authorization: string, body: object): ForgeRequest => ({
     url: new URL(to, base),
-    headers: { authorization, 'content-type': 'application/json', accept: 'application/json', 'user-agent': 'berth' },
+    headers: {
+      authorization,
+      'content-type': 'application/json',
+      accept: 'application/json',
+      'user-agent': 'berth',
+    },
     body: JSON.stringify(body),
   });
   const bearer = `Bearer ${token}`;
   switch (forge) {
     case 'github':
-      return request(`repos/${lastTwo(path)}/statuses/${commit}`, bearer, { state, context, description, target_url });
+      return request(`repos/${lastTwo(path)}/statuses/${commit}`, bearer, {
+        state,
+        context,
+        description,
+        target_url,
+      });
     case 'gitea':
     case 'forgejo':
-      return request(`repos/${lastTwo(path)}/statuses/${commit}`, `token ${token}`, { state, context, description, target_url });
+      return request(`repos/${lastTwo(path)}/statuses/${commit}`, `token ${token}`, {
+        state,
+        context,
+        description,
+        target_url,
+      });
     case 'gitlab':
       return request(`projects/${encodeURIComponent(path)}/statuses/${commit}`, bearer, {
         state: GITLAB_STATES[state],
@@ -94,11 +143,21 @@ export function statusRequest({ forge, base, path }: StatusTarget, message: Stat
       });
     case 'bitbucket': {
       const isPerson = username !== null && username !== 'x-token-auth';
-      const authorization = isPerson ? `Basic ${Buffer.from(`${username}:${token}`).toString('base64')}` : bearer;
-      const body = { key: context.slice(0, MAX_KEY), name: context, state: BITBUCKET_STATES[state], description, url: target_url };
+      const authorization = isPerson
+        ? `Basic ${Buffer.from(`${username}:${token}`).toString('base64')}`
+        : bearer;
+      const body = {
+        key: context.slice(0, MAX_KEY),
+        name: context,
+        state: BITBUCKET_STATES[state],
+        description,
+        url: target_url,
+      };
       // Bitbucket Data Center sets the status of a commit without its repository.
       const to =
-        base.hostname === 'api.bitbucket.org' ? `repositories/${lastTwo(path)}/commit/${commit}/statuses/build` : `commits/${commit}`;
+        base.hostname === 'api.bitbucket.org'
+          ? `repositories/${lastTwo(path)}/commit/${commit}/statuses/build`
+          : `commits/${commit}`;
       return request(to, authorization, body);
     }
   }

@@ -3,11 +3,23 @@ import type { HostKeySource } from '@berth/wire/git';
 import { DomainError, invalid } from './errors.ts';
 
 export type HostKey = { fingerprint: string; key_type: string | null };
-export type TrustedKey = HostKey & { source: HostKeySource; added_by: string | null; added_at: number | null };
+export type TrustedKey = HostKey & {
+  source: HostKeySource;
+  added_by: string | null;
+  added_at: number | null;
+};
 /** A key of the table of host keys. `presented`: a builder saw it, and nobody trusts it. */
-export type StoredKey = HostKey & { host: string; state: 'admin' | 'builder' | 'presented'; added_by: string | null; at: number };
+export type StoredKey = HostKey & {
+  host: string;
+  state: 'admin' | 'builder' | 'presented';
+  added_by: string | null;
+  at: number;
+};
 
-/** `added_by` of a presented key that only looks into repositories without a project have seen. Anybody may choose their hosts. */
+/**
+ * `added_by` of a presented key that only looks into repositories without a project have seen.
+ * Anybody may choose their hosts.
+ */
 export const BY_LOOK = 'look';
 
 /** Most hosts in the table, and most keys of one host. */
@@ -22,8 +34,8 @@ const RSA = 'ssh-rsa';
  * The host keys that the forges publish:
  * https://docs.github.com/en/authentication/keeping-your-account-and-data-secure/githubs-ssh-key-fingerprints
  * https://docs.gitlab.com/user/gitlab_com/#ssh-host-keys-fingerprints
- * https://bitbucket.org/blog/ssh-host-key-changes (its RSA key is not pinned; ssh uses one of the other two)
- * https://docs.codeberg.org/security/ssh-fingerprint/
+ * https://bitbucket.org/blog/ssh-host-key-changes (its RSA key is not pinned; ssh uses one of the
+ * other two) https://docs.codeberg.org/security/ssh-fingerprint/
  */
 export const PINNED: Readonly<Record<string, readonly HostKey[]>> = {
   'github.com': [
@@ -53,7 +65,12 @@ const HOST = /^([a-z0-9]([a-z0-9_.-]{0,251}[a-z0-9])?|\[[0-9a-f:.]+\])(?::([1-9]
 export function hostName(given: string): string {
   const [, name, , port] = HOST.exec(given.toLowerCase().replace(/\.(?=:\d+$|$)/, '')) ?? [];
   if (name === undefined || (port !== undefined && Number(port) > 65_535))
-    throw invalid('host', 'host', 'must be a host name or an address, followed by :port if the port is not 22; an IPv6 address is in [ ]');
+    throw invalid(
+      'host',
+      'host',
+      'must be a host name or an address, followed by :port if the port is not 22; an IPv6 ' +
+        'address is in [ ]',
+    );
   return port === undefined || port === '22' ? name : `${name}:${port}`;
 }
 
@@ -63,28 +80,51 @@ export function trustedKeys(host: string, stored: readonly StoredKey[]): Trusted
     state === 'presented' ? [] : [{ fingerprint, key_type, source: state, added_by, added_at: at }],
   );
   const pinned = (Object.hasOwn(PINNED, host) ? (PINNED[host] ?? []) : []).filter(
-    (pin) => !own.some((key) => key.key_type === pin.key_type || key.fingerprint === pin.fingerprint),
+    (pin) =>
+      !own.some((key) => key.key_type === pin.key_type || key.fingerprint === pin.fingerprint),
   );
-  return [...pinned.map((pin) => ({ ...pin, source: 'berth' as const, added_by: null, added_at: null })), ...own];
+  return [
+    ...pinned.map((pin) => ({ ...pin, source: 'berth' as const, added_by: null, added_at: null })),
+    ...own,
+  ];
 }
 
 /** Changes to the stored keys of one host. */
 export type HostKeyChange = { remove: string[]; put: StoredKey[] };
 
 /**
- * Trusts a key. It replaces a trusted key of the same type, because a host has one key of each type and an old key may be stolen.
- * The type is that of the request, else the one that a builder reported. Throws validation.
+ * Trusts a key. It replaces a trusted key of the same type, because a host has one key of each type
+ * and an old key may be stolen. The type is that of the request, else the one that a builder
+ * reported. Throws validation.
  */
-export function trust(host: string, stored: readonly StoredKey[], given: HostKey, by: string, at: number): HostKeyChange {
+export function trust(
+  host: string,
+  stored: readonly StoredKey[],
+  given: HostKey,
+  by: string,
+  at: number,
+): HostKeyChange {
   const known = stored.find((key) => key.fingerprint === given.fingerprint);
-  const pinnedType = trustedKeys(host, []).find((key) => key.fingerprint === given.fingerprint)?.key_type;
+  const pinnedType = trustedKeys(host, []).find(
+    (key) => key.fingerprint === given.fingerprint,
+  )?.key_type;
   const key_type = known?.key_type ?? pinnedType ?? given.key_type;
-  if (known !== undefined && known.state !== 'presented' && known.key_type === key_type) return { remove: [], put: [] };
+  if (known !== undefined && known.state !== 'presented' && known.key_type === key_type)
+    return { remove: [], put: [] };
   const replaced = stored.filter(
-    (key) => key.fingerprint !== given.fingerprint && key.state !== 'presented' && key.key_type !== null && key.key_type === key_type,
+    (key) =>
+      key.fingerprint !== given.fingerprint &&
+      key.state !== 'presented' &&
+      key.key_type !== null &&
+      key.key_type === key_type,
   );
   const count = stored.filter((key) => key.state !== 'presented').length - replaced.length;
-  if (count >= MAX_KEYS) throw invalid('fingerprint', 'max_items', `the host has ${MAX_KEYS} trusted keys already; delete the host first`);
+  if (count >= MAX_KEYS)
+    throw invalid(
+      'fingerprint',
+      'max_items',
+      `the host has ${MAX_KEYS} trusted keys already; delete the host first`,
+    );
   return {
     remove: replaced.map((key) => key.fingerprint),
     put: [{ host, fingerprint: given.fingerprint, key_type, state: 'admin', added_by: by, at }],
@@ -92,8 +132,9 @@ export function trust(host: string, stored: readonly StoredKey[], given: HostKey
 }
 
 /**
- * Records the keys that a host presented: it completes types of trusted keys, and keeps the newest keys that nobody trusts. `by`: BY_LOOK,
- * or null for a task of a project. A key that both saw is one of projects.
+ * Records the keys that a host presented: it completes types of trusted keys, and keeps the newest
+ * keys that nobody trusts. `by`: BY_LOOK, or null for a task of a project. A key that both saw is
+ * one of projects.
  */
 export function presented(
   host: string,
@@ -118,14 +159,23 @@ export function presented(
         at,
       });
   }
-  const old = stored.filter((key) => key.state === 'presented' && !put.some((p) => p.fingerprint === key.fingerprint));
+  const old = stored.filter(
+    (key) => key.state === 'presented' && !put.some((p) => p.fingerprint === key.fingerprint),
+  );
   const surplus = old.length + put.length - MAX_KEYS;
   const oldest = old.sort((a, b) => a.at - b.at).slice(0, Math.max(0, surplus));
   return { remove: oldest.map((key) => key.fingerprint), put };
 }
 
-/** The keys of a builder that may be imported: of hosts without a trusted key. Throws nothing; invalid hosts are left out. */
-export function importable(keys: readonly (HostKey & { host: string })[], stored: readonly StoredKey[], at: number): StoredKey[] {
+/**
+ * The keys of a builder that may be imported: of hosts without a trusted key. Throws nothing;
+ * invalid hosts are left out.
+ */
+export function importable(
+  keys: readonly (HostKey & { host: string })[],
+  stored: readonly StoredKey[],
+  at: number,
+): StoredKey[] {
   const found = new Map<string, StoredKey>();
   for (const { host: given, fingerprint, key_type } of keys) {
     const host = validName(given);
@@ -137,7 +187,14 @@ export function importable(keys: readonly (HostKey & { host: string })[], stored
       ).length > 0
     )
       continue;
-    found.set(`${host} ${key_type}`, { host, fingerprint, key_type, state: 'builder', added_by: null, at });
+    found.set(`${host} ${key_type}`, {
+      host,
+      fingerprint,
+      key_type,
+      state: 'builder',
+      added_by: null,
+      at,
+    });
   }
   return [...found.values()];
 }

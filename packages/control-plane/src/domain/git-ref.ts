@@ -1,10 +1,17 @@
-/** Checks branch names by the rules of git-check-ref-format(1). A name that git could read as an option is rejected too. */
+/**
+ * Checks branch names by the rules of git-check-ref-format(1). A name that git could read as an
+ * option is rejected too.
+ */
 import type { FieldProblem } from './errors.ts';
 
 const FORBIDDEN = /[\p{Cc} ~^:?*[\\]/u;
 
 const RULES: readonly { rule: string; message: string; broken: (name: string) => boolean }[] = [
-  { rule: 'no_leading_dash', message: 'must not begin with a dash', broken: (n) => n.startsWith('-') },
+  {
+    rule: 'no_leading_dash',
+    message: 'must not begin with a dash',
+    broken: (n) => n.startsWith('-'),
+  },
   {
     rule: 'ref_component',
     message: 'no part between slashes may begin with a dot or end with “.lock”',
@@ -22,7 +29,11 @@ const RULES: readonly { rule: string; message: string; broken: (name: string) =>
     broken: (n) => n.startsWith('/') || n.endsWith('/') || n.includes('//'),
   },
   { rule: 'ref_end', message: 'must not end with a dot', broken: (n) => n.endsWith('.') },
-  { rule: 'ref_at', message: 'must not be “@” or contain “@{”', broken: (n) => n === '@' || n.includes('@{') },
+  {
+    rule: 'ref_at',
+    message: 'must not be “@” or contain “@{”',
+    broken: (n) => n === '@' || n.includes('@{'),
+  },
   { rule: 'ref_head', message: '“HEAD” is not a branch', broken: (n) => n === 'HEAD' },
 ];
 

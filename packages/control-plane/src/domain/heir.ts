@@ -1,10 +1,12 @@
 /**
- * Recognises a machine that returned as another node: its hostname changed, so it registered anew. Its old node never reports again, and
- * what the new node reports says what runs on the machine. The proof is a container id: an agent lists only containers that it started
- * itself, and no container changes its engine.
+ * Recognises a machine that returned as another node: its hostname changed, so it registered anew.
+ * Its old node never reports again, and what the new node reports says what runs on the machine.
+ * The proof is a container id: an agent lists only containers that it started itself, and no
+ * container changes its engine.
  *
- * The proof holds only for the process that was last registered as the old node, because another machine may get the old name and
- * address. A node with its own secret has no heir: a renamed machine would register with that secret. Pure.
+ * The proof holds only for the process that was last registered as the old node, because another
+ * machine may get the old name and address. A node with its own secret has no heir: a renamed
+ * machine would register with that secret. Pure.
  */
 import type { ObservedContainer } from '@berth/wire/node';
 import { LABELS } from '@berth/wire/vocabulary';
@@ -16,7 +18,10 @@ const MOST_EARLIER = 16;
 type Listed = Pick<NodeRecord, 'id' | 'boot_id' | 'containers'>;
 
 /** Returns the ids of other nodes in the labels of these containers. */
-export function labelledNodes(nodeId: string | null, containers: readonly ObservedContainer[]): string[] {
+export function labelledNodes(
+  nodeId: string | null,
+  containers: readonly ObservedContainer[],
+): string[] {
   const ids = new Set(containers.flatMap((c) => c.labels[LABELS.node] ?? []));
   if (nodeId !== null) ids.delete(nodeId);
   return [...ids].slice(0, MOST_EARLIER);
@@ -34,29 +39,48 @@ export function withEarlier(
     return container === undefined ? [] : [{ id, boot_id, container }];
   });
   const isNew = found.some((f) => !known.some((k) => k.id === f.id && k.boot_id === f.boot_id));
-  return isNew ? [...known.filter((k) => !found.some((f) => f.id === k.id)), ...found].slice(-MOST_EARLIER) : known;
+  return isNew
+    ? [...known.filter((k) => !found.some((f) => f.id === k.id)), ...found].slice(-MOST_EARLIER)
+    : known;
 }
 
 /**
- * Returns the node as which the machine reports now: `node` itself, unless it is silent and its machine came back as another one.
- * `offlineMs`: after this time without a report a node is silent.
+ * Returns the node as which the machine reports now: `node` itself, unless it is silent and its
+ * machine came back as another one. `offlineMs`: after this time without a report a node is silent.
  */
-export function presentNode<N extends NodeRecord>(node: N, nodes: readonly N[], offlineMs: number): N {
+export function presentNode<N extends NodeRecord>(
+  node: N,
+  nodes: readonly N[],
+  offlineMs: number,
+): N {
   const heir = heirOf(node, nodes, offlineMs);
   // Ends, because an heir's list is always newer.
   return heir === undefined ? node : presentNode(heir, nodes, offlineMs);
 }
 
-function heirOf<N extends NodeRecord>(node: NodeRecord, nodes: readonly N[], offlineMs: number): N | undefined {
+function heirOf<N extends NodeRecord>(
+  node: NodeRecord,
+  nodes: readonly N[],
+  offlineMs: number,
+): N | undefined {
   if (node.has_secret || node.agent_version === null) return undefined;
   const heirs = nodes.filter(
-    (n) => n.role === node.role && n.agent_version !== null && isSilentSince(node, n, offlineMs) && proves(n, node),
+    (n) =>
+      n.role === node.role &&
+      n.agent_version !== null &&
+      isSilentSince(node, n, offlineMs) &&
+      proves(n, node),
   );
-  return heirs.reduce<N | undefined>((newest, n) => ((n.observed_at ?? 0) > (newest?.observed_at ?? 0) ? n : newest), undefined);
+  return heirs.reduce<N | undefined>(
+    (newest, n) => ((n.observed_at ?? 0) > (newest?.observed_at ?? 0) ? n : newest),
+    undefined,
+  );
 }
 
 const proves = (heir: NodeRecord, { id, boot_id, containers }: Listed): boolean =>
-  heir.earlier_nodes.some((e) => e.id === id && e.boot_id === boot_id && containers.some((c) => c.id === e.container));
+  heir.earlier_nodes.some(
+    (e) => e.id === id && e.boot_id === boot_id && containers.some((c) => c.id === e.container),
+  );
 
 /** By both clocks: a jump of the machine's clock makes no node silent. */
 const isSilentSince = (node: NodeRecord, heir: NodeRecord, offlineMs: number): boolean =>

@@ -1,4 +1,7 @@
-/** Checks the addresses of nodes. They become part of the proxy's URLs, so they must be a host and nothing else. */
+/**
+ * Checks the addresses of nodes. They become part of the proxy's URLs, so they must be a host and
+ * nothing else.
+ */
 import type { FieldProblem } from './errors.ts';
 
 const NAME = /^[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*$/i;
@@ -6,7 +9,9 @@ const V6 = /^[0-9a-f:.]*:[0-9a-f:.]*$/i;
 
 export function hostProblem(host: string, field: string): FieldProblem | null {
   // The URL parser checks IPv6 exactly, so it gets every address that looks like one.
-  const valid = V6.test(host) ? URL.canParse(`http://[${host}]/`) : NAME.test(host) && URL.canParse(`http://${host}/`);
+  const valid = V6.test(host)
+    ? URL.canParse(`http://[${host}]/`)
+    : NAME.test(host) && URL.canParse(`http://${host}/`);
   return valid ? null : { field, rule: 'host', message: 'must be an IP address or a host name' };
 }
 

@@ -3,13 +3,21 @@ import type { AuditOutcome, AuditVia } from '@berth/wire/audit';
 import type { DeviceScope, Identity } from '@berth/wire/gateway';
 import type { Role } from '@berth/wire/vocabulary';
 
-/** pending -> approved -> issued (the device fetched its token, once); pending -> denied. Each ends at `expires_at`. */
+/**
+ * pending -> approved -> issued (the device fetched its token, once); pending -> denied. Each ends
+ * at `expires_at`.
+ */
 export type DeviceCodeStatus = 'pending' | 'approved' | 'denied' | 'issued';
 
 /** Address and User-Agent of the requester. */
 export type Asker = { address: string; user_agent: string };
 
-export type DeviceCodeRecord = Asker & { status: DeviceCodeStatus; scope: DeviceScope; created_at: number; expires_at: number };
+export type DeviceCodeRecord = Asker & {
+  status: DeviceCodeStatus;
+  scope: DeviceScope;
+  created_at: number;
+  expires_at: number;
+};
 
 export type DeviceTokenRecord = Asker & {
   id: string;
@@ -20,7 +28,12 @@ export type DeviceTokenRecord = Asker & {
   last_used_at: number | null;
 };
 
-export type ApiSessionRecord = { id: string; user_id: string; created_at: number; expires_at: number };
+export type ApiSessionRecord = {
+  id: string;
+  user_id: string;
+  created_at: number;
+  expires_at: number;
+};
 
 export type ApiTokenRecord = {
   id: string;
@@ -63,5 +76,11 @@ export type PolicyFacts = {
   disabled: string[];
   deleted: { email: string; deleted_at: number }[];
   revoked: { id: string; expires_at: number }[];
-  tokens: { id: string; hash: string; identity: Identity; expires_at: number; scope: DeviceScope }[];
+  tokens: {
+    id: string;
+    hash: string;
+    identity: Identity;
+    expires_at: number;
+    scope: DeviceScope;
+  }[];
 };

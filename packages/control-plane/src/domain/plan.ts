@@ -1,6 +1,6 @@
 /**
- * The changes of a decision as data. store/commit-plan.ts writes the whole plan in one transaction, or nothing if the project changed
- * since the decision (`flow_version`).
+ * The changes of a decision as data. store/commit-plan.ts writes the whole plan in one transaction,
+ * or nothing if the project changed since the decision (`flow_version`).
  */
 import type { TaskReport } from '@berth/wire/task';
 import type { DeploymentState, TaskKind, TaskState } from '@berth/wire/vocabulary';
@@ -13,10 +13,15 @@ export type DeploymentChange = {
   id: string;
   /** The state that it must still have. */
   from: DeploymentState;
-  set: Partial<Omit<DeploymentRecord, 'id' | 'project_id' | 'generation' | 'settings' | 'created_at'>>;
+  set: Partial<
+    Omit<DeploymentRecord, 'id' | 'project_id' | 'generation' | 'settings' | 'created_at'>
+  >;
 };
 
-export type NewTask = Pick<TaskRecord, 'id' | 'deployment_id' | 'node_id' | 'queue_deadline_at' | 'wall_deadline_at'> &
+export type NewTask = Pick<
+  TaskRecord,
+  'id' | 'deployment_id' | 'node_id' | 'queue_deadline_at' | 'wall_deadline_at'
+> &
   { [K in TaskKind]: { kind: K; payload: TaskRecord<K>['payload'] } }[TaskKind];
 
 /** Ends an open task or requests its cancellation. `attempt` must still be the current one. */
@@ -53,7 +58,11 @@ export type Plan = {
   uptime: number;
 };
 
-export const emptyPlan = (project: Pick<ProjectRecord, 'id' | 'flow_version'>, now: number, uptime: number): Plan => ({
+export const emptyPlan = (
+  project: Pick<ProjectRecord, 'id' | 'flow_version'>,
+  now: number,
+  uptime: number,
+): Plan => ({
   project: { id: project.id, flow_version: project.flow_version },
   createDeployment: null,
   changeDeployments: [],
@@ -69,7 +78,12 @@ export const emptyPlan = (project: Pick<ProjectRecord, 'id' | 'flow_version'>, n
 
 export const isEmptyPlan = (p: Plan): boolean =>
   p.createDeployment === null &&
-  p.changeDeployments.length + p.createTasks.length + p.changeTasks.length + p.storyLines.length + p.volumes.length === 0 &&
+  p.changeDeployments.length +
+    p.createTasks.length +
+    p.changeTasks.length +
+    p.storyLines.length +
+    p.volumes.length ===
+    0 &&
   p.route === null &&
   p.stopped === undefined &&
   p.unmanaged === undefined &&

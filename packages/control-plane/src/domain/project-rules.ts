@@ -1,4 +1,7 @@
-/** Rules for a project beyond its schema. All violated rules are returned together, each with its field. Pure. */
+/**
+ * Rules for a project beyond its schema. All violated rules are returned together, each with its
+ * field. Pure.
+ */
 import { PROJECT_DEFAULTS, type ProjectCreate } from '@berth/wire/project';
 import type { ReplaceMode } from '@berth/wire/vocabulary';
 import { buildArgProblems } from './build-args.ts';
@@ -10,7 +13,13 @@ import { branchProblem } from './git-ref.ts';
 import { type GitUrlRules, gitUrlProblem } from './git-url.ts';
 import { isStopFirst, volumeProblems } from './volumes.ts';
 import { mountPathOf, overlap } from './mounts.ts';
-import { healthPathProblem, mountPathProblem, repoFolderProblem, repoPathProblem, watchPathProblem } from './paths.ts';
+import {
+  healthPathProblem,
+  mountPathProblem,
+  repoFolderProblem,
+  repoPathProblem,
+  watchPathProblem,
+} from './paths.ts';
 import type { ProjectSettings } from './records.ts';
 
 export type ProjectRules = GitUrlRules &
@@ -25,7 +34,10 @@ export type ProjectRules = GitUrlRules &
 
 type Settings = Omit<ProjectSettings, 'replace'> & { replace: ReplaceMode };
 
-/** Adds the defaults. Without a given value, `replace` depends on the datasets and volumes (docs/interfaces.md "Project"). */
+/**
+ * Adds the defaults. Without a given value, `replace` depends on the datasets and volumes
+ * (docs/interfaces.md "Project").
+ */
 export function settingsOf(input: ProjectCreate): Settings {
   const { name: _, ...given } = input;
   const datasets = given.datasets ?? [];
@@ -46,7 +58,9 @@ export function settingsOf(input: ProjectCreate): Settings {
   };
 }
 
-/** Checks the rules of the fields in `given` against `settings`, which already include the change. */
+/**
+ * Checks the rules of the fields in `given` against `settings`, which already include the change.
+ */
 export function projectProblems(
   given: Partial<ProjectSettings> & { name?: string },
   settings: ProjectSettings,
@@ -54,24 +68,34 @@ export function projectProblems(
 ): FieldProblem[] {
   const problems: (FieldProblem | null)[] = [];
   if (given.name !== undefined) problems.push(nameProblem(given.name));
-  if (given.domain_prefix !== undefined) problems.push(...prefixProblems(given.domain_prefix, rules));
+  if (given.domain_prefix !== undefined)
+    problems.push(...prefixProblems(given.domain_prefix, rules));
   // A new prefix can make the project's own host one that it may not list.
   if (given.domains !== undefined || given.domain_prefix !== undefined)
     problems.push(...domainProblems(settings.domains, settings.domain_prefix, rules));
   if (given.git_url !== undefined) problems.push(gitUrlProblem(given.git_url, rules));
   if (given.branch !== undefined) problems.push(branchProblem(given.branch));
-  if (given.dockerfile_path !== undefined) problems.push(repoPathProblem(given.dockerfile_path, 'dockerfile_path'));
-  if (given.build_context !== undefined) problems.push(repoFolderProblem(given.build_context, 'build_context'));
+  if (given.dockerfile_path !== undefined)
+    problems.push(repoPathProblem(given.dockerfile_path, 'dockerfile_path'));
+  if (given.build_context !== undefined)
+    problems.push(repoFolderProblem(given.build_context, 'build_context'));
   if (given.build_args !== undefined) problems.push(...buildArgProblems(given.build_args));
-  if (given.health_path !== undefined && given.health_path !== null) problems.push(healthPathProblem(given.health_path, 'health_path'));
+  if (given.health_path !== undefined && given.health_path !== null)
+    problems.push(healthPathProblem(given.health_path, 'health_path'));
   if (given.auth_required === true && !rules.hasLogin) problems.push(NO_LOGIN);
-  if (given.watch_paths !== undefined) problems.push(...given.watch_paths.map((path, i) => watchPathProblem(path, `watch_paths[${i}]`)));
+  if (given.watch_paths !== undefined)
+    problems.push(
+      ...given.watch_paths.map((path, i) => watchPathProblem(path, `watch_paths[${i}]`)),
+    );
   if (given.cors_origins !== undefined) problems.push(...originProblems(given.cors_origins));
   if (given.members !== undefined) problems.push(...memberProblems(given.members));
-  if (given.env !== undefined) problems.push(...envProblems(given.env), ...envSizeProblems(given.env));
+  if (given.env !== undefined)
+    problems.push(...envProblems(given.env), ...envSizeProblems(given.env));
   if (given.datasets !== undefined) problems.push(...datasetProblems(given.datasets, rules));
-  if (given.volumes !== undefined || given.datasets !== undefined) problems.push(...volumeProblems(settings));
-  if (given.datasets !== undefined || given.volumes !== undefined || given.replace !== undefined) problems.push(replaceProblem(settings));
+  if (given.volumes !== undefined || given.datasets !== undefined)
+    problems.push(...volumeProblems(settings));
+  if (given.datasets !== undefined || given.volumes !== undefined || given.replace !== undefined)
+    problems.push(replaceProblem(settings));
   return problems.filter((p) => p !== null);
 }
 
@@ -85,18 +109,29 @@ const memberProblems = (members: ProjectSettings['members']): FieldProblem[] =>
 const NO_LOGIN: FieldProblem = {
   field: 'auth_required',
   rule: 'auth_service',
-  message: 'requires AUTH_SERVICE_URL to be set; without it the proxy cannot check a login, so the project could not be published',
+  message:
+    'requires AUTH_SERVICE_URL to be set; without it the proxy cannot check a login, so the ' +
+    'project could not be published',
 };
 
-/** Project `x` has the routers `x` and `x-http`, so no project may have a name like the second one. */
+/**
+ * Project `x` has the routers `x` and `x-http`, so no project may have a name like the second one.
+ */
 const nameProblem = (name: string): FieldProblem | null => {
   // The dashboard has the page of a new project there.
-  if (name === 'new') return { field: 'name', rule: 'reserved', message: 'must not be “new”, which is an address of the dashboard' };
+  if (name === 'new')
+    return {
+      field: 'name',
+      rule: 'reserved',
+      message: 'must not be “new”, which is an address of the dashboard',
+    };
   return name.endsWith('-http') || name.startsWith('berth-marker')
     ? {
         field: 'name',
         rule: 'reserved',
-        message: 'must not end with “-http” or begin with “berth-marker”; Berth uses these names for its own routers',
+        message:
+          'must not end with “-http” or begin with “berth-marker”; Berth uses these names for ' +
+          'its own routers',
       }
     : null;
 };
@@ -107,9 +142,19 @@ function prefixProblems(prefix: string, rules: ProjectRules): (FieldProblem | nu
   return [
     punycode === null ? null : { field: 'domain_prefix', ...punycode },
     rules.reservedPrefixes.includes(prefix)
-      ? { field: 'domain_prefix', rule: 'reserved', message: `“${host}” is reserved for the platform` }
+      ? {
+          field: 'domain_prefix',
+          rule: 'reserved',
+          message: `“${host}” is reserved for the platform`,
+        }
       : null,
-    host.length > 253 ? { field: 'domain_prefix', rule: 'host_length', message: `“${host}” would be longer than 253 characters` } : null,
+    host.length > 253
+      ? {
+          field: 'domain_prefix',
+          rule: 'host_length',
+          message: `“${host}” would be longer than 253 characters`,
+        }
+      : null,
   ];
 }
 
@@ -123,7 +168,10 @@ function envProblems(env: Record<string, string>): FieldProblem[] {
     }));
 }
 
-function datasetProblems(datasets: ProjectSettings['datasets'], rules: ProjectRules): (FieldProblem | null)[] {
+function datasetProblems(
+  datasets: ProjectSettings['datasets'],
+  rules: ProjectRules,
+): (FieldProblem | null)[] {
   const ids = new Set<string>();
   const taken: string[] = [];
   return datasets.flatMap((use, i) => {
@@ -133,14 +181,26 @@ function datasetProblems(datasets: ProjectSettings['datasets'], rules: ProjectRu
     const path = mountPathOf(use, name ?? use.dataset_id);
     const other = taken.find((t) => overlap(t, path));
     const found = [
-      name === null ? { field: `${at}.dataset_id`, rule: 'exists', message: 'there is no dataset with this id' } : null,
-      ids.has(use.dataset_id) ? { field: `${at}.dataset_id`, rule: 'unique', message: 'this dataset is listed twice' } : null,
+      name === null
+        ? { field: `${at}.dataset_id`, rule: 'exists', message: 'there is no dataset with this id' }
+        : null,
+      ids.has(use.dataset_id)
+        ? { field: `${at}.dataset_id`, rule: 'unique', message: 'this dataset is listed twice' }
+        : null,
       use.mount_path === undefined ? null : mountPathProblem(use.mount_path, `${at}.mount_path`),
       other === undefined || (ids.has(use.dataset_id) && !isGiven)
         ? null
         : other === path
-          ? { field: `${at}.mount_path`, rule: 'unique', message: `two datasets cannot be mounted at one path (${path})` }
-          : { field: `${at}.mount_path`, rule: 'nested', message: `${path} and ${other}: one would be mounted inside the other` },
+          ? {
+              field: `${at}.mount_path`,
+              rule: 'unique',
+              message: `two datasets cannot be mounted at one path (${path})`,
+            }
+          : {
+              field: `${at}.mount_path`,
+              rule: 'nested',
+              message: `${path} and ${other}: one would be mounted inside the other`,
+            },
     ];
     ids.add(use.dataset_id);
     taken.push(path);
@@ -149,7 +209,9 @@ function datasetProblems(datasets: ProjectSettings['datasets'], rules: ProjectRu
 }
 
 /** The store checks this rule too, because two concurrent changes may each be valid alone. */
-export const replaceProblem = (settings: Pick<ProjectSettings, 'replace' | 'datasets' | 'volumes'>): FieldProblem | null =>
+export const replaceProblem = (
+  settings: Pick<ProjectSettings, 'replace' | 'datasets' | 'volumes'>,
+): FieldProblem | null =>
   settings.replace === 'rolling' && isStopFirst(settings)
     ? {
         field: 'replace',

@@ -1,18 +1,32 @@
 /**
- * Records of the control plane. Times are milliseconds since the epoch by the control plane's clock; the API shows them as RFC 3339.
- * Ids are opaque URL-safe strings.
+ * Records of the control plane. Times are milliseconds since the epoch by the control plane's
+ * clock; the API shows them as RFC 3339. Ids are opaque URL-safe strings.
  */
 import type { Doubled } from './boots.ts';
 import type { DatasetState, MountMode, Skipped, TaskProgress } from '@berth/wire/dataset';
-import type { CreatedBy, DeploymentEvent, Health, PhaseName, Trigger } from '@berth/wire/deployment';
+import type {
+  CreatedBy,
+  DeploymentEvent,
+  Health,
+  PhaseName,
+  Trigger,
+} from '@berth/wire/deployment';
 import type { FailureCode } from '@berth/wire/errors';
-import type { CachedDataset, NodeDisk, NodeEngine, ObservedContainer, Placement } from '@berth/wire/node';
+import type {
+  CachedDataset,
+  NodeDisk,
+  NodeEngine,
+  ObservedContainer,
+  Placement,
+} from '@berth/wire/node';
 import type { BuildArgs, Env, ProjectPatch } from '@berth/wire/project';
 import type { Payload, TaskReport } from '@berth/wire/task';
 import type { DeploymentState, NodeRole, Role, TaskKind, TaskState } from '@berth/wire/vocabulary';
 
 /** The settings of a project. Each deployment has a copy of the settings at its request. */
-export type ProjectSettings = Required<{ [K in keyof Omit<ProjectPatch, 'env' | 'build_args'>]: Exclude<ProjectPatch[K], undefined> }> & {
+export type ProjectSettings = Required<{
+  [K in keyof Omit<ProjectPatch, 'env' | 'build_args'>]: Exclude<ProjectPatch[K], undefined>;
+}> & {
   env: Env;
   build_args: BuildArgs;
 };
@@ -20,7 +34,10 @@ export type ProjectSettings = Required<{ [K in keyof Omit<ProjectPatch, 'env' | 
 export type ProjectRecord = ProjectSettings & {
   id: string;
   name: string;
-  /** Rises with each committed plan of the project. A plan is stale if it was made for another value. */
+  /**
+   * Rises with each committed plan of the project. A plan is stale if it was made for another
+   * value.
+   */
   flow_version: number;
   /** Rises with each change of a secret. */
   secrets_version: number;
@@ -29,7 +46,10 @@ export type ProjectRecord = ProjectSettings & {
   deleting_at: number | null;
   /** Whether the deletion also deletes its volumes. */
   deletes_volumes: boolean;
-  /** Set by a stop, null again when a deployment is live. Pushes, new data and drains do not start a stopped project. */
+  /**
+   * Set by a stop, null again when a deployment is live. Pushes, new data and drains do not start a
+   * stopped project.
+   */
   stopped_at: number | null;
   created_at: number;
   updated_at: number;
@@ -37,22 +57,36 @@ export type ProjectRecord = ProjectSettings & {
 
 export type Failure = { code: FailureCode; message: string };
 /**
- * A node that lost this deployment. A node that stopped reporting is eligible again after its next report. With `error` the node
- * itself reported that it cannot work (engine down, disk full); the deployment then goes to another node.
+ * A node that lost this deployment. A node that stopped reporting is eligible again after its next
+ * report. With `error` the node itself reported that it cannot work (engine down, disk full); the
+ * deployment then goes to another node.
  */
 export type NodeLoss = { node_id: string; at: number; error?: Failure };
 
 /**
- * Time that a deployment has waited in its current state, by the uptime clock (domain/uptime.ts). `state_since` identifies the state; a
- * timer of an earlier state is ignored. `running_since` is null while the deployment waits for a task of Berth.
+ * Time that a deployment has waited in its current state, by the uptime clock (domain/uptime.ts).
+ * `state_since` identifies the state; a timer of an earlier state is ignored. `running_since` is
+ * null while the deployment waits for a task of Berth.
  */
 export type Timer = { state_since: number; ran_ms: number; running_since: number | null };
 
-/** Number of failed removals or starts of its container in a row, and the earliest next attempt by the uptime clock. */
+/**
+ * Number of failed removals or starts of its container in a row, and the earliest next attempt by
+ * the uptime clock.
+ */
 export type Retry = { tries: number; not_before: number };
 
-/** A dataset of a release. `version` is null for `readwrite`. `told`: the newest version that its story mentions. */
-export type PinnedDataset = { dataset_id: string; name: string; mode: MountMode; version: number | null; told?: number };
+/**
+ * A dataset of a release. `version` is null for `readwrite`. `told`: the newest version that its
+ * story mentions.
+ */
+export type PinnedDataset = {
+  dataset_id: string;
+  name: string;
+  mode: MountMode;
+  version: number | null;
+  told?: number;
+};
 
 export type SecretPrint = { name: string; fingerprint: string };
 
@@ -61,8 +95,9 @@ export type StoppedFirst = 'asked' | 'stopped';
 export type PhaseRecord = { name: PhaseName; started_at: number; ended_at: number | null };
 
 /**
- * A rollback. `from`: number of the deployment that it replaced. `set_aside`: project settings that differ from the release that came back,
- * each with a digest of its value at that moment. They are no drift, until somebody changes them again.
+ * A rollback. `from`: number of the deployment that it replaced. `set_aside`: project settings that
+ * differ from the release that came back, each with a digest of its value at that moment. They are
+ * no drift, until somebody changes them again.
  */
 export type RolledBack = { from: number; set_aside: Readonly<Record<string, string>> };
 
@@ -90,7 +125,10 @@ export type DeploymentRecord = {
   commit: string | null;
   image_tag: string | null;
   image_digest: string | null;
-  /** Time at which a clean-up removed its image from the registry, or missed it there; null or absent: the registry has it. */
+  /**
+   * Time at which a clean-up removed its image from the registry, or missed it there; null or
+   * absent: the registry has it.
+   */
   image_removed_at?: number | null;
   /** No clean-up removed it: the registry lacked it, and each clean-up looks again. */
   image_missing?: boolean;
@@ -100,19 +138,30 @@ export type DeploymentRecord = {
   node_id: string | null;
   container_id: string | null;
   host_port: number | null;
-  /** Time at which its route was published. The deployment is `running` only after the proxy serves the route. */
+  /**
+   * Time at which its route was published. The deployment is `running` only after the proxy serves
+   * the route.
+   */
   route_published_at: number | null;
   placement: Placement | null;
   health: (Omit<Health, 'since'> & { since: number }) | null;
   /** Nodes that lost the current task. */
   losses: NodeLoss[];
-  /** Versions of its deploy task, then the versions that the node reports as mounted. Null before. */
+  /**
+   * Versions of its deploy task, then the versions that the node reports as mounted. Null before.
+   */
   datasets: PinnedDataset[] | null;
   /** Secrets that its container got, without values. Null: none, or not started yet. */
   secrets: SecretPrint[] | null;
-  /** Why it waits, for people. The story gets a line when it changes. No decision depends on this text. */
+  /**
+   * Why it waits, for people. The story gets a line when it changes. No decision depends on this
+   * text.
+   */
   waiting: string | null;
-  /** Set while it runs and must stop for a newer version (flow/single-writer.ts); `stopped` after its node confirmed it. */
+  /**
+   * Set while it runs and must stop for a newer version (flow/single-writer.ts); `stopped` after
+   * its node confirmed it.
+   */
   stopped_first: StoppedFirst | null;
   created_at: number;
   state_since: number;
@@ -120,9 +169,15 @@ export type DeploymentRecord = {
   /** Timer of its current state: first the queue, then the proxy. Null before its start. */
   timer: Timer | null;
   retry: Retry | null;
-  /** Builds of the project in a row that newer requests superseded, without a version that went live in between. */
+  /**
+   * Builds of the project in a row that newer requests superseded, without a version that went live
+   * in between.
+   */
   builds_given_up: number;
-  /** Order of requests across all projects. It never decreases, even if the machine's clock is set back. */
+  /**
+   * Order of requests across all projects. It never decreases, even if the machine's clock is set
+   * back.
+   */
   ordinal: number;
   /** Time at which retention removed its log (store/retention.ts), or null. */
   log_removed_at: number | null;
@@ -130,7 +185,10 @@ export type DeploymentRecord = {
   story_removed_at: number | null;
 };
 
-/** Fields for lists: without large columns (env, placement, losses) and without fields that only decisions read. */
+/**
+ * Fields for lists: without large columns (env, placement, losses) and without fields that only
+ * decisions read.
+ */
 export type DeploymentSummary = Pick<
   DeploymentRecord,
   | 'id'
@@ -168,16 +226,25 @@ export type TaskRecord<K extends TaskKind = TaskKind> = {
   id: string;
   kind: K;
   status: TaskState;
-  /** Null for `sync` and `clean`, which belong to a node and to no project, and for looks before a project exists. */
+  /**
+   * Null for `sync` and `clean`, which belong to a node and to no project, and for looks before a
+   * project exists.
+   */
   project_id: string | null;
   /** Null for `sync`, `clean` and `look`. */
   deployment_id: string | null;
   node_id: string;
   attempt: number;
   payload: Payload[K];
-  /** The lease of the current attempt. Null until an agent claims the task; contract-only agents never claim. */
+  /**
+   * The lease of the current attempt. Null until an agent claims the task; contract-only agents
+   * never claim.
+   */
   lease_token: string | null;
-  /** Uptime clock (domain/uptime.ts), like the two deadlines. For an ended task: the time of its end. */
+  /**
+   * Uptime clock (domain/uptime.ts), like the two deadlines. For an ended task: the time of its
+   * end.
+   */
   lease_expires_at: number | null;
   /** A task that is not claimed by then is reassigned. */
   queue_deadline_at: number;
@@ -193,7 +260,10 @@ export type TaskRecord<K extends TaskKind = TaskKind> = {
   finished_at: number | null;
 };
 
-/** A node whose last list contained `container`, which a later node reported too. `boot_id`: the old node's process at that time. */
+/**
+ * A node whose last list contained `container`, which a later node reported too. `boot_id`: the old
+ * node's process at that time.
+ */
 export type EarlierNode = { id: string; boot_id: string | null; container: string };
 
 export type NodeRecord = {
@@ -250,14 +320,23 @@ export type JoinTokenRecord = {
 };
 
 /** `address`: the address of the node's last registration. */
-export type AdmissionRecord = { id: string; hostname: string; role: NodeRole; address: string | null; created_at: number };
+export type AdmissionRecord = {
+  id: string;
+  hostname: string;
+  role: NodeRole;
+  address: string | null;
+  created_at: number;
+};
 
 export type DrainRecord = {
   started_at: number;
   finished_at: number | null;
   moved: number;
   /** Moves by project id: the number of tries and the problem of the last one. */
-  tries: Record<string, { count: number; deployment_id: string | null; problem: string | null; at: number }>;
+  tries: Record<
+    string,
+    { count: number; deployment_id: string | null; problem: string | null; at: number }
+  >;
 };
 
 export type RouteRecord = {
@@ -267,15 +346,18 @@ export type RouteRecord = {
   domain_prefix: string;
   host_ip: string;
   host_port: number;
-  /** Time at which its container was observed at this address: of two routes with one address, the later one counts. */
+  /**
+   * Time at which its container was observed at this address: of two routes with one address, the
+   * later one counts.
+   */
   published_at: number;
   /** Set while the project is stopped: its host gets a page, and the address is not used. */
   stopped?: true;
 };
 
 /**
- * Identity of the share at the first good scan. Later scans must find the same share. `accepted`: a person said that whatever share the
- * next scan finds is the right one.
+ * Identity of the share at the first good scan. Later scans must find the same share. `accepted`: a
+ * person said that whatever share the next scan finds is the right one.
  */
 export type ShareIdentity = {
   marker: string | null;
@@ -300,7 +382,10 @@ export type DatasetRecord = {
   scan_requested_at: number | null;
   scan_full: boolean;
   accept_loss: boolean;
-  /** The control plane that scans it. The claim excludes others until `scanning_until` (uptime clock). */
+  /**
+   * The control plane that scans it. The claim excludes others until `scanning_until` (uptime
+   * clock).
+   */
   scanning_by: string | null;
   scanning_until: number | null;
   last_scanned_at: number | null;
@@ -332,4 +417,10 @@ export type UserRecord = {
 /** `at`: the last time; `since`: the first time of a line that occurred `count` times. */
 export type EventRecord = Omit<DeploymentEvent, 'at' | 'since'> & { at: number; since?: number };
 
-export type LogLineRecord = { seq: number; at: number; stream: 'stdout' | 'stderr' | 'system'; step: string | null; text: string };
+export type LogLineRecord = {
+  seq: number;
+  at: number;
+  stream: 'stdout' | 'stderr' | 'system';
+  step: string | null;
+  text: string;
+};

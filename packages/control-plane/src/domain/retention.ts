@@ -22,8 +22,9 @@ export type RetentionPass = AsyncGenerator<void, Removed, void>;
 
 export type RetentionStore = {
   /**
-   * Begins a pass that removes expired data. Each `next()` does one bounded step in one transaction, so the caller sets the pace. An
-   * interrupted pass loses nothing: the next one continues. Passes may run concurrently.
+   * Begins a pass that removes expired data. Each `next()` does one bounded step in one
+   * transaction, so the caller sets the pace. An interrupted pass loses nothing: the next one
+   * continues. Passes may run concurrently.
    */
   begin(keep: Keep, now: () => number): Promise<RetentionPass>;
   /** Claims retention for this control plane until `until`. Returns false if another one has it. */

@@ -1,7 +1,10 @@
 /** Stores and transport of runtime logs (wire/runtime.ts). */
 import type { RuntimeStream } from '@berth/wire/runtime';
 
-/** A log that the readers of one control plane (`owner`) want from a node. Times: machine's clock; `expires_at`: uptime clock. */
+/**
+ * A log that the readers of one control plane (`owner`) want from a node. Times: machine's clock;
+ * `expires_at`: uptime clock.
+ */
 export type WantRecord = {
   key: string;
   owner: string;
@@ -42,8 +45,8 @@ export type ExitRecord = {
 };
 export type ExitStore = {
   /**
-   * Stores how a container ended; `run` identifies one run of one container. Keeps the newest ends of a deployment. Returns false for a
-   * deployment that does not exist or whose log was removed.
+   * Stores how a container ended; `run` identifies one run of one container. Keeps the newest ends
+   * of a deployment. Returns false for a deployment that does not exist or whose log was removed.
    */
   add(exit: ExitRecord & { run: string }, now: number): Promise<boolean>;
   /** Returns those of the deployments that run on the node, or had a task there. */
@@ -53,8 +56,9 @@ export type ExitStore = {
 };
 
 /**
- * Carries batches of lines to another control plane of the same database. It stores nothing: a message that is lost is a gap in the
- * numbers of the lines. Null where there is only one control plane.
+ * Carries batches of lines to another control plane of the same database. It stores nothing: a
+ * message that is lost is a gap in the numbers of the lines. Null where there is only one control
+ * plane.
  */
 export type LogRelay = {
   /** Identifies this control plane. */

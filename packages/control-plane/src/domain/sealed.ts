@@ -3,7 +3,11 @@
 export const SEALED = /^v1\.(?<key>[0-9a-f]{16})\.(?<body>[A-Za-z0-9_-]+)$/;
 
 /** Returns the id of the key that sealed this text, or null for text of an unknown format. */
-export const sealedBy = (sealed: string): string | null => SEALED.exec(sealed)?.groups?.['key'] ?? null;
+export const sealedBy = (sealed: string): string | null =>
+  SEALED.exec(sealed)?.groups?.['key'] ?? null;
 
-/** Row of `meta` with a text that the current key of SECRETS_KEY sealed. It shows a wrong key even before the first secret. */
+/**
+ * Row of `meta` with a text that the current key of SECRETS_KEY sealed. It shows a wrong key even
+ * before the first secret.
+ */
 export const SECRETS_CHECK = 'secrets_key_check';

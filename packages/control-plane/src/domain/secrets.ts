@@ -1,5 +1,11 @@
 /** Secrets of projects: records, rules and the interface to the database. Pure. */
-import { MAX_SECRET_BYTES, MAX_SECRETS, MAX_SECRETS_BYTES, type SecretDelivery, type SecretScope } from '@berth/wire/secret';
+import {
+  MAX_SECRET_BYTES,
+  MAX_SECRETS,
+  MAX_SECRETS_BYTES,
+  type SecretDelivery,
+  type SecretScope,
+} from '@berth/wire/secret';
 import { DomainError, type FieldProblem } from './errors.ts';
 import type { RecordGuard } from './guard.ts';
 import type { ProjectRecord, SecretPrint } from './records.ts';
@@ -25,18 +31,37 @@ export type SecretStore = {
   get(projectId: string, name: string): Promise<SecretRecord>;
   /** Returns the existing secrets among these names. */
   sealed(projectId: string, names: readonly string[]): Promise<SealedSecret[]>;
-  /** Sets a secret. Throws not_found (project), being_deleted, env_conflict, validation (too many, too large together). */
-  set(projectId: string, secret: NewSecret, now: number, guard: RecordGuard<ProjectRecord>): Promise<ChangedSecret>;
-  /** Throws not_found, being_deleted. */
-  remove(projectId: string, name: string, now: number, guard: RecordGuard<ProjectRecord>): Promise<void>;
   /**
-   * Stores which secrets the container of a deployment got (null: unchanged), and adds a line to its story for secrets that were
-   * deleted since its task was created. Does nothing if both are stored already.
+   * Sets a secret. Throws not_found (project), being_deleted, env_conflict, validation (too many,
+   * too large together).
    */
-  delivered(deploymentId: string, what: { prints: SecretPrint[] | null; missing: readonly string[] }, now: number): Promise<void>;
+  set(
+    projectId: string,
+    secret: NewSecret,
+    now: number,
+    guard: RecordGuard<ProjectRecord>,
+  ): Promise<ChangedSecret>;
+  /** Throws not_found, being_deleted. */
+  remove(
+    projectId: string,
+    name: string,
+    now: number,
+    guard: RecordGuard<ProjectRecord>,
+  ): Promise<void>;
   /**
-   * Removes the variable from the project's env and from its deployments, and sets a secret with its value, in one transaction. `seal`
-   * may throw to refuse the value. Throws not_found (no such variable), being_deleted, validation.
+   * Stores which secrets the container of a deployment got (null: unchanged), and adds a line to
+   * its story for secrets that were deleted since its task was created. Does nothing if both are
+   * stored already.
+   */
+  delivered(
+    deploymentId: string,
+    what: { prints: SecretPrint[] | null; missing: readonly string[] },
+    now: number,
+  ): Promise<void>;
+  /**
+   * Removes the variable from the project's env and from its deployments, and sets a secret with
+   * its value, in one transaction. `seal` may throw to refuse the value. Throws not_found (no such
+   * variable), being_deleted, validation.
    */
   importEnv(
     projectId: string,
@@ -52,23 +77,49 @@ export const vaultName = (name: string): string => `secret:${name}`;
 
 /** Checks a value. The message never repeats it. */
 export function secretValueProblem(value: string): FieldProblem | null {
-  if (value === '') return { field: 'value', rule: 'min_length', message: 'must not be empty; to remove a secret, delete it' };
+  if (value === '')
+    return {
+      field: 'value',
+      rule: 'min_length',
+      message: 'must not be empty; to remove a secret, delete it',
+    };
   // A half of a surrogate pair has no form in UTF-8: the application would get another text.
-  if (!value.isWellFormed()) return { field: 'value', rule: 'utf8', message: 'must be valid Unicode text; encode other data in base64' };
+  if (!value.isWellFormed())
+    return {
+      field: 'value',
+      rule: 'utf8',
+      message: 'must be valid Unicode text; encode other data in base64',
+    };
   if (Buffer.byteLength(value) > MAX_SECRET_BYTES)
-    return { field: 'value', rule: 'max_bytes', message: `must not have more than ${MAX_SECRET_BYTES} bytes (64 KiB) in UTF-8` };
+    return {
+      field: 'value',
+      rule: 'max_bytes',
+      message: `must not have more than ${MAX_SECRET_BYTES} bytes (64 KiB) in UTF-8`,
+    };
   return null;
 }
 
 /** Checks the limits of all secrets of a project together. */
-export function secretsProblem({ count, bytes }: { count: number; bytes: number }): FieldProblem | null {
+export function secretsProblem({
+  count,
+  bytes,
+}: {
+  count: number;
+  bytes: number;
+}): FieldProblem | null {
   if (count > MAX_SECRETS)
-    return { field: 'name', rule: 'max_items', message: `a project must not have more than ${MAX_SECRETS} secrets; delete one first` };
+    return {
+      field: 'name',
+      rule: 'max_items',
+      message: `a project must not have more than ${MAX_SECRETS} secrets; delete one first`,
+    };
   if (bytes > MAX_SECRETS_BYTES)
     return {
       field: 'value',
       rule: 'max_bytes',
-      message: `all secrets of a project together must not exceed ${MAX_SECRETS_BYTES} bytes (1 MiB); there would be ${bytes} bytes`,
+      message:
+        `all secrets of a project together must not exceed ${MAX_SECRETS_BYTES} bytes (1 MiB); ` +
+        `there would be ${bytes} bytes`,
     };
   return null;
 }
@@ -77,7 +128,8 @@ export function secretsProblem({ count, bytes }: { count: number; bytes: number 
 export const envHasName = (name: string): DomainError =>
   new DomainError(
     'env_conflict',
-    `the project has an environment variable ${name}: remove it, or move it: berth secret import ${name} (POST …/secrets/${name}/import)`,
+    `the project has an environment variable ${name}: remove it, or move it: berth secret ` +
+      `import ${name} (POST …/secrets/${name}/import)`,
     [{ field: 'name', rule: 'env_conflict', message: 'is the name of an environment variable' }],
   );
 
@@ -85,6 +137,11 @@ export const envHasName = (name: string): DomainError =>
 export const secretsHaveNames = (names: readonly string[]): DomainError =>
   new DomainError(
     'env_conflict',
-    `the project has ${names.length === 1 ? 'a secret' : 'secrets'} ${names.join(', ')}: set the secret instead, or delete it first`,
-    names.map((name) => ({ field: `env.${name}`, rule: 'env_conflict', message: 'is the name of a secret' })),
+    `the project has ${names.length === 1 ? 'a secret' : 'secrets'} ${names.join(', ')}: set ` +
+      'the secret instead, or delete it first',
+    names.map((name) => ({
+      field: `env.${name}`,
+      rule: 'env_conflict',
+      message: 'is the name of a secret',
+    })),
   );

@@ -7,7 +7,10 @@ export function stableJson(value: unknown): string {
   );
 }
 
-/** Equal values have equal digests. It is no cryptographic hash: 64 bits, to notice that a value changed. */
+/**
+ * Equal values have equal digests. It is no cryptographic hash: 64 bits, to notice that a value
+ * changed.
+ */
 export function digestOf(value: unknown): string {
   const text = stableJson(value) ?? '';
   let [a, b] = [0x811c9dc5, 0x1000193];

@@ -7,8 +7,9 @@ export const STORY_HEAD = 40;
 export const LEFT_OUT = 'left_out';
 
 /**
- * Kinds of lines that can repeat without end while a deployment runs. A repeated line is counted instead of added: compared by its
- * words, or by its kind alone if its words always differ. The other kinds occur a bounded number of times.
+ * Kinds of lines that can repeat without end while a deployment runs. A repeated line is counted
+ * instead of added: compared by its words, or by its kind alone if its words always differ. The
+ * other kinds occur a bounded number of times.
  */
 const REPEATS: Readonly<Record<string, 'words' | 'kind'>> = {
   waiting: 'words',
@@ -25,4 +26,5 @@ const REPEATS: Readonly<Record<string, 'words' | 'kind'>> = {
 };
 export const repeats = (kind: string): 'words' | 'kind' | null => REPEATS[kind] ?? null;
 
-export const leftOut = (lines: number): string => `${lines} ${lines === 1 ? 'line is' : 'lines are'} omitted here`;
+export const leftOut = (lines: number): string =>
+  `${lines} ${lines === 1 ? 'line is' : 'lines are'} omitted here`;

@@ -1,6 +1,7 @@
 /**
- * Containers that a contract-only agent may have started. Such an agent reports no containers and removes only the one that it replaces,
- * so Berth keeps this list: `svc-{domain_prefix}` by node and project. Pure.
+ * Containers that a contract-only agent may have started. Such an agent reports no containers and
+ * removes only the one that it replaces, so Berth keeps this list: `svc-{domain_prefix}` by node
+ * and project. Pure.
  *
  *   deploy task for a contract-only node ──▶ listed ──▶ it serves ──▶ it does not serve any more: a person must remove it
  *                                              ▲                       │ an admin confirms that it is gone, or the agent starts another
@@ -24,12 +25,21 @@ export type UnmanagedContainer = {
   confirmed_at: number | null;
 };
 
-/** `replaced`: a contract-only agent started a container of this name for this project, so it removed all others of this name. */
-export type UnmanagedChange = { put: UnmanagedContainer } | { replaced: Pick<UnmanagedContainer, 'node_id' | 'container' | 'project_id'> };
+/**
+ * `replaced`: a contract-only agent started a container of this name for this project, so it
+ * removed all others of this name.
+ */
+export type UnmanagedChange =
+  | { put: UnmanagedContainer }
+  | { replaced: Pick<UnmanagedContainer, 'node_id' | 'container' | 'project_id'> };
 
-type Live = Pick<DeploymentRecord, 'id' | 'project_id' | 'node_id' | 'status' | 'stopped_first'> & { settings: { domain_prefix: string } };
+type Live = Pick<DeploymentRecord, 'id' | 'project_id' | 'node_id' | 'status' | 'stopped_first'> & {
+  settings: { domain_prefix: string };
+};
 
-/** Returns whether a deployment that serves, or that is being deployed there, uses the container. */
+/**
+ * Returns whether a deployment that serves, or that is being deployed there, uses the container.
+ */
 const isInUse = (one: UnmanagedContainer, live: readonly Live[]): boolean =>
   live.some(
     (d) =>
@@ -40,8 +50,11 @@ const isInUse = (one: UnmanagedContainer, live: readonly Live[]): boolean =>
   );
 
 /** Returns the containers that nobody uses and that only a person can remove. */
-export const leftOver = (all: readonly UnmanagedContainer[], live: readonly Live[]): UnmanagedContainer[] =>
-  all.filter((one) => one.confirmed_at === null && !isInUse(one, live));
+export const leftOver = (
+  all: readonly UnmanagedContainer[],
+  live: readonly Live[],
+): UnmanagedContainer[] => all.filter((one) => one.confirmed_at === null && !isInUse(one, live));
 
 export const removeByHand = (container: string, hostname: string): string =>
-  `remove it by hand (docker rm -f ${container}), then: berth node removed ${hostname} ${container}`;
+  `remove it by hand (docker rm -f ${container}), then: berth node removed ${hostname} ` +
+  container;

@@ -1,22 +1,31 @@
 /**
- * The uptime clock of all deadlines. It runs only while a control plane serves: without one, agents cannot claim, renew or report, so that
- * time must not count. The clock is stored in the database, and several control planes share it.
+ * The uptime clock of all deadlines. It runs only while a control plane serves: without one, agents
+ * cannot claim, renew or report, so that time must not count. The clock is stored in the database,
+ * and several control planes share it.
  *
  * running ─(beat within `gapMs` of the one before)─▶ running: the clock advances by the measured time
  * running ─(stopped, stalled, or without its database for longer)─▶ gap: the clock advances by at most `gapMs`, and `since` starts again
  *
- * None runs ahead of time. Two of them differ by at most the time between two beats (about 1 s, never more than `gapMs`) and one round
- * trip to the database. So a lease that one control plane grants and another ends is shorter by at most that.
+ * None runs ahead of time. Two of them differ by at most the time between two beats (about 1 s,
+ * never more than `gapMs`) and one round trip to the database. So a lease that one control plane
+ * grants and another ends is shorter by at most that.
  *
- * It advances by the monotonic clock, so a jump of the machine's clock does not change it. After a stall a control plane takes the value
- * of the others and gives agents a grace period before any deadline counts as missed.
+ * It advances by the monotonic clock, so a jump of the machine's clock does not change it. After a
+ * stall a control plane takes the value of the others and gives agents a grace period before any
+ * deadline counts as missed.
  */
 
-/** `at`: the uptime clock in ms. `since`: its value at the start of this control plane's current uninterrupted service. */
+/**
+ * `at`: the uptime clock in ms. `since`: its value at the start of this control plane's current
+ * uninterrupted service.
+ */
 export type Uptime = { at: number; since: number };
 
 export type UptimeClock = {
-  /** Reads the clock, with a query if the last value is older than FRESH_MS. Throws what the database throws. */
+  /**
+   * Reads the clock, with a query if the last value is older than FRESH_MS. Throws what the
+   * database throws.
+   */
   now(): Promise<Uptime>;
   /** Returns the clock without a query; never ahead of `now`. */
   estimate(): Uptime;
@@ -33,17 +42,23 @@ export type UptimeStore = {
 const LONGEST_GAP_MS = 5_000;
 /** A caller waits for a new beat if the last one is older than this. */
 const FRESH_MS = 500;
-/** A deadline counts as missed after this many grace periods of uptime, however often service was interrupted. */
+/**
+ * A deadline counts as missed after this many grace periods of uptime, however often service was
+ * interrupted.
+ */
 const MOST_GRACES = 3;
 
 /**
- * Returns whether a deadline has passed. After a gap agents first get a grace period to report. Repeated interruptions extend a deadline
- * by at most MOST_GRACES grace periods.
+ * Returns whether a deadline has passed. After a gap agents first get a grace period to report.
+ * Repeated interruptions extend a deadline by at most MOST_GRACES grace periods.
  */
 export const isPast = (deadline: number, { at, since }: Uptime, graceMs: number): boolean =>
   at > deadline && (at - since >= graceMs || at - deadline >= MOST_GRACES * graceMs);
 
-/** Creates the clock from its stored value. `monotonic`: ms. `wall`: the machine's clock, ms since the epoch. */
+/**
+ * Creates the clock from its stored value. `monotonic`: ms. `wall`: the machine's clock, ms since
+ * the epoch.
+ */
 export async function createUptimeClock(deps: {
   store: UptimeStore;
   monotonic: () => number;
@@ -54,7 +69,8 @@ export async function createUptimeClock(deps: {
   const { store, monotonic, wall } = deps;
   const gapMs = Math.min(LONGEST_GAP_MS, deps.leaseMs / 4);
   let clock = await store.read(wall());
-  // After the answer: another control plane may have written the value meanwhile, and the clock must not run ahead of time.
+  // After the answer: another control plane may have written the value meanwhile, and the clock
+  // must not run ahead of time.
   let beatAt = monotonic();
   let wallAt = wall();
   let since = clock;

@@ -8,11 +8,17 @@ import type { Draft } from './draft.ts';
 /** Assumed copy rate in bytes per second: an old disk over a slow network. */
 const SLOWEST_COPY = 10_000_000;
 
-/** Returns the time in ms that a deploy task gets for its copies. A measured rate counts only if it is slower than SLOWEST_COPY. */
+/**
+ * Returns the time in ms that a deploy task gets for its copies. A measured rate counts only if it
+ * is slower than SLOWEST_COPY.
+ */
 export const copyMs = (bytes: number, rate: number | null): number =>
   Math.ceil((bytes / Math.min(rate ?? SLOWEST_COPY, SLOWEST_COPY)) * 1000);
 
-/** Adds a story line for each dataset whose version differs from `before`. `whose` names the deployment that had `before`. */
+/**
+ * Adds a story line for each dataset whose version differs from `before`. `whose` names the
+ * deployment that had `before`.
+ */
 export function addVersions(
   draft: Draft,
   d: Pick<DeploymentRecord, 'id'>,
@@ -23,21 +29,42 @@ export function addVersions(
   for (const pin of pins) {
     const had = before?.find((b) => b.dataset_id === pin.dataset_id)?.version ?? null;
     if (pin.version === null || had === null || had === pin.version) continue;
-    draft.addLine(d, 'dataset', `dataset ${pin.name}: version ${pin.version} (${whose} had version ${had})`);
+    draft.addLine(
+      d,
+      'dataset',
+      `dataset ${pin.name}: version ${pin.version} (${whose} had version ${had})`,
+    );
   }
 }
 
-/** Adds a story line for each dataset that is newer than in the release: a rollback uses the newest data. */
-export function addNewerVersions(draft: Draft, d: Pick<DeploymentRecord, 'id'>, release: DeploymentRecord): void {
+/**
+ * Adds a story line for each dataset that is newer than in the release: a rollback uses the newest
+ * data.
+ */
+export function addNewerVersions(
+  draft: Draft,
+  d: Pick<DeploymentRecord, 'id'>,
+  release: DeploymentRecord,
+): void {
   for (const { pin, version } of newerVersions(release.datasets, draft.facts.datasets))
-    draft.addLine(d, 'dataset', `dataset ${pin.name}: version ${version} (the release had version ${pin.version})`);
+    draft.addLine(
+      d,
+      'dataset',
+      `dataset ${pin.name}: version ${version} (the release had version ${pin.version})`,
+    );
 }
 
-/** Returns the versions that the node reports as mounted. They differ from the task's if a dataset changed during the copy. */
+/**
+ * Returns the versions that the node reports as mounted. They differ from the task's if a dataset
+ * changed during the copy.
+ */
 export function mounted(d: DeploymentRecord, report: TaskReport): PinnedDataset[] | null {
   if (d.datasets === null || report.datasets === undefined) return d.datasets;
   const reported = new Map(report.datasets.map((r) => [r.dataset_id, r.version]));
-  return d.datasets.map((pin) => ({ ...pin, version: pin.mode === 'readwrite' ? null : (reported.get(pin.dataset_id) ?? pin.version) }));
+  return d.datasets.map((pin) => ({
+    ...pin,
+    version: pin.mode === 'readwrite' ? null : (reported.get(pin.dataset_id) ?? pin.version),
+  }));
 }
 
 /** Adds a story line once for each newer version of a dataset of the running deployment. */
@@ -47,11 +74,19 @@ export function addUnannounced(draft: Draft, d: DeploymentRecord): void {
   markAnnounced(draft, d);
   if (draft.facts.project.on_dataset_change === 'ignore') return;
   for (const { pin, version } of news)
-    draft.addLine(d, 'dataset', `dataset ${pin.name} has a new version ${version}; this deployment uses version ${pin.version}`);
+    draft.addLine(
+      d,
+      'dataset',
+      `dataset ${pin.name} has a new version ${version}; this deployment uses version ` +
+        pin.version,
+    );
 }
 
 /** Returns the newer versions that its story does not mention yet. */
-export const unannounced = (d: DeploymentRecord, datasets: readonly DatasetFact[]): { pin: PinnedDataset; version: number }[] =>
+export const unannounced = (
+  d: DeploymentRecord,
+  datasets: readonly DatasetFact[],
+): { pin: PinnedDataset; version: number }[] =>
   newerVersions(d.datasets, datasets).filter(({ pin, version }) => isBehind(pin, version));
 
 /** Returns whether the story must mention `version`, the newest of its dataset. */

@@ -19,14 +19,18 @@
  *   unreachable ─┼──────────────────▶ ok ────┤
  *   suspicious ──┘                           └─ suspicious: emptied or mostly gone, until it is back or someone accepts the loss
  *
- * Only content that a scan has read becomes a version. Known versions stay when the share cannot be read or has lost most of its
- * files. `changing` (files changed during the whole scan) changes no state: `problem` says so, and the next scan comes sooner.
+ * Only content that a scan has read becomes a version. Known versions stay when the share cannot be
+ * read or has lost most of its files. `changing` (files changed during the whole scan) changes no
+ * state: `problem` says so, and the next scan comes sooner.
  */
 import type { ScanPlan } from '../domain/dataset-stores.ts';
 import type { DatasetRecord } from '../domain/records.ts';
 import type { ScanOutcome } from '../domain/scan.ts';
 
-/** Time until the next scan of a share that was unreachable or kept changing; at most the usual interval. */
+/**
+ * Time until the next scan of a share that was unreachable or kept changing; at most the usual
+ * interval.
+ */
 const SOON_MS = 60_000;
 
 export function afterScan(
@@ -35,17 +39,30 @@ export function afterScan(
   at: { now: number; intervalMs: number },
 ): ScanPlan {
   const later = { last_scanned_at: at.now, next_scan_at: at.now + at.intervalMs };
-  const sooner = { last_scanned_at: at.now, next_scan_at: at.now + Math.min(at.intervalMs, SOON_MS) };
+  const sooner = {
+    last_scanned_at: at.now,
+    next_scan_at: at.now + Math.min(at.intervalMs, SOON_MS),
+  };
   switch (found.kind) {
     case 'unreachable':
-      return { set: { ...sooner, status: 'unreachable', problem: found.problem }, newVersion: null };
+      return {
+        set: { ...sooner, status: 'unreachable', problem: found.problem },
+        newVersion: null,
+      };
     case 'suspicious':
       // With the share: an accepted share is the known one from now on.
-      return { set: { ...later, status: 'suspicious', problem: found.problem, share: found.share }, newVersion: null };
+      return {
+        set: { ...later, status: 'suspicious', problem: found.problem, share: found.share },
+        newVersion: null,
+      };
     case 'changing':
-      return { set: { ...sooner, status: dataset.status, problem: found.problem }, newVersion: null };
+      return {
+        set: { ...sooner, status: dataset.status, problem: found.problem },
+        newVersion: null,
+      };
     case 'unchanged':
-      if (dataset.version === null) throw new Error('a dataset without a version cannot be unchanged');
+      if (dataset.version === null)
+        throw new Error('a dataset without a version cannot be unchanged');
       return { set: { ...later, ...ok(found) }, newVersion: null };
     case 'changed':
       return { set: { ...later, ...ok(found) }, newVersion: versionOf(dataset, found) };
@@ -60,5 +77,7 @@ function versionOf(
   { version, manifest_digest }: Pick<DatasetRecord, 'version' | 'manifest_digest'>,
   { manifestDigest, files, bytes }: Extract<ScanOutcome, { kind: 'changed' }>,
 ): ScanPlan['newVersion'] {
-  return manifestDigest === manifest_digest ? null : { version: (version ?? 0) + 1, manifest_digest: manifestDigest, files, bytes };
+  return manifestDigest === manifest_digest
+    ? null
+    : { version: (version ?? 0) + 1, manifest_digest: manifestDigest, files, bytes };
 }

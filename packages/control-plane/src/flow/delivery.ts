@@ -1,12 +1,20 @@
 /** Decides at its arrival whether a delivery needs a check of the branch. Pure. */
 import type { ProjectRecord } from '../domain/records.ts';
 
-/** Content of a verified delivery. `refs` is null if the delivery does not name the pushed branches: then Berth checks the branch. */
+/**
+ * Content of a verified delivery. `refs` is null if the delivery does not name the pushed branches:
+ * then Berth checks the branch.
+ */
 export type Received = {
   event: 'push' | 'tag' | 'ping' | 'merge request' | (string & {});
   refs: readonly PushedRef[] | null;
 };
-export type PushedRef = { kind: 'branch' | 'tag'; name: string; commit: string | null; deleted: boolean };
+export type PushedRef = {
+  kind: 'branch' | 'tag';
+  name: string;
+  commit: string | null;
+  deleted: boolean;
+};
 
 export type Judged = {
   event: string;
@@ -19,11 +27,15 @@ export type Judged = {
 type Settings = Pick<ProjectRecord, 'branch' | 'deploy_on_push'>;
 
 export function judge({ event, refs }: Received, { branch, deploy_on_push }: Settings): Judged {
-  if (event !== 'push') return { event, branch: null, commit: null, skip: `the event is ${nounOf(event)}, not a push` };
+  if (event !== 'push')
+    return { event, branch: null, commit: null, skip: `the event is ${nounOf(event)}, not a push` };
   const own = refs?.find((ref) => ref.kind === 'branch' && ref.name === branch);
   const first = refs?.[0];
   const shown = own ?? first;
-  const named = { branch: shown?.kind === 'branch' ? shown.name : null, commit: own?.commit ?? null };
+  const named = {
+    branch: shown?.kind === 'branch' ? shown.name : null,
+    commit: own?.commit ?? null,
+  };
   const skip = (reason: string, as = event): Judged => ({ event: as, ...named, skip: reason });
   if (refs !== null && first === undefined) return skip('the push changed no branch');
   if (first !== undefined && own === undefined)
@@ -35,13 +47,23 @@ export function judge({ event, refs }: Received, { branch, deploy_on_push }: Set
   return { event, ...named, skip: null };
 }
 
-/** Returns why a delivery that waits is skipped now that the settings of its project may have changed; null: it still waits. */
-export function judgeAgain(waiting: { branch: string | null }, { branch, deploy_on_push }: Settings): string | null {
+/**
+ * Returns why a delivery that waits is skipped now that the settings of its project may have
+ * changed; null: it still waits.
+ */
+export function judgeAgain(
+  waiting: { branch: string | null },
+  { branch, deploy_on_push }: Settings,
+): string | null {
   if (!deploy_on_push) return 'deploy_on_push is off';
-  return waiting.branch === null || waiting.branch === branch ? null : otherBranch(waiting.branch, branch);
+  return waiting.branch === null || waiting.branch === branch
+    ? null
+    : otherBranch(waiting.branch, branch);
 }
 
-const otherBranch = (pushed: string, deployed: string): string => `the push is to ${pushed}; the project deploys ${deployed}`;
+const otherBranch = (pushed: string, deployed: string): string =>
+  `the push is to ${pushed}; the project deploys ${deployed}`;
 
 /** Names an event for a sentence, with its article. */
-const nounOf = (event: string): string => (['tag', 'ping', 'merge request'].includes(event) ? `a ${event}` : `“${event}”`);
+const nounOf = (event: string): string =>
+  ['tag', 'ping', 'merge request'].includes(event) ? `a ${event}` : `“${event}”`;

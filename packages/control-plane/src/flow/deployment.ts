@@ -10,9 +10,10 @@
  *                 ▼           ▼            ▼            ▼
  *          failed · cancelled · superseded   (from any state before running; the step's `undo` lists what is undone)
  *
- * The old version serves until the proxy serves the new route: no running version is changed before `route_confirmed`.
- * This file turns each event into a Plan (domain/plan.ts). store/commit-plan.ts writes the whole plan or nothing. When the project
- * changed in between, flow/decide.ts decides again. transitions.ts lists every change of state.
+ * The old version serves until the proxy serves the new route: no running version is changed before
+ * `route_confirmed`. This file turns each event into a Plan (domain/plan.ts). store/commit-plan.ts
+ * writes the whole plan or nothing. When the project changed in between, flow/decide.ts decides
+ * again. transitions.ts lists every change of state.
  */
 import type { FailureCode } from '@berth/wire/errors';
 import { whyNotProject } from '@berth/wire/can';
@@ -20,12 +21,26 @@ import type { DeployPayload } from '@berth/wire/task';
 import { type DeploymentState, isTerminal, type NodeRole } from '@berth/wire/vocabulary';
 import { DomainError } from '../domain/errors.ts';
 import type { Facts } from '../domain/facts.ts';
-import { builtOtherwise, commitNeeds, ignoredSettings, limitNeeds, needsOf } from '../domain/build-needs.ts';
+import {
+  builtOtherwise,
+  commitNeeds,
+  ignoredSettings,
+  limitNeeds,
+  needsOf,
+} from '../domain/build-needs.ts';
 import { atPresentRegistry } from '../domain/clean-up.ts';
 import { finalName } from '../domain/container-name.ts';
 import { chooseBuilder } from '../domain/builder-choice.ts';
 import { mountsOf, pinsOf, wantedOf } from '../domain/mounts.ts';
-import { choose, dataRefusal, isOnline, lackEngines, type Question, refusal, whyNone } from '../domain/placement.ts';
+import {
+  choose,
+  dataRefusal,
+  isOnline,
+  lackEngines,
+  type Question,
+  refusal,
+  whyNone,
+} from '../domain/placement.ts';
 import type { Plan } from '../domain/plan.ts';
 import type { DeploymentRecord, Failure } from '../domain/records.ts';
 import { addNewerVersions, addVersions, mounted } from './data.ts';
@@ -63,19 +78,35 @@ import { lastSeen, leadsThere, routeBack, routeTo, whyUnconfirmed } from './rout
 import { canRestart, reasonToWait, restartStopped } from './single-writer.ts';
 import { endLeave, endVoidMove, leaveEnded, volumesLeave } from './leave.ts';
 import { isAtRest, isProjectStopped, stoppedRoute, stopRunning } from './stop.ts';
-import { createBuildTask, createDeployTask, createRetireTask, removes, startSeconds } from './tasks.ts';
+import {
+  createBuildTask,
+  createDeployTask,
+  createRetireTask,
+  removes,
+  startSeconds,
+} from './tasks.ts';
 import { hasRunOut, startedTimer, stopTimer } from './timer.ts';
 
 type LiveState = Exclude<DeploymentState, 'retired' | 'failed' | 'cancelled' | 'superseded'>;
 type Undo = 'drop_copy' | 'end_tasks' | 'restore_route' | 'remove_container';
-type Handlers = { [T in FlowEvent['type']]?: (draft: Draft, d: DeploymentRecord, event: EventOf<T>) => void };
+type Handlers = {
+  [T in FlowEvent['type']]?: (draft: Draft, d: DeploymentRecord, event: EventOf<T>) => void;
+};
 
-/** For each live state: what happens in it, what a failure or cancellation undoes (in this order), and how it handles events. */
+/**
+ * For each live state: what happens in it, what a failure or cancellation undoes (in this order),
+ * and how it handles events.
+ */
 const STEPS: Record<LiveState, { does: string; undo: readonly Undo[]; on: Handlers }> = {
   pending: {
     does: 'waits for a builder with room',
     undo: [],
-    on: { tick: dispatchBuild, cancel: cancelNow, project_deleted: projectDeleted, project_stopped: projectStopped },
+    on: {
+      tick: dispatchBuild,
+      cancel: cancelNow,
+      project_deleted: projectDeleted,
+      project_stopped: projectStopped,
+    },
   },
   building: {
     does: 'a builder clones, builds and pushes',
@@ -91,7 +122,9 @@ const STEPS: Record<LiveState, { does: string; undo: readonly Undo[]; on: Handle
     },
   },
   built: {
-    does: 'waits for a deploy node and for other deploying versions of the project; with stop-first also until no other version runs',
+    does:
+      'waits for a deploy node and for other deploying versions of the project; with stop-first ' +
+      'also until no other version runs',
     undo: ['drop_copy', 'end_tasks'],
     on: {
       tick: dispatchDeploy,
@@ -104,7 +137,9 @@ const STEPS: Record<LiveState, { does: string; undo: readonly Undo[]; on: Handle
     },
   },
   deploying: {
-    does: 'a node starts and probes the container; its route is published; the proxy applies the route',
+    does:
+      'a node starts and probes the container; its route is published; the proxy applies the ' +
+      'route',
     undo: ['drop_copy', 'end_tasks', 'restore_route', 'remove_container'],
     on: {
       task_reported: deployReported,
@@ -139,11 +174,18 @@ const STEPS: Record<LiveState, { does: string; undo: readonly Undo[]; on: Handle
 const UNDO: Record<Undo, (draft: Draft, d: DeploymentRecord) => void> = {
   /** A copy that no container used yet: the data is still where it was. */
   drop_copy: (draft, d) => dropIncoming(draft, d),
-  /** Voids the leases: later reports of their agents are refused, and the agents discard their work. */
+  /**
+   * Voids the leases: later reports of their agents are refused, and the agents discard their work.
+   */
   end_tasks(draft, d) {
-    for (const task of draft.openTasks(d)) if (task.kind !== 'retire') draft.task({ id: task.id, attempt: task.attempt, end: 'cancelled' });
+    for (const task of draft.openTasks(d))
+      if (task.kind !== 'retire')
+        draft.task({ id: task.id, attempt: task.attempt, end: 'cancelled' });
   },
-  /** Points the route to the version that still runs. Without such a version the route is removed. A stopped project gets its page. */
+  /**
+   * Points the route to the version that still runs. Without such a version the route is removed. A
+   * stopped project gets its page.
+   */
   restore_route(draft, d) {
     const { route } = draft.facts;
     if (route?.deployment_id !== d.id) return;
@@ -152,18 +194,27 @@ const UNDO: Record<Undo, (draft: Draft, d: DeploymentRecord) => void> = {
     if (isStopped) {
       const node = draft.node(old?.node_id ?? null);
       const isPlaced = old !== undefined && node !== undefined && old.host_port !== null;
-      draft.plan.route = stoppedRoute(isPlaced ? routeTo(draft, old, node, old.host_port ?? 0).set : route);
+      draft.plan.route = stoppedRoute(
+        isPlaced ? routeTo(draft, old, node, old.host_port ?? 0).set : route,
+      );
       return;
     }
     const replaced = old === undefined ? null : whyReplaced(draft, old, d);
     const back = old === undefined || replaced !== null ? null : routeBack(draft, old);
     draft.plan.route = back ?? { remove: { project_id: d.project_id } };
     if (old === undefined || back !== null) return;
-    const reason = replaced ?? 'no node reports its container at its port any more, so it gets no requests until a node does';
+    const reason =
+      replaced ??
+      'no node reports its container at its port any more, so it gets no requests until a node ' +
+        'does';
     draft.addLine(old, 'route_withdrawn', reason);
-    if (replaced !== null) draft.set(old, { health: { status: 'unhealthy', since: draft.facts.now, detail: replaced } });
+    if (replaced !== null)
+      draft.set(old, { health: { status: 'unhealthy', since: draft.facts.now, detail: replaced } });
   },
-  /** Removes a reported container. Before the report the agent removes it; `sweep` removes a container that a later report shows. */
+  /**
+   * Removes a reported container. Before the report the agent removes it; `sweep` removes a
+   * container that a later report shows.
+   */
   remove_container(draft, d) {
     if (d.host_port === null) return;
     createRetireTask(draft, draft.node(d.node_id), {
@@ -177,23 +228,35 @@ const UNDO: Record<Undo, (draft: Draft, d: DeploymentRecord) => void> = {
 };
 
 /**
- * Returns why the older version cannot serve any more: a contract-only agent removes the container of the name before it starts the new
- * one. Its port is free, and nobody would report what gets it.
+ * Returns why the older version cannot serve any more: a contract-only agent removes the container
+ * of the name before it starts the new one. Its port is free, and nobody would report what gets it.
  */
 function whyReplaced(draft: Draft, old: DeploymentRecord, d: DeploymentRecord): string | null {
   const node = draft.node(old.node_id);
-  if (node === undefined || isBerthAgent(node) || d.node_id !== node.id || d.host_port === null) return null;
+  if (node === undefined || isBerthAgent(node) || d.node_id !== node.id || d.host_port === null)
+    return null;
   const name = finalName(d.settings);
   if (finalName(old.settings) !== name) return null;
-  return `the agent of ${node.hostname} replaced its container ${name} with that of deployment ${d.generation}, which failed; deploy the project again`;
+  return (
+    `the agent of ${node.hostname} replaced its container ${name} with that of deployment ` +
+    `${d.generation}, which failed; deploy the project again`
+  );
 }
 
-/** Decides what `event` changes for `d`. The plan is empty if its state ignores the event. Throws wrong_state if a cancel is too late. */
+/**
+ * Decides what `event` changes for `d`. The plan is empty if its state ignores the event. Throws
+ * wrong_state if a cancel is too late.
+ */
 export function advance(d: DeploymentRecord, event: FlowEvent, facts: Facts): Plan {
   const draft = createDraft(facts, event.type);
   // A report or a loss always ends its task, also when the deployment ignores the event.
   if (event.type === 'task_reported')
-    draft.task({ id: event.task.id, attempt: event.task.attempt, end: event.report.status, report: event.report });
+    draft.task({
+      id: event.task.id,
+      attempt: event.task.attempt,
+      end: event.report.status,
+      report: event.report,
+    });
   if (event.type === 'task_lost') {
     const ranOut = event.why === 'lease' || event.why === 'attempts';
     const present = ranOut ? facts.tasks.find((t) => t.id === event.task.id) : undefined;
@@ -201,7 +264,11 @@ export function advance(d: DeploymentRecord, event: FlowEvent, facts: Facts): Pl
     draft.task({ id: event.task.id, attempt: event.task.attempt, end: 'lost', ...lease });
   }
 
-  if ((event.type === 'task_reported' || event.type === 'task_lost') && event.task.kind === 'retire') retireEnded(draft, d, event);
+  if (
+    (event.type === 'task_reported' || event.type === 'task_lost') &&
+    event.task.kind === 'retire'
+  )
+    retireEnded(draft, d, event);
   else if (isTerminal(d.status)) terminal(draft, d, event);
   else {
     const handler = STEPS[d.status as LiveState].on[event.type] as
@@ -211,32 +278,45 @@ export function advance(d: DeploymentRecord, event: FlowEvent, facts: Facts): Pl
     else if (event.type === 'cancel')
       throw new DomainError(
         'wrong_state',
-        `deployment ${d.generation} is ${d.status}: only a deployment that is not live yet can be cancelled`,
+        `deployment ${d.generation} is ${d.status}: only a deployment that is not live yet can be ` +
+          'cancelled',
       );
     else if (event.type === 'observed') sweep(draft, d, event);
   }
-  // A container that should be stopped may run beside a copy of its volumes, whatever deployment it is of.
+  // A container that should be stopped may run beside a copy of its volumes, whatever deployment it
+  // is of.
   if (event.type === 'observed' && event.container !== null) endVoidMove(draft);
   return draft.plan;
 }
 
-/** Newer requests may supersede this many builds in a row. The next build finishes, and the newest request waits for it. */
+/**
+ * Newer requests may supersede this many builds in a row. The next build finishes, and the newest
+ * request waits for it.
+ */
 export const MAX_SUPERSEDED_BUILDS = 2;
-export const isBefore = (status: DeploymentState): boolean => status === 'pending' || status === 'building' || status === 'built';
+export const isBefore = (status: DeploymentState): boolean =>
+  status === 'pending' || status === 'building' || status === 'built';
 
 /**
- * Creates a deployment. It supersedes older ones of the project that are not deploying yet. Throws being_deleted, no_release, wrong_state.
+ * Creates a deployment. It supersedes older ones of the project that are not deploying yet. Throws
+ * being_deleted, no_release, wrong_state.
  */
 export function request(input: DeploymentRequest, facts: Facts): Plan {
   const { project, now } = facts;
-  if (project.deleting_at !== null) throw new DomainError('being_deleted', `project ${project.name} is being deleted`);
+  if (project.deleting_at !== null)
+    throw new DomainError('being_deleted', `project ${project.name} is being deleted`);
   const { release } = input;
   refuseAgain(input, facts);
   if (release !== null) refuseRelease(release, facts);
 
   // This plan changes the state of older deployments only.
   const draft = createDraft(facts, 'superseded');
-  const created = newDeployment({ ...input, live: facts.live.find((d) => d.status === 'running') ?? null }, project, now, facts.uptime.at);
+  const created = newDeployment(
+    { ...input, live: facts.live.find((d) => d.status === 'running') ?? null },
+    project,
+    now,
+    facts.uptime.at,
+  );
   for (const older of facts.live) {
     if (!isBefore(older.status)) continue;
     const hasWorked = older.status !== 'pending';
@@ -247,21 +327,29 @@ export function request(input: DeploymentRequest, facts: Facts): Plan {
         draft.addLine(
           older,
           'kept',
-          `deployment ${created.generation} was requested and waits for this one: newer requests already superseded ${older.builds_given_up} builds in a row`,
+          `deployment ${created.generation} was requested and waits for this one: newer ` +
+            `requests already superseded ${older.builds_given_up} builds in a row`,
         );
       continue;
     }
-    created.builds_given_up = Math.max(created.builds_given_up, older.builds_given_up + Number(hasWorked));
+    created.builds_given_up = Math.max(
+      created.builds_given_up,
+      older.builds_given_up + Number(hasWorked),
+    );
     leave(draft, older, 'superseded', null, `deployment ${created.generation} was requested`);
   }
   draft.plan.createDeployment = created;
   const asked =
     release !== null
-      ? `${input.trigger === 'restart' || input.trigger === 'start' ? input.trigger : 'requested'}: release of deployment ${release.generation}, without a build`
-      : `requested from ${input.commit === null ? `branch ${project.branch}` : `commit ${input.commit}`} of ${project.git_url}`;
+      ? `${input.trigger === 'restart' || input.trigger === 'start' ? input.trigger : 'requested'}: ` +
+        `release of deployment ${release.generation}, without a build`
+      : 'requested from ' +
+        `${input.commit === null ? `branch ${project.branch}` : `commit ${input.commit}`} of ` +
+        project.git_url;
   draft.addLine({ id: input.id }, 'pending', input.why ?? asked);
   if (release !== null) {
-    for (const line of settingsLines(release, project)) draft.addLine({ id: input.id }, 'settings', line);
+    for (const line of settingsLines(release, project))
+      draft.addLine({ id: input.id }, 'settings', line);
     const line = secretsLine(release, facts.secrets);
     if (line !== null) draft.addLine({ id: input.id }, 'secrets', line);
     addNewerVersions(draft, { id: input.id }, release);
@@ -270,33 +358,46 @@ export function request(input: DeploymentRequest, facts: Facts): Plan {
 }
 
 /**
- * Refuses a restart or a start that the condition of the project does not allow. Both wait for no other deployment and replace none: its
- * version is newer, and it starts a new container in any case. Throws wrong_state.
+ * Refuses a restart or a start that the condition of the project does not allow. Both wait for no
+ * other deployment and replace none: its version is newer, and it starts a new container in any
+ * case. Throws wrong_state.
  */
 function refuseAgain({ trigger }: DeploymentRequest, { project, live }: Facts): void {
   if (trigger !== 'restart' && trigger !== 'start') return;
   const running = live.some((d) => d.status === 'running');
-  const why = whyNotProject(trigger, { deleting: project.deleting_at !== null, stopped: project.stopped_at !== null, running });
-  if (why !== null) throw new DomainError('wrong_state', `a ${trigger} of project ${project.name} is not possible: ${why}`);
+  const why = whyNotProject(trigger, {
+    deleting: project.deleting_at !== null,
+    stopped: project.stopped_at !== null,
+    running,
+  });
+  if (why !== null)
+    throw new DomainError(
+      'wrong_state',
+      `a ${trigger} of project ${project.name} is not possible: ${why}`,
+    );
   const other = live.find((d) => d.status !== 'running');
   if (other === undefined) return;
   const does = trigger === 'start' ? 'starts the project' : 'starts a new container';
   throw new DomainError(
     'wrong_state',
-    `deployment ${other.generation} of project ${project.name} is ${other.status} and ${does}; wait for it or cancel it`,
+    `deployment ${other.generation} of project ${project.name} is ${other.status} and ${does}; ` +
+      'wait for it or cancel it',
   );
 }
 
 /**
- * Stops the project: cancels its deployments in progress, whatever they do, and stops the running one. Repeated calls change nothing.
- * Throws being_deleted.
+ * Stops the project: cancels its deployments in progress, whatever they do, and stops the running
+ * one. Repeated calls change nothing. Throws being_deleted.
  */
 export function stop(by: string, facts: Facts): Plan {
   const { project, now } = facts;
-  if (project.deleting_at !== null) throw new DomainError('being_deleted', `project ${project.name} is being deleted`);
+  if (project.deleting_at !== null)
+    throw new DomainError('being_deleted', `project ${project.name} is being deleted`);
   const draft = createDraft(facts, 'project_stopped');
-  if (project.stopped_at === null) draft.plan.stopped = { at: now, message: `project ${project.name} stopped by ${by}` };
-  for (const d of facts.live) STEPS[d.status as LiveState].on.project_stopped?.(draft, d, { type: 'project_stopped' });
+  if (project.stopped_at === null)
+    draft.plan.stopped = { at: now, message: `project ${project.name} stopped by ${by}` };
+  for (const d of facts.live)
+    STEPS[d.status as LiveState].on.project_stopped?.(draft, d, { type: 'project_stopped' });
   return draft.plan;
 }
 
@@ -305,39 +406,65 @@ export function stop(by: string, facts: Facts): Plan {
 function dispatchBuild(draft: Draft, d: DeploymentRecord): void {
   const { facts } = draft;
   if (loginMissing(draft, d)) return;
-  if (d.rollback_of !== null) return draft.move(d, 'built', {}, `no build needed: image ${d.image_tag} exists`);
+  if (d.rollback_of !== null)
+    return draft.move(d, 'built', {}, `no build needed: image ${d.image_tag} exists`);
   if (facts.platform.registryAddr === '') return fail(draft, d, failure('registry_missing'));
   const before = facts.live.find((o) => o.generation < d.generation && isBefore(o.status));
-  if (before !== undefined) return waitForOwnWork(draft, d, `deployment ${before.generation} goes first; it is ${before.status}`);
+  if (before !== undefined)
+    return waitForOwnWork(
+      draft,
+      d,
+      `deployment ${before.generation} goes first; it is ${before.status}`,
+    );
   // A push while the registry collects garbage would lose layers.
-  if (facts.buildsHeld === true) return waitForOwnWork(draft, d, 'waits until the clean-up of the registry ends');
+  if (facts.buildsHeld === true)
+    return waitForOwnWork(draft, d, 'waits until the clean-up of the registry ends');
   const needs = [
     ...needsOf(d.settings, facts.gitCredentials ?? { deployKey: false, tokenHost: null }),
     ...secretNeeds(facts.secrets, 'builder'),
     ...commitNeeds(d),
   ];
   const choice = chooseBuilder(d, facts.nodes, facts.lastBuilderId, facts.now, facts.limits, needs);
-  if (choice.node === null && choice.cannot) return fail(draft, d, failure('agent_cannot', choice.plain));
-  // A full builder has no deadline. Without an eligible builder the deployment fails after QUEUE_TIMEOUT.
+  if (choice.node === null && choice.cannot)
+    return fail(draft, d, failure('agent_cannot', choice.plain));
+  // A full builder has no deadline. Without an eligible builder the deployment fails after
+  // QUEUE_TIMEOUT.
   if (choice.node === null)
-    return choice.busy ? waitForOwnWork(draft, d, choice.why) : waitForNode(draft, d, 'builder', 'no_builder', choice);
+    return choice.busy
+      ? waitForOwnWork(draft, d, choice.why)
+      : waitForNode(draft, d, 'builder', 'no_builder', choice);
   createBuildTask(draft, d, choice.node);
-  draft.move(d, 'building', { builder_id: choice.node.id }, `build assigned to ${choice.node.hostname}`);
+  draft.move(
+    d,
+    'building',
+    { builder_id: choice.node.id },
+    `build assigned to ${choice.node.hostname}`,
+  );
   const otherwise = isBerthAgent(choice.node) ? null : builtOtherwise(d);
   if (otherwise !== null)
-    draft.addLine(d, 'contract', `the agent of ${choice.node.hostname} implements only the contract: it ${otherwise}`);
+    draft.addLine(
+      d,
+      'contract',
+      `the agent of ${choice.node.hostname} implements only the contract: it ${otherwise}`,
+    );
 }
 
 // ── building ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-function buildReported(draft: Draft, given: DeploymentRecord, { report, task }: EventOf<'task_reported'>): void {
+function buildReported(
+  draft: Draft,
+  given: DeploymentRecord,
+  { report, task }: EventOf<'task_reported'>,
+): void {
   const known = report.status === 'failed' ? keepFacts(draft, given, task, report) : given;
   const d = { ...known, phases: built(given.phases, task) };
   addNotes(draft, d, report);
-  if (d.cancel_requested_at !== null) return leave(draft, d, 'cancelled', null, 'the builder stopped the build');
+  if (d.cancel_requested_at !== null)
+    return leave(draft, d, 'cancelled', null, 'the builder stopped the build');
   if (report.status === 'failed') return reassignOrFail(draft, d, failureOf(report), 'builder');
   const image_tag = report.image_tag ?? null;
-  const commit = report.commit ?? /:([0-9a-f]{40}|[0-9a-f]{64})$/.exec(image_tag ?? '')?.[1] ?? null;
+  const commit =
+    report.commit ?? /:([0-9a-f]{40}|[0-9a-f]{64})$/.exec(image_tag ?? '')?.[1] ?? null;
   const other = otherCommit(draft, d, commit);
   if (other !== null) return fail(draft, d, failure('wrong_commit', other));
   draft.move(
@@ -358,17 +485,24 @@ function buildReported(draft: Draft, given: DeploymentRecord, { report, task }: 
 }
 
 /**
- * Returns why the image is not what was requested, or null. A contract-only builder builds the tip of the branch, which may be newer than
- * the commit of the push: then the story says so.
+ * Returns why the image is not what was requested, or null. A contract-only builder builds the tip
+ * of the branch, which may be newer than the commit of the push: then the story says so.
  */
 function otherCommit(draft: Draft, d: DeploymentRecord, commit: string | null): string | null {
   if (d.requested_commit === null || commit === d.requested_commit) return null;
   const builder = draft.node(d.builder_id);
   const name = builder?.hostname ?? 'the builder';
-  const built = `${name} built ${commit === null ? 'a commit that it did not name' : `commit ${commit}`} instead of commit ${d.requested_commit}`;
+  const built =
+    `${name} built ${commit === null ? 'a commit that it did not name' : `commit ${commit}`} ` +
+    `instead of commit ${d.requested_commit}`;
   const isExpected = builder !== undefined && !isBerthAgent(builder) && d.trigger === 'hook';
   if (!isExpected) return built;
-  draft.addLine(d, 'contract', `${built}: its agent implements only the contract and builds the tip of branch ${d.settings.branch}`);
+  draft.addLine(
+    d,
+    'contract',
+    `${built}: its agent implements only the contract and builds the tip of branch ` +
+      d.settings.branch,
+  );
   return null;
 }
 
@@ -379,11 +513,19 @@ function dispatchDeploy(draft: Draft, d: DeploymentRecord): void {
   if (loginMissing(draft, d)) return;
   // One deployment at a time: after two concurrent route changes the older version could be live.
   const other = facts.live.find((o) => o.status === 'deploying');
-  if (other !== undefined) return waitForOwnWork(draft, d, `deployment ${other.generation} is still deploying`);
+  if (other !== undefined)
+    return waitForOwnWork(draft, d, `deployment ${other.generation} is still deploying`);
   const running = facts.live.find((o) => o.status === 'running');
-  // A newer request that found this one deploying did not supersede it. It overtook when this one lost its node.
+  // A newer request that found this one deploying did not supersede it. It overtook when this one
+  // lost its node.
   if (running !== undefined && running.generation > d.generation)
-    return leave(draft, d, 'superseded', null, `deployment ${running.generation}, which is newer, went live first`);
+    return leave(
+      draft,
+      d,
+      'superseded',
+      null,
+      `deployment ${running.generation}, which is newer, went live first`,
+    );
   const rows = mountsOf(d.settings.datasets, facts.datasets);
   if (!('mounts' in rows)) {
     const { code, message, final } = rows;
@@ -391,7 +533,8 @@ function dispatchDeploy(draft: Draft, d: DeploymentRecord): void {
   }
   const wanted = wantedOf(d.settings.datasets, facts.datasets);
   // A restart and a start find the image on the node. Another node takes it if this one cannot.
-  const stays = d.settings.replace === 'recreate' || d.trigger === 'restart' || d.trigger === 'start';
+  const stays =
+    d.settings.replace === 'recreate' || d.trigger === 'restart' || d.trigger === 'start';
   endVoidMove(draft);
   const pin = pinOf(draft, d);
   const leaves = leavingNode(draft, pin);
@@ -409,85 +552,162 @@ function dispatchDeploy(draft: Draft, d: DeploymentRecord): void {
   if (moving !== null) return waitForOwnWork(draft, d, moving);
   const arrived = leaves === null || pin === null ? null : incomingOf(draft, pin);
   const home = leaves === null ? (pin?.node_id ?? null) : (arrived?.node_id ?? null);
-  const asked = { wanted, losses: d.losses, runsOn: running?.node_id ?? null, stays, arch: d.image_arch, needs, home };
-  const question = arrived === null || !isBetterElsewhere(draft, d, asked) ? asked : { ...asked, home: null };
-  if (question !== asked) endMove(draft, d, `${arrived?.hostname} cannot run the project now, and another node can`);
+  const asked = {
+    wanted,
+    losses: d.losses,
+    runsOn: running?.node_id ?? null,
+    stays,
+    arch: d.image_arch,
+    needs,
+    home,
+  };
+  const question =
+    arrived === null || !isBetterElsewhere(draft, d, asked) ? asked : { ...asked, home: null };
+  if (question !== asked)
+    endMove(draft, d, `${arrived?.hostname} cannot run the project now, and another node can`);
   const placement = choose(question, facts.nodes, facts);
   const node = draft.node(placement.winner);
   if (node === undefined) {
-    if (placement.items.length === 0) return wait(draft, d, 'no_deploy_node', 'no deploy node has ever registered');
-    const [why, plain, code] = [whyNone(placement), whyNone(placement, true), dataRefusal(placement)];
+    if (placement.items.length === 0)
+      return wait(draft, d, 'no_deploy_node', 'no deploy node has ever registered');
+    const [why, plain, code] = [
+      whyNone(placement),
+      whyNone(placement, true),
+      dataRefusal(placement),
+    ];
     // The project is down while it waits for a node, so it starts again where it was.
-    if (canRestart(draft) && !mayFindNode(draft, d, question)) return fail(draft, d, failure(code ?? 'no_deploy_node', why));
-    return code === null ? waitForNode(draft, d, 'deploy', 'no_deploy_node', { why, plain }) : wait(draft, d, code, why, plain);
+    if (canRestart(draft) && !mayFindNode(draft, d, question))
+      return fail(draft, d, failure(code ?? 'no_deploy_node', why));
+    return code === null
+      ? waitForNode(draft, d, 'deploy', 'no_deploy_node', { why, plain })
+      : wait(draft, d, code, why, plain);
   }
   // The new task would adopt the container, and the retire task would then remove it.
   const isRemoving = facts.tasks.some((t) => t.node_id === node.id && removes(t, d));
-  if (isRemoving) return waitForOwnWork(draft, d, `${node.hostname} is still removing the container of an earlier attempt`);
+  if (isRemoving)
+    return waitForOwnWork(
+      draft,
+      d,
+      `${node.hostname} is still removing the container of an earlier attempt`,
+    );
   const notYet = d.settings.replace === 'recreate' ? reasonToWait(draft, d, node) : null;
-  if (notYet !== null) return notYet.ownWork ? waitForOwnWork(draft, d, notYet.why) : wait(draft, d, 'still_writing', notYet.why);
+  if (notYet !== null)
+    return notYet.ownWork
+      ? waitForOwnWork(draft, d, notYet.why)
+      : wait(draft, d, 'still_writing', notYet.why);
   if (leaves !== null && pin !== null && isStillAway(draft, pin, node)) {
     const tries = draft.plan.changeDeployments.find((c) => c.id === d.id)?.set.losses ?? d.losses;
     if (tries.length >= facts.limits.maxLosses)
-      return fail(draft, d, failure('volume_failed', `${tries.length} attempts to copy them from ${leaves.hostname} were disturbed`));
+      return fail(
+        draft,
+        d,
+        failure(
+          'volume_failed',
+          `${tries.length} attempts to copy them from ${leaves.hostname} were disturbed`,
+        ),
+      );
     return waitForOwnWork(draft, d, moveVolumes(draft, d, { pin, from: leaves, to: node }));
   }
   const unconfirmed = leaves === null || pin === null ? null : notConfirmed(draft, pin);
   if (unconfirmed !== null) return wait(draft, d, 'still_writing', unconfirmed);
   const missingBytes = placement.items.find((row) => row.node_id === node.id)?.missing_bytes ?? 0;
-  createDeployTask(draft, d, node, { mounts: rows.mounts, missingBytes, ...mountVolumes(draft, d, node) });
+  createDeployTask(draft, d, node, {
+    mounts: rows.mounts,
+    missingBytes,
+    ...mountVolumes(draft, d, node),
+  });
   if (d.settings.replace === 'recreate') addStopped(draft, d, node);
   const datasets = pinsOf(rows.mounts);
-  addVersions(draft, d, datasets, running?.datasets ?? null, `the running deployment ${running?.generation}`);
+  addVersions(
+    draft,
+    d,
+    datasets,
+    running?.datasets ?? null,
+    `the running deployment ${running?.generation}`,
+  );
   draft.move(
     d,
     'deploying',
-    { node_id: node.id, placement, datasets, host_port: null, container_id: null, route_published_at: null },
-    `assigned to ${node.hostname} (${node.host_ip})${running === undefined ? '' : `, to replace deployment ${running.generation}`}`,
+    {
+      node_id: node.id,
+      placement,
+      datasets,
+      host_port: null,
+      container_id: null,
+      route_published_at: null,
+    },
+    `assigned to ${node.hostname} (${node.host_ip})` +
+      (running === undefined ? '' : `, to replace deployment ${running.generation}`),
   );
   const { moved } = atPresentRegistry(d.image_tag ?? '', facts.platform.registryAddr);
   if (moved !== null)
-    draft.addLine(d, 'registry', `the image was pushed to ${moved.from}; REGISTRY_ADDR is ${moved.to} now, so it is pulled from there`);
+    draft.addLine(
+      d,
+      'registry',
+      `the image was pushed to ${moved.from}; REGISTRY_ADDR is ${moved.to} now, so it is ` +
+        'pulled from there',
+    );
   const ignored = isBerthAgent(node) ? [] : ignoredSettings(d.settings);
   if (ignored.length > 0)
     draft.addLine(
       d,
       'contract',
-      `the agent of ${node.hostname} implements only the contract: ${ignored.join(', ')} ${ignored.length === 1 ? 'has' : 'have'} no effect there`,
+      `the agent of ${node.hostname} implements only the contract: ${ignored.join(', ')} ` +
+        `${ignored.length === 1 ? 'has' : 'have'} no effect there`,
     );
 }
 
 /**
- * Whether a node may take the deployment soon. A node that is silent, or whose engine is, may come back: it counts as present until the
- * wait is as long as a node may be silent.
+ * Whether a node may take the deployment soon. A node that is silent, or whose engine is, may come
+ * back: it counts as present until the wait is as long as a node may be silent.
  */
 function mayFindNode(draft: Draft, d: DeploymentRecord, question: Question): boolean {
   const { facts } = draft;
   const lasting = { ...question, losses: d.losses.filter((loss) => loss.error !== undefined) };
   const isPatient = !hasRunOut(draft, d, facts.limits.offlineMs);
-  const nodes = isPatient ? facts.nodes.map((one) => ({ ...one, last_seen_at: facts.now, engine: null })) : facts.nodes;
+  const nodes = isPatient
+    ? facts.nodes.map((one) => ({ ...one, last_seen_at: facts.now, engine: null }))
+    : facts.nodes;
   return choose(lasting, nodes, facts).winner !== null;
 }
 
-/** Whether the node with the copied volumes cannot run the deployment for now, and another node could take the volumes instead. */
+/**
+ * Whether the node with the copied volumes cannot run the deployment for now, and another node
+ * could take the volumes instead.
+ */
 const isBetterElsewhere = (draft: Draft, d: DeploymentRecord, question: Question): boolean =>
   choose(question, draft.facts.nodes, draft.facts).winner === null &&
   !mayFindNode(draft, d, question) &&
   choose({ ...question, home: null }, draft.facts.nodes, draft.facts).winner !== null;
 
 /** An end of a move of the volumes reported or was lost. */
-function moveEnded(draft: Draft, d: DeploymentRecord, event: EventOf<'task_reported'> | EventOf<'task_lost'>): void {
+function moveEnded(
+  draft: Draft,
+  d: DeploymentRecord,
+  event: EventOf<'task_reported'> | EventOf<'task_lost'>,
+): void {
   if (event.task.kind !== 'move') return;
-  const problem = event.type === 'task_lost' ? moveLost(draft, event.task, event.why) : moveReported(draft, d, event);
+  const problem =
+    event.type === 'task_lost'
+      ? moveLost(draft, event.task, event.why)
+      : moveReported(draft, d, event);
   if (problem !== null) moveFailed(draft, d, event.task.node_id, problem);
   else endVoidMove(draft);
 }
 
 /** Another node may receive the volumes, so the work is tried again a limited number of times. */
-function moveFailed(draft: Draft, d: DeploymentRecord, nodeId: string, { error, again }: MoveProblem): void {
+function moveFailed(
+  draft: Draft,
+  d: DeploymentRecord,
+  nodeId: string,
+  { error, again }: MoveProblem,
+): void {
   UNDO.drop_copy(draft, d);
   UNDO.end_tasks(draft, d);
-  const losses = [...d.losses, { node_id: nodeId, at: draft.facts.now, ...(again === 'elsewhere' ? { error } : {}) }];
+  const losses = [
+    ...d.losses,
+    { node_id: nodeId, at: draft.facts.now, ...(again === 'elsewhere' ? { error } : {}) },
+  ];
   // The project is down while it waits for a node, so it starts again where it was.
   const isHopeless = again === 'never' || (again === 'elsewhere' && !canReceive(draft, d, losses));
   if (isHopeless || losses.length >= draft.facts.limits.maxLosses) return fail(draft, d, error);
@@ -496,49 +716,109 @@ function moveFailed(draft: Draft, d: DeploymentRecord, nodeId: string, { error, 
 }
 
 /** Whether another node could take the volumes now. */
-function canReceive({ facts }: Draft, d: DeploymentRecord, losses: DeploymentRecord['losses']): boolean {
-  const needs = [...secretNeeds(facts.secrets, 'deploy'), ...volumeNeeds(d.settings), ...limitNeeds(d.settings), moveNeed];
-  const question = { wanted: wantedOf(d.settings.datasets, facts.datasets), losses, runsOn: null, stays: false, arch: d.image_arch, needs };
+function canReceive(
+  { facts }: Draft,
+  d: DeploymentRecord,
+  losses: DeploymentRecord['losses'],
+): boolean {
+  const needs = [
+    ...secretNeeds(facts.secrets, 'deploy'),
+    ...volumeNeeds(d.settings),
+    ...limitNeeds(d.settings),
+    moveNeed,
+  ];
+  const question = {
+    wanted: wantedOf(d.settings.datasets, facts.datasets),
+    losses,
+    runsOn: null,
+    stays: false,
+    arch: d.image_arch,
+    needs,
+  };
   return choose(question, facts.nodes, facts).winner !== null;
 }
 
 /** The node of one end is gone. */
-function moveNodeDeleted(draft: Draft, d: DeploymentRecord, { node_id, reachable }: EventOf<'node_deleted'>): void {
+function moveNodeDeleted(
+  draft: Draft,
+  d: DeploymentRecord,
+  { node_id, reachable }: EventOf<'node_deleted'>,
+): void {
   if (!reachable && saveProven(draft, d, node_id)) return;
   if (!reachable && pinOf(draft, d)?.node_id === node_id) dropIncoming(draft, d, true);
   const isEnd = draft.openTasks(d).some((t) => t.kind === 'move' && t.node_id === node_id);
   if (!isEnd || reachable) return;
-  moveFailed(draft, d, node_id, { error: failure('volume_failed', 'a node was deleted during the copy'), again: 'yes' });
+  moveFailed(draft, d, node_id, {
+    error: failure('volume_failed', 'a node was deleted during the copy'),
+    again: 'yes',
+  });
 }
 
 // ── deploying ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-/** Publishes the route after the new container answered its probe. The old version serves until the proxy applies the route. */
-function deployReported(draft: Draft, d: DeploymentRecord, { report, task }: EventOf<'task_reported'>): void {
+/**
+ * Publishes the route after the new container answered its probe. The old version serves until the
+ * proxy applies the route.
+ */
+function deployReported(
+  draft: Draft,
+  d: DeploymentRecord,
+  { report, task }: EventOf<'task_reported'>,
+): void {
   const node = draft.node(d.node_id);
   addNotes(draft, d, report);
   if (report.status === 'failed') {
     addCopied(draft, d, task);
     // The agent names a container that it could not remove.
-    const tried = { ...d, container_id: report.container_id ?? null, phases: started(d.phases, task, draft.facts.now, false) };
-    if (d.cancel_requested_at !== null) return leave(draft, tried, 'cancelled', null, 'the node stopped the deployment');
+    const tried = {
+      ...d,
+      container_id: report.container_id ?? null,
+      phases: started(d.phases, task, draft.facts.now, false),
+    };
+    if (d.cancel_requested_at !== null)
+      return leave(draft, tried, 'cancelled', null, 'the node stopped the deployment');
     return reassignOrFail(draft, tried, pullFailure(draft, d, failureOf(report)), 'deploy');
   }
   const host_port = report.host_port ?? null;
   if (node === undefined || host_port === null) return fail(draft, d, failure('node_deleted'));
-  if (!isBerthAgent(node)) draft.unmanaged({ replaced: { node_id: node.id, container: finalName(d.settings), project_id: d.project_id } });
-  const answering: DeploymentRecord = { ...d, host_port, container_id: report.container_id ?? null };
-  if (d.cancel_requested_at !== null) return leave(draft, answering, 'cancelled', null, 'cancelled before its route was published');
+  if (!isBerthAgent(node))
+    draft.unmanaged({
+      replaced: { node_id: node.id, container: finalName(d.settings), project_id: d.project_id },
+    });
+  const answering: DeploymentRecord = {
+    ...d,
+    host_port,
+    container_id: report.container_id ?? null,
+  };
+  if (d.cancel_requested_at !== null)
+    return leave(draft, answering, 'cancelled', null, 'cancelled before its route was published');
   const datasets = mounted(d, report);
-  addVersions(draft, d, datasets ?? [], d.datasets, 'the dataset changed during the copy; the task');
+  addVersions(
+    draft,
+    d,
+    datasets ?? [],
+    d.datasets,
+    'the dataset changed during the copy; the task',
+  );
   const stale = whyNotMounted(draft, d, (task.payload as DeployPayload).volumes?.copy ?? null);
   if (stale !== null) return fail(draft, answering, failure('volume_failed', stale));
   volumesMounted(draft, d);
   const timer = startedTimer(d, draft.facts.uptime.at);
   const phases = begin(started(d.phases, task, draft.facts.now), 'route', draft.facts.now);
-  draft.set(d, { host_port, container_id: answering.container_id, route_published_at: draft.facts.now, datasets, timer, phases });
+  draft.set(d, {
+    host_port,
+    container_id: answering.container_id,
+    route_published_at: draft.facts.now,
+    datasets,
+    timer,
+    phases,
+  });
   draft.plan.route = routeTo(draft, d, node, host_port);
-  draft.addLine(d, 'route_published', `the container answers at ${node.host_ip}:${host_port}; its route is published`);
+  draft.addLine(
+    d,
+    'route_published',
+    `the container answers at ${node.host_ip}:${host_port}; its route is published`,
+  );
 }
 
 /** The image may not be in the registry to which REGISTRY_ADDR leads now. */
@@ -546,30 +826,61 @@ function pullFailure({ facts }: Draft, d: DeploymentRecord, error: Failure): Fai
   const { moved } = atPresentRegistry(d.image_tag ?? '', facts.platform.registryAddr);
   if (moved === null || !PULL_FAILURES.includes(error.code)) return error;
   const why = `its image was pushed to ${moved.from}, and REGISTRY_ADDR is ${moved.to} now`;
-  return { ...error, message: `${error.message}; ${why}: copy the image to that registry, or deploy from source` };
+  return {
+    ...error,
+    message: `${error.message}; ${why}: copy the image to that registry, or deploy from source`,
+  };
 }
-const PULL_FAILURES: readonly FailureCode[] = ['image_pull_failed', 'registry_unreachable', 'registry_failed', 'registry_refused'];
+const PULL_FAILURES: readonly FailureCode[] = [
+  'image_pull_failed',
+  'registry_unreachable',
+  'registry_failed',
+  'registry_refused',
+];
 
-function routeConfirmed(draft: Draft, d: DeploymentRecord, event: EventOf<'route_confirmed'>): void {
+function routeConfirmed(
+  draft: Draft,
+  d: DeploymentRecord,
+  event: EventOf<'route_confirmed'>,
+): void {
   if (!leadsThere(draft, d, event)) return;
   const node = draft.node(d.node_id);
   const old = draft.facts.live.find((o) => o.status === 'running');
-  if (old !== undefined) draft.move(old, 'retired', {}, `deployment ${d.generation} took over`, 'replaced');
+  if (old !== undefined)
+    draft.move(old, 'retired', {}, `deployment ${d.generation} took over`, 'replaced');
   draft.move(
     d,
     'running',
-    { finished_at: draft.facts.now, health: { status: 'healthy', since: draft.facts.now, detail: null } },
-    `live: ${servedBy(event.entry_points)} the new route${event.note === undefined ? '' : ` (Berth did not check whether the proxy reaches the node: ${event.note})`}`,
+    {
+      finished_at: draft.facts.now,
+      health: { status: 'healthy', since: draft.facts.now, detail: null },
+    },
+    `live: ${servedBy(event.entry_points)} the new route` +
+      (event.note === undefined
+        ? ''
+        : ` (Berth did not check whether the proxy reaches the node: ${event.note})`),
   );
 
-  const removeOld = old === undefined ? [] : [{ deployment: old, reason: `replaced by deployment ${d.generation}` }];
+  const removeOld =
+    old === undefined
+      ? []
+      : [{ deployment: old, reason: `replaced by deployment ${d.generation}` }];
   const isSameNode = old !== undefined && old.node_id === d.node_id;
   if (isProjectStopped(draft))
-    draft.plan.stopped = { at: null, message: `project ${draft.facts.project.name} started: deployment ${d.generation} is live` };
+    draft.plan.stopped = {
+      at: null,
+      message: `project ${draft.facts.project.name} started: deployment ${d.generation} is live`,
+    };
   const drain = old === undefined || !isAtRest(old);
   createRetireTask(draft, node, { of: d, remove: isSameNode ? removeOld : [], keep: d, drain });
   if (old !== undefined && !isSameNode)
-    createRetireTask(draft, draft.node(old.node_id), { of: old, replacedBy: d, remove: removeOld, keep: null, drain });
+    createRetireTask(draft, draft.node(old.node_id), {
+      of: old,
+      replacedBy: d,
+      remove: removeOld,
+      keep: null,
+      drain,
+    });
 }
 
 /** Without entry points to ask, Berth knows only that the proxy fetched the configuration. */
@@ -580,15 +891,31 @@ const servedBy = (entryPoints: number | undefined): string =>
       ? 'the entry point of the reverse proxy serves'
       : `${entryPoints} of ${entryPoints} entry points of the reverse proxy serve`;
 
-/** Restores the old route at once: requests have failed since the new route was published, and the old version still runs. */
-function routeUnreachable(draft: Draft, d: DeploymentRecord, event: EventOf<'route_unreachable'>): void {
+/**
+ * Restores the old route at once: requests have failed since the new route was published, and the
+ * old version still runs.
+ */
+function routeUnreachable(
+  draft: Draft,
+  d: DeploymentRecord,
+  event: EventOf<'route_unreachable'>,
+): void {
   if (!leadsThere(draft, d, event)) return;
-  // A contract-only agent may report before its application answers. Give the application the same time as Berth's own probe.
+  // A contract-only agent may report before its application answers. Give the application the same
+  // time as Berth's own probe.
   const isProbed = isBerthAgent(draft.node(d.node_id));
-  // No grace period: the decision waits for no agent, and requests fail until the route is restored.
+  // No grace period: the decision waits for no agent, and requests fail until the route is
+  // restored.
   if (!isProbed && !hasRunOut(draft, d, startSeconds(d, draft.facts.limits) * 1000, 0)) return;
   const seen = `the proxy at ${event.proxy} returned ${event.saw} for ${event.host_ip}:${event.host_port}`;
-  fail(draft, d, failure('proxy_cannot_reach_node', `${seen}; allow connections from the proxy to the node’s published ports`));
+  fail(
+    draft,
+    d,
+    failure(
+      'proxy_cannot_reach_node',
+      `${seen}; allow connections from the proxy to the node’s published ports`,
+    ),
+  );
 }
 
 function routeDeadline(draft: Draft, d: DeploymentRecord): void {
@@ -601,13 +928,27 @@ function routeDeadline(draft: Draft, d: DeploymentRecord): void {
 function observedRunning(draft: Draft, d: DeploymentRecord, event: EventOf<'observed'>): void {
   observed(draft, d, event);
   // If the deployment moved to another node, the next report of that node decides.
-  if (!draft.plan.changeDeployments.some(({ set }) => set.node_id !== undefined)) restartStopped(draft);
+  if (!draft.plan.changeDeployments.some(({ set }) => set.node_id !== undefined))
+    restartStopped(draft);
 }
 
-/** Withdraws the route: its host must not show what another container answers. The next report that shows its own container restores it. */
-function addressTaken(draft: Draft, d: DeploymentRecord, { host_ip, host_port, holder, isRouted }: EventOf<'address_taken'>): void {
+/**
+ * Withdraws the route: its host must not show what another container answers. The next report that
+ * shows its own container restores it.
+ */
+function addressTaken(
+  draft: Draft,
+  d: DeploymentRecord,
+  { host_ip, host_port, holder, isRouted }: EventOf<'address_taken'>,
+): void {
   const { route, now, limits } = draft.facts;
-  if (route?.deployment_id !== d.id || route.stopped === true || route.host_ip !== host_ip || route.host_port !== host_port) return;
+  if (
+    route?.deployment_id !== d.id ||
+    route.stopped === true ||
+    route.host_ip !== host_ip ||
+    route.host_port !== host_port
+  )
+    return;
   const node = draft.node(d.node_id);
   const seen = lastSeen(draft, d);
   // The route of a node that has another address now waits for the list of its containers.
@@ -616,7 +957,9 @@ function addressTaken(draft: Draft, d: DeploymentRecord, { host_ip, host_port, h
   if (!isRouted && isOwn) return;
   draft.plan.route = { remove: { project_id: d.project_id } };
   const isSilent = node === undefined || !isOnline(node, now, limits);
-  const detail = `${isSilent ? `${whySilent(draft, d)}; ` : ''}its address ${host_ip}:${host_port} now belongs to ${holder}, so it gets no requests`;
+  const detail =
+    `${isSilent ? `${whySilent(draft, d)}; ` : ''}its address ${host_ip}:${host_port} now ` +
+    `belongs to ${holder}, so it gets no requests`;
   draft.set(d, { health: { status: isSilent ? 'unknown' : 'unhealthy', since: now, detail } });
   draft.addLine(d, 'route_withdrawn', detail);
 }
@@ -625,9 +968,16 @@ function addressTaken(draft: Draft, d: DeploymentRecord, { host_ip, host_port, h
 function nodeSilent(draft: Draft, d: DeploymentRecord): void {
   if (d.health?.status === 'unknown' || isProjectStopped(draft)) return;
   // Its container is gone, and its agent reports none that could come back.
-  if (draft.facts.route === null && d.health?.status === 'unhealthy' && !reportsContainers(draft, d)) return;
+  if (
+    draft.facts.route === null &&
+    d.health?.status === 'unhealthy' &&
+    !reportsContainers(draft, d)
+  )
+    return;
   const routed =
-    draft.facts.route?.deployment_id === d.id ? 'the route stays' : 'another container has its address, so it gets no requests';
+    draft.facts.route?.deployment_id === d.id
+      ? 'the route stays'
+      : 'another container has its address, so it gets no requests';
   const detail = `${whySilent(draft, d)}; ${routed}`;
   draft.set(d, { health: { status: 'unknown', since: draft.facts.now, detail } });
   draft.addLine(d, 'health', `health unknown: ${detail}`);
@@ -649,41 +999,77 @@ function whySilent({ facts, node: nodeOf }: Draft, d: DeploymentRecord): string 
 
 // ── exits and ways back ──────────────────────────────────────────────────────────────────────────────────────────────
 
-function taskLost(draft: Draft, given: DeploymentRecord, { task, why }: EventOf<'task_lost'>): void {
+function taskLost(
+  draft: Draft,
+  given: DeploymentRecord,
+  { task, why }: EventOf<'task_lost'>,
+): void {
   const { now, limits } = draft.facts;
-  const phases = task.kind === 'deploy' ? started(given.phases, task, now, false) : built(given.phases, task);
+  const phases =
+    task.kind === 'deploy' ? started(given.phases, task, now, false) : built(given.phases, task);
   const d = task.kind === 'deploy' || task.kind === 'build' ? { ...given, phases } : given;
   addCopied(draft, d, task);
   const name = draft.node(task.node_id)?.hostname ?? task.node_id;
-  if (d.cancel_requested_at !== null) return leave(draft, d, 'cancelled', null, `${name} did not confirm the cancellation in time`);
+  if (d.cancel_requested_at !== null)
+    return leave(draft, d, 'cancelled', null, `${name} did not confirm the cancellation in time`);
   if (why === 'wall') return fail(draft, d, failure('task_timeout', `${task.kind} on ${name}`));
-  if (why === 'attempts') return fail(draft, d, failure('too_many_attempts', `${task.kind} on ${name}, ${task.attempt} attempts`));
+  if (why === 'attempts')
+    return fail(
+      draft,
+      d,
+      failure('too_many_attempts', `${task.kind} on ${name}, ${task.attempt} attempts`),
+    );
   const losses = [...d.losses, { node_id: task.node_id, at: now }];
   const code: FailureCode = why === 'queue' ? 'task_not_claimed' : 'node_lost';
-  if (losses.length >= limits.maxLosses) return fail(draft, d, failure(code, `${name}, after ${losses.length} attempts`));
-  stepBack(draft, d, losses, `${name} ${why === 'queue' ? 'did not claim the task' : 'stopped reporting'}; the task is reassigned`);
+  if (losses.length >= limits.maxLosses)
+    return fail(draft, d, failure(code, `${name}, after ${losses.length} attempts`));
+  stepBack(
+    draft,
+    d,
+    losses,
+    `${name} ${why === 'queue' ? 'did not claim the task' : 'stopped reporting'}; the task is ` +
+      'reassigned',
+  );
 }
 
 /** Failures that the node causes, not its task: another node may succeed. */
 const NODE_FAILURES: readonly FailureCode[] = ['engine_unavailable', 'disk_full'];
 
 /**
- * Counts the failure as a loss and reassigns the work to another node, a bounded number of times. A broken node fails at once, so
- * it would otherwise always be the least busy one. Without another eligible node the deployment fails with the node's own error.
+ * Counts the failure as a loss and reassigns the work to another node, a bounded number of times. A
+ * broken node fails at once, so it would otherwise always be the least busy one. Without another
+ * eligible node the deployment fails with the node's own error.
  */
 function reassignOrFail(draft: Draft, d: DeploymentRecord, error: Failure, role: NodeRole): void {
   const { facts } = draft;
   const at = role === 'builder' ? d.builder_id : d.node_id;
   const losses = at === null ? d.losses : [...d.losses, { node_id: at, at: facts.now, error }];
-  const another = facts.nodes.some((n) => n.role === role && n.id !== at && refusal(n, losses, facts.now, facts.limits) === null);
-  // With stop-first the broken node may still run a container that cannot be stopped now: two versions must never write at once.
+  const another = facts.nodes.some(
+    (n) => n.role === role && n.id !== at && refusal(n, losses, facts.now, facts.limits) === null,
+  );
+  // With stop-first the broken node may still run a container that cannot be stopped now: two
+  // versions must never write at once.
   const isTied = role === 'deploy' && d.settings.replace === 'recreate';
-  if (!NODE_FAILURES.includes(error.code) || !another || isTied || losses.length >= facts.limits.maxLosses) return fail(draft, d, error);
+  if (
+    !NODE_FAILURES.includes(error.code) ||
+    !another ||
+    isTied ||
+    losses.length >= facts.limits.maxLosses
+  )
+    return fail(draft, d, error);
   const name = draft.node(at)?.hostname ?? at;
-  stepBack(draft, d, losses, `${name} failed: ${error.message}; the task is reassigned to another node`);
+  stepBack(
+    draft,
+    d,
+    losses,
+    `${name} failed: ${error.message}; the task is reassigned to another node`,
+  );
 }
 
-/** Waits for a node. Reports engine_unavailable if only their container engines keep the nodes of this role from work. */
+/**
+ * Waits for a node. Reports engine_unavailable if only their container engines keep the nodes of
+ * this role from work.
+ */
 function waitForNode(
   draft: Draft,
   d: DeploymentRecord,
@@ -708,41 +1094,80 @@ function nodeDeleted(draft: Draft, d: DeploymentRecord, event: EventOf<'node_del
     endLeave(draft, d, event.reachable ? null : event.node_id);
     if (event.reachable) UNDO.remove_container(draft, d);
     const next = isStopped ? 'a start runs its release' : 'deploy it again to run it';
-    return draft.move(d, 'retired', { error: failure('node_deleted') }, `its node was deleted; ${next} on another node`);
+    return draft.move(
+      d,
+      'retired',
+      { error: failure('node_deleted') },
+      `its node was deleted; ${next} on another node`,
+    );
   }
-  if (d.cancel_requested_at !== null) return leave(draft, d, 'cancelled', null, 'its node was deleted');
+  if (d.cancel_requested_at !== null)
+    return leave(draft, d, 'cancelled', null, 'its node was deleted');
   UNDO.end_tasks(draft, d);
   UNDO.restore_route(draft, d);
-  stepBack(draft, d, [...d.losses, { node_id: event.node_id, at: draft.facts.now }], 'its node was deleted; the task is reassigned');
+  stepBack(
+    draft,
+    d,
+    [...d.losses, { node_id: event.node_id, at: draft.facts.now }],
+    'its node was deleted; the task is reassigned',
+  );
 }
 
 /** Returns to the previous waiting state, in which the same work is assigned again. */
-function stepBack(draft: Draft, d: DeploymentRecord, losses: DeploymentRecord['losses'], message: string): void {
+function stepBack(
+  draft: Draft,
+  d: DeploymentRecord,
+  losses: DeploymentRecord['losses'],
+  message: string,
+): void {
   if (d.status === 'building') draft.move(d, 'pending', { builder_id: null, losses }, message);
-  else draft.move(d, 'built', { node_id: null, host_port: null, container_id: null, route_published_at: null, losses }, message);
+  else
+    draft.move(
+      d,
+      'built',
+      { node_id: null, host_port: null, container_id: null, route_published_at: null, losses },
+      message,
+    );
 }
 
 function cancelNow(draft: Draft, d: DeploymentRecord): void {
   leave(draft, d, 'cancelled', null, 'cancelled on request');
 }
 
-/** Asks the agent to cancel a task that it has claimed. The deployment ends when the agent reports or is lost, so no container remains. */
+/**
+ * Asks the agent to cancel a task that it has claimed. The deployment ends when the agent reports
+ * or is lost, so no container remains.
+ */
 function cancelTask(draft: Draft, d: DeploymentRecord): void {
   if (d.cancel_requested_at !== null) return;
   if (d.route_published_at !== null)
-    throw new DomainError('wrong_state', 'its route is already published, so it can no longer be cancelled');
+    throw new DomainError(
+      'wrong_state',
+      'its route is already published, so it can no longer be cancelled',
+    );
   const task = draft.openTasks(d).find((t) => t.kind !== 'retire');
   const canCancel = isBerthAgent(draft.node(task?.node_id ?? null));
-  if (task?.kind === 'deploy' && !canCancel) throw new DomainError('wrong_state', 'the agent of its node does not support cancellation');
+  if (task?.kind === 'deploy' && !canCancel)
+    throw new DomainError('wrong_state', 'the agent of its node does not support cancellation');
   if (task === undefined || task.attempt === 0 || !canCancel) return cancelNow(draft, d);
   draft.task({ id: task.id, attempt: task.attempt, requestCancel: true });
   draft.set(d, { cancel_requested_at: draft.facts.now });
-  draft.addLine(d, 'cancel_requested', 'cancellation requested; waiting until the agent stops the task');
+  draft.addLine(
+    d,
+    'cancel_requested',
+    'cancellation requested; waiting until the agent stops the task',
+  );
 }
 
 function projectDeleted(draft: Draft, d: DeploymentRecord): void {
   if (d.status === 'running') endLeave(draft, d);
-  leave(draft, d, d.status === 'running' ? 'retired' : 'cancelled', failure('project_deleted'), 'the project is being deleted');
+  leave(
+    draft,
+    d,
+    d.status === 'running' ? 'retired' : 'cancelled',
+    failure('project_deleted'),
+    'the project is being deleted',
+  );
   if (draft.facts.route !== null) draft.plan.route = { remove: { project_id: d.project_id } };
 }
 
@@ -750,9 +1175,13 @@ function projectStopped(draft: Draft, d: DeploymentRecord): void {
   leave(draft, d, 'cancelled', null, 'the project was stopped');
 }
 
-/** Handles events after the end: ignores late reports and losses, and removes a container that a node still reports. */
+/**
+ * Handles events after the end: ignores late reports and losses, and removes a container that a
+ * node still reports.
+ */
 function terminal(draft: Draft, d: DeploymentRecord, event: FlowEvent): void {
-  if (event.type === 'cancel') throw new DomainError('wrong_state', `deployment ${d.generation} is already ${d.status}`);
+  if (event.type === 'cancel')
+    throw new DomainError('wrong_state', `deployment ${d.generation} is already ${d.status}`);
   if (event.type === 'observed') sweep(draft, d, event);
 }
 
@@ -766,9 +1195,16 @@ function leave(
 ): void {
   for (const undo of STEPS[d.status as LiveState].undo) UNDO[undo](draft, d);
   const finished = d.finished_at === null ? { finished_at: draft.facts.now } : {};
-  // Failed stops and starts say nothing about the removal of the container: it has tries of its own (retry.ts).
-  draft.move(d, to, { ...finished, error, host_port: d.host_port, container_id: d.container_id, retry: null }, message);
-  // The node's own report shows that no container remains there. A reported container is removed first, or the next list shows its end.
+  // Failed stops and starts say nothing about the removal of the container: it has tries of its own
+  // (retry.ts).
+  draft.move(
+    d,
+    to,
+    { ...finished, error, host_port: d.host_port, container_id: d.container_id, retry: null },
+    message,
+  );
+  // The node's own report shows that no container remains there. A reported container is removed
+  // first, or the next list shows its end.
   const isGone = draft.event === 'task_reported' && d.host_port === null && d.container_id === null;
   const removal = isGone && d.node_id !== null ? { node_id: d.node_id, gone: [d.id] } : null;
   if (d.status !== 'running') restartStopped(draft, { leaving: d.id, removal });
@@ -778,15 +1214,27 @@ function fail(draft: Draft, d: DeploymentRecord, error: Failure): void {
   leave(draft, d, 'failed', error, error.message);
 }
 
-/** Waits for something outside Berth, and fails at the deadline of the queue. `plain`: `why` without changing figures. */
-function wait(draft: Draft, d: DeploymentRecord, code: FailureCode, why: string, plain = why): void {
+/**
+ * Waits for something outside Berth, and fails at the deadline of the queue. `plain`: `why` without
+ * changing figures.
+ */
+function wait(
+  draft: Draft,
+  d: DeploymentRecord,
+  code: FailureCode,
+  why: string,
+  plain = why,
+): void {
   // A node's own error explains more than the lack of another node.
   const reported = d.losses.findLast((l) => l.error !== undefined)?.error;
-  if (hasRunOut(draft, d, draft.facts.limits.queueMs)) return fail(draft, d, reported ?? failure(code, why));
+  if (hasRunOut(draft, d, draft.facts.limits.queueMs))
+    return fail(draft, d, reported ?? failure(code, why));
   setWaiting(draft, d, why, plain);
 }
 
-/** Waits for another task of Berth, which has its own deadline. The queue's timer stops meanwhile. */
+/**
+ * Waits for another task of Berth, which has its own deadline. The queue's timer stops meanwhile.
+ */
 function waitForOwnWork(draft: Draft, d: DeploymentRecord, why: string): void {
   stopTimer(draft, d);
   setWaiting(draft, d, why, why);
@@ -799,9 +1247,16 @@ function setWaiting(draft: Draft, d: DeploymentRecord, why: string, plain: strin
   draft.addLine(d, 'waiting', why);
 }
 
-/** Fails a project that requires a login if AUTH_SERVICE_URL is not set, before any change: it is never published without a login. */
+/**
+ * Fails a project that requires a login if AUTH_SERVICE_URL is not set, before any change: it is
+ * never published without a login.
+ */
 function loginMissing(draft: Draft, d: DeploymentRecord): boolean {
-  if (!(d.settings.auth_required || draft.facts.project.auth_required) || draft.facts.platform.authServiceUrl !== null) return false;
+  if (
+    !(d.settings.auth_required || draft.facts.project.auth_required) ||
+    draft.facts.platform.authServiceUrl !== null
+  )
+    return false;
   fail(draft, d, failure('auth_service_missing'));
   return true;
 }

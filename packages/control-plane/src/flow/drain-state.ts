@@ -7,29 +7,37 @@ import { isAtRest, STOPPED } from './stop.ts';
 
 /** Only a deployment with these volumes can move them. */
 const UNUSED =
-  'its volumes are on this node, and no version that uses them runs; deploy one while the node is drained, or delete the node with force';
+  'its volumes are on this node, and no version that uses them runs; deploy one while the node ' +
+  'is drained, or delete the node with force';
 /** Without volumes in the settings, a deployment would leave them here. */
 const DROPPED =
-  'volumes that it used before are on this node; add them to its settings again and deploy, delete the project, or delete the node with force, which leaves their folders on its disk';
+  'volumes that it used before are on this node; add them to its settings again and deploy, ' +
+  'delete the project, or delete the node with force, which leaves their folders on its disk';
 
 type Read = Pick<Stores, 'deployments' | 'volumes' | 'projects' | 'tasks'>;
 type Leaving = Pick<NodeRecord, 'id' | 'deleting_at'>;
 
 /**
- * Returns the deployments that still run on the node or whose volumes are there, and whether one is still being deployed to it
- * (`arriving`). The container of a stopped project without volumes stays on its node.
+ * Returns the deployments that still run on the node or whose volumes are there, and whether one is
+ * still being deployed to it (`arriving`). The container of a stopped project without volumes stays
+ * on its node.
  */
 export async function readDrainState(
   stores: Read,
   node: Leaving,
   { tries }: Pick<DrainRecord, 'tries'>,
 ): Promise<{ remaining: Remaining[]; arriving: boolean; dropped: string[] }> {
-  const running = (await stores.deployments.servingOn(node.id)).filter((d) => d.status === 'running' && !isAtRest(d));
+  const running = (await stores.deployments.servingOn(node.id)).filter(
+    (d) => d.status === 'running' && !isAtRest(d),
+  );
   const openIds = (await stores.deployments.inProgress()).map((d) => d.id);
   const triedIds = running.flatMap((d) => tries[d.project_id]?.deployment_id ?? []);
-  const byId = new Map((await stores.deployments.getMany([...openIds, ...triedIds])).map((d) => [d.id, d]));
+  const byId = new Map(
+    (await stores.deployments.getMany([...openIds, ...triedIds])).map((d) => [d.id, d]),
+  );
   const inProgress = openIds.flatMap((id) => byId.get(id) ?? []);
-  const progressOf = (projectId: string): DeploymentRecord | null => inProgress.find((o) => o.project_id === projectId) ?? null;
+  const progressOf = (projectId: string): DeploymentRecord | null =>
+    inProgress.find((o) => o.project_id === projectId) ?? null;
   const remaining = running.map((d) => ({
     running: d,
     inProgress: progressOf(d.project_id),
@@ -39,16 +47,20 @@ export async function readDrainState(
   const served = new Set(running.map((d) => d.project_id));
   const { resting, dropped } = await withVolumesAlone(stores, node, served, inProgress);
   return {
-    remaining: [...remaining, ...resting.map((r) => ({ ...r, inProgress: progressOf(r.running.project_id), tried: null }))],
+    remaining: [
+      ...remaining,
+      ...resting.map((r) => ({ ...r, inProgress: progressOf(r.running.project_id), tried: null })),
+    ],
     arriving: inProgress.some((d) => d.node_id === node.id),
     dropped,
   };
 }
 
 /**
- * Reads the projects whose volumes are on the node although no deployment of them serves there. `dropped`: names of those that use no
- * volume any more. Their data does not hold up a drain: it stays on the disk, and a deployment with volumes takes it along. The deletion
- * of a node waits for it, because nobody could reach the data afterwards.
+ * Reads the projects whose volumes are on the node although no deployment of them serves there.
+ * `dropped`: names of those that use no volume any more. Their data does not hold up a drain: it
+ * stays on the disk, and a deployment with volumes takes it along. The deletion of a node waits for
+ * it, because nobody could reach the data afterwards.
  */
 async function withVolumesAlone(
   stores: Read,
@@ -56,17 +68,25 @@ async function withVolumesAlone(
   served: ReadonlySet<string>,
   inProgress: readonly DeploymentRecord[],
 ): Promise<{ resting: { running: DeploymentRecord; rest: Rest }[]; dropped: string[] }> {
-  const copies = (await stores.volumes.onNode(id)).filter((c) => c.state === 'current' && c.names.length > 0);
-  const ids = [...new Set(copies.map((c) => c.project_id))].filter((projectId) => !served.has(projectId));
+  const copies = (await stores.volumes.onNode(id)).filter(
+    (c) => c.state === 'current' && c.names.length > 0,
+  );
+  const ids = [...new Set(copies.map((c) => c.project_id))].filter(
+    (projectId) => !served.has(projectId),
+  );
   if (ids.length === 0) return { resting: [], dropped: [] };
   const runningIds = await stores.projects.runningDeployments(ids);
   const newestIds = new Map(runningIds);
   for (const projectId of ids) {
     if (newestIds.has(projectId)) continue;
-    const [newest] = (await stores.deployments.list({ project_id: projectId }, { limit: 1, cursor: null })).items;
+    const [newest] = (
+      await stores.deployments.list({ project_id: projectId }, { limit: 1, cursor: null })
+    ).items;
     if (newest !== undefined) newestIds.set(projectId, newest.id);
   }
-  const byId = new Map((await stores.deployments.getMany([...newestIds.values()])).map((d) => [d.id, d]));
+  const byId = new Map(
+    (await stores.deployments.getMany([...newestIds.values()])).map((d) => [d.id, d]),
+  );
   const projects = new Map((await stores.projects.getMany(ids)).map((p) => [p.id, p]));
   const moving = await stores.tasks.moving(ids);
   const resting: { running: DeploymentRecord; rest: Rest }[] = [];
@@ -75,9 +95,15 @@ async function withVolumesAlone(
     const d = byId.get(newestIds.get(projectId) ?? '');
     const project = projects.get(projectId);
     if (d === undefined || project === undefined) continue;
-    const versions = [...(runningIds.has(projectId) ? [d] : []), ...inProgress.filter((o) => o.project_id === projectId)];
-    const isUsed = [project, ...versions.map((o) => o.settings)].some(({ volumes }) => volumes.length > 0);
-    if (isUsed || deleting_at !== null) resting.push({ running: d, rest: restOf(d, moving.has(projectId), isUsed) });
+    const versions = [
+      ...(runningIds.has(projectId) ? [d] : []),
+      ...inProgress.filter((o) => o.project_id === projectId),
+    ];
+    const isUsed = [project, ...versions.map((o) => o.settings)].some(
+      ({ volumes }) => volumes.length > 0,
+    );
+    if (isUsed || deleting_at !== null)
+      resting.push({ running: d, rest: restOf(d, moving.has(projectId), isUsed) });
     else dropped.push(project.name);
   }
   return { resting, dropped };

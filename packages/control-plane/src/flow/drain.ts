@@ -1,7 +1,8 @@
 /**
- * Decides the steps of a drain. Each deployment that runs on the node is deployed again; the node is cordoned, so the new one goes to
- * another node. A deployment that cannot move keeps serving on the node. The volumes of a stopped project move without it
- * (flow/leave.ts). Pure; loops/drains.ts carries the steps out.
+ * Decides the steps of a drain. Each deployment that runs on the node is deployed again; the node
+ * is cordoned, so the new one goes to another node. A deployment that cannot move keeps serving on
+ * the node. The volumes of a stopped project move without it (flow/leave.ts). Pure; loops/drains.ts
+ * carries the steps out.
  *
  *   remaining ──tries are left, fewer than AT_ONCE move──▶ moving ──the new one runs──▶ moved
  *    ▲                                                       │
@@ -14,7 +15,10 @@ import type { NodeStore } from '../domain/stores.ts';
 
 export const AT_ONCE = 2;
 export const TRIES = 3;
-/** Moves of volumes that are tried in one step. Each try reads all facts of its project, and most projects wait for the same thing. */
+/**
+ * Moves of volumes that are tried in one step. Each try reads all facts of its project, and most
+ * projects wait for the same thing.
+ */
 export const TRIED_AT_ONCE = 5;
 
 export type Remaining = {
@@ -27,7 +31,10 @@ export type Remaining = {
   rest: Rest | null;
 };
 
-/** `isAlone`: the project is stopped, so its volumes can move alone. Otherwise only a person can move them, by a deployment. */
+/**
+ * `isAlone`: the project is stopped, so its volumes can move alone. Otherwise only a person can
+ * move them, by a deployment.
+ */
 export type Rest = { isAlone: boolean; isMoving: boolean; problem: string | null };
 
 export type DrainStep = {
@@ -35,26 +42,43 @@ export type DrainStep = {
   drain: DrainRecord;
   /** The deployment to deploy again. `drain` already counts the try. */
   move: { running: DeploymentRecord; id: string } | null;
-  /** Stopped projects whose volumes should begin to move, in this order, and how many of them may begin. */
+  /**
+   * Stopped projects whose volumes should begin to move, in this order, and how many of them may
+   * begin.
+   */
   leave: readonly DeploymentRecord[];
   room: number;
 };
 
-export const newDrain = (now: number): DrainRecord => ({ started_at: now, finished_at: null, moved: 0, tries: {} });
+export const newDrain = (now: number): DrainRecord => ({
+  started_at: now,
+  finished_at: null,
+  moved: 0,
+  tries: {},
+});
 
 /**
- * Allows new tries: for deployments that used all of them, and for the volumes of every stopped project, because a disk that was full may
- * have room now (flow/leave.ts). Returns the same record if nothing changes.
+ * Allows new tries: for deployments that used all of them, and for the volumes of every stopped
+ * project, because a disk that was full may have room now (flow/leave.ts). Returns the same record
+ * if nothing changes.
  */
 export function withFreshTries(drain: DrainRecord, now: number): DrainRecord {
   const isOfRest = (t: DrainRecord['tries'][string]): boolean => t.deployment_id === null;
   const before = Object.entries(drain.tries);
   if (!before.some(([, t]) => isOfRest(t) || t.count >= TRIES)) return drain;
   const kept = before.filter(([, t]) => isOfRest(t) || t.count < TRIES);
-  return { ...drain, tries: Object.fromEntries(kept.map(([id, t]) => [id, isOfRest(t) ? { ...t, count: 0, at: now } : t])) };
+  return {
+    ...drain,
+    tries: Object.fromEntries(
+      kept.map(([id, t]) => [id, isOfRest(t) ? { ...t, count: 0, at: now } : t]),
+    ),
+  };
 }
 
-/** Changes the drain of a node, also if the drain loop writes at the same time. Throws not_found, busy. */
+/**
+ * Changes the drain of a node, also if the drain loop writes at the same time. Throws not_found,
+ * busy.
+ */
 export async function changeDrain(
   nodes: Pick<NodeStore, 'get' | 'setDrain'>,
   id: string,
@@ -71,26 +95,45 @@ export async function changeDrain(
 }
 
 /** Returns the moves to try in this step, after the one that was tried last. */
-export function inTurn(waiting: readonly DeploymentRecord[], lastProject: string | null): DeploymentRecord[] {
+export function inTurn(
+  waiting: readonly DeploymentRecord[],
+  lastProject: string | null,
+): DeploymentRecord[] {
   const from = waiting.findIndex((d) => d.project_id === lastProject) + 1;
   return [...waiting.slice(from), ...waiting.slice(0, from)].slice(0, TRIED_AT_ONCE);
 }
 
 /** Records why a try that was counted could not start. */
-export const withProblem = (drain: DrainRecord, projectId: string, problem: string): DrainRecord => {
+export const withProblem = (
+  drain: DrainRecord,
+  projectId: string,
+  problem: string,
+): DrainRecord => {
   const attempt = drain.tries[projectId];
-  return attempt === undefined ? drain : { ...drain, tries: { ...drain.tries, [projectId]: { ...attempt, problem } } };
+  return attempt === undefined
+    ? drain
+    : { ...drain, tries: { ...drain.tries, [projectId]: { ...attempt, problem } } };
 };
 
-/** `isUsed`: a deployment is still being deployed to the node, or a container is left there that only a person can remove. */
-export function drainStep(before: DrainRecord, remaining: readonly Remaining[], isUsed: boolean, now: number, freshId: string): DrainStep {
+/**
+ * `isUsed`: a deployment is still being deployed to the node, or a container is left there that
+ * only a person can remove.
+ */
+export function drainStep(
+  before: DrainRecord,
+  remaining: readonly Remaining[],
+  isUsed: boolean,
+  now: number,
+  freshId: string,
+): DrainStep {
   const there = new Set(remaining.map((l) => l.running.project_id));
   const gone = Object.keys(before.tries).filter((project) => !there.has(project));
   const tries: DrainRecord['tries'] = {};
   for (const l of remaining) {
     const t = before.tries[l.running.project_id];
     if (l.rest !== null) tries[l.running.project_id] = triesOfRest(l.running, l.rest, t, now);
-    else if (t !== undefined) tries[l.running.project_id] = { ...t, problem: problemOf(l) ?? t.problem };
+    else if (t !== undefined)
+      tries[l.running.project_id] = { ...t, problem: problemOf(l) ?? t.problem };
   }
   const drain: DrainRecord = {
     ...before,
@@ -98,14 +141,24 @@ export function drainStep(before: DrainRecord, remaining: readonly Remaining[], 
     tries,
     finished_at: remaining.length === 0 && !isUsed ? (before.finished_at ?? now) : null,
   };
-  const room = AT_ONCE - remaining.filter((l) => l.inProgress !== null || l.rest?.isMoving === true).length;
-  const free = remaining.filter((l) => l.inProgress === null && (tries[l.running.project_id]?.count ?? 0) < TRIES).toSorted(byTries(tries));
+  const room =
+    AT_ONCE - remaining.filter((l) => l.inProgress !== null || l.rest?.isMoving === true).length;
+  const free = remaining
+    .filter((l) => l.inProgress === null && (tries[l.running.project_id]?.count ?? 0) < TRIES)
+    .toSorted(byTries(tries));
   const next = room > 0 ? free.find((l) => l.rest === null) : undefined;
-  const leave = free.flatMap((l) => (l.rest?.isAlone === true && !l.rest.isMoving ? [l.running] : []));
+  const leave = free.flatMap((l) =>
+    l.rest?.isAlone === true && !l.rest.isMoving ? [l.running] : [],
+  );
   if (next === undefined) return { drain, move: null, leave, room };
   const project = next.running.project_id;
   const earlier = tries[project];
-  tries[project] = { count: (earlier?.count ?? 0) + 1, deployment_id: freshId, problem: earlier?.problem ?? null, at: now };
+  tries[project] = {
+    count: (earlier?.count ?? 0) + 1,
+    deployment_id: freshId,
+    problem: earlier?.problem ?? null,
+    at: now,
+  };
   return { drain, move: { running: next.running, id: freshId }, leave, room: room - 1 };
 }
 

@@ -9,10 +9,12 @@ export type Ran = Pick<DeploymentRecord, 'id' | 'generation' | 'rollback_of' | '
 const COPIES: readonly (Trigger | null)[] = ['restart', 'start', 'data', 'drain'];
 
 /**
- * Returns the next older release that ran before the one that runs or ran last; null: there is none. A rollback continues from its
- * target, so repeated rollbacks go further and further back and never return.
+ * Returns the next older release that ran before the one that runs or ran last; null: there is
+ * none. A rollback continues from its target, so repeated rollbacks go further and further back and
+ * never return.
  *
- *   deployments 1 (release A), 2 (B), 3 (C): from 3 to 2; the rollback 4 (B) goes to 1; the rollback 5 (A) goes nowhere
+ *   deployments 1 (release A), 2 (B), 3 (C): from 3 to 2; the rollback 4 (B) goes to 1; the
+ *   rollback 5 (A) goes nowhere
  */
 export function nextOlder(ran: readonly Ran[]): Ran | null {
   const newest = ran[0];
@@ -25,7 +27,12 @@ export function nextOlder(ran: readonly Ran[]): Ran | null {
     return origin.rollback_of ?? origin.id;
   };
   let at = newest;
-  for (let next = previous(at); next !== undefined && COPIES.includes(at.trigger); next = previous(at)) at = next;
+  for (
+    let next = previous(at);
+    next !== undefined && COPIES.includes(at.trigger);
+    next = previous(at)
+  )
+    at = next;
   const position = previous(at)?.generation ?? at.generation;
   const release = releaseOf(newest);
   return ran.find((d) => d.generation < position && releaseOf(d) !== release) ?? null;

@@ -14,27 +14,46 @@ export type FlowEvent =
   | { type: 'task_lost'; task: TaskRecord; why: LossReason }
   | { type: 'cancel' }
   /**
-   * The proxy serves a configuration that routes this deployment to this address. `note`: why Berth could not check that the proxy
-   * reaches the node; unset if it checked or need not check.
+   * The proxy serves a configuration that routes this deployment to this address. `note`: why Berth
+   * could not check that the proxy reaches the node; unset if it checked or need not check.
    */
-  | { type: 'route_confirmed'; host_ip: string; host_port: number; entry_points?: number; note?: string }
-  /** The proxy serves that configuration but cannot reach this address. `proxy`: one of PROXY_PROBE_URLS. `saw`: its answer. */
+  | {
+      type: 'route_confirmed';
+      host_ip: string;
+      host_port: number;
+      entry_points?: number;
+      note?: string;
+    }
+  /**
+   * The proxy serves that configuration but cannot reach this address. `proxy`: one of
+   * PROXY_PROBE_URLS. `saw`: its answer.
+   */
   | { type: 'route_unreachable'; host_ip: string; host_port: number; proxy: string; saw: string }
   /** `reachable`: its agent still works, so running deployments move before they end. */
   | { type: 'node_deleted'; node_id: string; reachable: boolean }
   | { type: 'project_deleted' }
   /** A person stops the project (flow/stop.ts). */
   | { type: 'project_stopped' }
-  /** The node of its volumes is drained or being deleted, and its project is stopped: they move alone (flow/leave.ts). */
+  /**
+   * The node of its volumes is drained or being deleted, and its project is stopped: they move
+   * alone (flow/leave.ts).
+   */
   | { type: 'volumes_leave' }
   /**
-   * The node's agent reported this container of the deployment, or no container (null). `listed_after`: the agent listed its containers
-   * after this time by the uptime clock; null or unset: unknown.
+   * The node's agent reported this container of the deployment, or no container (null).
+   * `listed_after`: the agent listed its containers after this time by the uptime clock; null or
+   * unset: unknown.
    */
-  | { type: 'observed'; node_id: string; container: ObservedContainer | null; listed_after?: number | null }
+  | {
+      type: 'observed';
+      node_id: string;
+      container: ObservedContainer | null;
+      listed_after?: number | null;
+    }
   /**
-   * Another container has the address of this deployment's route. `holder`: its name, for people. `isRouted`: a route that was set later
-   * leads there too; otherwise a node reported the container, and this deployment's own node may have it still.
+   * Another container has the address of this deployment's route. `holder`: its name, for people.
+   * `isRouted`: a route that was set later leads there too; otherwise a node reported the
+   * container, and this deployment's own node may have it still.
    */
   | { type: 'address_taken'; host_ip: string; host_port: number; holder: string; isRouted: boolean }
   /** The node has not reported for longer than the offline limit. */

@@ -8,10 +8,14 @@ export const failure = (code: FailureCode, details?: string): Failure => ({
   message: details === undefined ? FAILURES[code] : `${FAILURES[code]}: ${details}`,
 });
 
-/** Converts an agent's report to a failure with one of our codes. A contract-only agent may send only text. */
+/**
+ * Converts an agent's report to a failure with one of our codes. A contract-only agent may send
+ * only text.
+ */
 export function failureOf(report: TaskReport): Failure {
   const result = report.result;
-  if (typeof result === 'string' && result !== '') return failure('task_failed', result.slice(-2000));
+  if (typeof result === 'string' && result !== '')
+    return failure('task_failed', result.slice(-2000));
   const error = typeof result === 'object' && result !== null ? result.error : undefined;
   if (error === undefined) return failure('task_failed');
   return isFailureCode(error.code)

@@ -1,4 +1,7 @@
-/** Facts that a build learned: commit, author, pushed image. They stay with the deployment, whatever the end of the build is. Pure. */
+/**
+ * Facts that a build learned: commit, author, pushed image. They stay with the deployment, whatever
+ * the end of the build is. Pure.
+ */
 import type { BuildPayload, TaskFacts, TaskReport } from '@berth/wire/task';
 import type { DeploymentRecord, TaskRecord } from '../domain/records.ts';
 import { bytesText } from '../domain/sizes.ts';
@@ -21,14 +24,24 @@ export function factsOf(d: DeploymentRecord, facts: TaskFacts): Change {
     ...(typeof image_digest === 'string' ? { image_digest } : {}),
     ...(typeof arch === 'string' ? { image_arch: arch } : {}),
   };
-  return Object.fromEntries(Object.entries(set).filter(([field, value]) => d[field as keyof DeploymentRecord] !== value));
+  return Object.fromEntries(
+    Object.entries(set).filter(([field, value]) => d[field as keyof DeploymentRecord] !== value),
+  );
 }
 
 /** Keeps the facts of a build that ended without an image, or that goes on. */
-export function keepFacts(draft: Draft, d: DeploymentRecord, task: TaskRecord, given: TaskFacts): DeploymentRecord {
+export function keepFacts(
+  draft: Draft,
+  d: DeploymentRecord,
+  task: TaskRecord,
+  given: TaskFacts,
+): DeploymentRecord {
   const { image_tag, image_digest: _digest, arch: _arch, ...source } = given;
-  // Like the report of a completed build, facts may name only an image of the project's own repository.
-  const isOwn = typeof image_tag === 'string' && isOwnImage((task.payload as BuildPayload).image_repository, image_tag);
+  // Like the report of a completed build, facts may name only an image of the project's own
+  // repository.
+  const isOwn =
+    typeof image_tag === 'string' &&
+    isOwnImage((task.payload as BuildPayload).image_repository, image_tag);
   const set = factsOf(d, isOwn ? given : source);
   if (Object.keys(set).length === 0) return d;
   draft.set(d, set);
@@ -36,19 +49,39 @@ export function keepFacts(draft: Draft, d: DeploymentRecord, task: TaskRecord, g
 }
 
 /** The agent sends facts before the end of the build, so they outlast its loss. */
-export function learned(draft: Draft, d: DeploymentRecord, { task, facts }: EventOf<'task_learned'>): void {
+export function learned(
+  draft: Draft,
+  d: DeploymentRecord,
+  { task, facts }: EventOf<'task_learned'>,
+): void {
   if (task.kind === 'build') keepFacts(draft, d, task, facts);
 }
 
 /** Adds the lines of the agent to the story. */
-export function addNotes(draft: Draft, d: Pick<DeploymentRecord, 'id'>, { notes }: Pick<TaskReport, 'notes'>): void {
+export function addNotes(
+  draft: Draft,
+  d: Pick<DeploymentRecord, 'id'>,
+  { notes }: Pick<TaskReport, 'notes'>,
+): void {
   for (const { kind, message } of notes ?? []) draft.addLine(d, kind, message);
 }
 
-/** Says how far the copies of a deploy task came that failed or was lost. Copies that are complete need no line. */
-export function addCopied(draft: Draft, d: Pick<DeploymentRecord, 'id'>, { kind, progress }: Pick<TaskRecord, 'kind' | 'progress'>): void {
+/**
+ * Says how far the copies of a deploy task came that failed or was lost. Copies that are complete
+ * need no line.
+ */
+export function addCopied(
+  draft: Draft,
+  d: Pick<DeploymentRecord, 'id'>,
+  { kind, progress }: Pick<TaskRecord, 'kind' | 'progress'>,
+): void {
   if (kind !== 'deploy') return;
   for (const { name, step, bytes_done, bytes_total } of progress?.datasets ?? [])
     if (step !== 'done')
-      draft.addLine(d, 'copied', `dataset ${name}: ${bytesText(bytes_done)} of ${bytesText(bytes_total)} were copied (${step})`);
+      draft.addLine(
+        d,
+        'copied',
+        `dataset ${name}: ${bytesText(bytes_done)} of ${bytesText(bytes_total)} were copied ` +
+          `(${step})`,
+      );
 }

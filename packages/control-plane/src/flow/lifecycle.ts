@@ -1,4 +1,7 @@
-/** Deletions of projects and nodes: they end or move every deployment concerned. loops/removals.ts removes the rows. */
+/**
+ * Deletions of projects and nodes: they end or move every deployment concerned. loops/removals.ts
+ * removes the rows.
+ */
 import { failPoint } from '@berth/kit/fail-point';
 import type { RecordGuard } from '../domain/guard.ts';
 import type { NodeRecord, ProjectRecord } from '../domain/records.ts';
@@ -19,7 +22,10 @@ export async function deleteProject(
   projectId: string,
   { volumes = false, guard }: DeleteProject = {},
 ): Promise<ProjectRecord> {
-  const project = await stores.projects.markDeleting(projectId, now(), { volumes, ...(guard === undefined ? {} : { guard }) });
+  const project = await stores.projects.markDeleting(projectId, now(), {
+    volumes,
+    ...(guard === undefined ? {} : { guard }),
+  });
   await failPoint('project.marked');
   const { live } = await stores.flow.facts(projectId);
   for (const d of live) await decider.advance(d.id, { type: 'project_deleted' });
@@ -28,7 +34,12 @@ export async function deleteProject(
   return project;
 }
 
-export async function deleteNode(deps: DriverDeps, decider: Decider, nodeId: string, force: boolean): Promise<NodeRecord> {
+export async function deleteNode(
+  deps: DriverDeps,
+  decider: Decider,
+  nodeId: string,
+  force: boolean,
+): Promise<NodeRecord> {
   const { stores, changes, now } = deps;
   const node = await stores.nodes.markDeleting(nodeId, now());
   await failPoint('node.marked');
@@ -41,7 +52,8 @@ export async function deleteNode(deps: DriverDeps, decider: Decider, nodeId: str
   } else {
     const serving = (await stores.deployments.servingOn(nodeId)).map((d) => d.id);
     const open = (await stores.deployments.inProgress()).map((d) => d.id);
-    for (const id of new Set([...serving, ...open])) await decider.advance(id, { type: 'node_deleted', node_id: nodeId, reachable: false });
+    for (const id of new Set([...serving, ...open]))
+      await decider.advance(id, { type: 'node_deleted', node_id: nodeId, reachable: false });
     await stores.nodes.removeIfGone(nodeId, true);
   }
   // The node may have been either end of a move of volumes.
@@ -50,9 +62,17 @@ export async function deleteNode(deps: DriverDeps, decider: Decider, nodeId: str
   return force ? node : stores.nodes.get(nodeId);
 }
 
-/** Reassigns the tasks of the node. Running deployments are drained and serve until they have moved. */
-export async function vacate({ stores, now }: DriverDeps, decider: Decider, nodeId: string): Promise<void> {
-  const open = await stores.deployments.getMany((await stores.deployments.inProgress()).map((d) => d.id));
+/**
+ * Reassigns the tasks of the node. Running deployments are drained and serve until they have moved.
+ */
+export async function vacate(
+  { stores, now }: DriverDeps,
+  decider: Decider,
+  nodeId: string,
+): Promise<void> {
+  const open = await stores.deployments.getMany(
+    (await stores.deployments.inProgress()).map((d) => d.id),
+  );
   for (const d of open)
     if ((d.status === 'building' ? d.builder_id : d.node_id) === nodeId)
       await decider.advance(d.id, { type: 'node_deleted', node_id: nodeId, reachable: true });
@@ -60,21 +80,35 @@ export async function vacate({ stores, now }: DriverDeps, decider: Decider, node
   if (node.drain?.finished_at === null) return;
   const { remaining } = await readDrainState(stores, node, { tries: {} });
   const left = new Set(remaining.map((l) => l.running.id));
-  // The project keeps its page; a start deploys its release on another node. Its volumes move first.
+  // The project keeps its page; a start deploys its release on another node. Its volumes move
+  // first.
   for (const d of await stores.deployments.servingOn(nodeId))
-    if (isAtRest(d) && !left.has(d.id)) await decider.advance(d.id, { type: 'node_deleted', node_id: nodeId, reachable: true });
+    if (isAtRest(d) && !left.has(d.id))
+      await decider.advance(d.id, { type: 'node_deleted', node_id: nodeId, reachable: true });
   if (left.size > 0) await stores.nodes.setDrain(nodeId, newDrain(now()), node.drain);
 }
 
-/** loops/drains.ts repeats it, since a control plane may die between the change of a node and this. */
-export async function reviewMoves({ volumes }: Pick<Stores, 'volumes'>, decider: Decider): Promise<void> {
+/**
+ * loops/drains.ts repeats it, since a control plane may die between the change of a node and this.
+ */
+export async function reviewMoves(
+  { volumes }: Pick<Stores, 'volumes'>,
+  decider: Decider,
+): Promise<void> {
   const failed: unknown[] = [];
   for (const projectId of await volumes.received())
     await decider
       .decide(projectId, async (facts) =>
         // The settings of the project may have lost their volumes meanwhile.
-        reviewMove(facts.volumes.length > 0 ? facts : { ...facts, volumes: await volumes.ofProject(projectId) }),
+        reviewMove(
+          facts.volumes.length > 0
+            ? facts
+            : { ...facts, volumes: await volumes.ofProject(projectId) },
+        ),
       )
       .catch((error: unknown) => failed.push(error));
-  if (failed.length > 0) throw failed.length === 1 ? failed[0] : new AggregateError(failed, `${failed.length} moves could not be reviewed`);
+  if (failed.length > 0)
+    throw failed.length === 1
+      ? failed[0]
+      : new AggregateError(failed, `${failed.length} moves could not be reviewed`);
 }

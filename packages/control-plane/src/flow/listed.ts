@@ -5,11 +5,19 @@ import type { NodeFact } from '../domain/facts.ts';
 import type { Draft } from './draft.ts';
 
 const STOPPED_STATES: readonly string[] = ['created', 'exited', 'dead'];
-export const isStoppedContainer = ({ state }: Pick<ObservedContainer, 'state'>): boolean => STOPPED_STATES.includes(state);
+export const isStoppedContainer = ({ state }: Pick<ObservedContainer, 'state'>): boolean =>
+  STOPPED_STATES.includes(state);
 
-export const ofProject = (node: Pick<NodeFact, 'containers'>, projectId: string): ObservedContainer[] =>
-  node.containers.filter((c) => c.labels[LABELS.project] === projectId);
+export const ofProject = (
+  node: Pick<NodeFact, 'containers'>,
+  projectId: string,
+): ObservedContainer[] => node.containers.filter((c) => c.labels[LABELS.project] === projectId);
 
-/** Uptime clock. Earlier versions wrote the machine's clock: a time in the future counts as never. */
-export const observedAt = ({ facts }: Draft, { observed_at }: Pick<NodeFact, 'observed_at'>): number =>
+/**
+ * Uptime clock. Earlier versions wrote the machine's clock: a time in the future counts as never.
+ */
+export const observedAt = (
+  { facts }: Draft,
+  { observed_at }: Pick<NodeFact, 'observed_at'>,
+): number =>
   observed_at === null || observed_at > facts.uptime.at ? Number.NEGATIVE_INFINITY : observed_at;

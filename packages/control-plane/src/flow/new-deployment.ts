@@ -40,7 +40,12 @@ export function newDeployment(
     commit_author: release?.commit_author ?? null,
     phases: [{ name: 'queue', started_at: now, ended_at: null }],
     rollback_of: release?.id ?? null,
-    rolled_back: release === null ? null : reason === 'rollback' ? rolledBack({ settings, release, live }, project) : release.rolled_back,
+    rolled_back:
+      release === null
+        ? null
+        : reason === 'rollback'
+          ? rolledBack({ settings, release, live }, project)
+          : release.rolled_back,
     error: null,
     cancel_requested_at: null,
     commit: release?.commit ?? null,

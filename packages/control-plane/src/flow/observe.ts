@@ -1,14 +1,20 @@
 /**
- * Handles the event `observed` of flow/deployment.ts: updates ports, routes and health from the containers that agents report. Pure.
- * A container belongs only on the node that its deployment is assigned to. Other containers of known deployments are removed;
- * containers of unknown deployments stay (quarantine).
+ * Handles the event `observed` of flow/deployment.ts: updates ports, routes and health from the
+ * containers that agents report. Pure. A container belongs only on the node that its deployment is
+ * assigned to. Other containers of known deployments are removed; containers of unknown deployments
+ * stay (quarantine).
  */
 import { type HealthState, isTerminal, LABELS } from '@berth/wire/vocabulary';
 import { finalName } from '../domain/container-name.ts';
 import type { Facts } from '../domain/facts.ts';
 import { isOnline } from '../domain/placement.ts';
 import { currentCopy } from '../domain/volumes.ts';
-import type { DeploymentRecord, NodeRecord, ProjectRecord, RouteRecord } from '../domain/records.ts';
+import type {
+  DeploymentRecord,
+  NodeRecord,
+  ProjectRecord,
+  RouteRecord,
+} from '../domain/records.ts';
 import { type Draft, isBerthAgent } from './draft.ts';
 import type { EventOf } from './events.ts';
 import { isStoppedContainer } from './listed.ts';
@@ -24,37 +30,62 @@ export function observed(draft: Draft, d: DeploymentRecord, event: EventOf<'obse
   if (event.node_id !== d.node_id) return observedElsewhere(draft, d, event);
   // Before its deploy task reports, the deployment has no port and no route.
   if (d.host_port === null || d.route_published_at === null) return;
-  if (d.status === 'running' && isProjectStopped(draft)) return keepStopped(draft, d, event, mayBeRenaming(draft.facts, d, event));
+  if (d.status === 'running' && isProjectStopped(draft))
+    return keepStopped(draft, d, event, mayBeRenaming(draft.facts, d, event));
   const { container } = event;
-  if (container !== null && d.status === 'running' && withholdOlderData(draft, d, container)) return;
-  if (container?.state === 'running' && container.host_port !== null && container.host_port !== d.host_port)
+  if (container !== null && d.status === 'running' && withholdOlderData(draft, d, container))
+    return;
+  if (
+    container?.state === 'running' &&
+    container.host_port !== null &&
+    container.host_port !== d.host_port
+  )
     movePort(draft, d, container.host_port);
   const { squatter, rival } = othersAt(draft, d, container);
   updateRoute(draft, d, container, squatter ?? rival);
   const retiring = mayBeRenaming(draft.facts, d, event);
   const holder = holderOfName(draft.node(d.node_id), d);
-  const { status, detail } = judge(d, container, { now: draft.facts.now, retiring, holder, squatter, rival });
+  const { status, detail } = judge(d, container, {
+    now: draft.facts.now,
+    retiring,
+    holder,
+    squatter,
+    rival,
+  });
   if (d.status !== 'running' || (d.health?.status === status && d.health.detail === detail)) return;
   // The drift is over only when that task has ended.
   if (retiring && status === 'healthy' && d.health?.status === 'drifted') return;
   draft.set(d, { health: { status, since: draft.facts.now, detail } });
-  draft.addLine(d, 'health', detail === null ? 'healthy again: the container runs as configured' : `${status}: ${detail}`);
+  draft.addLine(
+    d,
+    'health',
+    detail === null ? 'healthy again: the container runs as configured' : `${status}: ${detail}`,
+  );
   // Renames the container if an earlier retire task was lost and no other container has the name.
   if (!retiring && container !== null && isMisnamed(d, container) && holder === null)
     createRetireTask(draft, draft.node(d.node_id), { of: d, remove: [], keep: d, drain: false });
 }
 
 /**
- * The data has moved to another node, and somebody started the container that has the folders from before: it gets no requests, and is
- * stopped again. Returns whether it is such a container.
+ * The data has moved to another node, and somebody started the container that has the folders from
+ * before: it gets no requests, and is stopped again. Returns whether it is such a container.
  */
 function withholdOlderData(draft: Draft, d: DeploymentRecord, container: Container): boolean {
   const data = d.settings.volumes.length === 0 ? null : currentCopy(draft.volumes());
   const mounted = container.labels[LABELS.volumes];
-  if (data === null || mounted === undefined || mounted === data.id || isStoppedContainer(container)) return false;
-  if (draft.facts.route?.deployment_id === d.id) draft.plan.route = { remove: { project_id: d.project_id } };
+  if (
+    data === null ||
+    mounted === undefined ||
+    mounted === data.id ||
+    isStoppedContainer(container)
+  )
+    return false;
+  if (draft.facts.route?.deployment_id === d.id)
+    draft.plan.route = { remove: { project_id: d.project_id } };
   const now = `the project’s volumes are on ${data.hostname} now`;
-  const detail = `its container has an older copy of them: ${now}, so it gets no requests; deploy the project again`;
+  const detail =
+    `its container has an older copy of them: ${now}, so it gets no requests; deploy the project ` +
+    'again';
   if (d.health?.detail !== detail) {
     draft.set(d, { health: { status: 'unhealthy', since: draft.facts.now, detail } });
     draft.addLine(d, 'health', `unhealthy: ${detail}`);
@@ -62,15 +93,26 @@ function withholdOlderData(draft: Draft, d: DeploymentRecord, container: Contain
   if (isStopping(draft, d) || !mayTry(draft, d)) return true;
   draft.set(d, { stopped_first: 'asked' });
   const stop = [{ deployment_id: d.id, reason: now }];
-  createRetireTask(draft, draft.node(d.node_id), { of: d, remove: [], keep: null, drain: false, stop });
+  createRetireTask(draft, draft.node(d.node_id), {
+    of: d,
+    remove: [],
+    keep: null,
+    drain: false,
+    stop,
+  });
   return true;
 }
 
 /**
- * `squatter`: another container at its port on its own node, while its own is down. `rival`: one of another node with the same address;
- * while its own container runs, only if that keeps it from its route.
+ * `squatter`: another container at its port on its own node, while its own is down. `rival`: one of
+ * another node with the same address; while its own container runs, only if that keeps it from its
+ * route.
  */
-function othersAt(draft: Draft, d: DeploymentRecord, own: Container | null): { squatter: Container | null; rival: Rival | null } {
+function othersAt(
+  draft: Draft,
+  d: DeploymentRecord,
+  own: Container | null,
+): { squatter: Container | null; rival: Rival | null } {
   const node = draft.node(d.node_id);
   const squatter = holderOfPort(node, d, own);
   if (node === undefined || squatter !== null) return { squatter, rival: null };
@@ -80,42 +122,65 @@ function othersAt(draft: Draft, d: DeploymentRecord, own: Container | null): { s
   return { squatter, rival: rival?.node.id === node.id ? null : rival };
 }
 
-/** Withdraws a route that leads to another container, and publishes it again when the deployment's own container runs. */
-function updateRoute(draft: Draft, d: DeploymentRecord, container: Container | null, other: Container | Rival | null): void {
+/**
+ * Withdraws a route that leads to another container, and publishes it again when the deployment's
+ * own container runs.
+ */
+function updateRoute(
+  draft: Draft,
+  d: DeploymentRecord,
+  container: Container | null,
+  other: Container | Rival | null,
+): void {
   if (d.status !== 'running') return;
   const { route, project } = draft.facts;
   const node = draft.node(d.node_id);
   if (container?.state !== 'running' || container.host_port === null) {
-    if (other !== null && route?.deployment_id === d.id) draft.plan.route = { remove: { project_id: d.project_id } };
+    if (other !== null && route?.deployment_id === d.id)
+      draft.plan.route = { remove: { project_id: d.project_id } };
     return;
   }
   if (node === undefined || project.deleting_at !== null || other !== null) return;
   const wanted = routeTo(draft, d, node, container.host_port);
-  if (route === null || (route.deployment_id === d.id && !hasAddress(route, wanted.set))) draft.plan.route = wanted;
+  if (route === null || (route.deployment_id === d.id && !hasAddress(route, wanted.set)))
+    draft.plan.route = wanted;
 }
 
-const hasAddress = (route: RouteRecord, { node_id, host_ip, host_port }: Pick<RouteRecord, 'node_id' | 'host_ip' | 'host_port'>): boolean =>
-  route.node_id === node_id && route.host_ip === host_ip && route.host_port === host_port && route.stopped !== true;
+const hasAddress = (
+  route: RouteRecord,
+  { node_id, host_ip, host_port }: Pick<RouteRecord, 'node_id' | 'host_ip' | 'host_port'>,
+): boolean =>
+  route.node_id === node_id &&
+  route.host_ip === host_ip &&
+  route.host_port === host_port &&
+  route.stopped !== true;
 
 /**
- * Returns whether a retire task works on the container, and the list may be older than the end of that task: a wrong name is normal then,
- * and so is a container that still runs. The report of the task and the list travel on two connections.
+ * Returns whether a retire task works on the container, and the list may be older than the end of
+ * that task: a wrong name is normal then, and so is a container that still runs. The report of the
+ * task and the list travel on two connections.
  */
-function mayBeRenaming({ tasks, endedWork }: Facts, d: DeploymentRecord, { listed_after = null }: EventOf<'observed'>): boolean {
+function mayBeRenaming(
+  { tasks, endedWork }: Facts,
+  d: DeploymentRecord,
+  { listed_after = null }: EventOf<'observed'>,
+): boolean {
   if (tasks.some((t) => t.kind === 'retire' && t.node_id === d.node_id)) return true;
   const endedAt = endedWork.find((w) => w.node_id === d.node_id)?.claimed_at ?? null;
   return listed_after !== null && endedAt !== null && listed_after <= endedAt;
 }
 
 /**
- * Handles a container on a node that the deployment is not assigned to. If it is the deployment's own container and its node does
- * not report it any more, the machine was renamed: deployment and route move to the new name. A deployment that was stopped first
- * moves while its container is stopped, because only its new node can restart it. A node with its own secret keeps its deployments:
- * a renamed machine would register with that secret.
+ * Handles a container on a node that the deployment is not assigned to. If it is the deployment's
+ * own container and its node does not report it any more, the machine was renamed: deployment and
+ * route move to the new name. A deployment that was stopped first moves while its container is
+ * stopped, because only its new node can restart it. A node with its own secret keeps its
+ * deployments: a renamed machine would register with that secret.
  */
 function observedElsewhere(draft: Draft, d: DeploymentRecord, event: EventOf<'observed'>): void {
   const { container } = event;
-  if (container === null || d.container_id === null || container.id !== d.container_id) return sweep(draft, d, event);
+  if (container === null || d.container_id === null || container.id !== d.container_id)
+    return sweep(draft, d, event);
   const [own, node] = [draft.node(d.node_id), draft.node(event.node_id)];
   const isServing = container.state === 'running' && container.host_port !== null;
   if (node === undefined || !(isServing || isStoppedFirst(d))) return;
@@ -124,62 +189,121 @@ function observedElsewhere(draft: Draft, d: DeploymentRecord, event: EventOf<'ob
   draft.set(d, { node_id: node.id, host_port });
   // No agent polls under the old name, so unclaimed tasks there would never start.
   for (const t of draft.openTasks(d))
-    if (t.node_id === d.node_id && t.attempt === 0) draft.task({ id: t.id, attempt: t.attempt, end: 'cancelled' });
+    if (t.node_id === d.node_id && t.attempt === 0)
+      draft.task({ id: t.id, attempt: t.attempt, end: 'cancelled' });
   const { route } = draft.facts;
   if (route?.deployment_id === d.id && host_port !== null)
-    draft.plan.route = { set: { ...route, node_id: node.id, host_ip: node.host_ip, host_port, published_at: draft.facts.now } };
+    draft.plan.route = {
+      set: {
+        ...route,
+        node_id: node.id,
+        host_ip: node.host_ip,
+        host_port,
+        published_at: draft.facts.now,
+      },
+    };
   const from = own?.hostname ?? 'a deleted node';
-  draft.addLine(d, 'node_changed', `${node.hostname} (${node.host_ip}) now reports the container, and ${from} does not; the route follows`);
+  draft.addLine(
+    d,
+    'node_changed',
+    `${node.hostname} (${node.host_ip}) now reports the container, and ${from} does not; the ` +
+      'route follows',
+  );
 }
 
 /** Returns whether the node is online and may still have the container. */
 const stillHas = (node: NodeRecord, containerId: string, { now, limits }: Facts): boolean =>
-  isOnline(node, now, limits) && (node.observed_at === null || node.containers.some((c) => c.id === containerId));
+  isOnline(node, now, limits) &&
+  (node.observed_at === null || node.containers.some((c) => c.id === containerId));
 
 type Container = NonNullable<EventOf<'observed'>['container']>;
 type Judgement = { status: HealthState; detail: string | null };
-/** `holder`, `squatter` and `rival`: other containers with its name, with its port, and with its address on another node. */
-type At = { now: number; retiring: boolean; holder: Container | null; squatter: Container | null; rival?: Rival | null };
-/** An unhealthy container must run this long to become healthy: a crash loop is not healthy between two crashes. */
+/**
+ * `holder`, `squatter` and `rival`: other containers with its name, with its port, and with its
+ * address on another node.
+ */
+type At = {
+  now: number;
+  retiring: boolean;
+  holder: Container | null;
+  squatter: Container | null;
+  rival?: Rival | null;
+};
+/**
+ * An unhealthy container must run this long to become healthy: a crash loop is not healthy between
+ * two crashes.
+ */
 const STEADY_MS = 10_000;
 
 /**
- * Returns the health of a deployment by its container as the agent reported it. `detail` of a healthy container names what it is short
- * of; else it is null.
+ * Returns the health of a deployment by its container as the agent reported it. `detail` of a
+ * healthy container names what it is short of; else it is null.
  */
 export function judge(d: DeploymentRecord, container: Container | null, at: At): Judgement {
-  const other = at.squatter?.name ?? (at.rival ? `${at.rival.container.name} on ${at.rival.node.hostname}` : null);
-  const taken = other === null ? '' : `; its port ${d.host_port} now belongs to ${other}, so it gets no requests`;
-  if (container === null) return { status: 'unhealthy', detail: `its container is missing on its node; deploy it again${taken}` };
+  const other =
+    at.squatter?.name ??
+    (at.rival ? `${at.rival.container.name} on ${at.rival.node.hostname}` : null);
+  const taken =
+    other === null
+      ? ''
+      : `; its port ${d.host_port} now belongs to ${other}, so it gets no requests`;
+  if (container === null)
+    return {
+      status: 'unhealthy',
+      detail: `its container is missing on its node; deploy it again${taken}`,
+    };
   if (container.state !== 'running')
-    return { status: 'unhealthy', detail: isStoppedFirst(d) ? d.waiting : `${whyDown(container)}${taken}` };
+    return {
+      status: 'unhealthy',
+      detail: isStoppedFirst(d) ? d.waiting : `${whyDown(container)}${taken}`,
+    };
   if (at.rival) {
     const { host_ip } = at.rival.node;
     const address = `${host_ip}:${container.host_port}`;
     return {
       status: 'unhealthy',
-      detail: `${other} has its address ${address} too, so it gets no requests; give each machine its own HOST_IP`,
+      detail:
+        `${other} has its address ${address} too, so it gets no requests; give each machine its ` +
+        'own HOST_IP',
     };
   }
-  const age = container.started_at === undefined || container.started_at === null ? null : at.now - Date.parse(container.started_at);
-  if (d.health?.status === 'unhealthy' && age !== null && age >= 0 && age < STEADY_MS) return d.health;
+  const age =
+    container.started_at === undefined || container.started_at === null
+      ? null
+      : at.now - Date.parse(container.started_at);
+  if (d.health?.status === 'unhealthy' && age !== null && age >= 0 && age < STEADY_MS)
+    return d.health;
   const check = failingCheck(d, container, at.now);
   if (check !== null) return check;
   const differing = differences(d, container, at);
   const shortages = shortagesOf(container);
   const detail = [...differing, ...shortages].join('; ');
-  return { status: differing.length === 0 ? 'healthy' : 'drifted', detail: detail === '' ? null : detail };
+  return {
+    status: differing.length === 0 ? 'healthy' : 'drifted',
+    detail: detail === '' ? null : detail,
+  };
 }
 
 const CHECK_FAILS = 'the HEALTHCHECK of its image fails';
 
 /**
- * Keeps the first output while the check fails, and for a moment after it passes: output that differs each time, or a check that flaps,
- * would fill the story.
+ * Keeps the first output while the check fails, and for a moment after it passes: output that
+ * differs each time, or a check that flaps, would fill the story.
  */
-function failingCheck({ health: before }: DeploymentRecord, { health }: Container, now: number): Judgement | null {
-  const failed = before?.status === 'unhealthy' && before.detail?.startsWith(CHECK_FAILS) === true ? before : null;
-  if (failed !== null && (health?.status === 'unhealthy' || (health !== undefined && now - failed.since < STEADY_MS))) return failed;
+function failingCheck(
+  { health: before }: DeploymentRecord,
+  { health }: Container,
+  now: number,
+): Judgement | null {
+  const failed =
+    before?.status === 'unhealthy' && before.detail?.startsWith(CHECK_FAILS) === true
+      ? before
+      : null;
+  if (
+    failed !== null &&
+    (health?.status === 'unhealthy' || (health !== undefined && now - failed.since < STEADY_MS))
+  )
+    return failed;
   if (health?.status !== 'unhealthy') return null;
   const { output = '' } = health;
   return { status: 'unhealthy', detail: `${CHECK_FAILS}${output === '' ? '' : `: ${output}`}` };
@@ -187,55 +311,95 @@ function failingCheck({ health: before }: DeploymentRecord, { health }: Containe
 
 /** Lists the resources that a running container is short of. It serves requests all the same. */
 function shortagesOf({ pressure = [], memory_bytes = null, cpus = null }: Container): string[] {
-  const of = (value: number | null, unit: string): string => (value === null ? '' : ` of ${value}${unit}`);
+  const of = (value: number | null, unit: string): string =>
+    value === null ? '' : ` of ${value}${unit}`;
   return [
     ...(pressure.includes('memory')
-      ? [`the kernel killed a process of its container, which reached its memory limit${of(memory_bytes, ' bytes')}`]
+      ? [
+          'the kernel killed a process of its container, which reached its memory ' +
+            `limit${of(memory_bytes, ' bytes')}`,
+        ]
       : []),
-    ...(pressure.includes('cpu') ? [`its CPU limit${of(cpus, '')} slows it down most of the time`] : []),
+    ...(pressure.includes('cpu')
+      ? [`its CPU limit${of(cpus, '')} slows it down most of the time`]
+      : []),
   ];
 }
 
 function whyDown({ state, exit_code, out_of_memory }: Container): string {
   const ended = exit_code === undefined || exit_code === null ? '' : ` with exit code ${exit_code}`;
   const memory = out_of_memory === true ? ', killed because it ran out of memory' : '';
-  if (state === 'restarting') return `its container keeps exiting${ended}${memory}; the engine restarts it each time`;
+  if (state === 'restarting')
+    return `its container keeps exiting${ended}${memory}; the engine restarts it each time`;
   if (state === 'exited' || state === 'dead') return `its container exited${ended}${memory}`;
   return `its container is ${state}`;
 }
 
-const isMisnamed = (d: DeploymentRecord, container: Container): boolean => container.name !== finalName(d.settings);
+const isMisnamed = (d: DeploymentRecord, container: Container): boolean =>
+  container.name !== finalName(d.settings);
 
-/** Lists the differences between container and deployment. A value that the agent does not report is no difference. */
-function differences(d: DeploymentRecord, container: Container, { retiring, holder }: At): string[] {
+/**
+ * Lists the differences between container and deployment. A value that the agent does not report is
+ * no difference.
+ */
+function differences(
+  d: DeploymentRecord,
+  container: Container,
+  { retiring, holder }: At,
+): string[] {
   const { image, labels, memory_bytes, cpus } = container;
   const wanted = d.image_digest ?? d.image_tag;
   const found: string[] = [];
   // The address of the registry may have changed since the build or since the start.
   const path = d.image_tag?.slice(d.image_tag.indexOf('/')) ?? null;
-  if (image !== undefined && wanted !== null && !image.endsWith(wanted) && (path === null || !image.endsWith(path)))
+  if (
+    image !== undefined &&
+    wanted !== null &&
+    !image.endsWith(wanted) &&
+    (path === null || !image.endsWith(path))
+  )
     found.push(`it runs the image ${image} instead of ${wanted}`);
   for (const [label, want] of [
     [LABELS.project, d.project_id],
     [LABELS.generation, String(d.generation)],
   ] as const)
-    if (labels[label] !== undefined && labels[label] !== want) found.push(`its label ${label} is ${labels[label]} instead of ${want}`);
+    if (labels[label] !== undefined && labels[label] !== want)
+      found.push(`its label ${label} is ${labels[label]} instead of ${want}`);
   if (memory_bytes !== undefined && memory_bytes !== d.settings.memory_bytes)
-    found.push(`its memory limit is ${limit(memory_bytes, ' bytes')} instead of ${limit(d.settings.memory_bytes, ' bytes')}`);
+    found.push(
+      `its memory limit is ${limit(memory_bytes, ' bytes')} instead of ` +
+        limit(d.settings.memory_bytes, ' bytes'),
+    );
   if (cpus !== undefined && Math.abs((cpus ?? 0) - (d.settings.cpus ?? 0)) > 1e-6)
     found.push(`its CPU limit is ${limit(cpus, '')} instead of ${limit(d.settings.cpus, '')}`);
   if (!retiring && isMisnamed(d, container)) {
-    const taken = holder === null ? '' : `; that name belongs to a container of deployment ${holder.labels[LABELS.deployment]}`;
-    found.push(`its container is named ${container.name} instead of ${finalName(d.settings)}${taken}`);
+    const taken =
+      holder === null
+        ? ''
+        : `; that name belongs to a container of deployment ${holder.labels[LABELS.deployment]}`;
+    found.push(
+      `its container is named ${container.name} instead of ${finalName(d.settings)}${taken}`,
+    );
   }
   return found;
 }
 
-/** Returns another container that has the name `svc-{domain_prefix}` on the node, often one in quarantine. */
-export const holderOfName = (node: Pick<NodeRecord, 'containers'> | undefined, d: DeploymentRecord): Container | null =>
-  node?.containers.find((c) => c.name === finalName(d.settings) && c.labels[LABELS.deployment] !== d.id) ?? null;
+/**
+ * Returns another container that has the name `svc-{domain_prefix}` on the node, often one in
+ * quarantine.
+ */
+export const holderOfName = (
+  node: Pick<NodeRecord, 'containers'> | undefined,
+  d: DeploymentRecord,
+): Container | null =>
+  node?.containers.find(
+    (c) => c.name === finalName(d.settings) && c.labels[LABELS.deployment] !== d.id,
+  ) ?? null;
 
-/** Returns another container that serves at the port of a deployment whose own container is down. The engine gives free ports away. */
+/**
+ * Returns another container that serves at the port of a deployment whose own container is down.
+ * The engine gives free ports away.
+ */
 export const holderOfPort = (
   node: Pick<NodeRecord, 'containers'> | undefined,
   d: DeploymentRecord,
@@ -243,30 +407,49 @@ export const holderOfPort = (
 ): Container | null =>
   own?.state === 'running'
     ? null
-    : (node?.containers.find((c) => c.state === 'running' && c.host_port === d.host_port && c.labels[LABELS.deployment] !== d.id) ?? null);
+    : (node?.containers.find(
+        (c) =>
+          c.state === 'running' &&
+          c.host_port === d.host_port &&
+          c.labels[LABELS.deployment] !== d.id,
+      ) ?? null);
 
-const limit = (value: number | null, unit: string): string => (value === null ? 'none' : `${value}${unit}`);
+const limit = (value: number | null, unit: string): string =>
+  value === null ? 'none' : `${value}${unit}`;
 
 /**
- * Adds a story line for containers of the project that belong to no live deployment (leftovers, quarantine). With stop-first the
- * deploy task stops them too: two concurrent writers are worse than a stopped container, and the container is kept.
+ * Adds a story line for containers of the project that belong to no live deployment (leftovers,
+ * quarantine). With stop-first the deploy task stops them too: two concurrent writers are worse
+ * than a stopped container, and the container is kept.
  */
-export function addStopped(draft: Draft, d: DeploymentRecord, node: Pick<NodeRecord, 'hostname' | 'containers'>): void {
+export function addStopped(
+  draft: Draft,
+  d: DeploymentRecord,
+  node: Pick<NodeRecord, 'hostname' | 'containers'>,
+): void {
   const { project, live } = draft.facts;
   const ids = new Set<string | undefined>(live.map((o) => o.id));
   const strangers = node.containers.filter(
-    (c) => c.labels[LABELS.project] === project.id && c.state === 'running' && !ids.has(c.labels[LABELS.deployment]),
+    (c) =>
+      c.labels[LABELS.project] === project.id &&
+      c.state === 'running' &&
+      !ids.has(c.labels[LABELS.deployment]),
   );
   if (strangers.length === 0) return;
   const names = strangers.map((c) => c.name).join(', ');
   draft.addLine(
     d,
     'stopped_first',
-    `${names} on ${node.hostname} ${strangers.length === 1 ? 'belongs' : 'belong'} to no live deployment; the agent stops ${strangers.length === 1 ? 'it' : 'them'} before this deployment starts, and keeps ${strangers.length === 1 ? 'it' : 'them'}`,
+    `${names} on ${node.hostname} ${strangers.length === 1 ? 'belongs' : 'belong'} to no live ` +
+      `deployment; the agent stops ${strangers.length === 1 ? 'it' : 'them'} before this ` +
+      `deployment starts, and keeps ${strangers.length === 1 ? 'it' : 'them'}`,
   );
 }
 
-/** Returns a text that names the project settings that changed after the request of the deployment, or null. */
+/**
+ * Returns a text that names the project settings that changed after the request of the deployment,
+ * or null.
+ */
 export function undeployedSettings(d: DeploymentRecord, project: ProjectRecord): string | null {
   const names = namesToDeploy(d, project);
   if (names.length === 0) return null;
@@ -274,15 +457,23 @@ export function undeployedSettings(d: DeploymentRecord, project: ProjectRecord):
   // Deployed from source, the version would come back from which somebody rolled back.
   return d.rolled_back === null
     ? `${changed} this deployment; deploy the project to apply the change`
-    : `${changed} the rollback from deployment ${d.rolled_back.from}; the next deployment from source applies it`;
+    : `${changed} the rollback from deployment ${d.rolled_back.from}; the next deployment from ` +
+        'source applies it';
 }
 
-/** Updates port and route: a restart of the container or of the engine changes the published port. */
+/**
+ * Updates port and route: a restart of the container or of the engine changes the published port.
+ */
 function movePort(draft: Draft, d: DeploymentRecord, host_port: number): void {
   draft.set(d, { host_port });
-  draft.addLine(d, 'port_changed', `the port of its container is now ${host_port} (was ${d.host_port}); the route follows`);
+  draft.addLine(
+    d,
+    'port_changed',
+    `the port of its container is now ${host_port} (was ${d.host_port}); the route follows`,
+  );
   const { route } = draft.facts;
-  if (route?.deployment_id === d.id) draft.plan.route = { set: { ...route, host_port, published_at: draft.facts.now } };
+  if (route?.deployment_id === d.id)
+    draft.plan.route = { set: { ...route, host_port, published_at: draft.facts.now } };
 }
 
 /** Removes a container whose deployment ended or is assigned to another node. */
@@ -290,7 +481,9 @@ export function sweep(draft: Draft, d: DeploymentRecord, event: EventOf<'observe
   const node = draft.node(event.node_id);
   if (event.container === null || !isBerthAgent(node) || !mayTry(draft, d)) return;
   const busy = draft.facts.tasks.some(
-    (t) => t.node_id === event.node_id && ((t.kind === 'deploy' && t.deployment_id === d.id) || removes(t, d)),
+    (t) =>
+      t.node_id === event.node_id &&
+      ((t.kind === 'deploy' && t.deployment_id === d.id) || removes(t, d)),
   );
   if (busy) return;
   createRetireTask(draft, node, {
@@ -310,17 +503,29 @@ export function sweep(draft: Draft, d: DeploymentRecord, event: EventOf<'observe
 }
 
 /**
- * Returns whether the reported container needs no decision. It does not in almost every registration. Compares everything that `observed`
- * may change: node, port, route and health. `route`: the project's.
+ * Returns whether the reported container needs no decision. It does not in almost every
+ * registration. Compares everything that `observed` may change: node, port, route and health.
+ * `route`: the project's.
  */
-export function isAsExpected(d: DeploymentRecord, node: NodeRecord, container: Container, route: RouteRecord | null): boolean {
+export function isAsExpected(
+  d: DeploymentRecord,
+  node: NodeRecord,
+  container: Container,
+  route: RouteRecord | null,
+): boolean {
   if (isTerminal(d.status) || d.node_id !== node.id) return false;
   if (isStoppedFirst(d)) return restsAsExpected(d, container, route);
-  if (d.status !== 'running') return d.route_published_at === null || container.host_port === d.host_port;
+  if (d.status !== 'running')
+    return d.route_published_at === null || container.host_port === d.host_port;
   if (container.state === 'running' && container.host_port !== d.host_port) return false;
   const squatter = holderOfPort(node, d, container);
   if (!isRoutedAsExpected(d, node, { container, squatter }, route)) return false;
-  const { status, detail } = judge(d, container, { now: node.last_seen_at, retiring: false, holder: holderOfName(node, d), squatter });
+  const { status, detail } = judge(d, container, {
+    now: node.last_seen_at,
+    retiring: false,
+    holder: holderOfName(node, d),
+    squatter,
+  });
   return d.health?.status === status && d.health.detail === detail;
 }
 
@@ -333,15 +538,23 @@ function isRoutedAsExpected(
   // A newer version may have the route already.
   if (route !== null && route.deployment_id !== d.id) return true;
   if (container.state !== 'running') return squatter === null || route === null;
-  return route !== null && hasAddress(route, { node_id: node.id, host_ip: node.host_ip, host_port: container.host_port ?? 0 });
+  return (
+    route !== null &&
+    hasAddress(route, {
+      node_id: node.id,
+      host_ip: node.host_ip,
+      host_port: container.host_port ?? 0,
+    })
+  );
 }
 
 /** Routes by project. */
 export type Routes = ReadonlyMap<string, RouteRecord>;
 
 /**
- * Returns whether an identical report needs no decision as long as none of these deployments and routes changes. An unhealthy container is
- * excluded, because it may become healthy by the passing of time alone (STEADY_MS).
+ * Returns whether an identical report needs no decision as long as none of these deployments and
+ * routes changes. An unhealthy container is excluded, because it may become healthy by the passing
+ * of time alone (STEADY_MS).
  */
 export const areAsExpected = (
   node: NodeRecord,
@@ -353,14 +566,23 @@ export const areAsExpected = (
   known.every((d) => {
     const container = reported.get(d.id);
     const route = routes.get(d.project_id) ?? null;
-    return container !== undefined && d.health?.status !== 'unhealthy' && isAsExpected(d, node, container, route);
+    return (
+      container !== undefined &&
+      d.health?.status !== 'unhealthy' &&
+      isAsExpected(d, node, container, route)
+    );
   });
 
 /** Returns routes of other nodes that lead to a container of this node, by its report. */
-export const routesToOthers = (node: NodeRecord, elsewhere: readonly RouteRecord[]): { route: RouteRecord; container: Container }[] =>
+export const routesToOthers = (
+  node: NodeRecord,
+  elsewhere: readonly RouteRecord[],
+): { route: RouteRecord; container: Container }[] =>
   elsewhere.flatMap((route) => {
     const isThere = (c: Container): boolean =>
-      c.state === 'running' && c.host_port === route.host_port && c.labels[LABELS.deployment] !== route.deployment_id;
+      c.state === 'running' &&
+      c.host_port === route.host_port &&
+      c.labels[LABELS.deployment] !== route.deployment_id;
     const container = node.containers.find(isThere);
     return container === undefined ? [] : [{ route, container }];
   });

@@ -6,10 +6,12 @@
  *                  │  └ no agent can look, or looks keep failing: deployed without a look
  *                  └ deliveries that arrived after the look was requested wait for the next one
  *
- * When settings of the project change meanwhile, the waiting deliveries are judged again, and an open look that read another branch or
- * repository ends: its report says nothing about the present settings.
+ * When settings of the project change meanwhile, the waiting deliveries are judged again, and an
+ * open look that read another branch or repository ends: its report says nothing about the present
+ * settings.
  *
- * At most one look of a project is open. A look covers all deliveries that waited at its start, so many pushes need few looks.
+ * At most one look of a project is open. A look covers all deliveries that waited at its start, so
+ * many pushes need few looks.
  */
 import { LOOK_CAPABILITY, type LookPayload, type LookResult } from '@berth/wire/look';
 import type { FailureCode } from '@berth/wire/errors';
@@ -31,20 +33,42 @@ const LOOK_TRIES = 4;
 /** Pauses in ms after the first, second, … failed look. */
 const LOOK_PAUSES = [2_000, 10_000, 30_000];
 /** The git server may answer the next time. Other failures stay, so another look is useless. */
-const PASSING: readonly FailureCode[] = ['git_unreachable', 'git_timeout', 'git_failed', 'disk_full', 'cancelled', 'task_failed'];
+const PASSING: readonly FailureCode[] = [
+  'git_unreachable',
+  'git_timeout',
+  'git_failed',
+  'disk_full',
+  'cancelled',
+  'task_failed',
+];
 const MAX_BASES = 10;
 
-/** Starts a look if deliveries wait and no look is open. Returns null if nothing can be done now. */
+/**
+ * Starts a look if deliveries wait and no look is open. Returns null if nothing can be done now.
+ */
 export function checkPushes(pushes: Pushes | null, facts: Facts): Plan | null {
   const { project, tasks, uptime, limits } = facts;
   if (pushes === null || pushes.waiting.length === 0 || project.deleting_at !== null) return null;
   if (project.stopped_at !== null) return skipStopped({ covered: pushes.waiting }, facts);
   const outdated = judgedAgain(pushes, facts);
   if (outdated !== null) return outdated;
-  if (tasks.some((t) => t.kind === 'look') || pushes.hook.look_not_before > uptime.at || mustWait(facts)) return null;
+  if (
+    tasks.some((t) => t.kind === 'look') ||
+    pushes.hook.look_not_before > uptime.at ||
+    mustWait(facts)
+  )
+    return null;
   const node = chooseLooker(pushes.hook.look_failed_on, facts);
   if (node === null)
-    return deploy({ pushes, covered: pushes.waiting, tip: null, unlooked: 'no builder that can check the branch is online' }, facts);
+    return deploy(
+      {
+        pushes,
+        covered: pushes.waiting,
+        tip: null,
+        unlooked: 'no builder that can check the branch is online',
+      },
+      facts,
+    );
   const draft = createDraft(facts, 'look');
   draft.createTask({
     kind: 'look',
@@ -59,56 +83,93 @@ export function checkPushes(pushes: Pushes | null, facts: Facts): Plan | null {
       bases: project.watch_paths.length === 0 ? [] : basesOf(facts).slice(0, MAX_BASES),
     },
   });
-  draft.plan.push = { set: { look_upto: pushes.waiting.at(-1)?.seq ?? 0 }, verdicts: [], replaced: null };
+  draft.plan.push = {
+    set: { look_upto: pushes.waiting.at(-1)?.seq ?? 0 },
+    verdicts: [],
+    replaced: null,
+  };
   return draft.plan;
 }
 
-/** A newer request would not supersede the build in progress, so a look now would only queue a deployment that is replaced again. */
+/**
+ * A newer request would not supersede the build in progress, so a look now would only queue a
+ * deployment that is replaced again.
+ */
 const mustWait = ({ live }: Facts): boolean =>
-  live.some((d) => d.status !== 'pending' && isBefore(d.status) && d.builds_given_up >= MAX_SUPERSEDED_BUILDS);
+  live.some(
+    (d) =>
+      d.status !== 'pending' && isBefore(d.status) && d.builds_given_up >= MAX_SUPERSEDED_BUILDS,
+  );
 
-/** Returns an eligible builder: rather not the one of the last failed look, and rather the one of the last build. */
-function chooseLooker(failedOn: string | null, { nodes, lastBuilderId, now, limits }: Facts): NodeFact | null {
+/**
+ * Returns an eligible builder: rather not the one of the last failed look, and rather the one of
+ * the last build.
+ */
+function chooseLooker(
+  failedOn: string | null,
+  { nodes, lastBuilderId, now, limits }: Facts,
+): NodeFact | null {
   const able = nodes.filter(
     (n) =>
       n.role === 'builder' &&
       n.capabilities?.includes(LOOK_CAPABILITY) === true &&
       refusal({ ...n, engine: null }, [], now, limits) === null,
   );
-  const order = (n: NodeFact): number => 2 * Number(n.id === failedOn) - Number(n.id === lastBuilderId);
-  return able.toSorted((a, b) => order(a) - order(b) || (a.hostname < b.hostname ? -1 : 1))[0] ?? null;
+  const order = (n: NodeFact): number =>
+    2 * Number(n.id === failedOn) - Number(n.id === lastBuilderId);
+  return (
+    able.toSorted((a, b) => order(a) - order(b) || (a.hostname < b.hostname ? -1 : 1))[0] ?? null
+  );
 }
 
 const commitOf = (d: DeploymentRecord): string | null => d.commit ?? d.requested_commit;
 /** Commits that run or may run soon. */
-const basesOf = ({ live }: Facts): string[] => [...new Set(live.map(commitOf).filter((c) => c !== null))];
+const basesOf = ({ live }: Facts): string[] => [
+  ...new Set(live.map(commitOf).filter((c) => c !== null)),
+];
 
 type Looked = Pick<LookPayload, 'git_url' | 'branch' | 'watch_paths'>;
-const lookedAt = ({ git_url, branch, watch_paths }: Looked): Looked => ({ git_url, branch, watch_paths });
+const lookedAt = ({ git_url, branch, watch_paths }: Looked): Looked => ({
+  git_url,
+  branch,
+  watch_paths,
+});
 /** Returns whether the look reads what the project deploys now. */
 const isPresent = ({ payload }: TaskRecord, project: Looked): boolean =>
   'watch_paths' in payload && stableJson(lookedAt(payload)) === stableJson(lookedAt(project));
 
 /**
- * Skips the waiting deliveries that the present settings do not deploy, and ends an open look at something else. Returns null if neither is
- * necessary.
+ * Skips the waiting deliveries that the present settings do not deploy, and ends an open look at
+ * something else. Returns null if neither is necessary.
  */
 function judgedAgain({ waiting }: Pushes, facts: Facts): Plan | null {
   const { project, tasks } = facts;
   const { plan, task: end } = createDraft(facts, 'look');
-  const skipped = waiting.map((d) => ({ id: d.id, why: judgeAgain(d, project) })).filter(({ why }) => why !== null);
+  const skipped = waiting
+    .map((d) => ({ id: d.id, why: judgeAgain(d, project) }))
+    .filter(({ why }) => why !== null);
   const left = waiting.length - skipped.length;
   const looks = tasks.filter((t) => t.kind === 'look' && (left === 0 || !isPresent(t, project)));
   for (const look of looks) end({ id: look.id, attempt: look.attempt, end: 'cancelled' });
   if (skipped.length + looks.length === 0) return null;
-  const verdicts = skipped.map(({ id, why }) => ({ delivery_id: id, verdict: 'skipped' as const, reason: why, deployment_id: null }));
+  const verdicts = skipped.map(({ id, why }) => ({
+    delivery_id: id,
+    verdict: 'skipped' as const,
+    reason: why,
+    deployment_id: null,
+  }));
   // Failures of that look say nothing about the next one.
   plan.push = { set: looks.length > 0 ? DONE : {}, verdicts, replaced: null };
   return plan;
 }
 
 /** Applies the report of a look. `pushes` is null if the hook was deleted meanwhile. */
-export function lookReported(task: TaskRecord, report: TaskReport, pushes: Pushes | null, facts: Facts): Plan {
+export function lookReported(
+  task: TaskRecord,
+  report: TaskReport,
+  pushes: Pushes | null,
+  facts: Facts,
+): Plan {
   const ended = (plan: Plan): Plan => {
     plan.changeTasks.push({ id: task.id, attempt: task.attempt, end: report.status, report });
     return plan;
@@ -118,21 +179,37 @@ export function lookReported(task: TaskRecord, report: TaskReport, pushes: Pushe
   const others = facts.tasks.filter((t) => t.id !== task.id);
   const outdated = judgedAgain(pushes, { ...facts, tasks: others });
   // The deliveries that are left get a new look.
-  if (outdated !== null || !isPresent(task, facts.project)) return ended(outdated ?? createDraft(facts, 'look').plan);
+  if (outdated !== null || !isPresent(task, facts.project))
+    return ended(outdated ?? createDraft(facts, 'look').plan);
   if (report.status === 'failed') {
     const { code, message } = failureOf(report);
-    if (code === 'git_unknown_branch') return ended(skip({ pushes, covered, tip: null, reason: message, by: null }, facts));
-    return ended(lookFailed({ pushes, covered, why: message, isPassing: PASSING.includes(code), on: task.node_id }, facts));
+    if (code === 'git_unknown_branch')
+      return ended(skip({ pushes, covered, tip: null, reason: message, by: null }, facts));
+    return ended(
+      lookFailed(
+        { pushes, covered, why: message, isPassing: PASSING.includes(code), on: task.node_id },
+        facts,
+      ),
+    );
   }
   if (facts.project.stopped_at !== null) return ended(skipStopped({ covered }, facts));
   const tip = report.commit ?? null;
   // checkReport (report.ts) has checked both.
   const why = tip === null ? null : whyToSkip(tip, report.result as LookResult, facts);
-  return ended(why === null ? deploy({ pushes, covered, tip, unlooked: null }, facts) : skip({ pushes, covered, tip, ...why }, facts));
+  return ended(
+    why === null
+      ? deploy({ pushes, covered, tip, unlooked: null }, facts)
+      : skip({ pushes, covered, tip, ...why }, facts),
+  );
 }
 
 /** Handles a look that its node did not claim, renew or end in time. */
-export function lookLost(task: TaskRecord, why: LossReason, pushes: Pushes | null, facts: Facts): Plan {
+export function lookLost(
+  task: TaskRecord,
+  why: LossReason,
+  pushes: Pushes | null,
+  facts: Facts,
+): Plan {
   const covered = pushes?.waiting.filter((d) => d.seq <= pushes.hook.look_upto) ?? [];
   const name = facts.nodes.find((n) => n.id === task.node_id)?.hostname ?? task.node_id;
   const text =
@@ -145,7 +222,8 @@ export function lookLost(task: TaskRecord, why: LossReason, pushes: Pushes | nul
     pushes === null || covered.length === 0 || !isPresent(task, facts.project)
       ? createDraft(facts, 'look').plan
       : lookFailed({ pushes, covered, why: text, isPassing: true, on: task.node_id }, facts);
-  const lease = why === 'lease' || why === 'attempts' ? { lease_expires_at: task.lease_expires_at } : {};
+  const lease =
+    why === 'lease' || why === 'attempts' ? { lease_expires_at: task.lease_expires_at } : {};
   plan.changeTasks.push({ id: task.id, attempt: task.attempt, end: 'lost', ...lease });
   return plan;
 }
@@ -153,17 +231,29 @@ export function lookLost(task: TaskRecord, why: LossReason, pushes: Pushes | nul
 /** Ends the open looks of a project that is being deleted. */
 export function endLooks(facts: Facts): Plan {
   const draft = createDraft(facts, 'look');
-  for (const task of facts.tasks) if (task.kind === 'look') draft.task({ id: task.id, attempt: task.attempt, end: 'cancelled' });
+  for (const task of facts.tasks)
+    if (task.kind === 'look') draft.task({ id: task.id, attempt: task.attempt, end: 'cancelled' });
   return draft.plan;
 }
 
-type Failed = { pushes: Pushes; covered: DeliveryRecord[]; why: string; isPassing: boolean; on: string };
+type Failed = {
+  pushes: Pushes;
+  covered: DeliveryRecord[];
+  why: string;
+  isPassing: boolean;
+  on: string;
+};
 function lookFailed({ pushes, covered, why, isPassing, on }: Failed, facts: Facts): Plan {
   const tries = pushes.hook.look_tries + 1;
   const pause = LOOK_PAUSES[tries - 1];
-  if (!isPassing || tries >= LOOK_TRIES || pause === undefined) return deploy({ pushes, covered, tip: null, unlooked: why }, facts);
+  if (!isPassing || tries >= LOOK_TRIES || pause === undefined)
+    return deploy({ pushes, covered, tip: null, unlooked: why }, facts);
   const { plan } = createDraft(facts, 'look');
-  plan.push = { set: { look_tries: tries, look_not_before: facts.uptime.at + pause, look_failed_on: on }, verdicts: [], replaced: null };
+  plan.push = {
+    set: { look_tries: tries, look_not_before: facts.uptime.at + pause, look_failed_on: on },
+    verdicts: [],
+    replaced: null,
+  };
   return plan;
 }
 
@@ -173,7 +263,10 @@ type Skip = { reason: string; by: DeploymentRecord | null };
 /** Only people start a stopped project. */
 const IS_STOPPED = 'the project is stopped; deploy it to start it with this commit';
 
-/** Returns why the tip is not deployed; null: deploy it. Whatever is not known counts as a reason to deploy. */
+/**
+ * Returns why the tip is not deployed; null: deploy it. Whatever is not known counts as a reason to
+ * deploy.
+ */
 function whyToSkip(tip: string, result: LookResult, facts: Facts): Skip | null {
   const { live, project } = facts;
   const newest = live.at(-1);
@@ -186,24 +279,41 @@ function whyToSkip(tip: string, result: LookResult, facts: Facts): Skip | null {
           : `deployment ${newest.generation} already deploys commit ${short}`,
       by: newest,
     };
-  if (result.skip_mark !== null) return { reason: `the message of commit ${short} contains ${result.skip_mark}`, by: null };
+  if (result.skip_mark !== null)
+    return { reason: `the message of commit ${short} contains ${result.skip_mark}`, by: null };
   if (project.watch_paths.length === 0 || live.length === 0) return null;
-  const isSame = (d: DeploymentRecord): boolean => result.changes.find((c) => c.base === commitOf(d))?.changed === false;
-  return live.every(isSame) ? { reason: `nothing under ${project.watch_paths.join(', ')} changed up to commit ${short}`, by: null } : null;
+  const isSame = (d: DeploymentRecord): boolean =>
+    result.changes.find((c) => c.base === commitOf(d))?.changed === false;
+  return live.every(isSame)
+    ? {
+        reason: `nothing under ${project.watch_paths.join(', ')} changed up to commit ${short}`,
+        by: null,
+      }
+    : null;
 }
 
 type Outcome = { pushes: Pushes; covered: DeliveryRecord[]; tip: string | null };
 
-function deploy({ pushes, covered, tip, unlooked }: Outcome & { unlooked: string | null }, facts: Facts): Plan {
+function deploy(
+  { pushes, covered, tip, unlooked }: Outcome & { unlooked: string | null },
+  facts: Facts,
+): Plan {
   if (facts.project.stopped_at !== null) return skipStopped({ covered }, facts);
   // `request` takes its ids from the other end.
   const id = facts.freshIds.at(-1);
   const newest = covered.at(-1);
-  if (id === undefined || newest === undefined) throw new Error(`a push of project ${facts.project.id} has no delivery or no id`);
-  const from = tip === null ? `branch ${facts.project.branch}` : `commit ${tip} of branch ${facts.project.branch}`;
+  if (id === undefined || newest === undefined)
+    throw new Error(`a push of project ${facts.project.id} has no delivery or no id`);
+  const from =
+    tip === null
+      ? `branch ${facts.project.branch}`
+      : `commit ${tip} of branch ${facts.project.branch}`;
   const why = `requested by a push: ${from}${unlooked === null ? '' : ` (not looked: ${unlooked})`}`;
   const by = { kind: 'hook', id: newest.id, name: pushes.hook.forge } as const;
-  const plan = request({ id, commit: tip, note: null, release: null, by, trigger: 'hook', why }, facts);
+  const plan = request(
+    { id, commit: tip, note: null, release: null, by, trigger: 'hook', why },
+    facts,
+  );
   const reason = unlooked === null ? null : `not looked: ${unlooked}`;
   plan.push = {
     ...verdicts(covered, tip, { verdict: 'deployed', reason, deployment_id: id }),
@@ -225,7 +335,11 @@ function skip({ covered, tip, reason, by }: Outcome & Skip, facts: Facts): Plan 
 function skipStopped({ covered }: Pick<Outcome, 'covered'>, facts: Facts): Plan {
   const { plan }: Draft = createDraft(facts, 'look');
   const verdict = { verdict: 'skipped' as const, reason: IS_STOPPED, deployment_id: null };
-  plan.push = { set: DONE, verdicts: covered.map((d) => ({ delivery_id: d.id, ...verdict })), replaced: null };
+  plan.push = {
+    set: DONE,
+    verdicts: covered.map((d) => ({ delivery_id: d.id, ...verdict })),
+    replaced: null,
+  };
   return plan;
 }
 
@@ -238,25 +352,38 @@ function replaced(
 ): PushChange['replaced'] {
   // A commit that a deployment has gets the status of that deployment.
   const others = [tip ?? covered.at(-1)?.commit, ...live.map(commitOf)];
-  const commits = [...new Set(covered.map((d) => d.commit))].filter((c) => c !== null).filter((c) => !others.includes(c));
-  return by === null || commits.length === 0 ? null : { deployment_id: by.id, generation: by.generation, commits };
+  const commits = [...new Set(covered.map((d) => d.commit))]
+    .filter((c) => c !== null)
+    .filter((c) => !others.includes(c));
+  return by === null || commits.length === 0
+    ? null
+    : { deployment_id: by.id, generation: by.generation, commits };
 }
 
 const DONE = { look_tries: 0, look_not_before: 0, look_failed_on: null };
 
-/** The newest delivery and all deliveries of the tip get the verdict. A newer push replaced the others. */
+/**
+ * The newest delivery and all deliveries of the tip get the verdict. A newer push replaced the
+ * others.
+ */
 function verdicts(
   covered: readonly DeliveryRecord[],
   tip: string | null,
   verdict: Omit<PushChange['verdicts'][number], 'delivery_id'>,
 ): Omit<PushChange, 'replaced'> {
-  const isOfTip = (d: DeliveryRecord): boolean => d === covered.at(-1) || (tip !== null && d.commit === tip);
+  const isOfTip = (d: DeliveryRecord): boolean =>
+    d === covered.at(-1) || (tip !== null && d.commit === tip);
   return {
     set: DONE,
     verdicts: covered.map((d) =>
       isOfTip(d)
         ? { delivery_id: d.id, ...verdict }
-        : { delivery_id: d.id, verdict: 'skipped', reason: REPLACED, deployment_id: verdict.deployment_id },
+        : {
+            delivery_id: d.id,
+            verdict: 'skipped',
+            reason: REPLACED,
+            deployment_id: verdict.deployment_id,
+          },
     ),
   };
 }

@@ -1,4 +1,7 @@
-/** Deploys a running release again without a build: its node is drained, or its datasets have newer versions. Pure. */
+/**
+ * Deploys a running release again without a build: its node is drained, or its datasets have newer
+ * versions. Pure.
+ */
 import type { Trigger } from '@berth/wire/deployment';
 import type { Facts } from '../domain/facts.ts';
 import type { Plan } from '../domain/plan.ts';
@@ -10,8 +13,15 @@ import { createDraft } from './draft.ts';
 export type Redeploy = { id: string; note: string; trigger: Trigger };
 const BERTH = { kind: 'system', id: null, name: 'Berth' } as const;
 
-/** Returns null if the deployment does not run any more, the project is stopped or another deployment of the project is in progress. */
-export function redeploy({ id, note, trigger }: Redeploy, d: DeploymentRecord, facts: Facts): Plan | null {
+/**
+ * Returns null if the deployment does not run any more, the project is stopped or another
+ * deployment of the project is in progress.
+ */
+export function redeploy(
+  { id, note, trigger }: Redeploy,
+  d: DeploymentRecord,
+  facts: Facts,
+): Plan | null {
   const running = facts.live.find((o) => o.status === 'running');
   // Only people start a stopped project.
   if (facts.project.stopped_at !== null) return null;
@@ -21,8 +31,8 @@ export function redeploy({ id, note, trigger }: Redeploy, d: DeploymentRecord, f
 }
 
 /**
- * Adds a line to the story of the running deployment, once for each new version of its datasets. With `on_dataset_change: redeploy`
- * it also deploys again. Returns null if nothing is to do.
+ * Adds a line to the story of the running deployment, once for each new version of its datasets.
+ * With `on_dataset_change: redeploy` it also deploys again. Returns null if nothing is to do.
  */
 export function onDatasetChange(id: string, d: DeploymentRecord, facts: Facts): Plan | null {
   const running = facts.live.find((o) => o.status === 'running' && o.id === d.id);
@@ -31,9 +41,12 @@ export function onDatasetChange(id: string, d: DeploymentRecord, facts: Facts): 
   const draft = createDraft(facts, 'dataset_changed');
   addUnannounced(draft, running);
   if (facts.project.on_dataset_change !== 'redeploy') return draft.plan;
-  const note = news.map(({ pin, version }) => `dataset ${pin.name} is now at version ${version}`).join(', ');
+  const note = news
+    .map(({ pin, version }) => `dataset ${pin.name} is now at version ${version}`)
+    .join(', ');
   const plan = redeploy({ id, note, trigger: 'data' }, running, facts);
-  // A deployment in progress takes the new version when a node gets it. If it fails, the next check decides again.
+  // A deployment in progress takes the new version when a node gets it. If it fails, the next check
+  // decides again.
   if (plan === null) return null;
   return {
     ...plan,

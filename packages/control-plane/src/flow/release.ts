@@ -3,12 +3,18 @@ import { can } from '@berth/wire/can';
 import { DomainError } from '../domain/errors.ts';
 import type { Facts } from '../domain/facts.ts';
 import { pathsOfRelease } from '../domain/mounts.ts';
-import type { DeploymentRecord, ProjectRecord, ProjectSettings, RolledBack } from '../domain/records.ts';
+import type {
+  DeploymentRecord,
+  ProjectRecord,
+  ProjectSettings,
+  RolledBack,
+} from '../domain/records.ts';
 import { digestOf, stableJson } from '../domain/stable-json.ts';
 
 /**
- * Settings whose current value in the project always applies, also to earlier deployments. `auth_required` is one of them because it
- * protects: a rollback must not publish a project that requires a login. Only PATCH decides who may see a project.
+ * Settings whose current value in the project always applies, also to earlier deployments.
+ * `auth_required` is one of them because it protects: a rollback must not publish a project that
+ * requires a login. Only PATCH decides who may see a project.
  */
 const AT_ONCE = [
   'auth_required',
@@ -19,7 +25,8 @@ const AT_ONCE = [
   'domains',
   'cors_origins',
 ] as const satisfies readonly (keyof ProjectSettings)[];
-const isAtOnce = (name: keyof ProjectSettings): boolean => (AT_ONCE as readonly string[]).includes(name);
+const isAtOnce = (name: keyof ProjectSettings): boolean =>
+  (AT_ONCE as readonly string[]).includes(name);
 
 const settingsOfProject = ({
   id: _id,
@@ -41,37 +48,69 @@ const settingsOfRelease = ({ settings, datasets }: DeploymentRecord): ProjectSet
   datasets: pathsOfRelease(settings.datasets, datasets),
 });
 
-/** Returns the project's settings for a deployment from source, and the release's own settings for a release. */
-export function settingsFor(project: ProjectRecord, release: DeploymentRecord | null): ProjectSettings {
+/**
+ * Returns the project's settings for a deployment from source, and the release's own settings for a
+ * release.
+ */
+export function settingsFor(
+  project: ProjectRecord,
+  release: DeploymentRecord | null,
+): ProjectSettings {
   const present = settingsOfProject(project);
   if (release === null) return present;
-  const atOnce = Object.fromEntries(AT_ONCE.map((name) => [name, present[name]])) as Pick<ProjectSettings, (typeof AT_ONCE)[number]>;
+  const atOnce = Object.fromEntries(AT_ONCE.map((name) => [name, present[name]])) as Pick<
+    ProjectSettings,
+    (typeof AT_ONCE)[number]
+  >;
   return { ...settingsOfRelease(release), ...atOnce };
 }
 
 /** Returns the names of the project settings that differ from those of the deployment. */
-export const undeployedNames = (d: DeploymentRecord, project: ProjectRecord): (keyof ProjectSettings)[] =>
-  differingNames(settingsOfRelease(d), project);
+export const undeployedNames = (
+  d: DeploymentRecord,
+  project: ProjectRecord,
+): (keyof ProjectSettings)[] => differingNames(settingsOfRelease(d), project);
 
-/** Returns the names that somebody has to deploy: without the settings that a rollback set aside and nobody has changed since. */
-export const namesToDeploy = (d: DeploymentRecord, project: ProjectRecord): (keyof ProjectSettings)[] =>
-  undeployedNames(d, project).filter((name) => d.rolled_back?.set_aside[name] !== digestOf(project[name]));
-
-type Rollback = { settings: ProjectSettings; release: DeploymentRecord; live: DeploymentRecord | null };
 /**
- * Returns what the rollback leaves behind; null if nothing serves, and if it only takes an earlier rollback back. A rollback to the
- * release that serves, for example away from a dead node, leaves nothing behind.
+ * Returns the names that somebody has to deploy: without the settings that a rollback set aside and
+ * nobody has changed since.
  */
-export function rolledBack({ settings, release, live }: Rollback, project: ProjectRecord): RolledBack | null {
+export const namesToDeploy = (
+  d: DeploymentRecord,
+  project: ProjectRecord,
+): (keyof ProjectSettings)[] =>
+  undeployedNames(d, project).filter(
+    (name) => d.rolled_back?.set_aside[name] !== digestOf(project[name]),
+  );
+
+type Rollback = {
+  settings: ProjectSettings;
+  release: DeploymentRecord;
+  live: DeploymentRecord | null;
+};
+/**
+ * Returns what the rollback leaves behind; null if nothing serves, and if it only takes an earlier
+ * rollback back. A rollback to the release that serves, for example away from a dead node, leaves
+ * nothing behind.
+ */
+export function rolledBack(
+  { settings, release, live }: Rollback,
+  project: ProjectRecord,
+): RolledBack | null {
   if (live?.id === release.id || live?.rollback_of === release.id) return live.rolled_back;
   if (live === null || live.rolled_back?.from === release.generation) return release.rolled_back;
   return {
     from: live.generation,
-    set_aside: Object.fromEntries(differingNames(settings, project).map((name) => [name, digestOf(project[name])])),
+    set_aside: Object.fromEntries(
+      differingNames(settings, project).map((name) => [name, digestOf(project[name])]),
+    ),
   };
 }
 
-function differingNames(settings: ProjectSettings, project: ProjectRecord): (keyof ProjectSettings)[] {
+function differingNames(
+  settings: ProjectSettings,
+  project: ProjectRecord,
+): (keyof ProjectSettings)[] {
   return (Object.keys(settings) as (keyof ProjectSettings)[]).filter(
     (name) => !isAtOnce(name) && stableJson(settings[name]) !== stableJson(project[name]),
   );
@@ -84,37 +123,68 @@ export function settingsLines(release: DeploymentRecord, project: ProjectRecord)
     names.length === 0
       ? []
       : [
-          `uses the settings of deployment ${release.generation}; the project’s ${names.join(', ')} changed since and ` +
+          `uses the settings of deployment ${release.generation}; the project’s ` +
+            `${names.join(', ')} changed since and ` +
             `${names.length === 1 ? 'takes' : 'take'} effect with the next deployment from source`,
         ];
   if (release.settings.auth_required !== project.auth_required)
     lines.push(
-      `requires ${project.auth_required ? 'a' : 'no'} login, like the project now; deployment ${release.generation} ${release.settings.auth_required ? 'required one' : 'did not'}`,
+      `requires ${project.auth_required ? 'a' : 'no'} login, like the project now; deployment ` +
+        `${release.generation} ${release.settings.auth_required ? 'required one' : 'did not'}`,
     );
   return lines;
 }
 
 /** Throws no_release. */
-export function refuseRelease(release: DeploymentRecord, { project, datasets, platform }: Facts): void {
+export function refuseRelease(
+  release: DeploymentRecord,
+  { project, datasets, platform }: Facts,
+): void {
   const { generation, status, settings } = release;
-  if (release.project_id !== project.id) throw new DomainError('no_release', 'the deployment belongs to another project');
+  if (release.project_id !== project.id)
+    throw new DomainError('no_release', 'the deployment belongs to another project');
   if (!can('rollback_to', status) || release.image_tag === null)
-    throw new DomainError('no_release', `deployment ${generation} is ${status}: a rollback needs a deployment that ran`);
+    throw new DomainError(
+      'no_release',
+      `deployment ${generation} is ${status}: a rollback needs a deployment that ran`,
+    );
   // A running release can still move: its node may have the image.
-  if (status !== 'running' && (release.image_removed_at ?? null) !== null) throw new DomainError('no_release', imageGone(release));
+  if (status !== 'running' && (release.image_removed_at ?? null) !== null)
+    throw new DomainError('no_release', imageGone(release));
   const gone = settings.datasets.filter((use) => !datasets.some((d) => d.id === use.dataset_id));
-  const names = gone.map(({ dataset_id }) => release.datasets?.find((pin) => pin.dataset_id === dataset_id)?.name ?? dataset_id);
+  const names = gone.map(
+    ({ dataset_id }) =>
+      release.datasets?.find((pin) => pin.dataset_id === dataset_id)?.name ?? dataset_id,
+  );
   if (gone.length > 0)
-    throw new DomainError('no_release', `its ${gone.length === 1 ? 'dataset' : 'datasets'} ${names.join(', ')} was deleted`);
+    throw new DomainError(
+      'no_release',
+      `its ${gone.length === 1 ? 'dataset' : 'datasets'} ${names.join(', ')} was deleted`,
+    );
   // A running deployment keeps its name, so that it can still move to another node.
   if (status !== 'running' && platform.reservedPrefixes.includes(settings.domain_prefix))
-    throw new DomainError('no_release', `its domain prefix ${settings.domain_prefix} is now a host of the platform itself`);
+    throw new DomainError(
+      'no_release',
+      `its domain prefix ${settings.domain_prefix} is now a host of the platform itself`,
+    );
 }
 
-function imageGone({ generation, commit, image_removed_at, image_missing }: DeploymentRecord): string {
+function imageGone({
+  generation,
+  commit,
+  image_removed_at,
+  image_missing,
+}: DeploymentRecord): string {
   const at = new Date(image_removed_at ?? 0).toISOString();
-  const instead = commit === null ? 'deploy from source instead' : `deploy commit ${commit} instead`;
+  const instead =
+    commit === null ? 'deploy from source instead' : `deploy commit ${commit} instead`;
   if (image_missing === true)
-    return `the registry has lacked the image of deployment ${generation} since ${at}; each clean-up looks again; until then, ${instead}`;
-  return `the image of deployment ${generation} was removed from the registry at ${at} (KEEP_RELEASES); ${instead}`;
+    return (
+      `the registry has lacked the image of deployment ${generation} since ${at}; each clean-up ` +
+      `looks again; until then, ${instead}`
+    );
+  return (
+    `the image of deployment ${generation} was removed from the registry at ${at} ` +
+    `(KEEP_RELEASES); ${instead}`
+  );
 }

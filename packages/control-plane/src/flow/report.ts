@@ -13,18 +13,34 @@ export function checkReport(task: TaskRecord, report: TaskReport): void {
   if (task.kind === 'build' && typeof report.image_tag !== 'string')
     throw invalid('image_tag', 'required', 'a completed build says which image it pushed');
   // A repeated report is compared with the accepted one instead.
-  if (task.kind === 'build' && task.report === null) checkImage((task.payload as BuildPayload).image_repository, report.image_tag ?? '');
+  if (task.kind === 'build' && task.report === null)
+    checkImage((task.payload as BuildPayload).image_repository, report.image_tag ?? '');
   if (task.kind === 'deploy' && typeof report.host_port !== 'number')
     throw invalid('host_port', 'required', 'a completed deploy task says which port was assigned');
   if (task.kind === 'look' && typeof report.commit !== 'string')
-    throw invalid('commit', 'required', 'a completed look says which commit is the tip of the branch');
+    throw invalid(
+      'commit',
+      'required',
+      'a completed look says which commit is the tip of the branch',
+    );
   if (task.kind === 'look' && !isLookResult(report.result))
-    throw invalid('result', 'look', 'a completed look says which skip mark its commit has, and which commits differ');
+    throw invalid(
+      'result',
+      'look',
+      'a completed look says which skip mark its commit has, and which commits differ',
+    );
   if (task.kind === 'move' && !isMoveResult(report.result))
-    throw invalid('result', 'move', 'a completed move says the digest, number and size of the files');
+    throw invalid(
+      'result',
+      'move',
+      'a completed move says the digest, number and size of the files',
+    );
 }
 
-/** A node runs what a builder names, so the name must be a tag in the project's own repository, and never an option of docker. */
+/**
+ * A node runs what a builder names, so the name must be a tag in the project's own repository, and
+ * never an option of docker.
+ */
 export function isOwnImage(repository: string, image: string): boolean {
   const tag = image.startsWith(`${repository}:`) ? image.slice(repository.length + 1) : '';
   return /^\w[\w.-]{0,127}$/.test(tag);
@@ -34,17 +50,29 @@ function checkImage(repository: string, image: string): void {
     throw invalid(
       'image_tag',
       'repository',
-      `must be ${repository}:TAG, with the repository of the task and a tag of at most 128 characters`,
+      `must be ${repository}:TAG, with the repository of the task and a tag of at most 128 ` +
+        'characters',
     );
 }
 
-/** Throws stale_lease. A task without an attempt belongs to a contract-only agent, which sends no lease. */
+/**
+ * Throws stale_lease. A task without an attempt belongs to a contract-only agent, which sends no
+ * lease.
+ */
 export function checkLease(task: TaskRecord, token: string | null): void {
-  if (task.attempt === 0 ? token !== null : token !== task.lease_token) throw new DomainError('stale_lease');
+  if (task.attempt === 0 ? token !== null : token !== task.lease_token)
+    throw new DomainError('stale_lease');
 }
 
-/** Returns the answer to a repeated report on a task that has ended. Throws stale_lease, and task_over for a different report. */
-export function repeatedAnswer(task: TaskRecord, token: string | null, report: TaskReport): TaskState {
+/**
+ * Returns the answer to a repeated report on a task that has ended. Throws stale_lease, and
+ * task_over for a different report.
+ */
+export function repeatedAnswer(
+  task: TaskRecord,
+  token: string | null,
+  report: TaskReport,
+): TaskState {
   checkLease(task, token);
   // Compares by content: the repeated report may have its fields in another order.
   if (task.report === null || stableJson(task.report) !== stableJson(report))

@@ -1,4 +1,7 @@
-/** Handles the end of a retire task. It changes no state of a deployment; the node's next report shows work that is still open. Pure. */
+/**
+ * Handles the end of a retire task. It changes no state of a deployment; the node's next report
+ * shows work that is still open. Pure.
+ */
 import { isSettled } from '@berth/wire/vocabulary';
 import type { DeploymentRecord, TaskRecord } from '../domain/records.ts';
 import type { Draft } from './draft.ts';
@@ -11,31 +14,60 @@ import { lastSeen } from './route.ts';
 import { isAtRest, isProjectStopped } from './stop.ts';
 import { isStoppedFirst, markStopped, restartStopped } from './single-writer.ts';
 
-export function retireEnded(draft: Draft, d: DeploymentRecord, event: EventOf<'task_reported'> | EventOf<'task_lost'>): void {
+export function retireEnded(
+  draft: Draft,
+  d: DeploymentRecord,
+  event: EventOf<'task_reported'> | EventOf<'task_lost'>,
+): void {
   addEnd(draft, d, event);
   countAttempts(draft, d, event);
   const { node_id, payload } = event.task as TaskRecord<'retire'>;
   const done = event.type === 'task_reported' && event.report.status === 'completed';
-  // A failed start is retried at the node's next report: an immediate retry would most likely fail too.
+  // A failed start is retried at the node's next report: an immediate retry would most likely fail
+  // too.
   if (!done && isStart(payload)) return;
-  restartStopped(draft, { removal: done ? { node_id, gone: payload.remove.map((r) => r.deployment_id) } : null });
+  restartStopped(draft, {
+    removal: done ? { node_id, gone: payload.remove.map((r) => r.deployment_id) } : null,
+  });
 }
 
-/** Counts attempts on the deployment's own container. Attempts on other containers count for their own deployments. */
-function countAttempts(draft: Draft, d: DeploymentRecord, event: EventOf<'task_reported'> | EventOf<'task_lost'>): void {
+/**
+ * Counts attempts on the deployment's own container. Attempts on other containers count for their
+ * own deployments.
+ */
+function countAttempts(
+  draft: Draft,
+  d: DeploymentRecord,
+  event: EventOf<'task_reported'> | EventOf<'task_lost'>,
+): void {
   const { payload } = event.task as TaskRecord<'retire'>;
   const stops = isAtRest(d) && payload.stop?.some((s) => s.deployment_id === d.id) === true;
-  const what = isStart(payload) ? 'start' : stops ? 'stop' : payload.remove.some((r) => r.deployment_id === d.id) ? 'remove' : null;
+  const what = isStart(payload)
+    ? 'start'
+    : stops
+      ? 'stop'
+      : payload.remove.some((r) => r.deployment_id === d.id)
+        ? 'remove'
+        : null;
   if (what === null) return;
   if (event.type === 'task_reported' && event.report.status === 'completed') endRetries(draft, d);
   else tryLater(draft, d, what);
 }
 
-function addEnd(draft: Draft, d: DeploymentRecord, event: EventOf<'task_reported'> | EventOf<'task_lost'>): void {
+function addEnd(
+  draft: Draft,
+  d: DeploymentRecord,
+  event: EventOf<'task_reported'> | EventOf<'task_lost'>,
+): void {
   const name = draft.node(event.task.node_id)?.hostname ?? event.task.node_id;
   const task = event.task as TaskRecord<'retire'>;
   if (event.type === 'task_lost')
-    return addOnce(draft, d, 'retire_lost', `${name} did not finish the retire task; Berth retries at its next report`);
+    return addOnce(
+      draft,
+      d,
+      'retire_lost',
+      `${name} did not finish the retire task; Berth retries at its next report`,
+    );
   addNotes(draft, d, event.report);
   if (event.report.status === 'failed') {
     const { code, message } = failureOf(event.report);
@@ -43,10 +75,14 @@ function addEnd(draft: Draft, d: DeploymentRecord, event: EventOf<'task_reported
       draft,
       d,
       'retire_failed',
-      `${name} could not ${isStart(task.payload) ? 'restart' : isAtRest(d) ? 'stop' : 'retire'} the container: ${message}`,
+      `${name} could not ` +
+        `${isStart(task.payload) ? 'restart' : isAtRest(d) ? 'stop' : 'retire'} the container: ` +
+        message,
     );
-    // Other failures may pass, for example when the engine is back. The next report of the node then starts a retry (observe.ts).
-    if (code === 'container_name_taken' && task.payload.keep?.deployment_id === d.id) showDrift(draft, d);
+    // Other failures may pass, for example when the engine is back. The next report of the node
+    // then starts a retry (observe.ts).
+    if (code === 'container_name_taken' && task.payload.keep?.deployment_id === d.id)
+      showDrift(draft, d);
     return;
   }
   const { stop = [], start = null } = task.payload;
@@ -54,23 +90,35 @@ function addEnd(draft: Draft, d: DeploymentRecord, event: EventOf<'task_reported
     draft.set(d, { stopped_first: null, waiting: null });
     return draft.addLine(d, 'started_again', `${name} restarted the container`);
   }
-  if (isSettled(d.status) && d.waiting !== null && !isStoppedFirst(d)) draft.set(d, { waiting: null });
+  if (isSettled(d.status) && d.waiting !== null && !isStoppedFirst(d))
+    draft.set(d, { waiting: null });
   if (stop.length > 0) {
     markStopped(
       draft,
       task.node_id,
       stop.map((s) => s.deployment_id),
     );
-    return draft.addLine(d, isProjectStopped(draft) ? 'stopped' : 'stopped_first', `${name} stopped the containers of the project`);
+    return draft.addLine(
+      d,
+      isProjectStopped(draft) ? 'stopped' : 'stopped_first',
+      `${name} stopped the containers of the project`,
+    );
   }
   const removed = task.payload.remove.length;
-  const kept = task.payload.keep === null ? [] : [`the container is now named ${task.payload.keep.name}`];
+  const kept =
+    task.payload.keep === null ? [] : [`the container is now named ${task.payload.keep.name}`];
   draft.addLine(
     d,
     'retire_done',
-    [...(removed === 0 ? [] : [`removed ${removed === 1 ? 'one old container' : `${removed} old containers`} from ${name}`]), ...kept].join(
-      '; ',
-    ),
+    [
+      ...(removed === 0
+        ? []
+        : [
+            `removed ${removed === 1 ? 'one old container' : `${removed} old containers`} from ` +
+              name,
+          ]),
+      ...kept,
+    ].join('; '),
   );
 }
 
@@ -86,11 +134,19 @@ function addOnce(draft: Draft, d: DeploymentRecord, kind: string, message: strin
   draft.addLine(d, kind, message);
 }
 
-/** Shows at once that the container has the wrong name. Berth retries only when the other container is gone (observe.ts). */
+/**
+ * Shows at once that the container has the wrong name. Berth retries only when the other container
+ * is gone (observe.ts).
+ */
 function showDrift(draft: Draft, d: DeploymentRecord): void {
   const seen = lastSeen(draft, d);
   if (d.status !== 'running' || seen === undefined) return;
-  const at = { now: draft.facts.now, retiring: false, holder: holderOfName(draft.node(d.node_id), d), squatter: null };
+  const at = {
+    now: draft.facts.now,
+    retiring: false,
+    holder: holderOfName(draft.node(d.node_id), d),
+    squatter: null,
+  };
   const { status, detail } = judge(d, seen, at);
   if (status !== 'drifted' || d.health?.detail === detail) return;
   draft.set(d, { health: { status, since: at.now, detail } });

@@ -1,19 +1,27 @@
-/** Backoff for removals, starts and stops of a container. Each attempt is a task, and a node reports twice a minute. Pure. */
+/**
+ * Backoff for removals, starts and stops of a container. Each attempt is a task, and a node reports
+ * twice a minute. Pure.
+ */
 import type { DeploymentRecord } from '../domain/records.ts';
 import type { Draft } from './draft.ts';
 
 const FIRST_MS = 30_000;
-/** A leftover container harms no running version. A container that should run, or should not, cannot wait that long. */
+/**
+ * A leftover container harms no running version. A container that should run, or should not, cannot
+ * wait that long.
+ */
 const LONGEST_MS = { remove: 3_600_000, start: 300_000, stop: 300_000 };
 
 type Retried = Pick<DeploymentRecord, 'retry'>;
 
-export const mayTry = (draft: Draft, d: Retried): boolean => d.retry === null || d.retry.not_before <= draft.facts.uptime.at;
+export const mayTry = (draft: Draft, d: Retried): boolean =>
+  d.retry === null || d.retry.not_before <= draft.facts.uptime.at;
 
 export function tryLater(draft: Draft, d: DeploymentRecord, what: keyof typeof LONGEST_MS): void {
   const tries = (d.retry?.tries ?? 0) + 1;
   // The first retry follows the node's next report.
-  const wait = tries === 1 ? 0 : Math.min(LONGEST_MS[what], FIRST_MS * 2 ** Math.min(tries - 1, 20));
+  const wait =
+    tries === 1 ? 0 : Math.min(LONGEST_MS[what], FIRST_MS * 2 ** Math.min(tries - 1, 20));
   draft.set(d, { retry: { tries, not_before: draft.facts.uptime.at + wait } });
 }
 

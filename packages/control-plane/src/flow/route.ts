@@ -7,7 +7,12 @@ import { type Draft, isBerthAgent } from './draft.ts';
 import type { EventOf } from './events.ts';
 import { failure } from './failure.ts';
 
-export const routeTo = (draft: Draft, d: DeploymentRecord, node: NodeRecord, host_port: number): { set: RouteRecord } => ({
+export const routeTo = (
+  draft: Draft,
+  d: DeploymentRecord,
+  node: NodeRecord,
+  host_port: number,
+): { set: RouteRecord } => ({
   set: {
     project_id: d.project_id,
     deployment_id: d.id,
@@ -22,14 +27,22 @@ export const routeTo = (draft: Draft, d: DeploymentRecord, node: NodeRecord, hos
 export type Rival = { container: ObservedContainer; node: NodeRecord };
 
 /**
- * Returns a container of another deployment that runs at the address, by the last reports of the nodes with this address. The report of a
- * silent node does not count, except that of the deployment's own: another machine may have its address now.
+ * Returns a container of another deployment that runs at the address, by the last reports of the
+ * nodes with this address. The report of a silent node does not count, except that of the
+ * deployment's own: another machine may have its address now.
  */
-export function rivalAt({ facts }: Draft, d: DeploymentRecord, { id, host_ip }: NodeRecord, host_port: number | null): Rival | null {
+export function rivalAt(
+  { facts }: Draft,
+  d: DeploymentRecord,
+  { id, host_ip }: NodeRecord,
+  host_port: number | null,
+): Rival | null {
   for (const node of facts.nodes) {
-    if (node.host_ip !== host_ip || (node.id !== id && !isOnline(node, facts.now, facts.limits))) continue;
+    if (node.host_ip !== host_ip || (node.id !== id && !isOnline(node, facts.now, facts.limits)))
+      continue;
     const container = node.containers.find(
-      (c) => c.state === 'running' && c.host_port === host_port && c.labels[LABELS.deployment] !== d.id,
+      (c) =>
+        c.state === 'running' && c.host_port === host_port && c.labels[LABELS.deployment] !== d.id,
     );
     if (container !== undefined) return { container, node };
   }
@@ -37,29 +50,43 @@ export function rivalAt({ facts }: Draft, d: DeploymentRecord, { id, host_ip }: 
 }
 
 /**
- * Returns the route to a version that served before. Its port may belong to another project by now, so its node must have reported the
- * container there last; else null, and the next report that shows it publishes the route. A contract-only agent reports no containers.
+ * Returns the route to a version that served before. Its port may belong to another project by now,
+ * so its node must have reported the container there last; else null, and the next report that
+ * shows it publishes the route. A contract-only agent reports no containers.
  */
 export function routeBack(draft: Draft, d: DeploymentRecord): { set: RouteRecord } | null {
   const node = draft.node(d.node_id);
   if (node === undefined) return null;
   const seen = lastSeen(draft, d);
-  const port = isBerthAgent(node) && node.observed_at !== null ? (seen?.state === 'running' ? seen.host_port : null) : d.host_port;
+  const port =
+    isBerthAgent(node) && node.observed_at !== null
+      ? seen?.state === 'running'
+        ? seen.host_port
+        : null
+      : d.host_port;
   if (port === null || rivalAt(draft, d, node, port) !== null) return null;
-  // Not the present time: of two routes with one address, the one that was observed there later counts.
-  return { set: { ...routeTo(draft, d, node, port).set, published_at: d.route_published_at ?? d.created_at } };
+  // Not the present time: of two routes with one address, the one that was observed there later
+  // counts.
+  return {
+    set: {
+      ...routeTo(draft, d, node, port).set,
+      published_at: d.route_published_at ?? d.created_at,
+    },
+  };
 }
 
 /** Returns its container from the last report of its node, or undefined if the report has none. */
 export function lastSeen(draft: Draft, d: DeploymentRecord): ObservedContainer | undefined {
-  const own = draft.node(d.node_id)?.containers.filter((c) => c.labels[LABELS.deployment] === d.id) ?? [];
+  const own =
+    draft.node(d.node_id)?.containers.filter((c) => c.labels[LABELS.deployment] === d.id) ?? [];
   // Ignores containers of earlier attempts.
   return own.find((c) => d.container_id === null || c.id === undefined || c.id === d.container_id);
 }
 
 /**
- * Returns whether the confirmed address still leads to the container. Since the publication the container may have restarted on
- * another port, or the node may have a new address; the proxy then still routes to the old address.
+ * Returns whether the confirmed address still leads to the container. Since the publication the
+ * container may have restarted on another port, or the node may have a new address; the proxy then
+ * still routes to the old address.
  */
 export function leadsThere(
   draft: Draft,
@@ -78,5 +105,8 @@ export function whyUnconfirmed(draft: Draft, d: DeploymentRecord): Failure {
   if (seen !== undefined && seen.state !== 'running')
     return failure('container_exited', `it was ${seen.state} before its route was confirmed`);
   const seconds = draft.facts.limits.routeMs / 1000;
-  return failure('proxy_unconfirmed', `not within ${seconds} s; check the log of the proxy and PROXY_PROBE_URLS`);
+  return failure(
+    'proxy_unconfirmed',
+    `not within ${seconds} s; check the log of the proxy and PROXY_PROBE_URLS`,
+  );
 }

@@ -1,4 +1,7 @@
-/** The meaning of a project’s secrets for its tasks and releases. Pure: decisions know names and fingerprints, never values. */
+/**
+ * The meaning of a project’s secrets for its tasks and releases. Pure: decisions know names and
+ * fingerprints, never values.
+ */
 import type { BuildPayload, DeployPayload } from '@berth/wire/task';
 import { CAN_SECRET_FILES, CAN_SECRETS } from '@berth/wire/secret';
 import { lack, type Need } from '../domain/build-needs.ts';
@@ -7,7 +10,10 @@ import type { SecretRecord } from '../domain/secrets.ts';
 
 type Secrets = readonly SecretRecord[];
 
-/** Returns the fields of a build task that name its secrets. Without secrets the payload stays as it was. */
+/**
+ * Returns the fields of a build task that name its secrets. Without secrets the payload stays as it
+ * was.
+ */
 export function buildSecrets(secrets: Secrets): Pick<BuildPayload, 'secrets'> {
   const names = secrets.filter((s) => s.scope === 'build').map(({ name }) => ({ name }));
   return names.length === 0 ? {} : { secrets: names };
@@ -19,7 +25,9 @@ export function deploySecrets(secrets: Secrets): Pick<DeployPayload, 'secrets'> 
 
 /** Only env secrets work on every agent: they are a part of the payload there. */
 export function secretNeeds(secrets: Secrets, role: NodeRecord['role']): Need[] {
-  const needed = secrets.filter((s) => (role === 'builder' ? s.scope === 'build' : s.scope === 'run' && s.as === 'file'));
+  const needed = secrets.filter((s) =>
+    role === 'builder' ? s.scope === 'build' : s.scope === 'run' && s.as === 'file',
+  );
   if (needed.length === 0) return [];
   const names = `${needed.length === 1 ? 'secret' : 'secrets'} ${needed.map((s) => s.name).join(', ')}`;
   return role === 'builder'
@@ -33,25 +41,50 @@ export function secretNeeds(secrets: Secrets, role: NodeRecord['role']): Need[] 
       ];
 }
 
-/** Returns the text of `agent_cannot` if no deploy node can ever take the work, or null. A node that is only offline may return. */
+/**
+ * Returns the text of `agent_cannot` if no deploy node can ever take the work, or null. A node that
+ * is only offline may return.
+ */
 export function noNodeCan(needs: readonly Need[], nodes: readonly NodeRecord[]): string | null {
   const deploying = nodes.filter((n) => n.role === 'deploy' && n.deleting_at === null);
   const [first] = deploying;
   if (first === undefined || deploying.some((n) => lack(n, needs) === null)) return null;
-  return `${deploying.length === 1 ? first.hostname : `each of the ${deploying.length} deploy nodes, for example ${first.hostname}`}: ${lack(first, needs) ?? ''}`;
+  return (
+    (deploying.length === 1
+      ? first.hostname
+      : `each of the ${deploying.length} deploy nodes, for example ${first.hostname}`) +
+    `: ${lack(first, needs) ?? ''}`
+  );
 }
 
-/** Returns a story line about secrets that differ from those of the release, or null. A release always gets the current values. */
-export function secretsLine(release: { generation: number; secrets: readonly SecretPrint[] | null }, secrets: Secrets): string | null {
+/**
+ * Returns a story line about secrets that differ from those of the release, or null. A release
+ * always gets the current values.
+ */
+export function secretsLine(
+  release: { generation: number; secrets: readonly SecretPrint[] | null },
+  secrets: Secrets,
+): string | null {
   const before = new Map((release.secrets ?? []).map((s) => [s.name, s.fingerprint]));
   const now = new Map(secrets.filter((s) => s.scope === 'run').map((s) => [s.name, s.fingerprint]));
-  const changed = [...now].filter(([name, print]) => before.has(name) && before.get(name) !== print).map(([name]) => name);
+  const changed = [...now]
+    .filter(([name, print]) => before.has(name) && before.get(name) !== print)
+    .map(([name]) => name);
   const added = [...now.keys()].filter((name) => !before.has(name));
   const removed = [...before.keys()].filter((name) => !now.has(name));
   const parts = [
-    ...(changed.length === 0 ? [] : [`${changed.join(', ')} ${changed.length === 1 ? 'has another value' : 'have other values'}`]),
+    ...(changed.length === 0
+      ? []
+      : [
+          `${changed.join(', ')} ` +
+            (changed.length === 1 ? 'has another value' : 'have other values'),
+        ]),
     ...(added.length === 0 ? [] : [`${added.join(', ')} ${added.length === 1 ? 'is' : 'are'} new`]),
-    ...(removed.length === 0 ? [] : [`${removed.join(', ')} ${removed.length === 1 ? 'was' : 'were'} deleted`]),
+    ...(removed.length === 0
+      ? []
+      : [`${removed.join(', ')} ${removed.length === 1 ? 'was' : 'were'} deleted`]),
   ];
-  return parts.length === 0 ? null : `uses the current secrets; since deployment ${release.generation}, ${parts.join('; ')}`;
+  return parts.length === 0
+    ? null
+    : `uses the current secrets; since deployment ${release.generation}, ${parts.join('; ')}`;
 }

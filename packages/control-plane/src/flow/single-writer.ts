@@ -1,6 +1,7 @@
 /**
- * Ensures that a stop-first project (`recreate`: a dataset is mounted readwrite) never runs two versions at once, on any nodes.
- * On one node the agent ensures it. This file decides between nodes:
+ * Ensures that a stop-first project (`recreate`: a dataset is mounted readwrite) never runs two
+ * versions at once, on any nodes. On one node the agent ensures it. This file decides between
+ * nodes:
  *
  *   placement keeps the project on its node          ──▶ nothing to do
  *   else: the containers of another node are unknown ──▶ wait; one may still be writing there
@@ -8,10 +9,12 @@
  *         no other node runs containers of it        ──▶ start the new version
  *   the new version fails after the old one was stopped ──▶ restart the old one as soon as no other container can be writing
  *
- * The decision uses the open tasks of a node, how its earlier tasks ended (Facts.endedWork), and its reported containers if that
- * report is newer. If the machine of a silent node reports as another node, that report decides (domain/heir.ts). A contract-only agent
- * reports no containers and stops only the one whose name the new one gets: another container, there or elsewhere, blocks the new version
- * until an admin confirms that it is gone (domain/unmanaged.ts) or the node is deleted. Pure.
+ * The decision uses the open tasks of a node, how its earlier tasks ended (Facts.endedWork), and
+ * its reported containers if that report is newer. If the machine of a silent node reports as
+ * another node, that report decides (domain/heir.ts). A contract-only agent reports no containers
+ * and stops only the one whose name the new one gets: another container, there or elsewhere, blocks
+ * the new version until an admin confirms that it is gone (domain/unmanaged.ts) or the node is
+ * deleted. Pure.
  */
 import { LABELS } from '@berth/wire/vocabulary';
 import type { ObservedContainer } from '@berth/wire/node';
@@ -31,8 +34,8 @@ import { createRetireTask } from './tasks.ts';
 import { endMove } from './volumes.ts';
 
 /**
- * Returns whether Berth asked the running version to stop: for a newer one (Berth restarts it if that one fails), or because the project
- * is stopped (flow/stop.ts).
+ * Returns whether Berth asked the running version to stop: for a newer one (Berth restarts it if
+ * that one fails), or because the project is stopped (flow/stop.ts).
  */
 export const isStoppedFirst = (d: Pick<DeploymentRecord, 'status' | 'stopped_first'>): boolean =>
   d.status === 'running' && d.stopped_first !== null;
@@ -49,7 +52,10 @@ type NodeState =
 /** One plan stops containers on at most this many nodes. */
 const MAX_STOPS = 8;
 
-/** The report that is being decided shows that the node has no container of these deployments (`gone`). */
+/**
+ * The report that is being decided shows that the node has no container of these deployments
+ * (`gone`).
+ */
 export type Removal = { node_id: string; gone: readonly string[] };
 
 function stateOf(draft: Draft, node: NodeFact, removal: Removal | null = null): NodeState {
@@ -63,14 +69,23 @@ function stateOf(draft: Draft, node: NodeFact, removal: Removal | null = null): 
   const busy = hasOpenWork(draft, node.id);
   const left = stillThere(draft, node, null);
   if (left !== null) return { is: 'unknown', why: left };
-  if (work === undefined && runs.length === 0 && serves === undefined && !busy && !losesTask(draft, node.id)) return { is: 'clear' };
+  if (
+    work === undefined &&
+    runs.length === 0 &&
+    serves === undefined &&
+    !busy &&
+    !losesTask(draft, node.id)
+  )
+    return { is: 'clear' };
   if (!isBerthAgent(node)) {
     // An admin confirmed each container that the agent may have started.
     const isEmptied = draft.facts.unmanaged?.some((c) => c.node_id === node.id) === true;
     if (isEmptied && !busy && !losesTask(draft, node.id)) return { is: 'clear' };
     return {
       is: 'unknown',
-      why: `${node.hostname} may still run it, and the agent there can neither report nor stop containers; delete the node to continue`,
+      why:
+        `${node.hostname} may still run it, and the agent there can neither report nor stop ` +
+        'containers; delete the node to continue',
     };
   }
   if (busy) return { is: 'busy', why: `${node.hostname} still works on a task of it` };
@@ -79,52 +94,82 @@ function stateOf(draft: Draft, node: NodeFact, removal: Removal | null = null): 
   if (!hasCleanedUp(draft, node.id, reporter)) return { is: 'unknown', why: mayWrite(node) };
   // A task that no agent claimed started nothing.
   const claimedAt = work?.claimed_at ?? null;
-  if (claimedAt !== null && observedAt(draft, reporter) <= claimedAt && gone === null) return { is: 'unknown', why: mayWrite(node) };
+  if (claimedAt !== null && observedAt(draft, reporter) <= claimedAt && gone === null)
+    return { is: 'unknown', why: mayWrite(node) };
   // Containers that still run on the machine are in the other node's list.
   if (reporter !== node) return { is: 'clear' };
-  // The engine or the agent may restart a container that exited by itself. Only a container that Berth stopped stays stopped.
+  // The engine or the agent may restart a container that exited by itself. Only a container that
+  // Berth stopped stays stopped.
   const ended = ofProject(node, project.id).filter(
-    (c) => serves !== undefined && c.labels[LABELS.deployment] === serves.id && isStoppedContainer(c) && serves.stopped_first !== 'stopped',
+    (c) =>
+      serves !== undefined &&
+      c.labels[LABELS.deployment] === serves.id &&
+      isStoppedContainer(c) &&
+      serves.stopped_first !== 'stopped',
   );
   const containers = [...runs, ...ended];
   if (containers.length === 0) return { is: 'clear' };
-  return isOnline(node, draft.facts.now, limits) ? { is: 'runs', containers } : { is: 'unknown', why: mayWrite(node) };
+  return isOnline(node, draft.facts.now, limits)
+    ? { is: 'runs', containers }
+    : { is: 'unknown', why: mayWrite(node) };
 }
 
-/** Returns which container that Berth does not control may write on the node, or null. `replaced`: its agent removes this one. */
+/**
+ * Returns which container that Berth does not control may write on the node, or null. `replaced`:
+ * its agent removes this one.
+ */
 function stillThere({ facts }: Draft, node: NodeFact, replaced: string | null): string | null {
-  const left = facts.unmanaged?.find((c) => c.node_id === node.id && c.confirmed_at === null && c.container !== replaced);
+  const left = facts.unmanaged?.find(
+    (c) => c.node_id === node.id && c.confirmed_at === null && c.container !== replaced,
+  );
   if (left === undefined) return null;
   const { container } = left;
-  const why = `${container} on ${node.hostname} may still write, and the agent there can neither report nor stop it`;
+  const why =
+    `${container} on ${node.hostname} may still write, and the agent there can neither report ` +
+    'nor stop it';
   return `${why}; ${removeByHand(container, node.hostname)}`;
 }
 
 /**
- * Returns whether no earlier task of the node can start a container any more. After its next poll the agent knows that it lost the task,
- * and cleans up. The duration of a lease is enough for that.
+ * Returns whether no earlier task of the node can start a container any more. After its next poll
+ * the agent knows that it lost the task, and cleans up. The duration of a lease is enough for that.
  */
 function hasCleanedUp(draft: Draft, nodeId: string, reporter: NodeFact): boolean {
-  const unreportedAt = draft.facts.endedWork.find((w) => w.node_id === nodeId)?.unreported_at ?? null;
+  const unreportedAt =
+    draft.facts.endedWork.find((w) => w.node_id === nodeId)?.unreported_at ?? null;
   if (unreportedAt === null) return true;
-  return observedAt(draft, reporter) > unreportedAt + draft.facts.limits.leaseMs && polledAt(draft, reporter) > unreportedAt;
+  return (
+    observedAt(draft, reporter) > unreportedAt + draft.facts.limits.leaseMs &&
+    polledAt(draft, reporter) > unreportedAt
+  );
 }
 
-/** Converts the machine's clock to the uptime clock. A time in the future, from before the clock was set back, counts as never. */
+/**
+ * Converts the machine's clock to the uptime clock. A time in the future, from before the clock was
+ * set back, counts as never.
+ */
 const polledAt = ({ facts }: Draft, { last_polled_at }: NodeFact): number =>
-  last_polled_at === null || last_polled_at > facts.now ? Number.NEGATIVE_INFINITY : facts.uptime.at - (facts.now - last_polled_at);
+  last_polled_at === null || last_polled_at > facts.now
+    ? Number.NEGATIVE_INFINITY
+    : facts.uptime.at - (facts.now - last_polled_at);
 
 const mayWrite = (node: NodeFact): string =>
-  `${node.hostname} has not confirmed that it stopped, so it may still be writing there; bring the node back or delete it with force`;
+  `${node.hostname} has not confirmed that it stopped, so it may still be writing there; bring ` +
+  'the node back or delete it with force';
 
 /** Includes tasks that this plan creates. */
 const hasOpenWork = ({ facts, plan }: Draft, nodeId: string): boolean =>
   plan.createTasks.some((t) => t.node_id === nodeId) ||
-  facts.tasks.some((t) => t.node_id === nodeId && t.kind !== 'build' && !plan.changeTasks.some((c) => c.id === t.id && 'end' in c));
+  facts.tasks.some(
+    (t) =>
+      t.node_id === nodeId &&
+      t.kind !== 'build' &&
+      !plan.changeTasks.some((c) => c.id === t.id && 'end' in c),
+  );
 
 /**
- * Returns whether this plan ends a task that an agent has claimed and not reported, or whose container it could not remove. A move starts
- * no container.
+ * Returns whether this plan ends a task that an agent has claimed and not reported, or whose
+ * container it could not remove. A move starts no container.
  */
 const losesTask = ({ facts, plan }: Draft, nodeId: string): boolean =>
   facts.tasks.some(
@@ -133,21 +178,30 @@ const losesTask = ({ facts, plan }: Draft, nodeId: string): boolean =>
       t.kind !== 'build' &&
       t.kind !== 'move' &&
       t.attempt > 0 &&
-      plan.changeTasks.some((c) => c.id === t.id && 'end' in c && (c.report === undefined || leavesContainer(c.report))),
+      plan.changeTasks.some(
+        (c) => c.id === t.id && 'end' in c && (c.report === undefined || leavesContainer(c.report)),
+      ),
   );
 
-const leavesContainer = ({ status, container_id }: TaskReport): boolean => status === 'failed' && typeof container_id === 'string';
+const leavesContainer = ({ status, container_id }: TaskReport): boolean =>
+  status === 'failed' && typeof container_id === 'string';
 
-const isStart = (task: TaskRecord): boolean => task.kind === 'retire' && 'start' in task.payload && typeof task.payload.start === 'string';
+const isStart = (task: TaskRecord): boolean =>
+  task.kind === 'retire' && 'start' in task.payload && typeof task.payload.start === 'string';
 
 /** `ownWork`: waits for a task of Berth, so the queue's timer stops. */
 export type WaitReason = { ownWork: boolean; why: string };
 
 /**
- * Returns why the new version must not start on `target` yet, or null if it can start. Stops the containers on other nodes. If the
- * state of one node is unknown, it stops none, so the old version keeps serving.
+ * Returns why the new version must not start on `target` yet, or null if it can start. Stops the
+ * containers on other nodes. If the state of one node is unknown, it stops none, so the old version
+ * keeps serving.
  */
-export function reasonToWait(draft: Draft, d: DeploymentRecord, target: NodeFact): WaitReason | null {
+export function reasonToWait(
+  draft: Draft,
+  d: DeploymentRecord,
+  target: NodeFact,
+): WaitReason | null {
   if (draft.facts.tasks.some((t) => t.node_id === target.id && isStart(t)))
     return { ownWork: true, why: `the previous version is being restarted on ${target.hostname}` };
   const here = stillThere(draft, target, isBerthAgent(target) ? null : finalName(d.settings));
@@ -155,9 +209,12 @@ export function reasonToWait(draft: Draft, d: DeploymentRecord, target: NodeFact
   const others = draft.facts.nodes
     .filter((node) => node.role === 'deploy' && node.id !== target.id)
     .map((node) => ({ node, state: stateOf(draft, node) }));
-  for (const { state } of others) if (state.is === 'unknown') return { ownWork: false, why: state.why };
+  for (const { state } of others)
+    if (state.is === 'unknown') return { ownWork: false, why: state.why };
   for (const { state } of others) if (state.is === 'busy') return { ownWork: true, why: state.why };
-  const running = others.flatMap(({ node, state }) => (state.is === 'runs' ? [{ node, containers: state.containers }] : []));
+  const running = others.flatMap(({ node, state }) =>
+    state.is === 'runs' ? [{ node, containers: state.containers }] : [],
+  );
   if (running.length === 0) return null;
   // The others follow when these have stopped.
   const first = running.slice(0, MAX_STOPS);
@@ -165,10 +222,18 @@ export function reasonToWait(draft: Draft, d: DeploymentRecord, target: NodeFact
   const names = first.map(({ node }) => node.hostname).join(', ');
   const rest = running.length - first.length;
   const where = rest === 0 ? names : `${names} and ${rest} more`;
-  return { ownWork: true, why: `its containers on ${where} are stopped first: two versions must never write at once` };
+  return {
+    ownWork: true,
+    why: `its containers on ${where} are stopped first: two versions must never write at once`,
+  };
 }
 
-function stop(draft: Draft, d: DeploymentRecord, node: NodeFact, containers: readonly ObservedContainer[]): void {
+function stop(
+  draft: Draft,
+  d: DeploymentRecord,
+  node: NodeFact,
+  containers: readonly ObservedContainer[],
+): void {
   const reason = `deployment ${d.generation} starts on another node`;
   const ids = [...new Set(containers.flatMap((c) => c.labels[LABELS.deployment] ?? []))];
   createRetireTask(draft, node, {
@@ -178,21 +243,37 @@ function stop(draft: Draft, d: DeploymentRecord, node: NodeFact, containers: rea
     drain: false,
     stop: ids.map((deployment_id) => ({ deployment_id, reason })),
   });
-  const old = draft.facts.live.find((o) => o.status === 'running' && o.node_id === node.id && ids.includes(o.id));
+  const old = draft.facts.live.find(
+    (o) => o.status === 'running' && o.node_id === node.id && ids.includes(o.id),
+  );
   if (old === undefined || isStoppedFirst(old)) return;
-  draft.set(old, { stopped_first: 'asked', waiting: `asked to stop for deployment ${d.generation}` });
-  draft.addLine(old, 'stopped_first', `asked to stop before ${reason}: two versions must never write at once`);
+  draft.set(old, {
+    stopped_first: 'asked',
+    waiting: `asked to stop for deployment ${d.generation}`,
+  });
+  draft.addLine(
+    old,
+    'stopped_first',
+    `asked to stop before ${reason}: two versions must never write at once`,
+  );
 }
 
 /** Records that the node has stopped the running version. */
 export function markStopped(draft: Draft, nodeId: string, ids: readonly string[]): void {
-  const old = draft.facts.live.find((o) => o.node_id === nodeId && isStoppedFirst(o) && ids.includes(o.id));
-  if (old !== undefined) draft.set(old, { stopped_first: 'stopped', waiting: isProjectStopped(draft) ? STOPPED : IS_STOPPED });
+  const old = draft.facts.live.find(
+    (o) => o.node_id === nodeId && isStoppedFirst(o) && ids.includes(o.id),
+  );
+  if (old !== undefined)
+    draft.set(old, {
+      stopped_first: 'stopped',
+      waiting: isProjectStopped(draft) ? STOPPED : IS_STOPPED,
+    });
 }
 
 /**
- * Restarts the version that was stopped for a newer one that failed, as soon as no other container can be writing. Called when that
- * may have become possible: a deployment ends (`leaving`), a task ended, the node reported.
+ * Restarts the version that was stopped for a newer one that failed, as soon as no other container
+ * can be writing. Called when that may have become possible: a deployment ends (`leaving`), a task
+ * ended, the node reported.
  */
 export function restartStopped(
   draft: Draft,
@@ -203,7 +284,8 @@ export function restartStopped(
   const { old, home } = stopped;
   const { live } = draft.facts;
   // The newer version may take over. If it ends instead, this function is called again.
-  if (live.some((o) => o.id !== leaving && (o.status === 'built' || o.status === 'deploying'))) return;
+  if (live.some((o) => o.id !== leaving && (o.status === 'built' || o.status === 'deploying')))
+    return;
   const data = old.settings.volumes.length === 0 ? null : currentCopy(draft.volumes());
   if (data !== null && data.node_id !== home.id) {
     // The newer version may have written there.
@@ -212,10 +294,15 @@ export function restartStopped(
     draft.set(old, { waiting });
     return draft.addLine(old, 'stopped_first', waiting);
   }
-  const seen = ofProject(home, draft.facts.project.id).find((c) => c.labels[LABELS.deployment] === old.id);
-  const isReportNew = observedAt(draft, home) > (draft.facts.endedWork.find((w) => w.node_id === home.id)?.claimed_at ?? 0);
+  const seen = ofProject(home, draft.facts.project.id).find(
+    (c) => c.labels[LABELS.deployment] === old.id,
+  );
+  const isReportNew =
+    observedAt(draft, home) >
+    (draft.facts.endedWork.find((w) => w.node_id === home.id)?.claimed_at ?? 0);
   // Its container never stopped or does not exist any more.
-  if (isReportNew && (seen === undefined || !isStoppedContainer(seen))) return draft.set(old, { stopped_first: null, waiting: null });
+  if (isReportNew && (seen === undefined || !isStoppedContainer(seen)))
+    return draft.set(old, { stopped_first: null, waiting: null });
   const why = whyNotRestart(draft, stopped, removal);
   if (why !== null) {
     const waiting = `stopped for a newer version and not restarted yet: ${why}`;
@@ -226,48 +313,85 @@ export function restartStopped(
   if (!mayTry(draft, old)) return;
   endMove(draft, old, `the project starts again on ${home.hostname}`);
   createRetireTask(draft, home, { of: old, remove: [], keep: null, drain: false, start: old.id });
-  draft.addLine(old, 'started_again', `the newer version did not go live; this one is restarted on ${home.hostname}`);
+  draft.addLine(
+    old,
+    'started_again',
+    `the newer version did not go live; this one is restarted on ${home.hostname}`,
+  );
 }
 
 type StoppedVersion = { old: DeploymentRecord; home: NodeFact };
 
-/** Returns the version that was stopped for a newer one, if its node could restart it; null while that node works on a task. */
+/**
+ * Returns the version that was stopped for a newer one, if its node could restart it; null while
+ * that node works on a task.
+ */
 function stoppedVersion(draft: Draft): StoppedVersion | null {
   if (isProjectStopped(draft)) return null;
   // With the changes of this plan.
-  const old = draft.facts.live.find((o) => isStoppedFirst({ ...o, ...draft.plan.changeDeployments.find((c) => c.id === o.id)?.set }));
+  const old = draft.facts.live.find((o) =>
+    isStoppedFirst({ ...o, ...draft.plan.changeDeployments.find((c) => c.id === o.id)?.set }),
+  );
   const home = draft.node(old?.node_id ?? null);
-  return old === undefined || home === undefined || !isBerthAgent(home) || hasOpenWork(draft, home.id) ? null : { old, home };
+  return old === undefined ||
+    home === undefined ||
+    !isBerthAgent(home) ||
+    hasOpenWork(draft, home.id)
+    ? null
+    : { old, home };
 }
 
-/** Returns whether the version that was stopped for a newer one could restart now, beside its volumes. */
+/**
+ * Returns whether the version that was stopped for a newer one could restart now, beside its
+ * volumes.
+ */
 export function canRestart(draft: Draft): boolean {
   const stopped = stoppedVersion(draft);
-  // A restart that failed is tried again later. Until then, the end of a newer version would start nothing.
+  // A restart that failed is tried again later. Until then, the end of a newer version would start
+  // nothing.
   if (stopped === null || !mayTry(draft, stopped.old)) return false;
   const data = stopped.old.settings.volumes.length === 0 ? null : currentCopy(draft.volumes());
-  return (data === null || data.node_id === stopped.home.id) && whyNotRestart(draft, stopped, null) === null;
+  return (
+    (data === null || data.node_id === stopped.home.id) &&
+    whyNotRestart(draft, stopped, null) === null
+  );
 }
 
 /** Returns which node may still run another version, or null. */
-function whyNotRestart(draft: Draft, { old, home }: StoppedVersion, removal: Removal | null): string | null {
+function whyNotRestart(
+  draft: Draft,
+  { old, home }: StoppedVersion,
+  removal: Removal | null,
+): string | null {
   for (const node of draft.facts.nodes) {
     if (node.role !== 'deploy') continue;
-    const why = node.id === home.id ? besides(draft, old, home, removal) : mayRun(node, stateOf(draft, node, removal));
+    const why =
+      node.id === home.id
+        ? besides(draft, old, home, removal)
+        : mayRun(node, stateOf(draft, node, removal));
     if (why !== null) return why;
   }
   return null;
 }
 
-const stillRuns = (node: NodeFact): string => `${node.hostname} still runs a container of the project`;
+const stillRuns = (node: NodeFact): string =>
+  `${node.hostname} still runs a container of the project`;
 
 function mayRun(node: NodeFact, state: NodeState): string | null {
   if (state.is === 'clear') return null;
   return state.is === 'runs' ? stillRuns(node) : state.why;
 }
 
-/** Returns why another version may run on the stopped version's own node, or null. A restart does not stop other containers. */
-function besides(draft: Draft, old: DeploymentRecord, home: NodeFact, removal: Removal | null): string | null {
+/**
+ * Returns why another version may run on the stopped version's own node, or null. A restart does
+ * not stop other containers.
+ */
+function besides(
+  draft: Draft,
+  old: DeploymentRecord,
+  home: NodeFact,
+  removal: Removal | null,
+): string | null {
   const gone = removal?.node_id === home.id ? removal.gone : [];
   const others = ofProject(home, draft.facts.project.id).filter((c) => {
     const id = c.labels[LABELS.deployment] ?? '';
@@ -276,8 +400,11 @@ function besides(draft: Draft, old: DeploymentRecord, home: NodeFact, removal: R
   if (others.length > 0) return stillRuns(home);
   const left = stillThere(draft, home, null);
   if (left !== null) return left;
-  // A poll in the future dates from before the machine's clock was set back. The agent polls before it gets the restart in any case.
+  // A poll in the future dates from before the machine's clock was set back. The agent polls before
+  // it gets the restart in any case.
   const polled =
-    home.last_polled_at !== null && home.last_polled_at > draft.facts.now ? { ...home, last_polled_at: draft.facts.now } : home;
+    home.last_polled_at !== null && home.last_polled_at > draft.facts.now
+      ? { ...home, last_polled_at: draft.facts.now }
+      : home;
   return hasCleanedUp(draft, home.id, polled) ? null : mayWrite(home);
 }

@@ -1,12 +1,14 @@
 /**
- * Stops a project and keeps it stopped. Its running deployment stays `running`: release, route, node and image stay reserved. Its
- * container is stopped and kept, its route leads to a page, and it has no health.
+ * Stops a project and keeps it stopped. Its running deployment stays `running`: release, route,
+ * node and image stay reserved. Its container is stopped and kept, its route leads to a page, and
+ * it has no health.
  *
  *   stop ──▶ deployments in progress are cancelled; the route leads to the page; a retire task stops the container
  *   the node reports it running again ──▶ another task stops it
  *   a deployment that a person requests goes live ──▶ the project is not stopped any more; the old container is removed
  *
- * `stopped_first` says how far it is, as for stop-first (flow/single-writer.ts), so that no decision expects the container to run. Pure.
+ * `stopped_first` says how far it is, as for stop-first (flow/single-writer.ts), so that no
+ * decision expects the container to run. Pure.
  */
 import type { ObservedContainer } from '@berth/wire/node';
 import type { RouteChange } from '../domain/plan.ts';
@@ -25,13 +27,27 @@ export const STOPPED = 'the project is stopped; start it to serve again';
 export const isProjectStopped = ({ facts, plan }: Pick<Draft, 'facts' | 'plan'>): boolean =>
   plan.stopped === undefined ? facts.project.stopped_at !== null : plan.stopped.at !== null;
 
-/** Returns whether it is the running deployment of a stopped project. Only a stop takes its health away. */
-export const isAtRest = (d: Pick<DeploymentRecord, 'status' | 'stopped_first' | 'health'>): boolean =>
-  d.status === 'running' && d.stopped_first !== null && d.health === null;
+/**
+ * Returns whether it is the running deployment of a stopped project. Only a stop takes its health
+ * away.
+ */
+export const isAtRest = (
+  d: Pick<DeploymentRecord, 'status' | 'stopped_first' | 'health'>,
+): boolean => d.status === 'running' && d.stopped_first !== null && d.health === null;
 
-/** Returns whether its report needs no decision: Berth stopped the container, it is stopped, and its host shows the page. */
-export const restsAsExpected = (d: DeploymentRecord, container: ObservedContainer | null, route: RouteRecord | null): boolean =>
-  isAtRest(d) && d.stopped_first === 'stopped' && (container === null || isStoppedContainer(container)) && !leadsToContainer(d, route);
+/**
+ * Returns whether its report needs no decision: Berth stopped the container, it is stopped, and its
+ * host shows the page.
+ */
+export const restsAsExpected = (
+  d: DeploymentRecord,
+  container: ObservedContainer | null,
+  route: RouteRecord | null,
+): boolean =>
+  isAtRest(d) &&
+  d.stopped_first === 'stopped' &&
+  (container === null || isStoppedContainer(container)) &&
+  !leadsToContainer(d, route);
 
 /** The route of a version that is being started belongs to another deployment. */
 const leadsToContainer = (d: DeploymentRecord, route: RouteRecord | null): boolean =>
@@ -42,7 +58,11 @@ export function stopRunning(draft: Draft, d: DeploymentRecord): void {
   showPage(draft, d);
   if (isAtRest(d)) return;
   draft.set(d, { stopped_first: 'asked', health: null, waiting: STOPPED });
-  draft.addLine(d, 'stopped', 'stopped on request: its host answers with a page; its release, node and data stay reserved');
+  draft.addLine(
+    d,
+    'stopped',
+    'stopped on request: its host answers with a page; its release, node and data stay reserved',
+  );
   stopContainer(draft, d);
 }
 
@@ -51,32 +71,64 @@ function showPage(draft: Draft, d: DeploymentRecord): void {
   const node = draft.node(d.node_id);
   if (draft.plan.route !== null || route?.stopped === true) return;
   if (route !== null) draft.plan.route = stoppedRoute(route);
-  else if (node !== undefined && d.host_port !== null) draft.plan.route = stoppedRoute(routeTo(draft, d, node, d.host_port).set);
+  else if (node !== undefined && d.host_port !== null)
+    draft.plan.route = stoppedRoute(routeTo(draft, d, node, d.host_port).set);
 }
 
-export const stoppedRoute = (route: RouteRecord): RouteChange => ({ set: { ...route, stopped: true } });
+export const stoppedRoute = (route: RouteRecord): RouteChange => ({
+  set: { ...route, stopped: true },
+});
 
 /** Returns whether an open task stops its container. */
-export const isStopping = ({ facts }: Pick<Draft, 'facts'>, d: Pick<DeploymentRecord, 'id'>): boolean =>
-  facts.tasks.some((t) => t.kind === 'retire' && 'stop' in t.payload && t.payload.stop?.some((s) => s.deployment_id === d.id));
+export const isStopping = (
+  { facts }: Pick<Draft, 'facts'>,
+  d: Pick<DeploymentRecord, 'id'>,
+): boolean =>
+  facts.tasks.some(
+    (t) =>
+      t.kind === 'retire' &&
+      'stop' in t.payload &&
+      t.payload.stop?.some((s) => s.deployment_id === d.id),
+  );
 
 function stopContainer(draft: Draft, d: DeploymentRecord): void {
   const node = draft.node(d.node_id);
   if (isStopping(draft, d)) return;
   if (node !== undefined && !isBerthAgent(node)) {
-    const waiting = `${STOPPED}. The agent of ${node.hostname} cannot stop containers: this one runs on without requests`;
+    const waiting =
+      `${STOPPED}. The agent of ${node.hostname} cannot stop containers: this one runs on ` +
+      'without requests';
     if (d.waiting === waiting) return;
     draft.set(d, { waiting });
-    return draft.addLine(d, 'stopped', `the agent of ${node.hostname} cannot stop containers: this one runs on without requests`);
+    return draft.addLine(
+      d,
+      'stopped',
+      `the agent of ${node.hostname} cannot stop containers: this one runs on without requests`,
+    );
   }
-  createRetireTask(draft, node, { of: d, remove: [], keep: null, drain: true, stop: [{ deployment_id: d.id, reason: REASON }] });
+  createRetireTask(draft, node, {
+    of: d,
+    remove: [],
+    keep: null,
+    drain: true,
+    stop: [{ deployment_id: d.id, reason: REASON }],
+  });
 }
 
-/** Handles a report about the container of a stopped project. It may run again: somebody started it, or an old task did. */
-export function keepStopped(draft: Draft, d: DeploymentRecord, { container, node_id }: EventOf<'observed'>, isListOld: boolean): void {
+/**
+ * Handles a report about the container of a stopped project. It may run again: somebody started it,
+ * or an old task did.
+ */
+export function keepStopped(
+  draft: Draft,
+  d: DeploymentRecord,
+  { container, node_id }: EventOf<'observed'>,
+  isListOld: boolean,
+): void {
   if (node_id !== d.node_id) return;
   if (leadsToContainer(d, draft.facts.route)) showPage(draft, d);
-  if (!isAtRest(d)) draft.set(d, { stopped_first: d.stopped_first ?? 'asked', health: null, waiting: STOPPED });
+  if (!isAtRest(d))
+    draft.set(d, { stopped_first: d.stopped_first ?? 'asked', health: null, waiting: STOPPED });
   if (container === null) {
     if (d.stopped_first !== 'stopped') draft.set(d, { stopped_first: 'stopped' });
     return;
@@ -86,7 +138,11 @@ export function keepStopped(draft: Draft, d: DeploymentRecord, { container, node
   if (isDone || isListOld || !mayTry(draft, d)) return;
   if (d.stopped_first === 'stopped') {
     draft.set(d, { stopped_first: 'asked' });
-    draft.addLine(d, 'stopped', `its container is ${container.state} although the project is stopped; it is stopped again`);
+    draft.addLine(
+      d,
+      'stopped',
+      `its container is ${container.state} although the project is stopped; it is stopped again`,
+    );
   }
   stopContainer(draft, d);
 }

@@ -13,7 +13,8 @@ import { removeByHand } from '../domain/unmanaged.ts';
 import { buildSecrets, deploySecrets } from './secrets.ts';
 import { type Draft, isBerthAgent } from './draft.ts';
 
-export const generationName = (d: Pick<DeploymentRecord, 'settings' | 'generation'>): string => `${finalName(d.settings)}-g${d.generation}`;
+export const generationName = (d: Pick<DeploymentRecord, 'settings' | 'generation'>): string =>
+  `${finalName(d.settings)}-g${d.generation}`;
 
 export function createBuildTask(draft: Draft, d: DeploymentRecord, builder: NodeFact): void {
   const { project, uptime, limits, platform } = draft.facts;
@@ -29,7 +30,9 @@ export function createBuildTask(draft: Draft, d: DeploymentRecord, builder: Node
       git_url: d.settings.git_url,
       branch: d.settings.branch,
       commit: d.requested_commit,
-      ...(platform.allowedGitHosts === undefined ? {} : { allowed_git_hosts: [...platform.allowedGitHosts] }),
+      ...(platform.allowedGitHosts === undefined
+        ? {}
+        : { allowed_git_hosts: [...platform.allowedGitHosts] }),
       dockerfile_path: d.settings.dockerfile_path,
       ...buildSettings(d.settings),
       image_repository: `${platform.registryAddr}/${project.name}`,
@@ -39,12 +42,19 @@ export function createBuildTask(draft: Draft, d: DeploymentRecord, builder: Node
 }
 
 /** Time in seconds that the new container has to answer. */
-export const startSeconds = ({ settings }: Pick<DeploymentRecord, 'settings'>, { probeSeconds }: Pick<Limits, 'probeSeconds'>): number =>
-  settings.start_seconds ?? probeSeconds;
+export const startSeconds = (
+  { settings }: Pick<DeploymentRecord, 'settings'>,
+  { probeSeconds }: Pick<Limits, 'probeSeconds'>,
+): number => settings.start_seconds ?? probeSeconds;
 
 type DeployInput = { mounts: DatasetMount[]; missingBytes: number; volumes?: VolumeMounts };
 
-export function createDeployTask(draft: Draft, d: DeploymentRecord, node: NodeFact, { mounts, missingBytes, volumes }: DeployInput): void {
+export function createDeployTask(
+  draft: Draft,
+  d: DeploymentRecord,
+  node: NodeFact,
+  { mounts, missingBytes, volumes }: DeployInput,
+): void {
   const { project, uptime, limits, live, platform } = draft.facts;
   const tag = d.image_tag ?? '';
   const { tag: present } = atPresentRegistry(tag, platform.registryAddr);
@@ -56,10 +66,17 @@ export function createDeployTask(draft: Draft, d: DeploymentRecord, node: NodeFa
     domain_prefix: d.settings.domain_prefix,
     ...(platform.public === undefined
       ? {}
-      : { url: projectUrl(platform.public.url, platform.public.baseDomain, d.settings.domain_prefix) }),
+      : {
+          url: projectUrl(
+            platform.public.url,
+            platform.public.baseDomain,
+            d.settings.domain_prefix,
+          ),
+        }),
     container_port: d.settings.container_port,
     // A tag can move to other content, a digest cannot.
-    image: d.image_digest === null ? present : `${present.replace(/:[^:/]*$/, '')}@${d.image_digest}`,
+    image:
+      d.image_digest === null ? present : `${present.replace(/:[^:/]*$/, '')}@${d.image_digest}`,
     image_tag: tag,
     image_digest: d.image_digest,
     container_name: generationName(d),
@@ -74,12 +91,29 @@ export function createDeployTask(draft: Draft, d: DeploymentRecord, node: NodeFa
     probe_seconds: startSeconds(d, limits),
     memory_bytes: d.settings.memory_bytes,
     cpus: d.settings.cpus,
-    // With `recreate` the agent stops the container that serves: it has the time of its own release, or more.
-    stop_grace_seconds: Math.max(d.settings.stop_grace_seconds, serves?.settings.stop_grace_seconds ?? 0),
+    // With `recreate` the agent stops the container that serves: it has the time of its own
+    // release, or more.
+    stop_grace_seconds: Math.max(
+      d.settings.stop_grace_seconds,
+      serves?.settings.stop_grace_seconds ?? 0,
+    ),
   };
   if (!isBerthAgent(node)) {
-    const placed = { node_id: node.id, container: finalName(d.settings), project_id: project.id, project: project.name };
-    draft.unmanaged({ put: { ...placed, deployment_id: d.id, placed_at: draft.facts.now, labelled: false, confirmed_at: null } });
+    const placed = {
+      node_id: node.id,
+      container: finalName(d.settings),
+      project_id: project.id,
+      project: project.name,
+    };
+    draft.unmanaged({
+      put: {
+        ...placed,
+        deployment_id: d.id,
+        placed_at: draft.facts.now,
+        labelled: false,
+        confirmed_at: null,
+      },
+    });
   }
   draft.createTask({
     kind: 'deploy',
@@ -99,7 +133,12 @@ export function createDeployTask(draft: Draft, d: DeploymentRecord, node: NodeFa
 /** A move ends earlier if one of its agents is lost or the data stops flowing. */
 const MOVE_MS = 24 * 3_600_000;
 
-export function createMoveTask(draft: Draft, d: DeploymentRecord, node: NodeFact, payload: MovePayload): void {
+export function createMoveTask(
+  draft: Draft,
+  d: DeploymentRecord,
+  node: NodeFact,
+  payload: MovePayload,
+): void {
   const { uptime, limits } = draft.facts;
   draft.createTask({
     kind: 'move',
@@ -111,9 +150,12 @@ export function createMoveTask(draft: Draft, d: DeploymentRecord, node: NodeFact
   });
 }
 
-/** Longest time in ms that these take to stop: the old version drains, then its grace period runs. */
+/**
+ * Longest time in ms that these take to stop: the old version drains, then its grace period runs.
+ */
 const stopMs = (all: readonly DeploymentRecord[]): number =>
-  Math.max(...all.map(({ settings }) => settings.drain_seconds + settings.stop_grace_seconds)) * 1000;
+  Math.max(...all.map(({ settings }) => settings.drain_seconds + settings.stop_grace_seconds)) *
+  1000;
 
 export type RetireRequest = {
   /** The deployment that the task belongs to; its story gets the lines. */
@@ -131,10 +173,14 @@ export type RetireRequest = {
 };
 
 /**
- * Creates a retire task, unless the node was deleted. A contract-only agent cannot remove containers: it only replaces the one with the
- * name of the new one. The story names the others.
+ * Creates a retire task, unless the node was deleted. A contract-only agent cannot remove
+ * containers: it only replaces the one with the name of the new one. The story names the others.
  */
-export function createRetireTask(draft: Draft, node: NodeRecord | undefined, request: RetireRequest): void {
+export function createRetireTask(
+  draft: Draft,
+  node: NodeRecord | undefined,
+  request: RetireRequest,
+): void {
   if (node === undefined) return;
   if (!isBerthAgent(node)) return addLeft(draft, node, request);
   const { project, uptime, limits } = draft.facts;
@@ -153,7 +199,10 @@ export function createRetireTask(draft: Draft, node: NodeRecord | undefined, req
       project: project.name,
       domain_prefix: request.of.settings.domain_prefix,
       remove: request.remove.map((r) => ({ deployment_id: r.deployment.id, reason: r.reason })),
-      keep: request.keep === null ? null : { deployment_id: request.keep.id, name: finalName(request.keep.settings) },
+      keep:
+        request.keep === null
+          ? null
+          : { deployment_id: request.keep.id, name: finalName(request.keep.settings) },
       ...(project.deleting_at === null ? {} : { project_deleted: true }),
       drain_seconds: drain,
       stop_grace_seconds: grace,
@@ -163,9 +212,15 @@ export function createRetireTask(draft: Draft, node: NodeRecord | undefined, req
   });
 }
 
-function addLeft(draft: Draft, { id, hostname }: NodeRecord, { of, remove, replacedBy }: RetireRequest): void {
+function addLeft(
+  draft: Draft,
+  { id, hostname }: NodeRecord,
+  { of, remove, replacedBy }: RetireRequest,
+): void {
   const removed = remove.map((r) => r.deployment);
-  const others = draft.facts.live.filter((o) => o.node_id === id && !removed.some((d) => d.id === o.id));
+  const others = draft.facts.live.filter(
+    (o) => o.node_id === id && !removed.some((d) => d.id === o.id),
+  );
   const serving = others.map((o) => finalName(o.settings));
   for (const container of new Set(removed.map((d) => finalName(d.settings)))) {
     if (serving.includes(container)) continue;
@@ -177,4 +232,6 @@ function addLeft(draft: Draft, { id, hostname }: NodeRecord, { of, remove, repla
 
 /** Returns whether this task removes the deployment's container. */
 export const removes = (task: TaskRecord, d: Pick<DeploymentRecord, 'id'>): boolean =>
-  task.kind === 'retire' && 'remove' in task.payload && task.payload.remove.some((r) => r.deployment_id === d.id);
+  task.kind === 'retire' &&
+  'remove' in task.payload &&
+  task.payload.remove.some((r) => r.deployment_id === d.id);

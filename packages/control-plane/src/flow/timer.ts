@@ -1,4 +1,7 @@
-/** The timer of a deployment's current state. It stops while the deployment waits for a task of Berth. Pure. */
+/**
+ * The timer of a deployment's current state. It stops while the deployment waits for a task of
+ * Berth. Pure.
+ */
 import type { DeploymentRecord, Timer } from '../domain/records.ts';
 import { isPast } from '../domain/uptime.ts';
 import type { Draft } from './draft.ts';
@@ -7,7 +10,9 @@ type Timed = Pick<DeploymentRecord, 'id' | 'status' | 'state_since' | 'timer'>;
 
 /** Ignores a timer of an earlier state, which the previous version of Berth leaves behind. */
 const present = (d: Timed): Timer =>
-  d.timer !== null && d.timer.state_since === d.state_since ? d.timer : { state_since: d.state_since, ran_ms: 0, running_since: null };
+  d.timer !== null && d.timer.state_since === d.state_since
+    ? d.timer
+    : { state_since: d.state_since, ran_ms: 0, running_since: null };
 
 export const startedTimer = (d: Pick<Timed, 'state_since'>, at: number): Timer => ({
   state_since: d.state_since,
@@ -15,11 +20,20 @@ export const startedTimer = (d: Pick<Timed, 'state_since'>, at: number): Timer =
   running_since: at,
 });
 
-/** Starts or continues the timer. Returns whether it ran longer than `limitMs`. `graceMs`: added after a gap in the service. */
-export function hasRunOut(draft: Draft, d: DeploymentRecord, limitMs: number, graceMs = draft.facts.limits.leaseMs): boolean {
+/**
+ * Starts or continues the timer. Returns whether it ran longer than `limitMs`. `graceMs`: added
+ * after a gap in the service.
+ */
+export function hasRunOut(
+  draft: Draft,
+  d: DeploymentRecord,
+  limitMs: number,
+  graceMs = draft.facts.limits.leaseMs,
+): boolean {
   const { uptime } = draft.facts;
   const timer = present(d);
-  if (timer.running_since !== null) return isPast(timer.running_since + limitMs - timer.ran_ms, uptime, graceMs);
+  if (timer.running_since !== null)
+    return isPast(timer.running_since + limitMs - timer.ran_ms, uptime, graceMs);
   draft.set(d, { timer: { ...timer, running_since: uptime.at } });
   return false;
 }

@@ -1,5 +1,6 @@
 /**
- * Decides where the volumes of a project are, for flow/deployment.ts (domain/volumes.ts has the states of a copy). Pure.
+ * Decides where the volumes of a project are, for flow/deployment.ts (domain/volumes.ts has the
+ * states of a copy). Pure.
  *
  * A move, while the deployment is `built`:
  *
@@ -7,11 +8,17 @@
  *     ──▶ the nodes list no container that ran meanwhile ──▶ deploy task with the new copy
  *     ──▶ its container answers: the new copy is `current`, the other one `left`
  *
- * Before the switch nothing changes the source. After it, the old container never starts again. Equal digests prove only what the files
- * were: as soon as something may write to one of the copies, or the node does not have to be left any more, the move ends (`endMove`).
+ * Before the switch nothing changes the source. After it, the old container never starts again.
+ * Equal digests prove only what the files were: as soon as something may write to one of the
+ * copies, or the node does not have to be left any more, the move ends (`endMove`).
  */
 import type { FailureCode } from '@berth/wire/errors';
-import { CAN_MOVE_VOLUMES, isMoveResult, type MovePayload, type VolumeMounts } from '@berth/wire/volume';
+import {
+  CAN_MOVE_VOLUMES,
+  isMoveResult,
+  type MovePayload,
+  type VolumeMounts,
+} from '@berth/wire/volume';
 import type { NodeFact } from '../domain/facts.ts';
 import { isOnline } from '../domain/placement.ts';
 import type { DeploymentRecord, Failure, NodeRecord, TaskRecord } from '../domain/records.ts';
@@ -25,37 +32,60 @@ import { isStoppedContainer, observedAt, ofProject } from './listed.ts';
 import { isAtRest, isProjectStopped } from './stop.ts';
 import { createMoveTask } from './tasks.ts';
 
-/** Returns the copy that must be where the deployment runs, or null if its volumes may begin on any node. */
-export function pinOf(draft: Draft, { settings }: Pick<DeploymentRecord, 'settings'>): VolumeCopy | null {
+/**
+ * Returns the copy that must be where the deployment runs, or null if its volumes may begin on any
+ * node.
+ */
+export function pinOf(
+  draft: Draft,
+  { settings }: Pick<DeploymentRecord, 'settings'>,
+): VolumeCopy | null {
   if (settings.volumes.length === 0) return null;
   const current = currentCopy(draft.volumes());
   // Without a name, no deployment has ever reported a container with this copy.
   return current === null || current.names.length === 0 ? null : current;
 }
 
-/** Returns why no node can take the deployment now, because of its volumes; null if their node can. */
-export function volumesAway(draft: Draft, pin: VolumeCopy | null): { code: FailureCode; why: string; plain: string } | null {
+/**
+ * Returns why no node can take the deployment now, because of its volumes; null if their node can.
+ */
+export function volumesAway(
+  draft: Draft,
+  pin: VolumeCopy | null,
+): { code: FailureCode; why: string; plain: string } | null {
   if (pin === null) return null;
   const { now, limits } = draft.facts;
   const what = copyText(pin, bytesText);
   const node = draft.node(pin.node_id);
   if (node === undefined) {
     const why =
-      `${what}: that node was deleted. Berth starts the project with its data only: add the machine with its disk as a node again, or put ` +
-      `the folders from a backup on another node (docs/disasters.md, “A node is gone”; project ${pin.project_id}, copy ${pin.id})`;
+      `${what}: that node was deleted. Berth starts the project with its data only: add the ` +
+      'machine with its disk as a node again, or put ' +
+      'the folders from a backup on another node (docs/disasters.md, “A node is gone”; project ' +
+      `${pin.project_id}, copy ${pin.id})`;
     return { code: 'volume_unreachable', why, plain: why };
   }
   if (isOnline(node, now, limits)) return null;
-  const plain = `${what}: that node is offline. The project waits for it, because it must not start with an empty volume`;
-  return { code: 'volume_unreachable', why: `${plain} (offline since ${new Date(node.last_seen_at).toISOString()})`, plain };
+  const plain =
+    `${what}: that node is offline. The project waits for it, because it must not start with an ` +
+    'empty volume';
+  return {
+    code: 'volume_unreachable',
+    why: `${plain} (offline since ${new Date(node.last_seen_at).toISOString()})`,
+    plain,
+  };
 }
 
 // ── move ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 const isLeaving = (node: Pick<NodeRecord, 'drain' | 'deleting_at' | 'capabilities'>): boolean =>
-  (node.drain !== null || node.deleting_at !== null) && node.capabilities?.includes(CAN_MOVE_VOLUMES) === true;
+  (node.drain !== null || node.deleting_at !== null) &&
+  node.capabilities?.includes(CAN_MOVE_VOLUMES) === true;
 
-/** Returns the node that the volumes must leave, because it is drained or being deleted; null if they stay. */
+/**
+ * Returns the node that the volumes must leave, because it is drained or being deleted; null if
+ * they stay.
+ */
 export function leavingNode(draft: Draft, pin: VolumeCopy | null): NodeFact | null {
   const node = draft.node(pin?.node_id ?? null);
   return node === undefined || !isLeaving(node) ? null : node;
@@ -67,7 +97,9 @@ export const incomingOf = (draft: Draft, pin: VolumeCopy): VolumeCopy | null =>
 
 /** Returns the reason to wait while volumes of the project are being copied, or null. */
 export function isMoving({ facts, plan }: Draft): string | null {
-  const open = facts.tasks.find((t) => t.kind === 'move' && !plan.changeTasks.some((c) => c.id === t.id && 'end' in c));
+  const open = facts.tasks.find(
+    (t) => t.kind === 'move' && !plan.changeTasks.some((c) => c.id === t.id && 'end' in c),
+  );
   if (open === undefined) return null;
   const { role, other } = open.payload as MovePayload;
   const own = facts.nodes.find((n) => n.id === open.node_id)?.hostname ?? open.node_id;
@@ -92,12 +124,28 @@ export function moveVolumes(
 ): string {
   const { now, project } = draft.facts;
   const unproven = incomingOf(draft, pin);
-  if (unproven !== null) draft.putVolumes({ ...unproven, state: 'deleting', ...UNPROVEN, changed_at: now });
+  if (unproven !== null)
+    draft.putVolumes({ ...unproven, state: 'deleting', ...UNPROVEN, changed_at: now });
   draft.putVolumes({ ...pin, digest: null, seen: witnessOf(draft, from), changed_at: now });
   const id = draft.freshId();
   const where = { node_id: to.id, hostname: to.hostname, seen: witnessOf(draft, to) };
-  draft.putVolumes({ ...pin, id, ...where, state: 'incoming', source: pin.id, digest: null, created_at: now, changed_at: now });
-  const payload = { project_id: project.id, project: project.name, copy: pin.id, to: id, bytes: pin.bytes };
+  draft.putVolumes({
+    ...pin,
+    id,
+    ...where,
+    state: 'incoming',
+    source: pin.id,
+    digest: null,
+    created_at: now,
+    changed_at: now,
+  });
+  const payload = {
+    project_id: project.id,
+    project: project.name,
+    copy: pin.id,
+    to: id,
+    bytes: pin.bytes,
+  };
   createMoveTask(draft, d, from, { ...payload, role: 'send', other: to.hostname });
   createMoveTask(draft, d, to, { ...payload, role: 'receive', other: from.hostname });
   return movingText(from.hostname, to.hostname);
@@ -111,27 +159,35 @@ type Container = ReturnType<typeof ofProject>[number];
 const keyOf = ({ id, name }: Container): string => id ?? name;
 
 const witnessOf = ({ facts }: Draft, node: NodeFact): MoveWitness => ({
-  containers: Object.fromEntries(ofProject(node, facts.project.id).map((c) => [keyOf(c), c.started_at ?? null])),
+  containers: Object.fromEntries(
+    ofProject(node, facts.project.id).map((c) => [keyOf(c), c.started_at ?? null]),
+  ),
   proven_at: null,
 });
 
 /**
- * Returns what may have written to the copy since the move began, or null. Its node must exist. A container that runs on the node of a
- * new copy since before the move has the older folders there.
+ * Returns what may have written to the copy since the move began, or null. Its node must exist. A
+ * container that runs on the node of a new copy since before the move has the older folders there.
  */
 function whyTouched(draft: Draft, { seen, state }: VolumeCopy, node: NodeFact): string | null {
   const listed = ofProject(node, draft.facts.project.id);
   const running = state === 'incoming' ? undefined : listed.find((c) => !isStoppedContainer(c));
-  if (running !== undefined) return `${running.name} runs on ${node.hostname} and may write to them`;
+  if (running !== undefined)
+    return `${running.name} runs on ${node.hostname} and may write to them`;
   if (seen === null) return 'it is not known what has run since';
   const ran = listed.find((c) => {
     const before = seen.containers[keyOf(c)];
     return before === undefined ? c.state !== 'created' : before !== (c.started_at ?? null);
   });
-  return ran === undefined ? null : `${ran.name} ran on ${node.hostname} meanwhile and may have written to them`;
+  return ran === undefined
+    ? null
+    : `${ran.name} ran on ${node.hostname} meanwhile and may have written to them`;
 }
 
-/** `loss`: the node that the new try counts against, because something may have written to a copy; null: it is no try. */
+/**
+ * `loss`: the node that the new try counts against, because something may have written to a copy;
+ * null: it is no try.
+ */
 type MoveEnd = { why: string; loss: string | null };
 
 /** Returns why the move that is under way must end, or null. */
@@ -141,19 +197,28 @@ export function whyMoveEnds(draft: Draft): MoveEnd | null {
   const { live } = draft.facts;
   const ends = (why: string, loss: string | null = null): MoveEnd => ({ why, loss });
   const source = currentCopy(draft.volumes());
-  if (source === null || source.id !== copy.source) return ends('they are a copy of volumes that the project does not use any more');
+  if (source === null || source.id !== copy.source)
+    return ends('they are a copy of volumes that the project does not use any more');
   const [from, to] = [draft.node(source.node_id), draft.node(copy.node_id)];
   const written = from === undefined ? null : whyTouched(draft, source, from);
   // A container has them already. Its report decides, or the end of its deployment.
-  const isMounted = live.some((o) => o.status === 'deploying' && o.node_id === copy.node_id && o.settings.volumes.length > 0);
+  const isMounted = live.some(
+    (o) => o.status === 'deploying' && o.node_id === copy.node_id && o.settings.volumes.length > 0,
+  );
   if (isMounted) return written === null ? null : ends(written, source.node_id);
-  if (from === undefined) return ends(`${source.hostname} was deleted before both nodes had confirmed the same files`);
-  if (from.drain === null && from.deleting_at === null) return ends(`${from.hostname} is not drained any more`);
+  if (from === undefined)
+    return ends(`${source.hostname} was deleted before both nodes had confirmed the same files`);
+  if (from.drain === null && from.deleting_at === null)
+    return ends(`${from.hostname} is not drained any more`);
   if (to === undefined) return ends(`${copy.hostname} was deleted`);
   if (to.deleting_at !== null) return ends(`${to.hostname} is being deleted`);
   if (to.drain !== null) return ends(`${to.hostname} is drained too`);
   const isAsked = live.some(
-    (o) => o.settings.volumes.length > 0 && (o.status === 'built' || o.status === 'deploying' || (isProjectStopped(draft) && isAtRest(o))),
+    (o) =>
+      o.settings.volumes.length > 0 &&
+      (o.status === 'built' ||
+        o.status === 'deploying' ||
+        (isProjectStopped(draft) && isAtRest(o))),
   );
   if (!isAsked) return ends('no deployment waits for them any more');
   if (written !== null) return ends(written, source.node_id);
@@ -162,23 +227,37 @@ export function whyMoveEnds(draft: Draft): MoveEnd | null {
 }
 
 /**
- * Ends the move: its proof is forgotten, the copy is deleted, and both ends are void, so a late report changes nothing. Does nothing
- * without a copy that is being received. If the node of the source is gone, a copy that arrived whole stays on its disk.
+ * Ends the move: its proof is forgotten, the copy is deleted, and both ends are void, so a late
+ * report changes nothing. Does nothing without a copy that is being received. If the node of the
+ * source is gone, a copy that arrived whole stays on its disk.
  */
-export function endMove(draft: Draft, d: Pick<DeploymentRecord, 'id'> | null, why: string | null, isSourceGone = false): void {
+export function endMove(
+  draft: Draft,
+  d: Pick<DeploymentRecord, 'id'> | null,
+  why: string | null,
+  isSourceGone = false,
+): void {
   const { now, tasks } = draft.facts;
   const copies = draft.volumes().filter((c) => c.state === 'incoming');
   if (copies.length === 0) return;
   const source = currentCopy(draft.volumes());
   for (const copy of copies) {
-    const stays = copy.digest !== null && source !== null && (isSourceGone || draft.node(source.node_id) === undefined);
+    const stays =
+      copy.digest !== null &&
+      source !== null &&
+      (isSourceGone || draft.node(source.node_id) === undefined);
     draft.putVolumes({ ...copy, state: stays ? 'left' : 'deleting', ...UNPROVEN, changed_at: now });
     const rest = stays ? 'it stays there' : 'it is deleted';
     const where = source === null ? '' : `, and the data stays on ${source.hostname}`;
     if (d !== null && why !== null)
-      draft.addLine(d, 'volumes', `the copy of its volumes on ${copy.hostname} is not used: ${why}; ${rest}${where}`);
+      draft.addLine(
+        d,
+        'volumes',
+        `the copy of its volumes on ${copy.hostname} is not used: ${why}; ${rest}${where}`,
+      );
   }
-  if (source !== null && (source.digest !== null || source.seen !== null)) draft.putVolumes({ ...source, ...UNPROVEN, changed_at: now });
+  if (source !== null && (source.digest !== null || source.seen !== null))
+    draft.putVolumes({ ...source, ...UNPROVEN, changed_at: now });
   for (const task of tasks)
     if (task.kind === 'move' && !draft.plan.changeTasks.some((c) => c.id === task.id && 'end' in c))
       draft.task({ id: task.id, attempt: task.attempt, end: 'cancelled' });
@@ -189,29 +268,54 @@ export function notConfirmed(draft: Draft, pin: VolumeCopy): string | null {
   const node = draft.node(pin.node_id);
   const provenAt = pin.seen?.proven_at ?? null;
   if (node !== undefined && provenAt !== null && observedAt(draft, node) > provenAt) return null;
-  return `its volumes are copied; ${pin.hostname} has not listed its containers since then, so one may have written there`;
+  return (
+    `its volumes are copied; ${pin.hostname} has not listed its containers since then, so one ` +
+    'may have written there'
+  );
 }
 
 /**
- * The node of the source is gone for good: a proven copy that nothing may have touched by the last report is the newest data there is.
- * Returns whether it counts from now on.
+ * The node of the source is gone for good: a proven copy that nothing may have touched by the last
+ * report is the newest data there is. Returns whether it counts from now on.
  */
 export function saveProven(draft: Draft, d: DeploymentRecord, nodeId: string): boolean {
   const source = currentCopy(draft.volumes());
   const copy = source === null ? null : incomingOf(draft, source);
   const [from, to] = [draft.node(source?.node_id ?? null), draft.node(copy?.node_id ?? null)];
-  if (source === null || copy === null || from === undefined || to === undefined || source.node_id !== nodeId) return false;
-  if (!isProven(source, copy) || whyTouched(draft, source, from) !== null || whyTouched(draft, copy, to) !== null) return false;
+  if (
+    source === null ||
+    copy === null ||
+    from === undefined ||
+    to === undefined ||
+    source.node_id !== nodeId
+  )
+    return false;
+  if (
+    !isProven(source, copy) ||
+    whyTouched(draft, source, from) !== null ||
+    whyTouched(draft, copy, to) !== null
+  )
+    return false;
   switchCopies(draft, d, source, copy);
   return true;
 }
 
 /** From now on the new copy counts. */
-export function switchCopies(draft: Draft, d: DeploymentRecord, source: VolumeCopy, copy: VolumeCopy): void {
+export function switchCopies(
+  draft: Draft,
+  d: DeploymentRecord,
+  source: VolumeCopy,
+  copy: VolumeCopy,
+): void {
   const { now } = draft.facts;
   draft.putVolumes({ ...source, state: 'left', ...UNPROVEN, changed_at: now });
   draft.putVolumes({ ...copy, state: 'current', ...UNPROVEN, changed_at: now });
-  draft.addLine(d, 'volumes', `from now on the data is on ${copy.hostname}; the copy on ${source.hostname} stays there, unused`);
+  draft.addLine(
+    d,
+    'volumes',
+    `from now on the data is on ${copy.hostname}; the copy on ${source.hostname} stays there, ` +
+      'unused',
+  );
 }
 
 /** `again`: whether the deployment may try once more, and with the same nodes. */
@@ -219,53 +323,86 @@ export type MoveProblem = { error: Failure; again: 'yes' | 'elsewhere' | 'never'
 
 export function moveLost(draft: Draft, task: TaskRecord, why: LossReason): MoveProblem {
   const name = draft.node(task.node_id)?.hostname ?? task.node_id;
-  if (why === 'wall') return { error: failure('task_timeout', `the copy of the volumes on ${name}`), again: 'never' };
-  return { error: failure(why === 'queue' ? 'task_not_claimed' : 'node_lost', `${name}, during the copy of the volumes`), again: 'yes' };
+  if (why === 'wall')
+    return { error: failure('task_timeout', `the copy of the volumes on ${name}`), again: 'never' };
+  return {
+    error: failure(
+      why === 'queue' ? 'task_not_claimed' : 'node_lost',
+      `${name}, during the copy of the volumes`,
+    ),
+    again: 'yes',
+  };
 }
 
 /** Records what one end has. Returns why the move failed, or null. */
-export function moveReported(draft: Draft, d: DeploymentRecord, { task, report }: EventOf<'task_reported'>): MoveProblem | null {
+export function moveReported(
+  draft: Draft,
+  d: DeploymentRecord,
+  { task, report }: EventOf<'task_reported'>,
+): MoveProblem | null {
   const { role, copy, to } = task.payload as MovePayload;
   const { result } = report;
   if (report.status === 'failed' || !isMoveResult(result)) {
     const error = failureOf(report);
-    return { error, again: role === 'receive' && error.code === 'disk_full' ? 'elsewhere' : 'never' };
+    return {
+      error,
+      again: role === 'receive' && error.code === 'disk_full' ? 'elsewhere' : 'never',
+    };
   }
   const own = draft.volumes().find((c) => c.id === (role === 'send' ? copy : to));
   const other = draft.volumes().find((c) => c.id === (role === 'send' ? to : copy));
-  if (own === undefined || other === undefined) return { error: failure('volume_failed', 'its copy is unknown'), again: 'never' };
+  if (own === undefined || other === undefined)
+    return { error: failure('volume_failed', 'its copy is unknown'), again: 'never' };
   const isOfMove = [own, other].every((c) => c.state === (c.id === copy ? 'current' : 'incoming'));
-  if (!isOfMove) return { error: failure('volume_failed', 'the move of its copy has ended'), again: 'yes' };
-  const reported = { ...own, digest: result.digest, bytes: result.bytes, changed_at: draft.facts.now };
+  if (!isOfMove)
+    return { error: failure('volume_failed', 'the move of its copy has ended'), again: 'yes' };
+  const reported = {
+    ...own,
+    digest: result.digest,
+    bytes: result.bytes,
+    changed_at: draft.facts.now,
+  };
   draft.putVolumes(reported);
   if (other.digest === null) return null;
   const [source, target] = role === 'send' ? [reported, other] : [other, reported];
   if (!isProven(source, target)) {
-    const text = `the files on ${target.hostname} differ from those on ${source.hostname}, so the copy is not used`;
+    const text =
+      `the files on ${target.hostname} differ from those on ${source.hostname}, so the copy is ` +
+      'not used';
     return { error: failure('volume_failed', text), again: 'yes' };
   }
-  if (source.seen !== null) draft.putVolumes({ ...source, seen: { ...source.seen, proven_at: draft.facts.uptime.at } });
+  if (source.seen !== null)
+    draft.putVolumes({ ...source, seen: { ...source.seen, proven_at: draft.facts.uptime.at } });
   draft.addLine(
     d,
     'volumes',
-    `the volumes are on ${target.hostname}: ${result.files} files, ${bytesText(result.bytes)}, equal to those on ${source.hostname} in content, owner and mode`,
+    `the volumes are on ${target.hostname}: ${result.files} files, ${bytesText(result.bytes)}, ` +
+      `equal to those on ${source.hostname} in content, owner and mode`,
   );
   return null;
 }
 
 /** A copy that no container answered with is deleted, if it belongs to this deployment. */
 export function dropIncoming(draft: Draft, d: DeploymentRecord, isSourceGone = false): void {
-  // The volumes of a stopped project move (flow/leave.ts), and this deployment only waited for that.
+  // The volumes of a stopped project move (flow/leave.ts), and this deployment only waited for
+  // that.
   if (draft.facts.tasks.some((t) => t.kind === 'move' && t.deployment_id !== d.id)) return;
-  const others = draft.facts.live.some((o) => o.id !== d.id && (o.status === 'built' || o.status === 'deploying'));
-  if (others && d.status !== 'deploying' && !draft.openTasks(d).some((t) => t.kind === 'move')) return;
+  const others = draft.facts.live.some(
+    (o) => o.id !== d.id && (o.status === 'built' || o.status === 'deploying'),
+  );
+  if (others && d.status !== 'deploying' && !draft.openTasks(d).some((t) => t.kind === 'move'))
+    return;
   endMove(draft, null, null, isSourceGone);
 }
 
 // ── mount ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 /** Returns the volumes of a deploy task, and records the copy that a first deployment begins. */
-export function mountVolumes(draft: Draft, d: DeploymentRecord, node: NodeFact): { volumes?: VolumeMounts } {
+export function mountVolumes(
+  draft: Draft,
+  d: DeploymentRecord,
+  node: NodeFact,
+): { volumes?: VolumeMounts } {
   const { project, now } = draft.facts;
   if (d.settings.volumes.length === 0) return {};
   const pin = pinOf(draft, d);
@@ -304,19 +441,33 @@ export function mountVolumes(draft: Draft, d: DeploymentRecord, node: NodeFact):
 }
 
 /** Returns why the volumes that the container got do not count any more, or null. */
-export function whyNotMounted(draft: Draft, d: DeploymentRecord, mounted: string | null): string | null {
+export function whyNotMounted(
+  draft: Draft,
+  d: DeploymentRecord,
+  mounted: string | null,
+): string | null {
   const current = currentCopy(draft.volumes());
-  if (mounted === null || current === null || d.settings.volumes.length === 0 || mounted === current.id) return null;
+  if (
+    mounted === null ||
+    current === null ||
+    d.settings.volumes.length === 0 ||
+    mounted === current.id
+  )
+    return null;
   const copy = incomingOf(draft, current);
   const from = draft.node(current.node_id);
   const touched = from === undefined ? null : whyTouched(draft, current, from);
   if (copy?.id === mounted && touched === null) return null;
-  return `its volumes on ${current.hostname} may have changed since they were copied${touched === null ? '' : `: ${touched}`}`;
+  return (
+    `its volumes on ${current.hostname} may have changed since they were ` +
+    `copied${touched === null ? '' : `: ${touched}`}`
+  );
 }
 
 /**
- * Records that a container with the volumes answered: from now on these volumes exist, and may never be created again. After a move this
- * is the switch, in the commit that publishes the route: requests may write to the new copy from now on.
+ * Records that a container with the volumes answered: from now on these volumes exist, and may
+ * never be created again. After a move this is the switch, in the commit that publishes the route:
+ * requests may write to the new copy from now on.
  */
 export function volumesMounted(draft: Draft, d: DeploymentRecord): void {
   const { now } = draft.facts;

@@ -1,7 +1,9 @@
 /**
- * Sends a commit status to a forge over HTTPS. The address comes from a developer, so it must not reach what only this machine can reach:
- * loopback and link-local addresses are refused unless ALLOWED_GIT_HOSTS names the host, redirects are not followed, and the answer and
- * the time are limited. The check is made on the address that is connected to, so a name cannot change in between.
+ * Sends a commit status to a forge over HTTPS. The address comes from a developer, so it must not
+ * reach what only this machine can reach: loopback and link-local addresses are refused unless
+ * ALLOWED_GIT_HOSTS names the host, redirects are not followed, and the answer and the time are
+ * limited. The check is made on the address that is connected to, so a name cannot change in
+ * between.
  */
 import type { LookupAddress } from 'node:dns';
 import { lookup } from 'node:dns';
@@ -16,12 +18,20 @@ type SendToForge = (request: ForgeRequest, signal: AbortSignal) => Promise<Forge
 const TIMEOUT_MS = 10_000;
 const MAX_ANSWER = 16_384;
 
-/** Returns whether the address belongs to this machine or its link. Private networks do not count: forges are there. */
+/**
+ * Returns whether the address belongs to this machine or its link. Private networks do not count:
+ * forges are there.
+ */
 export const isLocalAddress = (address: string): boolean => addressScope(address) === 'local';
 
-export function createSendToForge({ allowedHosts }: { allowedHosts: readonly string[] }): SendToForge {
+export function createSendToForge({
+  allowedHosts,
+}: {
+  allowedHosts: readonly string[];
+}): SendToForge {
   /** A wildcard names no host in particular, so it does not open this machine’s own services. */
-  const isNamed = (host: string): boolean => allowedHosts.some((name) => name.toLowerCase() === host);
+  const isNamed = (host: string): boolean =>
+    allowedHosts.some((name) => name.toLowerCase() === host);
 
   return (request, signal) =>
     new Promise((resolve) => {
@@ -36,7 +46,10 @@ export function createSendToForge({ allowedHosts }: { allowedHosts: readonly str
         request.url,
         {
           method: 'POST',
-          headers: { ...request.headers, 'content-length': String(Buffer.byteLength(request.body)) },
+          headers: {
+            ...request.headers,
+            'content-length': String(Buffer.byteLength(request.body)),
+          },
           signal: AbortSignal.any([signal, AbortSignal.timeout(TIMEOUT_MS)]),
           agent: false,
           ...(named ? {} : { lookup: publicLookup }),
@@ -60,19 +73,23 @@ export function createSendToForge({ allowedHosts }: { allowedHosts: readonly str
           );
         },
       );
-      outgoing.on('error', (error) => refuse(outgoing.reusedSocket ? 'the connection ended' : reasonOf(error)));
+      outgoing.on('error', (error) =>
+        refuse(outgoing.reusedSocket ? 'the connection ended' : reasonOf(error)),
+      );
       outgoing.end(request.body);
     });
 }
 
 const localProblem = (address: string): string =>
-  `the address ${address} belongs to this machine; an operator can allow the host in ALLOWED_GIT_HOSTS`;
+  `the address ${address} belongs to this machine; an operator can allow the host in ` +
+  'ALLOWED_GIT_HOSTS';
 
 /** Resolves a name like the default lookup, and refuses it if any of its addresses is local. */
 const publicLookup: LookupFunction = (hostname, options, callback) => {
   lookup(hostname, { ...options, all: true }, (error, addresses: LookupAddress[]) => {
     const [first] = addresses ?? [];
-    if (error !== null || first === undefined) return callback(error ?? new Error(`${hostname} has no address`), '');
+    if (error !== null || first === undefined)
+      return callback(error ?? new Error(`${hostname} has no address`), '');
     const local = addresses.find(({ address }) => isLocalAddress(address));
     if (local !== undefined) return callback(new Error(localProblem(local.address)), '');
     if (options.all === true) return callback(null, addresses);
@@ -81,6 +98,9 @@ const publicLookup: LookupFunction = (hostname, options, callback) => {
 };
 
 function reasonOf(error: Error): string {
-  if (error.name === 'AbortError' || error.name === 'TimeoutError') return `no answer within ${TIMEOUT_MS / 1000} s`;
-  return error.message === '' ? ((error as NodeJS.ErrnoException).code ?? error.name) : error.message;
+  if (error.name === 'AbortError' || error.name === 'TimeoutError')
+    return `no answer within ${TIMEOUT_MS / 1000} s`;
+  return error.message === ''
+    ? ((error as NodeJS.ErrnoException).code ?? error.name)
+    : error.message;
 }

@@ -6,7 +6,17 @@ export const certificates =
   async (signal: AbortSignal): Promise<void> => {
     if (watch === undefined) return;
     const { deployments, domains } = source.current();
-    const published = [...deployments.values()].map(({ host, project_id }) => ({ host, project_id }));
+    const published = [...deployments.values()].map(({ host, project_id }) => ({
+      host,
+      project_id,
+    }));
     const custom = [...domains].map(([host, project_id]) => ({ host, project_id, custom: true }));
-    await watch.check([...(ownHost === undefined ? [] : [{ host: ownHost, project_id: null }]), ...published, ...custom], signal);
+    await watch.check(
+      [
+        ...(ownHost === undefined ? [] : [{ host: ownHost, project_id: null }]),
+        ...published,
+        ...custom,
+      ],
+      signal,
+    );
   };

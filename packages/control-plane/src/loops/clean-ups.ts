@@ -1,4 +1,7 @@
-/** Begins the clean-ups of the registry that are due, and starts those that wait. Of several control planes, one at a time does it. */
+/**
+ * Begins the clean-ups of the registry that are due, and starts those that wait. Of several control
+ * planes, one at a time does it.
+ */
 import {
   AWAY_MS,
   CLEAN_MS,
@@ -12,12 +15,22 @@ import {
 import { isOnline } from '../domain/placement.ts';
 import type { LoopDeps } from './deps.ts';
 
-export const cleanUps = ({ stores, driver, changes, limits, clean, now, uptime, log }: LoopDeps) => {
+export const cleanUps = ({
+  stores,
+  driver,
+  changes,
+  limits,
+  clean,
+  now,
+  uptime,
+  log,
+}: LoopDeps) => {
   async function request(): Promise<void> {
     if (clean.intervalMs === null) return;
     const since = Number(await stores.meta.setOnce(CLEANS_SINCE, String(now())));
     const due = nextCleanUpAt(await stores.cleanUps.list(), clean.intervalMs, since);
-    // Without an agent on the registry's machine there is nothing to start. GET /api/clean-up says so.
+    // Without an agent on the registry's machine there is nothing to start. GET /api/clean-up says
+    // so.
     if (due === null || due > now() || !(await stores.nodes.all()).some(cleansRegistry)) return;
     await stores.cleanUps.request({ id: driver.newId(), by: null }, now());
   }
@@ -28,16 +41,29 @@ export const cleanUps = ({ stores, driver, changes, limits, clean, now, uptime, 
     if ('why' in chosen) {
       const { why, several } = chosen;
       if (!several && waitedMs < AWAY_MS) return stores.cleanUps.setWaiting(open.id, why);
-      await stores.cleanUps.fail(open.id, { code: several ? 'registry_agents' : 'node_lost', message: why }, now());
+      await stores.cleanUps.fail(
+        open.id,
+        { code: several ? 'registry_agents' : 'node_lost', message: why },
+        now(),
+      );
       return changes.notify('work');
     }
     const { node } = chosen;
     const at = (await uptime.now()).at;
     const deadlines = { queue_deadline_at: at + limits.claimMs, wall_deadline_at: at + CLEAN_MS };
-    const input = { id: open.id, taskId: driver.newId(), nodeId: node.id, keepReleases: clean.keepReleases, ...deadlines };
+    const input = {
+      id: open.id,
+      taskId: driver.newId(),
+      nodeId: node.id,
+      keepReleases: clean.keepReleases,
+      ...deadlines,
+    };
     const result = await stores.cleanUps.start(input, now());
     if (result === 'started') {
-      log.info({ clean_up: open.id, node: node.hostname }, 'clean-up of the registry started; new builds wait');
+      log.info(
+        { clean_up: open.id, node: node.hostname },
+        'clean-up of the registry started; new builds wait',
+      );
       changes.notify(`node:${node.id}`);
     }
     if (result !== 'builds') return;
@@ -53,13 +79,26 @@ export const cleanUps = ({ stores, driver, changes, limits, clean, now, uptime, 
     const task = await stores.tasks.get(open.task_id).catch(() => null);
     // The node was removed with its tasks.
     if (task === null || task.finished_at !== null) {
-      await stores.cleanUps.fail(open.id, { code: 'node_lost', message: 'its task ended without a report' }, now());
+      await stores.cleanUps.fail(
+        open.id,
+        { code: 'node_lost', message: 'its task ended without a report' },
+        now(),
+      );
       return changes.notify('work');
     }
-    // An agent that died did not come back in time. lease-reaper.ts handles a task that was never claimed.
-    if (task.status === 'pending' && task.attempt > 0 && task.queue_deadline_at < (await uptime.now()).at) {
-      log.warn({ clean_up: open.id, node_id: task.node_id }, 'clean-up of the registry lost: its agent does not answer');
-      if (await stores.cleanUps.loseTask(task, 'queue', now(), 0)) changes.notify(`node:${task.node_id}`, 'work');
+    // An agent that died did not come back in time. lease-reaper.ts handles a task that was never
+    // claimed.
+    if (
+      task.status === 'pending' &&
+      task.attempt > 0 &&
+      task.queue_deadline_at < (await uptime.now()).at
+    ) {
+      log.warn(
+        { clean_up: open.id, node_id: task.node_id },
+        'clean-up of the registry lost: its agent does not answer',
+      );
+      if (await stores.cleanUps.loseTask(task, 'queue', now(), 0))
+        changes.notify(`node:${task.node_id}`, 'work');
     }
   };
 };

@@ -1,13 +1,24 @@
-/** Sends commit statuses to forges. Several control planes may run it: each status is claimed. A status never changes a deployment. */
+/**
+ * Sends commit statuses to forges. Several control planes may run it: each status is claimed. A
+ * status never changes a deployment.
+ */
 import { failPoint } from '@berth/kit/fail-point';
 import { type StatusRecord, statusPause } from '../domain/commit-statuses.ts';
-import { type ForgeAnswer, isSetAlready, statusRequest, statusTarget } from '../domain/forge-api.ts';
+import {
+  type ForgeAnswer,
+  isSetAlready,
+  statusRequest,
+  statusTarget,
+} from '../domain/forge-api.ts';
 import type { LoopDeps } from './deps.ts';
 
 /** Longer than a request to a forge may take. */
 const CLAIM_MS = 30_000;
 const AT_ONCE = 20;
-/** Answers that another try does not change. They are tried a few times, because a new commit may not be known everywhere yet. */
+/**
+ * Answers that another try does not change. They are tried a few times, because a new commit may
+ * not be known everywhere yet.
+ */
 const FINAL = [400, 401, 403, 404, 405, 410, 422];
 const TRIES_IF_FINAL = 3;
 const MAX_ERROR = 300;
@@ -18,14 +29,20 @@ export const commitStatuses =
     if (statuses === null) return;
     const { send, tokenOf, publicUrl } = statuses;
     const at = (await uptime.now()).at;
-    const claimed = await stores.commitStatuses.claim({ uptime: at, until: at + CLAIM_MS }, AT_ONCE);
+    const claimed = await stores.commitStatuses.claim(
+      { uptime: at, until: at + CLAIM_MS },
+      AT_ONCE,
+    );
     await Promise.all(
       claimed.map(async (status) => {
         try {
           await deliver(status);
         } catch (error) {
           // The claim expires, and the status is sent again.
-          log.error({ err: error, deployment_id: status.deployment_id }, 'sending a commit status failed; will retry');
+          log.error(
+            { err: error, deployment_id: status.deployment_id },
+            'sending a commit status failed; will retry',
+          );
         }
       }),
     );
@@ -34,24 +51,36 @@ export const commitStatuses =
       const { project_id, seq, state, commit, description, deployment_id } = status;
       const [project] = await stores.projects.getMany([project_id]);
       const token = project === undefined ? null : await tokenOf(project_id);
-      // A commit of the repository before `git_url` changed says nothing to the forge of the present one.
+      // A commit of the repository before `git_url` changed says nothing to the forge of the
+      // present one.
       const [deployment] = await stores.deployments.getMany([deployment_id]);
-      if (project !== undefined && deployment?.settings.git_url !== project.git_url) return stores.commitStatuses.drop(seq);
+      if (project !== undefined && deployment?.settings.git_url !== project.git_url)
+        return stores.commitStatuses.drop(seq);
       const hook = await stores.hooks.get(project_id);
-      const target = project === undefined || token === null ? null : statusTarget(project.git_url, hook?.forge ?? null, token.apiUrl);
-      if (project === undefined || token === null || target === null) return stores.commitStatuses.drop(seq);
+      const target =
+        project === undefined || token === null
+          ? null
+          : statusTarget(project.git_url, hook?.forge ?? null, token.apiUrl);
+      if (project === undefined || token === null || target === null)
+        return stores.commitStatuses.drop(seq);
       const targetUrl = `${publicUrl.replace(/\/$/, '')}/deployments/${deployment_id}`;
       const message = { state, commit, context: `berth/${project.name}`, description, targetUrl };
       await failPoint('status.claimed');
       const request = statusRequest(target, message, token);
       const answer = await send(request, signal);
       if (signal.aborted) return;
-      if ((answer.status >= 200 && answer.status < 300) || isSetAlready(target.forge, answer.status, answer.text)) {
+      if (
+        (answer.status >= 200 && answer.status < 300) ||
+        isSetAlready(target.forge, answer.status, answer.text)
+      ) {
         await failPoint('status.sent');
         telemetry?.emit({ what: 'commit status', outcome: 'sent' });
         return ended(await stores.commitStatuses.sent(status, now()));
       }
-      const problem = problemOf(target.base.host, answer, [token.token, request.headers['authorization']?.split(' ').at(-1) ?? '']);
+      const problem = problemOf(target.base.host, answer, [
+        token.token,
+        request.headers['authorization']?.split(' ').at(-1) ?? '',
+      ]);
       const nextAt = (await uptime.now()).at + statusPause(status.tries, answer.retryAfterMs);
       const isFinal = FINAL.includes(answer.status) && status.tries + 1 >= TRIES_IF_FINAL;
       if (!isFinal && nextAt < status.give_up_at) {
@@ -63,7 +92,10 @@ export const commitStatuses =
       await ended(await stores.commitStatuses.giveUp(status, problem, now()));
       changes.notify(`logs:${deployment_id}`, 'events');
 
-      /** This process was stalled for longer than its claim, so a newer status of the commit may have been sent before this one. */
+      /**
+       * This process was stalled for longer than its claim, so a newer status of the commit may
+       * have been sent before this one.
+       */
       async function ended(isMine: boolean): Promise<void> {
         if (isMine) return;
         await stores.commitStatuses.repeatNewest(status, (await uptime.now()).at);
@@ -73,17 +105,25 @@ export const commitStatuses =
   };
 
 /**
- * One line for people. The answer of a forge is not trusted: it is shortened, has no control characters, and may repeat the request with
- * its token.
+ * One line for people. The answer of a forge is not trusted: it is shortened, has no control
+ * characters, and may repeat the request with its token.
  */
-function problemOf(host: string, { status, text: answered, isInternal }: ForgeAnswer, secrets: readonly string[]): string {
+function problemOf(
+  host: string,
+  { status, text: answered, isInternal }: ForgeAnswer,
+  secrets: readonly string[],
+): string {
   // A developer chose the address: the text of an internal service must not reach them.
   const text = isInternal === true ? '' : answered;
-  const shown = secrets.filter((secret) => secret !== '').reduce((rest, secret) => rest.replaceAll(secret, '***'), text);
+  const shown = secrets
+    .filter((secret) => secret !== '')
+    .reduce((rest, secret) => rest.replaceAll(secret, '***'), text);
   const said = shown
     .replaceAll(/\p{Cc}+/gu, ' ')
     .trim()
     .slice(0, MAX_ERROR)
     .toWellFormed();
-  return status === 0 ? `${host}: ${said}` : `${host} answered ${status}${said === '' ? '' : `: ${said}`}`;
+  return status === 0
+    ? `${host}: ${said}`
+    : `${host} answered ${status}${said === '' ? '' : `: ${said}`}`;
 }

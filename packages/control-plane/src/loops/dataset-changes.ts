@@ -1,6 +1,7 @@
 /**
- * Finds running deployments with an older version of a dataset; the flow adds a line to their story or redeploys them. The monitor does
- * this for each new version. This loop repeats it after a crash, or when another deployment had to end first.
+ * Finds running deployments with an older version of a dataset; the flow adds a line to their story
+ * or redeploys them. The monitor does this for each new version. This loop repeats it after a
+ * crash, or when another deployment had to end first.
  */
 import { isBehind } from '../flow/data.ts';
 import type { LoopDeps } from './deps.ts';
@@ -9,15 +10,21 @@ export const datasetChanges =
   ({ stores, driver, log }: LoopDeps) =>
   async (signal: AbortSignal): Promise<void> => {
     const newest = new Map((await stores.datasets.facts()).map((d) => [d.id, d.version]));
-    // One query for all running deployments. One query for each dataset would cost a hundred times as much.
-    const behind = (await stores.deployments.mountedNow()).flat().filter((pin) => isBehind(pin, newest.get(pin.dataset_id) ?? null));
+    // One query for all running deployments. One query for each dataset would cost a hundred times
+    // as much.
+    const behind = (await stores.deployments.mountedNow())
+      .flat()
+      .filter((pin) => isBehind(pin, newest.get(pin.dataset_id) ?? null));
     for (const id of new Set(behind.map((pin) => pin.dataset_id))) {
       if (signal.aborted) return;
       try {
         await driver.datasetChanged(id);
       } catch (error) {
         // The next run retries.
-        log.error({ err: error, dataset_id: id }, 'could not notify deployments of a new dataset version');
+        log.error(
+          { err: error, dataset_id: id },
+          'could not notify deployments of a new dataset version',
+        );
       }
     }
   };

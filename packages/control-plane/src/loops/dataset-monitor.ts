@@ -1,6 +1,7 @@
 /**
- * Scans datasets that are due by their interval or on request. Each scan needs the claim on its dataset, so several control planes can
- * run this loop. The claim is renewed during the scan, given back at shutdown, and expires when the process dies.
+ * Scans datasets that are due by their interval or on request. Each scan needs the claim on its
+ * dataset, so several control planes can run this loop. The claim is renewed during the scan, given
+ * back at shutdown, and expires when the process dies.
  */
 import { randomUUID } from 'node:crypto';
 import type { ScanClaim } from '../domain/dataset-stores.ts';
@@ -27,7 +28,9 @@ export const datasetMonitor =
           const claim = await stores.datasets.claimDue(randomUUID(), now(), at + CLAIM_MS, at);
           if (claim === null) break;
           const scan = scanOne(deps, datasets.scanner, claim, signal)
-            .catch((error: unknown) => log.error({ err: error, dataset: claim.dataset.name }, 'could not end a scan'))
+            .catch((error: unknown) =>
+              log.error({ err: error, dataset: claim.dataset.name }, 'could not end a scan'),
+            )
             .finally(() => active.delete(scan));
           active.add(scan);
         }
@@ -42,17 +45,24 @@ export const datasetMonitor =
     }
   };
 
-async function scanOne(deps: LoopDeps, scanner: Scanner, claim: ScanClaim, stop: AbortSignal): Promise<void> {
+async function scanOne(
+  deps: LoopDeps,
+  scanner: Scanner,
+  claim: ScanClaim,
+  stop: AbortSignal,
+): Promise<void> {
   const { stores, changes, uptime, log } = deps;
   const { dataset } = claim;
   const lost = new AbortController();
   const signal = AbortSignal.any([stop, lost.signal]);
-  const renew = async (): Promise<boolean> => stores.datasets.renewClaim(claim, (await uptime.now()).at + CLAIM_MS);
+  const renew = async (): Promise<boolean> =>
+    stores.datasets.renewClaim(claim, (await uptime.now()).at + CLAIM_MS);
   const renewal = setInterval(() => {
     renew().then(
       (held) => held || lost.abort(),
       // The database may be back before the claim expires. Each write checks the claim anyway.
-      (error: unknown) => log.warn({ err: error, dataset: dataset.name }, 'could not renew the claim on a dataset'),
+      (error: unknown) =>
+        log.warn({ err: error, dataset: dataset.name }, 'could not renew the claim on a dataset'),
     );
   }, RENEW_MS);
   try {
@@ -60,7 +70,8 @@ async function scanOne(deps: LoopDeps, scanner: Scanner, claim: ScanClaim, stop:
     changes.notify('datasets', 'work', 'events');
     await deps.driver.datasetChanged(dataset.id);
   } catch (error) {
-    // A failure that could not be recorded keeps its claim until it expires. Without that, the scan would repeat without a pause.
+    // A failure that could not be recorded keeps its claim until it expires. Without that, the scan
+    // would repeat without a pause.
     if (!signal.aborted) throw error;
     await stores.datasets.giveBack(claim);
   } finally {
@@ -68,14 +79,23 @@ async function scanOne(deps: LoopDeps, scanner: Scanner, claim: ScanClaim, stop:
   }
 }
 
-/** Records an internal error as the dataset's problem. The next scan follows soon, but not at once, because the error may be permanent. */
-async function scanAndRecord(deps: LoopDeps, scanner: Scanner, claim: ScanClaim, signal: AbortSignal): Promise<Recorded> {
+/**
+ * Records an internal error as the dataset's problem. The next scan follows soon, but not at once,
+ * because the error may be permanent.
+ */
+async function scanAndRecord(
+  deps: LoopDeps,
+  scanner: Scanner,
+  claim: ScanClaim,
+  signal: AbortSignal,
+): Promise<Recorded> {
   const { stores, now, log, datasets } = deps;
   const { dataset } = claim;
   if (datasets === null) throw new Error('there is no share');
   try {
     const removed = await stores.datasets.prune(claim, datasets.historyKeep);
-    if (removed > 0) log.info({ dataset: dataset.name, versions: removed }, 'old versions of a dataset removed');
+    if (removed > 0)
+      log.info({ dataset: dataset.name, versions: removed }, 'old versions of a dataset removed');
     const found = await scanner.scan(requestOf(datasets.basePath, claim), { signal });
     try {
       return await record(deps, claim, found, datasets.scanIntervalMs, signal);
@@ -85,8 +105,14 @@ async function scanAndRecord(deps: LoopDeps, scanner: Scanner, claim: ScanClaim,
   } catch (error) {
     if (signal.aborted) throw error;
     log.error({ err: error, dataset: dataset.name }, 'scan failed; will retry');
-    const problem = `the scan failed; Berth retries it: ${error instanceof Error ? error.message : String(error)}`;
-    const plan = afterScan(dataset, { kind: 'changing', problem }, { now: now(), intervalMs: datasets.scanIntervalMs });
+    const problem =
+      'the scan failed; Berth retries it: ' +
+      (error instanceof Error ? error.message : String(error));
+    const plan = afterScan(
+      dataset,
+      { kind: 'changing', problem },
+      { now: now(), intervalMs: datasets.scanIntervalMs },
+    );
     return (await stores.datasets.finishScan(claim, plan, now())) ? 'no version' : 'claim lost';
   }
 }
@@ -102,7 +128,8 @@ async function record(
 ): Promise<Recorded> {
   const plan = afterScan(claim.dataset, found, { now: now(), intervalMs });
   if (plan.newVersion !== null && found.kind === 'changed') {
-    if (!(await stores.datasets.record(claim, plan.newVersion, found.objects, signal))) return 'claim lost';
+    if (!(await stores.datasets.record(claim, plan.newVersion, found.objects, signal)))
+      return 'claim lost';
   }
   signal.throwIfAborted();
   if (!(await stores.datasets.finishScan(claim, plan, now()))) return 'claim lost';
@@ -117,16 +144,25 @@ function requestOf(basePath: string, { dataset }: ScanClaim): ScanRequest {
     basePath,
     nfsPath: dataset.nfs_path,
     full: dataset.scan_full,
-    previous: version === null || manifest_digest === null ? null : { manifestDigest: manifest_digest, files, bytes },
+    previous:
+      version === null || manifest_digest === null
+        ? null
+        : { manifestDigest: manifest_digest, files, bytes },
     share: dataset.share,
     acceptLoss: dataset.accept_loss,
   };
 }
 
-function logOutcome(log: LoopDeps['log'], { dataset }: ScanClaim, found: ScanOutcome, version: number | null): void {
+function logOutcome(
+  log: LoopDeps['log'],
+  { dataset }: ScanClaim,
+  found: ScanOutcome,
+  version: number | null,
+): void {
   const fields = { dataset_id: dataset.id, dataset: dataset.name };
   if (version !== null) log.info({ ...fields, version }, 'new dataset version');
   // Once for each problem, not at every scan of an unreachable share.
-  if ('problem' in found && found.problem !== dataset.problem) log.warn({ ...fields, problem: found.problem }, `dataset ${found.kind}`);
+  if ('problem' in found && found.problem !== dataset.problem)
+    log.warn({ ...fields, problem: found.problem }, `dataset ${found.kind}`);
   else if (!('problem' in found) && dataset.problem !== null) log.info(fields, 'dataset ok again');
 }

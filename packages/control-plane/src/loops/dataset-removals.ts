@@ -1,4 +1,7 @@
-/** Finishes deletions of datasets: removes versions, history, tree objects and the scan cache. The files on the share stay. */
+/**
+ * Finishes deletions of datasets: removes versions, history, tree objects and the scan cache. The
+ * files on the share stay.
+ */
 import type { LoopDeps } from './deps.ts';
 
 export const datasetRemovals =

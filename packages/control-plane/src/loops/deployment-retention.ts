@@ -1,6 +1,7 @@
 /**
- * Removes expired data of deployments, logs and nodes (store/retention.ts) in steps of a few milliseconds. It works a tenth of the time
- * while people use the API, otherwise half of the time. An unfinished pass continues in the next run.
+ * Removes expired data of deployments, logs and nodes (store/retention.ts) in steps of a few
+ * milliseconds. It works a tenth of the time while people use the API, otherwise half of the time.
+ * An unfinished pass continues in the next run.
  */
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -20,7 +21,9 @@ export const deploymentRetention = ({
   keep,
   now,
   log,
-}: Pick<LoopDeps, 'stores' | 'presence' | 'keep' | 'now' | 'log'>): ((signal: AbortSignal) => Promise<void>) => {
+}: Pick<LoopDeps, 'stores' | 'presence' | 'keep' | 'now' | 'log'>): ((
+  signal: AbortSignal,
+) => Promise<void>) => {
   const me = randomUUID();
   let pass: RetentionPass | null = null;
   let nextPassAt = 0;
@@ -42,13 +45,22 @@ export const deploymentRetention = ({
   }
 
   const rest = async (worked: number, signal: AbortSignal): Promise<void> => {
-    const ms = presence.arePeopleHere() ? Math.min(Math.max(9 * worked, SHORTEST_REST_MS), LONGEST_REST_MS) : worked;
-    await sleep(ms, undefined, { signal }).catch((error: unknown) => signal.aborted || Promise.reject(error));
+    const ms = presence.arePeopleHere()
+      ? Math.min(Math.max(9 * worked, SHORTEST_REST_MS), LONGEST_REST_MS)
+      : worked;
+    await sleep(ms, undefined, { signal }).catch(
+      (error: unknown) => signal.aborted || Promise.reject(error),
+    );
   };
 
   function logRemoved({ thinned, logs, nodes }: Removed): void {
-    if (thinned + logs > 0) log.info({ deployments: thinned, logs }, 'retention removed the history of old deployments');
-    if (nodes.length > 0) log.info({ nodes }, 'retention removed nodes that were silent for too long and had nothing on them');
+    if (thinned + logs > 0)
+      log.info({ deployments: thinned, logs }, 'retention removed the history of old deployments');
+    if (nodes.length > 0)
+      log.info(
+        { nodes },
+        'retention removed nodes that were silent for too long and had nothing on them',
+      );
   }
 
   return async (signal) => {

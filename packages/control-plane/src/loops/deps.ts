@@ -3,7 +3,13 @@ import type { Logger } from '@berth/kit/log';
 import type { BackupSettings } from '../domain/backups.ts';
 import type { CleanSettings } from '../domain/clean-up.ts';
 import type { Changes } from '../domain/changes.ts';
-import type { AliasWatch, CertificateWatch, ConfigSource, ProxyProbe, Reach } from '../domain/configuration.ts';
+import type {
+  AliasWatch,
+  CertificateWatch,
+  ConfigSource,
+  ProxyProbe,
+  Reach,
+} from '../domain/configuration.ts';
 import type { ForgeAnswer, ForgeRequest, ForgeToken } from '../domain/forge-api.ts';
 import type { Limits } from '../domain/facts.ts';
 import type { SendNotice } from '../domain/notifications.ts';
@@ -42,7 +48,10 @@ export type LoopDeps = {
   source: ConfigSource;
   policy: PolicySource;
   limits: Limits;
-  /** Null without PROXY_PROBE_URLS: a configuration counts as live `settleMs` after the proxy fetched it. */
+  /**
+   * Null without PROXY_PROBE_URLS: a configuration counts as live `settleMs` after the proxy
+   * fetched it.
+   */
   probe: ProxyProbe | null;
   /** Number of PROXY_PROBE_URLS. */
   entryPoints?: number;

@@ -1,7 +1,7 @@
 /**
- * Carries out drains (flow/drain.ts). A finished drain goes on when the node has something again that must leave it: a machine that
- * returns under the node's name brings its volumes along. Several control planes may run it: a step counts only if the record has not
- * changed since.
+ * Carries out drains (flow/drain.ts). A finished drain goes on when the node has something again
+ * that must leave it: a machine that returns under the node's name brings its volumes along.
+ * Several control planes may run it: a step counts only if the record has not changed since.
  */
 import { DomainError } from '../domain/errors.ts';
 import type { DrainRecord, NodeRecord } from '../domain/records.ts';
@@ -34,28 +34,50 @@ async function drainOne(
   signal: AbortSignal,
 ): Promise<void> {
   const { remaining, arriving, dropped } = await readDrainState(stores, { id, deleting_at }, drain);
-  const isUsed = arriving || (remaining.length === 0 && (await stores.unmanaged.left({ nodes: [id] })).length > 0);
+  const isUsed =
+    arriving ||
+    (remaining.length === 0 && (await stores.unmanaged.left({ nodes: [id] })).length > 0);
   const step = drainStep(drain, remaining, isUsed, now(), driver.newId());
-  for (const project of await leave(step, last.get(id) ?? null, { driver, log, signal })) last.set(id, project);
+  for (const project of await leave(step, last.get(id) ?? null, { driver, log, signal }))
+    last.set(id, project);
   if (JSON.stringify(step.drain) === JSON.stringify(drain) || signal.aborted) return;
   if ((await stores.nodes.setDrain(id, step.drain, drain)) === null) return;
-  if (step.drain.finished_at !== null) log.info({ node: hostname, moved: step.drain.moved, unused_volumes_of: dropped }, 'drain finished');
-  else if (drain.finished_at !== null) log.info({ node: hostname }, 'drain goes on: something that must leave has come to the node');
+  if (step.drain.finished_at !== null)
+    log.info(
+      { node: hostname, moved: step.drain.moved, unused_volumes_of: dropped },
+      'drain finished',
+    );
+  else if (drain.finished_at !== null)
+    log.info({ node: hostname }, 'drain goes on: something that must leave has come to the node');
   if (step.move === null) return;
   try {
-    await driver.redeploy(step.move.running.id, { id: step.move.id, note: `node ${hostname} is drained`, trigger: 'drain' });
+    await driver.redeploy(step.move.running.id, {
+      id: step.move.id,
+      note: `node ${hostname} is drained`,
+      trigger: 'drain',
+    });
   } catch (error) {
-    log.warn({ err: error, node: hostname, deployment_id: step.move.running.id }, 'drain: redeploy failed');
-    const why = error instanceof DomainError ? error.message : 'internal error; see the log of the control plane';
+    log.warn(
+      { err: error, node: hostname, deployment_id: step.move.running.id },
+      'drain: redeploy failed',
+    );
+    const why =
+      error instanceof DomainError
+        ? error.message
+        : 'internal error; see the log of the control plane';
     const problem = `it could not be deployed again: ${why}`;
     // If the record changed in between, a newer request decides, and this problem is dropped.
-    await stores.nodes.setDrain(id, withProblem(step.drain, step.move.running.project_id, problem), step.drain);
+    await stores.nodes.setDrain(
+      id,
+      withProblem(step.drain, step.move.running.project_id, problem),
+      step.drain,
+    );
   }
 }
 
 /**
- * Repeats the requests until the moves can begin: the deployment says what it waits for. Returns the projects that it tried, in this
- * order.
+ * Repeats the requests until the moves can begin: the deployment says what it waits for. Returns
+ * the projects that it tried, in this order.
  */
 async function leave(
   { leave: waiting, room }: DrainStep,
@@ -70,7 +92,10 @@ async function leave(
     try {
       if (await driver.moveVolumes(d.id)) left -= 1;
     } catch (error) {
-      log.warn({ err: error, deployment_id: d.id }, 'drain: moving the volumes of a stopped project failed');
+      log.warn(
+        { err: error, deployment_id: d.id },
+        'drain: moving the volumes of a stopped project failed',
+      );
     }
   }
   return tried;

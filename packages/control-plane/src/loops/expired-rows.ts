@@ -1,4 +1,7 @@
-/** Removes expired rows of identity tables, deliveries, commit statuses, points of metrics, problems, notices and audit lines. */
+/**
+ * Removes expired rows of identity tables, deliveries, commit statuses, points of metrics,
+ * problems, notices and audit lines.
+ */
 import type { LoopDeps } from './deps.ts';
 
 const AUDIT_KEPT_MS = 400 * 86_400_000;

@@ -1,4 +1,7 @@
-/** Declares all loops of the control plane. Loops make no decisions about deployments; they send events to the flow. */
+/**
+ * Declares all loops of the control plane. Loops make no decisions about deployments; they send
+ * events to the flow.
+ */
 import { type Loop, startLoop } from '@berth/kit/loop';
 import type { LoopDeps } from './deps.ts';
 import { backups } from './backups.ts';
@@ -120,7 +123,13 @@ export const LOOPS = [
     wokenBy: [],
     make: nodeWatch,
   },
-  { name: 'node-marks', description: 'writes when nodes were last seen', periodMs: 1_000, wokenBy: [], make: nodeMarks },
+  {
+    name: 'node-marks',
+    description: 'writes when nodes were last seen',
+    periodMs: 1_000,
+    wokenBy: [],
+    make: nodeMarks,
+  },
   {
     name: 'task-watch',
     description: 'notifies held requests of tasks that another control plane changed',
@@ -142,7 +151,13 @@ export const LOOPS = [
     wokenBy: [],
     make: deleteExpiredRows,
   },
-  { name: 'uptime', description: 'advances the clock of every deadline', periodMs: 500, wokenBy: [], make: uptimeBeat },
+  {
+    name: 'uptime',
+    description: 'advances the clock of every deadline',
+    periodMs: 500,
+    wokenBy: [],
+    make: uptimeBeat,
+  },
   {
     name: 'deployment-retention',
     description: 'removes expired data of deployments, logs and nodes',
@@ -150,7 +165,13 @@ export const LOOPS = [
     wokenBy: [],
     make: deploymentRetention,
   },
-  { name: 'drains', description: 'moves deployments away from draining nodes', periodMs: 1_000, wokenBy: [], make: drains },
+  {
+    name: 'drains',
+    description: 'moves deployments away from draining nodes',
+    periodMs: 1_000,
+    wokenBy: [],
+    make: drains,
+  },
   {
     name: 'dataset-changes',
     description: 'notifies or redeploys deployments that use an older version of a dataset',
@@ -158,7 +179,13 @@ export const LOOPS = [
     wokenBy: ['datasets'],
     make: datasetChanges,
   },
-  { name: 'removals', description: 'finishes deletions of projects and nodes', periodMs: 2_000, wokenBy: ['work'], make: removals },
+  {
+    name: 'removals',
+    description: 'finishes deletions of projects and nodes',
+    periodMs: 2_000,
+    wokenBy: ['work'],
+    make: removals,
+  },
   {
     name: 'dataset-monitor',
     description: 'scans the datasets that are due and records their new versions',
@@ -166,7 +193,13 @@ export const LOOPS = [
     wokenBy: ['datasets'],
     make: datasetMonitor,
   },
-  { name: 'backups', description: 'makes the scheduled backups', periodMs: 15_000, wokenBy: [], make: backups },
+  {
+    name: 'backups',
+    description: 'makes the scheduled backups',
+    periodMs: 15_000,
+    wokenBy: [],
+    make: backups,
+  },
   {
     name: 'clean-ups',
     description: 'removes the images that no release needs from the registry',
@@ -185,20 +218,32 @@ export const LOOPS = [
 
 export type Loops = {
   stop(): Promise<void>;
-  status(): { name: string; description: string; lastOkAt: number | null; lastError: string | null }[];
+  status(): {
+    name: string;
+    description: string;
+    lastOkAt: number | null;
+    lastError: string | null;
+  }[];
 };
 
 export function startLoops(deps: LoopDeps): Loops {
   const declarations: readonly Declaration[] = LOOPS;
-  const running: { loop: Loop; off: (() => void)[]; description: string }[] = declarations.map((d) => {
-    const loop = startLoop({ name: d.name, periodMs: d.periodMs, run: d.make(deps) }, deps.log);
-    return { loop, description: d.description, off: d.wokenBy.map((topic) => deps.changes.on(topic, loop.wake)) };
-  });
+  const running: { loop: Loop; off: (() => void)[]; description: string }[] = declarations.map(
+    (d) => {
+      const loop = startLoop({ name: d.name, periodMs: d.periodMs, run: d.make(deps) }, deps.log);
+      return {
+        loop,
+        description: d.description,
+        off: d.wokenBy.map((topic) => deps.changes.on(topic, loop.wake)),
+      };
+    },
+  );
   return {
     async stop() {
       for (const { off } of running) for (const f of off) f();
       await Promise.all(running.map(({ loop }) => loop.stop()));
     },
-    status: () => running.map(({ loop, description }) => ({ name: loop.name, description, ...loop.status() })),
+    status: () =>
+      running.map(({ loop, description }) => ({ name: loop.name, description, ...loop.status() })),
   };
 }

@@ -1,9 +1,15 @@
-/** Ends tasks that their nodes did not claim, renew or end in time, by the uptime clock (domain/uptime.ts). */
+/**
+ * Ends tasks that their nodes did not claim, renew or end in time, by the uptime clock
+ * (domain/uptime.ts).
+ */
 import { failPoint } from '@berth/kit/fail-point';
 import { isRepositoryLook } from '../domain/repository-looks.ts';
 import type { LoopDeps } from './deps.ts';
 
-/** An agent without leases must poll (every 5 s by docs/contract.md "Agent API"), or register while its poll is held. */
+/**
+ * An agent without leases must poll (every 5 s by docs/contract.md "Agent API"), or register while
+ * its poll is held.
+ */
 const SILENT_MS = 90_000;
 
 export const leaseReaper = ({
@@ -22,19 +28,32 @@ export const leaseReaper = ({
     for (const { task, why } of await stores.tasks.overdue(times, limits)) {
       if (signal.aborted) return;
       telemetry?.emit({ what: 'task lost', kind: task.kind, why });
-      log.warn({ task_id: task.id, kind: task.kind, node_id: task.node_id, deployment_id: task.deployment_id, why }, 'task lost');
+      log.warn(
+        {
+          task_id: task.id,
+          kind: task.kind,
+          node_id: task.node_id,
+          deployment_id: task.deployment_id,
+          why,
+        },
+        'task lost',
+      );
       await failPoint('lease.lost');
       try {
-        if (task.deployment_id !== null) await driver.advance(task.deployment_id, { type: 'task_lost', task, why });
+        if (task.deployment_id !== null)
+          await driver.advance(task.deployment_id, { type: 'task_lost', task, why });
         else if (isRepositoryLook(task)) {
-          if (await stores.repositoryLooks.loseTask(task, why, at)) changes.notify('looks', `node:${task.node_id}`);
+          if (await stores.repositoryLooks.loseTask(task, why, at))
+            changes.notify('looks', `node:${task.node_id}`);
         } else if (task.kind === 'look') await driver.lookLost(task, why);
         else if (task.kind === 'clean') {
           const offerUntil = times.uptime.at + limits.claimMs;
-          if (await stores.cleanUps.loseTask(task, why, at, offerUntil)) changes.notify(`node:${task.node_id}`, 'work');
+          if (await stores.cleanUps.loseTask(task, why, at, offerUntil))
+            changes.notify(`node:${task.node_id}`, 'work');
         }
         // A sync task belongs to its node, so no deployment decides.
-        else if (task.kind === 'sync' && (await stores.tasks.loseSync(task, why, at))) changes.notify(`node:${task.node_id}`);
+        else if (task.kind === 'sync' && (await stores.tasks.loseSync(task, why, at)))
+          changes.notify(`node:${task.node_id}`);
       } catch (error) {
         // A failure must not hold up the others. The next run retries.
         log.error({ err: error, task_id: task.id }, 'could not handle a lost task; will retry');

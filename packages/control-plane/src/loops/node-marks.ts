@@ -1,4 +1,7 @@
-/** Writes the marks in memory: when each node was last seen and polled. A crash loses the marks of about a second. */
+/**
+ * Writes the marks in memory: when each node was last seen and polled. A crash loses the marks of
+ * about a second.
+ */
 import type { LoopDeps } from './deps.ts';
 
 export const nodeMarks =

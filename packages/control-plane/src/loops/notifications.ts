@@ -1,8 +1,14 @@
 /**
- * Sends notifications. Several control planes may run it: each delivery is claimed. One run starts what is due and does not wait for it,
- * so a target that is slow delays no other one.
+ * Sends notifications. Several control planes may run it: each delivery is claimed. One run starts
+ * what is due and does not wait for it, so a target that is slow delays no other one.
  */
-import { isFinal, MAX_NOTIFICATIONS, NOTICE_CLAIM_MS, noticePause, type NoticeRecord } from '../domain/notifications.ts';
+import {
+  isFinal,
+  MAX_NOTIFICATIONS,
+  NOTICE_CLAIM_MS,
+  noticePause,
+  type NoticeRecord,
+} from '../domain/notifications.ts';
 import type { LoopDeps } from './deps.ts';
 
 export const notifications = ({ stores, sendNotice, uptime, now, telemetry, log }: LoopDeps) => {
@@ -14,20 +20,29 @@ export const notifications = ({ stores, sendNotice, uptime, now, telemetry, log 
     await stores.notifications.compose({ now: now(), uptime: at });
     const free = MAX_NOTIFICATIONS - running.size;
     if (free <= 0) return;
-    const claimed = await stores.notifications.claim({ uptime: at, until: at + NOTICE_CLAIM_MS }, free);
+    const claimed = await stores.notifications.claim(
+      { uptime: at, until: at + NOTICE_CLAIM_MS },
+      free,
+    );
     for (const notice of claimed) {
       const { notification_id } = notice;
       // The claim expires, and the delivery is sent again.
       const one = deliver(notice, sendNotice, signal).catch((error: unknown) => {
-        if (!signal.aborted) log.error({ err: error, notification_id }, 'sending a notification failed; will retry');
+        if (!signal.aborted)
+          log.error({ err: error, notification_id }, 'sending a notification failed; will retry');
       });
       running.add(one);
       void one.finally(() => running.delete(one));
     }
   };
 
-  async function deliver(claimed: NoticeRecord, send: NonNullable<typeof sendNotice>, signal: AbortSignal): Promise<void> {
-    // Together: after a change, the earlier message may be about projects that people who know the new target may not see.
+  async function deliver(
+    claimed: NoticeRecord,
+    send: NonNullable<typeof sendNotice>,
+    signal: AbortSignal,
+  ): Promise<void> {
+    // Together: after a change, the earlier message may be about projects that people who know the
+    // new target may not see.
     const taken = await stores.notifications.take(claimed);
     if (taken === null) return;
     const { notification } = taken;
@@ -47,7 +62,10 @@ export const notifications = ({ stores, sendNotice, uptime, now, telemetry, log 
       await stores.notifications.retry(notice, nextAt, error, received, now());
       return;
     }
-    log.warn({ notification_id, name: notification.name, problem: error }, 'sending a notification failed; gave up');
+    log.warn(
+      { notification_id, name: notification.name, problem: error },
+      'sending a notification failed; gave up',
+    );
     telemetry?.emit({ what: 'notification', outcome: 'given up' });
     await stores.notifications.giveUp(notice, error, now());
   }

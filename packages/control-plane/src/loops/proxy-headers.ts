@@ -1,4 +1,7 @@
-/** Checks regularly how the proxy handles unusual header names, because it may have been upgraded or reconfigured. */
+/**
+ * Checks regularly how the proxy handles unusual header names, because it may have been upgraded or
+ * reconfigured.
+ */
 import type { LoopDeps } from './deps.ts';
 
 export const proxyHeaders =

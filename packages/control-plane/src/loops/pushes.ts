@@ -10,7 +10,10 @@ export const pushes =
         await driver.checkPushes(id);
       } catch (error) {
         // A failure of one project must not hold up the others. The next run retries.
-        log.error({ err: error, project_id: id }, 'could not check the pushes of a project; will retry');
+        log.error(
+          { err: error, project_id: id },
+          'could not check the pushes of a project; will retry',
+        );
       }
     }
   };

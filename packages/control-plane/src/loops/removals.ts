@@ -1,4 +1,7 @@
-/** Finishes deletions of projects and nodes: removes the row when the agents have reported that no container is left. */
+/**
+ * Finishes deletions of projects and nodes: removes the row when the agents have reported that no
+ * container is left.
+ */
 import { failPoint } from '@berth/kit/fail-point';
 import type { LoopDeps } from './deps.ts';
 

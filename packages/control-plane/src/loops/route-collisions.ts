@@ -1,6 +1,7 @@
 /**
- * Ends routes that the proxy's configuration omits because a later route leads to the same address (routing/traefik.ts). The health and the
- * story of their deployments then say so, and the next report that shows their own container publishes them again.
+ * Ends routes that the proxy's configuration omits because a later route leads to the same address
+ * (routing/traefik.ts). The health and the story of their deployments then say so, and the next
+ * report that shows their own container publishes them again.
  */
 import type { LoopDeps } from './deps.ts';
 

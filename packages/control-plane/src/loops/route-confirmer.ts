@@ -1,7 +1,7 @@
 /**
- * Confirms published routes. With PROXY_PROBE_URLS a route is live when the marker answers at every address and a request to the
- * project's own host succeeds through every address. Without it, a route is live `settleMs` after the proxy fetched the current
- * configuration.
+ * Confirms published routes. With PROXY_PROBE_URLS a route is live when the marker answers at every
+ * address and a request to the project's own host succeeds through every address. Without it, a
+ * route is live `settleMs` after the proxy fetched the current configuration.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { failPoint } from '@berth/kit/fail-point';
@@ -27,7 +27,9 @@ export function routeConfirmer({
   settleMs,
   monotonic,
 }: LoopDeps): (signal: AbortSignal) => Promise<void> {
-  /** Checks by deployment. A check takes longer than a run of the loop, so it stays between runs. */
+  /**
+   * Checks by deployment. A check takes longer than a run of the loop, so it stays between runs.
+   */
   const checks = new Map<string, ReachCheck>();
 
   async function confirm({ id, target }: Waiting, note: string | null): Promise<void> {
@@ -41,8 +43,15 @@ export function routeConfirmer({
     });
   }
 
-  /** Starts missing checks and waits BETWEEN_PROBES_MS for them, because most applications answer at once. */
-  async function startChecks(there: readonly Waiting[], ask: NonNullable<LoopDeps['reach']>, signal: AbortSignal): Promise<void> {
+  /**
+   * Starts missing checks and waits BETWEEN_PROBES_MS for them, because most applications answer at
+   * once.
+   */
+  async function startChecks(
+    there: readonly Waiting[],
+    ask: NonNullable<LoopDeps['reach']>,
+    signal: AbortSignal,
+  ): Promise<void> {
     for (const id of checks.keys()) if (!there.some((w) => w.id === id)) checks.delete(id);
     const pending: Promise<void>[] = [];
     for (const { id, target } of there) {
@@ -63,40 +72,57 @@ export function routeConfirmer({
     // Removed also if the flow ignores the verdict: the next pass then starts a new check.
     checks.delete(id);
     if (verdict.kind === 'no_proxy') return;
-    if (verdict.kind !== 'unreachable') return confirm(waiting, verdict.kind === 'unproven' ? verdict.why : null);
+    if (verdict.kind !== 'unreachable')
+      return confirm(waiting, verdict.kind === 'unproven' ? verdict.why : null);
     // A proxy that is down reaches no node, so the verdict would say nothing about this node.
     if (probe === null || !(await probe(hash, signal))) return;
     const { host_ip, host_port } = target;
-    await driver.advance(id, { type: 'route_unreachable', host_ip, host_port, proxy: verdict.proxy, saw: verdict.saw });
+    await driver.advance(id, {
+      type: 'route_unreachable',
+      host_ip,
+      host_port,
+      proxy: verdict.proxy,
+      saw: verdict.saw,
+    });
   }
 
   return async (signal) => {
     const until = performance.now() + ONE_RUN_MS;
-    // Probes repeatedly within one run while a route waits. After ONE_RUN_MS the period of the loop applies.
+    // Probes repeatedly within one run while a route waits. After ONE_RUN_MS the period of the loop
+    // applies.
     while (!signal.aborted && performance.now() < until) {
       const waiting = await stores.deployments.awaitingRoute();
       if (waiting.length === 0) return checks.clear();
       const config = source.current();
-      // Uses the addresses of exactly this configuration, because a route may change during the probe.
+      // Uses the addresses of exactly this configuration, because a route may change during the
+      // probe.
       const there = waiting.flatMap(({ id, health_path }): Waiting[] => {
         const to = config.deployments.get(id);
         return to === undefined ? [] : [{ id, target: { ...to, path: health_path ?? '/' } }];
       });
       const live =
         there.length > 0 &&
-        (probe === null ? isSettleTimeOver(source.servedAt(), settleMs, monotonic()) : await probe(config.hash, signal));
+        (probe === null
+          ? isSettleTimeOver(source.servedAt(), settleMs, monotonic())
+          : await probe(config.hash, signal));
       if (live && reach !== null) {
         await startChecks(there, reach, signal);
         for (const one of there) await judge(one, config.hash, signal);
       } else if (live) for (const one of there) await confirm(one, null);
       // Continues after a confirmation: a deployment whose container moved meanwhile still waits.
-      await sleep(BETWEEN_PROBES_MS, undefined, { signal }).catch((error: unknown) => signal.aborted || Promise.reject(error));
+      await sleep(BETWEEN_PROBES_MS, undefined, { signal }).catch(
+        (error: unknown) => signal.aborted || Promise.reject(error),
+      );
     }
   };
 }
 
 const isSame = (a: ReachTarget, b: ReachTarget): boolean =>
-  a.host_ip === b.host_ip && a.host_port === b.host_port && a.host === b.host && a.path === b.path && a.auth_required === b.auth_required;
+  a.host_ip === b.host_ip &&
+  a.host_port === b.host_port &&
+  a.host === b.host &&
+  a.path === b.path &&
+  a.auth_required === b.auth_required;
 
 const isSettleTimeOver = (servedAt: number | null, settleMs: number, now: number): boolean =>
   servedAt !== null && now - servedAt >= settleMs;

@@ -1,4 +1,7 @@
-/** Reads the routes regularly, because another control plane may have changed them. Otherwise the configuration would count as unsure. */
+/**
+ * Reads the routes regularly, because another control plane may have changed them. Otherwise the
+ * configuration would count as unsure.
+ */
 import type { LoopDeps } from './deps.ts';
 
 export const routesRefresh =

@@ -1,4 +1,7 @@
-/** Sends a tick to each deployment that is not settled, for dispatch and deadlines. Each commit wakes this loop. */
+/**
+ * Sends a tick to each deployment that is not settled, for dispatch and deadlines. Each commit
+ * wakes this loop.
+ */
 import type { Driver } from '../flow/drive.ts';
 import type { LoopDeps } from './deps.ts';
 

@@ -1,7 +1,7 @@
 /**
- * Checks whether a folder of the shared storage can be a dataset. A child process with a deadline does the check, so a hanging share
- * does not block the API. A process that hangs in the kernel cannot be killed. It stays and keeps its place until it exits, so at
- * most four of them exist.
+ * Checks whether a folder of the shared storage can be a dataset. A child process with a deadline
+ * does the check, so a hanging share does not block the API. A process that hangs in the kernel
+ * cannot be killed. It stays and keeps its place until it exits, so at most four of them exist.
  */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
@@ -14,15 +14,28 @@ const MOST = 4;
 /** Its stdout is the answer. */
 type StartCheck = (basePath: string, nfsPath: string) => ChildProcess;
 const startChild: StartCheck = (basePath, nfsPath) =>
-  spawn(process.execPath, [CHILD, basePath, nfsPath], { stdio: ['ignore', 'pipe', 'inherit'], env: {} });
+  spawn(process.execPath, [CHILD, basePath, nfsPath], {
+    stdio: ['ignore', 'pipe', 'inherit'],
+    env: {},
+  });
 
 /** `basePath`: null if there is no shared storage. */
-export function createCheckFolder(basePath: string | null, answerMs = ANSWER_MS, start = startChild): CheckFolder {
+export function createCheckFolder(
+  basePath: string | null,
+  answerMs = ANSWER_MS,
+  start = startChild,
+): CheckFolder {
   const places = createPlaces(answerMs);
-  const busy = `${MOST} checks of the shared storage are running or hang, so no other check can start; try again later`;
+  const busy =
+    `${MOST} checks of the shared storage are running or hang, so no other check can start; try ` +
+    'again later';
   const late = `the shared storage did not answer within ${answerMs / 1000} s`;
   return async (nfsPath) => {
-    if (basePath === null) return { rule: 'no_share', message: 'there is no shared storage: DATASET_NFS_BASE_PATH is not set' };
+    if (basePath === null)
+      return {
+        rule: 'no_share',
+        message: 'there is no shared storage: DATASET_NFS_BASE_PATH is not set',
+      };
     if (!(await places.take())) return { rule: 'unreachable', message: busy };
     const seen = await ask(() => start(basePath, nfsPath), answerMs, places);
     // `null` means that the folder can be a dataset.
@@ -75,7 +88,11 @@ function createPlaces(waitMs: number): Places {
 }
 
 /** Resolves with undefined if there is no answer in time. */
-function ask(start: () => ChildProcess, answerMs: number, places: Places): Promise<FolderProblem | undefined> {
+function ask(
+  start: () => ChildProcess,
+  answerMs: number,
+  places: Places,
+): Promise<FolderProblem | undefined> {
   return new Promise((resolve, reject) => {
     const child = started(start, places);
     let answer = '';

@@ -1,7 +1,13 @@
-/** Linux process groups. A group can outlive its leader when a child of the leader hangs in the kernel. */
+/**
+ * Linux process groups. A group can outlive its leader when a child of the leader hangs in the
+ * kernel.
+ */
 import { readdirSync, readFileSync } from 'node:fs';
 
-/** Returns whether a process of the group runs. Zombies do not count: the first process of a container may never reap them. */
+/**
+ * Returns whether a process of the group runs. Zombies do not count: the first process of a
+ * container may never reap them.
+ */
 export function groupRuns(group: number): boolean {
   try {
     process.kill(-group, 0);
@@ -14,7 +20,8 @@ export function groupRuns(group: number): boolean {
 function isMember(pid: string, group: number): boolean {
   try {
     const stat = readFileSync(`/proc/${pid}/stat`, 'latin1');
-    // proc_pid_stat(5): after the name in parentheses follow state, parent and process group. The name may contain parentheses.
+    // proc_pid_stat(5): after the name in parentheses follow state, parent and process group. The
+    // name may contain parentheses.
     const [state = '', , of] = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
     return Number(of) === group && !/^[ZX]/.test(state);
   } catch {

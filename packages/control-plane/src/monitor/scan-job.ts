@@ -16,7 +16,10 @@ export type ScanJob = ScanRequest & {
 /** To the child: a scan (one at a time), or whether it leaves half of its time to others. */
 export type ToChild = { kind: 'scan'; job: ScanJob } | { kind: 'pace'; gentle: boolean };
 
-/** From the child: progress now and then, then the outcome, and whether the process accepts another scan (else it exits). */
+/**
+ * From the child: progress now and then, then the outcome, and whether the process accepts another
+ * scan (else it exits).
+ */
 export type ChildMessage =
   | { kind: 'progress'; progress: ScanProgress }
   | { kind: 'outcome'; outcome: ScanOutcome; reusable: boolean }

@@ -1,7 +1,7 @@
 /**
- * The child process that scans (child/scan-child.ts). It scans one dataset at a time: idle -> scanning (`run`) -> idle | ended.
- * A fork stops the control plane for about 10 ms and takes most of the time of a short scan, so an idle process is kept for the
- * next scan.
+ * The child process that scans (child/scan-child.ts). It scans one dataset at a time: idle ->
+ * scanning (`run`) -> idle | ended. A fork stops the control plane for about 10 ms and takes most
+ * of the time of a short scan, so an idle process is kept for the next scan.
  */
 import { spawn } from 'node:child_process';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -31,7 +31,10 @@ export type ScanProcess = {
   isAlive(): boolean;
   /** Returns whether the process accepts another scan. */
   isReady(): boolean;
-  /** Kills the process and its children. Resolves with false if one of them is still there after 1 s. */
+  /**
+   * Kills the process and its children. Resolves with false if one of them is still there after 1
+   * s.
+   */
   kill(): Promise<boolean>;
 };
 
@@ -44,7 +47,10 @@ export type ScanProcesses = {
 };
 
 const CHILD = fileURLToPath(new URL('./child/scan-child.ts', import.meta.url));
-/** A larger young generation means fewer collections. A collection on one core leaves the other cores to the API. */
+/**
+ * A larger young generation means fewer collections. A collection on one core leaves the other
+ * cores to the API.
+ */
 const V8_OPTIONS = ['--min-semi-space-size=8', '--single-threaded-gc', '--v8-pool-size=1'];
 /** A process that has not exited this long after SIGKILL hangs in the kernel. */
 export const EXIT_MS = 1_000;
@@ -100,13 +106,19 @@ export function createScanProcesses(options: Options): ScanProcesses {
 }
 
 function startScanProcess({ compileCache, searchPath, stateDir }: Options): ScanProcess {
-  const [program = '', ...args] = dyingWithParent([process.execPath, ...V8_OPTIONS, CHILD, stateDir]);
+  const [program = '', ...args] = dyingWithParent([
+    process.execPath,
+    ...V8_OPTIONS,
+    CHILD,
+    stateDir,
+  ]);
   const child = spawn(program, args, {
     detached: true,
     stdio: ['ignore', 'ignore', 'pipe', 'ipc'],
     env: { PATH: searchPath, NODE_COMPILE_CACHE: compileCache },
   });
-  // Set from outside: the child could do it only after Node has started, which is a large part of a short scan.
+  // Set from outside: the child could do it only after Node has started, which is a large part of a
+  // short scan.
   if (child.pid !== undefined) stepBack(child.pid);
   const errors = child.stderr;
   let said = '';
@@ -119,7 +131,11 @@ function startScanProcess({ compileCache, searchPath, stateDir }: Options): Scan
   child.on('message', (message: ChildMessage) => onMessage(message));
   // Only a scan keeps this process alive.
   const hold = (held: boolean): void => {
-    for (const handle of [child, child.channel, errors as (typeof errors & { ref(): void; unref(): void }) | null]) {
+    for (const handle of [
+      child,
+      child.channel,
+      errors as (typeof errors & { ref(): void; unref(): void }) | null,
+    ]) {
       if (held) handle?.ref();
       else handle?.unref();
     }
@@ -134,9 +150,12 @@ function startScanProcess({ compileCache, searchPath, stateDir }: Options): Scan
     onEnd(new ScanProcessGone(why));
   });
   let killed = false;
-  const isItself = (): boolean => child.pid !== undefined && child.exitCode === null && child.signalCode === null;
-  // The killed process exits at once, but its `find` may hang in the kernel. Each new scan would add one.
-  const isAlive = (): boolean => isItself() || (killed && child.pid !== undefined && groupRuns(child.pid));
+  const isItself = (): boolean =>
+    child.pid !== undefined && child.exitCode === null && child.signalCode === null;
+  // The killed process exits at once, but its `find` may hang in the kernel. Each new scan would
+  // add one.
+  const isAlive = (): boolean =>
+    isItself() || (killed && child.pid !== undefined && groupRuns(child.pid));
 
   const send = (message: ToChild): void => {
     // A failed send shows up as the child's exit.
@@ -155,7 +174,8 @@ function startScanProcess({ compileCache, searchPath, stateDir }: Options): Scan
       onMessage = (message) => {
         leaving = message.kind !== 'progress' && !message.reusable;
         if (message.kind === 'outcome') return resolve(message.outcome);
-        if (message.kind === 'failed') return reject(new ScanError(`the scan failed: ${message.message}`));
+        if (message.kind === 'failed')
+          return reject(new ScanError(`the scan failed: ${message.message}`));
         const text = JSON.stringify(message.progress);
         if (text === last) return;
         last = text;

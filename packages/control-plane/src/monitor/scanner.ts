@@ -1,7 +1,8 @@
 /**
- * Scans datasets, each in a child process (scan-process.ts). States of a scan:
- * running -> ended (with an outcome) | failed (the process exited without one) | killed (stalled, deadline, aborted, closed);
- * killed -> exited within a second | stuck in the kernel. The dataset is not scanned again until the stuck process exits.
+ * Scans datasets, each in a child process (scan-process.ts). States of a scan: running -> ended
+ * (with an outcome) | failed (the process exited without one) | killed (stalled, deadline, aborted,
+ * closed); killed -> exited within a second | stuck in the kernel. The dataset is not scanned again
+ * until the stuck process exits.
  */
 import { randomUUID } from 'node:crypto';
 import { chmodSync, existsSync, mkdirSync, readdirSync, rmSync } from 'node:fs';
@@ -9,17 +10,30 @@ import { mkdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { ScanOptions, ScanOutcome, Scanner, ScanRequest, ScanResult } from '../domain/scan.ts';
 import type { ScanJob } from './scan-job.ts';
-import { createScanProcesses, EXIT_MS, ScanError, type ScanProcess, ScanProcessGone, type ScanProcesses } from './scan-process.ts';
+import {
+  createScanProcesses,
+  EXIT_MS,
+  ScanError,
+  type ScanProcess,
+  ScanProcessGone,
+  type ScanProcesses,
+} from './scan-process.ts';
 import { openTreeFiles } from './scratch.ts';
 
 export type ScannerOptions = {
-  /** STATE_DIR of the control plane. The scanner owns `datasets/`, `scans/` and `compile-cache/` in it. */
+  /**
+   * STATE_DIR of the control plane. The scanner owns `datasets/`, `scans/` and `compile-cache/` in
+   * it.
+   */
   stateDir: string;
   /** PATH, to find `find`. */
   searchPath: string;
   /** Hashing threads of one scan. */
   workers: number;
-  /** Returns whether people wait for an answer of the API; a scan then uses at most half of the CPU time. Default: never. */
+  /**
+   * Returns whether people wait for an answer of the API; a scan then uses at most half of the CPU
+   * time. Default: never.
+   */
   peopleWait?: () => boolean;
   /** A scan without progress for this long is killed. Default 30 s. */
   stallMs?: number;
@@ -27,7 +41,10 @@ export type ScannerOptions = {
   deadlineMs?: number;
   /** How often a scan that hashes saves its progress for the next scan. Default 60 s. */
   keepMs?: number;
-  /** How long an idle process is kept for the next scan. Default 15 min: longer than the default DATASET_SCAN_INTERVAL. */
+  /**
+   * How long an idle process is kept for the next scan. Default 15 min: longer than the default
+   * DATASET_SCAN_INTERVAL.
+   */
   keepProcessMs?: number;
 };
 
@@ -48,13 +65,21 @@ export function createScanner({
   keepProcessMs = 900_000,
 }: ScannerOptions): Scanner {
   const scans = join(stateDir, 'scans');
-  const processes = createScanProcesses({ compileCache: join(stateDir, 'compile-cache'), searchPath, stateDir, keepMs: keepProcessMs });
+  const processes = createScanProcesses({
+    compileCache: join(stateDir, 'compile-cache'),
+    searchPath,
+    stateDir,
+    keepMs: keepProcessMs,
+  });
   makePrivate(stateDir);
   removeLeftovers(scans);
   const running = new Set<AbortController>();
   const leftBehind = new Map<string, ScanProcess>();
 
-  async function scan(request: ScanRequest, { signal, onProgress }: ScanOptions): Promise<ScanResult> {
+  async function scan(
+    request: ScanRequest,
+    { signal, onProgress }: ScanOptions,
+  ): Promise<ScanResult> {
     const cacheDir = cacheDirOf(stateDir, request.datasetId);
     const stuck = leftBehind.get(request.datasetId);
     if (stuck?.isAlive() === true) return { kind: 'unreachable', problem: STUCK };
@@ -64,13 +89,27 @@ export function createScanner({
     stop.throwIfAborted();
 
     const scratchDir = join(scans, `${process.pid}-${randomUUID()}`);
-    const job: ScanJob = { ...request, cachePath: join(cacheDir, 'last-scan'), scratchDir, workers, searchPath, keepMs };
+    const job: ScanJob = {
+      ...request,
+      cachePath: join(cacheDir, 'last-scan'),
+      scratchDir,
+      workers,
+      searchPath,
+      keepMs,
+    };
     running.add(abort);
     let keep = false;
     try {
       await mkdir(cacheDir, PRIVATE);
       await mkdir(scratchDir, PRIVATE);
-      const ended = await runChild(job, { processes, peopleWait, stop, stallMs, deadlineMs, onProgress });
+      const ended = await runChild(job, {
+        processes,
+        peopleWait,
+        stop,
+        stallMs,
+        deadlineMs,
+        onProgress,
+      });
       if (ended.left !== null) leftBehind.set(request.datasetId, ended.left);
       stop.throwIfAborted();
       if (ended.outcome.kind !== 'changed') return ended.outcome;
@@ -90,15 +129,19 @@ export function createScanner({
       for (const abort of running) abort.abort(closed);
       await processes.close();
       const until = performance.now() + 2 * EXIT_MS;
-      while (running.size > 0 && performance.now() < until) await new Promise((resolve) => setTimeout(resolve, 20));
+      while (running.size > 0 && performance.now() < until)
+        await new Promise((resolve) => setTimeout(resolve, 20));
     },
   };
 }
 
-const STUCK = 'The previous scan still hangs in a system call to the share. The next scan starts after that process exits.';
+const STUCK =
+  'The previous scan still hangs in a system call to the share. The next scan starts after ' +
+  'that process exits.';
 
 function cacheDirOf(stateDir: string, datasetId: string): string {
-  if (!/^[A-Za-z0-9_-]+$/.test(datasetId)) throw new ScanError(`not a dataset id: ${JSON.stringify(datasetId)}`);
+  if (!/^[A-Za-z0-9_-]+$/.test(datasetId))
+    throw new ScanError(`not a dataset id: ${JSON.stringify(datasetId)}`);
   return join(stateDir, 'datasets', datasetId);
 }
 
@@ -113,7 +156,8 @@ function removeLeftovers(scans: string): void {
   mkdirSync(scans, PRIVATE);
   for (const name of readdirSync(scans)) {
     const pid = Number.parseInt(name, 10);
-    if (pid === process.pid || !existsSync(`/proc/${pid}`)) rmSync(join(scans, name), { recursive: true, force: true });
+    if (pid === process.pid || !existsSync(`/proc/${pid}`))
+      rmSync(join(scans, name), { recursive: true, force: true });
   }
 }
 
@@ -158,13 +202,17 @@ async function runChild(job: ScanJob, options: RunChild): Promise<Ended> {
       processes.giveBack(child);
       return { outcome: how, left: null };
     }
-    const why = how === 'stalled' ? `made no progress for ${stallMs / 1000} s` : `took longer than ${deadlineMs / 1000} s`;
+    const why =
+      how === 'stalled'
+        ? `made no progress for ${stallMs / 1000} s`
+        : `took longer than ${deadlineMs / 1000} s`;
     const problem = `The scan of ${job.nfsPath} ${why} and was killed; the share may hang.`;
     return { outcome: { kind: 'unreachable', problem }, left: (await child.kill()) ? null : child };
   } catch (error) {
     await child.kill();
     // An idle process may have been killed while it was idle. The scan starts again in a new one.
-    if (child.begun === 'before' && error instanceof ScanProcessGone) return await runChild(job, options);
+    if (child.begun === 'before' && error instanceof ScanProcessGone)
+      return await runChild(job, options);
     throw error;
   } finally {
     ended.catch(() => undefined);

@@ -1,6 +1,7 @@
 /**
- * Tree objects of one scan, in two files. `objects` holds the texts one after the other. `index` is sorted by digest and holds
- * 44 bytes for each object: digest, offset, length. The child process writes the files, the control plane reads them.
+ * Tree objects of one scan, in two files. `objects` holds the texts one after the other. `index` is
+ * sorted by digest and holds 44 bytes for each object: digest, offset, length. The child process
+ * writes the files, the control plane reads them.
  */
 import { hash } from 'node:crypto';
 import { closeSync, openSync, writeFileSync, writeSync } from 'node:fs';
@@ -21,14 +22,16 @@ export function createTreeFiles(dir: string): TreeWriter & { finish(): void } {
   let flushed = 0;
   const flush = (): void => {
     const data = Buffer.from(texts.join(''), 'latin1');
-    for (let done = 0; done < data.length; ) done += writeSync(fd, data, done, data.length - done, flushed + done);
+    for (let done = 0; done < data.length; )
+      done += writeSync(fd, data, done, data.length - done, flushed + done);
     flushed += data.length;
     texts = [];
   };
   return {
     sha256: (text) => hash('sha256', text, 'hex'),
     write(digest, text) {
-      if ((count + 1) * ROW > rows.length) rows = Buffer.concat([rows, Buffer.allocUnsafe(rows.length)]);
+      if ((count + 1) * ROW > rows.length)
+        rows = Buffer.concat([rows, Buffer.allocUnsafe(rows.length)]);
       rows.write(digest.slice(7), count * ROW, 'hex');
       rows.writeDoubleLE(length, count * ROW + 32);
       rows.writeUInt32LE(text.length, count * ROW + 40);
@@ -67,10 +70,12 @@ export async function openTreeFiles(dir: string): Promise<ScannedTrees> {
         else high = middle;
       }
       const at = low * ROW;
-      if (at >= rows.length || !rows.subarray(at, at + 32).equals(wanted)) throw new Error(`the scan wrote no tree object ${digest}`);
+      if (at >= rows.length || !rows.subarray(at, at + 32).equals(wanted))
+        throw new Error(`the scan wrote no tree object ${digest}`);
       const text = Buffer.alloc(rows.readUInt32LE(at + 40));
       const { bytesRead } = await file.read(text, 0, text.length, rows.readDoubleLE(at + 32));
-      if (bytesRead !== text.length) throw new Error(`the tree object ${digest} in ${dir} is truncated`);
+      if (bytesRead !== text.length)
+        throw new Error(`the tree object ${digest} in ${dir} is truncated`);
       return text.toString('latin1');
     },
     async dispose() {

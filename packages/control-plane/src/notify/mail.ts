@@ -1,8 +1,10 @@
 /**
- * Sends e-mails through the SMTP server of the operator. One message goes to all recipients that still need it.
+ * Sends e-mails through the SMTP server of the operator. One message goes to all recipients that
+ * still need it.
  *
- * TLS: smtps:// begins with it. smtp:// changes to it (STARTTLS) if the server offers it, and must do so if SMTP_URL has a password for a
- * server on another machine: else somebody on the way could hide the offer and read the password. Certificates are always checked.
+ * TLS: smtps:// begins with it. smtp:// changes to it (STARTTLS) if the server offers it, and must
+ * do so if SMTP_URL has a password for a server on another machine: else somebody on the way could
+ * hide the offer and read the password. Certificates are always checked.
  */
 import { BlockList, isIP } from 'node:net';
 import type { Transporter } from 'nodemailer';
@@ -11,8 +13,16 @@ import type SMTPTransport from 'nodemailer/lib/smtp-transport/index.js';
 export type Mail = { id: string; subject: string; text: string; to: readonly string[] };
 export type Refusal = { recipient: string; why: string; isPermanent: boolean };
 /** `error`: nobody got it. */
-export type MailAnswer = { accepted: string[]; refused: Refusal[]; error: { why: string; isPermanent: boolean } | null };
-export type SendMail = (mail: Mail, recipients: readonly string[], signal: AbortSignal) => Promise<MailAnswer>;
+export type MailAnswer = {
+  accepted: string[];
+  refused: Refusal[];
+  error: { why: string; isPermanent: boolean } | null;
+};
+export type SendMail = (
+  mail: Mail,
+  recipients: readonly string[],
+  signal: AbortSignal,
+) => Promise<MailAnswer>;
 
 const CONNECT_MS = 10_000;
 const TOTAL_MS = 30_000;
@@ -27,7 +37,8 @@ type SmtpError = Error & {
   originalCode?: string;
   command?: string;
 };
-const isPermanent = ({ responseCode = 0 }: SmtpError): boolean => responseCode >= 500 && responseCode < 600;
+const isPermanent = ({ responseCode = 0 }: SmtpError): boolean =>
+  responseCode >= 500 && responseCode < 600;
 
 const LOOPBACK = new BlockList();
 LOOPBACK.addSubnet('127.0.0.0', 8, 'ipv4');
@@ -36,43 +47,80 @@ LOOPBACK.addAddress('::1', 'ipv6');
 /** Parameters of SMTP_URL that decide about STARTTLS. */
 const STARTTLS_PARAMETERS = ['requireTLS', 'ignoreTLS', 'opportunisticTLS'] as const;
 
-/** Returns what is wrong with the parameters that decide about STARTTLS; null if nothing is. The text never has the password. */
+/**
+ * Returns what is wrong with the parameters that decide about STARTTLS; null if nothing is. The
+ * text never has the password.
+ */
 export function starttlsProblem(smtpUrl: string): string | null {
   const url = new URL(smtpUrl);
   for (const name of STARTTLS_PARAMETERS) {
     const given = url.searchParams.getAll(name);
     if (given.length > 1 || given.some((value) => value !== 'true' && value !== 'false'))
       return `${name} must be true or false, and given once`;
-    if (given[0] === 'true' && name !== 'requireTLS' && url.protocol === 'smtp:' && requiresTls(smtpUrl))
-      return `${name}=true contradicts STARTTLS, which is required here; requireTLS=false allows clear text`;
+    if (
+      given[0] === 'true' &&
+      name !== 'requireTLS' &&
+      url.protocol === 'smtp:' &&
+      requiresTls(smtpUrl)
+    )
+      return (
+        `${name}=true contradicts STARTTLS, which is required here; requireTLS=false allows ` +
+        'clear text'
+      );
   }
   return null;
 }
 
-/** Whether a connection without TLS is refused. `requireTLS` in SMTP_URL decides; else a password does that crosses a network. */
+/**
+ * Whether a connection without TLS is refused. `requireTLS` in SMTP_URL decides; else a password
+ * does that crosses a network.
+ */
 export function requiresTls(smtpUrl: string): boolean {
   const url = new URL(smtpUrl);
   const told = url.searchParams.get('requireTLS');
   if (told === 'true' || told === 'false') return told === 'true';
   const host = url.hostname.replace(/^\[|\]$/g, '').toLowerCase();
   const family = isIP(host);
-  const isHere = family === 0 ? host === 'localhost' : LOOPBACK.check(host, family === 6 ? 'ipv6' : 'ipv4');
+  const isHere =
+    family === 0 ? host === 'localhost' : LOOPBACK.check(host, family === 6 ? 'ipv6' : 'ipv4');
   return (url.username !== '' || url.password !== '') && !isHere;
 }
 
-/** The reason, for people. An operator repairs TLS, so a later try may succeed, whatever the server answered. */
+/**
+ * The reason, for people. An operator repairs TLS, so a later try may succeed, whatever the server
+ * answered.
+ */
 function problemOf(error: SmtpError, hasToEncrypt: boolean): { why: string; isPermanent: boolean } {
   const { code = '', originalCode = '', command, message } = error;
   if (/CERT|ALTNAME|ISSUER|SIGNATURE/.test(`${originalCode} ${code}`))
-    return { why: `the certificate of the SMTP server is not valid here: ${message}`, isPermanent: false };
-  const isAboutTls = command === 'STARTTLS' || code === 'ETLS' || (command === 'EHLO' && hasToEncrypt && message.includes('STARTTLS'));
+    return {
+      why: `the certificate of the SMTP server is not valid here: ${message}`,
+      isPermanent: false,
+    };
+  const isAboutTls =
+    command === 'STARTTLS' ||
+    code === 'ETLS' ||
+    (command === 'EHLO' && hasToEncrypt && message.includes('STARTTLS'));
   if (isAboutTls && hasToEncrypt)
-    return { why: `the SMTP server does not encrypt the connection (STARTTLS), so Berth sent nothing: ${message}`, isPermanent: false };
+    return {
+      why:
+        'the SMTP server does not encrypt the connection (STARTTLS), so Berth sent nothing: ' +
+        message,
+      isPermanent: false,
+    };
   return { why: message, isPermanent: !isAboutTls && isPermanent(error) };
 }
 
 /** Never rejects. `totalMs`: for tests. */
-export function createSendMail({ url, from, totalMs = TOTAL_MS }: { url: string; from: string; totalMs?: number }): SendMail {
+export function createSendMail({
+  url,
+  from,
+  totalMs = TOTAL_MS,
+}: {
+  url: string;
+  from: string;
+  totalMs?: number;
+}): SendMail {
   const hasToEncrypt = requiresTls(url);
   const server = new URL(url);
   // nodemailer takes these from the address before the option, and in other spellings.
@@ -94,8 +142,19 @@ export function createSendMail({ url, from, totalMs = TOTAL_MS }: { url: string;
   async function open(): Promise<Transporter<SMTPTransport.SentMessageInfo>> {
     // Most installations send no e-mail.
     const { createTransport } = await import('nodemailer');
-    const times = { connectionTimeout: CONNECT_MS, greetingTimeout: CONNECT_MS, socketTimeout: CONNECT_MS, dnsTimeout: CONNECT_MS };
-    return createTransport({ url: server.href, requireTLS: hasToEncrypt, ...times, disableFileAccess: true, disableUrlAccess: true });
+    const times = {
+      connectionTimeout: CONNECT_MS,
+      greetingTimeout: CONNECT_MS,
+      socketTimeout: CONNECT_MS,
+      dnsTimeout: CONNECT_MS,
+    };
+    return createTransport({
+      url: server.href,
+      requireTLS: hasToEncrypt,
+      ...times,
+      disableFileAccess: true,
+      disableUrlAccess: true,
+    });
   }
 
   return ({ id, subject, text, to }, recipients, signal) =>
@@ -123,13 +182,25 @@ export function createSendMail({ url, from, totalMs = TOTAL_MS }: { url: string;
           aborted(AbortSignal.any([signal, limit])),
         ]);
         if (info === null)
-          return failed(limit.aborted ? `the SMTP server did not finish within ${totalMs / 1000} s` : 'the control plane is shutting down');
-        return { accepted: info.accepted.map(String), refused: refusalsIn(info.rejectedErrors as SmtpError[] | undefined), error: null };
+          return failed(
+            limit.aborted
+              ? `the SMTP server did not finish within ${totalMs / 1000} s`
+              : 'the control plane is shutting down',
+          );
+        return {
+          accepted: info.accepted.map(String),
+          refused: refusalsIn(info.rejectedErrors as SmtpError[] | undefined),
+          error: null,
+        };
       } catch (error) {
         const problem = error as SmtpError;
         const refused = refusalsIn(problem.rejectedErrors);
         const { why, isPermanent: isForEver } = problemOf(problem, hasToEncrypt);
-        return { accepted: [], refused, error: { why, isPermanent: refused.length === 0 && isForEver } };
+        return {
+          accepted: [],
+          refused,
+          error: { why, isPermanent: refused.length === 0 && isForEver },
+        };
       } finally {
         transport.close();
       }
@@ -137,7 +208,11 @@ export function createSendMail({ url, from, totalMs = TOTAL_MS }: { url: string;
 }
 
 const refusalsIn = (errors: readonly SmtpError[] | undefined): Refusal[] =>
-  (errors ?? []).map((error) => ({ recipient: error.recipient ?? '', why: error.message, isPermanent: isPermanent(error) }));
+  (errors ?? []).map((error) => ({
+    recipient: error.recipient ?? '',
+    why: error.message,
+    isPermanent: isPermanent(error),
+  }));
 
 const aborted = (signal: AbortSignal): Promise<null> =>
   new Promise((resolve) => {

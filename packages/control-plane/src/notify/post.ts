@@ -1,7 +1,9 @@
 /**
- * Posts to an address that a developer chose. It must not reach what only this machine or its network can reach: loopback, link-local,
- * private and reserved addresses are refused unless ALLOWED_NOTIFY_HOSTS names the host. The check is made on the address that is
- * connected to, so a name cannot change in between. Redirects are not followed. Time and size of the answer are limited.
+ * Posts to an address that a developer chose. It must not reach what only this machine or its
+ * network can reach: loopback, link-local, private and reserved addresses are refused unless
+ * ALLOWED_NOTIFY_HOSTS names the host. The check is made on the address that is connected to, so a
+ * name cannot change in between. Redirects are not followed. Time and size of the answer are
+ * limited.
  */
 import type { LookupAddress } from 'node:dns';
 import { lookup as systemLookup } from 'node:dns';
@@ -13,7 +15,12 @@ import { hostOf, isNamed } from '../domain/notice-target.ts';
 
 /** `status` 0: no answer; `text` says why. */
 export type PostAnswer = { status: number; text: string; retryAfterMs: number };
-export type Post = (url: URL, headers: Record<string, string>, body: string, signal: AbortSignal) => Promise<PostAnswer>;
+export type Post = (
+  url: URL,
+  headers: Record<string, string>,
+  body: string,
+  signal: AbortSignal,
+) => Promise<PostAnswer>;
 
 const TIMEOUT_MS = 10_000;
 const MAX_ANSWER = 16_384;
@@ -22,7 +29,8 @@ const MAX_ANSWER = 16_384;
 export const isPrivateAddress = (address: string): boolean => addressScope(address) !== 'public';
 
 const privateProblem = (address: string): string =>
-  `the address ${address} belongs to this machine or to a private network; an operator can allow the host in ALLOWED_NOTIFY_HOSTS`;
+  `the address ${address} belongs to this machine or to a private network; an operator can ` +
+  'allow the host in ALLOWED_NOTIFY_HOSTS';
 
 type Lookup = (
   hostname: string,
@@ -35,7 +43,8 @@ function publicLookup(lookup: Lookup): LookupFunction {
   return (hostname, options, callback) => {
     lookup(hostname, { ...options, all: true }, (error, addresses) => {
       const [first] = addresses ?? [];
-      if (error !== null || first === undefined) return callback(error ?? new Error(`${hostname} has no address`), '');
+      if (error !== null || first === undefined)
+        return callback(error ?? new Error(`${hostname} has no address`), '');
       const local = addresses.find(({ address }) => isPrivateAddress(address));
       if (local !== undefined) return callback(new Error(privateProblem(local.address)), '');
       if (options.all === true) return callback(null, addresses);
@@ -60,7 +69,8 @@ export function createPost({
       const host = hostOf(url);
       const named = isNamed(host, allowedHosts);
       // Stored targets were checked, but an operator may have removed a host since then.
-      if (url.protocol !== 'https:' && !(named && url.protocol === 'http:')) return refuse('the target is not an https address');
+      if (url.protocol !== 'https:' && !(named && url.protocol === 'http:'))
+        return refuse('the target is not an https address');
       if (!named && isIP(host) !== 0 && isPrivateAddress(host)) return refuse(privateProblem(host));
       const limit = AbortSignal.timeout(timeoutMs);
       const outgoing = (url.protocol === 'https:' ? httpsRequest : httpRequest)(
@@ -84,11 +94,17 @@ export function createPost({
           answer.on('close', () => {
             // The status arrived, so the target has decided even if its text did not end in time.
             const text = Buffer.concat(parts).subarray(0, MAX_ANSWER).toString();
-            resolve({ status: answer.statusCode ?? 0, text, retryAfterMs: retryAfter(answer.headers['retry-after']) });
+            resolve({
+              status: answer.statusCode ?? 0,
+              text,
+              retryAfterMs: retryAfter(answer.headers['retry-after']),
+            });
           });
         },
       );
-      outgoing.on('error', (error) => refuse(limit.aborted ? `no answer within ${timeoutMs / 1000} s` : reasonOf(error)));
+      outgoing.on('error', (error) =>
+        refuse(limit.aborted ? `no answer within ${timeoutMs / 1000} s` : reasonOf(error)),
+      );
       outgoing.end(body);
     });
 }
@@ -98,4 +114,5 @@ function retryAfter(value = ''): number {
   const ms = /^\d+$/.test(value) ? 1000 * Number(value) : Date.parse(value) - Date.now();
   return Math.max(0, ms || 0);
 }
-const reasonOf = (error: Error): string => (error.message === '' ? ((error as NodeJS.ErrnoException).code ?? error.name) : error.message);
+const reasonOf = (error: Error): string =>
+  error.message === '' ? ((error as NodeJS.ErrnoException).code ?? error.name) : error.message;

@@ -1,11 +1,18 @@
-/** The text of a message for each kind of target. Pure. All texts of Berth and of projects are escaped for the target. */
+/**
+ * The text of a message for each kind of target. Pure. All texts of Berth and of projects are
+ * escaped for the target.
+ */
 import { createHmac } from 'node:crypto';
 import type { Message, NoticeItem } from '../domain/notifications.ts';
 
 const MAX_LINE = 300;
 const DISCORD_LIMIT = 2_000;
 
-type Style = { escape(text: string): string; bold(text: string): string; link(url: string): string };
+type Style = {
+  escape(text: string): string;
+  bold(text: string): string;
+  link(url: string): string;
+};
 const PLAIN: Style = { escape: (text) => text, bold: (text) => text, link: (url) => url };
 const SLACK: Style = {
   // Slack reads `<!channel>`, links and mentions between angle brackets.
@@ -19,13 +26,21 @@ const DISCORD: Style = {
   link: (url) => `<${url}>`,
 };
 
-const clip = (text: string, most = MAX_LINE): string => (text.length <= most ? text : `${text.slice(0, most - 1).toWellFormed()}…`);
+const clip = (text: string, most = MAX_LINE): string =>
+  text.length <= most ? text : `${text.slice(0, most - 1).toWellFormed()}…`;
 const oneLine = (text: string): string => text.replaceAll(/[\p{Cc}\p{Zl}\p{Zp}]+/gu, ' ').trim();
 const urlOf = (publicUrl: string, path: string): string => `${publicUrl.replace(/\/$/, '')}${path}`;
-const day = (ms: number): string => `${new Date(ms).toISOString().slice(0, 16).replace('T', ' ')} UTC`;
+const day = (ms: number): string =>
+  `${new Date(ms).toISOString().slice(0, 16).replace('T', ' ')} UTC`;
 
-function linesOf({ seen, is_over, opened_at, at }: NoticeItem, publicUrl: string, { escape, link }: Style): string[] {
-  const time = is_over ? `Over since ${day(at)}; it began ${day(opened_at)}.` : `Since ${day(opened_at)}.`;
+function linesOf(
+  { seen, is_over, opened_at, at }: NoticeItem,
+  publicUrl: string,
+  { escape, link }: Style,
+): string[] {
+  const time = is_over
+    ? `Over since ${day(at)}; it began ${day(opened_at)}.`
+    : `Since ${day(opened_at)}.`;
   return [
     ...(seen.detail === null ? [] : [escape(oneLine(seen.detail))]),
     ...(seen.advice === null ? [] : [escape(seen.advice)]),
@@ -38,7 +53,11 @@ function textOf(message: Message, publicUrl: string, style: Style): string {
   const { escape, bold, link } = style;
   const title = bold(escape(clip(oneLine(message.title))));
   if (message.type === 'test')
-    return [title, 'Berth can deliver to this target. Problems will arrive here.', link(urlOf(publicUrl, '/'))].join('\n');
+    return [
+      title,
+      'Berth can deliver to this target. Problems will arrive here.',
+      link(urlOf(publicUrl, '/')),
+    ].join('\n');
   const [only] = message.items;
   if (message.total === 1 && only !== undefined) {
     const heading = bold(escape(clip(`${only.is_over ? 'Over: ' : ''}${oneLine(message.title)}`)));
@@ -49,14 +68,23 @@ function textOf(message: Message, publicUrl: string, style: Style): string {
     return `- ${escape(clip(text, 120))}`;
   });
   const more = message.total - message.items.length;
-  return [title, ...items, ...(more > 0 ? [`- and ${more} more`] : []), link(urlOf(publicUrl, '/'))].join('\n');
+  return [
+    title,
+    ...items,
+    ...(more > 0 ? [`- and ${more} more`] : []),
+    link(urlOf(publicUrl, '/')),
+  ].join('\n');
 }
 
 export const slackBody = (message: Message, publicUrl: string): string =>
   JSON.stringify({ text: textOf(message, publicUrl, SLACK), unfurl_links: false });
 
 export const discordBody = (message: Message, publicUrl: string): string =>
-  JSON.stringify({ content: clip(textOf(message, publicUrl, DISCORD), DISCORD_LIMIT), allowed_mentions: { parse: [] }, flags: 4 });
+  JSON.stringify({
+    content: clip(textOf(message, publicUrl, DISCORD), DISCORD_LIMIT),
+    allowed_mentions: { parse: [] },
+    flags: 4,
+  });
 
 /** The same for every try: a receiver recognizes a repeated delivery by its id. */
 export const webhookBody = (message: Message, publicUrl: string): string =>
@@ -83,7 +111,10 @@ export const webhookBody = (message: Message, publicUrl: string): string =>
 
 export const mailOf = (message: Message, publicUrl: string): { subject: string; text: string } => {
   const over = message.type === 'recovered' ? 'Over: ' : '';
-  return { subject: `[Berth] ${over}${clip(oneLine(message.title), 150)}`, text: `${textOf(message, publicUrl, PLAIN)}\n` };
+  return {
+    subject: `[Berth] ${over}${clip(oneLine(message.title), 150)}`,
+    text: `${textOf(message, publicUrl, PLAIN)}\n`,
+  };
 };
 
 /** Standard Webhooks. `secret`: `whsec_` and base64. */

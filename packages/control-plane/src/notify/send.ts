@@ -1,5 +1,10 @@
 /** Sends one delivery of a notification once. */
-import type { NoticeRecord, NotificationRecord, SendAnswer, SendNotice } from '../domain/notifications.ts';
+import type {
+  NoticeRecord,
+  NotificationRecord,
+  SendAnswer,
+  SendNotice,
+} from '../domain/notifications.ts';
 import { recipientsOf } from '../domain/notice-target.ts';
 import type { Vault } from '../domain/vault.ts';
 import type { SendMail } from './mail.ts';
@@ -21,11 +26,18 @@ export type SenderSettings = {
 
 export function createSender({ vault, post, mail, publicUrl, now }: SenderSettings): SendNotice {
   return async (notification, notice, signal) => {
-    const target = (await vault.open('notifications', `target:${notification.id}`, notification.target)).toString();
+    const target = (
+      await vault.open('notifications', `target:${notification.id}`, notification.target)
+    ).toString();
     if (notification.kind === 'email') return byMail(target, notification, notice, signal);
     const { body, headers } = await requestOf(notification, notice);
     const url = new URL(target);
-    const answer = await post(url, { ...headers, 'content-type': 'application/json', 'user-agent': 'berth' }, body, signal);
+    const answer = await post(
+      url,
+      { ...headers, 'content-type': 'application/json', 'user-agent': 'berth' },
+      body,
+      signal,
+    );
     if (answer.status >= 200 && answer.status < 300) return { isSent: true, note: null };
     const { status, retryAfterMs } = answer;
     return { isSent: false, error: problemOf(url, answer), status, retryAfterMs, received: [] };
@@ -39,7 +51,8 @@ export function createSender({ vault, post, mail, publicUrl, now }: SenderSettin
     if (kind === 'discord') return { body: discordBody(message, publicUrl), headers: {} };
     const body = webhookBody(message, publicUrl);
     const timestamp = Math.floor(now() / 1000);
-    const key = secret === null ? '' : (await vault.open('notifications', `secret:${id}`, secret)).toString();
+    const key =
+      secret === null ? '' : (await vault.open('notifications', `secret:${id}`, secret)).toString();
     return {
       body,
       headers: {
@@ -50,7 +63,12 @@ export function createSender({ vault, post, mail, publicUrl, now }: SenderSettin
     };
   }
 
-  async function byMail(target: string, _: NotificationRecord, notice: NoticeRecord, signal: AbortSignal): Promise<SendAnswer> {
+  async function byMail(
+    target: string,
+    _: NotificationRecord,
+    notice: NoticeRecord,
+    signal: AbortSignal,
+  ): Promise<SendAnswer> {
     const to = recipientsOf(target);
     // The target may have had other recipients at an earlier try.
     const before = notice.received.filter((entry) => to.includes(entry.replace(REFUSED, '')));
@@ -63,20 +81,31 @@ export function createSender({ vault, post, mail, publicUrl, now }: SenderSettin
       retryAfterMs: 0,
       received,
     });
-    if (mail === null) return failed('SMTP_URL is not set on the control plane', 0, notice.received);
+    if (mail === null)
+      return failed('SMTP_URL is not set on the control plane', 0, notice.received);
     const answer =
       open.length === 0
         ? { accepted: [], refused: [], error: null }
         : await mail({ id: notice.id, ...mailOf(notice.message, publicUrl), to }, open, signal);
     const lost = answer.refused.filter((refusal) => refusal.isPermanent);
-    const received = [...before, ...answer.accepted, ...lost.map(({ recipient }) => `${REFUSED}${recipient}`)];
+    const received = [
+      ...before,
+      ...answer.accepted,
+      ...lost.map(({ recipient }) => `${REFUSED}${recipient}`),
+    ];
     if (answer.error !== null && answer.refused.length === 0)
       return failed(`SMTP: ${answer.error.why}`, answer.error.isPermanent ? 422 : 0, received);
     const later = answer.refused.filter((refusal) => !refusal.isPermanent);
-    const refusals = (some: typeof lost): string => some.map(({ recipient, why }) => `${recipient}: ${why}`).join('; ');
-    if (later.length > 0) return failed(`the SMTP server does not take it for ${refusals(later)}`, 0, received);
-    const refused = received.filter((entry) => entry.startsWith(REFUSED)).map((entry) => entry.slice(REFUSED.length));
-    const why = tidy(`the SMTP server refused ${lost.length > 0 ? refusals(lost) : refused.join(', ')}`);
+    const refusals = (some: typeof lost): string =>
+      some.map(({ recipient, why }) => `${recipient}: ${why}`).join('; ');
+    if (later.length > 0)
+      return failed(`the SMTP server does not take it for ${refusals(later)}`, 0, received);
+    const refused = received
+      .filter((entry) => entry.startsWith(REFUSED))
+      .map((entry) => entry.slice(REFUSED.length));
+    const why = tidy(
+      `the SMTP server refused ${lost.length > 0 ? refusals(lost) : refused.join(', ')}`,
+    );
     // Another try would change nothing.
     if (refused.length > 0 && received.every((entry) => entry.startsWith(REFUSED)))
       return { isSent: false, error: why, status: 0, retryAfterMs: 0, received, isHopeless: true };
@@ -84,13 +113,21 @@ export function createSender({ vault, post, mail, publicUrl, now }: SenderSettin
   }
 }
 
-/** One line for people. The answer of a target is not trusted, and may repeat the request with the secret address. */
+/**
+ * One line for people. The answer of a target is not trusted, and may repeat the request with the
+ * secret address.
+ */
 function problemOf({ host, pathname, search }: URL, { status, text }: PostAnswer): string {
-  const parts = [`${pathname}${search}`, pathname, ...pathname.split('/')].filter((part) => part.length >= 8);
+  const parts = [`${pathname}${search}`, pathname, ...pathname.split('/')].filter(
+    (part) => part.length >= 8,
+  );
   const said = tidy(parts.reduce((rest, part) => rest.replaceAll(part, '***'), text));
   if (status === 0) return tidy(`${host}: ${said}`);
   if (status >= 300 && status < 400)
-    return `${host} answered ${status}: Berth follows no redirects, so the target must be the final address`;
+    return (
+      `${host} answered ${status}: Berth follows no redirects, so the target must be the final ` +
+      'address'
+    );
   return tidy(`${host} answered ${status}${said === '' ? '' : `: ${said}`}`);
 }
 

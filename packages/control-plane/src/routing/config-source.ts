@@ -1,7 +1,8 @@
 /**
- * Keeps the current configuration in memory for polls and held requests. States: unknown -> known (first read) -> known (newer) ...;
- * known -> unsure (no successful read for UNSURE_MS) -> known. While unknown or unsure, `current` throws routes_unknown: the proxy gets
- * 503 and keeps its last configuration.
+ * Keeps the current configuration in memory for polls and held requests. States: unknown -> known
+ * (first read) -> known (newer) ...; known -> unsure (no successful read for UNSURE_MS) -> known.
+ * While unknown or unsure, `current` throws routes_unknown: the proxy gets 503 and keeps its last
+ * configuration.
  */
 import { EventEmitter } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -33,12 +34,16 @@ export function createConfigSource(deps: {
     const config = dynamicConfig(await routes.all(), settings);
     const moved = latest?.config.hash !== config.hash;
     for (const problem of config.problems)
-      if (!latest?.config.problems.includes(problem)) log.warn({ problem }, 'project omitted from the proxy’s configuration');
+      if (!latest?.config.problems.includes(problem))
+        log.warn({ problem }, 'project omitted from the proxy’s configuration');
     if (moved && latest !== null) await failPoint('routes.changed');
     latest = { config, readAt: now(), servedAt: moved ? null : (latest?.servedAt ?? null) };
     if (moved) events.emit('moved');
   }
-  /** Repeats a read if a change arrives during it. Two concurrent reads could end in the wrong order. */
+  /**
+   * Repeats a read if a change arrives during it. Two concurrent reads could end in the wrong
+   * order.
+   */
   function refresh(): Promise<void> {
     if (reading !== null) {
       isStale = true;
@@ -50,10 +55,17 @@ export function createConfigSource(deps: {
     });
     return reading;
   }
-  const off = changes.on('routes', () => void refresh().catch((error: unknown) => log.error({ err: error }, 'could not read the routes')));
+  const off = changes.on(
+    'routes',
+    () =>
+      void refresh().catch((error: unknown) =>
+        log.error({ err: error }, 'could not read the routes'),
+      ),
+  );
 
   function current(): BuiltConfig {
-    if (latest === null || now() - latest.readAt > UNSURE_MS) throw new DomainError('routes_unknown');
+    if (latest === null || now() - latest.readAt > UNSURE_MS)
+      throw new DomainError('routes_unknown');
     return latest.config;
   }
   return {

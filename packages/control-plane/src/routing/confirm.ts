@@ -1,6 +1,7 @@
 /**
- * Checks whether the reverse proxy serves a configuration. Requests the marker, whose path is the hash of the configuration, at every
- * address of PROXY_PROBE_URLS. `noop@internal` answers 418 without a backend; any other answer means "not yet".
+ * Checks whether the reverse proxy serves a configuration. Requests the marker, whose path is the
+ * hash of the configuration, at every address of PROXY_PROBE_URLS. `noop@internal` answers 418
+ * without a backend; any other answer means "not yet".
  */
 import { request as httpRequest } from 'node:http';
 import { request as httpsRequest } from 'node:https';
@@ -9,13 +10,27 @@ import { MARKER_HOST } from './traefik.ts';
 const PROBE_TIMEOUT_MS = 2_000;
 
 /** Returns whether every address answers for this hash. Never throws: no answer means "not yet". */
-export async function markerAnswers(probeUrls: readonly string[], hash: string, signal?: AbortSignal): Promise<boolean> {
-  const answers = await Promise.all(probeUrls.map((url) => answersMarker(url, `/${hash}`, {}, signal)));
+export async function markerAnswers(
+  probeUrls: readonly string[],
+  hash: string,
+  signal?: AbortSignal,
+): Promise<boolean> {
+  const answers = await Promise.all(
+    probeUrls.map((url) => answersMarker(url, `/${hash}`, {}, signal)),
+  );
   return answers.every(Boolean);
 }
 
-/** Returns whether this address answers 418 to a request for this path with these headers. Never throws. */
-export function answersMarker(base: string, path: string, headers: Record<string, string>, signal?: AbortSignal): Promise<boolean> {
+/**
+ * Returns whether this address answers 418 to a request for this path with these headers. Never
+ * throws.
+ */
+export function answersMarker(
+  base: string,
+  path: string,
+  headers: Record<string, string>,
+  signal?: AbortSignal,
+): Promise<boolean> {
   const url = new URL(base);
   const secure = url.protocol === 'https:';
   return new Promise((resolve) => {
@@ -25,8 +40,8 @@ export function answersMarker(base: string, path: string, headers: Record<string
         port: url.port === '' ? (secure ? 443 : 80) : Number(url.port),
         path,
         headers: { host: MARKER_HOST, ...headers },
-        // The marker's host can have no certificate (RFC 2606 `.invalid`). The answer is not secret, and the hash in the path is the
-        // proof.
+        // The marker's host can have no certificate (RFC 2606 `.invalid`). The answer is not
+        // secret, and the hash in the path is the proof.
         ...(secure ? { rejectUnauthorized: false, servername: MARKER_HOST } : {}),
         timeout: PROBE_TIMEOUT_MS,
         agent: false,

@@ -1,4 +1,7 @@
-/** Asks the name servers where custom domains lead. Each answer counts for a few seconds, so that clients cannot cause more queries. */
+/**
+ * Asks the name servers where custom domains lead. Each answer counts for a few seconds, so that
+ * clients cannot cause more queries.
+ */
 import { Resolver } from 'node:dns/promises';
 import { type CheckDns, type Expected, judgeDns, type Resolved } from '../domain/dns.ts';
 
@@ -60,16 +63,24 @@ export function createDnsCheck({ baseDomain, publicIps, servers, now }: DnsSetti
 
   return async (domains) => {
     if (domains.length === 0) return new Map();
-    // Names wait for their turn, and answers of another request may take their time: this request ends in any case.
+    // Names wait for their turn, and answers of another request may take their time: this request
+    // ends in any case.
     const late = AbortSignal.timeout(LIMIT_MS + TRY_MS);
     const tooLate = new Promise<Answered>((resolve) =>
-      late.addEventListener('abort', () => resolve({ resolved: { kind: 'failed', why: 'ETIMEOUT' }, at: now() }), { once: true }),
+      late.addEventListener(
+        'abort',
+        () => resolve({ resolved: { kind: 'failed', why: 'ETIMEOUT' }, at: now() }),
+        { once: true },
+      ),
     );
     const ask = (name: string): Promise<Answered> => Promise.race([resolved(name), tooLate]);
     const expected = async (): Promise<Expected> =>
       publicIps === undefined
         ? { from: 'BASE_DOMAIN', resolved: (await ask(baseDomain)).resolved }
-        : { from: 'PUBLIC_IPS', resolved: { kind: 'answer', addresses: [...publicIps], cname: null } };
+        : {
+            from: 'PUBLIC_IPS',
+            resolved: { kind: 'answer', addresses: [...publicIps], cname: null },
+          };
     const here = expected();
     const verdicts = domains.map(async (domain) => {
       const { resolved: seen, at } = await ask(domain);
@@ -91,8 +102,14 @@ async function resolve(name: string, servers: readonly string[] | undefined): Pr
   // Cancelled queries reject with ECANCELLED, so the answer never takes longer.
   const late = setTimeout(() => resolver.cancel(), LIMIT_MS);
   try {
-    const [v4, v6, alias] = await Promise.allSettled([resolver.resolve4(name), resolver.resolve6(name), resolver.resolveCname(name)]);
-    const failed = [v4, v6].find((one) => one.status === 'rejected' && !NONE.includes(codeOf(one.reason)));
+    const [v4, v6, alias] = await Promise.allSettled([
+      resolver.resolve4(name),
+      resolver.resolve6(name),
+      resolver.resolveCname(name),
+    ]);
+    const failed = [v4, v6].find(
+      (one) => one.status === 'rejected' && !NONE.includes(codeOf(one.reason)),
+    );
     // Half of an answer could hide addresses that lead elsewhere.
     if (failed?.status === 'rejected') return { kind: 'failed', why: codeOf(failed.reason) };
     const addresses = [v4, v6].flatMap((one) => (one.status === 'fulfilled' ? one.value : []));
@@ -106,4 +123,5 @@ async function resolve(name: string, servers: readonly string[] | undefined): Pr
   }
 }
 
-const codeOf = (error: unknown): string => (error instanceof Error && 'code' in error ? String(error.code) : 'unexpected error');
+const codeOf = (error: unknown): string =>
+  error instanceof Error && 'code' in error ? String(error.code) : 'unexpected error';

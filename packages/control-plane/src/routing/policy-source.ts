@@ -1,6 +1,7 @@
 /**
- * Keeps the policy of the gateways in memory. States: never requested -> known (first read) -> known (newer) ...; known -> unknown (a
- * read failed; 503, and gateways keep their last copy) -> known. Without a gateway it reads nothing.
+ * Keeps the policy of the gateways in memory. States: never requested -> known (first read) ->
+ * known (newer) ...; known -> unknown (a read failed; 503, and gateways keep their last copy) ->
+ * known. Without a gateway it reads nothing.
  */
 import { createHash } from 'node:crypto';
 import { EventEmitter } from 'node:events';
@@ -15,7 +16,10 @@ import type { PolicyStore } from '../domain/identity-stores.ts';
 import type { PolicySource } from '../domain/policy.ts';
 
 /** Builds the policy. Pure; equal facts give equal bytes. */
-export function policyOf(facts: PolicyFacts, { baseDomain, domainQuarantineMs }: PolicySettings): Policy {
+export function policyOf(
+  facts: PolicyFacts,
+  { baseDomain, domainQuarantineMs }: PolicySettings,
+): Policy {
   const time = (ms: number): string => new Date(ms).toISOString();
   const seconds = Math.floor(domainQuarantineMs / 1000);
   const bounded = <T extends object>(claim: T): T & { cookie_seconds?: number } =>
@@ -34,15 +38,27 @@ export function policyOf(facts: PolicyFacts, { baseDomain, domainQuarantineMs }:
       };
     }),
     disabled_users: facts.disabled,
-    deleted_users: facts.deleted.map(({ email, deleted_at }) => ({ email, deleted_at: time(deleted_at) })),
-    revoked_sessions: facts.revoked.map(({ id, expires_at }) => ({ id, expires_at: time(expires_at) })),
+    deleted_users: facts.deleted.map(({ email, deleted_at }) => ({
+      email,
+      deleted_at: time(deleted_at),
+    })),
+    revoked_sessions: facts.revoked.map(({ id, expires_at }) => ({
+      id,
+      expires_at: time(expires_at),
+    })),
     device_tokens: facts.tokens.map((token) => ({ ...token, expires_at: time(token.expires_at) })),
   };
 }
 
-export type PolicySettings = { baseDomain: string /** DOMAIN_QUARANTINE */; domainQuarantineMs: number };
+export type PolicySettings = {
+  baseDomain: string /** DOMAIN_QUARANTINE */;
+  domainQuarantineMs: number;
+};
 
-/** Shortest time between two reads. On a busy platform routes change many times a second, and a read of thousands of projects is costly. */
+/**
+ * Shortest time between two reads. On a busy platform routes change many times a second, and a read
+ * of thousands of projects is costly.
+ */
 const READ_GAP_MS = 100;
 
 export function createPolicySource(deps: {
@@ -64,7 +80,8 @@ export function createPolicySource(deps: {
   async function read(): Promise<void> {
     if (closed) return;
     try {
-      // Reads the stamp before the facts, so that `refreshIfChanged` finds a change between the two reads.
+      // Reads the stamp before the facts, so that `refreshIfChanged` finds a change between the two
+      // reads.
       const stamp = await store.stamp();
       const bytes = JSON.stringify(policyOf(await store.read(now()), settings));
       const etag = `"${createHash('sha256').update(bytes).digest('base64url').slice(0, 27)}"`;
@@ -80,7 +97,10 @@ export function createPolicySource(deps: {
     const left = readAt + READ_GAP_MS - performance.now();
     if (left > 0) await sleep(left);
   };
-  /** Repeats a read if a change arrives during it. Two concurrent reads could end in the wrong order. */
+  /**
+   * Repeats a read if a change arrives during it. Two concurrent reads could end in the wrong
+   * order.
+   */
   function refresh(): Promise<void> {
     if (reading !== null) {
       isStale = true;
@@ -96,7 +116,10 @@ export function createPolicySource(deps: {
     return reading;
   }
   const moved = (): void => {
-    if (isUsed && !closed) refresh().catch((error: unknown) => log.error({ err: error }, 'could not read the policy of the gateways'));
+    if (isUsed && !closed)
+      refresh().catch((error: unknown) =>
+        log.error({ err: error }, 'could not read the policy of the gateways'),
+      );
   };
   const offs = [changes.on('policy', moved), changes.on('routes', moved)];
 
@@ -105,7 +128,9 @@ export function createPolicySource(deps: {
       isUsed = true;
       if (reading !== null) await reading.catch(() => {});
       if (latest === null)
-        await refresh().catch((error: unknown) => log.error({ err: error }, 'could not read the policy of the gateways'));
+        await refresh().catch((error: unknown) =>
+          log.error({ err: error }, 'could not read the policy of the gateways'),
+        );
       if (latest === null) throw new DomainError('policy_unknown');
       return latest;
     },

@@ -1,10 +1,12 @@
 /**
- * Checks whether the reverse proxy reaches the node of a new route: requests the project's own host, as a visitor does, through every
- * address of PROXY_PROBE_URLS. Any answer proves it, except the proxy's own 502, 503 and 504.
+ * Checks whether the reverse proxy reaches the node of a new route: requests the project's own
+ * host, as a visitor does, through every address of PROXY_PROBE_URLS. Any answer proves it, except
+ * the proxy's own 502, 503 and 504.
  *
- * Detection of the proxy's own answers: Traefik answers a failed connection with the name of the status as text and without Content-Type
- * ("Bad Gateway"), and a service without servers with "no available server". Berth's development proxy sends its name in the header
- * `Server`. An answer of an application that equals Traefik's counts as Traefik's.
+ * Detection of the proxy's own answers: Traefik answers a failed connection with the name of the
+ * status as text and without Content-Type ("Bad Gateway"), and a service without servers with
+ * "no available server". Berth's development proxy sends its name in the header `Server`. An answer
+ * of an application that equals Traefik's counts as Traefik's.
  */
 import { request as httpRequest, type IncomingHttpHeaders, STATUS_CODES } from 'node:http';
 import { request as httpsRequest } from 'node:https';
@@ -30,41 +32,72 @@ type Answer =
   | { kind: 'silent' }
   | { kind: 'no_proxy' };
 
-export type ReachSettings = { probeUrls: readonly string[]; gatewaySecrets: Live<readonly string[]>; now: () => number };
+export type ReachSettings = {
+  probeUrls: readonly string[];
+  gatewaySecrets: Live<readonly string[]>;
+  now: () => number;
+};
 
 /** Never throws. Takes at most CHECK_MS + ANSWER_MS. */
 export function createReach({ probeUrls, gatewaySecrets, now }: ReachSettings): Reach {
-  async function through(base: string, target: ReachTarget, signal: AbortSignal): Promise<ReachVerdict> {
+  async function through(
+    base: string,
+    target: ReachTarget,
+    signal: AbortSignal,
+  ): Promise<ReachVerdict> {
     const until = performance.now() + CHECK_MS;
     const gatewayUntil = performance.now() + GATEWAY_MS;
     for (let tries = 0; ; tries++) {
       const secrets = gatewaySecrets();
       const secret = secrets[tries % secrets.length];
-      if (target.auth_required && secret === undefined) return { kind: 'unproven', why: 'GATEWAY_SECRET is not set' };
+      if (target.auth_required && secret === undefined)
+        return { kind: 'unproven', why: 'GATEWAY_SECRET is not set' };
       const claim = { project_id: target.project_id, path: target.path };
-      const authorization = target.auth_required && secret !== undefined ? signReach(secret, claim, now()) : null;
+      const authorization =
+        target.auth_required && secret !== undefined ? signReach(secret, claim, now()) : null;
       const answer = await ask(base, target, authorization, signal);
       if (signal.aborted || answer.kind === 'no_proxy') return { kind: 'no_proxy' };
       if (answer.kind === 'silent') return { kind: 'unreachable', proxy: base, saw: 'no answer' };
       const isGateway = target.auth_required && isGatewaysOwn(answer);
       if (isProxysOwn(answer)) {
-        if (performance.now() >= until) return { kind: 'unreachable', proxy: base, saw: `${answer.status} ${STATUS_CODES[answer.status]}` };
+        if (performance.now() >= until)
+          return {
+            kind: 'unreachable',
+            proxy: base,
+            saw: `${answer.status} ${STATUS_CODES[answer.status]}`,
+          };
       } else if (isGateway) {
-        // Tries the next secret in case of a rotation. Also, the gateway may not know the project yet.
-        if (performance.now() >= gatewayUntil) return { kind: 'unproven', why: `the login answered ${answer.status} to the check` };
-      } else if (isRedirectToHttps(base, answer)) return { kind: 'unproven', why: `${base} only redirects to https` };
+        // Tries the next secret in case of a rotation. Also, the gateway may not know the project
+        // yet.
+        if (performance.now() >= gatewayUntil)
+          return { kind: 'unproven', why: `the login answered ${answer.status} to the check` };
+      } else if (isRedirectToHttps(base, answer))
+        return { kind: 'unproven', why: `${base} only redirects to https` };
       else return { kind: 'reached' };
-      await sleep(PAUSE_MS, undefined, { signal }).catch((error: unknown) => signal.aborted || Promise.reject(error));
+      await sleep(PAUSE_MS, undefined, { signal }).catch(
+        (error: unknown) => signal.aborted || Promise.reject(error),
+      );
     }
   }
   return async (target, signal) => {
     const verdicts = await Promise.all(probeUrls.map((base) => through(base, target, signal)));
-    const one = (kind: ReachVerdict['kind']): ReachVerdict | undefined => verdicts.find((v) => v.kind === kind);
-    return one('unreachable') ?? one('no_proxy') ?? one('reached') ?? one('unproven') ?? { kind: 'no_proxy' };
+    const one = (kind: ReachVerdict['kind']): ReachVerdict | undefined =>
+      verdicts.find((v) => v.kind === kind);
+    return (
+      one('unreachable') ??
+      one('no_proxy') ??
+      one('reached') ??
+      one('unproven') ?? { kind: 'no_proxy' }
+    );
   };
 }
 
-function ask(base: string, { host, path }: ReachTarget, authorization: string | null, signal: AbortSignal): Promise<Answer> {
+function ask(
+  base: string,
+  { host, path }: ReachTarget,
+  authorization: string | null,
+  signal: AbortSignal,
+): Promise<Answer> {
   const url = new URL(base);
   const secure = url.protocol === 'https:';
   const deadline = AbortSignal.timeout(ANSWER_MS);
@@ -81,18 +114,26 @@ function ask(base: string, { host, path }: ReachTarget, authorization: string | 
         connection: 'close',
         ...(authorization === null ? {} : { authorization }),
       },
-      // The first certificate may not be issued yet. The request contains no secret: its token is valid for this one check only.
+      // The first certificate may not be issued yet. The request contains no secret: its token is
+      // valid for this one check only.
       ...(secure ? { rejectUnauthorized: false, servername: host } : {}),
       agent: false,
       maxHeaderSize: MAX_HEADERS,
       insecureHTTPParser: true,
       signal: AbortSignal.any([signal, deadline]),
     });
-    request.on('socket', (socket) => socket.once(secure ? 'secureConnect' : 'connect', () => (sent = true)));
+    request.on('socket', (socket) =>
+      socket.once(secure ? 'secureConnect' : 'connect', () => (sent = true)),
+    );
     request.on('response', (response) => {
       let body = '';
       const done = (): void => {
-        resolve({ kind: 'answer', status: response.statusCode ?? 0, headers: response.headers, body });
+        resolve({
+          kind: 'answer',
+          status: response.statusCode ?? 0,
+          headers: response.headers,
+          body,
+        });
         response.destroy();
       };
       response.setEncoding('latin1');
@@ -107,7 +148,12 @@ function ask(base: string, { host, path }: ReachTarget, authorization: string | 
     });
     request.on('upgrade', (response, socket) => {
       socket.destroy();
-      resolve({ kind: 'answer', status: response.statusCode ?? 0, headers: response.headers, body: '' });
+      resolve({
+        kind: 'answer',
+        status: response.statusCode ?? 0,
+        headers: response.headers,
+        body: '',
+      });
     });
     request.on('error', () => resolve({ kind: sent ? 'silent' : 'no_proxy' }));
     request.on('close', () => resolve({ kind: sent ? 'silent' : 'no_proxy' }));
@@ -126,8 +172,15 @@ function isProxysOwn({ status, headers, body }: Answered): boolean {
 
 /** The gateway rejects a request with a problem document. */
 const isGatewaysOwn = ({ status, headers }: Answered): boolean =>
-  [401, 403, 404, 429, 503].includes(status) && headers['content-type']?.startsWith('application/problem+json') === true;
+  [401, 403, 404, 429, 503].includes(status) &&
+  headers['content-type']?.startsWith('application/problem+json') === true;
 
-/** A redirect to https proves the node only if the probe itself used https: then the application sent it. */
+/**
+ * A redirect to https proves the node only if the probe itself used https: then the application
+ * sent it.
+ */
 const isRedirectToHttps = (base: string, { status, headers }: Answered): boolean =>
-  base.startsWith('http:') && status >= 300 && status < 400 && headers.location?.startsWith('https:') === true;
+  base.startsWith('http:') &&
+  status >= 300 &&
+  status < 400 &&
+  headers.location?.startsWith('https:') === true;

@@ -1,6 +1,7 @@
 /**
- * Builds the reverse proxy's dynamic configuration (docs/contract.md "Reverse proxy configuration endpoint"). Pure and deterministic:
- * equal routes give equal bytes, because Traefik compares hashes. Never empty: it always contains the marker (docs/interfaces.md
+ * Builds the reverse proxy's dynamic configuration (docs/contract.md
+ * "Reverse proxy configuration endpoint"). Pure and deterministic: equal routes give equal bytes,
+ * because Traefik compares hashes. Never empty: it always contains the marker (docs/interfaces.md
  * "Marker").
  */
 import { createHash } from 'node:crypto';
@@ -15,10 +16,16 @@ import type { PublishedRoute } from '../domain/stores.ts';
 
 export type RoutingSettings = {
   baseDomain: string;
-  /** AUTH_SERVICE_URL. Null: projects that require a login are omitted, never published without a login. */
+  /**
+   * AUTH_SERVICE_URL. Null: projects that require a login are omitted, never published without a
+   * login.
+   */
   authServiceUrl: string | null;
   acmeResolver: string;
-  /** Hosts of Berth's own addresses. A custom domain with such a name is omitted: a setting may have changed after it was added. */
+  /**
+   * Hosts of Berth's own addresses. A custom domain with such a name is omitted: a setting may have
+   * changed after it was added.
+   */
   ownHosts?: readonly string[];
   /** KEEP_CLIENT_HEADERS, in lower case. */
   keptHeaders?: readonly string[];
@@ -52,52 +59,74 @@ type Middleware =
       };
     };
 export type DynamicConfig = {
-  http: { routers: Record<string, Router>; services: Record<string, Service>; middlewares: Record<string, Middleware> };
+  http: {
+    routers: Record<string, Router>;
+    services: Record<string, Service>;
+    middlewares: Record<string, Middleware>;
+  };
 };
 
 export const MARKER_HOST = 'berth.invalid';
-/** Three of the fifteen characters; a proxy that deletes one spelling may keep another (aliases.ts). */
+/**
+ * Three of the fifteen characters; a proxy that deletes one spelling may keep another (aliases.ts).
+ */
 export const ALIAS_HEADERS = ['X.Berth.Alias', 'X_Berth_Alias', 'X!Berth!Alias'] as const;
 export const aliasPath = (hash: string): string => `/${hash}/alias`;
 const STRIP = 'berth-strip-identity';
 const STRIP_TOKEN = 'berth-strip-token';
 /**
- * Middleware and service of stopped projects. Their own service has no servers, so the proxy answers 503 by itself, also while every other
- * process is down. The gateway gives that answer its page. Project names have no underscore.
+ * Middleware and service of stopped projects. Their own service has no servers, so the proxy
+ * answers 503 by itself, also while every other process is down. The gateway gives that answer its
+ * page. Project names have no underscore.
  */
 const STOPPED = 'berth_stopped';
 /**
- * Takes every request to a public project whose `Authorization` holds a device token, in any scheme and anywhere in the value, and
- * removes that header. One parent for all projects: a second complete router for each project doubles Traefik's work at a change.
- * Project names have no underscore, so no project's router has this name.
+ * Takes every request to a public project whose `Authorization` holds a device token, in any scheme
+ * and anywhere in the value, and removes that header. One parent for all projects: a second
+ * complete router for each project doubles Traefik's work at a change. Project names have no
+ * underscore, so no project's router has this name.
  */
 const TOKENS = 'berth_tokens';
 /** The same for custom domains: TOKENS stays as it is while a project gets one. */
 const DOMAIN_TOKENS = 'berth_domain_tokens';
-/** Traefik sorts by the length of the rule, and the rule of a project with many domains is longer than that of DOMAIN_TOKENS. */
+/**
+ * Traefik sorts by the length of the rule, and the rule of a project with many domains is longer
+ * than that of DOMAIN_TOKENS.
+ */
 const BEFORE_DOMAINS = 100_000;
 /**
- * Takes the CORS preflights to projects that require a login: browsers send them without a session, and no application may get a request
- * without one. The gateway answers them. forwardAuth cannot: each of its answers that is good for a browser lets the request pass.
+ * Takes the CORS preflights to projects that require a login: browsers send them without a session,
+ * and no application may get a request without one. The gateway answers them. forwardAuth cannot:
+ * each of its answers that is good for a browser lets the request pass.
  */
 const PREFLIGHTS = 'berth_preflights';
 /** The same for custom domains: PREFLIGHTS stays as it is while a project gets one. */
 const DOMAIN_PREFLIGHTS = 'berth_domain_preflights';
-const IS_PREFLIGHT = 'Method(`OPTIONS`) && HeaderRegexp(`Origin`, `.`) && HeaderRegexp(`Access-Control-Request-Method`, `.`)';
+const IS_PREFLIGHT =
+  'Method(`OPTIONS`) && HeaderRegexp(`Origin`, `.`) && ' +
+  'HeaderRegexp(`Access-Control-Request-Method`, `.`)';
 const CARRIES_TOKEN = `HeaderRegexp(\`Authorization\`, \`${DEVICE_TOKEN_PATTERN}\`)`;
 
 /**
- * Matches every spelling of an identity header. RFC 9110 allows fifteen characters beside letters and digits in a header name,
- * and each of them is a dash to some application server. The client's headers are removed too: the gateway's answer has none of them.
+ * Matches every spelling of an identity header. RFC 9110 allows fifteen characters beside letters
+ * and digits in a header name, and each of them is a dash to some application server. The client's
+ * headers are removed too: the gateway's answer has none of them.
  */
 const authHeadersRegex = (clientHeaders: readonly string[]): string =>
-  `(?i)^(x[^a-z0-9]forwarded[^a-z0-9]user([^a-z0-9](name|avatar|provider|assertion))?|cookie|authorization${clientHeaders.map((name) => `|${name.toLowerCase()}`).join('')})$`;
+  '(?i)^(x[^a-z0-9]forwarded[^a-z0-9]user([^a-z0-9](name|avatar|provider|assertion))?|cookie|authorization' +
+  `${clientHeaders.map((name) => `|${name.toLowerCase()}`).join('')})$`;
 /**
- * An empty value removes one spelling. A list cannot hold every mix of fifteen characters, so it holds those of `-`, `_` and `.`.
- * `aliasHeadersStrategy: delete` (deploy/traefik/traefik.yml) removes all others.
+ * An empty value removes one spelling. A list cannot hold every mix of fifteen characters, so it
+ * holds those of `-`, `_` and `.`. `aliasHeadersStrategy: delete` (deploy/traefik/traefik.yml)
+ * removes all others.
  */
 const strippedHeaders = (clientHeaders: readonly string[]): Record<string, string> =>
-  Object.fromEntries([...IDENTITY_HEADERS.flatMap((name) => spellings(name)), ...clientHeaders].map((name) => [name, '']));
+  Object.fromEntries(
+    [...IDENTITY_HEADERS.flatMap((name) => spellings(name)), ...clientHeaders].map((name) => [
+      name,
+      '',
+    ]),
+  );
 
 /** Every mix of `-`, `_` and `.`. The proxy ignores case. */
 function spellings(name: string): string[] {
@@ -105,12 +134,16 @@ function spellings(name: string): string[] {
   return parts
     .slice(1)
     .reduce<string[]>(
-      (list, part) => list.flatMap((head) => ['-', '_', '.'].map((separator) => head + separator + part)),
+      (list, part) =>
+        list.flatMap((head) => ['-', '_', '.'].map((separator) => head + separator + part)),
       [parts[0] ?? ''],
     );
 }
 
-export function dynamicConfig(routes: readonly PublishedRoute[], settings: RoutingSettings): BuiltConfig {
+export function dynamicConfig(
+  routes: readonly PublishedRoute[],
+  settings: RoutingSettings,
+): BuiltConfig {
   const config: DynamicConfig = { http: { routers: {}, services: {}, middlewares: {} } };
   const problems: string[] = [];
   /** Prefixes of the projects that need no login. */
@@ -127,7 +160,10 @@ export function dynamicConfig(routes: readonly PublishedRoute[], settings: Routi
   // Sorted by name: of two projects with one host always the same one is omitted.
   for (const route of [...routes].sort((a, b) => (a.project_name < b.project_name ? -1 : 1))) {
     const holder = collisions.get(route);
-    const problem = holder === undefined ? problemOf(route, settings, hosts) : `its address ${addressOf(route)} now belongs to ${holder}`;
+    const problem =
+      holder === undefined
+        ? problemOf(route, settings, hosts)
+        : `its address ${addressOf(route)} now belongs to ${holder}`;
     if (problem !== null) {
       problems.push(`${route.project_name}: ${problem}`);
       continue;
@@ -144,7 +180,9 @@ export function dynamicConfig(routes: readonly PublishedRoute[], settings: Routi
   }
   if (routes.some((route) => route.stopped === true)) addStopped(config, settings);
   if (deployments.size > 0)
-    config.http.middlewares[STRIP] = { headers: { customRequestHeaders: strippedHeaders(removedHeaders(settings)) } };
+    config.http.middlewares[STRIP] = {
+      headers: { customRequestHeaders: strippedHeaders(removedHeaders(settings)) },
+    };
   // Host(`…`) accepts the dot at the end of a host name, so the expressions accept it too.
   addTokens(config, TOKENS, open, `\\.${escaped(settings.baseDomain)}`);
   addPreflights(config, PREFLIGHTS, closed, `\\.${escaped(settings.baseDomain)}`, settings);
@@ -161,18 +199,28 @@ export function dynamicConfig(routes: readonly PublishedRoute[], settings: Routi
     host_port,
     holder,
   }));
-  return { bytes: stableJson(withoutEmpty(config)), hash, deployments, domains, problems, collisions: left };
+  return {
+    bytes: stableJson(withoutEmpty(config)),
+    hash,
+    deployments,
+    domains,
+    problems,
+    collisions: left,
+  };
 }
 
 /**
- * Returns the routes whose address a later route has, too, each with the holder of the address. One address has one container: the
- * engine gives the ports of a container that is down to another one, and a new machine may have the address of an old one. So only the
- * container that was observed there last is published, and no host shows another project.
+ * Returns the routes whose address a later route has, too, each with the holder of the address. One
+ * address has one container: the engine gives the ports of a container that is down to another one,
+ * and a new machine may have the address of an old one. So only the container that was observed
+ * there last is published, and no host shows another project.
  */
 function collisionsOf(routes: readonly PublishedRoute[]): Map<PublishedRoute, string> {
   const latest = new Map<string, PublishedRoute>();
   const isLater = (a: PublishedRoute, b: PublishedRoute): boolean =>
-    a.published_at === b.published_at ? a.project_name < b.project_name : a.published_at > b.published_at;
+    a.published_at === b.published_at
+      ? a.project_name < b.project_name
+      : a.published_at > b.published_at;
   const published = routes
     .filter((route) => route.stopped !== true)
     .map((route) => ({ route, key: `${canonicalAddress(route.host_ip)}:${route.host_port}` }));
@@ -183,7 +231,8 @@ function collisionsOf(routes: readonly PublishedRoute[]): Map<PublishedRoute, st
   const collisions = new Map<PublishedRoute, string>();
   for (const { route, key } of published) {
     const holder = latest.get(key);
-    if (holder !== undefined && holder !== route) collisions.set(route, `project ${holder.project_name}`);
+    if (holder !== undefined && holder !== route)
+      collisions.set(route, `project ${holder.project_name}`);
   }
   return collisions;
 }
@@ -192,7 +241,11 @@ function collisionsOf(routes: readonly PublishedRoute[]): Map<PublishedRoute, st
 const stoppedPage = (route: PublishedRoute, { authServiceUrl }: RoutingSettings): string[] =>
   route.stopped === true && authServiceUrl !== null ? [STOPPED] : [];
 
-function addProject({ http }: DynamicConfig, route: PublishedRoute, settings: RoutingSettings): void {
+function addProject(
+  { http }: DynamicConfig,
+  route: PublishedRoute,
+  settings: RoutingSettings,
+): void {
   const name = route.project_name;
   const rule = `Host(\`${route.domain_prefix}.${settings.baseDomain}\`)`;
   const page = stoppedPage(route, settings);
@@ -204,7 +257,8 @@ function addProject({ http }: DynamicConfig, route: PublishedRoute, settings: Ro
     tls: { certResolver: settings.acmeResolver },
   };
   http.routers[name] = router;
-  // A child of TOKENS. Traefik before 3.7 treats it as a separate router; this priority then puts it behind all others.
+  // A child of TOKENS. Traefik before 3.7 treats it as a separate router; this priority then puts
+  // it behind all others.
   if (!route.auth_required)
     http.routers[`${name}_token`] = {
       rule,
@@ -213,7 +267,12 @@ function addProject({ http }: DynamicConfig, route: PublishedRoute, settings: Ro
       service: name,
       ...(page.length === 0 ? {} : { middlewares: page }),
     };
-  http.routers[`${name}-http`] = { rule, entryPoints: ['web'], service: name, middlewares: ['redirect-to-https@file'] };
+  http.routers[`${name}-http`] = {
+    rule,
+    entryPoints: ['web'],
+    service: name,
+    middlewares: ['redirect-to-https@file'],
+  };
   const servers = route.stopped === true ? [] : [{ url: `http://${addressOf(route)}` }];
   http.services[name] = { loadBalancer: { servers } };
   if (route.auth_required) {
@@ -229,7 +288,10 @@ function addProject({ http }: DynamicConfig, route: PublishedRoute, settings: Ro
   }
 }
 
-/** Returns the custom domains that the configuration has, and adds the reasons for the others to `problems`. */
+/**
+ * Returns the custom domains that the configuration has, and adds the reasons for the others to
+ * `problems`.
+ */
 function publishedDomains(
   route: PublishedRoute,
   { baseDomain, ownHosts = [] }: RoutingSettings,
@@ -242,8 +304,10 @@ function publishedDomains(
     if (domain === `${route.domain_prefix}.${baseDomain}`) continue;
     if (ownHosts.includes(domain) || isUnderBase(domain, baseDomain))
       problems.push(`${route.project_name}: its domain ${domain} is a host of the platform`);
-    else if (!/^[a-z0-9-]+(\.[a-z0-9-]+)+$/.test(domain)) problems.push(`${route.project_name}: its domain "${domain}" is not a host name`);
-    else if (domains.has(domain)) problems.push(`${route.project_name}: its domain ${domain} belongs to another project`);
+    else if (!/^[a-z0-9-]+(\.[a-z0-9-]+)+$/.test(domain))
+      problems.push(`${route.project_name}: its domain "${domain}" is not a host name`);
+    else if (domains.has(domain))
+      problems.push(`${route.project_name}: its domain ${domain} belongs to another project`);
     else {
       domains.set(domain, route.project_id);
       own.push(domain);
@@ -253,10 +317,16 @@ function publishedDomains(
 }
 
 /**
- * Adds the routers of custom domains beside those of the contract. One router serves all domains of a project. `tls.domains` requests a
- * certificate for each one: without it, Traefik would request one for all, and a domain that does not lead here would prevent it.
+ * Adds the routers of custom domains beside those of the contract. One router serves all domains of
+ * a project. `tls.domains` requests a certificate for each one: without it, Traefik would request
+ * one for all, and a domain that does not lead here would prevent it.
  */
-function addDomains({ http }: DynamicConfig, route: PublishedRoute, domains: readonly string[], settings: RoutingSettings): void {
+function addDomains(
+  { http }: DynamicConfig,
+  route: PublishedRoute,
+  domains: readonly string[],
+  settings: RoutingSettings,
+): void {
   if (domains.length === 0) return;
   const name = route.project_name;
   const rule = domains.map((domain) => `Host(\`${domain}\`)`).join(' || ');
@@ -276,7 +346,12 @@ function addDomains({ http }: DynamicConfig, route: PublishedRoute, domains: rea
       service: name,
       ...(page.length === 0 ? {} : { middlewares: page }),
     };
-  http.routers[`${name}_domains-http`] = { rule, entryPoints: ['web'], service: name, middlewares: ['redirect-to-https@file'] };
+  http.routers[`${name}_domains-http`] = {
+    rule,
+    entryPoints: ['web'],
+    service: name,
+    middlewares: ['redirect-to-https@file'],
+  };
 }
 
 const escaped = (host: string): string => host.replaceAll('.', '\\.');
@@ -285,15 +360,27 @@ function addStopped({ http }: DynamicConfig, { authServiceUrl }: RoutingSettings
   if (authServiceUrl === null) return;
   const { origin, pathname } = new URL(authServiceUrl);
   http.services[STOPPED] = { loadBalancer: { servers: [{ url: origin }] } };
-  http.middlewares[STOPPED] = { errors: { status: ['503'], service: STOPPED, query: `${pathname.replace(/\/$/, '')}/stopped` } };
+  http.middlewares[STOPPED] = {
+    errors: { status: ['503'], service: STOPPED, query: `${pathname.replace(/\/$/, '')}/stopped` },
+  };
 }
 
-/** Traefik warns of a rule without any Host(`…`). `hosts` and `ending` are parts of an expression. */
-function addTokens({ http }: DynamicConfig, name: string, hosts: readonly string[], ending: string, priority?: number): void {
+/**
+ * Traefik warns of a rule without any Host(`…`). `hosts` and `ending` are parts of an expression.
+ */
+function addTokens(
+  { http }: DynamicConfig,
+  name: string,
+  hosts: readonly string[],
+  ending: string,
+  priority?: number,
+): void {
   if (hosts.length === 0) return;
   http.middlewares[STRIP_TOKEN] = { headers: { customRequestHeaders: { Authorization: '' } } };
   http.routers[name] = {
-    rule: `${CARRIES_TOKEN} && (Host(\`${MARKER_HOST}\`) || HostRegexp(\`^(${hosts.join('|')})${ending}\\.?$\`))`,
+    rule:
+      `${CARRIES_TOKEN} && (Host(\`${MARKER_HOST}\`) || ` +
+      `HostRegexp(\`^(${hosts.join('|')})${ending}\\.?$\`))`,
     entryPoints: ['websecure'],
     middlewares: [STRIP, STRIP_TOKEN],
     tls: {},
@@ -301,7 +388,10 @@ function addTokens({ http }: DynamicConfig, name: string, hosts: readonly string
   };
 }
 
-/** Before DOMAIN_TOKENS, because a preflight has no token. `hosts` and `ending` are parts of an expression. */
+/**
+ * Before DOMAIN_TOKENS, because a preflight has no token. `hosts` and `ending` are parts of an
+ * expression.
+ */
 function addPreflights(
   { http }: DynamicConfig,
   name: string,
@@ -310,9 +400,13 @@ function addPreflights(
   { authServiceUrl }: RoutingSettings,
 ): void {
   if (authServiceUrl === null || hosts.length === 0) return;
-  http.services[PREFLIGHTS] = { loadBalancer: { servers: [{ url: new URL(authServiceUrl).origin }] } };
+  http.services[PREFLIGHTS] = {
+    loadBalancer: { servers: [{ url: new URL(authServiceUrl).origin }] },
+  };
   http.routers[name] = {
-    rule: `${IS_PREFLIGHT} && (Host(\`${MARKER_HOST}\`) || HostRegexp(\`^(${hosts.join('|')})${ending}\\.?$\`))`,
+    rule:
+      `${IS_PREFLIGHT} && (Host(\`${MARKER_HOST}\`) || ` +
+      `HostRegexp(\`^(${hosts.join('|')})${ending}\\.?$\`))`,
     entryPoints: ['websecure'],
     service: PREFLIGHTS,
     middlewares: [STRIP],
@@ -321,25 +415,46 @@ function addPreflights(
   };
 }
 
-/** Adds a router for each entry point: with many projects they do not switch at the same moment (docs/testbed.md). */
+/**
+ * Adds a router for each entry point: with many projects they do not switch at the same moment
+ * (docs/testbed.md).
+ */
 function addMarker({ http }: DynamicConfig, hash: string): void {
-  const marker = { rule: `Host(\`${MARKER_HOST}\`) && Path(\`/${hash}\`)`, service: 'noop@internal' };
+  const marker = {
+    rule: `Host(\`${MARKER_HOST}\`) && Path(\`/${hash}\`)`,
+    service: 'noop@internal',
+  };
   http.routers['berth-marker-web'] = { ...marker, entryPoints: ['web'] };
   http.routers['berth-marker-websecure'] = { ...marker, entryPoints: ['websecure'], tls: {} };
   const anyAlias = ALIAS_HEADERS.map((name) => `HeaderRegexp(\`${name}\`, \`^1$\`)`).join(' || ');
-  const alias = { rule: `Host(\`${MARKER_HOST}\`) && Path(\`${aliasPath(hash)}\`) && (${anyAlias})`, service: 'noop@internal' };
+  const alias = {
+    rule: `Host(\`${MARKER_HOST}\`) && Path(\`${aliasPath(hash)}\`) && (${anyAlias})`,
+    service: 'noop@internal',
+  };
   http.routers['berth-marker-alias-web'] = { ...alias, entryPoints: ['web'] };
   http.routers['berth-marker-alias-websecure'] = { ...alias, entryPoints: ['websecure'], tls: {} };
 }
 
-/** Returns why a project is omitted. An invalid project must not break the configuration of the others. */
-function problemOf(route: PublishedRoute, settings: RoutingSettings, hosts: ReadonlyMap<string, string>): string | null {
-  if (!/^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/.test(route.project_name)) return 'its name is not a DNS label';
+/**
+ * Returns why a project is omitted. An invalid project must not break the configuration of the
+ * others.
+ */
+function problemOf(
+  route: PublishedRoute,
+  settings: RoutingSettings,
+  hosts: ReadonlyMap<string, string>,
+): string | null {
+  if (!/^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/.test(route.project_name))
+    return 'its name is not a DNS label';
   if (!/^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/.test(route.domain_prefix))
     return `its domain prefix "${route.domain_prefix}" is not a DNS label`;
   const other = hosts.get(route.domain_prefix);
-  if (other !== undefined) return `${route.domain_prefix}.${settings.baseDomain} belongs to ${other}`;
-  if (isIP(route.host_ip) === 0 && !/^[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?$/.test(route.host_ip))
+  if (other !== undefined)
+    return `${route.domain_prefix}.${settings.baseDomain} belongs to ${other}`;
+  if (
+    isIP(route.host_ip) === 0 &&
+    !/^[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?$/.test(route.host_ip)
+  )
     return `the address "${route.host_ip}" of its node is invalid`;
   if (!Number.isInteger(route.host_port) || route.host_port < 1 || route.host_port > 65_535)
     return `its port ${route.host_port} is invalid`;
@@ -348,10 +463,13 @@ function problemOf(route: PublishedRoute, settings: RoutingSettings, hosts: Read
   return null;
 }
 
-const addressOf = ({ host_ip, host_port }: PublishedRoute): string => `${urlHost(host_ip)}:${host_port}`;
+const addressOf = ({ host_ip, host_port }: PublishedRoute): string =>
+  `${urlHost(host_ip)}:${host_port}`;
 const urlHost = (address: string): string => (isIP(address) === 6 ? `[${address}]` : address);
 
 /** Traefik rejects an empty section ("cannot be a standalone element"). */
 const withoutEmpty = (config: DynamicConfig): object => ({
-  http: Object.fromEntries(Object.entries(config.http).filter(([, section]) => Object.keys(section).length > 0)),
+  http: Object.fromEntries(
+    Object.entries(config.http).filter(([, section]) => Object.keys(section).length > 0),
+  ),
 });

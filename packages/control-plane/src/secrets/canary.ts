@@ -10,10 +10,16 @@ export const CHECK = { aad: ['check'], value: Buffer.from('berth') };
 const PAGE = 500;
 
 /** Returns how many project keys were opened. Throws secrets_locked. */
-export async function openAll(ring: KeyRing, { keys, meta }: { keys: ProjectKeyStore; meta: MetaStore }): Promise<number> {
+export async function openAll(
+  ring: KeyRing,
+  { keys, meta }: { keys: ProjectKeyStore; meta: MetaStore },
+): Promise<number> {
   const check = await meta.get(SECRETS_CHECK);
   if (check !== null && ring.open(CHECK.aad, check)?.equals(CHECK.value) !== true)
-    throw new Error(`SECRETS_KEY does not open the check of the key ${sealedBy(check) ?? 'of an unknown format'} in the database`);
+    throw new Error(
+      'SECRETS_KEY does not open the check of the key ' +
+        `${sealedBy(check) ?? 'of an unknown format'} in the database`,
+    );
   let opened = 0;
   for (let after = ''; ; ) {
     // No key has an empty id, so this reads all.

@@ -1,4 +1,7 @@
-/** AES-256-GCM with associated data. The format is text: version, id of the key, then nonce, ciphertext and tag in base64url. */
+/**
+ * AES-256-GCM with associated data. The format is text: version, id of the key, then nonce,
+ * ciphertext and tag in base64url.
+ */
 import { createCipheriv, createDecipheriv, hkdfSync, randomBytes } from 'node:crypto';
 import { SEALED, sealedBy } from '../domain/sealed.ts';
 
@@ -16,7 +19,8 @@ export type Cipher = {
 export const newKey = (): Buffer => randomBytes(KEY_BYTES);
 
 /** Derives a key for one purpose (RFC 5869), so that no key has two uses. */
-export const derive = (key: Buffer, purpose: string): Buffer => Buffer.from(hkdfSync('sha256', key, '', `berth ${purpose}`, KEY_BYTES));
+export const derive = (key: Buffer, purpose: string): Buffer =>
+  Buffer.from(hkdfSync('sha256', key, '', `berth ${purpose}`, KEY_BYTES));
 
 /** Returns an id that reveals nothing about the key. */
 export const keyIdOf = (key: Buffer): string => derive(key, 'key id').toString('hex').slice(0, 16);
@@ -25,20 +29,34 @@ export function createCipher(key: Buffer, purpose: string): Cipher {
   const id = keyIdOf(key);
   const derived = derive(key, purpose);
   // JSON keeps the parts apart: ["a","bc"] and ["ab","c"] differ.
-  const aadOf = (aad: readonly string[]): Buffer => Buffer.from(JSON.stringify([VERSION, purpose, ...aad]));
+  const aadOf = (aad: readonly string[]): Buffer =>
+    Buffer.from(JSON.stringify([VERSION, purpose, ...aad]));
   return {
     seal(aad, value) {
       const nonce = randomBytes(NONCE_BYTES);
-      const cipher = createCipheriv('aes-256-gcm', derived, nonce, { authTagLength: TAG_BYTES }).setAAD(aadOf(aad));
-      const body = Buffer.concat([nonce, cipher.update(value), cipher.final(), cipher.getAuthTag()]);
+      const cipher = createCipheriv('aes-256-gcm', derived, nonce, {
+        authTagLength: TAG_BYTES,
+      }).setAAD(aadOf(aad));
+      const body = Buffer.concat([
+        nonce,
+        cipher.update(value),
+        cipher.final(),
+        cipher.getAuthTag(),
+      ]);
       return `${VERSION}.${id}.${body.toString('base64url')}`;
     },
     open(aad, sealed) {
       const body = Buffer.from(SEALED.exec(sealed)?.groups?.['body'] ?? '', 'base64url');
-      if (body.length < NONCE_BYTES + TAG_BYTES || sealedBy(sealed) !== id) throw new Error('sealed with another key or format');
-      const decipher = createDecipheriv('aes-256-gcm', derived, body.subarray(0, NONCE_BYTES), { authTagLength: TAG_BYTES });
+      if (body.length < NONCE_BYTES + TAG_BYTES || sealedBy(sealed) !== id)
+        throw new Error('sealed with another key or format');
+      const decipher = createDecipheriv('aes-256-gcm', derived, body.subarray(0, NONCE_BYTES), {
+        authTagLength: TAG_BYTES,
+      });
       decipher.setAAD(aadOf(aad)).setAuthTag(body.subarray(-TAG_BYTES));
-      return Buffer.concat([decipher.update(body.subarray(NONCE_BYTES, -TAG_BYTES)), decipher.final()]);
+      return Buffer.concat([
+        decipher.update(body.subarray(NONCE_BYTES, -TAG_BYTES)),
+        decipher.final(),
+      ]);
     },
   };
 }

@@ -13,7 +13,9 @@ export type KeyRing = {
 
 /** `keys`: at least one. */
 export function createKeyRing(keys: readonly Buffer[]): KeyRing {
-  const ciphers = new Map<string, Cipher>(keys.map((key) => [keyIdOf(key), createCipher(key, 'wrap')]));
+  const ciphers = new Map<string, Cipher>(
+    keys.map((key) => [keyIdOf(key), createCipher(key, 'wrap')]),
+  );
   const [[currentId, current] = []] = ciphers;
   if (currentId === undefined || current === undefined) throw new Error('a key ring needs a key');
   return {

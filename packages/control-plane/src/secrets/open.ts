@@ -1,7 +1,8 @@
 /**
- * Opens the vault at the start: reads or generates SECRETS_KEY, checks that it opens what the database has, and wraps the project keys
- * with the current key. A control plane with a wrong key does not start, because it would answer requests with errors one by one. A reload
- * does the same with new keys, and keeps the earlier ones if the new ones lack a key.
+ * Opens the vault at the start: reads or generates SECRETS_KEY, checks that it opens what the
+ * database has, and wraps the project keys with the current key. A control plane with a wrong key
+ * does not start, because it would answer requests with errors one by one. A reload does the same
+ * with new keys, and keeps the earlier ones if the new ones lack a key.
  */
 import { join } from 'node:path';
 import { fingerprintsOf } from '@berth/kit/fingerprint';
@@ -33,9 +34,14 @@ export type OpenVault = {
 };
 
 export type OpenedVault = Vault & {
-  /** Replaces the keys and wraps the project keys with the first one. Throws if a key that the database needs is missing. */
+  /**
+   * Replaces the keys and wraps the project keys with the first one. Throws if a key that the
+   * database needs is missing.
+   */
   use(given: readonly Buffer[]): Promise<void>;
-  /** Wraps the project keys with the current key, where another control plane used an earlier one. */
+  /**
+   * Wraps the project keys with the current key, where another control plane used an earlier one.
+   */
   rewrap(): Promise<void>;
   /** Id of the key that wraps. */
   wrapsWith(): string;
@@ -54,7 +60,11 @@ export async function openVault(deps: OpenVault): Promise<OpenedVault> {
   const { read, replace } = live(ring);
   async function rewrap(): Promise<void> {
     const wrapped = await rewrapAll(keys, read());
-    if (wrapped > 0) log.info({ project_keys: wrapped, key_id: read().currentId }, 'project keys wrapped with the current SECRETS_KEY');
+    if (wrapped > 0)
+      log.info(
+        { project_keys: wrapped, key_id: read().currentId },
+        'project keys wrapped with the current SECRETS_KEY',
+      );
   }
   await rewrap();
   return {
@@ -82,17 +92,25 @@ const secretFileAt = (path: string): SecretFile => ({
   path,
   name: 'key of the secrets',
   instead: 'or set SECRETS_KEY',
-  problem: (text) => (keysIn(text) === null ? 'is not 32 bytes in base64. Restore the file from a backup' : null),
+  problem: (text) =>
+    keysIn(text) === null ? 'is not 32 bytes in base64. Restore the file from a backup' : null,
   leaked: `change the key (${DOCS})`,
 });
 
 /** The generated file has one key; `berth rotate secrets` puts another one in front. */
 function keysIn(text: string): Buffer[] | null {
-  const keys = text.split(',').map((entry) => ({ entry: entry.trim(), key: Buffer.from(entry, 'base64') }));
-  return keys.every(({ entry, key }) => key.length === 32 && key.toString('base64') === entry) ? keys.map(({ key }) => key) : null;
+  const keys = text
+    .split(',')
+    .map((entry) => ({ entry: entry.trim(), key: Buffer.from(entry, 'base64') }));
+  return keys.every(({ entry, key }) => key.length === 32 && key.toString('base64') === entry)
+    ? keys.map(({ key }) => key)
+    : null;
 }
 
-async function generatedKeys(path: string | null, { keys, meta, isShared, log }: OpenVault): Promise<Buffer[]> {
+async function generatedKeys(
+  path: string | null,
+  { keys, meta, isShared, log }: OpenVault,
+): Promise<Buffer[]> {
   if (path === null) return [newKey()];
   const file = secretFileAt(path);
   const found = await readKeys(file, log);
@@ -100,12 +118,15 @@ async function generatedKeys(path: string | null, { keys, meta, isShared, log }:
   // A new key would open nothing, and its file would hide that the old one is missing.
   const needed = await neededIds(keys, meta, isShared);
   if (needed.length > 0) {
-    // Another control plane that starts now writes the file before the database needs the key, so the file may be there by now.
+    // Another control plane that starts now writes the file before the database needs the key, so
+    // the file may be there by now.
     const written = await readKeys(file, log);
     if (written !== null) return written;
     throw new Error(
-      `the key of the secrets ${path} is missing, and the database needs it (key id ${needed.join(', ')}): ` +
-        `restore the file from a backup, copy it from another control plane, or set SECRETS_KEY (${DOCS})`,
+      `the key of the secrets ${path} is missing, and the database needs it (key id ` +
+        `${needed.join(', ')}): ` +
+        'restore the file from a backup, copy it from another control plane, or set ' +
+        `SECRETS_KEY (${DOCS})`,
     );
   }
   const text = await createSecretFile(file, newKey().toString('base64'), log);
@@ -122,33 +143,56 @@ async function readKeys(file: SecretFile, log: Logger): Promise<Buffer[] | null>
 }
 
 /** Ids of the keys without which something in the database stays locked. */
-async function neededIds(keys: ProjectKeyStore, meta: MetaStore, isShared: boolean): Promise<string[]> {
+async function neededIds(
+  keys: ProjectKeyStore,
+  meta: MetaStore,
+  isShared: boolean,
+): Promise<string[]> {
   const wrapping = [...(await keys.counts()).keys()];
-  // Without project keys a lost key loses nothing. But another control plane may use the same database with it.
-  const check = wrapping.length > 0 || isShared ? sealedBy((await meta.get(SECRETS_CHECK)) ?? '') : null;
+  // Without project keys a lost key loses nothing. But another control plane may use the same
+  // database with it.
+  const check =
+    wrapping.length > 0 || isShared ? sealedBy((await meta.get(SECRETS_CHECK)) ?? '') : null;
   return [...new Set([...wrapping, ...(check === null ? [] : [check])])].sort();
 }
 
-async function refuseWrongKey(ring: KeyRing, path: string | null, { given, folder, keys, meta, isShared, log }: OpenVault): Promise<void> {
+async function refuseWrongKey(
+  ring: KeyRing,
+  path: string | null,
+  { given, folder, keys, meta, isShared, log }: OpenVault,
+): Promise<void> {
   const check = ring.seal(CHECK.aad, CHECK.value);
   // When two control planes start on a new database, the second one finds the check of the first.
   const stored = await meta.setOnce(SECRETS_CHECK, check);
   const missing = (await neededIds(keys, meta, isShared)).filter((id) => !ring.has(id));
   if (missing.length > 0) {
     const source = path ?? 'SECRETS_KEY';
-    const hint = given === null || folder === null ? null : await fileHint(join(folder, SECRETS_KEY_FILE), missing, log);
+    const hint =
+      given === null || folder === null
+        ? null
+        : await fileHint(join(folder, SECRETS_KEY_FILE), missing, log);
     throw new Error(
-      `${source} does not have the key that encrypts the secrets in the database (missing key id: ${missing.join(', ')}). ` +
-        (hint ?? 'Add the missing key to SECRETS_KEY, or start with the key of the other control planes') +
+      `${source} does not have the key that encrypts the secrets in the database (missing key ` +
+        `id: ${missing.join(', ')}). ` +
+        (hint ??
+          'Add the missing key to SECRETS_KEY, or start with the key of the other control planes') +
         ` (${DOCS})`,
     );
   }
-  if (ring.open(CHECK.aad, stored)?.equals(CHECK.value) === true && sealedBy(stored) === ring.currentId) return;
+  if (
+    ring.open(CHECK.aad, stored)?.equals(CHECK.value) === true &&
+    sealedBy(stored) === ring.currentId
+  )
+    return;
   await meta.set(SECRETS_CHECK, check);
 }
 
 /** Says so if the generated file has the missing key: SECRETS_KEY was set for the first time. */
-async function fileHint(path: string, missing: readonly string[], log: Logger): Promise<string | null> {
+async function fileHint(
+  path: string,
+  missing: readonly string[],
+  log: Logger,
+): Promise<string | null> {
   const text = await readSecretFile(secretFileAt(path), log).catch(() => null);
   const found = text === null ? null : keysIn(text);
   return found?.some((key) => missing.includes(keyIdOf(key))) === true

@@ -1,22 +1,35 @@
 /**
- * Envelope encryption: SECRETS_KEY wraps one key for each project, and the project's key seals its values. To change SECRETS_KEY, the
- * control plane wraps the project keys again at its start; the values stay as they are.
+ * Envelope encryption: SECRETS_KEY wraps one key for each project, and the project's key seals its
+ * values. To change SECRETS_KEY, the control plane wraps the project keys again at its start; the
+ * values stay as they are.
  */
 import { createHmac } from 'node:crypto';
 import { failPoint } from '@berth/kit/fail-point';
 import type { Live } from '@berth/kit/live';
 import { DomainError } from '../domain/errors.ts';
-import type { KeyCounts, ProjectKeyRecord, ProjectKeyStore, ProjectVault, Vault } from '../domain/vault.ts';
+import type {
+  KeyCounts,
+  ProjectKeyRecord,
+  ProjectKeyStore,
+  ProjectVault,
+  Vault,
+} from '../domain/vault.ts';
 import { createCipher, derive, newKey } from './cipher.ts';
 import type { KeyRing } from './key-ring.ts';
 
 const REWRAP_PAGE = 500;
 
-export function createVault(deps: { keys: ProjectKeyStore; ring: Live<KeyRing>; now: () => number }): Vault {
+export function createVault(deps: {
+  keys: ProjectKeyStore;
+  ring: Live<KeyRing>;
+  now: () => number;
+}): Vault {
   const { keys, now } = deps;
 
   async function of(projectId: string): Promise<ProjectVault> {
-    const record = (await keys.get(projectId)) ?? (await keys.setOnce(wrap(deps.ring(), projectId, newKey()), now()));
+    const record =
+      (await keys.get(projectId)) ??
+      (await keys.setOnce(wrap(deps.ring(), projectId, newKey()), now()));
     // A reload may have replaced the ring in between, and wrapped the key again.
     return projectVault(projectId, openProjectKey(deps.ring(), record));
   }
@@ -44,7 +57,10 @@ export async function rewrapAll(keys: ProjectKeyStore, ring: KeyRing): Promise<n
   for (let after = ''; ; ) {
     const page = await keys.wrappedByOthers(ring.currentId, after, REWRAP_PAGE);
     for (const record of page) {
-      await keys.rewrap(wrap(ring, record.project_id, openProjectKey(ring, record)), record.wrapped);
+      await keys.rewrap(
+        wrap(ring, record.project_id, openProjectKey(ring, record)),
+        record.wrapped,
+      );
       wrapped += 1;
       await failPoint('rewrap.after');
     }
@@ -61,10 +77,16 @@ const wrap = (ring: KeyRing, projectId: string, key: Buffer): ProjectKeyRecord =
 });
 
 /** Throws secrets_locked. */
-export function openProjectKey(ring: KeyRing, { project_id, wrapped, wrapped_by }: ProjectKeyRecord): Buffer {
+export function openProjectKey(
+  ring: KeyRing,
+  { project_id, wrapped, wrapped_by }: ProjectKeyRecord,
+): Buffer {
   const key = ring.open(['project key', project_id], wrapped);
   if (key === null)
-    throw new DomainError('secrets_locked', `SECRETS_KEY does not have the key ${wrapped_by}, which encrypts the secrets of this project`);
+    throw new DomainError(
+      'secrets_locked',
+      `SECRETS_KEY does not have the key ${wrapped_by}, which encrypts the secrets of this project`,
+    );
   return key;
 }
 
@@ -77,10 +99,17 @@ function projectVault(projectId: string, key: Buffer): ProjectVault {
       try {
         return cipher.open([projectId, name], sealed);
       } catch (error) {
-        throw new DomainError('secrets_locked', `the stored value of ${name} does not belong to this project and name: ${String(error)}`);
+        throw new DomainError(
+          'secrets_locked',
+          `the stored value of ${name} does not belong to this project and name: ${String(error)}`,
+        );
       }
     },
     fingerprint: (name, value) =>
-      createHmac('sha256', fingerprintKey).update(`${name}\n`).update(Buffer.from(value)).digest('hex').slice(0, 16),
+      createHmac('sha256', fingerprintKey)
+        .update(`${name}\n`)
+        .update(Buffer.from(value))
+        .digest('hex')
+        .slice(0, 16),
   };
 }

@@ -3,7 +3,10 @@ import { type BackupRecord, type BackupStore, LONGEST_BACKUP_MS } from '../domai
 import type { Database } from './engine/database.ts';
 import type { Row, Tx } from './engine/tables.ts';
 
-/** Rows that stay of the good ones, and of all others: many failures must not remove the last good one. */
+/**
+ * Rows that stay of the good ones, and of all others: many failures must not remove the last good
+ * one.
+ */
 const KEPT = 100;
 const LONGEST_ERROR = 500;
 
@@ -22,7 +25,14 @@ export function createBackupStore(db: Database): BackupStore {
         if (unlessRunning && running !== undefined) return false;
         await tx
           .insertInto('backups')
-          .values({ ...backup, scheduled: scheduled ? 1 : 0, name: null, bytes: null, error: null, finished_at: null })
+          .values({
+            ...backup,
+            scheduled: scheduled ? 1 : 0,
+            name: null,
+            bytes: null,
+            error: null,
+            finished_at: null,
+          })
           .execute();
         await trim(tx, true);
         await trim(tx, false);
@@ -41,7 +51,11 @@ export function createBackupStore(db: Database): BackupStore {
     },
 
     async list() {
-      const rows = await db.kysely.selectFrom('backups').selectAll().orderBy('started_at', 'desc').execute();
+      const rows = await db.kysely
+        .selectFrom('backups')
+        .selectAll()
+        .orderBy('started_at', 'desc')
+        .execute();
       return rows.map(recordOf);
     },
   };
@@ -58,7 +72,15 @@ async function trim(tx: Tx, good: boolean): Promise<void> {
     .offset(KEPT)
     .limit(1)
     .executeTakeFirst();
-  if (last !== undefined) await tx.deleteFrom('backups').where(which).where('started_at', '<=', last.started_at).execute();
+  if (last !== undefined)
+    await tx
+      .deleteFrom('backups')
+      .where(which)
+      .where('started_at', '<=', last.started_at)
+      .execute();
 }
 
-const recordOf = ({ scheduled, ...row }: Row<'backups'>): BackupRecord => ({ ...row, scheduled: scheduled === 1 });
+const recordOf = ({ scheduled, ...row }: Row<'backups'>): BackupRecord => ({
+  ...row,
+  scheduled: scheduled === 1,
+});

@@ -1,11 +1,14 @@
 /**
- * Clean-ups of the registry and their tasks. The tasks belong to no project, so no plan creates or ends them.
+ * Clean-ups of the registry and their tasks. The tasks belong to no project, so no plan creates or
+ * ends them.
  *
  * waiting ──start──▶ running ──report──▶ done, failed          fail: from waiting and running
  *
- * Two rules keep a push and a clean-up apart. Both read and write under the lock WINDOW, so they hold with several control planes.
+ * Two rules keep a push and a clean-up apart. Both read and write under the lock WINDOW, so they
+ * hold with several control planes.
  * - `start` does nothing while a build task is open.
- * - commit-plan.ts creates no build task while a clean-up is running or holds builds (`refuseBuilds`).
+ * - commit-plan.ts creates no build task while a clean-up is running or holds builds
+ *   (`refuseBuilds`).
  */
 import { failPoint } from '@berth/kit/fail-point';
 import {
@@ -34,7 +37,14 @@ import type { Database } from './engine/database.ts';
 import type { Row, Tx } from './engine/tables.ts';
 import { newTaskColumns, taskOf } from './rows/task.ts';
 import { LIVE_STATES } from './states.ts';
-import { changeOverdue, endReported, isClean, lostAt, repeatedReport, taskRow } from './task-row.ts';
+import {
+  changeOverdue,
+  endReported,
+  isClean,
+  lostAt,
+  repeatedReport,
+  taskRow,
+} from './task-row.ts';
 
 const WINDOW = 'registry window';
 /** Rows that stay of the clean-ups and of their tasks. */
@@ -45,10 +55,18 @@ const MAX_CHECKED = 2_000;
 const DIGESTS_A_STATEMENT = 200;
 const nextTurn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
 
-const recordOf = ({ holds_builds, ...row }: Row<'clean_ups'>): CleanUpRecord => ({ ...row, holds_builds: holds_builds === 1 });
+const recordOf = ({ holds_builds, ...row }: Row<'clean_ups'>): CleanUpRecord => ({
+  ...row,
+  holds_builds: holds_builds === 1,
+});
 
 export function createCleanUpStore(db: Database): CleanUpStore {
-  async function end(tx: Tx, id: string, set: Partial<Row<'clean_ups'>> & { state: 'done' | 'failed' }, now: number): Promise<void> {
+  async function end(
+    tx: Tx,
+    id: string,
+    set: Partial<Row<'clean_ups'>> & { state: 'done' | 'failed' },
+    now: number,
+  ): Promise<void> {
     const ended = await tx
       .updateTable('clean_ups')
       .set({ ...set, waiting: null, holds_builds: 0, finished_at: now })
@@ -104,20 +122,35 @@ export function createCleanUpStore(db: Database): CleanUpStore {
     },
 
     async list() {
-      const rows = await db.kysely.selectFrom('clean_ups').selectAll().orderBy('requested_at', 'desc').limit(KEPT).execute();
+      const rows = await db.kysely
+        .selectFrom('clean_ups')
+        .selectAll()
+        .orderBy('requested_at', 'desc')
+        .limit(KEPT)
+        .execute();
       return rows.map(recordOf);
     },
 
     async holdBuilds(id) {
       await db.write(async (tx) => {
         await db.capabilities.lockName(tx, WINDOW);
-        await tx.updateTable('clean_ups').set({ holds_builds: 1 }).where('id', '=', id).where('finished_at', 'is', null).execute();
+        await tx
+          .updateTable('clean_ups')
+          .set({ holds_builds: 1 })
+          .where('id', '=', id)
+          .where('finished_at', 'is', null)
+          .execute();
       });
     },
 
     async setWaiting(id, waiting) {
       await db.writeOne((kysely) =>
-        kysely.updateTable('clean_ups').set({ waiting }).where('id', '=', id).where('state', '=', 'waiting').execute(),
+        kysely
+          .updateTable('clean_ups')
+          .set({ waiting })
+          .where('id', '=', id)
+          .where('state', '=', 'waiting')
+          .execute(),
       );
     },
 
@@ -125,7 +158,11 @@ export function createCleanUpStore(db: Database): CleanUpStore {
       const found = await imagesOfAll(db, input.keepReleases);
       const result = await db.write(async (tx) => {
         await db.capabilities.lockName(tx, WINDOW);
-        const row = await tx.selectFrom('clean_ups').select('state').where('id', '=', input.id).executeTakeFirst();
+        const row = await tx
+          .selectFrom('clean_ups')
+          .select('state')
+          .where('id', '=', input.id)
+          .executeTakeFirst();
         if (row?.state !== 'waiting') return 'changed' as const;
         const build = await tx
           .selectFrom('tasks')
@@ -146,7 +183,12 @@ export function createCleanUpStore(db: Database): CleanUpStore {
     async fail(id, { code, message }, now) {
       await db.write(async (tx) => {
         await db.capabilities.lockName(tx, WINDOW);
-        await end(tx, id, { state: 'failed', error_code: code, error_message: message.slice(0, LONGEST_ERROR) }, now);
+        await end(
+          tx,
+          id,
+          { state: 'failed', error_code: code, error_message: message.slice(0, LONGEST_ERROR) },
+          now,
+        );
       });
     },
 
@@ -161,7 +203,10 @@ export function createCleanUpStore(db: Database): CleanUpStore {
         return task.status;
       });
       await failPoint('clean-up.report.after');
-      return { status: done ?? repeatedReport(taskOf(await taskRow(db.kysely, taskId)), leaseToken, report) };
+      return {
+        status:
+          done ?? repeatedReport(taskOf(await taskRow(db.kysely, taskId)), leaseToken, report),
+      };
     },
 
     loseTask: (task, why, now, offerUntil) =>
@@ -169,19 +214,32 @@ export function createCleanUpStore(db: Database): CleanUpStore {
         await db.capabilities.lockName(tx, WINDOW);
         const again = why === 'lease';
         const set = again
-          ? { status: 'pending' as const, lease_token: null, lease_expires_at: null, queue_deadline_at: offerUntil }
+          ? {
+              status: 'pending' as const,
+              lease_token: null,
+              lease_expires_at: null,
+              queue_deadline_at: offerUntil,
+            }
           : lostAt(now);
         const lost = await changeOverdue(tx, isClean, { task, why, set });
         if (lost === undefined) return false;
         if (again) return true;
         const { clean_up_id } = JSON.parse(lost.payload) as CleanPayload;
         const { code, message } = LOST[why];
-        await end(tx, clean_up_id, { state: 'failed', error_code: code, error_message: message }, now);
+        await end(
+          tx,
+          clean_up_id,
+          { state: 'failed', error_code: code, error_message: message },
+          now,
+        );
         return true;
       }),
   };
 
-  /** Marks the images, and creates the task. An image that became needed since `found` was read stays. */
+  /**
+   * Marks the images, and creates the task. An image that became needed since `found` was read
+   * stays.
+   */
   async function open(tx: Tx, input: StartOfCleanUp, found: Found, now: number): Promise<void> {
     const needed = new Set(await imagesNeededNow(tx, found.lastOrdinal));
     const repositories: RepositoryImages[] = [];
@@ -191,21 +249,34 @@ export function createCleanUpStore(db: Database): CleanUpStore {
       const remove = removable.slice(0, MAX_IMAGES_A_CLEAN_UP - images);
       images += remove.length;
       left += removable.length - remove.length;
-      // The images that stay are checked too. Beyond the limit only a guard against deleting them is left.
+      // The images that stay are checked too. Beyond the limit only a guard against deleting them
+      // is left.
       if (remove.length === 0 && checked + one.keep.length > MAX_CHECKED) continue;
       checked += one.keep.length;
       repositories.push({ ...one, remove });
       for (const digests of slices(remove))
         await tx
           .updateTable('deployments')
-          .set((eb) => ({ image_removed_at: eb.fn.coalesce('image_removed_at', eb.val(now)), image_deleting: 1, image_missing: null }))
+          .set((eb) => ({
+            image_removed_at: eb.fn.coalesce('image_removed_at', eb.val(now)),
+            image_deleting: 1,
+            image_missing: null,
+          }))
           .where('image_digest', 'in', digests)
           .where('project_id', 'in', found.projectsOf.get(one.repository) ?? [''])
           .execute();
     }
     const payload: CleanPayload = { clean_up_id: input.id, repositories };
     const { taskId, nodeId, queue_deadline_at, wall_deadline_at } = input;
-    const task = { id: taskId, kind: 'clean' as const, deployment_id: null, node_id: nodeId, queue_deadline_at, wall_deadline_at, payload };
+    const task = {
+      id: taskId,
+      kind: 'clean' as const,
+      deployment_id: null,
+      node_id: nodeId,
+      queue_deadline_at,
+      wall_deadline_at,
+      payload,
+    };
     await tx
       .insertInto('tasks')
       .values(newTaskColumns(task, null, now))
@@ -228,13 +299,22 @@ export function createCleanUpStore(db: Database): CleanUpStore {
 }
 
 const LOST: Record<Overdue, { code: string; message: string }> = {
-  queue: { code: 'task_not_claimed', message: 'the agent of the registry’s machine did not take the clean-up in time' },
+  queue: {
+    code: 'task_not_claimed',
+    message: 'the agent of the registry’s machine did not take the clean-up in time',
+  },
   lease: { code: 'node_lost', message: 'the agent of the registry’s machine stopped reporting' },
   wall: { code: 'task_timeout', message: 'the clean-up exceeded its time limit' },
-  attempts: { code: 'too_many_attempts', message: 'the clean-up was started too many times without finishing' },
+  attempts: {
+    code: 'too_many_attempts',
+    message: 'the clean-up was started too many times without finishing',
+  },
 };
 
-/** Returns whether new builds wait for a clean-up, under its lock. Call it before a build task is created. */
+/**
+ * Returns whether new builds wait for a clean-up, under its lock. Call it before a build task is
+ * created.
+ */
 export async function areBuildsHeld(db: Database, tx: Tx): Promise<boolean> {
   await db.capabilities.lockName(tx, WINDOW);
   return holdsBuilds(tx);
@@ -246,22 +326,39 @@ export const holdsBuilds = async (tx: Tx): Promise<boolean> => {
   return row !== undefined && row.holds_builds === 1;
 };
 
-/** Throws no_release if the image of the release was removed. A running release can still move to another node. */
+/**
+ * Throws no_release if the image of the release was removed. A running release can still move to
+ * another node.
+ */
 export async function refuseRemovedImage(db: Database, tx: Tx, releaseId: string): Promise<void> {
   await db.capabilities.lockName(tx, WINDOW);
-  const row = await tx.selectFrom('deployments').select(['status', 'image_removed_at']).where('id', '=', releaseId).executeTakeFirst();
-  if (row !== undefined && row.status !== 'running' && row.image_removed_at !== null) throw new DomainError('no_release', IMAGE_REMOVED);
+  const row = await tx
+    .selectFrom('deployments')
+    .select(['status', 'image_removed_at'])
+    .where('id', '=', releaseId)
+    .executeTakeFirst();
+  if (row !== undefined && row.status !== 'running' && row.image_removed_at !== null)
+    throw new DomainError('no_release', IMAGE_REMOVED);
 }
 const IMAGE_REMOVED = 'its image was removed from the registry while this request ran';
 
-/** Keeps the digests of a project that is being removed, so that the next clean-up deletes its images. */
+/**
+ * Keeps the digests of a project that is being removed, so that the next clean-up deletes its
+ * images.
+ */
 export async function noteOrphans(tx: Tx, projectId: string, now: number): Promise<void> {
   const rows = await tx
     .selectFrom('deployments')
     .select(['image_tag', 'image_digest'])
     .where('project_id', '=', projectId)
     .where('image_digest', 'is not', null)
-    .where((eb) => eb.or([eb('image_removed_at', 'is', null), eb('image_deleting', '=', 1), eb('image_missing', '=', 1)]))
+    .where((eb) =>
+      eb.or([
+        eb('image_removed_at', 'is', null),
+        eb('image_deleting', '=', 1),
+        eb('image_missing', '=', 1),
+      ]),
+    )
     .execute();
   const images = new Map(
     rows.flatMap(({ image_tag, image_digest }) =>
@@ -284,10 +381,17 @@ export async function noteOrphans(tx: Tx, projectId: string, now: number): Promi
 }
 
 const openRow = (tx: Database['kysely'] | Tx): Promise<Row<'clean_ups'> | undefined> =>
-  tx.selectFrom('clean_ups').selectAll().where('finished_at', 'is', null).orderBy('requested_at').limit(1).executeTakeFirst();
+  tx
+    .selectFrom('clean_ups')
+    .selectAll()
+    .where('finished_at', 'is', null)
+    .orderBy('requested_at')
+    .limit(1)
+    .executeTakeFirst();
 
 function* slices<T>(all: readonly T[]): Generator<T[]> {
-  for (let at = 0; at < all.length; at += DIGESTS_A_STATEMENT) yield all.slice(at, at + DIGESTS_A_STATEMENT);
+  for (let at = 0; at < all.length; at += DIGESTS_A_STATEMENT)
+    yield all.slice(at, at + DIGESTS_A_STATEMENT);
 }
 
 /** The place that adds these rows also removes the old ones, so their number is bounded. */
@@ -299,23 +403,55 @@ async function trim(tx: Tx): Promise<void> {
     .offset(KEPT)
     .limit(1)
     .executeTakeFirst();
-  if (last !== undefined) await tx.deleteFrom('clean_ups').where('requested_at', '<=', last.requested_at).execute();
-  const task = await tx.selectFrom('tasks').select('seq').where(isClean).orderBy('seq', 'desc').offset(KEPT).limit(1).executeTakeFirst();
+  if (last !== undefined)
+    await tx.deleteFrom('clean_ups').where('requested_at', '<=', last.requested_at).execute();
+  const task = await tx
+    .selectFrom('tasks')
+    .select('seq')
+    .where(isClean)
+    .orderBy('seq', 'desc')
+    .offset(KEPT)
+    .limit(1)
+    .executeTakeFirst();
   if (task !== undefined)
-    await tx.deleteFrom('tasks').where(isClean).where('seq', '<=', task.seq).where('finished_at', 'is not', null).execute();
+    await tx
+      .deleteFrom('tasks')
+      .where(isClean)
+      .where('seq', '<=', task.seq)
+      .where('finished_at', 'is not', null)
+      .execute();
 }
 
-type Found = { repositories: RepositoryImages[]; projectsOf: Map<string, string[]>; lastOrdinal: number };
+type Found = {
+  repositories: RepositoryImages[];
+  projectsOf: Map<string, string[]>;
+  lastOrdinal: number;
+};
 
-/** Reads project by project and yields between them, because this may be a hundred thousand deployments. */
+/**
+ * Reads project by project and yields between them, because this may be a hundred thousand
+ * deployments.
+ */
 async function imagesOfAll(db: Database, keepReleases: number): Promise<Found> {
-  const found: Found = { repositories: [], projectsOf: new Map(), lastOrdinal: await lastOrdinal(db.kysely) };
+  const found: Found = {
+    repositories: [],
+    projectsOf: new Map(),
+    lastOrdinal: await lastOrdinal(db.kysely),
+  };
   const byName = new Map<string, RepositoryImages>();
   const projects = await db.kysely.selectFrom('projects').select('id').orderBy('id').execute();
   for (const { id } of projects) {
     const rows = await db.kysely
       .selectFrom('deployments')
-      .select(['generation', 'status', 'image_tag', 'image_digest', 'image_removed_at', 'image_deleting', 'image_missing'])
+      .select([
+        'generation',
+        'status',
+        'image_tag',
+        'image_digest',
+        'image_removed_at',
+        'image_deleting',
+        'image_missing',
+      ])
       .where('project_id', '=', id)
       .where('image_tag', 'is not', null)
       .where((eb) =>
@@ -347,17 +483,35 @@ async function imagesOfAll(db: Database, keepReleases: number): Promise<Found> {
     .limit(10 * MAX_IMAGES_A_CLEAN_UP)
     .execute();
   for (const [repository, rows] of Map.groupBy(orphans, (o) => o.repository))
-    byName.set(repository, merged(byName.get(repository), { repository, remove: rows.map((o) => o.digest), keep: [], keep_tags: [] }));
+    byName.set(
+      repository,
+      merged(byName.get(repository), {
+        repository,
+        remove: rows.map((o) => o.digest),
+        keep: [],
+        keep_tags: [],
+      }),
+    );
   found.repositories = [...byName.values()];
   return found;
 }
 
-/** Two projects may have had the same repository, one after the other. An image that one of them needs stays. */
+/**
+ * Two projects may have had the same repository, one after the other. An image that one of them
+ * needs stays.
+ */
 function merged(one: RepositoryImages | undefined, other: RepositoryImages): RepositoryImages {
   if (one === undefined) return other;
   const keep = [...new Set([...one.keep, ...other.keep])];
-  const remove = [...new Set([...one.remove, ...other.remove])].filter((digest) => !keep.includes(digest));
-  return { repository: one.repository, remove, keep, keep_tags: [...new Set([...one.keep_tags, ...other.keep_tags])] };
+  const remove = [...new Set([...one.remove, ...other.remove])].filter(
+    (digest) => !keep.includes(digest),
+  );
+  return {
+    repository: one.repository,
+    remove,
+    keep,
+    keep_tags: [...new Set([...one.keep_tags, ...other.keep_tags])],
+  };
 }
 
 async function lastOrdinal(tx: Database['kysely']): Promise<number> {
@@ -368,7 +522,9 @@ async function lastOrdinal(tx: Database['kysely']): Promise<number> {
   return row?.last ?? 0;
 }
 
-/** Returns the images of deployments that have not ended, and of those that were requested since. */
+/**
+ * Returns the images of deployments that have not ended, and of those that were requested since.
+ */
 async function imagesNeededNow(tx: Tx, since: number): Promise<string[]> {
   const rows = await tx
     .selectFrom('deployments')
@@ -376,10 +532,15 @@ async function imagesNeededNow(tx: Tx, since: number): Promise<string[]> {
     .where('image_digest', 'is not', null)
     .where((eb) => eb.or([eb('status', 'in', [...LIVE_STATES]), eb('ordinal', '>', since)]))
     .execute();
-  return rows.flatMap(({ image_tag, image_digest }) => (image_tag === null ? [] : [`${repositoryPath(image_tag)} ${image_digest}`]));
+  return rows.flatMap(({ image_tag, image_digest }) =>
+    image_tag === null ? [] : [`${repositoryPath(image_tag)} ${image_digest}`],
+  );
 }
 
-const NOTHING_DELETED: ReadonlySet<string> = new Set(['registry_delete_disabled', 'registry_other']);
+const NOTHING_DELETED: ReadonlySet<string> = new Set([
+  'registry_delete_disabled',
+  'registry_other',
+]);
 
 /** Writes what the report says about the images, and returns the end of the clean-up. */
 async function applied(
@@ -393,8 +554,15 @@ async function applied(
     const kept = payload.repositories.reduce((sum, { keep }) => sum + keep.length, 0);
     const loss = lossOf(result, kept);
     // Images that were marked for deletion stay marked: their deletion found nothing either.
-    if (loss !== null) return { state: 'failed', missing: result.missing.length, error_code: MOST_MISSING, error_message: loss };
-    // A registry without its disk deletes nothing and has nothing. Only an image that it has, or had, shows that the others are gone.
+    if (loss !== null)
+      return {
+        state: 'failed',
+        missing: result.missing.length,
+        error_code: MOST_MISSING,
+        error_message: loss,
+      };
+    // A registry without its disk deletes nothing and has nothing. Only an image that it has, or
+    // had, shows that the others are gone.
     const isShown = result.removed > 0 || kept > result.missing.length;
     for (const { repository, remove } of isShown ? payload.repositories : [])
       for (const digests of slices(remove)) {
@@ -404,10 +572,15 @@ async function applied(
           .where('image_digest', 'in', digests)
           .where('image_deleting', '=', 1)
           .execute();
-        await tx.deleteFrom('orphan_images').where('repository', '=', repository).where('digest', 'in', digests).execute();
+        await tx
+          .deleteFrom('orphan_images')
+          .where('repository', '=', repository)
+          .where('digest', 'in', digests)
+          .execute();
       }
     await markFound(tx, payload, result.missing);
-    // The registry lost them, or the database is older than the registry: a rollback to them would fail. The next clean-up looks again.
+    // The registry lost them, or the database is older than the registry: a rollback to them would
+    // fail. The next clean-up looks again.
     for (const { repository, digest } of result.missing)
       await tx
         .updateTable('deployments')
@@ -421,8 +594,13 @@ async function applied(
     return { state: 'done', removed, missing: missing.length, bytes_before, bytes_after };
   }
   const error = errorIn(report);
-  // No image was deleted, so a rollback to the images that this clean-up marked is possible. Earlier ones may have deleted the others.
-  const marked = await tx.selectFrom('clean_ups').select('started_at').where('id', '=', payload.clean_up_id).executeTakeFirst();
+  // No image was deleted, so a rollback to the images that this clean-up marked is possible.
+  // Earlier ones may have deleted the others.
+  const marked = await tx
+    .selectFrom('clean_ups')
+    .select('started_at')
+    .where('id', '=', payload.clean_up_id)
+    .executeTakeFirst();
   if (marked !== undefined && NOTHING_DELETED.has(error.code))
     for (const { remove } of payload.repositories)
       for (const digests of slices(remove))
@@ -433,11 +611,19 @@ async function applied(
           .where('image_deleting', '=', 1)
           .where('image_removed_at', '=', marked.started_at)
           .execute();
-  return { state: 'failed', error_code: error.code, error_message: error.message.slice(0, LONGEST_ERROR) };
+  return {
+    state: 'failed',
+    error_code: error.code,
+    error_message: error.message.slice(0, LONGEST_ERROR),
+  };
 }
 
 /** The registry has these images again. */
-async function markFound(tx: Tx, { repositories }: CleanPayload, missing: CleanResult['missing']): Promise<void> {
+async function markFound(
+  tx: Tx,
+  { repositories }: CleanPayload,
+  missing: CleanResult['missing'],
+): Promise<void> {
   // The agent stopped before it had checked all of them.
   if (missing.length >= MAX_MISSING) return;
   const lacking = new Set(missing.map((one) => `${one.repository} ${one.digest}`));
@@ -453,7 +639,11 @@ async function markFound(tx: Tx, { repositories }: CleanPayload, missing: CleanR
 }
 
 /** A build pushed this image: the registry has it again, whatever a clean-up did with it before. */
-export async function imagePushed(tx: Tx, projectId: string, { image_tag, image_digest }: PushedImage): Promise<void> {
+export async function imagePushed(
+  tx: Tx,
+  projectId: string,
+  { image_tag, image_digest }: PushedImage,
+): Promise<void> {
   await tx
     .updateTable('deployments')
     .set({ image_removed_at: null, image_deleting: null, image_missing: null })
@@ -467,5 +657,7 @@ export type PushedImage = { image_tag: string; image_digest: string };
 
 function errorIn({ result }: TaskReport): { code: string; message: string } {
   const error = typeof result === 'object' && result !== null ? result.error : undefined;
-  return error ?? { code: 'task_failed', message: 'the agent reported no result that Berth understands' };
+  return (
+    error ?? { code: 'task_failed', message: 'the agent reported no result that Berth understands' }
+  );
 }

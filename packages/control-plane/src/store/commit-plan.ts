@@ -1,6 +1,7 @@
 /**
- * Writes a plan in one transaction, completely or not at all. Every step is a compare-and-set: of the project's version, the state of a
- * deployment, the attempt of a task. One mismatch makes the whole plan stale, and the flow decides again.
+ * Writes a plan in one transaction, completely or not at all. Every step is a compare-and-set: of
+ * the project's version, the state of a deployment, the attempt of a task. One mismatch makes the
+ * whole plan stale, and the flow decides again.
  */
 import { failPoint } from '@berth/kit/fail-point';
 import { isTerminal } from '@berth/wire/vocabulary';
@@ -43,12 +44,15 @@ export async function commitPlan(
     await db.write(async (tx) => {
       nodes = [];
       await raiseVersion(tx, plan);
-      if (plan.createDeployment !== null) await createDeployment(claiming, tx, plan.createDeployment);
+      if (plan.createDeployment !== null)
+        await createDeployment(claiming, tx, plan.createDeployment);
       if (key !== null) await writeKey(tx, plan, key);
-      for (const change of retiringFirst(plan.changeDeployments)) nodes.push(await changeDeployment(tx, plan, change));
+      for (const change of retiringFirst(plan.changeDeployments))
+        nodes.push(await changeDeployment(tx, plan, change));
       for (const change of plan.changeTasks) await changeTask(tx, plan, change);
       // A clean-up of the registry began since the decision: decide again.
-      if (plan.createTasks.some((task) => task.kind === 'build') && (await areBuildsHeld(db, tx))) throw new Stale();
+      if (plan.createTasks.some((task) => task.kind === 'build') && (await areBuildsHeld(db, tx)))
+        throw new Stale();
       for (const task of plan.createTasks) await createTask(tx, plan, task);
       if (plan.route !== null) await changeRoute(tx, plan.route, plan.now);
       if (plan.push !== null) await changePushes(tx, plan.project.id, plan.push);
@@ -70,17 +74,32 @@ export async function commitPlan(
   }
 }
 
-/** Returns events for the feed: each line of a story, and each change of health without such a line. */
+/**
+ * Returns events for the feed: each line of a story, and each change of health without such a line.
+ */
 function feedOf({ project, storyLines, changeDeployments, stopped, now }: Plan): NewEvent[] {
   const inStory = new Set(storyLines.map((line) => line.deployment_id));
   const health = changeDeployments.flatMap(({ id, set }) =>
-    inStory.has(id) || set.health === undefined || set.health === null ? [] : [{ id, ...set.health }],
+    inStory.has(id) || set.health === undefined || set.health === null
+      ? []
+      : [{ id, ...set.health }],
   );
   const name =
-    stopped === undefined ? [] : [{ kind: stopped.at === null ? 'project.started' : 'project.stopped', message: stopped.message }];
+    stopped === undefined
+      ? []
+      : [
+          {
+            kind: stopped.at === null ? 'project.started' : 'project.stopped',
+            message: stopped.message,
+          },
+        ];
   return [
     ...name,
-    ...storyLines.map(({ deployment_id, kind, message }) => ({ deployment_id, kind: `deployment.${kind}`, message })),
+    ...storyLines.map(({ deployment_id, kind, message }) => ({
+      deployment_id,
+      kind: `deployment.${kind}`,
+      message,
+    })),
     ...health.map(({ id, status, detail }) => ({
       deployment_id: id,
       kind: 'deployment.health',
@@ -89,16 +108,22 @@ function feedOf({ project, storyLines, changeDeployments, stopped, now }: Plan):
   ].map((event) => ({ ...event, at: now, project_id: project.id }));
 }
 
-/** Throws if the plan changes the state of a deployment in a terminal state: the decision has a bug. */
+/**
+ * Throws if the plan changes the state of a deployment in a terminal state: the decision has a bug.
+ */
 function refuseRevival(plan: Plan): void {
   for (const { id, from, set } of plan.changeDeployments) {
     if (isTerminal(from) && set.status !== undefined && set.status !== from) {
-      throw new Error(`a plan would take deployment ${id} from ${from} to ${set.status}, but ${from} is terminal`);
+      throw new Error(
+        `a plan would take deployment ${id} from ${from} to ${set.status}, but ${from} is terminal`,
+      );
     }
   }
 }
 
-/** Raises the project's version. The row lock serializes the plans of one project on both engines. */
+/**
+ * Raises the project's version. The row lock serializes the plans of one project on both engines.
+ */
 async function raiseVersion(tx: Tx, plan: Plan): Promise<void> {
   const generation = plan.createDeployment?.generation;
   const row = await tx
@@ -115,7 +140,11 @@ async function raiseVersion(tx: Tx, plan: Plan): Promise<void> {
   if (row === undefined) throw new Stale();
 }
 
-async function createDeployment(claiming: Claiming, tx: Tx, deployment: DeploymentRecord): Promise<void> {
+async function createDeployment(
+  claiming: Claiming,
+  tx: Tx,
+  deployment: DeploymentRecord,
+): Promise<void> {
   const { db } = claiming;
   if (deployment.rollback_of !== null) {
     await refuseRemovedImage(db, tx, deployment.rollback_of);
@@ -133,25 +162,43 @@ async function createDeployment(claiming: Claiming, tx: Tx, deployment: Deployme
   await tx.insertInto('deployments').values(deploymentColumns(deployment)).execute();
 }
 
-/** Checks the settings of a release against later changes. They were valid when they were the project's settings. */
-async function refuseRelease(claiming: Claiming, tx: Tx, { project_id, settings, created_at }: DeploymentRecord): Promise<void> {
+/**
+ * Checks the settings of a release against later changes. They were valid when they were the
+ * project's settings.
+ */
+async function refuseRelease(
+  claiming: Claiming,
+  tx: Tx,
+  { project_id, settings, created_at }: DeploymentRecord,
+): Promise<void> {
   const { db } = claiming;
-  const { name } = await tx.selectFrom('projects').select('name').where('id', '=', project_id).executeTakeFirstOrThrow();
+  const { name } = await tx
+    .selectFrom('projects')
+    .select('name')
+    .where('id', '=', project_id)
+    .executeTakeFirstOrThrow();
   try {
     await refuseUnknownDatasets(db, tx, settings.datasets);
     await refuseNestedWriters(db, tx, { id: project_id, name }, settings.datasets);
   } catch (error) {
-    // The request names a deployment, not settings, so a problem with a field of the settings makes no sense in the answer.
-    if (error instanceof DomainError && error.code === 'validation') throw new DomainError('no_release', error.message);
+    // The request names a deployment, not settings, so a problem with a field of the settings makes
+    // no sense in the answer.
+    if (error instanceof DomainError && error.code === 'validation')
+      throw new DomainError('no_release', error.message);
     throw error;
   }
   await claimReleasePrefix(claiming, tx, settings.domain_prefix, project_id, created_at);
 }
 
 async function writeKey(tx: Tx, plan: Plan, key: IdempotencyKey): Promise<void> {
-  if (plan.createDeployment === null) throw new Error('the plan has an Idempotency-Key but creates no deployment');
+  if (plan.createDeployment === null)
+    throw new Error('the plan has an Idempotency-Key but creates no deployment');
   // The place that adds rows also removes the expired ones, so the table is bounded.
-  await tx.deleteFrom('idempotency_keys').where('project_id', '=', plan.project.id).where('expires_at', '<=', plan.now).execute();
+  await tx
+    .deleteFrom('idempotency_keys')
+    .where('project_id', '=', plan.project.id)
+    .where('expires_at', '<=', plan.now)
+    .execute();
   const row = await tx
     .insertInto('idempotency_keys')
     .values({ ...key, project_id: plan.project.id, deployment_id: plan.createDeployment.id })
@@ -161,12 +208,21 @@ async function writeKey(tx: Tx, plan: Plan, key: IdempotencyKey): Promise<void> 
   if (row === undefined) throw new Stale();
 }
 
-/** Sorts the old deployment before the new one: at most one deployment of a project may be `running` at any moment. */
+/**
+ * Sorts the old deployment before the new one: at most one deployment of a project may be `running`
+ * at any moment.
+ */
 const retiringFirst = (changes: readonly DeploymentChange[]): DeploymentChange[] =>
-  [...changes].sort((a, b) => Number(a.set.status === 'running') - Number(b.set.status === 'running'));
+  [...changes].sort(
+    (a, b) => Number(a.set.status === 'running') - Number(b.set.status === 'running'),
+  );
 
 /** Returns the deployment's present node, or ''. */
-async function changeDeployment(tx: Tx, plan: Plan, { id, from, set }: DeploymentChange): Promise<string> {
+async function changeDeployment(
+  tx: Tx,
+  plan: Plan,
+  { id, from, set }: DeploymentChange,
+): Promise<string> {
   const row = await tx
     .updateTable('deployments')
     // Sets the state even if it stays, because an empty SET is not valid SQL.
@@ -183,7 +239,10 @@ async function changeDeployment(tx: Tx, plan: Plan, { id, from, set }: Deploymen
   return row.node_id ?? '';
 }
 
-/** Number of finished `retire` tasks kept for a deployment on a node: a container that cannot be removed causes one after the other. */
+/**
+ * Number of finished `retire` tasks kept for a deployment on a node: a container that cannot be
+ * removed causes one after the other.
+ */
 const RETIRES_KEPT = 5;
 
 async function createTask(tx: Tx, plan: Plan, task: NewTask): Promise<void> {
@@ -217,12 +276,15 @@ async function changeTask(tx: Tx, plan: Plan, change: TaskChange): Promise<void>
     .where('id', '=', change.id)
     .where('project_id', '=', plan.project.id)
     .where('attempt', '=', change.attempt)
-    .$if(lease !== undefined, (q) => q.where('lease_expires_at', 'is not distinct from', lease ?? null))
+    .$if(lease !== undefined, (q) =>
+      q.where('lease_expires_at', 'is not distinct from', lease ?? null),
+    )
     .where('finished_at', 'is', null);
   const row =
     'end' in change
       ? await update
-          // The lease ends with the task. The token stays, to recognise the same report if it is sent again.
+          // The lease ends with the task. The token stays, to recognise the same report if it is
+          // sent again.
           .set({
             status: change.end,
             finished_at: plan.now,
@@ -232,13 +294,21 @@ async function changeTask(tx: Tx, plan: Plan, change: TaskChange): Promise<void>
           .returning(['kind', 'payload'])
           .executeTakeFirst()
       : await update
-          .set((eb) => ({ cancel_requested_at: eb.fn.coalesce('cancel_requested_at', eb.val(plan.now)) }))
+          .set((eb) => ({
+            cancel_requested_at: eb.fn.coalesce('cancel_requested_at', eb.val(plan.now)),
+          }))
           .returning(['kind', 'payload'])
           .executeTakeFirst();
   if (row === undefined) throw new Stale();
   if (!('end' in change)) return;
-  const payload = row.kind === 'deploy' ? payloadWithoutEnv(row.payload) : row.kind === 'build' ? payloadWithoutArgs(row.payload) : null;
-  if (payload !== null) await tx.updateTable('tasks').set({ payload }).where('id', '=', change.id).execute();
+  const payload =
+    row.kind === 'deploy'
+      ? payloadWithoutEnv(row.payload)
+      : row.kind === 'build'
+        ? payloadWithoutArgs(row.payload)
+        : null;
+  if (payload !== null)
+    await tx.updateTable('tasks').set({ payload }).where('id', '=', change.id).execute();
 }
 
 async function changeRoute(tx: Tx, change: RouteChange, now: number): Promise<void> {
@@ -247,11 +317,17 @@ async function changeRoute(tx: Tx, change: RouteChange, now: number): Promise<vo
     return;
   }
   const { project_id, stopped, published_at, ...given } = change.set;
-  const others = tx.selectFrom('routes').where('project_id', '!=', project_id).where('host_port', '=', given.host_port);
+  const others = tx
+    .selectFrom('routes')
+    .where('project_id', '!=', project_id)
+    .where('host_port', '=', given.host_port);
   const columns = {
     ...given,
     stopped: Number(stopped === true),
-    published_at: published_at === now ? await afterAll(others.where('host_ip', '=', given.host_ip), now) : published_at,
+    published_at:
+      published_at === now
+        ? await afterAll(others.where('host_ip', '=', given.host_ip), now)
+        : published_at,
   };
   await tx
     .insertInto('routes')

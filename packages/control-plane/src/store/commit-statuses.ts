@@ -1,4 +1,7 @@
-/** The outbox of commit statuses. A plan adds a status in the transaction that changes the deployment; a loop sends it. */
+/**
+ * The outbox of commit statuses. A plan adds a status in the transaction that changes the
+ * deployment; a loop sends it.
+ */
 import { type FailureCode, isFailureCode } from '@berth/wire/errors';
 import {
   type CommitState,
@@ -19,9 +22,13 @@ import { writeEvents } from './events.ts';
 import { writeStoryLine } from './story.ts';
 
 type StatusRow = Row<'commit_statuses'>;
-/** A deployment may replace the pushes of several commits. Each of these needs a row of its own beside those of the deployment. */
+/**
+ * A deployment may replace the pushes of several commits. Each of these needs a row of its own
+ * beside those of the deployment.
+ */
 const stateOfReplaced = (commit: string): StatusRow['state'] => `failure of ${commit}`;
-const stateOf = ({ state }: StatusRow): CommitState => (state === 'pending' || state === 'success' ? state : 'failure');
+const stateOf = ({ state }: StatusRow): CommitState =>
+  state === 'pending' || state === 'success' ? state : 'failure';
 const recordOf = (row: StatusRow): StatusRecord => ({ ...row, state: stateOf(row) });
 const SWEPT_AT_ONCE = 500;
 
@@ -41,7 +48,9 @@ export const createStatusStore = (db: Database): StatusStore => ({
               .whereRef('o.project_id', '=', 's.project_id')
               .whereRef('o.commit', '=', 's.commit')
               .where('o.done_at', 'is', null)
-              .where((eb) => eb.or([eb('o.seq', '>', eb.ref('s.seq')), eb('o.claimed_until', '>', uptime)])),
+              .where((eb) =>
+                eb.or([eb('o.seq', '>', eb.ref('s.seq')), eb('o.claimed_until', '>', uptime)]),
+              ),
           ),
         ),
       )
@@ -49,7 +58,8 @@ export const createStatusStore = (db: Database): StatusStore => ({
       .limit(most)
       .execute();
     const claimed: StatusRecord[] = [];
-    const isFree = (row: { claimed_until: number | null }): boolean => (row.claimed_until ?? 0) <= uptime;
+    const isFree = (row: { claimed_until: number | null }): boolean =>
+      (row.claimed_until ?? 0) <= uptime;
     for (const newest of due) {
       const row = await db.write(async (tx) => {
         // Another control plane may claim a status of this commit now.
@@ -64,7 +74,8 @@ export const createStatusStore = (db: Database): StatusStore => ({
           .execute();
         if (present.at(-1)?.seq !== newest.seq || !present.every(isFree)) return undefined;
         const older = present.slice(0, -1).map((one) => one.seq);
-        if (older.length > 0) await tx.deleteFrom('commit_statuses').where('seq', 'in', older).execute();
+        if (older.length > 0)
+          await tx.deleteFrom('commit_statuses').where('seq', 'in', older).execute();
         return tx
           .updateTable('commit_statuses')
           .set({ claimed_until: until })
@@ -79,15 +90,25 @@ export const createStatusStore = (db: Database): StatusStore => ({
 
   sent: (claim, now) => end(db, claim, { done_at: now, error: null }),
 
-  retry: (claim, nextAt, error) => end(db, claim, { next_at: nextAt, error, tries: claim.tries + 1 }),
+  retry: (claim, nextAt, error) =>
+    end(db, claim, { next_at: nextAt, error, tries: claim.tries + 1 }),
 
   giveUp: (claim, error, now) =>
     db.write(async (tx) => {
-      const row = await held(tx, claim).set({ done_at: now, claimed_until: null, error }).returningAll().executeTakeFirst();
+      const row = await held(tx, claim)
+        .set({ done_at: now, claimed_until: null, error })
+        .returningAll()
+        .executeTakeFirst();
       if (row === undefined) return false;
-      const line = { deployment_id: row.deployment_id, kind: 'status_not_sent', message: `commit status ${row.state} not sent: ${error}` };
+      const line = {
+        deployment_id: row.deployment_id,
+        kind: 'status_not_sent',
+        message: `commit status ${row.state} not sent: ${error}`,
+      };
       await writeStoryLine(tx, line, now);
-      await writeEvents(db, tx, [{ ...line, at: now, kind: `deployment.${line.kind}`, project_id: row.project_id }]);
+      await writeEvents(db, tx, [
+        { ...line, at: now, kind: `deployment.${line.kind}`, project_id: row.project_id },
+      ]);
       return true;
     }),
 
@@ -102,7 +123,8 @@ export const createStatusStore = (db: Database): StatusStore => ({
         .limit(1)
         .executeTakeFirst();
       if (newest === undefined || newest.seq === seq) return;
-      // The process that sends it now loses its claim: the forge may have got it before the overtaken one.
+      // The process that sends it now loses its claim: the forge may have got it before the
+      // overtaken one.
       const again = { done_at: null, claimed_until: null, error: null, tries: 0, next_at: uptime };
       const give_up_at = Math.max(newest.give_up_at, uptime + STATUS_LIFETIME_MS);
       await tx
@@ -113,7 +135,9 @@ export const createStatusStore = (db: Database): StatusStore => ({
     }),
 
   async drop(seq) {
-    await db.writeOne((kysely) => kysely.deleteFrom('commit_statuses').where('seq', '=', seq).execute());
+    await db.writeOne((kysely) =>
+      kysely.deleteFrom('commit_statuses').where('seq', '=', seq).execute(),
+    );
   },
 
   async ofDeployment(deploymentId) {
@@ -131,7 +155,10 @@ export const createStatusStore = (db: Database): StatusStore => ({
   countWaiting: () =>
     db.kysely
       .selectFrom('commit_statuses')
-      .select((eb) => [eb.fn.countAll<number>().as('count'), eb.fn.min('created_at').as('oldest_at')])
+      .select((eb) => [
+        eb.fn.countAll<number>().as('count'),
+        eb.fn.min('created_at').as('oldest_at'),
+      ])
       .where('done_at', 'is', null)
       .executeTakeFirstOrThrow(),
 
@@ -144,15 +171,26 @@ export const createStatusStore = (db: Database): StatusStore => ({
       .limit(SWEPT_AT_ONCE)
       .execute();
     const seqs = old.map((row) => row.seq);
-    if (seqs.length > 0) await db.writeOne((kysely) => kysely.deleteFrom('commit_statuses').where('seq', 'in', seqs).execute());
+    if (seqs.length > 0)
+      await db.writeOne((kysely) =>
+        kysely.deleteFrom('commit_statuses').where('seq', 'in', seqs).execute(),
+      );
     return seqs.length;
   },
 });
 
 const held = (db: Db, { seq, claimed_until }: StatusClaim) =>
-  db.updateTable('commit_statuses').where('seq', '=', seq).where('claimed_until', '=', claimed_until).where('done_at', 'is', null);
+  db
+    .updateTable('commit_statuses')
+    .where('seq', '=', seq)
+    .where('claimed_until', '=', claimed_until)
+    .where('done_at', 'is', null);
 
-async function end(db: Database, claim: StatusClaim, set: Partial<NewRow<'commit_statuses'>>): Promise<boolean> {
+async function end(
+  db: Database,
+  claim: StatusClaim,
+  set: Partial<NewRow<'commit_statuses'>>,
+): Promise<boolean> {
   const row = await db.writeOne((kysely) =>
     held(kysely, claim)
       .set({ ...set, claimed_until: null })
@@ -164,15 +202,24 @@ async function end(db: Database, claim: StatusClaim, set: Partial<NewRow<'commit
 
 type Replaced = NonNullable<PushChange['replaced']>;
 
-/** Adds the statuses of the commits that a plan decides about, if their project has a token to send them with. */
+/**
+ * Adds the statuses of the commits that a plan decides about, if their project has a token to send
+ * them with.
+ */
 export async function writeStatuses(tx: Tx, plan: Plan): Promise<void> {
   const ids = [
     ...(plan.createDeployment === null ? [] : [plan.createDeployment.id]),
-    ...plan.changeDeployments.filter(({ set, from }) => set.status !== undefined && set.status !== from).map(({ id }) => id),
+    ...plan.changeDeployments
+      .filter(({ set, from }) => set.status !== undefined && set.status !== from)
+      .map(({ id }) => id),
   ];
   const replaced = plan.push?.replaced ?? null;
   if (ids.length === 0 && replaced === null) return;
-  const token = await tx.selectFrom('git_tokens').select('project_id').where('project_id', '=', plan.project.id).executeTakeFirst();
+  const token = await tx
+    .selectFrom('git_tokens')
+    .select('project_id')
+    .where('project_id', '=', plan.project.id)
+    .executeTakeFirst();
   if (token === undefined) return;
   if (ids.length > 0) await writeOwn(tx, plan, ids);
   if (replaced !== null) await writeReplaced(tx, plan, replaced);
@@ -190,14 +237,23 @@ async function writeOwn(tx: Tx, plan: Plan, ids: string[]): Promise<void> {
   for (const { id, generation, status, error_code, ...d } of deployments) {
     const commit = d.commit ?? d.requested_commit;
     const why = plan.storyLines.findLast((line) => line.deployment_id === id)?.message ?? null;
-    const code: FailureCode | null = error_code !== null && isFailureCode(error_code) ? error_code : null;
+    const code: FailureCode | null =
+      error_code !== null && isFailureCode(error_code) ? error_code : null;
     const found = statusOf({ generation, status, code, why });
-    if (commit !== null && found !== null) await add(tx, plan, { ...found, deployment_id: id, commit });
+    if (commit !== null && found !== null)
+      await add(tx, plan, { ...found, deployment_id: id, commit });
   }
 }
 
-/** Adds a status for each commit that has none yet: an earlier deployment of a commit decides about its status. */
-async function writeReplaced(tx: Tx, plan: Plan, { deployment_id, generation, commits }: Replaced): Promise<void> {
+/**
+ * Adds a status for each commit that has none yet: an earlier deployment of a commit decides about
+ * its status.
+ */
+async function writeReplaced(
+  tx: Tx,
+  plan: Plan,
+  { deployment_id, generation, commits }: Replaced,
+): Promise<void> {
   const known = await tx
     .selectFrom('commit_statuses')
     .select('commit')

@@ -1,7 +1,13 @@
 import { DEPLOYMENT_ACTIONS } from '@berth/wire/can';
 import { type RawBuilder, sql } from 'kysely';
 import { DomainError } from '../domain/errors.ts';
-import type { DeploymentRecord, EventRecord, NodeRecord, PinnedDataset, RouteRecord } from '../domain/records.ts';
+import type {
+  DeploymentRecord,
+  EventRecord,
+  NodeRecord,
+  PinnedDataset,
+  RouteRecord,
+} from '../domain/records.ts';
 import type { DeploymentStore } from '../domain/stores.ts';
 import type { NodeQueryCache } from './memory/node-query-cache.ts';
 import type { Database } from './engine/database.ts';
@@ -27,7 +33,9 @@ const needAttention = (kysely: Database['kysely']) =>
   kysely
     .selectFrom('projects')
     .innerJoin('deployments as newest', (join) =>
-      join.onRef('newest.project_id', '=', 'projects.id').onRef('newest.generation', '=', 'projects.last_generation'),
+      join
+        .onRef('newest.project_id', '=', 'projects.id')
+        .onRef('newest.generation', '=', 'projects.last_generation'),
     )
     .where('newest.status', '=', 'failed')
     .select('newest.id')
@@ -39,8 +47,16 @@ const needAttention = (kysely: Database['kysely']) =>
         .select('live.id'),
     );
 
-/** The newest deployments of each project: a page of all is among them, because the ordinals of a project rise with its generations. */
-function newestOfEach(projects: readonly string[], most: number, status: string | undefined, older: RawBuilder<boolean> | null) {
+/**
+ * The newest deployments of each project: a page of all is among them, because the ordinals of a
+ * project rise with its generations.
+ */
+function newestOfEach(
+  projects: readonly string[],
+  most: number,
+  status: string | undefined,
+  older: RawBuilder<boolean> | null,
+) {
   const conditions = sql`${status === undefined ? sql`` : sql` and status = ${status}`}${older === null ? sql`` : sql` and ${older}`}`;
   const parts = projects.map(
     (id) =>
@@ -49,11 +65,16 @@ function newestOfEach(projects: readonly string[], most: number, status: string 
   return sql.join(parts, sql` union all `);
 }
 
-export function createDeploymentStore({ kysely }: Database, memory: NodeMemory, queryCache: NodeQueryCache): DeploymentStore {
+export function createDeploymentStore(
+  { kysely }: Database,
+  memory: NodeMemory,
+  queryCache: NodeQueryCache,
+): DeploymentStore {
   return {
     async get(id) {
       const [record] = await this.getMany([id]);
-      if (record === undefined) throw new DomainError('not_found', `no deployment has the id ${id}`);
+      if (record === undefined)
+        throw new DomainError('not_found', `no deployment has the id ${id}`);
       return record;
     },
 
@@ -76,9 +97,11 @@ export function createDeploymentStore({ kysely }: Database, memory: NodeMemory, 
         .limit(page.limit + 1);
       if (filter.ids !== undefined) query = query.where('id', 'in', [...filter.ids]);
       if (filter.attention === true) query = query.where('id', 'in', needAttention(kysely));
-      if (filter.dataset_id !== undefined) query = query.where('datasets', 'like', `%"dataset_id":"${filter.dataset_id}"%`);
+      if (filter.dataset_id !== undefined)
+        query = query.where('datasets', 'like', `%"dataset_id":"${filter.dataset_id}"%`);
       const seen = visible(access, 'deployments.project_id');
-      // In the order of the requests: the machine's clock may have been set back between two of them.
+      // In the order of the requests: the machine's clock may have been set back between two of
+      // them.
       if (filter.project_id !== undefined) {
         const before = keyAfter(page.cursor, ['number']);
         query = query.where('project_id', '=', filter.project_id).orderBy('generation', 'desc');
@@ -88,16 +111,21 @@ export function createDeploymentStore({ kysely }: Database, memory: NodeMemory, 
         return paged(await query.execute(), page, (row) => [row.generation], summaryOf);
       }
       const before = keyAfter(page.cursor, ['number', 'string']);
-      const older = before === null ? null : sql<boolean>`(${ORDINAL}, id) < (${before[0]}, ${before[1]})`;
+      const older =
+        before === null ? null : sql<boolean>`(${ORDINAL}, id) < (${before[0]}, ${before[1]})`;
       const few = await fewVisible(kysely, access);
       if (few?.length === 0) return { items: [], next: null };
       // These filters leave few rows. The newest of each project could not be among them.
-      const isNarrow = filter.ids !== undefined || filter.attention === true || filter.dataset_id !== undefined;
+      const isNarrow =
+        filter.ids !== undefined || filter.attention === true || filter.dataset_id !== undefined;
       if (few === null || isNarrow) {
         if (filter.status !== undefined) query = query.where('status', '=', filter.status);
         if (seen !== null) query = query.where(seen);
         if (older !== null) query = query.where(older);
-      } else query = query.where(sql<boolean>`id in (${newestOfEach(few, page.limit + 1, filter.status, older)})`);
+      } else
+        query = query.where(
+          sql<boolean>`id in (${newestOfEach(few, page.limit + 1, filter.status, older)})`,
+        );
       const rows = await query.orderBy(ORDINAL, 'desc').orderBy('id', 'desc').execute();
       return paged(rows, page, (row) => [row.ordinal ?? row.created_at, row.id], summaryOf);
     },
@@ -136,7 +164,8 @@ export function createDeploymentStore({ kysely }: Database, memory: NodeMemory, 
       return rows.map(({ id, route_published_at, settings }) => ({
         id,
         route_published_at: route_published_at ?? 0,
-        health_path: (JSON.parse(settings) as Pick<DeploymentRecord['settings'], 'health_path'>).health_path,
+        health_path: (JSON.parse(settings) as Pick<DeploymentRecord['settings'], 'health_path'>)
+          .health_path,
       }));
     },
 
@@ -148,7 +177,11 @@ export function createDeploymentStore({ kysely }: Database, memory: NodeMemory, 
         .where((eb) =>
           eb.or([
             eb('status', '=', 'running'),
-            eb('id', 'in', eb.selectFrom('routes').select('deployment_id').where('node_id', '=', nodeId)),
+            eb(
+              'id',
+              'in',
+              eb.selectFrom('routes').select('deployment_id').where('node_id', '=', nodeId),
+            ),
           ]),
         )
         .orderBy('created_at')
@@ -173,7 +206,9 @@ export function createDeploymentStore({ kysely }: Database, memory: NodeMemory, 
         .select('deployments.id')
         .where('deployments.status', '=', 'running')
         // A stopped project has no health.
-        .where((eb) => eb.not(eb.and([eb('stopped_first', 'is not', null), eb('health_status', 'is', null)])))
+        .where((eb) =>
+          eb.not(eb.and([eb('stopped_first', 'is not', null), eb('health_status', 'is', null)])),
+        )
         .where((eb) =>
           eb.or([
             eb('nodes.observed_at', 'is', null),
@@ -189,7 +224,9 @@ export function createDeploymentStore({ kysely }: Database, memory: NodeMemory, 
             eb('deployments.finished_at', '>', after),
           ]),
         )
-        .where((eb) => eb.or([eb('health_status', 'is', null), eb('health_status', '!=', 'unknown')]))
+        .where((eb) =>
+          eb.or([eb('health_status', 'is', null), eb('health_status', '!=', 'unknown')]),
+        )
         .orderBy('deployments.created_at')
         .execute();
       return rows.map((row) => row.id);
@@ -216,7 +253,9 @@ export function createDeploymentStore({ kysely }: Database, memory: NodeMemory, 
         .orderBy('id')
         .execute();
       // The LIKE only preselects: the text could be in a name.
-      return rows.map(deploymentOf).filter((d) => d.datasets?.some((pinned) => pinned.dataset_id === datasetId));
+      return rows
+        .map(deploymentOf)
+        .filter((d) => d.datasets?.some((pinned) => pinned.dataset_id === datasetId));
     },
 
     async mountedNow() {
@@ -236,13 +275,18 @@ export function createDeploymentStore({ kysely }: Database, memory: NodeMemory, 
         .selectAll()
         .where('id', 'in', [...ids])
         .execute();
-      const byId = new Map((await deploymentsOf(kysely, rows)).map((record) => [record.id, record]));
+      const byId = new Map(
+        (await deploymentsOf(kysely, rows)).map((record) => [record.id, record]),
+      );
       return ids.flatMap((id) => byId.get(id) ?? []);
     },
   };
 }
 
-/** Reads the routes of the projects of these deployments, and those of other nodes with the address of this node. */
+/**
+ * Reads the routes of the projects of these deployments, and those of other nodes with the address
+ * of this node.
+ */
 async function routesAround(
   kysely: Db,
   { id, host_ip }: NodeRecord,
@@ -252,11 +296,22 @@ async function routesAround(
   const rows = await kysely
     .selectFrom('routes')
     .selectAll()
-    .where((eb) => eb.or([eb('host_ip', '=', host_ip), ...(projects.size === 0 ? [] : [eb('project_id', 'in', [...projects])])]))
+    .where((eb) =>
+      eb.or([
+        eb('host_ip', '=', host_ip),
+        ...(projects.size === 0 ? [] : [eb('project_id', 'in', [...projects])]),
+      ]),
+    )
     .execute();
   const all = rows.map(routeOf);
   return {
-    routes: new Map(all.filter((route) => projects.has(route.project_id)).map((route) => [route.project_id, route])),
-    elsewhere: all.filter((route) => route.host_ip === host_ip && route.node_id !== id && route.stopped !== true),
+    routes: new Map(
+      all
+        .filter((route) => projects.has(route.project_id))
+        .map((route) => [route.project_id, route]),
+    ),
+    elsewhere: all.filter(
+      (route) => route.host_ip === host_ip && route.node_id !== id && route.stopped !== true,
+    ),
   };
 }

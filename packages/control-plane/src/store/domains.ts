@@ -1,6 +1,7 @@
 /**
- * Changes the owners of custom domains, inside the caller's transaction. A domain that a running project gives up stays reserved for it
- * for a while (DOMAIN_QUARANTINE): the next owner would get the cookies and the trust of its visitors.
+ * Changes the owners of custom domains, inside the caller's transaction. A domain that a running
+ * project gives up stays reserved for it for a while (DOMAIN_QUARANTINE): the next owner would get
+ * the cookies and the trust of its visitors.
  */
 import { claimRefusal, refusalMessage } from '../domain/domains.ts';
 import { DomainError, type FieldProblem } from '../domain/errors.ts';
@@ -41,13 +42,22 @@ async function claim(
   // Sorted: two requests that want the same domains lock them in one order.
   for (const host of added.toSorted()) {
     await db.capabilities.lockName(tx, `domain:${host}`);
-    const last = await tx.selectFrom('domain_claims').selectAll().where('host', '=', host).executeTakeFirst();
+    const last = await tx
+      .selectFrom('domain_claims')
+      .selectAll()
+      .where('host', '=', host)
+      .executeTakeFirst();
     const refusal = claimRefusal(last, projectId, quarantineMs, now);
     if (refusal !== null) {
-      problems.push({ field: `domains[${after.indexOf(host)}]`, rule: refusal.rule, message: refusalMessage(host, refusal) });
+      problems.push({
+        field: `domains[${after.indexOf(host)}]`,
+        rule: refusal.rule,
+        message: refusalMessage(host, refusal),
+      });
       continue;
     }
-    // Always a new id, also for the same project: session cookies from before the removal stay invalid.
+    // Always a new id, also for the same project: session cookies from before the removal stay
+    // invalid.
     const row = { id: newId(), project_id: projectId, claimed_at: now, released_at: null };
     await tx
       .insertInto('domain_claims')
@@ -56,7 +66,11 @@ async function claim(
       .execute();
   }
   if (problems.length > 0)
-    throw new DomainError('domain_taken', problems.map(({ field, message }) => `${field}: ${message}`).join('; '), problems);
+    throw new DomainError(
+      'domain_taken',
+      problems.map(({ field, message }) => `${field}: ${message}`).join('; '),
+      problems,
+    );
   if (added.length > 0) await checkKept(tx, projectId);
 }
 
@@ -69,10 +83,17 @@ async function checkKept(tx: Tx, projectId: string): Promise<void> {
     .executeTakeFirstOrThrow();
   if (Number(count) <= MAX_KEPT) return;
   const message = `the project gave up more than ${MAX_KEPT} domains recently; add others later`;
-  throw new DomainError('validation', `domains: ${message}`, [{ field: 'domains', rule: 'max_kept', message }]);
+  throw new DomainError('validation', `domains: ${message}`, [
+    { field: 'domains', rule: 'max_kept', message },
+  ]);
 }
 
-async function release(tx: Tx, projectId: string, hosts: readonly string[], now: number): Promise<void> {
+async function release(
+  tx: Tx,
+  projectId: string,
+  hosts: readonly string[],
+  now: number,
+): Promise<void> {
   if (hosts.length === 0) return;
   if (await everRan(tx, projectId))
     await tx
@@ -81,7 +102,12 @@ async function release(tx: Tx, projectId: string, hosts: readonly string[], now:
       .where('project_id', '=', projectId)
       .where('host', 'in', hosts)
       .execute();
-  else await tx.deleteFrom('domain_claims').where('project_id', '=', projectId).where('host', 'in', hosts).execute();
+  else
+    await tx
+      .deleteFrom('domain_claims')
+      .where('project_id', '=', projectId)
+      .where('host', 'in', hosts)
+      .execute();
 }
 
 /** Releases all domains of a project that is removed. */
@@ -109,7 +135,12 @@ async function everRan(tx: Tx, projectId: string): Promise<boolean> {
     .where('status', 'in', ['running', 'retired'])
     .limit(1)
     .executeTakeFirst();
-  const route = await tx.selectFrom('routes').select('project_id').where('project_id', '=', projectId).limit(1).executeTakeFirst();
+  const route = await tx
+    .selectFrom('routes')
+    .select('project_id')
+    .where('project_id', '=', projectId)
+    .limit(1)
+    .executeTakeFirst();
   return ran !== undefined || route !== undefined;
 }
 
@@ -117,11 +148,16 @@ export const createDomainStore = ({ db, newId, quarantineMs }: Claiming): Domain
   free: ({ domain, prefix }, now) =>
     db.write(async (tx) => {
       await db.capabilities.lockName(tx, `domain:${domain}`);
-      const released = await tx.deleteFrom('domain_claims').where('host', '=', domain).where('released_at', 'is not', null).execute();
+      const released = await tx
+        .deleteFrom('domain_claims')
+        .where('host', '=', domain)
+        .where('released_at', 'is not', null)
+        .execute();
       const freed = prefix === null ? false : await freePrefix(db, tx, prefix);
       if (released.every(({ numDeletedRows }) => numDeletedRows === 0n) && !freed) {
         const claim = tx.selectFrom('domain_claims').select('host').where('host', '=', domain);
-        if ((await claim.executeTakeFirst()) !== undefined) throw new DomainError('wrong_state', `a project has the domain ${domain} now`);
+        if ((await claim.executeTakeFirst()) !== undefined)
+          throw new DomainError('wrong_state', `a project has the domain ${domain} now`);
         throw new DomainError('not_found', `${domain} is not kept for a project`);
       }
       const message = `host ${domain} is not kept for its last project any more`;

@@ -1,33 +1,52 @@
-/** Finds when work of a project last ended on each deploy node, and when work last ended without a report (flow/single-writer.ts). */
+/**
+ * Finds when work of a project last ended on each deploy node, and when work last ended without a
+ * report (flow/single-writer.ts).
+ */
 import { sql } from 'kysely';
 import type { EndedWork } from '../domain/facts.ts';
 import type { Db } from './engine/tables.ts';
 
-/** ENDED and UNREPORTED repeat the conditions of their indexes verbatim (tasks_ended_work, tasks_unreported), as SQLite requires. */
+/**
+ * ENDED and UNREPORTED repeat the conditions of their indexes verbatim (tasks_ended_work,
+ * tasks_unreported), as SQLite requires.
+ */
 const ENDED = sql.raw(`kind in ('deploy', 'retire') and finished_at is not null`);
 /**
- * Tasks after which it is unknown what runs on the node: claimed tasks without a report, and failed removals. A task that was withdrawn
- * before an agent claimed it was never started.
+ * Tasks after which it is unknown what runs on the node: claimed tasks without a report, and failed
+ * removals. A task that was withdrawn before an agent claimed it was never started.
  */
 const UNREPORTED = sql.raw(
-  `kind in ('deploy', 'retire') and finished_at is not null and ((report is null and attempt > 0) or (kind = 'retire' and status = 'failed'))`,
+  "kind in ('deploy', 'retire') and finished_at is not null and ((report is null and attempt > " +
+    '0) ' +
+    "or (kind = 'retire' and status = 'failed'))",
 );
 
 /** A Berth agent claims a task before it starts it. */
-const CLAIMED = sql.raw(`kind in ('deploy', 'retire') and finished_at is not null and (attempt > 0 or report is not null)`);
+const CLAIMED = sql.raw(
+  "kind in ('deploy', 'retire') and finished_at is not null and (attempt > 0 or report is not " +
+    'null)',
+);
 
-/** Ends that an earlier version wrote sort before all others, in the order of the machine's clock. */
+/**
+ * Ends that an earlier version wrote sort before all others, in the order of the machine's clock.
+ */
 const BEFORE_ALL = 4_000_000_000_000;
 export const ENDED_AT = sql<number>`coalesce(tasks.lease_expires_at, tasks.finished_at - ${sql.raw(String(BEFORE_ALL))})`;
-export const endedAt = (task: { lease_expires_at: number | null; finished_at: number | null }): number =>
-  task.lease_expires_at ?? (task.finished_at ?? 0) - BEFORE_ALL;
+export const endedAt = (task: {
+  lease_expires_at: number | null;
+  finished_at: number | null;
+}): number => task.lease_expires_at ?? (task.finished_at ?? 0) - BEFORE_ALL;
 
-/** Number of tasks, the last ended ones by the machine's clock, that are compared by the uptime clock. */
+/**
+ * Number of tasks, the last ended ones by the machine's clock, that are compared by the uptime
+ * clock.
+ */
 const LATEST = 32;
 
 /**
- * Returns the latest end by the uptime clock. The indexes are sorted by the machine's clock. After that clock was set back, older ends
- * have later times, so the latest ends up to the present time are compared too.
+ * Returns the latest end by the uptime clock. The indexes are sorted by the machine's clock. After
+ * that clock was set back, older ends have later times, so the latest ends up to the present time
+ * are compared too.
  */
 const lastEnd = (projectId: string, now: number, which: ReturnType<typeof sql.raw>) => {
   const latest = (condition: ReturnType<typeof sql.raw>) => sql`select * from (
@@ -36,7 +55,10 @@ const lastEnd = (projectId: string, now: number, which: ReturnType<typeof sql.ra
   return sql`(select max(ended) from (${latest(sql.raw('true'))} union all ${latest(sql.raw(`finished_at <= ${Math.trunc(now)}`))}) as b)`;
 };
 
-/** Steps from node to node in the index: a project has thousands of finished tasks on a few nodes. `now`: by the machine's clock. */
+/**
+ * Steps from node to node in the index: a project has thousands of finished tasks on a few nodes.
+ * `now`: by the machine's clock.
+ */
 export async function endedWork(db: Db, projectId: string, now: number): Promise<EndedWork[]> {
   const { rows } = await sql<EndedWork>`
     with recursive node(id) as (

@@ -1,9 +1,10 @@
 /**
  * The feed of events, for the dashboard, the command line and webhooks.
  *
- * A reader asks for events after the last `seq` that it saw, so no event may become visible after one with a higher `seq`. SQLite has one
- * writer at a time. On PostgreSQL a transaction takes a lock before it gets numbers and holds it until it ends, so events become visible
- * in the order of their numbers.
+ * A reader asks for events after the last `seq` that it saw, so no event may become visible after
+ * one with a higher `seq`. SQLite has one writer at a time. On PostgreSQL a transaction takes a
+ * lock before it gets numbers and holds it until it ends, so events become visible in the order of
+ * their numbers.
  */
 import type { EventStore, FeedEvent } from '../domain/event-store.ts';
 import { sql } from 'kysely';
@@ -13,25 +14,43 @@ import type { Connection } from './engine/connection.ts';
 import { visible } from './project-access.ts';
 import { contains } from './search.ts';
 
-/** Number of events that are kept, and the number of new events after which the surplus is removed. */
+/**
+ * Number of events that are kept, and the number of new events after which the surplus is removed.
+ */
 const KEPT = 10_000;
 const TRIM_EVERY = 200;
 
 export type NewEvent = Pick<FeedEvent, 'at' | 'kind' | 'message'> &
   Partial<Pick<FeedEvent, 'project_id' | 'deployment_id' | 'node_id' | 'dataset_id' | 'user_id'>>;
 
-/** Writes events. Call it last in a transaction: it takes a lock that other writers wait for, so the transaction must not wait after it. */
-export async function writeEvents({ capabilities }: Pick<Connection, 'capabilities'>, tx: Tx, events: readonly NewEvent[]): Promise<void> {
+/**
+ * Writes events. Call it last in a transaction: it takes a lock that other writers wait for, so the
+ * transaction must not wait after it.
+ */
+export async function writeEvents(
+  { capabilities }: Pick<Connection, 'capabilities'>,
+  tx: Tx,
+  events: readonly NewEvent[],
+): Promise<void> {
   if (events.length === 0) return;
   await capabilities.lockName(tx, 'events');
-  const rows = events.map(({ project_id = null, deployment_id = null, node_id = null, dataset_id = null, user_id = null, ...event }) => ({
-    ...event,
-    project_id,
-    deployment_id,
-    node_id,
-    dataset_id,
-    user_id,
-  }));
+  const rows = events.map(
+    ({
+      project_id = null,
+      deployment_id = null,
+      node_id = null,
+      dataset_id = null,
+      user_id = null,
+      ...event
+    }) => ({
+      ...event,
+      project_id,
+      deployment_id,
+      node_id,
+      dataset_id,
+      user_id,
+    }),
+  );
   const written = await tx.insertInto('events').values(rows).returning('seq').execute();
   const [first, last] = [written[0]?.seq ?? 0, written.at(-1)?.seq ?? 0];
   if (Math.floor(last / TRIM_EVERY) === Math.floor((first - 1) / TRIM_EVERY)) return;
@@ -45,21 +64,33 @@ export const createEventStore = (db: Database): EventStore => ({
   read: (after, limit, access, { before, find, reader } = {}) =>
     db.snapshot(async (tx) => {
       const end = async (order: 'asc' | 'desc'): Promise<number | null> =>
-        (await tx.selectFrom('events').select('seq').orderBy('seq', order).limit(1).executeTakeFirst())?.seq ?? null;
+        (
+          await tx
+            .selectFrom('events')
+            .select('seq')
+            .orderBy('seq', order)
+            .limit(1)
+            .executeTakeFirst()
+        )?.seq ?? null;
       const [oldest, newest] = [await end('asc'), await end('desc')];
       const seen = visible(access, 'events.project_id');
       const events = tx
         .selectFrom('events')
         .selectAll()
-        .$if(seen !== null, (q) => q.where((eb) => eb.or([eb('project_id', 'is', null), seen ?? sql<boolean>`1 = 1`])))
+        .$if(seen !== null, (q) =>
+          q.where((eb) => eb.or([eb('project_id', 'is', null), seen ?? sql<boolean>`1 = 1`])),
+        )
         .$if(before !== undefined, (q) => q.where('seq', '<', before ?? 0))
-        .$if(reader !== undefined, (q) => q.where((eb) => eb.or([eb('user_id', 'is', null), eb('user_id', '=', reader ?? '')])))
+        .$if(reader !== undefined, (q) =>
+          q.where((eb) => eb.or([eb('user_id', 'is', null), eb('user_id', '=', reader ?? '')])),
+        )
         .$if(find !== undefined, (q) => q.where(contains(['kind', 'message'], find ?? '')));
       if (after === null) {
         const items = await events.orderBy('seq', 'desc').limit(limit).execute();
         return { items: items.toReversed(), oldest, newest: newest ?? 0, gap: false };
       }
-      // `after` is older than the kept events, or newer than a database that was restored from a backup.
+      // `after` is older than the kept events, or newer than a database that was restored from a
+      // backup.
       const gap = (oldest !== null && after < oldest - 1) || after > (newest ?? 0);
       const items = await events
         .where('seq', '>', gap ? 0 : after)
@@ -70,7 +101,12 @@ export const createEventStore = (db: Database): EventStore => ({
     }),
 });
 
-export const datasetEvent = (dataset: { id: string }, what: string, message: string, at: number): NewEvent => ({
+export const datasetEvent = (
+  dataset: { id: string },
+  what: string,
+  message: string,
+  at: number,
+): NewEvent => ({
   at,
   kind: `dataset.${what}`,
   dataset_id: dataset.id,

@@ -17,12 +17,18 @@ export const createExitStore = (db: Database): ExitStore => ({
     };
     const { deployment_id } = exit;
     return db.write(async (tx) => {
-      const deployment = await tx.selectFrom('deployments').select('log_removed_at').where('id', '=', deployment_id).executeTakeFirst();
+      const deployment = await tx
+        .selectFrom('deployments')
+        .select('log_removed_at')
+        .where('id', '=', deployment_id)
+        .executeTakeFirst();
       if (deployment === undefined || deployment.log_removed_at !== null) return false;
       await tx
         .insertInto('container_exits')
         .values(row)
-        .onConflict((oc) => oc.columns(['deployment_id', 'run']).doUpdateSet({ ...row, stored_at: now }))
+        .onConflict((oc) =>
+          oc.columns(['deployment_id', 'run']).doUpdateSet({ ...row, stored_at: now }),
+        )
         .execute();
       // The limit of all logs finds the deployment by this row.
       await tx
@@ -57,7 +63,12 @@ export const createExitStore = (db: Database): ExitStore => ({
     if (deploymentIds.length === 0) return new Set();
     const ids = [...deploymentIds];
     const [here, worked] = await Promise.all([
-      db.kysely.selectFrom('deployments').select('id').where('id', 'in', ids).where('node_id', '=', nodeId).execute(),
+      db.kysely
+        .selectFrom('deployments')
+        .select('id')
+        .where('id', 'in', ids)
+        .where('node_id', '=', nodeId)
+        .execute(),
       db.kysely
         .selectFrom('tasks')
         .select('deployment_id')
@@ -77,11 +88,21 @@ export const createExitStore = (db: Database): ExitStore => ({
       .orderBy('stored_at', 'desc')
       .orderBy('run')
       .execute();
-    return rows.map(({ lines, truncated, out_of_memory, run: _run, bytes: _bytes, stored_at: _stored, ...exit }) => ({
-      ...exit,
-      lines: JSON.parse(lines) as ExitLineRecord[],
-      truncated: truncated === 1,
-      out_of_memory: out_of_memory === 1,
-    }));
+    return rows.map(
+      ({
+        lines,
+        truncated,
+        out_of_memory,
+        run: _run,
+        bytes: _bytes,
+        stored_at: _stored,
+        ...exit
+      }) => ({
+        ...exit,
+        lines: JSON.parse(lines) as ExitLineRecord[],
+        truncated: truncated === 1,
+        out_of_memory: out_of_memory === 1,
+      }),
+    );
   },
 });

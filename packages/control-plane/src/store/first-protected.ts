@@ -1,4 +1,7 @@
-/** Finds the first generation of a project's newest deployments, which retention protects. One query for each project and pass. */
+/**
+ * Finds the first generation of a project's newest deployments, which retention protects. One query
+ * for each project and pass.
+ */
 import type { Db } from './engine/tables.ts';
 
 export type FirstProtected = (projectId: string) => Promise<number>;

@@ -21,12 +21,21 @@ import { LIVE_STATES } from './states.ts';
 import { unmanagedOf } from './unmanaged.ts';
 import { volumesOf } from './volumes.ts';
 
-export function createFlowStore(claiming: Claiming, memory: NodeMemory, queryCache: NodeQueryCache, now: () => number): FlowStore {
+export function createFlowStore(
+  claiming: Claiming,
+  memory: NodeMemory,
+  queryCache: NodeQueryCache,
+  now: () => number,
+): FlowStore {
   const { db } = claiming;
   return {
     facts(projectId, datasetIds = []) {
       return db.snapshot(async (tx) => {
-        const project = await tx.selectFrom('projects').selectAll().where('id', '=', projectId).executeTakeFirst();
+        const project = await tx
+          .selectFrom('projects')
+          .selectAll()
+          .where('id', '=', projectId)
+          .executeTakeFirst();
         if (project === undefined) throw new DomainError('not_found', 'the project does not exist');
         const live = await tx
           .selectFrom('deployments')
@@ -41,15 +50,25 @@ export function createFlowStore(claiming: Claiming, memory: NodeMemory, queryCac
           .where('finished_at', 'is', null)
           .orderBy('seq')
           .execute();
-        const route = await tx.selectFrom('routes').selectAll().where('project_id', '=', projectId).executeTakeFirst();
+        const route = await tx
+          .selectFrom('routes')
+          .selectAll()
+          .where('project_id', '=', projectId)
+          .executeTakeFirst();
         const record = projectOf(project);
         const deployments = live.map(deploymentOf);
-        const used = [record, ...deployments.map((d) => d.settings)].flatMap((settings) => settings.datasets.map((use) => use.dataset_id));
+        const used = [record, ...deployments.map((d) => d.settings)].flatMap((settings) =>
+          settings.datasets.map((use) => use.dataset_id),
+        );
         const nodes = await nodeFacts(tx, memory);
-        const hasVolumes = [record, ...deployments.map((d) => d.settings)].some((settings) => settings.volumes.length > 0);
+        const hasVolumes = [record, ...deployments.map((d) => d.settings)].some(
+          (settings) => settings.volumes.length > 0,
+        );
         const needsEnds =
           record.stopped_at !== null ||
-          [record, ...deployments.map((d) => d.settings)].some((settings) => settings.replace === 'recreate') ||
+          [record, ...deployments.map((d) => d.settings)].some(
+            (settings) => settings.replace === 'recreate',
+          ) ||
           deployments.some((d) => isMisnamedOn(nodes, d));
         const unmanaged = await unmanagedOf(tx, projectId);
         return {
@@ -65,7 +84,9 @@ export function createFlowStore(claiming: Claiming, memory: NodeMemory, queryCac
           ...(unmanaged.length === 0 ? {} : { unmanaged }),
           volumes: hasVolumes ? await volumesOf(tx, projectId) : [],
           lastBuilderId: await lastBuilder(tx, projectId),
-          gitCredentials: deployments.some((d) => d.status === 'pending') ? await gitCredentials(tx, projectId) : null,
+          gitCredentials: deployments.some((d) => d.status === 'pending')
+            ? await gitCredentials(tx, projectId)
+            : null,
           buildsHeld: deployments.some((d) => d.status === 'pending') && (await holdsBuilds(tx)),
         };
       });
@@ -102,8 +123,16 @@ async function nodeFacts(tx: Tx, memory: NodeMemory): Promise<NodeFact[]> {
 }
 
 async function gitCredentials(tx: Tx, projectId: string): Promise<GitCredentials> {
-  const key = await tx.selectFrom('deploy_keys').select('project_id').where('project_id', '=', projectId).executeTakeFirst();
-  const token = await tx.selectFrom('git_tokens').select('host').where('project_id', '=', projectId).executeTakeFirst();
+  const key = await tx
+    .selectFrom('deploy_keys')
+    .select('project_id')
+    .where('project_id', '=', projectId)
+    .executeTakeFirst();
+  const token = await tx
+    .selectFrom('git_tokens')
+    .select('host')
+    .where('project_id', '=', projectId)
+    .executeTakeFirst();
   return { deployKey: key !== undefined, tokenHost: token?.host ?? null };
 }
 

@@ -1,4 +1,7 @@
-/** Removes nodes that were silent for long and have no work: machines that returned under another name, or never returned. */
+/**
+ * Removes nodes that were silent for long and have no work: machines that returned under another
+ * name, or never returned.
+ */
 import { LABELS } from '@berth/wire/vocabulary';
 import { DEFAULT_LIMITS } from '../domain/facts.ts';
 import { presentNode } from '../domain/heir.ts';
@@ -11,10 +14,16 @@ import { LIVE_STATES } from './states.ts';
 import { isSync } from './task-row.ts';
 import { hasVolumes } from './volumes.ts';
 
-/** A node with its own secret is kept at least this long: an admin may have to issue a join token before its agent can return. */
+/**
+ * A node with its own secret is kept at least this long: an admin may have to issue a join token
+ * before its agent can return.
+ */
 const SECRET_KEPT_MS = 90 * 86_400_000;
 
-/** Returns the names of the removed nodes. `before`: removes nodes that were last seen before this time. */
+/**
+ * Returns the names of the removed nodes. `before`: removes nodes that were last seen before this
+ * time.
+ */
 export async function* forgetNodes(
   db: Database,
   memory: NodeMemory,
@@ -22,21 +31,24 @@ export async function* forgetNodes(
 ): AsyncGenerator<void, string[], void> {
   const withSecretBefore = Math.min(before, now - SECRET_KEPT_MS);
   const nodes = await memory.all(db.kysely);
-  const isElsewhere = (node: NodeRecord): boolean => presentNode(node, nodes, DEFAULT_LIMITS.offlineMs).id !== node.id;
+  const isElsewhere = (node: NodeRecord): boolean =>
+    presentNode(node, nodes, DEFAULT_LIMITS.offlineMs).id !== node.id;
   const silent = nodes.filter(
     (node) =>
       node.last_seen_at < before &&
       (node.last_polled_at ?? 0) < before &&
       node.drain === null &&
       node.deleting_at === null &&
-      (!node.containers.some((container) => container.labels[LABELS.project] !== undefined) || isElsewhere(node)),
+      (!node.containers.some((container) => container.labels[LABELS.project] !== undefined) ||
+        isElsewhere(node)),
   );
   const removed: string[] = [];
   for (const node of silent) {
     const { id, hostname, role } = node;
     yield;
     const { observed_at } = presentNode(node, nodes, DEFAULT_LIMITS.offlineMs);
-    if (!(await db.write((tx) => forget(db, tx, id, { before, withSecretBefore, observed_at })))) continue;
+    if (!(await db.write((tx) => forget(db, tx, id, { before, withSecretBefore, observed_at }))))
+      continue;
     memory.forget(id);
     removed.push(`${role}:${hostname}`);
   }
@@ -47,7 +59,11 @@ async function forget(
   { capabilities }: Database,
   tx: Tx,
   id: string,
-  { before, withSecretBefore, observed_at }: { before: number; withSecretBefore: number; observed_at: number | null },
+  {
+    before,
+    withSecretBefore,
+    observed_at,
+  }: { before: number; withSecretBefore: number; observed_at: number | null },
 ): Promise<boolean> {
   const node = await tx
     .selectFrom('nodes')
@@ -55,8 +71,17 @@ async function forget(
     .where('id', '=', id)
     .$if(capabilities.rowLocks, (q) => q.forUpdate())
     .executeTakeFirst();
-  if (node === undefined || node.last_seen_at >= (node.secret_used === 1 ? withSecretBefore : before)) return false;
-  const route = await tx.selectFrom('routes').select('project_id').where('node_id', '=', id).limit(1).executeTakeFirst();
+  if (
+    node === undefined ||
+    node.last_seen_at >= (node.secret_used === 1 ? withSecretBefore : before)
+  )
+    return false;
+  const route = await tx
+    .selectFrom('routes')
+    .select('project_id')
+    .where('node_id', '=', id)
+    .limit(1)
+    .executeTakeFirst();
   const live = await tx
     .selectFrom('deployments')
     .select('id')
@@ -71,10 +96,11 @@ async function forget(
     .where('finished_at', 'is', null)
     .limit(1)
     .executeTakeFirst();
-  if (route !== undefined || live !== undefined || open !== undefined || (await hasVolumes(tx, id))) return false;
-  // Its machine never reported its containers after the last work there ended. Only a person may decide that they are gone, by deleting
-  // the node.
-  // A Berth agent claims a task before it starts it.
+  if (route !== undefined || live !== undefined || open !== undefined || (await hasVolumes(tx, id)))
+    return false;
+  // Its machine never reported its containers after the last work there ended. Only a person may
+  // decide that they are gone, by deleting the node. A Berth agent claims a task before it starts
+  // it.
   const isBerthAgent = node.agent_version !== null;
   const seen = isBerthAgent ? (observed_at ?? -1) : -1;
   const unsure = await sql<{ id: string }>`select id from projects where exists (

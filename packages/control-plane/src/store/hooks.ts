@@ -1,6 +1,7 @@
 /**
- * Hooks of projects and their deliveries. A delivery waits (verdict null) until a plan writes its verdict (commit-plan.ts). The methods
- * that add deliveries also remove old ones, so the number for each project is bounded.
+ * Hooks of projects and their deliveries. A delivery waits (verdict null) until a plan writes its
+ * verdict (commit-plan.ts). The methods that add deliveries also remove old ones, so the number for
+ * each project is bounded.
  */
 import { DomainError } from '../domain/errors.ts';
 import {
@@ -33,7 +34,15 @@ export const createHookStore = (db: Database): HookStore => ({
       const changed = { forge, secret, updated_at: now };
       const row = await tx
         .insertInto('hooks')
-        .values({ project_id, ...changed, refused: 0, look_upto: 0, look_tries: 0, look_not_before: 0, created_at: now })
+        .values({
+          project_id,
+          ...changed,
+          refused: 0,
+          look_upto: 0,
+          look_tries: 0,
+          look_not_before: 0,
+          created_at: now,
+        })
         .onConflict((oc) => oc.column('project_id').doUpdateSet(changed))
         .returningAll()
         .executeTakeFirstOrThrow();
@@ -43,16 +52,26 @@ export const createHookStore = (db: Database): HookStore => ({
   },
 
   async get(projectId) {
-    const row = await db.kysely.selectFrom('hooks').selectAll().where('project_id', '=', projectId).executeTakeFirst();
+    const row = await db.kysely
+      .selectFrom('hooks')
+      .selectAll()
+      .where('project_id', '=', projectId)
+      .executeTakeFirst();
     return row === undefined ? null : hookOf(row);
   },
 
   remove: (projectId, now) =>
     db.write(async (tx) => {
       const project = await changingProject(db, tx, projectId);
-      const gone = await tx.deleteFrom('hooks').where('project_id', '=', projectId).returning('forge').executeTakeFirst();
+      const gone = await tx
+        .deleteFrom('hooks')
+        .where('project_id', '=', projectId)
+        .returning('forge')
+        .executeTakeFirst();
       if (gone === undefined) throw new DomainError('not_found', 'the project has no hook');
-      await writeEvents(db, tx, [accessEvent(project, 'hook_deleted', `hook for ${gone.forge} deleted`, now)]);
+      await writeEvents(db, tx, [
+        accessEvent(project, 'hook_deleted', `hook for ${gone.forge} deleted`, now),
+      ]);
     }),
 
   receive(projectId, delivery, now) {
@@ -67,7 +86,11 @@ export const createHookStore = (db: Database): HookStore => ({
       if (hook === undefined) return null;
       const row = await tx
         .insertInto('deliveries')
-        .values({ ...(await orRepeated(tx, projectId, delivery, now)), project_id: projectId, at: now })
+        .values({
+          ...(await orRepeated(tx, projectId, delivery, now)),
+          project_id: projectId,
+          at: now,
+        })
         .returningAll()
         .executeTakeFirstOrThrow();
       await limitWaiting(tx, projectId);
@@ -85,7 +108,10 @@ export const createHookStore = (db: Database): HookStore => ({
         .returning('project_id')
         .executeTakeFirst();
       if (counted === undefined) return;
-      await tx.insertInto('deliveries').values({ id, project_id: projectId, at: now, event, verdict: 'refused', reason }).execute();
+      await tx
+        .insertInto('deliveries')
+        .values({ id, project_id: projectId, at: now, event, verdict: 'refused', reason })
+        .execute();
       await removeSurplus(tx, projectId, 'refused');
     });
   },
@@ -110,13 +136,18 @@ export const createHookStore = (db: Database): HookStore => ({
       .where('id', '=', id)
       .where('project_id', '=', projectId)
       .executeTakeFirst();
-    if (row === undefined) throw new DomainError('not_found', 'the project has no delivery with this id');
+    if (row === undefined)
+      throw new DomainError('not_found', 'the project has no delivery with this id');
     return deliveryOf(row);
   },
 
   pushes(projectId) {
     return db.snapshot(async (tx) => {
-      const hook = await tx.selectFrom('hooks').selectAll().where('project_id', '=', projectId).executeTakeFirst();
+      const hook = await tx
+        .selectFrom('hooks')
+        .selectAll()
+        .where('project_id', '=', projectId)
+        .executeTakeFirst();
       if (hook === undefined) return null;
       const waiting = await tx
         .selectFrom('deliveries')
@@ -130,7 +161,12 @@ export const createHookStore = (db: Database): HookStore => ({
   },
 
   async waiting() {
-    const rows = await db.kysely.selectFrom('deliveries').select('project_id').distinct().where('verdict', 'is', null).execute();
+    const rows = await db.kysely
+      .selectFrom('deliveries')
+      .select('project_id')
+      .distinct()
+      .where('verdict', 'is', null)
+      .execute();
     return rows.map((row) => row.project_id);
   },
 
@@ -153,13 +189,21 @@ export const createHookStore = (db: Database): HookStore => ({
       .limit(SWEPT_AT_ONCE)
       .execute();
     const seqs = old.map((row) => row.seq);
-    if (seqs.length > 0) await db.writeOne((kysely) => kysely.deleteFrom('deliveries').where('seq', 'in', seqs).execute());
+    if (seqs.length > 0)
+      await db.writeOne((kysely) =>
+        kysely.deleteFrom('deliveries').where('seq', 'in', seqs).execute(),
+      );
     return seqs.length;
   },
 });
 
 /** Returns the delivery, or the same as skipped if the forge's id was seen within REPLAY_MS. */
-async function orRepeated(tx: Tx, projectId: string, delivery: NewDelivery, now: number): Promise<NewDelivery> {
+async function orRepeated(
+  tx: Tx,
+  projectId: string,
+  delivery: NewDelivery,
+  now: number,
+): Promise<NewDelivery> {
   const { forge_id } = delivery;
   if (forge_id === null) return delivery;
   const seen = await tx
@@ -170,7 +214,9 @@ async function orRepeated(tx: Tx, projectId: string, delivery: NewDelivery, now:
     .executeTakeFirst();
   if (seen === undefined) return delivery;
   if (seen.at > now - REPLAY_MS) {
-    const reason = `this delivery already arrived at ${new Date(seen.at).toISOString()}; use redeliver to check the branch again`;
+    const reason =
+      `this delivery already arrived at ${new Date(seen.at).toISOString()}; use redeliver to ` +
+      'check the branch again';
     return { ...delivery, forge_id: null, verdict: 'skipped', reason };
   }
   await tx.updateTable('deliveries').set({ forge_id: null }).where('seq', '=', seen.seq).execute();
@@ -198,7 +244,11 @@ async function limitWaiting(tx: Tx, projectId: string): Promise<void> {
 }
 
 /** Removes the oldest refused deliveries, or the oldest others that have a verdict. */
-async function removeSurplus(tx: Tx, projectId: string, which: keyof typeof KEPT_DELIVERIES): Promise<void> {
+async function removeSurplus(
+  tx: Tx,
+  projectId: string,
+  which: keyof typeof KEPT_DELIVERIES,
+): Promise<void> {
   const ended = which === 'refused' ? (['refused'] as const) : (['deployed', 'skipped'] as const);
   const first = await tx
     .selectFrom('deliveries')
@@ -218,9 +268,16 @@ async function removeSurplus(tx: Tx, projectId: string, which: keyof typeof KEPT
     .execute();
 }
 
-/** Writes the part of a plan that concerns hooks. A delivery that has a verdict already keeps it. */
-export async function changePushes(tx: Tx, projectId: string, { set, verdicts }: Omit<PushChange, 'replaced'>): Promise<void> {
-  if (Object.keys(set).length > 0) await tx.updateTable('hooks').set(set).where('project_id', '=', projectId).execute();
+/**
+ * Writes the part of a plan that concerns hooks. A delivery that has a verdict already keeps it.
+ */
+export async function changePushes(
+  tx: Tx,
+  projectId: string,
+  { set, verdicts }: Omit<PushChange, 'replaced'>,
+): Promise<void> {
+  if (Object.keys(set).length > 0)
+    await tx.updateTable('hooks').set(set).where('project_id', '=', projectId).execute();
   for (const { delivery_id, ...verdict } of verdicts)
     await tx
       .updateTable('deliveries')
@@ -234,7 +291,9 @@ export async function changePushes(tx: Tx, projectId: string, { set, verdicts }:
 /** Finished `look` tasks kept for a project: their reports may be sent again. */
 const LOOKS_KEPT = 5;
 
-/** Removes old `look` tasks. The place that adds these tasks calls it, so their number is bounded. */
+/**
+ * Removes old `look` tasks. The place that adds these tasks calls it, so their number is bounded.
+ */
 export async function removeOldLooks(tx: Tx, projectId: string): Promise<void> {
   const ended = await tx
     .selectFrom('tasks')

@@ -1,6 +1,7 @@
 /**
- * Stored answers for an Idempotency-Key (table `kept_answers`). A request claims its row, runs, and stores its answer in the row. It
- * renews its claim while it runs. The next request with the same key takes over a claim that is not renewed.
+ * Stored answers for an Idempotency-Key (table `kept_answers`). A request claims its row, runs, and
+ * stores its answer in the row. It renews its claim while it runs. The next request with the same
+ * key takes over a claim that is not renewed.
  */
 import type { IdempotencyAnswerStore } from '../domain/identity-stores.ts';
 import type { Database } from './engine/database.ts';
@@ -11,9 +12,24 @@ const MAX_ROWS = 1_000;
 const MAX_BYTES = 16 * 1_048_576;
 
 export const createIdempotencyAnswerStore = (db: Database): IdempotencyAnswerStore => ({
-  begin({ user_id, request, body_hash, isSameBody = (stored) => stored === body_hash, claim, claimed_until, expires_at, abandoned }, now) {
+  begin(
+    {
+      user_id,
+      request,
+      body_hash,
+      isSameBody = (stored) => stored === body_hash,
+      claim,
+      claimed_until,
+      expires_at,
+      abandoned,
+    },
+    now,
+  ) {
     return db.write(async (tx) => {
-      const query = tx.selectFrom('kept_answers').where('user_id', '=', user_id).where('request', '=', request);
+      const query = tx
+        .selectFrom('kept_answers')
+        .where('user_id', '=', user_id)
+        .where('request', '=', request);
       await tx
         .deleteFrom('kept_answers')
         .where('user_id', '=', user_id)
@@ -22,7 +38,17 @@ export const createIdempotencyAnswerStore = (db: Database): IdempotencyAnswerSto
         .execute();
       const inserted = await tx
         .insertInto('kept_answers')
-        .values({ user_id, request, body_hash, claim, claimed_until, answer: null, bytes: 0, created_at: now, expires_at })
+        .values({
+          user_id,
+          request,
+          body_hash,
+          claim,
+          claimed_until,
+          answer: null,
+          bytes: 0,
+          created_at: now,
+          expires_at,
+        })
         .onConflict((oc) => oc.columns(['user_id', 'request']).doNothing())
         .returning('claim')
         .executeTakeFirst();
@@ -36,7 +62,8 @@ export const createIdempotencyAnswerStore = (db: Database): IdempotencyAnswerSto
       if (!isSameBody(row.body_hash)) return { kind: 'other_body' };
       if (row.answer !== null) return { kind: 'stored', answer: row.answer };
       const renewed = `${row.claim} ${row.claimed_until}`;
-      if ((row.claimed_until ?? 0) > now && renewed !== abandoned) return { kind: 'in_progress', renewed };
+      if ((row.claimed_until ?? 0) > now && renewed !== abandoned)
+        return { kind: 'in_progress', renewed };
       await tx
         .updateTable('kept_answers')
         .set({ claim, claimed_until, expires_at })
@@ -73,7 +100,10 @@ export const createIdempotencyAnswerStore = (db: Database): IdempotencyAnswerSto
         .execute();
       const kept = await tx
         .selectFrom('kept_answers')
-        .select((eb) => [eb.fn.countAll<number>().as('rows'), eb.fn.sum<number | string>('bytes').as('bytes')])
+        .select((eb) => [
+          eb.fn.countAll<number>().as('rows'),
+          eb.fn.sum<number | string>('bytes').as('bytes'),
+        ])
         .where('user_id', '=', user_id)
         .executeTakeFirstOrThrow();
       if (kept.rows <= MAX_ROWS && Number(kept.bytes) <= MAX_BYTES) return;
@@ -85,14 +115,26 @@ export const createIdempotencyAnswerStore = (db: Database): IdempotencyAnswerSto
         .orderBy('request', 'desc')
         .execute();
       let bytes = 0;
-      const surplus = rows.filter((row, i) => (bytes += row.bytes) > MAX_BYTES || i >= MAX_ROWS).map((row) => row.request);
-      if (surplus.length > 0) await tx.deleteFrom('kept_answers').where('user_id', '=', user_id).where('request', 'in', surplus).execute();
+      const surplus = rows
+        .filter((row, i) => (bytes += row.bytes) > MAX_BYTES || i >= MAX_ROWS)
+        .map((row) => row.request);
+      if (surplus.length > 0)
+        await tx
+          .deleteFrom('kept_answers')
+          .where('user_id', '=', user_id)
+          .where('request', 'in', surplus)
+          .execute();
     });
   },
 
   async giveUp({ user_id, request, claim }) {
     await db.writeOne((kysely) =>
-      kysely.deleteFrom('kept_answers').where('user_id', '=', user_id).where('request', '=', request).where('claim', '=', claim).execute(),
+      kysely
+        .deleteFrom('kept_answers')
+        .where('user_id', '=', user_id)
+        .where('request', '=', request)
+        .where('claim', '=', claim)
+        .execute(),
     );
   },
 

@@ -1,6 +1,7 @@
 /**
- * The settings of deployments that retention reduced to their record. Most of a record is its copy of the project's settings, so equal
- * copies are stored once for each project, by their digest. They are deleted with their project.
+ * The settings of deployments that retention reduced to their record. Most of a record is its copy
+ * of the project's settings, so equal copies are stored once for each project, by their digest.
+ * They are deleted with their project.
  */
 import { createHash } from 'node:crypto';
 import { sql } from 'kysely';
@@ -11,8 +12,15 @@ import { deploymentOf } from './rows/deployment.ts';
 type Columns = Pick<NewRow<'deployments'>, 'settings' | 'settings_digest'>;
 
 /** Stores these settings and returns the columns that refer to them. */
-export async function keepSettings(tx: Tx, projectId: string, settings: ProjectSettings): Promise<Columns> {
-  return { settings: JSON.stringify(rest(settings)), settings_digest: await keep(tx, projectId, settings) };
+export async function keepSettings(
+  tx: Tx,
+  projectId: string,
+  settings: ProjectSettings,
+): Promise<Columns> {
+  return {
+    settings: JSON.stringify(rest(settings)),
+    settings_digest: await keep(tx, projectId, settings),
+  };
 }
 
 /** Returns the digest. */
@@ -30,8 +38,9 @@ async function keep(tx: Tx, projectId: string, settings: ProjectSettings): Promi
 const CHANGED_AT_ONCE = 100;
 
 /**
- * Removes a variable. The changed settings get their own digest: under the old one, a later deployment with the variable would find
- * settings without it. The old digest also tells whether a guessed value is right.
+ * Removes a variable. The changed settings get their own digest: under the old one, a later
+ * deployment with the variable would find settings without it. The old digest also tells whether a
+ * guessed value is right.
  */
 export async function removeKeptVariable(tx: Tx, projectId: string, name: string): Promise<void> {
   for (let after = ''; ; ) {
@@ -48,7 +57,8 @@ export async function removeKeptVariable(tx: Tx, projectId: string, name: string
     for (const row of rows) {
       const { env, ...settings } = JSON.parse(row.settings) as ProjectSettings;
       const { [name]: value, ...others } = env;
-      if (value !== undefined && Object.hasOwn(env, name)) digests.set(row.digest, await keep(tx, projectId, { ...settings, env: others }));
+      if (value !== undefined && Object.hasOwn(env, name))
+        digests.set(row.digest, await keep(tx, projectId, { ...settings, env: others }));
     }
     if (digests.size > 0) {
       const old = [...digests.keys()];
@@ -62,7 +72,11 @@ export async function removeKeptVariable(tx: Tx, projectId: string, name: string
         .where('project_id', '=', projectId)
         .where('settings_digest', 'in', old)
         .execute();
-      await tx.deleteFrom('kept_settings').where('project_id', '=', projectId).where('digest', 'in', old).execute();
+      await tx
+        .deleteFrom('kept_settings')
+        .where('project_id', '=', projectId)
+        .where('digest', 'in', old)
+        .execute();
     }
     const last = rows.at(-1);
     if (last === undefined || rows.length < CHANGED_AT_ONCE) return;
@@ -71,8 +85,9 @@ export async function removeKeptVariable(tx: Tx, projectId: string, name: string
 }
 
 /**
- * Settings that stay in the row, for the previous version, which does not know this table. That version can show the record and remove
- * its container. It refuses a rollback to it (`no_release`), because the dataset does not exist.
+ * Settings that stay in the row, for the previous version, which does not know this table. That
+ * version can show the record and remove its container. It refuses a rollback to it (`no_release`),
+ * because the dataset does not exist.
  */
 const rest = ({ domain_prefix, drain_seconds, stop_grace_seconds }: ProjectSettings) => ({
   domain_prefix,
@@ -83,11 +98,20 @@ const rest = ({ domain_prefix, drain_seconds, stop_grace_seconds }: ProjectSetti
 });
 
 /** Returns the records of these rows, in their order, with their stored settings. */
-export async function deploymentsOf(db: Db, rows: readonly Row<'deployments'>[]): Promise<DeploymentRecord[]> {
+export async function deploymentsOf(
+  db: Db,
+  rows: readonly Row<'deployments'>[],
+): Promise<DeploymentRecord[]> {
   const digests = [...new Set(rows.flatMap((row) => row.settings_digest ?? []))];
   if (digests.length === 0) return rows.map(deploymentOf);
-  const stored = await db.selectFrom('kept_settings').selectAll().where('digest', 'in', digests).execute();
-  const settingsByKey = new Map(stored.map((row) => [`${row.project_id} ${row.digest}`, row.settings]));
+  const stored = await db
+    .selectFrom('kept_settings')
+    .selectAll()
+    .where('digest', 'in', digests)
+    .execute();
+  const settingsByKey = new Map(
+    stored.map((row) => [`${row.project_id} ${row.digest}`, row.settings]),
+  );
   return rows.flatMap((row) => {
     if (row.settings_digest === null) return [deploymentOf(row)];
     const settings = settingsByKey.get(`${row.project_id} ${row.settings_digest}`);

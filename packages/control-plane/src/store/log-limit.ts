@@ -1,6 +1,7 @@
 /**
- * Keeps the total size of all logs below KEEP_LOG_BYTES. It removes the log of the oldest finished deployment of the largest project
- * first. Logs of the newest deployments of each project go last. Live deployments keep their logs.
+ * Keeps the total size of all logs below KEEP_LOG_BYTES. It removes the log of the oldest finished
+ * deployment of the largest project first. Logs of the newest deployments of each project go last.
+ * Live deployments keep their logs.
  */
 import { isTerminal } from '@berth/wire/vocabulary';
 import type { ExpressionBuilder } from 'kysely';
@@ -12,13 +13,19 @@ import type { FirstProtected } from './first-protected.ts';
 const HEADS_PER_STEP = 500;
 /** Page size, larger than the number of a project's live deployments. */
 const PAGE_SIZE = 5;
-/** Bytes of a line's row and its index entry, besides its text. Measured (bench/retention.ts): 115 on SQLite, 180 on PostgreSQL. */
+/**
+ * Bytes of a line's row and its index entry, besides its text. Measured (bench/retention.ts): 115
+ * on SQLite, 180 on PostgreSQL.
+ */
 const LINE_BYTES = 180;
 
 type Head = { bytes: number; last_seq: number; left_out: number; exit_bytes: number };
-const weightOf = ({ bytes, last_seq, left_out, exit_bytes }: Head): number => bytes + (last_seq - left_out) * LINE_BYTES + exit_bytes;
+const weightOf = ({ bytes, last_seq, left_out, exit_bytes }: Head): number =>
+  bytes + (last_seq - left_out) * LINE_BYTES + exit_bytes;
 
-/** Size of the last lines of the containers of a deployment, as a column of a query on log_heads. */
+/**
+ * Size of the last lines of the containers of a deployment, as a column of a query on log_heads.
+ */
 const exitBytes = (eb: ExpressionBuilder<Tables, 'log_heads'>) =>
   eb.fn
     .coalesce(
@@ -33,7 +40,11 @@ const exitBytes = (eb: ExpressionBuilder<Tables, 'log_heads'>) =>
 /** Returns the number of logs that it removed because of the limit. */
 export async function* limitLogs(
   db: Database,
-  { limit, firstProtected, now }: { limit: number; firstProtected: FirstProtected; now: () => number },
+  {
+    limit,
+    firstProtected,
+    now,
+  }: { limit: number; firstProtected: FirstProtected; now: () => number },
 ): AsyncGenerator<void, number, void> {
   const sizes = yield* sizesByProject(db, now);
   let total = 0;
@@ -63,14 +74,28 @@ export async function* limitLogs(
   return removed;
 }
 
-/** Returns the size of the logs of each project. It also finishes removals that an earlier pass began. */
-async function* sizesByProject(db: Database, now: () => number): AsyncGenerator<void, Map<string, number>, void> {
+/**
+ * Returns the size of the logs of each project. It also finishes removals that an earlier pass
+ * began.
+ */
+async function* sizesByProject(
+  db: Database,
+  now: () => number,
+): AsyncGenerator<void, Map<string, number>, void> {
   const sizes = new Map<string, number>();
   for (let after = ''; ; ) {
     const page = await db.kysely
       .selectFrom('log_heads')
       .innerJoin('deployments', 'deployments.id', 'log_heads.deployment_id')
-      .select((eb) => ['log_heads.deployment_id', 'log_heads.bytes', 'last_seq', 'left_out', 'project_id', 'log_removed_at', exitBytes(eb)])
+      .select((eb) => [
+        'log_heads.deployment_id',
+        'log_heads.bytes',
+        'last_seq',
+        'left_out',
+        'project_id',
+        'log_removed_at',
+        exitBytes(eb),
+      ])
       .where('log_heads.deployment_id', '>', after)
       .orderBy('log_heads.deployment_id')
       .limit(HEADS_PER_STEP)
@@ -91,13 +116,24 @@ function largest(sizes: ReadonlyMap<string, number>): string | null {
   return found;
 }
 
-/** Skips live deployments here: with a condition in the statement, SQLite would use the index of states and sort. */
+/**
+ * Skips live deployments here: with a condition in the statement, SQLite would use the index of
+ * states and sort.
+ */
 async function oldestLog(db: Database, projectId: string, after: number, before: number) {
   for (let from = after; ; ) {
     const page = await db.kysely
       .selectFrom('deployments')
       .innerJoin('log_heads', 'log_heads.deployment_id', 'deployments.id')
-      .select((eb) => ['deployments.id', 'generation', 'status', 'log_heads.bytes', 'last_seq', 'left_out', exitBytes(eb)])
+      .select((eb) => [
+        'deployments.id',
+        'generation',
+        'status',
+        'log_heads.bytes',
+        'last_seq',
+        'left_out',
+        exitBytes(eb),
+      ])
       .where('project_id', '=', projectId)
       .where('log_removed_at', 'is', null)
       .where('generation', '>', from)

@@ -1,13 +1,17 @@
 /**
- * Removes the log of one deployment in small transactions. The first one sets `log_removed_at`, so that no reader takes the remaining
- * lines for the whole log.
+ * Removes the log of one deployment in small transactions. The first one sets `log_removed_at`, so
+ * that no reader takes the remaining lines for the whole log.
  */
 import type { Database } from './engine/database.ts';
 import type { Tx } from './engine/tables.ts';
 
 export const LINES_PER_STEP = 200;
 
-export async function* removeLog(db: Database, deploymentId: string, now: number): AsyncGenerator<void, void, void> {
+export async function* removeLog(
+  db: Database,
+  deploymentId: string,
+  now: number,
+): AsyncGenerator<void, void, void> {
   for (;;) {
     const done = await db.writeUnsynced(async (tx) => {
       await tx
@@ -23,7 +27,10 @@ export async function* removeLog(db: Database, deploymentId: string, now: number
   }
 }
 
-/** Resolves with true if nothing is left. The head is deleted with the last lines, so a log without a head has no lines. */
+/**
+ * Resolves with true if nothing is left. The head is deleted with the last lines, so a log without
+ * a head has no lines.
+ */
 export async function removeLogStep(tx: Tx, deploymentId: string): Promise<boolean> {
   const firstLineAfterStep = await tx
     .selectFrom('log_lines')

@@ -1,4 +1,7 @@
-/** The logs of containers that somebody reads now. Rows expire after seconds unless their control plane renews them. */
+/**
+ * The logs of containers that somebody reads now. Rows expire after seconds unless their control
+ * plane renews them.
+ */
 import type { LogWantStore, WantRecord } from '../domain/runtime-logs.ts';
 import type { Database } from './engine/database.ts';
 
@@ -17,7 +20,9 @@ export const createLogWantStore = (db: Database): LogWantStore => ({
     });
   },
   async remove(key, owner) {
-    await db.writeUnsynced((tx) => tx.deleteFrom('log_wants').where('key', '=', key).where('owner', '=', owner).execute());
+    await db.writeUnsynced((tx) =>
+      tx.deleteFrom('log_wants').where('key', '=', key).where('owner', '=', owner).execute(),
+    );
   },
   async removeOwner(owner) {
     await db.writeUnsynced((tx) => tx.deleteFrom('log_wants').where('owner', '=', owner).execute());

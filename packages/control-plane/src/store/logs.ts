@@ -1,6 +1,7 @@
 /**
- * The log of a deployment: numbered lines. A batch that is sent twice is stored once. A log that exceeds its bounds loses its middle: the
- * beginning shows what was done, and the end shows why it failed.
+ * The log of a deployment: numbered lines. A batch that is sent twice is stored once. A log that
+ * exceeds its bounds loses its middle: the beginning shows what was done, and the end shows why it
+ * failed.
  */
 import { failPoint } from '@berth/kit/fail-point';
 import type { LogLineIn } from '@berth/wire/task';
@@ -11,7 +12,10 @@ import type { Database } from './engine/database.ts';
 import type { Tx } from './engine/tables.ts';
 import type { NewRow } from './engine/tables.ts';
 
-/** The `first` lines are always kept. The log may grow to `lines` and `bytes`; the rest is then cut to its newest half. */
+/**
+ * The `first` lines are always kept. The log may grow to `lines` and `bytes`; the rest is then cut
+ * to its newest half.
+ */
 export type LogBounds = { first: number; lines: number; bytes: number };
 export const LOG_BOUNDS: LogBounds = { first: 200, lines: 50_000, bytes: 16 * 1024 * 1024 };
 const MOST_LINES_READ = 5000;
@@ -25,16 +29,26 @@ export function createLogStore(db: Database, bounds: LogBounds = LOG_BOUNDS): Lo
     async append(deploymentId, source, lines, now) {
       if (lines.length === 0) return 0;
       return db.write(async (tx) => {
-        const deployment = await tx.selectFrom('deployments').select('log_removed_at').where('id', '=', deploymentId).executeTakeFirst();
-        if (deployment === undefined) throw new DomainError('not_found', 'the deployment does not exist');
-        // A batch after the removal of the log would start a new log with numbers that were used before.
+        const deployment = await tx
+          .selectFrom('deployments')
+          .select('log_removed_at')
+          .where('id', '=', deploymentId)
+          .executeTakeFirst();
+        if (deployment === undefined)
+          throw new DomainError('not_found', 'the deployment does not exist');
+        // A batch after the removal of the log would start a new log with numbers that were used
+        // before.
         if (deployment.log_removed_at !== null) return 0;
         const head = await lockHead(tx, deploymentId);
         const fresh = await unseen(tx, deploymentId, source, lines);
         if (fresh.length === 0) return 0;
 
         let { last_seq: seq } = head;
-        const rows: NewRow<'log_lines'>[] = fresh.map((line) => ({ deployment_id: deploymentId, seq: ++seq, ...lineOf(line, now) }));
+        const rows: NewRow<'log_lines'>[] = fresh.map((line) => ({
+          deployment_id: deploymentId,
+          seq: ++seq,
+          ...lineOf(line, now),
+        }));
         await tx.insertInto('log_lines').values(rows).execute();
         const bytes = head.bytes + rows.reduce((sum, row) => sum + weight(row), 0);
         const left = { last_seq: seq, bytes, left_out: head.left_out };
@@ -67,21 +81,36 @@ export function createLogStore(db: Database, bounds: LogBounds = LOG_BOUNDS): Lo
   };
 }
 
-/** Returns a line in place of the removed lines after `after`. It has the number of the last of them, so the reader continues there. */
+/**
+ * Returns a line in place of the removed lines after `after`. It has the number of the last of
+ * them, so the reader continues there.
+ */
 const gapNotice = (after: number, next: LogLineRecord): LogLineRecord => ({
   seq: next.seq - 1,
   at: next.at,
   stream: 'system',
   step: null,
-  text: `… lines ${after + 1} to ${next.seq - 1} were removed before they were read: the log exceeded its limit …`,
+  text:
+    `… lines ${after + 1} to ${next.seq - 1} were removed before they were read: the log ` +
+    'exceeded its limit …',
 });
 
-const weight = (row: { text: string; step?: string | null }): number => Buffer.byteLength(row.text) + Buffer.byteLength(row.step ?? '');
+const weight = (row: { text: string; step?: string | null }): number =>
+  Buffer.byteLength(row.text) + Buffer.byteLength(row.step ?? '');
 
 type Head = { last_seq: number; bytes: number; left_out: number };
 
-/** Deletes the lines between the first lines and the newest half, and writes one line in their place that says so. */
-async function leaveOutMiddle(tx: Tx, deploymentId: string, bounds: LogBounds, head: Head, now: number): Promise<Head> {
+/**
+ * Deletes the lines between the first lines and the newest half, and writes one line in their place
+ * that says so.
+ */
+async function leaveOutMiddle(
+  tx: Tx,
+  deploymentId: string,
+  bounds: LogBounds,
+  head: Head,
+  now: number,
+): Promise<Head> {
   const newest = await tx
     .selectFrom('log_lines')
     .select(['seq', 'text', 'step'])
@@ -100,19 +129,44 @@ async function leaveOutMiddle(tx: Tx, deploymentId: string, bounds: LogBounds, h
   }
   const notice = bounds.first + 1;
   const left_out = from - notice;
-  await tx.deleteFrom('log_lines').where('deployment_id', '=', deploymentId).where('seq', '>=', notice).where('seq', '<', from).execute();
+  await tx
+    .deleteFrom('log_lines')
+    .where('deployment_id', '=', deploymentId)
+    .where('seq', '>=', notice)
+    .where('seq', '<', from)
+    .execute();
   if (left_out > 0) {
-    const text = `… ${left_out} lines were removed here: a log keeps its first ${bounds.first} lines, and of the rest the newest ${bounds.lines} lines or ${Math.floor(bounds.bytes / 1024)} KiB …`;
+    const text =
+      `… ${left_out} lines were removed here: a log keeps its first ${bounds.first} lines, and of ` +
+      `the rest the newest ${bounds.lines} lines or ${Math.floor(bounds.bytes / 1024)} KiB …`;
     await tx
       .insertInto('log_lines')
-      .values({ deployment_id: deploymentId, seq: notice, at: now, stream: 'system', step: null, text })
+      .values({
+        deployment_id: deploymentId,
+        seq: notice,
+        at: now,
+        stream: 'system',
+        step: null,
+        text,
+      })
       .execute();
   }
-  const remaining = await tx.selectFrom('log_lines').select(['text', 'step']).where('deployment_id', '=', deploymentId).execute();
-  return { last_seq: head.last_seq, bytes: remaining.reduce((sum, row) => sum + weight(row), 0), left_out };
+  const remaining = await tx
+    .selectFrom('log_lines')
+    .select(['text', 'step'])
+    .where('deployment_id', '=', deploymentId)
+    .execute();
+  return {
+    last_seq: head.last_seq,
+    bytes: remaining.reduce((sum, row) => sum + weight(row), 0),
+    left_out,
+  };
 }
 
-/** Creates or updates the row. Either way it is locked, and only this transaction numbers lines of the deployment. */
+/**
+ * Creates or updates the row. Either way it is locked, and only this transaction numbers lines of
+ * the deployment.
+ */
 const lockHead = (tx: Tx, deploymentId: string): Promise<Head> =>
   tx
     .insertInto('log_heads')
@@ -121,8 +175,16 @@ const lockHead = (tx: Tx, deploymentId: string): Promise<Head> =>
     .returning(['last_seq', 'bytes', 'left_out'])
     .executeTakeFirstOrThrow();
 
-/** Returns the lines that this attempt has not sent before. An agent sends its lines in order, so a high-water mark is enough. */
-async function unseen(tx: Tx, deploymentId: string, source: Source, lines: readonly LogLineIn[]): Promise<readonly LogLineIn[]> {
+/**
+ * Returns the lines that this attempt has not sent before. An agent sends its lines in order, so a
+ * high-water mark is enough.
+ */
+async function unseen(
+  tx: Tx,
+  deploymentId: string,
+  source: Source,
+  lines: readonly LogLineIn[],
+): Promise<readonly LogLineIn[]> {
   const { task_id, attempt, first } = source;
   if (first === null) return lines;
   const mark = await tx
@@ -152,5 +214,8 @@ function lineOf(line: LogLineIn, now: number): Omit<LogLineRecord, 'seq'> {
   };
 }
 
-/** Replaces NUL and lone surrogates, which a database refuses or garbles: programs may print anything. */
+/**
+ * Replaces NUL and lone surrogates, which a database refuses or garbles: programs may print
+ * anything.
+ */
 const plain = (text: string): string => text.toWellFormed().replaceAll('\0', '\uFFFD');

@@ -4,7 +4,8 @@ import type { Db } from './engine/tables.ts';
 
 export function createMetaStore(db: Database): MetaStore {
   const valueOf = async (kysely: Db, key: string): Promise<string | null> =>
-    (await kysely.selectFrom('meta').select('value').where('key', '=', key).executeTakeFirst())?.value ?? null;
+    (await kysely.selectFrom('meta').select('value').where('key', '=', key).executeTakeFirst())
+      ?.value ?? null;
   return {
     get: (key) => valueOf(db.kysely, key),
 

@@ -1,4 +1,7 @@
-/** Counts for each scrape of /metrics. Each query reads open tasks, running deployments or nodes by an index, never the history. */
+/**
+ * Counts for each scrape of /metrics. Each query reads open tasks, running deployments or nodes by
+ * an index, never the history.
+ */
 import { DEPLOYMENT_STATES, isSettled, type NodeRole } from '@berth/wire/vocabulary';
 import { sql } from 'kysely';
 import type { MetricsStore } from '../domain/stores.ts';
@@ -15,7 +18,12 @@ export function createMetricsStore(db: Database, memory: NodeMemory): MetricsSto
     openTasks: () =>
       db.kysely
         .selectFrom('tasks')
-        .select((eb) => ['kind', 'status', eb.fn.countAll<number>().as('count'), eb.fn.min('created_at').as('oldest_at')])
+        .select((eb) => [
+          'kind',
+          'status',
+          eb.fn.countAll<number>().as('count'),
+          eb.fn.min('created_at').as('oldest_at'),
+        ])
         .where('finished_at', 'is', null)
         .groupBy(['kind', 'status'])
         .execute(),
@@ -40,7 +48,10 @@ export function createMetricsStore(db: Database, memory: NodeMemory): MetricsSto
       if (!db.capabilities.sharedByControlPlanes) {
         // All rows are in memory.
         const all = await memory.all(db.kysely);
-        const counts = Map.groupBy(all, (node) => `${node.role} ${node.last_seen_at >= onlineSince ? 'online' : 'offline'}`);
+        const counts = Map.groupBy(
+          all,
+          (node) => `${node.role} ${node.last_seen_at >= onlineSince ? 'online' : 'offline'}`,
+        );
         const storage = all.flatMap(({ role, hostname, free_storage, max_storage }) =>
           free_storage === null ? [] : [{ role, hostname, free: free_storage, max: max_storage }],
         );
@@ -56,7 +67,9 @@ export function createMetricsStore(db: Database, memory: NodeMemory): MetricsSto
         .selectFrom('nodes')
         .select((eb) => [
           'role',
-          sql<'online' | 'offline'>`case when last_seen_at >= ${onlineSince} then 'online' else 'offline' end`.as('status'),
+          sql<
+            'online' | 'offline'
+          >`case when last_seen_at >= ${onlineSince} then 'online' else 'offline' end`.as('status'),
           eb.fn.countAll<number>().as('count'),
         ])
         .groupBy(['role', 'status'])
@@ -70,7 +83,12 @@ export function createMetricsStore(db: Database, memory: NodeMemory): MetricsSto
         .execute();
       return {
         counts,
-        storage: storage.map((n) => ({ role: n.role, hostname: n.hostname, free: n.free_storage ?? 0, max: n.max_storage })),
+        storage: storage.map((n) => ({
+          role: n.role,
+          hostname: n.hostname,
+          free: n.free_storage ?? 0,
+          max: n.max_storage,
+        })),
       };
     },
   };

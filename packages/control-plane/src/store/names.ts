@@ -17,7 +17,11 @@ export async function guardedProject(db: Db, idOrName: string): Promise<Guarded 
 }
 
 /** Returns the id that equals `idOrName`, else the id of the row with this name, else null. */
-export async function idOf(db: Db, table: 'projects' | 'datasets', idOrName: string): Promise<string | null> {
+export async function idOf(
+  db: Db,
+  table: 'projects' | 'datasets',
+  idOrName: string,
+): Promise<string | null> {
   const row = await db
     .selectFrom(table)
     .select('id')

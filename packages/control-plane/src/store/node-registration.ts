@@ -1,4 +1,7 @@
-/** Handles a registration with news, in one transaction: may this sender register, as which node, and what is written. */
+/**
+ * Handles a registration with news, in one transaction: may this sender register, as which node,
+ * and what is written.
+ */
 import { timingSafeEqual } from 'node:crypto';
 import type { NodeRegister } from '@berth/wire/node';
 import { LABELS } from '@berth/wire/vocabulary';
@@ -47,11 +50,18 @@ export function sameSecret(row: Pick<NodeRow, 'secret_hash'> | undefined, hash: 
 }
 
 /** Returns whether a registration without news is authorized without a closer check. */
-export function isKnownSender(row: NodeRow, input: NodeRegister, { proof, requireSecrets, newSecret }: RegistrationContext): boolean {
+export function isKnownSender(
+  row: NodeRow,
+  input: NodeRegister,
+  { proof, requireSecrets, newSecret }: RegistrationContext,
+): boolean {
   if (proof.kind === 'open') return true;
   if (proof.kind === 'shared')
     return (
-      row.secret_hash === null && row.shared_secret === proof.fingerprint && !requireSecrets && !(newSecret !== null && wantsSecret(input))
+      row.secret_hash === null &&
+      row.shared_secret === proof.fingerprint &&
+      !requireSecrets &&
+      !(newSecret !== null && wantsSecret(input))
     );
   if (proof.kind === 'join') return false;
   return (
@@ -69,7 +79,10 @@ type Registration = {
   context: RegistrationContext;
   reported: (
     before: NodeRecord | null,
-  ) => Omit<NewRow<'nodes'>, 'id' | 'hostname' | 'role' | 'schedulable' | 'cached' | 'containers' | 'created_at'>;
+  ) => Omit<
+    NewRow<'nodes'>,
+    'id' | 'hostname' | 'role' | 'schedulable' | 'cached' | 'containers' | 'created_at'
+  >;
   newId: NewId;
   newest: (row: NodeRow) => NodeRecord;
   isSilent: (row: NodeRow) => boolean;
@@ -90,22 +103,43 @@ type Registered = {
 };
 
 /** Writes a registration. Throws AgentRefused if nothing of it is written. */
-export async function registerNode(db: Database, tx: Tx, registration: Registration): Promise<Registered> {
+export async function registerNode(
+  db: Database,
+  tx: Tx,
+  registration: Registration,
+): Promise<Registered> {
   const { input, at, context, reported, newId } = registration;
   const known = await lockedRow(db, tx, input, context);
   const why = await refusal(tx, known, registration);
   if (why !== null) {
     if (known === undefined || context.proof.kind !== 'shared') throw new AgentRefused(why);
     const stranger = { boot_id: input.boot_id ?? '', host_ip: input.host_ip };
-    return writeBoots(db, tx, known, withStranger(bootsOf(known), stranger, at), 'refused', new AgentRefused(why));
+    return writeBoots(
+      db,
+      tx,
+      known,
+      withStranger(bootsOf(known), stranger, at),
+      'refused',
+      new AgentRefused(why),
+    );
   }
   const { last_seen_at } = known === undefined ? { last_seen_at: 0 } : registration.newest(known);
   const step: BootStep =
     known === undefined
       ? { verdict: 'taken', boots: null }
       : bootStep(
-          { boot_id: known.boot_id, host_ip: known.host_ip, last_seen_at, isSilent: registration.isSilent(known), boots: bootsOf(known) },
-          { boot_id: input.boot_id ?? null, host_ip: input.host_ip, isProven: await isSameMachine(tx, known, context) },
+          {
+            boot_id: known.boot_id,
+            host_ip: known.host_ip,
+            last_seen_at,
+            isSilent: registration.isSilent(known),
+            boots: bootsOf(known),
+          },
+          {
+            boot_id: input.boot_id ?? null,
+            host_ip: input.host_ip,
+            isProven: await isSameMachine(tx, known, context),
+          },
           at,
           context.offlineMs,
         );
@@ -113,7 +147,8 @@ export async function registerNode(db: Database, tx: Tx, registration: Registrat
     const problem = step.verdict === 'refused' ? doubledError(known) : null;
     return writeBoots(db, tx, known, step.boots, step.verdict, problem);
   }
-  const displaced = known !== undefined && step.verdict === 'other_node' ? await displace(db, tx, known) : null;
+  const displaced =
+    known !== undefined && step.verdict === 'other_node' ? await displace(db, tx, known) : null;
   const before = displaced === null ? known : undefined;
 
   const id = before?.id ?? newId();
@@ -131,13 +166,28 @@ export async function registerNode(db: Database, tx: Tx, registration: Registrat
     ...(context.proof.kind === 'node' ? { secret_used: 1 } : {}),
     shared_secret: context.proof.kind === 'shared' ? context.proof.fingerprint : null,
   };
-  if (context.proof.kind === 'join') await useJoinToken(tx, context.proof.token_id, { boot_id: input.boot_id ?? null, node_id: id }, at);
-  if (context.requireSecrets && context.proof.kind === 'shared') await seenFrom(tx, { hostname, role: input.role }, context.address);
+  if (context.proof.kind === 'join')
+    await useJoinToken(
+      tx,
+      context.proof.token_id,
+      { boot_id: input.boot_id ?? null, node_id: id },
+      at,
+    );
+  if (context.requireSecrets && context.proof.kind === 'shared')
+    await seenFrom(tx, { hostname, role: input.role }, context.address);
   const { fingerprint, ...row } =
     before === undefined
       ? await tx
           .insertInto('nodes')
-          .values({ id, role: input.role, schedulable: 1, cached: '[]', containers: '[]', created_at: at, ...values })
+          .values({
+            id,
+            role: input.role,
+            schedulable: 1,
+            cached: '[]',
+            containers: '[]',
+            created_at: at,
+            ...values,
+          })
           .onConflict((oc) => oc.columns(['hostname', 'role']).doUpdateSet(values))
           .returningAll()
           .returning(fingerprintOf(db))
@@ -149,25 +199,47 @@ export async function registerNode(db: Database, tx: Tx, registration: Registrat
           .returningAll()
           .returning(fingerprintOf(db))
           .executeTakeFirstOrThrow();
-  if (input.containers !== undefined && input.agent_version !== undefined) await forgetLabelled(tx, id);
-  // A Berth agent lists its containers only after it knows its node. Until then nobody knows which machine has the new address.
+  if (input.containers !== undefined && input.agent_version !== undefined)
+    await forgetLabelled(tx, id);
+  // A Berth agent lists its containers only after it knows its node. Until then nobody knows which
+  // machine has the new address.
   const hasLooked = input.containers !== undefined || input.agent_version === undefined;
-  if (before !== undefined && before.host_ip !== row.host_ip) await registration.moveRoutes(row, hasLooked ? deploymentsIn(input) : []);
+  if (before !== undefined && before.host_ip !== row.host_ip)
+    await registration.moveRoutes(row, hasLooked ? deploymentsIn(input) : []);
   const secret = given?.text ?? null;
-  return { displaced, row, fingerprint, before, verdict: 'taken', refusal: null, secret, nameTaken: hostname !== input.hostname };
+  return {
+    displaced,
+    row,
+    fingerprint,
+    before,
+    verdict: 'taken',
+    refusal: null,
+    secret,
+    nameTaken: hostname !== input.hostname,
+  };
 }
 
 /** Without news the column stays as it is. */
-async function earlierColumn(tx: Tx, before: NodeRow | undefined, { containers = [] }: NodeRegister): Promise<{ earlier_nodes?: string }> {
+async function earlierColumn(
+  tx: Tx,
+  before: NodeRow | undefined,
+  { containers = [] }: NodeRegister,
+): Promise<{ earlier_nodes?: string }> {
   const labelled = labelledNodes(before?.id ?? null, containers);
   if (labelled.length === 0) return {};
-  // A label keeps the first node. A machine whose hostname changed twice was also the node that its deployments moved to in between.
+  // A label keeps the first node. A machine whose hostname changed twice was also the node that its
+  // deployments moved to in between.
   const foreign = containers.filter((c) => c.labels[LABELS.node] !== before?.id);
   const deployments = [...new Set(foreign.flatMap((c) => c.labels[LABELS.deployment] ?? []))];
   const moved =
     deployments.length === 0
       ? []
-      : await tx.selectFrom('deployments').select('node_id').distinct().where('id', 'in', deployments).execute();
+      : await tx
+          .selectFrom('deployments')
+          .select('node_id')
+          .distinct()
+          .where('id', 'in', deployments)
+          .execute();
   const ids = new Set([...labelled, ...moved.flatMap(({ node_id }) => node_id ?? [])]);
   if (before !== undefined) ids.delete(before.id);
   const rows = await tx
@@ -175,36 +247,77 @@ async function earlierColumn(tx: Tx, before: NodeRow | undefined, { containers =
     .select(['id', 'boot_id', 'containers'])
     .where('id', 'in', [...ids])
     .execute();
-  const others = rows.map((row) => ({ ...row, containers: JSON.parse(row.containers) as NodeRecord['containers'] }));
+  const others = rows.map((row) => ({
+    ...row,
+    containers: JSON.parse(row.containers) as NodeRecord['containers'],
+  }));
   const known = JSON.parse(before?.earlier_nodes ?? '[]') as EarlierNode[];
   const next = withEarlier(known, containers, others);
   return next === known ? {} : { earlier_nodes: JSON.stringify(next) };
 }
 
 /** The Berth agent of the node was replaced by a contract-only one, which lists no containers. */
-async function unlistedColumn(tx: Tx, before: NodeRow | undefined, input: NodeRegister, at: number): Promise<{ containers?: string }> {
-  if (before === undefined || before.agent_version === null || input.agent_version !== undefined || before.containers === '[]') return {};
-  await noteContainers(tx, before.id, JSON.parse(before.containers) as NodeRecord['containers'], at);
+async function unlistedColumn(
+  tx: Tx,
+  before: NodeRow | undefined,
+  input: NodeRegister,
+  at: number,
+): Promise<{ containers?: string }> {
+  if (
+    before === undefined ||
+    before.agent_version === null ||
+    input.agent_version !== undefined ||
+    before.containers === '[]'
+  )
+    return {};
+  await noteContainers(
+    tx,
+    before.id,
+    JSON.parse(before.containers) as NodeRecord['containers'],
+    at,
+  );
   return { containers: '[]' };
 }
 
 export const deploymentsIn = ({ containers }: NodeRegister): string[] | null =>
   containers === undefined ? null : containers.flatMap((c) => c.labels[LABELS.deployment] ?? []);
 
-/** Returns whether the sender is the node: its secret proves it, or an admin decided it (join token with a name, reset secret). */
-async function isSameMachine(tx: Tx, before: NodeRow, { proof }: RegistrationContext): Promise<boolean> {
+/**
+ * Returns whether the sender is the node: its secret proves it, or an admin decided it (join token
+ * with a name, reset secret).
+ */
+async function isSameMachine(
+  tx: Tx,
+  before: NodeRow,
+  { proof }: RegistrationContext,
+): Promise<boolean> {
   if (proof.kind === 'node' || before.secret_reset_at !== null) return true;
   if (proof.kind !== 'join') return false;
-  const token = await tx.selectFrom('join_tokens').select('name').where('id', '=', proof.token_id).executeTakeFirst();
+  const token = await tx
+    .selectFrom('join_tokens')
+    .select('name')
+    .where('id', '=', proof.token_id)
+    .executeTakeFirst();
   return token !== undefined && token.name !== null;
 }
 
-/** The name of a node whose own name another machine has now: the address tells which machine it is. */
+/**
+ * The name of a node whose own name another machine has now: the address tells which machine it is.
+ */
 const awayName = (hostname: string, host_ip: string): string => `${hostname}~${host_ip}`;
 
-async function displace(db: Database, tx: Tx, before: NodeRow): Promise<{ row: NodeRow; fingerprint: string; before: NodeRow }> {
+async function displace(
+  db: Database,
+  tx: Tx,
+  before: NodeRow,
+): Promise<{ row: NodeRow; fingerprint: string; before: NodeRow }> {
   const name = awayName(before.hostname, before.host_ip);
-  const other = await tx.selectFrom('nodes').select('id').where('hostname', '=', name).where('role', '=', before.role).executeTakeFirst();
+  const other = await tx
+    .selectFrom('nodes')
+    .select('id')
+    .where('hostname', '=', name)
+    .where('role', '=', before.role)
+    .executeTakeFirst();
   const { fingerprint, ...row } = await tx
     .updateTable('nodes')
     .set({ hostname: other === undefined ? name : `${name}~${before.id}` })
@@ -218,8 +331,16 @@ async function displace(db: Database, tx: Tx, before: NodeRow): Promise<{ row: N
 const givesSecret = ({ proof }: RegistrationContext, input: NodeRegister): boolean =>
   (proof.kind === 'shared' || proof.kind === 'join') && wantsSecret(input);
 
-/** Finds and locks the node: by its secret, else by its name. A lock on the name lets one transaction at a time create a new node. */
-async function lockedRow(db: Database, tx: Tx, input: NodeRegister, { proof }: RegistrationContext): Promise<NodeRow | undefined> {
+/**
+ * Finds and locks the node: by its secret, else by its name. A lock on the name lets one
+ * transaction at a time create a new node.
+ */
+async function lockedRow(
+  db: Database,
+  tx: Tx,
+  input: NodeRegister,
+  { proof }: RegistrationContext,
+): Promise<NodeRow | undefined> {
   const query = tx
     .selectFrom('nodes')
     .selectAll()
@@ -231,15 +352,25 @@ async function lockedRow(db: Database, tx: Tx, input: NodeRegister, { proof }: R
     await db.capabilities.lockName(tx, `node:${input.role} ${input.hostname}`);
     row = await byName.executeTakeFirst();
   }
-  if (row?.host_ip === input.host_ip || (row !== undefined && row.boot_id !== null && row.boot_id === input.boot_id)) return row;
+  if (
+    row?.host_ip === input.host_ip ||
+    (row !== undefined && row.boot_id !== null && row.boot_id === input.boot_id)
+  )
+    return row;
   // It lost the name to another machine, and kept its node.
-  const away = query.where('hostname', '=', awayName(input.hostname, input.host_ip)).where('role', '=', input.role);
+  const away = query
+    .where('hostname', '=', awayName(input.hostname, input.host_ip))
+    .where('role', '=', input.role);
   const own = await away.where('host_ip', '=', input.host_ip).executeTakeFirst();
   return own ?? row;
 }
 
 /** Returns why this registration is refused, for the log; null: it is accepted. */
-async function refusal(tx: Tx, before: NodeRow | undefined, { input, at, context, isSilent }: Registration): Promise<string | null> {
+async function refusal(
+  tx: Tx,
+  before: NodeRow | undefined,
+  { input, at, context, isSilent }: Registration,
+): Promise<string | null> {
   const { proof } = context;
   if (proof.kind === 'open') return null;
   if (proof.kind === 'node') {
@@ -247,14 +378,19 @@ async function refusal(tx: Tx, before: NodeRow | undefined, { input, at, context
     if (!sameSecret(before, proof.hash)) return 'the node has another secret';
     return before.role === input.role ? null : `the secret belongs to a ${before.role} node`;
   }
-  const why = before === undefined ? null : registrationRefusal({ secret: stateOf(before), boot_id: before.boot_id }, input);
+  const why =
+    before === undefined
+      ? null
+      : registrationRefusal({ secret: stateOf(before), boot_id: before.boot_id }, input);
   if (proof.kind === 'join') {
     const offline = before === undefined || isSilent(before) || before.secret_reset_at !== null;
     return (await joinRefusal(tx, before, offline, { input, at, proof })) ?? why;
   }
   if (!context.requireSecrets) return why;
-  if (wantsSecret(input)) return 'REQUIRE_NODE_SECRETS is on, and this agent supports node secrets: it needs a join token';
-  // The later requests of the agent are checked by the name of its node, which may differ from the machine's name.
+  if (wantsSecret(input))
+    return 'REQUIRE_NODE_SECRETS is on, and this agent supports node secrets: it needs a join token';
+  // The later requests of the agent are checked by the name of its node, which may differ from the
+  // machine's name.
   const hostname = before === undefined ? input.hostname : await nameFor(tx, before, input);
   if (!(await isAdmitted(tx, { hostname, role: input.role })))
     return 'REQUIRE_NODE_SECRETS is on and no admin has admitted this contract-only node';
@@ -262,16 +398,31 @@ async function refusal(tx: Tx, before: NodeRow | undefined, { input, at, context
 }
 
 type Joining = { input: NodeRegister; at: number; proof: { token_id: string; hash: string } };
-async function joinRefusal(tx: Tx, before: NodeRow | undefined, offline: boolean, { input, at, proof }: Joining): Promise<string | null> {
-  const token = await tx.selectFrom('join_tokens').selectAll().where('id', '=', proof.token_id).executeTakeFirst();
-  if (token === undefined || !sameSecret({ secret_hash: token.hash }, proof.hash)) return 'there is no such join token';
+async function joinRefusal(
+  tx: Tx,
+  before: NodeRow | undefined,
+  offline: boolean,
+  { input, at, proof }: Joining,
+): Promise<string | null> {
+  const token = await tx
+    .selectFrom('join_tokens')
+    .selectAll()
+    .where('id', '=', proof.token_id)
+    .executeTakeFirst();
+  if (token === undefined || !sameSecret({ secret_hash: token.hash }, proof.hash))
+    return 'there is no such join token';
   if (token.expires_at <= at) return 'the join token has expired';
   if (token.role !== input.role) return `the join token is for a ${token.role} node`;
-  if (token.name !== null && token.name !== input.hostname) return `the join token is for the node ${token.name}`;
-  if (!wantsSecret(input) || input.boot_id === undefined) return `the agent does not support node secrets (capability ${NODE_SECRET})`;
+  if (token.name !== null && token.name !== input.hostname)
+    return `the join token is for the node ${token.name}`;
+  if (!wantsSecret(input) || input.boot_id === undefined)
+    return `the agent does not support node secrets (capability ${NODE_SECRET})`;
   if (token.used_at !== null)
-    return token.boot_id === input.boot_id && token.node_id === before?.id ? null : 'the join token was already used';
-  // A token without a name admits a new machine. It does not take a node from a machine that is online.
+    return token.boot_id === input.boot_id && token.node_id === before?.id
+      ? null
+      : 'the join token was already used';
+  // A token without a name admits a new machine. It does not take a node from a machine that is
+  // online.
   if (before !== undefined && token.name === null && !offline)
     return 'another machine is registered under this name; name it in the join token';
   return null;
@@ -305,28 +456,46 @@ async function writeBoots(
     .returningAll()
     .returning(fingerprintOf(db))
     .executeTakeFirstOrThrow();
-  return { displaced: null, row, fingerprint, before: row, verdict, refusal: problem, secret: null, nameTaken: false };
+  return {
+    displaced: null,
+    row,
+    fingerprint,
+    before: row,
+    verdict,
+    refusal: problem,
+    secret: null,
+    nameTaken: false,
+  };
 }
 
 /** Longer than the time between two registrations. */
 const PRESENT_MS = 45_000;
 
-function withStranger(boots: Boots | null, stranger: { boot_id: string; host_ip: string }, at: number): Boots {
+function withStranger(
+  boots: Boots | null,
+  stranger: { boot_id: string; host_ip: string },
+  at: number,
+): Boots {
   const previous = boots?.doubled ?? null;
   const since = previous?.boot_id === stranger.boot_id ? previous.since : at;
   const doubled: Doubled = { ...stranger, why: 'secret', since, last_seen_at: at };
   // A present process that alternates with the node's own process is the more important problem.
-  const keepsPrevious = previous?.why === 'boot' && Math.abs(at - previous.last_seen_at) < PRESENT_MS;
+  const keepsPrevious =
+    previous?.why === 'boot' && Math.abs(at - previous.last_seen_at) < PRESENT_MS;
   return { previous: boots?.previous ?? null, doubled: keepsPrevious ? previous : doubled };
 }
 
 const doubledError = (node: NodeRow): DomainError =>
   new DomainError(
     'node_doubled',
-    `another machine, at ${node.host_ip}, is registered as ${node.role} ${node.hostname} and is online; give this machine another name (NODE_NAME)`,
+    `another machine, at ${node.host_ip}, is registered as ${node.role} ${node.hostname} and is ` +
+      'online; give this machine another name (NODE_NAME)',
   );
 
-async function isAdmitted(tx: Tx, { hostname, role }: Pick<NodeRow, 'hostname' | 'role'>): Promise<boolean> {
+async function isAdmitted(
+  tx: Tx,
+  { hostname, role }: Pick<NodeRow, 'hostname' | 'role'>,
+): Promise<boolean> {
   const row = await tx
     .selectFrom('node_admissions')
     .select('id')
@@ -336,7 +505,11 @@ async function isAdmitted(tx: Tx, { hostname, role }: Pick<NodeRow, 'hostname' |
   return row !== undefined;
 }
 
-async function seenFrom(tx: Tx, { hostname, role }: Pick<NodeRow, 'hostname' | 'role'>, address: string): Promise<void> {
+async function seenFrom(
+  tx: Tx,
+  { hostname, role }: Pick<NodeRow, 'hostname' | 'role'>,
+  address: string,
+): Promise<void> {
   await tx
     .updateTable('node_admissions')
     .set({ address })

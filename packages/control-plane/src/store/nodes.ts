@@ -12,7 +12,13 @@ import type { Database } from './engine/database.ts';
 import type { Db, Tx } from './engine/tables.ts';
 import { type NewEvent, writeEvents } from './events.ts';
 import type { NewId } from './ids.ts';
-import { deploymentsIn, registerNode, sameSecret, isKnownSender, withoutProof } from './node-registration.ts';
+import {
+  deploymentsIn,
+  registerNode,
+  sameSecret,
+  isKnownSender,
+  withoutProof,
+} from './node-registration.ts';
 import { type NodeMemory, fingerprintOf } from './memory/node-memory.ts';
 import { keyAfter, paged } from './pages.ts';
 import { afterAll } from './routes.ts';
@@ -25,7 +31,9 @@ import type { NewRow, Row } from './engine/tables.ts';
 
 const MOST_LISTED = 1_000;
 /** The nodes that AGENT_SECRET still authorizes. */
-export const withoutSecret = (db: Pick<Database, 'kysely'>): ReturnType<NodeStore['withoutSecret']> =>
+export const withoutSecret = (
+  db: Pick<Database, 'kysely'>,
+): ReturnType<NodeStore['withoutSecret']> =>
   db.kysely
     .selectFrom('nodes')
     .select(['hostname', 'role', 'agent_version', 'shared_secret', 'last_seen_at'])
@@ -35,7 +43,12 @@ export const withoutSecret = (db: Pick<Database, 'kysely'>): ReturnType<NodeStor
     .limit(MOST_LISTED)
     .execute();
 
-export function createNodeStore(db: Database, memory: NodeMemory, now: () => number, newId: NewId): NodeStore {
+export function createNodeStore(
+  db: Database,
+  memory: NodeMemory,
+  now: () => number,
+  newId: NewId,
+): NodeStore {
   const recordOf = (row: Row<'nodes'>): NodeRecord => memory.recordOf(row);
   /** Returns the record of a row that was just written, and stores it in memory. */
   const remember = (row: Row<'nodes'>): NodeRecord => {
@@ -43,7 +56,10 @@ export function createNodeStore(db: Database, memory: NodeMemory, now: () => num
     return recordOf(row);
   };
 
-  async function rowOf(input: NodeRegister, { proof }: RegistrationContext): Promise<Row<'nodes'> | undefined> {
+  async function rowOf(
+    input: NodeRegister,
+    { proof }: RegistrationContext,
+  ): Promise<Row<'nodes'> | undefined> {
     const inMemory = (): Row<'nodes'> | undefined =>
       proof.kind === 'node' ? memory.peek(proof.node_id) : memory.find(input.hostname, input.role);
     const row = inMemory();
@@ -72,8 +88,10 @@ export function createNodeStore(db: Database, memory: NodeMemory, now: () => num
     const before = recordOf(row);
     const { last_seen_at, free_storage, disk, ...said } = reportedColumns(input, at);
     const { observed_at, observed_since } = observedColumns(input, at, before);
-    for (const [column, value] of Object.entries(said)) if (row[column as keyof typeof said] !== value) return null;
-    // A clock that was set back is news, because a mark never lowers a time. So is an observation time that an earlier version wrote.
+    for (const [column, value] of Object.entries(said))
+      if (row[column as keyof typeof said] !== value) return null;
+    // A clock that was set back is news, because a mark never lowers a time. So is an observation
+    // time that an earlier version wrote.
     if (at.now < before.last_seen_at || at.uptime < (before.observed_at ?? 0)) return null;
     memory.setHeardAt(row.id, at.uptime);
     memory.mark(row.id, {
@@ -81,7 +99,9 @@ export function createNodeStore(db: Database, memory: NodeMemory, now: () => num
       ...(observed_at === undefined ? {} : { observed_at }),
       ...(observed_since === undefined ? {} : { observed_since }),
       ...(free_storage === undefined ? {} : { free_storage }),
-      ...(input.disk === undefined || sameDisk(input.disk, before.disk) ? {} : { disk: diskOf(input.disk) }),
+      ...(input.disk === undefined || sameDisk(input.disk, before.disk)
+        ? {}
+        : { disk: diskOf(input.disk) }),
     });
     return { node: recordOf(row), before };
   }
@@ -89,23 +109,32 @@ export function createNodeStore(db: Database, memory: NodeMemory, now: () => num
   /** Node -> the address that all its routes have, if a query here found that. */
   const routedAt = new Map<string, string>();
   /**
-   * Moves the routes of a node to its new address. The first registration of an agent's process lists no containers, so the routes
-   * follow with the next registration.
+   * Moves the routes of a node to its new address. The first registration of an agent's process
+   * lists no containers, so the routes follow with the next registration.
    */
-  async function followAddress({ id, host_ip }: NodeRecord, input: NodeRegister, at: number): Promise<{ routesMoved?: true }> {
+  async function followAddress(
+    { id, host_ip }: NodeRecord,
+    input: NodeRegister,
+    at: number,
+  ): Promise<{ routesMoved?: true }> {
     if (input.containers === undefined || routedAt.get(id) === host_ip) return {};
     const routes = db.kysely.selectFrom('routes').select('deployment_id').where('node_id', '=', id);
     const elsewhere = await routes.where('host_ip', '!=', host_ip).execute();
     if (elsewhere.length === 0) routedAt.set(id, host_ip);
     const named = new Set(deploymentsIn(input));
-    const deployments = elsewhere.map((route) => route.deployment_id).filter((deployment) => named.has(deployment));
+    const deployments = elsewhere
+      .map((route) => route.deployment_id)
+      .filter((deployment) => named.has(deployment));
     if (deployments.length === 0) return {};
     await db.write((tx) => moveRoutes(tx, { id, host_ip }, deployments, at));
     return { routesMoved: true };
   }
 
-  const isSilentNow = (row: Row<'nodes'>, at: Parameters<typeof isSilent>[1], offlineMs: number): boolean =>
-    isSilent({ ...recordOf(row), heardAt: memory.heardAt(row.id) }, at, offlineMs);
+  const isSilentNow = (
+    row: Row<'nodes'>,
+    at: Parameters<typeof isSilent>[1],
+    offlineMs: number,
+  ): boolean => isSilent({ ...recordOf(row), heardAt: memory.heardAt(row.id) }, at, offlineMs);
 
   /** The states that this process announced: an unchanged state costs no query. */
   const announced = new Map<string, 'online' | 'offline'>();
@@ -115,7 +144,10 @@ export function createNodeStore(db: Database, memory: NodeMemory, now: () => num
       const times = { now: at, uptime: uptime.at };
       const same = await repeated(input, times, context);
       if (same !== null) return { ...same, ...(await followAddress(same.node, input, at)) };
-      const reported = (before: NodeRecord | null) => ({ ...reportedColumns(input, times), ...observedColumns(input, times, before) });
+      const reported = (before: NodeRecord | null) => ({
+        ...reportedColumns(input, times),
+        ...observedColumns(input, times, before),
+      });
       const registered = await db.write(async (tx) => {
         const result = await registerNode(db, tx, {
           input,
@@ -127,8 +159,12 @@ export function createNodeStore(db: Database, memory: NodeMemory, now: () => num
           isSilent: (row) => isSilentNow(row, { now: at, uptime }, context.offlineMs),
           moveRoutes: (row, deployments) => moveRoutes(tx, row, deployments, at),
         });
-        const isAt = (row: Row<'nodes'>): boolean => isSilentNow(row, { now: at, uptime }, context.offlineMs);
-        const silentThere = await silentAtNewAddress(tx, result, isAt, { at, offlineMs: context.offlineMs });
+        const isAt = (row: Row<'nodes'>): boolean =>
+          isSilentNow(row, { now: at, uptime }, context.offlineMs);
+        const silentThere = await silentAtNewAddress(tx, result, isAt, {
+          at,
+          offlineMs: context.offlineMs,
+        });
         await writeEvents(db, tx, registerEvents(result, silentThere, at));
         return { ...result, silentThere };
       });
@@ -147,7 +183,9 @@ export function createNodeStore(db: Database, memory: NodeMemory, now: () => num
         ...(registered.secret === null ? {} : { secret: registered.secret }),
         ...(registered.nameTaken ? { nameTaken: true } : {}),
         ...(displaced === null ? {} : { displaced: recordOf(displaced.row) }),
-        ...(registered.silentThere === null ? {} : { silentThere: recordOf(registered.silentThere) }),
+        ...(registered.silentThere === null
+          ? {}
+          : { silentThere: recordOf(registered.silentThere) }),
       };
     },
 
@@ -227,14 +265,19 @@ export function createNodeStore(db: Database, memory: NodeMemory, now: () => num
               .where('hostname', '=', hostname)
               .where('role', '=', role as NodeRole)
               .execute();
-      return ofRole.length > 0 ? ofRole : nodes.where('hostname', '=', idOrName).orderBy('role').execute();
+      return ofRole.length > 0
+        ? ofRole
+        : nodes.where('hostname', '=', idOrName).orderBy('role').execute();
     },
 
     async list(page, { name } = {}) {
       const after = keyAfter(page.cursor, ['string', 'string']);
       let query = db.kysely.selectFrom('nodes').selectAll();
       if (name !== undefined) query = query.where('hostname', '=', name);
-      if (after !== null) query = query.where((eb) => eb(eb.refTuple('hostname', 'role'), '>', eb.tuple(after[0], after[1] as NodeRole)));
+      if (after !== null)
+        query = query.where((eb) =>
+          eb(eb.refTuple('hostname', 'role'), '>', eb.tuple(after[0], after[1] as NodeRole)),
+        );
       const rows = await query
         .orderBy('hostname')
         .orderBy('role')
@@ -249,7 +292,12 @@ export function createNodeStore(db: Database, memory: NodeMemory, now: () => num
     },
 
     async listDraining() {
-      const rows = await db.kysely.selectFrom('nodes').selectAll().where('drain', 'is not', null).orderBy('id').execute();
+      const rows = await db.kysely
+        .selectFrom('nodes')
+        .selectAll()
+        .where('drain', 'is not', null)
+        .orderBy('id')
+        .execute();
       return rows.map(recordOf);
     },
 
@@ -266,7 +314,8 @@ export function createNodeStore(db: Database, memory: NodeMemory, now: () => num
     },
 
     async setDrain(id, drain, expected) {
-      const text = (d: DrainRecord | null): string | null => (d === null ? null : JSON.stringify(d));
+      const text = (d: DrainRecord | null): string | null =>
+        d === null ? null : JSON.stringify(d);
       const changed = await db.write(async (tx) => {
         const row = await tx
           .updateTable('nodes')
@@ -295,7 +344,12 @@ export function createNodeStore(db: Database, memory: NodeMemory, now: () => num
           .executeTakeFirstOrThrow();
         if (row.schedulable !== node.schedulable)
           await writeEvents(db, tx, [
-            nodeEvent(row, schedulable ? 'uncordoned' : 'cordoned', schedulable ? 'accepts work' : 'accepts no work', now()),
+            nodeEvent(
+              row,
+              schedulable ? 'uncordoned' : 'cordoned',
+              schedulable ? 'accepts work' : 'accepts no work',
+              now(),
+            ),
           ]);
         return row;
       });
@@ -311,7 +365,8 @@ export function createNodeStore(db: Database, memory: NodeMemory, now: () => num
           .where('deleting_at', 'is', null)
           .returningAll()
           .executeTakeFirst();
-        if (row !== undefined) await writeEvents(db, tx, [nodeEvent(row, 'deleting', 'is being deleted', at)]);
+        if (row !== undefined)
+          await writeEvents(db, tx, [nodeEvent(row, 'deleting', 'is being deleted', at)]);
         return row;
       });
       return marked === undefined ? this.get(id) : remember(marked);
@@ -320,7 +375,9 @@ export function createNodeStore(db: Database, memory: NodeMemory, now: () => num
     async announce(states) {
       let announcements = 0;
       for (const state of ['online', 'offline'] as const) {
-        const news = [...states].filter(([id, is]) => is === state && announced.get(id) !== state).map(([id]) => id);
+        const news = [...states]
+          .filter(([id, is]) => is === state && announced.get(id) !== state)
+          .map(([id]) => id);
         for (let i = 0; i < news.length; i += ANNOUNCED_AT_ONCE) {
           const ids = news.slice(i, i + ANNOUNCED_AT_ONCE);
           announcements += await db.write(async (tx) => {
@@ -398,7 +455,12 @@ const MOST_DOUBLED = 100;
 const ANNOUNCED_AT_ONCE = 500;
 
 type Named = Pick<Row<'nodes'>, 'id' | 'role' | 'hostname'>;
-const nodeEvent = ({ id, role, hostname }: Named, what: string, says: string, at: number): NewEvent => ({
+const nodeEvent = (
+  { id, role, hostname }: Named,
+  what: string,
+  says: string,
+  at: number,
+): NewEvent => ({
   at,
   kind: `node.${what}`,
   node_id: id,
@@ -425,33 +487,68 @@ async function silentAtNewAddress(
   return (await nodes.execute()).find(isSilentRow) ?? null;
 }
 
-function registerEvents({ before, row, displaced }: RegisteredRow, silentThere: Row<'nodes'> | null, at: number): NewEvent[] {
+function registerEvents(
+  { before, row, displaced }: RegisteredRow,
+  silentThere: Row<'nodes'> | null,
+  at: number,
+): NewEvent[] {
   const taken =
     silentThere === null
       ? []
-      : [nodeEvent(silentThere, 'address_taken', `is silent, and node ${row.hostname} has its address ${row.host_ip} now`, at)];
+      : [
+          nodeEvent(
+            silentThere,
+            'address_taken',
+            `is silent, and node ${row.hostname} has its address ${row.host_ip} now`,
+            at,
+          ),
+        ];
   if (before === undefined) {
     const registered = nodeEvent(row, 'registered', `registered from ${row.host_ip}`, at);
     if (displaced === null) return [registered, ...taken];
     const why = `it was silent, and another machine, at ${row.host_ip}, has that name now`;
-    return [nodeEvent(displaced.row, 'renamed', `was renamed from ${row.hostname}: ${why}`, at), registered, ...taken];
+    return [
+      nodeEvent(displaced.row, 'renamed', `was renamed from ${row.hostname}: ${why}`, at),
+      registered,
+      ...taken,
+    ];
   }
   return [
-    ...(before.hostname === row.hostname ? [] : [nodeEvent(row, 'renamed', `was renamed from ${before.hostname}`, at)]),
+    ...(before.hostname === row.hostname
+      ? []
+      : [nodeEvent(row, 'renamed', `was renamed from ${before.hostname}`, at)]),
     ...(before.host_ip === row.host_ip
       ? []
-      : [nodeEvent(row, 'host_ip', `changed its address from ${before.host_ip} to ${row.host_ip}`, at)]),
+      : [
+          nodeEvent(
+            row,
+            'host_ip',
+            `changed its address from ${before.host_ip} to ${row.host_ip}`,
+            at,
+          ),
+        ]),
     ...taken,
   ];
 }
 
-function drainEvents(row: Named, drain: DrainRecord | null, before: DrainRecord | null, at: number): NewEvent[] {
+function drainEvents(
+  row: Named,
+  drain: DrainRecord | null,
+  before: DrainRecord | null,
+  at: number,
+): NewEvent[] {
   if (drain === null) return [];
-  if (before?.started_at !== drain.started_at) return [nodeEvent(row, 'draining', 'is being drained', at)];
-  return before.finished_at === null && drain.finished_at !== null ? [nodeEvent(row, 'drained', 'is drained', at)] : [];
+  if (before?.started_at !== drain.started_at)
+    return [nodeEvent(row, 'draining', 'is being drained', at)];
+  return before.finished_at === null && drain.finished_at !== null
+    ? [nodeEvent(row, 'drained', 'is drained', at)]
+    : [];
 }
 
-/** Returns the columns that a registration sets. A missing field keeps the old value. Only people set `schedulable` and `deleting_at`. */
+/**
+ * Returns the columns that a registration sets. A missing field keeps the old value. Only people
+ * set `schedulable` and `deleting_at`.
+ */
 const reportedColumns = (input: NodeRegister, at: Times) =>
   ({
     host_ip: input.host_ip,
@@ -476,7 +573,15 @@ function diskColumn({ disk, agent_version }: NodeRegister): { disk?: string | nu
   return agent_version === undefined ? { disk: null } : {};
 }
 // Drops fields that a newer agent may add.
-const diskOf = ({ datasets, images, build_cache, other, free, total, evictable }: NodeDisk): NodeDisk => ({
+const diskOf = ({
+  datasets,
+  images,
+  build_cache,
+  other,
+  free,
+  total,
+  evictable,
+}: NodeDisk): NodeDisk => ({
   datasets,
   images,
   build_cache,
@@ -485,18 +590,24 @@ const diskOf = ({ datasets, images, build_cache, other, free, total, evictable }
   total,
   ...(evictable === undefined ? {} : { evictable: evictableOf(evictable) }),
 });
-const evictableOf = ({ build_cache, images, own_disk }: NonNullable<NodeDisk['evictable']>): NonNullable<NodeDisk['evictable']> => ({
+const evictableOf = ({
+  build_cache,
+  images,
+  own_disk,
+}: NonNullable<NodeDisk['evictable']>): NonNullable<NodeDisk['evictable']> => ({
   build_cache,
   images: images.map(({ name, bytes, created_at, kept }) => ({ name, bytes, created_at, kept })),
   own_disk: own_disk === null ? null : { free: own_disk.free, total: own_disk.total },
 });
 const engineOf = ({ ok, version, error }: NodeEngine): NodeEngine => ({ ok, version, error });
-const sameDisk = (a: NodeDisk, b: NodeDisk | null): boolean => b !== null && JSON.stringify(diskOf(a)) === JSON.stringify(diskOf(b));
+const sameDisk = (a: NodeDisk, b: NodeDisk | null): boolean =>
+  b !== null && JSON.stringify(diskOf(a)) === JSON.stringify(diskOf(b));
 
 /**
- * Returns the observation times, by the uptime clock. An agent lists its containers after our last answer to it. If it does not name that
- * answer, the list counts as made when it was sent. If it names our last answer, the list was made after the last report. If it names
- * another answer, the time is unknown, and `observed_since` stays.
+ * Returns the observation times, by the uptime clock. An agent lists its containers after our last
+ * answer to it. If it does not name that answer, the list counts as made when it was sent. If it
+ * names our last answer, the list was made after the last report. If it names another answer, the
+ * time is unknown, and `observed_since` stays.
  */
 function observedColumns(
   { containers, last_answer_at }: NodeRegister,
@@ -505,17 +616,20 @@ function observedColumns(
 ): { observed_at?: number; observed_since?: number | null } {
   if (containers === undefined) return {};
   const observed_at = at.uptime;
-  if (last_answer_at === undefined || last_answer_at === null) return { observed_at, observed_since: at.uptime };
+  if (last_answer_at === undefined || last_answer_at === null)
+    return { observed_at, observed_since: at.uptime };
   if (before === null || before.observed_at === null) return { observed_at };
   // An earlier version wrote this time by the machine's clock.
   if (before.observed_at > at.uptime) return { observed_at, observed_since: null };
-  return Date.parse(last_answer_at) === before.last_seen_at ? { observed_at, observed_since: before.observed_at } : { observed_at };
+  return Date.parse(last_answer_at) === before.last_seen_at
+    ? { observed_at, observed_since: before.observed_at }
+    : { observed_at };
 }
 
 /**
- * Moves routes to the new address of a node. A machine takes its containers with it, so routes of the containers that it names
- * (`deployments`) follow; null: all routes follow. Another machine under this name has other containers, and a route must not lead to a
- * port of another machine.
+ * Moves routes to the new address of a node. A machine takes its containers with it, so routes of
+ * the containers that it names (`deployments`) follow; null: all routes follow. Another machine
+ * under this name has other containers, and a route must not lead to a port of another machine.
  */
 async function moveRoutes(
   tx: Tx,
@@ -523,7 +637,8 @@ async function moveRoutes(
   deployments: readonly string[] | null,
   at: number,
 ): Promise<void> {
-  // Raises the versions first: a plan that was made with the old address becomes stale, and this waits for a plan that is being written.
+  // Raises the versions first: a plan that was made with the old address becomes stale, and this
+  // waits for a plan that is being written.
   await tx
     .updateTable('projects')
     .set((eb) => ({ flow_version: eb('flow_version', '+', 1) }))
@@ -543,12 +658,17 @@ async function moveRoutes(
     )
     .execute();
   if (deployments !== null && deployments.length === 0) return;
-  const others = tx.selectFrom('routes').where('host_ip', '=', node.host_ip).where('node_id', '!=', node.id);
+  const others = tx
+    .selectFrom('routes')
+    .where('host_ip', '=', node.host_ip)
+    .where('node_id', '!=', node.id);
   await tx
     .updateTable('routes')
     .set({ host_ip: node.host_ip, published_at: await afterAll(others, at) })
     .where('node_id', '=', node.id)
-    .$if(deployments !== null, (query) => query.where('deployment_id', 'in', [...(deployments ?? [])]))
+    .$if(deployments !== null, (query) =>
+      query.where('deployment_id', 'in', [...(deployments ?? [])]),
+    )
     .execute();
 }
 
@@ -561,11 +681,18 @@ async function nodeRow(db: Db, id: string): Promise<Row<'nodes'>> {
 /** The containers of a machine that came back as another node are in that node's list. */
 async function mayHaveContainers(tx: Tx, node: Row<'nodes'>): Promise<boolean> {
   if (node.containers === '[]') return false;
-  const later = await tx.selectFrom('nodes').selectAll().where('earlier_nodes', 'is not', null).execute();
+  const later = await tx
+    .selectFrom('nodes')
+    .selectAll()
+    .where('earlier_nodes', 'is not', null)
+    .execute();
   return presentNode(nodeOf(node), later.map(nodeOf), DEFAULT_LIMITS.offlineMs).id === node.id;
 }
 
-/** Returns whether the node has an open task of a project. `sync` tasks do not count: nobody needs a copy on a node that is deleted. */
+/**
+ * Returns whether the node has an open task of a project. `sync` tasks do not count: nobody needs a
+ * copy on a node that is deleted.
+ */
 async function hasOpenTask(tx: Tx, nodeId: string): Promise<boolean> {
   const open = await tx
     .selectFrom('tasks')
@@ -578,7 +705,10 @@ async function hasOpenTask(tx: Tx, nodeId: string): Promise<boolean> {
   return open.length > 0;
 }
 
-/** Returns whether the node has live deployments. A contract-only agent reports no containers, so only its deployments tell. */
+/**
+ * Returns whether the node has live deployments. A contract-only agent reports no containers, so
+ * only its deployments tell.
+ */
 async function isNeeded(tx: Tx, nodeId: string): Promise<boolean> {
   const live = await tx
     .selectFrom('deployments')

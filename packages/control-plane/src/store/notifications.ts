@@ -1,6 +1,6 @@
 /**
- * Notifications and the outbox of their deliveries. A notification has at most one unfinished delivery: changes that happen
- * meanwhile wait in `problem_changes` and become one digest.
+ * Notifications and the outbox of their deliveries. A notification has at most one unfinished
+ * delivery: changes that happen meanwhile wait in `problem_changes` and become one digest.
  */
 import type { ProjectAccess } from '../domain/access.ts';
 import { DomainError, invalid } from '../domain/errors.ts';
@@ -38,7 +38,12 @@ const SWEPT_AT_ONCE = 500;
 const READ_AT_ONCE = 5_000;
 const MINUTE_MS = 60_000;
 
-const recordOf = ({ events, projects, after: _, ...row }: Row<'notifications'>): NotificationRecord => ({
+const recordOf = ({
+  events,
+  projects,
+  after: _,
+  ...row
+}: Row<'notifications'>): NotificationRecord => ({
   ...row,
   on: JSON.parse(events) as NotificationRecord['on'],
   projects: JSON.parse(projects) as string[],
@@ -56,33 +61,61 @@ const columnsOf = ({ on, projects, ...rest }: Partial<NewNotification>) => ({
 });
 /** A delivery that is due, and that its present target has not refused. */
 const FRESH = { next_at: 0, tries: 0, error: null } as const;
-const notFound = (): DomainError => new DomainError('not_found', 'no notification has this id or name');
+const notFound = (): DomainError =>
+  new DomainError('not_found', 'no notification has this id or name');
 
 export function createNotificationStore(db: Database, newId: NewId): NotificationStore {
   async function refuseTaken(tx: Tx, name: string, except: string | null): Promise<void> {
-    const holder = await tx.selectFrom('notifications').select('id').where('name', '=', name).executeTakeFirst();
-    if (holder !== undefined && holder.id !== except) throw invalid('name', 'taken', 'another notification has this name');
+    const holder = await tx
+      .selectFrom('notifications')
+      .select('id')
+      .where('name', '=', name)
+      .executeTakeFirst();
+    if (holder !== undefined && holder.id !== except)
+      throw invalid('name', 'taken', 'another notification has this name');
   }
 
-  /** Returns the ids of the notifications all of whose projects exist and are visible; there are at most MAX_NOTIFICATIONS. */
+  /**
+   * Returns the ids of the notifications all of whose projects exist and are visible; there are at
+   * most MAX_NOTIFICATIONS.
+   */
   async function visibleTo(access: ProjectAccess): Promise<string[]> {
-    const rows = await db.kysely.selectFrom('notifications').select(['id', 'projects']).where('projects', '!=', '[]').execute();
+    const rows = await db.kysely
+      .selectFrom('notifications')
+      .select(['id', 'projects'])
+      .where('projects', '!=', '[]')
+      .execute();
     if (rows.length === 0) return [];
     const named = [...new Set(rows.flatMap((row) => JSON.parse(row.projects) as string[]))];
-    const projects = await db.kysely.selectFrom('projects').select('id').where('id', 'in', named).execute();
+    const projects = await db.kysely
+      .selectFrom('projects')
+      .select('id')
+      .where('id', 'in', named)
+      .execute();
     const known = await visibleOf(
       db.kysely,
       projects.map(({ id }) => id),
       access,
     );
-    return rows.filter((row) => (JSON.parse(row.projects) as string[]).every((id) => known.has(id))).map(({ id }) => id);
+    return rows
+      .filter((row) => (JSON.parse(row.projects) as string[]).every((id) => known.has(id)))
+      .map(({ id }) => id);
   }
 
   /** Writes the end of a try, and how the notification fares. */
-  function end(claim: NoticeClaim, set: Partial<NewRow<'notices'>>, fares: Partial<NewRow<'notifications'>> | 'failed', now: number) {
+  function end(
+    claim: NoticeClaim,
+    set: Partial<NewRow<'notices'>>,
+    fares: Partial<NewRow<'notifications'>> | 'failed',
+    now: number,
+  ) {
     return db.write(async (tx) => {
       await db.capabilities.lockName(tx, `notification:${claim.notification_id}`);
-      const present = await tx.selectFrom('notifications').select('target').where('id', '=', claim.notification_id).executeTakeFirst();
+      const present = await tx
+        .selectFrom('notifications')
+        .select('target')
+        .where('id', '=', claim.notification_id)
+        .executeTakeFirst();
       const isOfEarlier = present !== undefined && present.target !== claim.target;
       // A test has no second try.
       const isAgain = isOfEarlier && fares === 'failed' && claim.give_up_at > 0;
@@ -101,7 +134,12 @@ export function createNotificationStore(db: Database, newId: NewId): Notificatio
       await tx
         .updateTable('notifications')
         .set((eb) =>
-          fares === 'failed' ? { failing_since: eb.fn.coalesce('failing_since', eb.val(now)), problem: set.error ?? null } : fares,
+          fares === 'failed'
+            ? {
+                failing_since: eb.fn.coalesce('failing_since', eb.val(now)),
+                problem: set.error ?? null,
+              }
+            : fares,
         )
         .where('id', '=', row.notification_id)
         .execute();
@@ -136,7 +174,11 @@ export function createNotificationStore(db: Database, newId: NewId): Notificatio
     },
 
     async get(id) {
-      const row = await db.kysely.selectFrom('notifications').selectAll().where('id', '=', id).executeTakeFirst();
+      const row = await db.kysely
+        .selectFrom('notifications')
+        .selectAll()
+        .where('id', '=', id)
+        .executeTakeFirst();
       if (row === undefined) throw notFound();
       return recordOf(row);
     },
@@ -150,8 +192,17 @@ export function createNotificationStore(db: Database, newId: NewId): Notificatio
           .select((eb) => eb.fn.countAll<number>().as('count'))
           .executeTakeFirstOrThrow();
         if (count >= MAX_NOTIFICATIONS)
-          throw invalid('name', 'too_many', `there are ${MAX_NOTIFICATIONS} notifications already; delete one first`);
-        const last = await tx.selectFrom('problem_changes').select('seq').orderBy('seq', 'desc').limit(1).executeTakeFirst();
+          throw invalid(
+            'name',
+            'too_many',
+            `there are ${MAX_NOTIFICATIONS} notifications already; delete one first`,
+          );
+        const last = await tx
+          .selectFrom('problem_changes')
+          .select('seq')
+          .orderBy('seq', 'desc')
+          .limit(1)
+          .executeTakeFirst();
         const { id, name, kind, target, shown, secret, on, projects } = notification;
         const row = await tx
           .insertInto('notifications')
@@ -175,16 +226,25 @@ export function createNotificationStore(db: Database, newId: NewId): Notificatio
         if (change.name !== undefined) await refuseTaken(tx, change.name, id);
         // No delivery about the earlier projects may begin meanwhile.
         await db.capabilities.lockName(tx, `notification:${id}`);
-        const before = await tx.selectFrom('notifications').selectAll().where('id', '=', id).executeTakeFirst();
+        const before = await tx
+          .selectFrom('notifications')
+          .selectAll()
+          .where('id', '=', id)
+          .executeTakeFirst();
         const row = await tx
           .updateTable('notifications')
-          .set({ ...columnsOf(change), updated_at: now, ...(change.target === undefined ? {} : { failing_since: null, problem: null }) })
+          .set({
+            ...columnsOf(change),
+            updated_at: now,
+            ...(change.target === undefined ? {} : { failing_since: null, problem: null }),
+          })
           .where('id', '=', id)
           .returningAll()
           .executeTakeFirst();
         if (row === undefined || before === undefined) throw notFound();
         const changed = recordOf(row);
-        if (lacksSome(changed.projects, recordOf(before).projects)) await forgetProjects(tx, changed);
+        if (lacksSome(changed.projects, recordOf(before).projects))
+          await forgetProjects(tx, changed);
         if (change.target === undefined) return changed;
         // A delivery that failed at the old target may work at the new one.
         await tx
@@ -199,7 +259,9 @@ export function createNotificationStore(db: Database, newId: NewId): Notificatio
     },
 
     async remove(id) {
-      const row = await db.writeOne((kysely) => kysely.deleteFrom('notifications').where('id', '=', id).returning('id').executeTakeFirst());
+      const row = await db.writeOne((kysely) =>
+        kysely.deleteFrom('notifications').where('id', '=', id).returning('id').executeTakeFirst(),
+      );
       if (row === undefined) throw notFound();
     },
 
@@ -208,10 +270,19 @@ export function createNotificationStore(db: Database, newId: NewId): Notificatio
         .selectFrom('notifications as n')
         .select('n.id')
         .where('n.after', '<', (eb) =>
-          eb.selectFrom('problem_changes').select((of) => of.fn.coalesce(of.fn.max('seq'), of.lit(0)).as('last')),
+          eb
+            .selectFrom('problem_changes')
+            .select((of) => of.fn.coalesce(of.fn.max('seq'), of.lit(0)).as('last')),
         )
         .where(({ not, exists, selectFrom }) =>
-          not(exists(selectFrom('notices as d').select('d.seq').whereRef('d.notification_id', '=', 'n.id').where('d.done_at', 'is', null))),
+          not(
+            exists(
+              selectFrom('notices as d')
+                .select('d.seq')
+                .whereRef('d.notification_id', '=', 'n.id')
+                .where('d.done_at', 'is', null),
+            ),
+          ),
         )
         .execute();
       let made = 0;
@@ -238,7 +309,9 @@ export function createNotificationStore(db: Database, newId: NewId): Notificatio
             .where('seq', '=', seq)
             .where('done_at', 'is', null)
             .where('next_at', '<=', uptime)
-            .where((eb) => eb.or([eb('claimed_until', 'is', null), eb('claimed_until', '<=', uptime)]))
+            .where((eb) =>
+              eb.or([eb('claimed_until', 'is', null), eb('claimed_until', '<=', uptime)]),
+            )
             .returningAll()
             .executeTakeFirst(),
         );
@@ -249,7 +322,11 @@ export function createNotificationStore(db: Database, newId: NewId): Notificatio
 
     take: ({ seq, claimed_until, notification_id }) =>
       db.snapshot(async (tx) => {
-        const row = await tx.selectFrom('notifications').selectAll().where('id', '=', notification_id).executeTakeFirst();
+        const row = await tx
+          .selectFrom('notifications')
+          .selectAll()
+          .where('id', '=', notification_id)
+          .executeTakeFirst();
         const notice = await tx
           .selectFrom('notices')
           .selectAll()
@@ -257,13 +334,19 @@ export function createNotificationStore(db: Database, newId: NewId): Notificatio
           .where('claimed_until', '=', claimed_until)
           .where('done_at', 'is', null)
           .executeTakeFirst();
-        return row === undefined || notice === undefined ? null : { notification: recordOf(row), notice: noticeOf(notice) };
+        return row === undefined || notice === undefined
+          ? null
+          : { notification: recordOf(row), notice: noticeOf(notice) };
       }),
 
     addTest(id, message, until) {
       return db.write(async (tx) => {
         await db.capabilities.lockName(tx, `notification:${id}`);
-        const owner = await tx.selectFrom('notifications').select('id').where('id', '=', id).executeTakeFirst();
+        const owner = await tx
+          .selectFrom('notifications')
+          .select('id')
+          .where('id', '=', id)
+          .executeTakeFirst();
         if (owner === undefined) throw notFound();
         const recent = await tx
           .selectFrom('notices')
@@ -272,13 +355,28 @@ export function createNotificationStore(db: Database, newId: NewId): Notificatio
           .where('created_at', '>', message.at - MINUTE_MS)
           .where('created_at', '<=', message.at)
           .execute();
-        const tests = recent.filter((row) => (JSON.parse(row.message) as Message).type === 'test').length;
+        const tests = recent.filter(
+          (row) => (JSON.parse(row.message) as Message).type === 'test',
+        ).length;
         if (tests >= TESTS_A_MINUTE)
-          throw new DomainError('too_many_requests', 'this notification was tested too often within a minute', [], MINUTE_MS / 1000);
-        // A test has no retries: the person who asked for it sees the answer. `give_up_at` 0 ends it after a crash.
+          throw new DomainError(
+            'too_many_requests',
+            'this notification was tested too often within a minute',
+            [],
+            MINUTE_MS / 1000,
+          );
+        // A test has no retries: the person who asked for it sees the answer. `give_up_at` 0 ends
+        // it after a crash.
         const row = await tx
           .insertInto('notices')
-          .values({ ...blank(message, message.at), id: newId(), notification_id: id, next_at: 0, give_up_at: 0, claimed_until: until })
+          .values({
+            ...blank(message, message.at),
+            id: newId(),
+            notification_id: id,
+            next_at: 0,
+            give_up_at: 0,
+            claimed_until: until,
+          })
           .returningAll()
           .executeTakeFirstOrThrow();
         await removeSurplus(tx, id);
@@ -287,12 +385,23 @@ export function createNotificationStore(db: Database, newId: NewId): Notificatio
     },
 
     sent: (claim, note, now) =>
-      end(claim, { done_at: now, is_sent: 1, error: note }, { last_sent_at: now, failing_since: null, problem: note }, now),
+      end(
+        claim,
+        { done_at: now, is_sent: 1, error: note },
+        { last_sent_at: now, failing_since: null, problem: note },
+        now,
+      ),
 
     retry: (claim, nextAt, error, received, now) =>
-      end(claim, { next_at: nextAt, error, tries: claim.tries + 1, received: JSON.stringify(received) }, 'failed', now),
+      end(
+        claim,
+        { next_at: nextAt, error, tries: claim.tries + 1, received: JSON.stringify(received) },
+        'failed',
+        now,
+      ),
 
-    giveUp: (claim, error, now) => end(claim, { done_at: now, error, tries: claim.tries + 1 }, 'failed', now),
+    giveUp: (claim, error, now) =>
+      end(claim, { done_at: now, error, tries: claim.tries + 1 }, 'failed', now),
 
     async deliveries(id, page) {
       const after = keyAfter(page.cursor, ['number']);
@@ -329,15 +438,25 @@ export function createNotificationStore(db: Database, newId: NewId): Notificatio
         .limit(SWEPT_AT_ONCE)
         .execute();
       const seqs = old.map((row) => row.seq);
-      if (seqs.length > 0) await db.writeOne((kysely) => kysely.deleteFrom('notices').where('seq', 'in', seqs).execute());
+      if (seqs.length > 0)
+        await db.writeOne((kysely) =>
+          kysely.deleteFrom('notices').where('seq', 'in', seqs).execute(),
+        );
       return seqs.length;
     },
   };
 
-  function composeOne(id: string, { now, uptime }: { now: number; uptime: number }): Promise<number> {
+  function composeOne(
+    id: string,
+    { now, uptime }: { now: number; uptime: number },
+  ): Promise<number> {
     return db.write(async (tx) => {
       await db.capabilities.lockName(tx, `notification:${id}`);
-      const row = await tx.selectFrom('notifications').selectAll().where('id', '=', id).executeTakeFirst();
+      const row = await tx
+        .selectFrom('notifications')
+        .selectAll()
+        .where('id', '=', id)
+        .executeTakeFirst();
       if (row === undefined) return 0;
       const open = await tx
         .selectFrom('notices')
@@ -370,7 +489,13 @@ export function createNotificationStore(db: Database, newId: NewId): Notificatio
       const message = await tell(tx, notification, told, { after: row.after, to }, now);
       await tx
         .insertInto('notices')
-        .values({ ...blank(message, now), id: newId(), notification_id: id, next_at: uptime, give_up_at: uptime + NOTICE_LIFETIME_MS })
+        .values({
+          ...blank(message, now),
+          id: newId(),
+          notification_id: id,
+          next_at: uptime,
+          give_up_at: uptime + NOTICE_LIFETIME_MS,
+        })
         .execute();
       await removeSurplus(tx, id);
       return 1;
@@ -382,7 +507,11 @@ type Range = { after: number; to: number | null };
 type Told = { seq: number; at: number };
 
 /** Returns the changes after `after` that the notification reports, and how far this read. */
-async function changesIn(tx: Tx, notification: NotificationRecord, { after, to }: Range): Promise<{ last: number; matching: Told[] }> {
+async function changesIn(
+  tx: Tx,
+  notification: NotificationRecord,
+  { after, to }: Range,
+): Promise<{ last: number; matching: Told[] }> {
   const changes = await tx
     .selectFrom('problem_changes')
     .select(['seq', 'kind', 'is_over', 'opened_at', 'at'])
@@ -393,13 +522,23 @@ async function changesIn(tx: Tx, notification: NotificationRecord, { after, to }
     .limit(READ_AT_ONCE)
     .execute();
   const matching = changes.filter((change) =>
-    concerns(notification, { ...change, is_over: change.is_over === 1 }, () => (JSON.parse(change.seen ?? '{}') as Seen).project_ids),
+    concerns(
+      notification,
+      { ...change, is_over: change.is_over === 1 },
+      () => (JSON.parse(change.seen ?? '{}') as Seen).project_ids,
+    ),
   );
   return { last: changes.at(-1)?.seq ?? after, matching };
 }
 
 /** `told`: at least one change, of which the message lists the first. */
-async function tell(tx: Tx, { projects }: NotificationRecord, told: readonly Told[], range: Range, now: number): Promise<Message> {
+async function tell(
+  tx: Tx,
+  { projects }: NotificationRecord,
+  told: readonly Told[],
+  range: Range,
+  now: number,
+): Promise<Message> {
   const shown = await tx
     .selectFrom('problem_changes')
     .selectAll()
@@ -412,31 +551,54 @@ async function tell(tx: Tx, { projects }: NotificationRecord, told: readonly Tol
     .execute();
   const items = shown.map(({ seq: _, seen, is_over, ...change }): NoticeItem => {
     const whole = seenBy(projects, JSON.parse(seen) as Seen);
-    return { ...change, is_over: is_over === 1, seen: { ...whole, project_ids: whole.project_ids.slice(0, DIGEST_ITEMS) } };
+    return {
+      ...change,
+      is_over: is_over === 1,
+      seen: { ...whole, project_ids: whole.project_ids.slice(0, DIGEST_ITEMS) },
+    };
   });
   return { ...messageOf(items, told.length, now), range };
 }
 
-/** Returns whether a notification that reported on `before` lacks some of these projects now. No project means all of them. */
+/**
+ * Returns whether a notification that reported on `before` lacks some of these projects now. No
+ * project means all of them.
+ */
 const lacksSome = (now: readonly string[], before: readonly string[]): boolean =>
   now.length > 0 && (before.length === 0 || before.some((id) => !now.includes(id)));
 
-/** People may see the notification and choose its target now who may not see the projects that it named before. */
+/**
+ * People may see the notification and choose its target now who may not see the projects that it
+ * named before.
+ */
 async function forgetProjects(tx: Tx, notification: NotificationRecord): Promise<void> {
-  const rows = await tx.selectFrom('notices').selectAll().where('notification_id', '=', notification.id).execute();
+  const rows = await tx
+    .selectFrom('notices')
+    .selectAll()
+    .where('notification_id', '=', notification.id)
+    .execute();
   for (const { seq, done_at, message } of rows.map(noticeOf)) {
     if (message.range === undefined) continue;
     if (done_at !== null) {
       // Only the title of it is shown, and the title of a digest names nothing.
-      const isOurs = message.items.every(({ seen }) => seen.project_ids.some((id) => notification.projects.includes(id)));
-      if (message.type !== 'digest' && !isOurs) await tx.deleteFrom('notices').where('seq', '=', seq).execute();
+      const isOurs = message.items.every(({ seen }) =>
+        seen.project_ids.some((id) => notification.projects.includes(id)),
+      );
+      if (message.type !== 'digest' && !isOurs)
+        await tx.deleteFrom('notices').where('seq', '=', seq).execute();
       continue;
     }
     const { matching } = await changesIn(tx, notification, message.range);
     if (matching.length === 0) await tx.deleteFrom('notices').where('seq', '=', seq).execute();
     else {
-      const text = JSON.stringify(await tell(tx, notification, matching, message.range, message.at));
-      await tx.updateTable('notices').set({ message: text, error: null }).where('seq', '=', seq).execute();
+      const text = JSON.stringify(
+        await tell(tx, notification, matching, message.range, message.at),
+      );
+      await tx
+        .updateTable('notices')
+        .set({ message: text, error: null })
+        .where('seq', '=', seq)
+        .execute();
     }
   }
 }

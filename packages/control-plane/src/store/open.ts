@@ -72,50 +72,83 @@ export type OpenStores = {
 };
 
 /** Throws StoreError, whose message is for the person who starts the control plane. */
-export async function openStores({ databaseUrl, log, now = Date.now, image, before, domainQuarantineMs }: OpenStores): Promise<Stores> {
-  return storesOn(await openDatabase(databaseUrl, log, now, { image, before }), now, randomId, domainQuarantineMs);
+export async function openStores({
+  databaseUrl,
+  log,
+  now = Date.now,
+  image,
+  before,
+  domainQuarantineMs,
+}: OpenStores): Promise<Stores> {
+  return storesOn(
+    await openDatabase(databaseUrl, log, now, { image, before }),
+    now,
+    randomId,
+    domainQuarantineMs,
+  );
 }
 
 /**
- * Opens the database for the recovery of an admin, beside a control plane that may run. Throws StoreError, whose message is for the
- * operator.
+ * Opens the database for the recovery of an admin, beside a control plane that may run. Throws
+ * StoreError, whose message is for the operator.
  */
-export async function openRecovery({
-  databaseUrl,
-  log,
-}: OpenStores): Promise<{ recover(given: Recovery, now: number): Promise<Recovered>; close(): Promise<void> }> {
+export async function openRecovery({ databaseUrl, log }: OpenStores): Promise<{
+  recover(given: Recovery, now: number): Promise<Recovered>;
+  close(): Promise<void>;
+}> {
   const db = await openBeside(databaseUrl, log);
   return { recover: createRecovery(db, randomId), close: db.close };
 }
 
 /**
- * Opens the record of backups beside a control plane that may run. Throws StoreError, `older_database` before the first start of this
- * version.
+ * Opens the record of backups beside a control plane that may run. Throws StoreError,
+ * `older_database` before the first start of this version.
  */
-export async function openBackups({ databaseUrl, log }: OpenStores): Promise<BackupStore & { close(): Promise<void> }> {
+export async function openBackups({
+  databaseUrl,
+  log,
+}: OpenStores): Promise<BackupStore & { close(): Promise<void> }> {
   const db = await openBeside(databaseUrl, log);
   return { ...createBackupStore(db), close: db.close };
 }
 
 /** Opens what `berth rotation` reads, beside a control plane that may run. Throws StoreError. */
-export async function openRotation({ databaseUrl, log }: OpenStores): Promise<RotationSource & { close(): Promise<void> }> {
+export async function openRotation({
+  databaseUrl,
+  log,
+}: OpenStores): Promise<RotationSource & { close(): Promise<void> }> {
   const db = await openBeside(databaseUrl, log);
-  return { meta: createMetaStore(db), nodes: { withoutSecret: () => withoutSecret(db) }, keys: createProjectKeyStore(db), close: db.close };
+  return {
+    meta: createMetaStore(db),
+    nodes: { withoutSecret: () => withoutSecret(db) },
+    keys: createProjectKeyStore(db),
+    close: db.close,
+  };
 }
 
 /**
- * Opens a database for an export (`existing`: beside a control plane that may run) or an import (`new`: creates the tables, and takes the
- * lock of a SQLite file). Throws StoreError.
+ * Opens a database for an export (`existing`: beside a control plane that may run) or an import
+ * (`new`: creates the tables, and takes the lock of a SQLite file). Throws StoreError.
  */
-export async function openTransfer(databaseUrl: string, which: 'existing' | 'new'): Promise<Database & { schema: string }> {
+export async function openTransfer(
+  databaseUrl: string,
+  which: 'existing' | 'new',
+): Promise<Database & { schema: string }> {
   const log: StoreLog = { info: () => {}, warn: () => {} };
-  const db = which === 'existing' ? await openBeside(databaseUrl, log) : await openDatabase(databaseUrl, log, Date.now);
+  const db =
+    which === 'existing'
+      ? await openBeside(databaseUrl, log)
+      : await openDatabase(databaseUrl, log, Date.now);
   return { ...db, schema: schemaOf(db) };
 }
 
-const schemaOf = (db: Pick<Database, 'capabilities'>): string => Object.keys(allMigrations(db.capabilities)).sort().at(-1) ?? '';
+const schemaOf = (db: Pick<Database, 'capabilities'>): string =>
+  Object.keys(allMigrations(db.capabilities)).sort().at(-1) ?? '';
 
-/** Creates stores with their own memory, as in a separate process. `newId`: ids also decide the order of otherwise equal rows. */
+/**
+ * Creates stores with their own memory, as in a separate process. `newId`: ids also decide the
+ * order of otherwise equal rows.
+ */
 export function storesOn(
   db: Database,
   now: () => number,

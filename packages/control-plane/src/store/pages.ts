@@ -1,6 +1,7 @@
 /**
- * Keyset pagination: the cursor is the sort key of the last row of a page, so a new or deleted row neither repeats nor hides another row.
- * The cursor is opaque to callers (base64url of a JSON array).
+ * Keyset pagination: the cursor is the sort key of the last row of a page, so a new or deleted row
+ * neither repeats nor hides another row. The cursor is opaque to callers (base64url of a JSON
+ * array).
  */
 import { type SelectQueryBuilder, sql } from 'kysely';
 import { invalid } from '../domain/errors.ts';
@@ -16,15 +17,24 @@ export function keyAfter<const S extends readonly ('string' | 'number')[]>(
 ): { -readonly [I in keyof S]: S[I] extends 'number' ? number : string } | null {
   if (cursor === null) return null;
   const key = parse(cursor);
-  if (!Array.isArray(key) || key.length !== shape.length || key.some((part, i) => typeof part !== shape[i] || !isSortKey(part))) {
+  if (
+    !Array.isArray(key) ||
+    key.length !== shape.length ||
+    key.some((part, i) => typeof part !== shape[i] || !isSortKey(part))
+  ) {
     throw invalid('cursor', 'format', 'must be the next_cursor of an earlier page');
   }
   return key as { -readonly [I in keyof S]: S[I] extends 'number' ? number : string };
 }
 
-/** Returns whether a row can have this value: PostgreSQL answers other values with an error, not with an empty page. */
+/**
+ * Returns whether a row can have this value: PostgreSQL answers other values with an error, not
+ * with an empty page.
+ */
 const isSortKey = (part: unknown): boolean =>
-  typeof part === 'number' ? Number.isSafeInteger(part) : typeof part === 'string' && part.isWellFormed() && !part.includes('\0');
+  typeof part === 'number'
+    ? Number.isSafeInteger(part)
+    : typeof part === 'string' && part.isWellFormed() && !part.includes('\0');
 
 function parse(cursor: string): unknown {
   try {
@@ -35,21 +45,39 @@ function parse(cursor: string): unknown {
 }
 
 /** Returns a page. `rows` has one row more than the page if there is a next page. */
-export function paged<R, T>(rows: readonly R[], page: Page, keyOf: (row: R) => Key, recordOf: (row: R) => T): Paged<T> {
+export function paged<R, T>(
+  rows: readonly R[],
+  page: Page,
+  keyOf: (row: R) => Key,
+  recordOf: (row: R) => T,
+): Paged<T> {
   const items = rows.slice(0, page.limit);
   const last = items.at(-1);
-  const next = rows.length > items.length && last !== undefined ? Buffer.from(JSON.stringify(keyOf(last))).toString('base64url') : null;
+  const next =
+    rows.length > items.length && last !== undefined
+      ? Buffer.from(JSON.stringify(keyOf(last))).toString('base64url')
+      : null;
   return { items: items.map(recordOf), next };
 }
 
-/** Returns a page of the query's rows, newest first. `query`: on one table, with the columns `created_at` and `id`. */
-export async function newestFirst<TB extends keyof Tables, R extends { created_at: number; id: string }, T>(
+/**
+ * Returns a page of the query's rows, newest first. `query`: on one table, with the columns
+ * `created_at` and `id`.
+ */
+export async function newestFirst<
+  TB extends keyof Tables,
+  R extends { created_at: number; id: string },
+  T,
+>(
   query: SelectQueryBuilder<Tables, TB, R>,
   page: Page,
   recordOf: (row: R) => T,
 ): Promise<Paged<T>> {
   const after = keyAfter(page.cursor, ['number', 'string']);
-  const rows = await (after === null ? query : query.where(sql<boolean>`(created_at, id) < (${after[0]}, ${after[1]})`))
+  const rows = await (after === null
+    ? query
+    : query.where(sql<boolean>`(created_at, id) < (${after[0]}, ${after[1]})`)
+  )
     .orderBy(sql`created_at`, 'desc')
     .orderBy(sql`id`, 'desc')
     .limit(page.limit + 1)

@@ -1,6 +1,7 @@
 /**
- * Finds the project that has a domain prefix and changes the owner, inside the caller's transaction. A prefix that ran stays reserved for
- * its last project for a while (DOMAIN_QUARANTINE), like a custom domain (domains.ts).
+ * Finds the project that has a domain prefix and changes the owner, inside the caller's
+ * transaction. A prefix that ran stays reserved for its last project for a while
+ * (DOMAIN_QUARANTINE), like a custom domain (domains.ts).
  */
 import { sql } from 'kysely';
 import { claimRefusal, refusalMessage } from '../domain/domains.ts';
@@ -11,22 +12,34 @@ import type { NewRow, Tx } from './engine/tables.ts';
 import { LIVE_STATES } from './states.ts';
 
 export const PREFIX_SET = 'another project already has this domain prefix';
-const PREFIX_SERVED = 'another project still serves this domain prefix until its next deployment is live';
+const PREFIX_SERVED =
+  'another project still serves this domain prefix until its next deployment is live';
 
 /** Locks the prefix until the transaction ends. */
 export const lockPrefix = ({ capabilities }: Database, tx: Tx, prefix: string): Promise<void> =>
   capabilities.lockName(tx, `prefix:${prefix}`);
 
-/** Returns why the project may not have the prefix; null: it may. Call it with the prefix locked. */
-export async function prefixUse(tx: Tx, prefix: string, projectId: string | null): Promise<string | null> {
-  const set = await tx.selectFrom('projects').select('id').where('domain_prefix', '=', prefix).executeTakeFirst();
+/**
+ * Returns why the project may not have the prefix; null: it may. Call it with the prefix locked.
+ */
+export async function prefixUse(
+  tx: Tx,
+  prefix: string,
+  projectId: string | null,
+): Promise<string | null> {
+  const set = await tx
+    .selectFrom('projects')
+    .select('id')
+    .where('domain_prefix', '=', prefix)
+    .executeTakeFirst();
   if (set !== undefined && set.id !== projectId) return PREFIX_SET;
   return (await isServedByOthers(tx, prefix, projectId)) ? PREFIX_SERVED : null;
 }
 
 /**
- * Gives the prefix to the project. Returns why it may not have it; null: it has it now. Call it with the prefix locked, after `prefixUse`.
- * A new claim gets a new id, also for the same project: session cookies from before stay invalid.
+ * Gives the prefix to the project. Returns why it may not have it; null: it has it now. Call it
+ * with the prefix locked, after `prefixUse`. A new claim gets a new id, also for the same project:
+ * session cookies from before stay invalid.
  */
 export async function claimPrefix(
   { newId, quarantineMs }: Claiming,
@@ -35,17 +48,30 @@ export async function claimPrefix(
   projectId: string,
   now: number,
 ): Promise<string | null> {
-  const last = await tx.selectFrom('prefix_claims').selectAll().where('prefix', '=', prefix).executeTakeFirst();
+  const last = await tx
+    .selectFrom('prefix_claims')
+    .selectAll()
+    .where('prefix', '=', prefix)
+    .executeTakeFirst();
   if (last?.project_id === projectId && last.released_at === null) return null;
   const refusal = claimRefusal(last, projectId, quarantineMs, now);
   if (refusal !== null) return refusalMessage(`the domain prefix ${prefix}`, refusal);
   if (await hasManyKept(tx, projectId, now - quarantineMs))
     return `the project gave up ${MAX_KEPT} domain prefixes recently; change it later`;
-  await putClaim(tx, prefix, { id: newId(), project_id: projectId, claimed_at: now, released_at: null });
+  await putClaim(tx, prefix, {
+    id: newId(),
+    project_id: projectId,
+    claimed_at: now,
+    released_at: null,
+  });
   return null;
 }
 
-const putClaim = (tx: Tx, prefix: string, row: Omit<NewRow<'prefix_claims'>, 'prefix'>): Promise<unknown> =>
+const putClaim = (
+  tx: Tx,
+  prefix: string,
+  row: Omit<NewRow<'prefix_claims'>, 'prefix'>,
+): Promise<unknown> =>
   tx
     .insertInto('prefix_claims')
     .values({ prefix, ...row })
@@ -65,30 +91,60 @@ async function hasManyKept(tx: Tx, projectId: string, since: number): Promise<bo
 }
 
 /** Throws domain_prefix_taken. (The prefixes that projects are set to are unique by constraint.) */
-export async function claimReleasePrefix(claiming: Claiming, tx: Tx, prefix: string, projectId: string, now: number): Promise<void> {
+export async function claimReleasePrefix(
+  claiming: Claiming,
+  tx: Tx,
+  prefix: string,
+  projectId: string,
+  now: number,
+): Promise<void> {
   await lockPrefix(claiming.db, tx, prefix);
-  if (await isServedByOthers(tx, prefix, projectId)) throw new DomainError('domain_prefix_taken', PREFIX_SERVED);
+  if (await isServedByOthers(tx, prefix, projectId))
+    throw new DomainError('domain_prefix_taken', PREFIX_SERVED);
   const problem = await claimPrefix(claiming, tx, prefix, projectId, now);
   if (problem !== null) throw new DomainError('domain_prefix_taken', problem);
 }
 
-/** Releases prefixes that the project gave up. A prefix that neither ran nor is in progress has no visitors, so it is free at once. */
-export async function releasePrefixes(tx: Tx, projectId: string, prefixes: readonly string[], now: number): Promise<void> {
+/**
+ * Releases prefixes that the project gave up. A prefix that neither ran nor is in progress has no
+ * visitors, so it is free at once.
+ */
+export async function releasePrefixes(
+  tx: Tx,
+  projectId: string,
+  prefixes: readonly string[],
+  now: number,
+): Promise<void> {
   for (const prefix of prefixes) {
-    const claim = tx.selectFrom('prefix_claims').select('prefix').where('prefix', '=', prefix).where('project_id', '=', projectId);
+    const claim = tx
+      .selectFrom('prefix_claims')
+      .select('prefix')
+      .where('prefix', '=', prefix)
+      .where('project_id', '=', projectId);
     if ((await claim.executeTakeFirst()) === undefined) continue;
     if (await mayHaveVisitors(tx, projectId, prefix))
-      await tx.updateTable('prefix_claims').set({ released_at: now }).where('prefix', '=', prefix).execute();
+      await tx
+        .updateTable('prefix_claims')
+        .set({ released_at: now })
+        .where('prefix', '=', prefix)
+        .execute();
     else await tx.deleteFrom('prefix_claims').where('prefix', '=', prefix).execute();
   }
 }
 
-/** Ends the quarantine of a prefix. Returns whether it was kept. Throws wrong_state if a project has or serves it. */
+/**
+ * Ends the quarantine of a prefix. Returns whether it was kept. Throws wrong_state if a project has
+ * or serves it.
+ */
 export async function freePrefix(db: Database, tx: Tx, prefix: string): Promise<boolean> {
   await lockPrefix(db, tx, prefix);
   const use = await prefixUse(tx, prefix, null);
   if (use !== null) throw new DomainError('wrong_state', `${use} (${prefix})`);
-  const claim = await tx.deleteFrom('prefix_claims').where('prefix', '=', prefix).returning('prefix').executeTakeFirst();
+  const claim = await tx
+    .deleteFrom('prefix_claims')
+    .where('prefix', '=', prefix)
+    .returning('prefix')
+    .executeTakeFirst();
   return claim !== undefined;
 }
 
@@ -108,7 +164,10 @@ export async function releaseAllPrefixes(tx: Tx, projectId: string, now: number)
   );
 }
 
-/** A deployment in progress goes live at the prefix that it began with, whatever the project is set to by then. */
+/**
+ * A deployment in progress goes live at the prefix that it began with, whatever the project is set
+ * to by then.
+ */
 async function mayHaveVisitors(tx: Tx, projectId: string, prefix: string): Promise<boolean> {
   const ran = tx
     .selectFrom('deployments')
@@ -116,17 +175,27 @@ async function mayHaveVisitors(tx: Tx, projectId: string, prefix: string): Promi
     .where('project_id', '=', projectId)
     .where('domain_prefix', '=', prefix)
     .where('status', 'in', [...LIVE_STATES, 'retired']);
-  const routed = tx.selectFrom('routes').select('project_id').where('project_id', '=', projectId).where('domain_prefix', '=', prefix);
+  const routed = tx
+    .selectFrom('routes')
+    .select('project_id')
+    .where('project_id', '=', projectId)
+    .where('domain_prefix', '=', prefix);
   return (await ran.union(routed).executeTakeFirst()) !== undefined;
 }
 
 /**
- * Makes the claims match the projects again, and deletes those whose quarantine is over. An earlier version that runs beside this one
- * creates, moves, rolls back and deletes projects without claims. A prefix that is served until the next deployment is in use until then.
+ * Makes the claims match the projects again, and deletes those whose quarantine is over. An earlier
+ * version that runs beside this one creates, moves, rolls back and deletes projects without claims.
+ * A prefix that is served until the next deployment is in use until then.
  */
 export async function sweepPrefixes(claiming: Claiming, now: number): Promise<void> {
   const { db, newId, quarantineMs } = claiming;
-  const claimOf = (project_id: string) => ({ id: newId(), project_id, claimed_at: now, released_at: null });
+  const claimOf = (project_id: string) => ({
+    id: newId(),
+    project_id,
+    claimed_at: now,
+    released_at: null,
+  });
   const live = sql.join(LIVE_STATES);
   const isServed = sql<boolean>`(exists (select 1 from routes r where r.project_id = prefix_claims.project_id
       and r.domain_prefix = prefix_claims.prefix)
@@ -156,7 +225,8 @@ export async function sweepPrefixes(claiming: Claiming, now: number): Promise<vo
       .where('prefix_claims.prefix', 'is', null)
       .limit(SWEPT_AT_ONCE)
       .execute();
-    for (const { project_id, domain_prefix } of unclaimedRoutes) await putClaim(tx, domain_prefix, claimOf(project_id));
+    for (const { project_id, domain_prefix } of unclaimedRoutes)
+      await putClaim(tx, domain_prefix, claimOf(project_id));
     await tx
       .updateTable('prefix_claims')
       .set({ released_at: now })
@@ -164,7 +234,12 @@ export async function sweepPrefixes(claiming: Claiming, now: number): Promise<vo
       .where(sql<boolean>`not ${isSet}`)
       .where(sql<boolean>`not ${isServed}`)
       .execute();
-    await tx.updateTable('prefix_claims').set({ released_at: now }).where('released_at', 'is not', null).where(isServed).execute();
+    await tx
+      .updateTable('prefix_claims')
+      .set({ released_at: now })
+      .where('released_at', 'is not', null)
+      .where(isServed)
+      .execute();
     await tx
       .deleteFrom('prefix_claims')
       .where('released_at', '<=', now - quarantineMs)
@@ -174,8 +249,15 @@ export async function sweepPrefixes(claiming: Claiming, now: number): Promise<vo
 }
 const SWEPT_AT_ONCE = 500;
 
-/** Returns whether another project serves the prefix: a project that gave up a prefix publishes it until its next deployment is live. */
-async function isServedByOthers(tx: Tx, prefix: string, projectId: string | null): Promise<boolean> {
+/**
+ * Returns whether another project serves the prefix: a project that gave up a prefix publishes it
+ * until its next deployment is live.
+ */
+async function isServedByOthers(
+  tx: Tx,
+  prefix: string,
+  projectId: string | null,
+): Promise<boolean> {
   const routes = tx.selectFrom('routes').select('project_id').where('domain_prefix', '=', prefix);
   const live = tx
     .selectFrom('deployments')

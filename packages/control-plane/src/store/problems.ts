@@ -1,4 +1,7 @@
-/** The problems that Berth found. One row for each kind and subject; a lock makes control planes judge one after the other. */
+/**
+ * The problems that Berth found. One row for each kind and subject; a lock makes control planes
+ * judge one after the other.
+ */
 import { sql } from 'kysely';
 import {
   ENDED_KEPT_MS,
@@ -20,11 +23,18 @@ const SWEPT_AT_ONCE = 500;
 /** States that say whether the last attempt worked. */
 const JUDGED = ['running', 'retired', 'failed'] as const;
 
-const recordOf = (row: Row<'problems'>): ProblemRecord => ({ ...row, seen: JSON.parse(row.seen) as ProblemRecord['seen'] });
+const recordOf = (row: Row<'problems'>): ProblemRecord => ({
+  ...row,
+  seen: JSON.parse(row.seen) as ProblemRecord['seen'],
+});
 
 export const createProblemStore = (db: Database): ProblemStore => ({
   async open() {
-    const rows = await db.kysely.selectFrom('problems').selectAll().where('ended_at', 'is', null).execute();
+    const rows = await db.kysely
+      .selectFrom('problems')
+      .selectAll()
+      .where('ended_at', 'is', null)
+      .execute();
     return new Map(rows.map((row) => [problemKey(row), recordOf(row)]));
   },
 
@@ -79,7 +89,8 @@ export const createProblemStore = (db: Database): ProblemStore => ({
       .execute();
     const users = new Map<string, Set<string>>(datasetIds.map((id) => [id, new Set()]));
     for (const { project_id, datasets } of rows)
-      for (const { dataset_id } of JSON.parse(datasets ?? '[]') as PinnedDataset[]) users.get(dataset_id)?.add(project_id);
+      for (const { dataset_id } of JSON.parse(datasets ?? '[]') as PinnedDataset[])
+        users.get(dataset_id)?.add(project_id);
     return new Map([...users].map(([id, projects]) => [id, [...projects]]));
   },
 
@@ -100,7 +111,12 @@ export const createProblemStore = (db: Database): ProblemStore => ({
             .where('ended_at', '<', now - ENDED_KEPT_MS)
             .execute();
       });
-    const last = await db.kysely.selectFrom('problem_changes').select('seq').orderBy('seq', 'desc').limit(1).executeTakeFirst();
+    const last = await db.kysely
+      .selectFrom('problem_changes')
+      .select('seq')
+      .orderBy('seq', 'desc')
+      .limit(1)
+      .executeTakeFirst();
     const old = await db.kysely
       .selectFrom('problem_changes')
       .select('seq')
@@ -109,14 +125,25 @@ export const createProblemStore = (db: Database): ProblemStore => ({
       .limit(SWEPT_AT_ONCE)
       .execute();
     const until = old.at(-1)?.seq;
-    if (until !== undefined) await db.writeOne((kysely) => kysely.deleteFrom('problem_changes').where('seq', '<=', until).execute());
+    if (until !== undefined)
+      await db.writeOne((kysely) =>
+        kysely.deleteFrom('problem_changes').where('seq', '<=', until).execute(),
+      );
     return ended.length + old.length;
   },
 });
 
-async function observeSome(tx: Tx, observations: readonly Observation[], clock: Parameters<typeof judge>[2]): Promise<number> {
+async function observeSome(
+  tx: Tx,
+  observations: readonly Observation[],
+  clock: Parameters<typeof judge>[2],
+): Promise<number> {
   const subjects = [...new Set(observations.map(({ subject }) => subject))];
-  const rows = await tx.selectFrom('problems').selectAll().where('subject', 'in', subjects).execute();
+  const rows = await tx
+    .selectFrom('problems')
+    .selectAll()
+    .where('subject', 'in', subjects)
+    .execute();
   const present = new Map(rows.map((row) => [problemKey(row), recordOf(row)]));
   let changes = 0;
   for (const observation of observations) {
@@ -141,7 +168,10 @@ async function observeSome(tx: Tx, observations: readonly Observation[], clock: 
   return changes;
 }
 
-async function standingsOf(db: Database, ids: readonly string[] | null): Promise<ProjectStanding[]> {
+async function standingsOf(
+  db: Database,
+  ids: readonly string[] | null,
+): Promise<ProjectStanding[]> {
   const newest = await db.kysely
     .selectFrom('projects as p')
     .leftJoin('deployments as d', (join) =>
@@ -155,7 +185,15 @@ async function standingsOf(db: Database, ids: readonly string[] | null): Promise
             .where('o.status', 'in', JUDGED),
         ),
     )
-    .select(['p.id', 'p.name', 'd.id as deployment_id', 'd.generation', 'd.status', 'd.error_code', 'd.error_message'])
+    .select([
+      'p.id',
+      'p.name',
+      'd.id as deployment_id',
+      'd.generation',
+      'd.status',
+      'd.error_code',
+      'd.error_message',
+    ])
     .where('p.deleting_at', 'is', null)
     .$if(ids !== null, (q) => q.where('p.id', 'in', ids ?? []))
     .execute();
@@ -169,12 +207,27 @@ async function standingsOf(db: Database, ids: readonly string[] | null): Promise
     .orderBy('generation')
     .execute();
   // The newest one wins.
-  const runs = new Map(running.map((row) => [row.project_id, { id: row.id, health: row.health_status, detail: row.health_detail }]));
-  return newest.map(({ id, name, deployment_id, generation, status, error_code, error_message }) => ({
-    id,
-    name,
-    newest:
-      deployment_id === null ? null : { id: deployment_id, generation: generation ?? 0, status: status ?? '', error_code, error_message },
-    running: runs.get(id) ?? null,
-  }));
+  const runs = new Map(
+    running.map((row) => [
+      row.project_id,
+      { id: row.id, health: row.health_status, detail: row.health_detail },
+    ]),
+  );
+  return newest.map(
+    ({ id, name, deployment_id, generation, status, error_code, error_message }) => ({
+      id,
+      name,
+      newest:
+        deployment_id === null
+          ? null
+          : {
+              id: deployment_id,
+              generation: generation ?? 0,
+              status: status ?? '',
+              error_code,
+              error_message,
+            },
+      running: runs.get(id) ?? null,
+    }),
+  );
 }

@@ -1,6 +1,7 @@
 /**
- * Which projects a caller may see, as conditions of queries. The table `project_members` decides: a project without rows is visible to
- * every user. Its rows outlive a deleted project while the feed has events of it, so that its events stay hidden.
+ * Which projects a caller may see, as conditions of queries. The table `project_members` decides: a
+ * project without rows is visible to every user. Its rows outlive a deleted project while the feed
+ * has events of it, so that its events stay hidden.
  */
 import { type RawBuilder, sql } from 'kysely';
 import type { Member } from '@berth/wire/project';
@@ -15,8 +16,14 @@ export const NOBODY: ProjectAccess = { userId: '', isAdmin: false, only: null };
 /** As many as a token can have. */
 const FEW = 100;
 
-/** Returns the condition on a column with ids of projects; null: no condition, because the caller sees every project. */
-export function visible(access: ProjectAccess | undefined, column: string): RawBuilder<boolean> | null {
+/**
+ * Returns the condition on a column with ids of projects; null: no condition, because the caller
+ * sees every project.
+ */
+export function visible(
+  access: ProjectAccess | undefined,
+  column: string,
+): RawBuilder<boolean> | null {
   if (access === undefined || seesAll(access)) return null;
   const id = sql.ref(column);
   const limit = access.only === null ? sql`1 = 1` : sql`${id} in (${sql.join(access.only)})`;
@@ -27,10 +34,14 @@ export function visible(access: ProjectAccess | undefined, column: string): RawB
 }
 
 /**
- * Returns the ids of the projects that a caller may see if they are few; null: all, or more. A list reads few projects one by one. With
- * the condition alone it would read every row of all the projects that it must not show, until its page is full.
+ * Returns the ids of the projects that a caller may see if they are few; null: all, or more. A list
+ * reads few projects one by one. With the condition alone it would read every row of all the
+ * projects that it must not show, until its page is full.
  */
-export async function fewVisible(db: Db, access: ProjectAccess | undefined): Promise<string[] | null> {
+export async function fewVisible(
+  db: Db,
+  access: ProjectAccess | undefined,
+): Promise<string[] | null> {
   const seen = visible(access, 'projects.id');
   if (seen === null) return null;
   const rows = await db
@@ -43,21 +54,33 @@ export async function fewVisible(db: Db, access: ProjectAccess | undefined): Pro
 }
 
 /** Returns those of these ids that the caller may see. Deleted projects count as they were. */
-export async function visibleOf(db: Db, ids: readonly string[], access: ProjectAccess): Promise<Set<string>> {
-  const wanted = new Set(access.only === null ? ids : ids.filter((id) => access.only?.includes(id)));
+export async function visibleOf(
+  db: Db,
+  ids: readonly string[],
+  access: ProjectAccess,
+): Promise<Set<string>> {
+  const wanted = new Set(
+    access.only === null ? ids : ids.filter((id) => access.only?.includes(id)),
+  );
   if (access.isAdmin || wanted.size === 0) return wanted;
   const rows = await db
     .selectFrom('project_members')
     .select(['project_id', 'user_id'])
     .where('project_id', 'in', [...wanted])
     .execute();
-  const own = new Set(rows.filter((row) => row.user_id === access.userId).map((row) => row.project_id));
+  const own = new Set(
+    rows.filter((row) => row.user_id === access.userId).map((row) => row.project_id),
+  );
   for (const { project_id } of rows) if (!own.has(project_id)) wanted.delete(project_id);
   return wanted;
 }
 
 /** Writes the rows of a project. Call it with the row of the project locked. */
-export async function setMembers(tx: Tx, projectId: string, members: readonly Member[]): Promise<void> {
+export async function setMembers(
+  tx: Tx,
+  projectId: string,
+  members: readonly Member[],
+): Promise<void> {
   await tx.deleteFrom('project_members').where('project_id', '=', projectId).execute();
   if (members.length > 0)
     await tx
@@ -66,9 +89,18 @@ export async function setMembers(tx: Tx, projectId: string, members: readonly Me
       .execute();
 }
 
-/** Refuses new members that do not exist. A deleted user may stay in the list: the last one keeps the project restricted. */
-export async function refuseUnknownMembers(tx: Tx, members: readonly Member[], present: readonly Member[]): Promise<void> {
-  const added = members.filter(({ user_id }) => !present.some((member) => member.user_id === user_id)).map(({ user_id }) => user_id);
+/**
+ * Refuses new members that do not exist. A deleted user may stay in the list: the last one keeps
+ * the project restricted.
+ */
+export async function refuseUnknownMembers(
+  tx: Tx,
+  members: readonly Member[],
+  present: readonly Member[],
+): Promise<void> {
+  const added = members
+    .filter(({ user_id }) => !present.some((member) => member.user_id === user_id))
+    .map(({ user_id }) => user_id);
   if (added.length === 0) return;
   const users = await tx.selectFrom('users').select('id').where('id', 'in', added).execute();
   for (const [i, { user_id }] of members.entries())
@@ -78,11 +110,19 @@ export async function refuseUnknownMembers(tx: Tx, members: readonly Member[], p
 
 export type LeftProject = { id: string; name: string; isLast: boolean };
 /**
- * Removes a deleted user from the members of projects. The last member stays in the list, because an empty list would open the project
- * to every user. Returns the projects of the user.
+ * Removes a deleted user from the members of projects. The last member stays in the list, because
+ * an empty list would open the project to every user. Returns the projects of the user.
  */
-export async function leaveProjects({ capabilities }: Database, tx: Tx, userId: string, now: number): Promise<LeftProject[]> {
-  const ofUser = tx.selectFrom('project_members').select('project_id').where('user_id', '=', userId);
+export async function leaveProjects(
+  { capabilities }: Database,
+  tx: Tx,
+  userId: string,
+  now: number,
+): Promise<LeftProject[]> {
+  const ofUser = tx
+    .selectFrom('project_members')
+    .select('project_id')
+    .where('user_id', '=', userId);
   const projects = await tx
     .selectFrom('projects')
     .select(['id', 'name', 'members'])
@@ -97,22 +137,36 @@ export async function leaveProjects({ capabilities }: Database, tx: Tx, userId: 
     if (others.length === 0) continue;
     await tx
       .updateTable('projects')
-      .set((eb) => ({ members: JSON.stringify(others), updated_at: now, flow_version: eb('flow_version', '+', 1) }))
+      .set((eb) => ({
+        members: JSON.stringify(others),
+        updated_at: now,
+        flow_version: eb('flow_version', '+', 1),
+      }))
       .where('id', '=', id)
       .execute();
-    await tx.deleteFrom('project_members').where('project_id', '=', id).where('user_id', '=', userId).execute();
+    await tx
+      .deleteFrom('project_members')
+      .where('project_id', '=', id)
+      .where('user_id', '=', userId)
+      .execute();
   }
   return left;
 }
 
-/** Removes the rows of deleted projects of which the feed has no event any more. Returns the number of removed rows. */
+/**
+ * Removes the rows of deleted projects of which the feed has no event any more. Returns the number
+ * of removed rows.
+ */
 export async function removeOldMembers(db: Database): Promise<number> {
   const { numDeletedRows } = await db.writeOne((kysely) =>
     kysely
       .deleteFrom('project_members')
       .where('project_id', 'not in', (eb) => eb.selectFrom('projects').select('id'))
       .where('project_id', 'not in', (eb) =>
-        eb.selectFrom('events').select(eb.ref('project_id').$notNull().as('id')).where('project_id', 'is not', null),
+        eb
+          .selectFrom('events')
+          .select(eb.ref('project_id').$notNull().as('id'))
+          .where('project_id', 'is not', null),
       )
       .executeTakeFirstOrThrow(),
   );

@@ -1,6 +1,6 @@
 /**
- * The wrapped keys of projects (secrets/vault.ts), which are deleted with their project, and the keys of values that belong to no
- * project.
+ * The wrapped keys of projects (secrets/vault.ts), which are deleted with their project, and the
+ * keys of values that belong to no project.
  */
 import { DomainError } from '../domain/errors.ts';
 import { PLATFORM_KEYS, type ProjectKeyStore } from '../domain/vault.ts';
@@ -13,12 +13,20 @@ export function createProjectKeyStore(db: Database): ProjectKeyStore {
   const columns = ['project_id', 'wrapped', 'wrapped_by'] as const;
   const platform = ['name as project_id', 'wrapped', 'wrapped_by'] as const;
   const ofPlatform = async (kysely: Db, name: string) =>
-    (await kysely.selectFrom('platform_keys').select(platform).where('name', '=', name).executeTakeFirst()) ?? null;
+    (await kysely
+      .selectFrom('platform_keys')
+      .select(platform)
+      .where('name', '=', name)
+      .executeTakeFirst()) ?? null;
   return {
     get: async (id) =>
       isPlatform(id)
         ? ofPlatform(db.kysely, id)
-        : ((await db.kysely.selectFrom('project_keys').select(columns).where('project_id', '=', id).executeTakeFirst()) ?? null),
+        : ((await db.kysely
+            .selectFrom('project_keys')
+            .select(columns)
+            .where('project_id', '=', id)
+            .executeTakeFirst()) ?? null),
 
     setOnce: (record, now) =>
       db.write(async (tx) => {
@@ -31,22 +39,41 @@ export function createProjectKeyStore(db: Database): ProjectKeyStore {
             .execute();
           return (await ofPlatform(tx, name)) ?? record;
         }
-        const project = await tx.selectFrom('projects').select('id').where('id', '=', record.project_id).executeTakeFirst();
-        if (project === undefined) throw new DomainError('not_found', `no project has the id ${record.project_id}`);
+        const project = await tx
+          .selectFrom('projects')
+          .select('id')
+          .where('id', '=', record.project_id)
+          .executeTakeFirst();
+        if (project === undefined)
+          throw new DomainError('not_found', `no project has the id ${record.project_id}`);
         await tx
           .insertInto('project_keys')
           .values({ ...record, created_at: now })
           .onConflict((oc) => oc.column('project_id').doNothing())
           .execute();
-        return tx.selectFrom('project_keys').select(columns).where('project_id', '=', record.project_id).executeTakeFirstOrThrow();
+        return tx
+          .selectFrom('project_keys')
+          .select(columns)
+          .where('project_id', '=', record.project_id)
+          .executeTakeFirstOrThrow();
       }),
 
     async rewrap({ project_id, wrapped, wrapped_by }, from) {
       const set = { wrapped, wrapped_by };
       await db.writeOne((kysely) =>
         isPlatform(project_id)
-          ? kysely.updateTable('platform_keys').set(set).where('name', '=', project_id).where('wrapped', '=', from).execute()
-          : kysely.updateTable('project_keys').set(set).where('project_id', '=', project_id).where('wrapped', '=', from).execute(),
+          ? kysely
+              .updateTable('platform_keys')
+              .set(set)
+              .where('name', '=', project_id)
+              .where('wrapped', '=', from)
+              .execute()
+          : kysely
+              .updateTable('project_keys')
+              .set(set)
+              .where('project_id', '=', project_id)
+              .where('wrapped', '=', from)
+              .execute(),
       );
     },
 
@@ -56,7 +83,13 @@ export function createProjectKeyStore(db: Database): ProjectKeyStore {
         .select(columns)
         .where('wrapped_by', '!=', keyId)
         .where('project_id', '>', after)
-        .unionAll(db.kysely.selectFrom('platform_keys').select(platform).where('wrapped_by', '!=', keyId).where('name', '>', after))
+        .unionAll(
+          db.kysely
+            .selectFrom('platform_keys')
+            .select(platform)
+            .where('wrapped_by', '!=', keyId)
+            .where('name', '>', after),
+        )
         .orderBy('project_id')
         .limit(limit)
         .execute(),
@@ -69,7 +102,8 @@ export function createProjectKeyStore(db: Database): ProjectKeyStore {
           .select((eb) => ['wrapped_by', eb.fn.countAll<number>().as('count')])
           .groupBy('wrapped_by')
           .execute();
-        for (const { wrapped_by, count } of rows) counts.set(wrapped_by, (counts.get(wrapped_by) ?? 0) + count);
+        for (const { wrapped_by, count } of rows)
+          counts.set(wrapped_by, (counts.get(wrapped_by) ?? 0) + count);
       }
       return counts;
     },

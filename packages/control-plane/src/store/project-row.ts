@@ -10,7 +10,11 @@ export function existing(id: string, row: Row<'projects'> | undefined): Row<'pro
 }
 
 /** Returns the row, locked until the transaction ends. Throws not_found. */
-export async function lockedProject({ capabilities }: Database, tx: Tx, id: string): Promise<Row<'projects'>> {
+export async function lockedProject(
+  { capabilities }: Database,
+  tx: Tx,
+  id: string,
+): Promise<Row<'projects'>> {
   const row = await tx
     .selectFrom('projects')
     .selectAll()

@@ -23,8 +23,22 @@ import { refuseNestedWriters } from './datasets/nested-writers.ts';
 import { keyAfter, paged } from './pages.ts';
 import { nodeOf } from './rows/node.ts';
 import { existing, lockedProject } from './project-row.ts';
-import { claimPrefix, lockPrefix, PREFIX_SET, prefixUse, releaseAllPrefixes, releasePrefixes } from './prefixes.ts';
-import { fewVisible, refuseUnknownMembers, removeOldMembers, setMembers, visible, visibleOf } from './project-access.ts';
+import {
+  claimPrefix,
+  lockPrefix,
+  PREFIX_SET,
+  prefixUse,
+  releaseAllPrefixes,
+  releasePrefixes,
+} from './prefixes.ts';
+import {
+  fewVisible,
+  refuseUnknownMembers,
+  removeOldMembers,
+  setMembers,
+  visible,
+  visibleOf,
+} from './project-access.ts';
 import { guardedOf, projectOf, settingColumns } from './rows/project.ts';
 import { contains } from './search.ts';
 import { forgetUnmanagedOf } from './unmanaged.ts';
@@ -32,12 +46,17 @@ import { endVolumes } from './volumes.ts';
 
 export function createProjectStore(claiming: Claiming, clock: () => number): ProjectStore {
   const { db, newId } = claiming;
-  /** Relies on the unique constraints, because two requests may arrive at the same time, and turns their errors into domain errors. */
+  /**
+   * Relies on the unique constraints, because two requests may arrive at the same time, and turns
+   * their errors into domain errors.
+   */
   const unique = async <T>(wanted: Wanted, run: () => Promise<T>): Promise<T> => {
     try {
       return await run();
     } catch (error) {
-      const column = (['name', 'domain_prefix'] as const).find((c) => db.capabilities.violatesUnique(error, 'projects', c));
+      const column = (['name', 'domain_prefix'] as const).find((c) =>
+        db.capabilities.violatesUnique(error, 'projects', c),
+      );
       if (column === undefined) throw error;
       await db.write((tx) => refuseTaken(db, tx, wanted));
       // The other project was deleted since.
@@ -48,7 +67,9 @@ export function createProjectStore(claiming: Claiming, clock: () => number): Pro
   const takePrefix = async (tx: Tx, id: string, prefix: string, now: number): Promise<void> => {
     const message = await claimPrefix(claiming, tx, prefix, id, now);
     if (message === null) return;
-    throw new DomainError('domain_prefix_taken', `domain_prefix: ${message}`, [{ field: 'domain_prefix', rule: 'kept', message }]);
+    throw new DomainError('domain_prefix_taken', `domain_prefix: ${message}`, [
+      { field: 'domain_prefix', rule: 'kept', message },
+    ]);
   };
 
   return {
@@ -74,7 +95,11 @@ export function createProjectStore(claiming: Claiming, clock: () => number): Pro
           };
           await takePrefix(tx, row.id, settings.domain_prefix, now);
           await changeDomains(claiming, tx, row.id, [], settings.domains, now);
-          const created = await tx.insertInto('projects').values(row).returningAll().executeTakeFirstOrThrow();
+          const created = await tx
+            .insertInto('projects')
+            .values(row)
+            .returningAll()
+            .executeTakeFirstOrThrow();
           await setMembers(tx, created.id, settings.members);
           await writeEvents(db, tx, [projectEvent(created, 'created', now)]);
           return projectOf(created);
@@ -83,7 +108,16 @@ export function createProjectStore(claiming: Claiming, clock: () => number): Pro
     },
 
     async get(id) {
-      return projectOf(existing(id, await db.kysely.selectFrom('projects').selectAll().where('id', '=', id).executeTakeFirst()));
+      return projectOf(
+        existing(
+          id,
+          await db.kysely
+            .selectFrom('projects')
+            .selectAll()
+            .where('id', '=', id)
+            .executeTakeFirst(),
+        ),
+      );
     },
 
     async getMany(ids) {
@@ -110,7 +144,8 @@ export function createProjectStore(claiming: Claiming, clock: () => number): Pro
       if (name !== undefined) query = query.where('name', '=', name);
       if (ids !== undefined && ids.length === 0) return { items: [], next: null };
       if (ids !== undefined) query = query.where('id', 'in', [...ids]);
-      if (find !== undefined) query = query.where(contains(['name', 'domain_prefix', 'git_url'], find));
+      if (find !== undefined)
+        query = query.where(contains(['name', 'domain_prefix', 'git_url'], find));
       if (after !== null) query = query.where('name', '>', after[0]);
       const few = await fewVisible(db.kysely, access);
       if (few?.length === 0) return { items: [], next: null };
@@ -140,20 +175,27 @@ export function createProjectStore(claiming: Claiming, clock: () => number): Pro
             await refuseUnknownMembers(tx, patch.members, guardedOf(project).members);
             await setMembers(tx, id, patch.members);
           }
-          const moved = patch.git_url === undefined ? [] : await dropMovedToken(tx, project, patch.git_url, now);
-          wanted.domain_prefix = patch.domain_prefix === project.domain_prefix ? null : (patch.domain_prefix ?? null);
+          const moved =
+            patch.git_url === undefined
+              ? []
+              : await dropMovedToken(tx, project, patch.git_url, now);
+          wanted.domain_prefix =
+            patch.domain_prefix === project.domain_prefix ? null : (patch.domain_prefix ?? null);
           await refuseTaken(db, tx, wanted);
           if (wanted.domain_prefix !== null) {
             await takePrefix(tx, id, wanted.domain_prefix, now);
             await releasePrefixes(tx, id, [project.domain_prefix], now);
           }
-          if (patch.domains !== undefined) await changeDomains(claiming, tx, id, projectOf(project).domains, patch.domains, now);
+          if (patch.domains !== undefined)
+            await changeDomains(claiming, tx, id, projectOf(project).domains, patch.domains, now);
           const row = await tx
             .updateTable('projects')
             .set(settingColumns(patch))
-            // Makes plans from the old settings stale: such a deployment could have a domain prefix that is free by then.
+            // Makes plans from the old settings stale: such a deployment could have a domain prefix
+            // that is free by then.
             .set((eb) => ({ updated_at: now, flow_version: eb('flow_version', '+', 1) }))
-            // While the project was public, the application could read its visitors' session cookies. They must not open it now.
+            // While the project was public, the application could read its visitors' session
+            // cookies. They must not open it now.
             .$if(patch.auth_required === true && project.auth_required === 0, (q) =>
               q.set((eb) => ({ auth_epoch: eb('auth_epoch', '+', 1) })),
             )
@@ -163,7 +205,10 @@ export function createProjectStore(claiming: Claiming, clock: () => number): Pro
           // The caller checked its patch against settings that may have changed since.
           const problem = replaceProblem(projectOf(row));
           if (problem !== null) throw invalid(problem.field, problem.rule, problem.message);
-          await writeEvents(db, tx, [projectEvent(row, 'changed', now, `: ${Object.keys(patch).sort().join(', ')}`), ...moved]);
+          await writeEvents(db, tx, [
+            projectEvent(row, 'changed', now, `: ${Object.keys(patch).sort().join(', ')}`),
+            ...moved,
+          ]);
           return projectOf(row);
         }),
       );
@@ -174,10 +219,12 @@ export function createProjectStore(claiming: Claiming, clock: () => number): Pro
         const project = await lockedProject(db, tx, id);
         guard?.(projectOf(project));
         // A second request may add the volumes. It never takes them back: they may be gone already.
-        if (project.deleting_at !== null && (!volumes || project.deletes_volumes !== 0)) return projectOf(project);
+        if (project.deleting_at !== null && (!volumes || project.deletes_volumes !== 0))
+          return projectOf(project);
         const marked = await tx
           .updateTable('projects')
-          // Makes earlier plans stale, so that none creates a deployment in a project that is being deleted.
+          // Makes earlier plans stale, so that none creates a deployment in a project that is being
+          // deleted.
           .set((eb) => ({
             deleting_at: project.deleting_at ?? now,
             deletes_volumes: Number(volumes),
@@ -239,7 +286,12 @@ export function createProjectStore(claiming: Claiming, clock: () => number): Pro
   };
 }
 
-export const projectEvent = (project: { id: string; name: string }, what: string, at: number, more = ''): NewEvent => ({
+export const projectEvent = (
+  project: { id: string; name: string },
+  what: string,
+  at: number,
+  more = '',
+): NewEvent => ({
   at,
   kind: `project.${what}`,
   project_id: project.id,
@@ -248,12 +300,20 @@ export const projectEvent = (project: { id: string; name: string }, what: string
 
 /** Throws env_conflict if a variable has the name of a secret. */
 async function refuseSecretNames(tx: Tx, id: string, env: ProjectSettings['env']): Promise<void> {
-  const secrets = await tx.selectFrom('project_secrets').select('name').where('project_id', '=', id).orderBy('name').execute();
+  const secrets = await tx
+    .selectFrom('project_secrets')
+    .select('name')
+    .where('project_id', '=', id)
+    .orderBy('name')
+    .execute();
   const names = secrets.map(({ name }) => name).filter((name) => Object.hasOwn(env, name));
   if (names.length > 0) throw secretsHaveNames(names);
 }
 
-function withDefaults({ name, ...given }: ProjectCreate): { name: string; settings: ProjectSettings } {
+function withDefaults({ name, ...given }: ProjectCreate): {
+  name: string;
+  settings: ProjectSettings;
+} {
   return {
     name,
     settings: {
@@ -277,30 +337,48 @@ type Wanted = { id: string | null; name: string | null; domain_prefix: string | 
 const TAKEN = { name: 'another project already has this name', domain_prefix: PREFIX_SET };
 
 /** Reports all taken values at once. Throws name_taken, domain_prefix_taken. */
-async function refuseTaken(db: Database, tx: Tx, { id, name, domain_prefix }: Wanted): Promise<void> {
+async function refuseTaken(
+  db: Database,
+  tx: Tx,
+  { id, name, domain_prefix }: Wanted,
+): Promise<void> {
   // Locks before it reads, so that a waiting transaction sees the rows of the other one.
   if (domain_prefix !== null) await lockPrefix(db, tx, domain_prefix);
   const problems: FieldProblem[] = [];
-  const add = (field: string, message: string): void => void problems.push({ field, rule: 'taken', message });
+  const add = (field: string, message: string): void =>
+    void problems.push({ field, rule: 'taken', message });
   if (name !== null) {
     const other = await tx
       .selectFrom('projects')
       .select('name')
       .where((eb) => eb.or([eb('name', '=', name), eb('id', '=', name)]))
       .executeTakeFirst();
-    // Ids are looked up before names, so a project with another one's id as its name would never be found.
-    if (other !== undefined) add('name', other.name === name ? TAKEN.name : 'it is the id of another project');
+    // Ids are looked up before names, so a project with another one's id as its name would never be
+    // found.
+    if (other !== undefined)
+      add('name', other.name === name ? TAKEN.name : 'it is the id of another project');
   }
   const prefix = domain_prefix === null ? null : await prefixUse(tx, domain_prefix, id);
   if (prefix !== null) add('domain_prefix', prefix);
   const [first] = problems;
   if (first === undefined) return;
   const detail = problems.map(({ field, message }) => `${field}: ${message}`).join('; ');
-  throw new DomainError(first.field === 'name' ? 'name_taken' : 'domain_prefix_taken', detail, problems);
+  throw new DomainError(
+    first.field === 'name' ? 'name_taken' : 'domain_prefix_taken',
+    detail,
+    problems,
+  );
 }
 
-/** Returns whether the project can be removed. Only a marked project is removed, never one that merely has no work. */
-async function removable(tx: Tx, id: string, lock: boolean): Promise<'absent' | 'in use' | 'removable'> {
+/**
+ * Returns whether the project can be removed. Only a marked project is removed, never one that
+ * merely has no work.
+ */
+async function removable(
+  tx: Tx,
+  id: string,
+  lock: boolean,
+): Promise<'absent' | 'in use' | 'removable'> {
   const project = await tx
     .selectFrom('projects')
     .select('deleting_at')
@@ -309,10 +387,17 @@ async function removable(tx: Tx, id: string, lock: boolean): Promise<'absent' | 
     .executeTakeFirst();
   if (project === undefined) return 'absent';
   if (project.deleting_at === null) return 'in use';
-  const open = await tx.selectFrom('tasks').select('id').where('project_id', '=', id).where('finished_at', 'is', null).limit(1).execute();
+  const open = await tx
+    .selectFrom('tasks')
+    .select('id')
+    .where('project_id', '=', id)
+    .where('finished_at', 'is', null)
+    .limit(1)
+    .execute();
   if (open.length > 0) return 'in use';
-  // A container may exist that no registration has reported yet, for example because the message was lost. So the node must first make
-  // a new list of its containers. (A list that arrives later is not enough: it may have been made earlier.)
+  // A container may exist that no registration has reported yet, for example because the message
+  // was lost. So the node must first make a new list of its containers. (A list that arrives later
+  // is not enough: it may have been made earlier.)
   const unseen = await tx
     .selectFrom('tasks')
     .innerJoin('nodes', 'nodes.id', 'tasks.node_id')
@@ -321,29 +406,53 @@ async function removable(tx: Tx, id: string, lock: boolean): Promise<'absent' | 
     .where((eb) =>
       eb.or([
         eb('tasks.kind', '=', 'deploy'),
-        eb.and([eb('tasks.kind', '=', 'retire'), eb('tasks.status', 'in', ['failed', 'cancelled', 'lost'])]),
+        eb.and([
+          eb('tasks.kind', '=', 'retire'),
+          eb('tasks.status', 'in', ['failed', 'cancelled', 'lost']),
+        ]),
       ]),
     )
-    // A task that no agent claimed started nothing. A removal that no agent claimed removed nothing.
-    .where((eb) => eb.or([eb('tasks.attempt', '>', 0), eb.and([eb('tasks.kind', '=', 'retire'), eb('tasks.status', '=', 'lost')])]))
+    // A task that no agent claimed started nothing. A removal that no agent claimed removed
+    // nothing.
+    .where((eb) =>
+      eb.or([
+        eb('tasks.attempt', '>', 0),
+        eb.and([eb('tasks.kind', '=', 'retire'), eb('tasks.status', '=', 'lost')]),
+      ]),
+    )
     // Contract-only agents never report containers. A Berth agent may not have reported them yet.
     .where('nodes.agent_version', 'is not', null)
-    .where((eb) => eb.or([eb('nodes.observed_since', 'is', null), eb('nodes.observed_since', '<=', ENDED_AT)]))
+    .where((eb) =>
+      eb.or([eb('nodes.observed_since', 'is', null), eb('nodes.observed_since', '<=', ENDED_AT)]),
+    )
     .groupBy('tasks.node_id')
     .execute();
   const nodes = await tx.selectFrom('nodes').selectAll().where('containers', '!=', '[]').execute();
-  const holders = nodes.filter((row) => nodeOf(row).containers.some((container) => container.labels[LABELS.project] === id));
-  const doubtful = new Map([...holders.map((row) => [row.id, null] as const), ...unseen.map((u) => [u.node_id, u.ended_at] as const)]);
+  const holders = nodes.filter((row) =>
+    nodeOf(row).containers.some((container) => container.labels[LABELS.project] === id),
+  );
+  const doubtful = new Map([
+    ...holders.map((row) => [row.id, null] as const),
+    ...unseen.map((u) => [u.node_id, u.ended_at] as const),
+  ]);
   if (doubtful.size === 0) return 'removable';
   return (await areElsewhere(tx, doubtful)) ? 'removable' : 'in use';
 }
 
-/** Returns whether each of these nodes came back as another one that has listed its containers since. `doubtful`: node -> its last end. */
-async function areElsewhere(tx: Tx, doubtful: ReadonlyMap<string, number | null>): Promise<boolean> {
+/**
+ * Returns whether each of these nodes came back as another one that has listed its containers
+ * since. `doubtful`: node -> its last end.
+ */
+async function areElsewhere(
+  tx: Tx,
+  doubtful: ReadonlyMap<string, number | null>,
+): Promise<boolean> {
   const rows = await tx
     .selectFrom('nodes')
     .selectAll()
-    .where((eb) => eb.or([eb('earlier_nodes', 'is not', null), eb('id', 'in', [...doubtful.keys()])]))
+    .where((eb) =>
+      eb.or([eb('earlier_nodes', 'is not', null), eb('id', 'in', [...doubtful.keys()])]),
+    )
     .execute();
   const nodes = rows.map(nodeOf);
   return nodes
@@ -351,11 +460,19 @@ async function areElsewhere(tx: Tx, doubtful: ReadonlyMap<string, number | null>
     .every((node) => {
       const { id } = presentNode(node, nodes, DEFAULT_LIMITS.offlineMs);
       const listedSince = rows.find((row) => row.id === id)?.observed_since ?? null;
-      return id !== node.id && !doubtful.has(id) && listedSince !== null && listedSince > (doubtful.get(node.id) ?? 0);
+      return (
+        id !== node.id &&
+        !doubtful.has(id) &&
+        listedSince !== null &&
+        listedSince > (doubtful.get(node.id) ?? 0)
+      );
     });
 }
 
-/** Removes the deployments' logs one by one and yields between them: one transaction for millions of lines would block the platform. */
+/**
+ * Removes the deployments' logs one by one and yields between them: one transaction for millions of
+ * lines would block the platform.
+ */
 async function removeLogs(db: Database, projectId: string): Promise<void> {
   const logs = await db.kysely
     .selectFrom('log_heads')

@@ -1,5 +1,6 @@
 /**
- * `look` tasks into a repository. Their rows name no project, because no plan creates or ends them; a payload may name one.
+ * `look` tasks into a repository. Their rows name no project, because no plan creates or ends them;
+ * a payload may name one.
  *
  * pending -> running (claimed) -> completed | failed (reported)
  * pending, running -> lost (deadline passed, lease expired, control plane stopped)
@@ -28,7 +29,8 @@ const LOCK = 'repository looks';
 
 const recordOf = (row: Row<'tasks'>): RepositoryLookRecord => {
   const task = taskOf(row);
-  if (!isRepositoryLook(task)) throw new DomainError('not_found', 'the look does not exist; it may be too old');
+  if (!isRepositoryLook(task))
+    throw new DomainError('not_found', 'the look does not exist; it may be too old');
   return task;
 };
 
@@ -55,7 +57,11 @@ export function createRepositoryLookStore(db: Database): RepositoryLookStore {
       .where((eb) =>
         eb.or([
           eb('finished_at', 'is', null),
-          eb.and([eb('status', '=', 'completed'), eb('finished_at', '>', now - FRESH_MS), eb('finished_at', '<=', now)]),
+          eb.and([
+            eb('status', '=', 'completed'),
+            eb('finished_at', '>', now - FRESH_MS),
+            eb('finished_at', '<=', now),
+          ]),
         ]),
       )
       .orderBy('seq', 'desc')
@@ -63,7 +69,8 @@ export function createRepositoryLookStore(db: Database): RepositoryLookStore {
       .executeTakeFirst();
     return row === undefined ? null : recordOf(row);
   }
-  const openIds = (tx: Db | Tx) => looks(tx).select('id').where('finished_at', 'is', null).execute();
+  const openIds = (tx: Db | Tx) =>
+    looks(tx).select('id').where('finished_at', 'is', null).execute();
   const sweep = async (tx: Db | Tx, now: number): Promise<number> => {
     const beyond = await looks(tx)
       .select('seq')
@@ -76,7 +83,9 @@ export function createRepositoryLookStore(db: Database): RepositoryLookStore {
       .deleteFrom('tasks')
       .where(isLook)
       .where('finished_at', 'is not', null)
-      .where((eb) => eb.or([eb('finished_at', '<=', now - KEPT_MS), eb('seq', '<=', beyond[0]?.seq ?? 0)]))
+      .where((eb) =>
+        eb.or([eb('finished_at', '<=', now - KEPT_MS), eb('seq', '<=', beyond[0]?.seq ?? 0)]),
+      )
       .executeTakeFirst();
     return Number(removed.numDeletedRows);
   };
@@ -86,35 +95,55 @@ export function createRepositoryLookStore(db: Database): RepositoryLookStore {
 
     create: (look, now) =>
       db.write(async (tx) => {
-        // The second of two concurrent requests finds the task of the first, and the limit holds with several control planes.
+        // The second of two concurrent requests finds the task of the first, and the limit holds
+        // with several control planes.
         await db.capabilities.lockName(tx, LOCK);
         const found = await same(tx, look.payload, now);
         if (found !== null) return found;
         if ((await openIds(tx)).length >= MAX_OPEN)
-          throw new DomainError('too_many_requests', 'builders look into many repositories at the moment; try again soon');
+          throw new DomainError(
+            'too_many_requests',
+            'builders look into many repositories at the moment; try again soon',
+          );
         await sweep(tx, now);
-        const task = { ...look, payload: payloadOf(look.payload), kind: 'look' as const, deployment_id: null };
+        const task = {
+          ...look,
+          payload: payloadOf(look.payload),
+          kind: 'look' as const,
+          deployment_id: null,
+        };
         const columns = newTaskColumns(task, null, now);
-        return recordOf(await tx.insertInto('tasks').values(columns).returningAll().executeTakeFirstOrThrow());
+        return recordOf(
+          await tx.insertInto('tasks').values(columns).returningAll().executeTakeFirstOrThrow(),
+        );
       }),
 
     async get(id) {
       const row = await looks(db.kysely).selectAll().where('id', '=', id).executeTakeFirst();
-      if (row === undefined) throw new DomainError('not_found', 'the look does not exist; it may be too old');
+      if (row === undefined)
+        throw new DomainError('not_found', 'the look does not exist; it may be too old');
       return recordOf(row);
     },
 
     open: async () => (await openIds(db.kysely)).map(({ id }) => id),
 
     async endTask(id, leaseToken, report, now) {
-      const ended = await db.writeOne((kysely) => endReported(kysely, isLook, { id, leaseToken, report }, now));
-      return { status: ended?.status ?? repeatedReport(taskOf(await taskRow(db.kysely, id)), leaseToken, report) };
+      const ended = await db.writeOne((kysely) =>
+        endReported(kysely, isLook, { id, leaseToken, report }, now),
+      );
+      return {
+        status:
+          ended?.status ?? repeatedReport(taskOf(await taskRow(db.kysely, id)), leaseToken, report),
+      };
     },
 
     async loseTask(task, why, now) {
       const report: TaskReport = { status: 'failed', result: { error: LOST[why] } };
       const set = { ...lostAt(now), report: JSON.stringify(report) };
-      return (await db.writeOne((kysely) => changeOverdue(kysely, isLook, { task, why, set }))) !== undefined;
+      return (
+        (await db.writeOne((kysely) => changeOverdue(kysely, isLook, { task, why, set }))) !==
+        undefined
+      );
     },
 
     async endOpen(now) {

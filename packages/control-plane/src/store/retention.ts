@@ -1,4 +1,7 @@
-/** Removes old history in small steps (domain/retention.ts), and returns the freed space to the disk. */
+/**
+ * Removes old history in small steps (domain/retention.ts), and returns the freed space to the
+ * disk.
+ */
 import type { Keep, Removed, RetentionPass, RetentionStore } from '../domain/retention.ts';
 import type { Database } from './engine/database.ts';
 import { forgetNodes } from './forgotten-nodes.ts';
@@ -10,10 +13,16 @@ import { removeExpired } from './sweep.ts';
 import { thinOld } from './thinning.ts';
 import { removeUnreachableCopies } from './volumes.ts';
 
-/** Finished `sync` tasks are kept this long: they are shown for 1 h, and their reports may be sent again. */
+/**
+ * Finished `sync` tasks are kept this long: they are shown for 1 h, and their reports may be sent
+ * again.
+ */
 const SYNCS_KEPT_MS = 7 * 86_400_000;
 const SYNCS_PER_STEP = 100;
-/** After each 500 steps of removal, up to 200 steps return free space to the disk, so a full disk gets space before the pass ends. */
+/**
+ * After each 500 steps of removal, up to 200 steps return free space to the disk, so a full disk
+ * gets space before the pass ends.
+ */
 const STEPS_PER_SHRINK = 500;
 const SHRINK_STEPS = 200;
 const CLAIM_KEY = 'retention_claim';
@@ -82,7 +91,10 @@ export function createRetentionStore(db: Database, memory: NodeMemory): Retentio
   };
 }
 
-/** Removes old `sync` tasks. It walks the index of all of them page by page: they are few, because old ones are removed. */
+/**
+ * Removes old `sync` tasks. It walks the index of all of them page by page: they are few, because
+ * old ones are removed.
+ */
 async function* oldSyncs(db: Database, before: number): AsyncGenerator<void, void, void> {
   for (let after: [string, number] = ['', 0]; ; ) {
     const page = await db.kysely
@@ -94,8 +106,11 @@ async function* oldSyncs(db: Database, before: number): AsyncGenerator<void, voi
       .orderBy('seq')
       .limit(SYNCS_PER_STEP)
       .execute();
-    const old = page.flatMap((task) => (task.finished_at !== null && task.finished_at < before ? [task.id] : []));
-    if (old.length > 0) await db.writeUnsynced((tx) => tx.deleteFrom('tasks').where('id', 'in', old).execute());
+    const old = page.flatMap((task) =>
+      task.finished_at !== null && task.finished_at < before ? [task.id] : [],
+    );
+    if (old.length > 0)
+      await db.writeUnsynced((tx) => tx.deleteFrom('tasks').where('id', 'in', old).execute());
     const last = page.at(-1);
     yield;
     if (last === undefined || page.length < SYNCS_PER_STEP) return;

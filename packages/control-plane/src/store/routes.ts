@@ -22,10 +22,16 @@ export const createRouteStore = ({ kysely }: Database): RouteStore => ({
 });
 
 /**
- * Returns the time of a route that is published now: later than those of `others`, whose address it has. The machine's clock may have been
- * set back since, and of two routes with one address only the later one is published (routing/traefik.ts).
+ * Returns the time of a route that is published now: later than those of `others`, whose address it
+ * has. The machine's clock may have been set back since, and of two routes with one address only
+ * the later one is published (routing/traefik.ts).
  */
-export async function afterAll(others: SelectQueryBuilder<Tables, 'routes', object>, now: number): Promise<number> {
-  const { latest } = await others.select((eb) => eb.fn.max('published_at').as('latest')).executeTakeFirstOrThrow();
+export async function afterAll(
+  others: SelectQueryBuilder<Tables, 'routes', object>,
+  now: number,
+): Promise<number> {
+  const { latest } = await others
+    .select((eb) => eb.fn.max('published_at').as('latest'))
+    .executeTakeFirstOrThrow();
   return latest === null ? now : Math.max(now, latest + 1);
 }

@@ -1,8 +1,18 @@
-/** The sealed secrets of projects. Only the vault opens them (secrets/vault.ts). They are deleted with their project. */
+/**
+ * The sealed secrets of projects. Only the vault opens them (secrets/vault.ts). They are deleted
+ * with their project.
+ */
 import { sql } from 'kysely';
 import { DomainError, invalid } from '../domain/errors.ts';
 import type { ProjectRecord } from '../domain/records.ts';
-import { envHasName, type NewSecret, type SealedSecret, type SecretRecord, type SecretStore, secretsProblem } from '../domain/secrets.ts';
+import {
+  envHasName,
+  type NewSecret,
+  type SealedSecret,
+  type SecretRecord,
+  type SecretStore,
+  secretsProblem,
+} from '../domain/secrets.ts';
 import type { Database } from './engine/database.ts';
 import type { Db, Row, Tx } from './engine/tables.ts';
 import { writeEvents } from './events.ts';
@@ -17,7 +27,14 @@ type Shown = Pick<Row<'project_secrets'>, (typeof SHOWN)[number]>;
 const secretOf = ({ delivery, ...row }: Shown): SecretRecord => ({ ...row, as: delivery });
 
 export const secretsOf = async (db: Db, projectId: string): Promise<SecretRecord[]> =>
-  (await db.selectFrom('project_secrets').select(SHOWN).where('project_id', '=', projectId).orderBy('name').execute()).map(secretOf);
+  (
+    await db
+      .selectFrom('project_secrets')
+      .select(SHOWN)
+      .where('project_id', '=', projectId)
+      .orderBy('name')
+      .execute()
+  ).map(secretOf);
 
 export function createSecretStore(db: Database): SecretStore {
   return {
@@ -52,11 +69,23 @@ export function createSecretStore(db: Database): SecretStore {
       db.write(async (tx) => {
         if (prints !== null) {
           const secrets = prints.length === 0 ? null : JSON.stringify(prints);
-          await tx.updateTable('deployments').set({ secrets }).where('id', '=', deploymentId).execute();
+          await tx
+            .updateTable('deployments')
+            .set({ secrets })
+            .where('id', '=', deploymentId)
+            .execute();
         }
         if (missing.length === 0) return;
-        const message = `the project no longer has the ${missing.length === 1 ? 'secret' : 'secrets'} ${missing.join(', ')}; the deployment starts without ${missing.length === 1 ? 'it' : 'them'}`;
-        await writeStoryLine(tx, { deployment_id: deploymentId, kind: 'secrets', message }, now, 'words');
+        const message =
+          `the project no longer has the ${missing.length === 1 ? 'secret' : 'secrets'} ` +
+          `${missing.join(', ')}; the deployment starts without ` +
+          (missing.length === 1 ? 'it' : 'them');
+        await writeStoryLine(
+          tx,
+          { deployment_id: deploymentId, kind: 'secrets', message },
+          now,
+          'words',
+        );
       }),
 
     remove: (projectId, name, now, guard) =>
@@ -91,13 +120,24 @@ export function createSecretStore(db: Database): SecretStore {
   };
 }
 
-const noSecret = (name: string): DomainError => new DomainError('not_found', `the project has no secret ${name}`);
+const noSecret = (name: string): DomainError =>
+  new DomainError('not_found', `the project has no secret ${name}`);
 
 const one = (db: Db, projectId: string, name: string): Promise<Shown | undefined> =>
-  db.selectFrom('project_secrets').select(SHOWN).where('project_id', '=', projectId).where('name', '=', name).executeTakeFirst();
+  db
+    .selectFrom('project_secrets')
+    .select(SHOWN)
+    .where('project_id', '=', projectId)
+    .where('name', '=', name)
+    .executeTakeFirst();
 
 /** Returns the locked project. Throws not_found, being_deleted, and what the guard throws. */
-async function changeable(db: Database, tx: Tx, projectId: string, guard: (present: ProjectRecord) => void): Promise<ProjectRecord> {
+async function changeable(
+  db: Database,
+  tx: Tx,
+  projectId: string,
+  guard: (present: ProjectRecord) => void,
+): Promise<ProjectRecord> {
   const project = projectOf(await lockedProject(db, tx, projectId));
   if (project.deleting_at !== null) throw new DomainError('being_deleted');
   guard(project);
@@ -124,7 +164,10 @@ async function write(
 ): ReturnType<SecretStore['set']> {
   const others = await tx
     .selectFrom('project_secrets')
-    .select((eb) => [eb.fn.countAll<number>().as('count'), eb.fn.coalesce(eb.fn.sum<number>('bytes'), sql<number>`0`).as('bytes')])
+    .select((eb) => [
+      eb.fn.countAll<number>().as('count'),
+      eb.fn.coalesce(eb.fn.sum<number>('bytes'), sql<number>`0`).as('bytes'),
+    ])
     .where('project_id', '=', id)
     .where('name', '!=', secret.name)
     .executeTakeFirstOrThrow();
@@ -138,14 +181,21 @@ async function write(
     .execute();
   const project = await touch(tx, id, now);
   const where = secret.scope === 'build' ? 'build' : as;
-  await writeEvents(db, tx, [projectEvent({ id, name: projectName }, 'secret_set', now, ` ${secret.name} (${where})${how}`)]);
+  await writeEvents(db, tx, [
+    projectEvent({ id, name: projectName }, 'secret_set', now, ` ${secret.name} (${where})${how}`),
+  ]);
   const { sealed: _, ...shown } = secret;
   return { project, secret: { ...shown, as, set_at: now } };
 }
 
-/** Removes the variable from the copies that deployments have of the settings: a release gets the current value of the secret instead. */
+/**
+ * Removes the variable from the copies that deployments have of the settings: a release gets the
+ * current value of the secret instead.
+ */
 async function forget(db: Database, tx: Tx, projectId: string, name: string): Promise<void> {
   const settings = db.capabilities.withoutKey('settings', ['env', name]);
-  await sql`update deployments set settings = ${settings} where project_id = ${projectId} and settings like ${`%"${name}"%`}`.execute(tx);
+  await sql`update deployments set settings = ${settings} where project_id = ${projectId} and settings like ${`%"${name}"%`}`.execute(
+    tx,
+  );
   await removeKeptVariable(tx, projectId, name);
 }

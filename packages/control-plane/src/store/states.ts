@@ -1,6 +1,15 @@
-import { DEPLOYMENT_STATES, type DeploymentState, isSettled, isTerminal } from '@berth/wire/vocabulary';
+import {
+  DEPLOYMENT_STATES,
+  type DeploymentState,
+  isSettled,
+  isTerminal,
+} from '@berth/wire/vocabulary';
 
 /** Deployments in these states have, or may still get, a container or a route. */
-export const LIVE_STATES: readonly DeploymentState[] = DEPLOYMENT_STATES.filter((state) => !isTerminal(state));
+export const LIVE_STATES: readonly DeploymentState[] = DEPLOYMENT_STATES.filter(
+  (state) => !isTerminal(state),
+);
 /** Deployments in these states have work under way. */
-export const UNSETTLED_STATES: readonly DeploymentState[] = DEPLOYMENT_STATES.filter((state) => !isSettled(state));
+export const UNSETTLED_STATES: readonly DeploymentState[] = DEPLOYMENT_STATES.filter(
+  (state) => !isSettled(state),
+);

@@ -1,7 +1,8 @@
 /**
- * Counts deployments by state. Live deployments are few and are counted each time. Deployments in terminal states are all that the
- * platform ever had: they are counted page by page, with a yield after each page. If one page holds them all, they are counted each time.
- * If not, they are counted again when the last count is 10 minutes old.
+ * Counts deployments by state. Live deployments are few and are counted each time. Deployments in
+ * terminal states are all that the platform ever had: they are counted page by page, with a yield
+ * after each page. If one page holds them all, they are counted each time. If not, they are counted
+ * again when the last count is 10 minutes old.
  */
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { type DeploymentState, TERMINAL_STATES } from '@berth/wire/vocabulary';
@@ -31,7 +32,8 @@ export function createStatusCounts(db: Db): () => Promise<Map<DeploymentState, n
 
   return async () => {
     const isQuick = ended === null || total < A_PAGE;
-    if (isQuick || performance.now() - countedAt > RECOUNT_MS) counting ??= count().finally(() => (counting = null));
+    if (isQuick || performance.now() - countedAt > RECOUNT_MS)
+      counting ??= count().finally(() => (counting = null));
     // Returns the last count while a long count runs.
     if (!isQuick) counting?.catch(() => undefined);
     const endedCounts = (isQuick ? await counting : ended) ?? new Map<DeploymentState, number>();

@@ -1,21 +1,41 @@
-/** Writes lines of deployments' stories inside the caller's transaction, and keeps each story short. No other file writes them. */
+/**
+ * Writes lines of deployments' stories inside the caller's transaction, and keeps each story short.
+ * No other file writes them.
+ */
 import { LEFT_OUT, leftOut, repeats, STORY_HEAD, STORY_LINES } from '../domain/story.ts';
 import type { Tx } from './engine/tables.ts';
 
 type Line = { deployment_id: string; kind: string; message: string };
 
-/** `sameBy`: what makes the line a repetition of an earlier line, which it then replaces; null: it never is. */
-export async function writeStoryLine(tx: Tx, line: Line, now: number, sameBy: 'words' | 'kind' | null = repeats(line.kind)): Promise<void> {
+/**
+ * `sameBy`: what makes the line a repetition of an earlier line, which it then replaces; null: it
+ * never is.
+ */
+export async function writeStoryLine(
+  tx: Tx,
+  line: Line,
+  now: number,
+  sameBy: 'words' | 'kind' | null = repeats(line.kind),
+): Promise<void> {
   const before = sameBy === null ? undefined : await removeRepeated(tx, line, sameBy);
   await tx
     .insertInto('deployment_events')
-    .values({ ...line, at: now, ...(before === undefined ? {} : { count: before.count + 1, first_at: before.first_at ?? before.at }) })
+    .values({
+      ...line,
+      at: now,
+      ...(before === undefined
+        ? {}
+        : { count: before.count + 1, first_at: before.first_at ?? before.at }),
+    })
     .execute();
   // A line that never repeats belongs to a step, and the number of steps is bounded.
   if (sameBy !== null && before === undefined) await shorten(tx, line.deployment_id);
 }
 
-/** Removes the earlier line: its repetition is written at the end, so the story is in the order of the last times. */
+/**
+ * Removes the earlier line: its repetition is written at the end, so the story is in the order of
+ * the last times.
+ */
 async function removeRepeated(
   tx: Tx,
   { deployment_id, kind, message }: Line,

@@ -15,8 +15,15 @@ type Expiring =
 
 const ROWS_A_STEP = 500;
 
-/** Removes up to about ROWS_A_STEP expired rows, the oldest first, and returns how many. These tables have an index on `expires_at`. */
-export async function removeExpired(db: Database, table: Expiring, before: number): Promise<number> {
+/**
+ * Removes up to about ROWS_A_STEP expired rows, the oldest first, and returns how many. These
+ * tables have an index on `expires_at`.
+ */
+export async function removeExpired(
+  db: Database,
+  table: Expiring,
+  before: number,
+): Promise<number> {
   const last = await db.kysely
     .selectFrom(table)
     .select('expires_at')

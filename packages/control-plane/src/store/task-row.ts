@@ -1,6 +1,6 @@
 /**
- * Queries about a task's row that several files use. A task without a project is created and ended by the store of its kind, by
- * compare-and-set on attempt and lease: no plan knows it.
+ * Queries about a task's row that several files use. A task without a project is created and ended
+ * by the store of its kind, by compare-and-set on attempt and lease: no plan knows it.
  */
 import { isDeepStrictEqual } from 'node:util';
 import type { TaskReport } from '@berth/wire/task';
@@ -18,13 +18,18 @@ export const isSync = sql<boolean>`kind = 'sync'`;
 export const isClean = sql<boolean>`kind = 'clean'`;
 
 /** The end of a task that no agent will report. */
-export const lostAt = (now: number): { status: 'lost'; finished_at: number; lease_expires_at: null } => ({
+export const lostAt = (
+  now: number,
+): { status: 'lost'; finished_at: number; lease_expires_at: null } => ({
   status: 'lost',
   finished_at: now,
   lease_expires_at: null,
 });
 
-/** Ends a claimed task of this kind with its agent's report. Returns undefined if it has ended or has another lease. */
+/**
+ * Ends a claimed task of this kind with its agent's report. Returns undefined if it has ended or
+ * has another lease.
+ */
 export const endReported = (
   db: Db | Tx,
   kind: Expression<SqlBool>,
@@ -33,7 +38,12 @@ export const endReported = (
 ): Promise<Pick<Row<'tasks'>, 'status' | 'payload'> | undefined> =>
   db
     .updateTable('tasks')
-    .set({ status: report.status, finished_at: now, lease_expires_at: null, report: JSON.stringify(report) })
+    .set({
+      status: report.status,
+      finished_at: now,
+      lease_expires_at: null,
+      report: JSON.stringify(report),
+    })
     .where('id', '=', id)
     .where(kind)
     .where('finished_at', 'is', null)
@@ -56,14 +66,25 @@ export const changeOverdue = (
     .where('finished_at', 'is', null)
     .where('attempt', '=', task.attempt)
     // A lease that was renewed meanwhile stays valid, except after the wall deadline.
-    .$if(why !== 'wall', (q) => q.where('lease_expires_at', 'is not distinct from', task.lease_expires_at))
+    .$if(why !== 'wall', (q) =>
+      q.where('lease_expires_at', 'is not distinct from', task.lease_expires_at),
+    )
     .returning('payload')
     .executeTakeFirst();
 
-/** Returns the answer to a report on a task that has ended or has another attempt. Throws stale_lease, task_over. */
-export function repeatedReport(task: TaskRecord, token: string | null, report: TaskReport): TaskState {
-  if (task.lease_token === null || task.lease_token !== token || isOpenTask(task.status)) throw new DomainError('stale_lease');
-  if (task.report === null || !isDeepStrictEqual(task.report, report)) throw new DomainError('task_over', `the task is ${task.status}`);
+/**
+ * Returns the answer to a report on a task that has ended or has another attempt. Throws
+ * stale_lease, task_over.
+ */
+export function repeatedReport(
+  task: TaskRecord,
+  token: string | null,
+  report: TaskReport,
+): TaskState {
+  if (task.lease_token === null || task.lease_token !== token || isOpenTask(task.status))
+    throw new DomainError('stale_lease');
+  if (task.report === null || !isDeepStrictEqual(task.report, report))
+    throw new DomainError('task_over', `the task is ${task.status}`);
   return task.status;
 }
 

@@ -1,4 +1,7 @@
-/** Tasks and their leases: offering, claiming, renewing. Only a plan creates and ends tasks (commit-plan.ts), except `sync` tasks. */
+/**
+ * Tasks and their leases: offering, claiming, renewing. Only a plan creates and ends tasks
+ * (commit-plan.ts), except `sync` tasks.
+ */
 import { failPoint } from '@berth/kit/fail-point';
 import { MAX_HOLD_SECONDS } from '@berth/wire/route';
 import { openTasksText } from '@berth/wire/task';
@@ -42,10 +45,20 @@ export function createTaskStore(db: Database, memory: NodeMemory): TaskStore {
 
     async openFor(nodeId, now) {
       const node =
-        memory.get(nodeId) ?? (await db.kysely.selectFrom('nodes').select('agent_version').where('id', '=', nodeId).executeTakeFirst());
-      if (node === undefined) throw new DomainError('not_found', 'the node does not exist; register again');
+        memory.get(nodeId) ??
+        (await db.kysely
+          .selectFrom('nodes')
+          .select('agent_version')
+          .where('id', '=', nodeId)
+          .executeTakeFirst());
+      if (node === undefined)
+        throw new DomainError('not_found', 'the node does not exist; register again');
       memory.mark(nodeId, { last_polled_at: now });
-      let query = db.kysely.selectFrom('tasks').selectAll().where('node_id', '=', nodeId).where('finished_at', 'is', null);
+      let query = db.kysely
+        .selectFrom('tasks')
+        .selectAll()
+        .where('node_id', '=', nodeId)
+        .where('finished_at', 'is', null);
       if (node.agent_version === null) query = query.where('kind', 'in', [...CONTRACT_KINDS]);
       const rows = await query.orderBy('seq').execute();
       return rows.map(taskOf);
@@ -98,7 +111,11 @@ export function createTaskStore(db: Database, memory: NodeMemory): TaskStore {
         if (claimed === undefined) throw await whyNotClaimed(tx, id, maxAttempts);
         await tellClaim(db, tx, claimed, now);
         await failPoint('claim.before', () => claimed.kind);
-        return { attempt: claimed.attempt, lease_token: lease.token, lease_expires_at: lease.expires_at };
+        return {
+          attempt: claimed.attempt,
+          lease_token: lease.token,
+          lease_expires_at: lease.expires_at,
+        };
       });
     },
 
@@ -118,7 +135,10 @@ export function createTaskStore(db: Database, memory: NodeMemory): TaskStore {
     },
 
     async progress(id, token, progress, now) {
-      const copied = progress.datasets.length > 0 && progress.datasets.every((d) => d.step === 'done') ? { copied_at: now } : {};
+      const copied =
+        progress.datasets.length > 0 && progress.datasets.every((d) => d.step === 'done')
+          ? { copied_at: now }
+          : {};
       // The agent soon sends the next progress, so this one does not wait for the disk.
       const updated = await db.writeOne((kysely) =>
         db.capabilities.unsynced(kysely, (one) =>
@@ -148,7 +168,9 @@ export function createTaskStore(db: Database, memory: NodeMemory): TaskStore {
       return new Map(
         rows.flatMap((t) => {
           if (t.deployment_id === null || t.progress === null) return [];
-          const { copied_at: _ours, ...progress } = JSON.parse(t.progress) as NonNullable<TaskRecord['progress']>;
+          const { copied_at: _ours, ...progress } = JSON.parse(t.progress) as NonNullable<
+            TaskRecord['progress']
+          >;
           return [[t.deployment_id, progress] as const];
         }),
       );
@@ -175,11 +197,17 @@ export function createTaskStore(db: Database, memory: NodeMemory): TaskStore {
       return rows.flatMap(({ agent_version, last_polled_at, last_seen_at, ...row }) => {
         const task = taskOf(row);
         const polledAt = last_polled_at ?? Number.NEGATIVE_INFINITY;
-        // Both times are of the wall clock. If it was set forward, the uptime clock tells when the agent was heard of, and nothing tells
-        // when it polled.
+        // Both times are of the wall clock. If it was set forward, the uptime clock tells when the
+        // agent was heard of, and nothing tells when it polled.
         const heardAt = memory.heardAt(row.node_id);
-        const hasJumped = (last_seen_at ?? 0) < silentSince && heardAt !== null && uptime.at - heardAt <= now - silentSince;
-        const polls = hasJumped || (polledAt >= now - LONGEST_POLL_MS && Math.max(polledAt, last_seen_at ?? 0) >= silentSince);
+        const hasJumped =
+          (last_seen_at ?? 0) < silentSince &&
+          heardAt !== null &&
+          uptime.at - heardAt <= now - silentSince;
+        const polls =
+          hasJumped ||
+          (polledAt >= now - LONGEST_POLL_MS &&
+            Math.max(polledAt, last_seen_at ?? 0) >= silentSince);
         const why = whyOverdue(task, uptime, limits, agent_version !== null || !polls);
         return why === null ? [] : [{ task, why }];
       });
@@ -187,7 +215,10 @@ export function createTaskStore(db: Database, memory: NodeMemory): TaskStore {
   };
 }
 
-/** `isUnclaimed`: the lack of a claim means that nobody works on the task. (A contract-only agent that polls may work without a claim.) */
+/**
+ * `isUnclaimed`: the lack of a claim means that nobody works on the task. (A contract-only agent
+ * that polls may work without a claim.)
+ */
 function whyOverdue(
   task: TaskRecord,
   uptime: Uptime,
@@ -198,7 +229,13 @@ function whyOverdue(
   if (passed(task.wall_deadline_at)) return 'wall';
   if (task.status === 'running' && task.lease_expires_at !== null && passed(task.lease_expires_at))
     return task.attempt >= maxAttempts ? 'attempts' : 'lease';
-  if (task.status === 'pending' && task.attempt === 0 && passed(task.queue_deadline_at) && isUnclaimed) return 'queue';
+  if (
+    task.status === 'pending' &&
+    task.attempt === 0 &&
+    passed(task.queue_deadline_at) &&
+    isUnclaimed
+  )
+    return 'queue';
   return null;
 }
 
@@ -209,17 +246,36 @@ async function whyNotHeld(db: Db, id: string): Promise<DomainError> {
 
 async function whyNotClaimed(tx: Tx, id: string, maxAttempts: number): Promise<DomainError> {
   const task = await taskRow(tx, id);
-  return new DomainError('task_over', task.finished_at === null ? `it was started ${maxAttempts} times without finishing` : undefined);
+  return new DomainError(
+    'task_over',
+    task.finished_at === null ? `it was started ${maxAttempts} times without finishing` : undefined,
+  );
 }
 
 async function tellClaim(db: Database, tx: Tx, task: Row<'tasks'>, now: number): Promise<void> {
   if (task.deployment_id === null) return;
-  const node = await tx.selectFrom('nodes').select('hostname').where('id', '=', task.node_id).executeTakeFirst();
+  const node = await tx
+    .selectFrom('nodes')
+    .select('hostname')
+    .where('id', '=', task.node_id)
+    .executeTakeFirst();
   const hostname = node?.hostname ?? 'a deleted node';
   const attempt = task.attempt === 1 ? '' : ` (attempt ${task.attempt})`;
-  const line = { deployment_id: task.deployment_id, kind: 'task_claimed', message: `${hostname} ${CLAIMED[task.kind]}${attempt}` };
+  const line = {
+    deployment_id: task.deployment_id,
+    kind: 'task_claimed',
+    message: `${hostname} ${CLAIMED[task.kind]}${attempt}`,
+  };
   // A failed removal is retried at each report of its node, without limit, so its lines repeat.
   await writeStoryLine(tx, line, now, task.kind === 'retire' ? 'words' : null);
   if (task.kind === 'retire') return;
-  await writeEvents(db, tx, [{ ...line, at: now, kind: `deployment.${line.kind}`, project_id: task.project_id, node_id: task.node_id }]);
+  await writeEvents(db, tx, [
+    {
+      ...line,
+      at: now,
+      kind: `deployment.${line.kind}`,
+      project_id: task.project_id,
+      node_id: task.node_id,
+    },
+  ]);
 }

@@ -1,7 +1,8 @@
 /**
- * Reduces deployments that ended long ago to their record, without log, story, tasks and placement. The parts that a rollback needs stay:
- * settings (kept-settings.ts), image, commit, datasets. The tasks that show how work last ended on each node stay too, for projects
- * with stop-first replacement.
+ * Reduces deployments that ended long ago to their record, without log, story, tasks and placement.
+ * The parts that a rollback needs stay: settings (kept-settings.ts), image, commit, datasets. The
+ * tasks that show how work last ended on each node stay too, for projects with stop-first
+ * replacement.
  */
 import { isTerminal, TERMINAL_STATES } from '@berth/wire/vocabulary';
 import type { EndedWork } from '../domain/facts.ts';
@@ -21,10 +22,16 @@ const TASKS_PER_STEP = 50;
 
 type Old = { id: string; project_id: string };
 
-/** Returns the number of reduced deployments. `before`: reduces those that ended before this time. */
+/**
+ * Returns the number of reduced deployments. `before`: reduces those that ended before this time.
+ */
 export async function* thinOld(
   db: Database,
-  { before, firstProtected, now }: { before: number; firstProtected: FirstProtected; now: () => number },
+  {
+    before,
+    firstProtected,
+    now,
+  }: { before: number; firstProtected: FirstProtected; now: () => number },
 ): AsyncGenerator<void, number, void> {
   let thinned = 0;
   let after: [number, string] = [-1, ''];
@@ -40,8 +47,10 @@ export async function* thinOld(
       .limit(DEPLOYMENTS_PER_PAGE)
       .execute();
     for (const row of page) {
-      // With a condition in the statement, SQLite would use the index of states and sort all deployments that ever ended.
-      if (!isTerminal(row.status) || row.generation >= (await firstProtected(row.project_id))) continue;
+      // With a condition in the statement, SQLite would use the index of states and sort all
+      // deployments that ever ended.
+      if (!isTerminal(row.status) || row.generation >= (await firstProtected(row.project_id)))
+        continue;
       yield* thin(db, row, now());
       thinned++;
     }
@@ -60,8 +69,16 @@ async function* thin(db: Database, old: Old, now: number): AsyncGenerator<void, 
   }
 }
 
-/** Resolves with true if only the record is left. It sets the times of removal first, so that readers know that parts are missing. */
-async function step(tx: Tx, { id, project_id }: Old, now: number, pack: Capabilities['packDeployment']): Promise<boolean> {
+/**
+ * Resolves with true if only the record is left. It sets the times of removal first, so that
+ * readers know that parts are missing.
+ */
+async function step(
+  tx: Tx,
+  { id, project_id }: Old,
+  now: number,
+  pack: Capabilities['packDeployment'],
+): Promise<boolean> {
   const row = await tx
     .updateTable('deployments')
     .set((eb) => ({
@@ -76,11 +93,20 @@ async function step(tx: Tx, { id, project_id }: Old, now: number, pack: Capabili
     .returning(['status', 'image_tag', 'route_published_at', 'settings', 'settings_digest'])
     .executeTakeFirst();
   if (row === undefined) return true;
-  const parts = [await removeLogStep(tx, id), await removeEvents(tx, id), await removeTasks(tx, id, project_id, now)];
+  const parts = [
+    await removeLogStep(tx, id),
+    await removeEvents(tx, id),
+    await removeTasks(tx, id, project_id, now),
+  ];
   if (parts.includes(false)) return false;
   await tx
     .updateTable('deployments')
-    .set({ thinned_at: now, ...(row.settings_digest === null ? await keepSettings(tx, project_id, settingsToKeep(row)) : {}) })
+    .set({
+      thinned_at: now,
+      ...(row.settings_digest === null
+        ? await keepSettings(tx, project_id, settingsToKeep(row))
+        : {}),
+    })
     .where('id', '=', id)
     .execute();
   await pack?.(tx, id);
@@ -88,11 +114,17 @@ async function step(tx: Tx, { id, project_id }: Old, now: number, pack: Capabili
 }
 
 /** Returns whether a rollback to this deployment is possible. */
-const isRelease = (row: { status: string; image_tag: string | null; route_published_at: number | null }): boolean =>
+const isRelease = (row: {
+  status: string;
+  image_tag: string | null;
+  route_published_at: number | null;
+}): boolean =>
   row.status === 'retired' || row.route_published_at !== null || row.image_tag !== null;
 
 /** Returns the settings to keep: without env and build arguments if no rollback is possible. */
-const settingsToKeep = (row: Parameters<typeof isRelease>[0] & { settings: string }): ProjectSettings => {
+const settingsToKeep = (
+  row: Parameters<typeof isRelease>[0] & { settings: string },
+): ProjectSettings => {
   const settings = JSON.parse(row.settings) as ProjectSettings;
   return isRelease(row) ? settings : { ...settings, env: {}, build_args: {} };
 };
@@ -114,7 +146,10 @@ async function removeEvents(tx: Tx, id: string): Promise<boolean> {
   return firstAfterStep === undefined;
 }
 
-/** Removes all tasks except the project's newest ones on each node, because decisions use their end. Those lose their env. */
+/**
+ * Removes all tasks except the project's newest ones on each node: decisions use the time at which
+ * they ended. The remaining tasks lose their env.
+ */
 async function removeTasks(tx: Tx, id: string, projectId: string, now: number): Promise<boolean> {
   const tasks = await tx
     .selectFrom('tasks')
@@ -146,8 +181,17 @@ async function removeTasks(tx: Tx, id: string, projectId: string, now: number): 
 }
 
 const isNewest = (
-  task: { kind: string; node_id: string; finished_at: number | null; lease_expires_at: number | null },
+  task: {
+    kind: string;
+    node_id: string;
+    finished_at: number | null;
+    lease_expires_at: number | null;
+  },
   newest: readonly EndedWork[],
 ): boolean =>
   task.kind !== 'build' &&
-  newest.some((w) => w.node_id === task.node_id && [w.ended_at, w.claimed_at, w.unreported_at].includes(endedAt(task)));
+  newest.some(
+    (w) =>
+      w.node_id === task.node_id &&
+      [w.ended_at, w.claimed_at, w.unreported_at].includes(endedAt(task)),
+  );

@@ -8,7 +8,10 @@ import type { Database } from './engine/database.ts';
 import type { Row, Tx } from './engine/tables.ts';
 import { writeEvents } from './events.ts';
 
-const recordOf = ({ labelled, ...row }: Row<'unmanaged_containers'>): UnmanagedContainer => ({ ...row, labelled: labelled === 1 });
+const recordOf = ({ labelled, ...row }: Row<'unmanaged_containers'>): UnmanagedContainer => ({
+  ...row,
+  labelled: labelled === 1,
+});
 
 export const createUnmanagedStore = (db: Database): UnmanagedStore => ({
   left: (where) => db.snapshot((tx) => leftOf(tx, where)),
@@ -23,7 +26,11 @@ export const createUnmanagedStore = (db: Database): UnmanagedStore => ({
         .where('confirmed_at', 'is', null)
         .returning('project_id')
         .execute();
-      if (gone.length === 0) throw new DomainError('not_found', `${node.hostname} has no container ${container} that a person must remove`);
+      if (gone.length === 0)
+        throw new DomainError(
+          'not_found',
+          `${node.hostname} has no container ${container} that a person must remove`,
+        );
       // Deployments that waited for this decide again.
       await tx
         .updateTable('projects')
@@ -35,7 +42,9 @@ export const createUnmanagedStore = (db: Database): UnmanagedStore => ({
         )
         .execute();
       const message = `${by} confirmed that ${container} on ${node.hostname} is removed`;
-      await writeEvents(db, tx, [{ at: now, kind: 'node.container_removed', node_id: node.id, message }]);
+      await writeEvents(db, tx, [
+        { at: now, kind: 'node.container_removed', node_id: node.id, message },
+      ]);
     }),
 });
 
@@ -54,7 +63,10 @@ export async function unmanagedOf(tx: Tx, projectId: string): Promise<UnmanagedC
 export async function leftOf(tx: Tx, where: LeftWhere): Promise<UnmanagedContainer[]> {
   if ('nodes' in where && where.nodes.length === 0) return [];
   const query = tx.selectFrom('unmanaged_containers').selectAll().where('confirmed_at', 'is', null);
-  const rows = await ('nodes' in where ? query.where('node_id', 'in', [...where.nodes]) : query.where('project_id', '=', where.project))
+  const rows = await ('nodes' in where
+    ? query.where('node_id', 'in', [...where.nodes])
+    : query.where('project_id', '=', where.project)
+  )
     .orderBy('container')
     .orderBy('project_id')
     .execute();
@@ -85,7 +97,10 @@ export async function changeUnmanaged(tx: Tx, change: UnmanagedChange, now: numb
     .execute();
 }
 
-async function put(tx: Tx, { node_id, container, project_id, labelled, ...rest }: UnmanagedContainer): Promise<void> {
+async function put(
+  tx: Tx,
+  { node_id, container, project_id, labelled, ...rest }: UnmanagedContainer,
+): Promise<void> {
   const columns = { ...rest, labelled: Number(labelled) };
   await tx
     .insertInto('unmanaged_containers')
@@ -94,23 +109,48 @@ async function put(tx: Tx, { node_id, container, project_id, labelled, ...rest }
     .execute();
 }
 
-/** The agent of the node implements only the contract from now on: it does not report the containers of the Berth agent before it. */
-export async function noteContainers(tx: Tx, nodeId: string, containers: NodeRecord['containers'], now: number): Promise<void> {
+/**
+ * The agent of the node implements only the contract from now on: it does not report the containers
+ * of the Berth agent before it.
+ */
+export async function noteContainers(
+  tx: Tx,
+  nodeId: string,
+  containers: NodeRecord['containers'],
+  now: number,
+): Promise<void> {
   for (const { name, labels } of containers) {
     const [project_id, deployment_id] = [labels[LABELS.project], labels[LABELS.deployment]];
     if (project_id === undefined || deployment_id === undefined) continue;
     const project = labels[LABELS.project_name] ?? project_id;
-    const placed = { node_id: nodeId, container: name, project_id, project, deployment_id, placed_at: now };
+    const placed = {
+      node_id: nodeId,
+      container: name,
+      project_id,
+      project,
+      deployment_id,
+      placed_at: now,
+    };
     await put(tx, { ...placed, labelled: true, confirmed_at: null });
   }
 }
 
 /** A Berth agent lists the containers with labels itself. */
 export const forgetLabelled = (tx: Tx, nodeId: string): Promise<unknown> =>
-  tx.deleteFrom('unmanaged_containers').where('node_id', '=', nodeId).where('labelled', '=', 1).execute();
+  tx
+    .deleteFrom('unmanaged_containers')
+    .where('node_id', '=', nodeId)
+    .where('labelled', '=', 1)
+    .execute();
 
-/** The node or the project is removed. Containers that are left of a project stay in the list of their node. */
-export const forgetUnmanagedOf = (tx: Tx, where: { node: string } | { project: string }): Promise<unknown> => {
+/**
+ * The node or the project is removed. Containers that are left of a project stay in the list of
+ * their node.
+ */
+export const forgetUnmanagedOf = (
+  tx: Tx,
+  where: { node: string } | { project: string },
+): Promise<unknown> => {
   const rows = tx.deleteFrom('unmanaged_containers');
   return 'node' in where
     ? rows.where('node_id', '=', where.node).execute()

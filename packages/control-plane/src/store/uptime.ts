@@ -1,4 +1,7 @@
-/** The uptime clock, in its one row. If control planes raise it at the same moment, the larger value stays. */
+/**
+ * The uptime clock, in its one row. If control planes raise it at the same moment, the larger value
+ * stays.
+ */
 import type { UptimeStore } from '../domain/uptime.ts';
 import type { Database } from './engine/database.ts';
 
@@ -11,7 +14,9 @@ export function createUptimeStore(db: Database): UptimeStore {
         kysely
           .insertInto('uptime')
           .values({ id: ROW, clock: initial })
-          .onConflict((oc) => oc.column('id').doUpdateSet((eb) => ({ clock: eb.ref('uptime.clock') })))
+          .onConflict((oc) =>
+            oc.column('id').doUpdateSet((eb) => ({ clock: eb.ref('uptime.clock') })),
+          )
           .returning('clock')
           .executeTakeFirstOrThrow(),
       );
@@ -48,9 +53,10 @@ export function createUptimeStore(db: Database): UptimeStore {
 const OBSERVED_BY = 'nodes.observed_by';
 
 /**
- * Clears observation times once: an earlier version wrote them by the machine's clock, which cannot be compared with the uptime clock.
- * Nodes report again within 30 s. If another control plane may still run that version, the times stay, and a time in the future counts as
- * unknown (flow/single-writer.ts).
+ * Clears observation times once: an earlier version wrote them by the machine's clock, which cannot
+ * be compared with the uptime clock. Nodes report again within 30 s. If another control plane may
+ * still run that version, the times stay, and a time in the future counts as unknown
+ * (flow/single-writer.ts).
  */
 async function sinceUptime(db: Database): Promise<void> {
   if (db.capabilities.sharedByControlPlanes) return;
@@ -61,6 +67,7 @@ async function sinceUptime(db: Database): Promise<void> {
       .onConflict((oc) => oc.column('key').doNothing())
       .returning('key')
       .executeTakeFirst();
-    if (marked !== undefined) await tx.updateTable('nodes').set({ observed_at: null, observed_since: null }).execute();
+    if (marked !== undefined)
+      await tx.updateTable('nodes').set({ observed_at: null, observed_since: null }).execute();
   });
 }

@@ -1,7 +1,17 @@
-/** Points of what containers use (domain/usage.ts). A crash of the machine may lose the newest ones. */
+/**
+ * Points of what containers use (domain/usage.ts). A crash of the machine may lose the newest ones.
+ */
 import { sql } from 'kysely';
 import { METRIC_VALUES } from '@berth/wire/metrics';
-import { MINUTES, QUARTERS, USAGE_STEPS, type UsagePoint, type UsageStore, type UsageStep, type UsageValues } from '../domain/usage.ts';
+import {
+  MINUTES,
+  QUARTERS,
+  USAGE_STEPS,
+  type UsagePoint,
+  type UsageStore,
+  type UsageStep,
+  type UsageValues,
+} from '../domain/usage.ts';
 import type { Database } from './engine/database.ts';
 import type { NewRow, Row, Tx } from './engine/tables.ts';
 
@@ -65,17 +75,25 @@ export const createUsageStore = (db: Database): UsageStore => ({
       .limit(MOST_PRESENT)
       .execute();
     const newest = new Map<string, (typeof rows)[number]>();
-    for (const row of rows) if ((newest.get(row.deployment_id)?.at ?? 0) < row.at) newest.set(row.deployment_id, row);
+    for (const row of rows)
+      if ((newest.get(row.deployment_id)?.at ?? 0) < row.at) newest.set(row.deployment_id, row);
     const sums = new Map<string, UsageValues>();
     for (const { name, ...row } of newest.values()) {
       const point = pointOf(row);
       const before = sums.get(name);
-      const sum = METRIC_VALUES.map((value) => [value, before === undefined ? point[value] : plus(before[value], point[value])] as const);
+      const sum = METRIC_VALUES.map(
+        (value) =>
+          [value, before === undefined ? point[value] : plus(before[value], point[value])] as const,
+      );
       sums.set(name, Object.fromEntries(sum) as UsageValues);
     }
     return [...sums]
       .map(([project, values]) => ({ project, values }))
-      .sort((a, b) => (b.values.memory_bytes ?? -1) - (a.values.memory_bytes ?? -1) || a.project.localeCompare(b.project))
+      .sort(
+        (a, b) =>
+          (b.values.memory_bytes ?? -1) - (a.values.memory_bytes ?? -1) ||
+          a.project.localeCompare(b.project),
+      )
       .slice(0, most);
   },
 
@@ -107,7 +125,8 @@ export const createUsageStore = (db: Database): UsageStore => ({
 });
 
 /** A value that no point has is not known. */
-const plus = (a: number | null, b: number | null): number | null => (a === null ? b : b === null ? a : a + b);
+const plus = (a: number | null, b: number | null): number | null =>
+  a === null ? b : b === null ? a : a + b;
 
 const slotOf = (at: number, step: UsageStep): number => Math.floor(at / step.ms);
 
@@ -120,7 +139,10 @@ async function write(tx: Tx, step: UsageStep, accepted: readonly Accepted[]): Pr
     const key = `${row.slot} ${row.deployment_id}`;
     const other = rows.get(key);
     const [older, newer] = other === undefined || other.at <= row.at ? [other, row] : [row, other];
-    const memory = step === QUARTERS ? highest(older?.memory_bytes, newer.memory_bytes) : (newer.memory_bytes ?? null);
+    const memory =
+      step === QUARTERS
+        ? highest(older?.memory_bytes, newer.memory_bytes)
+        : (newer.memory_bytes ?? null);
     rows.set(key, { ...newer, memory_bytes: memory });
   }
   const all = [...rows.values()];
@@ -137,7 +159,17 @@ async function write(tx: Tx, step: UsageStep, accepted: readonly Accepted[]): Pr
       .execute();
 }
 
-const NEWEST = ['at', 'started_at', 'cpu_ms', 'throttled_ms', 'memory_limit', 'restarts', 'oom_kills', 'net_rx', 'net_tx'] as const;
+const NEWEST = [
+  'at',
+  'started_at',
+  'cpu_ms',
+  'throttled_ms',
+  'memory_limit',
+  'restarts',
+  'oom_kills',
+  'net_rx',
+  'net_tx',
+] as const;
 const newest = (column: (typeof NEWEST)[number] | 'memory_bytes') =>
   sql<number>`case when excluded.at >= usage_points.at then ${sql.ref(`excluded.${column}`)} else ${sql.ref(`usage_points.${column}`)} end`;
 const HIGHEST = sql<number>`case
@@ -147,7 +179,8 @@ const HIGHEST = sql<number>`case
 const highest = (a: number | null | undefined, b: number | null | undefined): number | null =>
   a === null || a === undefined ? (b ?? null) : b === null || b === undefined ? a : Math.max(a, b);
 
-const msOf = (seconds: number | null): number | null => (seconds === null ? null : Math.round(seconds * 1000));
+const msOf = (seconds: number | null): number | null =>
+  seconds === null ? null : Math.round(seconds * 1000);
 const secondsOf = (ms: number | null): number | null => (ms === null ? null : ms / 1000);
 const whole = (value: number | null): number | null => (value === null ? null : Math.round(value));
 
@@ -168,7 +201,14 @@ const rowOf = ({ project_id, point }: Accepted, step: UsageStep): NewRow<'usage_
   net_tx: whole(point.net_tx),
 });
 
-const pointOf = ({ project_id: _p, step: _s, slot: _l, cpu_ms, throttled_ms, ...row }: PointRow): UsagePoint => ({
+const pointOf = ({
+  project_id: _p,
+  step: _s,
+  slot: _l,
+  cpu_ms,
+  throttled_ms,
+  ...row
+}: PointRow): UsagePoint => ({
   ...row,
   cpu_seconds: secondsOf(cpu_ms),
   throttled_seconds: secondsOf(throttled_ms),

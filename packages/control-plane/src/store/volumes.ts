@@ -9,7 +9,11 @@ import type { Database } from './engine/database.ts';
 import type { Row, Tx } from './engine/tables.ts';
 import { nodeOf } from './rows/node.ts';
 
-export const volumeCopyOf = ({ reported_at: _, delete_asked_at: __, ...row }: Row<'volume_copies'>): VolumeCopy => ({
+export const volumeCopyOf = ({
+  reported_at: _,
+  delete_asked_at: __,
+  ...row
+}: Row<'volume_copies'>): VolumeCopy => ({
   ...row,
   names: JSON.parse(row.names) as string[],
   sizes: JSON.parse(row.sizes) as VolumeCopy['sizes'],
@@ -43,7 +47,12 @@ export const createVolumeStore = (db: Database): VolumeStore => ({
   },
 
   async received() {
-    const rows = await db.kysely.selectFrom('volume_copies').select('project_id').distinct().where('state', '=', 'incoming').execute();
+    const rows = await db.kysely
+      .selectFrom('volume_copies')
+      .select('project_id')
+      .distinct()
+      .where('state', '=', 'incoming')
+      .execute();
     return rows.map((row) => row.project_id);
   },
 
@@ -55,11 +64,13 @@ export const createVolumeStore = (db: Database): VolumeStore => ({
       .orderBy('id')
       .execute();
     const texts = new Map<string, string>();
-    for (const { node_id, id, state } of rows) texts.set(node_id, `${texts.get(node_id) ?? ''} ${id} ${state}`);
+    for (const { node_id, id, state } of rows)
+      texts.set(node_id, `${texts.get(node_id) ?? ''} ${id} ${state}`);
     return texts;
   },
 
-  report: (node, reported, now, removed) => db.write((tx) => compare(tx, node, { reported, removed }, now)),
+  report: (node, reported, now, removed) =>
+    db.write((tx) => compare(tx, node, { reported, removed }, now)),
 
   requestDelete: (nodeId, copyId, now) =>
     db.write(async (tx) => {
@@ -73,14 +84,22 @@ export const createVolumeStore = (db: Database): VolumeStore => ({
     db.write(async (tx) => {
       const copy = await unusedCopy(db, tx, nodeId, copyId);
       if ((copy.missing_since ?? null) === null)
-        throw new DomainError('wrong_state', `${copy.hostname} has these volumes; delete them without \`forget\``);
+        throw new DomainError(
+          'wrong_state',
+          `${copy.hostname} has these volumes; delete them without \`forget\``,
+        );
       await tx.deleteFrom('volume_copies').where('id', '=', copyId).execute();
       return copy;
     }),
 });
 
 /** Throws not_found, and wrong_state for a copy that a project uses or receives. */
-async function unusedCopy(db: Database, tx: Tx, nodeId: string, copyId: string): Promise<VolumeCopy> {
+async function unusedCopy(
+  db: Database,
+  tx: Tx,
+  nodeId: string,
+  copyId: string,
+): Promise<VolumeCopy> {
   const row = await tx
     .selectFrom('volume_copies')
     .selectAll()
@@ -93,31 +112,43 @@ async function unusedCopy(db: Database, tx: Tx, nodeId: string, copyId: string):
   if (copy.state === 'incoming')
     throw new DomainError(
       'wrong_state',
-      `the volumes of ${copy.project} are being copied to here; \`berth node uncordon\` for the node that they leave ends the copy and deletes it`,
+      `the volumes of ${copy.project} are being copied to here; \`berth node uncordon\` for ` +
+        'the node that they leave ends the copy and deletes it',
     );
   if (copy.state === 'current')
     throw new DomainError(
       'wrong_state',
-      `these are the volumes of ${copy.project}; only the deletion of the project with its volumes deletes them`,
+      `these are the volumes of ${copy.project}; only the deletion of the project with its ` +
+        'volumes deletes them',
     );
   return copy;
 }
 
 /**
- * Compares the copies on a node with the rows, and returns what the node should delete and set aside.
+ * Compares the copies on a node with the rows, and returns what the node should delete and set
+ * aside.
  *
  * - The node confirms that it deleted a copy, as it was asked to: its row goes.
- * - The node reports without a copy: it is missing, and its row stays. The disk may not be mounted, and the copy comes back with it. A
- *   current copy that is missing also keeps a deployment from starting with an empty volume.
- * - The node of a copy was deleted, or is silent and its machine is another node now, which reports the copy: the copy belongs to it.
+ * - The node reports without a copy: it is missing, and its row stays. The disk may not be mounted,
+ *   and the copy comes back with it. A current copy that is missing also keeps a deployment from
+ *   starting with an empty volume.
+ * - The node of a copy was deleted, or is silent and its machine is another node now, which reports
+ *   the copy: the copy belongs to it.
  */
 async function compare(
   tx: Tx,
   node: { id: string; hostname: string },
-  { reported, removed }: { reported: readonly ReportedCopy[]; removed: readonly string[] | undefined },
+  {
+    reported,
+    removed,
+  }: { reported: readonly ReportedCopy[]; removed: readonly string[] | undefined },
   now: number,
 ): Promise<VolumeWork> {
-  const here = await tx.selectFrom('volume_copies').selectAll().where('node_id', '=', node.id).execute();
+  const here = await tx
+    .selectFrom('volume_copies')
+    .selectAll()
+    .where('node_id', '=', node.id)
+    .execute();
   const rows = new Map(here.map((row) => [row.id, row]));
   const known = new Map(here.map((row) => [row.id, volumeCopyOf(row)]));
   let foreign: Pick<VolumeWork, 'foreign'> = {};
@@ -126,8 +157,12 @@ async function compare(
     if (copy === 'foreign') foreign = { foreign: true };
     if (copy === null || copy === 'foreign') continue;
     known.set(id, copy);
-    const sizes = Object.fromEntries(folders.flatMap(({ name, bytes }) => (bytes === null ? [] : [[name, bytes]])));
-    const bytes = folders.some((f) => f.bytes === null) ? copy.bytes : folders.reduce((sum, f) => sum + (f.bytes ?? 0), 0);
+    const sizes = Object.fromEntries(
+      folders.flatMap(({ name, bytes }) => (bytes === null ? [] : [[name, bytes]])),
+    );
+    const bytes = folders.some((f) => f.bytes === null)
+      ? copy.bytes
+      : folders.reduce((sum, f) => sum + (f.bytes ?? 0), 0);
     const row = rows.get(id);
     const isListed = row !== undefined && row.reported_at !== null && row.missing_since === null;
     const isSame = isListed && copy.hostname === node.hostname && copy.bytes === bytes;
@@ -152,45 +187,87 @@ async function compare(
   const gone = goneOf(absent, removed).map(({ id }) => id);
   if (gone.length > 0) await tx.deleteFrom('volume_copies').where('id', 'in', gone).execute();
   const missing = absent.flatMap((row) =>
-    row.missing_since === null && row.reported_at !== null && !gone.includes(row.id) ? [row.id] : [],
+    row.missing_since === null && row.reported_at !== null && !gone.includes(row.id)
+      ? [row.id]
+      : [],
   );
-  if (missing.length > 0) await tx.updateTable('volume_copies').set({ missing_since: now }).where('id', 'in', missing).execute();
+  if (missing.length > 0)
+    await tx
+      .updateTable('volume_copies')
+      .set({ missing_since: now })
+      .where('id', 'in', missing)
+      .execute();
   const inPlace = new Set(reported.flatMap((r) => (r.in_place ? [r.copy] : [])));
   const all = [...known.values()];
-  const remove = all.flatMap(({ id, state }) => (state === 'deleting' && present.has(id) ? [id] : []));
+  const remove = all.flatMap(({ id, state }) =>
+    state === 'deleting' && present.has(id) ? [id] : [],
+  );
   const asked = remove.filter((id) => (rows.get(id)?.delete_asked_at ?? null) === null);
-  if (asked.length > 0) await tx.updateTable('volume_copies').set({ delete_asked_at: now }).where('id', 'in', asked).execute();
+  if (asked.length > 0)
+    await tx
+      .updateTable('volume_copies')
+      .set({ delete_asked_at: now })
+      .where('id', 'in', asked)
+      .execute();
   return {
     ...foreign,
     remove,
-    // An older backup of this database names it as current again: the project must not start with older data.
+    // An older backup of this database names it as current again: the project must not start with
+    // older data.
     setAside: all.flatMap(({ id, state }) => (state === 'left' && inPlace.has(id) ? [id] : [])),
   };
 }
 
 /** Returns the rows of absent copies that are deleted, or that never were on the node. */
-function goneOf(absent: readonly Row<'volume_copies'>[], removed: readonly string[] | undefined): Row<'volume_copies'>[] {
-  const wasAsked = ({ state, delete_asked_at }: Row<'volume_copies'>): boolean => state === 'deleting' && delete_asked_at !== null;
+function goneOf(
+  absent: readonly Row<'volume_copies'>[],
+  removed: readonly string[] | undefined,
+): Row<'volume_copies'>[] {
+  const wasAsked = ({ state, delete_asked_at }: Row<'volume_copies'>): boolean =>
+    state === 'deleting' && delete_asked_at !== null;
   const neverWas = ({ state, names, reported_at }: Row<'volume_copies'>): boolean =>
-    reported_at === null && (state === 'deleting' || ((state === 'kept' || state === 'left') && names === '[]'));
-  // An agent of an earlier version confirms nothing. If other copies are absent too, its disk is probably not mounted.
+    reported_at === null &&
+    (state === 'deleting' || ((state === 'kept' || state === 'left') && names === '[]'));
+  // An agent of an earlier version confirms nothing. If other copies are absent too, its disk is
+  // probably not mounted.
   const isBelieved = absent.every((row) => wasAsked(row) || row.reported_at === null);
-  return absent.filter((row) => neverWas(row) || (wasAsked(row) && (removed === undefined ? isBelieved : removed.includes(row.id))));
+  return absent.filter(
+    (row) =>
+      neverWas(row) ||
+      (wasAsked(row) && (removed === undefined ? isBelieved : removed.includes(row.id))),
+  );
 }
 
 /**
- * Returns the copy if it belongs to this node from now on; null: no row has it. `foreign`: another node has it. The machine of a node that
- * is silent may have come back as this one (domain/heir.ts).
+ * Returns the copy if it belongs to this node from now on; null: no row has it. `foreign`: another
+ * node has it. The machine of a node that is silent may have come back as this one
+ * (domain/heir.ts).
  */
-async function adopted(tx: Tx, copyId: string, nodeId: string): Promise<VolumeCopy | 'foreign' | null> {
-  const row = await tx.selectFrom('volume_copies').selectAll().where('id', '=', copyId).executeTakeFirst();
+async function adopted(
+  tx: Tx,
+  copyId: string,
+  nodeId: string,
+): Promise<VolumeCopy | 'foreign' | null> {
+  const row = await tx
+    .selectFrom('volume_copies')
+    .selectAll()
+    .where('id', '=', copyId)
+    .executeTakeFirst();
   if (row === undefined) return null;
-  const own = await tx.selectFrom('nodes').selectAll().where('id', '=', row.node_id).executeTakeFirst();
+  const own = await tx
+    .selectFrom('nodes')
+    .selectAll()
+    .where('id', '=', row.node_id)
+    .executeTakeFirst();
   return own === undefined || (await isNow(tx, own, nodeId)) ? volumeCopyOf(row) : 'foreign';
 }
 
 async function isNow(tx: Tx, node: Row<'nodes'>, nodeId: string): Promise<boolean> {
-  const later = await tx.selectFrom('nodes').selectAll().where('earlier_nodes', 'is not', null).execute();
+  const later = await tx
+    .selectFrom('nodes')
+    .selectAll()
+    .where('earlier_nodes', 'is not', null)
+    .execute();
   return presentNode(nodeOf(node), later.map(nodeOf), DEFAULT_LIMITS.offlineMs).id === nodeId;
 }
 
@@ -216,7 +293,10 @@ export async function hasVolumes(tx: Tx, nodeId: string): Promise<boolean> {
   return (await query.limit(1).execute()).length > 0;
 }
 
-export async function putVolumes(tx: Tx, { id, missing_since: _, ...copy }: VolumeCopy): Promise<void> {
+export async function putVolumes(
+  tx: Tx,
+  { id, missing_since: _, ...copy }: VolumeCopy,
+): Promise<void> {
   const columns = {
     ...copy,
     names: JSON.stringify(copy.names),
@@ -230,8 +310,16 @@ export async function putVolumes(tx: Tx, { id, missing_since: _, ...copy }: Volu
     .execute();
 }
 
-/** The project is removed: its volumes stay on their nodes until an admin deletes them, unless the deletion included them. */
-export async function endVolumes(tx: Tx, projectId: string, deletes: boolean, at: number): Promise<void> {
+/**
+ * The project is removed: its volumes stay on their nodes until an admin deletes them, unless the
+ * deletion included them.
+ */
+export async function endVolumes(
+  tx: Tx,
+  projectId: string,
+  deletes: boolean,
+  at: number,
+): Promise<void> {
   await tx
     .updateTable('volume_copies')
     .set((eb) => ({
@@ -251,7 +339,10 @@ export async function endVolumes(tx: Tx, projectId: string, deletes: boolean, at
     .execute();
 }
 
-/** Removes the rows of copies that nobody can reach or use: their node is gone, and no project needs them. `before`: last changed. */
+/**
+ * Removes the rows of copies that nobody can reach or use: their node is gone, and no project needs
+ * them. `before`: last changed.
+ */
 export async function removeUnreachableCopies(db: Database, before: number): Promise<number> {
   const { numDeletedRows } = await db.write((tx) =>
     tx

@@ -1,9 +1,20 @@
-/** Tests every route of the table with every kind of caller. A new row of the table is tested without a change here. */
+/**
+ * Tests every route of the table with every kind of caller. A new row of the table is tested
+ * without a change here.
+ */
 import { ROUTES, type RouteName } from '@berth/wire/routes';
 import { ROLES, type Role } from '@berth/wire/vocabulary';
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
 import { createPresence } from '../../src/domain/presence.ts';
-import { AGENT_SECRET, type Api, claimsOf, createApi, GATEWAY_SECRET, type Input, jwt } from './harness.ts';
+import {
+  AGENT_SECRET,
+  type Api,
+  claimsOf,
+  createApi,
+  GATEWAY_SECRET,
+  type Input,
+  jwt,
+} from './harness.ts';
 
 let api: Api;
 beforeAll(async () => {
@@ -17,7 +28,10 @@ const agents = names.filter((n) => ROUTES[n].who === 'agent');
 const gateways = names.filter((n) => ROUTES[n].who === 'gateway');
 const open = names.filter((n) => ROUTES[n].who === 'public');
 
-/** Parameters with which the route is found. The answer about the missing resource does not matter here. */
+/**
+ * Parameters with which the route is found. The answer about the missing resource does not matter
+ * here.
+ */
 const somewhere: Input = { params: { id: 'nothing' }, query: {} };
 const send = (name: RouteName, input: Input) => api.call(name, { ...somewhere, ...input });
 
@@ -27,37 +41,70 @@ describe('routes of people', () => {
     ['no token', () => ({})],
     ['an invalid token', () => ({ authorization: 'Bearer rubbish' })],
     ['another scheme', () => ({ authorization: `Basic ${api.token('admin')}` })],
-    ['a token with a wrong signature', () => ({ authorization: `Bearer ${jwt(admin(), { secret: 'guessed' })}` })],
-    ['an expired token', () => ({ authorization: `Bearer ${jwt({ ...admin(), exp: Math.floor(Date.now() / 1000) - 1 })}` })],
-    ['a token without an end', () => ({ authorization: `Bearer ${jwt({ ...admin(), exp: undefined })}` })],
+    [
+      'a token with a wrong signature',
+      () => ({ authorization: `Bearer ${jwt(admin(), { secret: 'guessed' })}` }),
+    ],
+    [
+      'an expired token',
+      () => ({
+        authorization: `Bearer ${jwt({ ...admin(), exp: Math.floor(Date.now() / 1000) - 1 })}`,
+      }),
+    ],
+    [
+      'a token without an end',
+      () => ({ authorization: `Bearer ${jwt({ ...admin(), exp: undefined })}` }),
+    ],
     ['a token with alg none', () => ({ authorization: `Bearer ${jwt(admin(), { alg: 'none' })}` })],
-    ['a token with alg HS512', () => ({ authorization: `Bearer ${jwt(admin(), { alg: 'HS512' })}` })],
-    ['a token of another issuer', () => ({ authorization: `Bearer ${jwt({ ...admin(), iss: 'elsewhere' })}` })],
-    ['a token of an unknown user', () => ({ authorization: `Bearer ${jwt({ ...admin(), sub: 'gone', role: 'admin' })}` })],
-    ['a token without a session', () => ({ authorization: `Bearer ${jwt({ ...admin(), sid: undefined })}` })],
-    ['a token of an unknown session', () => ({ authorization: `Bearer ${jwt({ ...admin(), sid: 'gone' })}` })],
+    [
+      'a token with alg HS512',
+      () => ({ authorization: `Bearer ${jwt(admin(), { alg: 'HS512' })}` }),
+    ],
+    [
+      'a token of another issuer',
+      () => ({ authorization: `Bearer ${jwt({ ...admin(), iss: 'elsewhere' })}` }),
+    ],
+    [
+      'a token of an unknown user',
+      () => ({ authorization: `Bearer ${jwt({ ...admin(), sub: 'gone', role: 'admin' })}` }),
+    ],
+    [
+      'a token without a session',
+      () => ({ authorization: `Bearer ${jwt({ ...admin(), sid: undefined })}` }),
+    ],
+    [
+      'a token of an unknown session',
+      () => ({ authorization: `Bearer ${jwt({ ...admin(), sid: 'gone' })}` }),
+    ],
     [
       'a token with the session of another user',
-      () => ({ authorization: `Bearer ${jwt({ ...admin(), sid: claimsOf(api.token('viewer')).sid })}` }),
+      () => ({
+        authorization: `Bearer ${jwt({ ...admin(), sid: claimsOf(api.token('viewer')).sid })}`,
+      }),
     ],
     ['an unknown personal token', () => ({ authorization: `Bearer berthpat_${'A'.repeat(43)}` })],
     ['a device token', () => ({ authorization: `Bearer berth_${'A'.repeat(43)}` })],
     ['the gateway secret', () => ({ 'x-gateway-secret': GATEWAY_SECRET })],
-    ['identity headers of a proxy', () => ({ 'x-forwarded-user': 'admin@example.com', 'x-forwarded-user-provider': 'oidc' })],
+    [
+      'identity headers of a proxy',
+      () => ({ 'x-forwarded-user': 'admin@example.com', 'x-forwarded-user-provider': 'oidc' }),
+    ],
     ['the agent secret', () => ({ 'x-agent-secret': AGENT_SECRET })],
   ];
-  test.each(people.flatMap((name) => strangers.map(([who, headers]) => [name, who, headers] as const)))(
-    '%s: %s gets 401',
-    async (name, _who, headers) => {
-      const reply = await send(name, { as: null, headers: headers() });
-      expect(reply.status).toBe(401);
-      expect(reply.json['code']).toBe('unauthenticated');
-      expect(reply.headers['www-authenticate']).toMatch(/^Bearer/);
-    },
-  );
+  test.each(
+    people.flatMap((name) => strangers.map(([who, headers]) => [name, who, headers] as const)),
+  )('%s: %s gets 401', async (name, _who, headers) => {
+    const reply = await send(name, { as: null, headers: headers() });
+    expect(reply.status).toBe(401);
+    expect(reply.json['code']).toBe('unauthenticated');
+    expect(reply.headers['www-authenticate']).toMatch(/^Bearer/);
+  });
 
   const pairs = people.flatMap((name) =>
-    ROLES.map((role) => [name, role, ROLES.indexOf(role) >= ROLES.indexOf(ROUTES[name].who as Role)] as const),
+    ROLES.map(
+      (role) =>
+        [name, role, ROLES.indexOf(role) >= ROLES.indexOf(ROUTES[name].who as Role)] as const,
+    ),
   );
   test.each(pairs)('%s with the role %s: allowed is %s', async (name, role, allowed) => {
     const reply = await send(name, { as: role });
@@ -70,7 +117,10 @@ describe('routes of people', () => {
 
   test('the role comes from the database and not from the token', async () => {
     const claims = claimsOf(api.token('viewer'));
-    const reply = await send('createProject', { as: null, headers: { authorization: `Bearer ${jwt({ ...claims, role: 'admin' })}` } });
+    const reply = await send('createProject', {
+      as: null,
+      headers: { authorization: `Bearer ${jwt({ ...claims, role: 'admin' })}` },
+    });
     expect(reply.status).toBe(403);
   });
 });
@@ -86,13 +136,12 @@ describe('routes of agents', () => {
     ['100 KiB', () => ({ 'x-agent-secret': AGENT_SECRET.padEnd(100_000, 'x') })],
     ['an admin’s token', () => ({ authorization: `Bearer ${api.token('admin')}` })],
   ];
-  test.each(agents.flatMap((name) => strangers.map(([who, headers]) => [name, who, headers] as const)))(
-    '%s: %s gets 401',
-    async (name, _who, headers) => {
-      const reply = await send(name, { as: null, headers: headers() });
-      expect([reply.status, reply.json['code']]).toEqual([401, 'agent_secret']);
-    },
-  );
+  test.each(
+    agents.flatMap((name) => strangers.map(([who, headers]) => [name, who, headers] as const)),
+  )('%s: %s gets 401', async (name, _who, headers) => {
+    const reply = await send(name, { as: null, headers: headers() });
+    expect([reply.status, reply.json['code']]).toEqual([401, 'agent_secret']);
+  });
   test.each(agents)('%s: the secret is accepted', async (name) => {
     const reply = await send(name, { as: 'agent' });
     expect(reply.status).not.toBe(401);
@@ -101,17 +150,29 @@ describe('routes of agents', () => {
   test('an earlier agent secret is accepted too', async () => {
     const other = await createApi({ env: { AGENT_SECRET: `new-one, ${AGENT_SECRET}` } });
     expect((await other.call('agentConfig')).status).toBe(200);
-    expect((await other.call('agentConfig', { headers: { 'x-agent-secret': 'new-one' } })).status).toBe(200);
-    expect((await other.call('agentConfig', { headers: { 'x-agent-secret': `new-one, ${AGENT_SECRET}` } })).status).toBe(401);
+    expect(
+      (await other.call('agentConfig', { headers: { 'x-agent-secret': 'new-one' } })).status,
+    ).toBe(200);
+    expect(
+      (
+        await other.call('agentConfig', {
+          headers: { 'x-agent-secret': `new-one, ${AGENT_SECRET}` },
+        })
+      ).status,
+    ).toBe(401);
     // Earlier requests leave no state behind.
     for (const wrong of ['new-one-secret', 'new-on', 'agent-secre'])
-      expect((await other.call('agentConfig', { headers: { 'x-agent-secret': wrong } })).status).toBe(401);
+      expect(
+        (await other.call('agentConfig', { headers: { 'x-agent-secret': wrong } })).status,
+      ).toBe(401);
     await other.close();
   });
   test('without AGENT_SECRET every agent is accepted, and /readyz warns', async () => {
     const other = await createApi({ env: { AGENT_SECRET: undefined } });
     expect((await other.call('agentConfig', { as: null })).status).toBe(200);
-    expect((await other.call('readyz')).json['notes']).toContain('AGENT_SECRET is not set: every agent is accepted; for development only');
+    expect((await other.call('readyz')).json['notes']).toContain(
+      'AGENT_SECRET is not set: every agent is accepted; for development only',
+    );
     await other.close();
   });
 });
@@ -122,16 +183,18 @@ describe('routes of gateways', () => {
     ['a wrong secret', () => ({ 'x-gateway-secret': 'wrong' })],
     ['an empty secret', () => ({ 'x-gateway-secret': '' })],
     ['a beginning of the secret', () => ({ 'x-gateway-secret': GATEWAY_SECRET.slice(0, -1) })],
-    ['the agent secret', () => ({ 'x-agent-secret': AGENT_SECRET, 'x-gateway-secret': AGENT_SECRET })],
+    [
+      'the agent secret',
+      () => ({ 'x-agent-secret': AGENT_SECRET, 'x-gateway-secret': AGENT_SECRET }),
+    ],
     ['an admin’s token', () => ({ authorization: `Bearer ${api.token('admin')}` })],
   ];
-  test.each(gateways.flatMap((name) => strangers.map(([who, headers]) => [name, who, headers] as const)))(
-    '%s: %s gets 401',
-    async (name, _who, headers) => {
-      const reply = await send(name, { as: null, headers: headers() });
-      expect([reply.status, reply.json['code']]).toEqual([401, 'gateway_secret']);
-    },
-  );
+  test.each(
+    gateways.flatMap((name) => strangers.map(([who, headers]) => [name, who, headers] as const)),
+  )('%s: %s gets 401', async (name, _who, headers) => {
+    const reply = await send(name, { as: null, headers: headers() });
+    expect([reply.status, reply.json['code']]).toEqual([401, 'gateway_secret']);
+  });
   test.each(gateways)('%s: the gateway secret is accepted', async (name) => {
     const reply = await send(name, { as: 'gateway' });
     expect(reply.status).not.toBe(401);
@@ -140,18 +203,32 @@ describe('routes of gateways', () => {
   test('an earlier gateway secret is accepted too; the unsplit list is not', async () => {
     const other = await createApi({ env: { GATEWAY_SECRET: `new-one, ${GATEWAY_SECRET}` } });
     expect((await other.call('gatewayPolicy')).status).toBe(200);
-    expect((await other.call('gatewayPolicy', { headers: { 'x-gateway-secret': 'new-one' } })).status).toBe(200);
-    expect((await other.call('gatewayPolicy', { headers: { 'x-gateway-secret': `new-one, ${GATEWAY_SECRET}` } })).status).toBe(401);
+    expect(
+      (await other.call('gatewayPolicy', { headers: { 'x-gateway-secret': 'new-one' } })).status,
+    ).toBe(200);
+    expect(
+      (
+        await other.call('gatewayPolicy', {
+          headers: { 'x-gateway-secret': `new-one, ${GATEWAY_SECRET}` },
+        })
+      ).status,
+    ).toBe(401);
     await other.close();
   });
   test('without GATEWAY_SECRET every gateway is refused, and /readyz warns', async () => {
     const other = await createApi({ env: { GATEWAY_SECRET: undefined } });
     for (const secret of [undefined, '', 'undefined', GATEWAY_SECRET])
       expect(
-        (await other.call('gatewayPolicy', { as: null, headers: secret === undefined ? {} : { 'x-gateway-secret': secret } })).status,
+        (
+          await other.call('gatewayPolicy', {
+            as: null,
+            headers: secret === undefined ? {} : { 'x-gateway-secret': secret },
+          })
+        ).status,
       ).toBe(401);
     expect((await other.call('readyz')).json['notes']).toContain(
-      'GATEWAY_SECRET is not set: requests of gateways are refused, so nobody can sign in to a project',
+      'GATEWAY_SECRET is not set: requests of gateways are refused, so nobody can sign in to a ' +
+        'project',
     );
     await other.close();
   });
@@ -161,19 +238,25 @@ test('these tests cover the callers of every route', () => {
   expect([...people, ...agents, ...gateways, ...open].sort()).toEqual([...names].sort());
 });
 
-test.each(open.filter((name) => name !== 'exchange'))('%s requires no credentials', async (name) => {
-  // Refresh like the loop does: routes that were read more than 10 s ago are not served.
-  await api.source.refresh();
-  const reply = await send(name, { as: null });
-  expect([401, 403]).not.toContain(reply.status);
-  expect(reply.status).toBeLessThan(500);
-});
+test.each(open.filter((name) => name !== 'exchange'))(
+  '%s requires no credentials',
+  async (name) => {
+    // Refresh like the loop does: routes that were read more than 10 s ago are not served.
+    await api.source.refresh();
+    const reply = await send(name, { as: null });
+    expect([401, 403]).not.toContain(reply.status);
+    expect(reply.status).toBeLessThan(500);
+  },
+);
 
 describe('outside the table', () => {
-  test.each(['/', '/api', '/api/nothing', '/api/projects/a/b', '/favicon.ico'])('%s gets 404', async (url) => {
-    const reply = await api.server.inject({ url });
-    expect([reply.statusCode, reply.json<{ code: string }>().code]).toEqual([404, 'not_found']);
-  });
+  test.each(['/', '/api', '/api/nothing', '/api/projects/a/b', '/favicon.ico'])(
+    '%s gets 404',
+    async (url) => {
+      const reply = await api.server.inject({ url });
+      expect([reply.statusCode, reply.json<{ code: string }>().code]).toEqual([404, 'not_found']);
+    },
+  );
   test.each([
     ['PUT', '/api/projects', 'GET, HEAD, POST'],
     ['DELETE', '/api/projects', 'GET, HEAD, POST'],
@@ -185,7 +268,9 @@ describe('outside the table', () => {
     ['DELETE', '/api/nodes/admissions', 'GET, HEAD, POST'],
   ] as const)('%s %s gets 405 with Allow', async (method, url, allow) => {
     const reply = await api.server.inject({ method, url });
-    expect([reply.statusCode, reply.headers['allow'], reply.json<{ code: string }>().code]).toEqual([405, allow, 'method_not_allowed']);
+    expect([reply.statusCode, reply.headers['allow'], reply.json<{ code: string }>().code]).toEqual(
+      [405, allow, 'method_not_allowed'],
+    );
   });
   test('a route without a row cannot be registered', async () => {
     const other = await createApi();

@@ -5,7 +5,8 @@ import type { Stores } from '../../src/domain/stores.ts';
 import { openStores } from '../../src/store/open.ts';
 import { type Api, createApi, createProject, deploy, NODE, register, tick } from './harness.ts';
 
-const until = async (what: () => boolean): Promise<void> => expect.poll(what, { timeout: 10_000, interval: 5 }).toBe(true);
+const until = async (what: () => boolean): Promise<void> =>
+  expect.poll(what, { timeout: 10_000, interval: 5 }).toBe(true);
 
 test('a registration without changes is answered even while the database is gone', async () => {
   const stores = await openStores({ databaseUrl: 'sqlite::memory:', log: silentLogger() });
@@ -38,7 +39,10 @@ test('a task wakes only the held request of its agent among 2,000 others', async
   const others = 2_000;
   const answered: string[] = [];
   for (let i = 0; i < others; i++) {
-    const { node } = await api.stores.nodes.register({ ...NODE, hostname: `other-${i}`, role: 'deploy' }, Date.now());
+    const { node } = await api.stores.nodes.register(
+      { ...NODE, hostname: `other-${i}`, role: 'deploy' },
+      Date.now(),
+    );
     void held(node.id).then(() => answered.push(node.id));
   }
   const project = await createProject(api);

@@ -9,9 +9,19 @@ import { createPasswords } from '../../src/api/auth/passwords.ts';
 import { createApp } from '../../src/app.ts';
 import { readConfig } from '../../src/config.ts';
 import type { UserRecord } from '../../src/domain/records.ts';
-import { type Api, claimsOf, createApi, ENV, type Input, jwt, PASSWORD, rulesOf } from './harness.ts';
+import {
+  type Api,
+  claimsOf,
+  createApi,
+  ENV,
+  type Input,
+  jwt,
+  PASSWORD,
+  rulesOf,
+} from './harness.ts';
 
-const login = (api: Api, email: string, password: string, rest: Input = {}) => api.call('login', { body: { email, password }, ...rest });
+const login = (api: Api, email: string, password: string, rest: Input = {}) =>
+  api.call('login', { body: { email, password }, ...rest });
 
 describe('login', () => {
   let api: Api;
@@ -36,7 +46,9 @@ describe('login', () => {
     const me = await api.call('me', { as: null, headers: { authorization: `Bearer ${token}` } });
     expect(me.json).toMatchObject({ email: 'admin@example.com', role: 'admin' });
     api.pass(3_601_000);
-    expect((await api.call('me', { as: null, headers: { authorization: `Bearer ${token}` } })).status).toBe(401);
+    expect(
+      (await api.call('me', { as: null, headers: { authorization: `Bearer ${token}` } })).status,
+    ).toBe(401);
   });
   test('a wrong password, an unknown address and an account without a password get the same answer', async () => {
     const replies = [
@@ -66,7 +78,8 @@ describe('login', () => {
 describe('the rate limit of the login', () => {
   test('allows 10 wrong passwords per minute, then answers 429 with Retry-After even to the right one', async () => {
     const api = await createApi();
-    for (let i = 0; i < 10; i++) expect((await login(api, 'admin@example.com', 'wrong')).status).toBe(401);
+    for (let i = 0; i < 10; i++)
+      expect((await login(api, 'admin@example.com', 'wrong')).status).toBe(401);
     const blocked = await login(api, 'admin@example.com', PASSWORD);
     expect([blocked.status, blocked.json['code']]).toEqual([429, 'too_many_attempts']);
     expect(Number(blocked.headers['retry-after'])).toBeGreaterThan(50);
@@ -79,7 +92,9 @@ describe('the rate limit of the login', () => {
   test('counts parallel attempts, and ignores the case of the e-mail address', async () => {
     const api = await createApi();
     const replies = await Promise.all(
-      Array.from({ length: 30 }, (_, i) => login(api, i % 2 === 0 ? 'admin@example.com' : 'ADMIN@example.com', 'wrong')),
+      Array.from({ length: 30 }, (_, i) =>
+        login(api, i % 2 === 0 ? 'admin@example.com' : 'ADMIN@example.com', 'wrong'),
+      ),
     );
     expect(replies.filter((r) => r.status === 401)).toHaveLength(10);
     expect(replies.filter((r) => r.status === 429)).toHaveLength(20);
@@ -89,7 +104,8 @@ describe('the rate limit of the login', () => {
     const api = await createApi();
     for (let i = 0; i < 9; i++) await login(api, 'admin@example.com', 'wrong');
     expect((await login(api, 'admin@example.com', PASSWORD)).status).toBe(200);
-    for (let i = 0; i < 10; i++) expect((await login(api, 'admin@example.com', 'wrong')).status).toBe(401);
+    for (let i = 0; i < 10; i++)
+      expect((await login(api, 'admin@example.com', 'wrong')).status).toBe(401);
     await api.close();
   });
 });
@@ -99,7 +115,8 @@ describe('tokens', () => {
     const old = await createApi({ env: { JWT_SECRET: 'old' } });
     const both = await createApi({ env: { JWT_SECRET: 'new, old' } });
     const admin = claimsOf(both.token('admin'));
-    const me = (token: string) => both.call('me', { as: null, headers: { authorization: `Bearer ${token}` } });
+    const me = (token: string) =>
+      both.call('me', { as: null, headers: { authorization: `Bearer ${token}` } });
     expect((await me(jwt(admin, { secret: 'old' }))).status).toBe(200);
     expect((await me(jwt(admin, { secret: 'new' }))).status).toBe(200);
     expect((await me(jwt(admin, { secret: 'older' }))).status).toBe(401);
@@ -113,16 +130,23 @@ describe('tokens', () => {
   test('a cached token expires in time, and a changed token is never accepted', async () => {
     const api = await createApi();
     const token = String((await login(api, 'admin@example.com', PASSWORD)).json['token']);
-    const me = async (given: string) => (await api.call('me', { as: null, headers: { authorization: `Bearer ${given}` } })).status;
+    const me = async (given: string) =>
+      (await api.call('me', { as: null, headers: { authorization: `Bearer ${given}` } })).status;
     const [header = '', claims = '', signature = ''] = token.split('.');
     const forged = [
       header,
-      Buffer.from(JSON.stringify({ ...claimsOf(token), role: 'admin', exp: 9_999_999_999 })).toString('base64url'),
+      Buffer.from(
+        JSON.stringify({ ...claimsOf(token), role: 'admin', exp: 9_999_999_999 }),
+      ).toString('base64url'),
       signature,
     ];
     // One minute is left of the hour, because the duration of the test counts too.
     for (const at of [1_000, 3_539_000]) {
-      expect([await me(token), await me(forged.join('.')), await me(`${header}.${claims}.`)]).toEqual([200, 401, 401]);
+      expect([
+        await me(token),
+        await me(forged.join('.')),
+        await me(`${header}.${claims}.`),
+      ]).toEqual([200, 401, 401]);
       api.pass(at);
     }
     expect([await me(token), await me(token)]).toEqual([200, 200]);
@@ -150,13 +174,22 @@ describe('tokens', () => {
     });
     expect((await api.call('me', { as: 'admin' })).status).toBe(200);
     disabled = true;
-    await expect.poll(async () => (await api.call('me', { as: 'admin' })).status, { timeout: 5_000, interval: 100 }).toBe(401);
+    await expect
+      .poll(async () => (await api.call('me', { as: 'admin' })).status, {
+        timeout: 5_000,
+        interval: 100,
+      })
+      .toBe(401);
     expect((await login(api, 'admin@example.com', PASSWORD)).status).toBe(401);
     await api.close();
   });
   test('without JWT_SECRET the control plane generates a secret and keeps it', async () => {
     const folder = await mkdtemp(join(tmpdir(), 'berth-jwt-'));
-    const config = readConfig({ ...ENV, JWT_SECRET: '', DATABASE_URL: `sqlite:${folder}/berth.db` });
+    const config = readConfig({
+      ...ENV,
+      JWT_SECRET: '',
+      DATABASE_URL: `sqlite:${folder}/berth.db`,
+    });
     const options = { log: silentLogger(), loops: false, passwordCost: { logN: 4, r: 8, p: 1 } };
     const first = await createApp(config, options);
     const answer = await first.server.inject({
@@ -167,18 +200,31 @@ describe('tokens', () => {
     const { token } = answer.json<{ token: string }>();
     await first.close();
     const second = await createApp(config, options);
-    expect((await second.server.inject({ url: '/api/auth/me', headers: { authorization: `Bearer ${token}` } })).statusCode).toBe(200);
+    expect(
+      (
+        await second.server.inject({
+          url: '/api/auth/me',
+          headers: { authorization: `Bearer ${token}` },
+        })
+      ).statusCode,
+    ).toBe(200);
     await second.close();
     await rm(folder, { recursive: true });
   });
 });
 
-const withDisabled = (user: UserRecord | null, disabled: boolean): UserRecord | null => (user === null ? null : { ...user, disabled });
+const withDisabled = (user: UserRecord | null, disabled: boolean): UserRecord | null =>
+  user === null ? null : { ...user, disabled };
 
 describe('the first admin', () => {
   test('gets a generated password in a file of mode 0600; a second start changes neither', async () => {
     const folder = await mkdtemp(join(tmpdir(), 'berth-admin-'));
-    const config = readConfig({ ...ENV, ADMIN_PASSWORD: '', ADMIN_EMAILS: '', DATABASE_URL: `sqlite:${folder}/deep/berth.db` });
+    const config = readConfig({
+      ...ENV,
+      ADMIN_PASSWORD: '',
+      ADMIN_EMAILS: '',
+      DATABASE_URL: `sqlite:${folder}/deep/berth.db`,
+    });
     const options = { log: silentLogger(), loops: false, passwordCost: { logN: 4, r: 8, p: 1 } };
     const file = join(folder, 'deep/admin-password');
     let password = '';
@@ -204,18 +250,32 @@ describe('the first admin', () => {
   async function start(password: string): Promise<string[]> {
     const folder = await mkdtemp(join(tmpdir(), 'berth-admin-'));
     onTestFinished(() => rm(folder, { recursive: true }));
-    const config = readConfig({ ...ENV, ADMIN_PASSWORD: password, DATABASE_URL: `sqlite:${folder}/berth.db` });
+    const config = readConfig({
+      ...ENV,
+      ADMIN_PASSWORD: password,
+      DATABASE_URL: `sqlite:${folder}/berth.db`,
+    });
     const log = silentLogger();
     const warn = vi.spyOn(log, 'warn');
-    const app = await createApp(config, { log, loops: false, passwordCost: { logN: 4, r: 8, p: 1 } });
+    const app = await createApp(config, {
+      log,
+      loops: false,
+      passwordCost: { logN: 4, r: 8, p: 1 },
+    });
     await app.close();
     return warn.mock.calls.map((call) => String(call[1]));
   }
   test('cannot get a password that no sign-in accepts', () =>
-    expect(start('x'.repeat(1025))).rejects.toThrow('ADMIN_PASSWORD: must have at most 1024 characters'));
+    expect(start('x'.repeat(1025))).rejects.toThrow(
+      'ADMIN_PASSWORD: must have at most 1024 characters',
+    ));
   test('with a short password is created, and the log says so', async () => {
-    expect(await start('too short')).toContainEqual(expect.stringContaining('ADMIN_PASSWORD is shorter'));
-    expect(await start('long enough')).not.toContainEqual(expect.stringContaining('ADMIN_PASSWORD'));
+    expect(await start('too short')).toContainEqual(
+      expect.stringContaining('ADMIN_PASSWORD is shorter'),
+    );
+    expect(await start('long enough')).not.toContainEqual(
+      expect.stringContaining('ADMIN_PASSWORD'),
+    );
   });
 });
 

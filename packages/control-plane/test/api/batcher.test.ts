@@ -39,7 +39,8 @@ describe('work that may wait is batched', () => {
     for (let n = 0; n < 36; n++) work(n);
     const parts = [done.length];
     vi.advanceTimersByTime(EVERY_MS);
-    for (parts.push(done.length); done.length < 36; parts.push(done.length)) vi.advanceTimersToNextTimer();
+    for (parts.push(done.length); done.length < 36; parts.push(done.length))
+      vi.advanceTimersToNextTimer();
     expect(parts).toEqual([1, 11, 21, 31, 36]);
     expect(done).toEqual([...Array(36).keys()]);
   });

@@ -30,8 +30,16 @@ describe('bodies', () => {
     expect([reply.status, reply.json['code']]).toEqual([status, code]);
   });
   test('a body that is not JSON gets 415', async () => {
-    for (const type of ['text/plain', 'application/x-www-form-urlencoded', 'multipart/form-data; boundary=x', 'nonsense']) {
-      const reply = await api.call('createProject', { raw: JSON.stringify(PROJECT), headers: { 'content-type': type } });
+    for (const type of [
+      'text/plain',
+      'application/x-www-form-urlencoded',
+      'multipart/form-data; boundary=x',
+      'nonsense',
+    ]) {
+      const reply = await api.call('createProject', {
+        raw: JSON.stringify(PROJECT),
+        headers: { 'content-type': type },
+      });
       expect([reply.status, reply.json['code']]).toEqual([415, 'unsupported_media_type']);
     }
   });
@@ -43,7 +51,9 @@ describe('bodies', () => {
     expect(reply.status).toBe(201);
   });
   test('of several hundred errors the first 100 are returned', async () => {
-    const reply = await api.call('createProject', { body: Object.fromEntries(Array.from({ length: 500 }, (_, i) => [`x${i}`, 1])) });
+    const reply = await api.call('createProject', {
+      body: Object.fromEntries(Array.from({ length: 500 }, (_, i) => [`x${i}`, 1])),
+    });
     expect(rulesOf(reply)).toHaveLength(100);
   });
   test('if a body is optional, an empty body counts as absent', async () => {
@@ -63,34 +73,53 @@ describe('requests', () => {
     const reply = await api.server.inject({ url });
     expect([reply.statusCode, reply.json<{ code: string }>().code]).toEqual([400, 'bad_request']);
   });
-  test.each(['a b', 'ü', '..', 'x'.repeat(65), 'x'.repeat(300), "'; drop table projects"])('an invalid id gets 404: %s', async (id) => {
-    const reply = await api.server.inject({
-      url: `/api/projects/${encodeURIComponent(id)}`,
-      headers: { authorization: `Bearer ${api.token('viewer')}` },
-    });
-    expect([reply.statusCode, reply.json<{ code: string }>().code]).toEqual([404, 'not_found']);
-  });
+  test.each(['a b', 'ü', '..', 'x'.repeat(65), 'x'.repeat(300), "'; drop table projects"])(
+    'an invalid id gets 404: %s',
+    async (id) => {
+      const reply = await api.server.inject({
+        url: `/api/projects/${encodeURIComponent(id)}`,
+        headers: { authorization: `Bearer ${api.token('viewer')}` },
+      });
+      expect([reply.statusCode, reply.json<{ code: string }>().code]).toEqual([404, 'not_found']);
+    },
+  );
   test('the error has the request id, which is the one of the caller if it is valid', async () => {
-    const mine = await api.call('getProject', { params: { id: 'x' }, headers: { 'x-request-id': 'abc-1.2' } });
+    const mine = await api.call('getProject', {
+      params: { id: 'x' },
+      headers: { 'x-request-id': 'abc-1.2' },
+    });
     expect([mine.headers['x-request-id'], mine.json['request_id']]).toEqual(['abc-1.2', 'abc-1.2']);
     for (const bad of ['a b', 'x'.repeat(101), '"', '']) {
-      const reply = await api.call('getProject', { params: { id: 'x' }, headers: { 'x-request-id': bad } });
+      const reply = await api.call('getProject', {
+        params: { id: 'x' },
+        headers: { 'x-request-id': bad },
+      });
       expect(reply.headers['x-request-id']).toMatch(/^[0-9a-f-]{36}$/);
     }
   });
   test('headers of 128 KiB are accepted; bytes that are not HTTP get 400', async () => {
     const big = await fetch(`http://127.0.0.1:${port}/healthz`, {
-      headers: Object.fromEntries(Array.from({ length: 16 }, (_, i) => [`x-big-${i}`, 'a'.repeat(8_150)])),
+      headers: Object.fromEntries(
+        Array.from({ length: 16 }, (_, i) => [`x-big-${i}`, 'a'.repeat(8_150)]),
+      ),
     });
     expect(big.status).toBe(200);
-    expect(await raw(port, `GET / HTTP/1.1\r\nx: ${'a'.repeat(200_000)}\r\n\r\n`)).toMatch(/^HTTP\/1.1 431 [^]*problem\+json[^]*128 KiB/);
+    expect(await raw(port, `GET / HTTP/1.1\r\nx: ${'a'.repeat(200_000)}\r\n\r\n`)).toMatch(
+      /^HTTP\/1.1 431 [^]*problem\+json[^]*128 KiB/,
+    );
     expect(await raw(port, 'HELLO\r\n\r\n')).toMatch(/^HTTP\/1.1 400 [^]*problem\+json/);
   });
 });
 
 test('an unknown error is logged and answered as internal, without its message', async () => {
   const other = await createApi({
-    stores: (real) => ({ ...real, projects: { ...real.projects, list: () => Promise.reject(new Error('password=hunter2 in /etc/db')) } }),
+    stores: (real) => ({
+      ...real,
+      projects: {
+        ...real.projects,
+        list: () => Promise.reject(new Error('password=hunter2 in /etc/db')),
+      },
+    }),
   });
   const reply = await other.call('listProjects');
   expect([reply.status, reply.json['code']]).toEqual([500, 'internal']);
@@ -101,19 +130,31 @@ test('an unknown error is logged and answered as internal, without its message',
 
 test('the type of every problem refers to the page that explains it', async () => {
   const page = await api.server.inject({ url: '/docs/errors' });
-  expect([page.statusCode, page.headers['content-type']]).toEqual([200, 'text/html; charset=utf-8']);
+  expect([page.statusCode, page.headers['content-type']]).toEqual([
+    200,
+    'text/html; charset=utf-8',
+  ]);
   for (const code of Object.keys(ERRORS)) expect(page.body).toContain(`id="${code}"`);
   // The dashboard leads here from a failed deployment.
   const rows = page.body.split('<tr');
   for (const [code, step] of Object.entries(NEXT_STEPS))
-    expect(rows.filter((row) => row.includes(`id="failure-${code}"`) && row.includes(step))).toHaveLength(1);
+    expect(
+      rows.filter((row) => row.includes(`id="failure-${code}"`) && row.includes(step)),
+    ).toHaveLength(1);
   const { type } = (await api.call('getProject', { params: { id: 'x' } })).json;
-  expect(new URL(String(type), 'http://host/api/projects/x').href).toBe('http://host/docs/errors#not_found');
+  expect(new URL(String(type), 'http://host/api/projects/x').href).toBe(
+    'http://host/docs/errors#not_found',
+  );
 });
 
 test('every problem has the shape of RFC 9457', async () => {
   const reply = await api.server.inject({ url: '/nothing' });
-  checkProblem({ status: reply.statusCode, headers: reply.headers, text: reply.body, json: reply.json() });
+  checkProblem({
+    status: reply.statusCode,
+    headers: reply.headers,
+    text: reply.body,
+    json: reply.json(),
+  });
   expect(reply.json()).toEqual({
     type: '/docs/errors#not_found',
     title: 'The resource does not exist',

@@ -1,13 +1,30 @@
-/** Each row of wire/can.ts equals the answer of the server: for each role, and for each condition of a thing. */
+/**
+ * Each row of wire/can.ts equals the answer of the server: for each role, and for each condition of
+ * a thing.
+ */
 import { mkdir, mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { type Action, ACTIONS, type DatasetCondition, type ProjectCondition, whyNotAction } from '@berth/wire/can';
+import {
+  type Action,
+  ACTIONS,
+  type DatasetCondition,
+  type ProjectCondition,
+  whyNotAction,
+} from '@berth/wire/can';
 import { type DeploymentState, type Role, ROLES } from '@berth/wire/vocabulary';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { emptyPlan } from '../../src/domain/plan.ts';
 import { createWorld, type World } from './deployed.ts';
-import { type Api, createApi, createProject, deploy, type Input, register, tick } from './harness.ts';
+import {
+  type Api,
+  createApi,
+  createProject,
+  deploy,
+  type Input,
+  register,
+  tick,
+} from './harness.ts';
 
 type On<S> = { [A in Action]: (typeof ACTIONS)[A]['on'] extends S ? A : never }[Action];
 const actionsOn = <S extends string>(subject: S): On<S>[] =>
@@ -38,7 +55,11 @@ async function refusal(action: Action, input: Input): Promise<number | null> {
 
 const BODIES: Partial<Record<Action, () => unknown>> = {
   deploy: () => ({}),
-  create_project: () => ({ name: `c${(made += 1)}`, git_url: 'https://git.example.com/x.git', domain_prefix: `c${made}` }),
+  create_project: () => ({
+    name: `c${(made += 1)}`,
+    git_url: 'https://git.example.com/x.git',
+    domain_prefix: `c${made}`,
+  }),
   look_at_repository: () => ({ git_url: 'https://git.example.com/x.git' }),
   edit_project: () => ({ branch: 'next' }),
   edit_members: () => ({ members: [] }),
@@ -57,7 +78,10 @@ const BODIES: Partial<Record<Action, () => unknown>> = {
 };
 /** A container on the node that only a person can remove. */
 async function leave(node_id: string): Promise<void> {
-  const project_id = await createProject(api, { name: `l${(made += 1)}`, domain_prefix: `l${made}` });
+  const project_id = await createProject(api, {
+    name: `l${(made += 1)}`,
+    domain_prefix: `l${made}`,
+  });
   const { project } = await api.stores.flow.facts(project_id);
   const put = {
     node_id,
@@ -71,14 +95,21 @@ async function leave(node_id: string): Promise<void> {
   };
   await api.stores.flow.commit({ ...emptyPlan(project, Date.now(), 0), unmanaged: [{ put }] });
 }
-const NAMES: Partial<Record<Action, string>> = { set_env: 'A', delete_env: 'A', set_secret: 'S', delete_secret: 'S' };
+const NAMES: Partial<Record<Action, string>> = {
+  set_env: 'A',
+  delete_env: 'A',
+  set_secret: 'S',
+  delete_secret: 'S',
+};
 async function inputOf(action: Action, id: string | null, as: Role): Promise<Input> {
   const name = NAMES[action];
   const container = action === 'confirm_removed' ? { container: 'svc-left' } : {};
   if (action === 'confirm_removed' && id !== null) await leave(id);
   const body = await BODIES[action]?.();
   return {
-    ...(id === null ? {} : { params: { id, ...container, ...(name === undefined ? {} : { name }) } }),
+    ...(id === null
+      ? {}
+      : { params: { id, ...container, ...(name === undefined ? {} : { name }) } }),
     ...(body === undefined ? {} : { body }),
     as,
   };
@@ -86,7 +117,12 @@ async function inputOf(action: Action, id: string | null, as: Role): Promise<Inp
 
 async function project(isLive: boolean): Promise<string> {
   const name = `p${(made += 1)}`;
-  const id = await createProject(api, { name, domain_prefix: name, git_url: 'https://git.example.com/x.git', env: { A: '1' } });
+  const id = await createProject(api, {
+    name,
+    domain_prefix: name,
+    git_url: 'https://git.example.com/x.git',
+    env: { A: '1' },
+  });
   const params = { id };
   // Before its keys and secrets, because the builder of this world has no capabilities.
   if (isLive) await world.live(id);
@@ -108,11 +144,14 @@ describe('a project', () => {
   /** Only these depend on a running version. */
   const LIFE: readonly Action[] = ['deploy', 'restart', 'stop', 'start', 'delete_project'];
   const actionsIn = (condition: string): On<'project'>[] =>
-    actionsOn('project').filter((action) => CONDITIONS[condition]?.running !== true || LIFE.includes(action));
+    actionsOn('project').filter(
+      (action) => CONDITIONS[condition]?.running !== true || LIFE.includes(action),
+    );
   beforeAll(async () => {
     // All are live before the first one is stopped, because the node then has other tasks.
     for (const [condition, { running }] of Object.entries(CONDITIONS))
-      for (const action of actionsIn(condition)) ids.set(`${action} ${condition}`, await project(running));
+      for (const action of actionsIn(condition))
+        ids.set(`${action} ${condition}`, await project(running));
     for (const [condition, { stopped, deleting }] of Object.entries(CONDITIONS))
       for (const action of actionsIn(condition)) {
         const params = { id: ids.get(`${action} ${condition}`) ?? '' };
@@ -145,14 +184,25 @@ describe.each(ROLES)('a %s', (role) => {
     const answer = async (): Promise<number | null> => {
       if (on === 'none') return refusal(action, await inputOf(action, null, role));
       if (on === 'node')
-        return refusal(action, await inputOf(action, await register(api, { hostname: `n${(made += 1)}`, role: 'deploy' }), role));
+        return refusal(
+          action,
+          await inputOf(
+            action,
+            await register(api, { hostname: `n${(made += 1)}`, role: 'deploy' }),
+            role,
+          ),
+        );
       if (on === 'dataset') return refusal(action, await inputOf(action, await dataset(), role));
       // A role that is not enough changes nothing, so one project does for all these rows.
       const id = why === null ? await project(false) : (shared ??= await project(false));
-      if (action === 'cancel') return refusal(action, { params: { id: await deploy(api, id) }, as: role });
+      if (action === 'cancel')
+        return refusal(action, { params: { id: await deploy(api, id) }, as: role });
       // These need a version that runs. A role that is not enough is refused before.
       if (why === null && ['rollback_to', 'restart', 'start'].includes(action)) return null;
-      return refusal(action, { ...(await inputOf(action, id, role)), ...(action === 'rollback_to' ? { body: {} } : {}) });
+      return refusal(action, {
+        ...(await inputOf(action, id, role)),
+        ...(action === 'rollback_to' ? { body: {} } : {}),
+      });
     };
     expect(await answer(), String(why)).toBe(why === null ? null : 403);
   });
@@ -168,8 +218,13 @@ describe('a dataset that is being deleted', () => {
   it.each(actionsOn('dataset'))('%s', async (action) => {
     const id = await dataset();
     await api.call('deleteDataset', { params: { id } });
-    const why = whyNotAction(action, 'admin', { deleting: true, status: 'new' } satisfies DatasetCondition);
-    expect(await refusal(action, await inputOf(action, id, 'admin')), String(why)).toBe(why === null ? null : 409);
+    const why = whyNotAction(action, 'admin', {
+      deleting: true,
+      status: 'new',
+    } satisfies DatasetCondition);
+    expect(await refusal(action, await inputOf(action, id, 'admin')), String(why)).toBe(
+      why === null ? null : 409,
+    );
   });
 });
 
@@ -178,7 +233,9 @@ describe('a node that is being deleted', () => {
     const id = await register(api, { hostname: `n${(made += 1)}`, role: 'deploy' });
     await api.call('deleteNode', { params: { id } });
     const why = whyNotAction(action, 'admin', { deleting: true });
-    expect(await refusal(action, await inputOf(action, id, 'admin')), String(why)).toBe(why === null ? null : 409);
+    expect(await refusal(action, await inputOf(action, id, 'admin')), String(why)).toBe(
+      why === null ? null : 409,
+    );
   });
 });
 
@@ -208,7 +265,10 @@ describe('a deployment', () => {
     failed: async (other) => {
       const [at, id] = [await createWorld(other), await deploy(other, await createProject(other))];
       await tick(other, id);
-      await at.work(at.builder, { status: 'failed', result: { error: { code: 'build_step_failed', message: 'no' } } });
+      await at.work(at.builder, {
+        status: 'failed',
+        result: { error: { code: 'build_step_failed', message: 'no' } },
+      });
       return id;
     },
     cancelled: async (other) => {
@@ -224,24 +284,37 @@ describe('a deployment', () => {
     },
   };
 
-  it.each(Object.keys(STATES) as (keyof typeof STATES)[])('that is %s can be cancelled or rolled back to as can.ts says', async (state) => {
-    const other = await createApi();
-    try {
-      if (state === 'building') await createWorld(other);
-      const id = await STATES[state](other);
-      const { json } = await other.call('getDeployment', { params: { id } });
-      expect(json['status']).toBe(state);
-      const reasons = (['cancel', 'rollback_to'] as const).map((action) => [action, whyNotAction(action, 'admin', state)] as const);
-      // The action that is refused comes first, because it changes nothing.
-      for (const [action, why] of reasons.toSorted((x, y) => Number(x[1] === null) - Number(y[1] === null))) {
-        const { status } =
-          action === 'cancel'
-            ? await other.call('cancelDeployment', { params: { id } })
-            : await other.call('rollback', { params: { id: String(json['project_id']) }, body: { deployment_id: id } });
-        expect([action, status < 300 ? null : status], String(why)).toEqual([action, why === null ? null : 409]);
+  it.each(Object.keys(STATES) as (keyof typeof STATES)[])(
+    'that is %s can be cancelled or rolled back to as can.ts says',
+    async (state) => {
+      const other = await createApi();
+      try {
+        if (state === 'building') await createWorld(other);
+        const id = await STATES[state](other);
+        const { json } = await other.call('getDeployment', { params: { id } });
+        expect(json['status']).toBe(state);
+        const reasons = (['cancel', 'rollback_to'] as const).map(
+          (action) => [action, whyNotAction(action, 'admin', state)] as const,
+        );
+        // The action that is refused comes first, because it changes nothing.
+        for (const [action, why] of reasons.toSorted(
+          (x, y) => Number(x[1] === null) - Number(y[1] === null),
+        )) {
+          const { status } =
+            action === 'cancel'
+              ? await other.call('cancelDeployment', { params: { id } })
+              : await other.call('rollback', {
+                  params: { id: String(json['project_id']) },
+                  body: { deployment_id: id },
+                });
+          expect([action, status < 300 ? null : status], String(why)).toEqual([
+            action,
+            why === null ? null : 409,
+          ]);
+        }
+      } finally {
+        await other.close();
       }
-    } finally {
-      await other.close();
-    }
-  });
+    },
+  );
 });

@@ -1,4 +1,7 @@
-/** Optimistic locking: a request with a stale `If-Match` changes nothing, also when many requests have it at once. */
+/**
+ * Optimistic locking: a request with a stale `If-Match` changes nothing, also when many requests
+ * have it at once.
+ */
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { type Api, createApi, createProject, register, type Reply } from './harness.ts';
 
@@ -13,11 +16,16 @@ const outcome = (reply: Reply): unknown[] => [reply.status, reply.json['code']];
 const STALE = [412, 'changed_meanwhile'];
 /** Number of answers by status. */
 const counts = (replies: readonly Reply[]): Record<number, number> =>
-  replies.reduce<Record<number, number>>((all, { status }) => ({ ...all, [status]: (all[status] ?? 0) + 1 }), {});
+  replies.reduce<Record<number, number>>(
+    (all, { status }) => ({ ...all, [status]: (all[status] ?? 0) + 1 }),
+    {},
+  );
 
 /** Reads as a person who may change the resource. A viewer sees less, and so gets another ETag. */
-const read = (get: 'getProject' | 'getDataset' | 'getUser', params: { id: string }): Promise<Reply> =>
-  api.call(get, { params, as: 'admin' });
+const read = (
+  get: 'getProject' | 'getDataset' | 'getUser',
+  params: { id: string },
+): Promise<Reply> => api.call(get, { params, as: 'admin' });
 
 let made = 0;
 const project = (more: Record<string, unknown> = {}): Promise<string> => {
@@ -29,10 +37,21 @@ const dataset = async (): Promise<string> => {
   return (await api.stores.datasets.create({ name, nfs_path: name }, Date.now())).id;
 };
 const user = async (): Promise<string> =>
-  String((await api.call('createUser', { body: { email: `u${made++}@example.com`, role: 'viewer' } })).json['id']);
+  String(
+    (await api.call('createUser', { body: { email: `u${made++}@example.com`, role: 'viewer' } }))
+      .json['id'],
+  );
 
 describe.each([
-  ['project', project, 'getProject', 'patchProject', 'deleteProject', { branch: 'next' }, { branch: 'other' }],
+  [
+    'project',
+    project,
+    'getProject',
+    'patchProject',
+    'deleteProject',
+    { branch: 'next' },
+    { branch: 'other' },
+  ],
   ['dataset', dataset, 'getDataset', 'patchDataset', 'deleteDataset', null, { name: 'again' }],
   ['user', user, 'getUser', 'patchUser', 'deleteUser', { role: 'developer' }, { role: 'admin' }],
 ] as const)('a %s', (_kind, make, get, patch, remove, given, second) => {
@@ -50,7 +69,9 @@ describe.each([
     expect(changed.status).toBe(200);
     expect(tagOf(changed)).not.toBe(before);
     expect(tagOf(await read(get, params))).toBe(tagOf(changed));
-    expect(outcome(await api.call(patch, { params, body: second, headers: { 'if-match': before } }))).toEqual(STALE);
+    expect(
+      outcome(await api.call(patch, { params, body: second, headers: { 'if-match': before } })),
+    ).toEqual(STALE);
     expect((await read(get, params)).json).toMatchObject(first);
   });
 
@@ -63,16 +84,28 @@ describe.each([
     expect((await api.call(patch, header(`"a,b", ${tag}`))).status).toBe(200);
     expect((await api.call(patch, header('*'))).status).toBe(200);
     for (const any of ['*', tag])
-      expect((await api.call(patch, { params: { id: 'nobody' }, body: first, headers: { 'if-match': any } })).status).toBe(404);
+      expect(
+        (
+          await api.call(patch, {
+            params: { id: 'nobody' },
+            body: first,
+            headers: { 'if-match': any },
+          })
+        ).status,
+      ).toBe(404);
   });
 
   test('DELETE with a stale ETag deletes nothing', async () => {
     const params = { id: await make() };
     const before = tagOf(await read(get, params));
     const now = tagOf(await api.call(patch, { params, body: first }));
-    expect(outcome(await api.call(remove, { params, headers: { 'if-match': before } }))).toEqual(STALE);
+    expect(outcome(await api.call(remove, { params, headers: { 'if-match': before } }))).toEqual(
+      STALE,
+    );
     expect((await read(get, params)).status).toBe(200);
-    expect((await api.call(remove, { params, headers: { 'if-match': now } })).status).toBeLessThan(300);
+    expect((await api.call(remove, { params, headers: { 'if-match': now } })).status).toBeLessThan(
+      300,
+    );
   });
 });
 
@@ -85,7 +118,9 @@ test('of 20 parallel PATCH requests with one If-Match exactly one succeeds', asy
     const params = { id: await make() };
     const tag = tagOf(await read(get, params));
     const all = await Promise.all(
-      Array.from({ length: 20 }, (_, i) => api.call(patch, { params, body: body(i), headers: { 'if-match': tag } })),
+      Array.from({ length: 20 }, (_, i) =>
+        api.call(patch, { params, body: body(i), headers: { 'if-match': tag } }),
+      ),
     );
     expect(counts(all), patch).toEqual({ 200: 1, 412: 19 });
   }
@@ -101,7 +136,8 @@ test('only changes by people change an ETag, and not the platform', async () => 
 
 test('the ETag of a viewer reveals nothing about the values of env', async () => {
   const params = { id: await project({ env: { A: '1' } }) };
-  const seen = async (): Promise<string> => tagOf(await api.call('getProject', { params, as: 'viewer' }));
+  const seen = async (): Promise<string> =>
+    tagOf(await api.call('getProject', { params, as: 'viewer' }));
   const before = await seen();
   await api.call('patchProject', { params, body: { env: { A: '2' } } });
   expect(await seen()).toBe(before);

@@ -1,4 +1,7 @@
-/** Agents that implement only the contract: Berth ignores nothing in silence, and names the containers that only a person can remove. */
+/**
+ * Agents that implement only the contract: Berth ignores nothing in silence, and names the
+ * containers that only a person can remove.
+ */
 import { silentLogger } from '@berth/kit/log';
 import type { Deployment } from '@berth/wire/deployment';
 import type { Node } from '@berth/wire/node';
@@ -19,23 +22,34 @@ afterEach(() => api.close());
 
 const IP = '10.0.0.9';
 const plain = (hostname: string, role: string, host_ip = IP): Promise<string> =>
-  api.call('agentRegister', { body: { hostname, role, host_ip, max_storage: 1e12 } }).then((reply) => String(reply.json['id']));
+  api
+    .call('agentRegister', { body: { hostname, role, host_ip, max_storage: 1e12 } })
+    .then((reply) => String(reply.json['id']));
 const tasks = async (node: string): Promise<Task[]> =>
   (await api.call('agentTasks', { query: { node_id: node } })).json as unknown as Task[];
 /** Reports as the contract says, without a claim. */
 async function complete(node: string, body: object): Promise<Record<string, unknown>> {
   const [task] = await tasks(node);
   if (task === undefined) throw new Error('the node has no task');
-  const reply = await api.call('agentComplete', { params: { id: task.id }, body: { status: 'completed', ...body } });
+  const reply = await api.call('agentComplete', {
+    params: { id: task.id },
+    body: { status: 'completed', ...body },
+  });
   expect(reply.status, reply.text).toBe(200);
   return task.payload;
 }
-const get = async (id: string): Promise<Deployment> => (await api.call('getDeployment', { params: { id } })).json as unknown as Deployment;
-const story = async (id: string): Promise<string> => (await get(id)).events?.map((e) => `${e.kind}: ${e.message}`).join('\n') ?? '';
-const node = async (id: string): Promise<Node> => (await api.call('getNode', { params: { id } })).json as unknown as Node;
-const patch = (project: string, body: object): Promise<unknown> => api.call('patchProject', { params: { id: project }, body });
-const leftOn = async (id: string): Promise<string[]> => ((await node(id)).unmanaged ?? []).map((c) => c.container);
-const confirmGone = (id: string, container: string) => api.call('confirmRemoved', { params: { id, container } });
+const get = async (id: string): Promise<Deployment> =>
+  (await api.call('getDeployment', { params: { id } })).json as unknown as Deployment;
+const story = async (id: string): Promise<string> =>
+  (await get(id)).events?.map((e) => `${e.kind}: ${e.message}`).join('\n') ?? '';
+const node = async (id: string): Promise<Node> =>
+  (await api.call('getNode', { params: { id } })).json as unknown as Node;
+const patch = (project: string, body: object): Promise<unknown> =>
+  api.call('patchProject', { params: { id: project }, body });
+const leftOn = async (id: string): Promise<string[]> =>
+  ((await node(id)).unmanaged ?? []).map((c) => c.container);
+const confirmGone = (id: string, container: string) =>
+  api.call('confirmRemoved', { params: { id, container } });
 async function loops(): Promise<void> {
   const deps = { ...api, now: Date.now, log: silentLogger() } as unknown as LoopDeps;
   await drains(deps)(new AbortController().signal);
@@ -91,7 +105,10 @@ describe('two versions of a stop-first project never write at once', () => {
     await tick(api, next);
     await w.started(next, 31_002);
     await patch(w.project, { domain_prefix: 'third' });
-    const reply = await api.call('rollback', { params: { id: w.project }, body: { deployment_id: first } });
+    const reply = await api.call('rollback', {
+      params: { id: w.project },
+      body: { deployment_id: first },
+    });
     expect(reply.status, reply.text).toBe(201);
     const back = String(reply.json['id']);
     for (let i = 0; i < 2; i++) await tick(api, back);
@@ -123,8 +140,18 @@ describe('two versions of a stop-first project never write at once', () => {
 
   it('a node that loses its Berth agent keeps what that agent reported last, until a Berth agent is back', async () => {
     const w = await world({ replace: 'recreate' });
-    const labels = { 'berth.deployment': 'd9', 'berth.project': w.project, 'berth.project_name': 'shop' };
-    const container = { id: 'c9', name: 'svc-shop-g9', host_port: 31_009, state: 'running', labels };
+    const labels = {
+      'berth.deployment': 'd9',
+      'berth.project': w.project,
+      'berth.project_name': 'shop',
+    };
+    const container = {
+      id: 'c9',
+      name: 'svc-shop-g9',
+      host_port: 31_009,
+      state: 'running',
+      labels,
+    };
     const berth = { hostname: 'cn', role: 'deploy', host_ip: IP };
     await register(api, { ...berth, containers: [container] });
     await plain('cn', 'deploy');
@@ -143,22 +170,35 @@ describe('containers that nobody can remove are named', () => {
     const away = await register(api, { hostname: 'node-2', role: 'deploy', host_ip: '10.0.0.2' });
     await api.call('drainNode', { params: { id: w.home } });
     await loops();
-    const list = (await api.call('listDeployments', { query: { project_id: w.project } })).json['items'] as { id: string }[];
+    const list = (await api.call('listDeployments', { query: { project_id: w.project } })).json[
+      'items'
+    ] as { id: string }[];
     const next = list[0]?.id ?? '';
     for (let i = 0; i < 3; i++) await tick(api, next);
     const [task] = await tasks(away);
     const claim = await api.call('agentStart', { params: { id: task?.id ?? '' } });
     const headers = { 'x-lease-token': String(claim.json['lease_token']) };
-    await api.call('agentComplete', { params: { id: task?.id ?? '' }, headers, body: { status: 'completed', host_port: 32_001 } });
-    await api.driver.advance(next, { type: 'route_confirmed', host_ip: '10.0.0.2', host_port: 32_001 });
+    await api.call('agentComplete', {
+      params: { id: task?.id ?? '' },
+      headers,
+      body: { status: 'completed', host_port: 32_001 },
+    });
+    await api.driver.advance(next, {
+      type: 'route_confirmed',
+      host_ip: '10.0.0.2',
+      host_port: 32_001,
+    });
     await loops();
     const drained = await node(w.home);
-    expect(drained.unmanaged).toMatchObject([{ node: 'cn', container: 'svc-shop', project_id: w.project, project: 'shop' }]);
+    expect(drained.unmanaged).toMatchObject([
+      { node: 'cn', container: 'svc-shop', project_id: w.project, project: 'shop' },
+    ]);
     expect(drained.drain).toMatchObject({
       finished_at: null,
       left: [{ project: 'shop', problem: expect.stringContaining('svc-shop may run on') }],
     });
-    for (const id of [first, next]) expect(await story(id)).toContain('left: svc-shop may run on at cn');
+    for (const id of [first, next])
+      expect(await story(id)).toContain('left: svc-shop may run on at cn');
     await api.call('deleteNode', { params: { id: w.home } });
     await loops();
     expect((await node(w.home)).unmanaged).toHaveLength(1);
@@ -184,7 +224,10 @@ describe('containers that nobody can remove are named', () => {
     expect((await api.call('getProject', { params: { id: w.project } })).status).toBe(404);
     expect(await leftOn(w.home)).toEqual(['svc-moved', 'svc-shop']);
     const forced = await api.call('deleteNode', { params: { id: w.home }, query: { force: true } });
-    expect((forced.json['unmanaged'] as { container: string }[]).map((c) => c.container)).toEqual(['svc-moved', 'svc-shop']);
+    expect((forced.json['unmanaged'] as { container: string }[]).map((c) => c.container)).toEqual([
+      'svc-moved',
+      'svc-shop',
+    ]);
     expect((await api.call('getNode', { params: { id: w.home } })).status).toBe(404);
   });
 
@@ -202,7 +245,10 @@ describe('containers that nobody can remove are named', () => {
     const other = await createProject(api, { name: 'other', domain_prefix: 'other' });
     const replaced = { node_id: w.home, container: 'svc-shop', project_id: other };
     const { project } = await api.stores.flow.facts(other);
-    await api.stores.flow.commit({ ...emptyPlan(project, Date.now(), 0), unmanaged: [{ replaced }] });
+    await api.stores.flow.commit({
+      ...emptyPlan(project, Date.now(), 0),
+      unmanaged: [{ replaced }],
+    });
     expect(await leftOn(w.home)).toEqual([]);
   });
 
@@ -232,7 +278,10 @@ describe('a builder builds what was requested, or says that it does not', () => 
     await tick(api, id);
     expect(await get(id)).toMatchObject({
       status: 'failed',
-      error: { code: 'agent_cannot', message: expect.stringContaining(`build commit ${commit.slice(0, 12)}`) },
+      error: {
+        code: 'agent_cannot',
+        message: expect.stringContaining(`build commit ${commit.slice(0, 12)}`),
+      },
     });
     expect(await tasks(w.builder)).toEqual([]);
   });
@@ -241,10 +290,14 @@ describe('a builder builds what was requested, or says that it does not', () => 
     const w = await world();
     const { deployment } = await api.driver.request({ ...HOOK, projectId: w.project, commit });
     await tick(api, deployment.id);
-    expect(await story(deployment.id)).toContain('implements only the contract: it builds the tip of branch main');
+    expect(await story(deployment.id)).toContain(
+      'implements only the contract: it builds the tip of branch main',
+    );
     await complete(w.builder, reportOf('newer'));
     expect(await get(deployment.id)).toMatchObject({ status: 'built', commit: sha('newer') });
-    expect(await story(deployment.id)).toContain(`cb built commit ${sha('newer')} instead of commit ${commit}`);
+    expect(await story(deployment.id)).toContain(
+      `cb built commit ${sha('newer')} instead of commit ${commit}`,
+    );
   });
 
   it('a builder with an agent of Berth is preferred, and fails with another commit', async () => {
@@ -258,7 +311,10 @@ describe('a builder builds what was requested, or says that it does not', () => 
     const headers = { 'x-lease-token': String(claim.json['lease_token']) };
     const body = { status: 'completed', ...reportOf('other'), commit: sha('other') };
     await api.call('agentComplete', { params: { id: task?.id ?? '' }, headers, body });
-    expect(await get(deployment.id)).toMatchObject({ status: 'failed', error: { code: 'wrong_commit' } });
+    expect(await get(deployment.id)).toMatchObject({
+      status: 'failed',
+      error: { code: 'wrong_commit' },
+    });
   });
 
   it('submodules are named once; without them nothing is', async () => {
@@ -274,20 +330,31 @@ describe('a builder builds what was requested, or says that it does not', () => 
 });
 
 describe('settings that a contract-only deploy agent does not know', () => {
-  it.each([{ memory_bytes: 64_000_000 }, { cpus: 0.5 }])('%j is a limit of the node: agent_cannot', async (settings) => {
-    const w = await world(settings);
-    const id = await w.built('a');
-    expect(await get(id)).toMatchObject({
-      status: 'failed',
-      error: { code: 'agent_cannot', message: expect.stringContaining(`apply ${Object.keys(settings)[0]}`) },
-    });
-    const place = await api.call('placement', { query: { project_id: w.project } });
-    expect(place.json).toMatchObject({ winner: null });
-  });
+  it.each([{ memory_bytes: 64_000_000 }, { cpus: 0.5 }])(
+    '%j is a limit of the node: agent_cannot',
+    async (settings) => {
+      const w = await world(settings);
+      const id = await w.built('a');
+      expect(await get(id)).toMatchObject({
+        status: 'failed',
+        error: {
+          code: 'agent_cannot',
+          message: expect.stringContaining(`apply ${Object.keys(settings)[0]}`),
+        },
+      });
+      const place = await api.call('placement', { query: { project_id: w.project } });
+      expect(place.json).toMatchObject({ winner: null });
+    },
+  );
 
   it('a node with an agent of Berth gets the project instead', async () => {
     const w = await world({ memory_bytes: 64_000_000 });
-    const away = await register(api, { hostname: 'node-2', role: 'deploy', host_ip: '10.0.0.2', free_storage: 1 });
+    const away = await register(api, {
+      hostname: 'node-2',
+      role: 'deploy',
+      host_ip: '10.0.0.2',
+      free_storage: 1,
+    });
     await w.built('a');
     expect((await tasks(away)).map((t) => t.payload['memory_bytes'])).toEqual([64_000_000]);
   });
@@ -296,6 +363,8 @@ describe('settings that a contract-only deploy agent does not know', () => {
     const w = await world({ health_path: '/healthz', stop_grace_seconds: 60, drain_seconds: 5 });
     const id = await w.built('a');
     for (let i = 0; i < 3; i++) await tick(api, id);
-    expect((await story(id)).match(/health_path, stop_grace_seconds have no effect there/g)).toHaveLength(1);
+    expect(
+      (await story(id)).match(/health_path, stop_grace_seconds have no effect there/g),
+    ).toHaveLength(1);
   });
 });

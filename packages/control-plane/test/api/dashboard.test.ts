@@ -1,12 +1,19 @@
-/** The dashboard: the page for navigations outside the API, its policy, and files that browsers keep. */
+/**
+ * The dashboard: the page for navigations outside the API, its policy, and files that browsers
+ * keep.
+ */
 import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { type Api, createApi } from './harness.ts';
 
-const PAGE = '<!doctype html><title>Berth</title><script type="module" src="/assets/index-3f2a.js"></script>';
-const BROWSER = { accept: 'text/html,application/xhtml+xml,*/*;q=0.8', 'sec-fetch-mode': 'navigate' };
+const PAGE =
+  '<!doctype html><title>Berth</title><script type="module" src="/assets/index-3f2a.js"></script>';
+const BROWSER = {
+  accept: 'text/html,application/xhtml+xml,*/*;q=0.8',
+  'sec-fetch-mode': 'navigate',
+};
 
 let folder: string;
 let api: Api;
@@ -27,21 +34,34 @@ afterAll(async () => {
 });
 
 /** Not `fetch`, which always sends `Sec-Fetch-Mode: cors`. */
-async function get(path: string, headers: Record<string, string> = BROWSER, method: 'GET' | 'HEAD' | 'POST' = 'GET', of: Api = api) {
-  const { statusCode, headers: answered, body } = await of.server.inject({ method, url: path, headers });
+async function get(
+  path: string,
+  headers: Record<string, string> = BROWSER,
+  method: 'GET' | 'HEAD' | 'POST' = 'GET',
+  of: Api = api,
+) {
+  const {
+    statusCode,
+    headers: answered,
+    body,
+  } = await of.server.inject({ method, url: path, headers });
   return { status: statusCode, headers: answered, body };
 }
 
 describe('the page', () => {
-  test.each(['/', '/projects', '/projects/shop?tab=logs', '/deployments/some-id', '/apiary', '/no/such/page'])(
-    'a navigation to %s gets it without credentials',
-    async (path) => {
-      const answer = await get(path);
-      expect(answer.status).toBe(200);
-      expect(answer.body).toBe(PAGE);
-      expect(answer.headers['content-type']).toBe('text/html; charset=utf-8');
-    },
-  );
+  test.each([
+    '/',
+    '/projects',
+    '/projects/shop?tab=logs',
+    '/deployments/some-id',
+    '/apiary',
+    '/no/such/page',
+  ])('a navigation to %s gets it without credentials', async (path) => {
+    const answer = await get(path);
+    expect(answer.status).toBe(200);
+    expect(answer.body).toBe(PAGE);
+    expect(answer.headers['content-type']).toBe('text/html; charset=utf-8');
+  });
 
   test('no inline script may run in it, and no other site may frame it', async () => {
     const { headers } = await get('/');
@@ -74,7 +94,11 @@ describe('the page', () => {
   });
 
   test('a program gets a problem document and not the page', async () => {
-    for (const headers of [{ accept: 'application/json' }, { accept: '*/*' }, { ...BROWSER, 'sec-fetch-mode': 'cors' }])
+    for (const headers of [
+      { accept: 'application/json' },
+      { accept: '*/*' },
+      { ...BROWSER, 'sec-fetch-mode': 'cors' },
+    ])
       expect((await get('/projects', headers)).status).toBe(404);
   });
 
@@ -93,9 +117,12 @@ describe('files', () => {
     expect(answer.headers['x-content-type-options']).toBe('nosniff');
   });
 
-  test.each(['/assets/..%2fsecret.txt', '/assets/%2e%2e/secret.txt', '/assets/', '/secret.txt'])('%s serves nothing', async (path) => {
-    expect((await get(path, {})).status).toBe(404);
-  });
+  test.each(['/assets/..%2fsecret.txt', '/assets/%2e%2e/secret.txt', '/assets/', '/secret.txt'])(
+    '%s serves nothing',
+    async (path) => {
+      expect((await get(path, {})).status).toBe(404);
+    },
+  );
 });
 
 test('without DASHBOARD_DIR a navigation gets the problem document, as before', async () => {

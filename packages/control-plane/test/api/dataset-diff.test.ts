@@ -26,9 +26,18 @@ async function versions(...all: Record<string, string>[]): Promise<string> {
   }
   return id;
 }
-const diff = (from: unknown, to: unknown, more: Record<string, string | number> = {}): Promise<Reply> =>
-  api.call('datasetDiff', { params: { id: 'photos' }, query: { from: Number(from), to: Number(to), ...more }, as: 'viewer' });
-const rows = ({ json }: Reply): string[] => (json as DatasetDiff).items.map(({ change, path }) => `${change} ${path}`);
+const diff = (
+  from: unknown,
+  to: unknown,
+  more: Record<string, string | number> = {},
+): Promise<Reply> =>
+  api.call('datasetDiff', {
+    params: { id: 'photos' },
+    query: { from: Number(from), to: Number(to), ...more },
+    as: 'viewer',
+  });
+const rows = ({ json }: Reply): string[] =>
+  (json as DatasetDiff).items.map(({ change, path }) => `${change} ${path}`);
 
 it('compares any two versions, in both directions, with totals', async () => {
   await versions(
@@ -50,17 +59,26 @@ it('compares any two versions, in both directions, with totals', async () => {
     next_cursor: null,
   });
   expect(rows(await diff(3, 1))).toEqual(['modified d/b', 'added d/c', 'removed f/new']);
-  expect((await diff(2, 2)).json).toMatchObject({ items: [], totals: { added: { files: 0 } }, next_cursor: null });
+  expect((await diff(2, 2)).json).toMatchObject({
+    items: [],
+    totals: { added: { files: 0 } },
+    next_cursor: null,
+  });
 });
 
 it('pages through many differences with the same totals', async () => {
-  const many = (text: string) => Object.fromEntries(Array.from({ length: 450 }, (_, i) => [`f${String(i).padStart(4, '0')}`, text]));
+  const many = (text: string) =>
+    Object.fromEntries(
+      Array.from({ length: 450 }, (_, i) => [`f${String(i).padStart(4, '0')}`, text]),
+    );
   await versions(many('a'), many('b'));
   const seen: string[] = [];
   let cursor: string | null = null;
   do {
     const reply: Reply = await diff(1, 2, { limit: 200, ...(cursor === null ? {} : { cursor }) });
-    expect(reply.json).toMatchObject({ totals: { modified: { files: 450, bytes: 450, previous_bytes: 450 }, complete: true } });
+    expect(reply.json).toMatchObject({
+      totals: { modified: { files: 450, bytes: 450, previous_bytes: 450 }, complete: true },
+    });
     seen.push(...rows(reply));
     cursor = (reply.json as DatasetDiff).next_cursor;
   } while (cursor !== null);
@@ -69,12 +87,18 @@ it('pages through many differences with the same totals', async () => {
 
 it('says which version does not exist, and which was removed', async () => {
   const id = await versions({ a: '1' }, { a: '2' }, { a: '3' });
-  expect(await diff(1, 9)).toMatchObject({ status: 404, json: { detail: 'photos has no version 9; its newest is 3' } });
+  expect(await diff(1, 9)).toMatchObject({
+    status: 404,
+    json: { detail: 'photos has no version 9; its newest is 3' },
+  });
   await api.stores.datasets.requestScan(id, { full: false, acceptLoss: false }, 9);
   const claim = await api.stores.datasets.claimDue('prune', 1e12, 2e12);
   if (claim === null) throw new Error('fixture: nothing is due');
   expect(await api.stores.datasets.prune(claim, 1)).toBe(2);
-  expect(await diff(1, 3)).toMatchObject({ status: 404, json: { detail: expect.stringContaining('version 1 of photos was removed') } });
+  expect(await diff(1, 3)).toMatchObject({
+    status: 404,
+    json: { detail: expect.stringContaining('version 1 of photos was removed') },
+  });
 });
 
 it.each([
@@ -87,7 +111,10 @@ it.each([
 });
 
 it('a comparison that takes too long, or whose caller left, ends and says that there is more', async () => {
-  const id = await versions({ 'a/1': '1', 'b/1': '1', 'c/1': '1' }, { 'a/1': '2', 'b/1': '2', 'c/1': '2' });
+  const id = await versions(
+    { 'a/1': '1', 'b/1': '1', 'c/1': '1' },
+    { 'a/1': '2', 'b/1': '2', 'c/1': '2' },
+  );
   const [to, from] = (await api.stores.datasets.versions(id, { limit: 2, cursor: null })).items;
   const roots = { from: from?.manifest_digest ?? '', to: to?.manifest_digest ?? '' };
   const gone = new AbortController();
@@ -97,9 +124,19 @@ it('a comparison that takes too long, or whose caller left, ends and says that t
     reads += 1;
     return (await api.stores.datasets.trees(id, [digest])).get(digest) ?? '';
   };
-  const page = (withinMs: number) => diffPage(roots, load, { offset: 0, limit: 10, signal: gone.signal, withinMs, clock: () => clock });
+  const page = (withinMs: number) =>
+    diffPage(roots, load, {
+      offset: 0,
+      limit: 10,
+      signal: gone.signal,
+      withinMs,
+      clock: () => clock,
+    });
   const whole = await page(60_000);
-  expect(whole).toMatchObject({ isFinal: true, totals: { modified: { files: 3 }, complete: true } });
+  expect(whole).toMatchObject({
+    isFinal: true,
+    totals: { modified: { files: 3 }, complete: true },
+  });
   const all = reads;
   const short = await page(5_000);
   expect(short).toMatchObject({ isFinal: false, hasMore: false, totals: { complete: false } });
@@ -110,7 +147,11 @@ it('a comparison that takes too long, or whose caller left, ends and says that t
   expect((await diffPage(roots, load, known)).totals).toEqual({ ...whole.totals, complete: false });
   gone.abort();
   reads = 0;
-  expect(await page(60_000)).toMatchObject({ isFinal: false, items: [], totals: { complete: false } });
+  expect(await page(60_000)).toMatchObject({
+    isFinal: false,
+    items: [],
+    totals: { complete: false },
+  });
   expect(reads).toBe(0);
 });
 
@@ -119,7 +160,11 @@ it('runs one comparison of a person at a time and few in all; the others wait, a
   const running: string[] = [];
   const ends = new Map<string, () => void>();
   const left = new AbortController();
-  const start = (name: string, person: string, signal = new AbortController().signal): Promise<string> =>
+  const start = (
+    name: string,
+    person: string,
+    signal = new AbortController().signal,
+  ): Promise<string> =>
     turn(person, signal, async () => {
       running.push(name);
       await new Promise<void>((resolve) => ends.set(name, resolve));
@@ -127,7 +172,10 @@ it('runs one comparison of a person at a time and few in all; the others wait, a
     });
   const a1 = start('a1', 'ada');
   const a2 = start('a2', 'ada');
-  await expect(start('a3', 'ada')).rejects.toMatchObject({ code: 'too_many_requests', retryAfter: 5 });
+  await expect(start('a3', 'ada')).rejects.toMatchObject({
+    code: 'too_many_requests',
+    retryAfter: 5,
+  });
   const b1 = start('b1', 'bob');
   const c1 = start('c1', 'cy', left.signal);
   const d1 = start('d1', 'di');
@@ -151,10 +199,17 @@ it('GET …/compare takes turns: with one running and two waiting, the fourth of
   const { trees } = api.stores.datasets;
   let go = (): void => undefined;
   const held = new Promise<void>((resolve) => (go = resolve));
-  api.stores.datasets.trees = async (...of) => held.then(() => trees.apply(api.stores.datasets, of));
+  api.stores.datasets.trees = async (...of) =>
+    held.then(() => trees.apply(api.stores.datasets, of));
   const all = [1, 2, 3, 4].map(() => diff(1, 2));
   const first = await Promise.race(all);
-  expect([first.status, first.json['code'], first.headers['retry-after']]).toEqual([429, 'too_many_requests', '5']);
+  expect([first.status, first.json['code'], first.headers['retry-after']]).toEqual([
+    429,
+    'too_many_requests',
+    '5',
+  ]);
   go();
-  expect((await Promise.all(all)).map(({ status }) => status).toSorted((a, b) => a - b)).toEqual([200, 200, 200, 429]);
+  expect((await Promise.all(all)).map(({ status }) => status).toSorted((a, b) => a - b)).toEqual([
+    200, 200, 200, 429,
+  ]);
 });

@@ -1,7 +1,21 @@
-/** Deployments through the API: request, repeat, list, cancel, roll back. The tests of the flow cover the rest. */
+/**
+ * Deployments through the API: request, repeat, list, cancel, roll back. The tests of the flow
+ * cover the rest.
+ */
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
 import { deploymentKey } from '../../src/api/idempotency.ts';
-import { type Api, claimsOf, createApi, createProject, deploy, register, rulesOf, sha, tick, withBuild } from './harness.ts';
+import {
+  type Api,
+  claimsOf,
+  createApi,
+  createProject,
+  deploy,
+  register,
+  rulesOf,
+  sha,
+  tick,
+  withBuild,
+} from './harness.ts';
 
 let api: Api;
 let project: string;
@@ -12,7 +26,11 @@ beforeAll(async () => {
 afterAll(() => api.close());
 
 const create = (body?: unknown, headers: Record<string, string> = {}) =>
-  api.call('createDeployment', { params: { id: project }, ...(body === undefined ? {} : { body }), headers });
+  api.call('createDeployment', {
+    params: { id: project },
+    ...(body === undefined ? {} : { body }),
+    headers,
+  });
 
 test('a new deployment is pending and has the URL at which it will be reached', async () => {
   const reply = await create({ commit: sha('a'), note: 'first' });
@@ -30,24 +48,40 @@ test('a new deployment is pending and has the URL at which it will be reached', 
     url: 'http://shop.berth.localhost:8000',
     placement: null,
   });
-  const got = await api.call('getDeployment', { params: { id: reply.json['id'] as string }, as: 'viewer' });
+  const got = await api.call('getDeployment', {
+    params: { id: reply.json['id'] as string },
+    as: 'viewer',
+  });
   expect(got.json).toEqual(reply.json);
 });
 
 test('a deployment that waits shows the reason, in lists too', async () => {
   const waits = await createApi();
   onTestFinished(() => waits.close());
-  await register(waits, { hostname: 'b1', role: 'builder', engine: { ok: false, version: null, error: 'no socket' } });
+  await register(waits, {
+    hostname: 'b1',
+    role: 'builder',
+    engine: { ok: false, version: null, error: 'no socket' },
+  });
   const id = await deploy(waits, await createProject(waits));
   await tick(waits, id);
   const { json } = await waits.call('getDeployment', { params: { id } });
-  const waiting = 'no builder node has a working container engine: b1 has a container engine that does not respond';
+  const waiting =
+    'no builder node has a working container engine: b1 has a container engine that does not ' +
+    'respond';
   expect(json).toMatchObject({ status: 'pending', waiting });
   expect((json['events'] as { message: string }[]).at(-1)?.message).toBe(`${waiting}: no socket`);
   expect((await waits.call('listDeployments')).json['items']).toMatchObject([{ id, waiting }]);
-  await register(waits, { hostname: 'b1', role: 'builder', engine: { ok: true, version: '28', error: null } });
+  await register(waits, {
+    hostname: 'b1',
+    role: 'builder',
+    engine: { ok: true, version: '28', error: null },
+  });
   await tick(waits, id);
-  expect((await waits.call('getDeployment', { params: { id } })).json).toMatchObject({ status: 'building', waiting: null });
+  expect((await waits.call('getDeployment', { params: { id } })).json).toMatchObject({
+    status: 'building',
+    waiting: null,
+  });
 });
 
 test.each([
@@ -69,7 +103,9 @@ describe('Idempotency-Key', () => {
     const first = await create({ note: 'x' }, { 'idempotency-key': 'k 1' });
     const again = await create({ note: 'x', commit: null }, { 'idempotency-key': 'k 1' });
     expect([again.status, again.json['id']]).toEqual([201, first.json['id']]);
-    expect((await create({ note: 'x' }, { 'idempotency-key': 'k 2' })).json['id']).not.toBe(first.json['id']);
+    expect((await create({ note: 'x' }, { 'idempotency-key': 'k 2' })).json['id']).not.toBe(
+      first.json['id'],
+    );
     expect((await create({ note: 'x' })).json['id']).not.toBe(first.json['id']);
   });
   test('an absent body equals an empty one', async () => {
@@ -82,25 +118,37 @@ describe('Idempotency-Key', () => {
     expect([reply.status, reply.json['code']]).toEqual([422, 'idempotency_mismatch']);
   });
   test('many requests at once create one deployment', async () => {
-    const replies = await Promise.all(Array.from({ length: 10 }, () => create({}, { 'idempotency-key': 'race' })));
+    const replies = await Promise.all(
+      Array.from({ length: 10 }, () => create({}, { 'idempotency-key': 'race' })),
+    );
     expect(new Set(replies.map((r) => r.json['id'])).size).toBe(1);
     expect(new Set(replies.map((r) => r.status))).toEqual(new Set([201]));
   });
   test('is valid for 24 h and for one project', async () => {
     const first = await create({}, { 'idempotency-key': 'day' });
     const elsewhere = await createProject(api, { name: 'elsewhere', domain_prefix: 'elsewhere' });
-    expect((await api.call('createDeployment', { params: { id: elsewhere }, headers: { 'idempotency-key': 'day' } })).json['id']).not.toBe(
-      first.json['id'],
-    );
+    expect(
+      (
+        await api.call('createDeployment', {
+          params: { id: elsewhere },
+          headers: { 'idempotency-key': 'day' },
+        })
+      ).json['id'],
+    ).not.toBe(first.json['id']);
     const { sub: user } = claimsOf(api.token('developer'));
-    // The tokens of this file have expired by then, so the test calls the same function as the route.
+    // The tokens of this file have expired by then, so the test calls the same function as the
+    // route.
     const ask = () =>
       api.driver.request({
         projectId: project,
         commit: null,
         note: null,
         rollbackOf: null,
-        idempotency: deploymentKey({ user, key: 'day', path: `deploy ${project}` }, ['deploy', null, null]),
+        idempotency: deploymentKey({ user, key: 'day', path: `deploy ${project}` }, [
+          'deploy',
+          null,
+          null,
+        ]),
       });
     api.pass(23 * 3_600_000);
     expect((await ask()).deployment.id).toBe(first.json['id']);
@@ -112,13 +160,23 @@ describe('Idempotency-Key', () => {
     const meaning = ['deploy', null, 'before'];
     const { bodyHash } = deploymentKey({ user: '', key: '', path: '' }, meaning);
     const asked = { projectId: project, commit: null, note: 'before', rollbackOf: null };
-    const { deployment } = await api.driver.request({ ...asked, idempotency: { key: 'before', bodyHash } });
+    const { deployment } = await api.driver.request({
+      ...asked,
+      idempotency: { key: 'before', bodyHash },
+    });
     const reply = await create({ note: 'before' }, { 'idempotency-key': 'before' });
-    expect([reply.json['id'], reply.headers['idempotent-replayed']]).toEqual([deployment.id, 'true']);
-    expect((await create({ note: 'other' }, { 'idempotency-key': 'before' })).json['code']).toBe('idempotency_mismatch');
+    expect([reply.json['id'], reply.headers['idempotent-replayed']]).toEqual([
+      deployment.id,
+      'true',
+    ]);
+    expect((await create({ note: 'other' }, { 'idempotency-key': 'before' })).json['code']).toBe(
+      'idempotency_mismatch',
+    );
   });
   test.each(['', 'x'.repeat(201), 'ä', 'a\tb'])('%j is not a valid key', async (key) => {
-    expect(rulesOf(await create({}, { 'idempotency-key': key }))).toEqual(['Idempotency-Key:printable']);
+    expect(rulesOf(await create({}, { 'idempotency-key': key }))).toEqual([
+      'Idempotency-Key:printable',
+    ]);
   });
 });
 
@@ -129,15 +187,23 @@ describe('lists', () => {
     const all = await api.call('listDeployments', { query: { project_id: own } });
     expect((all.json['items'] as { id: string }[]).map((d) => d.id)).toEqual(ids.toReversed());
     const page = await api.call('listDeployments', { query: { project_id: own, limit: 1 } });
-    const next = await api.call('listDeployments', { query: { project_id: own, limit: 1, cursor: page.json['next_cursor'] as string } });
+    const next = await api.call('listDeployments', {
+      query: { project_id: own, limit: 1, cursor: page.json['next_cursor'] as string },
+    });
     expect((next.json['items'] as { id: string }[]).map((d) => d.id)).toEqual([ids[1]]);
-    const pending = await api.call('listDeployments', { query: { project_id: own, status: 'pending' } });
+    const pending = await api.call('listDeployments', {
+      query: { project_id: own, status: 'pending' },
+    });
     expect((pending.json['items'] as { id: string }[]).map((d) => d.id)).toEqual([ids[2]]);
-    const running = await api.call('listDeployments', { query: { project_id: own, status: 'running' } });
+    const running = await api.call('listDeployments', {
+      query: { project_id: own, status: 'running' },
+    });
     expect(running.json).toEqual({ items: [], next_cursor: null });
   });
   test('an unknown status gets 422', async () => {
-    expect(rulesOf(await api.call('listDeployments', { query: { status: 'done' } }))).toEqual(['status:enum']);
+    expect(rulesOf(await api.call('listDeployments', { query: { status: 'done' } }))).toEqual([
+      'status:enum',
+    ]);
   });
 });
 
@@ -161,13 +227,19 @@ describe('rollback', () => {
     const unknown = await rollback({ deployment_id: 'nobody' });
     expect(rulesOf(unknown)).toEqual(['deployment_id:exists']);
     // A deployment of another project, which the caller may not see, gets the same answer.
-    const other = await deploy(api, await createProject(api, { name: 'other', domain_prefix: 'other' }));
+    const other = await deploy(
+      api,
+      await createProject(api, { name: 'other', domain_prefix: 'other' }),
+    );
     const foreign = await rollback({ deployment_id: other });
     const { request_id: one, ...answer } = foreign.json;
     const { request_id: two, ...expected } = unknown.json;
     expect([foreign.status, answer, one === two]).toEqual([unknown.status, expected, false]);
     const logOf = async (deployment_id: string): Promise<unknown[]> => {
-      const reply = await api.call('projectLogs', { params: { id: project }, query: { deployment_id } });
+      const reply = await api.call('projectLogs', {
+        params: { id: project },
+        query: { deployment_id },
+      });
       return [reply.status, reply.json['detail']];
     };
     expect(await logOf(other)).toEqual(await logOf('nobody'));
@@ -225,14 +297,28 @@ test('the story of a deployment is in order, and its health names settings that 
   const work = async (id: string, report: Record<string, unknown>) => {
     const claim = await own.call('agentStart', { params: { id } });
     const headers = { 'x-lease-token': String(claim.json['lease_token']) };
-    expect((await own.call('agentComplete', { params: { id }, body: { status: 'completed', ...report }, headers })).status).toBe(200);
+    expect(
+      (
+        await own.call('agentComplete', {
+          params: { id },
+          body: { status: 'completed', ...report },
+          headers,
+        })
+      ).status,
+    ).toBe(200);
   };
   const image = `registry.test:5000/shop:${sha('c')}`;
   await work(task, { image_tag: image });
   await tick(own, deployment);
-  const [next] = (await own.call('agentTasks', { query: { node_id: deployNode } })).json as unknown as { id: string }[];
+  const [next] = (await own.call('agentTasks', { query: { node_id: deployNode } }))
+    .json as unknown as { id: string }[];
   await work(next?.id ?? '', { host_port: 32_001 });
-  await own.driver.advance(deployment, { type: 'route_confirmed', host_ip: '10.0.0.7', host_port: 32_001, entry_points: 2 });
+  await own.driver.advance(deployment, {
+    type: 'route_confirmed',
+    host_ip: '10.0.0.7',
+    host_port: 32_001,
+    entry_points: 2,
+  });
 
   const live = (await own.call('getDeployment', { params: { id: deployment } })).json;
   expect((live['events'] as { message: string }[]).map((e) => e.message)).toEqual([
@@ -245,14 +331,24 @@ test('the story of a deployment is in order, and its health names settings that 
     'the container answers at 10.0.0.7:32001; its route is published',
     'live: 2 of 2 entry points of the reverse proxy serve the new route',
   ]);
-  expect(live).toMatchObject({ status: 'running', node_name: 'node-1', health: { status: 'healthy', detail: null } });
+  expect(live).toMatchObject({
+    status: 'running',
+    node_name: 'node-1',
+    health: { status: 'healthy', detail: null },
+  });
 
   await own.call('patchProject', { params: { id: shop }, body: { domain_prefix: 'store' } });
-  const drifted = (await own.call('getDeployment', { params: { id: deployment } })).json['health'] as Record<string, unknown>;
+  const drifted = (await own.call('getDeployment', { params: { id: deployment } })).json[
+    'health'
+  ] as Record<string, unknown>;
   expect(drifted).toMatchObject({
     status: 'drifted',
-    detail: 'the project’s domain_prefix changed since this deployment; deploy the project to apply the change',
+    detail:
+      'the project’s domain_prefix changed since this deployment; deploy the project to apply ' +
+      'the change',
   });
   await own.call('patchProject', { params: { id: shop }, body: { domain_prefix: 'shop' } });
-  expect((await own.call('getDeployment', { params: { id: deployment } })).json['health']).toMatchObject({ status: 'healthy' });
+  expect(
+    (await own.call('getDeployment', { params: { id: deployment } })).json['health'],
+  ).toMatchObject({ status: 'healthy' });
 });

@@ -1,4 +1,7 @@
-/** Custom domains through the API: what is refused, what takes effect at once, and where a domain leads. */
+/**
+ * Custom domains through the API: what is refused, what takes effect at once, and where a domain
+ * leads.
+ */
 import { startDnsServer, type DnsServer } from '@berth/testbed/dns-server';
 import { waitFor } from '@berth/testbed/wait';
 import { afterAll, beforeAll, expect, test } from 'vitest';
@@ -27,9 +30,11 @@ afterAll(async () => {
   await dns.stop();
 });
 
-const patch = (id: string, domains: unknown): ReturnType<Api['call']> => api.call('patchProject', { params: { id }, body: { domains } });
+const patch = (id: string, domains: unknown): ReturnType<Api['call']> =>
+  api.call('patchProject', { params: { id }, body: { domains } });
 const routersOf = async (): Promise<Record<string, { rule: string }>> =>
-  ((await api.call('traefikConfig')).json['http'] as { routers: Record<string, { rule: string }> }).routers;
+  ((await api.call('traefikConfig')).json['http'] as { routers: Record<string, { rule: string }> })
+    .routers;
 const policyDomains = async (): Promise<unknown> =>
   ((await api.call('gatewayPolicy')).json['projects'] as { domains?: { host: string }[] }[])
     .flatMap((p) => p.domains ?? [])
@@ -37,15 +42,24 @@ const policyDomains = async (): Promise<unknown> =>
 
 test('domains are stored in lower case and as punycode, and take effect without a deployment', async () => {
   const world = await createWorld(api);
-  const id = await createProject(api, { name: 'shop', domain_prefix: 'shop', domains: ['WWW.Example.com'] });
+  const id = await createProject(api, {
+    name: 'shop',
+    domain_prefix: 'shop',
+    domains: ['WWW.Example.com'],
+  });
   await world.live(id);
-  expect((await api.call('getProject', { params: { id } })).json['domains']).toEqual(['www.example.com']);
-  expect((await routersOf())['shop_domains']?.rule).toBe('Host(`www.example.com`)');
-  expect((await patch(id, ['www.example.com', 'Bücher.example.com.', 'WWW.example.com'])).json['domains']).toEqual([
+  expect((await api.call('getProject', { params: { id } })).json['domains']).toEqual([
     'www.example.com',
-    'xn--bcher-kva.example.com',
   ]);
-  expect((await routersOf())['shop_domains']?.rule).toBe('Host(`www.example.com`) || Host(`xn--bcher-kva.example.com`)');
+  expect((await routersOf())['shop_domains']?.rule).toBe('Host(`www.example.com`)');
+  expect(
+    (await patch(id, ['www.example.com', 'Bücher.example.com.', 'WWW.example.com'])).json[
+      'domains'
+    ],
+  ).toEqual(['www.example.com', 'xn--bcher-kva.example.com']);
+  expect((await routersOf())['shop_domains']?.rule).toBe(
+    'Host(`www.example.com`) || Host(`xn--bcher-kva.example.com`)',
+  );
   expect(await policyDomains()).toEqual(['www.example.com', 'xn--bcher-kva.example.com']);
   expect((await patch(id, [])).status).toBe(200);
   expect((await routersOf())['shop_domains']).toBeUndefined();
@@ -86,9 +100,17 @@ test('hosts of the platform, wildcards, addresses and names of others are refuse
       ),
     ),
   ).toEqual(['domains:max_items']);
-  await createProject(api, { name: 'owner', domain_prefix: 'owner', domains: ['taken.example.com'] });
+  await createProject(api, {
+    name: 'owner',
+    domain_prefix: 'owner',
+    domains: ['taken.example.com'],
+  });
   const taken = await patch(id, ['TAKEN.example.com']);
-  expect([taken.status, taken.json['code'], rulesOf(taken)]).toEqual([409, 'domain_taken', ['domains[0]:taken']]);
+  expect([taken.status, taken.json['code'], rulesOf(taken)]).toEqual([
+    409,
+    'domain_taken',
+    ['domains[0]:taken'],
+  ]);
 });
 
 test('a new domain prefix is refused while the project lists its own host', async () => {
@@ -101,7 +123,14 @@ test('a new domain prefix is refused while the project lists its own host', asyn
 });
 
 test('a refusal names field and rule, also in a new project, and stores nothing', async () => {
-  const bad = ['*.example.com', '127.1', '[2001:db8::1]', 'www.example.com:8443', 'BERTH.localhost.', 'a'.repeat(301)];
+  const bad = [
+    '*.example.com',
+    '127.1',
+    '[2001:db8::1]',
+    'www.example.com:8443',
+    'BERTH.localhost.',
+    'a'.repeat(301),
+  ];
   for (const [i, domain] of bad.entries()) {
     const body = {
       name: `bad-${i}`,
@@ -110,13 +139,22 @@ test('a refusal names field and rule, also in a new project, and stores nothing'
       domains: ['ok.example.com', domain],
     };
     const reply = await api.call('createProject', { body });
-    expect([reply.status, rulesOf(reply)], domain).toEqual([422, [expect.stringMatching(/^domains\[1\]:[a-z_]+$/)]]);
+    expect([reply.status, rulesOf(reply)], domain).toEqual([
+      422,
+      [expect.stringMatching(/^domains\[1\]:[a-z_]+$/)],
+    ]);
     // People read this sentence alone in the command line.
     expect(String(reply.json['detail'])).toContain('domains[1]');
   }
-  const id = await createProject(api, { name: 'later', domain_prefix: 'later', domains: ['ok.example.com'] });
+  const id = await createProject(api, {
+    name: 'later',
+    domain_prefix: 'later',
+    domains: ['ok.example.com'],
+  });
   expect((await patch(id, ['ok.example.com', '*.example.com'])).status).toBe(422);
-  expect((await api.call('getProject', { params: { id } })).json['domains']).toEqual(['ok.example.com']);
+  expect((await api.call('getProject', { params: { id } })).json['domains']).toEqual([
+    'ok.example.com',
+  ]);
 });
 
 test('no other project takes the prefix of one that moved, and the policy names who has it', async () => {
@@ -124,19 +162,35 @@ test('no other project takes the prefix of one that moved, and the policy names 
   const id = await createProject(api, { name: 'mover', domain_prefix: 'mover' });
   await world.live(id);
   const claims = async (): Promise<unknown> =>
-    ((await api.call('gatewayPolicy')).json['projects'] as { id: string; host_claims?: { host: string; claim: string }[] }[])
+    (
+      (await api.call('gatewayPolicy')).json['projects'] as {
+        id: string;
+        host_claims?: { host: string; claim: string }[];
+      }[]
+    )
       .find((project) => project.id === id)
       ?.host_claims?.map(({ host }) => host);
   expect(await claims()).toEqual(['mover.berth.localhost']);
   await api.call('patchProject', { params: { id }, body: { domain_prefix: 'next' } });
   await world.live(id);
-  await waitFor('the policy names the new host', async () => JSON.stringify(await claims()) === '["next.berth.localhost"]');
+  await waitFor(
+    'the policy names the new host',
+    async () => JSON.stringify(await claims()) === '["next.berth.localhost"]',
+  );
   const reply = await api.call('createProject', {
     body: { name: 'taker', git_url: 'https://git.example.com/x.git', domain_prefix: 'mover' },
   });
-  expect([reply.status, reply.json['code'], rulesOf(reply)]).toEqual([409, 'domain_prefix_taken', ['domain_prefix:kept']]);
-  expect(String(reply.json['detail'])).toMatch(/mover until recently; it is kept for that project until 20/);
-  expect((await api.call('patchProject', { params: { id }, body: { domain_prefix: 'mover' } })).status).toBe(200);
+  expect([reply.status, reply.json['code'], rulesOf(reply)]).toEqual([
+    409,
+    'domain_prefix_taken',
+    ['domain_prefix:kept'],
+  ]);
+  expect(String(reply.json['detail'])).toMatch(
+    /mover until recently; it is kept for that project until 20/,
+  );
+  expect(
+    (await api.call('patchProject', { params: { id }, body: { domain_prefix: 'mover' } })).status,
+  ).toBe(200);
 });
 
 test('no other project takes a domain of one that is stopped, that moves to another prefix or that is deleted', async () => {
@@ -167,7 +221,8 @@ test('no other project takes a domain of one that is stopped, that moves to anot
   expect(await refusal()).toEqual(taken);
   await world.work(world.home, {});
   await waitFor('the project is removed', async () => {
-    // The node lists its containers again, at a later millisecond than its last task: none of the project is left.
+    // The node lists its containers again, at a later millisecond than its last task: none of the
+    // project is left.
     await register(api, { hostname: 'node-1', role: 'deploy', containers: [] });
     await api.stores.nodes.flush?.();
     return api.stores.projects.removeIfGone(id);
@@ -188,7 +243,9 @@ test('shows where each domain leads, in a bounded time', async () => {
     published: boolean;
     dns: { state: string; problem: string | null };
   }[];
-  expect(items.map(({ domain, url, published, dns: { state } }) => [domain, url, published, state])).toEqual([
+  expect(
+    items.map(({ domain, url, published, dns: { state } }) => [domain, url, published, state]),
+  ).toEqual([
     ['here.example.com', 'http://here.example.com:8000', false, 'ok'],
     ['old.example.com', 'http://old.example.com:8000', false, 'elsewhere'],
     ['gone.example.com', 'http://gone.example.com:8000', false, 'missing'],
@@ -204,17 +261,31 @@ test('cors_origins are stored as browsers send them, reach the gateway at once, 
     auth_required: true,
     cors_origins: ['HTTPS://App.Example.com/'],
   });
-  const stored = async (): Promise<unknown> => (await api.call('getProject', { params: { id } })).json['cors_origins'];
+  const stored = async (): Promise<unknown> =>
+    (await api.call('getProject', { params: { id } })).json['cors_origins'];
   const inPolicy = async (): Promise<unknown> =>
-    ((await api.call('gatewayPolicy')).json['projects'] as { id: string; cors_origins?: string[] }[]).find((p) => p.id === id)
-      ?.cors_origins;
+    (
+      (await api.call('gatewayPolicy')).json['projects'] as {
+        id: string;
+        cors_origins?: string[];
+      }[]
+    ).find((p) => p.id === id)?.cors_origins;
   expect(await stored()).toEqual(['https://app.example.com']);
-  const set = (cors_origins: unknown) => api.call('patchProject', { params: { id }, body: { cors_origins } });
-  const good = ['https://bücher.example:443', 'http://localhost:3000', 'https://xn--bcher-kva.example', 'https://[::1]:8443'];
+  const set = (cors_origins: unknown) =>
+    api.call('patchProject', { params: { id }, body: { cors_origins } });
+  const good = [
+    'https://bücher.example:443',
+    'http://localhost:3000',
+    'https://xn--bcher-kva.example',
+    'https://[::1]:8443',
+  ];
   expect((await set(good)).status).toBe(200);
   const normal = ['https://xn--bcher-kva.example', 'http://localhost:3000', 'https://[::1]:8443'];
   expect(await stored()).toEqual(normal);
-  await waitFor('the policy has them', async () => JSON.stringify(await inPolicy()) === JSON.stringify(normal));
+  await waitFor(
+    'the policy has them',
+    async () => JSON.stringify(await inPolicy()) === JSON.stringify(normal),
+  );
   const bad = [
     '*',
     'https://*.example.com',
@@ -227,9 +298,24 @@ test('cors_origins are stored as browsers send them, reach the gateway at once, 
     'https://a\tb.example',
   ];
   const reply = await set(bad);
-  const rules = ['wildcard', 'wildcard', 'null', 'origin', 'origin', 'origin', 'origin', 'origin', 'origin'];
-  expect([reply.status, rulesOf(reply)]).toEqual([422, rules.map((rule, i) => `cors_origins[${i}]:${rule}`)]);
-  expect((await set(Array.from({ length: 21 }, (_, i) => `https://a${i}.example`))).status).toBe(422);
+  const rules = [
+    'wildcard',
+    'wildcard',
+    'null',
+    'origin',
+    'origin',
+    'origin',
+    'origin',
+    'origin',
+    'origin',
+  ];
+  expect([reply.status, rulesOf(reply)]).toEqual([
+    422,
+    rules.map((rule, i) => `cors_origins[${i}]:${rule}`),
+  ]);
+  expect((await set(Array.from({ length: 21 }, (_, i) => `https://a${i}.example`))).status).toBe(
+    422,
+  );
   expect(await stored()).toEqual(normal);
   expect((await set([])).status).toBe(200);
   await waitFor('the policy has none', async () => (await inPolicy()) === undefined);
@@ -237,12 +323,21 @@ test('cors_origins are stored as browsers send them, reach the gateway at once, 
 
 test('an admin frees a prefix and a domain that are kept, in any spelling, and the audit log and the feed say so', async () => {
   const world = await createWorld(api);
-  const id = await createProject(api, { name: 'leaving', domain_prefix: 'leaving', domains: ['leaving.example.com'] });
+  const id = await createProject(api, {
+    name: 'leaving',
+    domain_prefix: 'leaving',
+    domains: ['leaving.example.com'],
+  });
   await world.live(id);
   const take = async (more: object): Promise<number> =>
     (
       await api.call('createProject', {
-        body: { git_url: 'https://git.example.com/x.git', name: 'taking', domain_prefix: 'taking', ...more },
+        body: {
+          git_url: 'https://git.example.com/x.git',
+          name: 'taking',
+          domain_prefix: 'taking',
+          ...more,
+        },
       })
     ).status;
   const free = (host: string, as: 'developer' | 'admin' = 'admin'): ReturnType<Api['call']> =>
@@ -255,18 +350,27 @@ test('an admin frees a prefix and a domain that are kept, in any spelling, and t
   expect((await rename('left')).status).toBe(200);
   expect((await free('leaving')).json['code']).toBe('wrong_state');
   await world.live(id);
-  expect([await take({ domain_prefix: 'leaving' }), await take({ domains: ['leaving.example.com'] })]).toEqual([409, 409]);
+  expect([
+    await take({ domain_prefix: 'leaving' }),
+    await take({ domains: ['leaving.example.com'] }),
+  ]).toEqual([409, 409]);
   expect((await free('leaving', 'developer')).status).toBe(403);
   expect((await free('Leaving.Berth.localhost.')).status).toBe(204);
   expect((await free('LEAVING.example.com')).status).toBe(204);
   expect((await free('leaving')).json['code']).toBe('not_found');
   expect(await take({ domain_prefix: 'leaving', domains: ['leaving.example.com'] })).toBe(201);
-  const audit = (await api.call('audit', { query: { limit: 200 }, as: 'admin' })).json['items'] as Record<string, unknown>[];
-  const freed = audit.filter(({ action, outcome }) => action === 'freeHost' && outcome === 'done').map(({ target }) => String(target));
+  const audit = (await api.call('audit', { query: { limit: 200 }, as: 'admin' })).json[
+    'items'
+  ] as Record<string, unknown>[];
+  const freed = audit
+    .filter(({ action, outcome }) => action === 'freeHost' && outcome === 'done')
+    .map(({ target }) => String(target));
   expect(freed.toSorted()).toEqual(['leaving.berth.localhost', 'leaving.example.com']);
-  const events = (await api.call('events', { query: { limit: 1000 } })).json['items'] as { kind: string; message: string }[];
-  expect(events.filter(({ kind }) => kind === 'host.freed').map(({ message }) => message.split(' ')[1])).toEqual([
-    'leaving.berth.localhost',
-    'leaving.example.com',
-  ]);
+  const events = (await api.call('events', { query: { limit: 1000 } })).json['items'] as {
+    kind: string;
+    message: string;
+  }[];
+  expect(
+    events.filter(({ kind }) => kind === 'host.freed').map(({ message }) => message.split(' ')[1]),
+  ).toEqual(['leaving.berth.localhost', 'leaving.example.com']);
 });

@@ -1,4 +1,7 @@
-/** Environment variables by key: PATCH merges (RFC 7396), PUT and DELETE change one variable, and no change is lost. */
+/**
+ * Environment variables by key: PATCH merges (RFC 7396), PUT and DELETE change one variable, and no
+ * change is lost.
+ */
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { type Api, createApi, projectsNamed, rulesOf, onceOnly } from './harness.ts';
 
@@ -9,40 +12,62 @@ beforeAll(async () => {
 afterAll(() => api.close());
 
 const project = projectsNamed('e', () => api);
-const envOf = async (id: string): Promise<unknown> => (await api.call('getProject', { params: { id }, as: 'developer' })).json['env'];
+const envOf = async (id: string): Promise<unknown> =>
+  (await api.call('getProject', { params: { id }, as: 'developer' })).json['env'];
 
 describe('PATCH', () => {
   test('changes the named keys, removes a key with null, and keeps the others', async () => {
     const id = await project({ A: '1', B: '2' });
-    const reply = await api.call('patchProject', { params: { id }, body: { env: { B: null, C: '3', D: null } } });
+    const reply = await api.call('patchProject', {
+      params: { id },
+      body: { env: { B: null, C: '3', D: null } },
+    });
     expect(reply.json['env']).toEqual({ A: '1', C: '3' });
   });
   test('20 concurrent requests keep all 20 keys', async () => {
     const id = await project({ KEPT: 'x' });
     const all = await Promise.all(
-      Array.from({ length: 20 }, (_, i) => api.call('patchProject', { params: { id }, body: { env: { [`K${i}`]: String(i) } } })),
+      Array.from({ length: 20 }, (_, i) =>
+        api.call('patchProject', { params: { id }, body: { env: { [`K${i}`]: String(i) } } }),
+      ),
     );
     expect(all.map((r) => r.status)).toEqual(Array(20).fill(200));
-    expect(await envOf(id)).toEqual({ KEPT: 'x', ...Object.fromEntries(Array.from({ length: 20 }, (_, i) => [`K${i}`, String(i)])) });
+    expect(await envOf(id)).toEqual({
+      KEPT: 'x',
+      ...Object.fromEntries(Array.from({ length: 20 }, (_, i) => [`K${i}`, String(i)])),
+    });
   });
   test('is refused if the result would exceed a limit', async () => {
-    const id = await project(Object.fromEntries(Array.from({ length: 200 }, (_, i) => [`A${i}`, ''])));
-    const patch = (env: Record<string, string | null>) => api.call('patchProject', { params: { id }, body: { env } });
+    const id = await project(
+      Object.fromEntries(Array.from({ length: 200 }, (_, i) => [`A${i}`, ''])),
+    );
+    const patch = (env: Record<string, string | null>) =>
+      api.call('patchProject', { params: { id }, body: { env } });
     expect(rulesOf(await patch({ ONE_MORE: '' }))).toEqual(['env:max_properties']);
     expect((await patch({ ONE_MORE: '', A0: null })).status).toBe(200);
-    const large = Object.fromEntries(Array.from({ length: 20 }, (_, i) => [`A${i + 1}`, 'x'.repeat(32_000)]));
+    const large = Object.fromEntries(
+      Array.from({ length: 20 }, (_, i) => [`A${i + 1}`, 'x'.repeat(32_000)]),
+    );
     expect((await patch(large)).status).toBe(200);
-    const more = Object.fromEntries(Array.from({ length: 20 }, (_, i) => [`A${i + 21}`, 'x'.repeat(32_000)]));
+    const more = Object.fromEntries(
+      Array.from({ length: 20 }, (_, i) => [`A${i + 21}`, 'x'.repeat(32_000)]),
+    );
     expect(rulesOf(await patch(more))).toEqual(['env:max_bytes']);
   });
   test('null is not a value in a new project', async () => {
-    const body = { name: 'nulls', domain_prefix: 'nulls', git_url: 'https://git.example.com/a.git', env: { A: null } };
+    const body = {
+      name: 'nulls',
+      domain_prefix: 'nulls',
+      git_url: 'https://git.example.com/a.git',
+      env: { A: null },
+    };
     expect(rulesOf(await api.call('createProject', { body }))).toEqual(['env.A:type']);
   });
 });
 
 describe('one variable', () => {
-  const put = (id: string, name: string, body: unknown, headers = {}) => api.call('putEnv', { params: { id, name }, body, headers });
+  const put = (id: string, name: string, body: unknown, headers = {}) =>
+    api.call('putEnv', { params: { id, name }, body, headers });
 
   test('is set by PUT and removed by DELETE; both return the project', async () => {
     const id = await project({ A: '1' });
@@ -51,7 +76,11 @@ describe('one variable', () => {
     const gone = await api.call('deleteEnv', { params: { id, name: 'A' } });
     expect([gone.status, gone.json['env']]).toEqual([200, { B: '2' }]);
     const again = await api.call('deleteEnv', { params: { id, name: 'A' } });
-    expect([again.status, again.json['code'], again.json['detail']]).toEqual([404, 'not_found', expect.stringContaining('A')]);
+    expect([again.status, again.json['code'], again.json['detail']]).toEqual([
+      404,
+      'not_found',
+      expect.stringContaining('A'),
+    ]);
   });
   onceOnly.each([
     ['A-B', { value: '' }, 'name:env_name'],
@@ -68,15 +97,25 @@ describe('one variable', () => {
   });
   test('takes If-Match with the ETag of the project', async () => {
     const id = await project({ A: '1' });
-    const tag = String((await api.call('getProject', { params: { id }, as: 'developer' })).headers['etag']);
-    const all = await Promise.all(Array.from({ length: 20 }, (_, i) => put(id, `K${i}`, { value: '' }, { 'if-match': tag })));
+    const tag = String(
+      (await api.call('getProject', { params: { id }, as: 'developer' })).headers['etag'],
+    );
+    const all = await Promise.all(
+      Array.from({ length: 20 }, (_, i) => put(id, `K${i}`, { value: '' }, { 'if-match': tag })),
+    );
     expect(all.filter((r) => r.status === 200)).toHaveLength(1);
     expect(all.filter((r) => r.json['code'] === 'changed_meanwhile')).toHaveLength(19);
-    expect((await api.call('deleteEnv', { params: { id, name: 'A' }, headers: { 'if-match': tag } })).status).toBe(412);
+    expect(
+      (await api.call('deleteEnv', { params: { id, name: 'A' }, headers: { 'if-match': tag } }))
+        .status,
+    ).toBe(412);
   });
   test('cannot be changed by viewers', async () => {
     const id = await project();
-    expect((await api.call('putEnv', { params: { id, name: 'A' }, body: { value: '' }, as: 'viewer' })).status).toBe(403);
+    expect(
+      (await api.call('putEnv', { params: { id, name: 'A' }, body: { value: '' }, as: 'viewer' }))
+        .status,
+    ).toBe(403);
   });
 });
 

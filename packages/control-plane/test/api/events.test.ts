@@ -1,6 +1,18 @@
-/** The feed of events: pages, the live stream, what each role sees. And a held request for a deployment. */
+/**
+ * The feed of events: pages, the live stream, what each role sees. And a held request for a
+ * deployment.
+ */
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
-import { type Api, createApi, createProject, deploy, onceOnly, register, rulesOf, tick } from './harness.ts';
+import {
+  type Api,
+  createApi,
+  createProject,
+  deploy,
+  onceOnly,
+  register,
+  rulesOf,
+  tick,
+} from './harness.ts';
 
 let api: Api;
 let url = '';
@@ -16,15 +28,27 @@ const read = async (query: Record<string, number> = {}, as: 'viewer' | 'admin' =
   return json as unknown as { items: Item[]; next: number; gap: boolean };
 };
 /** Reads frames of a stream up to the given number. */
-async function frames(path: string, headers: Record<string, string>, many: number, meanwhile: () => Promise<unknown> = async () => {}) {
+async function frames(
+  path: string,
+  headers: Record<string, string>,
+  many: number,
+  meanwhile: () => Promise<unknown> = async () => {},
+) {
   const end = new AbortController();
   const timer = setTimeout(() => end.abort(new Error('too few frames')), 9_000);
   try {
     const response = await fetch(url + path, {
       signal: end.signal,
-      headers: { accept: 'text/event-stream', authorization: `Bearer ${api.token('viewer')}`, ...headers },
+      headers: {
+        accept: 'text/event-stream',
+        authorization: `Bearer ${api.token('viewer')}`,
+        ...headers,
+      },
     });
-    expect([response.status, response.headers.get('content-type')]).toEqual([200, 'text/event-stream; charset=utf-8']);
+    expect([response.status, response.headers.get('content-type')]).toEqual([
+      200,
+      'text/event-stream; charset=utf-8',
+    ]);
     await meanwhile();
     let text = '';
     for await (const chunk of response.body ?? []) {
@@ -46,11 +70,17 @@ async function frames(path: string, headers: Record<string, string>, many: numbe
 describe('pages', () => {
   test('continue after a number, and end at `next`', async () => {
     const start = (await read()).next;
-    const id = await createProject(api, { name: 'paged', domain_prefix: 'paged', env: { TOKEN: 'hush' } });
+    const id = await createProject(api, {
+      name: 'paged',
+      domain_prefix: 'paged',
+      env: { TOKEN: 'hush' },
+    });
     await api.call('patchProject', { params: { id }, body: { env: { TOKEN: 'hushed' } } });
     const page = await read({ after: start });
     expect(page.items.map((event) => event.kind)).toEqual(['project.created', 'project.changed']);
-    expect(page.items.map((event) => event.seq)).toEqual([...page.items.map((event) => event.seq)].sort((a, b) => a - b));
+    expect(page.items.map((event) => event.seq)).toEqual(
+      [...page.items.map((event) => event.seq)].sort((a, b) => a - b),
+    );
     expect(JSON.stringify(page)).not.toContain('hush');
     expect([page.gap, page.next]).toEqual([false, page.items.at(-1)?.seq]);
     const rest = await read({ after: start, limit: 1 });
@@ -60,9 +90,14 @@ describe('pages', () => {
   test('go back from the newest event, and `previous` ends with the oldest one', async () => {
     const own = await createApi();
     onTestFinished(() => own.close());
-    for (const name of ['one', 'two', 'three']) await createProject(own, { name, domain_prefix: name });
+    for (const name of ['one', 'two', 'three'])
+      await createProject(own, { name, domain_prefix: name });
     const page = async (query: Record<string, number>) =>
-      (await own.call('events', { query })).json as unknown as { items: Item[]; next: number; previous?: number };
+      (await own.call('events', { query })).json as unknown as {
+        items: Item[];
+        next: number;
+        previous?: number;
+      };
     const all = (await page({ after: 0 })).items;
     const newest = await page({ limit: 2 });
     expect([newest.items, newest.previous]).toEqual([all.slice(-2), all.at(-2)?.seq]);
@@ -78,7 +113,11 @@ describe('pages', () => {
     await createProject(api, { name: 'needle', domain_prefix: 'needle' });
     await api.call('createUser', { body: { email: 'Needle@example.com', role: 'viewer' } });
     const kinds = async (find: string, as: 'viewer' | 'admin') =>
-      ((await api.call('events', { query: { find, limit: 1 }, as })).json as unknown as { items: Item[] }).items.map(({ kind }) => kind);
+      (
+        (await api.call('events', { query: { find, limit: 1 }, as })).json as unknown as {
+          items: Item[];
+        }
+      ).items.map(({ kind }) => kind);
     expect(await kinds('NEEDLE', 'admin')).toEqual(['user.created']);
     expect(await kinds('NEEDLE', 'viewer')).toEqual(['project.created']);
     expect(await kinds('project.CREATED needle', 'viewer')).toEqual([]);
@@ -102,8 +141,11 @@ describe('pages', () => {
   test('a person hears of a change of the own role, which decides what the pages offer', async () => {
     const { id } = (await api.call('me', { as: 'viewer' })).json as unknown as { id: string };
     const start = (await read()).next;
-    for (const role of ['developer', 'viewer']) await api.call('patchUser', { params: { id }, body: { role } });
-    expect((await read({ after: start })).items.map((event) => [event.kind, event.user_id])).toEqual([
+    for (const role of ['developer', 'viewer'])
+      await api.call('patchUser', { params: { id }, body: { role } });
+    expect(
+      (await read({ after: start })).items.map((event) => [event.kind, event.user_id]),
+    ).toEqual([
       ['user.changed', id],
       ['user.changed', id],
     ]);
@@ -111,34 +153,56 @@ describe('pages', () => {
   test('a reader who missed removed events first gets a gap', async () => {
     const { next } = await read();
     const page = await read({ after: next + 1_000 }, 'admin');
-    expect([page.gap, page.items[0]]).toEqual([true, expect.objectContaining({ kind: 'gap', seq: page.items[1]?.seq })]);
+    expect([page.gap, page.items[0]]).toEqual([
+      true,
+      expect.objectContaining({ kind: 'gap', seq: page.items[1]?.seq }),
+    ]);
   });
 });
 
 describe('a stream', () => {
-  onceOnly.test('is refused to a person who holds 100 requests of any kind, and not to others', async () => {
-    const other = await createApi();
-    const address = await other.listen();
-    const deployment = await deploy(other, await createProject(other, {}));
-    const end = new AbortController();
-    const open = (path: string, role: 'viewer' | 'developer') =>
-      fetch(address + path, { signal: end.signal, headers: { accept: 'text/event-stream', authorization: `Bearer ${other.token(role)}` } });
-    try {
-      const paths = Array.from({ length: 100 }, (_, i) => (i % 2 === 0 ? '/api/events' : `/api/deployments/${deployment}/logs`));
-      expect(new Set((await Promise.all(paths.map((path) => open(path, 'developer')))).map(({ status }) => status))).toEqual(
-        new Set([200]),
-      );
-      const refused = await open('/api/events', 'developer');
-      expect([refused.status, ((await refused.json()) as { code: string }).code]).toEqual([429, 'too_many_requests']);
-      expect((await open('/api/events', 'viewer')).status).toBe(200);
-    } finally {
-      end.abort();
-      await other.close();
-    }
-  });
+  onceOnly.test(
+    'is refused to a person who holds 100 requests of any kind, and not to others',
+    async () => {
+      const other = await createApi();
+      const address = await other.listen();
+      const deployment = await deploy(other, await createProject(other, {}));
+      const end = new AbortController();
+      const open = (path: string, role: 'viewer' | 'developer') =>
+        fetch(address + path, {
+          signal: end.signal,
+          headers: { accept: 'text/event-stream', authorization: `Bearer ${other.token(role)}` },
+        });
+      try {
+        const paths = Array.from({ length: 100 }, (_, i) =>
+          i % 2 === 0 ? '/api/events' : `/api/deployments/${deployment}/logs`,
+        );
+        expect(
+          new Set(
+            (await Promise.all(paths.map((path) => open(path, 'developer')))).map(
+              ({ status }) => status,
+            ),
+          ),
+        ).toEqual(new Set([200]));
+        const refused = await open('/api/events', 'developer');
+        expect([refused.status, ((await refused.json()) as { code: string }).code]).toEqual([
+          429,
+          'too_many_requests',
+        ]);
+        expect((await open('/api/events', 'viewer')).status).toBe(200);
+      } finally {
+        end.abort();
+        await other.close();
+      }
+    },
+  );
   test('sends new events, with their number as id', async () => {
-    const got = await frames('/api/events', {}, 1, () => createProject(api, { name: 'live', domain_prefix: 'live' }));
-    expect(got).toEqual([expect.objectContaining({ kind: 'project.created', id: String(got[0]?.seq) })]);
+    const got = await frames('/api/events', {}, 1, () =>
+      createProject(api, { name: 'live', domain_prefix: 'live' }),
+    );
+    expect(got).toEqual([
+      expect.objectContaining({ kind: 'project.created', id: String(got[0]?.seq) }),
+    ]);
   });
   test('continues after Last-Event-ID, which overrides `after`', async () => {
     const { items } = await read({ after: 0 });
@@ -161,9 +225,15 @@ describe('GET of a deployment with wait', () => {
     const etag = String(first.headers['etag']);
     let answered = false;
     const held = api
-      .call('getDeployment', { params: { id }, query: { wait: 25 }, headers: { 'if-none-match': etag } })
+      .call('getDeployment', {
+        params: { id },
+        query: { wait: 25 },
+        headers: { 'if-none-match': etag },
+      })
       .finally(() => (answered = true));
-    await expect.poll(async () => (await api.call('metrics', {})).text).toMatch(/kind="deployments"\} 1/);
+    await expect
+      .poll(async () => (await api.call('metrics', {})).text)
+      .toMatch(/kind="deployments"\} 1/);
     expect(answered).toBe(false);
     await tick(api, id);
     const { status, json, headers } = await held;
@@ -171,11 +241,18 @@ describe('GET of a deployment with wait', () => {
     expect(headers['etag']).not.toBe(etag);
   });
   test('gets 304 after the wait time, and an immediate answer without an ETag or with an old one', async () => {
-    const id = await deploy(api, await createProject(api, { name: 'still', domain_prefix: 'still' }));
+    const id = await deploy(
+      api,
+      await createProject(api, { name: 'still', domain_prefix: 'still' }),
+    );
     const { headers } = await api.call('getDeployment', { params: { id }, query: { wait: 25 } });
     const etag = String(headers['etag']);
     const call = (tag: string, wait: number) =>
-      api.call('getDeployment', { params: { id }, query: { wait }, headers: { 'if-none-match': tag } });
+      api.call('getDeployment', {
+        params: { id },
+        query: { wait },
+        headers: { 'if-none-match': tag },
+      });
     expect((await call(etag, 0)).status).toBe(304);
     expect((await call(etag, 0.05)).status).toBe(304);
     expect((await call('"old"', 25)).status).toBe(200);

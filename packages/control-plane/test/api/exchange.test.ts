@@ -1,8 +1,17 @@
-/** Exchange of device tokens and signed assertions of the gateway for API tokens, and attempts to forge them. */
+/**
+ * Exchange of device tokens and signed assertions of the gateway for API tokens, and attempts to
+ * forge them.
+ */
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { createHash } from 'node:crypto';
-import { exportJWK, generateKeyPair, type GenerateKeyPairResult, SignJWT, UnsecuredJWT } from 'jose';
+import {
+  exportJWK,
+  generateKeyPair,
+  type GenerateKeyPairResult,
+  SignJWT,
+  UnsecuredJWT,
+} from 'jose';
 import { afterAll, beforeAll, beforeEach, describe, expect, onTestFinished, test } from 'vitest';
 import { type Api, createApi, jwt } from './harness.ts';
 
@@ -17,7 +26,14 @@ let fetched = 0;
 
 const publish = async (...keys: [string, GenerateKeyPairResult][]): Promise<void> => {
   published = {
-    keys: await Promise.all(keys.map(async ([kid, { publicKey }]) => ({ ...(await exportJWK(publicKey)), kid, alg: 'EdDSA', use: 'sig' }))),
+    keys: await Promise.all(
+      keys.map(async ([kid, { publicKey }]) => ({
+        ...(await exportJWK(publicKey)),
+        kid,
+        alg: 'EdDSA',
+        use: 'sig',
+      })),
+    ),
   };
 };
 beforeAll(async () => {
@@ -59,37 +75,65 @@ const claims = (more: Record<string, unknown> = {}) => ({
   exp: seconds() + 300,
   ...more,
 });
-const assertion = (more: Record<string, unknown> = {}, { key = ours, kid = 'k1' }: Options = {}): Promise<string> =>
-  new SignJWT(claims(more)).setProtectedHeader({ alg: 'EdDSA', typ: 'JWT', kid }).sign(key.privateKey);
-const exchange = (headers: Record<string, string>, on: Api = api) => on.call('exchange', { headers });
-const byAssertion = (token: string, on: Api = api) => exchange({ 'x-forwarded-user-assertion': token }, on);
-const roleOf = (reply: { json: Record<string, unknown> }): unknown => (reply.json['user'] as { role: string }).role;
+const assertion = (
+  more: Record<string, unknown> = {},
+  { key = ours, kid = 'k1' }: Options = {},
+): Promise<string> =>
+  new SignJWT(claims(more))
+    .setProtectedHeader({ alg: 'EdDSA', typ: 'JWT', kid })
+    .sign(key.privateKey);
+const exchange = (headers: Record<string, string>, on: Api = api) =>
+  on.call('exchange', { headers });
+const byAssertion = (token: string, on: Api = api) =>
+  exchange({ 'x-forwarded-user-assertion': token }, on);
+const roleOf = (reply: { json: Record<string, unknown> }): unknown =>
+  (reply.json['user'] as { role: string }).role;
 
-async function deviceToken(email = 'ann@example.com', scope: string | undefined = 'projects api', on: Api = api): Promise<string> {
+async function deviceToken(
+  email = 'ann@example.com',
+  scope: string | undefined = 'projects api',
+  on: Api = api,
+): Promise<string> {
   const identity = { email, name: null, avatar_url: null, provider: 'oidc' };
   const asked = { address: '203.0.113.9', user_agent: 'curl', ...(scope === '' ? {} : { scope }) };
   const { json } = await on.call('createDeviceCode', { body: asked });
-  await on.call('decideDeviceCode', { body: { user_code: json['user_code'], address: '::1', approve: true, identity } });
-  return (await on.call('pollDeviceCode', { body: { device_code: json['device_code'] } })).json['access_token'] as string;
+  await on.call('decideDeviceCode', {
+    body: { user_code: json['user_code'], address: '::1', approve: true, identity },
+  });
+  return (await on.call('pollDeviceCode', { body: { device_code: json['device_code'] } })).json[
+    'access_token'
+  ] as string;
 }
 
 describe('an assertion of the gateway', () => {
   test('returns a token; an unknown person gets one account with DEFAULT_ROLE', async () => {
     const fresh = await start();
-    const replies = await Promise.all([1, 2, 3].map(async () => byAssertion(await assertion(), fresh)));
+    const replies = await Promise.all(
+      [1, 2, 3].map(async () => byAssertion(await assertion(), fresh)),
+    );
     for (const reply of replies) expect([reply.status, roleOf(reply)]).toEqual([200, 'viewer']);
     const token = replies[0]?.json['token'] as string;
-    expect((await fresh.call('me', { as: null, headers: { authorization: `Bearer ${token}` } })).json).toMatchObject({
+    expect(
+      (await fresh.call('me', { as: null, headers: { authorization: `Bearer ${token}` } })).json,
+    ).toMatchObject({
       email: 'ann@example.com',
     });
-    expect((await fresh.stores.users.list({ limit: 50, cursor: null })).items.filter((u) => u.email === 'ann@example.com')).toHaveLength(1);
+    expect(
+      (await fresh.stores.users.list({ limit: 50, cursor: null })).items.filter(
+        (u) => u.email === 'ann@example.com',
+      ),
+    ).toHaveLength(1);
     expect(fetched).toBe(1);
     await fresh.close();
   });
   test('people in ADMIN_EMAILS become admins, known people keep their role', async () => {
     const other = await start({ ADMIN_EMAILS: 'admin@example.com, Boss@example.com' });
-    expect(roleOf(await byAssertion(await assertion({ email: 'boss@EXAMPLE.com' }), other))).toBe('admin');
-    expect(roleOf(await byAssertion(await assertion({ email: 'developer@example.com' }), other))).toBe('developer');
+    expect(roleOf(await byAssertion(await assertion({ email: 'boss@EXAMPLE.com' }), other))).toBe(
+      'admin',
+    );
+    expect(
+      roleOf(await byAssertion(await assertion({ email: 'developer@example.com' }), other)),
+    ).toBe('developer');
     await other.close();
   });
   test('without DEFAULT_ROLE an unknown person gets 403 with the reason, and no account', async () => {
@@ -112,16 +156,23 @@ describe('an assertion of the gateway', () => {
     ['api', 403],
     [['projects api'], 403],
     ['projects api', 200],
-  ])('of a device token with the scope %j counts as the token itself: %i', async (scope, status) => {
-    const reply = await byAssertion(await assertion({ scope }));
-    expect([reply.status, reply.json['code']]).toEqual([status, status === 403 ? 'insufficient_scope' : undefined]);
-  });
+  ])(
+    'of a device token with the scope %j counts as the token itself: %i',
+    async (scope, status) => {
+      const reply = await byAssertion(await assertion({ scope }));
+      expect([reply.status, reply.json['code']]).toEqual([
+        status,
+        status === 403 ? 'insufficient_scope' : undefined,
+      ]);
+    },
+  );
 
   test('from before the deletion of the account is refused; a later one returns a token', async () => {
     const other = await start();
     const email = 'viewer@example.com';
     const id = (await other.stores.users.findByEmail(email))?.id ?? '';
-    const from = (at: number) => assertion({ email, iat: seconds() + at, exp: seconds() + at + 300 });
+    const from = (at: number) =>
+      assertion({ email, iat: seconds() + at, exp: seconds() + at + 300 });
     expect((await byAssertion(await from(-10), other)).status).toBe(200);
     await other.call('deleteUser', { params: { id } });
     const reply = await byAssertion(await from(-10), other);
@@ -132,36 +183,39 @@ describe('an assertion of the gateway', () => {
     await other.close();
   });
 
-  test.each(['assertion', 'device token'])('the %s of a person who is deleted during the exchange creates no new account', async (kind) => {
-    const email = 'viewer@example.com';
-    let during = async (): Promise<void> => undefined;
-    const other = await createApi({
-      env: { AUTH_SERVICE_URL: address, DEFAULT_ROLE: 'viewer' },
-      stores: (real) => ({
-        ...real,
-        users: {
-          ...real.users,
-          async findByEmail(wanted) {
-            if (wanted === email) await during();
-            return real.users.findByEmail(wanted);
+  test.each(['assertion', 'device token'])(
+    'the %s of a person who is deleted during the exchange creates no new account',
+    async (kind) => {
+      const email = 'viewer@example.com';
+      let during = async (): Promise<void> => undefined;
+      const other = await createApi({
+        env: { AUTH_SERVICE_URL: address, DEFAULT_ROLE: 'viewer' },
+        stores: (real) => ({
+          ...real,
+          users: {
+            ...real.users,
+            async findByEmail(wanted) {
+              if (wanted === email) await during();
+              return real.users.findByEmail(wanted);
+            },
           },
-        },
-      }),
-    });
-    onTestFinished(() => other.close());
-    const id = (await other.stores.users.findByEmail(email))?.id ?? '';
-    const sent =
-      kind === 'assertion'
-        ? { 'x-forwarded-user-assertion': await assertion({ email }) }
-        : { authorization: `Bearer ${await deviceToken(email, 'projects api', other)}` };
-    during = async () => {
-      during = async () => undefined;
-      await other.call('deleteUser', { params: { id } });
-    };
-    const reply = await exchange(sent, other);
-    expect([reply.status, reply.json['code']]).toEqual([401, 'unauthenticated']);
-    expect(await other.stores.users.findByEmail(email)).toBeNull();
-  });
+        }),
+      });
+      onTestFinished(() => other.close());
+      const id = (await other.stores.users.findByEmail(email))?.id ?? '';
+      const sent =
+        kind === 'assertion'
+          ? { 'x-forwarded-user-assertion': await assertion({ email }) }
+          : { authorization: `Bearer ${await deviceToken(email, 'projects api', other)}` };
+      during = async () => {
+        during = async () => undefined;
+        await other.call('deleteUser', { params: { id } });
+      };
+      const reply = await exchange(sent, other);
+      expect([reply.status, reply.json['code']]).toEqual([401, 'unauthenticated']);
+      expect(await other.stores.users.findByEmail(email)).toBeNull();
+    },
+  );
 
   const hostile: [string, () => Promise<string> | string][] = [
     ['signed with another key', () => assertion({}, { key: strangers })],
@@ -172,7 +226,10 @@ describe('an assertion of the gateway', () => {
     ['without an issuer', () => assertion({ iss: undefined })],
     ['that has expired', () => assertion({ iat: seconds() - 400, exp: seconds() - 60 })],
     ['without an expiry', () => assertion({ exp: undefined })],
-    ['that is valid for a year', () => assertion({ iat: seconds() - 86_400, exp: seconds() + 31_536_000 })],
+    [
+      'that is valid for a year',
+      () => assertion({ iat: seconds() - 86_400, exp: seconds() + 31_536_000 }),
+    ],
     ['issued in the future', () => assertion({ iat: seconds() + 3_600, exp: seconds() + 3_900 })],
     ['without an e-mail', () => assertion({ email: undefined })],
     ['with an invalid e-mail', () => assertion({ email: 'ann' })],
@@ -182,7 +239,8 @@ describe('an assertion of the gateway', () => {
     ['with HS256 and JWT_SECRET', () => jwt(claims())],
     [
       'with HS256 and the public key as secret (RFC 8725 section 2.1)',
-      async () => jwt(claims(), { secret: JSON.stringify((published as { keys: object[] }).keys[0]) }),
+      async () =>
+        jwt(claims(), { secret: JSON.stringify((published as { keys: object[] }).keys[0]) }),
     ],
     ['that is a token of the API', () => api.token('admin')],
     ['that is truncated', async () => (await assertion()).slice(0, -5)],
@@ -190,7 +248,13 @@ describe('an assertion of the gateway', () => {
       'with another payload',
       async () => {
         const [head, , signature] = (await assertion()).split('.');
-        return `${head}.${Buffer.from(JSON.stringify(claims({ email: 'admin@example.com' }))).toString('base64url')}.${signature}`;
+        return (
+          `${head}.` +
+          Buffer.from(JSON.stringify(claims({ email: 'admin@example.com' }))).toString(
+            'base64url',
+          ) +
+          `.${signature}`
+        );
       },
     ],
     ['that is not a token', () => 'rubbish'],
@@ -205,9 +269,16 @@ describe('an assertion of the gateway', () => {
   test('an algorithm other than EdDSA is refused even if its key is published', async () => {
     const { publicKey, privateKey } = await generateKeyPair('ES256', { extractable: true });
     await publish(['k1', ours]);
-    (published as { keys: object[] }).keys.push({ ...(await exportJWK(publicKey)), kid: 'k3', alg: 'ES256', use: 'sig' });
+    (published as { keys: object[] }).keys.push({
+      ...(await exportJWK(publicKey)),
+      kid: 'k3',
+      alg: 'ES256',
+      use: 'sig',
+    });
     const other = await start();
-    const signed = await new SignJWT(claims()).setProtectedHeader({ alg: 'ES256', kid: 'k3' }).sign(privateKey);
+    const signed = await new SignJWT(claims())
+      .setProtectedHeader({ alg: 'ES256', kid: 'k3' })
+      .sign(privateKey);
     expect((await byAssertion(signed, other)).status).toBe(401);
     expect((await byAssertion(await assertion(), other)).status).toBe(200);
     await other.close();
@@ -216,12 +287,17 @@ describe('an assertion of the gateway', () => {
   test('changed keys are read again, but not once for each unknown key id', async () => {
     const other = await start();
     expect((await byAssertion(await assertion(), other)).status).toBe(200);
-    for (let i = 0; i < 20; i++) expect((await byAssertion(await assertion({}, { key: strangers, kid: `x${i}` }), other)).status).toBe(401);
+    for (let i = 0; i < 20; i++)
+      expect(
+        (await byAssertion(await assertion({}, { key: strangers, kid: `x${i}` }), other)).status,
+      ).toBe(401);
     expect(fetched).toBe(1);
     await other.close();
     const fresh = await start();
     await publish(['k2', rotated], ['k1', ours]);
-    expect((await byAssertion(await assertion({}, { key: rotated, kid: 'k2' }), fresh)).status).toBe(200);
+    expect(
+      (await byAssertion(await assertion({}, { key: rotated, kid: 'k2' }), fresh)).status,
+    ).toBe(200);
     expect((await byAssertion(await assertion(), fresh)).status).toBe(200);
     await fresh.close();
   });
@@ -233,7 +309,11 @@ describe('an assertion of the gateway', () => {
     breakIt();
     const other = await start();
     const reply = await byAssertion(await assertion(), other);
-    expect([reply.status, reply.json['code'], reply.headers['retry-after']]).toEqual([503, 'gateway_unreachable', '5']);
+    expect([reply.status, reply.json['code'], reply.headers['retry-after']]).toEqual([
+      503,
+      'gateway_unreachable',
+      '5',
+    ]);
     await other.close();
   });
   test('gets 503 while the gateway is unreachable, and 401 without a gateway', async () => {
@@ -252,32 +332,52 @@ describe('a device token', () => {
     const reply = await exchange({ authorization: `Bearer ${token}` });
     expect([reply.status, roleOf(reply)]).toEqual([200, 'viewer']);
     // It works only for the exchange.
-    expect((await api.call('me', { as: null, headers: { authorization: `Bearer ${token}` } })).status).toBe(401);
-    const [mine] = (await api.stores.deviceTokens.list({ email: 'ann@example.com' }, Date.now(), { limit: 1, cursor: null })).items;
+    expect(
+      (await api.call('me', { as: null, headers: { authorization: `Bearer ${token}` } })).status,
+    ).toBe(401);
+    const [mine] = (
+      await api.stores.deviceTokens.list({ email: 'ann@example.com' }, Date.now(), {
+        limit: 1,
+        cursor: null,
+      })
+    ).items;
     await api.call('deleteDeviceToken', { as: 'admin', params: { id: mine?.id ?? '' } });
     expect((await exchange({ authorization: `Bearer ${token}` })).status).toBe(401);
   });
-  test.each(['projects', ''])('without the scope api (%s) it gets 403 insufficient_scope (RFC 6750 section 3.1)', async (scope) => {
-    const token = await deviceToken('ann@example.com', scope);
-    // A valid assertion in the same request changes nothing.
-    const reply = await exchange({ authorization: `Bearer ${token}`, 'x-forwarded-user-assertion': await assertion() });
-    expect([reply.status, reply.json['code']]).toEqual([403, 'insufficient_scope']);
-    expect(reply.headers['www-authenticate']).toBe('Bearer error="insufficient_scope", scope="projects api"');
-    expect(reply.json['detail']).toContain('the scope "projects api"');
-  });
+  test.each(['projects', ''])(
+    'without the scope api (%s) it gets 403 insufficient_scope (RFC 6750 section 3.1)',
+    async (scope) => {
+      const token = await deviceToken('ann@example.com', scope);
+      // A valid assertion in the same request changes nothing.
+      const reply = await exchange({
+        authorization: `Bearer ${token}`,
+        'x-forwarded-user-assertion': await assertion(),
+      });
+      expect([reply.status, reply.json['code']]).toEqual([403, 'insufficient_scope']);
+      expect(reply.headers['www-authenticate']).toBe(
+        'Bearer error="insufficient_scope", scope="projects api"',
+      );
+      expect(reply.json['detail']).toContain('the scope "projects api"');
+    },
+  );
   test('shows its scope to its owner, on the page of devices and in the API', async () => {
     await deviceToken('dora@example.com', 'projects');
     await deviceToken('dora@example.com', 'projects api');
     const scopesOf = (reply: { json: Record<string, unknown> }): unknown[] =>
       (reply.json['items'] as { scope: string }[]).map((token) => token.scope).sort();
-    expect(scopesOf(await api.call('deviceTokensOf', { body: { email: 'dora@example.com' } }))).toEqual(['projects', 'projects api']);
-    expect(scopesOf(await api.call('listDeviceTokens', { as: 'admin', query: { email: 'dora@example.com' } }))).toEqual([
-      'projects',
-      'projects api',
-    ]);
+    expect(
+      scopesOf(await api.call('deviceTokensOf', { body: { email: 'dora@example.com' } })),
+    ).toEqual(['projects', 'projects api']);
+    expect(
+      scopesOf(
+        await api.call('listDeviceTokens', { as: 'admin', query: { email: 'dora@example.com' } }),
+      ),
+    ).toEqual(['projects', 'projects api']);
   });
   test('an unknown scope is refused when the gateway requests it', async () => {
-    const reply = await api.call('createDeviceCode', { body: { address: '203.0.113.9', user_agent: 'curl', scope: 'admin' } });
+    const reply = await api.call('createDeviceCode', {
+      body: { address: '203.0.113.9', user_agent: 'curl', scope: 'admin' },
+    });
     expect(reply.status).toBe(422);
   });
   test.each([
@@ -288,7 +388,10 @@ describe('a device token', () => {
     ['a personal token', () => `berthpat_${'A'.repeat(43)}`],
   ])('%s is refused, also with a valid assertion', async (_, make) => {
     const token = make(await deviceToken());
-    const reply = await exchange({ authorization: `Bearer ${token}`, 'x-forwarded-user-assertion': await assertion() });
+    const reply = await exchange({
+      authorization: `Bearer ${token}`,
+      'x-forwarded-user-assertion': await assertion(),
+    });
     expect(reply.status).toBe(401);
   });
   test('of a disabled user is refused', async () => {
@@ -304,35 +407,51 @@ test.each([
   ['cross-site', 403],
   ['same-origin', 200],
   ['none', 200],
-])('a page of another origin cannot begin a session for its visitor: Sec-Fetch-Site: %s is %i', async (site, status) => {
-  const headers = { 'x-forwarded-user-assertion': await assertion(), 'sec-fetch-site': site };
-  const reply = await exchange(headers);
-  expect(reply.status).toBe(status);
-  if (status === 403) expect(reply.json['code']).toBe('forbidden');
-});
+])(
+  'a page of another origin cannot begin a session for its visitor: Sec-Fetch-Site: %s is %i',
+  async (site, status) => {
+    const headers = { 'x-forwarded-user-assertion': await assertion(), 'sec-fetch-site': site };
+    const reply = await exchange(headers);
+    expect(reply.status).toBe(status);
+    if (status === 403) expect(reply.json['code']).toBe('forbidden');
+  },
+);
 
 test.each([
   ['ann%40example.com', 200],
   ['vera%40example.com', 403],
   ['%', 403],
   ['', 403],
-])('begins a session for the chosen account only: X-Session-Account: %s is %i', async (account, status) => {
-  const headers = { 'x-forwarded-user-assertion': await assertion(), 'x-session': 'cookie', 'x-session-account': account };
-  const answer = await api.server.inject({ method: 'POST', url: '/api/auth/exchange', headers });
-  expect(answer.statusCode).toBe(status);
-  if (status === 200) return;
-  expect(answer.headers['set-cookie']).toBeUndefined();
-  expect(answer.json()).toMatchObject({ code: 'forbidden', detail: expect.stringContaining('nobody was signed in') });
-});
+])(
+  'begins a session for the chosen account only: X-Session-Account: %s is %i',
+  async (account, status) => {
+    const headers = {
+      'x-forwarded-user-assertion': await assertion(),
+      'x-session': 'cookie',
+      'x-session-account': account,
+    };
+    const answer = await api.server.inject({ method: 'POST', url: '/api/auth/exchange', headers });
+    expect(answer.statusCode).toBe(status);
+    if (status === 200) return;
+    expect(answer.headers['set-cookie']).toBeUndefined();
+    expect(answer.json()).toMatchObject({
+      code: 'forbidden',
+      detail: expect.stringContaining('nobody was signed in'),
+    });
+  },
+);
 
 describe('bare identity headers', () => {
-  test.each(['x-forwarded-user', 'x-forwarded-email', 'remote-user', 'x_forwarded_user', 'x-forwarded-user_assertion'])(
-    '%s is ignored',
-    async (name) => {
-      const reply = await exchange({ [name]: 'admin@example.com' });
-      expect([reply.status, reply.json['code']]).toEqual([401, 'unauthenticated']);
-    },
-  );
+  test.each([
+    'x-forwarded-user',
+    'x-forwarded-email',
+    'remote-user',
+    'x_forwarded_user',
+    'x-forwarded-user_assertion',
+  ])('%s is ignored', async (name) => {
+    const reply = await exchange({ [name]: 'admin@example.com' });
+    expect([reply.status, reply.json['code']]).toEqual([401, 'unauthenticated']);
+  });
   test('an assertion as a bearer token is refused', async () => {
     expect((await exchange({ authorization: `Bearer ${await assertion()}` })).status).toBe(401);
   });
@@ -340,7 +459,11 @@ describe('bare identity headers', () => {
 
 describe('a session at the API ends with its origin', () => {
   type Signed = { token: string; refresh_token: string };
-  const signed = (reply: { status: number; text: string; json: Record<string, unknown> }): Signed => {
+  const signed = (reply: {
+    status: number;
+    text: string;
+    json: Record<string, unknown>;
+  }): Signed => {
     expect(reply.status, reply.text).toBe(200);
     return reply.json as unknown as Signed;
   };
@@ -350,26 +473,35 @@ describe('a session at the API ends with its origin', () => {
     (await api.call('refresh', { body: { refresh_token } })).status,
   ];
   const tokenIdOf = async (email: string): Promise<string> => {
-    const { items } = (await api.call('deviceTokensOf', { body: { email } })).json as { items: { id: string }[] };
+    const { items } = (await api.call('deviceTokensOf', { body: { email } })).json as {
+      items: { id: string }[];
+    };
     return items[0]?.id ?? '';
   };
 
-  test.each(['the token itself', 'the assertion that the gateway makes of it'])('when the device token is revoked: %s', async (by) => {
-    const email = `revoked-${by.length}@example.com`;
-    const bearer = await deviceToken(email);
-    const id = await tokenIdOf(email);
-    const opened = () =>
-      by === 'the token itself'
-        ? exchange({ authorization: `Bearer ${bearer}` })
-        : assertion({ email, scope: 'projects api', device_token: id }).then((a) => byAssertion(a));
-    const [first, other] = [signed(await opened()), signed(await opened())];
-    const next = signed(await api.call('refresh', { body: { refresh_token: first.refresh_token } }));
-    await api.call('revokeDeviceTokenOf', { body: { email, id } });
-    expect([await worth(next), await worth(other)]).toEqual([
-      [401, 401],
-      [401, 401],
-    ]);
-  });
+  test.each(['the token itself', 'the assertion that the gateway makes of it'])(
+    'when the device token is revoked: %s',
+    async (by) => {
+      const email = `revoked-${by.length}@example.com`;
+      const bearer = await deviceToken(email);
+      const id = await tokenIdOf(email);
+      const opened = () =>
+        by === 'the token itself'
+          ? exchange({ authorization: `Bearer ${bearer}` })
+          : assertion({ email, scope: 'projects api', device_token: id }).then((a) =>
+              byAssertion(a),
+            );
+      const [first, other] = [signed(await opened()), signed(await opened())];
+      const next = signed(
+        await api.call('refresh', { body: { refresh_token: first.refresh_token } }),
+      );
+      await api.call('revokeDeviceTokenOf', { body: { email, id } });
+      expect([await worth(next), await worth(other)]).toEqual([
+        [401, 401],
+        [401, 401],
+      ]);
+    },
+  );
 
   test('when its owner signs out of the gateway session; another session stays', async () => {
     const end = new Date(Date.now() + 3_600_000).toISOString();
@@ -377,7 +509,9 @@ describe('a session at the API ends with its origin', () => {
       signed(await byAssertion(await assertion({ sid: 'left' }))),
       signed(await byAssertion(await assertion({ sid: 'kept' }))),
     ];
-    await api.call('revokeSession', { body: { id: 'left', email: 'ann@example.com', expires_at: end } });
+    await api.call('revokeSession', {
+      body: { id: 'left', email: 'ann@example.com', expires_at: end },
+    });
     expect((await byAssertion(await assertion({ sid: 'left' }))).status).toBe(401);
     expect([await worth(ended), await worth(other)]).toEqual([
       [401, 401],

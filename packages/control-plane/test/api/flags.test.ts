@@ -7,11 +7,24 @@ import type { Route } from '@berth/wire/route';
 import { REPOSITORY_LOOK_CAPABILITY } from '@berth/wire/repository-look';
 import { type RouteName, ROUTES } from '@berth/wire/routes';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { type Api, type Input, createApi, createProject, deploy, register, type Reply } from './harness.ts';
+import {
+  type Api,
+  type Input,
+  createApi,
+  createProject,
+  deploy,
+  register,
+  type Reply,
+} from './harness.ts';
 
 type Table = typeof ROUTES;
-type With<F extends 'etag' | 'locked' | 'streams'> = { [N in RouteName]: Table[N] extends Record<F, true> ? N : never }[RouteName];
-/** Creates the resource of the request. A new row with a flag does not compile without an entry here. */
+type With<F extends 'etag' | 'locked' | 'streams'> = {
+  [N in RouteName]: Table[N] extends Record<F, true> ? N : never;
+}[RouteName];
+/**
+ * Creates the resource of the request. A new row with a flag does not compile without an entry
+ * here.
+ */
 type Requests<N extends RouteName> = Record<N, () => Promise<Input>>;
 
 let api: Api;
@@ -45,13 +58,28 @@ const dataset = async (): Promise<string> => {
 };
 const user = async (): Promise<string> => {
   const { name } = named();
-  return String((await api.call('createUser', { body: { email: `${name}@example.com`, role: 'viewer' } })).json['id']);
+  return String(
+    (await api.call('createUser', { body: { email: `${name}@example.com`, role: 'viewer' } })).json[
+      'id'
+    ],
+  );
 };
 const deployment = async (): Promise<string> => deploy(api, await project());
 const repositoryLook = async (): Promise<string> => {
   const { name } = named();
-  await register(api, { hostname: name, role: 'builder', agent_version: '1', capabilities: [REPOSITORY_LOOK_CAPABILITY] });
-  return String((await api.call('createRepositoryLook', { body: { git_url: `https://git.example.com/${name}.git` } })).json['id']);
+  await register(api, {
+    hostname: name,
+    role: 'builder',
+    agent_version: '1',
+    capabilities: [REPOSITORY_LOOK_CAPABILITY],
+  });
+  return String(
+    (
+      await api.call('createRepositoryLook', {
+        body: { git_url: `https://git.example.com/${name}.git` },
+      })
+    ).json['id'],
+  );
 };
 const of = (id: string, more: Input = {}): Input => ({ params: { id }, ...more });
 
@@ -96,7 +124,8 @@ const STREAMS: Requests<With<'streams'>> = {
   projectLogs: async () => of(await project()),
 };
 
-const rows = (flag: (route: Route) => boolean): RouteName[] => (Object.keys(ROUTES) as RouteName[]).filter((name) => flag(ROUTES[name]));
+const rows = (flag: (route: Route) => boolean): RouteName[] =>
+  (Object.keys(ROUTES) as RouteName[]).filter((name) => flag(ROUTES[name]));
 const call = (name: RouteName, given: Input): Promise<Reply> => api.call(name, given);
 
 describe.each(rows((r) => r.etag === true))('%s has an ETag', (name) => {
@@ -149,6 +178,9 @@ test('no route sets an ETag, reads If-Match or streams without the flag in its r
   const folder = join(import.meta.dirname, '../../src/api/routes');
   for (const file of await readdir(folder)) {
     const text = await readFile(join(folder, file), 'utf8');
-    expect([file, text.match(/header\('etag'|'if-match'|wantsEventStream|text\/event-stream/)]).toEqual([file, null]);
+    expect([
+      file,
+      text.match(/header\('etag'|'if-match'|wantsEventStream|text\/event-stream/),
+    ]).toEqual([file, null]);
   }
 });

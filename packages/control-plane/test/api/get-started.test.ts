@@ -1,4 +1,7 @@
-/** Sends the requests of docs/get-started.md in their order. Only names, the password and ids are replaced. */
+/**
+ * Sends the requests of docs/get-started.md in their order. Only names, the password and ids are
+ * replaced.
+ */
 import { readFileSync } from 'node:fs';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { type Api, createApi, PASSWORD } from './harness.ts';
@@ -9,10 +12,17 @@ const commands = page
   .split('\n')
   .filter((line) => line.includes('https://berth.example.com/api/'));
 
-type Curl = { method: 'GET' | 'POST'; url: string; headers: Record<string, string>; payload?: string };
+type Curl = {
+  method: 'GET' | 'POST';
+  url: string;
+  headers: Record<string, string>;
+  payload?: string;
+};
 function read(command: string): Curl {
   const payload = /-d '([^']+)'/.exec(command)?.[1];
-  const headers = [...command.matchAll(/-H (['"])([^:]+): (.+?)\1/g)].map(([, , name = '', value = '']) => [name.toLowerCase(), value]);
+  const headers = [...command.matchAll(/-H (['"])([^:]+): (.+?)\1/g)].map(
+    ([, , name = '', value = '']) => [name.toLowerCase(), value],
+  );
   return {
     method: payload !== undefined || command.includes('-X POST') ? 'POST' : 'GET',
     url: /https:\/\/berth\.example\.com(\S+)/.exec(command)?.[1] ?? '',
@@ -34,12 +44,18 @@ test('the requests of docs/get-started.md sign in, create a project, deploy it a
   const send = async (request: Curl | undefined) => {
     if (request === undefined) throw new Error('the page has fewer requests');
     const filled = (text: string): string =>
-      text.replaceAll('$TOKEN', token).replaceAll('ID', id).replace('you@example.com', 'admin@example.com').replace('…', PASSWORD);
+      text
+        .replaceAll('$TOKEN', token)
+        .replaceAll('ID', id)
+        .replace('you@example.com', 'admin@example.com')
+        .replace('…', PASSWORD);
     const { method, url, headers, payload } = request;
     return api.server.inject({
       method,
       url: filled(url),
-      headers: Object.fromEntries(Object.entries(headers).map(([name, value]) => [name, filled(value)])),
+      headers: Object.fromEntries(
+        Object.entries(headers).map(([name, value]) => [name, filled(value)]),
+      ),
       ...(payload === undefined ? {} : { payload: filled(payload) }),
     });
   };
@@ -47,12 +63,19 @@ test('the requests of docs/get-started.md sign in, create a project, deploy it a
   const signedIn = await send(login);
   expect(signedIn.statusCode).toBe(200);
   token = signedIn.json<{ token: string }>().token;
-  expect((await send(create)).json()).toMatchObject({ name: 'shop', url: expect.stringContaining('//shop.') as string });
+  expect((await send(create)).json()).toMatchObject({
+    name: 'shop',
+    url: expect.stringContaining('//shop.') as string,
+  });
   const deployment = (await send(deploy)).json<{ id: string; status: string }>();
   expect(deployment.status).toBe('pending');
   id = deployment.id;
   expect((await send(look)).json()).toMatchObject({ id, status: 'pending' });
-  expect(log).toMatchObject({ method: 'GET', url: '/api/deployments/ID/logs', headers: { accept: 'text/event-stream' } });
+  expect(log).toMatchObject({
+    method: 'GET',
+    url: '/api/deployments/ID/logs',
+    headers: { accept: 'text/event-stream' },
+  });
   await api.call('cancelDeployment', { params: { id } });
   expect((await send(log)).headers['content-type']).toContain('text/event-stream');
 });

@@ -94,12 +94,25 @@ describe('git_url', () => {
     ['https://github.com.evil.org/a', 'host_allowed'],
     ['https://github.com@evil.org/a', 'host_allowed'],
   ])('with a list of hosts %s: %s', (url, rule) => {
-    expect(gitUrlProblem(url, { allowedHosts: ['github.com', '*.corp.example'] })?.rule ?? null).toBe(rule);
+    expect(
+      gitUrlProblem(url, { allowedHosts: ['github.com', '*.corp.example'] })?.rule ?? null,
+    ).toBe(rule);
   });
 });
 
 describe('branch', () => {
-  test.each(['main', 'feature/x', 'v1.2', 'a@b', 'ü', '1', 'a{b', 'x.locker', 'refs/heads/x', 'HEAD2'])('%s is accepted', (name) => {
+  test.each([
+    'main',
+    'feature/x',
+    'v1.2',
+    'a@b',
+    'ü',
+    '1',
+    'a{b',
+    'x.locker',
+    'refs/heads/x',
+    'HEAD2',
+  ])('%s is accepted', (name) => {
     expect(branchProblem(name)).toBeNull();
   });
   test.each([
@@ -133,12 +146,15 @@ describe('branch', () => {
 });
 
 describe('paths', () => {
-  test.each(['Dockerfile', 'docker/Dockerfile.prod', './Dockerfile', '..hidden/Dockerfile', 'a b/Dockerfile'])(
-    'dockerfile_path %s is accepted',
-    (path) => {
-      expect(repoPathProblem(path, 'dockerfile_path')).toBeNull();
-    },
-  );
+  test.each([
+    'Dockerfile',
+    'docker/Dockerfile.prod',
+    './Dockerfile',
+    '..hidden/Dockerfile',
+    'a b/Dockerfile',
+  ])('dockerfile_path %s is accepted', (path) => {
+    expect(repoPathProblem(path, 'dockerfile_path')).toBeNull();
+  });
   test.each([
     ['-f', 'no_leading_dash'],
     ['../Dockerfile', 'no_parent'],

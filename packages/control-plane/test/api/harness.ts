@@ -1,6 +1,7 @@
 /**
- * Runs the whole control plane in this process, with a database in memory and without loops: only calls of a test change anything.
- * Validates every answer against the route table: a success against `answer` of its row, an error against ProblemDocument.
+ * Runs the whole control plane in this process, with a database in memory and without loops: only
+ * calls of a test change anything. Validates every answer against the route table: a success
+ * against `answer` of its row, an error against ProblemDocument.
  */
 import { createHash, createHmac, randomUUID } from 'node:crypto';
 import { silentLogger } from '@berth/kit/log';
@@ -76,8 +77,8 @@ let databases: EmptiedDatabases | null = null;
 export const useDatabases = (others: EmptiedDatabases): void => void (databases = others);
 
 /**
- * Tests of rules that need no database, such as a wrong body or a format of another program: on-postgres.real.test.ts leaves them out.
- * They run on SQLite.
+ * Tests of rules that need no database, such as a wrong body or a format of another program:
+ * on-postgres.real.test.ts leaves them out. They run on SQLite.
  */
 export const onceOnly = {
   get each(): typeof test.each {
@@ -112,10 +113,14 @@ export async function createApi(
   const log = silentLogger();
   let borrowed = given.databaseUrl === undefined ? ((await databases?.borrow()) ?? null) : null;
   const databaseUrl = given.databaseUrl ?? borrowed;
-  const config = readConfig(Object.fromEntries(Object.entries({ ...ENV, ...given.env }).filter(([, v]) => v !== undefined)));
+  const config = readConfig(
+    Object.fromEntries(Object.entries({ ...ENV, ...given.env }).filter(([, v]) => v !== undefined)),
+  );
   const domainQuarantineMs = config.DOMAIN_QUARANTINE;
   const real =
-    databaseUrl === null ? await storesInMemory(now, domainQuarantineMs) : await openStores({ databaseUrl, log, now, domainQuarantineMs });
+    databaseUrl === null
+      ? await storesInMemory(now, domainQuarantineMs)
+      : await openStores({ databaseUrl, log, now, domainQuarantineMs });
   const stores = given.stores?.(real) ?? real;
   const app = await createApp(config, {
     log,
@@ -129,10 +134,15 @@ export async function createApi(
   const tokens = new Map<Role, string>();
   async function signIn(role: Role): Promise<string> {
     const email = `${role}@example.com`;
-    const user = (await real.users.findByEmail(email)) ?? (await real.users.create({ email, role, password_hash: null }, now()));
+    const user =
+      (await real.users.findByEmail(email)) ??
+      (await real.users.create({ email, role, password_hash: null }, now()));
     const sid = `session-${role}-${randomUUID()}`;
     const expires_at = now() + 400 * 86_400_000;
-    await real.apiSessions.create({ id: sid, user_id: user.id, refresh_hash: '', address: '127.0.0.1', expires_at }, now());
+    await real.apiSessions.create(
+      { id: sid, user_id: user.id, refresh_hash: '', address: '127.0.0.1', expires_at },
+      now(),
+    );
     tokens.set(role, jwt({ sub: user.id, sid }));
     return token(role);
   }
@@ -159,7 +169,8 @@ export async function createApi(
     async call(name, input = {}) {
       const row: Route = ROUTES[name];
       const as = input.as === undefined ? (row.who === 'public' ? null : row.who) : input.as;
-      const payload = input.raw ?? (input.body === undefined ? undefined : JSON.stringify(input.body));
+      const payload =
+        input.raw ?? (input.body === undefined ? undefined : JSON.stringify(input.body));
       const answer = await app.server.inject({
         method: row.method,
         url: pathOf(row, input.params, input.query),
@@ -170,7 +181,12 @@ export async function createApi(
         },
         ...(payload === undefined ? {} : { payload }),
       });
-      const reply = { status: answer.statusCode, headers: answer.headers, text: answer.body, json: parse(answer.body) };
+      const reply = {
+        status: answer.statusCode,
+        headers: answer.headers,
+        text: answer.body,
+        json: parse(answer.body),
+      };
       checkShape(name, row, reply);
       return reply;
     },
@@ -190,31 +206,47 @@ function checkShape(name: RouteName, row: Route, reply: Reply): void {
   if (reply.status === 304 || (name === 'readyz' && reply.status === 503)) return;
   if (reply.status >= 400) return checkProblem(reply);
   expect(reply.status, `${name} answers with the status of its row`).toBe(row.status);
-  if (row.answer === undefined || !String(reply.headers['content-type']).startsWith('application/json')) return;
+  if (
+    row.answer === undefined ||
+    !String(reply.headers['content-type']).startsWith('application/json')
+  )
+    return;
   const check = answerChecks.get(name) ?? ajv.compile(row.answer);
   answerChecks.set(name, check);
-  expect(check(reply.json) ? [] : check.errors, `${name} answers in the shape of its row`).toEqual([]);
+  expect(check(reply.json) ? [] : check.errors, `${name} answers in the shape of its row`).toEqual(
+    [],
+  );
 }
 
 export function checkProblem(reply: Reply): void {
   expect(reply.headers['content-type']).toMatch(/^application\/problem\+json/);
   expect(isProblem(reply.json) ? [] : isProblem.errors).toEqual([]);
   const code = reply.json['code'] as ErrorCode;
-  expect(ERRORS[code], `code ${code} is in the table`).toMatchObject({ status: reply.status, title: reply.json['title'] });
+  expect(ERRORS[code], `code ${code} is in the table`).toMatchObject({
+    status: reply.status,
+    title: reply.json['title'],
+  });
   expect(reply.json['status']).toBe(reply.status);
   if (reply.status === 422 && code === 'validation') expect(reply.json['errors']).not.toEqual([]);
 }
 
 /** Returns `field:rule` of each problem of a 422. */
 export const rulesOf = (reply: Reply): string[] =>
-  ((reply.json['errors'] ?? []) as { field: string; rule: string }[]).map((e) => `${e.field}:${e.rule}`);
+  ((reply.json['errors'] ?? []) as { field: string; rule: string }[]).map(
+    (e) => `${e.field}:${e.rule}`,
+  );
 
 /** Creates a JWT without code of Berth. */
-export function jwt(claims: Record<string, unknown>, options: { secret?: string; alg?: string } = {}): string {
+export function jwt(
+  claims: Record<string, unknown>,
+  options: { secret?: string; alg?: string } = {},
+): string {
   const seconds = Math.floor(Date.now() / 1000);
   const part = (value: unknown): string => Buffer.from(JSON.stringify(value)).toString('base64url');
   const alg = options.alg ?? 'HS256';
-  const text = `${part({ alg, typ: 'JWT' })}.${part({ iss: 'berth', iat: seconds, exp: seconds + 3600, ...claims })}`;
+  const text =
+    `${part({ alg, typ: 'JWT' })}.` +
+    part({ iss: 'berth', iat: seconds, exp: seconds + 3600, ...claims });
   if (alg === 'none') return `${text}.`;
   return `${text}.${createHmac(alg.replace('HS', 'sha'), options.secret ?? JWT_SECRET)
     .update(text)
@@ -223,22 +255,36 @@ export function jwt(claims: Record<string, unknown>, options: { secret?: string;
 
 /** Reads user and session of a token, to create another token from them. */
 export function claimsOf(token: string): { sub: string; sid: string } {
-  const { sub, sid } = JSON.parse(Buffer.from(token.split('.')[1] ?? '', 'base64url').toString()) as { sub: string; sid: string };
+  const { sub, sid } = JSON.parse(
+    Buffer.from(token.split('.')[1] ?? '', 'base64url').toString(),
+  ) as { sub: string; sid: string };
   return { sub, sid };
 }
 
 export const sha = (text: string): string => createHash('sha1').update(text).digest('hex');
 
-export const PROJECT = { name: 'shop', git_url: 'https://git.example.com/shop.git', domain_prefix: 'shop' };
+export const PROJECT = {
+  name: 'shop',
+  git_url: 'https://git.example.com/shop.git',
+  domain_prefix: 'shop',
+};
 
-export async function createProject(api: Api, given: Record<string, unknown> = {}): Promise<string> {
+export async function createProject(
+  api: Api,
+  given: Record<string, unknown> = {},
+): Promise<string> {
   const reply = await api.call('createProject', { body: { ...PROJECT, ...given } });
   expect(reply.status, reply.text).toBe(201);
   return reply.json['id'] as string;
 }
 
-/** Returns a function that creates projects `{prefix}0`, `{prefix}1`, … with the given variables. */
-export function projectsNamed(prefix: string, api: () => Api): (env?: Record<string, string>) => Promise<string> {
+/**
+ * Returns a function that creates projects `{prefix}0`, `{prefix}1`, … with the given variables.
+ */
+export function projectsNamed(
+  prefix: string,
+  api: () => Api,
+): (env?: Record<string, string>) => Promise<string> {
   let made = 0;
   return (env = {}) => {
     const name = `${prefix}${made++}`;
@@ -269,7 +315,8 @@ export async function register(api: Api, given: Record<string, unknown> = {}): P
 }
 
 /** Advances the deployment once, like the scheduler. */
-export const tick = (api: Api, deploymentId: string): Promise<unknown> => api.driver.advance(deploymentId, { type: 'tick' });
+export const tick = (api: Api, deploymentId: string): Promise<unknown> =>
+  api.driver.advance(deploymentId, { type: 'tick' });
 
 /** Creates a project with a deployment whose build task is pending. */
 export async function withBuild(

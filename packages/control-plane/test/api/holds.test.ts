@@ -19,7 +19,9 @@ function held(waitMs: number) {
   const since = (): number => performance.now() - began;
   const read = async (): Promise<boolean> => (reads.push(since()), false);
   const answered: number[] = [];
-  void readUntil(read, (result) => result, { changes, topic: 'node:n', waitMs, hold }).then(() => answered.push(since()));
+  void readUntil(read, (result) => result, { changes, topic: 'node:n', waitMs, hold }).then(() =>
+    answered.push(since()),
+  );
   return { holds, changes, client, reads, answered };
 }
 

@@ -1,11 +1,24 @@
-/** Idempotency-Key on requests that create a resource: the same key creates once and returns the stored answer. */
+/**
+ * Idempotency-Key on requests that create a resource: the same key creates once and returns the
+ * stored answer.
+ */
 import { ROUTES } from '@berth/wire/routes';
 import type { Route } from '@berth/wire/route';
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
 import { createRunOnce } from '../../src/api/idempotency.ts';
 import type { Stores } from '../../src/domain/stores.ts';
 import { freshPath, open, rowsOf } from '../store/fixtures.ts';
-import { type Api, createApi, createProject, deploy, type Input, PROJECT, type Reply, rulesOf, onceOnly } from './harness.ts';
+import {
+  type Api,
+  createApi,
+  createProject,
+  deploy,
+  type Input,
+  PROJECT,
+  type Reply,
+  rulesOf,
+  onceOnly,
+} from './harness.ts';
 
 let api: Api;
 let project = '';
@@ -27,21 +40,41 @@ const replayed = (reply: Reply): unknown => reply.headers['idempotent-replayed']
 
 /** Route -> a request that creates something new. */
 const CREATES: [string, () => Promise<Reply>, () => Promise<number>][] = [];
-const count = async (route: 'listProjects' | 'listUsers' | 'listTokens' | 'listDeployments', as: 'admin' = 'admin'): Promise<number> =>
+const count = async (
+  route: 'listProjects' | 'listUsers' | 'listTokens' | 'listDeployments',
+  as: 'admin' = 'admin',
+): Promise<number> =>
   ((await api.call(route, { as, query: { limit: 200 } })).json['items'] as unknown[]).length;
 
 beforeAll(() => {
   const headers = { 'idempotency-key': 'one key for all' };
   const given = body();
   CREATES.push(
-    ['project', () => api.call('createProject', { body: given, headers }), () => count('listProjects')],
-    ['user', () => api.call('createUser', { body: { email: 'new@example.com', role: 'viewer' }, headers }), () => count('listUsers')],
+    [
+      'project',
+      () => api.call('createProject', { body: given, headers }),
+      () => count('listProjects'),
+    ],
+    [
+      'user',
+      () => api.call('createUser', { body: { email: 'new@example.com', role: 'viewer' }, headers }),
+      () => count('listUsers'),
+    ],
     [
       'token',
-      () => api.call('createToken', { as: 'admin', body: { name: 'ci', role: 'viewer', expires_at }, headers }),
+      () =>
+        api.call('createToken', {
+          as: 'admin',
+          body: { name: 'ci', role: 'viewer', expires_at },
+          headers,
+        }),
       () => count('listTokens'),
     ],
-    ['deployment', () => api.call('createDeployment', { params: { id: project }, headers }), () => count('listDeployments')],
+    [
+      'deployment',
+      () => api.call('createDeployment', { params: { id: project }, headers }),
+      () => count('listDeployments'),
+    ],
   );
 });
 
@@ -63,10 +96,14 @@ test('the stored answer with ETag and Location is returned, even if the resource
   const given = body();
   const first = await create('stored', given);
   expect(replayed(first)).toBeUndefined();
-  await api.call('patchProject', { params: { id: String(first.json['id']) }, body: { branch: 'changed' } });
+  await api.call('patchProject', {
+    params: { id: String(first.json['id']) },
+    body: { branch: 'changed' },
+  });
   const again = await create('stored', given);
   expect([again.status, again.text, replayed(again)]).toEqual([201, first.text, 'true']);
-  for (const header of ['etag', 'location']) expect(again.headers[header]).toBe(first.headers[header]);
+  for (const header of ['etag', 'location'])
+    expect(again.headers[header]).toBe(first.headers[header]);
 });
 
 test('equivalent bodies count as the same body', async () => {
@@ -87,18 +124,29 @@ test('another body gets 422 and creates nothing', async () => {
 test('a key belongs to one user and one path', async () => {
   const one = await deploy(api, project);
   const as = (role: 'developer' | 'admin') =>
-    api.call('createDeployment', { params: { id: project }, as: role, headers: { 'idempotency-key': 'mine' } });
+    api.call('createDeployment', {
+      params: { id: project },
+      as: role,
+      headers: { 'idempotency-key': 'mine' },
+    });
   const [first, second] = [await as('developer'), await as('admin')];
   expect(new Set([one, first.json['id'], second.json['id']]).size).toBe(3);
   expect((await create('mine', body(), { as: 'developer' })).status).toBe(201);
   // A path with the name of the project equals the path with its id.
-  const byName = await api.call('createDeployment', { params: { id: 'shop' }, as: 'developer', headers: { 'idempotency-key': 'mine' } });
+  const byName = await api.call('createDeployment', {
+    params: { id: 'shop' },
+    as: 'developer',
+    headers: { 'idempotency-key': 'mine' },
+  });
   expect([byName.json['id'], replayed(byName)]).toEqual([first.json['id'], 'true']);
 });
 
 test('an error is not stored: the next request with the key runs', async () => {
   const given = body();
-  const blocker = await createProject(api, { name: 'blocker', domain_prefix: String(given['domain_prefix']) });
+  const blocker = await createProject(api, {
+    name: 'blocker',
+    domain_prefix: String(given['domain_prefix']),
+  });
   expect((await create('error', given)).status).toBe(409);
   await api.call('patchProject', { params: { id: blocker }, body: { domain_prefix: 'elsewhere' } });
   const reply = await create('error', given);
@@ -111,7 +159,10 @@ describe('a control plane that was killed during a request', () => {
   /** Starts two control planes with one database. */
   async function two() {
     const stores = await open();
-    const { id } = await stores.users.create({ email: 'ann@example.com', role: 'developer', password_hash: null }, 0);
+    const { id } = await stores.users.create(
+      { email: 'ann@example.com', role: 'developer', password_hash: null },
+      0,
+    );
     const plane = (idempotencyAnswers: Stores['idempotencyAnswers'] = stores.idempotencyAnswers) =>
       createRunOnce({ idempotencyAnswers, secrets: () => ['s'], now: Date.now });
     return { stores, user: id, plane };
@@ -128,7 +179,9 @@ describe('a control plane that was killed during a request', () => {
     });
     await claimed;
     const began = performance.now();
-    expect(await plane()(asked(user), () => Promise.resolve(answer))).toMatchObject({ replayed: false });
+    expect(await plane()(asked(user), () => Promise.resolve(answer))).toMatchObject({
+      replayed: false,
+    });
     expect(performance.now() - began).toBeLessThan(6_000);
   });
 
@@ -147,7 +200,11 @@ describe('a control plane that was killed during a request', () => {
       return Promise.resolve(answer);
     });
     setTimeout(() => end(answer), 5_000);
-    expect([await first, await second, runs]).toEqual([{ ...answer, replayed: false }, { ...answer, replayed: true }, 0]);
+    expect([await first, await second, runs]).toEqual([
+      { ...answer, replayed: false },
+      { ...answer, replayed: true },
+      0,
+    ]);
   });
 });
 
@@ -157,18 +214,28 @@ onceOnly.each(['', 'x'.repeat(201), 'ä', 'a\tb'])('%j is not a valid key', asyn
 
 test('every POST with which a person creates a resource takes a key', () => {
   const creating = Object.values(ROUTES).filter((row: Route) => row.status === 201);
-  expect(creating.every((row: Route) => row.method === 'POST' && !['public', 'agent', 'gateway'].includes(row.who))).toBe(true);
+  expect(
+    creating.every(
+      (row: Route) => row.method === 'POST' && !['public', 'agent', 'gateway'].includes(row.who),
+    ),
+  ).toBe(true);
 });
 
 test('the database contains no secret in clear text', async () => {
   const path = freshPath();
   const other = await createApi({ databaseUrl: `sqlite:${path}` });
   onTestFinished(() => other.close());
-  const given = { as: 'developer', body: { name: 'x', role: 'viewer', expires_at }, headers: { 'idempotency-key': 'secret' } } as const;
+  const given = {
+    as: 'developer',
+    body: { name: 'x', role: 'viewer', expires_at },
+    headers: { 'idempotency-key': 'secret' },
+  } as const;
   const token = await other.call('createToken', given);
   expect((await other.call('createToken', given)).json['token']).toBe(token.json['token']);
   const [row] = await rowsOf(path, 'kept_answers');
   expect(row?.['answer']).toBeInstanceOf(Buffer);
-  expect(String((row?.['answer'] as Buffer | undefined)?.toString('latin1'))).not.toMatch(/berthpat_|"id"/);
+  expect(String((row?.['answer'] as Buffer | undefined)?.toString('latin1'))).not.toMatch(
+    /berthpat_|"id"/,
+  );
   expect(JSON.stringify(row)).not.toContain('secret');
 });

@@ -1,4 +1,7 @@
-/** How machines join: with tokens, or by admission for contract-only agents while REQUIRE_NODE_SECRETS is on. */
+/**
+ * How machines join: with tokens, or by admission for contract-only agents while
+ * REQUIRE_NODE_SECRETS is on.
+ */
 import { execFileSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { mkdtempSync, rmSync, symlinkSync, truncateSync, writeFileSync } from 'node:fs';
@@ -10,7 +13,17 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { describe, expect, onTestFinished, test, vi } from 'vitest';
 import { joinCommand } from '../../src/api/join-command.ts';
 import { readConfig } from '../../src/config.ts';
-import { AGENT_SECRET, type Api, createApi, ENV, type Input, NODE, onceOnly, type Reply, rulesOf } from './harness.ts';
+import {
+  AGENT_SECRET,
+  type Api,
+  createApi,
+  ENV,
+  type Input,
+  NODE,
+  onceOnly,
+  type Reply,
+  rulesOf,
+} from './harness.ts';
 
 const CAN = { ...NODE, capabilities: ['node_secret'] };
 const PLAIN = { hostname: 'plain', role: 'deploy', host_ip: '10.0.0.9', max_storage: 5 };
@@ -20,7 +33,8 @@ async function start(env: Record<string, string> = {}): Promise<Api> {
   onTestFinished(() => api.close());
   return api;
 }
-const enter = (api: Api, body: object, by = AGENT_SECRET): Promise<Reply> => api.call('agentRegister', { body, ...secret(by) });
+const enter = (api: Api, body: object, by = AGENT_SECRET): Promise<Reply> =>
+  api.call('agentRegister', { body, ...secret(by) });
 const outcome = ({ status, json }: Reply) => [status, json['code']];
 const REFUSED = [401, 'agent_secret'];
 const make = async (
@@ -38,29 +52,43 @@ onceOnly.describe('the package for a new machine', () => {
     onTestFinished(() => rmSync(made, { recursive: true, force: true }));
     return made;
   };
-  const get = (api: Api, file: string): Promise<Reply> => api.call('getPackage', { params: { file }, as: null });
+  const get = (api: Api, file: string): Promise<Reply> =>
+    api.call('getPackage', { params: { file }, as: null });
 
   test('is served to everybody, and the command checks it', async () => {
     const dir = folder();
     writeFileSync(join(dir, 'berth_0.1.0_amd64.deb'), 'a package');
     writeFileSync(join(dir, 'berth_0.0.9_amd64.deb'), 'an earlier package');
-    const api = await start({ PACKAGE_DIR: dir, CONTROL_PLANE_URL: 'http://10.0.0.1:8080', REGISTRY_ADDR: 'registry.example.org' });
+    const api = await start({
+      PACKAGE_DIR: dir,
+      CONTROL_PLANE_URL: 'http://10.0.0.1:8080',
+      REGISTRY_ADDR: 'registry.example.org',
+    });
     const fetched = await get(api, 'berth_0.1.0_amd64.deb');
-    expect([fetched.status, fetched.text, fetched.headers['content-type'], fetched.headers['content-length']]).toEqual([
-      ...[200, 'a package', 'application/vnd.debian.binary-package', '9'],
-    ]);
+    expect([
+      fetched.status,
+      fetched.text,
+      fetched.headers['content-type'],
+      fetched.headers['content-length'],
+    ]).toEqual([...[200, 'a package', 'application/vnd.debian.binary-package', '9']]);
     const { command, token, notes } = await make(api, { role: 'deploy', name: 'node-2' });
     const sha256 = createHash('sha256').update('a package').digest('hex');
     expect(command).toContain(`amd64) f=berth_0.1.0_amd64.deb s=${sha256};;`);
-    expect(command).toContain('curl -fsSO http://10.0.0.1:8080/api/packages/$f; echo "$s  $f" | sha256sum -c --quiet; apt-get install');
     expect(command).toContain(
-      'berth install agent --role deploy --name node-2 --control-plane http://10.0.0.1:8080 --join-token-file - --start',
+      'curl -fsSO http://10.0.0.1:8080/api/packages/$f; echo "$s  $f" | sha256sum -c --quiet; ' +
+        'apt-get install',
+    );
+    expect(command).toContain(
+      'berth install agent --role deploy --name node-2 --control-plane http://10.0.0.1:8080 ' +
+        '--join-token-file - --start',
     );
     expect(command).not.toMatch(/\n|0\.0\.9/);
     expect(command).not.toContain(token);
     expect(notes).toEqual([]);
     writeFileSync(join(dir, 'berth_0.1.0_amd64.deb'), 'another package');
-    expect((await make(api)).command).toContain(createHash('sha256').update('another package').digest('hex'));
+    expect((await make(api)).command).toContain(
+      createHash('sha256').update('another package').digest('hex'),
+    );
   });
 
   test.each([
@@ -83,7 +111,10 @@ onceOnly.describe('the package for a new machine', () => {
   describe('downloads that clients do not read', () => {
     const MIB = 1_048_576;
     const FILE = 'berth_0.1.0_amd64.deb';
-    async function serve(): Promise<{ api: Api; from: (address: string, method?: string) => Promise<IncomingMessage> }> {
+    async function serve(): Promise<{
+      api: Api;
+      from: (address: string, method?: string) => Promise<IncomingMessage>;
+    }> {
       const dir = folder();
       writeFileSync(join(dir, FILE), '');
       truncateSync(join(dir, FILE), 64 * MIB);
@@ -91,13 +122,16 @@ onceOnly.describe('the package for a new machine', () => {
       const url = `${await api.server.listen({ host: '127.0.0.1', port: 0 })}/api/packages/${FILE}`;
       const from = (localAddress: string, method = 'GET'): Promise<IncomingMessage> =>
         new Promise((resolve, reject) => {
-          const asked = request(url, { method, localAddress, agent: false }, (reply) => resolve(reply.on('error', () => undefined)));
+          const asked = request(url, { method, localAddress, agent: false }, (reply) =>
+            resolve(reply.on('error', () => undefined)),
+          );
           asked.on('error', reject).end();
           onTestFinished(() => void asked.destroy());
         });
       return { api, from };
     }
-    const good = (replies: IncomingMessage[]): number => replies.filter((reply) => reply.statusCode === 200).length;
+    const good = (replies: IncomingMessage[]): number =>
+      replies.filter((reply) => reply.statusCode === 200).length;
     const burst = (count: number, ask: (i: number) => Promise<IncomingMessage>) =>
       Promise.all(Array.from({ length: count }, (_, i) => ask(i)));
 
@@ -125,7 +159,10 @@ onceOnly.describe('the package for a new machine', () => {
       vi.advanceTimersByTime(30_000);
       expect((await from('127.0.0.2')).statusCode).toBe(429);
       vi.advanceTimersByTime(30_000);
-      await vi.waitFor(async () => expect((await from('127.0.0.2')).statusCode).toBe(200), { timeout: 20_000, interval: 50 });
+      await vi.waitFor(async () => expect((await from('127.0.0.2')).statusCode).toBe(200), {
+        timeout: 20_000,
+        interval: 50,
+      });
     });
 
     test('HEAD answers with the headers, and needs no place and no read', async () => {
@@ -145,11 +182,16 @@ onceOnly.describe('the package for a new machine', () => {
     const api = await start({ CONTROL_PLANE_URL: 'http://127.0.0.1:8080' });
     expect((await get(api, 'berth_0.1.0_amd64.deb')).status).toBe(404);
     const { command, notes } = await make(api, { role: 'builder' });
-    expect(command).toBe('berth install agent --role builder --control-plane http://127.0.0.1:8080 --join-token-file - --start');
+    expect(command).toBe(
+      'berth install agent --role builder --control-plane http://127.0.0.1:8080 ' +
+        '--join-token-file - --start',
+    );
     expect(notes[0]).toMatch(
       /^PACKAGE_DIR has no package of version 0\.1\.0: copy berth_0\.1\.0_ARCH\.deb to the machine .* apt-get install \.\/berth_0\.1\.0_ARCH\.deb/,
     );
-    expect(notes[1]).toMatch(/^CONTROL_PLANE_URL is http:\/\/127\.0\.0\.1:8080, which only the machine of the control plane reaches: run/);
+    expect(notes[1]).toMatch(
+      /^CONTROL_PLANE_URL is http:\/\/127\.0\.0\.1:8080, which only the machine of the control plane reaches: run/,
+    );
   });
 
   const joining = {
@@ -164,18 +206,25 @@ onceOnly.describe('the package for a new machine', () => {
     ['http://[::1]:8080', '[::1]:5000', ['CONTROL_PLANE_URL', 'REGISTRY_ADDR']],
     ['http://10.0.0.1:8080', '127.0.0.1:5000', ['REGISTRY_ADDR']],
     ['https://berth.example.org', 'registry.example.org', []],
-  ])('a new machine cannot use the loopback addresses of another one: %s, %s', (controlPlaneUrl, registryAddr, named) => {
-    const { notes } = joinCommand({ ...joining, controlPlaneUrl, registryAddr });
-    expect(notes.map((note) => note.split(' ')[0])).toEqual(named);
-    expect(notes.filter((note) => !note.includes('--internal-address'))).toEqual([]);
-  });
+  ])(
+    'a new machine cannot use the loopback addresses of another one: %s, %s',
+    (controlPlaneUrl, registryAddr, named) => {
+      const { notes } = joinCommand({ ...joining, controlPlaneUrl, registryAddr });
+      expect(notes.map((note) => note.split(' ')[0])).toEqual(named);
+      expect(notes.filter((note) => !note.includes('--internal-address'))).toEqual([]);
+    },
+  );
 
   test.each(["http://10.0.0.1:8080/'; reboot; '", 'http://10.0.0.1:8080/$(reboot)'])(
     'an address is never a command: %s',
     (controlPlaneUrl) => {
       const { command } = joinCommand({ ...joining, controlPlaneUrl, registryAddr: '' });
       expect(command).not.toMatch(/^\(/);
-      const shown = execFileSync('sh', ['-c', command.replace('berth', String.raw`printf '%s\n'`)], { encoding: 'utf8' });
+      const shown = execFileSync(
+        'sh',
+        ['-c', command.replace('berth', String.raw`printf '%s\n'`)],
+        { encoding: 'utf8' },
+      );
       expect(shown.split('\n')).toContain(controlPlaneUrl);
     },
   );
@@ -184,9 +233,15 @@ onceOnly.describe('the package for a new machine', () => {
 describe('a join token', () => {
   test('admits one machine, which gets its own secret; it is listed without the token until it expires', async () => {
     const api = await start();
-    const { id, token, command } = await make(api, { role: 'builder', name: 'worker-1', ttl: '10m' });
+    const { id, token, command } = await make(api, {
+      role: 'builder',
+      name: 'worker-1',
+      ttl: '10m',
+    });
     expect(token).toMatch(new RegExp(`^berthjoin_${id}_[\\w-]{43}$`));
-    expect(command).toContain('berth install agent --role builder --name worker-1 --control-plane http://');
+    expect(command).toContain(
+      'berth install agent --role builder --name worker-1 --control-plane http://',
+    );
     expect(command).not.toContain(token);
     const joined = await enter(api, CAN, token);
     expect(joined.json).toMatchObject({ hostname: 'worker-1', has_secret: true });
@@ -194,7 +249,13 @@ describe('a join token', () => {
     expect((await enter(api, CAN, own)).status).toBe(200);
     const listed = await api.call('listJoinTokens');
     expect(listed.json['items']).toMatchObject([
-      { id, role: 'builder', name: 'worker-1', node_id: joined.json['id'], created_by: 'admin@example.com' },
+      {
+        id,
+        role: 'builder',
+        name: 'worker-1',
+        node_id: joined.json['id'],
+        created_by: 'admin@example.com',
+      },
     ]);
     expect(listed.text).not.toContain(token.slice(-43));
     api.pass(600_001);
@@ -206,7 +267,9 @@ describe('a join token', () => {
     const { token } = await make(api);
     const lost = await enter(api, CAN, token);
     expect(outcome(await enter(api, { ...CAN, boot_id: 'another' }, token))).toEqual(REFUSED);
-    expect(outcome(await enter(api, { ...CAN, hostname: 'another', boot_id: 'x' }, token))).toEqual(REFUSED);
+    expect(outcome(await enter(api, { ...CAN, hostname: 'another', boot_id: 'x' }, token))).toEqual(
+      REFUSED,
+    );
     const again = await enter(api, CAN, token);
     expect(again.json['id']).toBe(lost.json['id']);
     expect((await enter(api, CAN, String(again.json['node_secret']))).status).toBe(200);
@@ -231,7 +294,8 @@ describe('a join token', () => {
     const api = await start();
     const [used, unused] = [await make(api), await make(api)];
     const own = String((await enter(api, CAN, used.token)).json['node_secret']);
-    for (const { id } of [used, unused]) expect((await api.call('deleteJoinToken', { params: { id } })).status).toBe(204);
+    for (const { id } of [used, unused])
+      expect((await api.call('deleteJoinToken', { params: { id } })).status).toBe(204);
     expect(outcome(await enter(api, { ...CAN, hostname: 'new' }, unused.token))).toEqual(REFUSED);
     expect((await enter(api, CAN, own)).status).toBe(200);
     expect((await api.call('deleteJoinToken', { params: { id: used.id } })).status).toBe(404);
@@ -252,7 +316,9 @@ describe('a join token', () => {
 
   test('is created only by admins, with a valid role, name and lifetime', async () => {
     const api = await start();
-    expect((await api.call('createJoinToken', { body: { role: 'builder' }, as: 'developer' })).status).toBe(403);
+    expect(
+      (await api.call('createJoinToken', { body: { role: 'builder' }, as: 'developer' })).status,
+    ).toBe(403);
     for (const [body, rule] of [
       [{ role: 'boss' }, 'role:enum'],
       [{ role: 'deploy', ttl: 'soon' }, 'ttl:duration'],
@@ -280,16 +346,25 @@ describe('REQUIRE_NODE_SECRETS', () => {
 
   test('a contract-only node that an admin admitted works with AGENT_SECRET until the admission is deleted', async () => {
     const api = await start(strict);
-    const admitted = await api.call('createAdmission', { body: { hostname: 'plain', role: 'deploy' } });
+    const admitted = await api.call('createAdmission', {
+      body: { hostname: 'plain', role: 'deploy' },
+    });
     expect(admitted.status).toBe(201);
-    expect((await api.call('createAdmission', { body: { hostname: 'plain', role: 'deploy' } })).json['id']).toBe(admitted.json['id']);
+    expect(
+      (await api.call('createAdmission', { body: { hostname: 'plain', role: 'deploy' } })).json[
+        'id'
+      ],
+    ).toBe(admitted.json['id']);
     expect(outcome(await api.call('agentConfig'))).toEqual(REFUSED);
     const node = await enter(api, PLAIN);
     expect(node.status).toBe(200);
     expect((await api.call('agentConfig')).status).toBe(200);
-    const ask = (): Promise<Reply> => api.call('agentTasks', { query: { node_id: String(node.json['id']) } });
+    const ask = (): Promise<Reply> =>
+      api.call('agentTasks', { query: { node_id: String(node.json['id']) } });
     expect((await ask()).status).toBe(200);
-    expect((await api.call('listAdmissions')).json['items']).toMatchObject([{ hostname: 'plain', address: '127.0.0.1' }]);
+    expect((await api.call('listAdmissions')).json['items']).toMatchObject([
+      { hostname: 'plain', address: '127.0.0.1' },
+    ]);
     // An agent that supports node secrets is not contract-only.
     expect(outcome(await enter(api, { ...PLAIN, capabilities: ['node_secret'] }))).toEqual(REFUSED);
     expect(outcome(await enter(api, { ...PLAIN, role: 'builder' }))).toEqual(REFUSED);
@@ -308,12 +383,25 @@ describe('REQUIRE_NODE_SECRETS', () => {
     expect(second.json).toMatchObject({ hostname: 'plain', host_ip: '10.0.0.10' });
     const ask = (id: string): Promise<Reply> => api.call('agentTasks', { query: { node_id: id } });
     // Were it accepted, it would be online and get work that it may not ask for.
-    expect([outcome(await enter(api, PLAIN)), outcome(await ask(first))]).toEqual([REFUSED, REFUSED]);
-    expect((await api.call('getNode', { params: { id: first } })).json).toMatchObject({ hostname: 'plain~10.0.0.9', status: 'offline' });
+    expect([outcome(await enter(api, PLAIN)), outcome(await ask(first))]).toEqual([
+      REFUSED,
+      REFUSED,
+    ]);
+    expect((await api.call('getNode', { params: { id: first } })).json).toMatchObject({
+      hostname: 'plain~10.0.0.9',
+      status: 'offline',
+    });
     expect((await ask(String(second.json['id']))).status).toBe(200);
 
-    expect((await api.call('createAdmission', { body: { hostname: 'plain~10.0.0.9', role: 'deploy' } })).status).toBe(201);
-    expect((await enter(api, PLAIN)).json).toMatchObject({ id: first, hostname: 'plain~10.0.0.9', status: 'online' });
+    expect(
+      (await api.call('createAdmission', { body: { hostname: 'plain~10.0.0.9', role: 'deploy' } }))
+        .status,
+    ).toBe(201);
+    expect((await enter(api, PLAIN)).json).toMatchObject({
+      id: first,
+      hostname: 'plain~10.0.0.9',
+      status: 'online',
+    });
     expect((await ask(first)).status).toBe(200);
   });
 
@@ -324,14 +412,16 @@ describe('REQUIRE_NODE_SECRETS', () => {
     api.pass(121_000);
     const second = String((await enter(api, { ...PLAIN, host_ip: '10.0.0.10' })).json['id']);
     await api.call('deleteNode', { params: { id: second }, query: { force: true } });
-    await vi.waitFor(async () => expect((await api.call('getNode', { params: { id: second } })).status).toBe(404));
+    await vi.waitFor(async () =>
+      expect((await api.call('getNode', { params: { id: second } })).status).toBe(404),
+    );
     expect((await enter(api, PLAIN)).json).toMatchObject({ id: first, hostname: 'plain' });
     expect((await api.call('agentTasks', { query: { node_id: first } })).status).toBe(200);
   });
 
   test('requires AGENT_SECRET: without it every agent would be accepted', () => {
-    expect(() => readConfig({ ...ENV, AGENT_SECRET: undefined, REQUIRE_NODE_SECRETS: 'true' })).toThrow(
-      /REQUIRE_NODE_SECRETS: requires AGENT_SECRET/,
-    );
+    expect(() =>
+      readConfig({ ...ENV, AGENT_SECRET: undefined, REQUIRE_NODE_SECRETS: 'true' }),
+    ).toThrow(/REQUIRE_NODE_SECRETS: requires AGENT_SECRET/);
   });
 });

@@ -1,4 +1,7 @@
-/** The secret that signs API tokens, and the ids of sessions: a copy of the database gives no access. */
+/**
+ * The secret that signs API tokens, and the ids of sessions: a copy of the database gives no
+ * access.
+ */
 import { createHash } from 'node:crypto';
 import { chmod, mkdir, mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -36,10 +39,13 @@ async function stop(app: App): Promise<void> {
 type Tokens = { token: string; refresh_token: string };
 async function login(app: App): Promise<Tokens> {
   const payload = { email: 'admin@example.com', password: PASSWORD };
-  return (await app.server.inject({ method: 'POST', url: '/api/auth/login', payload })).json<Tokens>();
+  return (
+    await app.server.inject({ method: 'POST', url: '/api/auth/login', payload })
+  ).json<Tokens>();
 }
 const me = async (app: App, token: string): Promise<number> =>
-  (await app.server.inject({ url: '/api/auth/me', headers: { authorization: `Bearer ${token}` } })).statusCode;
+  (await app.server.inject({ url: '/api/auth/me', headers: { authorization: `Bearer ${token}` } }))
+    .statusCode;
 /** Reads all files of the database. */
 async function database(): Promise<string> {
   const names = (await readdir(folder)).filter((name) => name.startsWith('berth.db'));
@@ -54,7 +60,10 @@ function metaOf(entries: Record<string, string> = {}): MetaStore & { rows: Map<s
     set: (key, value) => Promise.resolve(void rows.set(key, value)),
     setOnce: (key, value) => Promise.resolve(rows.get(key) ?? (rows.set(key, value), value)),
     remove: (key) => Promise.resolve(void rows.delete(key)),
-    startingWith: (prefix) => Promise.resolve([...rows].filter(([key]) => key.startsWith(prefix)).map(([key, value]) => ({ key, value }))),
+    startingWith: (prefix) =>
+      Promise.resolve(
+        [...rows].filter(([key]) => key.startsWith(prefix)).map(([key, value]) => ({ key, value })),
+      ),
   };
 }
 
@@ -69,7 +78,8 @@ describe('a copy of the database', () => {
     expect(await me(app, token)).toBe(200);
     await stop(app);
     const bytes = await database();
-    for (const [what, text] of Object.entries({ secret, sid, refresh_token })) expect([what, bytes.includes(text)]).toEqual([what, false]);
+    for (const [what, text] of Object.entries({ secret, sid, refresh_token }))
+      expect([what, bytes.includes(text)]).toEqual([what, false]);
     // Sessions survive, and a restart creates no new secret.
     const again = await start();
     expect(await me(again, token)).toBe(200);
@@ -81,13 +91,19 @@ describe('a copy of the database', () => {
   test('a start moves the secret and hashes the ids of an older version; sessions survive', async () => {
     const before = await openStores({ databaseUrl: `sqlite:${folder}/berth.db`, log });
     const old = await before.meta.setOnce('jwt_secret', 'o'.repeat(64));
-    const user = await before.users.create({ email: 'admin@example.com', role: 'admin', password_hash: null }, Date.now());
+    const user = await before.users.create(
+      { email: 'admin@example.com', role: 'admin', password_hash: null },
+      Date.now(),
+    );
     await before.close();
     const sid = 'abcdef0123456789abcdef01';
     const { default: Sqlite } = await import('better-sqlite3');
     const raw = new Sqlite(join(folder, 'berth.db'));
     raw
-      .prepare('insert into api_sessions (id, user_id, refresh_hash, address, created_at, refreshed_at, expires_at) values (?,?,?,?,?,?,?)')
+      .prepare(
+        'insert into api_sessions (id, user_id, refresh_hash, address, created_at, ' +
+          'refreshed_at, expires_at) values (?,?,?,?,?,?,?)',
+      )
       .run(sid, user.id, 'x', '::1', Date.now(), Date.now(), Date.now() + 3_600_000);
     raw.close();
     const app = await start();
@@ -102,7 +118,8 @@ describe('a copy of the database', () => {
 
 describe('the file of the secret', () => {
   const path = (): string => join(folder, 'jwt-secret');
-  const read = (meta: MetaStore = metaOf(), at = folder): Promise<string> => jwtSecretIn(at, meta, log);
+  const read = (meta: MetaStore = metaOf(), at = folder): Promise<string> =>
+    jwtSecretIn(at, meta, log);
 
   test('twenty processes that start at once use the same secret', async () => {
     const found = await Promise.all(Array.from({ length: 20 }, () => read()));
@@ -120,7 +137,10 @@ describe('the file of the secret', () => {
     await writeFile(path(), 'f'.repeat(40));
     await chmod(path(), mode);
     const lines: string[] = [];
-    const warned = { ...log, warn: (_fields: object, message: string) => void lines.push(message) } as unknown as typeof log;
+    const warned = {
+      ...log,
+      warn: (_fields: object, message: string) => void lines.push(message),
+    } as unknown as typeof log;
     expect(await jwtSecretIn(folder, metaOf(), warned)).toBe('f'.repeat(40));
     expect((await stat(path())).mode & 0o777).toBe(0o600);
     expect(lines.join()).toMatch(/readable by other users/);
@@ -142,13 +162,17 @@ describe('the file of the secret', () => {
     // Root can write to any folder, so the test uses a path that is not a folder.
     for (const at of [join(folder, 'file', 'state'), folder]) {
       const meta = metaOf({ jwt_secret: 'd'.repeat(40) });
-      await expect(read(meta, at)).rejects.toThrow(/the JWT secret .* cannot be (written|read).*JWT_SECRET/);
+      await expect(read(meta, at)).rejects.toThrow(
+        /the JWT secret .* cannot be (written|read).*JWT_SECRET/,
+      );
       expect(meta.rows.get('jwt_secret')).toBe('d'.repeat(40));
     }
   });
   test('is not created if JWT_SECRET is set', async () => {
     const config = readConfig({ ...ENV, DATABASE_URL: `sqlite:${folder}/berth.db` });
-    apps.push(await createApp(config, { log, loops: false, passwordCost: { logN: 4, r: 8, p: 1 } }));
+    apps.push(
+      await createApp(config, { log, loops: false, passwordCost: { logN: 4, r: 8, p: 1 } }),
+    );
     expect(await readdir(folder)).not.toContain('jwt-secret');
   });
 });
@@ -156,7 +180,8 @@ describe('the file of the secret', () => {
 describe('two control planes with one database', () => {
   const [A, B] = ['a'.repeat(40), 'b'.repeat(40)];
   let now = 1_000_000_000_000;
-  const watch = (meta: MetaStore, ...secrets: string[]) => createSecretWatch({ meta, secrets: () => secrets, now: () => now });
+  const watch = (meta: MetaStore, ...secrets: string[]) =>
+    createSecretWatch({ meta, secrets: () => secrets, now: () => now });
 
   test('both report while their secrets differ, and no longer when one has stopped', async () => {
     const meta = metaOf();
@@ -165,7 +190,10 @@ describe('two control planes with one database', () => {
     expect(one.problem()).toBeNull();
     await two.look();
     await one.look();
-    for (const each of [one, two]) expect(each.problem()).toMatch(/another control plane signs with another JWT secret.*jwt-secret/);
+    for (const each of [one, two])
+      expect(each.problem()).toMatch(
+        /another control plane signs with another JWT secret.*jwt-secret/,
+      );
     for (const secret of [A, B]) expect(JSON.stringify([...meta.rows])).not.toContain(secret);
     await two.close();
     await one.look();

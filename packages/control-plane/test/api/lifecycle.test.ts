@@ -1,4 +1,6 @@
-/** Stop, start, restart and rollback without a body, with a builder and a node that act like agents. */
+/**
+ * Stop, start, restart and rollback without a body, with a builder and a node that act like agents.
+ */
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { createWorld, type World } from './deployed.ts';
 import { type Api, createApi, createProject } from './harness.ts';
@@ -24,21 +26,37 @@ test('a stopped project has a page, keeps its release and starts again', async (
   expect((await api.call('startProject', of(id))).json['code']).toBe('wrong_state');
 
   const stopped = await api.call('stopProject', of(id));
-  expect([stopped.status, stopped.json['stopped'], stopped.json['running_deployment_id']]).toEqual([202, true, first]);
+  expect([stopped.status, stopped.json['stopped'], stopped.json['running_deployment_id']]).toEqual([
+    202,
+    true,
+    first,
+  ]);
   expect(await routesOf(name)).toEqual({ loadBalancer: { servers: [] } });
   expect((await api.call('stopProject', of(id))).status).toBe(202);
   const task = await world.work(world.home, {});
   expect(task['stop']).toEqual([{ deployment_id: first, reason: 'the project is stopped' }]);
-  expect((await api.call('getDeployment', of(first))).json).toMatchObject({ status: 'running', health: null });
+  expect((await api.call('getDeployment', of(first))).json).toMatchObject({
+    status: 'running',
+    health: null,
+  });
   expect((await api.call('restartProject', of(id))).json['code']).toBe('wrong_state');
 
   const started = await api.call('startProject', of(id));
-  expect([started.status, started.json['trigger'], started.json['rollback_of']]).toEqual([201, 'start', first]);
+  expect([started.status, started.json['trigger'], started.json['rollback_of']]).toEqual([
+    201,
+    'start',
+    first,
+  ]);
   expect((await api.call('startProject', of(id))).json['code']).toBe('wrong_state');
   expect((await api.call('getProject', of(id))).json['stopped']).toBe(true);
   await world.deployedAgain(String(started.json['id']));
-  expect((await api.call('getProject', of(id))).json).toMatchObject({ stopped: false, running_deployment_id: started.json['id'] });
-  expect(await routesOf(name)).toEqual({ loadBalancer: { servers: [{ url: 'http://10.0.0.7:32001' }] } });
+  expect((await api.call('getProject', of(id))).json).toMatchObject({
+    stopped: false,
+    running_deployment_id: started.json['id'],
+  });
+  expect(await routesOf(name)).toEqual({
+    loadBalancer: { servers: [{ url: 'http://10.0.0.7:32001' }] },
+  });
   expect((await api.call('getDeployment', of(first))).json['status']).toBe('retired');
 }, 120_000);
 
@@ -57,13 +75,23 @@ test('a restart deploys the running release; another deployment in progress refu
   const id = await createProject(api, { name: 'three', domain_prefix: 'three' });
   expect((await api.call('restartProject', of(id))).json['code']).toBe('no_release');
   const first = await world.live(id);
-  expect((await api.call('getDeployment', of(first))).json).toMatchObject({ status: 'running', health: { status: 'healthy' } });
+  expect((await api.call('getDeployment', of(first))).json).toMatchObject({
+    status: 'running',
+    health: { status: 'healthy' },
+  });
   const restart = await api.call('restartProject', of(id));
-  expect([restart.status, restart.json['trigger'], restart.json['rollback_of']]).toEqual([201, 'restart', first]);
+  expect([restart.status, restart.json['trigger'], restart.json['rollback_of']]).toEqual([
+    201,
+    'restart',
+    first,
+  ]);
   expect((await api.call('restartProject', of(id))).json['code']).toBe('wrong_state');
   await world.deployedAgain(String(restart.json['id']));
   // Health describes what runs: the container of a retired deployment is gone.
-  expect((await api.call('getDeployment', of(first))).json).toMatchObject({ status: 'retired', health: null });
+  expect((await api.call('getDeployment', of(first))).json).toMatchObject({
+    status: 'retired',
+    health: null,
+  });
   // A rollback passes restarts by: they run the same release.
   expect((await api.call('rollback', of(id))).json['code']).toBe('no_release');
 }, 120_000);

@@ -1,4 +1,7 @@
-/** A viewer of runtime logs, and an agent that sends new lines by hand, and answers reads from what was printed. */
+/**
+ * A viewer of runtime logs, and an agent that sends new lines by hand, and answers reads from what
+ * was printed.
+ */
 import { readFrames } from '@berth/testbed/event-stream';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { createClient } from '@berth/wire/client';
@@ -6,10 +9,24 @@ import { type LogBatch, type LogWant, MAX_BATCH_LINES } from '@berth/wire/runtim
 import { expect, onTestFinished } from 'vitest';
 import { AGENT_SECRET } from './harness.ts';
 
-type Event = { event: string; id: string; data: { text?: string; count?: number; from?: string | null; to?: string; message?: string } };
-export type Viewer = { events: Event[]; of(event: string): Event['data'][]; closed: boolean; close(): void };
+type Event = {
+  event: string;
+  id: string;
+  data: { text?: string; count?: number; from?: string | null; to?: string; message?: string };
+};
+export type Viewer = {
+  events: Event[];
+  of(event: string): Event['data'][];
+  closed: boolean;
+  close(): void;
+};
 
-export async function view(url: string, project: string, token: string, query = '?tail=0'): Promise<Viewer> {
+export async function view(
+  url: string,
+  project: string,
+  token: string,
+  query = '?tail=0',
+): Promise<Viewer> {
   const stop = new AbortController();
   const answer = await fetch(`${url}/api/projects/${project}/logs${query}`, {
     headers: { authorization: `Bearer ${token}`, accept: 'text/event-stream' },
@@ -23,7 +40,8 @@ export async function view(url: string, project: string, token: string, query = 
     close: () => stop.abort(),
   };
   void (async () => {
-    for await (const { event, id, data } of readFrames(answer)) viewer.events.push({ event, id: id ?? '', data: JSON.parse(data) });
+    for await (const { event, id, data } of readFrames(answer))
+      viewer.events.push({ event, id: id ?? '', data: JSON.parse(data) });
   })()
     .catch(() => undefined)
     .finally(() => (viewer.closed = true));
@@ -32,8 +50,10 @@ export async function view(url: string, project: string, token: string, query = 
 
 /** `url` returns the control plane that the next request asks. */
 export function logAgent(url: () => string, node_id: string) {
-  const client = () => createClient({ baseUrl: url(), headers: () => ({ 'x-agent-secret': AGENT_SECRET }) });
-  const wants = async (): Promise<LogWant[]> => (await client().call('agentLogWants', { query: { node_id } })).items;
+  const client = () =>
+    createClient({ baseUrl: url(), headers: () => ({ 'x-agent-secret': AGENT_SECRET }) });
+  const wants = async (): Promise<LogWant[]> =>
+    (await client().call('agentLogWants', { query: { node_id } })).items;
   const send = (key: string, batch: Partial<LogBatch>) =>
     client().call('agentLogBatch', {
       params: { key },
@@ -47,12 +67,18 @@ export function logAgent(url: () => string, node_id: string) {
     for (const { mode, key, after, since_ago_ms, tail } of await wants()) {
       if (mode !== 'read') continue;
       const since = since_ago_ms === null ? 0 : Date.now() - since_ago_ms;
-      const range = printed.filter(({ line, at }) => (after === null ? at >= since : line.at > after)).map(({ line }) => line);
+      const range = printed
+        .filter(({ line, at }) => (after === null ? at >= since : line.at > after))
+        .map(({ line }) => line);
       const lines = tail === 0 ? [] : range.slice(-tail);
       for (let first = 0; first < lines.length || first === 0; first += MAX_BATCH_LINES) {
         const part = lines.slice(first, first + MAX_BATCH_LINES);
         const end = first + part.length === lines.length;
-        await send(key, { first, lines: part, ...(end ? { end, left_out: range.length - lines.length } : {}) });
+        await send(key, {
+          first,
+          lines: part,
+          ...(end ? { end, left_out: range.length - lines.length } : {}),
+        });
       }
       reads += 1;
     }
@@ -60,7 +86,9 @@ export function logAgent(url: () => string, node_id: string) {
   let paused = false;
   let stamps = 0;
   function line(text: string, clockMs = 0): LogBatch['lines'][number] {
-    const at = new Date(Date.now() + clockMs).toISOString().replace('Z', `${String(stamps++).padStart(6, '0')}Z`);
+    const at = new Date(Date.now() + clockMs)
+      .toISOString()
+      .replace('Z', `${String(stamps++).padStart(6, '0')}Z`);
     const entry = { at, stream: 'stdout' as const, text };
     printed.push({ line: entry, at: Date.now() });
     return entry;
@@ -102,11 +130,20 @@ export function logAgent(url: () => string, node_id: string) {
       next += skipped;
       const first = next;
       next += texts.length;
-      return send(key, { first, lines: texts.map((text) => line(text, clockMs)), now: Date.now() + clockMs });
+      return send(key, {
+        first,
+        lines: texts.map((text) => line(text, clockMs)),
+        now: Date.now() + clockMs,
+      });
     },
-    /** Prints lines of which one in `every` is sent, at most a batch. The others get the numbers after it, as from a real agent. */
+    /**
+     * Prints lines of which one in `every` is sent, at most a batch. The others get the numbers
+     * after it, as from a real agent.
+     */
     async flood(key: string, count: number, every: number) {
-      const lines = Array.from({ length: count }, () => line(`line ${stamps}`)).filter((_, i) => i % every === 0);
+      const lines = Array.from({ length: count }, () => line(`line ${stamps}`)).filter(
+        (_, i) => i % every === 0,
+      );
       const first = next;
       next += count;
       if (lines.length > 0) await send(key, { first, lines });

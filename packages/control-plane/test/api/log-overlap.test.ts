@@ -6,17 +6,28 @@ afterEach(() => void vi.useRealTimers());
 
 const NONE = { stdout: '', stderr: '' };
 const at = (n: number): string => `2026-11-23T20:00:00.${String(n).padStart(9, '0')}Z`;
-const line = (n: number, text = `line ${n}`, stream: 'stdout' | 'stderr' = 'stdout') => ({ at: at(n), text, stream });
+const line = (n: number, text = `line ${n}`, stream: 'stdout' | 'stderr' = 'stdout') => ({
+  at: at(n),
+  text,
+  stream,
+});
 
 test('lines up to the newest of the read were shown, of each stream', () => {
   const overlap = createOverlap([line(1), line(2, 'e', 'stderr'), line(3)], [], NONE);
   expect([line(1), line(3), line(4)].map(overlap.wasShown)).toEqual([true, true, false]);
-  expect([line(2, 'e', 'stderr'), line(3, 'f', 'stderr')].map(overlap.wasShown)).toEqual([true, false]);
+  expect([line(2, 'e', 'stderr'), line(3, 'f', 'stderr')].map(overlap.wasShown)).toEqual([
+    true,
+    false,
+  ]);
 });
 
 test('two lines with the same nanosecond are two lines', () => {
   const overlap = createOverlap([line(1), line(2, 'a')], [], NONE);
-  expect([line(2, 'a'), line(2, 'b'), line(2, 'a')].map(overlap.wasShown)).toEqual([true, false, false]);
+  expect([line(2, 'a'), line(2, 'b'), line(2, 'a')].map(overlap.wasShown)).toEqual([
+    true,
+    false,
+    false,
+  ]);
 });
 
 test('a line that the channel had before the viewer is not taken for a later one', () => {
@@ -30,8 +41,9 @@ test('what an earlier connection had is not shown again', () => {
 });
 
 /**
- * A container prints `count` lines, of which an agent sends one in `every`, in batches. A viewer has a read up to line `read`, and gets the
- * lines of the channel from position `joined` on. Returns how many lines it gets or are lost.
+ * A container prints `count` lines, of which an agent sends one in `every`, in batches. A viewer
+ * has a read up to line `read`, and gets the lines of the channel from position `joined` on.
+ * Returns how many lines it gets or are lost.
  */
 async function follow(s: {
   count: number;
@@ -49,7 +61,12 @@ async function follow(s: {
   const deliver = (to: number): void => {
     for (; done < to; done += s.batch) {
       const part = printed.slice(done, Math.min(done + s.batch, s.count));
-      channel.deliver({ epoch: 'e', first: done, now: 0, lines: part.filter((_, i) => i % s.every === 0) });
+      channel.deliver({
+        epoch: 'e',
+        first: done,
+        now: 0,
+        lines: part.filter((_, i) => i % s.every === 0),
+      });
     }
     // An agent that waits for lines says how many there were.
     channel.deliver({ epoch: 'e', first: Math.min(done, s.count), now: 0, lines: [] });
@@ -74,7 +91,9 @@ async function follow(s: {
           channel,
           pos,
           async (after) => {
-            const lines = printed.slice(0, Math.max(done, s.read)).filter(({ at }) => at > after.stdout);
+            const lines = printed
+              .slice(0, Math.max(done, s.read))
+              .filter(({ at }) => at > after.stdout);
             return { lines: lines.slice(-s.recount), total: lines.length };
           },
           async () => undefined,
@@ -108,9 +127,19 @@ test('each line is shown once or counted once, wherever a read ends and however 
           for (const early of [0, 120])
             for (let read = Math.max(early, 1); read <= 160; read += 13)
               for (const recount of [160, 4]) {
-                const schedule = { count: 160, every, batch, read, capacity, bounds, early, recount };
+                const schedule = {
+                  count: 160,
+                  every,
+                  batch,
+                  read,
+                  capacity,
+                  bounds,
+                  early,
+                  recount,
+                };
                 const sum = await follow(schedule);
-                // A recount without the line that ends the gap counts nothing: then too many are lost, and never too few.
+                // A recount without the line that ends the gap counts nothing: then too many are
+                // lost, and never too few.
                 if (sum < 160 || (recount === 160 && sum !== 160)) wrong.push({ ...schedule, sum });
               }
   expect(wrong.slice(0, 5)).toEqual([]);

@@ -29,10 +29,14 @@ async function world() {
     subscribe: (listener) => void listeners.set(owner, listener),
   });
   /** `owner`: null for the only control plane of a database. */
-  function controlPlane(owner: string | null, readerLimits: Partial<ReaderLimits> = {}): { readers: Readers; changes: Changes } {
+  function controlPlane(
+    owner: string | null,
+    readerLimits: Partial<ReaderLimits> = {},
+  ): { readers: Readers; changes: Changes } {
     const changes = createChanges();
     /** A control plane that was killed writes nothing any more. */
-    const ifAlive = async (work: () => Promise<void>): Promise<void> => (killed.has(owner ?? '') ? undefined : work());
+    const ifAlive = async (work: () => Promise<void>): Promise<void> =>
+      killed.has(owner ?? '') ? undefined : work();
     const readers = createReaders({
       stores: {
         logWants: {
@@ -66,7 +70,15 @@ const batch = (first: number, count: number, more: Partial<LogBatch> = {}): LogB
   })),
   ...more,
 });
-const read = { deployment_id: 'd1', node_id: 'n1', tail: 10, since: null, until: null, stream: null, after: null };
+const read = {
+  deployment_id: 'd1',
+  node_id: 'n1',
+  tail: 10,
+  since: null,
+  until: null,
+  stream: null,
+  after: null,
+};
 const never = new AbortController().signal;
 
 test('there is room for so many logs of a control plane and of a node; viewers of the same log need none', async () => {
@@ -95,12 +107,15 @@ test('equal reads share one want, and a full control plane refuses the next one'
   const { controlPlane } = await world();
   const { readers } = controlPlane(null, { reads: 1 });
   const both = [readers.read(read, never), readers.read({ ...read }, never)];
-  await expect(readers.read({ ...read, tail: 11 }, never)).rejects.toMatchObject({ code: 'too_many_requests' });
+  await expect(readers.read({ ...read, tail: 11 }, never)).rejects.toMatchObject({
+    code: 'too_many_requests',
+  });
   const wants = await readers.wantsOf('n1');
   expect(wants).toHaveLength(1);
   expect(await readers.wantsOf('n2')).toEqual([]);
   await readers.accept(wants[0]?.key ?? '', batch(0, 3, { end: true, left_out: 7 }));
-  for (const { channel, problem } of await Promise.all(both)) expect([channel.end(), channel.leftOut(), problem]).toEqual([3, 7, null]);
+  for (const { channel, problem } of await Promise.all(both))
+    expect([channel.end(), channel.leftOut(), problem]).toEqual([3, 7, null]);
   expect(await readers.wantsOf('n1')).toEqual([]);
 });
 
@@ -118,7 +133,10 @@ test('lines for another node, for a log that nobody wants, and beyond the rate',
   const held = await readers.follow('d1', 'n1');
   const [want] = await readers.wantsOf('n1');
   const key = want?.key ?? '';
-  expect(await readers.accept(key, batch(0, 5, { node_id: 'n2' }))).toEqual({ wanted: false, wait_ms: 0 });
+  expect(await readers.accept(key, batch(0, 5, { node_id: 'n2' }))).toEqual({
+    wanted: false,
+    wait_ms: 0,
+  });
   expect(await readers.accept('f-other', batch(0, 5))).toEqual({ wanted: false, wait_ms: 0 });
   expect(held.channel.end()).toBe(0);
   expect(await readers.accept(key, batch(0, 900))).toEqual({ wanted: true, wait_ms: 0 });
@@ -127,7 +145,9 @@ test('lines for another node, for a log that nobody wants, and beyond the rate',
   expect(wait_ms).toBeLessThanOrEqual(1_000);
   // The numbers 1,900 to 1,999 never come.
   await readers.accept(key, batch(2_000, 1));
-  await expect.poll(() => readers.counts(), { timeout: 10_000 }).toMatchObject({ lines: 1_901, lost: 100 });
+  await expect
+    .poll(() => readers.counts(), { timeout: 10_000 })
+    .toMatchObject({ lines: 1_901, lost: 100 });
   held.release();
 });
 
@@ -156,7 +176,9 @@ test('two control planes: the lines reach the viewers of both by way of either; 
   expect(await b.readers.wantsOf('n1')).toHaveLength(1);
   clock.at += 1_000;
   expect(await b.readers.wantsOf('n1')).toEqual([]);
-  await expect.poll(async () => (await b.readers.accept(key, batch(5, 1))).wanted, { timeout: 20_000 }).toBe(false);
+  await expect
+    .poll(async () => (await b.readers.accept(key, batch(5, 1))).wanted, { timeout: 20_000 })
+    .toBe(false);
   const count = sent.length;
   await b.readers.accept(key, batch(6, 1));
   expect(sent).toHaveLength(count);
@@ -169,11 +191,27 @@ test('two control planes: the lines reach the viewers of both by way of either; 
 test('of two viewers, the one that is furthest behind decides where a new reader begins', async () => {
   const { stores, controlPlane } = await world();
   const { readers } = controlPlane('c');
-  const row = { key: 'f-d1', node_id: 'n1', deployment_id: 'd1', mode: 'follow' as const, tail: 5, since_at: null, until_at: null };
+  const row = {
+    key: 'f-d1',
+    node_id: 'n1',
+    deployment_id: 'd1',
+    mode: 'follow' as const,
+    tail: 5,
+    since_at: null,
+    until_at: null,
+  };
   const rest = { stream: null, expires_at: 1_030_000 };
-  await stores.logWants.put({ ...row, ...rest, owner: 'a', position: '2026-11-23T20:00:05.000000000Z' }, 1_000_000);
-  await stores.logWants.put({ ...row, ...rest, owner: 'b', position: '2026-11-23T20:00:01.000000000Z' }, 1_000_000);
-  expect((await readers.wantsOf('n1')).map((want) => want.after)).toEqual(['2026-11-23T20:00:01.000000000Z']);
+  await stores.logWants.put(
+    { ...row, ...rest, owner: 'a', position: '2026-11-23T20:00:05.000000000Z' },
+    1_000_000,
+  );
+  await stores.logWants.put(
+    { ...row, ...rest, owner: 'b', position: '2026-11-23T20:00:01.000000000Z' },
+    1_000_000,
+  );
+  expect((await readers.wantsOf('n1')).map((want) => want.after)).toEqual([
+    '2026-11-23T20:00:01.000000000Z',
+  ]);
   await stores.logWants.put({ ...row, ...rest, owner: 'b', position: null }, 1_000_000);
   expect((await readers.wantsOf('n1')).map((want) => want.after)).toEqual([null]);
 });
@@ -181,7 +219,8 @@ test('of two viewers, the one that is furthest behind decides where a new reader
 test('a new reader begins when the log was first wanted, as long as a control plane that follows it has got no line', async () => {
   const { stores, controlPlane, clock } = await world();
   const [a, b] = [controlPlane('a'), controlPlane('b')];
-  const beginOf = async () => (await b.readers.wantsOf('n1')).map(({ since_ago_ms, after }) => [since_ago_ms, after]);
+  const beginOf = async () =>
+    (await b.readers.wantsOf('n1')).map(({ since_ago_ms, after }) => [since_ago_ms, after]);
   await a.readers.follow('d1', 'n1');
   clock.at += 3_000;
   await b.readers.follow('d1', 'n1');
@@ -189,12 +228,30 @@ test('a new reader begins when the log was first wanted, as long as a control pl
   expect(await beginOf()).toEqual([[4_000, null]]);
   // Only one of them has a line: the other one may need the lines before it.
   const at = '2026-11-23T20:00:05.000000000Z';
-  const row = { key: 'f-d2', node_id: 'n2', deployment_id: 'd2', mode: 'follow' as const, tail: 5, until_at: null };
+  const row = {
+    key: 'f-d2',
+    node_id: 'n2',
+    deployment_id: 'd2',
+    mode: 'follow' as const,
+    tail: 5,
+    until_at: null,
+  };
   const put = (owner: string, position: string | null) =>
-    stores.logWants.put({ ...row, owner, since_at: clock.at - 2_000, stream: null, position, expires_at: clock.at + 30_000 }, clock.at);
+    stores.logWants.put(
+      {
+        ...row,
+        owner,
+        since_at: clock.at - 2_000,
+        stream: null,
+        position,
+        expires_at: clock.at + 30_000,
+      },
+      clock.at,
+    );
   await put('a', at);
   await put('b', null);
-  const second = async () => (await b.readers.wantsOf('n2')).map(({ since_ago_ms, after }) => [since_ago_ms, after]);
+  const second = async () =>
+    (await b.readers.wantsOf('n2')).map(({ since_ago_ms, after }) => [since_ago_ms, after]);
   expect(await second()).toEqual([[2_000, at]]);
   await put('b', at);
   expect(await second()).toEqual([[null, at]]);

@@ -29,25 +29,43 @@ async function start() {
   const world = await createWorld(api);
   const project = await createProject(api);
   const deployment = await world.live(project);
-  const send = (...points: SentPoint[]) => api.call('agentMetrics', { body: { node_id: world.home, points } });
+  const send = (...points: SentPoint[]) =>
+    api.call('agentMetrics', { body: { node_id: world.home, points } });
   const read = async (query: Record<string, string> = {}): Promise<ProjectMetrics> =>
-    (await api.call('projectMetrics', { params: { id: project }, query })).json as unknown as ProjectMetrics;
+    (await api.call('projectMetrics', { params: { id: project }, query }))
+      .json as unknown as ProjectMetrics;
   return { api, clock, at, world, project, deployment, send, read };
 }
 const inventory = (api: Api, deployment: string, more: object): Promise<string> =>
   register(api, {
     ...CAN,
     boot_id: 'b2',
-    containers: [{ name: 'svc-shop', labels: { 'berth.deployment': deployment }, host_port: 32_001, state: 'running', ...more }],
+    containers: [
+      {
+        name: 'svc-shop',
+        labels: { 'berth.deployment': deployment },
+        host_port: 32_001,
+        state: 'running',
+        ...more,
+      },
+    ],
   });
 
 describe('points of agents', () => {
   test('are read by people, with the time by the clock of the control plane', async () => {
     const { at, deployment, send, read } = await start();
-    const reply = await send(point(deployment, { age_ms: 61_000, cpu_seconds: 1 }), point(deployment));
+    const reply = await send(
+      point(deployment, { age_ms: 61_000, cpu_seconds: 1 }),
+      point(deployment),
+    );
     expect([reply.status, reply.json['stored']]).toEqual([200, 2]);
     const metrics = await read();
-    expect(metrics).toMatchObject({ from: at(-3_600_000), to: at(0), step_seconds: 60, truncated: false });
+    expect(metrics).toMatchObject({
+      from: at(-3_600_000),
+      to: at(0),
+      step_seconds: 60,
+      truncated: false,
+    });
     const { age_ms: _, ...values } = point(deployment);
     expect(metrics.points).toEqual([
       { ...values, cpu_seconds: 1, at: at(-61_000) },
@@ -58,7 +76,9 @@ describe('points of agents', () => {
   test('are gauges for Prometheus while they are new, the newest of each deployment; unknown values are absent, not zero', async () => {
     const { api, clock, deployment, send } = await start();
     const gauges = async (): Promise<string[]> =>
-      (await api.call('metrics')).text.split('\n').filter((line) => line.startsWith('berth_project_') && line.includes('{project='));
+      (await api.call('metrics')).text
+        .split('\n')
+        .filter((line) => line.startsWith('berth_project_') && line.includes('{project='));
     expect(await gauges()).toEqual([]);
     await send(
       point(deployment, { age_ms: 61_000, cpu_seconds: 1, oom_kills: 0 }),
@@ -76,9 +96,13 @@ describe('points of agents', () => {
 
   test('too old, of another node or of no deployment are ignored', async () => {
     const { api, deployment, send, read } = await start();
-    expect((await send(point(deployment, { age_ms: 3_700_000 }), point('nothing'))).json['stored']).toBe(0);
+    expect(
+      (await send(point(deployment, { age_ms: 3_700_000 }), point('nothing'))).json['stored'],
+    ).toBe(0);
     const other = await register(api, { ...CAN, hostname: 'node-2' });
-    const reply = await api.call('agentMetrics', { body: { node_id: other, points: [point(deployment)] } });
+    const reply = await api.call('agentMetrics', {
+      body: { node_id: other, points: [point(deployment)] },
+    });
     expect(reply.json['stored']).toBe(0);
     expect((await read()).points).toEqual([]);
   });
@@ -99,7 +123,10 @@ describe('points of agents', () => {
     const { api, world, deployment, send } = await start();
     expect((await send(...Array.from({ length: 1001 }, () => point(deployment)))).status).toBe(422);
     const body = { node_id: world.home, points: [] };
-    expect((await api.call('agentMetrics', { body, as: null, headers: { 'x-agent-secret': 'wrong' } })).status).toBe(401);
+    expect(
+      (await api.call('agentMetrics', { body, as: null, headers: { 'x-agent-secret': 'wrong' } }))
+        .status,
+    ).toBe(401);
   });
 
   test('the next reading is due once in each minute, at another second for each node', async () => {
@@ -130,8 +157,12 @@ describe('GET /api/projects/{id}/metrics', () => {
     }
     const long = await read({ from: at(-3 * 86_400_000) });
     expect([long.step_seconds, long.points.map((p) => p.cpu_seconds)]).toEqual([900, [2]]);
-    expect((await read({ from: at(-130_000), to: at(-61_000) })).points.map((p) => p.cpu_seconds)).toEqual([1]);
-    expect((await read({ from: at(-25 * 3_600_000), to: at(-24 * 3_600_000) })).step_seconds).toBe(900);
+    expect(
+      (await read({ from: at(-130_000), to: at(-61_000) })).points.map((p) => p.cpu_seconds),
+    ).toEqual([1]);
+    expect((await read({ from: at(-25 * 3_600_000), to: at(-24 * 3_600_000) })).step_seconds).toBe(
+      900,
+    );
   });
 
   test.each([
@@ -159,7 +190,9 @@ describe('GET /api/projects/{id}/metrics', () => {
     const { api, deployment, read } = await start();
     expect((await read()).unavailable).toBe('the agent of node node-1 sends no metrics');
     await inventory(api, deployment, { metrics_problem: 'no control group' });
-    expect((await read()).unavailable).toBe('the agent of node node-1 cannot read what the container uses: no control group');
+    expect((await read()).unavailable).toBe(
+      'the agent of node node-1 cannot read what the container uses: no control group',
+    );
     await inventory(api, deployment, {});
     expect((await read()).unavailable).toBeUndefined();
   });

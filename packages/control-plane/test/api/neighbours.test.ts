@@ -9,11 +9,17 @@ test('an agent that asks gets the list once, and again when a node joined; an ag
   const api = await createApi();
   onTestFinished(() => api.close());
   const register = async (hostname: string, host_ip: string, more: object = {}): Promise<Answer> =>
-    (await api.call('agentRegister', { body: { hostname, role: 'deploy', host_ip, max_storage: 1, ...more } })).json;
+    (
+      await api.call('agentRegister', {
+        body: { hostname, role: 'deploy', host_ip, max_storage: 1, ...more },
+      })
+    ).json;
   expect((await register('n1', '10.0.0.1')).neighbours).toBeUndefined();
   const first = (await register('n1', '10.0.0.1', { neighbours_etag: '' })).neighbours;
   expect(first?.addresses).toEqual(['10.0.0.1']);
-  expect((await register('n1', '10.0.0.1', { neighbours_etag: first?.etag })).neighbours).toBeUndefined();
+  expect(
+    (await register('n1', '10.0.0.1', { neighbours_etag: first?.etag })).neighbours,
+  ).toBeUndefined();
   // The field is no news about the node: the answer to people has neither.
   const [node] = (await api.call('listNodes')).json['items'] as Record<string, unknown>[];
   expect(node).not.toHaveProperty('neighbours');
@@ -43,7 +49,9 @@ test('the list has IPv4 addresses of other machines, sorted, each once, not thos
 
 test('a database that fails once does not stay the answer', async () => {
   let fails = true;
-  const neighbours = createNeighbours({ all: () => (fails ? Promise.reject(new Error('locked')) : Promise.resolve([])) });
+  const neighbours = createNeighbours({
+    all: () => (fails ? Promise.reject(new Error('locked')) : Promise.resolve([])),
+  });
   await expect(neighbours('')).rejects.toThrow('locked');
   fails = false;
   expect(await neighbours('')).toMatchObject({ addresses: [] });

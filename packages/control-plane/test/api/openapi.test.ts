@@ -1,4 +1,7 @@
-/** The OpenAPI document in the tools of third parties (API review, defects 1 and 3): validator, code generator, compiler, client. */
+/**
+ * The OpenAPI document in the tools of third parties (API review, defects 1 and 3): validator, code
+ * generator, compiler, client.
+ */
 import { copyFileSync, mkdirSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { exec } from '@berth/kit/exec';
@@ -23,7 +26,10 @@ type Operation = {
   security: object[];
   parameters?: { name: string; in: string; schema: Json }[];
   requestBody?: { required: boolean; content: Record<string, { schema: Json; example: unknown }> };
-  responses: Record<string, { description: string; content?: Record<string, { schema: Json; example?: unknown }> }>;
+  responses: Record<
+    string,
+    { description: string; content?: Record<string, { schema: Json; example?: unknown }> }
+  >;
 };
 
 let api: Api;
@@ -38,7 +44,8 @@ beforeAll(async () => {
 }, 60_000);
 afterAll(() => api.close());
 
-const operations = (): Operation[] => Object.values(document.paths).flatMap((p) => Object.values(p));
+const operations = (): Operation[] =>
+  Object.values(document.paths).flatMap((p) => Object.values(p));
 
 test('a validator from npm accepts it', async () => {
   const result = await new Validator().validate(structuredClone(document));
@@ -59,10 +66,16 @@ describe('a generated client', () => {
     rmSync(folder, { recursive: true, force: true });
     mkdirSync(folder, { recursive: true });
     writeFileSync(path.join(folder, 'schema.d.ts'), await clientTypes(document));
-    copyFileSync(path.join(import.meta.dirname, 'openapi-client/main-job.ts'), path.join(folder, 'main-job.ts'));
+    copyFileSync(
+      path.join(import.meta.dirname, 'openapi-client/main-job.ts'),
+      path.join(folder, 'main-job.ts'),
+    );
     symlinkSync(path.join(ROOT, 'node_modules'), path.join(folder, 'node_modules'));
     const compilerOptions = { ...strictOptions, types: [], lib: ['es2024', 'dom'] };
-    writeFileSync(path.join(folder, 'tsconfig.json'), JSON.stringify({ compilerOptions, include: ['main-job.ts'] }));
+    writeFileSync(
+      path.join(folder, 'tsconfig.json'),
+      JSON.stringify({ compilerOptions, include: ['main-job.ts'] }),
+    );
   }, 60_000);
 
   test('compiles', { timeout: 60_000 }, async () => {
@@ -75,9 +88,13 @@ describe('a generated client', () => {
     mkdirSync(planted, { recursive: true });
     writeFileSync(
       path.join(planted, 'planted.ts'),
-      "import type { paths } from '../schema.d.ts';\nexport type No = paths['/api/projects']['post']['responses'][201]['content']['application/json']['no_such_field'];\n",
+      "import type { paths } from '../schema.d.ts';\nexport type No = " +
+        "paths['/api/projects']['post']['responses'][201]['content']['application/json']['no_such_field'];\n",
     );
-    writeFileSync(path.join(planted, 'tsconfig.json'), JSON.stringify({ compilerOptions: { ...strictOptions, types: [] } }));
+    writeFileSync(
+      path.join(planted, 'tsconfig.json'),
+      JSON.stringify({ compilerOptions: { ...strictOptions, types: [] } }),
+    );
     const { code, stdout } = await compile(planted);
     expect([code === 0, stdout]).toEqual([false, expect.stringContaining('no_such_field')]);
   });
@@ -111,11 +128,17 @@ const strictOptions = {
 };
 
 const compile = (folder: string) =>
-  exec([process.execPath, path.join(ROOT, 'node_modules/typescript/bin/tsc'), '-p', folder], { cwd: folder, env: {}, timeoutMs: 50_000 });
+  exec([process.execPath, path.join(ROOT, 'node_modules/typescript/bin/tsc'), '-p', folder], {
+    cwd: folder,
+    env: {},
+    timeoutMs: 50_000,
+  });
 
 describe('every operation', () => {
   test('is in the document, except those of agents and gateways', () => {
-    const shown = Object.entries(ROUTES as Record<string, Route>).filter(([, r]) => r.who !== 'agent' && r.who !== 'gateway');
+    const shown = Object.entries(ROUTES as Record<string, Route>).filter(
+      ([, r]) => r.who !== 'agent' && r.who !== 'gateway',
+    );
     expect(
       operations()
         .map((o) => o.operationId)
@@ -125,8 +148,13 @@ describe('every operation', () => {
   test('has a success answer, a summary, a described tag and problem documents', () => {
     const tags = new Set(document.tags.map((t) => t.name));
     for (const o of operations()) {
-      expect([o.operationId, Object.keys(o.responses).some((s) => s.startsWith('2'))]).toEqual([o.operationId, true]);
-      expect(Object.keys(o.responses['default']?.content ?? {})).toEqual(['application/problem+json']);
+      expect([o.operationId, Object.keys(o.responses).some((s) => s.startsWith('2'))]).toEqual([
+        o.operationId,
+        true,
+      ]);
+      expect(Object.keys(o.responses['default']?.content ?? {})).toEqual([
+        'application/problem+json',
+      ]);
       expect([o.operationId, o.tags.every((t) => tags.has(t))]).toEqual([o.operationId, true]);
     }
   });
@@ -138,37 +166,57 @@ describe('every operation', () => {
   });
   test('with a path parameter lists 404', () => {
     for (const o of operations().filter((op) => op.parameters?.some((p) => p.in === 'path')))
-      expect([o.operationId, Object.keys(o.responses)]).toEqual([o.operationId, expect.arrayContaining(['404'])]);
+      expect([o.operationId, Object.keys(o.responses)]).toEqual([
+        o.operationId,
+        expect.arrayContaining(['404']),
+      ]);
   });
 });
 
 test('each resource has one schema: every answer with a project refers to the same component', () => {
   const schemaOf = (method: string, url: string, status: string) =>
     document.paths[url]?.[method]?.responses[status]?.content?.['application/json']?.schema;
-  expect(schemaOf('post', '/api/projects', '201')).toEqual({ $ref: '#/components/schemas/Project' });
-  expect(schemaOf('get', '/api/projects/{id}', '200')).toEqual({ $ref: '#/components/schemas/Project' });
-  expect(schemaOf('get', '/api/projects', '200')).toEqual({ $ref: '#/components/schemas/ProjectList' });
+  expect(schemaOf('post', '/api/projects', '201')).toEqual({
+    $ref: '#/components/schemas/Project',
+  });
+  expect(schemaOf('get', '/api/projects/{id}', '200')).toEqual({
+    $ref: '#/components/schemas/Project',
+  });
+  expect(schemaOf('get', '/api/projects', '200')).toEqual({
+    $ref: '#/components/schemas/ProjectList',
+  });
 });
 
 test('null is one of several types of a plain value, and not its own branch', () => {
-  const plain = JSON.stringify(document).match(/\{"anyOf":\[\{"type":"(string|integer|number|boolean)"[^\]]*\{"type":"null"\}\]\}/g);
+  const plain = JSON.stringify(document).match(
+    /\{"anyOf":\[\{"type":"(string|integer|number|boolean)"[^\]]*\{"type":"null"\}\]\}/g,
+  );
   expect(plain).toBeNull();
-  expect(document.components.schemas['Deployment']?.['properties']).toMatchObject({ host_port: { type: ['integer', 'null'] } });
+  expect(document.components.schemas['Deployment']?.['properties']).toMatchObject({
+    host_port: { type: ['integer', 'null'] },
+  });
 });
 
 test('an optional body is not required', () => {
-  expect(document.paths['/api/projects/{id}/deployments']?.['post']?.requestBody?.required).toBe(false);
+  expect(document.paths['/api/projects/{id}/deployments']?.['post']?.requestBody?.required).toBe(
+    false,
+  );
   expect(document.paths['/api/projects']?.['post']?.requestBody?.required).toBe(true);
 });
 
 test('headers and event streams are declared', () => {
   const headersOf = (method: string, url: string): string[] =>
-    (document.paths[url]?.[method]?.parameters ?? []).filter((p) => p.in === 'header').map((p) => p.name);
+    (document.paths[url]?.[method]?.parameters ?? [])
+      .filter((p) => p.in === 'header')
+      .map((p) => p.name);
   expect(headersOf('post', '/api/projects/{id}/deployments')).toContain('Idempotency-Key');
   expect(headersOf('patch', '/api/projects/{id}')).toContain('If-Match');
   expect(headersOf('get', '/api/traefik/config')).toContain('If-None-Match');
   const log = document.paths['/api/deployments/{id}/logs']?.['get'];
-  expect(Object.keys(log?.responses['200']?.content ?? {})).toEqual(['application/json', 'text/event-stream']);
+  expect(Object.keys(log?.responses['200']?.content ?? {})).toEqual([
+    'application/json',
+    'text/event-stream',
+  ]);
 });
 
 test('exactly the routes that create a resource for a person take an Idempotency-Key', () => {
@@ -190,8 +238,12 @@ test('exactly the routes that create a resource for a person take an Idempotency
     'startProject',
   ]);
   expect(creating.filter(([, route]) => !takesIdempotencyKey(route))).toEqual([]);
-  const declared = operations().filter(({ parameters }) => (parameters ?? []).some((p) => p.name === 'Idempotency-Key'));
-  expect(declared.map(({ operationId }) => operationId).sort()).toEqual(creating.map(([name]) => name).sort());
+  const declared = operations().filter(({ parameters }) =>
+    (parameters ?? []).some((p) => p.name === 'Idempotency-Key'),
+  );
+  expect(declared.map(({ operationId }) => operationId).sort()).toEqual(
+    creating.map(([name]) => name).sort(),
+  );
 });
 
 test('it names PUBLIC_URL as server', () => {
@@ -202,14 +254,21 @@ describe('examples', () => {
   test('match their schema', { timeout: 60_000 }, () => {
     const ajv = formats.default(new Ajv2020({ strict: false, allErrors: true }));
     ajv.addSchema({ $id: 'doc', ...document }, 'doc');
-    const resolve = (schema: Json): Json => JSON.parse(JSON.stringify(schema).replaceAll('"#/', '"doc#/')) as Json;
+    const resolve = (schema: Json): Json =>
+      JSON.parse(JSON.stringify(schema).replaceAll('"#/', '"doc#/')) as Json;
     let checked = 0;
     for (const o of operations()) {
-      const contents = [o.requestBody?.content, ...Object.values(o.responses).map((r) => r.content)];
+      const contents = [
+        o.requestBody?.content,
+        ...Object.values(o.responses).map((r) => r.content),
+      ];
       for (const media of contents.flatMap((c) => Object.values(c ?? {}))) {
         if (!('example' in media)) continue;
         const check = ajv.compile(resolve(media.schema));
-        expect([o.operationId, check(media.example) ? [] : check.errors]).toEqual([o.operationId, []]);
+        expect([o.operationId, check(media.example) ? [] : check.errors]).toEqual([
+          o.operationId,
+          [],
+        ]);
         checked++;
       }
     }
@@ -219,7 +278,12 @@ describe('examples', () => {
   test('a running deployment has no error and waits for nothing', () => {
     const answer = operations().find((o) => o.operationId === 'getDeployment')?.responses['200'];
     const example = answer?.content?.['application/json']?.example;
-    expect(example).toMatchObject({ status: 'running', error: null, waiting: null, progress: null });
+    expect(example).toMatchObject({
+      status: 'running',
+      error: null,
+      waiting: null,
+      progress: null,
+    });
   });
 });
 
@@ -234,5 +298,7 @@ describe('/docs', () => {
 });
 
 test('the document is the same after every start', () => {
-  expect(JSON.stringify(openapiDocument('https://a.example'))).toBe(JSON.stringify(openapiDocument('https://a.example')));
+  expect(JSON.stringify(openapiDocument('https://a.example'))).toBe(
+    JSON.stringify(openapiDocument('https://a.example')),
+  );
 });

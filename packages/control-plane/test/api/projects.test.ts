@@ -1,6 +1,17 @@
-/** Projects through the API: refused values with their rules, what PATCH keeps, what each role sees. */
+/**
+ * Projects through the API: refused values with their rules, what PATCH keeps, what each role sees.
+ */
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { type Api, createApi, createProject, deploy, PROJECT, rulesOf, sha, tick } from './harness.ts';
+import {
+  type Api,
+  createApi,
+  createProject,
+  deploy,
+  PROJECT,
+  rulesOf,
+  sha,
+  tick,
+} from './harness.ts';
 
 let api: Api;
 beforeAll(async () => {
@@ -70,7 +81,11 @@ const refused: [string, unknown, string][] = [
   ['env', { A: 'x'.repeat(32_769) }, 'env.A:max_length'],
   ['env', { A: 'x\u0000y' }, 'env.A:no_nul'],
   ['env', { [long.repeat(4)]: 'x' }, `env.${'a'.repeat(40)}…:max_length`],
-  ['env', Object.fromEntries(Array.from({ length: 201 }, (_, i) => [`A${i}`, ''])), 'env:max_properties'],
+  [
+    'env',
+    Object.fromEntries(Array.from({ length: 201 }, (_, i) => [`A${i}`, ''])),
+    'env:max_properties',
+  ],
   ['datasets', {}, 'datasets:type'],
   ['datasets', [{}], 'datasets[0].dataset_id:required'],
   ['datasets', [{ ...dataset, mode: 'rw' }], 'datasets[0].mode:enum'],
@@ -108,7 +123,9 @@ describe('refused with field and rule', () => {
   // A field that POST requires is optional in PATCH. `name` cannot be patched.
   const patchable = refused.filter(([field, value]) => value !== undefined && field !== 'name');
   test.each(patchable)('PATCH %s = %j: %s', async (field, value, rule) => {
-    const id = await once('patched', () => createProject(api, { name: 'patched', domain_prefix: 'patched' }));
+    const id = await once('patched', () =>
+      createProject(api, { name: 'patched', domain_prefix: 'patched' }),
+    );
     const reply = await api.call('patchProject', { params: { id }, body: { [field]: value } });
     expect(reply.status, reply.text).toBe(422);
     expect(rulesOf(reply)).toContain(rule);
@@ -126,13 +143,21 @@ describe('refused with field and rule', () => {
   });
   test('two writers of one dataset are refused in every way', async () => {
     const both = { replace: 'rolling', datasets: [{ dataset_id: 'd1', mode: 'readwrite' }] };
-    expect(rulesOf(await api.call('createProject', { body: { ...PROJECT, ...both } }))).toContain('replace:single_writer');
+    expect(rulesOf(await api.call('createProject', { body: { ...PROJECT, ...both } }))).toContain(
+      'replace:single_writer',
+    );
   });
   test('a PATCH without fields, of the name, and of an unknown project is refused', async () => {
     const id = await createProject(api, { name: 'fixed', domain_prefix: 'fixed' });
-    expect(rulesOf(await api.call('patchProject', { params: { id }, body: {} }))).toEqual(['body:min_properties']);
-    expect(rulesOf(await api.call('patchProject', { params: { id }, body: { name: 'new' } }))).toEqual(['name:unknown_field']);
-    expect((await api.call('patchProject', { params: { id: 'nobody' }, body: { branch: 'x' } })).status).toBe(404);
+    expect(rulesOf(await api.call('patchProject', { params: { id }, body: {} }))).toEqual([
+      'body:min_properties',
+    ]);
+    expect(
+      rulesOf(await api.call('patchProject', { params: { id }, body: { name: 'new' } })),
+    ).toEqual(['name:unknown_field']);
+    expect(
+      (await api.call('patchProject', { params: { id: 'nobody' }, body: { branch: 'x' } })).status,
+    ).toBe(404);
   });
 });
 
@@ -145,7 +170,9 @@ function once(key: string, make: () => Promise<string>): Promise<string> {
 
 describe('accepted', () => {
   test('absent fields get defaults; the URL follows PUBLIC_URL', async () => {
-    const reply = await api.call('createProject', { body: { ...PROJECT, name: 'plain', domain_prefix: 'plain' } });
+    const reply = await api.call('createProject', {
+      body: { ...PROJECT, name: 'plain', domain_prefix: 'plain' },
+    });
     expect(reply.json).toMatchObject({
       branch: 'main',
       dockerfile_path: 'Dockerfile',
@@ -176,23 +203,45 @@ describe('accepted', () => {
       replace: 'recreate',
     };
     const id = await createProject(api, { name: 'kept', domain_prefix: 'kept', ...set });
-    const reply = await api.call('patchProject', { params: { id }, body: { dockerfile_path: 'x/Dockerfile' } });
+    const reply = await api.call('patchProject', {
+      params: { id },
+      body: { dockerfile_path: 'x/Dockerfile' },
+    });
     expect(reply.json).toMatchObject({ ...set, dockerfile_path: 'x/Dockerfile' });
-    const cleared = await api.call('patchProject', { params: { id }, body: { health_path: null, env: {} } });
-    expect(cleared.json).toMatchObject({ ...set, dockerfile_path: 'x/Dockerfile', health_path: null, env: {} });
+    const cleared = await api.call('patchProject', {
+      params: { id },
+      body: { health_path: null, env: {} },
+    });
+    expect(cleared.json).toMatchObject({
+      ...set,
+      dockerfile_path: 'x/Dockerfile',
+      health_path: null,
+      env: {},
+    });
   });
   test('name and prefix are unique', async () => {
     await createProject(api, { name: 'one', domain_prefix: 'first' });
-    const name = await api.call('createProject', { body: { ...PROJECT, name: 'one', domain_prefix: 'second' } });
+    const name = await api.call('createProject', {
+      body: { ...PROJECT, name: 'one', domain_prefix: 'second' },
+    });
     expect([name.status, name.json['code']]).toEqual([409, 'name_taken']);
-    const prefix = await api.call('createProject', { body: { ...PROJECT, name: 'two', domain_prefix: 'first' } });
+    const prefix = await api.call('createProject', {
+      body: { ...PROJECT, name: 'two', domain_prefix: 'first' },
+    });
     expect([prefix.status, prefix.json['code']]).toEqual([409, 'domain_prefix_taken']);
     const id = await createProject(api, { name: 'three', domain_prefix: 'third' });
-    const patched = await api.call('patchProject', { params: { id }, body: { domain_prefix: 'first' } });
+    const patched = await api.call('patchProject', {
+      params: { id },
+      body: { domain_prefix: 'first' },
+    });
     expect([patched.status, patched.json['code']]).toEqual([409, 'domain_prefix_taken']);
   });
   test('a viewer sees the names of env and not the values, in lists too', async () => {
-    const id = await createProject(api, { name: 'secretive', domain_prefix: 'secretive', env: { TOKEN: 'hush' } });
+    const id = await createProject(api, {
+      name: 'secretive',
+      domain_prefix: 'secretive',
+      env: { TOKEN: 'hush' },
+    });
     const viewer = await api.call('getProject', { params: { id }, as: 'viewer' });
     expect(viewer.json).toMatchObject({ env_names: ['TOKEN'], env_hidden: true });
     const developer = await api.call('getProject', { params: { id }, as: 'developer' });
@@ -205,7 +254,9 @@ test('lists have pages, and a wrong cursor or parameter gets 422', async () => {
   const seen: string[] = [];
   let cursor: string | null = null;
   do {
-    const page = await api.call('listProjects', { query: { limit: 2, ...(cursor === null ? {} : { cursor }) } });
+    const page = await api.call('listProjects', {
+      query: { limit: 2, ...(cursor === null ? {} : { cursor }) },
+    });
     const items = page.json['items'] as { name: string }[];
     expect(items.length).toBeLessThanOrEqual(2);
     seen.push(...items.map((p) => p.name));
@@ -213,11 +264,21 @@ test('lists have pages, and a wrong cursor or parameter gets 422', async () => {
   } while (cursor !== null);
   expect(seen).toEqual([...new Set(seen)].sort());
   expect(seen).toContain('kept');
-  expect(rulesOf(await api.call('listProjects', { query: { limit: 0 } }))).toEqual(['limit:minimum']);
-  expect(rulesOf(await api.call('listProjects', { query: { limit: 'many' } }))).toEqual(['limit:type']);
-  expect(rulesOf(await api.call('listProjects', { query: { cursor: 'rubbish' } }))[0]).toMatch(/^cursor:/);
-  expect(rulesOf(await api.call('listProjects', { query: { stauts: 'x' } }))).toEqual(['stauts:unknown_field']);
-  expect(rulesOf(await api.call('getProject', { params: { id: 'x' }, query: { full: 1 } }))).toEqual(['full:unknown_field']);
+  expect(rulesOf(await api.call('listProjects', { query: { limit: 0 } }))).toEqual([
+    'limit:minimum',
+  ]);
+  expect(rulesOf(await api.call('listProjects', { query: { limit: 'many' } }))).toEqual([
+    'limit:type',
+  ]);
+  expect(rulesOf(await api.call('listProjects', { query: { cursor: 'rubbish' } }))[0]).toMatch(
+    /^cursor:/,
+  );
+  expect(rulesOf(await api.call('listProjects', { query: { stauts: 'x' } }))).toEqual([
+    'stauts:unknown_field',
+  ]);
+  expect(
+    rulesOf(await api.call('getProject', { params: { id: 'x' }, query: { full: 1 } })),
+  ).toEqual(['full:unknown_field']);
 });
 
 test('DELETE gets 202: deployments end, new ones are refused, and the project is removed when nothing of it is left', async () => {
@@ -227,7 +288,9 @@ test('DELETE gets 202: deployments end, new ones are refused, and the project is
   const reply = await api.call('deleteProject', { params: { id } });
   expect([reply.status, reply.json['deleting']]).toEqual([202, true]);
   expect((await api.call('deleteProject', { params: { id } })).status).toBe(202);
-  expect((await api.call('getDeployment', { params: { id: deployment } })).json['status']).toBe('cancelled');
+  expect((await api.call('getDeployment', { params: { id: deployment } })).json['status']).toBe(
+    'cancelled',
+  );
   const late = await api.call('createDeployment', { params: { id } });
   expect([late.status, late.json['code']]).toEqual([409, 'being_deleted']);
   const patch = await api.call('patchProject', { params: { id }, body: { branch: 'x' } });

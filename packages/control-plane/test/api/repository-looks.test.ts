@@ -1,7 +1,14 @@
-/** Looks into repositories, before their projects exist and for a project: through the API and as a builder gets them. */
+/**
+ * Looks into repositories, before their projects exist and for a project: through the API and as a
+ * builder gets them.
+ */
 import { GIT_ACCESS } from '@berth/wire/git';
 import { LOOK_CAPABILITY } from '@berth/wire/look';
-import { REPOSITORY_LOOK_CAPABILITY, type RepositoryFound, type RepositoryLook } from '@berth/wire/repository-look';
+import {
+  REPOSITORY_LOOK_CAPABILITY,
+  type RepositoryFound,
+  type RepositoryLook,
+} from '@berth/wire/repository-look';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -16,7 +23,9 @@ const FOUND: RepositoryFound = {
   branches_left_out: 0,
   branch: 'trunk',
   commit: 'a'.repeat(40),
-  dockerfiles: [{ path: 'web/Dockerfile', ports: [3000], targets: [{ name: 'web', ports: [3000] }] }],
+  dockerfiles: [
+    { path: 'web/Dockerfile', ports: [3000], targets: [{ name: 'web', ports: [3000] }] },
+  ],
   dockerfiles_left_out: 0,
   submodules: true,
   lfs: false,
@@ -32,15 +41,28 @@ async function builder(
   hostname = 'b1',
   capabilities: string[] = [GIT_ACCESS, LOOK_CAPABILITY, REPOSITORY_LOOK_CAPABILITY],
 ): Promise<string> {
-  const body = { hostname, role: 'builder', host_ip: '10.0.0.9', max_storage: 1e12, agent_version: '1', capabilities };
+  const body = {
+    hostname,
+    role: 'builder',
+    host_ip: '10.0.0.9',
+    max_storage: 1e12,
+    agent_version: '1',
+    capabilities,
+  };
   return (await api.call('agentRegister', { body })).json['id'] as string;
 }
 const ask = (git_url = URL_, over: Record<string, unknown> = {}): Promise<Reply> =>
   api.call('createRepositoryLook', { body: { git_url, ...over }, as: 'developer' });
 const look = async (id: unknown): Promise<RepositoryLook> =>
-  (await api.call('getRepositoryLook', { params: { id: String(id) }, as: 'developer' })).json as RepositoryLook;
-const tasksOf = async (node_id: string): Promise<{ id: string; payload: Record<string, unknown> }[]> =>
-  JSON.parse((await api.call('agentTasks', { query: { node_id } })).text) as { id: string; payload: Record<string, unknown> }[];
+  (await api.call('getRepositoryLook', { params: { id: String(id) }, as: 'developer' }))
+    .json as RepositoryLook;
+const tasksOf = async (
+  node_id: string,
+): Promise<{ id: string; payload: Record<string, unknown> }[]> =>
+  JSON.parse((await api.call('agentTasks', { query: { node_id } })).text) as {
+    id: string;
+    payload: Record<string, unknown>;
+  }[];
 async function claim(id: string): Promise<{ lease: string; git: unknown }> {
   const { json } = await api.call('agentStart', { params: { id } });
   return { lease: json['lease_token'] as string, git: json['git'] };
@@ -50,7 +72,10 @@ const report = (id: string, lease: string, body: unknown): Promise<Reply> =>
 async function lost(): Promise<void> {
   const at = await api.uptime.now();
   const limits = { ...DEFAULT_LIMITS, leaseMs: 30_000 };
-  for (const { task, why } of await api.stores.tasks.overdue({ uptime: at, now: at.at, silentSince: at.at - 90_000 }, limits))
+  for (const { task, why } of await api.stores.tasks.overdue(
+    { uptime: at, now: at.at, silentSince: at.at - 90_000 },
+    limits,
+  ))
     await api.stores.repositoryLooks.loseTask(task, why, at.at);
 }
 
@@ -59,14 +84,25 @@ it('gives a builder the address and no access of any project, and answers what i
   await api.call('putGitToken', { params: { id: 'shop' }, body: { token: 'canary-0123456789' } });
   const node = await builder();
   const asked = await ask();
-  expect(asked).toMatchObject({ status: 200, json: { state: 'waiting', git_url: URL_, branch: null, found: null, error: null } });
+  expect(asked).toMatchObject({
+    status: 200,
+    json: { state: 'waiting', git_url: URL_, branch: null, found: null, error: null },
+  });
   const [task] = await tasksOf(node);
-  expect(task).toMatchObject({ id: asked.json['id'], kind: 'look', payload: { repository: true, git_url: URL_, branch: null } });
+  expect(task).toMatchObject({
+    id: asked.json['id'],
+    kind: 'look',
+    payload: { repository: true, git_url: URL_, branch: null },
+  });
   const { lease, git } = await claim(task?.id ?? '');
   expect(Object.keys(git as object)).toEqual(['hosts']);
   const input = { params: { id: task?.id ?? '' }, as: 'developer' as const };
   const etag = String((await api.call('getRepositoryLook', input)).headers['etag']);
-  const held = api.call('getRepositoryLook', { ...input, query: { wait: 30 }, headers: { 'if-none-match': etag } });
+  const held = api.call('getRepositoryLook', {
+    ...input,
+    query: { wait: 30 },
+    headers: { 'if-none-match': etag },
+  });
   const body = { status: 'completed', result: { ...FOUND, of_a_later_version: 1 } };
   expect(await report(task?.id ?? '', lease, body)).toMatchObject({ status: 200 });
   // A report that is sent again gets the same answer; another one is refused.
@@ -97,7 +133,12 @@ it('says what failed, and for a repository that may be private what to do', asyn
   await report(task?.id ?? '', lease, { status: 'failed', result: { error } });
   expect(await look(task?.id)).toMatchObject({
     state: 'failed',
-    error: { code: 'git_credentials', message: expect.stringMatching(/refused.*create the project, and then its deploy key or git token/) },
+    error: {
+      code: 'git_credentials',
+      message: expect.stringMatching(
+        /refused.*create the project, and then its deploy key or git token/,
+      ),
+    },
   });
   // Somebody repairs the access and asks again.
   expect((await ask()).json['id']).not.toBe(task?.id);
@@ -109,13 +150,19 @@ it.each<[string, string[] | null, RegExp]>([
 ])('%s: it says so, and that is no error', async (_what, capabilities, text) => {
   if (capabilities !== null) await builder('b1', capabilities);
   const reply = await ask();
-  expect(reply).toMatchObject({ status: 200, json: { id: null, state: 'unavailable', unavailable: expect.stringMatching(text) } });
+  expect(reply).toMatchObject({
+    status: 200,
+    json: { id: null, state: 'unavailable', unavailable: expect.stringMatching(text) },
+  });
 });
 
 it('says that no builder is online', async () => {
   await builder();
   api.pass(10 * 60_000);
-  expect((await ask()).json).toMatchObject({ state: 'unavailable', unavailable: 'no builder is online' });
+  expect((await ask()).json).toMatchObject({
+    state: 'unavailable',
+    unavailable: 'no builder is online',
+  });
 });
 
 it.each<[string, unknown, string]>([
@@ -141,9 +188,14 @@ it('refuses a branch that git refuses', async () => {
 
 it('is for developers', async () => {
   await builder();
-  expect((await api.call('createRepositoryLook', { body: { git_url: URL_ }, as: 'viewer' })).status).toBe(403);
+  expect(
+    (await api.call('createRepositoryLook', { body: { git_url: URL_ }, as: 'viewer' })).status,
+  ).toBe(403);
   const { json } = await ask();
-  expect((await api.call('getRepositoryLook', { params: { id: String(json['id']) }, as: 'viewer' })).status).toBe(403);
+  expect(
+    (await api.call('getRepositoryLook', { params: { id: String(json['id']) }, as: 'viewer' }))
+      .status,
+  ).toBe(403);
 });
 
 it('gives the same look to the same request, and has limits for one person and for all', async () => {
@@ -158,11 +210,20 @@ it('gives the same look to the same request, and has limits for one person and f
     const at = await api.uptime.now();
     const payload = { repository: true as const, git_url: `${URL_}/of-others-${i}`, branch: null };
     await api.stores.repositoryLooks.create(
-      { id: `other-${i}`, node_id: 'b', queue_deadline_at: at.at, wall_deadline_at: at.at, payload },
+      {
+        id: `other-${i}`,
+        node_id: 'b',
+        queue_deadline_at: at.at,
+        wall_deadline_at: at.at,
+        payload,
+      },
       0,
     );
   }
-  const admin = await api.call('createRepositoryLook', { body: { git_url: `${URL_}/admin` }, as: 'admin' });
+  const admin = await api.call('createRepositoryLook', {
+    body: { git_url: `${URL_}/admin` },
+    as: 'admin',
+  });
   expect(admin).toMatchObject({ status: 429 });
 });
 
@@ -196,7 +257,10 @@ it('opens 3 looks for 50 requests of one person at once, and its places become f
   api.pass(61_000);
   await lost();
   await builder();
-  expect(await statusesOf(['a', 'b', 'c', 'd'].map((name) => ask(`${URL_}/${name}`)))).toEqual({ 200: 3, 429: 1 });
+  expect(await statusesOf(['a', 'b', 'c', 'd'].map((name) => ask(`${URL_}/${name}`)))).toEqual({
+    200: 3,
+    429: 1,
+  });
 });
 
 it.each<[string, boolean]>([
@@ -215,7 +279,10 @@ it('counts requests that the limit of all people refuses', async () => {
   const { at } = await api.uptime.now();
   for (let i = 0; i < 12; i++) {
     const payload = { repository: true as const, git_url: `${URL_}/of-others-${i}`, branch: null };
-    await api.stores.repositoryLooks.create({ id: `other-${i}`, node_id: 'b', queue_deadline_at: at, wall_deadline_at: at, payload }, 0);
+    await api.stores.repositoryLooks.create(
+      { id: `other-${i}`, node_id: 'b', queue_deadline_at: at, wall_deadline_at: at, payload },
+      0,
+    );
   }
   const messages: string[] = [];
   for (let i = 0; i < 21; i++) messages.push((await ask(`${URL_}/${i}`)).text);
@@ -227,14 +294,21 @@ it('records the ssh host keys of its own host only', async () => {
   await builder();
   const { json } = await ask('ssh://git@Git.Example.com:2222/team/shop.git');
   const { lease } = await claim(String(json['id']));
-  const host_keys = ['git.example.com:2222', 'git.example.com', 'other.example.com'].map((host, i) => ({
-    host,
-    fingerprint: `SHA256:${String(i).repeat(43)}`,
-    key_type: 'ssh-ed25519',
-  }));
+  const host_keys = ['git.example.com:2222', 'git.example.com', 'other.example.com'].map(
+    (host, i) => ({
+      host,
+      fingerprint: `SHA256:${String(i).repeat(43)}`,
+      key_type: 'ssh-ed25519',
+    }),
+  );
   const error = { code: 'git_host_unknown', message: 'x' };
-  expect((await report(String(json['id']), lease, { status: 'failed', result: { error }, host_keys })).status).toBe(200);
-  expect((await api.stores.gitHosts.all()).map(({ host, state }) => [host, state])).toEqual([['git.example.com:2222', 'presented']]);
+  expect(
+    (await report(String(json['id']), lease, { status: 'failed', result: { error }, host_keys }))
+      .status,
+  ).toBe(200);
+  expect((await api.stores.gitHosts.all()).map(({ host, state }) => [host, state])).toEqual([
+    ['git.example.com:2222', 'presented'],
+  ]);
 });
 
 it('ends a look that its builder does not claim or end, and asks another builder the next time', async () => {
@@ -242,39 +316,54 @@ it('ends a look that its builder does not claim or end, and asks another builder
   const { json } = await ask();
   api.pass(20_000);
   await lost();
-  expect(await look(json['id'])).toMatchObject({ state: 'failed', error: { code: 'task_not_claimed' } });
+  expect(await look(json['id'])).toMatchObject({
+    state: 'failed',
+    error: { code: 'task_not_claimed' },
+  });
   const again = await ask();
   const lists = await Promise.all(nodes.map(tasksOf));
   expect(lists.map((list) => list.map(({ id }) => id))).toEqual([[], [again.json['id']]]);
   const { lease } = await claim(String(again.json['id']));
   api.pass(100_000);
   await lost();
-  expect(await look(again.json['id'])).toMatchObject({ state: 'failed', error: { code: 'task_timeout' } });
-  expect((await report(String(again.json['id']), lease, { status: 'completed', result: FOUND })).status).toBe(409);
+  expect(await look(again.json['id'])).toMatchObject({
+    state: 'failed',
+    error: { code: 'task_timeout' },
+  });
+  expect(
+    (await report(String(again.json['id']), lease, { status: 'completed', result: FOUND })).status,
+  ).toBe(409);
 });
 
-onceOnly.test('ends open looks when the control plane stops: an earlier version cannot, and would log an error each second', async () => {
-  const dir = mkdtempSync(join(tmpdir(), 'berth-looks-'));
-  onTestFinished(() => rmSync(dir, { recursive: true }));
-  const again = async (): Promise<void> => {
-    await api.close();
-    api = await createApi({ databaseUrl: `sqlite:${join(dir, 'berth.db')}` });
-  };
-  await again();
-  const node = await builder();
-  const done = (await ask(`${URL_}/done`)).json['id'];
-  const { lease } = await claim(String(done));
-  await report(String(done), lease, { status: 'completed', result: FOUND });
-  const waiting = (await ask(`${URL_}/waiting`)).json['id'];
-  const begun = (await ask(`${URL_}/begun`)).json['id'];
-  await claim(String(begun));
-  await again();
-  for (const id of [waiting, begun])
-    expect(await look(id)).toMatchObject({ state: 'failed', error: { message: expect.stringContaining('the control plane stopped') } });
-  expect(await look(done)).toMatchObject({ state: 'done' });
-  expect(await tasksOf(node)).toEqual([]);
-  expect(await api.stores.repositoryLooks.open()).toEqual([]);
-});
+onceOnly.test(
+  'ends open looks when the control plane stops: an earlier version cannot, and would log an ' +
+    'error each second',
+  async () => {
+    const dir = mkdtempSync(join(tmpdir(), 'berth-looks-'));
+    onTestFinished(() => rmSync(dir, { recursive: true }));
+    const again = async (): Promise<void> => {
+      await api.close();
+      api = await createApi({ databaseUrl: `sqlite:${join(dir, 'berth.db')}` });
+    };
+    await again();
+    const node = await builder();
+    const done = (await ask(`${URL_}/done`)).json['id'];
+    const { lease } = await claim(String(done));
+    await report(String(done), lease, { status: 'completed', result: FOUND });
+    const waiting = (await ask(`${URL_}/waiting`)).json['id'];
+    const begun = (await ask(`${URL_}/begun`)).json['id'];
+    await claim(String(begun));
+    await again();
+    for (const id of [waiting, begun])
+      expect(await look(id)).toMatchObject({
+        state: 'failed',
+        error: { message: expect.stringContaining('the control plane stopped') },
+      });
+    expect(await look(done)).toMatchObject({ state: 'done' });
+    expect(await tasksOf(node)).toEqual([]);
+    expect(await api.stores.repositoryLooks.open()).toEqual([]);
+  },
+);
 
 it('keeps ended looks for minutes only, and answers 404 for another task', async () => {
   const node = await builder();
@@ -284,18 +373,29 @@ it('keeps ended looks for minutes only, and answers 404 for another task', async
   api.pass(16 * 60_000);
   const at = (await api.uptime.now()).at;
   expect(await api.stores.repositoryLooks.sweep(at + 16 * 60_000)).toBe(1);
-  const gone = await api.call('getRepositoryLook', { params: { id: String(json['id']) }, as: 'developer' });
+  const gone = await api.call('getRepositoryLook', {
+    params: { id: String(json['id']) },
+    as: 'developer',
+  });
   expect(gone.status).toBe(404);
   expect(node).not.toBe('');
 });
 
 describe('a look for a project', () => {
   const TOKEN = 'canary-0123456789';
-  const forProject = (over: Record<string, unknown> = {}, as: 'developer' | 'viewer' | 'admin' = 'developer'): Promise<Reply> =>
+  const forProject = (
+    over: Record<string, unknown> = {},
+    as: 'developer' | 'viewer' | 'admin' = 'developer',
+  ): Promise<Reply> =>
     api.call('createRepositoryLook', { body: { project_id: 'shop', ...over }, as });
-  const idOf = async (role: string): Promise<string> => (await api.stores.users.findByEmail(`${role}@example.com`))?.id ?? '';
+  const idOf = async (role: string): Promise<string> =>
+    (await api.stores.users.findByEmail(`${role}@example.com`))?.id ?? '';
   const members = async (list: { user_id: string; role: string }[]): Promise<void> => {
-    const reply = await api.call('patchProject', { as: 'admin', params: { id: 'shop' }, body: { members: list } });
+    const reply = await api.call('patchProject', {
+      as: 'admin',
+      params: { id: 'shop' },
+      body: { members: list },
+    });
     expect(reply.status, reply.text).toBe(200);
   };
   let node: string;
@@ -309,12 +409,22 @@ describe('a look for a project', () => {
   it('uses the deploy key and the git token of the project, and nobody gets them from the API', async () => {
     const asked = await forProject({ branch: 'next' });
     const { id } = await api.stores.projects.get((await api.stores.projects.idOf('shop')) ?? '');
-    expect(asked).toMatchObject({ status: 200, json: { state: 'waiting', git_url: URL_, branch: 'next', project_id: id } });
+    expect(asked).toMatchObject({
+      status: 200,
+      json: { state: 'waiting', git_url: URL_, branch: 'next', project_id: id },
+    });
     const { lease, git } = await claim(String(asked.json['id']));
-    expect(git).toMatchObject({ token: { host: 'git.example.com', token: TOKEN }, deploy_key: { private_key: expect.any(String) } });
+    expect(git).toMatchObject({
+      token: { host: 'git.example.com', token: TOKEN },
+      deploy_key: { private_key: expect.any(String) },
+    });
     expect(JSON.stringify(await tasksOf(node))).not.toContain(TOKEN);
     await report(String(asked.json['id']), lease, { status: 'completed', result: FOUND });
-    expect(await look(asked.json['id'])).toMatchObject({ state: 'done', found: FOUND, project_id: id });
+    expect(await look(asked.json['id'])).toMatchObject({
+      state: 'done',
+      found: FOUND,
+      project_id: id,
+    });
   });
 
   it.each([
@@ -331,7 +441,10 @@ describe('a look for a project', () => {
 
   it('gets no access if the project has moved to another address before the builder claims it', async () => {
     const { json } = await forProject();
-    const moved = await api.call('patchProject', { params: { id: 'shop' }, body: { git_url: 'https://git.example.com/new/shop.git' } });
+    const moved = await api.call('patchProject', {
+      params: { id: 'shop' },
+      body: { git_url: 'https://git.example.com/new/shop.git' },
+    });
     expect(moved.status).toBe(200);
     expect(Object.keys((await claim(String(json['id']))).git as object)).toEqual(['hosts']);
   });
@@ -345,28 +458,47 @@ describe('a look for a project', () => {
   });
 
   it('gets no token over another scheme than https', async () => {
-    await api.call('patchProject', { params: { id: 'shop' }, body: { git_url: 'ssh://git@git.example.com/team/shop.git' } });
+    await api.call('patchProject', {
+      params: { id: 'shop' },
+      body: { git_url: 'ssh://git@git.example.com/team/shop.git' },
+    });
     const { json } = await forProject();
-    expect(Object.keys((await claim(String(json['id']))).git as object).sort()).toEqual(['deploy_key', 'hosts']);
+    expect(Object.keys((await claim(String(json['id']))).git as object).sort()).toEqual([
+      'deploy_key',
+      'hosts',
+    ]);
   });
 
   it('never shares its answer with a look for no project or for another one', async () => {
     await createProject(api, { name: 'other', domain_prefix: 'other', git_url: URL_ });
-    const ids = [await forProject(), await ask(), await forProject({ project_id: 'other' })].map(({ json }) => json['id']);
+    const ids = [await forProject(), await ask(), await forProject({ project_id: 'other' })].map(
+      ({ json }) => json['id'],
+    );
     expect(new Set(ids).size).toBe(3);
     expect((await forProject()).json['id']).toBe(ids[0]);
   });
 
   it('is for those who may edit the project; for others it does not exist', async () => {
     const { json } = await forProject();
-    const read = (as: 'developer' | 'admin') => api.call('getRepositoryLook', { params: { id: String(json['id']) }, as });
+    const read = (as: 'developer' | 'admin') =>
+      api.call('getRepositoryLook', { params: { id: String(json['id']) }, as });
     expect((await forProject({}, 'viewer')).status).toBe(403);
     await members([{ user_id: await idOf('viewer'), role: 'viewer' }]);
     const hidden = await forProject();
     const unknown = await forProject({ project_id: 'nothing' });
-    expect([hidden.status, rulesOf(hidden), hidden.json['detail']]).toEqual([422, ['project_id:exists'], unknown.json['detail']]);
-    const never = await api.call('getRepositoryLook', { params: { id: 'nothing' }, as: 'developer' });
-    expect([(await read('developer')).status, (await read('developer')).json['detail']]).toEqual([404, never.json['detail']]);
+    expect([hidden.status, rulesOf(hidden), hidden.json['detail']]).toEqual([
+      422,
+      ['project_id:exists'],
+      unknown.json['detail'],
+    ]);
+    const never = await api.call('getRepositoryLook', {
+      params: { id: 'nothing' },
+      as: 'developer',
+    });
+    expect([(await read('developer')).status, (await read('developer')).json['detail']]).toEqual([
+      404,
+      never.json['detail'],
+    ]);
     expect((await read('admin')).status).toBe(200);
     await members([{ user_id: await idOf('developer'), role: 'viewer' }]);
     expect([(await forProject()).status, (await read('developer')).status]).toEqual([403, 404]);
@@ -378,7 +510,11 @@ describe('a look for a project', () => {
     const { json } = await forProject();
     const input = { params: { id: String(json['id']) }, as: 'developer' as const };
     const etag = String((await api.call('getRepositoryLook', input)).headers['etag']);
-    const held = api.call('getRepositoryLook', { ...input, query: { wait: 30 }, headers: { 'if-none-match': etag } });
+    const held = api.call('getRepositoryLook', {
+      ...input,
+      query: { wait: 30 },
+      headers: { 'if-none-match': etag },
+    });
     await members([{ user_id: await idOf('viewer'), role: 'viewer' }]);
     const { lease } = await claim(String(json['id']));
     await report(String(json['id']), lease, { status: 'completed', result: FOUND });
@@ -391,7 +527,9 @@ describe('a look for a project', () => {
     const { lease } = await claim(String(json['id']));
     const error = { code: 'git_credentials', message: 'Git access was refused' };
     await report(String(json['id']), lease, { status: 'failed', result: { error } });
-    expect((await look(json['id'])).error?.message).toBe('Git access was refused. Check the deploy key or the git token of the project');
+    expect((await look(json['id'])).error?.message).toBe(
+      'Git access was refused. Check the deploy key or the git token of the project',
+    );
     const nothing = await api.call('createRepositoryLook', { body: {}, as: 'developer' });
     expect([nothing.status, rulesOf(nothing)]).toEqual([422, ['git_url:required']]);
   });

@@ -12,12 +12,23 @@ test('a gateway gets fingerprints of GATEWAY_SECRET and SESSION_SECRET only', as
     ...{ JWT_SECRET: print('4'), SECRETS_KEY: print('5') },
   };
   const { meta } = api.stores;
-  await meta.set(useKey.controlPlane('a'), JSON.stringify({ name: 'cp', at: Date.now(), values, key_id: 'wrapping' }));
-  await meta.set(useKey.signed('JWT_SECRET', '444444444444'), JSON.stringify({ until: Date.now() + 60_000 }));
-  await meta.set(useKey.signed('SESSION_SECRET', '333333333333'), JSON.stringify({ until: Date.now() + 60_000 }));
+  await meta.set(
+    useKey.controlPlane('a'),
+    JSON.stringify({ name: 'cp', at: Date.now(), values, key_id: 'wrapping' }),
+  );
+  await meta.set(
+    useKey.signed('JWT_SECRET', '444444444444'),
+    JSON.stringify({ until: Date.now() + 60_000 }),
+  );
+  await meta.set(
+    useKey.signed('SESSION_SECRET', '333333333333'),
+    JSON.stringify({ until: Date.now() + 60_000 }),
+  );
   const { json, text } = await api.call('gatewayRotation');
   const { GATEWAY_SECRET, SESSION_SECRET } = values;
-  expect(json).toMatchObject({ control_planes: [{ name: 'cp', values: { GATEWAY_SECRET, SESSION_SECRET } }] });
+  expect(json).toMatchObject({
+    control_planes: [{ name: 'cp', values: { GATEWAY_SECRET, SESSION_SECRET } }],
+  });
   expect(json['signed']).toMatchObject([{ setting: 'SESSION_SECRET' }]);
   for (const digit of '145') expect(text).not.toContain(digit.repeat(12));
   expect(text).not.toMatch(/AGENT_SECRET|JWT_SECRET|SECRETS_KEY|wrapping/);

@@ -18,9 +18,16 @@ beforeEach(async () => {
 });
 afterEach(() => api.close());
 const online = (): Promise<unknown> =>
-  register(api, { hostname: 'node-1', role: 'deploy', agent_version: '0.1.0', capabilities: ['logs'] });
+  register(api, {
+    hostname: 'node-1',
+    role: 'deploy',
+    agent_version: '0.1.0',
+    capabilities: ['logs'],
+  });
 const held = async (): Promise<string | undefined> =>
-  /^berth_http_requests_held\{kind="logs"\} (\d+)$/m.exec((await api.call('metrics', { as: 'admin' })).text)?.[1];
+  /^berth_http_requests_held\{kind="logs"\} (\d+)$/m.exec(
+    (await api.call('metrics', { as: 'admin' })).text,
+  )?.[1];
 
 test('a viewer that does not read is disconnected, and the others get every line', async () => {
   const agent = logAgent(() => url, world.home);
@@ -30,7 +37,8 @@ test('a viewer that does not read is disconnected, and the others get every line
   mute.on('error', () => undefined);
   mute.pause();
   mute.write(
-    `GET /api/projects/${project}/logs?tail=0 HTTP/1.1\r\nhost: x\r\nauthorization: Bearer ${api.token('viewer')}\r\naccept: text/event-stream\r\n\r\n`,
+    `GET /api/projects/${project}/logs?tail=0 HTTP/1.1\r\nhost: x\r\nauthorization: Bearer ` +
+      `${api.token('viewer')}\r\naccept: text/event-stream\r\n\r\n`,
   );
   await expect.poll(held, { timeout: 20_000 }).toBe('2');
   const key = await agent.ready();
@@ -61,11 +69,14 @@ test('lost lines are counted, and their times are corrected when the clock of th
   const key = await agent.ready();
   await agent.print(key, ['one'], { clockMs: -3_600_000 });
   await agent.print(key, ['two'], { skipped: 41, clockMs: -3_600_000 });
-  await expect.poll(() => viewer.of('line').map((line) => line.text), { timeout: 20_000 }).toEqual(['one', 'two']);
+  await expect
+    .poll(() => viewer.of('line').map((line) => line.text), { timeout: 20_000 })
+    .toEqual(['one', 'two']);
   expect(viewer.events.map((e) => e.event)).toEqual(['line', 'lost', 'line']);
   const [lost] = viewer.of('lost');
   expect(lost?.count).toBe(41);
-  for (const at of [lost?.from, lost?.to]) expect(Math.abs(Date.now() - Date.parse(at ?? ''))).toBeLessThan(120_000);
+  for (const at of [lost?.from, lost?.to])
+    expect(Math.abs(Date.now() - Date.parse(at ?? ''))).toBeLessThan(120_000);
   viewer.close();
 });
 
@@ -82,7 +93,9 @@ test('a node that is lost while its log is read: the stream says so once and goe
     .toEqual([expect.stringMatching(/^node node-1 is offline since /)]);
   await online();
   await agent.print(await agent.ready(), ['after']);
-  await expect.poll(() => later.of('line').map((line) => line.text), { timeout: 20_000 }).toEqual(['after']);
+  await expect
+    .poll(() => later.of('line').map((line) => line.text), { timeout: 20_000 })
+    .toEqual(['after']);
   expect(later.of('gone')).toHaveLength(1);
   later.close();
 });
@@ -91,16 +104,35 @@ test('nothing runs: JSON and stream show the last lines of the container that en
   const at = '2026-11-24T01:00:00.000000000Z';
   const blog = await createProject(api, { name: 'blog', domain_prefix: 'blog' });
   const failed = await deploy(api, blog);
-  const end = { container: 'svc-blog', exit_code: 3, out_of_memory: false, error: null, truncated: false, node_id: world.home };
+  const end = {
+    container: 'svc-blog',
+    exit_code: 3,
+    out_of_memory: false,
+    error: null,
+    truncated: false,
+    node_id: world.home,
+  };
   const lines = ['first', 'last'].map((text) => ({ at, stream: 'stdout' as const, text }));
   const times = { started_at: Date.parse(at), finished_at: Date.parse(at) };
-  expect(await api.stores.exits.add({ ...end, ...times, run: 'r', deployment_id: failed, lines }, Date.now())).toBe(true);
+  expect(
+    await api.stores.exits.add(
+      { ...end, ...times, run: 'r', deployment_id: failed, lines },
+      Date.now(),
+    ),
+  ).toBe(true);
   const message =
-    'nothing of this project runs now; these are the last lines of svc-blog, which ended at 2026-11-24T01:00:00.000Z with exit code 3';
+    'nothing of this project runs now; these are the last lines of svc-blog, which ended at ' +
+    '2026-11-24T01:00:00.000Z with exit code 3';
   const { json } = await api.call('projectLogs', { params: { id: blog } });
-  expect(json).toMatchObject({ truncated: false, unavailable: message, lines: [{ text: 'first' }, { text: 'last' }] });
+  expect(json).toMatchObject({
+    truncated: false,
+    unavailable: message,
+    lines: [{ text: 'first' }, { text: 'last' }],
+  });
   const stopped = await view(url, blog, api.token('viewer'), '');
-  await expect.poll(() => stopped.of('gone').map((gone) => gone.message), { timeout: 20_000 }).toEqual([message]);
+  await expect
+    .poll(() => stopped.of('gone').map((gone) => gone.message), { timeout: 20_000 })
+    .toEqual([message]);
   expect(stopped.of('line').map((line) => line.text)).toEqual(['first', 'last']);
   stopped.close();
 

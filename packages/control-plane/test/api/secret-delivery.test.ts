@@ -1,4 +1,7 @@
-/** Values reach agents with a claim, or in the env of an agent that knows no better. They are nowhere in the database. */
+/**
+ * Values reach agents with a claim, or in the env of an agent that knows no better. They are
+ * nowhere in the database.
+ */
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { type Api, createApi, createProject, deploy, register, sha, tick } from './harness.ts';
 
@@ -17,10 +20,15 @@ const put = (id: string, name: string, value: string, more: object = {}) =>
 const tasksOf = async (node: string): Promise<Task[]> =>
   (await api.call('agentTasks', { query: { node_id: node } })).json as unknown as Task[];
 const start = (task: string) => api.call('agentStart', { params: { id: task } });
-const story = async (id: string): Promise<string> => JSON.stringify((await api.call('getDeployment', { params: { id } })).json['events']);
+const story = async (id: string): Promise<string> =>
+  JSON.stringify((await api.call('getDeployment', { params: { id } })).json['events']);
 
 /** A deployment whose deploy task is pending on `node`. */
-async function assigned(project: string, builder: string, node: string): Promise<{ id: string; task: string }> {
+async function assigned(
+  project: string,
+  builder: string,
+  node: string,
+): Promise<{ id: string; task: string }> {
   const id = await deploy(api, project);
   await tick(api, id);
   const [build] = await tasksOf(builder);
@@ -41,7 +49,8 @@ const berth = async (): Promise<{ project: string; builder: string; node: string
   node: await register(api, { hostname: 'node-1', role: 'deploy', ...ABLE }),
 });
 /** The stored payload of every task of the deployment. */
-const stored = async (task: string): Promise<string> => JSON.stringify(await api.stores.tasks.get(task));
+const stored = async (task: string): Promise<string> =>
+  JSON.stringify(await api.stores.tasks.get(task));
 
 describe('an agent with the capability', () => {
   test('gets the values in the answer to its claim, and nowhere else', async () => {
@@ -66,9 +75,17 @@ describe('an agent with the capability', () => {
       ],
       secrets_digest: expect.stringMatching(/^[0-9a-f]{32}$/),
     });
-    for (const text of [JSON.stringify(listed), await stored(task), JSON.stringify(await api.stores.deployments.get(id)), await story(id)])
+    for (const text of [
+      JSON.stringify(listed),
+      await stored(task),
+      JSON.stringify(await api.stores.deployments.get(id)),
+      await story(id),
+    ])
       for (const value of [CANARY, OTHER]) expect(text).not.toContain(value);
-    expect((await api.stores.deployments.get(id)).secrets?.map(({ name }) => name)).toEqual(['CERT', 'TOKEN']);
+    expect((await api.stores.deployments.get(id)).secrets?.map(({ name }) => name)).toEqual([
+      'CERT',
+      'TOKEN',
+    ]);
   });
 
   test('gets build secrets with the claim of a build, and those alone', async () => {
@@ -78,7 +95,9 @@ describe('an agent with the capability', () => {
     const id = await deploy(api, project);
     await tick(api, id);
     const [build] = await tasksOf(builder);
-    expect((await start(build?.id ?? '')).json['secrets']).toEqual([{ name: 'NPM', value: OTHER, as: 'env' }]);
+    expect((await start(build?.id ?? '')).json['secrets']).toEqual([
+      { name: 'NPM', value: OTHER, as: 'env' },
+    ]);
     expect(await stored(build?.id ?? '')).not.toContain(OTHER);
   });
 
@@ -86,7 +105,9 @@ describe('an agent with the capability', () => {
     const { project, builder, node } = await berth();
     await put(project, 'TOKEN', CANARY);
     const { task } = await assigned(project, builder, node);
-    const digests = [await start(task), await start(task)].map((claim) => claim.json['secrets_digest']);
+    const digests = [await start(task), await start(task)].map(
+      (claim) => claim.json['secrets_digest'],
+    );
     await put(project, 'TOKEN', OTHER);
     const third = await start(task);
     expect(digests[0]).toBe(digests[1]);
@@ -97,28 +118,38 @@ describe('an agent with the capability', () => {
   test('without secrets gets the answer of before', async () => {
     const { project, builder, node } = await berth();
     const { task } = await assigned(project, builder, node);
-    expect(Object.keys((await start(task)).json).sort()).toEqual(['attempt', 'lease_expires_at', 'lease_seconds', 'lease_token']);
+    expect(Object.keys((await start(task)).json).sort()).toEqual([
+      'attempt',
+      'lease_expires_at',
+      'lease_seconds',
+      'lease_token',
+    ]);
   });
 });
 
 test.each([
   ['a contract-only agent', { agent_version: undefined }],
   ['an agent of the previous version', {}],
-])('%s gets env secrets in the env of its payload; the stored payload has none', async (_, version) => {
-  const project = await createProject(api, { env: { PLAIN: 'yes' } });
-  const builder = await register(api);
-  const node = await register(api, { hostname: 'node-1', role: 'deploy', ...version });
-  await put(project, 'TOKEN', CANARY);
-  const { id, task } = await assigned(project, builder, node);
-  const [listed] = await tasksOf(node);
-  expect(listed?.payload.env).toEqual({ PLAIN: 'yes', TOKEN: CANARY });
-  expect(await stored(task)).not.toContain(CANARY);
-  expect((await start(task)).text).not.toContain(CANARY);
-  expect((await api.stores.deployments.get(id)).secrets?.map(({ name }) => name)).toEqual(['TOKEN']);
-  // Only the agent of the node reads the task.
-  for (const name of ['getDeployment', 'deploymentLogs'] as const)
-    expect((await api.call(name, { params: { id }, as: 'admin' })).text).not.toContain(CANARY);
-});
+])(
+  '%s gets env secrets in the env of its payload; the stored payload has none',
+  async (_, version) => {
+    const project = await createProject(api, { env: { PLAIN: 'yes' } });
+    const builder = await register(api);
+    const node = await register(api, { hostname: 'node-1', role: 'deploy', ...version });
+    await put(project, 'TOKEN', CANARY);
+    const { id, task } = await assigned(project, builder, node);
+    const [listed] = await tasksOf(node);
+    expect(listed?.payload.env).toEqual({ PLAIN: 'yes', TOKEN: CANARY });
+    expect(await stored(task)).not.toContain(CANARY);
+    expect((await start(task)).text).not.toContain(CANARY);
+    expect((await api.stores.deployments.get(id)).secrets?.map(({ name }) => name)).toEqual([
+      'TOKEN',
+    ]);
+    // Only the agent of the node reads the task.
+    for (const name of ['getDeployment', 'deploymentLogs'] as const)
+      expect((await api.call(name, { params: { id }, as: 'admin' })).text).not.toContain(CANARY);
+  },
+);
 
 test('an agent that was replaced by an earlier version is not offered a task whose build or file secrets it would leave out', async () => {
   const { project, builder, node } = await berth();
@@ -141,9 +172,15 @@ describe('while a deployment starts', () => {
     await put(project, 'GONE', OTHER);
     const { id, task } = await assigned(project, builder, node);
     await api.call('deleteSecret', { params: { id: project, name: 'GONE' } });
-    expect((await start(task)).json['secrets']).toEqual([{ name: 'TOKEN', value: CANARY, as: 'env' }]);
+    expect((await start(task)).json['secrets']).toEqual([
+      { name: 'TOKEN', value: CANARY, as: 'env' },
+    ]);
     await start(task);
-    expect((await story(id)).split('the project no longer has the secret GONE; the deployment starts without it').length).toBe(2);
+    expect(
+      (await story(id)).split(
+        'the project no longer has the secret GONE; the deployment starts without it',
+      ).length,
+    ).toBe(2);
   });
 
   test('a secret that became a build secret is left out', async () => {

@@ -1,10 +1,22 @@
-/** Secrets of a project: write-only, bound to names that env does not have, changed by one person at a time with If-Match. */
+/**
+ * Secrets of a project: write-only, bound to names that env does not have, changed by one person at
+ * a time with If-Match.
+ */
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
 import { createKeyRing } from '../../src/secrets/key-ring.ts';
 import { createVault } from '../../src/secrets/vault.ts';
 import type { ProjectVault } from '../../src/domain/vault.ts';
 import { createWorld } from './deployed.ts';
-import { type Api, createApi, createProject, projectsNamed, type Input, type Reply, rulesOf, onceOnly } from './harness.ts';
+import {
+  type Api,
+  createApi,
+  createProject,
+  projectsNamed,
+  type Input,
+  type Reply,
+  rulesOf,
+  onceOnly,
+} from './harness.ts';
 
 const CANARY = 'canary-3b91e7d0c5';
 let api: Api;
@@ -17,9 +29,14 @@ const project = projectsNamed('s', () => api);
 const put = (id: string, name: string, body: unknown, more: Input = {}): Promise<Reply> =>
   api.call('putSecret', { params: { id, name }, body, ...more });
 const list = async (id: string): Promise<{ name: string; fingerprint: string }[]> =>
-  (await api.call('listSecrets', { params: { id } })).json['items'] as { name: string; fingerprint: string }[];
-const remove = (id: string, name: string, more: Input = {}): Promise<Reply> => api.call('deleteSecret', { params: { id, name }, ...more });
-const move = (id: string, name: string, more: Input = {}): Promise<Reply> => api.call('importSecret', { params: { id, name }, ...more });
+  (await api.call('listSecrets', { params: { id } })).json['items'] as {
+    name: string;
+    fingerprint: string;
+  }[];
+const remove = (id: string, name: string, more: Input = {}): Promise<Reply> =>
+  api.call('deleteSecret', { params: { id, name }, ...more });
+const move = (id: string, name: string, more: Input = {}): Promise<Reply> =>
+  api.call('importSecret', { params: { id, name }, ...more });
 const etagOf = async (id: string): Promise<string> =>
   String((await api.call('getProject', { params: { id }, as: 'developer' })).headers['etag']);
 const everything = async (): Promise<string> => {
@@ -48,18 +65,25 @@ describe('a secret', () => {
         set_at: expect.any(String),
       },
     ]);
-    expect((await put(id, 'CERT', { value: CANARY, as: 'file' })).json).toMatchObject({ as: 'file', scope: 'run' });
-    expect((await put(id, 'NPM', { value: CANARY, scope: 'build' })).json).toMatchObject({ scope: 'build' });
+    expect((await put(id, 'CERT', { value: CANARY, as: 'file' })).json).toMatchObject({
+      as: 'file',
+      scope: 'run',
+    });
+    expect((await put(id, 'NPM', { value: CANARY, scope: 'build' })).json).toMatchObject({
+      scope: 'build',
+    });
     expect((await list(id)).map(({ name }) => name)).toEqual(['CERT', 'NPM', 'TOKEN']);
     const read = await api.call('getSecret', { params: { id, name: 'TOKEN' } });
     expect(read.json).toEqual(answer.json);
-    for (const text of [answer.text, read.text, await everything()]) expect(text).not.toContain(CANARY);
+    for (const text of [answer.text, read.text, await everything()])
+      expect(text).not.toContain(CANARY);
     expect(await everything()).toContain('secret_set TOKEN (env)');
   });
 
   test('has a new fingerprint after a new value alone; equal values of two names have two', async () => {
     const id = await project();
-    const print = async (name: string, value: string): Promise<unknown> => (await put(id, name, { value })).json['fingerprint'];
+    const print = async (name: string, value: string): Promise<unknown> =>
+      (await put(id, name, { value })).json['fingerprint'];
     const first = await print('A', CANARY);
     expect(await print('A', CANARY)).toBe(first);
     expect(await print('A', 'other')).not.toBe(first);
@@ -100,7 +124,10 @@ describe('a secret', () => {
 
   test('an error never repeats the value: broken JSON, a value in the wrong place', async () => {
     const id = await project();
-    const broken = await api.call('putSecret', { params: { id, name: 'A' }, raw: `{"value": "${CANARY}` });
+    const broken = await api.call('putSecret', {
+      params: { id, name: 'A' },
+      raw: `{"value": "${CANARY}`,
+    });
     const bare = await api.call('putSecret', { params: { id, name: 'A' }, raw: CANARY });
     const wrong = await put(id, 'A', { value: { [CANARY.replaceAll('-', '_')]: 1 } });
     expect([broken.status, bare.status, wrong.status]).toEqual([400, 400, 422]);
@@ -109,7 +136,8 @@ describe('a secret', () => {
 
   test('too many, or too large together, are refused; replacing one is not', async () => {
     const id = await project();
-    for (let i = 0; i < 16; i++) expect((await put(id, `A${i}`, { value: 'x'.repeat(65_536) })).status).toBe(200);
+    for (let i = 0; i < 16; i++)
+      expect((await put(id, `A${i}`, { value: 'x'.repeat(65_536) })).status).toBe(200);
     expect(rulesOf(await put(id, 'B', { value: 'x' }))).toEqual(['value:max_bytes']);
     expect((await put(id, 'A0', { value: 'y'.repeat(65_536) })).status).toBe(200);
     const many = await project();
@@ -123,7 +151,10 @@ describe('a secret', () => {
     await put(id, 'A', { value: CANARY });
     expect((await remove(id, 'A')).status).toBe(204);
     expect(await list(id)).toEqual([]);
-    for (const reply of [await remove(id, 'A'), await api.call('getSecret', { params: { id, name: 'A' } })])
+    for (const reply of [
+      await remove(id, 'A'),
+      await api.call('getSecret', { params: { id, name: 'A' } }),
+    ])
       expect([reply.status, reply.json['code']]).toEqual([404, 'not_found']);
   });
 
@@ -131,7 +162,11 @@ describe('a secret', () => {
     const id = await project();
     await put(id, 'A', { value: CANARY });
     await api.call('deleteProject', { params: { id } });
-    for (const reply of [await put(id, 'A', { value: 'x' }), await remove(id, 'A'), await move(id, 'A')])
+    for (const reply of [
+      await put(id, 'A', { value: 'x' }),
+      await remove(id, 'A'),
+      await move(id, 'A'),
+    ])
       expect(reply.json['code']).toBe('being_deleted');
     expect(await api.stores.projects.removeIfGone(id)).toBe(true);
     expect(await api.stores.secrets.list(id)).toEqual([]);
@@ -142,12 +177,16 @@ describe('a secret', () => {
 describe('two people', () => {
   test('who set one secret at once: the last one wins, and both are in the audit log', async () => {
     const id = await project();
-    const before = ((await api.call('audit', { query: { limit: 200 }, as: 'admin' })).json['items'] as object[]).length;
+    const before = (
+      (await api.call('audit', { query: { limit: 200 }, as: 'admin' })).json['items'] as object[]
+    ).length;
     const replies = await Promise.all(['first', 'second'].map((value) => put(id, 'A', { value })));
     expect(replies.map((r) => r.status)).toEqual([200, 200]);
     const prints = replies.map((r) => r.json['fingerprint']);
     expect(prints).toContain((await list(id))[0]?.fingerprint);
-    const audit = (await api.call('audit', { query: { limit: 200 }, as: 'admin' })).json['items'] as { action: string; target: string }[];
+    const audit = (await api.call('audit', { query: { limit: 200 }, as: 'admin' })).json[
+      'items'
+    ] as { action: string; target: string }[];
     expect(audit.length).toBe(before + 2);
     expect(audit.slice(0, 2)).toMatchObject([
       { action: 'putSecret', target: id },
@@ -158,20 +197,28 @@ describe('two people', () => {
   test('with If-Match: one of 20 wins, the others get 412', async () => {
     const id = await project();
     const headers = { 'if-match': await etagOf(id) };
-    const all = await Promise.all(Array.from({ length: 20 }, (_, i) => put(id, `K${i}`, { value: 'x' }, { headers })));
+    const all = await Promise.all(
+      Array.from({ length: 20 }, (_, i) => put(id, `K${i}`, { value: 'x' }, { headers })),
+    );
     expect(all.filter((r) => r.status === 200)).toHaveLength(1);
     expect(all.filter((r) => r.json['code'] === 'changed_meanwhile')).toHaveLength(19);
     expect((await remove(id, 'K0', { headers })).status).toBe(412);
     const won = all.find((r) => r.status === 200);
     expect(won?.headers['etag']).toBe(await etagOf(id));
-    expect((await remove(id, String(won?.json['name']), { headers: { 'if-match': await etagOf(id) } })).status).toBe(204);
+    expect(
+      (await remove(id, String(won?.json['name']), { headers: { 'if-match': await etagOf(id) } }))
+        .status,
+    ).toBe(204);
   });
 });
 
 describe('a name that env has', () => {
   test('is 409 in both directions, whatever the scope', async () => {
     const id = await project({ A: '1' });
-    const conflict = { status: 409, json: { code: 'env_conflict', errors: [{ field: 'name', rule: 'env_conflict' }] } };
+    const conflict = {
+      status: 409,
+      json: { code: 'env_conflict', errors: [{ field: 'name', rule: 'env_conflict' }] },
+    };
     expect(await put(id, 'A', { value: CANARY })).toMatchObject(conflict);
     expect(await put(id, 'A', { value: CANARY, scope: 'build' })).toMatchObject(conflict);
     await put(id, 'B', { value: CANARY, scope: 'build' });
@@ -179,9 +226,16 @@ describe('a name that env has', () => {
       await api.call('putEnv', { params: { id, name: 'B' }, body: { value: 'x' } }),
       await api.call('patchProject', { params: { id }, body: { env: { B: 'x', C: 'y' } } }),
     ])
-      expect(reply).toMatchObject({ status: 409, json: { code: 'env_conflict', errors: [{ field: 'env.B', rule: 'env_conflict' }] } });
+      expect(reply).toMatchObject({
+        status: 409,
+        json: { code: 'env_conflict', errors: [{ field: 'env.B', rule: 'env_conflict' }] },
+      });
     // The refused change left no trace, and the other changes still work.
-    expect((await api.call('patchProject', { params: { id }, body: { env: { B: null, C: 'y' } } })).json['env']).toEqual({
+    expect(
+      (await api.call('patchProject', { params: { id }, body: { env: { B: null, C: 'y' } } })).json[
+        'env'
+      ],
+    ).toEqual({
       A: '1',
       C: 'y',
     });
@@ -210,8 +264,12 @@ describe('import', () => {
     const after = await api.call('getProject', { params: { id }, as: 'developer' });
     expect(after.json['env']).toEqual({ B: 'kept' });
     expect(reply.headers['etag']).toBe(after.headers['etag']);
-    const [deployment] = (await api.stores.deployments.list({ project_id: id }, { limit: 1, cursor: null })).items;
-    expect((await api.stores.deployments.get(deployment?.id ?? '')).settings.env).toEqual({ B: 'kept' });
+    const [deployment] = (
+      await api.stores.deployments.list({ project_id: id }, { limit: 1, cursor: null })
+    ).items;
+    expect((await api.stores.deployments.get(deployment?.id ?? '')).settings.env).toEqual({
+      B: 'kept',
+    });
     const [sealed] = await api.stores.secrets.sealed(id, ['A']);
     expect((await vaultOf(id)).open('secret:A', sealed?.sealed ?? '').toString()).toBe(CANARY);
     expect(await everything()).toContain('secret_set A (env) from its environment variable');
@@ -241,9 +299,14 @@ describe('import', () => {
       during = async () => undefined;
       expect((await changing.call('importSecret', { params: { id, name: 'A' } })).status).toBe(201);
     };
-    const reply = await changing.call('rollback', { params: { id }, body: { deployment_id: second } });
+    const reply = await changing.call('rollback', {
+      params: { id },
+      body: { deployment_id: second },
+    });
     expect(reply.status, reply.text).toBe(201);
-    expect((await changing.stores.deployments.get(String(reply.json['id']))).settings.env).toEqual({});
+    expect((await changing.stores.deployments.get(String(reply.json['id']))).settings.env).toEqual(
+      {},
+    );
   });
 
   test('of an absent variable is 404; of an empty one 422; with a stale ETag 412; none changes anything', async () => {
@@ -253,7 +316,9 @@ describe('import', () => {
     expect((await move(id, 'constructor')).status).toBe(404);
     expect(rulesOf(await move(id, 'A'))).toEqual(['value:min_length']);
     expect((await move(id, 'A', { headers: { 'if-match': '"old"' } })).status).toBe(412);
-    expect((await api.call('getProject', { params: { id }, as: 'developer' })).json['env']).toEqual({ A: '' });
+    expect((await api.call('getProject', { params: { id }, as: 'developer' })).json['env']).toEqual(
+      { A: '' },
+    );
     expect(await list(id)).toEqual([]);
   });
 
@@ -261,7 +326,12 @@ describe('import', () => {
     const id = await project({ A: CANARY });
     const headers = { 'idempotency-key': 'import-1' };
     const [one, two] = [await move(id, 'A', { headers }), await move(id, 'A', { headers })];
-    expect([one.status, two.status, two.text, two.headers['idempotent-replayed']]).toEqual([201, 201, one.text, 'true']);
+    expect([one.status, two.status, two.text, two.headers['idempotent-replayed']]).toEqual([
+      201,
+      201,
+      one.text,
+      'true',
+    ]);
   });
 });
 
@@ -271,7 +341,11 @@ test('a viewer sees names and fingerprints, and changes nothing', async () => {
   const read = await api.call('listSecrets', { params: { id }, as: 'viewer' });
   expect(read.json['items']).toMatchObject([{ name: 'A', fingerprint: expect.any(String) }]);
   const as = 'viewer' as const;
-  for (const reply of [await put(id, 'A', { value: 'x' }, { as }), await remove(id, 'A', { as }), await move(id, 'B', { as })])
+  for (const reply of [
+    await put(id, 'A', { value: 'x' }, { as }),
+    await remove(id, 'A', { as }),
+    await move(id, 'B', { as }),
+  ])
     expect(reply.status).toBe(403);
 });
 

@@ -12,12 +12,17 @@ beforeEach(async () => {
 
 type Signed = { token: string; refresh_token: string };
 const bearer = (token: string) => ({ as: null, headers: { authorization: `Bearer ${token}` } });
-async function login(on: Api = api, email = 'admin@example.com', password = PASSWORD): Promise<Signed> {
+async function login(
+  on: Api = api,
+  email = 'admin@example.com',
+  password = PASSWORD,
+): Promise<Signed> {
   const reply = await on.call('login', { body: { email, password } });
   expect(reply.status, reply.text).toBe(200);
   return reply.json as unknown as Signed;
 }
-const refresh = (refresh_token: string, on: Api = api) => on.call('refresh', { body: { refresh_token } });
+const refresh = (refresh_token: string, on: Api = api) =>
+  on.call('refresh', { body: { refresh_token } });
 const me = async (token: string): Promise<number> => (await api.call('me', bearer(token))).status;
 
 describe('refresh', () => {
@@ -36,11 +41,17 @@ describe('refresh', () => {
     expect([again.status, again.json['code']]).toEqual([401, 'refresh_token']);
     expect(again.json['detail']).toContain('used before');
     expect((await refresh(next.refresh_token)).status).toBe(401);
-    expect([await me(first.token), await me(next.token), await me(other.token)]).toEqual([401, 401, 200]);
+    expect([await me(first.token), await me(next.token), await me(other.token)]).toEqual([
+      401, 401, 200,
+    ]);
   });
   test('of two concurrent requests with one token at most one succeeds', async () => {
     const { refresh_token } = await login();
-    const replies = await Promise.all([refresh(refresh_token), refresh(refresh_token), refresh(refresh_token)]);
+    const replies = await Promise.all([
+      refresh(refresh_token),
+      refresh(refresh_token),
+      refresh(refresh_token),
+    ]);
     expect(replies.filter((r) => r.status === 200).length).toBeLessThanOrEqual(1);
   });
   test('ends after 30 days without use, and after 90 days in any case', async () => {
@@ -60,7 +71,9 @@ describe('refresh', () => {
     expect((await refresh(String(last.json['refresh_token']))).status).toBe(401);
   });
   test('is refused for a disabled account', async () => {
-    await api.call('createUser', { body: { email: 'eve@example.com', role: 'viewer', password: PASSWORD } });
+    await api.call('createUser', {
+      body: { email: 'eve@example.com', role: 'viewer', password: PASSWORD },
+    });
     const { refresh_token, token } = await login(api, 'eve@example.com');
     const eve = await api.stores.users.findByEmail('eve@example.com');
     await api.call('patchUser', { params: { id: eve?.id ?? '' }, body: { disabled: true } });
@@ -89,18 +102,30 @@ describe('a changed password', () => {
     const [mine, theirs] = [await login(), await login()];
     const reply = await change(mine.token, PASSWORD, 'a new and long one');
     expect(reply.status).toBe(200);
-    expect([await me(mine.token), await me(theirs.token), await me((reply.json as unknown as Signed).token)]).toEqual([401, 401, 200]);
-    expect((await api.call('login', { body: { email: 'admin@example.com', password: PASSWORD } })).status).toBe(401);
+    expect([
+      await me(mine.token),
+      await me(theirs.token),
+      await me((reply.json as unknown as Signed).token),
+    ]).toEqual([401, 401, 200]);
+    expect(
+      (await api.call('login', { body: { email: 'admin@example.com', password: PASSWORD } }))
+        .status,
+    ).toBe(401);
     await login(api, 'admin@example.com', 'a new and long one');
   });
   test('with a wrong old password: refused, with the rate limit of the login', async () => {
     const { token } = await login();
-    for (let i = 0; i < 10; i++) expect(rulesOf(await change(token, 'wrong', 'a new and long one'))).toEqual(['old_password:wrong']);
+    for (let i = 0; i < 10; i++)
+      expect(rulesOf(await change(token, 'wrong', 'a new and long one'))).toEqual([
+        'old_password:wrong',
+      ]);
     expect((await change(token, PASSWORD, 'a new and long one')).status).toBe(429);
     expect(await me(token)).toBe(200);
   });
   test('for an account without a password: refused', async () => {
-    expect(rulesOf(await change(api.token('viewer'), 'x', 'a new and long one'))).toEqual(['old_password:wrong']);
+    expect(rulesOf(await change(api.token('viewer'), 'x', 'a new and long one'))).toEqual([
+      'old_password:wrong',
+    ]);
   });
   test('a short password is refused', async () => {
     const { token } = await login();
@@ -109,8 +134,14 @@ describe('a changed password', () => {
 });
 
 describe('an account that changes while somebody signs in', () => {
-  /** Runs when the account was read, and before its new password is stored: checking and hashing take hundreds of milliseconds. */
-  const during = { read: async (): Promise<void> => undefined, patch: async (): Promise<void> => undefined };
+  /**
+   * Runs when the account was read, and before its new password is stored: checking and hashing
+   * take hundreds of milliseconds.
+   */
+  const during = {
+    read: async (): Promise<void> => undefined,
+    patch: async (): Promise<void> => undefined,
+  };
   let changing: Api;
   let eve = '';
   beforeEach(async () => {
@@ -132,13 +163,17 @@ describe('an account that changes while somebody signs in', () => {
         },
       }),
     });
-    const made = await changing.call('createUser', { body: { email: 'eve@example.com', role: 'developer', password: PASSWORD } });
+    const made = await changing.call('createUser', {
+      body: { email: 'eve@example.com', role: 'developer', password: PASSWORD },
+    });
     eve = String(made.json['id']);
     return () => changing.close();
   });
   const NEW = 'a new and long one';
-  const tryToSignIn = (password = PASSWORD) => changing.call('login', { body: { email: 'eve@example.com', password } });
-  const change = (body: Record<string, unknown>) => changing.call('patchUser', { params: { id: eve }, body });
+  const tryToSignIn = (password = PASSWORD) =>
+    changing.call('login', { body: { email: 'eve@example.com', password } });
+  const change = (body: Record<string, unknown>) =>
+    changing.call('patchUser', { params: { id: eve }, body });
   const once = (run: () => Promise<unknown>, at: keyof typeof during): void => {
     during[at] = async () => {
       during[at] = async () => undefined;
@@ -184,26 +219,36 @@ describe('the address of the client', () => {
     expect((await from('198.51.100.7', PASSWORD)).status).toBe(200);
   });
   test('cannot be chosen by the client: only the address that the trusted proxy saw counts', async () => {
-    for (let i = 0; i < 10; i++) expect((await from(`1.2.3.${i}, 203.0.113.66`, 'wrong')).status).toBe(401);
+    for (let i = 0; i < 10; i++)
+      expect((await from(`1.2.3.${i}, 203.0.113.66`, 'wrong')).status).toBe(401);
     expect((await from('9.9.9.9, 203.0.113.66', PASSWORD)).status).toBe(429);
   });
   test.each(['10.0.0.0/33', '10.0.0', '::/129', 'everybody', '10.0.0.0/8/8', '10.0.0.0/x'])(
     'TRUSTED_PROXIES=%s is refused at the start',
     (given) => {
-      expect(() => readConfig({ ...ENV, TRUSTED_PROXIES: given })).toThrow(/TRUSTED_PROXIES: neither an address nor a network/);
+      expect(() => readConfig({ ...ENV, TRUSTED_PROXIES: given })).toThrow(
+        /TRUSTED_PROXIES: neither an address nor a network/,
+      );
     },
   );
-  test.each(['192.0.2.1', 'none', '2001:db8::/32, linklocal'])('without a trusted proxy (%s) the header is ignored', async (given) => {
-    const open = await createApi({ env: { TRUSTED_PROXIES: given } });
-    const login = (i: number) =>
-      open.call('login', { body: { email: 'admin@example.com', password: 'wrong' }, headers: { 'x-forwarded-for': `1.2.3.${i}` } });
-    for (let i = 0; i < 10; i++) expect((await login(i)).status).toBe(401);
-    expect((await login(99)).status).toBe(429);
-    await open.close();
-  });
+  test.each(['192.0.2.1', 'none', '2001:db8::/32, linklocal'])(
+    'without a trusted proxy (%s) the header is ignored',
+    async (given) => {
+      const open = await createApi({ env: { TRUSTED_PROXIES: given } });
+      const login = (i: number) =>
+        open.call('login', {
+          body: { email: 'admin@example.com', password: 'wrong' },
+          headers: { 'x-forwarded-for': `1.2.3.${i}` },
+        });
+      for (let i = 0; i < 10; i++) expect((await login(i)).status).toBe(401);
+      expect((await login(99)).status).toBe(429);
+      await open.close();
+    },
+  );
   test('one password tried at many accounts from one address is limited too', async () => {
     const replies = [];
-    for (let i = 0; i < 65; i++) replies.push((await from('203.0.113.66', 'Summer2026!', `user${i}@example.com`)).status);
+    for (let i = 0; i < 65; i++)
+      replies.push((await from('203.0.113.66', 'Summer2026!', `user${i}@example.com`)).status);
     expect(replies.filter((status) => status === 401)).toHaveLength(60);
     expect((await from('198.51.100.7', PASSWORD)).status).toBe(200);
   });
@@ -224,27 +269,46 @@ describe('changed tokens', () => {
     good = await login(one);
     const made = await one.call('createToken', {
       as: 'admin',
-      body: { name: 'ci', role: 'admin', expires_at: new Date(Date.now() + 86_400_000).toISOString() },
+      body: {
+        name: 'ci',
+        role: 'admin',
+        expires_at: new Date(Date.now() + 86_400_000).toISOString(),
+      },
     });
     personal = made.json['token'] as string;
   });
   afterAll(() => one.close());
 
-  /** Variants of a token: characters changed, added, removed or in another case, truncated, doubled, with unusual characters. */
+  /**
+   * Variants of a token: characters changed, added, removed or in another case, truncated, doubled,
+   * with unusual characters.
+   */
   const mutated = (text: string) =>
     fc.oneof(
       fc
-        .tuple(fc.nat(text.length - 1), fc.constantFrom(...'A B a b 0 1 _ - . = ~ + / \t'.split(' ')))
+        .tuple(
+          fc.nat(text.length - 1),
+          fc.constantFrom(...'A B a b 0 1 _ - . = ~ + / \t'.split(' ')),
+        )
         .map(([i, c]) => text.slice(0, i) + c + text.slice(i + 1)),
       fc
         .tuple(fc.nat(text.length), fc.constantFrom(...'A a 0 _ - . = \u00e9'.split(' ')))
         .map(([i, c]) => text.slice(0, i) + c + text.slice(i)),
       fc.nat(text.length - 1).map((i) => text.slice(0, i)),
       fc.nat(text.length - 1).map((i) => text.slice(0, i) + text.slice(i + 1)),
-      fc.constantFrom(`${text}.`, `${text}${text}`, text.toUpperCase(), `${text},${text}`, `${text.split('.').slice(0, 2).join('.')}.`),
+      fc.constantFrom(
+        `${text}.`,
+        `${text}${text}`,
+        text.toUpperCase(),
+        `${text},${text}`,
+        `${text.split('.').slice(0, 2).join('.')}.`,
+      ),
       fc.base64String({ maxLength: 400 }),
     );
-  /** The last character of base64url can have unused bits. A change of only these bits is the same token. */
+  /**
+   * The last character of base64url can have unused bits. A change of only these bits is the same
+   * token.
+   */
   const meansTheSame = (a: string, b: string): boolean => {
     const bytes = (text: string): string =>
       text

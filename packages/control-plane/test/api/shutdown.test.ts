@@ -3,7 +3,9 @@ import { connect } from 'node:net';
 import { expect, test } from 'vitest';
 import { createApi } from './harness.ts';
 
-test('a connection that never sent a request does not delay the end', { timeout: 30_000 }, async () => {
+test('a connection that never sent a request does not delay the end', {
+  timeout: 30_000,
+}, async () => {
   const api = await createApi({ env: { LISTEN: '127.0.0.1:0' }, overrides: { loops: false } });
   const { port } = new URL(await api.listen());
   // Browsers and HTTP clients open connections in advance.

@@ -1,4 +1,6 @@
-/** Bodies that are built to be expensive (security review H1): the work for one request has a limit. */
+/**
+ * Bodies that are built to be expensive (security review H1): the work for one request has a limit.
+ */
 import type { ErrorObject } from 'ajv';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { fieldProblems } from '../../src/api/validation.ts';
@@ -14,7 +16,12 @@ afterAll(() => api.close());
 function readsOf(count: number, make: (i: number) => Partial<ErrorObject>): number {
   let reads = 0;
   const errors = Array.from({ length: count }, (_, i) => {
-    const error = { instancePath: '', schemaPath: '#/additionalProperties', params: {}, ...make(i) } as ErrorObject;
+    const error = {
+      instancePath: '',
+      schemaPath: '#/additionalProperties',
+      params: {},
+      ...make(i),
+    } as ErrorObject;
     return new Proxy(error, {
       get(target, key, receiver) {
         reads++;
@@ -28,9 +35,18 @@ function readsOf(count: number, make: (i: number) => Partial<ErrorObject>): numb
 
 describe('describing the problems of a body', () => {
   test.each<[string, (i: number) => Partial<ErrorObject>]>([
-    ['unknown fields', (i) => ({ keyword: 'additionalProperties', params: { additionalProperty: `x${i}` } })],
-    ['unions that fit no branch', (i) => ({ keyword: 'anyOf', instancePath: `/a/${i}`, schemaPath: `#/a/${i}/anyOf` })],
-    ['types that are wrong', (i) => ({ keyword: 'type', instancePath: `/a/${i}`, params: { type: 'string' } })],
+    [
+      'unknown fields',
+      (i) => ({ keyword: 'additionalProperties', params: { additionalProperty: `x${i}` } }),
+    ],
+    [
+      'unions that fit no branch',
+      (i) => ({ keyword: 'anyOf', instancePath: `/a/${i}`, schemaPath: `#/a/${i}/anyOf` }),
+    ],
+    [
+      'types that are wrong',
+      (i) => ({ keyword: 'type', instancePath: `/a/${i}`, params: { type: 'string' } }),
+    ],
   ])('costs the same for 4,000 and for 16,000 %s', (_what, make) => {
     expect(readsOf(16_000, make)).toBe(readsOf(4_000, make));
   });

@@ -12,13 +12,20 @@ beforeEach(async () => {
 afterEach(() => api.close());
 
 type Event = { at: string; kind: string; message: string; count?: number; since?: string };
-const story = async (id: string): Promise<Event[]> => (await api.call('getDeployment', { params: { id } })).json['events'] as Event[];
+const story = async (id: string): Promise<Event[]> =>
+  (await api.call('getDeployment', { params: { id } })).json['events'] as Event[];
 /** Reports the container of `id`, like its node. */
 const seen = (id: string, project: string, container: Record<string, unknown>): Promise<string> =>
   register(api, {
     hostname: 'node-1',
     role: 'deploy',
-    containers: [{ name: 'svc-shop', labels: { 'berth.deployment': id, 'berth.project': project }, ...container }],
+    containers: [
+      {
+        name: 'svc-shop',
+        labels: { 'berth.deployment': id, 'berth.project': project },
+        ...container,
+      },
+    ],
   });
 
 test('a container that crashes 100 times has three story lines with a count', async () => {
@@ -36,11 +43,18 @@ test('a container that crashes 100 times has three story lines with a count', as
   const after = await story(id);
   expect(after.slice(0, before.length)).toEqual(before);
   expect(after.slice(before.length).map((e) => [e.kind, e.count, e.message])).toEqual([
-    ['health', 100, `unhealthy: its container keeps exiting with exit code 1; the engine restarts it each time (100 times since ${first})`],
+    [
+      'health',
+      100,
+      'unhealthy: its container keeps exiting with exit code 1; the engine restarts it each ' +
+        `time (100 times since ${first})`,
+    ],
     [
       'port_changed',
       100,
-      expect.stringMatching(/^the port of its container is now 32199 \(was 32198\); the route follows \(100 times since /),
+      expect.stringMatching(
+        /^the port of its container is now 32199 \(was 32198\); the route follows \(100 times since /,
+      ),
     ],
     ['health', 100, expect.stringMatching(/^healthy again: .* \(100 times since /)],
   ]);
@@ -58,7 +72,10 @@ test('of many different lines the middle ones are left out, and one line has the
   const after = await story(id);
   expect(after).toHaveLength(200);
   expect(after.slice(0, before.length)).toEqual(before);
-  expect(after[40]).toMatchObject({ kind: 'left_out', message: `${before.length + 300 - 199} lines are omitted here` });
+  expect(after[40]).toMatchObject({
+    kind: 'left_out',
+    message: `${before.length + 300 - 199} lines are omitted here`,
+  });
   expect(after.at(-1)?.message).toContain('exit code 299');
   expect(after.at(-159)?.message).toContain('exit code 141');
 }, 60_000);
@@ -68,7 +85,12 @@ test('lists contain no stories and no placement', async () => {
   const id = await world.live(project);
   const { json, text } = await api.call('listDeployments', { query: { project_id: project } });
   const [item] = json['items'] as Record<string, unknown>[];
-  expect(item).toMatchObject({ id, status: 'running', url: 'http://shop.berth.localhost:8000', health: { status: 'healthy' } });
+  expect(item).toMatchObject({
+    id,
+    status: 'running',
+    url: 'http://shop.berth.localhost:8000',
+    health: { status: 'healthy' },
+  });
   expect(Object.keys(item ?? {})).not.toEqual(expect.arrayContaining(['events']));
   expect(Object.keys(item ?? {})).not.toEqual(expect.arrayContaining(['placement']));
   expect(text.length).toBeLessThan(2_000);

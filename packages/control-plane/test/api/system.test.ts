@@ -24,22 +24,31 @@ describe('readyz', () => {
         { name: 'secrets', ok: true },
       ],
     });
-    expect((reply.json['notes'] as string[]).filter((note) => !note.startsWith('Node.js'))).toEqual([
-      'AUTH_SERVICE_URL is not set: projects that require a login cannot be deployed',
-    ]);
+    expect((reply.json['notes'] as string[]).filter((note) => !note.startsWith('Node.js'))).toEqual(
+      ['AUTH_SERVICE_URL is not set: projects that require a login cannot be deployed'],
+    );
   });
   test('notes that route switches are not checked if PROXY_PROBE_URLS is not set', async () => {
     const other = await createApi();
-    expect(JSON.stringify((await other.call('readyz')).json['notes'])).toContain('PROXY_PROBE_URLS is not set');
+    expect(JSON.stringify((await other.call('readyz')).json['notes'])).toContain(
+      'PROXY_PROBE_URLS is not set',
+    );
     await other.close();
   });
   test('notes that probe addresses that only redirect cannot confirm that the proxy reaches a node', async () => {
-    const other = await createApi({ env: { PROXY_PROBE_URLS: 'http://127.0.0.1:1', PUBLIC_URL: 'https://berth.test' } });
-    expect(JSON.stringify((await other.call('readyz')).json['notes'])).toContain('PROXY_PROBE_URLS has no https address');
+    const other = await createApi({
+      env: { PROXY_PROBE_URLS: 'http://127.0.0.1:1', PUBLIC_URL: 'https://berth.test' },
+    });
+    expect(JSON.stringify((await other.call('readyz')).json['notes'])).toContain(
+      'PROXY_PROBE_URLS has no https address',
+    );
     await other.close();
   });
   test('gets 503 if the database fails or hangs, without the message of the database', async () => {
-    for (const ping of [() => Promise.reject(new Error('secret path')), () => new Promise<void>(() => undefined)]) {
+    for (const ping of [
+      () => Promise.reject(new Error('secret path')),
+      () => new Promise<void>(() => undefined),
+    ]) {
       const other = await createApi({ stores: (real) => ({ ...real, ping }) });
       const reply = await other.call('readyz');
       expect([reply.status, reply.json['status']]).toEqual([503, 'not_ready']);
@@ -54,11 +63,19 @@ describe('readyz', () => {
 
 test('the settings in force, without secrets, and the backups: for admins only', async () => {
   const other = await createApi({
-    env: { SMTP_URL: 'smtp://mailer:mail-password@mail.example:587', SMTP_FROM: 'berth@example.org', KEEP_RELEASES: '7' },
+    env: {
+      SMTP_URL: 'smtp://mailer:mail-password@mail.example:587',
+      SMTP_FROM: 'berth@example.org',
+      KEEP_RELEASES: '7',
+    },
   });
   const reply = await other.call('system');
   expect(reply.status, reply.text).toBe(200);
-  const { settings, backups, readiness } = reply.json as unknown as { settings: { name: string }[]; backups: object; readiness: object };
+  const { settings, backups, readiness } = reply.json as unknown as {
+    settings: { name: string }[];
+    backups: object;
+    readiness: object;
+  };
   // The shipped proxy files keep /readyz from the internet, so the dashboard reads the same here.
   expect(readiness).toEqual((await other.call('readyz')).json);
   const of = (name: string) => settings.find((one) => one.name === name);
@@ -74,7 +91,9 @@ test('the settings in force, without secrets, and the backups: for admins only',
 test('readyz warns if the Node.js that runs lacks security fixes', async () => {
   const { notes } = (await api.call('readyz')).json as { notes: string[] };
   const warning = nodeWarning(process.versions.node);
-  expect(notes.filter((note) => note.startsWith('Node.js'))).toEqual(warning === null ? [] : [warning]);
+  expect(notes.filter((note) => note.startsWith('Node.js'))).toEqual(
+    warning === null ? [] : [warning],
+  );
 });
 
 describe('missing settings of deploy nodes in readyz', () => {
@@ -83,20 +102,34 @@ describe('missing settings of deploy nodes in readyz', () => {
   afterEach(() => other.close());
   const UNSET = { role: 'deploy', publish_ip: null, default_memory: null };
   const notes = async (): Promise<string[]> =>
-    ((await other.call('readyz')).json['notes'] as string[]).filter((note) => /PUBLISH_IP|DEFAULT_MEMORY/.test(note));
+    ((await other.call('readyz')).json['notes'] as string[]).filter((note) =>
+      /PUBLISH_IP|DEFAULT_MEMORY/.test(note),
+    );
 
   test('a node without PUBLISH_IP or DEFAULT_MEMORY is counted, without its name and address', async () => {
     await register(other, { ...UNSET, hostname: 'd1', host_ip: '10.1.2.3', default_memory: 512e6 });
-    await register(other, { ...UNSET, hostname: 'd2', host_ip: '10.1.2.4', publish_ip: '10.1.2.4' });
+    await register(other, {
+      ...UNSET,
+      hostname: 'd2',
+      host_ip: '10.1.2.4',
+      publish_ip: '10.1.2.4',
+    });
     expect(await notes()).toEqual([
-      'PUBLISH_IP is not set on 1 node: published ports of containers there are reachable on every address of the machine',
-      'DEFAULT_MEMORY is not set on 1 node: containers of projects without a memory limit may use all memory of the machine',
+      'PUBLISH_IP is not set on 1 node: published ports of containers there are reachable on ' +
+        'every address of the machine',
+      'DEFAULT_MEMORY is not set on 1 node: containers of projects without a memory limit may ' +
+        'use all memory of the machine',
     ]);
     expect((await other.call('readyz')).text).not.toMatch(/10\.1\.2\.|\bd[12]\b/);
   });
   test('an agent that does not send them, and a builder, get no note', async () => {
     await register(other, { hostname: 'older', role: 'deploy' });
-    await register(other, { hostname: 'contract', role: 'deploy', agent_version: undefined, boot_id: undefined });
+    await register(other, {
+      hostname: 'contract',
+      role: 'deploy',
+      agent_version: undefined,
+      boot_id: undefined,
+    });
     await register(other, { ...UNSET, hostname: 'b1', role: 'builder' });
     expect(await notes()).toEqual([]);
   });
@@ -117,9 +150,17 @@ describe('missing settings of deploy nodes in readyz', () => {
     expect(await notes()).toEqual([]);
   });
   test('a wrong value is refused with the name of the field', async () => {
-    for (const wrong of [{ publish_ip: 7 }, { default_memory: '1g' }, { default_memory: -1 }, { publish_ip: 'x'.repeat(300) }]) {
+    for (const wrong of [
+      { publish_ip: 7 },
+      { default_memory: '1g' },
+      { default_memory: -1 },
+      { publish_ip: 'x'.repeat(300) },
+    ]) {
       const reply = await other.call('agentRegister', { body: { ...NODE, ...wrong } });
-      expect([reply.status, reply.text]).toEqual([422, expect.stringContaining(Object.keys(wrong)[0] ?? '')]);
+      expect([reply.status, reply.text]).toEqual([
+        422,
+        expect.stringContaining(Object.keys(wrong)[0] ?? ''),
+      ]);
     }
   });
 });
@@ -131,21 +172,31 @@ describe('nodes whose container engine does not answer, in readyz', () => {
   const dead = { engine: { ok: false, version: null, error: 'dial unix /run/docker.sock' } };
   const works = { engine: { ok: true, version: '28.0', error: null } };
   const notes = async (): Promise<string[]> =>
-    ((await other.call('readyz')).json['notes'] as string[]).filter((note) => note.includes('engine'));
+    ((await other.call('readyz')).json['notes'] as string[]).filter((note) =>
+      note.includes('engine'),
+    );
 
   test('if all nodes of a role are affected, the note says what waits', async () => {
     await register(other, { ...dead, hostname: 'b1', role: 'builder' });
     await register(other, { ...dead, hostname: 'b2', role: 'builder' });
     await register(other, { ...works, hostname: 'd1', role: 'deploy' });
-    expect(await notes()).toEqual(['the container engine answers on no builder node (2 nodes): builds wait']);
+    expect(await notes()).toEqual([
+      'the container engine answers on no builder node (2 nodes): builds wait',
+    ]);
     expect((await other.call('readyz')).text).not.toContain('docker.sock');
   });
   test('if only some nodes are affected, the note counts them', async () => {
     await register(other, { ...dead, hostname: 'd1', role: 'deploy' });
     await register(other, { ...works, hostname: 'd2', role: 'deploy' });
-    await register(other, { hostname: 'contract', role: 'deploy', agent_version: undefined, boot_id: undefined });
+    await register(other, {
+      hostname: 'contract',
+      role: 'deploy',
+      agent_version: undefined,
+      boot_id: undefined,
+    });
     expect(await notes()).toEqual([
-      'the container engine does not answer on 1 of 3 deploy nodes, which get no tasks: berth status names them',
+      'the container engine does not answer on 1 of 3 deploy nodes, which get no tasks: berth ' +
+        'status names them',
     ]);
   });
   test('the note ends when the engine answers, and when the node is offline', async () => {
@@ -153,7 +204,9 @@ describe('nodes whose container engine does not answer, in readyz', () => {
     await register(other, { ...works, hostname: 'd1', role: 'deploy' });
     expect(await notes()).toEqual([]);
     await register(other, { ...dead, hostname: 'd1', role: 'deploy' });
-    expect(await notes()).toEqual(['the container engine answers on no deploy node (1 node): deployments wait']);
+    expect(await notes()).toEqual([
+      'the container engine answers on no deploy node (1 node): deployments wait',
+    ]);
     other.pass(121_000);
     expect(await notes()).toEqual([]);
   });
@@ -165,8 +218,12 @@ test('metrics count by route and not by path', async () => {
   await api.server.inject({ url: '/random/path' });
   const { text, headers } = await api.call('metrics');
   expect(headers['content-type']).toMatch(/^text\/plain/);
-  expect(text).toContain('berth_http_request_duration_seconds_count{route="getProject",method="GET",status="404"} 2');
-  expect(text).toContain('berth_http_request_duration_seconds_count{route="none",method="GET",status="404"} 1');
+  expect(text).toContain(
+    'berth_http_request_duration_seconds_count{route="getProject",method="GET",status="404"} 2',
+  );
+  expect(text).toContain(
+    'berth_http_request_duration_seconds_count{route="none",method="GET",status="404"} 1',
+  );
   expect(text).toContain('berth_deployments{status="pending"} 0');
   expect(text).not.toContain('/random/path');
 });
@@ -183,8 +240,12 @@ describe('OpenAPI', () => {
 test('a control plane at https sends Strict-Transport-Security; one at http does not', async () => {
   const secure = await createApi({ env: { PUBLIC_URL: 'https://berth.localhost' } });
   for (const url of ['/healthz', '/api/nothing', '/docs/']) {
-    expect((await secure.server.inject({ url })).headers['strict-transport-security'], url).toBe('max-age=31536000');
-    expect((await api.server.inject({ url })).headers, url).not.toHaveProperty('strict-transport-security');
+    expect((await secure.server.inject({ url })).headers['strict-transport-security'], url).toBe(
+      'max-age=31536000',
+    );
+    expect((await api.server.inject({ url })).headers, url).not.toHaveProperty(
+      'strict-transport-security',
+    );
   }
   await secure.close();
 });
@@ -199,7 +260,9 @@ test('a setting with a short secret is named, and the secret is not shown', asyn
   };
   expect(await notes({})).not.toContain('shorter');
   for (const name of ['AGENT_SECRET', 'GATEWAY_SECRET', 'JWT_SECRET']) {
-    const text = await notes({ [name]: name === 'JWT_SECRET' ? `hunter2, ${JWT_SECRET}` : `${long}, hunter2` });
+    const text = await notes({
+      [name]: name === 'JWT_SECRET' ? `hunter2, ${JWT_SECRET}` : `${long}, hunter2`,
+    });
     expect(text).toContain(`${name} has a secret of fewer than 32 characters`);
     expect(text).not.toContain('hunter2');
   }
@@ -231,9 +294,16 @@ describe('settings', () => {
       OFFLINE_AFTER: 120_000,
       LEASE_TTL: 30_000,
     });
-    expect(readConfig({ BASE_DOMAIN: 'a.b', LISTEN: '0.0.0.0:9000' }).CONTROL_PLANE_URL).toBe('http://127.0.0.1:9000');
-    expect(readConfig({ BASE_DOMAIN: 'a.b', LISTEN: '[::1]:9000' }).CONTROL_PLANE_URL).toBe('http://[::1]:9000');
-    expect(readConfig({ BASE_DOMAIN: 'a.b', AGENT_SECRET: 'new, old' }).AGENT_SECRET).toEqual(['new', 'old']);
+    expect(readConfig({ BASE_DOMAIN: 'a.b', LISTEN: '0.0.0.0:9000' }).CONTROL_PLANE_URL).toBe(
+      'http://127.0.0.1:9000',
+    );
+    expect(readConfig({ BASE_DOMAIN: 'a.b', LISTEN: '[::1]:9000' }).CONTROL_PLANE_URL).toBe(
+      'http://[::1]:9000',
+    );
+    expect(readConfig({ BASE_DOMAIN: 'a.b', AGENT_SECRET: 'new, old' }).AGENT_SECRET).toEqual([
+      'new',
+      'old',
+    ]);
   });
   test('are all named at once if they are wrong', () => {
     const wrong = {
@@ -253,7 +323,9 @@ describe('settings', () => {
     };
     expect([...problems(wrong)].sort()).toEqual(Object.keys(wrong).sort());
     expect(problems({})).toEqual(['BASE_DOMAIN']);
-    expect(problems({ BASE_DOMAIN: 'a.b', JWT_SECRET_FILE: '/nonexistent' })).toEqual(['JWT_SECRET_FILE']);
+    expect(problems({ BASE_DOMAIN: 'a.b', JWT_SECRET_FILE: '/nonexistent' })).toEqual([
+      'JWT_SECRET_FILE',
+    ]);
   });
 });
 
@@ -273,7 +345,9 @@ test.each([
   await own.listen();
   await expect.poll(() => asked.includes('alias 1'), { timeout: 5_000 }).toBe(true);
   const notes = async (): Promise<string[]> =>
-    ((await own.call('readyz')).json['notes'] as string[]).filter((note) => note.includes('X!Forwarded!User'));
+    ((await own.call('readyz')).json['notes'] as string[]).filter((note) =>
+      note.includes('X!Forwarded!User'),
+    );
   if (warned) await expect.poll(notes, { timeout: 5_000 }).toHaveLength(1);
   else expect(await notes()).toEqual([]);
   expect((await notes()).join()).not.toContain('127.0.0.1');

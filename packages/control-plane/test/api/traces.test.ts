@@ -15,16 +15,27 @@ test.each<[string, { agent?: AgentProof; gatewaySecret?: string }, boolean]>([
 ])('%s', async (_, found, continues) => {
   const server = Fastify() as unknown as Server;
   const spans: SpanRecord[] = [];
-  traceRequests(server, { record: (span) => void spans.push(span), close: async () => undefined }, { wasHeld: () => false });
+  traceRequests(
+    server,
+    { record: (span) => void spans.push(span), close: async () => undefined },
+    { wasHeld: () => false },
+  );
   server.decorateRequest('agent', null);
   server.decorateRequest('gatewaySecret', null);
   // As plugins/access.ts does.
   server.addHook('onRequest', async (request) => void Object.assign(request, found));
   server.get('/', () => 'ok');
   const [traceId, spanId] = [newTraceId(), newSpanId()];
-  const headers = { 'x-agent-secret': 'wrong', 'x-gateway-secret': 'wrong', traceparent: traceparent(traceId, spanId) };
+  const headers = {
+    'x-agent-secret': 'wrong',
+    'x-gateway-secret': 'wrong',
+    traceparent: traceparent(traceId, spanId),
+  };
   expect((await server.inject({ url: '/', headers })).statusCode).toBe(200);
   await expect.poll(() => spans.length).toBe(1);
-  expect([spans[0]?.traceId === traceId, spans[0]?.parentId === spanId]).toEqual([continues, continues]);
+  expect([spans[0]?.traceId === traceId, spans[0]?.parentId === spanId]).toEqual([
+    continues,
+    continues,
+  ]);
   await server.close();
 });

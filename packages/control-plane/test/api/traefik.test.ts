@@ -1,4 +1,7 @@
-/** The configuration of the proxy on real connections: exact bytes, held by ETag or by connection, 503 when in doubt. */
+/**
+ * The configuration of the proxy on real connections: exact bytes, held by ETag or by connection,
+ * 503 when in doubt.
+ */
 import { createHash } from 'node:crypto';
 import { Agent, type IncomingMessage, request } from 'node:http';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
@@ -11,7 +14,12 @@ let routes: PublishedRoute[] = [];
 let broken = false;
 beforeAll(async () => {
   api = await createApi({
-    stores: (real) => ({ ...real, routes: { all: () => (broken ? Promise.reject(new Error('no database')) : Promise.resolve(routes)) } }),
+    stores: (real) => ({
+      ...real,
+      routes: {
+        all: () => (broken ? Promise.reject(new Error('no database')) : Promise.resolve(routes)),
+      },
+    }),
   });
   base = await api.listen();
 });
@@ -45,7 +53,12 @@ function get(query = '', headers: Record<string, string> = {}, agent: Agent = pr
       let text = '';
       response.setEncoding('utf8').on('data', (chunk: string) => (text += chunk));
       response.on('end', () =>
-        resolve({ status: response.statusCode ?? 0, headers: response.headers, text, ms: performance.now() - started }),
+        resolve({
+          status: response.statusCode ?? 0,
+          headers: response.headers,
+          text,
+          ms: performance.now() - started,
+        }),
       );
     });
     r.on('error', reject).end();
@@ -86,13 +99,17 @@ describe('held by the connection (Traefik sends no ETag)', () => {
     const first = await get('?wait=30');
     expect(first.ms).toBeLessThan(500);
     const held = get('?wait=30');
-    await expect.poll(async () => (await api.call('metrics')).text).toContain('berth_http_requests_held{kind="config"} 1');
+    await expect
+      .poll(async () => (await api.call('metrics')).text)
+      .toContain('berth_http_requests_held{kind="config"} 1');
     await publish('shop');
     const second = await held;
     // The change ended the hold, which could have lasted 30 s.
     expect(second.ms).toBeLessThan(15_000);
     expect(second.text).not.toBe(first.text);
-    await expect.poll(async () => (await api.call('metrics')).text).toContain('berth_http_requests_held{kind="config"} 0');
+    await expect
+      .poll(async () => (await api.call('metrics')).text)
+      .toContain('berth_http_requests_held{kind="config"} 0');
     expect(second.text).toBe(api.source.current().bytes);
   });
   test('a change between two requests is answered at once', async () => {
@@ -128,7 +145,9 @@ describe('held by the ETag', () => {
     expect([still.status, still.text, still.ms > 280]).toEqual([304, '', true]);
     expect((await get('', { 'if-none-match': etag })).status).toBe(304);
     const held = get('?wait=30', { 'if-none-match': etag });
-    await expect.poll(async () => (await api.call('metrics')).text).toContain('berth_http_requests_held{kind="config"} 1');
+    await expect
+      .poll(async () => (await api.call('metrics')).text)
+      .toContain('berth_http_requests_held{kind="config"} 1');
     await publish('shop');
     expect((await held).status).toBe(200);
   });
@@ -165,7 +184,12 @@ test.each([
   const got = await get(query);
   expect([
     got.status,
-    rulesOf({ status: got.status, headers: {}, text: got.text, json: JSON.parse(got.text) as Record<string, unknown> }),
+    rulesOf({
+      status: got.status,
+      headers: {},
+      text: got.text,
+      json: JSON.parse(got.text) as Record<string, unknown>,
+    }),
   ]).toEqual([422, [rule]]);
 });
 
@@ -183,7 +207,9 @@ test('closing the server answers held requests at once and refuses new ones', as
     });
   expect(await ask()).toBe(200);
   const held = ask();
-  await expect.poll(async () => (await other.call('metrics')).text).toContain('berth_http_requests_held{kind="config"} 1');
+  await expect
+    .poll(async () => (await other.call('metrics')).text)
+    .toContain('berth_http_requests_held{kind="config"} 1');
   const started = performance.now();
   await other.close();
   expect(await held).toBe(200);

@@ -9,25 +9,48 @@ beforeEach(async () => {
 });
 
 const create = (body: Record<string, unknown>) => api.call('createUser', { body });
-const patch = (id: string, body: Record<string, unknown>) => api.call('patchUser', { params: { id }, body });
-const idOf = async (email: string): Promise<string> => (await api.stores.users.findByEmail(email))?.id ?? '';
-const login = async (email: string, password: string): Promise<number> => (await api.call('login', { body: { email, password } })).status;
+const patch = (id: string, body: Record<string, unknown>) =>
+  api.call('patchUser', { params: { id }, body });
+const idOf = async (email: string): Promise<string> =>
+  (await api.stores.users.findByEmail(email))?.id ?? '';
+const login = async (email: string, password: string): Promise<number> =>
+  (await api.call('login', { body: { email, password } })).status;
 
 describe('users', () => {
   test('are created, listed, changed and deleted', async () => {
     const made = await create({ email: 'Eve@Example.com', role: 'developer', password: PASSWORD });
-    expect(made.json).toEqual({ id: made.json['id'], email: 'eve@example.com', role: 'developer', disabled: false, last_login_at: null });
+    expect(made.json).toEqual({
+      id: made.json['id'],
+      email: 'eve@example.com',
+      role: 'developer',
+      disabled: false,
+      last_login_at: null,
+    });
     expect(await login('eve@example.com', PASSWORD)).toBe(200);
     const id = String(made.json['id']);
-    expect((await patch(id, { role: 'viewer' })).json).toMatchObject({ role: 'viewer', disabled: false });
+    expect((await patch(id, { role: 'viewer' })).json).toMatchObject({
+      role: 'viewer',
+      disabled: false,
+    });
     expect((await patch(id, { password: 'another long one' })).status).toBe(200);
-    expect([await login('eve@example.com', PASSWORD), await login('eve@example.com', 'another long one')]).toEqual([401, 200]);
+    expect([
+      await login('eve@example.com', PASSWORD),
+      await login('eve@example.com', 'another long one'),
+    ]).toEqual([401, 200]);
     expect((await patch(id, { password: null })).status).toBe(200);
     expect(await login('eve@example.com', 'another long one')).toBe(401);
     const listed = await api.call('listUsers', { query: { limit: 2 } });
-    expect((listed.json['items'] as { email: string }[]).map((u) => u.email)).toEqual(['admin@example.com', 'developer@example.com']);
-    const rest = await api.call('listUsers', { query: { limit: 2, cursor: String(listed.json['next_cursor']) } });
-    expect((rest.json['items'] as { email: string }[]).map((u) => u.email)).toEqual(['eve@example.com', 'viewer@example.com']);
+    expect((listed.json['items'] as { email: string }[]).map((u) => u.email)).toEqual([
+      'admin@example.com',
+      'developer@example.com',
+    ]);
+    const rest = await api.call('listUsers', {
+      query: { limit: 2, cursor: String(listed.json['next_cursor']) },
+    });
+    expect((rest.json['items'] as { email: string }[]).map((u) => u.email)).toEqual([
+      'eve@example.com',
+      'viewer@example.com',
+    ]);
     expect(listed.text + rest.text).not.toMatch(/scrypt|password/);
     expect((await api.call('deleteUser', { params: { id } })).status).toBe(204);
     expect((await api.call('deleteUser', { params: { id } })).status).toBe(404);
@@ -40,7 +63,10 @@ describe('users', () => {
     [{ email: 'a@b.c' }, 'role:required'],
     [{ email: 'a@b.c', role: 'viewer', password: 'short' }, 'password:min_length'],
     [{ email: 'a@b.c', role: 'viewer', disabled: true }, 'disabled:unknown_field'],
-    [{ email: 'a@b.c', role: 'viewer', password_hash: 'scrypt$4$8$1$x$y' }, 'password_hash:unknown_field'],
+    [
+      { email: 'a@b.c', role: 'viewer', password_hash: 'scrypt$4$8$1$x$y' },
+      'password_hash:unknown_field',
+    ],
   ])('%j is 422', async (body, rule) => {
     expect(rulesOf(await create(body))).toContain(rule);
   });
@@ -52,7 +78,9 @@ describe('users', () => {
     expect(rulesOf(await patch(await idOf('viewer@example.com'), body))).toContain(rule);
   });
   test('change their own password only with the old one', async () => {
-    expect(rulesOf(await patch(await idOf('admin@example.com'), { password: 'another long one' }))).toEqual(['password:own']);
+    expect(
+      rulesOf(await patch(await idOf('admin@example.com'), { password: 'another long one' })),
+    ).toEqual(['password:own']);
     expect(await login('admin@example.com', PASSWORD)).toBe(200);
   });
 });
@@ -61,7 +89,8 @@ describe('one admin always remains', () => {
   beforeEach(async () => {
     await api.close();
     api = await createApi({ env: { ADMIN_EMAILS: undefined } });
-    // Without ADMIN_EMAILS the first account is admin@BASE_DOMAIN. Delete it, so that admin@example.com is the only admin.
+    // Without ADMIN_EMAILS the first account is admin@BASE_DOMAIN. Delete it, so that
+    // admin@example.com is the only admin.
     await api.call('deleteUser', { params: { id: await idOf('admin@berth.localhost') } });
   });
   test.each([
@@ -72,7 +101,10 @@ describe('one admin always remains', () => {
     const id = await idOf('admin@example.com');
     const reply = await doIt(id);
     expect([reply.status, reply.json['code']]).toEqual([409, 'last_admin']);
-    expect((await api.call('me', { as: 'admin' })).json).toMatchObject({ role: 'admin', disabled: false });
+    expect((await api.call('me', { as: 'admin' })).json).toMatchObject({
+      role: 'admin',
+      disabled: false,
+    });
     await create({ email: 'second@example.com', role: 'admin' });
     expect((await doIt(id)).status).toBeLessThan(300);
   });
@@ -87,17 +119,24 @@ describe('ADMIN_EMAILS', () => {
     expect([gone.status, gone.json['code']]).toEqual([409, 'admin_by_settings']);
   });
   test('may be changed otherwise', async () => {
-    expect((await patch(await idOf('admin@example.com'), { role: 'admin', disabled: false })).status).toBe(200);
+    expect(
+      (await patch(await idOf('admin@example.com'), { role: 'admin', disabled: false })).status,
+    ).toBe(200);
   });
   test('can be created only as admin', async () => {
     await api.close();
     api = await createApi({ env: { ADMIN_EMAILS: 'admin@example.com, later@example.com' } });
-    expect((await create({ email: 'later@example.com', role: 'viewer' })).json['code']).toBe('admin_by_settings');
+    expect((await create({ email: 'later@example.com', role: 'viewer' })).json['code']).toBe(
+      'admin_by_settings',
+    );
     expect((await create({ email: 'later@example.com', role: 'admin' })).status).toBe(201);
   });
   test('a demoted and disabled user is admin again after a start with the setting', async () => {
     const { stores } = api;
-    const admin = await stores.users.create({ email: 'lost@example.com', role: 'viewer', password_hash: null }, Date.now());
+    const admin = await stores.users.create(
+      { email: 'lost@example.com', role: 'viewer', password_hash: null },
+      Date.now(),
+    );
     await stores.users.patch(admin.id, { disabled: true });
     await stores.users.makeAdmins(['lost@example.com']);
     expect(await stores.users.get(admin.id)).toMatchObject({ role: 'admin', disabled: false });
@@ -124,15 +163,21 @@ describe('the rights of a user end at once', () => {
 
 describe('an account that was deleted', () => {
   const ann = { email: 'ann@example.com', name: null, avatar_url: null, provider: 'oidc' };
-  const tombstones = async (): Promise<unknown> => (await api.call('gatewayPolicy')).json['deleted_users'];
+  const tombstones = async (): Promise<unknown> =>
+    (await api.call('gatewayPolicy')).json['deleted_users'];
   const askCode = async (): Promise<Record<string, unknown>> =>
-    (await api.call('createDeviceCode', { body: { address: '203.0.113.9', user_agent: 'curl' } })).json;
+    (await api.call('createDeviceCode', { body: { address: '203.0.113.9', user_agent: 'curl' } }))
+      .json;
   const approve = (user_code: unknown) =>
-    api.call('decideDeviceCode', { body: { user_code, address: '198.51.100.1', approve: true, identity: ann } });
+    api.call('decideDeviceCode', {
+      body: { user_code, address: '198.51.100.1', approve: true, identity: ann },
+    });
   const poll = async (device_code: unknown): Promise<unknown> =>
     (await api.call('pollDeviceCode', { body: { device_code } })).json['result'];
   const remove = async (): Promise<void> => {
-    expect((await api.call('deleteUser', { params: { id: await idOf(ann.email) } })).status).toBe(204);
+    expect((await api.call('deleteUser', { params: { id: await idOf(ann.email) } })).status).toBe(
+      204,
+    );
   };
 
   test.each([true, false])(
@@ -144,7 +189,9 @@ describe('an account that was deleted', () => {
       const from = Date.now();
       await remove();
       await expect.poll(tombstones).toMatchObject([{ email: 'ann@example.com' }]);
-      const [{ deleted_at } = { deleted_at: '' }] = (await tombstones()) as { deleted_at: string }[];
+      const [{ deleted_at } = { deleted_at: '' }] = (await tombstones()) as {
+        deleted_at: string;
+      }[];
       expect(Date.parse(deleted_at)).toBeGreaterThanOrEqual(from);
       expect(Date.parse(deleted_at)).toBeLessThanOrEqual(Date.now());
       // After a second deletion there is one tombstone, with the later time.
@@ -152,12 +199,19 @@ describe('an account that was deleted', () => {
       await create({ email: ann.email, role: 'viewer' });
       await remove();
       await expect
-        .poll(async () => ((await tombstones()) as { deleted_at: string }[]).map((t) => Date.parse(t.deleted_at) > from + 59_000))
+        .poll(async () =>
+          ((await tombstones()) as { deleted_at: string }[]).map(
+            (t) => Date.parse(t.deleted_at) > from + 59_000,
+          ),
+        )
         .toEqual([true]);
       const end = Date.now() + 60_000 + 91 * 86_400_000;
       expect((await api.stores.policy.read(end - 10_000)).deleted).toHaveLength(1);
       expect((await api.stores.policy.read(end + 10_000)).deleted).toEqual([]);
-      expect([await api.stores.users.sweep(end - 10_000), await api.stores.users.sweep(end + 10_000)]).toEqual([0, 1]);
+      expect([
+        await api.stores.users.sweep(end - 10_000),
+        await api.stores.users.sweep(end + 10_000),
+      ]).toEqual([0, 1]);
     },
   );
 
@@ -179,12 +233,21 @@ describe('an account that was deleted', () => {
     await create({ email: ann.email, role: 'viewer', password: PASSWORD });
     const { json } = await api.call('login', { body: { email: ann.email, password: PASSWORD } });
     const me = async (): Promise<number> =>
-      (await api.call('me', { as: null, headers: { authorization: `Bearer ${String(json['token'])}` } })).status;
+      (
+        await api.call('me', {
+          as: null,
+          headers: { authorization: `Bearer ${String(json['token'])}` },
+        })
+      ).status;
     expect(await me()).toBe(200);
     await remove();
     await create({ email: ann.email, role: 'admin', password: 'another long one' });
     expect(await me()).toBe(401);
-    expect((await api.call('refresh', { body: { refresh_token: json['refresh_token'] } })).status).toBe(401);
-    expect([await login(ann.email, PASSWORD), await login(ann.email, 'another long one')]).toEqual([401, 200]);
+    expect(
+      (await api.call('refresh', { body: { refresh_token: json['refresh_token'] } })).status,
+    ).toBe(401);
+    expect([await login(ann.email, PASSWORD), await login(ann.email, 'another long one')]).toEqual([
+      401, 200,
+    ]);
   });
 });

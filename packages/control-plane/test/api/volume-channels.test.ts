@@ -3,13 +3,20 @@ import { describe, expect, it } from 'vitest';
 import { createVolumeChannels } from '../../src/api/volume-channels.ts';
 import { createChanges, type Topic } from '../../src/domain/changes.ts';
 
-const chunk = (number: number, stream = 's1', last = false) => ({ stream, number, last, bytes: Buffer.from(`${stream} ${number}`) });
+const chunk = (number: number, stream = 's1', last = false) => ({
+  stream,
+  number,
+  last,
+  bytes: Buffer.from(`${stream} ${number}`),
+});
 const { signal } = new AbortController();
 const LONG = { ms: 60_000, signal };
 const NOW = { ms: 0, signal };
 type Channels = ReturnType<typeof createVolumeChannels>;
-const send = (c: Channels, number: number, stream = 's1', until = LONG) => c.send('copy', async () => chunk(number, stream), until);
-const take = (c: Channels, number: number, stream: string | null = 's1', until = LONG) => c.take('copy', { stream, number }, until);
+const send = (c: Channels, number: number, stream = 's1', until = LONG) =>
+  c.send('copy', async () => chunk(number, stream), until);
+const take = (c: Channels, number: number, stream: string | null = 's1', until = LONG) =>
+  c.take('copy', { stream, number }, until);
 
 describe('at one control plane', () => {
   it('the sender waits until the receiver asks for the next chunk', async () => {
@@ -54,7 +61,9 @@ describe('at one control plane', () => {
   it('without a receiver the sender is asked to wait, and the memory is free again', async () => {
     const c = createVolumeChannels(createChanges(), 1);
     const sent = send(c, 0, 's1', { ms: 20, signal });
-    await expect(c.send('other', async () => chunk(0), NOW)).rejects.toMatchObject({ code: 'too_many_requests' });
+    await expect(c.send('other', async () => chunk(0), NOW)).rejects.toMatchObject({
+      code: 'too_many_requests',
+    });
     expect([await sent, c.held()]).toEqual(['wait', 0]);
   });
 });

@@ -12,7 +12,10 @@ it('compares a report again when a copy was left behind since, and until the nod
     const unused = new Map<string, string>();
     let work = { remove: [] as string[], setAside: [] as string[] };
     let queries = 0;
-    const store = { unused: async () => unused, report: async () => ((queries += 1), work) } as Partial<VolumeStore> as VolumeStore;
+    const store = {
+      unused: async () => unused,
+      report: async () => ((queries += 1), work),
+    } as Partial<VolumeStore> as VolumeStore;
     const compare = createVolumeReports({ volumes: store }, () => 0);
     await compare(node, { volumes });
     await compare(node, { volumes });
@@ -21,7 +24,11 @@ it('compares a report again when a copy was left behind since, and until the nod
     unused.set('n1', ' v1 left');
     work = { remove: [], setAside: ['v1'] };
     vi.advanceTimersByTime(6_000);
-    expect([await compare(node, { volumes }), await compare(node, { volumes }), queries]).toEqual([work, work, 3]);
+    expect([await compare(node, { volumes }), await compare(node, { volumes }), queries]).toEqual([
+      work,
+      work,
+      3,
+    ]);
     work = { remove: [], setAside: [] };
     for (let i = 0; i < 3; i += 1) await compare(node, { volumes });
     expect(queries).toBe(4);
@@ -33,7 +40,10 @@ it('compares a report again when a copy was left behind since, and until the nod
 it('compares a report with a copy of another node each time: that node may be deleted', async () => {
   let work: VolumeWork = { remove: [], setAside: [], foreign: true };
   let queries = 0;
-  const store = { unused: async () => new Map(), report: async () => ((queries += 1), work) } as Partial<VolumeStore> as VolumeStore;
+  const store = {
+    unused: async () => new Map(),
+    report: async () => ((queries += 1), work),
+  } as Partial<VolumeStore> as VolumeStore;
   const compare = createVolumeReports({ volumes: store }, () => 0);
   for (let i = 0; i < 3; i += 1) await compare(node, { volumes });
   expect(queries).toBe(3);

@@ -31,14 +31,21 @@ function folder(): string {
 async function file(recipients: string[] = [], bytes = 700): Promise<Buffer> {
   const database = join(folder(), 'copy');
   writeFileSync(database, Buffer.alloc(bytes, 'a row of the database; '));
-  return buffer(await packed({ manifest: MANIFEST, keys: KEYS, etcSecrets: [], database }, recipients));
+  return buffer(
+    await packed({ manifest: MANIFEST, keys: KEYS, etcSecrets: [], database }, recipients),
+  );
 }
 
 async function opened(content: Buffer | Readable, identities: string[] = []): Promise<string> {
   const into = mkdtempSync(join(tmpdir(), 'berth-archive-'));
   try {
     const source = Buffer.isBuffer(content) ? Readable.from([content]) : content;
-    const { manifest, keys, database } = await unpack(source, { name: 'b', identities, into, accept: () => {} });
+    const { manifest, keys, database } = await unpack(source, {
+      name: 'b',
+      identities,
+      into,
+      accept: () => {},
+    });
     return `${manifest.installation} ${keys?.['SECRETS_KEY']} ${readFileSync(database).length}`;
   } catch (error) {
     return (error as { code: string }).code;
@@ -66,12 +73,17 @@ describe.each([
       changed[i] = (changed[i] ?? 0) ^ (1 << (i % 8));
       found.add(await opened(changed, identities));
     }
-    // The first bytes say that it is a backup, and a changed stanza of age is one for somebody else.
+    // The first bytes say that it is a backup, and a changed stanza of age is one for somebody
+    // else.
     expect([...found].sort()).toEqual(
-      recipients.length === 0 ? ['damaged', 'not_a_backup'] : ['damaged', 'not_a_backup', 'wrong_identity'],
+      recipients.length === 0
+        ? ['damaged', 'not_a_backup']
+        : ['damaged', 'not_a_backup', 'wrong_identity'],
     );
     for (let length = 0; length < content.length; length += 41)
-      expect(await opened(content.subarray(0, length), identities), `${length} bytes`).toMatch(/^(damaged|not_a_backup)$/);
+      expect(await opened(content.subarray(0, length), identities), `${length} bytes`).toMatch(
+        /^(damaged|not_a_backup)$/,
+      );
     expect(await opened(Buffer.concat([content, Buffer.from([0])]), identities)).toBe('damaged');
   });
 });
@@ -104,23 +116,35 @@ test('a backup of a newer format is refused by its number', async () => {
   const database = join(folder(), 'copy');
   writeFileSync(database, 'x');
   const newer = { ...MANIFEST, format: 3, berth: '9.0.0' };
-  expect(await opened(await buffer(await packed({ manifest: newer, keys: null, etcSecrets: [], database }, [])))).toBe('newer_backup');
+  expect(
+    await opened(
+      await buffer(await packed({ manifest: newer, keys: null, etcSecrets: [], database }, [])),
+    ),
+  ).toBe('newer_backup');
 });
 
 test('a database that cannot be read ends the backup with an error', async () => {
   const dir = folder();
-  const stream = await packed({ manifest: MANIFEST, keys: null, etcSecrets: [], database: join(dir, 'copy') }, []).catch(
-    (error: unknown) => error,
-  );
+  const stream = await packed(
+    { manifest: MANIFEST, keys: null, etcSecrets: [], database: join(dir, 'copy') },
+    [],
+  ).catch((error: unknown) => error);
   expect(stream).toMatchObject({ code: 'ENOENT' });
 });
 
-test.each(['../x', '/etc/passwd', 'a/../../x'])('a settings file with the path %s is refused', async (path) => {
-  const database = join(folder(), 'copy');
-  writeFileSync(database, 'x');
-  const files = [{ path, mode: 0o600, text: 'x' }];
-  const etc = { folder: '/etc/berth', files, left_out: [] };
-  const archive = { manifest: MANIFEST, keys: null, etcSecrets: [], database };
-  expect(await opened(await buffer(await packed({ ...archive, manifest: { ...MANIFEST, etc } }, [])))).toBe('damaged');
-  expect(await opened(await buffer(await packed({ ...archive, etcSecrets: files }, [])))).toBe('damaged');
-});
+test.each(['../x', '/etc/passwd', 'a/../../x'])(
+  'a settings file with the path %s is refused',
+  async (path) => {
+    const database = join(folder(), 'copy');
+    writeFileSync(database, 'x');
+    const files = [{ path, mode: 0o600, text: 'x' }];
+    const etc = { folder: '/etc/berth', files, left_out: [] };
+    const archive = { manifest: MANIFEST, keys: null, etcSecrets: [], database };
+    expect(
+      await opened(await buffer(await packed({ ...archive, manifest: { ...MANIFEST, etc } }, []))),
+    ).toBe('damaged');
+    expect(await opened(await buffer(await packed({ ...archive, etcSecrets: files }, [])))).toBe(
+      'damaged',
+    );
+  },
+);

@@ -46,7 +46,10 @@ test.each([
   ['traefik/traefik.toml', 'canary\n'],
   ['traefik/dynamic/own.yml', 'canary\n'],
   ['traefik/htpasswd', 'a:canary\n'],
-  ['traefik/dynamic/middlewares.yml', 'http: { middlewares: { a: { basicAuth: { users: ["a:canary"] } } } }\n'],
+  [
+    'traefik/dynamic/middlewares.yml',
+    'http: { middlewares: { a: { basicAuth: { users: ["a:canary"] } } } }\n',
+  ],
   ['traefik/dynamic/middlewares.yml', '          Authorization: Bearer canary\n'],
   ['traefik/traefik.yml', 'http:\n  endpoint: https://b:canary@h/\n'],
   ['registry.yml', '  secretkey: canary\n'],
@@ -72,9 +75,13 @@ async function all(path: string, text: string): Promise<void> {
 test.each([
   [
     'control-plane.env',
-    'LISTEN=127.0.0.1:8080\n\nDATABASE_URL=sqlite:/var/lib/berth/berth.db\nBACKUP_KEEP="24h 7d 4w"\nREGISTRY_PASSWORD=\n',
+    'LISTEN=127.0.0.1:8080\n\nDATABASE_URL=sqlite:/var/lib/berth/berth.db\nBACKUP_KEEP="24h 7d ' +
+      '4w"\nREGISTRY_PASSWORD=\n',
   ],
-  ['control-plane.env', 'JWT_SECRET_FILE=/etc/berth/secrets/control-plane/JWT_SECRET\nADMIN_EMAILS=a@x.test,b@x.test\n'],
+  [
+    'control-plane.env',
+    'JWT_SECRET_FILE=/etc/berth/secrets/control-plane/JWT_SECRET\nADMIN_EMAILS=a@x.test,b@x.test\n',
+  ],
   ['gateway.env', "OIDC_ISSUER=https://id.x.test/realm\nOIDC_NAME='sso'\n"],
   ['agent-deploy.env', 'NODE_ROLE=deploy\nHOST_IP=10.0.0.2\n'],
   ['proxy.env', 'TRAEFIK_BIN=/usr/local/bin/traefik\n'],
@@ -85,5 +92,10 @@ test.each([
   ['registry.yml', 'registry/registry.yml'],
   ['traefik/traefik.yml', 'traefik/traefik.yml'],
   ['compose/compose.yml', 'compose.yml'],
-  ...['middlewares', 'auth-host', 'dashboard', 'registry'].map((name) => [`traefik/dynamic/${name}.yml`, `traefik/dynamic/${name}.yml`]),
-])('without keys, all of %s as berth install makes it', (path = '', from = '') => all(path, readFileSync(join(DEPLOY, from), 'utf8')));
+  ...['middlewares', 'auth-host', 'dashboard', 'registry'].map((name) => [
+    `traefik/dynamic/${name}.yml`,
+    `traefik/dynamic/${name}.yml`,
+  ]),
+])('without keys, all of %s as berth install makes it', (path = '', from = '') =>
+  all(path, readFileSync(join(DEPLOY, from), 'utf8')),
+);

@@ -11,13 +11,22 @@ describe('BACKUP_KEEP', () => {
   test('is numbers of hours, days and weeks', () => {
     expect(keepRule('24h 7d 4w')).toEqual({ h: 24, d: 7, w: 4 });
     expect(keepRule('3d')).toEqual({ h: 0, d: 3, w: 0 });
-    for (const wrong of ['', '24', '0h', '1h 2h', '7 d', '5m', '99999h', '-1h']) expect(() => keepRule(wrong)).toThrow('24h 7d 4w');
+    for (const wrong of ['', '24', '0h', '1h 2h', '7 d', '5m', '99999h', '-1h'])
+      expect(() => keepRule(wrong)).toThrow('24h 7d 4w');
   });
 
   test('keeps the newest of each hour, day and week', () => {
     const monday = '2026-11-23';
-    const hours = Array.from({ length: 30 }, (_, i) => new Date(Date.parse(`${monday}T05:10:00Z`) - i * HOUR).toISOString());
-    const old = ['2026-11-21T23:10:00Z', '2026-11-21T22:10:00Z', '2026-11-15T23:10:00Z', '2026-11-15T01:00:00Z', '2026-11-08T23:00:00Z'];
+    const hours = Array.from({ length: 30 }, (_, i) =>
+      new Date(Date.parse(`${monday}T05:10:00Z`) - i * HOUR).toISOString(),
+    );
+    const old = [
+      '2026-11-21T23:10:00Z',
+      '2026-11-21T22:10:00Z',
+      '2026-11-15T23:10:00Z',
+      '2026-11-15T01:00:00Z',
+      '2026-11-08T23:00:00Z',
+    ];
     const gone = notKept([...hours, ...old].map(at), { h: 3, d: 3, w: 3 });
     const kept = [...hours, ...old].filter((name) => !gone.some((backup) => backup.name === name));
     expect(kept).toEqual([
@@ -34,10 +43,22 @@ describe('BACKUP_KEEP', () => {
   const rules = fc.record({ h: fc.nat(30), d: fc.nat(10), w: fc.nat(6) });
   /** Gaps between backups, from minutes to weeks. */
   const histories = fc
-    .array(fc.oneof(fc.integer({ min: 1, max: 5 * 60 }), fc.integer({ min: 60, max: 3 * 24 * 60 }), fc.constant(14 * 24 * 60)), {
-      maxLength: 120,
-    })
-    .map((gaps) => gaps.reduce<number[]>((times, gap) => [...times, (times.at(-1) ?? Date.UTC(2026, 0, 1)) + gap * 60_000], []));
+    .array(
+      fc.oneof(
+        fc.integer({ min: 1, max: 5 * 60 }),
+        fc.integer({ min: 60, max: 3 * 24 * 60 }),
+        fc.constant(14 * 24 * 60),
+      ),
+      {
+        maxLength: 120,
+      },
+    )
+    .map((gaps) =>
+      gaps.reduce<number[]>(
+        (times, gap) => [...times, (times.at(-1) ?? Date.UTC(2026, 0, 1)) + gap * 60_000],
+        [],
+      ),
+    );
   const all = (times: number[]) => times.map((time, i) => ({ name: String(i), at: time }));
 
   test('property: deleting after each backup keeps the same ones as deleting once at the end, and nothing else', () => {
@@ -68,7 +89,8 @@ describe('BACKUP_KEEP', () => {
         expect(kept.length).toBeLessThanOrEqual(Math.max(1, rule.h + rule.d + rule.w));
         const days = new Set(backups.map((b) => Math.floor(b.at / DAY)));
         const lastDays = [...days].sort((a, b) => b - a).slice(0, rule.d);
-        for (const day of lastDays) expect(kept.some((b) => Math.floor(b.at / DAY) === day)).toBe(true);
+        for (const day of lastDays)
+          expect(kept.some((b) => Math.floor(b.at / DAY) === day)).toBe(true);
       }),
       { numRuns: 300 },
     );
@@ -84,6 +106,12 @@ test('only names of backups are names of backups', () => {
     tag: expect.stringMatching(/^[0-9a-f]{6}$/),
     encrypted: true,
   });
-  for (const other of ['berth.db', `.${name}.partial`, `${name}.bak`, `x${name}`, name.replace('2026-11', '2026-13')])
+  for (const other of [
+    'berth.db',
+    `.${name}.partial`,
+    `${name}.bak`,
+    `x${name}`,
+    name.replace('2026-11', '2026-13'),
+  ])
     expect(named(other)).toBeNull();
 });

@@ -15,7 +15,10 @@ const storage = reason === undefined ? await startObjectStorage() : undefined;
 afterAll(() => storage?.stop());
 
 async function berth(args: string[], env: Record<string, string>) {
-  return run([process.execPath, join(repositoryRoot, 'bin', 'berth'), ...args], { env, mayFail: true });
+  return run([process.execPath, join(repositoryRoot, 'bin', 'berth'), ...args], {
+    env,
+    mayFail: true,
+  });
 }
 const envOf = (databaseUrl: string, more: Record<string, string> = {}): Record<string, string> => ({
   PATH: process.env['PATH'] ?? '',
@@ -37,7 +40,8 @@ test.skipIf(reason !== undefined)(
     const api = await controlPlane(databaseUrl);
     await fill(api);
     // More than two parts of an upload, and nothing that compresses.
-    for (let i = 0; i < 3; i++) await api.stores.meta.set(`filler ${i}`, randomBytes(6 * 1024 ** 2).toString('base64'));
+    for (let i = 0; i < 3; i++)
+      await api.stores.meta.set(`filler ${i}`, randomBytes(6 * 1024 ** 2).toString('base64'));
     const before = await everything(api);
     const to = 's3://backups/of/berth';
     const env = envOf(databaseUrl, { BACKUP_TO: to, BACKUP_KEEP: '1h' });
@@ -68,9 +72,18 @@ test.skipIf(reason !== undefined)(
     const { databaseUrl } = folders();
     await controlPlane(databaseUrl);
     const wrong: [Record<string, string>, RegExp][] = [
-      [{ BACKUP_TO: 's3://nothing-here' }, /^berth backup: s3:\/\/nothing-here at http:\S+: the backup \S+ was not written: .*bucket/i],
-      [{ BACKUP_TO: 's3://backups', AWS_SECRET_ACCESS_KEY: 'wrong-secret' }, /was not written: .*signature/i],
-      [{ BACKUP_TO: 's3://backups', AWS_ENDPOINT_URL_S3: 'http://127.0.0.1:9' }, /was not written: .*ECONNREFUSED/],
+      [
+        { BACKUP_TO: 's3://nothing-here' },
+        /^berth backup: s3:\/\/nothing-here at http:\S+: the backup \S+ was not written: .*bucket/i,
+      ],
+      [
+        { BACKUP_TO: 's3://backups', AWS_SECRET_ACCESS_KEY: 'wrong-secret' },
+        /was not written: .*signature/i,
+      ],
+      [
+        { BACKUP_TO: 's3://backups', AWS_ENDPOINT_URL_S3: 'http://127.0.0.1:9' },
+        /was not written: .*ECONNREFUSED/,
+      ],
     ];
     for (const [more, says] of wrong) {
       const failed = await berth(['backup'], envOf(databaseUrl, more));

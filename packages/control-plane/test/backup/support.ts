@@ -1,4 +1,6 @@
-/** A control plane with a database that has every kind of row, and backups of it in this process. */
+/**
+ * A control plane with a database that has every kind of row, and backups of it in this process.
+ */
 import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -42,9 +44,19 @@ export const configOf = (databaseUrl: string, env: Env = {}) =>
     DATABASE_URL: databaseUrl,
   });
 
-type Options = { env?: Env; withKeys?: boolean; recipients?: string[]; identities?: string[]; asNew?: boolean };
+type Options = {
+  env?: Env;
+  withKeys?: boolean;
+  recipients?: string[];
+  identities?: string[];
+  asNew?: boolean;
+};
 
-export async function backUp(databaseUrl: string, to: string, { env, withKeys = false, recipients = [] }: Options = {}): Promise<Made> {
+export async function backUp(
+  databaseUrl: string,
+  to: string,
+  { env, withKeys = false, recipients = [] }: Options = {},
+): Promise<Made> {
   const record = await openBackups({ databaseUrl, log: { info: () => {}, warn: () => {} } });
   try {
     const target = await targetOf(to, { endpoint: null });
@@ -66,12 +78,23 @@ export async function backUp(databaseUrl: string, to: string, { env, withKeys = 
 
 export async function verify(
   at: string,
-  { env, identities = [], databaseUrl = 'sqlite:nothing.db' }: Options & { databaseUrl?: string } = {},
+  {
+    env,
+    identities = [],
+    databaseUrl = 'sqlite:nothing.db',
+  }: Options & { databaseUrl?: string } = {},
 ) {
-  return verifyBackup({ ...(await backupAt(at, { endpoint: null })), identities }, configOf(databaseUrl, env));
+  return verifyBackup(
+    { ...(await backupAt(at, { endpoint: null })), identities },
+    configOf(databaseUrl, env),
+  );
 }
 
-export async function restore(at: string, databaseUrl: string, { env, identities = [], asNew = false }: Options = {}) {
+export async function restore(
+  at: string,
+  databaseUrl: string,
+  { env, identities = [], asNew = false }: Options = {},
+) {
   return restoreBackup(
     { ...(await backupAt(at, { endpoint: null })), identities },
     { config: configOf(databaseUrl, env), asNew, now: Date.now },
@@ -91,7 +114,10 @@ export async function controlPlane(databaseUrl: string): Promise<Api> {
   return { ...api, close };
 }
 
-/** Creates live projects with secrets, a key and a hook, nodes, people and tokens. Returns the ids of the projects. */
+/**
+ * Creates live projects with secrets, a key and a hook, nodes, people and tokens. Returns the ids
+ * of the projects.
+ */
 export async function fill(api: Api): Promise<string[]> {
   const ok = async (name: RouteName, input: Input): Promise<Record<string, unknown>> => {
     const reply = await api.call(name, { as: 'admin', ...input });
@@ -110,27 +136,54 @@ export async function fill(api: Api): Promise<string[]> {
     };
     const params = { id: String((await ok('createProject', { body }))['id']) };
     ids.push(params.id);
-    await ok('putSecret', { params: { ...params, name: 'TOKEN' }, body: { value: `secret of ${name}` } });
+    await ok('putSecret', {
+      params: { ...params, name: 'TOKEN' },
+      body: { value: `secret of ${name}` },
+    });
     await ok('createDeployKey', { params });
     await ok('putHook', { params, body: { forge: 'github' } });
     await world.live(params.id);
   }
-  await ok('createToken', { body: { name: 'ci', role: 'viewer', expires_at: new Date(Date.now() + 86_400_000).toISOString() } });
-  await ok('createUser', { body: { email: 'dev@example.com', role: 'developer', password: 'correct horse' } });
+  await ok('createToken', {
+    body: {
+      name: 'ci',
+      role: 'viewer',
+      expires_at: new Date(Date.now() + 86_400_000).toISOString(),
+    },
+  });
+  await ok('createUser', {
+    body: { email: 'dev@example.com', role: 'developer', password: 'correct horse' },
+  });
   await ok('createJoinToken', { body: { role: 'deploy' } });
   return ids;
 }
 
 /** Not compared: about the process, or about the moment. */
-const OF_THE_PROCESS = ['me', 'placement', 'openapi', 'healthz', 'readyz', 'metrics', 'version', 'traefikConfig', 'cacheRoom', 'nodeDisk'];
+const OF_THE_PROCESS = [
+  'me',
+  'placement',
+  'openapi',
+  'healthz',
+  'readyz',
+  'metrics',
+  'version',
+  'traefikConfig',
+  'cacheRoom',
+  'nodeDisk',
+];
 
 /** A control plane in this process or another one. */
-type Callable = { call(name: RouteName, input?: Input): Promise<{ status: number; json: Record<string, unknown> }> };
+type Callable = {
+  call(name: RouteName, input?: Input): Promise<{ status: number; json: Record<string, unknown> }>;
+};
 
 /** Returns the answers of all GET routes for people, by address. */
 export async function everything(api: Callable): Promise<Record<string, unknown>> {
   const answers: Record<string, unknown> = {};
-  const get = async (name: RouteName, params: Record<string, string> = {}): Promise<{ id?: string; name?: string; host?: string }[]> => {
+  const get = async (
+    name: RouteName,
+    params: Record<string, string> = {},
+  ): Promise<{ id?: string; name?: string; host?: string }[]> => {
     const { json, status } = await api.call(name, { params, as: 'admin' });
     // Metrics without a period are those of the last hour.
     if (name === 'projectMetrics') for (const moment of ['from', 'to']) delete json[moment];
@@ -138,21 +191,30 @@ export async function everything(api: Callable): Promise<Record<string, unknown>
     // A restored control plane says so.
     if (name === 'system') {
       const { readiness } = json as { readiness?: { notes: string[] } };
-      if (readiness !== undefined) readiness.notes = readiness.notes.filter((note) => !note.startsWith('restored on '));
+      if (readiness !== undefined)
+        readiness.notes = readiness.notes.filter((note) => !note.startsWith('restored on '));
     }
-    answers[`${name} ${Object.values(params).join(' ')}`] = status === 200 ? json : [status, json['code']];
+    answers[`${name} ${Object.values(params).join(' ')}`] =
+      status === 200 ? json : [status, json['code']];
     return (json['items'] ?? []) as { id?: string }[];
   };
   const all = Object.entries<Route>(ROUTES) as [RouteName, Route][];
   const routes = all.filter(
-    ([name, { method, who }]) => method === 'GET' && (ROLES as readonly string[]).includes(who) && !OF_THE_PROCESS.includes(name),
+    ([name, { method, who }]) =>
+      method === 'GET' &&
+      (ROLES as readonly string[]).includes(who) &&
+      !OF_THE_PROCESS.includes(name),
   );
   for (const [name, { path }] of routes.filter(([, { path }]) => !path.includes(':'))) {
     const items = await get(name);
     for (const item of items)
-      for (const [detail] of routes.filter(([, route]) => new RegExp(`^${path}/:(id|host)(/[a-z-]+)*$`).test(route.path))) {
+      for (const [detail] of routes.filter(([, route]) =>
+        new RegExp(`^${path}/:(id|host)(/[a-z-]+)*$`).test(route.path),
+      )) {
         const found = await get(detail, { id: item.id ?? '', host: item.host ?? '' });
-        if (detail === 'listSecrets') for (const secret of found) await get('getSecret', { id: item.id ?? '', name: secret.name ?? '' });
+        if (detail === 'listSecrets')
+          for (const secret of found)
+            await get('getSecret', { id: item.id ?? '', name: secret.name ?? '' });
       }
   }
   return answers;

@@ -1,4 +1,7 @@
-/** `berth export` and `import` move an installation from SQLite to PostgreSQL and back: the API answers the same. */
+/**
+ * `berth export` and `import` move an installation from SQLite to PostgreSQL and back: the API
+ * answers the same.
+ */
 import { createReadStream, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { Readable } from 'node:stream';
@@ -73,7 +76,11 @@ test.skipIf(server === undefined)(
       readFileSync(file, 'utf8')
         .split('\n')
         // Each start of a control plane writes sessions, its clock and its check.
-        .filter((line) => line.startsWith('{"table"') && !/^\{"table":"(meta|uptime|nodes|users|events|audit_log)"/.test(line))
+        .filter(
+          (line) =>
+            line.startsWith('{"table"') &&
+            !/^\{"table":"(meta|uptime|nodes|users|events|audit_log)"/.test(line),
+        )
         .sort();
     expect(rowsOf(third)).toEqual(rowsOf(second));
   },
@@ -98,16 +105,27 @@ test('import refuses a database in use, a truncated export, a changed one and an
   const place = folders();
   const wrong: [string, string][] = [
     [lines.slice(0, -1).join('\n'), 'the export is truncated'],
-    [lines.filter((line) => !line.startsWith('{"table":"routes"')).join('\n'), 'does not have the number of rows'],
-    [lines.join('\n').replace(/"schema":"[^"]+"/, '"schema":"9999_x"'), 'export and import with the same version'],
+    [
+      lines.filter((line) => !line.startsWith('{"table":"routes"')).join('\n'),
+      'does not have the number of rows',
+    ],
+    [
+      lines.join('\n').replace(/"schema":"[^"]+"/, '"schema":"9999_x"'),
+      'export and import with the same version',
+    ],
     ['hello', 'no JSON object'],
     ['', 'the input is empty'],
   ];
   const empty = await openTransfer(place.databaseUrl, 'new');
-  for (const [text, says] of wrong) await expect(importLines(empty, empty.schema, Readable.from(text.split('\n')))).rejects.toThrow(says);
+  for (const [text, says] of wrong)
+    await expect(importLines(empty, empty.schema, Readable.from(text.split('\n')))).rejects.toThrow(
+      says,
+    );
   await empty.close();
   const { db } = openPlain(place.databaseUrl);
-  const users = await (db as never as { selectFrom(t: string): { selectAll(): { execute(): Promise<unknown[]> } } })
+  const users = await (
+    db as never as { selectFrom(t: string): { selectAll(): { execute(): Promise<unknown[]> } } }
+  )
     .selectFrom('users')
     .selectAll()
     .execute();

@@ -21,19 +21,38 @@ const left = (project: string, over: Partial<Remaining> = {}): Remaining => ({
   rest: null,
   ...over,
 });
-const moving = (project: string): Remaining => left(project, { inProgress: on.building({ id: `m-${project}`, project_id: project }) });
+const moving = (project: string): Remaining =>
+  left(project, { inProgress: on.building({ id: `m-${project}`, project_id: project }) });
 const failed = (project: string): Remaining =>
-  left(project, { tried: on.ended('failed', { id: `f-${project}`, error: { code: 'no_room', message: 'no room anywhere' } }) });
-const tried = (count: number, deployment_id: string | null = null) => ({ count, deployment_id, problem: null, at: NOW });
+  left(project, {
+    tried: on.ended('failed', {
+      id: `f-${project}`,
+      error: { code: 'no_room', message: 'no room anywhere' },
+    }),
+  });
+const tried = (count: number, deployment_id: string | null = null) => ({
+  count,
+  deployment_id,
+  problem: null,
+  at: NOW,
+});
 
 it('starts with one move, whose deployment id is in the record before the request', () => {
   const { drain, move } = drainStep(newDrain(NOW), [left('a'), left('b')], false, NOW, 'x1');
   expect(move).toMatchObject({ id: 'x1', running: { id: 'd-a' } });
-  expect(drain).toMatchObject({ finished_at: null, moved: 0, tries: { a: { count: 1, deployment_id: 'x1' } } });
+  expect(drain).toMatchObject({
+    finished_at: null,
+    moved: 0,
+    tries: { a: { count: 1, deployment_id: 'x1' } },
+  });
 });
 it(`moves at most ${AT_ONCE} projects at once, whoever requested the deployments`, () => {
-  expect(drainStep(newDrain(NOW), [moving('a'), left('b'), left('c')], false, NOW, 'x').move).not.toBeNull();
-  expect(drainStep(newDrain(NOW), [moving('a'), moving('b'), left('c')], false, NOW, 'x').move).toBeNull();
+  expect(
+    drainStep(newDrain(NOW), [moving('a'), left('b'), left('c')], false, NOW, 'x').move,
+  ).not.toBeNull();
+  expect(
+    drainStep(newDrain(NOW), [moving('a'), moving('b'), left('c')], false, NOW, 'x').move,
+  ).toBeNull();
 });
 it('a failed move is retried after the untried ones, and the record keeps its reason', () => {
   const before = { ...newDrain(NOW), tries: { a: tried(1, 'f-a') } };
@@ -48,14 +67,26 @@ it('a failed move is retried after the untried ones, and the record keeps its re
 it(`a deployment stays on the node after ${TRIES} tries, and the drain does not end`, () => {
   const before = { ...newDrain(NOW), tries: { a: tried(TRIES, 'f-a') } };
   const step = drainStep(before, [failed('a')], false, NOW, 'x');
-  expect(step).toMatchObject({ move: null, drain: { finished_at: null, tries: { a: { count: TRIES, problem: 'no room anywhere' } } } });
+  expect(step).toMatchObject({
+    move: null,
+    drain: { finished_at: null, tries: { a: { count: TRIES, problem: 'no room anywhere' } } },
+  });
   expect(drainStep(step.drain, [failed('a')], false, NOW + 1, 'x').drain).toEqual(step.drain);
-  expect(drainStep(withFreshTries(step.drain, NOW), [failed('a')], false, NOW, 'x').move).not.toBeNull();
+  expect(
+    drainStep(withFreshTries(step.drain, NOW), [failed('a')], false, NOW, 'x').move,
+  ).not.toBeNull();
 });
 it('ends when no deployment runs on the node and none arrives', () => {
   const before = { ...newDrain(NOW), moved: 1, tries: { a: tried(1) } };
-  expect(drainStep(before, [], true, NOW, 'x').drain).toMatchObject({ finished_at: null, moved: 2, tries: {} });
-  expect(drainStep(before, [], false, NOW, 'x').drain).toMatchObject({ finished_at: NOW, moved: 2 });
+  expect(drainStep(before, [], true, NOW, 'x').drain).toMatchObject({
+    finished_at: null,
+    moved: 2,
+    tries: {},
+  });
+  expect(drainStep(before, [], false, NOW, 'x').drain).toMatchObject({
+    finished_at: NOW,
+    moved: 2,
+  });
 });
 
 it('a running deployment is redeployed with the same image and without a build, unless another one is in progress', () => {
@@ -68,7 +99,9 @@ it('a running deployment is redeployed with the same image and without a build, 
     image_tag: running.image_tag,
     note: 'node x is drained',
   });
-  expect(given([running])?.storyLines[0]?.message).toBe('requested: deployment 1 again; node x is drained');
+  expect(given([running])?.storyLines[0]?.message).toBe(
+    'requested: deployment 1 again; node x is drained',
+  );
   expect(given([running, on.pending()])).toBeNull();
   expect(given([on.running()])).toBeNull();
 });
@@ -76,11 +109,17 @@ it('a running deployment is redeployed with the same image and without a build, 
 describe('stopped projects with volumes', () => {
   const rest = (project: string, over: Partial<Rest> = {}, losses: number[] = []): Remaining =>
     left(project, {
-      running: old({ id: `d-${project}`, project_id: project, losses: losses.map((at) => ({ node_id: 'n2', at })) }),
+      running: old({
+        id: `d-${project}`,
+        project_id: project,
+        losses: losses.map((at) => ({ node_id: 'n2', at })),
+      }),
       rest: { isAlone: true, isMoving: false, problem: null, ...over },
     });
-  const step = (remaining: Remaining[], before = newDrain(NOW)) => drainStep(before, remaining, false, NOW, 'x');
-  const names = (given: ReturnType<typeof drainStep>): string[] => given.leave.map((d) => d.project_id);
+  const step = (remaining: Remaining[], before = newDrain(NOW)) =>
+    drainStep(before, remaining, false, NOW, 'x');
+  const names = (given: ReturnType<typeof drainStep>): string[] =>
+    given.leave.map((d) => d.project_id);
 
   it('leave without a deployment, and the drain does not end before', () => {
     const given = step([rest('a')]);
@@ -90,17 +129,35 @@ describe('stopped projects with volumes', () => {
     expect(step([], moving.drain).drain).toMatchObject({ finished_at: NOW, moved: 1 });
   });
   it('share the room with projects that run', () => {
-    expect(step([rest('a', { isMoving: true }), moving('b'), rest('c'), left('d')])).toMatchObject({ move: null, room: 0 });
-    expect(step([rest('a', { isMoving: true }), rest('c'), left('d')])).toMatchObject({ move: { id: 'x' }, room: 0 });
+    expect(step([rest('a', { isMoving: true }), moving('b'), rest('c'), left('d')])).toMatchObject({
+      move: null,
+      room: 0,
+    });
+    expect(step([rest('a', { isMoving: true }), rest('c'), left('d')])).toMatchObject({
+      move: { id: 'x' },
+      room: 0,
+    });
   });
   it(`stay after ${TRIES} failed moves since the drain began, and the record says why`, () => {
     const before = step([rest('a')]).drain;
     const losses = [NOW - 9, NOW + 1, NOW + 2];
     expect(names(step([rest('a', {}, losses)], before))).toEqual(['a']);
-    const ended = step([rest('a', { problem: 'the files differ' }, [...losses.slice(1), NOW + 3])], before);
-    expect([names(ended), ended.drain.tries['a']]).toEqual([[], { count: 3, deployment_id: null, problem: 'the files differ', at: NOW }]);
+    const ended = step(
+      [rest('a', { problem: 'the files differ' }, [...losses.slice(1), NOW + 3])],
+      before,
+    );
+    expect([names(ended), ended.drain.tries['a']]).toEqual([
+      [],
+      { count: 3, deployment_id: null, problem: 'the files differ', at: NOW },
+    ]);
     const fresh = withFreshTries(ended.drain, NOW + 4);
-    const again = drainStep(fresh, [rest('a', {}, [NOW + 1, NOW + 2, NOW + 3])], false, NOW + 4, 'x');
+    const again = drainStep(
+      fresh,
+      [rest('a', {}, [NOW + 1, NOW + 2, NOW + 3])],
+      false,
+      NOW + 4,
+      'x',
+    );
     expect([names(again), again.drain.finished_at]).toEqual([['a'], null]);
   });
   it('get all tries again with each request of the drain, and the others only after the last try', () => {

@@ -17,8 +17,17 @@ async function underWay(): Promise<{ deployment: string; task: string; node: str
     { hostname: 'b', role: 'builder', host_ip: '10.0.0.9', max_storage: 1, agent_version: '1' },
     now,
   );
-  const project = await stores.projects.create({ name: 'shop', git_url: 'https://git.example/x.git', domain_prefix: 'shop' }, now);
-  const { deployment } = await driver.request({ projectId: project.id, commit: null, note: null, rollbackOf: null, idempotency: null });
+  const project = await stores.projects.create(
+    { name: 'shop', git_url: 'https://git.example/x.git', domain_prefix: 'shop' },
+    now,
+  );
+  const { deployment } = await driver.request({
+    projectId: project.id,
+    commit: null,
+    note: null,
+    rollbackOf: null,
+    idempotency: null,
+  });
   await driver.advance(deployment.id, { type: 'tick' });
   const [task] = await stores.tasks.openFor(node.id, now);
   if (task === undefined) throw new Error('no build task was made');
@@ -41,7 +50,9 @@ describe('a lost task that was not lost after all', () => {
     const { deployment, task } = await underWay();
     const seen = await stores.tasks.get(task);
     await stores.tasks.claim(task, LEASE, now, 5);
-    expect(await driver.advance(deployment, { type: 'task_lost', task: seen, why: 'queue' })).toMatchObject({ status: 'building' });
+    expect(
+      await driver.advance(deployment, { type: 'task_lost', task: seen, why: 'queue' }),
+    ).toMatchObject({ status: 'building' });
     expect(await stores.tasks.get(task)).toMatchObject({ status: 'running', attempt: 1 });
   });
   it('a lease that was renewed after the reaper read it is not lost', async () => {
@@ -50,28 +61,44 @@ describe('a lost task that was not lost after all', () => {
     const seen = await stores.tasks.get(task);
     now += 31_000;
     await stores.tasks.renew(task, LEASE.token, now + 30_000, now);
-    expect(await driver.advance(deployment, { type: 'task_lost', task: seen, why: 'lease' })).toMatchObject({ status: 'building' });
+    expect(
+      await driver.advance(deployment, { type: 'task_lost', task: seen, why: 'lease' }),
+    ).toMatchObject({ status: 'building' });
   });
-  it.each(['lease', 'attempts'] as const)('a lease that is renewed while its loss is being written is not lost (%s)', async (why) => {
-    const { deployment, task } = await underWay();
-    await stores.tasks.claim(task, LEASE, now, 5);
-    const seen = await stores.tasks.get(task);
-    now += 31_000;
-    const commit = stores.flow.commit;
-    stores.flow.commit = async (plan) => {
-      stores.flow.commit = commit;
-      // The renewal succeeded, so the agent relies on it from here on.
-      await stores.tasks.renew(task, LEASE.token, now + 30_000, now);
-      return commit(plan);
-    };
-    expect(await driver.advance(deployment, { type: 'task_lost', task: seen, why })).toMatchObject({ status: 'building', losses: [] });
-    expect(await stores.tasks.get(task)).toMatchObject({ status: 'running', lease_expires_at: now + 30_000 });
-  });
+  it.each(['lease', 'attempts'] as const)(
+    'a lease that is renewed while its loss is being written is not lost (%s)',
+    async (why) => {
+      const { deployment, task } = await underWay();
+      await stores.tasks.claim(task, LEASE, now, 5);
+      const seen = await stores.tasks.get(task);
+      now += 31_000;
+      const commit = stores.flow.commit;
+      stores.flow.commit = async (plan) => {
+        stores.flow.commit = commit;
+        // The renewal succeeded, so the agent relies on it from here on.
+        await stores.tasks.renew(task, LEASE.token, now + 30_000, now);
+        return commit(plan);
+      };
+      expect(
+        await driver.advance(deployment, { type: 'task_lost', task: seen, why }),
+      ).toMatchObject({ status: 'building', losses: [] });
+      expect(await stores.tasks.get(task)).toMatchObject({
+        status: 'running',
+        lease_expires_at: now + 30_000,
+      });
+    },
+  );
   it('an expired lease is lost', async () => {
     const { deployment, task } = await underWay();
     await stores.tasks.claim(task, LEASE, now, 5);
     now += 31_000;
-    expect(await driver.advance(deployment, { type: 'task_lost', task: await stores.tasks.get(task), why: 'lease' })).toMatchObject({
+    expect(
+      await driver.advance(deployment, {
+        type: 'task_lost',
+        task: await stores.tasks.get(task),
+        why: 'lease',
+      }),
+    ).toMatchObject({
       status: 'pending',
       losses: [{ at: now }],
     });
@@ -80,14 +107,21 @@ describe('a lost task that was not lost after all', () => {
 });
 
 describe('reports', () => {
-  const done = { status: 'completed', image_tag: `registry:5000/shop:${COMMIT}`, image_digest: DIGEST, commit: COMMIT } as const;
+  const done = {
+    status: 'completed',
+    image_tag: `registry:5000/shop:${COMMIT}`,
+    image_digest: DIGEST,
+    commit: COMMIT,
+  } as const;
   it('a repeated report has the same answer and no second effect, in any order of its fields', async () => {
     const { deployment, task } = await underWay();
     await stores.tasks.claim(task, LEASE, now, 5);
     expect(await driver.report(task, LEASE.token, done)).toEqual({ status: 'completed' });
     const after = await stores.deployments.get(deployment);
     const { commit, ...rest } = done;
-    expect(await driver.report(task, LEASE.token, { commit, ...rest })).toEqual({ status: 'completed' });
+    expect(await driver.report(task, LEASE.token, { commit, ...rest })).toEqual({
+      status: 'completed',
+    });
     expect(await stores.deployments.get(deployment)).toEqual(after);
   });
   it.each([
@@ -104,7 +138,9 @@ describe('reports', () => {
     const { deployment, task } = await underWay();
     await stores.tasks.claim(task, LEASE, now, 5);
     await stores.tasks.claim(task, { token: 'lease-2', expires_at: now + 30_000 }, now, 5);
-    await expect(driver.report(task, LEASE.token, done)).rejects.toMatchObject({ code: 'stale_lease' });
+    await expect(driver.report(task, LEASE.token, done)).rejects.toMatchObject({
+      code: 'stale_lease',
+    });
     expect(await driver.report(task, 'lease-2', done)).toEqual({ status: 'completed' });
     expect(await stores.deployments.get(deployment)).toMatchObject({ status: 'built' });
   });
@@ -130,7 +166,13 @@ it('concurrent events of one project are all decided on current facts, and none 
   const { project_id } = await stores.deployments.get(deployment);
   const made = await Promise.all(
     Array.from({ length: 8 }, () =>
-      driver.request({ projectId: project_id, commit: null, note: null, rollbackOf: null, idempotency: null }),
+      driver.request({
+        projectId: project_id,
+        commit: null,
+        note: null,
+        rollbackOf: null,
+        idempotency: null,
+      }),
     ),
   );
   expect(new Set(made.map((m) => m.deployment.generation)).size).toBe(8);

@@ -6,7 +6,11 @@ import type { Stores } from '../../src/domain/stores.ts';
 import { createDriver, type Driver } from '../../src/flow/drive.ts';
 import { steadyUptime } from '../steady-uptime.ts';
 
-export function driverOn(stores: Stores, now: () => number, pause: (attempt: number) => Promise<void> = async () => {}): Driver {
+export function driverOn(
+  stores: Stores,
+  now: () => number,
+  pause: (attempt: number) => Promise<void> = async () => {},
+): Driver {
   let ids = 0;
   return createDriver({
     cacheIndex: createCacheIndex(),

@@ -1,8 +1,19 @@
 /** Records and facts with default values; a test names only the values that matter to it. */
 import { createCacheIndex } from '../../src/domain/cache-index.ts';
-import { type DatasetFact, DEFAULT_LIMITS, type Facts, type NodeFact } from '../../src/domain/facts.ts';
+import {
+  type DatasetFact,
+  DEFAULT_LIMITS,
+  type Facts,
+  type NodeFact,
+} from '../../src/domain/facts.ts';
 import type { Plan } from '../../src/domain/plan.ts';
-import type { DeploymentRecord, ProjectRecord, ProjectSettings, RouteRecord, TaskRecord } from '../../src/domain/records.ts';
+import type {
+  DeploymentRecord,
+  ProjectRecord,
+  ProjectSettings,
+  RouteRecord,
+  TaskRecord,
+} from '../../src/domain/records.ts';
 import { UNTOUCHED } from '../untouched.ts';
 
 export const NOW = Date.parse('2026-11-21T12:00:00Z');
@@ -101,11 +112,19 @@ export const deployment = (over: Partial<DeploymentRecord> = {}): DeploymentReco
     ordinal: NOW - 5000,
     ...over,
   };
-  const timer = { state_since: d.state_since, ran_ms: 0, running_since: d.route_published_at ?? d.state_since };
+  const timer = {
+    state_since: d.state_since,
+    ran_ms: 0,
+    running_since: d.route_published_at ?? d.state_since,
+  };
   return { ...d, timer: over.timer === undefined ? timer : over.timer };
 };
 
-const BUILT = { commit: COMMIT, image_tag: `registry:5000/shop:${COMMIT}`, image_digest: DIGEST } as const;
+const BUILT = {
+  commit: COMMIT,
+  image_tag: `registry:5000/shop:${COMMIT}`,
+  image_digest: DIGEST,
+} as const;
 
 /** The same, waiting in its state since `at`. */
 export const waitingSince = (d: DeploymentRecord, at: number): DeploymentRecord => ({
@@ -117,9 +136,12 @@ export const waitingSince = (d: DeploymentRecord, at: number): DeploymentRecord 
 /** A deployment in each state. */
 export const on = {
   pending: (over: Partial<DeploymentRecord> = {}) => deployment(over),
-  building: (over: Partial<DeploymentRecord> = {}) => deployment({ status: 'building', builder_id: 'b1', ...over }),
-  built: (over: Partial<DeploymentRecord> = {}) => deployment({ status: 'built', ...BUILT, ...over }),
-  deploying: (over: Partial<DeploymentRecord> = {}) => deployment({ status: 'deploying', ...BUILT, node_id: 'n1', ...over }),
+  building: (over: Partial<DeploymentRecord> = {}) =>
+    deployment({ status: 'building', builder_id: 'b1', ...over }),
+  built: (over: Partial<DeploymentRecord> = {}) =>
+    deployment({ status: 'built', ...BUILT, ...over }),
+  deploying: (over: Partial<DeploymentRecord> = {}) =>
+    deployment({ status: 'deploying', ...BUILT, node_id: 'n1', ...over }),
   /** Reported, with a published route that is not confirmed. */
   published: (over: Partial<DeploymentRecord> = {}) =>
     deployment({
@@ -158,7 +180,9 @@ export function task(kind: TaskRecord['kind'], over: Partial<TaskRecord> = {}): 
     deployment_id: 'd2',
     node_id: kind === 'build' ? 'b1' : 'n1',
     attempt: 1,
-    payload: (kind === 'retire' ? { remove: [{ deployment_id: 'd1', reason: 'test' }], keep: null } : {}) as never,
+    payload: (kind === 'retire'
+      ? { remove: [{ deployment_id: 'd1', reason: 'test' }], keep: null }
+      : {}) as never,
     lease_token: 'lease',
     lease_expires_at: NOW + 10_000,
     queue_deadline_at: NOW + 10_000,
@@ -218,6 +242,10 @@ export const facts = (over: Partial<Facts> = {}): Facts => ({
 });
 
 /** Returns the state of a deployment after a plan, or null if the plan does not change it. */
-export const stateOf = (plan: Plan, id: string): string | null => plan.changeDeployments.find((c) => c.id === id)?.set.status ?? null;
-export const changeOf = (plan: Plan, id: string): NonNullable<Plan['changeDeployments'][number]['set']> =>
+export const stateOf = (plan: Plan, id: string): string | null =>
+  plan.changeDeployments.find((c) => c.id === id)?.set.status ?? null;
+export const changeOf = (
+  plan: Plan,
+  id: string,
+): NonNullable<Plan['changeDeployments'][number]['set']> =>
   plan.changeDeployments.find((c) => c.id === id)?.set ?? {};

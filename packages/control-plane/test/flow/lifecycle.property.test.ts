@@ -1,4 +1,7 @@
-/** Random sequences of requests, claims, reports, losses and deletions on the real store and driver. All keep the invariants. */
+/**
+ * Random sequences of requests, claims, reports, losses and deletions on the real store and driver.
+ * All keep the invariants.
+ */
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
 import { isOpenTask, isSettled, isTerminal } from '@berth/wire/vocabulary';
@@ -10,7 +13,15 @@ import { driverOn } from './driver.ts';
 import { openUnnamed, runsOf } from '../store/fixtures.ts';
 import { COMMIT } from './fixtures.ts';
 
-type World = { stores: Stores; driver: Driver; now: number; project: string; made: string[]; ended: Map<string, string>; nodes: string[] };
+type World = {
+  stores: Stores;
+  driver: Driver;
+  now: number;
+  project: string;
+  made: string[];
+  ended: Map<string, string>;
+  nodes: string[];
+};
 
 /** `pick` chooses one of the existing records. */
 const COMMANDS = [
@@ -37,18 +48,35 @@ const command = fc.record({ what: fc.constantFrom(...COMMANDS), pick: fc.nat(100
 
 async function create(): Promise<World> {
   const stores = await openUnnamed(Date.now);
-  const world: World = { stores, now: 1_000_000, project: '', made: [], ended: new Map(), nodes: [], driver: null as never };
+  const world: World = {
+    stores,
+    now: 1_000_000,
+    project: '',
+    made: [],
+    ended: new Map(),
+    nodes: [],
+    driver: null as never,
+  };
   world.driver = driverOn(stores, () => world.now);
   for (const index of NODES.keys()) world.nodes.push(await register(world, index));
   world.project = (
-    await stores.projects.create({ name: 'shop', git_url: 'https://git.example/x.git', domain_prefix: 'shop' }, world.now)
+    await stores.projects.create(
+      { name: 'shop', git_url: 'https://git.example/x.git', domain_prefix: 'shop' },
+      world.now,
+    )
   ).id;
   return world;
 }
 
 async function register({ stores, now }: World, index: number): Promise<string> {
   const [hostname, role] = NODES[index % NODES.length] ?? NODES[0];
-  const facts = { hostname, role, host_ip: `10.0.0.${index % NODES.length}`, max_storage: 1, agent_version: '1' };
+  const facts = {
+    hostname,
+    role,
+    host_ip: `10.0.0.${index % NODES.length}`,
+    max_storage: 1,
+    agent_version: '1',
+  };
   return (await stores.nodes.register(facts, now)).node.id;
 }
 
@@ -62,7 +90,13 @@ async function apply(world: World, what: (typeof COMMANDS)[number], pick: number
     case 'request':
     case 'rollback': {
       const rollbackOf = what === 'rollback' ? (d ?? null) : null;
-      const { deployment } = await driver.request({ projectId: project, commit: null, note: null, rollbackOf, idempotency: null });
+      const { deployment } = await driver.request({
+        projectId: project,
+        commit: null,
+        note: null,
+        rollbackOf,
+        idempotency: null,
+      });
       world.made.push(deployment.id);
       return;
     }
@@ -70,7 +104,13 @@ async function apply(world: World, what: (typeof COMMANDS)[number], pick: number
       for (const each of live) await driver.advance(each.id, { type: 'tick' });
       return;
     case 'claim':
-      if (task !== undefined) await stores.tasks.claim(task.id, { token: `l-${world.now}`, expires_at: world.now + 30_000 }, world.now, 5);
+      if (task !== undefined)
+        await stores.tasks.claim(
+          task.id,
+          { token: `l-${world.now}`, expires_at: world.now + 30_000 },
+          world.now,
+          5,
+        );
       return;
     case 'complete':
     case 'fail': {
@@ -84,7 +124,11 @@ async function apply(world: World, what: (typeof COMMANDS)[number], pick: number
         clean: {},
         move: {},
       }[task.kind];
-      await driver.report(task.id, task.lease_token, what === 'fail' ? { status: 'failed' } : { status: 'completed', ...product });
+      await driver.report(
+        task.id,
+        task.lease_token,
+        what === 'fail' ? { status: 'failed' } : { status: 'completed', ...product },
+      );
       return;
     }
     case 'confirm':
@@ -94,10 +138,16 @@ async function apply(world: World, what: (typeof COMMANDS)[number], pick: number
       if (d !== undefined) await driver.advance(d, { type: 'cancel' });
       return;
     case 'lose':
-      if (typeof task?.deployment_id === 'string') await driver.advance(task.deployment_id, { type: 'task_lost', task, why: 'wall' });
+      if (typeof task?.deployment_id === 'string')
+        await driver.advance(task.deployment_id, { type: 'task_lost', task, why: 'wall' });
       return;
     case 'see':
-      if (d !== undefined) await driver.advance(d, { type: 'observed', node_id: world.nodes[1 + (pick % 2)] ?? '', container: null });
+      if (d !== undefined)
+        await driver.advance(d, {
+          type: 'observed',
+          node_id: world.nodes[1 + (pick % 2)] ?? '',
+          container: null,
+        });
       return;
     case 'wait':
       world.now += 20_000;
@@ -119,10 +169,17 @@ async function mustHold({ stores, project, made, ended }: World): Promise<void> 
     if (ended.has(d.id)) expect(d.status).toBe(ended.get(d.id));
     if (isTerminal(d.status)) ended.set(d.id, d.status);
     // The only open task of a terminal deployment is its removal.
-    if (isTerminal(d.status)) expect(tasks.filter((t) => t.deployment_id === d.id && t.kind !== 'retire')).toEqual([]);
+    if (isTerminal(d.status))
+      expect(tasks.filter((t) => t.deployment_id === d.id && t.kind !== 'retire')).toEqual([]);
     // A deployment that waits for an agent has exactly one such task.
-    const waits = d.status === 'building' || (d.status === 'deploying' && d.route_published_at === null);
-    if (waits) expect(tasks.filter((t) => t.deployment_id === d.id && t.kind !== 'retire' && isOpenTask(t.status))).toHaveLength(1);
+    const waits =
+      d.status === 'building' || (d.status === 'deploying' && d.route_published_at === null);
+    if (waits)
+      expect(
+        tasks.filter(
+          (t) => t.deployment_id === d.id && t.kind !== 'retire' && isOpenTask(t.status),
+        ),
+      ).toHaveLength(1);
     expect(d.losses.length).toBeLessThanOrEqual(DEFAULT_LIMITS.maxLosses);
   }
   const running = all.filter((d) => d.status === 'running');
@@ -135,7 +192,9 @@ async function mustHold({ stores, project, made, ended }: World): Promise<void> 
   if (running[0] !== undefined) expect(route).not.toBeNull();
 }
 
-it('the invariants hold after each command, and everything settles when agents do their work', { timeout: 60_000 }, async () => {
+it('the invariants hold after each command, and everything settles when agents do their work', {
+  timeout: 60_000,
+}, async () => {
   await fc.assert(
     fc.asyncProperty(fc.array(command, { minLength: 5, maxLength: 40 }), async (commands) => {
       const world = await create();
@@ -152,8 +211,13 @@ it('the invariants hold after each command, and everything settles when agents d
           await register(world, index);
           await world.stores.nodes.setSchedulable(id, true);
         }
-        for (let round = 0; round < 30 && (await world.stores.deployments.inProgress()).length > 0; round++) {
-          for (const what of ['tick', 'claim', 'complete'] as const) await apply(world, what, 0).catch(ignoreRefusal);
+        for (
+          let round = 0;
+          round < 30 && (await world.stores.deployments.inProgress()).length > 0;
+          round++
+        ) {
+          for (const what of ['tick', 'claim', 'complete'] as const)
+            await apply(world, what, 0).catch(ignoreRefusal);
           for (const id of world.made) await confirm(world, id);
           await mustHold(world);
         }
@@ -171,8 +235,15 @@ function ignoreRefusal(error: unknown): void {
   if (!(error instanceof DomainError)) throw error;
 }
 
-/** The proxy serves the route of the deployment; for any other deployment it reports some other address. */
+/**
+ * The proxy serves the route of the deployment; for any other deployment it reports some other
+ * address.
+ */
 async function confirm({ stores, driver }: World, id: string): Promise<void> {
   const route = (await stores.routes.all()).find((r) => r.deployment_id === id);
-  await driver.advance(id, { type: 'route_confirmed', host_ip: route?.host_ip ?? '10.0.0.1', host_port: route?.host_port ?? 1 });
+  await driver.advance(id, {
+    type: 'route_confirmed',
+    host_ip: route?.host_ip ?? '10.0.0.1',
+    host_port: route?.host_port ?? 1,
+  });
 }

@@ -1,4 +1,6 @@
-/** A project with a volume, and a move of it: `from` (home) is drained, and `to` (away) receives. */
+/**
+ * A project with a volume, and a move of it: `from` (home) is drained, and `to` (away) receives.
+ */
 import type { TaskReport } from '@berth/wire/task';
 import type { TaskRecord } from '../../src/domain/records.ts';
 import type { VolumeCopy } from '../../src/domain/volume-copy.ts';
@@ -28,13 +30,28 @@ export const copy: VolumeCopy = {
   created_at: NOW,
   changed_at: NOW,
 };
-export const incoming: VolumeCopy = { ...copy, id: 'v2', node_id: 'n2', hostname: 'away', state: 'incoming', source: 'v1' };
+export const incoming: VolumeCopy = {
+  ...copy,
+  id: 'v2',
+  node_id: 'n2',
+  hostname: 'away',
+  state: 'incoming',
+  source: 'v1',
+};
 
 export const move = (role: 'send' | 'receive'): TaskRecord =>
   task('move', {
     id: role,
     node_id: role === 'send' ? 'n1' : 'n2',
-    payload: { project_id: 'p1', project: 'shop', role, copy: 'v1', to: 'v2', other: role === 'send' ? 'away' : 'home', bytes: null },
+    payload: {
+      project_id: 'p1',
+      project: 'shop',
+      role,
+      copy: 'v1',
+      to: 'v2',
+      other: role === 'send' ? 'away' : 'home',
+      bytes: null,
+    },
   });
 export const result = { digest: 'a'.repeat(64), files: 2, bytes: 1_200_000 };
 export const done: TaskReport = { status: 'completed', result: result as Record<string, unknown> };

@@ -1,10 +1,21 @@
-/** Berth renames a container itself after a switch. A report whose list is older than the rename shows no drift. */
+/**
+ * Berth renames a container itself after a switch. A report whose list is older than the rename
+ * shows no drift.
+ */
 import { LABELS } from '@berth/wire/vocabulary';
 import { beforeEach, expect, test } from 'vitest';
 import type { Stores } from '../../src/domain/stores.ts';
 import type { Driver } from '../../src/flow/drive.ts';
 import { driverOn } from './driver.ts';
-import { deploymentIn, NOW, open, projectIn, retirePayload, taskOf, tasksIn } from '../store/fixtures.ts';
+import {
+  deploymentIn,
+  NOW,
+  open,
+  projectIn,
+  retirePayload,
+  taskOf,
+  tasksIn,
+} from '../store/fixtures.ts';
 
 let stores: Stores;
 let driver: Driver;
@@ -14,7 +25,12 @@ let answer: string | null = null;
 let node = '';
 
 type Reported = { name: string; labels: Record<string, string>; host_port: number; state: string };
-const named = (name: string): Reported => ({ name, labels: { [LABELS.deployment]: 'd2' }, host_port: 4000, state: 'running' });
+const named = (name: string): Reported => ({
+  name,
+  labels: { [LABELS.deployment]: 'd2' },
+  host_port: 4000,
+  state: 'running',
+});
 const [OWN, FINAL] = [named('svc-shop-g2'), named('svc-shop')];
 
 /** `saysAnswer`: the agent names the last answer that it had when it made the list. */
@@ -37,8 +53,14 @@ async function register(container: Reported, saysAnswer = true): Promise<void> {
 }
 const state = async () => {
   const { health } = await stores.deployments.get('d2');
-  const drifts = ((await stores.deployments.events(['d2'])).get('d2') ?? []).filter((line) => line.message.startsWith('drifted'));
-  return { health: health?.status, drifts: drifts.length, open: (await stores.tasks.openFor(node, now)).length };
+  const drifts = ((await stores.deployments.events(['d2'])).get('d2') ?? []).filter((line) =>
+    line.message.startsWith('drifted'),
+  );
+  return {
+    health: health?.status,
+    drifts: drifts.length,
+    open: (await stores.tasks.openFor(node, now)).length,
+  };
 };
 const QUIET = { health: 'healthy', drifts: 0, open: 0 };
 
@@ -59,7 +81,10 @@ beforeEach(async () => {
   const project = await stores.projects.get(created.id);
   const retire = taskOf(project, 't1', node, { kind: 'retire', deployment_id: 'd2' });
   const keep = { deployment_id: 'd2', name: 'svc-shop' };
-  await tasksIn(stores, project, { ...retire, payload: { ...retirePayload(project), keep } } as typeof retire);
+  await tasksIn(stores, project, {
+    ...retire,
+    payload: { ...retirePayload(project), keep },
+  } as typeof retire);
   now += 1000;
 });
 
@@ -94,5 +119,7 @@ test('every other drift in an old list is shown', async () => {
   await renamed();
   await register({ ...OWN, labels: { ...OWN.labels, [LABELS.generation]: '9' } });
   expect(await state()).toMatchObject({ health: 'drifted', drifts: 1 });
-  expect((await stores.deployments.get('d2')).health?.detail).toMatch(/^its label berth\.generation is 9 instead of \d+$/);
+  expect((await stores.deployments.get('d2')).health?.detail).toMatch(
+    /^its label berth\.generation is 9 instead of \d+$/,
+  );
 });

@@ -26,18 +26,43 @@ beforeEach(async () => {
     now: () => now,
     newId: () => `id-${++ids}`,
   };
-  driver = createDriver({ cacheIndex: createCacheIndex(), ...deps, uptime: steadyUptime(() => now), pause: async () => {} });
+  driver = createDriver({
+    cacheIndex: createCacheIndex(),
+    ...deps,
+    uptime: steadyUptime(() => now),
+    pause: async () => {},
+  });
 });
 afterEach(() => stores.close());
 
 async function register(role: 'builder' | 'deploy'): Promise<string> {
-  const body = { hostname: role, role, host_ip: '10.0.0.1', max_storage: 1, agent_version: '1', containers: [] };
+  const body = {
+    hostname: role,
+    role,
+    host_ip: '10.0.0.1',
+    max_storage: 1,
+    agent_version: '1',
+    containers: [],
+  };
   return (await stores.nodes.register(body, now)).node.id;
 }
 async function requested(name: string): Promise<string> {
-  const known = (await stores.projects.list({ limit: 50, cursor: null })).items.find((p) => p.name === name);
-  const project = known ?? (await stores.projects.create({ name, git_url: 'https://git.example/x.git', domain_prefix: name }, now));
-  const input = { projectId: project.id, commit: null, note: null, rollbackOf: null, idempotency: null };
+  const known = (await stores.projects.list({ limit: 50, cursor: null })).items.find(
+    (p) => p.name === name,
+  );
+  const project =
+    known ??
+    (await stores.projects.create(
+      { name, git_url: 'https://git.example/x.git', domain_prefix: name },
+      now,
+    ));
+  const input = {
+    projectId: project.id,
+    commit: null,
+    note: null,
+    rollbackOf: null,
+    idempotency: null,
+  };
   return (await driver.request(input)).deployment.id;
 }
 /** Ticks once a minute, like the scheduler; nodes register meanwhile. */
@@ -50,7 +75,8 @@ async function pass(minutes: number): Promise<void> {
   }
 }
 async function tick(): Promise<void> {
-  for (const { id, status } of await stores.deployments.inProgress()) if (status !== 'building') await driver.advance(id, { type: 'tick' });
+  for (const { id, status } of await stores.deployments.inProgress())
+    if (status !== 'building') await driver.advance(id, { type: 'tick' });
 }
 /** Handles the task that the agent finds. */
 async function work(node: string, report: object): Promise<boolean> {
@@ -58,7 +84,12 @@ async function work(node: string, report: object): Promise<boolean> {
   if (task === undefined) return false;
   const lease = `lease-${++ids}`;
   await stores.tasks.claim(task.id, { token: lease, expires_at: now + 1 }, now, 5);
-  const image = task.kind === 'build' ? { image_tag: `${(task.payload as { image_repository: string }).image_repository}:${COMMIT}` } : {};
+  const image =
+    task.kind === 'build'
+      ? {
+          image_tag: `${(task.payload as { image_repository: string }).image_repository}:${COMMIT}`,
+        }
+      : {};
   await driver.report(task.id, lease, { status: 'completed', ...image, ...report });
   return true;
 }
@@ -110,10 +141,15 @@ it('with pushes faster than a build each third build goes live, and finally the 
     await tick();
     await work(node, { host_port: 32_000 + all.length });
     for (const r of await stores.routes.all())
-      await driver.advance(r.deployment_id, { type: 'route_confirmed', host_ip: r.host_ip, host_port: r.host_port });
+      await driver.advance(r.deployment_id, {
+        type: 'route_confirmed',
+        host_ip: r.host_ip,
+        host_port: r.host_port,
+      });
     await tick();
   };
-  const live = async (): Promise<number> => (await stores.deployments.getMany(all)).filter((d) => d.route_published_at !== null).length;
+  const live = async (): Promise<number> =>
+    (await stores.deployments.getMany(all)).filter((d) => d.route_published_at !== null).length;
   for (let push = 0; push < 20; push++) {
     all.push(await requested('shop'));
     for (let minute = 0; minute < 2; minute++) {
@@ -132,8 +168,15 @@ it('with pushes faster than a build each third build goes live, and finally the 
 });
 
 it('a builder with an engine that is down gets no builds while healthy builders exist', async () => {
-  const body = { role: 'builder' as const, host_ip: '10.0.0.1', max_storage: 1, agent_version: '1', max_builds: 5 };
-  const join = async (hostname: string): Promise<string> => (await stores.nodes.register({ ...body, hostname }, now)).node.id;
+  const body = {
+    role: 'builder' as const,
+    host_ip: '10.0.0.1',
+    max_storage: 1,
+    agent_version: '1',
+    max_builds: 5,
+  };
+  const join = async (hostname: string): Promise<string> =>
+    (await stores.nodes.register({ ...body, hostname }, now)).node.id;
   const [dead, healthy] = [await join('a-dead'), await join('b-healthy')];
   const error = { code: 'engine_unavailable', message: 'Cannot connect to the Docker daemon' };
   const all: string[] = [];
@@ -151,13 +194,22 @@ it('a builder with an engine that is down gets no builds while healthy builders 
 
 it('a builder that registers with an engine that is down gets no tasks, and the deployment says why', async () => {
   const engine = { ok: false, version: null, error: 'Cannot connect to the Docker daemon' };
-  const body = { hostname: 'dead', role: 'builder' as const, host_ip: '10.0.0.1', max_storage: 1, agent_version: '1' };
+  const body = {
+    hostname: 'dead',
+    role: 'builder' as const,
+    host_ip: '10.0.0.1',
+    max_storage: 1,
+    agent_version: '1',
+  };
   const { node } = await stores.nodes.register({ ...body, engine }, now);
   const id = await requested('shop');
   await tick();
   expect(await stores.tasks.openFor(node.id, now)).toEqual([]);
   const { waiting } = await stores.deployments.get(id);
-  expect(waiting).toBe('no builder node has a working container engine: dead has a container engine that does not respond');
+  expect(waiting).toBe(
+    'no builder node has a working container engine: dead has a container engine that does not ' +
+      'respond',
+  );
   const told = (await stores.deployments.events([id])).get(id)?.map((e) => e.message);
   expect(told).toContain(`${waiting}: Cannot connect to the Docker daemon`);
 });
@@ -170,7 +222,12 @@ it('the newest push waits for a build that may not be superseded', async () => {
     all.push(await requested('shop'));
     await tick();
   }
-  expect(await Promise.all(all.map(stateOf))).toEqual(['superseded', 'superseded', 'building', 'pending']);
+  expect(await Promise.all(all.map(stateOf))).toEqual([
+    'superseded',
+    'superseded',
+    'building',
+    'pending',
+  ]);
   await work(builder, built);
   expect(await stateOf(all[2] ?? '')).toBe('built');
 });

@@ -53,13 +53,19 @@ const question = fc.record({
 /** Computes each row by the words of the contract. */
 function naive({ wanted, runsOn, stays }: Question, nodes: readonly NodeRecord[]) {
   const rows = nodes.map((n): PlacementRow => {
-    const copies = n.cached.filter((c, i) => n.cached.findIndex((o) => o.dataset_id === c.dataset_id && o.version === c.version) === i);
-    const has = (d: { id: string; version: number }) => copies.some((c) => c.dataset_id === d.id && c.version === d.version);
+    const copies = n.cached.filter(
+      (c, i) =>
+        n.cached.findIndex((o) => o.dataset_id === c.dataset_id && o.version === c.version) === i,
+    );
+    const has = (d: { id: string; version: number }) =>
+      copies.some((c) => c.dataset_id === d.id && c.version === d.version);
     const free = n.free_storage ?? n.max_storage;
     const missing = wanted.filter((d) => !has(d)).reduce((sum, d) => sum + d.bytes, 0);
     const count = wanted.filter(has).length;
     const evictable = copies
-      .filter((c) => !c.pinned && !wanted.some((d) => d.id === c.dataset_id && d.version === c.version))
+      .filter(
+        (c) => !c.pinned && !wanted.some((d) => d.id === c.dataset_id && d.version === c.version),
+      )
       .reduce((sum, c) => sum + c.bytes, 0);
     const eligible =
       n.role === 'deploy' &&
@@ -100,7 +106,9 @@ test('the rows, their order, the winner and the stored placement equal a simple 
       expect(full.winner).toBe(winner);
 
       const kept = choose(q, nodes, AT);
-      const deploy = full.items.filter((row) => nodes.find((n) => n.id === row.node_id)?.role === 'deploy');
+      const deploy = full.items.filter(
+        (row) => nodes.find((n) => n.id === row.node_id)?.role === 'deploy',
+      );
       const named = deploy.filter((row, i) => i < 20 || row.node_id === winner);
       expect(kept.winner).toBe(winner);
       expect(kept.items).toEqual(named);
@@ -119,6 +127,8 @@ test('the index follows a node that reports another list', () => {
   const copy = { dataset_id: 's1', version: 1, bytes: 100, last_used_at: '2026-11-21T00:00:00Z' };
   const nodes = [node({ id: 'a', hostname: 'a' }), node({ id: 'b', hostname: 'b' })];
   expect(choose(q, nodes, AT).winner).toBe('a');
-  expect(choose(q, [nodes[0] as NodeRecord, { ...(nodes[1] as NodeRecord), cached: [copy] }], AT).winner).toBe('b');
+  expect(
+    choose(q, [nodes[0] as NodeRecord, { ...(nodes[1] as NodeRecord), cached: [copy] }], AT).winner,
+  ).toBe('b');
   expect(choose(q, nodes, AT).winner).toBe('a');
 });

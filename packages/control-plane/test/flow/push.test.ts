@@ -51,7 +51,14 @@ const look = (over: Partial<TaskRecord<'look'>> = {}): TaskRecord<'look'> => ({
   deployment_id: null,
   node_id: 'b1',
   attempt: 1,
-  payload: { project_id: 'p1', project: 'shop', git_url: SETTINGS.git_url, branch: 'main', watch_paths: [], bases: [] },
+  payload: {
+    project_id: 'p1',
+    project: 'shop',
+    git_url: SETTINGS.git_url,
+    branch: 'main',
+    watch_paths: [],
+    bases: [],
+  },
   lease_token: 't',
   lease_expires_at: NOW + 1,
   queue_deadline_at: NOW,
@@ -67,17 +74,31 @@ const look = (over: Partial<TaskRecord<'look'>> = {}): TaskRecord<'look'> => ({
 /** A look that read the paths of the project. */
 const lookOf = ({ watch_paths }: { watch_paths: string[] }): TaskRecord<'look'> =>
   look({ payload: { ...look().payload, watch_paths } as TaskRecord<'look'>['payload'] });
-const found = (over: { skip_mark?: string | null; changes?: unknown[]; commit?: string } = {}): TaskReport => ({
+const found = (
+  over: { skip_mark?: string | null; changes?: unknown[]; commit?: string } = {},
+): TaskReport => ({
   status: 'completed',
   commit: over.commit ?? TIP,
-  result: { skip_mark: over.skip_mark ?? null, changes: over.changes ?? [] } as NonNullable<TaskReport['result']>,
+  result: { skip_mark: over.skip_mark ?? null, changes: over.changes ?? [] } as NonNullable<
+    TaskReport['result']
+  >,
 });
-const failed = (code: string): TaskReport => ({ status: 'failed', result: { error: { code, message: `message of ${code}` } } });
-const withLook = (over: Partial<Facts> = {}): Facts => facts({ nodes: [looker], tasks: [look()], live: [], ...over });
+const failed = (code: string): TaskReport => ({
+  status: 'failed',
+  result: { error: { code, message: `message of ${code}` } },
+});
+const withLook = (over: Partial<Facts> = {}): Facts =>
+  facts({ nodes: [looker], tasks: [look()], live: [], ...over });
 
 /** The verdicts of a plan by delivery. */
-const verdictsOf = (plan: { push: { verdicts: { delivery_id: string; verdict: string; reason: string | null }[] } | null } | null) =>
-  Object.fromEntries((plan?.push?.verdicts ?? []).map((v) => [v.delivery_id, [v.verdict, v.reason]]));
+const verdictsOf = (
+  plan: {
+    push: { verdicts: { delivery_id: string; verdict: string; reason: string | null }[] } | null;
+  } | null,
+) =>
+  Object.fromEntries(
+    (plan?.push?.verdicts ?? []).map((v) => [v.delivery_id, [v.verdict, v.reason]]),
+  );
 
 describe('a check of the branch', () => {
   it('starts for all deliveries that wait, on a builder that can look', () => {
@@ -85,19 +106,37 @@ describe('a check of the branch', () => {
       pushes([delivery(4), delivery(7)]),
       facts({ nodes: [builder({ id: 'b0', hostname: 'a' }), looker], live: [] }),
     );
-    expect(plan?.createTasks).toMatchObject([{ kind: 'look', node_id: 'b1', deployment_id: null, payload: { branch: 'main', bases: [] } }]);
+    expect(plan?.createTasks).toMatchObject([
+      { kind: 'look', node_id: 'b1', deployment_id: null, payload: { branch: 'main', bases: [] } },
+    ]);
     expect(plan?.push).toEqual({ set: { look_upto: 7 }, verdicts: [], replaced: null });
   });
   it('names the commits that run or may run soon if the project watches paths', () => {
-    const live = [on.running({ commit: COMMIT }), on.pending({ id: 'd3', generation: 3, requested_commit: OTHER })];
-    const plan = checkPushes(pushes([delivery(1)]), facts({ nodes: [looker], live, project: project({ watch_paths: ['src'] }) }));
-    expect(plan?.createTasks).toMatchObject([{ payload: { watch_paths: ['src'], bases: [COMMIT, OTHER] } }]);
+    const live = [
+      on.running({ commit: COMMIT }),
+      on.pending({ id: 'd3', generation: 3, requested_commit: OTHER }),
+    ];
+    const plan = checkPushes(
+      pushes([delivery(1)]),
+      facts({ nodes: [looker], live, project: project({ watch_paths: ['src'] }) }),
+    );
+    expect(plan?.createTasks).toMatchObject([
+      { payload: { watch_paths: ['src'], bases: [COMMIT, OTHER] } },
+    ]);
   });
   it.each([
     ['no delivery waits', pushes([]), {}],
     ['a look is open', pushes([delivery(1)]), { tasks: [look()] }],
-    ['the last look failed a moment ago', pushes([delivery(1)], { look_not_before: NOW + 1e9 }), {}],
-    ['the project is being deleted', pushes([delivery(1)]), { project: project({ deleting_at: NOW }) }],
+    [
+      'the last look failed a moment ago',
+      pushes([delivery(1)], { look_not_before: NOW + 1e9 }),
+      {},
+    ],
+    [
+      'the project is being deleted',
+      pushes([delivery(1)]),
+      { project: project({ deleting_at: NOW }) },
+    ],
     [
       'a build that newer requests do not supersede any more is running',
       pushes([delivery(1)]),
@@ -107,7 +146,10 @@ describe('a check of the branch', () => {
     expect(checkPushes(given, facts({ nodes: [looker], live: [], ...over }))).toBeNull();
   });
   it('is left out if no builder can look: the branch is deployed, and the delivery says so', () => {
-    const plan = checkPushes(pushes([delivery(1), delivery(2)]), facts({ nodes: [builder()], live: [] }));
+    const plan = checkPushes(
+      pushes([delivery(1), delivery(2)]),
+      facts({ nodes: [builder()], live: [] }),
+    );
     expect(plan?.createDeployment).toMatchObject({
       requested_commit: null,
       trigger: 'hook',
@@ -134,8 +176,14 @@ describe('the report of a look', () => {
     const plan = lookReported(look(), found(), given, withLook());
     expect(plan.createDeployment).toMatchObject({ requested_commit: TIP, trigger: 'hook' });
     expect(plan.changeTasks).toMatchObject([{ id: 'l1', end: 'completed' }]);
-    expect(verdictsOf(plan)).toEqual({ e1: ['skipped', 'a newer push replaced it'], e2: ['deployed', null] });
-    expect(plan.push?.verdicts.map((v) => v.deployment_id)).toEqual([plan.createDeployment?.id, plan.createDeployment?.id]);
+    expect(verdictsOf(plan)).toEqual({
+      e1: ['skipped', 'a newer push replaced it'],
+      e2: ['deployed', null],
+    });
+    expect(plan.push?.verdicts.map((v) => v.deployment_id)).toEqual([
+      plan.createDeployment?.id,
+      plan.createDeployment?.id,
+    ]);
   });
   it('names the commits that are not deployed, because the tip replaced them', () => {
     const given = pushes([
@@ -148,33 +196,67 @@ describe('the report of a look', () => {
     const live = [on.running({ commit: COMMIT })];
     const plan = lookReported(look(), found(), given, withLook({ live }));
     // COMMIT is live: its own deployment decides about its status.
-    expect(plan.push?.replaced).toEqual({ deployment_id: plan.createDeployment?.id, generation: 3, commits: [OTHER] });
+    expect(plan.push?.replaced).toEqual({
+      deployment_id: plan.createDeployment?.id,
+      generation: 3,
+      commits: [OTHER],
+    });
   });
   it('leads from a push that is skipped to the deployment that has its commit or a newer one', () => {
-    const live = [on.running({ commit: COMMIT }), on.building({ id: 'd3', generation: 3, requested_commit: TIP })];
+    const live = [
+      on.running({ commit: COMMIT }),
+      on.building({ id: 'd3', generation: 3, requested_commit: TIP }),
+    ];
     const given = pushes([delivery(1, { commit: OTHER }), delivery(2, { commit: TIP })]);
     const plan = lookReported(look(), found(), given, withLook({ live }));
     expect(plan.push?.verdicts).toEqual([
-      { delivery_id: 'e1', verdict: 'skipped', reason: 'a newer push replaced it', deployment_id: 'd3' },
-      { delivery_id: 'e2', verdict: 'skipped', reason: expect.stringContaining('deployment 3 already deploys'), deployment_id: 'd3' },
+      {
+        delivery_id: 'e1',
+        verdict: 'skipped',
+        reason: 'a newer push replaced it',
+        deployment_id: 'd3',
+      },
+      {
+        delivery_id: 'e2',
+        verdict: 'skipped',
+        reason: expect.stringContaining('deployment 3 already deploys'),
+        deployment_id: 'd3',
+      },
     ]);
     expect(plan.push?.replaced).toEqual({ deployment_id: 'd3', generation: 3, commits: [OTHER] });
   });
   it('reports no commit as replaced if nothing is deployed', () => {
     const given = pushes([delivery(1, { commit: OTHER }), delivery(2, { commit: TIP })]);
-    expect(lookReported(look(), found({ skip_mark: '[skip ci]' }), given, withLook()).push?.replaced).toBeNull();
+    expect(
+      lookReported(look(), found({ skip_mark: '[skip ci]' }), given, withLook()).push?.replaced,
+    ).toBeNull();
   });
   it('decides nothing about a delivery that arrived after the look was requested', () => {
     const given = pushes([delivery(1), delivery(9)], { look_upto: 1 });
-    expect(Object.keys(verdictsOf(lookReported(look(), found(), given, withLook())))).toEqual(['e1']);
+    expect(Object.keys(verdictsOf(lookReported(look(), found(), given, withLook())))).toEqual([
+      'e1',
+    ]);
   });
   it.each([
-    ['the tip is live', { live: [on.running({ commit: TIP })] }, found(), /already live as deployment 2/],
-    ['a deployment of the tip is in progress', { live: [on.building({ requested_commit: TIP })] }, found(), /deployment 2 already deploys/],
+    [
+      'the tip is live',
+      { live: [on.running({ commit: TIP })] },
+      found(),
+      /already live as deployment 2/,
+    ],
+    [
+      'a deployment of the tip is in progress',
+      { live: [on.building({ requested_commit: TIP })] },
+      found(),
+      /deployment 2 already deploys/,
+    ],
     ['the commit has a skip mark', {}, found({ skip_mark: '[skip ci]' }), /contains \[skip ci\]/],
     [
       'nothing under watch_paths changed',
-      { live: [on.running({ commit: COMMIT })], project: project({ watch_paths: ['src', 'docs'] }) },
+      {
+        live: [on.running({ commit: COMMIT })],
+        project: project({ watch_paths: ['src', 'docs'] }),
+      },
       found({ changes: [{ base: COMMIT, changed: false }] }),
       /nothing under src, docs changed/,
     ],
@@ -185,13 +267,28 @@ describe('the report of a look', () => {
     expect(verdictsOf(plan)['e1']).toEqual(['skipped', expect.stringMatching(reason)]);
   });
   it.each([
-    ['a path under watch_paths changed', [on.running({ commit: COMMIT })], [{ base: COMMIT, changed: true }]],
-    ['the server does not have the running commit', [on.running({ commit: COMMIT })], [{ base: COMMIT, changed: null }]],
-    ['the running version went live after the look was requested', [on.running({ commit: COMMIT })], [{ base: OTHER, changed: false }]],
+    [
+      'a path under watch_paths changed',
+      [on.running({ commit: COMMIT })],
+      [{ base: COMMIT, changed: true }],
+    ],
+    [
+      'the server does not have the running commit',
+      [on.running({ commit: COMMIT })],
+      [{ base: COMMIT, changed: null }],
+    ],
+    [
+      'the running version went live after the look was requested',
+      [on.running({ commit: COMMIT })],
+      [{ base: OTHER, changed: false }],
+    ],
     ['nothing runs', [], []],
     [
       'a deployment in progress changes it',
-      [on.running({ commit: COMMIT }), on.building({ id: 'd3', generation: 3, requested_commit: OTHER })],
+      [
+        on.running({ commit: COMMIT }),
+        on.building({ id: 'd3', generation: 3, requested_commit: OTHER }),
+      ],
       [
         { base: COMMIT, changed: false },
         { base: OTHER, changed: true },
@@ -213,34 +310,58 @@ describe('the report of a look', () => {
   });
   it('only ends the task if the hook was deleted', () => {
     const plan = lookReported(look(), found(), null, withLook());
-    expect(plan).toMatchObject({ createDeployment: null, push: null, changeTasks: [{ id: 'l1', end: 'completed' }] });
+    expect(plan).toMatchObject({
+      createDeployment: null,
+      push: null,
+      changeTasks: [{ id: 'l1', end: 'completed' }],
+    });
   });
 });
 
 describe('a look that fails', () => {
   it('is repeated after a pause while the git server cannot be reached', () => {
     const plan = lookReported(look(), failed('git_unreachable'), pushes([delivery(1)]), withLook());
-    expect(plan).toMatchObject({ createDeployment: null, changeTasks: [{ end: 'failed' }], push: { verdicts: [] } });
+    expect(plan).toMatchObject({
+      createDeployment: null,
+      changeTasks: [{ end: 'failed' }],
+      push: { verdicts: [] },
+    });
     expect(plan.push?.set).toMatchObject({ look_tries: 1, look_failed_on: 'b1' });
     expect(plan.push?.set.look_not_before).toBeGreaterThan(NOW);
   });
   it.each([
     ['the fourth time', 'git_unreachable', 3],
     ['because of its credentials', 'git_credentials', 0],
-  ])('%s ends with a deployment, which shows the problem, and the delivery says so', (_, code, look_tries) => {
-    const plan = lookReported(look(), failed(code), pushes([delivery(1)], { look_tries }), withLook());
-    expect(plan.createDeployment).toMatchObject({ requested_commit: null });
-    expect(verdictsOf(plan)['e1']).toEqual(['deployed', expect.stringContaining(`not looked: `)]);
-    expect(plan.push?.set).toMatchObject({ look_tries: 0 });
-  });
+  ])(
+    '%s ends with a deployment, which shows the problem, and the delivery says so',
+    (_, code, look_tries) => {
+      const plan = lookReported(
+        look(),
+        failed(code),
+        pushes([delivery(1)], { look_tries }),
+        withLook(),
+      );
+      expect(plan.createDeployment).toMatchObject({ requested_commit: null });
+      expect(verdictsOf(plan)['e1']).toEqual(['deployed', expect.stringContaining(`not looked: `)]);
+      expect(plan.push?.set).toMatchObject({ look_tries: 0 });
+    },
+  );
   it('because the branch does not exist skips the deliveries', () => {
-    const plan = lookReported(look(), failed('git_unknown_branch'), pushes([delivery(1)]), withLook());
+    const plan = lookReported(
+      look(),
+      failed('git_unknown_branch'),
+      pushes([delivery(1)]),
+      withLook(),
+    );
     expect(plan.createDeployment).toBeNull();
     expect(verdictsOf(plan)['e1']?.[0]).toBe('skipped');
   });
   it('counts as failed when its builder is lost', () => {
     const plan = lookLost(look(), 'lease', pushes([delivery(1)]), withLook());
-    expect(plan).toMatchObject({ changeTasks: [{ id: 'l1', end: 'lost', lease_expires_at: NOW + 1 }], push: { set: { look_tries: 1 } } });
+    expect(plan).toMatchObject({
+      changeTasks: [{ id: 'l1', end: 'lost', lease_expires_at: NOW + 1 }],
+      push: { set: { look_tries: 1 } },
+    });
   });
 });
 
@@ -251,8 +372,18 @@ describe('a delivery', () => {
     refs: [{ kind: 'branch' as const, name, commit: TIP, deleted: false, ...over }],
   });
   it('to the branch of the project is checked', () => {
-    expect(judge(to('main'), main)).toEqual({ event: 'push', branch: 'main', commit: TIP, skip: null });
-    expect(judge({ event: 'push', refs: null }, main)).toEqual({ event: 'push', branch: null, commit: null, skip: null });
+    expect(judge(to('main'), main)).toEqual({
+      event: 'push',
+      branch: 'main',
+      commit: TIP,
+      skip: null,
+    });
+    expect(judge({ event: 'push', refs: null }, main)).toEqual({
+      event: 'push',
+      branch: null,
+      commit: null,
+      skip: null,
+    });
   });
   it.each([
     ['another branch', to('topic'), main, /to topic; the project deploys main/],
@@ -260,23 +391,40 @@ describe('a delivery', () => {
     ['the deleted branch', to('main', { deleted: true }), main, /deleted the branch main/],
     ['a tag', to('main', { kind: 'tag' }), main, /is a tag/],
     ['a ping', { event: 'ping', refs: null }, main, /is a ping, not a push/],
-    ['a merge request', { event: 'merge request', refs: null }, main, /is a merge request, not a push/],
+    [
+      'a merge request',
+      { event: 'merge request', refs: null },
+      main,
+      /is a merge request, not a push/,
+    ],
     ['an unknown event', { event: 'star', refs: null }, main, /“star”, not a push/],
     ['a push without branches', { event: 'push', refs: [] }, main, /changed no branch/],
-    ['a project that does not deploy on push', to('main'), { ...main, deploy_on_push: false }, /deploy_on_push is off/],
+    [
+      'a project that does not deploy on push',
+      to('main'),
+      { ...main, deploy_on_push: false },
+      /deploy_on_push is off/,
+    ],
   ])('for %s is skipped', (_, received, settings, reason) => {
     expect(judge(received, settings).skip).toMatch(reason);
   });
 });
 
 describe('a stopped project', () => {
-  const stopped = facts({ project: project({ stopped_at: NOW }), live: [on.running({ commit: TIP })], nodes: [looker] });
+  const stopped = facts({
+    project: project({ stopped_at: NOW }),
+    live: [on.running({ commit: TIP })],
+    nodes: [looker],
+  });
   const reasons = (plan: ReturnType<typeof checkPushes>): unknown =>
     plan?.push?.verdicts.map(({ delivery_id, verdict, reason }) => [delivery_id, verdict, reason]);
   const why = 'the project is stopped; deploy it to start it with this commit';
 
   it('skips every delivery, and each says why: no newer push replaced one', () => {
-    const plan = checkPushes(pushes([delivery(1, { commit: OTHER }), delivery(2, { commit: TIP })]), stopped);
+    const plan = checkPushes(
+      pushes([delivery(1, { commit: OTHER }), delivery(2, { commit: TIP })]),
+      stopped,
+    );
     expect(reasons(plan)).toEqual([
       ['e1', 'skipped', why],
       ['e2', 'skipped', why],
@@ -287,7 +435,12 @@ describe('a stopped project', () => {
     ['its branch was read before the stop', found({ commit: TIP })],
     ['the look failed for the last time', failed('git_auth')],
   ])('says the same when %s', (_, given) => {
-    const plan = lookReported(look(), given, pushes([delivery(1, { commit: TIP })], { look_tries: 9 }), stopped);
+    const plan = lookReported(
+      look(),
+      given,
+      pushes([delivery(1, { commit: TIP })], { look_tries: 9 }),
+      stopped,
+    );
     expect(reasons(plan)).toEqual([['e1', 'skipped', why]]);
     expect(plan.createDeployment).toBeNull();
   });
@@ -295,29 +448,55 @@ describe('a stopped project', () => {
 
 describe('settings that change while deliveries wait', () => {
   const given = pushes([delivery(1), delivery(2, { branch: null })], { look_tries: 2 });
-  const changes = [{ branch: 'production' }, { git_url: 'https://git.example/other.git' }, { watch_paths: ['web'] }];
+  const changes = [
+    { branch: 'production' },
+    { git_url: 'https://git.example/other.git' },
+    { watch_paths: ['web'] },
+  ];
 
-  it.each(changes)('%j: the report of the look decides nothing, and the next look reads what the project deploys now', (change) => {
-    const changed = { project: project(change) };
-    for (const report of [found(), failed('git_unknown_branch')]) {
-      const plan = lookReported(look(), report, given, withLook(changed));
-      expect(plan).toMatchObject({ createDeployment: null, changeTasks: [{ id: 'l1', end: report.status }] });
-      expect(Object.keys(verdictsOf(plan))).toEqual('branch' in change ? ['e1'] : []);
-    }
-    const lost = lookLost(look(), 'lease', given, withLook(changed));
-    expect(lost).toMatchObject({ createDeployment: null, push: null, changeTasks: [{ id: 'l1', end: 'lost' }] });
-    const again = checkPushes(pushes([delivery(2, { branch: null })]), withLook({ ...changed, tasks: [] }));
-    expect(again?.createTasks).toMatchObject([{ kind: 'look', payload: change }]);
-  });
+  it.each(changes)(
+    '%j: the report of the look decides nothing, and the next look reads what the project deploys now',
+    (change) => {
+      const changed = { project: project(change) };
+      for (const report of [found(), failed('git_unknown_branch')]) {
+        const plan = lookReported(look(), report, given, withLook(changed));
+        expect(plan).toMatchObject({
+          createDeployment: null,
+          changeTasks: [{ id: 'l1', end: report.status }],
+        });
+        expect(Object.keys(verdictsOf(plan))).toEqual('branch' in change ? ['e1'] : []);
+      }
+      const lost = lookLost(look(), 'lease', given, withLook(changed));
+      expect(lost).toMatchObject({
+        createDeployment: null,
+        push: null,
+        changeTasks: [{ id: 'l1', end: 'lost' }],
+      });
+      const again = checkPushes(
+        pushes([delivery(2, { branch: null })]),
+        withLook({ ...changed, tasks: [] }),
+      );
+      expect(again?.createTasks).toMatchObject([{ kind: 'look', payload: change }]);
+    },
+  );
 
   it.each(changes)('%j: an open look ends at once', (change) => {
     const plan = checkPushes(given, withLook({ project: project(change) }));
-    expect(plan).toMatchObject({ createTasks: [], changeTasks: [{ id: 'l1', end: 'cancelled' }], push: { set: { look_tries: 0 } } });
+    expect(plan).toMatchObject({
+      createTasks: [],
+      changeTasks: [{ id: 'l1', end: 'cancelled' }],
+      push: { set: { look_tries: 0 } },
+    });
   });
 
   it('a delivery of the branch before is skipped, and one that names no branch waits on', () => {
-    const plan = checkPushes(given, withLook({ tasks: [], project: project({ branch: 'production' }) }));
-    expect(verdictsOf(plan)).toEqual({ e1: ['skipped', 'the push is to main; the project deploys production'] });
+    const plan = checkPushes(
+      given,
+      withLook({ tasks: [], project: project({ branch: 'production' }) }),
+    );
+    expect(verdictsOf(plan)).toEqual({
+      e1: ['skipped', 'the push is to main; the project deploys production'],
+    });
   });
 
   it('deploy_on_push: false skips all of them at once, and ends the look', () => {
@@ -327,11 +506,18 @@ describe('settings that change while deliveries wait', () => {
         createDeployment: null,
         createTasks: [],
         changeTasks: tasks.map(({ id }) => ({ id, end: 'cancelled' })),
-        push: { verdicts: [{ verdict: 'skipped', reason: 'deploy_on_push is off' }, { verdict: 'skipped' }] },
+        push: {
+          verdicts: [
+            { verdict: 'skipped', reason: 'deploy_on_push is off' },
+            { verdict: 'skipped' },
+          ],
+        },
       });
     const plan = lookReported(look(), found(), given, withLook(off));
     expect(plan.createDeployment).toBeNull();
     expect(Object.keys(verdictsOf(plan))).toEqual(['e1', 'e2']);
-    expect(checkPushes(given, withLook({ ...off, tasks: [], nodes: [] }))).toMatchObject({ createDeployment: null });
+    expect(checkPushes(given, withLook({ ...off, tasks: [], nodes: [] }))).toMatchObject({
+      createDeployment: null,
+    });
   });
 });

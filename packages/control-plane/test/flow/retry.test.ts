@@ -11,8 +11,16 @@ import { commit, deploymentIn, NOW, open, projectIn } from '../store/fixtures.ts
 import { facts } from './fixtures.ts';
 
 const HALF_MINUTE = 30_000;
-const container = { name: 'svc-shop', labels: { [LABELS.deployment]: 'd1' }, host_port: 4000, state: 'running' };
-const failed = { status: 'failed', result: { error: { code: 'container_remove_failed', message: 'device or resource busy' } } } as const;
+const container = {
+  name: 'svc-shop',
+  labels: { [LABELS.deployment]: 'd1' },
+  host_port: 4000,
+  state: 'running',
+};
+const failed = {
+  status: 'failed',
+  result: { error: { code: 'container_remove_failed', message: 'device or resource busy' } },
+} as const;
 let stores: Stores;
 let driver: Driver;
 let now = NOW;
@@ -24,7 +32,13 @@ beforeEach(async () => {
   [now, ids] = [NOW, 0];
   // In memory, because one day has six thousand commits.
   stores = await open(':memory:');
-  const deps = { stores, changes: createChanges(), limits: DEFAULT_LIMITS, platform: facts().platform, now: () => now };
+  const deps = {
+    stores,
+    changes: createChanges(),
+    limits: DEFAULT_LIMITS,
+    platform: facts().platform,
+    now: () => now,
+  };
   driver = createDriver({
     cacheIndex: createCacheIndex(),
     ...deps,
@@ -41,11 +55,20 @@ beforeEach(async () => {
     route_published_at: NOW,
     finished_at: NOW,
   });
-  await commit(stores, project.id, { changeDeployments: [{ id: 'd1', from: 'running', set: { status: 'retired' } }] });
+  await commit(stores, project.id, {
+    changeDeployments: [{ id: 'd1', from: 'running', set: { status: 'retired' } }],
+  });
 });
 
 async function register(): Promise<void> {
-  const body = { hostname: 'h', role: 'deploy', host_ip: '10.0.0.1', max_storage: 1, agent_version: '1', containers: [container] } as const;
+  const body = {
+    hostname: 'h',
+    role: 'deploy',
+    host_ip: '10.0.0.1',
+    max_storage: 1,
+    agent_version: '1',
+    containers: [container],
+  } as const;
   const registered = (await stores.nodes.register(body as never, now)).node;
   node = registered.id;
   await driver.observed(registered);
@@ -66,11 +89,15 @@ async function days(count: number, report: object): Promise<number> {
   return tasks;
 }
 
-it('a removal that always fails is retried about once an hour, and few tasks are kept', { timeout: 60_000 }, async () => {
+it('a removal that always fails is retried about once an hour, and few tasks are kept', {
+  timeout: 60_000,
+}, async () => {
   const tries = await days(1, failed);
   expect(tries).toBeGreaterThan(20);
   expect(tries).toBeLessThan(40);
-  const kept = await Promise.all(Array.from({ length: ids }, (_, i) => stores.tasks.get(`id-${i + 1}`).catch(() => null)));
+  const kept = await Promise.all(
+    Array.from({ length: ids }, (_, i) => stores.tasks.get(`id-${i + 1}`).catch(() => null)),
+  );
   expect(kept.filter((task) => task !== null).length).toBeLessThanOrEqual(6);
   expect((await stores.deployments.get('d1')).retry?.tries).toBe(tries);
 });
@@ -88,9 +115,16 @@ it('a removal that fails once is retried within 90 s', async () => {
 });
 
 it('a container that could not be stopped for long is removed at once when its version ends', async () => {
-  await deploymentIn(stores, project, 'd2', { status: 'running', node_id: node, host_port: 4001, finished_at: NOW });
+  await deploymentIn(stores, project, 'd2', {
+    status: 'running',
+    node_id: node,
+    host_port: 4001,
+    finished_at: NOW,
+  });
   const retry = { tries: 9, not_before: now + 300_000 };
-  await commit(stores, project.id, { changeDeployments: [{ id: 'd2', from: 'running', set: { retry } }] });
+  await commit(stores, project.id, {
+    changeDeployments: [{ id: 'd2', from: 'running', set: { retry } }],
+  });
   await driver.advance('d2', { type: 'project_deleted' });
   const [task] = await stores.tasks.openFor(node, now);
   await stores.tasks.claim(task?.id ?? '', { token: 'l', expires_at: now + 1 }, now, 5);
@@ -98,5 +132,7 @@ it('a container that could not be stopped for long is removed at once when its v
   container.labels[LABELS.deployment] = 'd2';
   await register();
   container.labels[LABELS.deployment] = 'd1';
-  expect(await stores.tasks.openFor(node, now)).toMatchObject([{ kind: 'retire', deployment_id: 'd2' }]);
+  expect(await stores.tasks.openFor(node, now)).toMatchObject([
+    { kind: 'retire', deployment_id: 'd2' },
+  ]);
 });

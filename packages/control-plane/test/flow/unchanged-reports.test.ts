@@ -1,4 +1,7 @@
-/** An unchanged registration causes no query. The next registration still notices each commit in between. */
+/**
+ * An unchanged registration causes no query. The next registration still notices each commit in
+ * between.
+ */
 import { LABELS } from '@berth/wire/vocabulary';
 import { beforeEach, expect, test } from 'vitest';
 import type { Stores } from '../../src/domain/stores.ts';
@@ -15,7 +18,10 @@ beforeEach(async () => {
   const real = await open();
   const counted: Stores = {
     ...real,
-    deployments: { ...real.deployments, servingOn: (id) => (asked++, real.deployments.servingOn(id)) },
+    deployments: {
+      ...real.deployments,
+      servingOn: (id) => (asked++, real.deployments.servingOn(id)),
+    },
   };
   [stores, now] = [counted, NOW];
   driver = driverOn(stores, () => now);
@@ -33,7 +39,14 @@ async function register(containers: ReturnType<typeof container>[]): Promise<boo
   now += 30_000;
   const before = asked;
   const { node } = await stores.nodes.register(
-    { hostname: 'h', role: 'deploy', host_ip: '10.0.0.1', max_storage: 1, agent_version: '1', containers },
+    {
+      hostname: 'h',
+      role: 'deploy',
+      host_ip: '10.0.0.1',
+      max_storage: 1,
+      agent_version: '1',
+      containers,
+    },
     now,
   );
   await driver.observed(node);
@@ -52,23 +65,28 @@ async function running(): Promise<{ project: string; node: string }> {
     route_published_at: NOW,
     health,
   });
-  await commit(stores, project.id, { route: { set: routeOf(project, 'd1', node?.id ?? '', { host_port: 4000 }) } });
+  await commit(stores, project.id, {
+    route: { set: routeOf(project, 'd1', node?.id ?? '', { host_port: 4000 }) },
+  });
   return { project: project.id, node: node?.id ?? '' };
 }
 const health = async () => (await stores.deployments.get('d1')).health?.status;
 
 test('an unchanged healthy node causes one query until its report changes', async () => {
   await running();
-  expect([await register([container('d1')]), await register([container('d1')]), await register([container('d1')])]).toEqual([
-    true,
-    false,
-    false,
-  ]);
+  expect([
+    await register([container('d1')]),
+    await register([container('d1')]),
+    await register([container('d1')]),
+  ]).toEqual([true, false, false]);
   expect(await register([{ ...container('d1'), state: 'exited' }])).toBe(true);
   expect(await health()).toBe('unhealthy');
   // It may become healthy by the passing of time alone, so each registration is decided.
   expect([await register([container('d1')]), await health()]).toEqual([true, 'healthy']);
-  expect([await register([container('d1')]), await register([container('d1')])]).toEqual([true, false]);
+  expect([await register([container('d1')]), await register([container('d1')])]).toEqual([
+    true,
+    false,
+  ]);
 });
 
 test('an identical registration after silence changes the health from unknown to healthy', async () => {
@@ -95,7 +113,9 @@ test('an unchanged report without the container of a new version makes it unheal
 test('an unchanged report removes the container of a deployment that ended', async () => {
   const { project, node } = await running();
   await register([container('d1')]);
-  await commit(stores, project, { changeDeployments: [{ id: 'd1', from: 'running', set: { status: 'retired' } }] });
+  await commit(stores, project, {
+    changeDeployments: [{ id: 'd1', from: 'running', set: { status: 'retired' } }],
+  });
   expect(await stores.tasks.openFor(node, now)).toEqual([]);
   await register([container('d1')]);
   expect(await stores.tasks.openFor(node, now)).toMatchObject([{ kind: 'retire' }]);
@@ -107,7 +127,9 @@ test('a query that overlaps a commit is not remembered', async () => {
   stores.deployments.servingOn = async (id) => {
     const seen = await servingOn(id);
     stores.deployments.servingOn = servingOn;
-    await commit(stores, project, { changeDeployments: [{ id: 'd1', from: 'running', set: { status: 'retired', node_id: null } }] });
+    await commit(stores, project, {
+      changeDeployments: [{ id: 'd1', from: 'running', set: { status: 'retired', node_id: null } }],
+    });
     return seen;
   };
   await register([container('d1')]);

@@ -1,13 +1,23 @@
 /** Leftovers of tasks that were cancelled in the middle (found by the simulator). */
 import { expect, it } from 'vitest';
 import { advance } from '../../src/flow/deployment.ts';
-import { deploymentIn, nodeIn, NOW as STORE_NOW, open, projectIn, taskOf, tasksIn } from '../store/fixtures.ts';
+import {
+  deploymentIn,
+  nodeIn,
+  NOW as STORE_NOW,
+  open,
+  projectIn,
+  taskOf,
+  tasksIn,
+} from '../store/fixtures.ts';
 import { facts, NOW, old, on, routeTo } from './fixtures.ts';
 
 it('a version with a published route drains when it is cancelled, because the proxy may send requests to it', () => {
   const d = on.published({ route_published_at: NOW - 1e6 });
   const plan = advance(d, { type: 'tick' }, facts({ live: [old(), d], route: routeTo(d) }));
-  expect(plan.createTasks).toMatchObject([{ kind: 'retire', payload: { remove: [{ deployment_id: 'd2' }], drain_seconds: 5 } }]);
+  expect(plan.createTasks).toMatchObject([
+    { kind: 'retire', payload: { remove: [{ deployment_id: 'd2' }], drain_seconds: 5 } },
+  ]);
 });
 
 const NOTHING = {
@@ -28,11 +38,17 @@ it('a deleted project stays until a node that lost its task has reported, becaus
   const looks = { role: 'deploy' as const, agent_version: '1', containers: [] };
   const node = await nodeIn(stores, 'w1', looks);
   await deploymentIn(stores, shop, 'd1');
-  await tasksIn(stores, shop, { ...taskOf(shop, 't1', node.id, { deployment_id: 'd1' }), kind: 'deploy' } as never);
+  await tasksIn(stores, shop, {
+    ...taskOf(shop, 't1', node.id, { deployment_id: 'd1' }),
+    kind: 'deploy',
+  } as never);
   await stores.tasks.claim('t1', { token: 'l', expires_at: STORE_NOW + 1 }, STORE_NOW, 5);
   await stores.projects.markDeleting(shop.id, STORE_NOW);
   const { flow_version } = await stores.projects.get(shop.id);
-  const ended = { project: { id: shop.id, flow_version }, changeTasks: [{ id: 't1', attempt: 1, end: 'cancelled' as const }] };
+  const ended = {
+    project: { id: shop.id, flow_version },
+    changeTasks: [{ id: 't1', attempt: 1, end: 'cancelled' as const }],
+  };
   expect(await stores.flow.commit({ ...NOTHING, ...ended })).toBe('committed');
 
   expect(await stores.projects.removeIfGone(shop.id)).toBe(false);
@@ -47,10 +63,17 @@ it('a deleted project stays if no agent claimed the removal of its container, al
   // Its last list is older than the container.
   const node = await nodeIn(stores, 'w1', { role: 'deploy', agent_version: '1', containers: [] });
   await deploymentIn(stores, shop, 'd1');
-  await tasksIn(stores, shop, { ...taskOf(shop, 't1', node.id, { deployment_id: 'd1' }), kind: 'retire' } as never);
+  await tasksIn(stores, shop, {
+    ...taskOf(shop, 't1', node.id, { deployment_id: 'd1' }),
+    kind: 'retire',
+  } as never);
   await stores.projects.markDeleting(shop.id, STORE_NOW);
   const { flow_version } = await stores.projects.get(shop.id);
-  const lost = { ...NOTHING, project: { id: shop.id, flow_version }, changeTasks: [{ id: 't1', attempt: 0, end: 'lost' as const }] };
+  const lost = {
+    ...NOTHING,
+    project: { id: shop.id, flow_version },
+    changeTasks: [{ id: 't1', attempt: 0, end: 'lost' as const }],
+  };
   expect(await stores.flow.commit(lost)).toBe('committed');
 
   expect(await stores.projects.removeIfGone(shop.id)).toBe(false);

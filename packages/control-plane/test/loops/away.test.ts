@@ -1,6 +1,7 @@
 /**
- * No deadline runs while the control plane does not serve: stopped, without its database, stalled (SIGSTOP, a long pause), or after a jump
- * of the machine's clock. Uses the real flow, driver, stores and loops; the test moves the clocks.
+ * No deadline runs while the control plane does not serve: stopped, without its database, stalled
+ * (SIGSTOP, a long pause), or after a jump of the machine's clock. Uses the real flow, driver,
+ * stores and loops; the test moves the clocks.
  */
 import { silentLogger } from '@berth/kit/log';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
@@ -46,7 +47,12 @@ async function controlPlane(): Promise<ControlPlane> {
   const cp = { jump: (ms: number) => void (skew += ms) } as ControlPlane;
   cp.start = async () => {
     cp.stores = storesOn(db, wall);
-    cp.uptime = await createUptimeClock({ store: cp.stores.uptime, wall, monotonic: () => elapsed, leaseMs: L.leaseMs });
+    cp.uptime = await createUptimeClock({
+      store: cp.stores.uptime,
+      wall,
+      monotonic: () => elapsed,
+      leaseMs: L.leaseMs,
+    });
     const changes = createChanges();
     const { stores, uptime } = cp;
     cp.driver = createDriver({
@@ -110,24 +116,43 @@ async function register(role: 'builder' | 'deploy', one = cp, wall = now()): Pro
   return (await one.stores.nodes.register(body, wall)).node.id;
 }
 async function requested(): Promise<string> {
-  const { deployment } = await cp.driver.request({ projectId: project, commit: null, note: null, rollbackOf: null, idempotency: null });
+  const { deployment } = await cp.driver.request({
+    projectId: project,
+    commit: null,
+    note: null,
+    rollbackOf: null,
+    idempotency: null,
+  });
   return deployment.id;
 }
 async function claimed(node: string, one = cp): Promise<{ task: TaskRecord; lease: string }> {
   const [task] = await one.stores.tasks.openFor(node, now());
   if (task === undefined) throw new Error('there is no task');
   const lease = `lease-${++ids}`;
-  await one.stores.tasks.claim(task.id, { token: lease, expires_at: (await one.uptime.now()).at + L.leaseMs }, now(), L.maxAttempts);
+  await one.stores.tasks.claim(
+    task.id,
+    { token: lease, expires_at: (await one.uptime.now()).at + L.leaseMs },
+    now(),
+    L.maxAttempts,
+  );
   return { task, lease };
 }
-async function renewed({ task, lease }: { task: TaskRecord; lease: string }, one = cp): Promise<void> {
+async function renewed(
+  { task, lease }: { task: TaskRecord; lease: string },
+  one = cp,
+): Promise<void> {
   await one.stores.tasks.renew(task.id, lease, (await one.uptime.now()).at + L.leaseMs, now());
 }
 const stateOf = async (id: string): Promise<string> => {
   const d = await cp.stores.deployments.get(id);
   return d.error === null ? d.status : `${d.status} ${d.error.code}`;
 };
-const built = { status: 'completed', image_tag: `registry:5000/shop:${COMMIT}`, image_digest: DIGEST, commit: COMMIT } as const;
+const built = {
+  status: 'completed',
+  image_tag: `registry:5000/shop:${COMMIT}`,
+  image_digest: DIGEST,
+  commit: COMMIT,
+} as const;
 
 /** Interruptions during which no deadline may advance. */
 const INTERRUPTIONS: [string, (ms: number) => Promise<void>][] = [
@@ -187,11 +212,18 @@ describe.each(INTERRUPTIONS)('%s', (_name, interrupt) => {
     await cp.driver.report(build.task.id, build.lease, built);
     await pass(2 * SECOND);
     const deploy = await claimed(node);
-    await cp.driver.report(deploy.task.id, deploy.lease, { status: 'completed', host_port: 32_000 });
+    await cp.driver.report(deploy.task.id, deploy.lease, {
+      status: 'completed',
+      host_port: 32_000,
+    });
     await interrupt(3 * MINUTE);
     await pass(5 * SECOND);
     expect(await stateOf(id)).toBe('deploying');
-    await cp.driver.advance(id, { type: 'route_confirmed', host_ip: '10.0.0.1', host_port: 32_000 });
+    await cp.driver.advance(id, {
+      type: 'route_confirmed',
+      host_ip: '10.0.0.1',
+      host_port: 32_000,
+    });
     expect(await stateOf(id)).toBe('running');
   });
 });

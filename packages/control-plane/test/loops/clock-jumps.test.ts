@@ -1,6 +1,7 @@
 /**
- * The machine's clock jumps while a stop-first project moves from one node to another. No stale list of containers may count as newer than
- * the end of the tasks on its node, and the move must not be delayed. Uses the real flow, driver, stores and loops.
+ * The machine's clock jumps while a stop-first project moves from one node to another. No stale
+ * list of containers may count as newer than the end of the tasks on its node, and the move must
+ * not be delayed. Uses the real flow, driver, stores and loops.
  */
 import { silentLogger } from '@berth/kit/log';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
@@ -40,7 +41,12 @@ beforeEach(async () => {
   answered.clear();
   db = await openDatabase('sqlite::memory:', { info() {}, warn() {} }, Date.now);
   stores = storesOn(db, wall);
-  uptime = await createUptimeClock({ store: stores.uptime, wall, monotonic: () => elapsed, leaseMs: L.leaseMs });
+  uptime = await createUptimeClock({
+    store: stores.uptime,
+    wall,
+    monotonic: () => elapsed,
+    leaseMs: L.leaseMs,
+  });
   const changes = createChanges();
   const log = silentLogger();
   const platform = facts().platform;
@@ -56,9 +62,23 @@ beforeEach(async () => {
     pause: async () => {},
     newId,
   });
-  const deps = { stores, driver, changes, limits: L, now: wall, uptime, pause: async () => {}, log } as unknown as LoopDeps;
+  const deps = {
+    stores,
+    driver,
+    changes,
+    limits: L,
+    now: wall,
+    uptime,
+    pause: async () => {},
+    log,
+  } as unknown as LoopDeps;
   loops = [scheduler, removals].map((make) => make(deps));
-  const input = { name: 'shop', git_url: 'https://git.example/x.git', domain_prefix: 'shop', replace: 'recreate' as const };
+  const input = {
+    name: 'shop',
+    git_url: 'https://git.example/x.git',
+    domain_prefix: 'shop',
+    replace: 'recreate' as const,
+  };
   project = (await stores.projects.create(input, wall())).id;
 });
 afterEach(() => db.close());
@@ -73,7 +93,11 @@ async function pass(ms: number): Promise<void> {
 }
 
 type Seen = { deployment: string; state: 'running' | 'exited' };
-async function register(hostname: string, seen: Seen[] | null, role: 'builder' | 'deploy' = 'deploy'): Promise<string> {
+async function register(
+  hostname: string,
+  seen: Seen[] | null,
+  role: 'builder' | 'deploy' = 'deploy',
+): Promise<string> {
   const containers = seen?.map(({ deployment, state }) => ({
     name: 'svc-shop',
     id: `c-${deployment}`,
@@ -82,9 +106,21 @@ async function register(hostname: string, seen: Seen[] | null, role: 'builder' |
     state,
   }));
   const host_ip = hostname === 'home' ? '10.0.0.1' : '10.0.0.2';
-  const body = { hostname, role, host_ip, max_storage: 1e9, agent_version: '1', last_answer_at: answered.get(hostname) ?? null };
+  const body = {
+    hostname,
+    role,
+    host_ip,
+    max_storage: 1e9,
+    agent_version: '1',
+    last_answer_at: answered.get(hostname) ?? null,
+  };
   const at = await uptime.now();
-  const { node } = await stores.nodes.register({ ...body, ...(containers === undefined ? {} : { containers }) }, wall(), undefined, at);
+  const { node } = await stores.nodes.register(
+    { ...body, ...(containers === undefined ? {} : { containers }) },
+    wall(),
+    undefined,
+    at,
+  );
   answered.set(hostname, new Date(node.last_seen_at).toISOString());
   await driver.observed(node, at.at);
   return node.id;
@@ -93,12 +129,24 @@ async function claimed(node: string): Promise<{ task: TaskRecord; lease: string 
   const [task] = await stores.tasks.openFor(node, wall());
   if (task === undefined) throw new Error('there is no task');
   const lease = `lease-${++ids}`;
-  await stores.tasks.claim(task.id, { token: lease, expires_at: (await uptime.now()).at + L.leaseMs }, wall(), L.maxAttempts);
+  await stores.tasks.claim(
+    task.id,
+    { token: lease, expires_at: (await uptime.now()).at + L.leaseMs },
+    wall(),
+    L.maxAttempts,
+  );
   return { task, lease };
 }
-const kindsOn = async (node: string): Promise<string[]> => (await stores.tasks.openFor(node, wall())).map((t) => t.kind);
+const kindsOn = async (node: string): Promise<string[]> =>
+  (await stores.tasks.openFor(node, wall())).map((t) => t.kind);
 async function built(builder: string): Promise<string> {
-  const { deployment } = await driver.request({ projectId: project, commit: null, note: null, rollbackOf: null, idempotency: null });
+  const { deployment } = await driver.request({
+    projectId: project,
+    commit: null,
+    note: null,
+    rollbackOf: null,
+    idempotency: null,
+  });
   await pass(SECOND);
   const build = await claimed(builder);
   const image = { image_tag: `registry:5000/shop:${COMMIT}`, image_digest: DIGEST, commit: COMMIT };
@@ -106,7 +154,10 @@ async function built(builder: string): Promise<string> {
   return deployment.id;
 }
 
-const FAILED = { status: 'failed', result: { error: { code: 'container_remove_failed', message: '' } } } as const;
+const FAILED = {
+  status: 'failed',
+  result: { error: { code: 'container_remove_failed', message: '' } },
+} as const;
 
 const JUMPS: [string, { before: number; after: number }][] = [
   ['none', { before: 0, after: 0 }],
@@ -122,7 +173,10 @@ const JUMPS: [string, { before: number; after: number }][] = [
 
 describe.each(JUMPS)('the clock jumps: %s', (_name, { before, after }) => {
   it('the new version waits only for a report that is newer than the end of the tasks', async () => {
-    const [builder, home] = [await register('builder', null, 'builder'), await register('home', [])];
+    const [builder, home] = [
+      await register('builder', null, 'builder'),
+      await register('home', []),
+    ];
     const first = await built(builder);
     await pass(SECOND);
     const away = await register('away', []);
@@ -135,8 +189,16 @@ describe.each(JUMPS)('the clock jumps: %s', (_name, { before, after }) => {
     elapsed += 200;
     skew += before;
     elapsed += 200;
-    await driver.report(work.task.id, work.lease, { status: 'completed', host_port: 32_000, container_id: `c-${first}` });
-    await driver.advance(first, { type: 'route_confirmed', host_ip: '10.0.0.1', host_port: 32_000 });
+    await driver.report(work.task.id, work.lease, {
+      status: 'completed',
+      host_port: 32_000,
+      container_id: `c-${first}`,
+    });
+    await driver.advance(first, {
+      type: 'route_confirmed',
+      host_ip: '10.0.0.1',
+      host_port: 32_000,
+    });
     const naming = await claimed(home);
     await driver.report(naming.task.id, naming.lease, { status: 'completed' });
     skew += after;
@@ -161,7 +223,10 @@ describe.each(JUMPS)('the clock jumps: %s', (_name, { before, after }) => {
   });
 
   it('a deleted project is removed after the next report of its node, and not later', async () => {
-    const [builder, home] = [await register('builder', null, 'builder'), await register('home', [])];
+    const [builder, home] = [
+      await register('builder', null, 'builder'),
+      await register('home', []),
+    ];
     const first = await built(builder);
     await pass(SECOND);
     const work = await claimed(home);
@@ -170,7 +235,11 @@ describe.each(JUMPS)('the clock jumps: %s', (_name, { before, after }) => {
     elapsed += 200;
     skew += before;
     elapsed += 200;
-    await driver.report(work.task.id, work.lease, { status: 'completed', host_port: 32_000, container_id: `c-${first}` });
+    await driver.report(work.task.id, work.lease, {
+      status: 'completed',
+      host_port: 32_000,
+      container_id: `c-${first}`,
+    });
     await driver.deleteProject(project);
     await pass(SECOND);
     const removal = await claimed(home);

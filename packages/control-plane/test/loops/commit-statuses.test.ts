@@ -1,11 +1,23 @@
-/** The outbox of commit statuses: what deployments put into it, what the loop sends, and what happens when the forge does not answer. */
+/**
+ * The outbox of commit statuses: what deployments put into it, what the loop sends, and what
+ * happens when the forge does not answer.
+ */
 import { createLogger, silentLogger } from '@berth/kit/log';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { ForgeAnswer, ForgeRequest } from '../../src/domain/forge-api.ts';
 import { commitStatuses } from '../../src/loops/commit-statuses.ts';
 import type { LoopDeps } from '../../src/loops/deps.ts';
 import { createWorld, type World } from '../api/deployed.ts';
-import { type Api, createApi, createProject, deploy, onceOnly, register, sha, tick } from '../api/harness.ts';
+import {
+  type Api,
+  createApi,
+  createProject,
+  deploy,
+  onceOnly,
+  register,
+  sha,
+  tick,
+} from '../api/harness.ts';
 
 const MINUTE = 60_000;
 const COMMIT = sha('c');
@@ -14,7 +26,14 @@ let api: Api;
 let world: World;
 let project: string;
 /** Requests that the forge received. */
-let received: { url: string; state: string; description: string; context: string; target_url: string; authorization: string }[];
+let received: {
+  url: string;
+  state: string;
+  description: string;
+  context: string;
+  target_url: string;
+  authorization: string;
+}[];
 let answer: (request: ForgeRequest) => ForgeAnswer;
 beforeEach(async () => {
   api = await createApi();
@@ -29,14 +48,20 @@ beforeEach(async () => {
 afterEach(() => api.close());
 
 const setToken = async (): Promise<void> => {
-  expect((await api.call('putGitToken', { params: { id: project }, body: { token: 'TOKEN' } })).status).toBe(200);
+  expect(
+    (await api.call('putGitToken', { params: { id: project }, body: { token: 'TOKEN' } })).status,
+  ).toBe(200);
 };
 const TOKEN = { username: null, token: 'TOKEN', apiUrl: null };
 function settings(): NonNullable<LoopDeps['statuses']> {
   return {
     send: async (request: ForgeRequest) => {
       const { url, headers, body } = request;
-      received.push({ ...(JSON.parse(body) as { state: string }), url: url.href, authorization: headers['authorization'] } as never);
+      received.push({
+        ...(JSON.parse(body) as { state: string }),
+        url: url.href,
+        authorization: headers['authorization'],
+      } as never);
       return answer(request);
     },
     tokenOf: async () => ((await api.stores.gitTokens.get(project)) === null ? null : TOKEN),
@@ -47,16 +72,29 @@ function loop(over: Partial<LoopDeps> = {}): Promise<void> {
   const statuses = settings();
   const { stores, uptime, changes } = api;
   const now = (): number => Date.now();
-  return commitStatuses({ stores, uptime, changes, statuses, now, log: silentLogger(), ...over } as LoopDeps)(new AbortController().signal);
+  return commitStatuses({
+    stores,
+    uptime,
+    changes,
+    statuses,
+    now,
+    log: silentLogger(),
+    ...over,
+  } as LoopDeps)(new AbortController().signal);
 }
-const sent = (): [string, string][] => received.map(({ state, description }) => [state, description]);
-const shown = async (id: string) => (await api.call('getDeployment', { params: { id } })).json['commit_status'];
+const sent = (): [string, string][] =>
+  received.map(({ state, description }) => [state, description]);
+const shown = async (id: string) =>
+  (await api.call('getDeployment', { params: { id } })).json['commit_status'];
 
 describe('a deployment', () => {
   it('of the repository before git_url changed is not reported to the present forge', async () => {
     await setToken();
     await api.call('createDeployment', { params: { id: project }, body: { commit: COMMIT } });
-    await api.call('patchProject', { params: { id: project }, body: { git_url: 'https://git.example.com/other.git' } });
+    await api.call('patchProject', {
+      params: { id: project },
+      body: { git_url: 'https://git.example.com/other.git' },
+    });
     await setToken();
     await loop();
     expect(received).toEqual([]);
@@ -66,7 +104,9 @@ describe('a deployment', () => {
   });
   it('of a project with a token and a known forge is pending, then a success', async () => {
     await setToken();
-    const id = (await api.call('createDeployment', { params: { id: project }, body: { commit: COMMIT } })).json['id'] as string;
+    const id = (
+      await api.call('createDeployment', { params: { id: project }, body: { commit: COMMIT } })
+    ).json['id'] as string;
     await loop();
     expect(received).toEqual([
       {
@@ -113,22 +153,34 @@ describe('a deployment', () => {
   it('that was superseded, cancelled or failed is a failure with its own text', async () => {
     await setToken();
     const create = async (text: string): Promise<string> =>
-      (await api.call('createDeployment', { params: { id: project }, body: { commit: sha(text) } })).json['id'] as string;
+      (await api.call('createDeployment', { params: { id: project }, body: { commit: sha(text) } }))
+        .json['id'] as string;
     await create('a');
     const second = await create('b');
     await loop();
-    expect(sent()).toContainEqual(['failure', 'deployment 1 was superseded: deployment 2 was requested']);
+    expect(sent()).toContainEqual([
+      'failure',
+      'deployment 1 was superseded: deployment 2 was requested',
+    ]);
     await api.call('cancelDeployment', { params: { id: second } });
     await loop();
     expect(sent().at(-1)).toEqual(['failure', 'deployment 2 was cancelled: cancelled on request']);
     const third = await create('d');
     await tick(api, third);
-    await world.work(world.builder, { status: 'failed', result: { error: { code: 'build_step_failed', message: 'password=hunter2' } } });
+    await world.work(world.builder, {
+      status: 'failed',
+      result: { error: { code: 'build_step_failed', message: 'password=hunter2' } },
+    });
     await loop();
-    expect(sent().at(-1)).toEqual(['failure', 'deployment 3 failed: A step of the Dockerfile failed']);
+    expect(sent().at(-1)).toEqual([
+      'failure',
+      'deployment 3 failed: A step of the Dockerfile failed',
+    ]);
   });
   it('of a project without a token has no status', async () => {
-    const id = (await api.call('createDeployment', { params: { id: project }, body: { commit: COMMIT } })).json['id'] as string;
+    const id = (
+      await api.call('createDeployment', { params: { id: project }, body: { commit: COMMIT } })
+    ).json['id'] as string;
     expect(await shown(id)).toBeNull();
     await loop();
     expect(received).toEqual([]);
@@ -136,14 +188,18 @@ describe('a deployment', () => {
   it('of a project whose forge is not known has no status', async () => {
     await setToken();
     await api.call('putHook', { params: { id: project }, body: { forge: 'generic' } });
-    const id = (await api.call('createDeployment', { params: { id: project }, body: { commit: COMMIT } })).json['id'] as string;
+    const id = (
+      await api.call('createDeployment', { params: { id: project }, body: { commit: COMMIT } })
+    ).json['id'] as string;
     await loop();
     expect(received).toEqual([]);
     expect(await shown(id)).toBeNull();
   });
   it('sends only the newest status of a commit', async () => {
     await setToken();
-    const first = (await api.call('createDeployment', { params: { id: project }, body: { commit: COMMIT } })).json['id'] as string;
+    const first = (
+      await api.call('createDeployment', { params: { id: project }, body: { commit: COMMIT } })
+    ).json['id'] as string;
     await api.call('cancelDeployment', { params: { id: first } });
     await api.call('createDeployment', { params: { id: project }, body: { commit: COMMIT } });
     await loop();
@@ -153,13 +209,24 @@ describe('a deployment', () => {
 });
 
 describe('a push that a newer one replaced', () => {
-  /** The forge reports pushes of these commits, and a builder finds the last one at the tip. Returns the deployment. */
+  /**
+   * The forge reports pushes of these commits, and a builder finds the last one at the tip. Returns
+   * the deployment.
+   */
   async function pushed(commits: string[], tip = commits.at(-1)): Promise<Record<string, unknown>> {
     const looker = await register(api, { capabilities: ['git_access', 'look'] });
     let last = '';
     for (const commit of commits) {
       last = `delivery-${commit}-${received.length}`;
-      const given = { id: last, forge_id: null, event: 'push', branch: 'main', commit, verdict: null, reason: null };
+      const given = {
+        id: last,
+        forge_id: null,
+        event: 'push',
+        branch: 'main',
+        commit,
+        verdict: null,
+        reason: null,
+      };
       await api.stores.hooks.receive(project, given, Date.now());
     }
     await api.driver.checkPushes(project);
@@ -189,7 +256,10 @@ describe('a push that a newer one replaced', () => {
     expect(await shown(String(deployment['id']))).toMatchObject({ state: 'pending' });
     await api.call('cancelDeployment', { params: { id: String(deployment['id']) } });
     await loop();
-    expect(received.at(-1)).toMatchObject({ state: 'failure', description: expect.stringContaining('cancelled') });
+    expect(received.at(-1)).toMatchObject({
+      state: 'failure',
+      description: expect.stringContaining('cancelled'),
+    });
     expect(received.at(-1)?.url).toContain(third);
   });
   it('keeps the status of its own deployment', async () => {
@@ -201,20 +271,32 @@ describe('a push that a newer one replaced', () => {
     await pushed([first, second]);
     await loop();
     const ofFirst = received.filter((r) => r.url.endsWith(first)).map((r) => r.description);
-    expect(ofFirst).toEqual(['deployment 1 is in progress', 'deployment 1 was superseded: deployment 2 was requested']);
+    expect(ofFirst).toEqual([
+      'deployment 1 is in progress',
+      'deployment 1 was superseded: deployment 2 was requested',
+    ]);
   });
   it('that cannot be reported: the deployment says which commit', async () => {
     await setToken();
     const [first, second] = [sha('1'), sha('2')];
     const { id } = await pushed([first, second]);
-    answer = ({ url }) => ({ status: url.href.endsWith(first) ? 404 : 201, text: '', retryAfterMs: 0 });
+    answer = ({ url }) => ({
+      status: url.href.endsWith(first) ? 404 : 201,
+      text: '',
+      retryAfterMs: 0,
+    });
     for (let minute = 0; minute < 10; minute++) {
       await loop();
       api.pass(MINUTE);
     }
     const story = (await api.stores.deployments.events([String(id)])).get(String(id)) ?? [];
-    expect(story.at(-1)?.message).toBe(`commit status failure of ${first} not sent: git.example.com answered 404`);
-    expect(await api.stores.commitStatuses.ofDeployment(String(id))).toMatchObject({ state: 'pending', error: null });
+    expect(story.at(-1)?.message).toBe(
+      `commit status failure of ${first} not sent: git.example.com answered 404`,
+    );
+    expect(await api.stores.commitStatuses.ofDeployment(String(id))).toMatchObject({
+      state: 'pending',
+      error: null,
+    });
   });
 });
 
@@ -222,7 +304,8 @@ describe('a forge', () => {
   let id: string;
   beforeEach(async () => {
     await setToken();
-    id = (await api.call('createDeployment', { params: { id: project }, body: { commit: COMMIT } })).json['id'] as string;
+    id = (await api.call('createDeployment', { params: { id: project }, body: { commit: COMMIT } }))
+      .json['id'] as string;
   });
   it('that is down for less than an hour gets the status afterwards; the deployment does not wait', async () => {
     answer = () => ({ status: 0, text: 'connect ECONNREFUSED', retryAfterMs: 0 });
@@ -272,34 +355,61 @@ describe('a forge', () => {
       api.pass(MINUTE);
     }
     expect(received).toHaveLength(3);
-    expect(await shown(id)).toMatchObject({ given_up: true, error: 'git.example.com answered 401' });
+    expect(await shown(id)).toMatchObject({
+      given_up: true,
+      error: 'git.example.com answered 401',
+    });
   });
   it.each([
     ['gitea', null, 'token TOKEN'],
     ['bitbucket', 'bot', `Basic ${Buffer.from('bot:TOKEN').toString('base64')}`],
-  ] as const)('that repeats the token in its answer (%s): no answer, story, event or row has it', async (forge, username, header) => {
-    await api.call('putHook', { params: { id: project }, body: { forge } });
-    const lines: string[] = [];
-    const log = createLogger({ name: 'cp', level: 'trace', format: 'json', destination: { write: (line) => lines.push(line) } });
-    answer = ({ headers }) => ({ status: 401, text: `not allowed:\n${headers['authorization']}`, retryAfterMs: 0 });
-    const token = { username, token: 'TOKEN', apiUrl: null };
-    for (let n = 0; n < 3; n++, api.pass(MINUTE)) await loop({ log, statuses: { ...settings(), tokenOf: async () => token } });
-    expect(received.at(-1)?.authorization).toBe(header);
-    expect(await shown(id)).toMatchObject({ given_up: true, error: expect.stringContaining('answered 401: not allowed: ') });
-    const texts = [
-      (await api.call('getDeployment', { params: { id } })).text,
-      (await api.call('events', { query: { limit: 1000 } })).text,
-      JSON.stringify(await api.stores.commitStatuses.ofDeployment(id)),
-      lines.join(''),
-    ].join('');
-    expect(texts).toContain('answered 401');
-    for (const secret of ['TOKEN', Buffer.from('bot:TOKEN').toString('base64')]) expect(texts).not.toContain(secret);
-  });
+  ] as const)(
+    'that repeats the token in its answer (%s): no answer, story, event or row has it',
+    async (forge, username, header) => {
+      await api.call('putHook', { params: { id: project }, body: { forge } });
+      const lines: string[] = [];
+      const log = createLogger({
+        name: 'cp',
+        level: 'trace',
+        format: 'json',
+        destination: { write: (line) => lines.push(line) },
+      });
+      answer = ({ headers }) => ({
+        status: 401,
+        text: `not allowed:\n${headers['authorization']}`,
+        retryAfterMs: 0,
+      });
+      const token = { username, token: 'TOKEN', apiUrl: null };
+      for (let n = 0; n < 3; n++, api.pass(MINUTE))
+        await loop({ log, statuses: { ...settings(), tokenOf: async () => token } });
+      expect(received.at(-1)?.authorization).toBe(header);
+      expect(await shown(id)).toMatchObject({
+        given_up: true,
+        error: expect.stringContaining('answered 401: not allowed: '),
+      });
+      const texts = [
+        (await api.call('getDeployment', { params: { id } })).text,
+        (await api.call('events', { query: { limit: 1000 } })).text,
+        JSON.stringify(await api.stores.commitStatuses.ofDeployment(id)),
+        lines.join(''),
+      ].join('');
+      expect(texts).toContain('answered 401');
+      for (const secret of ['TOKEN', Buffer.from('bot:TOKEN').toString('base64')])
+        expect(texts).not.toContain(secret);
+    },
+  );
   it('of a private network that no operator named: its text reaches nobody', async () => {
-    answer = () => ({ status: 404, text: 'page of an internal service', retryAfterMs: 0, isInternal: true });
+    answer = () => ({
+      status: 404,
+      text: 'page of an internal service',
+      retryAfterMs: 0,
+      isInternal: true,
+    });
     for (let n = 0; n < 3; n++, api.pass(MINUTE)) await loop();
     expect(await shown(id)).toMatchObject({ error: 'git.example.com answered 404' });
-    expect((await api.call('getDeployment', { params: { id } })).text).not.toContain('internal service');
+    expect((await api.call('getDeployment', { params: { id } })).text).not.toContain(
+      'internal service',
+    );
   });
   onceOnly.test('that asks for patience gets it', async () => {
     answer = () => ({ status: 429, text: '', retryAfterMs: 5 * MINUTE });
@@ -317,46 +427,62 @@ describe('a forge', () => {
     await api.call('cancelDeployment', { params: { id } });
     const at = (await api.uptime.now()).at;
     // A control plane claims the status and dies.
-    expect(await api.stores.commitStatuses.claim({ uptime: at, until: at + 30_000 }, 10)).toHaveLength(1);
+    expect(
+      await api.stores.commitStatuses.claim({ uptime: at, until: at + 30_000 }, 10),
+    ).toHaveLength(1);
     await loop();
     expect(received).toHaveLength(1);
     api.pass(31_000);
     await loop();
     expect(sent().at(-1)?.[0]).toBe('failure');
   });
-  it.each(['accepts', 'refuses'])('that %s the status of a control plane that was stalled gets the newest one again', async (how) => {
-    let thaw = (): void => undefined;
-    const stall = new Promise<void>((resolve) => (thaw = resolve));
-    const isSent = new Promise<void>((claimed) => {
-      answer = () => (claimed(), { status: how === 'accepts' ? 201 : 503, text: '', retryAfterMs: 0 });
-    });
-    // It freezes after its claim. Its request arrives when it continues.
-    const stalled = loop({ statuses: { ...settings(), tokenOf: async () => (await stall, TOKEN) } });
-    await expect.poll(async () => (await api.stores.commitStatuses.ofDeployment(id))?.claimed_until).not.toBeNull();
-    await api.call('cancelDeployment', { params: { id } });
-    api.pass(31_000);
-    await loop();
-    thaw();
-    await stalled;
-    await isSent;
-    answer = () => ({ status: 201, text: '', retryAfterMs: 0 });
-    await loop();
-    await loop();
-    const states = sent().map(([state]) => state);
-    expect([states.includes('pending'), states.at(-1)]).toEqual([true, 'failure']);
-    expect(await shown(id)).toMatchObject({ state: 'failure', sent_at: expect.any(String) });
-    const before = received.length;
-    api.pass(2 * 60 * MINUTE);
-    await loop();
-    expect(received).toHaveLength(before);
-  });
+  it.each(['accepts', 'refuses'])(
+    'that %s the status of a control plane that was stalled gets the newest one again',
+    async (how) => {
+      let thaw = (): void => undefined;
+      const stall = new Promise<void>((resolve) => (thaw = resolve));
+      const isSent = new Promise<void>((claimed) => {
+        answer = () => (
+          claimed(), { status: how === 'accepts' ? 201 : 503, text: '', retryAfterMs: 0 }
+        );
+      });
+      // It freezes after its claim. Its request arrives when it continues.
+      const stalled = loop({
+        statuses: { ...settings(), tokenOf: async () => (await stall, TOKEN) },
+      });
+      await expect
+        .poll(async () => (await api.stores.commitStatuses.ofDeployment(id))?.claimed_until)
+        .not.toBeNull();
+      await api.call('cancelDeployment', { params: { id } });
+      api.pass(31_000);
+      await loop();
+      thaw();
+      await stalled;
+      await isSent;
+      answer = () => ({ status: 201, text: '', retryAfterMs: 0 });
+      await loop();
+      await loop();
+      const states = sent().map(([state]) => state);
+      expect([states.includes('pending'), states.at(-1)]).toEqual([true, 'failure']);
+      expect(await shown(id)).toMatchObject({ state: 'failure', sent_at: expect.any(String) });
+      const before = received.length;
+      api.pass(2 * 60 * MINUTE);
+      await loop();
+      expect(received).toHaveLength(before);
+    },
+  );
   it('gets a newer status of a commit only after the one that is being sent', async () => {
     const at = (await api.uptime.now()).at;
     const [pending] = await api.stores.commitStatuses.claim({ uptime: at, until: at + 30_000 }, 10);
     await api.call('cancelDeployment', { params: { id } });
     await loop();
     expect(received).toEqual([]);
-    expect(await api.stores.commitStatuses.sent(pending ?? { seq: 0, claimed_until: null, tries: 0 }, Date.now())).toBe(true);
+    expect(
+      await api.stores.commitStatuses.sent(
+        pending ?? { seq: 0, claimed_until: null, tries: 0 },
+        Date.now(),
+      ),
+    ).toBe(true);
     await loop();
     expect(sent().map(([state]) => state)).toEqual(['failure']);
   });
@@ -367,13 +493,17 @@ it('old statuses are removed, and at most 500 of a project wait', async () => {
   const asked = onceOnly.times(505, 20);
   for (let n = 0; n < asked; n++) {
     const body = { commit: n.toString(16).padStart(40, '0') };
-    expect((await api.call('createDeployment', { params: { id: project }, body })).status).toBe(201);
+    expect((await api.call('createDeployment', { params: { id: project }, body })).status).toBe(
+      201,
+    );
   }
   // Each deployment but the last one was superseded, which is a status too.
   expect((await api.stores.commitStatuses.countWaiting()).count).toBe(Math.min(2 * asked - 1, 500));
   for (let n = 0; n < 30; n++) await loop();
   expect((await api.stores.commitStatuses.countWaiting()).count).toBe(0);
   expect(await api.stores.commitStatuses.sweep(Date.now() + 29 * 86_400_000)).toBe(0);
-  expect(await api.stores.commitStatuses.sweep(Date.now() + 31 * 86_400_000)).toBeGreaterThanOrEqual(Math.min(asked, 201));
+  expect(
+    await api.stores.commitStatuses.sweep(Date.now() + 31 * 86_400_000),
+  ).toBeGreaterThanOrEqual(Math.min(asked, 201));
   expect(await api.stores.commitStatuses.sweep(Date.now() + 31 * 86_400_000)).toBe(0);
 }, 120_000);

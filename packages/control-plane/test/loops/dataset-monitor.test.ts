@@ -22,12 +22,17 @@ function changed(tree: FakeTree, objects?: (digest: string) => Promise<string>):
     bytes: tree.bytes,
     skipped: nothing,
     share,
-    objects: objects ?? (async (digest) => tree.objects.get(digest) ?? Promise.reject(new Error(`no object ${digest}`))),
+    objects:
+      objects ??
+      (async (digest) =>
+        tree.objects.get(digest) ?? Promise.reject(new Error(`no object ${digest}`))),
     dispose: async () => {},
   };
 }
 
-type Given = Partial<DatasetSettings> & { scan: (request: ScanRequest, signal: AbortSignal) => Promise<ScanResult> };
+type Given = Partial<DatasetSettings> & {
+  scan: (request: ScanRequest, signal: AbortSignal) => Promise<ScanResult>;
+};
 async function scene(given: Given, stores?: Awaited<ReturnType<typeof open>>) {
   const clock = { now: NOW };
   const told: string[] = [];
@@ -45,13 +50,29 @@ async function scene(given: Given, stores?: Awaited<ReturnType<typeof open>>) {
     now: () => clock.now,
     uptime: steadyUptime(() => clock.now),
     log: silentLogger(),
-    datasets: { scanner, basePath: '/share', scanIntervalMs: 600_000, scansAtOnce: 1, historyKeep: 100, ...settings },
+    datasets: {
+      scanner,
+      basePath: '/share',
+      scanIntervalMs: 600_000,
+      scansAtOnce: 1,
+      historyKeep: 100,
+      ...settings,
+    },
   } as unknown as LoopDeps;
   const stop = new AbortController();
   onTestFinished(() => stop.abort());
-  return { ...deps, deps, clock, told, forgotten, stop, run: () => datasetMonitor(deps)(stop.signal) };
+  return {
+    ...deps,
+    deps,
+    clock,
+    told,
+    forgotten,
+    stop,
+    run: () => datasetMonitor(deps)(stop.signal),
+  };
 }
-const until = async (what: () => boolean | Promise<boolean>): Promise<void> => expect.poll(what, { timeout: 5000, interval: 5 }).toBe(true);
+const until = async (what: () => boolean | Promise<boolean>): Promise<void> =>
+  expect.poll(what, { timeout: 5000, interval: 5 }).toBe(true);
 
 test('scans a due dataset, records its version, and notifies deployments', async () => {
   const asked: ScanRequest[] = [];
@@ -60,7 +81,15 @@ test('scans a due dataset, records its version, and notifies deployments', async
   const { id } = await datasetIn(s.stores);
   await s.run();
   expect(asked).toEqual([
-    { datasetId: id, basePath: '/share', nfsPath: 'data/photos', full: false, previous: null, share: null, acceptLoss: false },
+    {
+      datasetId: id,
+      basePath: '/share',
+      nfsPath: 'data/photos',
+      full: false,
+      previous: null,
+      share: null,
+      acceptLoss: false,
+    },
   ]);
   expect(await s.stores.datasets.get(id)).toMatchObject({
     status: 'ok',
@@ -79,11 +108,15 @@ test('scans a due dataset, records its version, and notifies deployments', async
   tree = fakeTree({ a: '2' });
   s.clock.now += 600_000;
   await s.run();
-  expect(asked[1]).toMatchObject({ previous: { manifestDigest: first, files: 1, bytes: 1 }, share });
-  expect((await s.stores.datasets.history(id, {}, page)).items.map((r) => `${r.version} ${r.path} ${r.change}`)).toEqual([
-    '2 a modified',
-    '1 a added',
-  ]);
+  expect(asked[1]).toMatchObject({
+    previous: { manifestDigest: first, files: 1, bytes: 1 },
+    share,
+  });
+  expect(
+    (await s.stores.datasets.history(id, {}, page)).items.map(
+      (r) => `${r.version} ${r.path} ${r.change}`,
+    ),
+  ).toEqual(['2 a modified', '1 a added']);
   expect(s.told).toEqual([id, id]);
 
   // The same content again: another scan, no new version, no notification.
@@ -96,7 +129,10 @@ test('scans a due dataset, records its version, and notifies deployments', async
 
 test('an unreachable share keeps its versions and is scanned again soon', async () => {
   let away = false;
-  const s = await scene({ scan: async () => (away ? { kind: 'unreachable', problem: 'not mounted' } : changed(fakeTree({ a: '1' }))) });
+  const s = await scene({
+    scan: async () =>
+      away ? { kind: 'unreachable', problem: 'not mounted' } : changed(fakeTree({ a: '1' })),
+  });
   const { id } = await datasetIn(s.stores);
   await s.run();
   away = true;
@@ -111,14 +147,22 @@ test('an unreachable share keeps its versions and is scanned again soon', async 
   away = false;
   s.clock.now += 60_000;
   await s.run();
-  expect(await s.stores.datasets.get(id)).toMatchObject({ status: 'ok', problem: null, version: 1 });
+  expect(await s.stores.datasets.get(id)).toMatchObject({
+    status: 'ok',
+    problem: null,
+    version: 1,
+  });
 });
 
 test('an error of the scanner becomes the dataset’s problem and does not end the loop', async () => {
   const s = await scene({
-    scan: async ({ nfsPath }) => (nfsPath.endsWith('bad') ? Promise.reject(new Error('no find here')) : changed(fakeTree({}))),
+    scan: async ({ nfsPath }) =>
+      nfsPath.endsWith('bad') ? Promise.reject(new Error('no find here')) : changed(fakeTree({})),
   });
-  const [bad, good] = [await datasetIn(s.stores, 'bad'), await datasetIn(s.stores, 'good', NOW + 0)];
+  const [bad, good] = [
+    await datasetIn(s.stores, 'bad'),
+    await datasetIn(s.stores, 'good', NOW + 0),
+  ];
   await s.run();
   expect(await s.stores.datasets.get(bad.id)).toMatchObject({
     status: 'new',
@@ -130,11 +174,19 @@ test('an error of the scanner becomes the dataset’s problem and does not end t
 
 test('an object that does not match its digest creates no version', async () => {
   const tree = fakeTree({ 'a/b': '1' });
-  const s = await scene({ scan: async () => changed(tree, async (digest) => `${tree.objects.get(digest)}f 1 ${'0'.repeat(64)} zzz\n`) });
+  const s = await scene({
+    scan: async () =>
+      changed(tree, async (digest) => `${tree.objects.get(digest)}f 1 ${'0'.repeat(64)} zzz\n`),
+  });
   const { id } = await datasetIn(s.stores);
   await s.run();
   const dataset = await s.stores.datasets.get(id);
-  expect(dataset).toMatchObject({ status: 'new', version: null, scanning_by: null, problem: expect.stringContaining('reads as') });
+  expect(dataset).toMatchObject({
+    status: 'new',
+    version: null,
+    scanning_by: null,
+    problem: expect.stringContaining('reads as'),
+  });
   expect(await s.stores.datasets.trees(id, [tree.digest])).toEqual(new Map());
 });
 
@@ -149,8 +201,13 @@ test('two control planes scan each dataset once and stay within their limits', a
     open_.count--;
     return changed(fakeTree({ a: '1' }));
   };
-  const [one, two] = [await scene({ scan, scansAtOnce: 2 }, stores), await scene({ scan, scansAtOnce: 2 }, stores)];
-  const ids = await Promise.all(Array.from({ length: 7 }, async (_, i) => (await datasetIn(stores, `d${i}`)).id));
+  const [one, two] = [
+    await scene({ scan, scansAtOnce: 2 }, stores),
+    await scene({ scan, scansAtOnce: 2 }, stores),
+  ];
+  const ids = await Promise.all(
+    Array.from({ length: 7 }, async (_, i) => (await datasetIn(stores, `d${i}`)).id),
+  );
   const runs = [one.run(), two.run()];
   await until(() => open_.count === 4);
   gate.resolve();
@@ -182,7 +239,11 @@ test('a database failure during a scan ends the run of the loop after the scan',
   const run = s.run();
   gate.resolve();
   await expect(run).rejects.toThrow('the database is away');
-  expect(await stores.datasets.get(id)).toMatchObject({ status: 'ok', version: 1, scanning_by: null });
+  expect(await stores.datasets.get(id)).toMatchObject({
+    status: 'ok',
+    version: 1,
+    scanning_by: null,
+  });
 });
 
 test('a shutdown ends the scan, and its dataset stays due', async () => {
@@ -190,7 +251,9 @@ test('a shutdown ends the scan, and its dataset stays due', async () => {
   const s = await scene({
     scan: (_, signal) => {
       began.resolve(signal);
-      return new Promise((_resolve, reject) => signal.addEventListener('abort', () => reject(new Error('aborted'))));
+      return new Promise((_resolve, reject) =>
+        signal.addEventListener('abort', () => reject(new Error('aborted'))),
+      );
     },
   });
   const { id } = await datasetIn(s.stores);
@@ -199,7 +262,12 @@ test('a shutdown ends the scan, and its dataset stays due', async () => {
   await began.promise;
   s.stop.abort();
   await run;
-  expect(await s.stores.datasets.get(id)).toMatchObject({ scanning_by: null, scan_full: true, accept_loss: true, last_scanned_at: null });
+  expect(await s.stores.datasets.get(id)).toMatchObject({
+    scanning_by: null,
+    scan_full: true,
+    accept_loss: true,
+    last_scanned_at: null,
+  });
   const next = await scene({ scan: async () => changed(fakeTree({ a: '1' })) }, s.stores);
   await next.run();
   expect(await s.stores.datasets.get(id)).toMatchObject({ version: 1 });
@@ -229,14 +297,19 @@ test('a dataset that is deleted during its scan stays deleted', async () => {
 
 test('keeps at most the configured number of versions', async () => {
   let content = 0;
-  const s = await scene({ historyKeep: 2, scan: async () => changed(fakeTree({ a: String(content++) })) });
+  const s = await scene({
+    historyKeep: 2,
+    scan: async () => changed(fakeTree({ a: String(content++) })),
+  });
   const { id } = await datasetIn(s.stores);
   for (let i = 0; i < 5; i++) {
     await s.run();
     s.clock.now += 600_000;
   }
   // One more version until the next scan.
-  expect((await s.stores.datasets.versions(id, page)).items.map((v) => v.version)).toEqual([5, 4, 3]);
+  expect((await s.stores.datasets.versions(id, page)).items.map((v) => v.version)).toEqual([
+    5, 4, 3,
+  ]);
 });
 
 test('a failed deletion does not hold up others and is retried', async () => {
@@ -247,7 +320,9 @@ test('a failed deletion does not hold up others and is retried', async () => {
   if (s.datasets === null) throw new Error('fixture: there is a share');
   const forget = vi
     .spyOn(s.datasets.scanner, 'forget')
-    .mockImplementation((id) => (id === bad.id ? Promise.reject(new Error('EIO')) : Promise.resolve()));
+    .mockImplementation((id) =>
+      id === bad.id ? Promise.reject(new Error('EIO')) : Promise.resolve(),
+    );
   await datasetRemovals(s.deps)(s.stop.signal);
   expect((await s.stores.datasets.listDeleting()).map((d) => d.id)).toEqual([bad.id]);
   forget.mockRestore();

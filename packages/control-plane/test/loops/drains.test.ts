@@ -1,4 +1,7 @@
-/** A drain with many stopped projects whose volumes cannot move: what one step costs, and that each has its turn. */
+/**
+ * A drain with many stopped projects whose volumes cannot move: what one step costs, and that each
+ * has its turn.
+ */
 import { silentLogger } from '@berth/kit/log';
 import { expect, test } from 'vitest';
 import type { DeploymentRecord, DrainRecord, NodeRecord } from '../../src/domain/records.ts';
@@ -10,12 +13,29 @@ import { node, NOW, on, project, SETTINGS } from '../flow/fixtures.ts';
 const volumes = [{ name: 'data', mount_path: '/data' }];
 const go = new AbortController().signal;
 
-/** A drained node with the volumes of so many stopped projects. `begins`: whether a move begins. `finishedAt`: of the drain. */
+/**
+ * A drained node with the volumes of so many stopped projects. `begins`: whether a move begins.
+ * `finishedAt`: of the drain.
+ */
 function drainOf(count: number, begins = false, finishedAt: number | null = null) {
-  const projects = Array.from({ length: count }, (_, i) => ({ ...project({ volumes }), id: `p${i}` }));
+  const projects = Array.from({ length: count }, (_, i) => ({
+    ...project({ volumes }),
+    id: `p${i}`,
+  }));
   const settings = { ...SETTINGS, volumes };
-  const resting = projects.map((p) => on.running({ id: `d-${p.id}`, project_id: p.id, settings, health: null, stopped_first: 'stopped' }));
-  const record: NodeRecord = { ...node({ id: 'n1' }), drain: { ...newDrain(NOW - 9), finished_at: finishedAt } };
+  const resting = projects.map((p) =>
+    on.running({
+      id: `d-${p.id}`,
+      project_id: p.id,
+      settings,
+      health: null,
+      stopped_first: 'stopped',
+    }),
+  );
+  const record: NodeRecord = {
+    ...node({ id: 'n1' }),
+    drain: { ...newDrain(NOW - 9), finished_at: finishedAt },
+  };
   const written: (DrainRecord | null)[] = [];
   let reads = 0;
   const tried: string[] = [];
@@ -26,13 +46,20 @@ function drainOf(count: number, begins = false, finishedAt: number | null = null
       return answer(...given);
     };
   const stores = {
-    nodes: { listDraining: read(() => [record]), setDrain: read((_: string, drain: DrainRecord) => (written.push(drain), null)) },
+    nodes: {
+      listDraining: read(() => [record]),
+      setDrain: read((_: string, drain: DrainRecord) => (written.push(drain), null)),
+    },
     deployments: {
       servingOn: read((): DeploymentRecord[] => []),
       inProgress: read(() => []),
       getMany: read((ids: string[]) => resting.filter((d) => ids.includes(d.id))),
     },
-    volumes: { onNode: read(() => projects.map((p) => ({ project_id: p.id, state: 'current', names: ['data'] }))) },
+    volumes: {
+      onNode: read(() =>
+        projects.map((p) => ({ project_id: p.id, state: 'current', names: ['data'] })),
+      ),
+    },
     projects: {
       runningDeployments: read(() => new Map(resting.map((d) => [d.project_id, d.id]))),
       getMany: read(() => projects),
@@ -45,8 +72,19 @@ function drainOf(count: number, begins = false, finishedAt: number | null = null
     return Promise.resolve(begins);
   };
   const reviewMoves = (): Promise<void> => Promise.resolve();
-  const deps = { stores, driver: { moveVolumes, reviewMoves, newId: () => 'x' }, now: () => NOW, log: silentLogger() };
-  return { step: drains(deps as unknown as LoopDeps), tried, all: resting.map((d) => d.id), reads: () => reads, written };
+  const deps = {
+    stores,
+    driver: { moveVolumes, reviewMoves, newId: () => 'x' },
+    now: () => NOW,
+    log: silentLogger(),
+  };
+  return {
+    step: drains(deps as unknown as LoopDeps),
+    tried,
+    all: resting.map((d) => d.id),
+    reads: () => reads,
+    written,
+  };
 }
 
 test('each waiting project has its turn, a few in one step', async () => {

@@ -1,6 +1,6 @@
 /**
- * A drain moves the volumes of a project, and something happens meanwhile: the drain is taken back, a container runs again, or a node is
- * lost for good. Loops, driver and store with one clock.
+ * A drain moves the volumes of a project, and something happens meanwhile: the drain is taken back,
+ * a container runs again, or a node is lost for good. Loops, driver and store with one clock.
  */
 import { silentLogger } from '@berth/kit/log';
 import type { ObservedContainer } from '@berth/wire/node';
@@ -39,7 +39,15 @@ const registered = async (
   role: 'builder' | 'deploy' = 'deploy',
   containers: ObservedContainer[] = [],
 ): Promise<string> => {
-  const of = { hostname, role, host_ip: `10.0.0.${hostname.length}`, max_storage: 1e9, agent_version: '1', ...can, containers };
+  const of = {
+    hostname,
+    role,
+    host_ip: `10.0.0.${hostname.length}`,
+    max_storage: 1e9,
+    agent_version: '1',
+    ...can,
+    containers,
+  };
   const { node } = await stores.nodes.register(of, now);
   await driver.observed(node);
   return node.id;
@@ -51,10 +59,19 @@ const openTask = async (nodeId: string, kind: TaskKind): Promise<TaskRecord> => 
 };
 async function claimed(nodeId: string, kind: TaskKind): Promise<TaskRecord> {
   const task = await openTask(nodeId, kind);
-  await stores.tasks.claim(task.id, { token: `lease of ${task.id}`, expires_at: now + DEFAULT_LIMITS.leaseMs }, now, 5);
+  await stores.tasks.claim(
+    task.id,
+    { token: `lease of ${task.id}`, expires_at: now + DEFAULT_LIMITS.leaseMs },
+    now,
+    5,
+  );
   return task;
 }
-async function done(nodeId: string, kind: TaskKind, report: Partial<TaskReport> = {}): Promise<TaskRecord> {
+async function done(
+  nodeId: string,
+  kind: TaskKind,
+  report: Partial<TaskReport> = {},
+): Promise<TaskRecord> {
   const task = await claimed(nodeId, kind);
   await driver.report(task.id, `lease of ${task.id}`, { status: 'completed', ...report });
   now += 1_000;
@@ -66,7 +83,15 @@ beforeEach(async () => {
   stores = await storesInMemory(() => now);
   driver = driverOn(stores, () => now);
   const uptime = steadyUptime(() => now);
-  const deps = { stores, driver, changes: createChanges(), limits: DEFAULT_LIMITS, now: () => now, uptime, log: silentLogger() };
+  const deps = {
+    stores,
+    driver,
+    changes: createChanges(),
+    limits: DEFAULT_LIMITS,
+    now: () => now,
+    uptime,
+    log: silentLogger(),
+  };
   loops = [leaseReaper, drains, scheduler].map((loop) => loop(deps as unknown as LoopDeps));
 });
 afterEach(() => stores.close());
@@ -74,8 +99,11 @@ afterEach(() => stores.close());
 const idle = (): ObservedContainer => ({ ...container, state: 'exited', host_port: null });
 const equal = { result: result as Record<string, unknown> };
 const copies = async (nodeId: string): Promise<string[]> =>
-  (await stores.volumes.onNode(nodeId)).map(({ state, digest }) => (digest === null ? state : `${state}, proven`));
-const kinds = async (nodeId: string): Promise<string[]> => (await stores.tasks.openFor(nodeId, now)).map((t) => t.kind);
+  (await stores.volumes.onNode(nodeId)).map(({ state, digest }) =>
+    digest === null ? state : `${state}, proven`,
+  );
+const kinds = async (nodeId: string): Promise<string[]> =>
+  (await stores.tasks.openFor(nodeId, now)).map((t) => t.kind);
 const lines = async (id: string): Promise<string> =>
   ((await stores.deployments.events([id])).get(id) ?? []).map(({ message }) => message).join('\n');
 const drained = async (nodeId: string): Promise<void> => {
@@ -108,11 +136,22 @@ async function running(): Promise<Moved> {
   await done(builder, 'build', { image_tag: `registry:5000/shop:${COMMIT}`, image_digest: DIGEST });
   await round();
   await done(home, 'deploy', { host_port: 32_000, container_id: 'c1' });
-  await driver.advance(first.id, { type: 'route_confirmed', host_ip: '10.0.0.4', host_port: 32_000 });
+  await driver.advance(first.id, {
+    type: 'route_confirmed',
+    host_ip: '10.0.0.4',
+    host_port: 32_000,
+  });
   await done(home, 'retire');
   const labels = { 'berth.project': project.id, 'berth.deployment': first.id };
   const started_at = new Date(now).toISOString();
-  container = { id: 'c1', name: 'svc-shop', labels, host_port: 32_000, state: 'running', started_at };
+  container = {
+    id: 'c1',
+    name: 'svc-shop',
+    labels,
+    host_port: 32_000,
+    state: 'running',
+    started_at,
+  };
   await registered('home', 'deploy', [container]);
   return { project: project.id, first: first.id, home, away: await registered('elsewhere') };
 }
@@ -130,9 +169,19 @@ async function leaving(): Promise<Moved & { next: string }> {
 /** Takes the deployment live on the node where its deploy task is. */
 async function live(nodeId: string, hostname: string, id: string): Promise<void> {
   await done(nodeId, 'deploy', { host_port: 32_001, container_id: `c-${id}` });
-  await driver.advance(id, { type: 'route_confirmed', host_ip: (await stores.nodes.get(nodeId)).host_ip, host_port: 32_001 });
+  await driver.advance(id, {
+    type: 'route_confirmed',
+    host_ip: (await stores.nodes.get(nodeId)).host_ip,
+    host_port: 32_001,
+  });
   while ((await kinds(nodeId)).includes('retire')) await done(nodeId, 'retire');
-  container = { ...container, id: `c-${id}`, host_port: 32_001, state: 'running', started_at: new Date(now).toISOString() };
+  container = {
+    ...container,
+    id: `c-${id}`,
+    host_port: 32_001,
+    state: 'running',
+    started_at: new Date(now).toISOString(),
+  };
   container = { ...container, labels: { ...container.labels, 'berth.deployment': id } };
   await registered(hostname, 'deploy', [container]);
 }
@@ -144,20 +193,26 @@ describe('the drain is taken back while the volumes are copied', () => {
     expect([await copies(home), await copies(away)]).toEqual([['current'], ['deleting']]);
     expect([await kinds(home), await kinds(away)]).toEqual([[], []]);
     expect(await lines(next)).toContain(
-      'the copy of its volumes on elsewhere is not used: home is not drained any more; it is deleted, and the data stays on home',
+      'the copy of its volumes on elsewhere is not used: home is not drained any more; it is ' +
+        'deleted, and the data stays on home',
     );
     await round();
     expect([await kinds(home), await kinds(away)]).toEqual([['deploy'], []]);
   });
-  it.each(['sender', 'receiver', 'both'])('a report of the %s that comes later proves nothing', async (late) => {
-    const { home, away } = await leaving();
-    const tasks = [await claimed(home, 'move'), await claimed(away, 'move')];
-    await uncordoned(home);
-    for (const [i, task] of tasks.entries())
-      if (late === 'both' || late === (i === 0 ? 'sender' : 'receiver'))
-        await expect(driver.report(task.id, `lease of ${task.id}`, { status: 'completed', ...equal })).rejects.toThrow();
-    expect([await copies(home), await copies(away)]).toEqual([['current'], ['deleting']]);
-  });
+  it.each(['sender', 'receiver', 'both'])(
+    'a report of the %s that comes later proves nothing',
+    async (late) => {
+      const { home, away } = await leaving();
+      const tasks = [await claimed(home, 'move'), await claimed(away, 'move')];
+      await uncordoned(home);
+      for (const [i, task] of tasks.entries())
+        if (late === 'both' || late === (i === 0 ? 'sender' : 'receiver'))
+          await expect(
+            driver.report(task.id, `lease of ${task.id}`, { status: 'completed', ...equal }),
+          ).rejects.toThrow();
+      expect([await copies(home), await copies(away)]).toEqual([['current'], ['deleting']]);
+    },
+  );
   it.each([
     ['after both have confirmed it', true],
     ['and only the control plane’s loop notices it', false],
@@ -188,7 +243,11 @@ describe('something writes to a proven copy', () => {
     await done(moved.away, 'move', equal);
     return moved;
   }
-  const restarted = (state: string): ObservedContainer => ({ ...idle(), state, started_at: new Date(now).toISOString() });
+  const restarted = (state: string): ObservedContainer => ({
+    ...idle(),
+    state,
+    started_at: new Date(now).toISOString(),
+  });
 
   it('the new version starts only after the old node has listed its containers once more', async () => {
     const { home, away } = await proven();
@@ -198,20 +257,27 @@ describe('something writes to a proven copy', () => {
     await round();
     expect([await kinds(home), await kinds(away)]).toEqual([[], ['deploy']]);
   });
-  it.each(['running', 'exited', 'restarting'])('somebody started the old container, and it is %s now', async (state) => {
-    const { home, away, next } = await proven();
-    await registered('home', 'deploy', [restarted(state)]);
-    await round();
-    while ((await kinds(home)).includes('retire')) await done(home, 'retire');
-    await registered('home', 'deploy', [restarted('exited')]);
-    await round();
-    await round();
-    expect([await kinds(home), await kinds(away)]).toEqual([['move'], ['move']]);
-    expect(await lines(next)).toMatch(/on elsewhere is not used: svc-shop r[ua]ns? on home/);
-  });
+  it.each(['running', 'exited', 'restarting'])(
+    'somebody started the old container, and it is %s now',
+    async (state) => {
+      const { home, away, next } = await proven();
+      await registered('home', 'deploy', [restarted(state)]);
+      await round();
+      while ((await kinds(home)).includes('retire')) await done(home, 'retire');
+      await registered('home', 'deploy', [restarted('exited')]);
+      await round();
+      await round();
+      expect([await kinds(home), await kinds(away)]).toEqual([['move'], ['move']]);
+      expect(await lines(next)).toMatch(/on elsewhere is not used: svc-shop r[ua]ns? on home/);
+    },
+  );
   it('a container that Berth does not know ran beside the data', async () => {
     const { home, away } = await proven();
-    const other = { ...restarted('exited'), id: 'c9', labels: { ...container.labels, 'berth.deployment': 'unknown' } };
+    const other = {
+      ...restarted('exited'),
+      id: 'c9',
+      labels: { ...container.labels, 'berth.deployment': 'unknown' },
+    };
     await registered('home', 'deploy', [idle(), other]);
     await round();
     expect([await kinds(home), await kinds(away)]).toEqual([['move'], ['move']]);
@@ -220,7 +286,11 @@ describe('something writes to a proven copy', () => {
     const { home, away } = await proven();
     await registered('home', 'deploy', [idle()]);
     await registered('elsewhere', 'deploy', [
-      { ...restarted('exited'), id: 'c9', labels: { ...container.labels, 'berth.deployment': 'x' } },
+      {
+        ...restarted('exited'),
+        id: 'c9',
+        labels: { ...container.labels, 'berth.deployment': 'x' },
+      },
     ]);
     await round();
     expect([await kinds(home), await kinds(away)]).toEqual([['move'], ['move']]);
@@ -231,7 +301,10 @@ describe('something writes to a proven copy', () => {
     await round();
     await registered('home', 'deploy', [restarted('running')]);
     await done(away, 'deploy', { host_port: 32_005, container_id: 'c5' });
-    expect(await stores.deployments.get(next)).toMatchObject({ status: 'failed', error: { code: 'volume_failed' } });
+    expect(await stores.deployments.get(next)).toMatchObject({
+      status: 'failed',
+      error: { code: 'volume_failed' },
+    });
     expect([await copies(home), await copies(away)]).toEqual([['current'], ['deleting']]);
     expect(await stores.deployments.get(first)).toMatchObject({ status: 'running' });
   });
@@ -253,38 +326,58 @@ describe('something writes to a proven copy', () => {
 
 describe('a node of the move is deleted', () => {
   const third = async (): Promise<string> => registered('third');
-  it.each([true, false])('the receiver, force %s: another node takes the volumes at once', async (force) => {
-    const { home, away, next } = await leaving();
-    await done(home, 'move', equal);
-    const other = await third();
-    await driver.deleteNode(away, force);
-    await round();
-    await round();
-    expect([await kinds(home), await kinds(other)]).toEqual([['move'], ['move']]);
-    expect(await lines(next)).toMatch(/elsewhere (was|is being) deleted|a node was deleted during the copy/);
-  });
-  it.each([true, false])('the receiver of a stopped project, force %s: a start takes another node at once', async (force) => {
-    const { project, first, home, away } = await running();
-    await driver.stop(project, 'anna');
-    await done(home, 'retire', { result: { stopped: [first] } as never });
-    await registered('home', 'deploy', [idle()]);
-    await drained(home);
-    await done(home, 'move', equal);
-    const other = await third();
-    await driver.deleteNode(away, force);
-    expect(await kinds(home)).toEqual([]);
-    const by = { commit: null, note: null, rollbackOf: { find: 'last' as const }, idempotency: null, trigger: 'start' as const };
-    const { deployment } = await driver.request({ projectId: project, ...by });
-    await round();
-    await round();
-    expect([await kinds(home), await kinds(other)]).toEqual([['move'], ['move']]);
-    expect((await stores.deployments.get(deployment.id)).waiting).toContain('are being copied from home to third');
-  });
+  it.each([true, false])(
+    'the receiver, force %s: another node takes the volumes at once',
+    async (force) => {
+      const { home, away, next } = await leaving();
+      await done(home, 'move', equal);
+      const other = await third();
+      await driver.deleteNode(away, force);
+      await round();
+      await round();
+      expect([await kinds(home), await kinds(other)]).toEqual([['move'], ['move']]);
+      expect(await lines(next)).toMatch(
+        /elsewhere (was|is being) deleted|a node was deleted during the copy/,
+      );
+    },
+  );
+  it.each([true, false])(
+    'the receiver of a stopped project, force %s: a start takes another node at once',
+    async (force) => {
+      const { project, first, home, away } = await running();
+      await driver.stop(project, 'anna');
+      await done(home, 'retire', { result: { stopped: [first] } as never });
+      await registered('home', 'deploy', [idle()]);
+      await drained(home);
+      await done(home, 'move', equal);
+      const other = await third();
+      await driver.deleteNode(away, force);
+      expect(await kinds(home)).toEqual([]);
+      const by = {
+        commit: null,
+        note: null,
+        rollbackOf: { find: 'last' as const },
+        idempotency: null,
+        trigger: 'start' as const,
+      };
+      const { deployment } = await driver.request({ projectId: project, ...by });
+      await round();
+      await round();
+      expect([await kinds(home), await kinds(other)]).toEqual([['move'], ['move']]);
+      expect((await stores.deployments.get(deployment.id)).waiting).toContain(
+        'are being copied from home to third',
+      );
+    },
+  );
   it('the receiver is drained too: another node takes the volumes at once', async () => {
     const { home, away } = await leaving();
     const other = await third();
     await drained(away);
-    expect([await kinds(home), await kinds(away), await kinds(other)]).toEqual([['move'], [], ['move']]);
+    expect([await kinds(home), await kinds(away), await kinds(other)]).toEqual([
+      ['move'],
+      [],
+      ['move'],
+    ]);
   });
   it('the sender, with force, after both have confirmed the files: the copy counts', async () => {
     const { home, away, first } = await leaving();
@@ -322,11 +415,13 @@ it('the project starts again on the drained node, with its data, when the receiv
   const send = await claimed(home, 'move');
   await claimed(away, 'move');
   const since = now;
-  const isStarting = async (): Promise<boolean> => (await stores.tasks.openFor(home, now)).some((t) => 'start' in t.payload);
+  const isStarting = async (): Promise<boolean> =>
+    (await stores.tasks.openFor(home, now)).some((t) => 'start' in t.payload);
   while (!(await isStarting()) && now - since < DEFAULT_LIMITS.queueMs / 2) {
     now += 10_000;
     const isSending = (await stores.tasks.openFor(home, now)).some((t) => t.id === send.id);
-    if (isSending) await stores.tasks.renew(send.id, `lease of ${send.id}`, now + DEFAULT_LIMITS.leaseMs, now);
+    if (isSending)
+      await stores.tasks.renew(send.id, `lease of ${send.id}`, now + DEFAULT_LIMITS.leaseMs, now);
     await registered('home', 'deploy', [idle()]);
     await round();
   }
@@ -337,12 +432,19 @@ it('the project starts again on the drained node, with its data, when the receiv
 
   await done(home, 'retire', { result: { started: [first] } as never });
   await registered('home', 'deploy', [container]);
-  expect(await stores.deployments.get(first)).toMatchObject({ status: 'running', stopped_first: null, node_id: home });
+  expect(await stores.deployments.get(first)).toMatchObject({
+    status: 'running',
+    stopped_first: null,
+    node_id: home,
+  });
   // The drain goes on, and leaves the version alone until a node can take it.
   await round();
   await round();
   expect((await stores.tasks.openFor(home, now)).map((t) => t.kind)).toEqual([]);
-  expect(await stores.deployments.get(first)).toMatchObject({ status: 'running', stopped_first: null });
+  expect(await stores.deployments.get(first)).toMatchObject({
+    status: 'running',
+    stopped_first: null,
+  });
 });
 
 describe('the data has moved, and the new version failed after the switch', () => {
@@ -355,7 +457,13 @@ describe('the data has moved, and the new version failed after the switch', () =
     await done(moved.away, 'deploy', { host_port: 32_005, container_id: 'c5' });
     expect([await copies(moved.home), await copies(moved.away)]).toEqual([['left'], ['current']]);
     const { host_ip } = await stores.nodes.get(moved.away);
-    await driver.advance(moved.next, { type: 'route_unreachable', host_ip, host_port: 32_005, proxy: 'http://p', saw: '502' });
+    await driver.advance(moved.next, {
+      type: 'route_unreachable',
+      host_ip,
+      host_port: 32_005,
+      proxy: 'http://p',
+      saw: '502',
+    });
     while ((await kinds(moved.away)).includes('retire')) await done(moved.away, 'retire');
     await registered('elsewhere');
     return moved;
@@ -372,7 +480,8 @@ describe('the data has moved, and the new version failed after the switch', () =
     expect(await kinds(home)).toEqual(['retire']);
     const stopping = await done(home, 'retire', { result: { stopped: [first] } as never });
     expect(stopping.payload).toMatchObject({ stop: [{ deployment_id: first }] });
-    for (let i = 0; i < 2; i += 1) await registered('home', 'deploy', [{ ...again, state: 'exited', host_port: null }]);
+    for (let i = 0; i < 2; i += 1)
+      await registered('home', 'deploy', [{ ...again, state: 'exited', host_port: null }]);
     expect(await kinds(home)).toEqual([]);
     expect((await stores.flow.facts(project)).route).toBeNull();
     expect((await stores.deployments.get(first)).health).toMatchObject({

@@ -1,4 +1,7 @@
-/** Health is `healthy` only while the node reports the container. It is `unknown` while the node or its engine is silent. */
+/**
+ * Health is `healthy` only while the node reports the container. It is `unknown` while the node or
+ * its engine is silent.
+ */
 import { LABELS } from '@berth/wire/vocabulary';
 import { beforeEach, expect, it } from 'vitest';
 import { createChanges } from '../../src/domain/changes.ts';
@@ -21,26 +24,54 @@ let since = 0;
 beforeEach(async () => {
   [now, since] = [NOW, 0];
   stores = await open();
-  const uptime: UptimeClock = { now: () => Promise.resolve({ at: now, since }), estimate: () => ({ at: now, since }) };
-  const deps = { stores, changes: createChanges(), limits: DEFAULT_LIMITS, platform: facts().platform, now: () => now, uptime };
-  driver = createDriver({ cacheIndex: createCacheIndex(), ...deps, pause: async () => {}, newId: () => 'x' });
+  const uptime: UptimeClock = {
+    now: () => Promise.resolve({ at: now, since }),
+    estimate: () => ({ at: now, since }),
+  };
+  const deps = {
+    stores,
+    changes: createChanges(),
+    limits: DEFAULT_LIMITS,
+    platform: facts().platform,
+    now: () => now,
+    uptime,
+  };
+  driver = createDriver({
+    cacheIndex: createCacheIndex(),
+    ...deps,
+    pause: async () => {},
+    newId: () => 'x',
+  });
 });
 
 type Seen = { agent_version?: string; containers?: object[] };
 async function register(seen: Seen): Promise<string> {
-  const body = { hostname: 'node-1', role: 'deploy', host_ip: '10.0.0.1', max_storage: 1, ...seen } as never;
+  const body = {
+    hostname: 'node-1',
+    role: 'deploy',
+    host_ip: '10.0.0.1',
+    max_storage: 1,
+    ...seen,
+  } as never;
   const { node } = await stores.nodes.register(body, now);
   await driver.observed(node);
   return node.id;
 }
-const container = { name: 'svc-shop', labels: { [LABELS.deployment]: 'd1' }, host_port: 4000, state: 'running' };
+const container = {
+  name: 'svc-shop',
+  labels: { [LABELS.deployment]: 'd1' },
+  host_port: 4000,
+  state: 'running',
+};
 async function running(seen: Seen): Promise<void> {
   const node_id = await register(seen);
   const health = { status: 'healthy' as const, since: NOW, detail: null };
   const serves = { node_id, host_port: 4000, route_published_at: NOW, finished_at: NOW, health };
   const project = await projectIn(stores);
   await deploymentIn(stores, project, 'd1', { status: 'running', ...serves });
-  await commit(stores, project.id, { route: { set: routeOf(project, 'd1', node_id, { host_port: 4000 }) } });
+  await commit(stores, project.id, {
+    route: { set: routeOf(project, 'd1', node_id, { host_port: 4000 }) },
+  });
 }
 /** The node registers every 30 s, and the loop runs. */
 async function pass(minutes: number, seen: Seen): Promise<void> {
@@ -89,5 +120,8 @@ it('nodes get the whole offline time again after an outage of the control plane'
   expect(await health()).toMatchObject({ status: 'healthy' });
   now += 2 * MINUTE;
   await watch();
-  expect(await health()).toMatchObject({ status: 'unknown', detail: 'node-1 is offline; the route stays' });
+  expect(await health()).toMatchObject({
+    status: 'unknown',
+    detail: 'node-1 is offline; the route stays',
+  });
 });

@@ -22,16 +22,31 @@ const tasks = async (node: string): Promise<Task[]> =>
 async function work(id: string, report: object): Promise<void> {
   const claim = await api.call('agentStart', { params: { id } });
   const headers = { 'x-lease-token': String(claim.json['lease_token']) };
-  const reply = await api.call('agentComplete', { params: { id }, body: { status: 'completed', ...report }, headers });
+  const reply = await api.call('agentComplete', {
+    params: { id },
+    body: { status: 'completed', ...report },
+    headers,
+  });
   expect(reply.status, reply.text).toBe(200);
 }
 const deployment = async (id: string) => (await api.call('getDeployment', { params: { id } })).json;
 const routed = async (): Promise<string[]> => (await api.stores.routes.all()).map((r) => r.node_id);
 const node = (hostname: string, more: object = {}): Promise<string> =>
-  register(api, { hostname, role: 'deploy', host_ip: `10.0.0.${hostname.at(-1)}`, boot_id: hostname, ...more });
+  register(api, {
+    hostname,
+    role: 'deploy',
+    host_ip: `10.0.0.${hostname.at(-1)}`,
+    boot_id: hostname,
+    ...more,
+  });
 
 /** The deployment runs on node-1, whose agent reports its container. */
-async function running(): Promise<{ id: string; project: string; first: string; labels: Record<string, string> }> {
+async function running(): Promise<{
+  id: string;
+  project: string;
+  first: string;
+  labels: Record<string, string>;
+}> {
   const { deployment: id, project, task } = await withBuild(api);
   const first = await node('node-1');
   await work(task, { image_tag: `registry.test:5000/shop:${sha('c')}` });
@@ -39,8 +54,15 @@ async function running(): Promise<{ id: string; project: string; first: string; 
   await work((await tasks(first))[0]?.id ?? '', { host_port: 32_001 });
   await api.driver.advance(id, { type: 'route_confirmed', host_ip: '10.0.0.1', host_port: 32_001 });
   for (const t of await tasks(first)) await work(t.id, {});
-  const labels = { 'berth.deployment': id, 'berth.project': project, 'berth.generation': '1', 'berth.node': first };
-  await node('node-1', { containers: [{ id: 'c1', name: 'svc-shop', labels, host_port: 32_001, state: 'running' }] });
+  const labels = {
+    'berth.deployment': id,
+    'berth.project': project,
+    'berth.generation': '1',
+    'berth.node': first,
+  };
+  await node('node-1', {
+    containers: [{ id: 'c1', name: 'svc-shop', labels, host_port: 32_001, state: 'running' }],
+  });
   return { id, project, first, labels };
 }
 
@@ -52,14 +74,22 @@ test('DELETE of a serving node answers 202, moves its project with its route, an
   expect((await deployment(id))['status']).toBe('running');
   expect(await routed()).toEqual([first]);
   await loops();
-  const { items } = (await api.call('listDeployments', { query: { project_id: project } })).json as { items: { id: string }[] };
+  const { items } = (await api.call('listDeployments', { query: { project_id: project } }))
+    .json as { items: { id: string }[] };
   const next = items.find((d) => d.id !== id)?.id ?? '';
   await tick(api, next);
   await tick(api, next);
   expect(await routed()).toEqual([first]);
   await work((await tasks(second))[0]?.id ?? '', { host_port: 32_002 });
-  await api.driver.advance(next, { type: 'route_confirmed', host_ip: '10.0.0.2', host_port: 32_002 });
-  expect([(await deployment(id))['status'], (await deployment(next))['status']]).toEqual(['retired', 'running']);
+  await api.driver.advance(next, {
+    type: 'route_confirmed',
+    host_ip: '10.0.0.2',
+    host_port: 32_002,
+  });
+  expect([(await deployment(id))['status'], (await deployment(next))['status']]).toEqual([
+    'retired',
+    'running',
+  ]);
   expect(await routed()).toEqual([second]);
   for (const t of await tasks(first)) await work(t.id, {});
   await node('node-1', { containers: [] });
@@ -127,8 +157,13 @@ async function stoppedWithVolume(): Promise<{
   at: (hostname: string, more?: object) => Promise<string>;
 }> {
   const capabilities = ['volumes', 'volume_moves'];
-  const at = (hostname: string, more: object = {}): Promise<string> => node(hostname, { capabilities, containers: [], ...more });
-  const { deployment: id, project, task } = await withBuild(api, { volumes: [{ name: 'data', mount_path: '/data' }] });
+  const at = (hostname: string, more: object = {}): Promise<string> =>
+    node(hostname, { capabilities, containers: [], ...more });
+  const {
+    deployment: id,
+    project,
+    task,
+  } = await withBuild(api, { volumes: [{ name: 'data', mount_path: '/data' }] });
   const first = await at('node-1');
   await work(task, { image_tag: `registry.test:5000/shop:${sha('c')}` });
   await tick(api, id);
@@ -149,7 +184,12 @@ test('DELETE of a node moves the volume of a stopped project, which stays stoppe
   // No other node: the node waits, and says for what.
   expect((await api.call('getNode', { params: { id: first } })).json).toMatchObject({
     deleting: true,
-    drain: { finished_at: null, left: [{ deployment_id: id, problem: expect.stringContaining('no node can take its volumes') }] },
+    drain: {
+      finished_at: null,
+      left: [
+        { deployment_id: id, problem: expect.stringContaining('no node can take its volumes') },
+      ],
+    },
   });
   const second = await at('node-2');
   await loops();
@@ -178,10 +218,14 @@ test('DELETE of a node moves the volume of a stopped project, which stays stoppe
   expect((await api.call('getNode', { params: { id: first } })).status).toBe(404);
   expect((await api.call('getProject', { params: { id: project } })).json['stopped']).toBe(true);
 
-  const { id: started } = (await api.call('startProject', { params: { id: project } })).json as { id: string };
+  const { id: started } = (await api.call('startProject', { params: { id: project } })).json as {
+    id: string;
+  };
   await tick(api, started);
   await tick(api, started);
-  expect(await tasks(second)).toMatchObject([{ kind: 'deploy', payload: { volumes: { mounts: [{ name: 'data', create: false }] } } }]);
+  expect(await tasks(second)).toMatchObject([
+    { kind: 'deploy', payload: { volumes: { mounts: [{ name: 'data', create: false }] } } },
+  ]);
 });
 
 test('a drain says which stopped project it waits for, and an uncordon ends the wait', async () => {
@@ -189,12 +233,22 @@ test('a drain says which stopped project it waits for, and an uncordon ends the 
   await api.call('drainNode', { params: { id: first } });
   await loops();
   const left = [
-    { project_id: project, deployment_id: id, moving_to: null, problem: expect.stringContaining('no node can take its volumes') },
+    {
+      project_id: project,
+      deployment_id: id,
+      moving_to: null,
+      problem: expect.stringContaining('no node can take its volumes'),
+    },
   ];
-  expect((await api.call('getNode', { params: { id: first } })).json['drain']).toMatchObject({ finished_at: null, left });
+  expect((await api.call('getNode', { params: { id: first } })).json['drain']).toMatchObject({
+    finished_at: null,
+    left,
+  });
   await api.call('uncordonNode', { params: { id: first } });
   await loops();
-  expect(await api.stores.volumes.ofProject(project)).toMatchObject([{ node_id: first, state: 'current' }]);
+  expect(await api.stores.volumes.ofProject(project)).toMatchObject([
+    { node_id: first, state: 'current' },
+  ]);
 });
 
 /** A project that runs on node-2 without its volume, whose data is still on node-1. */
@@ -203,14 +257,21 @@ async function droppedVolume(): Promise<{ project: string; first: string }> {
   await api.call('patchProject', { params: { id: project }, body: { volumes: [] } });
   const second = await at('node-2');
   await api.call('cordonNode', { params: { id: first } });
-  const { id: next } = (await api.call('createDeployment', { params: { id: project }, body: {} })).json as { id: string };
+  const { id: next } = (await api.call('createDeployment', { params: { id: project }, body: {} }))
+    .json as { id: string };
   const builder = await register(api);
   await tick(api, next);
-  await work((await tasks(builder))[0]?.id ?? '', { image_tag: `registry.test:5000/shop:${sha('d')}` });
+  await work((await tasks(builder))[0]?.id ?? '', {
+    image_tag: `registry.test:5000/shop:${sha('d')}`,
+  });
   await tick(api, next);
   await tick(api, next);
   await work((await tasks(second))[0]?.id ?? '', { host_port: 32_002, container_id: 'c2' });
-  await api.driver.advance(next, { type: 'route_confirmed', host_ip: '10.0.0.2', host_port: 32_002 });
+  await api.driver.advance(next, {
+    type: 'route_confirmed',
+    host_ip: '10.0.0.2',
+    host_port: 32_002,
+  });
   for (const t of await tasks(first)) await work(t.id, {});
   await at('node-1');
   expect((await deployment(next))['status']).toBe('running');
@@ -226,7 +287,9 @@ test('a drain ends although the data of a volume that its project has removed is
   expect((await api.call('nodeVolumes', { params: { id: first } })).json['items']).toMatchObject([
     { project_id: project, folders: [{ name: 'data' }] },
   ]);
-  expect(await api.stores.volumes.ofProject(project)).toMatchObject([{ node_id: first, state: 'current' }]);
+  expect(await api.stores.volumes.ofProject(project)).toMatchObject([
+    { node_id: first, state: 'current' },
+  ]);
 });
 
 test('a drain waits if the settings of the project have the volume again, and names the way out', async () => {
@@ -238,7 +301,10 @@ test('a drain waits if the settings of the project have the volume again, and na
   await api.call('drainNode', { params: { id: first } });
   await loops();
   const problem = expect.stringContaining('deploy one while the node is drained');
-  expect(await drainOf(first)).toMatchObject({ finished_at: null, left: [{ project_id: project, problem }] });
+  expect(await drainOf(first)).toMatchObject({
+    finished_at: null,
+    left: [{ project_id: project, problem }],
+  });
 });
 
 test('the deletion of a node waits for the data of a removed volume, says so, and with force leaves it on the disk', async () => {
@@ -247,11 +313,18 @@ test('the deletion of a node waits for the data of a removed volume, says so, an
   await loops();
   await api.call('deleteNode', { params: { id: first } });
   for (let i = 0; i < 3; i++) await loops();
-  const problem = expect.stringMatching(/settings.*delete the project, or delete the node with force/);
-  expect(await drainOf(first)).toMatchObject({ finished_at: null, left: [{ project_id: project, problem }] });
+  const problem = expect.stringMatching(
+    /settings.*delete the project, or delete the node with force/,
+  );
+  expect(await drainOf(first)).toMatchObject({
+    finished_at: null,
+    left: [{ project_id: project, problem }],
+  });
   await api.call('deleteNode', { params: { id: first }, query: { force: true } });
   expect((await api.call('getNode', { params: { id: first } })).status).toBe(404);
-  expect(await api.stores.volumes.ofProject(project)).toMatchObject([{ node_id: first, state: 'current', names: ['data'] }]);
+  expect(await api.stores.volumes.ofProject(project)).toMatchObject([
+    { node_id: first, state: 'current', names: ['data'] },
+  ]);
 });
 
 test('a drain reads no facts of the projects that wait, and tries no move after its control plane was told to stop', async () => {
@@ -259,7 +332,9 @@ test('a drain reads no facts of the projects that wait, and tries no move after 
   await api.call('drainNode', { params: { id: first } });
   const facts = vi.spyOn(api.stores.flow, 'facts');
   const moves = vi.spyOn(api.driver, 'moveVolumes');
-  await drains({ ...api, now: Date.now, log: silentLogger() } as unknown as LoopDeps)(AbortSignal.abort());
+  await drains({ ...api, now: Date.now, log: silentLogger() } as unknown as LoopDeps)(
+    AbortSignal.abort(),
+  );
   expect(moves).not.toHaveBeenCalled();
   await api.call('getNode', { params: { id: first } });
   expect(facts).not.toHaveBeenCalled();

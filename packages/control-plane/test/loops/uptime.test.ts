@@ -18,7 +18,12 @@ type Machine = { clock: UptimeClock; skew: number };
 async function machine(): Promise<Machine> {
   const one = { skew: 0 } as Machine;
   const wall = (): number => START + elapsed + one.skew;
-  one.clock = await createUptimeClock({ store: stores.uptime, monotonic: () => elapsed, wall, leaseMs: LEASE_MS });
+  one.clock = await createUptimeClock({
+    store: stores.uptime,
+    monotonic: () => elapsed,
+    wall,
+    leaseMs: LEASE_MS,
+  });
   return one;
 }
 async function pass(ms: number, ...serving: Machine[]): Promise<void> {
@@ -49,13 +54,16 @@ describe('the clock', () => {
     const next = await machine();
     expect([await at(next), await since(next)]).toEqual([10_000, 10_000]);
   });
-  it.each([3_600_000, -3_600_000])('does not jump by %i ms with the machine’s clock, and service starts again', async (jump) => {
-    const one = await machine();
-    await pass(10_000, one);
-    one.skew = jump;
-    await pass(10_000, one);
-    expect([await at(one), await since(one)]).toEqual([20_000, 11_000]);
-  });
+  it.each([3_600_000, -3_600_000])(
+    'does not jump by %i ms with the machine’s clock, and service starts again',
+    async (jump) => {
+      const one = await machine();
+      await pass(10_000, one);
+      one.skew = jump;
+      await pass(10_000, one);
+      expect([await at(one), await since(one)]).toEqual([20_000, 11_000]);
+    },
+  );
   it('stands still while the database does not answer', async () => {
     const one = await machine();
     await pass(10_000, one);
@@ -100,7 +108,8 @@ describe('two control planes', () => {
     for (let round = 0; round < 60; round++) {
       const [slow, quick] = round % 2 === 0 ? [one, other] : [other, one];
       elapsed += 600;
-      // The slow one measures its time, the quick one writes a later time, and the slow one's write comes after that.
+      // The slow one measures its time, the quick one writes a later time, and the slow one's write
+      // comes after that.
       let arrive = (): void => {};
       const way = new Promise<void>((resolve) => {
         arrive = resolve;
@@ -140,12 +149,21 @@ describe('two control planes', () => {
 
 describe('a deadline', () => {
   it('passes at once if service was not interrupted', () => {
-    expect([isPast(100, { at: 100, since: -1e9 }, 50), isPast(100, { at: 101, since: -1e9 }, 50)]).toEqual([false, true]);
+    expect([
+      isPast(100, { at: 100, since: -1e9 }, 50),
+      isPast(100, { at: 101, since: -1e9 }, 50),
+    ]).toEqual([false, true]);
   });
   it('passes a grace period after service starts again', () => {
-    expect([isPast(100, { at: 149, since: 100 }, 50), isPast(100, { at: 150, since: 100 }, 50)]).toEqual([false, true]);
+    expect([
+      isPast(100, { at: 149, since: 100 }, 50),
+      isPast(100, { at: 150, since: 100 }, 50),
+    ]).toEqual([false, true]);
   });
   it('passes after three grace periods, however often service is interrupted', () => {
-    expect([isPast(100, { at: 249, since: 249 }, 50), isPast(100, { at: 250, since: 250 }, 50)]).toEqual([false, true]);
+    expect([
+      isPast(100, { at: 249, since: 249 }, 50),
+      isPast(100, { at: 250, since: 250 }, 50),
+    ]).toEqual([false, true]);
   });
 });

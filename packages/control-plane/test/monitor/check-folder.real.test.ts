@@ -1,4 +1,7 @@
-/** Rules for the folder of a dataset, checked by a real child process: each rule that the API answers with. */
+/**
+ * Rules for the folder of a dataset, checked by a real child process: each rule that the API
+ * answers with.
+ */
 import { type ChildProcess, execFileSync } from 'node:child_process';
 import { EventEmitter } from 'node:events';
 import { mkdirSync, symlinkSync, writeFileSync } from 'node:fs';
@@ -54,19 +57,31 @@ test.each([
   const base = dir();
   const breaks = `import fs from 'node:fs'; import { syncBuiltinESMExports } from 'node:module';
 fs.statSync = () => { throw Object.assign(new Error('gone'), { code: '${code}' }); }; syncBuiltinESMExports();`;
-  const child = fileURLToPath(new URL('../../src/monitor/child/check-folder-child.ts', import.meta.url));
+  const child = fileURLToPath(
+    new URL('../../src/monitor/child/check-folder-child.ts', import.meta.url),
+  );
   const preload = `data:text/javascript,${encodeURIComponent(breaks)}`;
-  const answer = execFileSync(process.execPath, ['--import', preload, child, base, 'lab'], { encoding: 'utf8' });
+  const answer = execFileSync(process.execPath, ['--import', preload, child, base, 'lab'], {
+    encoding: 'utf8',
+  });
   expect(JSON.parse(answer)).toEqual({ rule: 'unreachable', message: `“lab” ${reason}` });
 });
 
 describe('many looks at once', () => {
-  /** Processes that answer and end only on request, like processes that hang in the kernel and ignore every signal. */
+  /**
+   * Processes that answer and end only on request, like processes that hang in the kernel and
+   * ignore every signal.
+   */
   function heldChildren() {
     const started: { end(): void }[] = [];
     const start = (): ChildProcess => {
       const stdout = new PassThrough();
-      const child = Object.assign(new EventEmitter(), { pid: 1, stdout, kill: () => true, unref: () => undefined });
+      const child = Object.assign(new EventEmitter(), {
+        pid: 1,
+        stdout,
+        kill: () => true,
+        unref: () => undefined,
+      });
       started.push({
         end() {
           stdout.write('null');
@@ -105,7 +120,10 @@ describe('many looks at once', () => {
     expect(hung.map((answer) => answer?.message)).toEqual(
       Array.from({ length: 4 }, () => 'the shared storage did not answer within 0.1 s'),
     );
-    expect(await checkFolder('lab')).toMatchObject({ rule: 'unreachable', message: expect.stringContaining('no other check can start') });
+    expect(await checkFolder('lab')).toMatchObject({
+      rule: 'unreachable',
+      message: expect.stringContaining('no other check can start'),
+    });
     expect(started).toHaveLength(4);
     started[0]?.end();
     await turn();

@@ -10,7 +10,10 @@ import { createLookup } from '../../src/monitor/child/known-sums.ts';
 import { eachRecord, type Listing, parseFile, sameBytes } from '../../src/monitor/child/listing.ts';
 import { mountOf } from '../../src/monitor/child/share.ts';
 
-async function withListing<T>(records: readonly string[], use: (listing: Listing) => Promise<T>): Promise<T> {
+async function withListing<T>(
+  records: readonly string[],
+  use: (listing: Listing) => Promise<T>,
+): Promise<T> {
   const dir = mkdtempSync(join(tmpdir(), 'berth-listing-'));
   const content = Buffer.from(records.join(''), 'latin1');
   writeFileSync(join(dir, 'listing'), content);
@@ -56,7 +59,9 @@ describe('listings', () => {
     ]);
     await withListing(records, async (whole) => {
       let index = 0;
-      await eachRecord(whole, (buffer, from, to) => expect(buffer.toString('latin1', from, to) === records[index++]).toBe(true));
+      await eachRecord(whole, (buffer, from, to) =>
+        expect(buffer.toString('latin1', from, to) === records[index++]).toBe(true),
+      );
       expect(index).toBe(records.length);
       expect(sameBytes(whole, whole)).toBe(true);
       await withListing([...records.slice(0, -1), 'f644 1 1.5 2.5 7 c899x\0'], async (other) =>
@@ -74,24 +79,26 @@ describe('listings', () => {
       ctime: -3.25,
       path: 38,
     });
-    expect(['f755', 'f4755', 'f100', 'f677', 'f77', 'f0', 'f20744'].map((mode) => of(`${mode} 1 1 1 1 x\0`).executable)).toEqual([
-      true,
-      true,
-      true,
-      false,
-      false,
-      false,
-      true,
-    ]);
+    expect(
+      ['f755', 'f4755', 'f100', 'f677', 'f77', 'f0', 'f20744'].map(
+        (mode) => of(`${mode} 1 1 1 1 x\0`).executable,
+      ),
+    ).toEqual([true, true, true, false, false, false, true]);
   });
 
   test('are found in one another: by the whole record, in whatever order', async () => {
     const pair = listing.chain((old) =>
-      fc.tuple(fc.constant(old), fc.shuffledSubarray(old), listing, fc.boolean()).map(([old, kept, fresh, inOrder]) => ({
-        old,
-        // As most of the time: the old order, some gone, some new.
-        now: [...new Set(inOrder ? [...old.filter((r) => kept.includes(r)), ...fresh] : [...kept, ...fresh])],
-      })),
+      fc
+        .tuple(fc.constant(old), fc.shuffledSubarray(old), listing, fc.boolean())
+        .map(([old, kept, fresh, inOrder]) => ({
+          old,
+          // As most of the time: the old order, some gone, some new.
+          now: [
+            ...new Set(
+              inOrder ? [...old.filter((r) => kept.includes(r)), ...fresh] : [...kept, ...fresh],
+            ),
+          ],
+        })),
     );
     await fc.assert(
       fc.asyncProperty(pair, ({ old, now }) =>
@@ -124,7 +131,10 @@ describe('a round of hashing', () => {
           keep: { everyMs: 60_000, sums: async () => undefined },
         }),
       );
-      expect([round.unknown, round.sums.subarray(32).every((byte) => byte === 0)]).toEqual([1, true]);
+      expect([round.unknown, round.sums.subarray(32).every((byte) => byte === 0)]).toEqual([
+        1,
+        true,
+      ]);
       expect(round.sums.toString('hex', 0, 32)).toBe(hash('sha256', 'four', 'hex'));
     } finally {
       rmSync(dir, { recursive: true });

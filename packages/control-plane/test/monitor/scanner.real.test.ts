@@ -1,4 +1,7 @@
-/** Scans of real folders by the real `find`, in real child processes: each outcome and its conditions. */
+/**
+ * Scans of real folders by the real `find`, in real child processes: each outcome and its
+ * conditions.
+ */
 import { createHash } from 'node:crypto';
 import {
   chmodSync,
@@ -50,7 +53,8 @@ function isZombie(pid: string): boolean {
   return /^State:\s+Z/m.test(readFileSync(`/proc/${pid}/status`, 'utf8'));
 }
 
-const run = (...argv: string[]) => execOk(argv, { env: { PATH: `${SYSTEM_PATH}:/usr/sbin:/sbin` } });
+const run = (...argv: string[]) =>
+  execOk(argv, { env: { PATH: `${SYSTEM_PATH}:/usr/sbin:/sbin` } });
 
 /** Needs root and the right to mount. A plain container has neither. */
 const canMount = await works(async (dir) => {
@@ -63,7 +67,9 @@ const canDropRights = await works(async (dir) => {
   writeFileSync(join(dir, 'f'), '', { mode: 0 });
   await run('setpriv', ...WITHOUT_RIGHTS, 'test', '!', '-r', join(dir, 'f'));
 });
-const canMakeDevices = await works(async (dir) => void (await run('mknod', join(dir, 'null'), 'c', '1', '3')));
+const canMakeDevices = await works(
+  async (dir) => void (await run('mknod', join(dir, 'null'), 'c', '1', '3')),
+);
 
 async function works(attempt: (dir: string) => Promise<void>): Promise<boolean> {
   const dir = mkdtempSync(join(tmpdir(), 'berth-can-'));
@@ -88,13 +94,41 @@ describe('the first scan', () => {
     chmodSync(join(ds.folder, 'run.sh'), 0o755);
     symlinkSync('b/data.csv', join(ds.folder, 'a/newest'));
     const result = changed(await ds.scan());
-    expect(result).toMatchObject({ files: 4, bytes: 4 + 10 + 10, skipped: { count: 0, first: [] } });
+    expect(result).toMatchObject({
+      files: 4,
+      bytes: 4 + 10 + 10,
+      skipped: { count: 0, first: [] },
+    });
     expect(Object.fromEntries(await leavesOf(result))).toEqual({
-      'a/b/data.csv': { kind: 'file', name: 'data.csv', size: 4, checksum: sha256('x,y\n'), executable: false },
-      'a/newest': { kind: 'link', name: 'newest', size: 10, checksum: sha256('b/data.csv'), target: 'b/data.csv' },
+      'a/b/data.csv': {
+        kind: 'file',
+        name: 'data.csv',
+        size: 4,
+        checksum: sha256('x,y\n'),
+        executable: false,
+      },
+      'a/newest': {
+        kind: 'link',
+        name: 'newest',
+        size: 10,
+        checksum: sha256('b/data.csv'),
+        target: 'b/data.csv',
+      },
       'a/none': { kind: 'file', name: 'none', size: 0, checksum: sha256(''), executable: false },
-      empty: { kind: 'folder', name: 'empty', files: 0, bytes: 0, digest: `sha256:${sha256('berth-tree 1\n')}` },
-      'run.sh': { kind: 'file', name: 'run.sh', size: 10, checksum: sha256('#!/bin/sh\n'), executable: true },
+      empty: {
+        kind: 'folder',
+        name: 'empty',
+        files: 0,
+        bytes: 0,
+        digest: `sha256:${sha256('berth-tree 1\n')}`,
+      },
+      'run.sh': {
+        kind: 'file',
+        name: 'run.sh',
+        size: 10,
+        checksum: sha256('#!/bin/sh\n'),
+        executable: true,
+      },
     });
   });
 
@@ -118,8 +152,15 @@ describe('the first scan', () => {
     ds.file(Buffer.from([0xc3, 0x28, 0x2f, 0x0a]), 'in it');
     const leaves = await leavesOf(await ds.scan());
     const found = [...leaves.keys()].map((path) => decodeName(path).toString('hex'));
-    expect(found.toSorted()).toEqual([...names, Buffer.from([0xc3, 0x28, 0x2f, 0x0a])].map((name) => name.toString('hex')).toSorted());
-    for (const [path, entry] of leaves) expect(entry).toMatchObject({ checksum: sha256(path.includes('/') ? 'in it' : decodeName(path)) });
+    expect(found.toSorted()).toEqual(
+      [...names, Buffer.from([0xc3, 0x28, 0x2f, 0x0a])]
+        .map((name) => name.toString('hex'))
+        .toSorted(),
+    );
+    for (const [path, entry] of leaves)
+      expect(entry).toMatchObject({
+        checksum: sha256(path.includes('/') ? 'in it' : decodeName(path)),
+      });
   });
 
   test('leaves out what is no file, each with the reason', async () => {
@@ -139,7 +180,12 @@ describe('the first scan', () => {
     symlinkSync('nothing/here', join(ds.folder, 'dangling'));
     symlinkSync('circle', join(ds.folder, 'circle'));
     const result = await ds.scan();
-    expect([...(await leavesOf(result)).keys()]).toEqual(['.nfsnotes', 'circle', 'dangling', 'kept']);
+    expect([...(await leavesOf(result)).keys()]).toEqual([
+      '.nfsnotes',
+      'circle',
+      'dangling',
+      'kept',
+    ]);
     const { skipped } = changed(result);
     expect(skipped.count).toBe(7);
     expect(Object.fromEntries(skipped.first.map(({ path, reason }) => [path, reason]))).toEqual({
@@ -171,7 +217,10 @@ describe('the first scan', () => {
   test.skipIf(!canMakeDevices)('leaves out devices', async () => {
     const ds = monitored();
     await run('mknod', join(ds.folder, 'null'), 'c', '1', '3');
-    expect(changed(await ds.scan()).skipped).toEqual({ count: 1, first: [{ path: 'null', reason: 'a character device' }] });
+    expect(changed(await ds.scan()).skipped).toEqual({
+      count: 1,
+      first: [{ path: 'null', reason: 'a character device' }],
+    });
   });
 
   test('names at most 100 of what it left out, and counts all', async () => {
@@ -214,10 +263,23 @@ describe('the next scan', () => {
     const second = changed(await ds.scan());
     expect(bytesHashed(ds)).toBeLessThan(100);
     expect(second.files).toBe(5_000);
-    const load = (digest: string): Promise<string> => second.objects(digest).catch(() => first.objects(digest));
+    const load = (digest: string): Promise<string> =>
+      second.objects(digest).catch(() => first.objects(digest));
     const rows: string[] = [];
-    for await (const { path, change } of diffTrees(first.manifestDigest, second.manifestDigest, load)) rows.push(`${change} ${path}`);
-    expect(rows).toEqual(['removed d10/f1', 'added d10/moved', 'modified d11/f1', 'modified d7/f7', 'added d8/added', 'removed d9/f9']);
+    for await (const { path, change } of diffTrees(
+      first.manifestDigest,
+      second.manifestDigest,
+      load,
+    ))
+      rows.push(`${change} ${path}`);
+    expect(rows).toEqual([
+      'removed d10/f1',
+      'added d10/moved',
+      'modified d11/f1',
+      'modified d7/f7',
+      'added d8/added',
+      'removed d9/f9',
+    ]);
   });
 
   test('sees a file that was rewritten with the same size and its old time', async () => {
@@ -262,7 +324,9 @@ describe('the next scan', () => {
     await ds.scan();
     ds.file('f', 'bbbb');
     expect(await ds.scan()).toMatchObject({ kind: 'unchanged' });
-    expect((await leavesOf(await ds.scan({ full: true }))).get('f')).toMatchObject({ checksum: sha256('bbbb') });
+    expect((await leavesOf(await ds.scan({ full: true }))).get('f')).toMatchObject({
+      checksum: sha256('bbbb'),
+    });
     expect(await ds.scan({ full: true })).toMatchObject({ kind: 'unchanged' });
   });
 
@@ -289,23 +353,27 @@ describe('the next scan', () => {
     expect(await ds.scan()).toMatchObject({ kind: 'unchanged', files: 2 });
   });
 
-  test.each(['lost', 'cut off', 'damaged', 'of another version'])('does without what was kept when that is %s', async (how) => {
-    const ds = monitored({ searchPath: clockBehind() });
-    ds.file('f', 'content');
-    await ds.scan();
-    const kept = join(ds.stateDir, 'datasets', 'ds-1', 'last-scan');
-    const content = readFileSync(kept);
-    if (how === 'lost') rmSync(kept);
-    if (how === 'cut off') writeFileSync(kept, content.subarray(0, -10));
-    // Changes the middle of the checksums: the name and its NUL are right before them.
-    if (how === 'damaged') content[content.indexOf(' f\0') + 10] = (content[content.indexOf(' f\0') + 10] ?? 0) ^ 1;
-    if (how === 'of another version') content.write('2', content.length - 2);
-    if (how === 'damaged' || how === 'of another version') writeFileSync(kept, content);
-    ds.file('g', 'more');
-    const leaves = await leavesOf(await ds.scan());
-    expect(leaves.get('f')).toMatchObject({ checksum: sha256('content') });
-    expect(leaves.get('g')).toMatchObject({ checksum: sha256('more') });
-  });
+  test.each(['lost', 'cut off', 'damaged', 'of another version'])(
+    'does without what was kept when that is %s',
+    async (how) => {
+      const ds = monitored({ searchPath: clockBehind() });
+      ds.file('f', 'content');
+      await ds.scan();
+      const kept = join(ds.stateDir, 'datasets', 'ds-1', 'last-scan');
+      const content = readFileSync(kept);
+      if (how === 'lost') rmSync(kept);
+      if (how === 'cut off') writeFileSync(kept, content.subarray(0, -10));
+      // Changes the middle of the checksums: the name and its NUL are right before them.
+      if (how === 'damaged')
+        content[content.indexOf(' f\0') + 10] = (content[content.indexOf(' f\0') + 10] ?? 0) ^ 1;
+      if (how === 'of another version') content.write('2', content.length - 2);
+      if (how === 'damaged' || how === 'of another version') writeFileSync(kept, content);
+      ds.file('g', 'more');
+      const leaves = await leavesOf(await ds.scan());
+      expect(leaves.get('f')).toMatchObject({ checksum: sha256('content') });
+      expect(leaves.get('g')).toMatchObject({ checksum: sha256('more') });
+    },
+  );
 
   test('knows hard links and files of the same content as what they are', async () => {
     const ds = monitored();
@@ -322,7 +390,13 @@ describe('a loss', () => {
     await ds.scan();
     for (const name of ['a', 'b', 'c']) rmSync(join(ds.folder, name));
     const problem = expect.stringContaining('is empty; the newest version has 3 files');
-    expect(await ds.scan()).toEqual({ kind: 'suspicious', problem, files: 0, bytes: 0, share: ds.request.share });
+    expect(await ds.scan()).toEqual({
+      kind: 'suspicious',
+      problem,
+      files: 0,
+      bytes: 0,
+      share: ds.request.share,
+    });
     expect(await ds.scan({ full: true })).toMatchObject({ kind: 'suspicious' });
     expect(await ds.scan({ acceptLoss: true })).toMatchObject({ kind: 'changed', files: 0 });
     expect(await ds.scan()).toMatchObject({ kind: 'unchanged', files: 0 });
@@ -358,7 +432,11 @@ describe('a loss of content', () => {
       bytes: 0,
       problem: expect.stringContaining('0 bytes are left of 70 bytes'),
     });
-    expect(await ds.scan({ acceptLoss: true })).toMatchObject({ kind: 'changed', files: 10, bytes: 0 });
+    expect(await ds.scan({ acceptLoss: true })).toMatchObject({
+      kind: 'changed',
+      files: 10,
+      bytes: 0,
+    });
   });
 
   test('fewer and empty files in place of the old ones are suspicious', async () => {
@@ -388,9 +466,12 @@ test('the folder of what scans keep is for its owner alone', async () => {
   const ds = monitored();
   ds.file('a', 'content');
   await ds.scan();
-  const modes = [ds.stateDir, join(ds.stateDir, 'datasets'), join(ds.stateDir, 'datasets', 'ds-1'), join(ds.stateDir, 'scans')].map(
-    (folder) => (statSync(folder).mode & 0o777).toString(8),
-  );
+  const modes = [
+    ds.stateDir,
+    join(ds.stateDir, 'datasets'),
+    join(ds.stateDir, 'datasets', 'ds-1'),
+    join(ds.stateDir, 'scans'),
+  ].map((folder) => (statSync(folder).mode & 0o777).toString(8));
   expect(modes).toEqual(['700', '700', '700', '700']);
 });
 
@@ -406,7 +487,11 @@ describe('a scan that was ended', () => {
     const scan = ds.look({}, abort.signal);
     const refused = expect(scan).rejects.toThrow('enough');
     const busy = { deadlineMs: 60_000 };
-    const hashed = await waitFor('some files are hashed', () => ds.seen.find(({ step, files }) => step === 'hashing' && files >= 5), busy);
+    const hashed = await waitFor(
+      'some files are hashed',
+      () => ds.seen.find(({ step, files }) => step === 'hashing' && files >= 5),
+      busy,
+    );
     const kept = join(ds.stateDir, 'datasets', 'ds-1', 'last-scan');
     const before = Date.now();
     await waitFor('that is kept', () => existsSync(kept) && statSync(kept).mtimeMs > before, busy);
@@ -429,11 +514,14 @@ describe('changing', () => {
     const result = await ds.scan().finally(() => clearInterval(writing));
     expect(result).toEqual({ kind: 'changing', problem: expect.stringContaining('(last busy)') });
     const leaves = await leavesOf(await ds.scan());
-    expect(leaves.get('busy')).toMatchObject({ checksum: sha256(readFileSync(join(ds.folder, 'busy'))) });
+    expect(leaves.get('busy')).toMatchObject({
+      checksum: sha256(readFileSync(join(ds.folder, 'busy'))),
+    });
   });
 
   test('is not one in which a lock file came and went', async () => {
-    // The first listing shows a lock file that is gone when it is hashed. After each listing another one comes and goes.
+    // The first listing shows a lock file that is gone when it is hashed. After each listing
+    // another one comes and goes.
     const searchPath = standInForFind(`
 const { existsSync, rmSync } = require('node:fs');
 const lock = process.argv[3] + '/lock';
@@ -451,7 +539,12 @@ rmSync(lock);`);
 });
 
 /** The dataset's share after somebody said that whatever is mounted now is right. */
-const accepted = (ds: Monitored): ShareIdentity => ({ marker: null, mount: null, ...ds.request.share, accepted: true });
+const accepted = (ds: Monitored): ShareIdentity => ({
+  marker: null,
+  mount: null,
+  ...ds.request.share,
+  accepted: true,
+});
 
 describe('unreachable', () => {
   test('is a base, a folder that is missing or no folder, also when the loss is accepted', async () => {
@@ -460,12 +553,21 @@ describe('unreachable', () => {
     await ds.scan();
     for (const acceptLoss of [false, true]) {
       renameSync(ds.folder, `${ds.folder}-away`);
-      expect(await ds.scan({ acceptLoss })).toEqual({ kind: 'unreachable', problem: `The folder ${ds.folder} is missing.` });
+      expect(await ds.scan({ acceptLoss })).toEqual({
+        kind: 'unreachable',
+        problem: `The folder ${ds.folder} is missing.`,
+      });
       writeFileSync(ds.folder, '');
-      expect(await ds.scan({ acceptLoss })).toEqual({ kind: 'unreachable', problem: `The folder ${ds.folder} is not a folder.` });
+      expect(await ds.scan({ acceptLoss })).toEqual({
+        kind: 'unreachable',
+        problem: `The folder ${ds.folder} is not a folder.`,
+      });
       rmSync(ds.folder);
       renameSync(ds.base, `${ds.base}-away`);
-      expect(await ds.scan({ acceptLoss })).toEqual({ kind: 'unreachable', problem: `The base path ${ds.base} is missing.` });
+      expect(await ds.scan({ acceptLoss })).toEqual({
+        kind: 'unreachable',
+        problem: `The base path ${ds.base} is missing.`,
+      });
       renameSync(`${ds.base}-away`, ds.base);
       renameSync(`${ds.folder}-away`, ds.folder);
     }
@@ -491,10 +593,16 @@ describe('unreachable', () => {
     const text = readFileSync(marker, 'latin1');
     expect(text).toBe(`berth-share ${ds.request.share?.marker}\n`);
     rmSync(marker);
-    expect(await ds.scan()).toMatchObject({ kind: 'unreachable', problem: expect.stringContaining('.berth-share is missing') });
+    expect(await ds.scan()).toMatchObject({
+      kind: 'unreachable',
+      problem: expect.stringContaining('.berth-share is missing'),
+    });
     expect(existsSync(marker)).toBe(false);
     writeFileSync(marker, 'berth-share 00000000-0000-0000-0000-000000000000\n');
-    expect(await ds.scan()).toMatchObject({ kind: 'unreachable', problem: expect.stringContaining('the id of another share') });
+    expect(await ds.scan()).toMatchObject({
+      kind: 'unreachable',
+      problem: expect.stringContaining('the id of another share'),
+    });
     expect(await ds.scan({ acceptLoss: true })).toMatchObject({ kind: 'unreachable' });
     expect(await ds.scan({ share: accepted(ds) })).toMatchObject({ kind: 'unchanged' });
     expect(ds.request.share).toMatchObject({ marker: '00000000-0000-0000-0000-000000000000' });
@@ -507,13 +615,19 @@ describe('unreachable', () => {
     for (const name of ['a', 'b', 'c']) ds.file(name);
     await ds.scan();
     for (const name of ['.berth-share', 'ds/a', 'ds/b', 'ds/c']) rmSync(join(ds.base, name));
-    // Accepted although it is the same share: only a share that differs is accepted, and its loss is another question.
-    expect(await ds.scan({ acceptLoss: true, share: accepted(ds) })).toMatchObject({ kind: 'suspicious', files: 0 });
+    // Accepted although it is the same share: only a share that differs is accepted, and its loss
+    // is another question.
+    expect(await ds.scan({ acceptLoss: true, share: accepted(ds) })).toMatchObject({
+      kind: 'suspicious',
+      files: 0,
+    });
     expect(await ds.scan({ acceptLoss: true })).toMatchObject({ kind: 'changed', files: 0 });
   });
 
-  test.each([false, true])('is a share that is swapped during the scan, loss accepted: %s', async (acceptLoss) => {
-    const searchPath = standInForFind(`
+  test.each([false, true])(
+    'is a share that is swapped during the scan, loss accepted: %s',
+    async (acceptLoss) => {
+      const searchPath = standInForFind(`
 const { existsSync, renameSync, mkdirSync } = require('node:fs');
 const base = require('node:path').dirname(process.argv[3]);
 if (existsSync(base + '/swap')) {
@@ -521,14 +635,15 @@ if (existsSync(base + '/swap')) {
   mkdirSync(base + '/ds', { recursive: true });
 }
 writeSync(1, run().stdout);`);
-    const ds = monitored({ searchPath });
-    ds.file('f');
-    await ds.scan();
-    writeFileSync(join(ds.base, 'swap'), '');
-    const result = await ds.scan({ acceptLoss });
-    expect(['unreachable', 'suspicious']).toContain(result.kind);
-    if (acceptLoss) expect(result.kind).toBe('unreachable');
-  });
+      const ds = monitored({ searchPath });
+      ds.file('f');
+      await ds.scan();
+      writeFileSync(join(ds.base, 'swap'), '');
+      const result = await ds.scan({ acceptLoss });
+      expect(['unreachable', 'suspicious']).toContain(result.kind);
+      if (acceptLoss) expect(result.kind).toBe('unreachable');
+    },
+  );
 
   test('is one whose marker is gone, for all its datasets, until somebody says of one of them that it is right', async () => {
     const ds = monitored();
@@ -538,7 +653,11 @@ writeSync(1, run().stdout);`);
     const other = { datasetId: 'ds-2', nfsPath: 'other', previous: null };
     await ds.scan();
     const before = changed(await ds.look(other));
-    const again = { ...other, share: before.share, previous: { manifestDigest: before.manifestDigest, files: 0, bytes: 0 } };
+    const again = {
+      ...other,
+      share: before.share,
+      previous: { manifestDigest: before.manifestDigest, files: 0, bytes: 0 },
+    };
     const text = readFileSync(marker, 'latin1');
     rmSync(marker);
     expect(await ds.look(again)).toMatchObject({ kind: 'unreachable' });
@@ -548,55 +667,74 @@ writeSync(1, run().stdout);`);
     // A different mount may be another share, so it gets another marker.
     rmSync(marker);
     const mount = { type: 'nfs4', source: 'nas:/x', root: '/' };
-    expect(await ds.look({ share: { marker: ds.request.share?.marker ?? null, mount, accepted: true } })).toMatchObject({
+    expect(
+      await ds.look({ share: { marker: ds.request.share?.marker ?? null, mount, accepted: true } }),
+    ).toMatchObject({
       share: { mount: null },
     });
     expect(readFileSync(marker, 'latin1')).not.toBe(text);
   });
 
-  test.skipIf(!canMount)('is a share that is not mounted any more, and another one mounted there', async () => {
-    const ds = monitored();
-    const mount = async (): Promise<void> => {
-      await run('mount', '-t', 'tmpfs', 'a-share', ds.base);
-      mkdirSync(ds.folder);
-    };
-    const unmount = () => run('umount', ds.base);
-    await mount();
-    let mounted = true;
-    onTestFinished(async () => {
-      if (mounted) await unmount();
-    });
-    ds.file('f');
-    await ds.scan();
-    expect(ds.request.share?.mount).toMatchObject({ type: 'tmpfs', source: 'a-share' });
-    expect(await ds.scan()).toMatchObject({ kind: 'unchanged' });
-    await unmount();
-    mounted = false;
-    // Without the mount, the base path is the empty folder under it. An accepted loss does not change that.
-    for (const acceptLoss of [false, true])
-      expect(await ds.scan({ acceptLoss })).toMatchObject({
-        kind: 'unreachable',
-        problem: expect.stringContaining('The share is not mounted'),
+  test.skipIf(!canMount)(
+    'is a share that is not mounted any more, and another one mounted there',
+    async () => {
+      const ds = monitored();
+      const mount = async (): Promise<void> => {
+        await run('mount', '-t', 'tmpfs', 'a-share', ds.base);
+        mkdirSync(ds.folder);
+      };
+      const unmount = () => run('umount', ds.base);
+      await mount();
+      let mounted = true;
+      onTestFinished(async () => {
+        if (mounted) await unmount();
       });
-    expect(readdirSync(ds.base)).toEqual(['ds']);
-    await mount();
-    mounted = true;
-    expect(await ds.scan()).toMatchObject({ kind: 'unreachable', problem: expect.stringContaining('.berth-share is missing') });
-  });
+      ds.file('f');
+      await ds.scan();
+      expect(ds.request.share?.mount).toMatchObject({ type: 'tmpfs', source: 'a-share' });
+      expect(await ds.scan()).toMatchObject({ kind: 'unchanged' });
+      await unmount();
+      mounted = false;
+      // Without the mount, the base path is the empty folder under it. An accepted loss does not
+      // change that.
+      for (const acceptLoss of [false, true])
+        expect(await ds.scan({ acceptLoss })).toMatchObject({
+          kind: 'unreachable',
+          problem: expect.stringContaining('The share is not mounted'),
+        });
+      expect(readdirSync(ds.base)).toEqual(['ds']);
+      await mount();
+      mounted = true;
+      expect(await ds.scan()).toMatchObject({
+        kind: 'unreachable',
+        problem: expect.stringContaining('.berth-share is missing'),
+      });
+    },
+  );
 
-  test.skipIf(!canMount)('is not a share that cannot be written: it has no marker, and its mount tells', async () => {
-    const ds = monitored();
-    await run('mount', '-t', 'tmpfs', 'a-share', ds.base);
-    onTestFinished(async () => void (await run('umount', ds.base)));
-    mkdirSync(ds.folder);
-    ds.file('f');
-    await run('mount', '-o', 'remount,ro', ds.base);
-    expect(await ds.scan()).toMatchObject({ kind: 'changed', share: { marker: null, mount: { type: 'tmpfs', source: 'a-share' } } });
-    expect(await ds.scan({ share: { marker: null, mount: { type: 'nfs4', source: 'nas:/x', root: '/' } } })).toMatchObject({
-      kind: 'unreachable',
-      problem: expect.stringContaining('it was nfs4 from nas:/x, now it is tmpfs from a-share'),
-    });
-  });
+  test.skipIf(!canMount)(
+    'is not a share that cannot be written: it has no marker, and its mount tells',
+    async () => {
+      const ds = monitored();
+      await run('mount', '-t', 'tmpfs', 'a-share', ds.base);
+      onTestFinished(async () => void (await run('umount', ds.base)));
+      mkdirSync(ds.folder);
+      ds.file('f');
+      await run('mount', '-o', 'remount,ro', ds.base);
+      expect(await ds.scan()).toMatchObject({
+        kind: 'changed',
+        share: { marker: null, mount: { type: 'tmpfs', source: 'a-share' } },
+      });
+      expect(
+        await ds.scan({
+          share: { marker: null, mount: { type: 'nfs4', source: 'nas:/x', root: '/' } },
+        }),
+      ).toMatchObject({
+        kind: 'unreachable',
+        problem: expect.stringContaining('it was nfs4 from nas:/x, now it is tmpfs from a-share'),
+      });
+    },
+  );
 
   test('is one that does not list whole: no version without the part that could not be read', async () => {
     const searchPath = standInForFind(`
@@ -609,23 +747,27 @@ process.exitCode = 1;`);
     expect(await ds.scan()).toEqual({ kind: 'unreachable', problem });
   });
 
-  test.skipIf(!canDropRights)('is a file or a folder that may not be read, by its name', async () => {
-    const ds = monitored();
-    ds.file('open');
-    mkdirSync(join(ds.folder, 'part'));
-    const scan = async (): Promise<unknown> => JSON.parse((await run('setpriv', ...WITHOUT_RIGHTS, ...scanOnce(ds))).stdout);
-    expect(await scan()).toMatchObject({ kind: 'changed', files: 1 });
-    chmodSync(join(ds.folder, 'part'), 0);
-    const problem = `Not all of the folder can be read: '${ds.folder}/part': Permission denied.`;
-    expect(await scan()).toEqual({ kind: 'unreachable', problem });
-    chmodSync(join(ds.folder, 'part'), 0o755);
-    ds.file('part/secret');
-    chmodSync(join(ds.folder, 'part/secret'), 0);
-    expect(await scan()).toEqual({
-      kind: 'unreachable',
-      problem: `The file ${ds.folder}/part/secret may not be read (permission denied).`,
-    });
-  });
+  test.skipIf(!canDropRights)(
+    'is a file or a folder that may not be read, by its name',
+    async () => {
+      const ds = monitored();
+      ds.file('open');
+      mkdirSync(join(ds.folder, 'part'));
+      const scan = async (): Promise<unknown> =>
+        JSON.parse((await run('setpriv', ...WITHOUT_RIGHTS, ...scanOnce(ds))).stdout);
+      expect(await scan()).toMatchObject({ kind: 'changed', files: 1 });
+      chmodSync(join(ds.folder, 'part'), 0);
+      const problem = `Not all of the folder can be read: '${ds.folder}/part': Permission denied.`;
+      expect(await scan()).toEqual({ kind: 'unreachable', problem });
+      chmodSync(join(ds.folder, 'part'), 0o755);
+      ds.file('part/secret');
+      chmodSync(join(ds.folder, 'part/secret'), 0);
+      expect(await scan()).toEqual({
+        kind: 'unreachable',
+        problem: `The file ${ds.folder}/part/secret may not be read (permission denied).`,
+      });
+    },
+  );
 
   test('is one that hangs: ended within the deadline, with all that was started, while we live on', async () => {
     const searchPath = standInForFind(`
@@ -636,7 +778,10 @@ setInterval(() => undefined, 1000);`);
     let beats = 0;
     const beating = setInterval(() => beats++, 20);
     const result = await ds.scan().finally(() => clearInterval(beating));
-    expect(result).toEqual({ kind: 'unreachable', problem: expect.stringContaining('made no progress for 5 s') });
+    expect(result).toEqual({
+      kind: 'unreachable',
+      problem: expect.stringContaining('made no progress for 5 s'),
+    });
     expect(beats).toBeGreaterThan(20);
     const pid = readFileSync(join(searchPath.split(':')[0] ?? '', 'pid'), 'utf8');
     expect(existsSync(`/proc/${pid}/exe`) && !isZombie(pid)).toBe(false);
@@ -645,9 +790,14 @@ setInterval(() => undefined, 1000);`);
 
   test('is one that takes longer than a scan may', async () => {
     // The scan always makes progress, so it does not stall.
-    const searchPath = standInForFind(`setInterval(() => writeSync(1, 'dfolder' + Math.random() + '\\0'), 50);`);
+    const searchPath = standInForFind(
+      `setInterval(() => writeSync(1, 'dfolder' + Math.random() + '\\0'), 50);`,
+    );
     const ds = monitored({ searchPath, deadlineMs: 6_000, stallMs: 5_000 });
-    expect(await ds.scan()).toEqual({ kind: 'unreachable', problem: expect.stringContaining('took longer than 6 s') });
+    expect(await ds.scan()).toEqual({
+      kind: 'unreachable',
+      problem: expect.stringContaining('took longer than 6 s'),
+    });
   });
 });
 
@@ -656,7 +806,9 @@ describe('the scanner', () => {
     const without = monitored({ searchPath: '/nonexistent' });
     await expect(without.scan()).rejects.toThrow(ScanError);
     const full = monitored({
-      searchPath: standInForFind(`process.stderr.write('find: write error: No space left on device\\n'); process.exit(1);`),
+      searchPath: standInForFind(
+        `process.stderr.write('find: write error: No space left on device\\n'); process.exit(1);`,
+      ),
     });
     await expect(full.scan()).rejects.toThrow('No space left on device');
   });
@@ -712,7 +864,11 @@ writeSync(1, run().stdout);`),
     const enough = new AbortController();
     const scan = expect(ds.look({}, enough.signal)).rejects.toThrow('enough');
     const busy = { deadlineMs: 45_000, intervalMs: 10 };
-    await waitFor('it is hashing', () => ds.seen.some(({ step, bytes }) => step === 'hashing' && bytes > 0), busy);
+    await waitFor(
+      'it is hashing',
+      () => ds.seen.some(({ step, bytes }) => step === 'hashing' && bytes > 0),
+      busy,
+    );
     const [pid = 0] = await processesOf((argv) => argv.includes(ds.stateDir));
     /** Returns how often the threads yielded the processor while they hashed. */
     const restsDuring = async (bytes: number): Promise<number> => {
@@ -743,7 +899,10 @@ writeSync(1, run().stdout);`),
       const searchPath = standInForFind(`
 writeFileSync(${JSON.stringify(told)}, process.ppid + '\\n', { flag: 'a' });
 writeSync(1, run().stdout);`);
-      const ds = monitored({ searchPath, ...(keepProcessMs === undefined ? {} : { keepProcessMs }) });
+      const ds = monitored({
+        searchPath,
+        ...(keepProcessMs === undefined ? {} : { keepProcessMs }),
+      });
       const parents = (): string[] => [...new Set(readFileSync(told, 'utf8').trim().split('\n'))];
       return { ds, parents };
     }
@@ -760,7 +919,9 @@ writeSync(1, run().stdout);`);
         expect((await ds.scan()).kind).toBe('unchanged');
       }
       expect(parents()).toHaveLength(1);
-      expect(open().filter((path) => path.startsWith(ds.stateDir) || path.startsWith(ds.base))).toEqual([]);
+      expect(
+        open().filter((path) => path.startsWith(ds.stateDir) || path.startsWith(ds.base)),
+      ).toEqual([]);
     });
 
     test('but not for ever', async () => {

@@ -1,5 +1,16 @@
-/** Test helpers: a base path with the folder `ds` of a dataset, its scanner, and stand-ins for `find` that imitate unusual shares. */
-import { chmodSync, existsSync, mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+/**
+ * Test helpers: a base path with the folder `ds` of a dataset, its scanner, and stand-ins for
+ * `find` that imitate unusual shares.
+ */
+import {
+  chmodSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { type TreeLeaf, walkTree } from '@berth/wire/tree';
@@ -15,7 +26,10 @@ export function scratchFolder(): string {
   return dir;
 }
 
-/** Compiled code of the scan processes. The tests of a file share it, because each test would compile it again. */
+/**
+ * Compiled code of the scan processes. The tests of a file share it, because each test would
+ * compile it again.
+ */
 const compiled = mkdtempSync(join(tmpdir(), 'berth-compiled-'));
 afterAll(() => rmSync(compiled, { recursive: true, force: true }));
 
@@ -47,8 +61,14 @@ export function monitored(options: Partial<ScannerOptions> = {}) {
     acceptLoss: false,
   };
   const seen: ScanProgress[] = [];
-  const look = async (asked: Partial<ScanRequest> = {}, signal = AbortSignal.timeout(60_000)): Promise<ScanResult> => {
-    const result = await scanner.scan({ ...request, ...asked }, { signal, onProgress: (progress) => seen.push(progress) });
+  const look = async (
+    asked: Partial<ScanRequest> = {},
+    signal = AbortSignal.timeout(60_000),
+  ): Promise<ScanResult> => {
+    const result = await scanner.scan(
+      { ...request, ...asked },
+      { signal, onProgress: (progress) => seen.push(progress) },
+    );
     if (result.kind === 'changed') onTestFinished(() => result.dispose());
     return result;
   };
@@ -65,7 +85,11 @@ export function monitored(options: Partial<ScannerOptions> = {}) {
       const result = await look(asked);
       if ('share' in result) request.share = result.share;
       if (result.kind === 'changed') {
-        request.previous = { manifestDigest: result.manifestDigest, files: result.files, bytes: result.bytes };
+        request.previous = {
+          manifestDigest: result.manifestDigest,
+          files: result.files,
+          bytes: result.bytes,
+        };
       }
       return result;
     },
@@ -77,7 +101,10 @@ export function monitored(options: Partial<ScannerOptions> = {}) {
 export type Monitored = ReturnType<typeof monitored>;
 
 /** Returns a program that runs one scan and prints the outcome. */
-export function scanOnce({ stateDir, request }: Monitored, options: Partial<ScannerOptions> = {}): string[] {
+export function scanOnce(
+  { stateDir, request }: Monitored,
+  options: Partial<ScannerOptions> = {},
+): string[] {
   const scanner = join(import.meta.dirname, '../../src/monitor/scanner.ts');
   const all: ScannerOptions = { stateDir, searchPath: SYSTEM_PATH, workers: 1, ...options };
   const script = `
@@ -91,7 +118,8 @@ await scanner.close();`;
 }
 
 export function changed(result: ScanResult): Changed {
-  if (result.kind !== 'changed') throw new Error(`expected a change, got ${JSON.stringify(result)}`);
+  if (result.kind !== 'changed')
+    throw new Error(`expected a change, got ${JSON.stringify(result)}`);
   return result;
 }
 
@@ -103,7 +131,10 @@ export async function leavesOf(result: ScanResult): Promise<Map<string, TreeLeaf
   return leaves;
 }
 
-/** Returns a `searchPath` with a program `find` in front. `script` is JavaScript; `run()` returns the output of the real `find`. */
+/**
+ * Returns a `searchPath` with a program `find` in front. `script` is JavaScript; `run()` returns
+ * the output of the real `find`.
+ */
 export function standInForFind(script: string): string {
   const dir = scratchFolder();
   const text = `#!${process.execPath}
@@ -127,13 +158,17 @@ writeSync(1, eachFile(run().stdout, ([mode, size, mtime, ctime, ...rest]) => [mo
 
 const sameTimes = (mtime: number, ctime: number): string =>
   standInForFind(
-    `writeSync(1, eachFile(run().stdout, ([mode, size, , , ...rest]) => [mode, size, '${mtime}.0000000000', '${ctime}.0000000000', ...rest]));`,
+    'writeSync(1, eachFile(run().stdout, ([mode, size, , , ...rest]) => [mode, size, ' +
+      `'${mtime}.0000000000', '${ctime}.0000000000', ...rest]));`,
   );
 
 /** The share has no times: only sizes and names show a change. */
 export const noTimes = (): string => sameTimes(1000, 1000);
 
-/** Files that were written long ago with dates in the future. As with noTimes(), the times do not show a later write. */
+/**
+ * Files that were written long ago with dates in the future. As with noTimes(), the times do not
+ * show a later write.
+ */
 export const datedAhead = (): string => sameTimes(4_102_444_800, 1000);
 
 /** The share's times have the precision of a day, so every file seems to be new. */

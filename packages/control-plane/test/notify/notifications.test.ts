@@ -58,7 +58,9 @@ afterEach(() => {
 });
 
 type Mail = { to: string[]; subject: string; text: string; messageId: string };
-async function smtp(judge: (recipient: string) => Error | null = () => null): Promise<{ url: string; mails: Mail[]; server: SMTPServer }> {
+async function smtp(
+  judge: (recipient: string) => Error | null = () => null,
+): Promise<{ url: string; mails: Mail[]; server: SMTPServer }> {
   const mails: Mail[] = [];
   const server = new SMTPServer({
     authOptional: true,
@@ -66,7 +68,12 @@ async function smtp(judge: (recipient: string) => Error | null = () => null): Pr
     onRcptTo: ({ address }, _, done) => done(judge(address)),
     onData(stream, session, done) {
       simpleParser(stream, (error, { subject = '', text = '', messageId = '' }) => {
-        mails.push({ to: session.envelope.rcptTo.map(({ address }) => address), subject, text, messageId });
+        mails.push({
+          to: session.envelope.rcptTo.map(({ address }) => address),
+          subject,
+          text,
+          messageId,
+        });
         done(error);
       });
     },
@@ -74,16 +81,24 @@ async function smtp(judge: (recipient: string) => Error | null = () => null): Pr
   server.on('error', () => undefined);
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
   onTestFinished(() => server.close());
-  return { url: `smtp://127.0.0.1:${(server.server.address() as AddressInfo).port}`, mails, server };
+  return {
+    url: `smtp://127.0.0.1:${(server.server.address() as AddressInfo).port}`,
+    mails,
+    server,
+  };
 }
-const refusal = (code: number, text: string): Error => Object.assign(new Error(text), { responseCode: code });
+const refusal = (code: number, text: string): Error =>
+  Object.assign(new Error(text), { responseCode: code });
 
 let api: Api;
 let world: World;
 let project: string;
 let passed: number;
 let warnings: Record<string, unknown>[];
-async function begin(env: Record<string, string> = {}, more: { databaseUrl?: string } = {}): Promise<void> {
+async function begin(
+  env: Record<string, string> = {},
+  more: { databaseUrl?: string } = {},
+): Promise<void> {
   [passed, warnings] = [0, []];
   api = await createApi({ env: { ALLOWED_NOTIFY_HOSTS: '127.0.0.1', ...env }, ...more });
   const mine = api;
@@ -99,7 +114,10 @@ function pass(ms: number): void {
 
 const ALL = ['failed', 'recovered', 'unhealthy', 'node_offline', 'disk', 'dataset', 'certificate'];
 const create = (over: Record<string, unknown> = {}, as: 'admin' | 'developer' = 'admin') =>
-  api.call('createNotification', { body: { name: 'team', kind: 'webhook', target: `${url}${SECRET_PATH}`, on: ALL, ...over }, as });
+  api.call('createNotification', {
+    body: { name: 'team', kind: 'webhook', target: `${url}${SECRET_PATH}`, on: ALL, ...over },
+    as,
+  });
 
 /** The loops of a control plane, which have memory. */
 function plane(over: Partial<LoopDeps> = {}) {
@@ -107,7 +125,9 @@ function plane(over: Partial<LoopDeps> = {}) {
     name: 'cp',
     level: 'warn',
     format: 'json',
-    destination: { write: (line) => void warnings.push(JSON.parse(line) as Record<string, unknown>) },
+    destination: {
+      write: (line) => void warnings.push(JSON.parse(line) as Record<string, unknown>),
+    },
   });
   const deps = { ...api, now, log, ...over } as unknown as LoopDeps;
   const [find, send] = [problems(deps), notifications(deps)];
@@ -132,7 +152,9 @@ const idle = (): Promise<void> =>
     async () => {
       const { items } = await api.stores.notifications.list({ limit: 200, cursor: null }, {});
       for (const { id } of items)
-        for (const one of (await api.stores.notifications.deliveries(id, { limit: 50, cursor: null })).items)
+        for (const one of (
+          await api.stores.notifications.deliveries(id, { limit: 50, cursor: null })
+        ).items)
           expect(one.done_at === null ? one.claimed_until : null).toBeNull();
     },
     { timeout: 20_000, interval: 10 },
@@ -146,7 +168,8 @@ async function fail(): Promise<string> {
   });
   return id;
 }
-const titles = (): string[] => received.map(({ body }) => (JSON.parse(body) as { data: { title: string } }).data.title);
+const titles = (): string[] =>
+  received.map(({ body }) => (JSON.parse(body) as { data: { title: string } }).data.title);
 /** From the store: sessions end while a test passes days. */
 async function deliveries(name = 'team') {
   const id = (await api.stores.notifications.idOf(name)) ?? '';
@@ -159,7 +182,8 @@ async function deliveries(name = 'team') {
     error,
   }));
 }
-const shown = async (name = 'team') => api.stores.notifications.get((await api.stores.notifications.idOf(name)) ?? '');
+const shown = async (name = 'team') =>
+  api.stores.notifications.get((await api.stores.notifications.idOf(name)) ?? '');
 
 describe('a webhook', () => {
   beforeEach(() => begin(), 60_000);
@@ -176,11 +200,22 @@ describe('a webhook', () => {
     const body = first?.body ?? '';
     const headers = first?.headers ?? {};
     const key = Buffer.from(secret.replace('whsec_', ''), 'base64');
-    const signed = createHmac('sha256', key).update(`${String(headers['webhook-id'])}.${String(headers['webhook-timestamp'])}.${body}`);
+    const signed = createHmac('sha256', key).update(
+      `${String(headers['webhook-id'])}.${String(headers['webhook-timestamp'])}.${body}`,
+    );
     expect(headers['webhook-signature']).toBe(`v1,${signed.digest('base64')}`);
     expect(JSON.parse(body)).toMatchObject({
       type: 'problem',
-      data: { problems: [{ kind: 'failed', state: 'open', detail: 'npm test <!channel> failed', project_ids: [project] }] },
+      data: {
+        problems: [
+          {
+            kind: 'failed',
+            state: 'open',
+            detail: 'npm test <!channel> failed',
+            project_ids: [project],
+          },
+        ],
+      },
     });
 
     // The same problem, other deployments; then a restart, and another control plane.
@@ -223,7 +258,10 @@ describe('a webhook', () => {
       await berth.round();
     }
     expect((await deliveries()).map(({ status }) => status)).toEqual(['waiting']);
-    expect(await shown()).toMatchObject({ problem: expect.stringContaining('answered 500') as string, last_sent_at: null });
+    expect(await shown()).toMatchObject({
+      problem: expect.stringContaining('answered 500') as string,
+      last_sent_at: null,
+    });
     const tries = received.length;
     expect(tries).toBeGreaterThan(20);
     expect(tries).toBeLessThan(60);
@@ -232,7 +270,10 @@ describe('a webhook', () => {
     answer = () => 200;
     pass(60 * MINUTE);
     await berth.round();
-    expect(titles()).toEqual(['Deployment 1 of shop failed: A step of the Dockerfile failed', 'Deployment 2 of shop is live']);
+    expect(titles()).toEqual([
+      'Deployment 1 of shop failed: A step of the Dockerfile failed',
+      'Deployment 2 of shop is live',
+    ]);
     expect(await shown()).toMatchObject({ problem: null, failing_since: null });
   });
 
@@ -245,9 +286,15 @@ describe('a webhook', () => {
     await berth.round();
     pass(3 * DAY);
     await berth.round();
-    expect(await deliveries()).toMatchObject([{ status: 'failed', error: expect.stringContaining('answered 503') as string }]);
-    expect(warnings).toMatchObject([{ msg: 'sending a notification failed; gave up', name: 'team' }]);
-    expect(JSON.stringify([warnings, await deliveries(), await shown()])).not.toContain('very-secret-path');
+    expect(await deliveries()).toMatchObject([
+      { status: 'failed', error: expect.stringContaining('answered 503') as string },
+    ]);
+    expect(warnings).toMatchObject([
+      { msg: 'sending a notification failed; gave up', name: 'team' },
+    ]);
+    expect(JSON.stringify([warnings, await deliveries(), await shown()])).not.toContain(
+      'very-secret-path',
+    );
   });
 
   it('that does not answer delays no other one', async () => {
@@ -275,14 +322,24 @@ describe('a webhook', () => {
     await create();
     answer = () => 302;
     const test = (await api.call('testNotification', { params: { id: 'team' }, as: 'admin' })).json;
-    expect(test).toMatchObject({ status: 'failed', type: 'test', error: expect.stringContaining('Berth follows no redirects') as string });
+    expect(test).toMatchObject({
+      status: 'failed',
+      type: 'test',
+      error: expect.stringContaining('Berth follows no redirects') as string,
+    });
     expect(received.map(({ path }) => path)).toEqual([SECRET_PATH]);
   });
 
   it('gets 10,000 problems at once as a few messages', async () => {
     await create();
     const seen = { title: 'x', detail: null, advice: null, path: null, project_ids: [] };
-    const all = Array.from({ length: 10_000 }, (_, i) => ({ kind: 'dataset' as const, subject: `d${i}`, at: null, isProblem: true, seen }));
+    const all = Array.from({ length: 10_000 }, (_, i) => ({
+      kind: 'dataset' as const,
+      subject: `d${i}`,
+      at: null,
+      isProblem: true,
+      seen,
+    }));
     await api.stores.problems.observe(all, { now: now(), uptime: now() });
     pass(3_000);
     const berth = plane();
@@ -297,12 +354,21 @@ describe('a webhook', () => {
   it('gets at most 10 messages in 10 minutes, then a digest', async () => {
     await create();
     const berth = plane();
-    const seen = (i: number) => ({ title: `problem ${i}`, detail: null, advice: null, path: null, project_ids: [] });
+    const seen = (i: number) => ({
+      title: `problem ${i}`,
+      detail: null,
+      advice: null,
+      path: null,
+      project_ids: [],
+    });
     for (let i = 0; i < 30; i += 1) {
-      await api.stores.problems.observe([{ kind: 'dataset', subject: `d${i}`, at: null, isProblem: true, seen: seen(i) }], {
-        now: now(),
-        uptime: now(),
-      });
+      await api.stores.problems.observe(
+        [{ kind: 'dataset', subject: `d${i}`, at: null, isProblem: true, seen: seen(i) }],
+        {
+          now: now(),
+          uptime: now(),
+        },
+      );
       pass(3_000);
       await berth.send();
       await idle();
@@ -318,7 +384,11 @@ describe('a webhook', () => {
 describe('a notification that somebody changes during a try', () => {
   beforeEach(() => begin(), 60_000);
   const change = async (body: Record<string, unknown>): Promise<void> => {
-    const changed = await api.call('patchNotification', { params: { id: 'team' }, body, as: 'admin' });
+    const changed = await api.call('patchNotification', {
+      params: { id: 'team' },
+      body,
+      as: 'admin',
+    });
     expect(changed.status, changed.text).toBe(200);
   };
 
@@ -394,12 +464,27 @@ describe('a notification that somebody changes during a try', () => {
     await berth.find();
     pass(3_000);
     await berth.send();
-    const seen = { title: 'blog is bad', detail: null, advice: null, path: null, project_ids: [blog] };
-    await api.stores.problems.observe([{ kind: 'failed', subject: blog, at: null, isProblem: true, seen }], { now: now(), uptime: now() });
+    const seen = {
+      title: 'blog is bad',
+      detail: null,
+      advice: null,
+      path: null,
+      project_ids: [blog],
+    };
+    await api.stores.problems.observe(
+      [{ kind: 'failed', subject: blog, at: null, isProblem: true, seen }],
+      { now: now(), uptime: now() },
+    );
     pass(3_000);
     await berth.send();
-    await vi.waitFor(() => expect(received.filter(({ path, body }) => path === '/other' && body.includes('blog'))).toHaveLength(1));
-    expect(received.filter(({ path, body }) => path === '/other' && body.includes('shop'))).toEqual([]);
+    await vi.waitFor(() =>
+      expect(
+        received.filter(({ path, body }) => path === '/other' && body.includes('blog')),
+      ).toHaveLength(1),
+    );
+    expect(received.filter(({ path, body }) => path === '/other' && body.includes('shop'))).toEqual(
+      [],
+    );
   });
 });
 
@@ -429,7 +514,14 @@ describe('what is reported', () => {
   it('is a full disk of a node, and nothing between the two limits', async () => {
     await create();
     const berth = plane();
-    const disk = (free: number) => ({ datasets: 0, images: 0, build_cache: 0, other: 0, free, total: 100e9 });
+    const disk = (free: number) => ({
+      datasets: 0,
+      images: 0,
+      build_cache: 0,
+      other: 0,
+      free,
+      total: 100e9,
+    });
     const report = async (free: number): Promise<void> => {
       await register(api, { hostname: 'node-1', role: 'deploy', disk: disk(free) });
       await berth.round();
@@ -445,7 +537,10 @@ describe('what is reported', () => {
       await register(api);
       await report(50e9);
     }
-    expect(titles()).toEqual(['The disk of node node-1 is nearly full', 'The disk of node node-1 has free space again']);
+    expect(titles()).toEqual([
+      'The disk of node node-1 is nearly full',
+      'The disk of node node-1 has free space again',
+    ]);
   });
 
   it('is a node that reports without volumes that it had, until it has them again', async () => {
@@ -457,11 +552,32 @@ describe('what is reported', () => {
     });
     const berth = plane();
     const id = await register(api, { hostname: 'node-1', role: 'deploy' });
-    const copy = { copy: 'c1', project_id: project, in_place: true, folders: [{ name: 'data', bytes: 7 }] };
+    const copy = {
+      copy: 'c1',
+      project_id: project,
+      in_place: true,
+      folders: [{ name: 'data', bytes: 7 }],
+    };
     const volumes: VolumeCopy[] = [
       {
-        ...{ id: 'c1', project_id: project, project: 'shop', node_id: id, hostname: 'node-1', state: 'current', names: ['data'] },
-        ...{ bytes: null, sizes: {}, seen: null, source: null, digest: null, created_at: now(), changed_at: now() },
+        ...{
+          id: 'c1',
+          project_id: project,
+          project: 'shop',
+          node_id: id,
+          hostname: 'node-1',
+          state: 'current',
+          names: ['data'],
+        },
+        ...{
+          bytes: null,
+          sizes: {},
+          seen: null,
+          source: null,
+          digest: null,
+          created_at: now(),
+          changed_at: now(),
+        },
       },
     ];
     const plan = { ...emptyPlan(await api.stores.projects.get(project), now(), now()), volumes };
@@ -472,7 +588,9 @@ describe('what is reported', () => {
     await api.stores.volumes.report({ id, hostname: 'node-1' }, [], now());
     await berth.round();
     const disk = await api.call('nodeDisk', { params: { id } });
-    expect(disk.json['volumes']).toMatchObject([{ project: 'shop', name: 'data', missing_since: expect.any(String) }]);
+    expect(disk.json['volumes']).toMatchObject([
+      { project: 'shop', name: 'data', missing_since: expect.any(String) },
+    ]);
     expect(titles()).toEqual(['Node node-1 reports without volumes that it had']);
     expect(received[0]?.body).toContain('shop');
     await api.stores.volumes.report({ id, hostname: 'node-1' }, [copy], now());
@@ -482,7 +600,10 @@ describe('what is reported', () => {
       await register(api, { hostname: 'node-1', role: 'deploy' });
       await berth.round();
     }
-    expect(titles()).toEqual(['Node node-1 reports without volumes that it had', 'Node node-1 has its volumes again']);
+    expect(titles()).toEqual([
+      'Node node-1 reports without volumes that it had',
+      'Node node-1 has its volumes again',
+    ]);
     expect(received.filter(({ path }) => path === '/other')).toEqual([]);
   });
 
@@ -496,7 +617,11 @@ describe('what is reported', () => {
       checked_at,
     });
     const watching = (last: () => HostCertificate) =>
-      plane({ certificates: { watched: () => [{ host: 'shop.example.com', project_id: project, last: last() }] } as never });
+      plane({
+        certificates: {
+          watched: () => [{ host: 'shop.example.com', project_id: project, last: last() }],
+        } as never,
+      });
     const start = now();
     let [mine, others] = [cert('expired', start), cert('expired', start)];
     const [one, other] = [watching(() => mine), watching(() => others)];
@@ -515,7 +640,10 @@ describe('what is reported', () => {
     const seen = { title: 'x', detail: null, advice: null, path: null, project_ids: [] };
     const berth = plane();
     const observe = (isProblem: boolean) =>
-      api.stores.problems.observe([{ kind: 'unhealthy', subject: 'p', at: null, isProblem, seen }], { now: now(), uptime: now() });
+      api.stores.problems.observe(
+        [{ kind: 'unhealthy', subject: 'p', at: null, isProblem, seen }],
+        { now: now(), uptime: now() },
+      );
     for (let i = 0; i < 120; i += 1) {
       await observe(true);
       pass(MINUTE);
@@ -547,16 +675,23 @@ describe('what is reported', () => {
     };
     await create({ projects: ['shop'] }, 'developer');
     await create({ name: 'all' });
-    await api.stores.problems.observe([{ kind: 'node_offline', subject: 'n', at: null, isProblem: true, seen }], {
-      now: now(),
-      uptime: now(),
-    });
+    await api.stores.problems.observe(
+      [{ kind: 'node_offline', subject: 'n', at: null, isProblem: true, seen }],
+      {
+        now: now(),
+        uptime: now(),
+      },
+    );
     pass(3_000);
     await plane().send();
     await idle();
-    const [one = '', all = ''] = received.map(({ body }) => body).toSorted((a, b) => a.length - b.length);
+    const [one = '', all = ''] = received
+      .map(({ body }) => body)
+      .toSorted((a, b) => a.length - b.length);
     const namesIn = (body: string): boolean[] =>
-      ['Projects that run there: shop', 'hidden-id', 'hidden-name'].map((text) => body.includes(text));
+      ['Projects that run there: shop', 'hidden-id', 'hidden-name'].map((text) =>
+        body.includes(text),
+      );
     expect([namesIn(one), namesIn(all)]).toEqual([
       [true, false, false],
       [true, true, true],
@@ -576,7 +711,9 @@ describe('what is reported', () => {
     await berth.round();
     expect(await deliveries('other-project')).toEqual([]);
     expect(await deliveries('health')).toEqual([]);
-    expect((await deliveries('ends')).map(({ title }) => title)).toEqual(['Deployment 2 of shop is live']);
+    expect((await deliveries('ends')).map(({ title }) => title)).toEqual([
+      'Deployment 2 of shop is live',
+    ]);
     expect(other).not.toBe(project);
   });
 });
@@ -592,11 +729,15 @@ test('a project that somebody stops is not unhealthy any more', async () => {
   database.exec("update deployments set health_status = 'unhealthy', health_since = 0");
   await plane().round();
   // As a stop leaves it.
-  database.exec("update deployments set health_status = null, health_since = null, stopped_first = 'stopped'");
+  database.exec(
+    "update deployments set health_status = null, health_since = null, stopped_first = 'stopped'",
+  );
   await plane().round();
   pass(3 * MINUTE);
   await plane().round();
-  const titles = received.map(({ body }) => (JSON.parse(body) as { data: { title: string } }).data.title);
+  const titles = received.map(
+    ({ body }) => (JSON.parse(body) as { data: { title: string } }).data.title,
+  );
   expect(titles.filter((title) => title.includes('shop'))).toEqual([
     'shop is unhealthy',
     'The unhealthy version of shop does not run any more',
@@ -605,7 +746,8 @@ test('a project that somebody stops is not unhealthy any more', async () => {
 
 // The columns of PostgreSQL take no fraction.
 test.each([0, 0.123456, 0.999])('a pause is a whole number of milliseconds', (random) => {
-  for (let tries = 0; tries < 12; tries += 1) expect(Number.isInteger(noticePause(tries, 1_500.5, random))).toBe(true);
+  for (let tries = 0; tries < 12; tries += 1)
+    expect(Number.isInteger(noticePause(tries, 1_500.5, random))).toBe(true);
 });
 
 describe('Slack and Discord', () => {
@@ -618,8 +760,13 @@ describe('Slack and Discord', () => {
     await berth.find();
     await fail();
     await berth.round();
-    const bodies = received.map(({ body }) => JSON.parse(body) as { text?: string; content?: string; allowed_mentions?: unknown });
-    expect(bodies.find(({ text }) => text !== undefined)?.text).toContain('npm test &lt;!channel&gt; failed');
+    const bodies = received.map(
+      ({ body }) =>
+        JSON.parse(body) as { text?: string; content?: string; allowed_mentions?: unknown },
+    );
+    expect(bodies.find(({ text }) => text !== undefined)?.text).toContain(
+      'npm test &lt;!channel&gt; failed',
+    );
     const discord = bodies.find(({ content }) => content !== undefined);
     expect(discord?.content).toContain(String.raw`\<!channel\>`);
     expect(discord?.allowed_mentions).toEqual({ parse: [] });
@@ -627,11 +774,18 @@ describe('Slack and Discord', () => {
 });
 
 describe('e-mail', () => {
-  const email = { kind: 'email', on: ['failed', 'recovered'], target: 'a@example.com, b@example.com, c@example.com' };
-  const withSmtp = (server: string) => begin({ SMTP_URL: server, SMTP_FROM: 'Berth <berth@example.com>' });
+  const email = {
+    kind: 'email',
+    on: ['failed', 'recovered'],
+    target: 'a@example.com, b@example.com, c@example.com',
+  };
+  const withSmtp = (server: string) =>
+    begin({ SMTP_URL: server, SMTP_FROM: 'Berth <berth@example.com>' });
 
   it('reaches two of three recipients if the server refuses one, and says which one', async () => {
-    const { url: server, mails } = await smtp((to) => (to.startsWith('b@') ? refusal(550, 'no such user') : null));
+    const { url: server, mails } = await smtp((to) =>
+      to.startsWith('b@') ? refusal(550, 'no such user') : null,
+    );
     await withSmtp(server);
     await create(email);
     const berth = plane();
@@ -641,14 +795,21 @@ describe('e-mail', () => {
     pass(DAY);
     await berth.round();
     expect(mails).toMatchObject([
-      { to: ['a@example.com', 'c@example.com'], subject: expect.stringContaining('[Berth] Deployment 1') as string },
+      {
+        to: ['a@example.com', 'c@example.com'],
+        subject: expect.stringContaining('[Berth] Deployment 1') as string,
+      },
     ]);
-    expect(await deliveries()).toMatchObject([{ status: 'sent', error: expect.stringContaining('b@example.com') as string }]);
+    expect(await deliveries()).toMatchObject([
+      { status: 'sent', error: expect.stringContaining('b@example.com') as string },
+    ]);
   });
 
   it('goes again only to the recipient that the server did not take yet', async () => {
     let isGrey = true;
-    const { url: server, mails } = await smtp((to) => (to.startsWith('b@') && isGrey ? refusal(451, 'try later') : null));
+    const { url: server, mails } = await smtp((to) =>
+      to.startsWith('b@') && isGrey ? refusal(451, 'try later') : null,
+    );
     await withSmtp(server);
     await create(email);
     const berth = plane();
@@ -659,7 +820,10 @@ describe('e-mail', () => {
     isGrey = false;
     pass(MINUTE);
     await berth.round();
-    expect(mails.map(({ to }) => to)).toEqual([['a@example.com', 'c@example.com'], ['b@example.com']]);
+    expect(mails.map(({ to }) => to)).toEqual([
+      ['a@example.com', 'c@example.com'],
+      ['b@example.com'],
+    ]);
     expect(new Set(mails.map(({ messageId }) => messageId)).size).toBe(1);
     expect(await deliveries()).toMatchObject([{ status: 'sent', error: null }]);
   });
@@ -670,7 +834,10 @@ describe('e-mail', () => {
     await new Promise<void>((resolve) => down.close(resolve));
     await create(email);
     const test = (await api.call('testNotification', { params: { id: 'team' }, as: 'admin' })).json;
-    expect(test).toMatchObject({ status: 'failed', error: expect.stringMatching(/ECONN(REFUSED|RESET)/) as string });
+    expect(test).toMatchObject({
+      status: 'failed',
+      error: expect.stringMatching(/ECONN(REFUSED|RESET)/) as string,
+    });
     const berth = plane();
     await berth.find();
     await fail();
@@ -683,7 +850,11 @@ describe('e-mail', () => {
     await new Promise<void>((resolve) => silent.listen(0, '127.0.0.1', resolve));
     onTestFinished(() => void silent.close());
     const { port } = silent.address() as AddressInfo;
-    const send = createSendMail({ url: `smtp://127.0.0.1:${port}`, from: 'berth@example.com', totalMs: 300 });
+    const send = createSendMail({
+      url: `smtp://127.0.0.1:${port}`,
+      from: 'berth@example.com',
+      totalMs: 300,
+    });
     const mail = { id: 'x', subject: 's', text: 't', to: ['a@example.com'] };
     expect(await send(mail, mail.to, new AbortController().signal)).toMatchObject({
       error: { why: expect.stringContaining('0.3 s') as string },
@@ -696,12 +867,19 @@ describe('the API', () => {
 
   it('shows the secret once and never the target', async () => {
     const made = await create();
-    const read = async () => (await api.call('getNotification', { params: { id: 'team' }, as: 'admin' })).json;
+    const read = async () =>
+      (await api.call('getNotification', { params: { id: 'team' }, as: 'admin' })).json;
     expect(made.status).toBe(201);
     expect(made.json['secret']).toMatch(/^whsec_[A-Za-z0-9+/]{43}=$/);
     expect(made.json['target']).toBe(`${url}/…path`);
-    expect(JSON.stringify([await read(), (await api.call('listNotifications', { as: 'admin' })).json])).not.toMatch(/whsec_|very-secret/);
-    expect((await api.call('listNotificationDeliveries', { params: { id: 'team' }, as: 'admin' })).json['items']).toEqual([]);
+    expect(
+      JSON.stringify([await read(), (await api.call('listNotifications', { as: 'admin' })).json]),
+    ).not.toMatch(/whsec_|very-secret/);
+    expect(
+      (await api.call('listNotificationDeliveries', { params: { id: 'team' }, as: 'admin' })).json[
+        'items'
+      ],
+    ).toEqual([]);
     const [row] = (await api.stores.notifications.list({ limit: 1, cursor: null }, {})).items;
     expect(JSON.stringify(row)).not.toMatch(/whsec_|very-secret/);
   });
@@ -709,31 +887,56 @@ describe('the API', () => {
   it('keeps developers to projects, and hides the others from them', async () => {
     expect((await create({}, 'developer')).status).toBe(403);
     await create();
-    expect((await create({ name: 'mine', projects: ['shop'] }, 'developer')).json['projects']).toEqual([project]);
+    expect(
+      (await create({ name: 'mine', projects: ['shop'] }, 'developer')).json['projects'],
+    ).toEqual([project]);
     const list = await api.call('listNotifications', { as: 'developer' });
     expect((list.json['items'] as { name: string }[]).map(({ name }) => name)).toEqual(['mine']);
-    for (const route of ['getNotification', 'deleteNotification', 'testNotification', 'listNotificationDeliveries'] as const)
+    for (const route of [
+      'getNotification',
+      'deleteNotification',
+      'testNotification',
+      'listNotificationDeliveries',
+    ] as const)
       expect((await api.call(route, { params: { id: 'team' }, as: 'developer' })).status).toBe(404);
-    expect((await api.call('patchNotification', { params: { id: 'mine' }, body: { projects: [] }, as: 'developer' })).status).toBe(403);
+    expect(
+      (
+        await api.call('patchNotification', {
+          params: { id: 'mine' },
+          body: { projects: [] },
+          as: 'developer',
+        })
+      ).status,
+    ).toBe(403);
   });
 
   it('shows people only notifications whose projects they all see, and lets only developers of all of them change it', async () => {
     const user = await api.stores.users.findByEmail('developer@example.com');
     const other = await api.stores.users.findByEmail('viewer@example.com');
     const setMember = async (role: string | null) => {
-      const members = [role === null ? { user_id: other?.id, role: 'viewer' } : { user_id: user?.id, role }];
-      expect((await api.call('patchProject', { as: 'admin', params: { id: 'shop' }, body: { members } })).status).toBe(200);
+      const members = [
+        role === null ? { user_id: other?.id, role: 'viewer' } : { user_id: user?.id, role },
+      ];
+      expect(
+        (await api.call('patchProject', { as: 'admin', params: { id: 'shop' }, body: { members } }))
+          .status,
+      ).toBe(200);
     };
     await createProject(api, { name: 'blog', domain_prefix: 'blog' });
     await create({ name: 'both', projects: ['shop', 'blog'] }, 'developer');
     await create({ name: 'blog-only', projects: ['blog'] }, 'developer');
     const named = async () =>
-      ((await api.call('listNotifications', { as: 'developer', query: { limit: 1 } })).json['items'] as { name: string }[]).map(
-        ({ name }) => name,
-      );
+      (
+        (await api.call('listNotifications', { as: 'developer', query: { limit: 1 } })).json[
+          'items'
+        ] as { name: string }[]
+      ).map(({ name }) => name);
     const READS = ['getNotification', 'listNotificationDeliveries'] as const;
     const WRITES = ['patchNotification', 'testNotification', 'deleteNotification'] as const;
-    const statuses = (routes: readonly ((typeof READS)[number] | (typeof WRITES)[number])[], id: string) =>
+    const statuses = (
+      routes: readonly ((typeof READS)[number] | (typeof WRITES)[number])[],
+      id: string,
+    ) =>
       Promise.all(
         routes.map(async (route) => {
           const body = route === 'patchNotification' ? { body: { on: ['failed'] } } : {};
@@ -745,22 +948,29 @@ describe('the API', () => {
     expect(await statuses(WRITES, 'both')).toEqual([403, 403, 403]);
     expect((await create({ name: 'x', projects: ['shop'] }, 'developer')).status).toBe(403);
     await setMember(null);
-    expect([...(await statuses(READS, 'both')), ...(await statuses(WRITES, 'both'))]).toEqual([404, 404, 404, 404, 404]);
+    expect([...(await statuses(READS, 'both')), ...(await statuses(WRITES, 'both'))]).toEqual([
+      404, 404, 404, 404, 404,
+    ]);
     const texts = await Promise.all(
-      ['both', 'none'].map(async (id) => (await api.call('getNotification', { params: { id }, as: 'developer' })).json['detail']),
+      ['both', 'none'].map(
+        async (id) =>
+          (await api.call('getNotification', { params: { id }, as: 'developer' })).json['detail'],
+      ),
     );
     expect(texts[0]).toBe(texts[1]);
     expect(await named()).toEqual(['blog-only']);
-    expect((await create({ name: 'x', projects: ['shop'] }, 'developer')).json['errors']).toMatchObject([
-      { field: 'projects[0]', rule: 'exists' },
-    ]);
+    expect(
+      (await create({ name: 'x', projects: ['shop'] }, 'developer')).json['errors'],
+    ).toMatchObject([{ field: 'projects[0]', rule: 'exists' }]);
     const moved = await api.call('patchNotification', {
       params: { id: 'blog-only' },
       body: { projects: ['blog', 'shop'] },
       as: 'developer',
     });
     expect(moved.status).toBe(422);
-    expect((await api.call('getNotification', { params: { id: 'both' }, as: 'admin' })).status).toBe(200);
+    expect(
+      (await api.call('getNotification', { params: { id: 'both' }, as: 'admin' })).status,
+    ).toBe(200);
   });
 
   it('shows a token that is limited to projects only notifications about them, and lets it change none', async () => {
@@ -768,20 +978,30 @@ describe('the API', () => {
     await create({ name: 'all' });
     await create({ name: 'both', projects: ['shop', 'blog'] });
     await create({ name: 'shop-only', projects: ['shop'] });
-    const body = { name: 'ci', role: 'developer', projects: ['shop'], expires_at: new Date(now() + DAY).toISOString() };
+    const body = {
+      name: 'ci',
+      role: 'developer',
+      projects: ['shop'],
+      expires_at: new Date(now() + DAY).toISOString(),
+    };
     const token = String((await api.call('createToken', { as: 'admin', body })).json['token']);
     const limited = { as: null, headers: { authorization: `Bearer ${token}` } };
     const list = (await api.call('listNotifications', limited)).json['items'] as { name: string }[];
     expect(list.map(({ name }) => name)).toEqual(['shop-only']);
-    expect((await api.call('getNotification', { ...limited, params: { id: 'shop-only' } })).status).toBe(200);
-    for (const id of ['all', 'both']) expect((await api.call('getNotification', { ...limited, params: { id } })).status).toBe(404);
+    expect(
+      (await api.call('getNotification', { ...limited, params: { id: 'shop-only' } })).status,
+    ).toBe(200);
+    for (const id of ['all', 'both'])
+      expect((await api.call('getNotification', { ...limited, params: { id } })).status).toBe(404);
     const patch = { ...limited, params: { id: 'shop-only' }, body: { projects: [] } };
     expect((await api.call('patchNotification', patch)).status).toBe(403);
   });
 
   it('sends and shows nothing about projects that a change took away', async () => {
     await createProject(api, { name: 'blog', domain_prefix: 'blog' });
-    const blog = String((await api.call('getProject', { params: { id: 'blog' }, as: 'admin' })).json['id']);
+    const blog = String(
+      (await api.call('getProject', { params: { id: 'blog' }, as: 'admin' })).json['id'],
+    );
     await create();
     await create({ name: 'shop-only', projects: ['shop'] });
     answer = () => 500;
@@ -800,31 +1020,55 @@ describe('the API', () => {
     };
     await fail();
     await berth.round();
-    await api.stores.problems.observe([{ kind: 'node_offline', subject: 'n', at: null, isProblem: true, seen }], {
-      now: now(),
-      uptime: now(),
-    });
+    await api.stores.problems.observe(
+      [{ kind: 'node_offline', subject: 'n', at: null, isProblem: true, seen }],
+      {
+        now: now(),
+        uptime: now(),
+      },
+    );
     answer = () => 204;
     pass(20 * MINUTE);
     await berth.round();
     answer = () => 500;
     for (const kind of ['failed', 'unhealthy'] as const)
       await api.stores.problems.observe(
-        [{ kind, subject: 'x', at: null, isProblem: true, seen: { ...seen, runs: [], title: 'shop is bad', project_ids: [project] } }],
+        [
+          {
+            kind,
+            subject: 'x',
+            at: null,
+            isProblem: true,
+            seen: { ...seen, runs: [], title: 'shop is bad', project_ids: [project] },
+          },
+        ],
         { now: now(), uptime: now() },
       );
     for (const subject of ['m', 'l'])
-      await api.stores.problems.observe([{ kind: 'node_offline', subject, at: null, isProblem: true, seen }], {
-        now: now(),
-        uptime: now(),
-      });
+      await api.stores.problems.observe(
+        [{ kind: 'node_offline', subject, at: null, isProblem: true, seen }],
+        {
+          now: now(),
+          uptime: now(),
+        },
+      );
     pass(20 * MINUTE);
     await berth.round();
     received = [];
     for (const id of ['team', 'shop-only'])
-      expect((await api.call('patchNotification', { params: { id }, body: { projects: ['blog'] }, as: 'admin' })).status).toBe(200);
+      expect(
+        (
+          await api.call('patchNotification', {
+            params: { id },
+            body: { projects: ['blog'] },
+            as: 'admin',
+          })
+        ).status,
+      ).toBe(200);
     const shown = await Promise.all(
-      ['team', 'shop-only'].map((id) => api.call('listNotificationDeliveries', { params: { id }, as: 'developer' })),
+      ['team', 'shop-only'].map((id) =>
+        api.call('listNotificationDeliveries', { params: { id }, as: 'developer' }),
+      ),
     );
     expect(JSON.stringify(shown.map(({ json }) => json))).not.toContain('shop ');
     answer = () => 204;
@@ -832,8 +1076,12 @@ describe('the API', () => {
     await berth.round();
     pass(20 * MINUTE);
     await berth.round();
-    expect(received.filter(({ body }) => /\bshop\b/.test(body) || body.includes(project))).toEqual([]);
-    expect(received.filter(({ body }) => body.includes('Projects that run there: blog.'))).not.toEqual([]);
+    expect(received.filter(({ body }) => /\bshop\b/.test(body) || body.includes(project))).toEqual(
+      [],
+    );
+    expect(
+      received.filter(({ body }) => body.includes('Projects that run there: blog.')),
+    ).not.toEqual([]);
   });
 
   it.each([
@@ -862,17 +1110,27 @@ describe('the API', () => {
   it('refuses a taken name, an unknown project, no kind of problem, and e-mail without a server', async () => {
     await create();
     expect((await create()).json['errors']).toMatchObject([{ field: 'name', rule: 'taken' }]);
-    expect((await create({ name: 'b', projects: ['nobody'] })).json['errors']).toMatchObject([{ field: 'projects[0]', rule: 'exists' }]);
+    expect((await create({ name: 'b', projects: ['nobody'] })).json['errors']).toMatchObject([
+      { field: 'projects[0]', rule: 'exists' },
+    ]);
     expect((await create({ name: 'b', on: [] })).status).toBe(422);
-    expect((await create({ name: 'b', kind: 'email', target: 'a@example.com' })).json['errors']).toMatchObject([{ rule: 'smtp' }]);
+    expect(
+      (await create({ name: 'b', kind: 'email', target: 'a@example.com' })).json['errors'],
+    ).toMatchObject([{ rule: 'smtp' }]);
   });
 
   it('limits tests of one person and to one recipient, over all notifications', async () => {
-    for (let i = 0; i < 12; i += 1) await create({ name: `n${i}`, target: i < 6 ? url : `${url}/${i}` });
-    const tests = (as: 'admin' | 'developer', name: string) => api.call('testNotification', { params: { id: name }, as });
+    for (let i = 0; i < 12; i += 1)
+      await create({ name: `n${i}`, target: i < 6 ? url : `${url}/${i}` });
+    const tests = (as: 'admin' | 'developer', name: string) =>
+      api.call('testNotification', { params: { id: name }, as });
     for (let i = 0; i < 10; i += 1) expect((await tests('admin', `n${i}`)).status).toBe(200);
     const refused = await tests('admin', 'n10');
-    expect([refused.status, refused.json['code'], Number(refused.headers['retry-after']) > 0]).toEqual([429, 'too_many_attempts', true]);
+    expect([
+      refused.status,
+      refused.json['code'],
+      Number(refused.headers['retry-after']) > 0,
+    ]).toEqual([429, 'too_many_attempts', true]);
     pass(MINUTE + 1_000);
     expect((await tests('admin', 'n10')).status).toBe(200);
   });
@@ -880,8 +1138,14 @@ describe('the API', () => {
   it('limits tests, and changes a target', async () => {
     await create();
     for (let i = 0; i < 6; i += 1)
-      expect((await api.call('testNotification', { params: { id: 'team' }, as: 'admin' })).json['status']).toBe('sent');
-    expect((await api.call('testNotification', { params: { id: 'team' }, as: 'admin' })).status).toBe(429);
+      expect(
+        (await api.call('testNotification', { params: { id: 'team' }, as: 'admin' })).json[
+          'status'
+        ],
+      ).toBe('sent');
+    expect(
+      (await api.call('testNotification', { params: { id: 'team' }, as: 'admin' })).status,
+    ).toBe(429);
     const changed = await api.call('patchNotification', {
       params: { id: 'team' },
       body: { target: `${url}/other`, name: 'ops' },
@@ -891,7 +1155,11 @@ describe('the API', () => {
     pass(MINUTE);
     await api.call('testNotification', { params: { id: 'ops' }, as: 'admin' });
     expect(received.at(-1)?.path).toBe('/other');
-    expect((await api.call('deleteNotification', { params: { id: 'ops' }, as: 'admin' })).status).toBe(204);
-    expect((await api.call('getNotification', { params: { id: 'ops' }, as: 'admin' })).status).toBe(404);
+    expect(
+      (await api.call('deleteNotification', { params: { id: 'ops' }, as: 'admin' })).status,
+    ).toBe(204);
+    expect((await api.call('getNotification', { params: { id: 'ops' }, as: 'admin' })).status).toBe(
+      404,
+    );
   });
 });

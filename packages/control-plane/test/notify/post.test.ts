@@ -38,15 +38,20 @@ test.each([
   'not an address',
 ])('%s is private', (address) => expect(isPrivateAddress(address)).toBe(true));
 
-test.each(['1.1.1.1', '172.32.0.1', '192.167.1.1', '2606:4700::1111', '::ffff:1.1.1.1'])('%s is public', (address) =>
-  expect(isPrivateAddress(address)).toBe(false),
+test.each(['1.1.1.1', '172.32.0.1', '192.167.1.1', '2606:4700::1111', '::ffff:1.1.1.1'])(
+  '%s is public',
+  (address) => expect(isPrivateAddress(address)).toBe(false),
 );
 
 const never = new AbortController().signal;
 
 test('a name is checked at the address that is connected to', async () => {
-  // The first lookup may have answered with a public address: only the one of this connection counts.
-  const post = createPost({ allowedHosts: [], lookup: (_, __, done) => done(null, [{ address: '127.0.0.1', family: 4 }]) });
+  // The first lookup may have answered with a public address: only the one of this connection
+  // counts.
+  const post = createPost({
+    allowedHosts: [],
+    lookup: (_, __, done) => done(null, [{ address: '127.0.0.1', family: 4 }]),
+  });
   expect(await post(new URL('https://rebinds.example.com/x'), {}, '{}', never)).toMatchObject({
     status: 0,
     text: expect.stringContaining('127.0.0.1 belongs to this machine') as string,
@@ -57,8 +62,13 @@ test.each(['::ffff:127.0.0.1', '::ffff:7f00:1', '64:ff9b::7f00:1', '::1', 'fe80:
   'a name with the address %s is refused before a connection',
   async (address) => {
     const family = address.includes(':') ? 6 : 4;
-    const post = createPost({ allowedHosts: [], lookup: (_, __, done) => done(null, [{ address, family }]) });
-    expect(await post(new URL('https://looks-public.example.com/x'), {}, '{}', never)).toMatchObject({
+    const post = createPost({
+      allowedHosts: [],
+      lookup: (_, __, done) => done(null, [{ address, family }]),
+    });
+    expect(
+      await post(new URL('https://looks-public.example.com/x'), {}, '{}', never),
+    ).toMatchObject({
       status: 0,
       text: expect.stringContaining('belongs to this machine or to a private network') as string,
     });
@@ -75,13 +85,15 @@ test('the resolver is asked again for each delivery, and a name that moves to lo
   onTestFinished(() => void server.close());
   const { port } = server.address() as AddressInfo;
   let asked = 0;
-  // The name is private at first, so that the first delivery makes no connection; then its owner moves it to loopback.
+  // The name is private at first, so that the first delivery makes no connection; then its owner
+  // moves it to loopback.
   const answers = ['10.255.255.1', '127.0.0.1'];
   const lookup: NonNullable<Parameters<typeof createPost>[0]['lookup']> = (_, __, done) =>
     done(null, [{ address: answers[asked++] ?? '127.0.0.1', family: 4 }]);
   const post = createPost({ allowedHosts: [], lookup });
   const target = new URL(`https://moves.example.com:${port}/x`);
-  for (const address of answers) expect((await post(target, {}, '{}', never)).text).toContain(address);
+  for (const address of answers)
+    expect((await post(target, {}, '{}', never)).text).toContain(address);
   expect(asked).toBe(2);
   expect(reached).toEqual([]);
 });
@@ -97,7 +109,12 @@ test('an allowed name opens its own address, and no other name or spelling of th
   const { port } = server.address() as AddressInfo;
   const post = createPost({ allowedHosts: ['localhost'] });
   expect((await post(new URL(`http://LOCALHOST:${port}/`), {}, '{}', never)).status).toBe(200);
-  for (const other of ['http://127.0.0.1', 'https://127.0.0.1', 'https://[::ffff:127.0.0.1]', 'https://x.localhost'])
+  for (const other of [
+    'http://127.0.0.1',
+    'https://127.0.0.1',
+    'https://[::ffff:127.0.0.1]',
+    'https://x.localhost',
+  ])
     expect((await post(new URL(`${other}:${port}/`), {}, '{}', never)).status, other).toBe(0);
   expect(reached).toEqual([`localhost:${port}`]);
 });
@@ -108,13 +125,16 @@ test('one private address among public ones is enough to refuse', async () => {
     { address: 'fd00::1', family: 6 },
   ];
   const post = createPost({ allowedHosts: [], lookup: (_, __, done) => done(null, addresses) });
-  expect(await post(new URL('https://both.example.com/x'), {}, '{}', never)).toMatchObject({ status: 0 });
+  expect(await post(new URL('https://both.example.com/x'), {}, '{}', never)).toMatchObject({
+    status: 0,
+  });
 });
 
 test('an answer without end is cut, and one that never comes has a time limit', async () => {
   const server = createServer((request, reply) => {
     if (request.url === '/silent') return;
-    const more = (): void => void (reply.write('x'.repeat(65_536)) ? setImmediate(more) : reply.once('drain', more));
+    const more = (): void =>
+      void (reply.write('x'.repeat(65_536)) ? setImmediate(more) : reply.once('drain', more));
     more();
     reply.on('error', () => undefined);
   });
@@ -129,7 +149,10 @@ test('an answer without end is cut, and one that never comes has a time limit', 
   expect(endless.status).toBe(200);
   expect(endless.text).toHaveLength(16_384);
   const silent = createPost({ allowedHosts: ['127.0.0.1'], timeoutMs: 200 });
-  expect(await silent(new URL(`${base}/silent`), {}, '{}', never)).toMatchObject({ status: 0, text: 'no answer within 0.2 s' });
+  expect(await silent(new URL(`${base}/silent`), {}, '{}', never)).toMatchObject({
+    status: 0,
+    text: 'no answer within 0.2 s',
+  });
 });
 
 test.each([
@@ -145,7 +168,12 @@ test.each([
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
   onTestFinished(() => void server.close());
   const post = createPost({ allowedHosts: ['127.0.0.1'] });
-  const { retryAfterMs } = await post(new URL(`http://127.0.0.1:${(server.address() as AddressInfo).port}`), {}, '{}', never);
+  const { retryAfterMs } = await post(
+    new URL(`http://127.0.0.1:${(server.address() as AddressInfo).port}`),
+    {},
+    '{}',
+    never,
+  );
   expect(retryAfterMs).toBeGreaterThanOrEqual(ms - (ms === 0 ? 0 : 20_000));
   expect(retryAfterMs).toBeLessThanOrEqual(ms);
 });
@@ -166,5 +194,9 @@ test.each([
       ALLOWED_NOTIFY_HOSTS: given,
     });
   if (wrong === null) expect(read().ALLOWED_NOTIFY_HOSTS).toEqual(given.split(','));
-  else expect(read).toThrow(`ALLOWED_NOTIFY_HOSTS: must be names or addresses without scheme, port and wildcard, not "${wrong}"`);
+  else
+    expect(read).toThrow(
+      'ALLOWED_NOTIFY_HOSTS: must be names or addresses without scheme, port and wildcard, not ' +
+        `"${wrong}"`,
+    );
 });

@@ -2,7 +2,11 @@
 import { type AddressInfo, createServer as createTcpServer } from 'node:net';
 import { createServer, type Server, type TlsOptions } from 'node:tls';
 import { afterAll, describe, expect, test } from 'vitest';
-import { type Handshake, judgeCertificate, worstCertificate } from '../../src/domain/certificates.ts';
+import {
+  type Handshake,
+  judgeCertificate,
+  worstCertificate,
+} from '../../src/domain/certificates.ts';
 import { createCertificateWatch, HOSTS_PER_RUN } from '../../src/routing/certificates.ts';
 
 const HOUR = 3_600_000;
@@ -19,21 +23,40 @@ const good: Certificate = {
   otherNames: null,
   untrusted: null,
 };
-const judge = (change: Partial<Certificate>, isNew = false) => judgeCertificate(HOST, { ...good, ...change }, isNew, NOW);
-const untilEnd = (left: number, lifetime: number) => judge({ notAfter: NOW + left, notBefore: NOW + left - lifetime })?.state;
+const judge = (change: Partial<Certificate>, isNew = false) =>
+  judgeCertificate(HOST, { ...good, ...change }, isNew, NOW);
+const untilEnd = (left: number, lifetime: number) =>
+  judge({ notAfter: NOW + left, notBefore: NOW + left - lifetime })?.state;
 
 describe('a certificate', () => {
   test('in order', () => {
-    expect(judge({})).toEqual({ state: 'ok', issuer: "Let's Encrypt R11", not_after: good.notAfter, problem: null });
+    expect(judge({})).toEqual({
+      state: 'ok',
+      issuer: "Let's Encrypt R11",
+      not_after: good.notAfter,
+      problem: null,
+    });
   });
   test.each<[string, Partial<Certificate>, string]>([
     [
       'Traefik’s own',
-      { subject: 'TRAEFIK DEFAULT CERT', otherNames: 'x.traefik.default', untrusted: 'DEPTH_ZERO_SELF_SIGNED_CERT' },
+      {
+        subject: 'TRAEFIK DEFAULT CERT',
+        otherNames: 'x.traefik.default',
+        untrusted: 'DEPTH_ZERO_SELF_SIGNED_CERT',
+      },
       'has no certificate for shop.berth.test',
     ],
-    ['for another name', { otherNames: 'other.test' }, 'serves a certificate for other.test, not for shop.berth.test'],
-    ['of an unknown authority', { untrusted: 'UNABLE_TO_GET_ISSUER_CERT_LOCALLY' }, 'NODE_EXTRA_CA_CERTS'],
+    [
+      'for another name',
+      { otherNames: 'other.test' },
+      'serves a certificate for other.test, not for shop.berth.test',
+    ],
+    [
+      'of an unknown authority',
+      { untrusted: 'UNABLE_TO_GET_ISSUER_CERT_LOCALLY' },
+      'NODE_EXTRA_CA_CERTS',
+    ],
   ])('%s: pending for a new host, then invalid with what to do', (_, change, text) => {
     expect(judge(change, true)).toMatchObject({ state: 'pending', problem: null });
     const judged = judge(change);
@@ -42,17 +65,33 @@ describe('a certificate', () => {
     expect(judged?.problem).toMatch(/log of the proxy|its log|NODE_EXTRA_CA_CERTS/);
   });
   test.each<[string, Partial<Certificate>, string]>([
-    ['expired', { notBefore: NOW - 90 * DAY, notAfter: NOW - 1, untrusted: 'CERT_HAS_EXPIRED' }, 'expired on 2026-11-23 11:59 UTC'],
-    ['not valid yet', { notBefore: NOW + HOUR, untrusted: 'CERT_NOT_YET_VALID' }, 'check the clocks'],
+    [
+      'expired',
+      { notBefore: NOW - 90 * DAY, notAfter: NOW - 1, untrusted: 'CERT_HAS_EXPIRED' },
+      'expired on 2026-11-23 11:59 UTC',
+    ],
+    [
+      'not valid yet',
+      { notBefore: NOW + HOUR, untrusted: 'CERT_NOT_YET_VALID' },
+      'check the clocks',
+    ],
   ])('%s: invalid at once, also for a new host', (_, change, text) => {
-    expect(judge(change, true)).toMatchObject({ state: 'invalid', problem: expect.stringContaining(text) as string });
+    expect(judge(change, true)).toMatchObject({
+      state: 'invalid',
+      problem: expect.stringContaining(text) as string,
+    });
   });
   test('that the proxy refuses: pending, then invalid', () => {
     const refused = { kind: 'refused', why: 'ERR_SSL_TLSV1_UNRECOGNIZED_NAME' } as const;
     expect(judgeCertificate(HOST, refused, true, NOW)?.state).toBe('pending');
-    expect(judgeCertificate(HOST, refused, false, NOW)).toMatchObject({ state: 'invalid', issuer: null, not_after: null });
+    expect(judgeCertificate(HOST, refused, false, NOW)).toMatchObject({
+      state: 'invalid',
+      issuer: null,
+      not_after: null,
+    });
   });
-  test('a proxy that does not answer says nothing', () => expect(judgeCertificate(HOST, { kind: 'no_answer' }, false, NOW)).toBeNull());
+  test('a proxy that does not answer says nothing', () =>
+    expect(judgeCertificate(HOST, { kind: 'no_answer' }, false, NOW)).toBeNull());
   test('expires_soon comes after the time at which Traefik renews, for each lifetime', () => {
     // [lifetime, Traefik renews at, Berth warns at]
     for (const [lifetime, renewed, late] of [
@@ -68,7 +107,8 @@ describe('a certificate', () => {
     }
   });
   test('of several entry points, the worst one counts', () => {
-    const states = (...changes: Partial<Certificate>[]) => worstCertificate(changes.flatMap((change) => judge(change) ?? []))?.state;
+    const states = (...changes: Partial<Certificate>[]) =>
+      worstCertificate(changes.flatMap((change) => judge(change) ?? []))?.state;
     expect(states({}, { notAfter: NOW - 1 }, {})).toBe('invalid');
     expect(states({}, { notAfter: NOW + HOUR })).toBe('expires_soon');
     expect(worstCertificate([])).toBeNull();
@@ -77,7 +117,8 @@ describe('a certificate', () => {
 
 describe('the watch', () => {
   const signal = new AbortController().signal;
-  const hosts = (count: number) => Array.from({ length: count }, (_, i) => ({ host: `h${i}.berth.test`, project_id: `p${i}` }));
+  const hosts = (count: number) =>
+    Array.from({ length: count }, (_, i) => ({ host: `h${i}.berth.test`, project_id: `p${i}` }));
   function world(answer: (host: string) => Handshake = () => good) {
     let at = NOW;
     const asked: string[] = [];
@@ -87,7 +128,10 @@ describe('the watch', () => {
       intervalMs: HOUR,
       now: () => at,
       monotonic: () => at,
-      log: { warn: (o: object) => void lines.push(['warn', o]), info: (o: object) => void lines.push(['info', o]) } as never,
+      log: {
+        warn: (o: object) => void lines.push(['warn', o]),
+        info: (o: object) => void lines.push(['info', o]),
+      } as never,
       handshake: async (url, host) => {
         expect(url).toBe('https://127.0.0.1:443');
         asked.push(host);
@@ -115,7 +159,9 @@ describe('the watch', () => {
   });
 
   test('hosts with a problem do not keep others waiting', async () => {
-    const { watch, asked, pass } = world((host) => (host === 'new.berth.test' ? good : { ...good, notAfter: NOW - 1 }));
+    const { watch, asked, pass } = world((host) =>
+      host === 'new.berth.test' ? good : { ...good, notAfter: NOW - 1 },
+    );
     const bad = hosts(100);
     for (let second = 0; second < 200; second++, pass(1_000)) await watch.check(bad, signal);
     await watch.check([...bad, { host: 'new.berth.test', project_id: 'new' }], signal);
@@ -142,7 +188,9 @@ describe('the watch', () => {
     const { watch, lines, pass } = world(() => answer);
     const one = hosts(1);
     for (let i = 0; i < 10; i++, pass(60_000)) await watch.check(one, signal);
-    expect(lines).toEqual([['warn', { host: 'h0.berth.test', problem: expect.stringContaining('expired') as string }]]);
+    expect(lines).toEqual([
+      ['warn', { host: 'h0.berth.test', problem: expect.stringContaining('expired') as string }],
+    ]);
     expect(watch.problems()).toHaveLength(1);
     expect(watch.projectsWithProblem()).toEqual(['p0']);
     answer = { kind: 'no_answer' };
@@ -158,14 +206,23 @@ describe('the watch', () => {
   });
 
   test('a custom domain concerns the operator only after its first good certificate; its project sees its problem from the start', async () => {
-    let answer: Handshake = { ...good, subject: 'TRAEFIK DEFAULT CERT', otherNames: 'x.traefik.default' };
+    let answer: Handshake = {
+      ...good,
+      subject: 'TRAEFIK DEFAULT CERT',
+      otherNames: 'x.traefik.default',
+    };
     const { watch, lines, pass } = world(() => answer);
     const domain = [{ host: 'www.shop.example', project_id: 'p0', custom: true }];
     const look = async (next: Handshake): Promise<unknown[]> => {
       answer = next;
       pass(HOUR);
       await watch.check(domain, signal);
-      return [watch.ofHost('www.shop.example')?.state, watch.problems().length, watch.watched()[0]?.last?.state, lines.length];
+      return [
+        watch.ofHost('www.shop.example')?.state,
+        watch.problems().length,
+        watch.watched()[0]?.last?.state,
+        lines.length,
+      ];
     };
     expect(await look(answer)).toEqual(['pending', 0, undefined, 0]);
     expect(await look(answer)).toEqual(['invalid', 0, undefined, 0]);
@@ -211,7 +268,9 @@ describe('a handshake', () => {
   });
   test('with nobody, or with a proxy that cuts the connection, says nothing', async () => {
     expect(await stateOf(9)).toBeNull();
-    expect(await stateOf(await listen({ SNICallback: (_name, done) => done(new Error('cut')) }))).toBeNull();
+    expect(
+      await stateOf(await listen({ SNICallback: (_name, done) => done(new Error('cut')) })),
+    ).toBeNull();
   });
   test('ends when the control plane stops', async () => {
     const stop = new AbortController();

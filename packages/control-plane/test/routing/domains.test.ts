@@ -6,9 +6,16 @@ import { judgeDns, type Resolved } from '../../src/domain/dns.ts';
 import type { PublishedRoute } from '../../src/domain/stores.ts';
 import { createDnsCheck } from '../../src/routing/dns.ts';
 import { policyOf } from '../../src/routing/policy-source.ts';
-import { type DynamicConfig, dynamicConfig, type RoutingSettings } from '../../src/routing/traefik.ts';
+import {
+  type DynamicConfig,
+  dynamicConfig,
+  type RoutingSettings,
+} from '../../src/routing/traefik.ts';
 
-const RULES = { baseDomain: 'berth.test', ownHosts: ['berth.test', 'auth.other.test', 'registry.other.test'] };
+const RULES = {
+  baseDomain: 'berth.test',
+  ownHosts: ['berth.test', 'auth.other.test', 'registry.other.test'],
+};
 
 describe('names', () => {
   it.each([
@@ -79,19 +86,25 @@ describe('names', () => {
     ['registry\u3002berth.test', 'base_domain'],
     ['traefik.berth.test.', 'base_domain'],
   ])('%s is refused: %s', (given, rule) => {
-    expect(domainProblems(normalDomains(['ok.example.com', given]), 'shop', RULES).map((p) => `${p.field}:${p.rule}`)).toEqual([
-      `domains[1]:${rule}`,
-    ]);
+    expect(
+      domainProblems(normalDomains(['ok.example.com', given]), 'shop', RULES).map(
+        (p) => `${p.field}:${p.rule}`,
+      ),
+    ).toEqual([`domains[1]:${rule}`]);
   });
 
   it('the project’s own host under BASE_DOMAIN is allowed, a parent of BASE_DOMAIN too', () => {
     expect(domainProblems(['shop.berth.test'], 'shop', RULES)).toEqual([]);
-    expect(domainProblems(['example.com'], 'shop', { ...RULES, baseDomain: 'apps.example.com' })).toEqual([]);
+    expect(
+      domainProblems(['example.com'], 'shop', { ...RULES, baseDomain: 'apps.example.com' }),
+    ).toEqual([]);
   });
 
   it('a domain is kept for its last project until the quarantine is over', () => {
     const claim = { host: 'a.test', id: 'c', project_id: 'p1', claimed_at: 0, released_at: 1_000 };
-    expect(claimRefusal({ ...claim, released_at: null }, 'p2', 500, 1_400)).toEqual({ rule: 'taken' });
+    expect(claimRefusal({ ...claim, released_at: null }, 'p2', 500, 1_400)).toEqual({
+      rule: 'taken',
+    });
     expect(claimRefusal(claim, 'p2', 500, 1_499)).toEqual({ rule: 'kept', until: 1_500 });
     expect(claimRefusal(claim, 'p2', 500, 1_500)).toBeNull();
     expect(claimRefusal(claim, 'p1', 500, 1_001)).toBeNull();
@@ -107,7 +120,13 @@ const SETTINGS: RoutingSettings = {
   ownHosts: RULES.ownHosts,
 };
 /** Each project has an address of its own. */
-const PORTS: Record<string, number> = { shop: 32_001, intern: 32_002, other: 32_003, a: 32_004, b: 32_005 };
+const PORTS: Record<string, number> = {
+  shop: 32_001,
+  intern: 32_002,
+  other: 32_003,
+  a: 32_004,
+  b: 32_005,
+};
 const route = (name: string, more: Partial<PublishedRoute> = {}): PublishedRoute => ({
   project_id: `id-${name}`,
   project_name: name,
@@ -142,7 +161,9 @@ describe('routers', () => {
 
   it('routers of the contract stay as they are when projects get domains', () => {
     const [before, after] = [httpOf(plain), httpOf(custom)];
-    for (const [name, router] of Object.entries(before.routers).filter(([name]) => !name.startsWith('berth-marker')))
+    for (const [name, router] of Object.entries(before.routers).filter(
+      ([name]) => !name.startsWith('berth-marker'),
+    ))
       expect(after.routers[name], name).toEqual(router);
     expect(after.services).toEqual(before.services);
     expect(after.middlewares).toEqual(before.middlewares);
@@ -155,11 +176,22 @@ describe('routers', () => {
       entryPoints: ['websecure'],
       service: 'shop',
       middlewares: ['berth-strip-identity'],
-      tls: { certResolver: 'le', domains: [{ main: 'shop.example' }, { main: 'www.shop.example' }] },
+      tls: {
+        certResolver: 'le',
+        domains: [{ main: 'shop.example' }, { main: 'www.shop.example' }],
+      },
     });
-    expect(routers['shop_domains-http']).toMatchObject({ entryPoints: ['web'], middlewares: ['redirect-to-https@file'] });
-    expect(routers['shop_domains_token']).toMatchObject({ parentRefs: ['berth_domain_tokens'], service: 'shop' });
-    expect(routers['berth_domain_tokens']?.rule).toContain('HostRegexp(`^(shop\\.example|www\\.shop\\.example)\\.?$`)');
+    expect(routers['shop_domains-http']).toMatchObject({
+      entryPoints: ['web'],
+      middlewares: ['redirect-to-https@file'],
+    });
+    expect(routers['shop_domains_token']).toMatchObject({
+      parentRefs: ['berth_domain_tokens'],
+      service: 'shop',
+    });
+    expect(routers['berth_domain_tokens']?.rule).toContain(
+      'HostRegexp(`^(shop\\.example|www\\.shop\\.example)\\.?$`)',
+    );
   });
 
   it('a project with a login has the same login at its domains', () => {
@@ -180,15 +212,22 @@ describe('routers', () => {
   });
 
   it('a device token never reaches an open project with twenty long domains', () => {
-    const domains = Array.from({ length: 20 }, (_, i) => `${`${'a'.repeat(60)}.`.repeat(3)}d${i}.example`);
+    const domains = Array.from(
+      { length: 20 },
+      (_, i) => `${`${'a'.repeat(60)}.`.repeat(3)}d${i}.example`,
+    );
     const { routers } = httpOf([route('shop', { domains })]);
-    expect(priorityOf(routers['berth_domain_tokens'])).toBeGreaterThan(priorityOf(routers['shop_domains']));
+    expect(priorityOf(routers['berth_domain_tokens'])).toBeGreaterThan(
+      priorityOf(routers['shop_domains']),
+    );
   });
 
   it('hosts of the platform, doubled ones and texts that are no host are omitted with a reason', () => {
     const built = dynamicConfig(
       [
-        route('a', { domains: ['a.berth.test', 'x.berth.test', 'auth.other.test', 'same.example', 'bad`)host'] }),
+        route('a', {
+          domains: ['a.berth.test', 'x.berth.test', 'auth.other.test', 'same.example', 'bad`)host'],
+        }),
         route('b', { domains: ['same.example', 'b.example'] }),
       ],
       SETTINGS,
@@ -201,11 +240,20 @@ describe('routers', () => {
   });
 
   it('the gateways’ policy has domains outside BASE_DOMAIN only, apart from the hosts', () => {
-    const project = { id: 'p', name: 'shop', prefixes: ['shop'], auth_required: true, auth_epoch: 0 };
+    const project = {
+      id: 'p',
+      name: 'shop',
+      prefixes: ['shop'],
+      auth_required: true,
+      auth_epoch: 0,
+    };
     const facts = { disabled: [], deleted: [], revoked: [], tokens: [] };
     const domains = [{ host: 'shop.berth.test', claim: 'c1' }];
     const build = (given: object, domainQuarantineMs = 7_200_000) =>
-      policyOf({ projects: [{ ...project, ...given }], ...facts }, { baseDomain: 'berth.test', domainQuarantineMs });
+      policyOf(
+        { projects: [{ ...project, ...given }], ...facts },
+        { baseDomain: 'berth.test', domainQuarantineMs },
+      );
     expect(build({ domains })).toEqual(build({}));
     domains.push({ host: 'shop.example', claim: 'c2' });
     expect(build({ domains }).projects[0]).toMatchObject({
@@ -213,11 +261,14 @@ describe('routers', () => {
       domains: [{ host: 'shop.example', claim: 'c2', cookie_seconds: 7200 }],
     });
     // An operator without a quarantine does not want that visitors sign in every moment.
-    expect(build({ domains }, 0).projects[0]?.domains).toEqual([{ host: 'shop.example', claim: 'c2' }]);
+    expect(build({ domains }, 0).projects[0]?.domains).toEqual([
+      { host: 'shop.example', claim: 'c2' },
+    ]);
   });
 });
 
-const priorityOf = (router: DynamicConfig['http']['routers'][string] | undefined): number => router?.priority ?? router?.rule.length ?? 0;
+const priorityOf = (router: DynamicConfig['http']['routers'][string] | undefined): number =>
+  router?.priority ?? router?.rule.length ?? 0;
 
 const answer = (...addresses: string[]): Resolved => ({ kind: 'answer', addresses, cname: null });
 describe('where a domain leads', () => {
@@ -229,7 +280,12 @@ describe('where a domain leads', () => {
     ['IPv4 here and IPv6 elsewhere', answer('192.0.2.1', '2001:db8::9'), here, 'partly'],
     ['no address', answer(), here, 'missing'],
     ['no answer', { kind: 'failed', why: 'ETIMEOUT' }, here, 'unknown'],
-    ['BASE_DOMAIN without an address', answer('192.0.2.1'), { from: 'BASE_DOMAIN', resolved: answer() }, 'unknown'],
+    [
+      'BASE_DOMAIN without an address',
+      answer('192.0.2.1'),
+      { from: 'BASE_DOMAIN', resolved: answer() },
+      'unknown',
+    ],
     [
       'BASE_DOMAIN without an answer',
       answer('192.0.2.1'),
@@ -258,8 +314,16 @@ describe('name servers', () => {
     });
   });
   afterAll(() => dns.stop());
-  const check = (more: Partial<Parameters<typeof createDnsCheck>[0]> = {}): ReturnType<typeof createDnsCheck> =>
-    createDnsCheck({ baseDomain: 'berth.test', publicIps: undefined, servers: [dns.address], now: Date.now, ...more });
+  const check = (
+    more: Partial<Parameters<typeof createDnsCheck>[0]> = {},
+  ): ReturnType<typeof createDnsCheck> =>
+    createDnsCheck({
+      baseDomain: 'berth.test',
+      publicIps: undefined,
+      servers: [dns.address],
+      now: Date.now,
+      ...more,
+    });
 
   it('compares all addresses, follows aliases, and ends although a name server does not answer', async () => {
     const begun = performance.now();

@@ -4,11 +4,21 @@ import { expect, it } from 'vitest';
 import { createReach } from '../../src/routing/reach.ts';
 
 async function throughProxy(answer: string): Promise<unknown> {
-  const server = createServer((socket) => void socket.on('error', () => undefined).once('data', () => socket.end(`HTTP/1.1 ${answer}`)));
+  const server = createServer(
+    (socket) =>
+      void socket.on('error', () => undefined).once('data', () => socket.end(`HTTP/1.1 ${answer}`)),
+  );
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
   const probeUrls = [`http://127.0.0.1:${(server.address() as AddressInfo).port}`];
   const reach = createReach({ probeUrls, gatewaySecrets: () => [], now: Date.now });
-  const target = { project_id: 'p', host: 'shop.example.com', path: '/', auth_required: false, host_ip: '10.0.0.9', host_port: 20_000 };
+  const target = {
+    project_id: 'p',
+    host: 'shop.example.com',
+    path: '/',
+    auth_required: false,
+    host_ip: '10.0.0.9',
+    host_port: 20_000,
+  };
   try {
     return await reach(target, new AbortController().signal);
   } finally {

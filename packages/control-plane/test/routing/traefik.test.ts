@@ -2,11 +2,20 @@ import { createHash } from 'node:crypto';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import type { PublishedRoute } from '../../src/domain/stores.ts';
-import { type DynamicConfig, dynamicConfig, type RoutingSettings } from '../../src/routing/traefik.ts';
+import {
+  type DynamicConfig,
+  dynamicConfig,
+  type RoutingSettings,
+} from '../../src/routing/traefik.ts';
 
-const SETTINGS: RoutingSettings = { baseDomain: 'berth.test', authServiceUrl: 'http://auth:4180', acmeResolver: 'letsencrypt' };
+const SETTINGS: RoutingSettings = {
+  baseDomain: 'berth.test',
+  authServiceUrl: 'http://auth:4180',
+  acmeResolver: 'letsencrypt',
+};
 /** Each project has a port of its own. */
-const portOf = (name: string): number => 32_001 + (Buffer.from(name).reduce((sum, byte) => sum + byte, 0) % 4096) - 442;
+const portOf = (name: string): number =>
+  32_001 + (Buffer.from(name).reduce((sum, byte) => sum + byte, 0) % 4096) - 442;
 const route = (over: Partial<PublishedRoute> = {}): PublishedRoute => ({
   project_id: 'p1',
   project_name: 'shop',
@@ -22,7 +31,12 @@ const route = (over: Partial<PublishedRoute> = {}): PublishedRoute => ({
 const parse = (routes: PublishedRoute[], settings = SETTINGS): DynamicConfig['http'] =>
   (JSON.parse(dynamicConfig(routes, settings).bytes) as DynamicConfig).http;
 
-const MARKERS = ['berth-marker-alias-web', 'berth-marker-alias-websecure', 'berth-marker-web', 'berth-marker-websecure'];
+const MARKERS = [
+  'berth-marker-alias-web',
+  'berth-marker-alias-websecure',
+  'berth-marker-web',
+  'berth-marker-websecure',
+];
 
 describe('the configuration follows the contract', () => {
   it('an open project', () => {
@@ -40,7 +54,9 @@ describe('the configuration follows the contract', () => {
       service: 'shop',
       middlewares: ['redirect-to-https@file'],
     });
-    expect(http.services['shop']).toEqual({ loadBalancer: { servers: [{ url: 'http://10.0.0.1:32001' }] } });
+    expect(http.services['shop']).toEqual({
+      loadBalancer: { servers: [{ url: 'http://10.0.0.1:32001' }] },
+    });
     expect(http.middlewares['shop-auth']).toBeUndefined();
   });
   it('a project that requires a login', () => {
@@ -56,8 +72,11 @@ describe('the configuration follows the contract', () => {
   });
   it('an open project gets no forged identity header in any spelling', () => {
     const http = parse([route()]);
-    const strip = http.routers['shop']?.middlewares?.map((name) => http.middlewares[name]).find((m) => m !== undefined && 'headers' in m);
-    const removed = strip !== undefined && 'headers' in strip ? strip.headers.customRequestHeaders : {};
+    const strip = http.routers['shop']?.middlewares
+      ?.map((name) => http.middlewares[name])
+      .find((m) => m !== undefined && 'headers' in m);
+    const removed =
+      strip !== undefined && 'headers' in strip ? strip.headers.customRequestHeaders : {};
     for (const name of [
       'X-Forwarded-User',
       'X_Forwarded_User',
@@ -72,20 +91,31 @@ describe('the configuration follows the contract', () => {
 
 describe('device tokens', () => {
   const blog = { project_name: 'blog', domain_prefix: 'blog', deployment_id: 'd2' };
-  const shut = { project_name: 'shut', domain_prefix: 'shut', deployment_id: 'd3', auth_required: true };
+  const shut = {
+    project_name: 'shut',
+    domain_prefix: 'shut',
+    deployment_id: 'd3',
+    auth_required: true,
+  };
   const http = parse([route(), route(blog), route(shut)]);
   it('one router matches requests to open projects with a token and removes it', () => {
     expect(http.routers['berth_tokens']).toEqual({
-      rule: 'HeaderRegexp(`Authorization`, `berth_[A-Za-z0-9_-]{43}`) && (Host(`berth.invalid`) || HostRegexp(`^(blog|store)\\.berth\\.test\\.?$`))',
+      rule:
+        'HeaderRegexp(`Authorization`, `berth_[A-Za-z0-9_-]{43}`) && (Host(`berth.invalid`) || ' +
+        'HostRegexp(`^(blog|store)\\.berth\\.test\\.?$`))',
       entryPoints: ['websecure'],
       middlewares: ['berth-strip-identity', 'berth-strip-token'],
       tls: {},
     });
-    expect(http.middlewares['berth-strip-token']).toEqual({ headers: { customRequestHeaders: { Authorization: '' } } });
+    expect(http.middlewares['berth-strip-token']).toEqual({
+      headers: { customRequestHeaders: { Authorization: '' } },
+    });
   });
   it('its rule is longer than any project’s rule, so the proxy tries it first', () => {
     const { routers } = parse([route({ domain_prefix: 'a'.repeat(63) })]);
-    expect(routers['berth_tokens']?.rule.length).toBeGreaterThan(routers['shop']?.rule.length ?? Infinity);
+    expect(routers['berth_tokens']?.rule.length).toBeGreaterThan(
+      routers['shop']?.rule.length ?? Infinity,
+    );
   });
   it('each open project has a child router to its service', () => {
     expect(http.routers['shop_token']).toEqual({
@@ -94,18 +124,31 @@ describe('device tokens', () => {
       priority: 1,
       service: 'shop',
     });
-    expect(Object.keys(http.routers).filter((name) => name.endsWith('_token'))).toEqual(['blog_token', 'shop_token']);
+    expect(Object.keys(http.routers).filter((name) => name.endsWith('_token'))).toEqual([
+      'blog_token',
+      'shop_token',
+    ]);
   });
   it('preflights to projects that need a login go to the gateway, others to their application', () => {
     const { routers, services } = parse([route(shut), route()]);
-    expect(routers['berth_preflights']?.rule).toMatch(/^Method\(`OPTIONS`\) && HeaderRegexp\(`Origin`, .*\^\(shut\)/);
-    expect(routers['berth_preflights']).toMatchObject({ service: 'berth_preflights', priority: 100_000 });
+    expect(routers['berth_preflights']?.rule).toMatch(
+      /^Method\(`OPTIONS`\) && HeaderRegexp\(`Origin`, .*\^\(shut\)/,
+    );
+    expect(routers['berth_preflights']).toMatchObject({
+      service: 'berth_preflights',
+      priority: 100_000,
+    });
     expect(Object.keys(services)).toContain('berth_preflights');
     expect(Object.keys(parse([route()]).routers)).not.toContain('berth_preflights');
   });
   it('it does not exist without an open project, because the gateway removes tokens', () => {
     const alone = parse([route(shut)]);
-    expect(Object.keys(alone.routers)).toEqual([...MARKERS, 'berth_preflights', 'shut', 'shut-http']);
+    expect(Object.keys(alone.routers)).toEqual([
+      ...MARKERS,
+      'berth_preflights',
+      'shut',
+      'shut-http',
+    ]);
     expect(Object.keys(alone.middlewares)).not.toContain('berth-strip-token');
   });
 });
@@ -119,23 +162,37 @@ describe('robustness', () => {
   it('the marker’s path is the hash of the configuration without the marker', () => {
     const built = dynamicConfig([route()], SETTINGS);
     const config = JSON.parse(built.bytes) as DynamicConfig;
-    expect(config.http.routers['berth-marker-web']?.rule).toBe(`Host(\`berth.invalid\`) && Path(\`/${built.hash}\`)`);
-    expect(config.http.routers['berth-marker-websecure']).toMatchObject({ entryPoints: ['websecure'], service: 'noop@internal' });
+    expect(config.http.routers['berth-marker-web']?.rule).toBe(
+      `Host(\`berth.invalid\`) && Path(\`/${built.hash}\`)`,
+    );
+    expect(config.http.routers['berth-marker-websecure']).toMatchObject({
+      entryPoints: ['websecure'],
+      service: 'noop@internal',
+    });
     for (const name of MARKERS) delete config.http.routers[name];
-    expect(createHash('sha256').update(JSON.stringify(config)).digest('hex').slice(0, 16)).toBe(built.hash);
+    expect(createHash('sha256').update(JSON.stringify(config)).digest('hex').slice(0, 16)).toBe(
+      built.hash,
+    );
   });
   it('another route changes the hash', () => {
-    expect(dynamicConfig([route()], SETTINGS).hash).not.toBe(dynamicConfig([route({ host_port: 32_002 })], SETTINGS).hash);
+    expect(dynamicConfig([route()], SETTINGS).hash).not.toBe(
+      dynamicConfig([route({ host_port: 32_002 })], SETTINGS).hash,
+    );
   });
   it('a project that requires a login is omitted without a forward-auth service', () => {
     const built = dynamicConfig(
-      [route({ auth_required: true }), route({ project_name: 'blog', domain_prefix: 'blog', deployment_id: 'd2' })],
+      [
+        route({ auth_required: true }),
+        route({ project_name: 'blog', domain_prefix: 'blog', deployment_id: 'd2' }),
+      ],
       { ...SETTINGS, authServiceUrl: null },
     );
     expect(built.bytes).not.toContain('store.berth.test');
     expect(built.bytes).toContain('blog.berth.test');
     expect([...built.deployments.keys()]).toEqual(['d2']);
-    expect(built.problems).toEqual(['shop: it requires a login, but AUTH_SERVICE_URL is not set, so it is not published']);
+    expect(built.problems).toEqual([
+      'shop: it requires a login, but AUTH_SERVICE_URL is not set, so it is not published',
+    ]);
   });
   it.each([
     ['a name that would break the rule', { project_name: 'a`b' }],
@@ -143,24 +200,33 @@ describe('robustness', () => {
     ['an address with a path', { host_ip: '10.0.0.1/evil' }],
     ['no port', { host_port: 0 }],
   ])('%s omits only its own project', (_, over) => {
-    const built = dynamicConfig([route(over), route({ project_name: 'blog', domain_prefix: 'blog', deployment_id: 'd2' })], SETTINGS);
+    const built = dynamicConfig(
+      [route(over), route({ project_name: 'blog', domain_prefix: 'blog', deployment_id: 'd2' })],
+      SETTINGS,
+    );
     expect(built.problems).toHaveLength(1);
     expect([...built.deployments.keys()]).toEqual(['d2']);
   });
   it('two projects cannot have one host', () => {
-    expect(dynamicConfig([route(), route({ project_name: 'zoo', deployment_id: 'd2' })], SETTINGS).problems).toEqual([
-      'zoo: store.berth.test belongs to shop',
-    ]);
+    expect(
+      dynamicConfig([route(), route({ project_name: 'zoo', deployment_id: 'd2' })], SETTINGS)
+        .problems,
+    ).toEqual(['zoo: store.berth.test belongs to shop']);
   });
   it('the address of an IPv6 node has brackets', () => {
-    expect(parse([route({ host_ip: 'fd00::2' })]).services['shop']?.loadBalancer.servers).toEqual([{ url: 'http://[fd00::2]:32001' }]);
+    expect(parse([route({ host_ip: 'fd00::2' })]).services['shop']?.loadBalancer.servers).toEqual([
+      { url: 'http://[fd00::2]:32001' },
+    ]);
   });
   it('the order of the routes does not change the bytes', () => {
-    const many = Array.from({ length: 30 }, (_, i) => route({ project_name: `p${i}`, domain_prefix: `h${i}`, deployment_id: `d${i}` }));
+    const many = Array.from({ length: 30 }, (_, i) =>
+      route({ project_name: `p${i}`, domain_prefix: `h${i}`, deployment_id: `d${i}` }),
+    );
     fc.assert(
       fc.property(
         fc.shuffledSubarray(many, { minLength: many.length }),
-        (shuffled) => dynamicConfig(shuffled, SETTINGS).bytes === dynamicConfig(many, SETTINGS).bytes,
+        (shuffled) =>
+          dynamicConfig(shuffled, SETTINGS).bytes === dynamicConfig(many, SETTINGS).bytes,
       ),
     );
   });
@@ -184,8 +250,12 @@ describe('two routes with one address', () => {
     expect(Object.keys(http.services)).toEqual(['blog']);
     expect(built.bytes).not.toContain('shop');
     expect([...built.deployments.keys()]).toEqual(['d2']);
-    expect(built.problems).toEqual(['shop: its address 10.0.0.1:32768 now belongs to project blog']);
-    expect(built.collisions).toEqual([{ deployment_id: 'd1', host_ip: '10.0.0.1', host_port: 32_768, holder: 'project blog' }]);
+    expect(built.problems).toEqual([
+      'shop: its address 10.0.0.1:32768 now belongs to project blog',
+    ]);
+    expect(built.collisions).toEqual([
+      { deployment_id: 'd1', host_ip: '10.0.0.1', host_port: 32_768, holder: 'project blog' },
+    ]);
   });
   it.each<[string, PublishedRoute]>([
     ['another port', blog({ host_port: 32_769 })],
@@ -199,10 +269,17 @@ describe('two routes with one address', () => {
     ['10.0.0.1', '::ffff:10.0.0.1'],
     ['node-1.lan', 'Node-1.LAN'],
   ])('%s and %s are one address', (one, other) => {
-    expect(dynamicConfig([{ ...shop, host_ip: one }, blog({ host_ip: other })], SETTINGS).collisions).toHaveLength(1);
+    expect(
+      dynamicConfig([{ ...shop, host_ip: one }, blog({ host_ip: other })], SETTINGS).collisions,
+    ).toHaveLength(1);
   });
   it('routes of the same moment leave one of them, and three leave one', () => {
-    const third = blog({ project_id: 'p3', project_name: 'wiki', deployment_id: 'd3', domain_prefix: 'wiki' });
+    const third = blog({
+      project_id: 'p3',
+      project_name: 'wiki',
+      deployment_id: 'd3',
+      domain_prefix: 'wiki',
+    });
     for (const order of [
       [shop, blog(), third],
       [third, blog(), shop],

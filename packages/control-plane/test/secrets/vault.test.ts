@@ -1,4 +1,7 @@
-/** Sealed values, the keys that wrap them, and the start of a control plane with the right and with a wrong SECRETS_KEY. */
+/**
+ * Sealed values, the keys that wrap them, and the start of a control plane with the right and with
+ * a wrong SECRETS_KEY.
+ */
 import { randomBytes } from 'node:crypto';
 import { mkdtemp, readdir, readFile, rename, rm, stat, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -26,8 +29,15 @@ afterEach(async () => {
   apps = [];
 });
 
-async function start(secretsKey?: string, log = silentLogger()): Promise<{ app: App; vault: Vault; projectId: string }> {
-  const config = readConfig({ ...ENV, SECRETS_KEY: secretsKey, DATABASE_URL: `sqlite:${folder}/berth.db` });
+async function start(
+  secretsKey?: string,
+  log = silentLogger(),
+): Promise<{ app: App; vault: Vault; projectId: string }> {
+  const config = readConfig({
+    ...ENV,
+    SECRETS_KEY: secretsKey,
+    DATABASE_URL: `sqlite:${folder}/berth.db`,
+  });
   const app = await createApp(config, { log, loops: false, passwordCost: { logN: 4, r: 8, p: 1 } });
   apps.push(app);
   const id = await app.stores.projects.idOf('shop');
@@ -38,7 +48,8 @@ async function start(secretsKey?: string, log = silentLogger()): Promise<{ app: 
 /** A second vault on the stores of a running control plane. */
 const vaultOf = ({ stores }: App, secretsKey?: string): Promise<Vault> =>
   openVault({
-    given: secretsKey === undefined ? null : secretsKey.split(',').map((k) => Buffer.from(k, 'base64')),
+    given:
+      secretsKey === undefined ? null : secretsKey.split(',').map((k) => Buffer.from(k, 'base64')),
     folder,
     isShared: false,
     keys: stores.projectKeys,
@@ -46,20 +57,29 @@ const vaultOf = ({ stores }: App, secretsKey?: string): Promise<Vault> =>
     now: () => 1,
     log: silentLogger(),
   });
-async function restart(secretsKey?: string, log = silentLogger()): Promise<{ app: App; vault: Vault; projectId: string }> {
+async function restart(
+  secretsKey?: string,
+  log = silentLogger(),
+): Promise<{ app: App; vault: Vault; projectId: string }> {
   for (const app of apps) await app.close();
   apps = [];
   return start(secretsKey, log);
 }
-async function readyz(app: App): Promise<{ parts: { name: string; ok: boolean; detail: string }[] }> {
+async function readyz(
+  app: App,
+): Promise<{ parts: { name: string; ok: boolean; detail: string }[] }> {
   return (await app.server.inject({ url: '/readyz' })).json();
 }
-const secretsPart = async (app: App) => (await readyz(app)).parts.find(({ name }) => name === 'secrets');
+const secretsPart = async (app: App) =>
+  (await readyz(app)).parts.find(({ name }) => name === 'secrets');
 
 describe('a sealed value', () => {
   test('opens only for its project and its name, and not after a change of one character', async () => {
     const { app, vault, projectId } = await start(key());
-    const other = await app.stores.projects.create({ name: 'other', git_url: 'https://git.test/o.git', domain_prefix: 'other' }, 1);
+    const other = await app.stores.projects.create(
+      { name: 'other', git_url: 'https://git.test/o.git', domain_prefix: 'other' },
+      1,
+    );
     const sealed = await vault.seal(projectId, 'secret:A', CANARY);
     expect((await vault.open(projectId, 'secret:A', sealed)).toString()).toBe(CANARY);
     const another = sealed.at(-3) === 'A' ? 'B' : 'A';
@@ -70,16 +90,28 @@ describe('a sealed value', () => {
       [projectId, 'secret:A', ''],
       [projectId, 'secret:A', sealed.replace('v1.', 'v2.')],
     ];
-    for (const [id, name, text] of wrong) await expect(vault.open(id, name, text), text).rejects.toMatchObject({ code: 'secrets_locked' });
+    for (const [id, name, text] of wrong)
+      await expect(vault.open(id, name, text), text).rejects.toMatchObject({
+        code: 'secrets_locked',
+      });
   });
 
   test('differs each time, keeps every byte, and its fingerprint depends on project, name and value alone', async () => {
     const { app, vault, projectId } = await start(key());
-    const other = await app.stores.projects.create({ name: 'other', git_url: 'https://git.test/o.git', domain_prefix: 'other' }, 1);
-    expect(await vault.seal(projectId, 'a', CANARY)).not.toBe(await vault.seal(projectId, 'a', CANARY));
+    const other = await app.stores.projects.create(
+      { name: 'other', git_url: 'https://git.test/o.git', domain_prefix: 'other' },
+      1,
+    );
+    expect(await vault.seal(projectId, 'a', CANARY)).not.toBe(
+      await vault.seal(projectId, 'a', CANARY),
+    );
     const bytes = randomBytes(65_536);
-    expect(await vault.open(projectId, 'a', await vault.seal(projectId, 'a', bytes))).toEqual(bytes);
-    expect(await vault.open(projectId, 'a', await vault.seal(projectId, 'a', ''))).toEqual(Buffer.alloc(0));
+    expect(await vault.open(projectId, 'a', await vault.seal(projectId, 'a', bytes))).toEqual(
+      bytes,
+    );
+    expect(await vault.open(projectId, 'a', await vault.seal(projectId, 'a', ''))).toEqual(
+      Buffer.alloc(0),
+    );
     const print = await vault.fingerprint(projectId, 'a', CANARY);
     expect(await vault.fingerprint(projectId, 'a', CANARY)).toBe(print);
     const others = [
@@ -112,7 +144,10 @@ describe('SECRETS_KEY', () => {
 
   test('from a file, with spaces after the comma', async () => {
     await writeFile(join(folder, 'k'), `${key()}, ${key()}\n`);
-    expect(readConfig({ ...ENV, SECRETS_KEY: undefined, SECRETS_KEY_FILE: join(folder, 'k') }).SECRETS_KEY).toHaveLength(2);
+    expect(
+      readConfig({ ...ENV, SECRETS_KEY: undefined, SECRETS_KEY_FILE: join(folder, 'k') })
+        .SECRETS_KEY,
+    ).toHaveLength(2);
   });
 
   test('changes: the next start wraps all project keys again, /readyz and a metric count, and the earlier key can go', async () => {
@@ -121,13 +156,20 @@ describe('SECRETS_KEY', () => {
     const sealed = await vault.seal(projectId, 'a', CANARY);
     // Another control plane, which still wraps with the old key.
     const both = await restart(`${fresh},${old}`);
-    const other = await both.app.stores.projects.create({ name: 'other', git_url: 'https://git.test/o.git', domain_prefix: 'o' }, 1);
+    const other = await both.app.stores.projects.create(
+      { name: 'other', git_url: 'https://git.test/o.git', domain_prefix: 'o' },
+      1,
+    );
     await (await vaultOf(both.app, `${old},${fresh}`)).seal(other.id, 'a', CANARY);
-    expect((await secretsPart(both.app))?.detail).toMatch(/^[12] of 2 project keys are wrapped by an earlier SECRETS_KEY$/);
+    expect((await secretsPart(both.app))?.detail).toMatch(
+      /^[12] of 2 project keys are wrapped by an earlier SECRETS_KEY$/,
+    );
     const metrics = (await both.app.server.inject({ url: '/metrics' })).body;
     expect(metrics).toMatch(/berth_project_keys\{wrapped_by="earlier"\} [12]/);
     const again = await restart(`${fresh},${old}`);
-    expect((await secretsPart(again.app))?.detail).toBe('0 of 2 project keys are wrapped by an earlier SECRETS_KEY');
+    expect((await secretsPart(again.app))?.detail).toBe(
+      '0 of 2 project keys are wrapped by an earlier SECRETS_KEY',
+    );
     const after = await restart(fresh);
     expect((await after.vault.open(projectId, 'a', sealed)).toString()).toBe(CANARY);
   });
@@ -136,7 +178,9 @@ describe('SECRETS_KEY', () => {
     const good = key();
     const { vault, projectId } = await start(good);
     const sealed = await vault.seal(projectId, 'a', CANARY);
-    await expect(restart(key())).rejects.toThrow(/does not have the key that encrypts the secrets.*missing key id: [0-9a-f]{16}/);
+    await expect(restart(key())).rejects.toThrow(
+      /does not have the key that encrypts the secrets.*missing key id: [0-9a-f]{16}/,
+    );
     const back = await restart(good);
     expect((await back.vault.open(projectId, 'a', sealed)).toString()).toBe(CANARY);
   });
@@ -150,7 +194,12 @@ describe('SECRETS_KEY', () => {
 describe('the generated key', () => {
   test('is a file of mode 0600 beside the database; the log of each start has its path, and the public /readyz has not; a restart uses it', async () => {
     const lines: string[] = [];
-    const log = createLogger({ name: 'cp', level: 'info', format: 'json', destination: { write: (line) => lines.push(line) } });
+    const log = createLogger({
+      name: 'cp',
+      level: 'info',
+      format: 'json',
+      destination: { write: (line) => lines.push(line) },
+    });
     const { app, vault, projectId } = await start(undefined, log);
     const path = join(folder, 'secrets-key');
     expect((await stat(path)).mode & 0o777).toBe(0o600);
@@ -170,7 +219,9 @@ describe('the generated key', () => {
     const { vault, projectId } = await start();
     await vault.seal(projectId, 'a', CANARY);
     await rm(join(folder, 'secrets-key'));
-    await expect(restart()).rejects.toThrow(/secrets-key is missing, and the database needs it \(key id [0-9a-f]{16}\): restore the file/);
+    await expect(restart()).rejects.toThrow(
+      /secrets-key is missing, and the database needs it \(key id [0-9a-f]{16}\): restore the file/,
+    );
     expect(await readdir(folder)).not.toContain('secrets-key');
   });
 
@@ -204,15 +255,23 @@ describe('the generated key', () => {
   test('is not set as SECRETS_KEY: the error says that the file has the missing key', async () => {
     const { vault, projectId } = await start();
     await vault.seal(projectId, 'a', CANARY);
-    await expect(restart(key())).rejects.toThrow(/secrets-key has it: append its content to SECRETS_KEY/);
-    const moved = await restart(`${key()},${(await readFile(join(folder, 'secrets-key'), 'utf8')).trim()}`);
-    expect((await secretsPart(moved.app))?.detail).toBe('0 of 1 project keys are wrapped by an earlier SECRETS_KEY');
+    await expect(restart(key())).rejects.toThrow(
+      /secrets-key has it: append its content to SECRETS_KEY/,
+    );
+    const moved = await restart(
+      `${key()},${(await readFile(join(folder, 'secrets-key'), 'utf8')).trim()}`,
+    );
+    expect((await secretsPart(moved.app))?.detail).toBe(
+      '0 of 1 project keys are wrapped by an earlier SECRETS_KEY',
+    );
   });
 
   test('is damaged: the error does not repeat it', async () => {
     await writeFile(join(folder, 'secrets-key'), `${CANARY}\n`, { mode: 0o600 });
     const error = await start().catch((e: unknown) => e);
-    expect(String(error)).toMatch(/secrets-key is not 32 bytes in base64. Restore the file from a backup, or set SECRETS_KEY/);
+    expect(String(error)).toMatch(
+      /secrets-key is not 32 bytes in base64. Restore the file from a backup, or set SECRETS_KEY/,
+    );
     expect(String(error)).not.toContain(CANARY);
   });
 });

@@ -1,7 +1,7 @@
 /**
- * Our agent, as packages/agent does it, on simulated time: registers with its observations, polls its tasks, claims, renews,
- * works, repeats its report until it is answered, and removes its result when its lease is lost.
- * A killed agent forgets everything; what it started keeps running.
+ * Our agent, as packages/agent does it, on simulated time: registers with its observations, polls
+ * its tasks, claims, renews, works, repeats its report until it is answered, and removes its result
+ * when its lease is lost. A killed agent forgets everything; what it started keeps running.
  */
 import { LABELS } from '@berth/wire/vocabulary';
 import type { History } from '@berth/testbed/history';
@@ -27,7 +27,10 @@ export type AgentDeps = {
   hostname: string;
   role: 'builder' | 'deploy';
   engine: Engine;
-  /** Whether it chooses the ports of its containers. Agents of the previous version let the engine choose. */
+  /**
+   * Whether it chooses the ports of its containers. Agents of the previous version let the engine
+   * choose.
+   */
   keepsPort: boolean;
   /** Error of its clock, in ms. */
   skewMs: number;
@@ -56,12 +59,28 @@ export type Agent = {
 type Stop = 'lost' | 'cancelled';
 type Run = { task: TaskRecord; attempt: number; stop: Stop | null };
 type Product = { report: TaskReport; discard: () => void };
-const failed = (code: string): Product => ({ report: { status: 'failed', result: { error: { code, message: code } } }, discard() {} });
+const failed = (code: string): Product => ({
+  report: { status: 'failed', result: { error: { code, message: code } } },
+  discard() {},
+});
 /** An engine whose disk is not mounted has no images. */
 const diskOf = (isOut: boolean): NodeDisk => {
-  const image = { name: 'registry:5000/old:1', bytes: 1e6, created_at: new Date(0).toISOString(), kept: false };
+  const image = {
+    name: 'registry:5000/old:1',
+    bytes: 1e6,
+    created_at: new Date(0).toISOString(),
+    kept: false,
+  };
   const evictable = { build_cache: 0, images: isOut ? [] : [image], own_disk: null };
-  return { datasets: 0, images: isOut ? 0 : 1e9, build_cache: 0, other: 0, free: 1e9, total: 4e9, evictable };
+  return {
+    datasets: 0,
+    images: isOut ? 0 : 1e9,
+    build_cache: 0,
+    other: 0,
+    free: 1e9,
+    total: 4e9,
+    evictable,
+  };
 };
 const isOver = (error: unknown): boolean => error instanceof DomainError && error.code !== 'busy';
 
@@ -80,7 +99,10 @@ export function createAgent(deps: AgentDeps): Agent {
   let silentUntil = 0;
   let hostname = deps.hostname;
   let boots = 0;
-  /** Ids under which this disk worked, as packages/agent/src/node-ids.ts keeps them. They outlive the process. */
+  /**
+   * Ids under which this disk worked, as packages/agent/src/node-ids.ts keeps them. They outlive
+   * the process.
+   */
   const nodeIds = new Set<string>();
   let knownAt = 0;
   /** The node secret, which is on disk too. */
@@ -91,7 +113,9 @@ export function createAgent(deps: AgentDeps): Agent {
   function start(): void {
     if (life.alive || engine.isOff()) return;
     life = { name: deps.hostname, alive: true };
-    live(life).catch((error: unknown) => history.record({ type: 'internal_error', message: `${deps.hostname}: ${String(error)}` }));
+    live(life).catch((error: unknown) =>
+      history.record({ type: 'internal_error', message: `${deps.hostname}: ${String(error)}` }),
+    );
   }
 
   async function live(mine: Life): Promise<void> {
@@ -104,8 +128,9 @@ export function createAgent(deps: AgentDeps): Agent {
       await world.sleep(ms, mine);
       while (frozenUntil > world.now()) await world.sleep(frozenUntil - world.now(), mine);
     };
-    const ask: ControlPlane['ask'] extends (caller: Life, what: infer W) => unknown ? (what: W) => Promise<unknown> : never = (what) =>
-      controlPlane.ask(mine, what);
+    const ask: ControlPlane['ask'] extends (caller: Life, what: infer W) => unknown
+      ? (what: W) => Promise<unknown>
+      : never = (what) => controlPlane.ask(mine, what);
 
     /** Repeats a request until it is answered with success or an error. */
     async function untilAnswered<T>(what: Parameters<typeof ask>[0]): Promise<T> {
@@ -120,8 +145,15 @@ export function createAgent(deps: AgentDeps): Agent {
     }
 
     const has = (dataset_id: string, version: number | null, bytes: number): void => {
-      if (version === null || cached.some((c) => c.dataset_id === dataset_id && c.version === version)) return;
-      cached = [...cached, { dataset_id, version, bytes, last_used_at: new Date(world.now()).toISOString() }];
+      if (
+        version === null ||
+        cached.some((c) => c.dataset_id === dataset_id && c.version === version)
+      )
+        return;
+      cached = [
+        ...cached,
+        { dataset_id, version, bytes, last_used_at: new Date(world.now()).toISOString() },
+      ];
     };
 
     let lastAnswerAt: string | null = null;
@@ -160,7 +192,9 @@ export function createAgent(deps: AgentDeps): Agent {
         max_builds: 2,
         last_answer_at: answeredAt,
         agent_version: 'sim',
-        ...(tellsEngine ? { engine: { ok: engine.up, version: null, error: engine.up ? null : 'no answer' } } : {}),
+        ...(tellsEngine
+          ? { engine: { ok: engine.up, version: null, error: engine.up ? null : 'no answer' } }
+          : {}),
         cached: engine.disk.isOut() ? [] : cached,
         free_storage: 1e9,
         ...(containers === null
@@ -169,7 +203,11 @@ export function createAgent(deps: AgentDeps): Agent {
               containers: containers.map((c) => ({
                 id: c.id,
                 name: c.name,
-                labels: { [LABELS.project]: c.project, [LABELS.deployment]: c.deployment, [LABELS.node]: c.node },
+                labels: {
+                  [LABELS.project]: c.project,
+                  [LABELS.deployment]: c.deployment,
+                  [LABELS.node]: c.node,
+                },
                 host_port: c.running ? c.port : null,
                 ...(keepsPort ? { port_fixed: c.keepsPort } : {}),
                 state: c.running ? 'running' : 'exited',
@@ -181,16 +219,25 @@ export function createAgent(deps: AgentDeps): Agent {
       const node = (await ask((api) => api.register(body, shown))) as Registered;
       if (node.volumes !== undefined && containers !== null) {
         const mounted = containers;
-        engine.disk.work(node.volumes, (copy) => mounted.some((c) => engine.disk.mountOf(c.id) === copy));
+        engine.disk.work(node.volumes, (copy) =>
+          mounted.some((c) => engine.disk.mountOf(c.id) === copy),
+        );
       }
       secret = node.secret ?? secret;
       nodeId = node.id;
       nodeIds.add(node.id);
       knownAt = world.now();
       const listed = new Set((containers ?? []).flatMap((c) => (c.running ? [c.id] : [])));
-      if (engine.up) for (const c of engine.list()) if (c.running && listed.has(c.id)) engine.disk.writes(c.id, c.deployment);
+      if (engine.up)
+        for (const c of engine.list())
+          if (c.running && listed.has(c.id)) engine.disk.writes(c.id, c.deployment);
       for (const c of containers ?? [])
-        if (c.running) history.record({ type: 'told', project: c.project, address: `${body.host_ip}:${c.port}` });
+        if (c.running)
+          history.record({
+            type: 'told',
+            project: c.project,
+            address: `${body.host_ip}:${c.port}`,
+          });
       lastAnswerAt = new Date(node.last_seen_at).toISOString();
     }
 
@@ -200,7 +247,8 @@ export function createAgent(deps: AgentDeps): Agent {
         await register().catch((error: unknown) => {
           if (error instanceof DomainError && error.code === 'node_doubled') nodeId = null;
           // The node was deleted: it registers as a new one.
-          if (error instanceof DomainError && error.code === 'agent_secret') [nodeId, secret] = [null, null];
+          if (error instanceof DomainError && error.code === 'agent_secret')
+            [nodeId, secret] = [null, null];
         });
         await sleep(nodeId === null ? 500 : random.int(4_000, 8_000));
       }
@@ -226,7 +274,8 @@ export function createAgent(deps: AgentDeps): Agent {
           const askedAt = world.now();
           compare((await ask((api) => api.tasks(id))) as TaskRecord[], askedAt);
         } catch (error) {
-          if (error instanceof DomainError && error.code === 'not_found') await register().catch(() => undefined);
+          if (error instanceof DomainError && error.code === 'not_found')
+            await register().catch(() => undefined);
         }
         if (!awake) {
           let woken = false;
@@ -239,7 +288,8 @@ export function createAgent(deps: AgentDeps): Agent {
             };
             wake = () => {
               awake = true;
-              // A separate source of chance: the order in which nodes are woken depends on their ids, which no seed decides.
+              // A separate source of chance: the order in which nodes are woken depends on their
+              // ids, which no seed decides.
               world.after(1 + 19 * own.next(), mine, go);
             };
             world.after(random.int(2_000, 6_000), mine, go);
@@ -258,7 +308,11 @@ export function createAgent(deps: AgentDeps): Agent {
       }
       for (const task of tasks) {
         if (runs.has(task.id) || (ended.get(task.id) ?? -1) >= askedAt) continue;
-        const run: Run = { task, attempt: 0, stop: task.cancel_requested_at === null ? null : 'cancelled' };
+        const run: Run = {
+          task,
+          attempt: 0,
+          stop: task.cancel_requested_at === null ? null : 'cancelled',
+        };
         runs.set(task.id, run);
         void attempt(run)
           .catch((error: unknown) => {
@@ -273,24 +327,39 @@ export function createAgent(deps: AgentDeps): Agent {
 
     async function attempt(run: Run): Promise<void> {
       const { task } = run;
-      const claim = await untilAnswered<{ attempt: number; lease_token: string; lease_expires_at: number; sent: number }>(async (api) => {
+      const claim = await untilAnswered<{
+        attempt: number;
+        lease_token: string;
+        lease_expires_at: number;
+        sent: number;
+      }>(async (api) => {
         const sent = world.now();
         return { ...(await api.start(task.id)), sent };
       });
       const lease = claim.lease_token;
       run.attempt = claim.attempt;
-      history.record({ type: 'claimed', task: task.id, attempt: claim.attempt, lease, sent: claim.sent });
+      history.record({
+        type: 'claimed',
+        task: task.id,
+        attempt: claim.attempt,
+        lease,
+        sent: claim.sent,
+      });
       let working = true;
       const renewing = async (): Promise<void> => {
         let expires = claim.lease_expires_at;
         while (working) {
-          // Uses a clock that may be wrong, like the real agent: renews after a third of the apparent remaining time, within bounds.
+          // Uses a clock that may be wrong, like the real agent: renews after a third of the
+          // apparent remaining time, within bounds.
           const left = expires - (world.now() + deps.skewMs);
           await sleep(Math.min(3_000, Math.max(700, left / 3)));
           if (!working) return;
           const sent = world.now();
           try {
-            const answer = (await ask((api) => api.renew(task.id, lease))) as { cancel_requested: boolean; lease_expires_at: number };
+            const answer = (await ask((api) => api.renew(task.id, lease))) as {
+              cancel_requested: boolean;
+              lease_expires_at: number;
+            };
             history.record({ type: 'renewed', task: task.id, lease, sent });
             expires = answer.lease_expires_at;
             if (answer.cancel_requested) run.stop ??= 'cancelled';
@@ -318,8 +387,15 @@ export function createAgent(deps: AgentDeps): Agent {
 
     async function deliver(task: TaskRecord, lease: string, product: Product): Promise<void> {
       const { report } = product;
-      const about = { task: task.id, kind: task.kind, deployment: task.deployment_id ?? '', lease, status: report.status };
-      const address = typeof report.host_port === 'number' ? `${engine.address}:${report.host_port}` : null;
+      const about = {
+        task: task.id,
+        kind: task.kind,
+        deployment: task.deployment_id ?? '',
+        lease,
+        status: report.status,
+      };
+      const address =
+        typeof report.host_port === 'number' ? `${engine.address}:${report.host_port}` : null;
       history.record({ type: 'reporting', ...about, project: task.project_id ?? '', address });
       try {
         const sent = world.now();
@@ -333,7 +409,9 @@ export function createAgent(deps: AgentDeps): Agent {
 
     async function perform(run: Run): Promise<Product> {
       const { task } = run;
-      const unlock = await hold(task.kind === 'retire' ? `retire ${task.project_id}` : `deployment ${task.deployment_id}`);
+      const unlock = await hold(
+        task.kind === 'retire' ? `retire ${task.project_id}` : `deployment ${task.deployment_id}`,
+      );
       try {
         if (run.stop !== null) return failed('cancelled');
         if (task.kind === 'build') return await build(run);
@@ -382,7 +460,12 @@ export function createAgent(deps: AgentDeps): Agent {
       if (random.chance(0.08)) return failed('build_failed');
       const sha = task.payload.commit ?? deps.forge.tip(task.payload);
       return {
-        report: { status: 'completed', result: null, image_tag: `${task.payload.image_repository}:${sha}`, commit: sha },
+        report: {
+          status: 'completed',
+          result: null,
+          image_tag: `${task.payload.image_repository}:${sha}`,
+          commit: sha,
+        },
         discard() {},
       };
     }
@@ -403,23 +486,36 @@ export function createAgent(deps: AgentDeps): Agent {
       const task = run.task as TaskRecord<'deploy'>;
       const { payload } = task;
       const holder = { task: task.id, attempt: run.attempt };
-      const holds = (c: Container): boolean => c.holder.task === holder.task && c.holder.attempt === holder.attempt;
-      // A container that a later attempt adopted is left alone: this agent is about to learn that it lost its lease.
+      const holds = (c: Container): boolean =>
+        c.holder.task === holder.task && c.holder.attempt === holder.attempt;
+      // A container that a later attempt adopted is left alone: this agent is about to learn that
+      // it lost its lease.
       const own = mineOnly().filter(
-        (c) => c.deployment === task.deployment_id && (c.holder.task !== task.id || c.holder.attempt <= run.attempt),
+        (c) =>
+          c.deployment === task.deployment_id &&
+          (c.holder.task !== task.id || c.holder.attempt <= run.attempt),
       );
-      // One with another copy of the volumes is started again, as by the real agent (packages/agent/src/tasks/attempt-container.ts).
-      let container = own.find((c) => c.running && engine.disk.mountOf(c.id) === (payload.volumes?.copy ?? null));
+      // One with another copy of the volumes is started again, as by the real agent
+      // (packages/agent/src/tasks/attempt-container.ts).
+      let container = own.find(
+        (c) => c.running && engine.disk.mountOf(c.id) === (payload.volumes?.copy ?? null),
+      );
       for (const c of own) if (c.id !== container?.id) engine.remove(c.id, 'task');
       if (container !== undefined) engine.takeOver(container.id, holder);
-      if (container === undefined && !(await work(run, random.int(100, 2_000)))) return failed('cancelled');
+      if (container === undefined && !(await work(run, random.int(100, 2_000))))
+        return failed('cancelled');
       // Stop-first: every other container of the project on this node stops before this one starts.
       const others =
         payload.replace === 'recreate'
-          ? mineOnly().filter((c) => c.project === payload.project_id && c.deployment !== task.deployment_id)
+          ? mineOnly().filter(
+              (c) => c.project === payload.project_id && c.deployment !== task.deployment_id,
+            )
           : [];
       for (const c of others) engine.stop(c.id, 'task', true);
-      const copy = payload.volumes === undefined ? undefined : engine.disk.mount(payload.project_id, payload.volumes);
+      const copy =
+        payload.volumes === undefined
+          ? undefined
+          : engine.disk.mount(payload.project_id, payload.volumes);
       const isNew = container === undefined;
       if (isNew && copy === null) {
         const served = others.find((c) => c.deployment === payload.replaces);
@@ -440,10 +536,12 @@ export function createAgent(deps: AgentDeps): Agent {
         'task',
       );
       const { id } = container;
-      if (isNew && copy !== undefined && copy !== null) engine.disk.starts(id, container.deployment, copy);
+      if (isNew && copy !== undefined && copy !== null)
+        engine.disk.starts(id, container.deployment, copy);
       const undo = (): void => {
         // When the engine does not answer now, a later sweep removes the container.
-        if (engine.up && engine.list().some((c) => c.id === id && holds(c))) engine.remove(id, 'task');
+        if (engine.up && engine.list().some((c) => c.id === id && holds(c)))
+          engine.remove(id, 'task');
       };
       const healthy = (await work(run, random.int(100, 3_000))) && !random.chance(0.1);
       const now = engine.list().find((c) => c.id === id);
@@ -454,9 +552,22 @@ export function createAgent(deps: AgentDeps): Agent {
         return failed(run.stop === null ? 'container_exited' : 'cancelled');
       }
       engine.keepUp(id);
-      for (const d of payload.datasets) if (d.mode === 'dependency') has(d.dataset_id, d.version, d.bytes);
-      const datasets = payload.datasets.map((d) => ({ dataset_id: d.dataset_id, version: d.version }));
-      return { report: { status: 'completed', result: null, host_port: now.port, container_id: id, datasets }, discard: undo };
+      for (const d of payload.datasets)
+        if (d.mode === 'dependency') has(d.dataset_id, d.version, d.bytes);
+      const datasets = payload.datasets.map((d) => ({
+        dataset_id: d.dataset_id,
+        version: d.version,
+      }));
+      return {
+        report: {
+          status: 'completed',
+          result: null,
+          host_port: now.port,
+          container_id: id,
+          datasets,
+        },
+        discard: undo,
+      };
     }
 
     function startAgain(container: Container): void {
@@ -464,7 +575,10 @@ export function createAgent(deps: AgentDeps): Agent {
       engine.disk.starts(container.id, container.deployment);
     }
 
-    /** Both ends of a move, as packages/agent/src/tasks/move.ts: the sender refuses while a container of the project runs. */
+    /**
+     * Both ends of a move, as packages/agent/src/tasks/move.ts: the sender refuses while a
+     * container of the project runs.
+     */
     async function move(run: Run): Promise<Product> {
       const { payload } = run.task as TaskRecord<'move'>;
       const { project_id: project, copy, to } = payload;
@@ -475,7 +589,8 @@ export function createAgent(deps: AgentDeps): Agent {
       };
       if (payload.role === 'send') {
         const source = engine.disk.find(project, copy);
-        if (source === null || mineOnly().some((c) => c.project === project && c.running)) return failed('volume_failed');
+        if (source === null || mineOnly().some((c) => c.project === project && c.running))
+          return failed('volume_failed');
         if (!(await work(run, random.int(100, 2_000)))) return failed('cancelled');
         deps.moving.set(to, contentOf(source));
         if (!(await work(run, random.int(0, 1_000)))) return failed('cancelled');
@@ -521,7 +636,10 @@ export function createAgent(deps: AgentDeps): Agent {
         if (again === undefined || random.chance(0.3)) return failed('container_start_failed');
         startAgain(again);
       }
-      const keep = payload.keep === null ? undefined : ours().find((c) => c.deployment === payload.keep?.deployment_id);
+      const keep =
+        payload.keep === null
+          ? undefined
+          : ours().find((c) => c.deployment === payload.keep?.deployment_id);
       if (keep !== undefined && payload.keep !== null) engine.rename(keep.id, payload.keep.name);
       return { report: { status: 'completed', result: null }, discard() {} };
     }

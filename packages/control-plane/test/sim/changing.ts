@@ -1,7 +1,7 @@
 /**
- * People who change settings of projects while they are deployed: the branch, the repository, whether two versions may run at once, the
- * time to start, and whether pushes deploy. Only some runs have them. A source of chance of its own leaves the other decisions of the
- * seed as they are.
+ * People who change settings of projects while they are deployed: the branch, the repository,
+ * whether two versions may run at once, the time to start, and whether pushes deploy. Only some
+ * runs have them. A source of chance of its own leaves the other decisions of the seed as they are.
  */
 import type { History } from '@berth/testbed/history';
 import type { ProjectSettings } from '../../src/domain/records.ts';
@@ -36,12 +36,16 @@ export function createChanging(deps: {
     const what = random.next();
     if (what < 0.4) given.replace = random.pick(['recreate', 'rolling'] as const);
     else if (what < 0.75) given.branch = random.pick(['main', 'release']);
-    else if (what < 0.85) given.git_url = `https://git.example/${random.pick([name, `${name}-2`])}.git`;
+    else if (what < 0.85)
+      given.git_url = `https://git.example/${random.pick([name, `${name}-2`])}.git`;
     else if (what < 0.93) given.start_seconds = random.pick([null, 3, 30]);
     else given.deploy_on_push = random.chance(0.7);
     // Often a deployment is under way, or is requested at the same moment.
     if (random.chance(0.4)) void deps.deploy(project).catch(ignoreErrors);
-    const place = { ...(places.get(project) ?? { git_url: `https://git.example/${name}.git`, branch: 'main' }), ...given };
+    const place = {
+      ...(places.get(project) ?? { git_url: `https://git.example/${name}.git`, branch: 'main' }),
+      ...given,
+    };
     places.set(project, { git_url: place.git_url, branch: place.branch });
     const sent = world.now();
     changed.set(project, sent);
@@ -65,7 +69,8 @@ export function createChanging(deps: {
       for (let t = 0; t < forMs; t += random.int(2_000, 9_000))
         world.after(t, life, () => {
           const [project, name] = random.maybe([...projects]) ?? [];
-          if (project !== undefined && name !== undefined) change(project, name).catch(ignoreErrors);
+          if (project !== undefined && name !== undefined)
+            change(project, name).catch(ignoreErrors);
         });
     },
     changedAt: (project) => changed.get(project) ?? 0,

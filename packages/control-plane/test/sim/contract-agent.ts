@@ -1,11 +1,21 @@
-/** A contract-only agent: registers, polls every 5 s, works, completes. No lease, no container list. */
+/**
+ * A contract-only agent: registers, polls every 5 s, works, completes. No lease, no container list.
+ */
 import type { TaskReport } from '@berth/wire/task';
 import { DomainError } from '../../src/domain/errors.ts';
 import type { TaskRecord } from '../../src/domain/records.ts';
 import type { Agent, AgentDeps } from './agent.ts';
 import type { Life } from './world.ts';
 
-export function createContractAgent({ world, history, controlPlane, hostname, role, engine, forge }: AgentDeps): Agent {
+export function createContractAgent({
+  world,
+  history,
+  controlPlane,
+  hostname,
+  role,
+  engine,
+  forge,
+}: AgentDeps): Agent {
   const { random } = world;
   let life: Life = { name: hostname, alive: false };
 
@@ -35,8 +45,15 @@ export function createContractAgent({ world, history, controlPlane, hostname, ro
   async function work(mine: Life, task: TaskRecord): Promise<void> {
     await world.sleep(random.int(300, 4_000), mine);
     const report = await perform(mine, task);
-    const about = { task: task.id, kind: task.kind, deployment: task.deployment_id ?? '', lease: null, status: report.status };
-    const address = typeof report.host_port === 'number' ? `${engine.address}:${report.host_port}` : null;
+    const about = {
+      task: task.id,
+      kind: task.kind,
+      deployment: task.deployment_id ?? '',
+      lease: null,
+      status: report.status,
+    };
+    const address =
+      typeof report.host_port === 'number' ? `${engine.address}:${report.host_port}` : null;
     history.record({ type: 'reporting', ...about, project: task.project_id ?? '', address });
     for (;;) {
       try {
@@ -55,7 +72,11 @@ export function createContractAgent({ world, history, controlPlane, hostname, ro
     if (task.kind === 'build') {
       const { payload } = task as TaskRecord<'build'>;
       const sha = payload.commit ?? forge.tip(payload);
-      return { status: 'completed', result: 'done', image_tag: `${payload.image_repository}:${sha}` };
+      return {
+        status: 'completed',
+        result: 'done',
+        image_tag: `${payload.image_repository}:${sha}`,
+      };
     }
     const { payload } = task as TaskRecord<'deploy'>;
     const name = `svc-${payload.domain_prefix}`;
@@ -91,7 +112,9 @@ export function createContractAgent({ world, history, controlPlane, hostname, ro
     start() {
       if (life.alive || engine.isOff()) return;
       life = { name: hostname, alive: true };
-      live(life).catch((error: unknown) => history.record({ type: 'internal_error', message: `${hostname}: ${String(error)}` }));
+      live(life).catch((error: unknown) =>
+        history.record({ type: 'internal_error', message: `${hostname}: ${String(error)}` }),
+      );
     },
     kill() {
       life.alive = false;

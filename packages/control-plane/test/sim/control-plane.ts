@@ -1,7 +1,8 @@
 /**
- * A control plane of a simulated run: the real flow, driver, stores, loops and routing. Only the wiring is here, as in app.ts and
- * api/routes, with three differences: it uses the world's clock, every call to a store waits for its turn, and it can die or freeze
- * before or after any call. A restart creates everything again on the same database.
+ * A control plane of a simulated run: the real flow, driver, stores, loops and routing. Only the
+ * wiring is here, as in app.ts and api/routes, with three differences: it uses the world's clock,
+ * every call to a store waits for its turn, and it can die or freeze before or after any call. A
+ * restart creates everything again on the same database.
  */
 import { silentLogger } from '@berth/kit/log';
 import type { NodeRegister } from '@berth/wire/node';
@@ -50,15 +51,19 @@ export const LIMITS: Limits = {
 const LOG = silentLogger();
 const PLATFORM = { registryAddr: 'registry:5000', authServiceUrl: null, reservedPrefixes: [] };
 const ROUTING = { baseDomain: 'sim.test', authServiceUrl: null, acmeResolver: 'letsencrypt' };
-/** Loops run this much less often than in production: an empty run finds nothing and costs as much as a full one. */
+/**
+ * Loops run this much less often than in production: an empty run finds nothing and costs as much
+ * as a full one.
+ */
 const PACE = 4;
 const PERIOD_MS = 1_000;
 const BEAT_MS = 600;
 /** Longer than an answer takes plus the time in which a proxy applies it. */
 const SETTLE_MS = 1_000;
 /**
- * Much shorter than in production: a decision that still needs the history would fail here. Not shorter than the offline time, because
- * retention forgets nodes that were silent for so long, and with them the owner of a name.
+ * Much shorter than in production: a decision that still needs the history would fail here. Not
+ * shorter than the offline time, because retention forgets nodes that were silent for so long, and
+ * with them the owner of a name.
  */
 const KEEP = { deployments: 1, ms: LIMITS.offlineMs + 1_000, logBytes: 200 };
 const TOKEN = { username: null, token: 'token', apiUrl: null };
@@ -79,8 +84,15 @@ export type Endpoints = {
   register(body: NodeRegister, shown?: { secret: OwnSecret | null } | null): Promise<Registered>;
   tasks(nodeId: string): Promise<TaskRecord[]>;
   start(taskId: string): Promise<Claim>;
-  renew(taskId: string, token: string): Promise<{ cancel_requested: boolean; lease_expires_at: number }>;
-  complete(taskId: string, token: string | null, report: TaskReport): Promise<{ status: TaskState }>;
+  renew(
+    taskId: string,
+    token: string,
+  ): Promise<{ cancel_requested: boolean; lease_expires_at: number }>;
+  complete(
+    taskId: string,
+    token: string | null,
+    report: TaskReport,
+  ): Promise<{ status: TaskState }>;
   config(): BuiltConfig;
 };
 export type ControlPlaneProcess = {
@@ -90,7 +102,10 @@ export type ControlPlaneProcess = {
   start(): void;
   /** Dies at the n-th call to a store from now, before or after the call. */
   dieAtCall(n: number, moment: Moment): void;
-  /** Dies at the n-th message to the database from now, in the middle of an operation. Returns false when there is no wire. */
+  /**
+   * Dies at the n-th message to the database from now, in the middle of an operation. Returns false
+   * when there is no wire.
+   */
   dieOnWire(n: number, moment: Moment): boolean;
   /** Loses its connections to the database. Returns false when there are none. */
   loseConnections(): boolean;
@@ -118,7 +133,9 @@ export function createControlPlane(deps: {
   database: SimDatabase;
   history: History;
   plant: Plant;
-  /** null: no probe addresses are set, and a fetched configuration counts as live after SETTLE_MS. */
+  /**
+   * null: no probe addresses are set, and a fetched configuration counts as live after SETTLE_MS.
+   */
   probe: ((hash: string) => boolean) | null;
   /** Whether requests of every proxy reach this address. */
   reaches: (hostIp: string) => boolean;
@@ -138,7 +155,10 @@ export function createControlPlane(deps: {
   const monotonic = (): number => (frozenUntil > world.now() ? frozenAt : world.now());
   let wasCut = false;
   let ids = 0;
-  /** A separate source of chance: the server decides when a message arrives, which must not change other random numbers. */
+  /**
+   * A separate source of chance: the server decides when a message arrives, which must not change
+   * other random numbers.
+   */
   const notifierChance = createRandom(world.random.int(1, 1e9));
   const kept: { topic: Parameters<Changes['on']>[0]; listener: () => void }[] = [];
 
@@ -189,31 +209,65 @@ export function createControlPlane(deps: {
     const changes = createChanges(notifier === null ? null : withFaults(notifier, mine));
     const now = wall;
     const newId = (): string => `${name}-${++ids}`;
-    const uptime = await createUptimeClock({ store: stores.uptime, monotonic, wall: now, leaseMs: LIMITS.leaseMs });
-    const pause = (attempt: number): Promise<void> => world.sleep(world.random.int(1, 2 ** Math.min(attempt + 1, 7)), mine);
-    const driverDeps = { stores, changes, limits: LIMITS, platform: PLATFORM, now, uptime, pause, newId, cacheIndex: createCacheIndex() };
+    const uptime = await createUptimeClock({
+      store: stores.uptime,
+      monotonic,
+      wall: now,
+      leaseMs: LIMITS.leaseMs,
+    });
+    const pause = (attempt: number): Promise<void> =>
+      world.sleep(world.random.int(1, 2 ** Math.min(attempt + 1, 7)), mine);
+    const driverDeps = {
+      stores,
+      changes,
+      limits: LIMITS,
+      platform: PLATFORM,
+      now,
+      uptime,
+      pause,
+      newId,
+      cacheIndex: createCacheIndex(),
+    };
     const driver = plant.driver(createDriver(driverDeps), stores, world);
-    const source = plant.source(createConfigSource({ routes: stores.routes, changes, settings: ROUTING, now, log: LOG }));
+    const source = plant.source(
+      createConfigSource({ routes: stores.routes, changes, settings: ROUTING, now, log: LOG }),
+    );
     api = endpoints(stores, driver, changes, source, uptime);
     tellServing();
     for (const { topic, listener } of kept) changes.on(topic, listener);
     await source.refresh();
-    const policy = createPolicySource({ store: stores.policy, changes, settings: { ...ROUTING, domainQuarantineMs: 0 }, now, log: LOG });
+    const policy = createPolicySource({
+      store: stores.policy,
+      changes,
+      settings: { ...ROUTING, domainQuarantineMs: 0 },
+      now,
+      log: LOG,
+    });
     runLoops(mine, { stores, driver, changes, source, policy, uptime });
   }
 
-  /** Runs loops like kit/loop: with a period, a wake that is not lost during a run, and errors that end only the run. */
-  function runLoops(mine: Process, made: Pick<LoopDeps, 'stores' | 'driver' | 'changes' | 'source' | 'policy' | 'uptime'>): void {
+  /**
+   * Runs loops like kit/loop: with a period, a wake that is not lost during a run, and errors that
+   * end only the run.
+   */
+  function runLoops(
+    mine: Process,
+    made: Pick<LoopDeps, 'stores' | 'driver' | 'changes' | 'source' | 'policy' | 'uptime'>,
+  ): void {
     for (const declaration of LOOPS) {
       // They change nothing about deployments.
       if (declaration.name === 'problems' || declaration.name === 'notifications') continue;
       let signal = new AbortController();
       const { probe: answers } = deps;
-      const probe = answers === null ? null : (hash: string): Promise<boolean> => Promise.resolve(plant.probe(answers(hash)));
+      const probe =
+        answers === null
+          ? null
+          : (hash: string): Promise<boolean> => Promise.resolve(plant.probe(answers(hash)));
       const source: ConfigSource = {
         ...made.source,
         current() {
-          // The route confirmer probes once: it must not wait for a real clock and probe again. The next period is soon enough.
+          // The route confirmer probes once: it must not wait for a real clock and probe again. The
+          // next period is soon enough.
           signal.abort();
           return made.source.current();
         },
@@ -223,13 +277,20 @@ export function createControlPlane(deps: {
         source,
         limits: LIMITS,
         probe,
-        reach: probe === null ? null : ({ host_ip }) => Promise.resolve(verdictOf(deps.reaches(host_ip))),
+        reach:
+          probe === null
+            ? null
+            : ({ host_ip }) => Promise.resolve(verdictOf(deps.reaches(host_ip))),
         settleMs: SETTLE_MS,
         datasets: null,
         statuses:
           deps.forge === null
             ? null
-            : { send: sendTo(deps.forge, mine), tokenOf: () => Promise.resolve(TOKEN), publicUrl: 'https://berth.test' },
+            : {
+                send: sendTo(deps.forge, mine),
+                tokenOf: () => Promise.resolve(TOKEN),
+                publicUrl: 'https://berth.test',
+              },
         sendNotice: null,
         presence: { seen: () => undefined, arePeopleHere: () => false },
         keep: KEEP,
@@ -240,7 +301,8 @@ export function createControlPlane(deps: {
         log: LOG,
       });
       // The real loop pauses by the real clock between its steps, 1 s in total.
-      const run = declaration.name === 'deployment-retention' ? () => clean(made.stores, mine) : loop;
+      const run =
+        declaration.name === 'deployment-retention' ? () => clean(made.stores, mine) : loop;
       let running = false;
       let woken = false;
       let timer: Life = { name: 'timer', alive: false };
@@ -252,7 +314,8 @@ export function createControlPlane(deps: {
         running = false;
         const period = Math.max(declaration.periodMs, PERIOD_MS);
         // The clock of every deadline ticks as in production: a slower tick would count as a gap.
-        const next = declaration.name === 'uptime' ? BEAT_MS : world.random.int(period, period * PACE);
+        const next =
+          declaration.name === 'uptime' ? BEAT_MS : world.random.int(period, period * PACE);
         plan(woken ? 5 : next);
       };
       const plan = (ms: number): void => {
@@ -277,33 +340,45 @@ export function createControlPlane(deps: {
   const sendTo =
     (forge: StatusForge, mine: Process): StatusSettings['send'] =>
     async (request) => {
-      while (frozenUntil > world.now()) await world.sleep(Math.min(200, frozenUntil - world.now()), mine);
+      while (frozenUntil > world.now())
+        await world.sleep(Math.min(200, frozenUntil - world.now()), mine);
       return mine.alive ? forge.status(mine, request) : new Promise(() => undefined);
     };
 
-  /** Its steps are no store calls: they end with the process, whose database is closed under them. */
+  /**
+   * Its steps are no store calls: they end with the process, whose database is closed under them.
+   */
   async function clean(stores: Stores, mine: Life): Promise<void> {
     try {
-      for await (const _step of await stores.retention.begin(KEEP, world.now)) if (!mine.alive) return;
+      for await (const _step of await stores.retention.begin(KEEP, world.now))
+        if (!mine.alive) return;
     } catch (error) {
       if (mine.alive) throw error;
     }
   }
 
   function surprised(error: unknown): void {
-    // A race with a deletion or another decision has a row in the error table; the loop logs it and tries again.
+    // A race with a deletion or another decision has a row in the error table; the loop logs it and
+    // tries again.
     if (error instanceof DomainError) return;
     // The caller gets `internal`; a loop tries again.
     if (wasCut && error instanceof StoreError && CUT.includes(error.code)) return;
-    history.record({ type: 'internal_error', message: String(error instanceof Error ? error.stack : error) });
+    history.record({
+      type: 'internal_error',
+      message: String(error instanceof Error ? error.stack : error),
+    });
   }
 
-  /** Lets every method of every store wait for its turn; each may be the last call of this control plane. */
+  /**
+   * Lets every method of every store wait for its turn; each may be the last call of this control
+   * plane.
+   */
   function withTurns(stores: Stores, mine: Process): Stores {
     const never = new Promise<never>(() => {});
     const thawed = async (): Promise<void> => {
       // In pieces, because it may be continued sooner.
-      while (frozenUntil > world.now()) await world.sleep(Math.min(200, frozenUntil - world.now()), mine);
+      while (frozenUntil > world.now())
+        await world.sleep(Math.min(200, frozenUntil - world.now()), mine);
     };
     const wrap = (call: () => Promise<unknown>) => async (): Promise<unknown> => {
       await world.turn(mine);
@@ -329,7 +404,8 @@ export function createControlPlane(deps: {
       },
       subscribe: (listener) =>
         notifier.subscribe((topics) => {
-          if (!notifierChance.chance(LOST_NOTIFICATIONS)) world.after(notifierChance.int(1, 200), mine, () => listener(topics));
+          if (!notifierChance.chance(LOST_NOTIFICATIONS))
+            world.after(notifierChance.int(1, 200), mine, () => listener(topics));
         }),
     };
   }
@@ -338,15 +414,24 @@ export function createControlPlane(deps: {
     const commit =
       (write: typeof stores.flow.commit): typeof stores.flow.commit =>
       async (plan) => {
-        const lost = plan.changeTasks.flatMap((change) => ('end' in change && change.end === 'lost' ? [change.id] : []));
-        const tasks = await world.during(() => Promise.all(lost.map((id) => database.onlooker().tasks.get(id))));
+        const lost = plan.changeTasks.flatMap((change) =>
+          'end' in change && change.end === 'lost' ? [change.id] : [],
+        );
+        const tasks = await world.during(() =>
+          Promise.all(lost.map((id) => database.onlooker().tasks.get(id))),
+        );
         // The clock in the database is one tick behind.
         const at = (await world.during(() => database.onlooker().uptime.read(0))) + 2 * BEAT_MS;
         const result = await write(plan);
         if (result === 'committed' && mine.alive) tellMoves(plan);
         if (result === 'committed' && mine.alive)
           for (const task of tasks) {
-            const why = task.lease_expires_at === null ? 'queue' : at > task.wall_deadline_at ? 'wall' : 'lease';
+            const why =
+              task.lease_expires_at === null
+                ? 'queue'
+                : at > task.wall_deadline_at
+                  ? 'wall'
+                  : 'lease';
             history.record({ type: 'taken_away', task: task.id, lease: task.lease_token, why });
           }
         return result;
@@ -354,15 +439,22 @@ export function createControlPlane(deps: {
     return { ...stores, flow: { ...stores.flow, commit: commit(stores.flow.commit) } };
   }
 
-  function tellMoves({ createDeployment, changeDeployments: deployments, project, volumes }: Plan): void {
-    const moved = (deployment: string, to: string, code: string | null): void => history.record({ type: 'moved', deployment, to, code });
+  function tellMoves({
+    createDeployment,
+    changeDeployments: deployments,
+    project,
+    volumes,
+  }: Plan): void {
+    const moved = (deployment: string, to: string, code: string | null): void =>
+      history.record({ type: 'moved', deployment, to, code });
     if (createDeployment !== null) moved(createDeployment.id, createDeployment.status, null);
     for (const { id, set } of deployments) {
       if (set.status !== undefined) moved(id, set.status, set.error?.code ?? null);
       if (typeof set.route_published_at === 'number') moved(id, 'published', null);
     }
     for (const { id, state, source } of volumes)
-      if (state === 'current' && source !== null) history.record({ type: 'switched', project: project.id, copy: id });
+      if (state === 'current' && source !== null)
+        history.record({ type: 'switched', project: project.id, copy: id });
   }
 
   return {
@@ -405,7 +497,13 @@ export function createControlPlane(deps: {
   };
 
   /** The endpoints of api/routes/agent.ts and traefik.ts, without HTTP. */
-  function endpoints(stores: Stores, driver: Driver, changes: Changes, source: ConfigSource, uptime: UptimeClock): Endpoints {
+  function endpoints(
+    stores: Stores,
+    driver: Driver,
+    changes: Changes,
+    source: ConfigSource,
+    uptime: UptimeClock,
+  ): Endpoints {
     const now = wall;
     return {
       stores,
@@ -420,7 +518,11 @@ export function createControlPlane(deps: {
         };
         const secret = shown?.secret ?? null;
         const proof: AgentProof =
-          shown === null ? { kind: 'open' } : secret === null ? { kind: 'shared', fingerprint: '' } : { kind: 'node', ...secret };
+          shown === null
+            ? { kind: 'open' }
+            : secret === null
+              ? { kind: 'shared', fingerprint: '' }
+              : { kind: 'node', ...secret };
         const entry = {
           proof,
           requireSecrets: false,
@@ -430,25 +532,43 @@ export function createControlPlane(deps: {
         };
         const at = uptime.estimate();
         const { node, before, routesMoved } = await stores.nodes.register(body, now(), entry, at);
-        if (before === null || now() - before.last_seen_at > LIMITS.offlineMs || before.agent_version !== node.agent_version)
+        if (
+          before === null ||
+          now() - before.last_seen_at > LIMITS.offlineMs ||
+          before.agent_version !== node.agent_version
+        )
           changes.notify('work');
-        if (routesMoved === true || (before !== null && before.host_ip !== node.host_ip)) changes.notify('routes');
+        if (routesMoved === true || (before !== null && before.host_ip !== node.host_ip))
+          changes.notify('routes');
         await driver.observed(node, at.at).catch(surprised);
-        // The product compares only reports that differ from the one before (api/volume-reports.ts).
+        // The product compares only reports that differ from the one before
+        // (api/volume-reports.ts).
         const volumes =
           body.volumes === undefined || body.role === 'builder'
             ? undefined
             : await stores.volumes.report(node, body.volumes, now(), body.removed_volumes);
-        return { ...node, ...(given === null ? {} : { secret: given }), ...(volumes === undefined ? {} : { volumes }) };
+        return {
+          ...node,
+          ...(given === null ? {} : { secret: given }),
+          ...(volumes === undefined ? {} : { volumes }),
+        };
       },
       tasks: (nodeId) => stores.tasks.openFor(nodeId, now()),
       async start(id) {
-        const lease = { token: `${name}-lease-${++ids}`, expires_at: (await uptime.now()).at + LIMITS.leaseMs };
+        const lease = {
+          token: `${name}-lease-${++ids}`,
+          expires_at: (await uptime.now()).at + LIMITS.leaseMs,
+        };
         const claim = await stores.tasks.claim(id, lease, now(), LIMITS.maxAttempts);
         return { ...claim, lease_expires_at: now() + LIMITS.leaseMs };
       },
       async renew(id, token) {
-        const { cancel_requested } = await stores.tasks.renew(id, token, (await uptime.now()).at + LIMITS.leaseMs, now());
+        const { cancel_requested } = await stores.tasks.renew(
+          id,
+          token,
+          (await uptime.now()).at + LIMITS.leaseMs,
+          now(),
+        );
         const lease_expires_at = now() + LIMITS.leaseMs;
         return { cancel_requested, lease_expires_at };
       },
@@ -465,7 +585,9 @@ export function eachMethod(
 ): Stores {
   const wrapped = Object.entries(stores).map(([noun, store]) => {
     if (typeof store !== 'object' || store === null) return [noun, store];
-    const methods = Object.entries(store as Record<string, (...args: unknown[]) => Promise<unknown>>).map(([name, method]) => [
+    const methods = Object.entries(
+      store as Record<string, (...args: unknown[]) => Promise<unknown>>,
+    ).map(([name, method]) => [
       name,
       (...args: unknown[]) => around(() => method.apply(store, args), noun, name),
     ]);

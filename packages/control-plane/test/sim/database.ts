@@ -1,4 +1,6 @@
-/** The database of a run, and each control plane's connection to it. On PostgreSQL: on-postgres.ts. */
+/**
+ * The database of a run, and each control plane's connection to it. On PostgreSQL: on-postgres.ts.
+ */
 import { sql } from 'kysely';
 import type { Stores } from '../../src/domain/stores.ts';
 import { type Database, openDatabase } from '../../src/store/engine/database.ts';
@@ -27,7 +29,9 @@ export type SimDatabase = {
   /** Number of calls that may run at once. */
   callsAtOnce: number;
   open(now: () => number): Promise<Hold>;
-  /** Reads without the control planes: whether everything is idle, and the measurements at the end. */
+  /**
+   * Reads without the control planes: whether everything is idle, and the measurements at the end.
+   */
   onlooker(): Stores;
   close(): Promise<void>;
 };
@@ -38,9 +42,10 @@ export const quiet = { info: () => {}, warn: () => {} };
 const empty: Database[] = [];
 
 /**
- * One control plane on SQLite in memory, with one call at a time: the seed alone decides what happens, including ids, because rows that
- * are equal in everything else are sorted by id. Each process has its own memory, so that a killed one loses what it had not written
- * (the times at which nodes were last seen).
+ * One control plane on SQLite in memory, with one call at a time: the seed alone decides what
+ * happens, including ids, because rows that are equal in everything else are sorted by id. Each
+ * process has its own memory, so that a killed one loses what it had not written (the times at
+ * which nodes were last seen).
  */
 export async function inMemory(now: () => number, random: Random): Promise<SimDatabase> {
   const db = empty.pop() ?? (await openDatabase('sqlite::memory:', quiet, Date.now));

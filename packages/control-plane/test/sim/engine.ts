@@ -1,6 +1,6 @@
 /**
- * A container engine with all containers of one machine. It outlives its agent. A restart changes the ports that the engine chose, and
- * keeps those that an agent chose.
+ * A container engine with all containers of one machine. It outlives its agent. A restart changes
+ * the ports that the engine chose, and keeps those that an agent chose.
  */
 import type { History } from '@berth/testbed/history';
 import { createDisk, type Disk } from './disk.ts';
@@ -15,7 +15,10 @@ export type Container = {
   generation: number;
   /** The node whose agent started the container, by its name at that time. */
   node: string;
-  /** The attempt that owns it, shown by its name: an agent that adopts it renames it (packages/agent/src/tasks/attempt-container.ts). */
+  /**
+   * The attempt that owns it, shown by its name: an agent that adopts it renames it
+   * (packages/agent/src/tasks/attempt-container.ts).
+   */
   holder: { task: string; attempt: number };
   port: number;
   /** Its agent chose the port, which stays its own until it is removed. */
@@ -41,7 +44,10 @@ export type Engine = {
   up: boolean;
   /** Throws while the engine does not answer: that is not an empty list. */
   list(): Container[];
-  run(spec: Omit<Container, 'id' | 'port' | 'startedAt' | 'running' | 'stays' | 'halted'>, cause: Cause): Container;
+  run(
+    spec: Omit<Container, 'id' | 'port' | 'startedAt' | 'running' | 'stays' | 'halted'>,
+    cause: Cause,
+  ): Container;
   /** `forNext`: so that another version can start. */
   stop(id: string, cause: Cause, forNext?: boolean): void;
   /** Starts a stopped container. */
@@ -68,7 +74,13 @@ const ENGINE_PORTS = { from: 32_000, size: 30 };
 const OWN_PORTS = { from: 20_000, size: 40 };
 
 /** `loosePorts`: a planted bug, the engine chooses the ports that an agent should choose. */
-export function createEngine(world: World, history: History, name: string, address: string, loosePorts = false): Engine {
+export function createEngine(
+  world: World,
+  history: History,
+  name: string,
+  address: string,
+  loosePorts = false,
+): Engine {
   const containers = new Map<string, Container>();
   const chance = createRandom(world.random.int(1, 1e9));
   let host = address;
@@ -86,16 +98,24 @@ export function createEngine(world: World, history: History, name: string, addre
   const order = Array.from({ length: OWN_PORTS.size }, (_, i) => i);
   order.push(...order.splice(0, chance.int(0, OWN_PORTS.size - 1)));
   const ownPort = (): number => {
-    const place = order.findIndex((i) => ![...containers.values()].some((c) => c.port === OWN_PORTS.from + i));
+    const place = order.findIndex(
+      (i) => ![...containers.values()].some((c) => c.port === OWN_PORTS.from + i),
+    );
     if (place < 0) throw new EngineError(`${name} has no free port`);
     const [i = 0] = order.splice(place, 1);
     order.push(i);
     return OWN_PORTS.from + i;
   };
-  const give = (keepsPort: boolean): number => (keepsPort && !loosePorts ? ownPort() : portOfEngine());
+  const give = (keepsPort: boolean): number =>
+    keepsPort && !loosePorts ? ownPort() : portOfEngine();
   /** Returns the port of a container that starts again. */
   const again = (c: Container): number => (c.keepsPort && !loosePorts ? c.port : portOfEngine());
-  const tell = (c: Container, change: 'started' | 'moved' | 'stopped' | 'removed', cause: Cause, forNext = false): void =>
+  const tell = (
+    c: Container,
+    change: 'started' | 'moved' | 'stopped' | 'removed',
+    cause: Cause,
+    forNext = false,
+  ): void =>
     history.record({
       type: 'container',
       change,
@@ -122,7 +142,13 @@ export function createEngine(world: World, history: History, name: string, addre
     run(spec, cause) {
       if (!engine.up) throw new EngineError(`the engine of ${name} does not answer`);
       const fresh = { id: `${name}-c${++ids}`, port: give(spec.keepsPort), startedAt: world.now() };
-      const container: Container = { ...spec, ...fresh, running: true, stays: false, halted: false };
+      const container: Container = {
+        ...spec,
+        ...fresh,
+        running: true,
+        stays: false,
+        halted: false,
+      };
       containers.set(container.id, container);
       tell(container, 'started', cause);
       return { ...container };
@@ -140,7 +166,12 @@ export function createEngine(world: World, history: History, name: string, addre
       if (!engine.up) throw new EngineError(`the engine of ${name} does not answer`);
       const container = containers.get(id);
       if (container === undefined || container.running) return;
-      Object.assign(container, { running: true, halted: false, port: again(container), startedAt: world.now() });
+      Object.assign(container, {
+        running: true,
+        halted: false,
+        port: again(container),
+        startedAt: world.now(),
+      });
       tell(container, 'started', cause);
     },
     remove(id, cause) {
@@ -171,7 +202,8 @@ export function createEngine(world: World, history: History, name: string, addre
       // They come up in any order, and the engine counts from the same port as before.
       const ports = starting.flatMap((c) => (c.keepsPort && !loosePorts ? [] : [c.port]));
       for (const c of starting) {
-        const [taken] = c.keepsPort && !loosePorts ? [] : ports.splice(chance.int(0, ports.length - 1), 1);
+        const [taken] =
+          c.keepsPort && !loosePorts ? [] : ports.splice(chance.int(0, ports.length - 1), 1);
         Object.assign(c, { port: taken ?? c.port, running: true, startedAt: world.now() });
         tell(c, 'moved', 'outside');
       }

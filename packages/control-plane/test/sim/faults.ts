@@ -1,4 +1,7 @@
-/** Random faults until the end of the faults: then every process runs, every partition is healed, and every freeze is over. */
+/**
+ * Random faults until the end of the faults: then every process runs, every partition is healed,
+ * and every freeze is over.
+ */
 import type { Happening, History } from '@berth/testbed/history';
 import type { Agent } from './agent.ts';
 import type { ControlPlaneProcess } from './control-plane.ts';
@@ -16,7 +19,10 @@ export type Faults = {
   end(): void;
 };
 
-/** A new machine that gets the address of an old one, whose power is cut. It does not run until then. */
+/**
+ * A new machine that gets the address of an old one, whose power is cut. It does not run until
+ * then.
+ */
 export type Heir = { machine: Agent; old: Agent; nextAddress: string };
 
 const HOUR = 3_600_000;
@@ -30,15 +36,24 @@ export function createFaults(deps: {
   agents: readonly Agent[];
   /** Second processes with the identity of a first one; none runs until a fault starts it. */
   twins: readonly Agent[];
-  /** Second machines, each with its own engine, that register under the name of a first; none runs until a fault starts it. */
+  /**
+   * Second machines, each with its own engine, that register under the name of a first; none runs
+   * until a fault starts it.
+   */
   doubles: readonly Agent[];
   /** Weight of the faults that restart an engine, or cut the power of its machine. */
   engineRestarts: number;
   /** Null in most runs. */
   heir: Heir | null;
-  /** Whether there are such machines. Then no fault keeps a first machine silent for the offline time, unless `mayTakeOver` is set. */
+  /**
+   * Whether there are such machines. Then no fault keeps a first machine silent for the offline
+   * time, unless `mayTakeOver` is set.
+   */
   isDoubled: boolean;
-  /** A first machine may be cut off for longer than that while the second one runs: both continue, each as its own node. */
+  /**
+   * A first machine may be cut off for longer than that while the second one runs: both continue,
+   * each as its own node.
+   */
   mayTakeOver: boolean;
   /** Drains the deployment's node: it takes no work until the returned function is called. */
   drain: (deployment: string) => () => void;
@@ -81,15 +96,23 @@ export function createFaults(deps: {
   let isAway = false;
   /** The next deployment that goes live must move at once, and the clock is set back. */
   let movesBack = false;
-  /** The same for the next stop-first project, whose node sends no list from before the end of its task until the move. */
+  /**
+   * The same for the next stop-first project, whose node sends no list from before the end of its
+   * task until the move.
+   */
   let movesUnseen = false;
   let unseen: string | null = null;
   /** The project of the next deployment that reaches this state is stopped. */
   let stopsAt: string | null = null;
-  /** The next stop-first deployment fails after its route was published, and meanwhile another project got the port of the old version. */
+  /**
+   * The next stop-first deployment fails after its route was published, and meanwhile another
+   * project got the port of the old version.
+   */
   let takesPort = false;
   type Stopped = { agent: Agent; port: number; other: string };
-  /** The version that a deployment which has just started has stopped, if the engine chose its port. */
+  /**
+   * The version that a deployment which has just started has stopped, if the engine chose its port.
+   */
   const stoppedBy = new Map<string, Stopped>();
   const stopFirst = new Set<string>();
 
@@ -104,17 +127,19 @@ export function createFaults(deps: {
     heal.push(once);
     world.after(ms, chaos, once);
   }
-  const whileMs = (): number => (random.chance(0.3) ? random.int(5_000, 30_000) : random.int(50, 4_000));
+  const whileMs = (): number =>
+    random.chance(0.3) ? random.int(5_000, 30_000) : random.int(50, 4_000);
 
   const FAULTS: { weight: number; strike: () => void }[] = [
     {
-      // Before, after or during one of its next calls to the database: every commit is such a moment.
-      // No node counts as silent until a control plane has served for the offline time.
+      // Before, after or during one of its next calls to the database: every commit is such a
+      // moment. No node counts as silent until a control plane has served for the offline time.
       weight: (mayTakeOver ? 0.5 : 4) * controlPlanes.length,
       strike() {
         const one = random.pick(controlPlanes);
         const moment = random.pick(['before', 'after'] as const);
-        if (random.chance(0.5) || !one.dieOnWire(random.int(1, 60), moment)) one.dieAtCall(random.int(1, 25), moment);
+        if (random.chance(0.5) || !one.dieOnWire(random.int(1, 60), moment))
+          one.dieAtCall(random.int(1, 25), moment);
         forAWhile(random.int(200, 3_000), () => isAway || one.start());
       },
     },
@@ -122,7 +147,11 @@ export function createFaults(deps: {
       weight: isDoubled ? 0 : controlPlanes.length,
       // Where another one serves: also for longer than a claim of a commit status.
       strike: () =>
-        random.pick(controlPlanes).freeze(controlPlanes.length > 1 && random.chance(0.2) ? random.int(30_000, 45_000) : whileMs()),
+        random
+          .pick(controlPlanes)
+          .freeze(
+            controlPlanes.length > 1 && random.chance(0.2) ? random.int(30_000, 45_000) : whileMs(),
+          ),
     },
     {
       weight: forge === null ? 0 : 2,
@@ -142,7 +171,11 @@ export function createFaults(deps: {
       },
     },
     { weight: 2, strike: () => void (movesBack = true) },
-    { weight: 1, strike: () => void (stopsAt = random.pick(['building', 'built', 'deploying', 'published', 'running'])) },
+    {
+      weight: 1,
+      strike: () =>
+        void (stopsAt = random.pick(['building', 'built', 'deploying', 'published', 'running'])),
+    },
     { weight: proxies.length === 0 || isDoubled ? 0 : takenPorts, strike: restartAlone },
     // Does nothing where a machine must be heard in time.
     { weight: isDoubled ? 0 : unseenMoves, strike: () => void (movesUnseen = true) },
@@ -183,12 +216,14 @@ export function createFaults(deps: {
         const first = agents.find((a) => a.hostname === double.hostname);
         if (first === undefined || world.now() - first.knownAt() > 9_000) return;
         double.start();
-        // One that got a node all the same, because the first one was silent for another reason, stays.
+        // One that got a node all the same, because the first one was silent for another reason,
+        // stays.
         forAWhile(lastsMs, () => double.knownAt() > 0 || double.kill());
       },
     },
     {
-      // The first machine is cut off and keeps running, and a second machine takes its name. One that got a node stays.
+      // The first machine is cut off and keeps running, and a second machine takes its name. One
+      // that got a node stays.
       weight: mayTakeOver ? 8 : 0,
       strike() {
         const double = random.pick(doubles);
@@ -211,7 +246,9 @@ export function createFaults(deps: {
       weight: isDoubled ? 0 : 2,
       // A node on which something runs: for another one, no effect would be visible.
       strike() {
-        const agent = random.maybe(agents.filter((a) => a.engine.up && a.engine.list().some((c) => c.running)));
+        const agent = random.maybe(
+          agents.filter((a) => a.engine.up && a.engine.list().some((c) => c.running)),
+        );
         agent?.rename(`${agent.hostname}-${++renames}`);
       },
     },
@@ -222,14 +259,18 @@ export function createFaults(deps: {
         const agent = random.maybe(agents.filter((a) => a.engine.disk.reported().length > 0));
         if (agent === undefined) return;
         agent.engine.disk.takeOut();
-        forAWhile(random.chance(0.5) ? random.int(5_000, 40_000) : whileMs(), () => agent.engine.disk.putBack());
+        forAWhile(random.chance(0.5) ? random.int(5_000, 40_000) : whileMs(), () =>
+          agent.engine.disk.putBack(),
+        );
       },
     },
     {
       // Power cut: the agent starts with the engine, or later.
       weight: isDoubled ? 0 : engineRestarts / 2,
       strike() {
-        const agent = random.maybe(agents.filter((a) => a.engine.up && a.engine.list().some((c) => c.running)));
+        const agent = random.maybe(
+          agents.filter((a) => a.engine.up && a.engine.list().some((c) => c.running)),
+        );
         if (agent === undefined) return;
         agent.kill();
         agent.engine.cutPower();
@@ -240,7 +281,8 @@ export function createFaults(deps: {
       },
     },
     {
-      // Once: a machine is silent, and a new one gets its address. The old one comes back with another address.
+      // Once: a machine is silent, and a new one gets its address. The old one comes back with
+      // another address.
       weight: heir === null ? 0 : 4,
       strike() {
         if (heir === null || heir.old.engine.isOff()) return;
@@ -259,8 +301,11 @@ export function createFaults(deps: {
     {
       weight: engineRestarts,
       strike() {
-        const busy = agents.filter((a) => a.engine.up && a.engine.list().filter((c) => c.running).length > 1);
-        const { engine } = engineRestarts > 2 && busy.length > 0 ? random.pick(busy) : random.pick(agents);
+        const busy = agents.filter(
+          (a) => a.engine.up && a.engine.list().filter((c) => c.running).length > 1,
+        );
+        const { engine } =
+          engineRestarts > 2 && busy.length > 0 ? random.pick(busy) : random.pick(agents);
         engine.up = false;
         forAWhile(random.int(100, 6_000), () => engine.restart());
       },
@@ -303,7 +348,9 @@ export function createFaults(deps: {
   /** Restarts a stop-first project whose port the engine chose, beside another project. */
   function restartAlone(): void {
     const all = agents.flatMap(({ engine }) => {
-      const loose = engine.up ? engine.list().filter((c) => c.running && c.stays && !c.keepsPort) : [];
+      const loose = engine.up
+        ? engine.list().filter((c) => c.running && c.stays && !c.keepsPort)
+        : [];
       return loose.filter((c) => c.alone && loose.some((other) => other.project !== c.project));
     });
     const one = random.maybe(all);
@@ -312,16 +359,27 @@ export function createFaults(deps: {
     void restart(one.project).catch(() => undefined);
   }
 
-  function noteStopped({ address, project, deployment }: Extract<Happening, { type: 'container' }>): void {
-    const agent = agents.find((a) => a.engine.up && address?.startsWith(`${a.engine.address}:`) === true);
+  function noteStopped({
+    address,
+    project,
+    deployment,
+  }: Extract<Happening, { type: 'container' }>): void {
+    const agent = agents.find(
+      (a) => a.engine.up && address?.startsWith(`${a.engine.address}:`) === true,
+    );
     const listed = agent?.engine.list() ?? [];
     const old = listed.find((c) => c.project === project && !c.running && !c.keepsPort);
-    const other = random.maybe(listed.filter((c) => c.project !== project && c.running && c.stays && !c.keepsPort));
+    const other = random.maybe(
+      listed.filter((c) => c.project !== project && c.running && c.stays && !c.keepsPort),
+    );
     if (agent !== undefined && old !== undefined && other !== undefined)
       stoppedBy.set(deployment, { agent, port: old.port, other: other.project });
   }
 
-  /** The proxies get the new route when the other project has the port, and do not reach the new version then. */
+  /**
+   * The proxies get the new route when the other project has the port, and do not reach the new
+   * version then.
+   */
   function takePort({ agent: { engine }, port, other }: Stopped): void {
     engine.nextPort(port);
     void restart(other).catch(() => undefined);
@@ -346,13 +404,23 @@ export function createFaults(deps: {
       network.weather.late = bad * 0.05;
       network.weather.repeated = bad * 0.1;
       const every = random.pick([1_500, 4_000, 12_000]);
-      for (let t = random.int(0, every); t < forMs; t += random.int(1, 2 * every)) world.after(t, chaos, strike);
+      for (let t = random.int(0, every); t < forMs; t += random.int(1, 2 * every))
+        world.after(t, chaos, strike);
     },
     heard(event) {
       if (event.type === 'single_writer') stopFirst.add(event.project);
-      if (takesPort && event.type === 'container' && event.change === 'started' && event.cause === 'task' && event.alone === true)
+      if (
+        takesPort &&
+        event.type === 'container' &&
+        event.change === 'started' &&
+        event.cause === 'task' &&
+        event.alone === true
+      )
         noteStopped(event);
-      const stopped = event.type === 'moved' && event.to === 'published' ? stoppedBy.get(event.deployment) : undefined;
+      const stopped =
+        event.type === 'moved' && event.to === 'published'
+          ? stoppedBy.get(event.deployment)
+          : undefined;
       if (takesPort && stopped !== undefined) {
         takesPort = false;
         stoppedBy.clear();
@@ -370,7 +438,9 @@ export function createFaults(deps: {
         event.cause === 'task' &&
         stopFirst.has(event.project)
       ) {
-        const agent = agents.find((a) => event.address?.startsWith(`${a.engine.address}:`) === true);
+        const agent = agents.find(
+          (a) => event.address?.startsWith(`${a.engine.address}:`) === true,
+        );
         if (agent === undefined) return;
         movesUnseen = false;
         unseen = event.deployment;
@@ -382,16 +452,21 @@ export function createFaults(deps: {
       if (event.type === 'moved' && event.to === 'running' && event.deployment === unseen) {
         unseen = null;
         const { deployment } = event;
-        world.after(random.int(100, 500), chaos, () => forAWhile(random.int(5_000, 20_000), drain(deployment)));
+        world.after(random.int(100, 500), chaos, () =>
+          forAWhile(random.int(5_000, 20_000), drain(deployment)),
+        );
         return;
       }
       if (!movesBack || event.type !== 'moved' || event.to !== 'running') return;
       movesBack = false;
       const { deployment } = event;
-      // Before the remaining work there ends, so that this end seems older than the node's last report.
+      // Before the remaining work there ends, so that this end seems older than the node's last
+      // report.
       const back = -random.int(2_000, 20_000);
       for (const one of controlPlanes) one.jump(back);
-      world.after(random.int(300, 1_500), chaos, () => forAWhile(random.int(5_000, 20_000), drain(deployment)));
+      world.after(random.int(300, 1_500), chaos, () =>
+        forAWhile(random.int(5_000, 20_000), drain(deployment)),
+      );
     },
     absence(afterMs, forMs) {
       world.after(afterMs, chaos, () => {

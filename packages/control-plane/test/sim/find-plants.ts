@@ -1,4 +1,7 @@
-/** Searches the seeds for planted bugs: the checker can fail. plants.test.ts and plants.faults.test.ts use it. */
+/**
+ * Searches the seeds for planted bugs: the checker can fail. plants.test.ts and
+ * plants.faults.test.ts use it.
+ */
 import { expect, it } from 'vitest';
 import type { InvariantId } from '@berth/testbed/invariants';
 import type { PlantName } from './plants.ts';
@@ -15,11 +18,24 @@ export const FOUND_BY: Record<Exclude<PlantName, 'none'>, readonly InvariantId[]
   'replace of the old version': ['one-writer'],
   'missing volume given up': ['volume-stays', 'volume-kept', 'bounded'],
   'proof of an older copy': ['newest-data'],
-  'lost compare-and-set': ['no-surprise', 'one-serving', 'running-is-routed', 'acknowledged-stays', 'report-once', 'settles'],
+  'lost compare-and-set': [
+    'no-surprise',
+    'one-serving',
+    'running-is-routed',
+    'acknowledged-stays',
+    'report-once',
+    'settles',
+  ],
   'double claim': ['one-lease'],
   'second writer': ['one-writer'],
   'two machines with one hostname': ['route-observed', 'running-is-routed', 'one-writer'],
-  'a node handed over': ['one-writer', 'route-observed', 'running-is-routed', 'old-serves', 'one-serving'],
+  'a node handed over': [
+    'one-writer',
+    'route-observed',
+    'running-is-routed',
+    'old-serves',
+    'one-serving',
+  ],
   'deadlines by the machine’s clock': ['uptime'],
   'lists by the machine’s clock': ['one-writer'],
   'look covers later pushes': ['last-push'],
@@ -69,7 +85,10 @@ const FAVOURED: Record<string, Partial<RunOptions>> = {
   'two projects at one address': { takesPorts: true },
 };
 
-/** The seeds that find rare bugs at present. They are tried first, because a search from seed 1 takes up to a minute. */
+/**
+ * The seeds that find rare bugs at present. They are tried first, because a search from seed 1
+ * takes up to a minute.
+ */
 const TRIED_FIRST: Partial<Record<PlantName, number>> = {
   'lists by the machine’s clock': 120,
   'start of an older release': 8,
@@ -93,16 +112,27 @@ const TRIED_FIRST: Partial<Record<PlantName, number>> = {
   'missing volume given up': 40,
 };
 
-/** Asserts that each of these bugs is found within 200 seeds, by the invariant that the bug breaks. */
+/**
+ * Asserts that each of these bugs is found within 200 seeds, by the invariant that the bug breaks.
+ */
 export function findPlants(plants: readonly (keyof typeof FOUND_BY)[]): void {
   it.each(plants)(`%s is found within ${WITHIN} seeds`, { timeout: 300_000 }, async (plant) => {
     const invariants = FOUND_BY[plant];
     const found = new Set<string>();
     const likely = TRIED_FIRST[plant];
-    const seeds = [...(likely === undefined ? [] : [likely]), ...Array.from({ length: WITHIN }, (_, i) => i + 1)];
+    const seeds = [
+      ...(likely === undefined ? [] : [likely]),
+      ...Array.from({ length: WITHIN }, (_, i) => i + 1),
+    ];
     for (const seed of seeds) {
       if (invariants.some((i) => found.has(i))) break;
-      const { violations } = await run({ seed, plant, restless: false, changes: 0, ...FAVOURED[plant] });
+      const { violations } = await run({
+        seed,
+        plant,
+        restless: false,
+        changes: 0,
+        ...FAVOURED[plant],
+      });
       for (const { invariant } of violations) found.add(invariant);
     }
     expect(

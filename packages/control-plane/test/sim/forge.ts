@@ -1,6 +1,7 @@
 /**
- * The git server, its hooks and its API: people push, the forge reports each push and repeats a report until it is accepted. Some reports
- * arrive twice at once, some again after a while. It receives commit statuses.
+ * The git server, its hooks and its API: people push, the forge reports each push and repeats a
+ * report until it is accepted. Some reports arrive twice at once, some again after a while. It
+ * receives commit statuses.
  */
 import { createHash } from 'node:crypto';
 import type { History } from '@berth/testbed/history';
@@ -22,7 +23,10 @@ export const placeOf = ({ git_url, branch }: Place): string => `${git_url} ${bra
 export type Forge = {
   /** People push to this branch from now on. */
   use(project: string, place: Place): void;
-  /** Pushes a commit to the branch that people use; `isMisdirected`: to another branch, if there is one. */
+  /**
+   * Pushes a commit to the branch that people use; `isMisdirected`: to another branch, if there is
+   * one.
+   */
   push(project: string, isMisdirected?: boolean): void;
   /** Returns the newest commit of the branch. */
   tip(place: Place): string;
@@ -43,7 +47,12 @@ const MOST_TRIES = 200;
 /** As in src/forges/send-status.ts. */
 const TIMEOUT_MS = 10_000;
 
-export function createForge(world: World, network: Network, history: History, controlPlane: () => ControlPlane): Forge {
+export function createForge(
+  world: World,
+  network: Network,
+  history: History,
+  controlPlane: () => ControlPlane,
+): Forge {
   /** The last push to each place. */
   const pushed = new Map<string, { commit: string; at: number }>();
   const places = new Map<string, Place[]>();
@@ -68,8 +77,17 @@ export function createForge(world: World, network: Network, history: History, co
           const id = `delivery-${(arrivals += 1)}`;
           pushOf.set(id, forge_id === null ? id : push);
           const refs = [{ kind: 'branch', name: branch, commit, deleted: false } as const];
-          const { skip, ...judged } = judge({ event: 'push', refs }, await api.stores.projects.get(project));
-          const delivery = { id, forge_id, ...judged, verdict: skip === null ? null : ('skipped' as const), reason: skip };
+          const { skip, ...judged } = judge(
+            { event: 'push', refs },
+            await api.stores.projects.get(project),
+          );
+          const delivery = {
+            id,
+            forge_id,
+            ...judged,
+            verdict: skip === null ? null : ('skipped' as const),
+            reason: skip,
+          };
           const stored = await api.stores.hooks.receive(project, delivery, world.now());
           // The project was deleted with its hook.
           if (stored === null) active.delete(project);
@@ -103,7 +121,8 @@ export function createForge(world: World, network: Network, history: History, co
       pushed.set(placeOf(place), { commit, at: world.now() });
       active.add(project);
       history.record({ type: 'pushed', commit, place: placeOf(place) });
-      const again = (forge_id: string | null): void => void deliver(project, { commit, branch: place.branch }, push, forge_id);
+      const again = (forge_id: string | null): void =>
+        void deliver(project, { commit, branch: place.branch }, push, forge_id);
       again(push);
       if (random.chance(0.15)) again(push);
       if (random.chance(0.1)) world.after(random.int(500, 20_000), life, () => again(push));
@@ -111,10 +130,15 @@ export function createForge(world: World, network: Network, history: History, co
     },
     status(sender, { url, body }) {
       const commit = url.pathname.split('/').at(-1) ?? '';
-      const { state, description, target_url } = JSON.parse(body) as { state: string; description: string; target_url: string };
+      const { state, description, target_url } = JSON.parse(body) as {
+        state: string;
+        description: string;
+        target_url: string;
+      };
       const deployment = target_url.split('/').at(-1) ?? '';
       return new Promise((resolve) => {
-        const end = (status: number, text: string): void => resolve({ status, text, retryAfterMs: 0 });
+        const end = (status: number, text: string): void =>
+          resolve({ status, text, retryAfterMs: 0 });
         world.after(TIMEOUT_MS, sender, () => end(0, 'no answer'));
         const { lost, late } = network.weather;
         if (random.chance(lost)) return;
@@ -123,7 +147,8 @@ export function createForge(world: World, network: Network, history: History, co
         // It arrives whether or not the sender still lives.
         world.after(delay, life, () => {
           const { up } = forge;
-          if (up) history.record({ type: 'status', deployment, commit, state, text: description, heard });
+          if (up)
+            history.record({ type: 'status', deployment, commit, state, text: description, heard });
           if (heard) world.after(random.int(1, 20), sender, () => end(up ? 201 : 503, ''));
         });
       });

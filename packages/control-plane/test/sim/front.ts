@@ -7,7 +7,10 @@ import type { Life, World } from './world.ts';
 export type ControlPlane = {
   /** Sends a request over the network. */
   ask<T>(caller: Life, what: (api: Endpoints) => T | Promise<T>): Promise<T>;
-  /** Wakes held requests for the topic at one control plane; a change at another one arrives by its notifier, or never. */
+  /**
+   * Wakes held requests for the topic at one control plane; a change at another one arrives by its
+   * notifier, or never.
+   */
   on(topic: Parameters<Changes['on']>[0], listener: () => void): void;
 };
 
@@ -18,7 +21,9 @@ export function createFront(
   network: Network,
   processes: readonly ControlPlaneProcess[],
 ): ControlPlane & {
-  /** For clients that stay with one control plane while it answers, as proxies must (docs/adr/0008). */
+  /**
+   * For clients that stay with one control plane while it answers, as proxies must (docs/adr/0008).
+   */
   staying(): ControlPlane;
 } {
   const { random } = world;
@@ -37,7 +42,10 @@ export function createFront(
             (value) => reply({ ok: true, value }),
             (error: unknown) => {
               asked.surprised(error);
-              reply({ ok: false, error: error instanceof Error ? error : new Error(String(error)) });
+              reply({
+                ok: false,
+                error: error instanceof Error ? error : new Error(String(error)),
+              });
             },
           )
           .catch(asked.surprised);

@@ -1,16 +1,22 @@
 /**
- * The way from one control plane to its database server, with its own port. It passes bytes on until it must drop them, like a cable
- * that is pulled for a moment, or shut for good: a killed process sends nothing more, whatever its code still tries.
+ * The way from one control plane to its database server, with its own port. It passes bytes on
+ * until it must drop them, like a cable that is pulled for a moment, or shut for good: a killed
+ * process sends nothing more, whatever its code still tries.
  */
 import { createServer, connect, type AddressInfo, type Socket } from 'node:net';
 
-/** Whether the last message before the end still reaches the server; the answer never comes back. */
+/**
+ * Whether the last message before the end still reaches the server; the answer never comes back.
+ */
 export type Moment = 'before' | 'after';
 export type Gate = {
   port: number;
   /** Ends every connection now; new ones can be made. */
   drop(): void;
-  /** Shuts the gate at the n-th message from now, between two statements of a transaction or at its commit. */
+  /**
+   * Shuts the gate at the n-th message from now, between two statements of a transaction or at its
+   * commit.
+   */
   shutAt(n: number, moment: Moment, shut: () => void): void;
   spare(): void;
   shut(): void;

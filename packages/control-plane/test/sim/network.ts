@@ -1,4 +1,7 @@
-/** Messages between lives: lost, late, repeated or out of order, and cut off while the network is partitioned. */
+/**
+ * Messages between lives: lost, late, repeated or out of order, and cut off while the network is
+ * partitioned.
+ */
 import type { Life, World } from './world.ts';
 
 /** No answer came in time. The request may have arrived or not. */
@@ -14,8 +17,14 @@ export type Network = {
   split: Set<string>;
   /** Names whose messages are never lost, late or repeated. */
   sound: Set<string>;
-  /** Sends a request from `caller`'s life. Rejects with NoAnswer or with the error of the answer. */
-  ask<T>(caller: Life, deliver: (reply: (answer: Answer<T>) => void) => void, timeoutMs?: number): Promise<T>;
+  /**
+   * Sends a request from `caller`'s life. Rejects with NoAnswer or with the error of the answer.
+   */
+  ask<T>(
+    caller: Life,
+    deliver: (reply: (answer: Answer<T>) => void) => void,
+    timeoutMs?: number,
+  ): Promise<T>;
 };
 
 const LATE_MS = 9_000;
@@ -28,7 +37,9 @@ export function createNetwork(world: World): Network {
   const split = new Set<string>();
   const sound = new Set<string>();
   const delay = (from: Life): number =>
-    !sound.has(from.name) && random.chance(weather.late) ? random.int(50, LATE_MS) : random.int(1, 20);
+    !sound.has(from.name) && random.chance(weather.late)
+      ? random.int(50, LATE_MS)
+      : random.int(1, 20);
 
   return {
     weather,
@@ -43,7 +54,8 @@ export function createNetwork(world: World): Network {
           run();
         };
         const carry = (arrive: () => void): void => {
-          if (split.has(caller.name) || (!sound.has(caller.name) && random.chance(weather.lost))) return;
+          if (split.has(caller.name) || (!sound.has(caller.name) && random.chance(weather.lost)))
+            return;
           world.after(delay(caller), wire, () => {
             if (!split.has(caller.name)) arrive();
           });
@@ -52,7 +64,8 @@ export function createNetwork(world: World): Network {
           carry(() =>
             deliver((answer) =>
               carry(() => {
-                if (caller.alive) end(() => (answer.ok ? resolve(answer.value) : reject(answer.error)));
+                if (caller.alive)
+                  end(() => (answer.ok ? resolve(answer.value) : reject(answer.error)));
               }),
             ),
           );

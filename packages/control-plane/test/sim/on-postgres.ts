@@ -1,6 +1,7 @@
 /**
- * Two control planes on a real PostgreSQL. The seed decides the order of the calls; beyond them, the server's locks and the sockets
- * decide. A run is checked like any other, but the same seed is not the same run.
+ * Two control planes on a real PostgreSQL. The seed decides the order of the calls; beyond them,
+ * the server's locks and the sockets decide. A run is checked like any other, but the same seed is
+ * not the same run.
  */
 import type { Postgres } from '@berth/testbed/postgres';
 import { openStores } from '../../src/store/open.ts';
@@ -11,7 +12,9 @@ const CONTROL_PLANES = 2;
 const CALLS_AT_ONCE = 6;
 
 /** Creates the database of one run: a copy of one that was migrated once. */
-export async function onPostgres(pg: Postgres): Promise<(now: () => number) => Promise<SimDatabase>> {
+export async function onPostgres(
+  pg: Postgres,
+): Promise<(now: () => number) => Promise<SimDatabase>> {
   const template = 'sim_template';
   await (await openStores({ databaseUrl: await pg.createDatabase(template), log: quiet })).close();
   let made = 0;
@@ -32,7 +35,11 @@ export async function onPostgres(pg: Postgres): Promise<(now: () => number) => P
         gates.push(gate);
         const through = new URL(url);
         through.port = String(gate.port);
-        const stores = await openStores({ databaseUrl: through.toString(), log: quiet, now: clock });
+        const stores = await openStores({
+          databaseUrl: through.toString(),
+          log: quiet,
+          now: clock,
+        });
         const close = (): Promise<void> => stores.close();
         living.add(close);
         const buried = (): void => {

@@ -1,4 +1,7 @@
-/** Users: request deployments, cancel, roll back, restart, stop, start, delete, cordon; and read the results. */
+/**
+ * Users: request deployments, cancel, roll back, restart, stop, start, delete, cordon; and read the
+ * results.
+ */
 import type { History } from '@berth/testbed/history';
 import { isTerminal, LABELS } from '@berth/wire/vocabulary';
 import { DomainError } from '../../src/domain/errors.ts';
@@ -31,12 +34,16 @@ export type People = {
   goesBack: ReadonlySet<string>;
   deleteRenamed(): Promise<void>;
   /** `hasVolume`: the first project has a volume. */
-  createProjects(names: readonly string[], how: { drainSeconds: number; hasTokens: boolean; hasVolume: boolean }): Promise<void>;
+  createProjects(
+    names: readonly string[],
+    how: { drainSeconds: number; hasTokens: boolean; hasVolume: boolean },
+  ): Promise<void>;
 };
 
 /**
- * `mayDeleteNodes`: false where a second machine is refused under a node's name until the run ends. Deleting the node hands the name
- * over, by design, and then the first machine would be refused. `rollbacks`: RunOptions.
+ * `mayDeleteNodes`: false where a second machine is refused under a node's name until the run ends.
+ * Deleting the node hands the name over, by design, and then the first machine would be refused.
+ * `rollbacks`: RunOptions.
  */
 export function createPeople(
   world: World,
@@ -59,7 +66,8 @@ export function createPeople(
   const goesBack = new Set<string>();
   let keys = 0;
   let dataset: string | null = null;
-  const ask = <T>(what: (api: Endpoints) => T | Promise<T>): Promise<T> => controlPlane.ask(life, what);
+  const ask = <T>(what: (api: Endpoints) => T | Promise<T>): Promise<T> =>
+    controlPlane.ask(life, what);
 
   /** Repeats a request whose answer was lost with its key, as a careful client does. */
   async function deploy(
@@ -68,7 +76,8 @@ export function createPeople(
     trigger?: 'restart' | 'start' | 'rollback',
   ): Promise<void> {
     const key = random.chance(0.7) ? `key-${++keys}` : null;
-    const idempotency = key === null ? null : { key, bodyHash: JSON.stringify([rollbackOf, trigger]) };
+    const idempotency =
+      key === null ? null : { key, bodyHash: JSON.stringify([rollbackOf, trigger]) };
     const request = `request-${++keys}`;
     history.record({ type: 'wanted', project, request });
     for (let tries = 0; tries < (key === null ? 1 : 4); tries++) {
@@ -85,12 +94,14 @@ export function createPeople(
           }),
         );
         deployments.set(deployment.id, project);
-        if (typeof rollbackOf === 'object' && rollbackOf?.find === 'older') goesBack.add(deployment.id);
+        if (typeof rollbackOf === 'object' && rollbackOf?.find === 'older')
+          goesBack.add(deployment.id);
         // A key makes it one deployment, however often the message arrives.
         history.record({ type: 'answered', project, request, isOnce: key !== null });
         return history.record({ type: 'accepted', project, deployment: deployment.id, key, sent });
       } catch (error) {
-        if (error instanceof DomainError) return history.record({ type: 'answered', project, request, isOnce: false });
+        if (error instanceof DomainError)
+          return history.record({ type: 'answered', project, request, isOnce: false });
         await world.sleep(random.int(100, 2_000), life);
       }
     }
@@ -130,11 +141,20 @@ export function createPeople(
   async function scan(id: string): Promise<void> {
     await ask(async ({ stores, driver, changes }) => {
       await stores.datasets.requestScan(id, { full: false, acceptLoss: false }, world.now());
-      const claim = await stores.datasets.claimDue(`scan-${++keys}`, world.now(), world.now() + 5_000);
+      const claim = await stores.datasets.claimDue(
+        `scan-${++keys}`,
+        world.now(),
+        world.now() + 5_000,
+      );
       if (claim === null) return;
       const version = (claim.dataset.version ?? 0) + 1;
       const manifest_digest = `sha256:${String(version).padStart(64, '0')}`;
-      const set = { status: 'ok' as const, problem: null, last_scanned_at: world.now(), next_scan_at: world.now() + 600_000 };
+      const set = {
+        status: 'ok' as const,
+        problem: null,
+        last_scanned_at: world.now(),
+        next_scan_at: world.now() + 600_000,
+      };
       await stores.datasets.finishScan(
         claim,
         { set, newVersion: { version, files: 1, bytes: 1e6 * version, manifest_digest } },
@@ -178,8 +198,9 @@ export function createPeople(
   }
 
   /**
-   * Does what Berth asks an operator to do: deletes a silent node whose machine got another hostname. Berth needs this only where the old
-   * node had never listed a container, so the list of the new one proves nothing.
+   * Does what Berth asks an operator to do: deletes a silent node whose machine got another
+   * hostname. Berth needs this only where the old node had never listed a container, so the list of
+   * the new one proves nothing.
    */
   async function deleteRenamed(): Promise<void> {
     await ask(async (api) => {
@@ -187,7 +208,10 @@ export function createPeople(
       const newest = Math.max(...all.map((n) => n.last_seen_at));
       for (const node of all) {
         const isSilent = newest - node.last_seen_at > LIMITS.offlineMs;
-        const came = all.some((other) => other.id !== node.id && other.containers.some((c) => c.labels[LABELS.node] === node.id));
+        const came = all.some(
+          (other) =>
+            other.id !== node.id && other.containers.some((c) => c.labels[LABELS.node] === node.id),
+        );
         if (!isSilent || !came || node.containers.length > 0) continue;
         history.record({ type: 'deleting', what: 'node', id: node.id });
         await api.driver.deleteNode(node.id, true);
@@ -208,7 +232,9 @@ export function createPeople(
       if (what < 0.42) return deploy(project, null);
       if (what < 0.46) return dataset === null ? deploy(project, null) : scan(dataset);
       if (what < 0.54) {
-        const release = random.maybe(known.filter((d) => d.project_id === project && d.image_tag !== null));
+        const release = random.maybe(
+          known.filter((d) => d.project_id === project && d.image_tag !== null),
+        );
         return release === undefined ? null : deploy(project, release.id);
       }
       if (what < 0.58) return deploy(project, { find: 'older' }, 'rollback');
@@ -220,7 +246,8 @@ export function createPeople(
         return open === undefined ? null : cancel(open.id);
       }
       if (what < 0.97) return ask(nodes);
-      if (dataset !== null && random.chance(0.7)) return random.chance(0.7) ? scan(dataset) : ask((api) => prewarm(api, dataset ?? ''));
+      if (dataset !== null && random.chance(0.7))
+        return random.chance(0.7) ? scan(dataset) : ask((api) => prewarm(api, dataset ?? ''));
       return projects.size > 1 ? deleteProject(project) : null;
     })();
     doing?.catch((error: unknown) => {
@@ -234,7 +261,11 @@ export function createPeople(
       node = (await api.stores.deployments.get(id)).node_id;
       if (node === null) return;
       await api.stores.nodes.setSchedulable(node, false);
-      await api.driver.redeploy(id, { id: api.driver.newId(), note: 'it has to move', trigger: 'drain' });
+      await api.driver.redeploy(id, {
+        id: api.driver.newId(),
+        note: 'it has to move',
+        trigger: 'drain',
+      });
     });
     asking.catch(() => undefined);
     const end = (): void => {
@@ -251,14 +282,24 @@ export function createPeople(
   async function readDeliveries(): Promise<void> {
     const sent = world.now();
     const seen = await ask(({ stores }) =>
-      Promise.all([...projects.keys()].map((id) => stores.hooks.deliveries(id, { limit: 200, cursor: null }))),
+      Promise.all(
+        [...projects.keys()].map((id) => stores.hooks.deliveries(id, { limit: 200, cursor: null })),
+      ),
     );
     for (const { id, project_id, verdict, deployment_id } of seen.flatMap((page) => page.items)) {
       const push = forge.pushOf(id);
       const now = `${verdict} ${deployment_id}`;
       if (push === null || deliveries.get(id) === now) continue;
       deliveries.set(id, now);
-      history.record({ type: 'delivery', project: project_id, id, push, verdict, deployment: deployment_id, sent });
+      history.record({
+        type: 'delivery',
+        project: project_id,
+        id,
+        push,
+        verdict,
+        deployment: deployment_id,
+        sent,
+      });
     }
   }
 
@@ -298,7 +339,9 @@ export function createPeople(
       const seen = await ask(async ({ stores }) => {
         // Includes deployments of requests whose answer was lost, and those of pushes.
         const listed = await Promise.all(
-          [...everKnown].map((id) => stores.deployments.list({ project_id: id }, { limit: 200, cursor: null })),
+          [...everKnown].map((id) =>
+            stores.deployments.list({ project_id: id }, { limit: 200, cursor: null }),
+          ),
         );
         for (const d of listed.flatMap((page) => page.items)) deployments.set(d.id, d.project_id);
         return stores.deployments.getMany([...deployments.keys()]);
@@ -308,40 +351,87 @@ export function createPeople(
       for (const [id, project] of deployments) {
         const d = byId.get(id);
         if (d !== undefined) states.set(id, d);
-        history.record({ type: 'read', project, deployment: id, state: d?.status ?? 'missing', node: d?.node_id ?? null, sent });
+        history.record({
+          type: 'read',
+          project,
+          deployment: id,
+          state: d?.status ?? 'missing',
+          node: d?.node_id ?? null,
+          sent,
+        });
       }
       const asked = world.now();
       const stopped = await ask(({ stores }) => stores.projects.getMany([...projects.keys()]));
       for (const { id, stopped_at } of stopped)
-        if (mayStop.has(id)) history.record({ type: 'project', project: id, stopped: stopped_at !== null, sent: asked });
+        if (mayStop.has(id))
+          history.record({
+            type: 'project',
+            project: id,
+            stopped: stopped_at !== null,
+            sent: asked,
+          });
     },
     async createProjects(names, { drainSeconds: drain_seconds, hasTokens, hasVolume }) {
       if (random.chance(0.5)) {
-        dataset = (await ask((api) => api.stores.datasets.create({ name: 'maps', nfs_path: 'maps' }, world.now()))).id;
+        dataset = (
+          await ask((api) =>
+            api.stores.datasets.create({ name: 'maps', nfs_path: 'maps' }, world.now()),
+          )
+        ).id;
         if (random.chance(0.8)) await scan(dataset);
       }
       for (const name of names) {
-        const input = { name, domain_prefix: name, git_url: `https://git.example/${name}.git`, drain_seconds, stop_grace_seconds: 1 };
+        const input = {
+          name,
+          domain_prefix: name,
+          git_url: `https://git.example/${name}.git`,
+          drain_seconds,
+          stop_grace_seconds: 1,
+        };
         // A single writer of shared data: never two versions of it at once.
         const isData = hasVolume && name === names[0];
         const single = random.chance(0.35) || isData;
         const datasets =
           dataset === null || random.chance(0.3) || isData
             ? []
-            : [{ dataset_id: dataset, mode: single ? ('readwrite' as const) : ('dependency' as const) }];
+            : [
+                {
+                  dataset_id: dataset,
+                  mode: single ? ('readwrite' as const) : ('dependency' as const),
+                },
+              ];
         const replace = single ? ('recreate' as const) : ('rolling' as const);
         const on_dataset_change = random.pick(['tell', 'redeploy'] as const);
-        const volumes = single && datasets.length === 0 ? [{ name: 'data', mount_path: '/data' }] : [];
+        const volumes =
+          single && datasets.length === 0 ? [{ name: 'data', mount_path: '/data' }] : [];
         const settings = { ...input, replace, datasets, volumes, on_dataset_change };
         const project = await ask((api) => api.stores.projects.create(settings, world.now()));
-        await ask((api) => api.stores.hooks.put({ project_id: project.id, forge: 'gitea', secret: 'sealed' }, world.now()));
+        await ask((api) =>
+          api.stores.hooks.put(
+            { project_id: project.id, forge: 'gitea', secret: 'sealed' },
+            world.now(),
+          ),
+        );
         // The token is for another host than the repository, so builds do not need it.
-        const token = { project_id: project.id, username: null, sealed: 'sealed', api_url: null, set_by: null, set_at: world.now() };
-        if (hasTokens) await ask((api) => api.stores.gitTokens.put({ ...token, host: 'other.example' }));
+        const token = {
+          project_id: project.id,
+          username: null,
+          sealed: 'sealed',
+          api_url: null,
+          set_by: null,
+          set_at: world.now(),
+        };
+        if (hasTokens)
+          await ask((api) => api.stores.gitTokens.put({ ...token, host: 'other.example' }));
         if (single) history.record({ type: 'single_writer', project: project.id });
         projects.set(project.id, name);
         forge.use(project.id, project);
-        history.record({ type: 'changing', project: project.id, request: 'creation', place: placeOf(project) });
+        history.record({
+          type: 'changing',
+          project: project.id,
+          request: 'creation',
+          place: placeOf(project),
+        });
         everKnown.add(project.id);
       }
     },

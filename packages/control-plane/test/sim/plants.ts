@@ -1,6 +1,6 @@
 /**
- * Bugs planted at the seams, to prove that the checker finds them (plants.test.ts). Each is a mistake that a change of the control
- * plane could make; `none` is the unchanged control plane.
+ * Bugs planted at the seams, to prove that the checker finds them (plants.test.ts). Each is a
+ * mistake that a change of the control plane could make; `none` is the unchanged control plane.
  */
 import type { DeploymentState } from '@berth/wire/vocabulary';
 import { isTerminal } from '@berth/wire/vocabulary';
@@ -36,7 +36,10 @@ type FactsOf = Awaited<ReturnType<Stores['flow']['facts']>>;
 /** Decides with other facts than those that the database has. */
 const withFacts = (stores: Stores, change: (facts: FactsOf) => FactsOf): Stores => ({
   ...stores,
-  flow: { ...stores.flow, facts: async (projectId, datasetIds) => change(await stores.flow.facts(projectId, datasetIds)) },
+  flow: {
+    ...stores.flow,
+    facts: async (projectId, datasetIds) => change(await stores.flow.facts(projectId, datasetIds)),
+  },
 });
 
 export const PLANTS = {
@@ -54,7 +57,9 @@ export const PLANTS = {
     }),
   },
 
-  /** Removes the old version as soon as the route is written, before any proxy was seen to serve it. */
+  /**
+   * Removes the old version as soon as the route is written, before any proxy was seen to serve it.
+   */
   'retire before route': { ...NONE, probe: () => true },
 
   /** Lets the engine choose the ports of all containers, so a restart exchanges them. */
@@ -67,13 +72,20 @@ export const PLANTS = {
       ...stores,
       routes: {
         ...stores.routes,
-        all: async () => (await stores.routes.all()).map((r) => ({ ...r, host_ip: `${r.host_ip}${APART}${r.project_name}` })),
+        all: async () =>
+          (await stores.routes.all()).map((r) => ({
+            ...r,
+            host_ip: `${r.host_ip}${APART}${r.project_name}`,
+          })),
       },
     }),
     source: (source) => ({ ...source, current: () => together(source.current()) }),
   },
 
-  /** When a deployment fails, leads its host back to the version before as it was, whoever has that address now. */
+  /**
+   * When a deployment fails, leads its host back to the version before as it was, whoever has that
+   * address now.
+   */
   'restored route unchecked': {
     ...NONE,
     stores: (stores) => ({
@@ -81,15 +93,23 @@ export const PLANTS = {
       flow: {
         ...stores.flow,
         async commit(plan) {
-          const isEnd = plan.changeDeployments.some(({ set }) => set.status === 'failed' || set.status === 'cancelled');
+          const isEnd = plan.changeDeployments.some(
+            ({ set }) => set.status === 'failed' || set.status === 'cancelled',
+          );
           if (!isEnd || plan.route === null || 'set' in plan.route) return stores.flow.commit(plan);
           const { live, nodes } = await stores.flow.facts(plan.project.id);
           const old = live.find((d) => d.status === 'running');
           const node = nodes.find(({ id }) => id === old?.node_id);
-          if (old === undefined || node === undefined || old.host_port === null) return stores.flow.commit(plan);
+          if (old === undefined || node === undefined || old.host_port === null)
+            return stores.flow.commit(plan);
           const { host_port, project_id } = old;
           const at = { node_id: node.id, host_ip: node.host_ip, host_port, published_at: plan.now };
-          const set = { project_id, deployment_id: old.id, domain_prefix: old.settings.domain_prefix, ...at };
+          const set = {
+            project_id,
+            deployment_id: old.id,
+            domain_prefix: old.settings.domain_prefix,
+            ...at,
+          };
           return stores.flow.commit({ ...plan, route: { set } });
         },
       },
@@ -116,7 +136,9 @@ export const PLANTS = {
       withFacts(stores, (facts) => {
         const replace = facts.live.find((d) => d.status === 'running')?.settings.replace;
         if (replace === undefined) return facts;
-        const live = facts.live.map((d) => (d.status === 'built' ? { ...d, settings: { ...d.settings, replace } } : d));
+        const live = facts.live.map((d) =>
+          d.status === 'built' ? { ...d, settings: { ...d.settings, replace } } : d,
+        );
         return { ...facts, live };
       }),
   },
@@ -125,7 +147,10 @@ export const PLANTS = {
   'missing volume given up': {
     ...NONE,
     stores: (stores) =>
-      withFacts(stores, (facts) => ({ ...facts, volumes: facts.volumes.filter((copy) => (copy.missing_since ?? null) === null) })),
+      withFacts(stores, (facts) => ({
+        ...facts,
+        volumes: facts.volumes.filter((copy) => (copy.missing_since ?? null) === null),
+      })),
   },
 
   /** Uses a copy of a volume as it was proven, whatever has written to one of the two since. */
@@ -141,20 +166,34 @@ export const PLANTS = {
             Object.fromEntries(
               facts.nodes
                 .filter((node) => node.id === nodeId)
-                .flatMap(({ containers }) => containers.map((c) => [c.id ?? c.name, c.started_at ?? null])),
+                .flatMap(({ containers }) =>
+                  containers.map((c) => [c.id ?? c.name, c.started_at ?? null]),
+                ),
             );
           const volumes = facts.volumes?.map((copy) =>
-            copy.seen === null ? copy : { ...copy, seen: { ...copy.seen, containers: listed(copy.node_id) } },
+            copy.seen === null
+              ? copy
+              : { ...copy, seen: { ...copy.seen, containers: listed(copy.node_id) } },
           );
           return volumes === undefined ? facts : { ...facts, volumes };
         },
         async commit(plan) {
-          const copies = plan.volumes.length === 0 ? [] : await stores.volumes.ofProject(plan.project.id);
+          const copies =
+            plan.volumes.length === 0 ? [] : await stores.volumes.ofProject(plan.project.id);
           const proven = copies.find((copy) => copy.state === 'incoming' && copy.digest !== null);
-          if (proven === undefined || !plan.volumes.some((copy) => copy.id === proven.id && copy.state === 'deleting'))
+          if (
+            proven === undefined ||
+            !plan.volumes.some((copy) => copy.id === proven.id && copy.state === 'deleting')
+          )
             return stores.flow.commit(plan);
-          const volumes = plan.volumes.filter((copy) => copy.id !== proven.id && copy.id !== proven.source);
-          return stores.flow.commit({ ...plan, volumes, storyLines: plan.storyLines.filter((line) => line.kind !== 'volumes') });
+          const volumes = plan.volumes.filter(
+            (copy) => copy.id !== proven.id && copy.id !== proven.source,
+          );
+          return stores.flow.commit({
+            ...plan,
+            volumes,
+            storyLines: plan.storyLines.filter((line) => line.kind !== 'volumes'),
+          });
         },
       },
     }),
@@ -171,9 +210,16 @@ export const PLANTS = {
           const { flow_version } = await stores.projects.get(plan.project.id);
           const present = await stores.deployments.getMany(plan.changeDeployments.map((c) => c.id));
           const deployments = plan.changeDeployments
-            .map((change) => ({ ...change, from: present.find((d) => d.id === change.id)?.status ?? change.from }))
+            .map((change) => ({
+              ...change,
+              from: present.find((d) => d.id === change.id)?.status ?? change.from,
+            }))
             .filter((change) => !isTerminal(change.from) || change.set.status === undefined);
-          return stores.flow.commit({ ...plan, project: { ...plan.project, flow_version }, changeDeployments: deployments });
+          return stores.flow.commit({
+            ...plan,
+            project: { ...plan.project, flow_version },
+            changeDeployments: deployments,
+          });
         },
       },
     }),
@@ -188,8 +234,16 @@ export const PLANTS = {
         ...stores.tasks,
         async claim(id, lease, now, maxAttempts) {
           const task = await stores.tasks.get(id);
-          if (task.status === 'running' && task.lease_token !== null && task.lease_expires_at !== null)
-            return { attempt: task.attempt, lease_token: task.lease_token, lease_expires_at: task.lease_expires_at };
+          if (
+            task.status === 'running' &&
+            task.lease_token !== null &&
+            task.lease_expires_at !== null
+          )
+            return {
+              attempt: task.attempt,
+              lease_token: task.lease_token,
+              lease_expires_at: task.lease_expires_at,
+            };
           return stores.tasks.claim(id, lease, now, maxAttempts);
         },
       },
@@ -205,13 +259,20 @@ export const PLANTS = {
         ...stores.flow,
         async facts(projectId) {
           const facts = await stores.flow.facts(projectId);
-          return { ...facts, endedWork: [], nodes: facts.nodes.map((node) => ({ ...node, containers: [] })) };
+          return {
+            ...facts,
+            endedWork: [],
+            nodes: facts.nodes.map((node) => ({ ...node, containers: [] })),
+          };
         },
       },
     }),
   },
 
-  /** Refuses neither of two machines with one hostname: the node belongs to the one that registered last. */
+  /**
+   * Refuses neither of two machines with one hostname: the node belongs to the one that registered
+   * last.
+   */
   'two machines with one hostname': {
     ...NONE,
     stores: (stores) => ({
@@ -219,13 +280,20 @@ export const PLANTS = {
       nodes: {
         ...stores.nodes,
         register({ boot_id: _boot, ...input }, at, entry) {
-          return stores.nodes.register(input, at, entry === undefined ? entry : { ...entry, proof: { kind: 'open' } });
+          return stores.nodes.register(
+            input,
+            at,
+            entry === undefined ? entry : { ...entry, proof: { kind: 'open' } },
+          );
         },
       },
     }),
   },
 
-  /** When the first of two machines with one hostname was silent, gives the second one its node, not only its name. */
+  /**
+   * When the first of two machines with one hostname was silent, gives the second one its node, not
+   * only its name.
+   */
   'a node handed over': {
     ...NONE,
     stores: (stores) => ({
@@ -235,8 +303,10 @@ export const PLANTS = {
         async register(input, at, entry, uptime) {
           const nodes = await stores.nodes.all(input.role);
           const node = nodes.find((n) => n.hostname === input.hostname);
-          const isOther = node !== undefined && node.host_ip !== input.host_ip && node.boot_id !== input.boot_id;
-          if (isOther && !node.has_secret && at - node.last_seen_at >= OFFLINE_MS) await stores.nodes.resetSecret(node.id, at);
+          const isOther =
+            node !== undefined && node.host_ip !== input.host_ip && node.boot_id !== input.boot_id;
+          if (isOther && !node.has_secret && at - node.last_seen_at >= OFFLINE_MS)
+            await stores.nodes.resetSecret(node.id, at);
           return stores.nodes.register(input, at, entry, uptime);
         },
       },
@@ -252,7 +322,10 @@ export const PLANTS = {
     },
   },
 
-  /** Compares lists of containers with the ends of tasks by the machine's clock, which may have been set back between them. */
+  /**
+   * Compares lists of containers with the ends of tasks by the machine's clock, which may have been
+   * set back between them.
+   */
   'lists by the machine’s clock': {
     ...NONE,
     stores: (stores, world) => {
@@ -288,7 +361,10 @@ export const PLANTS = {
               at === null ? null : (machine ?? at) - LONG_MS;
             return {
               ...facts,
-              nodes: facts.nodes.map((node) => ({ ...node, observed_at: past(node.observed_at, lists.get(node.id)) })),
+              nodes: facts.nodes.map((node) => ({
+                ...node,
+                observed_at: past(node.observed_at, lists.get(node.id)),
+              })),
               endedWork: facts.endedWork.map((work) => {
                 const key = `${projectId} ${work.node_id}`;
                 const end = ends.get(key);
@@ -315,7 +391,9 @@ export const PLANTS = {
         ...stores.hooks,
         async pushes(projectId) {
           const found = await stores.hooks.pushes(projectId);
-          return found === null ? null : { ...found, hook: { ...found.hook, look_upto: found.waiting.at(-1)?.seq ?? 0 } };
+          return found === null
+            ? null
+            : { ...found, hook: { ...found.hook, look_upto: found.waiting.at(-1)?.seq ?? 0 } };
         },
       },
     }),
@@ -326,7 +404,11 @@ export const PLANTS = {
     ...NONE,
     stores: (stores) => ({
       ...stores,
-      hooks: { ...stores.hooks, receive: (project, delivery, now) => stores.hooks.receive(project, { ...delivery, forge_id: null }, now) },
+      hooks: {
+        ...stores.hooks,
+        receive: (project, delivery, now) =>
+          stores.hooks.receive(project, { ...delivery, forge_id: null }, now),
+      },
     }),
   },
 
@@ -341,13 +423,19 @@ export const PLANTS = {
           ...stores.hooks,
           async receive(project, delivery, now) {
             const stored = await stores.hooks.receive(project, delivery, now);
-            if (delivery.forge_id !== null && stored?.forge_id === null) replaced.add(delivery.forge_id);
+            if (delivery.forge_id !== null && stored?.forge_id === null)
+              replaced.add(delivery.forge_id);
             return stored;
           },
           async deliveries(project, page) {
             const { items, next } = await stores.hooks.deliveries(project, page);
             const isReplaced = (id: string | null): boolean => id !== null && replaced.has(id);
-            return { items: items.map((d) => (isReplaced(d.forge_id) ? { ...d, verdict: 'skipped', deployment_id: null } : d)), next };
+            return {
+              items: items.map((d) =>
+                isReplaced(d.forge_id) ? { ...d, verdict: 'skipped', deployment_id: null } : d,
+              ),
+              next,
+            };
           },
         },
       };
@@ -359,14 +447,20 @@ export const PLANTS = {
     ...NONE,
     stores: (stores, world) => ({
       ...stores,
-      commitStatuses: { ...stores.commitStatuses, retry: (claim) => stores.commitStatuses.sent(claim, world.now()) },
+      commitStatuses: {
+        ...stores.commitStatuses,
+        retry: (claim) => stores.commitStatuses.sent(claim, world.now()),
+      },
     }),
   },
 
   /** Forgets that the forge has accepted a commit status. */
   'sent status forgotten': {
     ...NONE,
-    stores: (stores) => ({ ...stores, commitStatuses: { ...stores.commitStatuses, sent: () => Promise.resolve(true) } }),
+    stores: (stores) => ({
+      ...stores,
+      commitStatuses: { ...stores.commitStatuses, sent: () => Promise.resolve(true) },
+    }),
   },
 
   /** Writes that a project is stopped, and lets its container run. */
@@ -375,7 +469,9 @@ export const PLANTS = {
     stores: (stores) =>
       withCommit(stores, (plan) => ({
         ...plan,
-        createTasks: plan.createTasks.filter((task) => task.kind !== 'retire' || task.payload.stop?.some(isOfStop) !== true),
+        createTasks: plan.createTasks.filter(
+          (task) => task.kind !== 'retire' || task.payload.stop?.some(isOfStop) !== true,
+        ),
       })),
   },
 
@@ -396,7 +492,11 @@ export const PLANTS = {
       withCommit(stores, (plan) =>
         plan.stopped === undefined || plan.stopped.at === null
           ? plan
-          : { ...plan, changeTasks: [], changeDeployments: plan.changeDeployments.filter((c) => c.set.status !== 'cancelled') },
+          : {
+              ...plan,
+              changeTasks: [],
+              changeDeployments: plan.changeDeployments.filter((c) => c.set.status !== 'cancelled'),
+            },
       ),
   },
 
@@ -409,8 +509,16 @@ export const PLANTS = {
         const pushes = await stores.hooks.pushes(projectId);
         await driver.checkPushes(projectId);
         const { stopped_at, deleting_at } = await stores.projects.get(projectId);
-        if (stopped_at === null || deleting_at !== null || (pushes?.waiting.length ?? 0) === 0) return;
-        await driver.request({ projectId, commit: null, note: null, rollbackOf: null, idempotency: null, trigger: 'hook' });
+        if (stopped_at === null || deleting_at !== null || (pushes?.waiting.length ?? 0) === 0)
+          return;
+        await driver.request({
+          projectId,
+          commit: null,
+          note: null,
+          rollbackOf: null,
+          idempotency: null,
+          trigger: 'hook',
+        });
       },
     }),
   },
@@ -428,13 +536,17 @@ export const PLANTS = {
     }),
   },
 
-  /** A rollback without a target goes to whatever ran before, so two of them return to the same version. */
+  /**
+   * A rollback without a target goes to whatever ran before, so two of them return to the same
+   * version.
+   */
   'rollbacks toggle': {
     ...NONE,
     driver: (driver, stores) => ({
       ...driver,
       async request(input) {
-        if (typeof input.rollbackOf !== 'object' || input.rollbackOf?.find !== 'older') return driver.request(input);
+        if (typeof input.rollbackOf !== 'object' || input.rollbackOf?.find !== 'older')
+          return driver.request(input);
         const before = (await stores.deployments.ran(input.projectId))[1];
         return driver.request(before === undefined ? input : { ...input, rollbackOf: before.id });
       },
@@ -444,20 +556,30 @@ export const PLANTS = {
   /** A start does not know where the volumes of its project are. */
   'start forgets the volumes': {
     ...NONE,
-    stores: (stores) => withFacts(stores, (facts) => (facts.project.stopped_at === null ? facts : { ...facts, volumes: [] })),
+    stores: (stores) =>
+      withFacts(stores, (facts) =>
+        facts.project.stopped_at === null ? facts : { ...facts, volumes: [] },
+      ),
   },
 
   /** A drain ends when nothing runs on the node any more, whatever volumes are there. */
   'drain forgets stopped projects': {
     ...NONE,
-    stores: (stores) => ({ ...stores, volumes: { ...stores.volumes, onNode: () => Promise.resolve([]) } }),
+    stores: (stores) => ({
+      ...stores,
+      volumes: { ...stores.volumes, onNode: () => Promise.resolve([]) },
+    }),
   },
 
-  /** After a move of the volumes, the old copy still counts, although requests write to the new one. */
+  /**
+   * After a move of the volumes, the old copy still counts, although requests write to the new one.
+   */
   'moved volume does not count': {
     ...NONE,
     stores: (stores) =>
-      withCommit(stores, (plan) => (plan.volumes.some((copy) => copy.state === 'left') ? { ...plan, volumes: [] } : plan)),
+      withCommit(stores, (plan) =>
+        plan.volumes.some((copy) => copy.state === 'left') ? { ...plan, volumes: [] } : plan,
+      ),
   },
 
   /** Overwrites a terminal state with a report that comes later. */
@@ -465,7 +587,10 @@ export const PLANTS = {
     ...NONE,
     stores: (stores, world) => {
       const over = overwritten(world);
-      const seen = (d: DeploymentRecord): DeploymentRecord => ({ ...d, status: over.get(d.id) ?? d.status });
+      const seen = (d: DeploymentRecord): DeploymentRecord => ({
+        ...d,
+        status: over.get(d.id) ?? d.status,
+      });
       return {
         ...stores,
         deployments: {
@@ -507,15 +632,28 @@ const withCommit = (stores: Stores, change: (plan: Plan) => Plan): Stores => ({
 /** Ends the address of a node, so that it is another one for each project. */
 const APART = '.planted-';
 function together({ bytes, deployments, ...config }: BuiltConfig): BuiltConfig {
-  const targets = [...deployments].map(([id, target]) => [id, { ...target, host_ip: target.host_ip.split(APART)[0] ?? '' }] as const);
-  return { ...config, bytes: bytes.replaceAll(/\.planted-[a-z]+(?=:)/g, ''), deployments: new Map(targets) };
+  const targets = [...deployments].map(
+    ([id, target]) => [id, { ...target, host_ip: target.host_ip.split(APART)[0] ?? '' }] as const,
+  );
+  return {
+    ...config,
+    bytes: bytes.replaceAll(/\.planted-[a-z]+(?=:)/g, ''),
+    deployments: new Map(targets),
+  };
 }
 
 const LONG_MS = 100 * 86_400_000;
-type MachineTimes = Record<'lists' | 'ends' | 'unreported', Map<string, number>> & { nodes: Map<string, string> };
+type MachineTimes = Record<'lists' | 'ends' | 'unreported', Map<string, number>> & {
+  nodes: Map<string, string>;
+};
 const timesByWorld = new WeakMap<World, MachineTimes>();
 function machineTimes(world: World): MachineTimes {
-  const times = timesByWorld.get(world) ?? { lists: new Map(), nodes: new Map(), ends: new Map(), unreported: new Map() };
+  const times = timesByWorld.get(world) ?? {
+    lists: new Map(),
+    nodes: new Map(),
+    ends: new Map(),
+    unreported: new Map(),
+  };
   timesByWorld.set(world, times);
   return times;
 }
@@ -528,7 +666,9 @@ function repeatedIds(world: World): Set<string> {
   return ids;
 }
 
-/** States by world, like a table of its database: they outlive restarts, and no other run sees them. */
+/**
+ * States by world, like a table of its database: they outlive restarts, and no other run sees them.
+ */
 const byWorld = new WeakMap<World, Map<string, DeploymentState>>();
 function overwritten(world: World): Map<string, DeploymentState> {
   const map = byWorld.get(world) ?? new Map<string, DeploymentState>();

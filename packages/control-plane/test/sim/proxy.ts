@@ -1,6 +1,6 @@
 /**
- * A reverse proxy: fetches the configuration repeatedly, applies it as a whole, and answers its marker. After a restart it has none.
- * A node's firewall may block it.
+ * A reverse proxy: fetches the configuration repeatedly, applies it as a whole, and answers its
+ * marker. After a restart it has none. A node's firewall may block it.
  */
 import type { History } from '@berth/testbed/history';
 import type { DynamicConfig } from '../../src/routing/traefik.ts';
@@ -29,10 +29,20 @@ export function createProxy(
   let life: Life = { name, alive: false };
   let serves: { hash: string; routes: Record<string, string> } = { hash: '', routes: {} };
 
-  function swap(hash: string, routes: Record<string, string>, { pages = [], asked }: { pages?: string[]; asked?: number } = {}): void {
+  function swap(
+    hash: string,
+    routes: Record<string, string>,
+    { pages = [], asked }: { pages?: string[]; asked?: number } = {},
+  ): void {
     serves = { hash, routes };
     const when = asked === undefined ? {} : { asked };
-    history.record({ type: 'routed', proxy: name, routes, ...(pages.length === 0 ? {} : { pages }), ...when });
+    history.record({
+      type: 'routed',
+      proxy: name,
+      routes,
+      ...(pages.length === 0 ? {} : { pages }),
+      ...when,
+    });
   }
 
   async function live(mine: Life): Promise<void> {
@@ -48,9 +58,16 @@ export function createProxy(
         });
         if (config.hash !== serves.hash) {
           await world.sleep(world.random.int(5, 300), mine);
-          const { services } = (JSON.parse(config.bytes) as { http: Partial<DynamicConfig['http']> }).http;
-          const all = Object.entries(services ?? {}).map(([project, s]) => ({ id: idOf(project), url: s.loadBalancer.servers[0]?.url }));
-          const routes = all.flatMap(({ id, url }) => (url === undefined ? [] : [[id, url.slice('http://'.length)] as const]));
+          const { services } = (
+            JSON.parse(config.bytes) as { http: Partial<DynamicConfig['http']> }
+          ).http;
+          const all = Object.entries(services ?? {}).map(([project, s]) => ({
+            id: idOf(project),
+            url: s.loadBalancer.servers[0]?.url,
+          }));
+          const routes = all.flatMap(({ id, url }) =>
+            url === undefined ? [] : [[id, url.slice('http://'.length)] as const],
+          );
           // The service of a stopped project has no servers.
           const pages = all.flatMap(({ id, url }) => (url === undefined ? [id] : []));
           swap(config.hash, Object.fromEntries(routes), { pages, asked });
@@ -78,7 +95,9 @@ export function createProxy(
     start() {
       if (life.alive) return;
       life = { name, alive: true };
-      live(life).catch((error: unknown) => history.record({ type: 'internal_error', message: `${name}: ${String(error)}` }));
+      live(life).catch((error: unknown) =>
+        history.record({ type: 'internal_error', message: `${name}: ${String(error)}` }),
+      );
     },
     kill() {
       life.alive = false;

@@ -1,4 +1,7 @@
-/** Seeded random numbers: the same seed gives the same run. (sfc32, seeded by splitmix32; public domain, PractRand.) */
+/**
+ * Seeded random numbers: the same seed gives the same run. (sfc32, seeded by splitmix32; public
+ * domain, PractRand.)
+ */
 export type Random = {
   /** Returns a number in [0, 1). */
   next(): number;
@@ -30,7 +33,8 @@ export function createRandom(seed: number): Random {
     return (t >>> 0) / 2 ** 32;
   };
   const int = (low: number, high: number): number => low + Math.floor(next() * (high - low + 1));
-  const maybe = <T>(items: readonly T[]): T | undefined => items[int(0, Math.max(0, items.length - 1))];
+  const maybe = <T>(items: readonly T[]): T | undefined =>
+    items[int(0, Math.max(0, items.length - 1))];
   return {
     next,
     int,

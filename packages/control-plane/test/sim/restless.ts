@@ -1,7 +1,8 @@
 /**
- * People who change their minds: they drain a node with volumes, take the drain back while it copies, and drain again; delete or drain
- * the node that receives; change the settings of projects; start stopped containers by hand. Only some runs have them. A source of chance
- * of its own leaves the other decisions of the seed as they are.
+ * People who change their minds: they drain a node with volumes, take the drain back while it
+ * copies, and drain again; delete or drain the node that receives; change the settings of projects;
+ * start stopped containers by hand. Only some runs have them. A source of chance of its own leaves
+ * the other decisions of the seed as they are.
  */
 import type { Happening, History } from '@berth/testbed/history';
 import { isTerminal } from '@berth/wire/vocabulary';
@@ -56,7 +57,9 @@ export function createRestless(deps: {
     const what = random.next();
     if (what < 0.6) {
       await uncordon(api, source.node_id);
-      world.after(random.int(2_000, 15_000), life, () => ask((later) => drain(later, source.node_id)));
+      world.after(random.int(2_000, 15_000), life, () =>
+        ask((later) => drain(later, source.node_id)),
+      );
     } else if (what < 0.75) await drain(api, copy.node_id);
     else if (what < 0.9) {
       history.record({ type: 'deleting', what: 'node', id: copy.node_id });
@@ -69,7 +72,10 @@ export function createRestless(deps: {
     const domain_prefix = random.pick([name, `${name}-2`]);
     const record = await stores.projects.get(project);
     const more = { name: 'more', mount_path: '/more' };
-    const volumes = record.volumes.length === 0 ? record.volumes : [...record.volumes.slice(0, 1), ...(random.chance(0.5) ? [more] : [])];
+    const volumes =
+      record.volumes.length === 0
+        ? record.volumes
+        : [...record.volumes.slice(0, 1), ...(random.chance(0.5) ? [more] : [])];
     await stores.projects.patch(project, { domain_prefix, volumes }, world.now());
   }
 
@@ -82,19 +88,33 @@ export function createRestless(deps: {
     if (project === undefined) return;
     if (random.chance(0.2)) return changeSettings(api, project);
     const all = await api.stores.nodes.all('deploy');
-    if (random.chance(0.3)) for (const node of all) if (!node.schedulable && node.deleting_at === null) await uncordon(api, node.id);
+    if (random.chance(0.3))
+      for (const node of all)
+        if (!node.schedulable && node.deleting_at === null) await uncordon(api, node.id);
     const running = (await api.stores.projects.runningDeployments([project])).get(project);
-    const current = (await api.stores.volumes.ofProject(project)).find((c) => c.state === 'current');
+    const current = (await api.stores.volumes.ofProject(project)).find(
+      (c) => c.state === 'current',
+    );
     if (running !== undefined && current !== undefined) return drain(api, current.node_id);
-    const [newest] = (await api.stores.deployments.list({ project_id: project }, { limit: 1, cursor: null })).items;
+    const [newest] = (
+      await api.stores.deployments.list({ project_id: project }, { limit: 1, cursor: null })
+    ).items;
     if (newest === undefined || isTerminal(newest.status)) await deps.deploy(project);
   }
 
   /** Somebody starts a container that Berth has just stopped, and often stops it again. */
   function startByHand(id: string): void {
-    const engine = agents.find((a) => a.engine.up && a.engine.list().some((c) => c.id === id))?.engine;
+    const engine = agents.find(
+      (a) => a.engine.up && a.engine.list().some((c) => c.id === id),
+    )?.engine;
     const container = engine?.list().find((c) => c.id === id);
-    if (engine === undefined || container === undefined || container.running || engine.disk.mountOf(id) === null) return;
+    if (
+      engine === undefined ||
+      container === undefined ||
+      container.running ||
+      engine.disk.mountOf(id) === null
+    )
+      return;
     if (!engine.disk.startsByHand(id, container.project, container.deployment)) return;
     engine.start(id, 'hand');
     if (random.chance(0.5))
@@ -108,8 +128,15 @@ export function createRestless(deps: {
       for (let t = 0; t < forMs; t += random.int(500, 2_500)) world.after(t, life, () => ask(act));
     },
     heard(event) {
-      if (event.type !== 'container' || event.change !== 'stopped' || event.cause !== 'task' || !life.alive) return;
-      if (random.chance(0.3)) world.after(random.int(500, 8_000), life, () => startByHand(event.container));
+      if (
+        event.type !== 'container' ||
+        event.change !== 'stopped' ||
+        event.cause !== 'task' ||
+        !life.alive
+      )
+        return;
+      if (random.chance(0.3))
+        world.after(random.int(500, 8_000), life, () => startByHand(event.container));
     },
     end: () => void (life.alive = false),
   };

@@ -1,6 +1,7 @@
 /**
- * One seeded run: a small platform starts, users use it while faults happen, then the faults stop and it must become idle.
- * Returns the verdict of the checker (packages/testbed/src/invariants.ts) on its history.
+ * One seeded run: a small platform starts, users use it while faults happen, then the faults stop
+ * and it must become idle. Returns the verdict of the checker (packages/testbed/src/invariants.ts)
+ * on its history.
  */
 import type { Happening, HistoryEvent } from '@berth/testbed/history';
 import { check, type Violation } from '@berth/testbed/invariants';
@@ -36,23 +37,35 @@ export type RunOptions = {
   chaosMs?: number;
   /** Creates the database, which also sets the number of control planes. */
   database?: (now: () => number, random: Random) => Promise<SimDatabase>;
-  /** Weight of the fault that moves a stop-first project before its node's next list; the others have 1 to 6. */
+  /**
+   * Weight of the fault that moves a stop-first project before its node's next list; the others
+   * have 1 to 6.
+   */
   unseenMoves?: number;
-  /** Share of projects that are stopped after the faults; the node of every second one is drained. Default: 0.2. */
+  /**
+   * Share of projects that are stopped after the faults; the node of every second one is drained.
+   * Default: 0.2.
+   */
   quietStops?: number;
   /** Share of runs in which commit statuses are sent. */
   withStatuses?: number;
-  /** Share of the acts of people that go back to the release before, in addition to the usual ones. Default: 0. */
+  /**
+   * Share of the acts of people that go back to the release before, in addition to the usual ones.
+   * Default: 0.
+   */
   rollbacks?: number;
-  /** Share of runs with four projects on one or two nodes whose engines restart often. Default: 0.2. */
+  /**
+   * Share of runs with four projects on one or two nodes whose engines restart often. Default: 0.2.
+   */
   crowded?: number;
   /** Whether people change their minds (restless.ts). Default: every second seed. */
   restless?: boolean;
   /** Share of runs in which people change settings (changing.ts). Default: 0.4. */
   changes?: number;
   /**
-   * Whether the fault that gives the port of a stopped version to another project is likely: four projects on one or two nodes whose
-   * engines choose all ports, and the first project is stop-first. Otherwise it is rare.
+   * Whether the fault that gives the port of a stopped version to another project is likely: four
+   * projects on one or two nodes whose engines choose all ports, and the first project is
+   * stop-first. Otherwise it is rare.
    */
   takesPorts?: boolean;
   trace?: (event: HistoryEvent) => void;
@@ -68,15 +81,22 @@ export type RunResult = {
 
 const START = 1_790_000_000_000;
 /**
- * A proxy that changes to another control plane may get a configuration that is 10 s old there (docs/adr/0008), and keeps it until the
- * answer to its next poll: the old version must stay that long.
+ * A proxy that changes to another control plane may get a configuration that is 10 s old there
+ * (docs/adr/0008), and keeps it until the answer to its next poll: the old version must stay that
+ * long.
  */
 const DRAIN_OF_SEVERAL_S = 15;
 /** A message arrives at the latest after this time. */
 const LATEST_MS = 9_100;
-/** Idle checks, 9 s apart: two, and enough for a renamed machine's old node to count as offline and its containers to move. */
+/**
+ * Idle checks, 9 s apart: two, and enough for a renamed machine's old node to count as offline and
+ * its containers to move.
+ */
 const IDLE_CHECKS = 2 + Math.ceil((LIMITS.offlineMs + 10_000) / 9_000);
-/** Time after the last fault: every deadline that may have to pass, one after the other, and a margin. */
+/**
+ * Time after the last fault: every deadline that may have to pass, one after the other, and a
+ * margin.
+ */
 const REST_MS = 3 * LIMITS.queueMs + 2 * LIMITS.buildMs + 2 * LIMITS.deployMs + LIMITS.retireMs;
 
 export async function run({
@@ -122,9 +142,11 @@ export async function run({
     history.record({ type: 'began', lease_ms: LIMITS.leaseMs, deadlines });
     const network = createNetwork(world);
     const proxies: Proxy[] = [];
-    const answers = (hash: string): boolean => proxies.every((p) => !network.split.has(p.name) && p.answers(hash));
+    const answers = (hash: string): boolean =>
+      proxies.every((p) => !network.split.has(p.name) && p.answers(hash));
     const reaches = (hostIp: string): boolean => proxies.every((p) => !p.shutOut.has(hostIp));
-    // Without probe addresses, only the fetches of a proxy are known: enough for a single proxy without faults.
+    // Without probe addresses, only the fetches of a proxy are known: enough for a single proxy
+    // without faults.
     const settling = random.chance(takesPorts ? 0 : 0.15);
     const probe = settling ? null : answers;
     if (settling) network.sound.add('proxy-1');
@@ -153,8 +175,9 @@ export async function run({
     for (let i = 0; i < (settling ? 1 : random.int(1, 2)); i++)
       proxies.push(createProxy(world, history, controlPlane.staying(), `proxy-${i + 1}`, idOf));
     /**
-     * Two machines with one hostname. `own`: each node has a node secret, which the other machine lacks. `late`: the first may be cut off
-     * for longer than the offline time, so that the second gets the name.
+     * Two machines with one hostname. `own`: each node has a node secret, which the other machine
+     * lacks. `late`: the first may be cut off for longer than the offline time, so that the second
+     * gets the name.
      */
     const doubled = random.pick(['none', 'none', 'none', 'open', 'own', 'late', 'late'] as const);
     const doubling = isRestless || takesPorts ? 'none' : doubled;
@@ -166,8 +189,19 @@ export async function run({
     let heir: Heir | null = null;
     const isCrowded = random.chance(takesPorts ? 1 : crowded);
     const { loosePorts } = PLANTS[plant];
-    const add = (hostname: string, role: 'builder' | 'deploy', contract: boolean, i: number): void => {
-      const engine = createEngine(world, history, hostname, `10.0.${role === 'builder' ? 1 : 2}.${i}`, loosePorts);
+    const add = (
+      hostname: string,
+      role: 'builder' | 'deploy',
+      contract: boolean,
+      i: number,
+    ): void => {
+      const engine = createEngine(
+        world,
+        history,
+        hostname,
+        `10.0.${role === 'builder' ? 1 : 2}.${i}`,
+        loosePorts,
+      );
       const skewMs = random.chance(0.3) ? random.pick([-3_600_000, 3_600_000, -5_000, 5_000]) : 0;
       const keepsPort = random.chance(takesPorts ? 0 : isCrowded ? 0.5 : 0.75);
       const parts = {
@@ -186,19 +220,33 @@ export async function run({
       agents.push((contract ? createContractAgent : createAgent)(parts));
       if (!contract && role === 'builder') twins.push(createAgent(parts));
       if (hostname === 'node-1' && !isDoubled && random.chance(0.3)) {
-        const next = createEngine(world, history, `heir-of-${hostname}`, engine.address, loosePorts);
+        const next = createEngine(
+          world,
+          history,
+          `heir-of-${hostname}`,
+          engine.address,
+          loosePorts,
+        );
         const machine = createAgent({ ...parts, hostname: `${hostname}-new`, engine: next });
         heir = { machine, old: agents.at(-1) as Agent, nextAddress: '10.0.5.1' };
       }
       if (!contract && isDoubled) {
         if (doubling !== 'late') network.sound.add(hostname);
-        const other = createEngine(world, history, `double-of-${hostname}`, `10.0.${role === 'builder' ? 3 : 4}.${i}`, loosePorts);
+        const other = createEngine(
+          world,
+          history,
+          `double-of-${hostname}`,
+          `10.0.${role === 'builder' ? 3 : 4}.${i}`,
+          loosePorts,
+        );
         doubles.push(createAgent({ ...parts, engine: other }));
       }
     };
-    for (let i = 1; i <= random.int(1, 2); i++) add(`builder-${i}`, 'builder', i > 1 && random.chance(0.2), i);
+    for (let i = 1; i <= random.int(1, 2); i++)
+      add(`builder-${i}`, 'builder', i > 1 && random.chance(0.2), i);
     let nodes = 0;
-    for (let i = random.int(1, isCrowded ? 2 : 3); i > 0; i--) add(`node-${++nodes}`, 'deploy', nodes > 1 && random.chance(0.15), nodes);
+    for (let i = random.int(1, isCrowded ? 2 : 3); i > 0; i--)
+      add(`node-${++nodes}`, 'deploy', nodes > 1 && random.chance(0.15), nodes);
     // A move needs two nodes, and a third one for a change of mind.
     while (isRestless && nodes < 3) add(`node-${++nodes}`, 'deploy', false, nodes);
 
@@ -206,11 +254,14 @@ export async function run({
     const drainSeconds = controlPlanes.length > 1 ? DRAIN_OF_SEVERAL_S : 1;
     // A control plane answers when it has read its clock from the database.
     await world.run(START + 100);
-    const ready = people.createProjects(['shop', 'blog', 'wiki', 'docs'].slice(0, isCrowded ? 4 : random.int(1, 4)), {
-      drainSeconds,
-      hasTokens,
-      hasVolume: isRestless || takesPorts,
-    });
+    const ready = people.createProjects(
+      ['shop', 'blog', 'wiki', 'docs'].slice(0, isCrowded ? 4 : random.int(1, 4)),
+      {
+        drainSeconds,
+        hasTokens,
+        hasVolume: isRestless || takesPorts,
+      },
+    );
     await world.run(START + 3_000);
     await ready;
     for (const [id, name] of people.projects) names.set(id, name);
@@ -254,17 +305,34 @@ export async function run({
     for (const event of events) begun.heard(event);
     faults = begun;
     // Long enough for a machine to be silent for the offline time, and to come back.
-    const stormMs = doubling === 'late' || isRestless ? 4 * chaosMs : isCrowded ? 2 * chaosMs : chaosMs;
+    const stormMs =
+      doubling === 'late' || isRestless ? 4 * chaosMs : isCrowded ? 2 * chaosMs : chaosMs;
     // Later, only people who change their minds disturb a move.
     begun.begin(isRestless ? chaosMs : stormMs);
     if (isRestless) {
       const chance = createRandom(seed + 1_000_003);
-      restless = createRestless({ world, history, controlPlane, agents, projects: people.projects, random: chance, deploy: people.deploy });
+      restless = createRestless({
+        world,
+        history,
+        controlPlane,
+        agents,
+        projects: people.projects,
+        random: chance,
+        deploy: people.deploy,
+      });
       restless.begin(stormMs);
     }
     const chance = createRandom(seed + 2_000_003);
     if (chance.chance(changes)) {
-      changing = createChanging({ world, history, controlPlane, projects: people.projects, forge, random: chance, deploy: people.deploy });
+      changing = createChanging({
+        world,
+        history,
+        controlPlane,
+        projects: people.projects,
+        forge,
+        random: chance,
+        deploy: people.deploy,
+      });
       // Its last message arrives before the last pushes.
       changing.begin(stormMs - LATEST_MS);
     }
@@ -273,7 +341,8 @@ export async function run({
     if (isCrowded) for (const id of people.projects.keys()) void people.deploy(id);
     // Sometimes several users act at the same moment: then decisions overlap.
     for (let t = 0; t < stormMs; t += random.int(300, 3_000) * (isRestless ? 6 : 1))
-      for (let i = random.chance(0.3) ? 3 : 1; i > 0; i--) world.after(t + random.int(0, 15), script, people.act);
+      for (let i = random.chance(0.3) ? 3 : 1; i > 0; i--)
+        world.after(t + random.int(0, 15), script, people.act);
     await world.run(world.now() + stormMs + absenceMs);
     begun.end();
     restless?.end();
@@ -290,10 +359,15 @@ export async function run({
       const stores = database.onlooker();
       const [open, nodes] = [await stores.deployments.inProgress(), await stores.nodes.all()];
       for (const node of nodes) if (await hasOpenTask(stores, node.id, world.now())) return true;
-      return open.length > 0 || (await stores.hooks.waiting()).length > 0 || (await stores.commitStatuses.countWaiting()).count > 0;
+      return (
+        open.length > 0 ||
+        (await stores.hooks.waiting()).length > 0 ||
+        (await stores.commitStatuses.countWaiting()).count > 0
+      );
     };
     const settle = async (): Promise<void> => {
-      // The end is unknown in advance: check every 9 s, and allow several more rounds of registrations.
+      // The end is unknown in advance: check every 9 s, and allow several more rounds of
+      // registrations.
       const end = world.now() + REST_MS;
       for (let idleChecks = 0; idleChecks < IDLE_CHECKS && world.now() < end; ) {
         await world.run(world.now() + 9_000);
@@ -311,7 +385,11 @@ export async function run({
       isAnswered = true;
     });
     await world.run(world.now() + 3_000, () => isAnswered);
-    if (!isAnswered) history.record({ type: 'internal_error', message: 'the control plane does not answer at the end' });
+    if (!isAnswered)
+      history.record({
+        type: 'internal_error',
+        message: 'the control plane does not answer at the end',
+      });
     await measure();
     history.record({ type: 'ended' });
     return {
@@ -332,31 +410,67 @@ export async function run({
         const kinds: Record<string, number> = {};
         for (const e of story) kinds[e.kind] = (kinds[e.kind] ?? 0) + 1;
         history.record({ type: 'story', deployment: d.id, kinds });
-        history.record({ type: 'gauge', name: `lines in the story of ${d.id}`, value: story.length, bound: 200 });
+        history.record({
+          type: 'gauge',
+          name: `lines in the story of ${d.id}`,
+          value: story.length,
+          bound: 200,
+        });
         // A version that was stopped for a failed one must serve again.
         // Not if its data is on another node now: then a newer version must be deployed.
-        const data = d.settings.volumes.length === 0 ? null : currentCopy(await stores.volumes.ofProject(d.project_id));
-        const isStopped = isStoppedFirst(d) && !isAtRest(d) && (data === null || data.node_id === d.node_id);
-        history.record({ type: 'gauge', name: `${d.id} is still stopped`, value: isStopped ? 1 : 0, bound: 0 });
+        const data =
+          d.settings.volumes.length === 0
+            ? null
+            : currentCopy(await stores.volumes.ofProject(d.project_id));
+        const isStopped =
+          isStoppedFirst(d) && !isAtRest(d) && (data === null || data.node_id === d.node_id);
+        history.record({
+          type: 'gauge',
+          name: `${d.id} is still stopped`,
+          value: isStopped ? 1 : 0,
+          bound: 0,
+        });
         if (!isSettled(d.status)) continue;
-        history.record({ type: 'gauge', name: `losses of ${d.id}`, value: d.losses.length, bound: LIMITS.maxLosses });
+        history.record({
+          type: 'gauge',
+          name: `losses of ${d.id}`,
+          value: d.losses.length,
+          bound: LIMITS.maxLosses,
+        });
       }
       // The deletion of a project may wait for a node that does not come back.
       for (const project of await stores.projects.getMany([...forge.pushed]))
         if (project.deleting_at === null) await measurePushes(stores, project);
-      for (const project of await stores.projects.getMany([...people.projects.keys()])) await measureReleases(stores, project);
+      for (const project of await stores.projects.getMany([...people.projects.keys()]))
+        await measureReleases(stores, project);
       for (const node of await stores.nodes.all()) {
         const open = (await stores.tasks.openFor(node.id, world.now())).length;
-        history.record({ type: 'gauge', name: `open tasks of ${node.hostname} at rest`, value: open, bound: 0 });
+        history.record({
+          type: 'gauge',
+          name: `open tasks of ${node.hostname} at rest`,
+          value: open,
+          bound: 0,
+        });
         if (node.drain === null || node.drain.finished_at === null) continue;
-        const left = (await stores.volumes.onNode(node.id)).filter((c) => c.state === 'current' && c.names.length > 0);
+        const left = (await stores.volumes.onNode(node.id)).filter(
+          (c) => c.state === 'current' && c.names.length > 0,
+        );
         history.record({ type: 'drained', node: node.hostname, left: left.map((c) => c.project) });
       }
     }
-    /** Records the deployments of a project as their list shows them, and the copy of its volume that counts. */
-    async function measureReleases(stores: Stores, { id: project, volumes, deleting_at }: ProjectRecord): Promise<void> {
+    /**
+     * Records the deployments of a project as their list shows them, and the copy of its volume
+     * that counts.
+     */
+    async function measureReleases(
+      stores: Stores,
+      { id: project, volumes, deleting_at }: ProjectRecord,
+    ): Promise<void> {
       if (deleting_at !== null) return;
-      const { items } = await stores.deployments.list({ project_id: project }, { limit: 200, cursor: null });
+      const { items } = await stores.deployments.list(
+        { project_id: project },
+        { limit: 200, cursor: null },
+      );
       for (const d of await stores.deployments.getMany(items.map(({ id }) => id)))
         history.record({
           type: 'listed',
@@ -373,46 +487,76 @@ export async function run({
         });
       if (volumes.length === 0) return;
       const current = currentCopy(await stores.volumes.ofProject(project));
-      const disks = [...agents, ...doubles, ...(heir === null ? [] : [heir.machine])].map(({ engine }) => engine.disk);
-      const found = current === null ? null : disks.map((disk) => disk.find(project, current.id)).find((copy) => copy !== null);
-      history.record({ type: 'kept', project, copy: current?.id ?? null, entries: found?.entries ?? null, counts: found?.counts ?? null });
+      const disks = [...agents, ...doubles, ...(heir === null ? [] : [heir.machine])].map(
+        ({ engine }) => engine.disk,
+      );
+      const found =
+        current === null
+          ? null
+          : disks.map((disk) => disk.find(project, current.id)).find((copy) => copy !== null);
+      history.record({
+        type: 'kept',
+        project,
+        copy: current?.id ?? null,
+        entries: found?.entries ?? null,
+        counts: found?.counts ?? null,
+      });
     }
-    /** Records what each push caused, and whether the last pushed commit was deployed, by its id or without a look. */
+    /**
+     * Records what each push caused, and whether the last pushed commit was deployed, by its id or
+     * without a look.
+     */
     async function measurePushes(stores: Stores, settings: ProjectRecord): Promise<void> {
       const project = settings.id;
       const tip = forge.tip(settings);
-      const { items } = await stores.deployments.list({ project_id: project }, { limit: 200, cursor: null });
+      const { items } = await stores.deployments.list(
+        { project_id: project },
+        { limit: 200, cursor: null },
+      );
       for (const d of items) {
         const by = d.created_by;
         const push = by?.kind === 'hook' && by.id !== null ? forge.pushOf(by.id) : null;
         if (push !== null) history.record({ type: 'caused', push, deployment: d.id });
       }
-      // Without a commit: it failed before its build, which would have taken the tip. A person may have asked after the push.
+      // Without a commit: it failed before its build, which would have taken the tip. A person may
+      // have asked after the push.
       const sincePush = items.slice(0, items.findIndex((d) => d.trigger === 'hook') + 1);
       const ofTip = items.filter(
-        (d) => (d.commit ?? d.requested_commit) === tip || ((d.commit ?? d.requested_commit) === null && sincePush.includes(d)),
+        (d) =>
+          (d.commit ?? d.requested_commit) === tip ||
+          ((d.commit ?? d.requested_commit) === null && sincePush.includes(d)),
       );
       // A person may have cancelled it or rolled back, with a request that was sent long before.
       const newest = ofTip[0];
       const isLater = (d: (typeof items)[number]): boolean =>
         newest !== undefined && d.generation > newest.generation && d.trigger !== 'hook';
-      const isUp = ofTip.some((d) => ['running', 'failed', 'cancelled'].includes(d.status)) || items.some(isLater);
+      const isUp =
+        ofTip.some((d) => ['running', 'failed', 'cancelled'].includes(d.status)) ||
+        items.some(isLater);
       // Only people start a stopped project.
-      const given = (await stores.hooks.deliveries(project, { limit: 200, cursor: null })).items.filter((e) => e.commit === tip);
+      const given = (
+        await stores.hooks.deliveries(project, { limit: 200, cursor: null })
+      ).items.filter((e) => e.commit === tip);
 
-      const isSkipped = given.some((e) => e.verdict === 'skipped' && e.reason?.startsWith('the project is stopped') === true);
+      const isSkipped = given.some(
+        (e) => e.verdict === 'skipped' && e.reason?.startsWith('the project is stopped') === true,
+      );
       const deployed = isSkipped || (newest !== undefined && (isUp || !quiet.has(project)));
       // A push before a change of the settings may have been skipped.
       const pushedAt = forge.lastPush(settings)?.at ?? 0;
-      const isDue = settings.deploy_on_push && pushedAt > (changing?.changedAt(project) ?? -LATEST_MS) + LATEST_MS;
+      const isDue =
+        settings.deploy_on_push &&
+        pushedAt > (changing?.changedAt(project) ?? -LATEST_MS) + LATEST_MS;
       if (isDue) history.record({ type: 'tip', project, commit: tip, deployed });
       const last = new Map<string, StatusRecord>();
       for (const d of items) {
         const status = await stores.commitStatuses.ofDeployment(d.id);
-        if (status !== null && status.seq > (last.get(status.commit)?.seq ?? 0)) last.set(status.commit, status);
+        if (status !== null && status.seq > (last.get(status.commit)?.seq ?? 0))
+          last.set(status.commit, status);
       }
       for (const { deployment_id, commit, state, error } of last.values())
-        if (error === null) history.record({ type: 'status_due', deployment: deployment_id, commit, state });
+        if (error === null)
+          history.record({ type: 'status_due', deployment: deployment_id, commit, state });
     }
   } finally {
     await database.close();

@@ -1,7 +1,8 @@
 /**
- * Simulated time, and the order of turns. Nothing waits for a real clock: a sleep is an entry in `due`, a call to the database waits
- * in `turns`, and the seed decides which goes next. So decisions of the control plane overlap in ever new ways, and the same seed
- * repeats the same overlaps. Where calls run at once (`atOnce`), the server decides too.
+ * Simulated time, and the order of turns. Nothing waits for a real clock: a sleep is an entry in
+ * `due`, a call to the database waits in `turns`, and the seed decides which goes next. So
+ * decisions of the control plane overlap in ever new ways, and the same seed repeats the same
+ * overlaps. Where calls run at once (`atOnce`), the server decides too.
  *
  * A life is a process: when it ends, its waits never end, as after kill -9.
  */
@@ -33,7 +34,10 @@ const GATHER = 0.6;
 /** The event must be due within this time. */
 const OVERTAKE_WITHIN_MS = 500;
 
-export function createWorld(random: Random, start: number): World & { atOnce(calls: number): void } {
+export function createWorld(
+  random: Random,
+  start: number,
+): World & { atOnce(calls: number): void } {
   let clock = start;
   let seq = 0;
   let steps = 0;
@@ -48,8 +52,11 @@ export function createWorld(random: Random, start: number): World & { atOnce(cal
     push(due, { at: clock + Math.max(0, Math.ceil(ms)), seq: seq++, life, run });
   const quiet = async (): Promise<void> => {
     for (;;) {
-      // The next tick comes after all promises that can continue; where a server answers, its answer comes in a turn of the event loop.
-      await (callsAtOnce === 1 ? new Promise<void>((resolve) => process.nextTick(resolve)) : turnOfEventLoop());
+      // The next tick comes after all promises that can continue; where a server answers, its
+      // answer comes in a turn of the event loop.
+      await (callsAtOnce === 1
+        ? new Promise<void>((resolve) => process.nextTick(resolve))
+        : turnOfEventLoop());
       if (busy === 0) return;
       // A server works on the call: do not check again and again whether it is done.
       await new Promise<void>((resolve) => {
@@ -83,10 +90,13 @@ export function createWorld(random: Random, start: number): World & { atOnce(cal
         while (due[0] !== undefined && !due[0].life.alive) pop(due);
         const next = due[0];
         const overtakes =
-          next !== undefined && next.at <= clock + OVERTAKE_WITHIN_MS && random.chance(callsAtOnce === 1 ? OVERTAKE : GATHER);
+          next !== undefined &&
+          next.at <= clock + OVERTAKE_WITHIN_MS &&
+          random.chance(callsAtOnce === 1 ? OVERTAKE : GATHER);
         if (turns.length > 0 && !overtakes) {
           const calls = callsAtOnce === 1 ? 1 : random.int(1, callsAtOnce);
-          for (let n = 0; n < calls && turns.length > 0; n++) turns.splice(random.int(0, turns.length - 1), 1)[0]?.go();
+          for (let n = 0; n < calls && turns.length > 0; n++)
+            turns.splice(random.int(0, turns.length - 1), 1)[0]?.go();
           continue;
         }
         if (next === undefined || next.at > end || (turns.length === 0 && done())) {

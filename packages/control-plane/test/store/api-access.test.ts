@@ -6,10 +6,17 @@ import type { Stores } from '../../src/domain/stores.ts';
 import { codeOf, NOW, open } from './fixtures.ts';
 
 const LIFE = 30 * 86_400_000;
-const userIn = (stores: Stores, name = 'ann', role: UserRecord['role'] = 'developer'): Promise<UserRecord> =>
+const userIn = (
+  stores: Stores,
+  name = 'ann',
+  role: UserRecord['role'] = 'developer',
+): Promise<UserRecord> =>
   stores.users.create({ email: `${name}@example.org`, role, password_hash: 'h' }, NOW);
 const sessionIn = (stores: Stores, user: UserRecord, id = 's1', now = NOW): Promise<boolean> =>
-  stores.apiSessions.create({ id, user_id: user.id, refresh_hash: `r-${id}`, address: '127.0.0.1', expires_at: now + LIFE }, now);
+  stores.apiSessions.create(
+    { id, user_id: user.id, refresh_hash: `r-${id}`, address: '127.0.0.1', expires_at: now + LIFE },
+    now,
+  );
 const page = { limit: 100, cursor: null };
 
 test('a session is found with its current user until it ends', async () => {
@@ -32,18 +39,28 @@ test('a refresh token works once: a second use ends the session', async () => {
   const stores = await open();
   const ann = await userIn(stores);
   await sessionIn(stores, ann);
-  expect(await stores.apiSessions.rotate('s1', { old: 'r-s1', next: 'r2' }, NOW + LIFE + 1, NOW)).toBe('rotated');
-  expect((await stores.apiSessions.find('s1', NOW + LIFE))?.session.expires_at).toBe(NOW + LIFE + 1);
-  expect(await stores.apiSessions.rotate('s1', { old: 'r-s1', next: 'r3' }, NOW + LIFE, NOW)).toBe('reused');
+  expect(
+    await stores.apiSessions.rotate('s1', { old: 'r-s1', next: 'r2' }, NOW + LIFE + 1, NOW),
+  ).toBe('rotated');
+  expect((await stores.apiSessions.find('s1', NOW + LIFE))?.session.expires_at).toBe(
+    NOW + LIFE + 1,
+  );
+  expect(await stores.apiSessions.rotate('s1', { old: 'r-s1', next: 'r3' }, NOW + LIFE, NOW)).toBe(
+    'reused',
+  );
   expect(await stores.apiSessions.find('s1', NOW)).toBeNull();
-  expect(await stores.apiSessions.rotate('s1', { old: 'r2', next: 'r3' }, NOW + LIFE, NOW)).toBe('unknown');
+  expect(await stores.apiSessions.rotate('s1', { old: 'r2', next: 'r3' }, NOW + LIFE, NOW)).toBe(
+    'unknown',
+  );
 });
 
 test('one of many parallel uses of a refresh token succeeds, and the session ends', async () => {
   const stores = await open();
   await sessionIn(stores, await userIn(stores));
   const outcomes = await Promise.all(
-    [1, 2, 3, 4].map((i) => stores.apiSessions.rotate('s1', { old: 'r-s1', next: `n${i}` }, NOW + LIFE, NOW)),
+    [1, 2, 3, 4].map((i) =>
+      stores.apiSessions.rotate('s1', { old: 'r-s1', next: `n${i}` }, NOW + LIFE, NOW),
+    ),
   );
   expect(outcomes.filter((o) => o === 'rotated')).toHaveLength(1);
   expect(outcomes.filter((o) => o === 'reused')).toHaveLength(1);
@@ -54,8 +71,14 @@ test('a user has at most 200 sessions: a new one ends the oldest', async () => {
   const stores = await open();
   const ann = await userIn(stores);
   for (let i = 0; i < 202; i++) await sessionIn(stores, ann, `s${i}`, NOW + i);
-  const there = async (id: string): Promise<boolean> => (await stores.apiSessions.find(id, NOW + 300)) !== null;
-  expect([await there('s0'), await there('s1'), await there('s2'), await there('s201')]).toEqual([false, false, true, true]);
+  const there = async (id: string): Promise<boolean> =>
+    (await stores.apiSessions.find(id, NOW + 300)) !== null;
+  expect([await there('s0'), await there('s1'), await there('s2'), await there('s201')]).toEqual([
+    false,
+    false,
+    true,
+    true,
+  ]);
 });
 
 test.each([
@@ -78,20 +101,29 @@ test('the last enabled admin cannot be removed', async () => {
   await userIn(stores, 'dev', 'developer');
   await stores.users.patch(off.id, { disabled: true });
   // Concurrently: the second one finds that the other is deleted.
-  const both = await Promise.allSettled([stores.users.patch(one.id, { role: 'viewer' }), stores.users.remove(two.id, NOW)]);
+  const both = await Promise.allSettled([
+    stores.users.patch(one.id, { role: 'viewer' }),
+    stores.users.remove(two.id, NOW),
+  ]);
   expect(both.filter((r) => r.status === 'fulfilled')).toHaveLength(1);
-  const [last] = (await stores.users.list(page)).items.filter((u) => u.role === 'admin' && !u.disabled);
+  const [last] = (await stores.users.list(page)).items.filter(
+    (u) => u.role === 'admin' && !u.disabled,
+  );
   if (last === undefined) throw new Error('no admin is left');
   expect(await codeOf(stores.users.patch(last.id, { role: 'developer' }))).toBe('last_admin');
   expect(await codeOf(stores.users.patch(last.id, { disabled: true }))).toBe('last_admin');
   expect(await codeOf(stores.users.remove(last.id, NOW))).toBe('last_admin');
-  expect((await stores.users.patch(last.id, { role: 'admin', password_hash: null })).role).toBe('admin');
+  expect((await stores.users.patch(last.id, { role: 'admin', password_hash: null })).role).toBe(
+    'admin',
+  );
   expect(await codeOf(stores.users.patch('nobody', { role: 'admin' }))).toBe('not_found');
   // A disabled admin does not count and can be removed.
   await stores.users.remove(off.id, NOW);
   await stores.users.makeAdmins(['DEV@example.org', 'nobody@example.org']);
   await stores.users.remove(last.id, NOW);
-  expect((await stores.users.list(page)).items.filter((u) => u.role === 'admin').map((u) => u.email)).toEqual(['dev@example.org']);
+  expect(
+    (await stores.users.list(page)).items.filter((u) => u.role === 'admin').map((u) => u.email),
+  ).toEqual(['dev@example.org']);
 });
 
 test('users are listed in pages, by address', async () => {
@@ -99,7 +131,9 @@ test('users are listed in pages, by address', async () => {
   for (const name of ['c', 'a', 'b']) await userIn(stores, name);
   const first = await stores.users.list({ limit: 2, cursor: null });
   expect(first.items.map((u) => u.email)).toEqual(['a@example.org', 'b@example.org']);
-  expect((await stores.users.list({ limit: 2, cursor: first.next })).items.map((u) => u.email)).toEqual(['c@example.org']);
+  expect(
+    (await stores.users.list({ limit: 2, cursor: first.next })).items.map((u) => u.email),
+  ).toEqual(['c@example.org']);
 });
 
 test('a personal token is found while it is valid, listed for its owner and deleted with the account', async () => {
@@ -107,7 +141,15 @@ test('a personal token is found while it is valid, listed for its owner and dele
   const [ann, bob] = [await userIn(stores), await userIn(stores, 'bob')];
   const make = (user: UserRecord, name: string, now = NOW) =>
     stores.apiTokens.create(
-      { id: `t-${name}`, user_id: user.id, name, hash: `h-${name}`, role: 'viewer', projects: null, expires_at: NOW + LIFE },
+      {
+        id: `t-${name}`,
+        user_id: user.id,
+        name,
+        hash: `h-${name}`,
+        role: 'viewer',
+        projects: null,
+        expires_at: NOW + LIFE,
+      },
       now,
     );
   const made = await make(ann, 'one');
@@ -126,7 +168,10 @@ test('a personal token is found while it is valid, listed for its owner and dele
   expect(await stores.apiTokens.find('h-one', NOW)).toEqual({ token: made, user: ann });
   expect(await stores.apiTokens.find('h-one', NOW + LIFE)).toBeNull();
   expect(await stores.apiTokens.find('t-one', NOW)).toBeNull();
-  expect((await stores.apiTokens.list(ann.id, NOW, page)).items.map((t) => t.id)).toEqual(['t-two', 't-one']);
+  expect((await stores.apiTokens.list(ann.id, NOW, page)).items.map((t) => t.id)).toEqual([
+    't-two',
+    't-one',
+  ]);
   expect(await codeOf(stores.apiTokens.revoke('t-one', bob.id))).toBe('not_found');
   await stores.apiTokens.used('t-one', NOW + 5);
   expect((await stores.apiTokens.find('h-one', NOW))?.token.last_used_at).toBe(NOW + 5);
@@ -153,9 +198,19 @@ const line = (more: Partial<AuditRecord> = {}): AuditRecord => ({
 test('the audit log is listed newest first, with filters and pages', async () => {
   const stores = await open();
   await stores.audit.append(line());
-  await stores.audit.append(line({ at: NOW + 1, email: 'bob@example.org', outcome: 'refused', status: 403, code: 'forbidden' }));
+  await stores.audit.append(
+    line({
+      at: NOW + 1,
+      email: 'bob@example.org',
+      outcome: 'refused',
+      status: 403,
+      code: 'forbidden',
+    }),
+  );
   await stores.audit.append(line({ at: NOW + 2, action: 'deleteProject' }));
-  await stores.audit.append(line({ at: NOW + 3, email: null, via: 'none', action: 'signIn', target: null }));
+  await stores.audit.append(
+    line({ at: NOW + 3, email: null, via: 'none', action: 'signIn', target: null }),
+  );
   const times = async (filter: Parameters<Stores['audit']['list']>[0], limit = 10) =>
     (await stores.audit.list(filter, { limit, cursor: null })).items.map((r) => r.at - NOW);
   expect(await times({})).toEqual([3, 2, 1, 0]);
@@ -163,7 +218,9 @@ test('the audit log is listed newest first, with filters and pages', async () =>
   expect(await times({ action: 'createProject' })).toEqual([1, 0]);
   expect(await times({ outcome: 'refused' })).toEqual([1]);
   expect(await times({ since: NOW + 1, until: NOW + 3 })).toEqual([2, 1]);
-  expect(await times({ email: 'ann@example.org', action: 'createProject', outcome: 'done' })).toEqual([0]);
+  expect(
+    await times({ email: 'ann@example.org', action: 'createProject', outcome: 'done' }),
+  ).toEqual([0]);
   const first = await stores.audit.list({}, { limit: 3, cursor: null });
   expect((await stores.audit.list({}, { limit: 3, cursor: first.next })).items).toEqual([
     { id: first.items.at(-1)?.id === 2 ? 1 : 0, ...line() },
@@ -174,7 +231,8 @@ test('the audit log is bounded by age, and refusals displace only refusals', asy
   const stores = await open();
   await stores.audit.append(line({ at: NOW - 10 }));
   for (let i = 0; i < 5; i++) await stores.audit.append(line({ at: NOW + i }));
-  for (let i = 0; i < 50; i++) await stores.audit.append(line({ at: NOW + 10 + i, outcome: 'refused' }));
+  for (let i = 0; i < 50; i++)
+    await stores.audit.append(line({ at: NOW + 10 + i, outcome: 'refused' }));
   expect(await stores.audit.sweep(NOW, { done: 5, refused: 2, failed: 0 })).toBe(49);
   const { items } = await stores.audit.list({}, page);
   expect(items.map((r) => r.at - NOW)).toEqual([59, 58, 4, 3, 2, 1, 0]);

@@ -17,7 +17,9 @@ test('checkpoints copy commits from the WAL into the database, and the WAL stays
   const lengths = (): Lengths => (reader.pragma('wal_checkpoint(NOOP)') as [Lengths])[0];
   // 5 MB: too little for an automatic checkpoint by SQLite itself.
   const write = (key: string): Promise<unknown> =>
-    db.writeOne((kysely) => sql`insert into meta (key, value) values (${key}, hex(zeroblob(1000000)))`.execute(kysely));
+    db.writeOne((kysely) =>
+      sql`insert into meta (key, value) values (${key}, hex(zeroblob(1000000)))`.execute(kysely),
+    );
   for (let i = 0; i < 5; i++) await write(`first ${i}`);
   const { log } = lengths();
   expect(log).toBeGreaterThan(2_000);
@@ -41,14 +43,20 @@ test('the WAL starts again under a writer without a pause, before a commit has t
   });
   const pages = (): number => (reader.pragma('wal_checkpoint(NOOP)') as [Lengths])[0].log;
   let longest = 0;
-  // Each commit is on the disk before the next one begins, so the writer cannot outrun the thread by far.
+  // Each commit is on the disk before the next one begins, so the writer cannot outrun the thread
+  // by far.
   for (let written = 0, log = 0; log >= longest; written++) {
     longest = log;
-    await db.writeOne((kysely) => sql`insert into meta (key, value) values (${`line ${written}`}, hex(zeroblob(25000)))`.execute(kysely));
+    await db.writeOne((kysely) =>
+      sql`insert into meta (key, value) values (${`line ${written}`}, hex(zeroblob(25000)))`.execute(
+        kysely,
+      ),
+    );
     await setImmediate();
     log = pages();
   }
-  // AUTOCHECKPOINT_PAGES of checkpoints.ts: at this length a commit copies the WAL into the database and blocks the process.
+  // AUTOCHECKPOINT_PAGES of checkpoints.ts: at this length a commit copies the WAL into the
+  // database and blocks the process.
   expect(longest).toBeLessThan(16_000);
 }, 60_000);
 
@@ -98,7 +106,9 @@ test('a failed checkpoint is reported and stops nothing', async () => {
   database.exec('create table lines (text)');
   const problems: string[] = [];
   // The file that the thread opens does not exist.
-  const checkpoints = createCheckpoints(database, `${path}-elsewhere`, (problem) => problems.push(problem));
+  const checkpoints = createCheckpoints(database, `${path}-elsewhere`, (problem) =>
+    problems.push(problem),
+  );
   database.prepare('insert into lines values (zeroblob(5000000))').run();
   void checkpoints.startIfDue();
   await waitFor('the failure is reported', () => problems.length > 0);

@@ -8,10 +8,20 @@ async function scene() {
   const db = await openDatabase(await urlOf(':memory:'), quiet, () => NOW);
   onTestFinished(() => db.close());
   const stores = storesOn(db, () => NOW);
-  const statusesOf = async (name: string, rows: { commit: string; next_at: number; claimed_until?: number }[]): Promise<void> => {
+  const statusesOf = async (
+    name: string,
+    rows: { commit: string; next_at: number; claimed_until?: number }[],
+  ): Promise<void> => {
     const project = await projectIn(stores, name);
     await deploymentIn(stores, project, name);
-    const one = { project_id: project.id, deployment_id: name, description: '', tries: 0, give_up_at: 9_000, created_at: NOW };
+    const one = {
+      project_id: project.id,
+      deployment_id: name,
+      description: '',
+      tries: 0,
+      give_up_at: 9_000,
+      created_at: NOW,
+    };
     const values = rows.map((row, i) => ({ ...one, state: `failure of ${i}` as const, ...row }));
     await db.kysely.insertInto('commit_statuses').values(values).execute();
   };

@@ -8,14 +8,20 @@ import { codeOf, NOW, open } from './fixtures.ts';
 
 const page = { limit: 100, cursor: null };
 
-async function threeVersions(): Promise<{ stores: Stores; id: string; rows: (filter?: HistoryFilter) => Promise<string[]> }> {
+async function threeVersions(): Promise<{
+  stores: Stores;
+  id: string;
+  rows: (filter?: HistoryFilter) => Promise<string[]>;
+}> {
   const stores = await open();
   const { id } = await datasetIn(stores);
   await scanned(stores, { 'a/one': '1', 'a/two': '2', a0: '3', b: '4' }, NOW + 1000);
   await scanned(stores, { 'a/one': '1', 'a/two': 'II', a0: '3', c: '5' }, NOW + 2000);
   await scanned(stores, { 'a/two': 'II', a0: '3', c: '6', 'a/deep/x%0Ay': '' }, NOW + 3000);
   const rows = async (filter: HistoryFilter = {}): Promise<string[]> =>
-    (await stores.datasets.history(id, filter, page)).items.map((row) => `${row.version} ${row.path} ${row.change}`);
+    (await stores.datasets.history(id, filter, page)).items.map(
+      (row) => `${row.version} ${row.path} ${row.change}`,
+    );
   return { stores, id, rows };
 }
 
@@ -44,8 +50,24 @@ test('history lists added, modified and removed files with both checksums, newes
       checksum: checksumOf('II'),
       previous_checksum: checksumOf('2'),
     },
-    { version: 2, at: NOW + 2000, path: 'b', change: 'removed', size: null, checksum: null, previous_checksum: checksumOf('4') },
-    { version: 2, at: NOW + 2000, path: 'c', change: 'added', size: 1, checksum: checksumOf('5'), previous_checksum: null },
+    {
+      version: 2,
+      at: NOW + 2000,
+      path: 'b',
+      change: 'removed',
+      size: null,
+      checksum: null,
+      previous_checksum: checksumOf('4'),
+    },
+    {
+      version: 2,
+      at: NOW + 2000,
+      path: 'c',
+      change: 'added',
+      size: 1,
+      checksum: checksumOf('5'),
+      previous_checksum: null,
+    },
   ]);
 });
 
@@ -61,7 +83,11 @@ test('history can be filtered by path, folder and time', async () => {
     '1 a/two added',
   ]);
   expect(await rows({ folders: ['a/deep/', 'nothing/'] })).toEqual(['3 a/deep/x%0Ay added']);
-  expect(await rows({ since: NOW + 2000, until: NOW + 3000 })).toEqual(['2 a/two modified', '2 b removed', '2 c added']);
+  expect(await rows({ since: NOW + 2000, until: NOW + 3000 })).toEqual([
+    '2 a/two modified',
+    '2 b removed',
+    '2 c added',
+  ]);
   expect(await rows({ since: NOW + 2000, paths: ['b'] })).toEqual(['2 b removed']);
   expect(await rows({ version: 9 })).toEqual([]);
   expect(await codeOf(stores.datasets.history('nobody', {}, page))).toBe('not_found');
@@ -84,7 +110,9 @@ test('pages of any size neither repeat nor skip a row', async () => {
   const first = await stores.datasets.versions(id, { limit: 2, cursor: null });
   const rest = await stores.datasets.versions(id, { limit: 2, cursor: first.next });
   expect([...first.items, ...rest.items].map((v) => v.version)).toEqual([3, 2, 1]);
-  expect(await codeOf(stores.datasets.history(id, {}, { limit: 1, cursor: 'x' }))).toBe('validation');
+  expect(await codeOf(stores.datasets.history(id, {}, { limit: 1, cursor: 'x' }))).toBe(
+    'validation',
+  );
 });
 
 test('every version is provable: its objects are stored under their digests', async () => {
@@ -106,25 +134,44 @@ test('an empty dataset has a version', async () => {
   const stores = await open();
   const { id } = await datasetIn(stores);
   const { digest } = fakeTree({});
-  expect(await scanned(stores, {}, NOW)).toMatchObject({ version: 1, files: 0, bytes: 0, manifest_digest: digest });
+  expect(await scanned(stores, {}, NOW)).toMatchObject({
+    version: 1,
+    files: 0,
+    bytes: 0,
+    manifest_digest: digest,
+  });
   expect((await stores.datasets.trees(id, [digest])).size).toBe(1);
   expect((await stores.datasets.history(id, {}, page)).items).toEqual([]);
 });
 
-// The longest path of the file system, encoded with 3 characters a byte. It is an index key, and each engine must accept it.
+// The longest path of the file system, encoded with 3 characters a byte. It is an index key, and
+// each engine must accept it.
 test('the longest possible path is recorded, found and listed in pages', async () => {
   const stores = await open();
   const { id } = await datasetIn(stores);
   const random = (n: number): string =>
-    Array.from({ length: n }, (_, i) => createHash('sha256').update(`${n} ${i}`).digest('base64url')[i % 40]).join('');
+    Array.from(
+      { length: n },
+      (_, i) => createHash('sha256').update(`${n} ${i}`).digest('base64url')[i % 40],
+    ).join('');
   const long = Array.from({ length: 15 }, (_, i) => random(240 + i)).join('/');
   await scanned(stores, { [long]: '1', zzz: '2' }, NOW);
-  expect((await stores.datasets.history(id, { paths: [long] }, page)).items.map((r) => r.path)).toEqual([long]);
+  expect(
+    (await stores.datasets.history(id, { paths: [long] }, page)).items.map((r) => r.path),
+  ).toEqual([long]);
   for (const depth of [1, 5, 8, 14]) {
     const folder = `${long.split('/').slice(0, depth).join('/')}/`;
-    expect((await stores.datasets.history(id, { folders: [folder] }, page)).items.map((r) => r.path)).toEqual([long]);
-    expect((await stores.datasets.history(id, { folders: [folder.replace(/.\/$/, '-/')] }, page)).items).toEqual([]);
+    expect(
+      (await stores.datasets.history(id, { folders: [folder] }, page)).items.map((r) => r.path),
+    ).toEqual([long]);
+    expect(
+      (await stores.datasets.history(id, { folders: [folder.replace(/.\/$/, '-/')] }, page)).items,
+    ).toEqual([]);
   }
   const first = await stores.datasets.history(id, {}, { limit: 1, cursor: null });
-  expect((await stores.datasets.history(id, {}, { limit: 1, cursor: first.next })).items.map((r) => r.path)).toEqual(['zzz']);
+  expect(
+    (await stores.datasets.history(id, {}, { limit: 1, cursor: first.next })).items.map(
+      (r) => r.path,
+    ),
+  ).toEqual(['zzz']);
 });

@@ -10,15 +10,27 @@ export const datasetIn = (stores: Stores, name = 'photos', now = NOW): Promise<D
   stores.datasets.create({ name, nfs_path: `data/${name}` }, now);
 
 /** Claims the one dataset that is due. */
-export async function claimed(stores: Stores, now = NOW, token = `token-${now}`): Promise<ScanClaim> {
+export async function claimed(
+  stores: Stores,
+  now = NOW,
+  token = `token-${now}`,
+): Promise<ScanClaim> {
   const claim = await stores.datasets.claimDue(token, now, now + 30_000);
   if (claim === null) throw new Error('fixture: nothing is due');
   return claim;
 }
 
-export const found = (now: number): ScanPlan['set'] => ({ status: 'ok', problem: null, last_scanned_at: now, next_scan_at: now + 1000 });
+export const found = (now: number): ScanPlan['set'] => ({
+  status: 'ok',
+  problem: null,
+  last_scanned_at: now,
+  next_scan_at: now + 1000,
+});
 
-export const versionOf = (claim: ScanClaim, tree: FakeTree): NonNullable<ScanPlan['newVersion']> => ({
+export const versionOf = (
+  claim: ScanClaim,
+  tree: FakeTree,
+): NonNullable<ScanPlan['newVersion']> => ({
   version: (claim.dataset.version ?? 0) + 1,
   manifest_digest: tree.digest,
   files: tree.files,
@@ -34,10 +46,20 @@ export const record = (stores: Stores, claim: ScanClaim, tree: FakeTree): Promis
   );
 
 /** Runs one scan, from its claim to its end. */
-export async function scanned(stores: Stores, files: Record<string, string>, now: number): Promise<DatasetRecord> {
+export async function scanned(
+  stores: Stores,
+  files: Record<string, string>,
+  now: number,
+): Promise<DatasetRecord> {
   const claim = await claimed(stores, now);
   const tree = fakeTree(files);
   expect(await record(stores, claim, tree)).toBe(true);
-  expect(await stores.datasets.finishScan(claim, { set: found(now), newVersion: versionOf(claim, tree) }, now)).toBe(true);
+  expect(
+    await stores.datasets.finishScan(
+      claim,
+      { set: found(now), newVersion: versionOf(claim, tree) },
+      now,
+    ),
+  ).toBe(true);
   return stores.datasets.get(claim.dataset.id);
 }

@@ -1,6 +1,15 @@
 import { expect, test } from 'vitest';
 import { datasetIn, scanned } from './datasets-in.ts';
-import { codeOf, deploymentIn, nodeIn, NOW, open, projectIn, rowsOf, freshPath } from './fixtures.ts';
+import {
+  codeOf,
+  deploymentIn,
+  nodeIn,
+  NOW,
+  open,
+  projectIn,
+  rowsOf,
+  freshPath,
+} from './fixtures.ts';
 
 test('a dataset is stored as given, its name is unique, and lists are sorted by name', async () => {
   const stores = await open();
@@ -44,10 +53,18 @@ test('a new folder requests a scan, a new name does not', async () => {
   const stores = await open();
   const { id } = await datasetIn(stores);
   await scanned(stores, { a: '1' }, NOW);
-  expect(await stores.datasets.patch(id, { name: 'other' }, NOW + 1)).toMatchObject({ name: 'other', scan_requested_at: null });
+  expect(await stores.datasets.patch(id, { name: 'other' }, NOW + 1)).toMatchObject({
+    name: 'other',
+    scan_requested_at: null,
+  });
   expect(await stores.datasets.claimDue('t', NOW + 1, NOW + 2)).toBeNull();
-  expect(await stores.datasets.patch(id, { nfs_path: 'data/photos' }, NOW + 2)).toMatchObject({ scan_requested_at: null });
-  expect(await stores.datasets.patch(id, { nfs_path: 'data/moved' }, NOW + 3)).toMatchObject({ nfs_path: 'data/moved', version: 1 });
+  expect(await stores.datasets.patch(id, { nfs_path: 'data/photos' }, NOW + 2)).toMatchObject({
+    scan_requested_at: null,
+  });
+  expect(await stores.datasets.patch(id, { nfs_path: 'data/moved' }, NOW + 3)).toMatchObject({
+    nfs_path: 'data/moved',
+    version: 1,
+  });
   expect((await stores.datasets.claimDue('t', NOW + 3, NOW + 4))?.dataset.id).toBe(id);
 });
 
@@ -57,13 +74,18 @@ test('a loss accepted for one folder is not accepted for another', async () => {
   await scanned(stores, { a: '1' }, NOW);
   await stores.datasets.requestScan(id, { full: true, acceptLoss: true }, NOW + 1);
   await stores.datasets.patch(id, { nfs_path: 'data/moved' }, NOW + 2);
-  expect((await stores.datasets.claimDue('t', NOW + 3, NOW + 4))?.dataset).toMatchObject({ scan_full: true, accept_loss: false });
+  expect((await stores.datasets.claimDue('t', NOW + 3, NOW + 4))?.dataset).toMatchObject({
+    scan_full: true,
+    accept_loss: false,
+  });
 });
 
 test('a dataset in use is not deleted, and the error names its users', async () => {
   const stores = await open();
   const { id } = await datasetIn(stores);
-  const project = await projectIn(stores, 'shop', { datasets: [{ dataset_id: id, mode: 'dependency' }] });
+  const project = await projectIn(stores, 'shop', {
+    datasets: [{ dataset_id: id, mode: 'dependency' }],
+  });
   await deploymentIn(stores, project, 'd1', {
     status: 'running',
     datasets: [{ dataset_id: id, name: 'photos', mode: 'dependency', version: 1 }],
@@ -74,10 +96,14 @@ test('a dataset in use is not deleted, and the error names its users', async () 
       (error: Error) => error.message,
     );
   expect(await codeOf(stores.datasets.markDeleting(id, NOW))).toBe('dataset_in_use');
-  expect(await why(stores.datasets.markDeleting(id, NOW))).toContain('project shop, deployment 1 of shop (running)');
+  expect(await why(stores.datasets.markDeleting(id, NOW))).toContain(
+    'project shop, deployment 1 of shop (running)',
+  );
   await stores.projects.patch(project.id, { datasets: [] }, NOW);
   expect(await why(stores.datasets.markDeleting(id, NOW))).not.toContain('project shop');
-  expect(await why(stores.datasets.markDeleting(id, NOW))).toContain('deployment 1 of shop (running)');
+  expect(await why(stores.datasets.markDeleting(id, NOW))).toContain(
+    'deployment 1 of shop (running)',
+  );
   expect((await stores.datasets.get(id)).deleting_at).toBeNull();
   expect(await codeOf(stores.datasets.markDeleting('nobody', NOW))).toBe('not_found');
 });
@@ -86,7 +112,9 @@ test('deletion removes everything of the dataset and nothing of another one', as
   const path = freshPath();
   const stores = await open(path);
   const { id } = await datasetIn(stores);
-  const many = Object.fromEntries(Array.from({ length: 1200 }, (_, i) => [`folder-${i % 600}/file-${i}`, String(i)]));
+  const many = Object.fromEntries(
+    Array.from({ length: 1200 }, (_, i) => [`folder-${i % 600}/file-${i}`, String(i)]),
+  );
   await scanned(stores, many, NOW);
   const other = await datasetIn(stores, 'other');
   await scanned(stores, { a: '1' }, NOW + 1);
@@ -98,24 +126,33 @@ test('deletion removes everything of the dataset and nothing of another one', as
   expect(marked.deleting_at).toBe(NOW + 2);
   expect(await stores.datasets.markDeleting(id, NOW + 3)).toEqual(marked);
   expect(await codeOf(stores.datasets.patch(id, { name: 'x' }, NOW))).toBe('being_deleted');
-  expect(await codeOf(stores.datasets.requestScan(id, { full: false, acceptLoss: false }, NOW))).toBe('being_deleted');
+  expect(
+    await codeOf(stores.datasets.requestScan(id, { full: false, acceptLoss: false }, NOW)),
+  ).toBe('being_deleted');
   expect((await stores.datasets.facts()).map((d) => d.id)).toEqual([other.id]);
   expect((await stores.datasets.listDeleting()).map((d) => d.id)).toEqual([id]);
   expect((await stores.datasets.ids()).sort()).toEqual([id, other.id].sort());
   await stores.datasets.remove(id);
   expect(await codeOf(stores.datasets.get(id))).toBe('not_found');
   for (const table of ['dataset_versions', 'dataset_trees', 'dataset_history'])
-    expect([table, (await rowsOf(path, table)).map((row) => row['dataset_id'])]).toEqual([table, [other.id]]);
+    expect([table, (await rowsOf(path, table)).map((row) => row['dataset_id'])]).toEqual([
+      table,
+      [other.id],
+    ]);
 });
 
 test('a project can name only existing datasets', async () => {
   const stores = await open();
   const { id } = await datasetIn(stores);
-  const uses = (...ids: string[]) => ({ datasets: ids.map((dataset_id) => ({ dataset_id, mode: 'dependency' as const })) });
+  const uses = (...ids: string[]) => ({
+    datasets: ids.map((dataset_id) => ({ dataset_id, mode: 'dependency' as const })),
+  });
   expect(await codeOf(projectIn(stores, 'a', uses(id, 'nothing')))).toBe('validation');
   const project = await projectIn(stores, 'a', uses(id));
   expect(await codeOf(stores.projects.patch(project.id, uses('nothing'), NOW))).toBe('validation');
-  expect(await stores.projects.patch(project.id, { ...uses(), on_dataset_change: 'redeploy' }, NOW)).toMatchObject({
+  expect(
+    await stores.projects.patch(project.id, { ...uses(), on_dataset_change: 'redeploy' }, NOW),
+  ).toMatchObject({
     datasets: [],
     on_dataset_change: 'redeploy',
   });
@@ -129,14 +166,19 @@ test('one of two concurrent changes that together would make a rolling project a
   const stores = await open();
   const { id } = await datasetIn(stores);
   const project = await projectIn(stores, 'a');
-  const writes = { datasets: [{ dataset_id: id, mode: 'readwrite' as const }], replace: 'recreate' as const };
+  const writes = {
+    datasets: [{ dataset_id: id, mode: 'readwrite' as const }],
+    replace: 'recreate' as const,
+  };
   const outcomes = await Promise.allSettled([
     stores.projects.patch(project.id, writes, NOW),
     stores.projects.patch(project.id, { replace: 'rolling' }, NOW),
   ]);
   const { datasets, replace } = await stores.projects.get(project.id);
   expect([datasets.length, replace]).not.toEqual([1, 'rolling']);
-  expect(await codeOf(stores.projects.patch(project.id, { ...writes, replace: 'rolling' }, NOW))).toBe('validation');
+  expect(
+    await codeOf(stores.projects.patch(project.id, { ...writes, replace: 'rolling' }, NOW)),
+  ).toBe('validation');
   expect(outcomes.filter((o) => o.status === 'fulfilled').length).toBeGreaterThan(0);
 });
 
@@ -154,10 +196,20 @@ test('one of a concurrent deletion and a new use is refused', async () => {
 
 test('facts name the datasets of the project and of its live deployments', async () => {
   const stores = await open();
-  const [a, b, c] = [await datasetIn(stores, 'a'), await datasetIn(stores, 'b'), await datasetIn(stores, 'c')];
-  const project = await projectIn(stores, 'shop', { datasets: [{ dataset_id: a.id, mode: 'dependency' }] });
+  const [a, b, c] = [
+    await datasetIn(stores, 'a'),
+    await datasetIn(stores, 'b'),
+    await datasetIn(stores, 'c'),
+  ];
+  const project = await projectIn(stores, 'shop', {
+    datasets: [{ dataset_id: a.id, mode: 'dependency' }],
+  });
   await deploymentIn(stores, project, 'd1', { status: 'running' });
-  await stores.projects.patch(project.id, { datasets: [{ dataset_id: b.id, mode: 'readwrite' }], replace: 'recreate' }, NOW);
+  await stores.projects.patch(
+    project.id,
+    { datasets: [{ dataset_id: b.id, mode: 'readwrite' }], replace: 'recreate' },
+    NOW,
+  );
   const { datasets } = await stores.flow.facts(project.id);
   expect(datasets).toEqual(
     [a, b].map(({ id, name, nfs_path }) => ({
@@ -178,12 +230,19 @@ test('facts name the datasets of the project and of its live deployments', async
 test('running deployments with a dataset are found by their pinned versions', async () => {
   const stores = await open();
   const [a, b] = [await datasetIn(stores, 'a'), await datasetIn(stores, 'b')];
-  const pin = (id: string, name: string) => ({ dataset_id: id, name, mode: 'dependency' as const, version: 3 });
+  const pin = (id: string, name: string) => ({
+    dataset_id: id,
+    name,
+    mode: 'dependency' as const,
+    version: 3,
+  });
   const [shop, till] = [await projectIn(stores, 'shop'), await projectIn(stores, 'till')];
   await deploymentIn(stores, shop, 'd1', { status: 'running', datasets: [pin(a.id, 'a')] });
   await deploymentIn(stores, till, 'd2', { status: 'retired', datasets: [pin(a.id, 'a')] });
   await deploymentIn(stores, till, 'd3', { status: 'running', datasets: [pin(b.id, a.id)] });
-  expect((await stores.deployments.runningWith(a.id)).map((d) => [d.id, d.datasets])).toEqual([['d1', [pin(a.id, 'a')]]]);
+  expect((await stores.deployments.runningWith(a.id)).map((d) => [d.id, d.datasets])).toEqual([
+    ['d1', [pin(a.id, 'a')]],
+  ]);
   expect((await stores.deployments.runningWith(b.id)).map((d) => d.id)).toEqual(['d3']);
   const mounted = await stores.deployments.mountedNow();
   expect(mounted).toHaveLength(2);

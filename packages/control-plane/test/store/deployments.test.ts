@@ -42,7 +42,9 @@ test('every field is read as it was written', async () => {
     waiting: null,
     host_port: null,
   } satisfies Partial<DeploymentRecord>;
-  await commit(stores, project.id, { changeDeployments: [{ id: 'd1', from: 'failed', set: cleared }] });
+  await commit(stores, project.id, {
+    changeDeployments: [{ id: 'd1', from: 'failed', set: cleared }],
+  });
   expect(await stores.deployments.get('d1')).toEqual({ ...written, ...cleared });
 });
 
@@ -56,9 +58,14 @@ test('deployments are listed newest first, by project and state, in pages that i
     ['d3', 2],
     ['d4', 3],
   ] as const)
-    await deploymentIn(stores, a, id, { created_at: at, status: id === 'd2' ? 'failed' : 'cancelled' });
+    await deploymentIn(stores, a, id, {
+      created_at: at,
+      status: id === 'd2' ? 'failed' : 'cancelled',
+    });
   await deploymentIn(stores, b, 'e1', { created_at: 2, status: 'failed' });
-  const ids = async (...args: Parameters<typeof stores.deployments.list>): Promise<[string[], string | null]> => {
+  const ids = async (
+    ...args: Parameters<typeof stores.deployments.list>
+  ): Promise<[string[], string | null]> => {
     const { items, next } = await stores.deployments.list(...args);
     return [items.map((d) => d.id), next];
   };
@@ -68,21 +75,44 @@ test('deployments are listed newest first, by project and state, in pages that i
   const [second, cursor2] = await ids({}, { limit: 2, cursor });
   expect(second).toEqual(['d3', 'd2']);
   expect(await ids({}, { limit: 2, cursor: cursor2 })).toEqual([['d1'], null]);
-  expect((await ids({ project_id: a.id }, { limit: 9, cursor: null }))[0]).toEqual(['d4', 'd3', 'd2', 'd1']);
-  expect((await ids({ status: 'failed' }, { limit: 9, cursor: null }))[0]).toEqual(['e2', 'e1', 'd2']);
-  expect((await ids({ status: 'failed', project_id: a.id }, { limit: 9, cursor: null }))[0]).toEqual(['d2']);
-  expect(await codeOf(stores.deployments.list({}, { limit: 1, cursor: Buffer.from('["a","b"]').toString('base64url') }))).toBe(
-    'validation',
-  );
+  expect((await ids({ project_id: a.id }, { limit: 9, cursor: null }))[0]).toEqual([
+    'd4',
+    'd3',
+    'd2',
+    'd1',
+  ]);
+  expect((await ids({ status: 'failed' }, { limit: 9, cursor: null }))[0]).toEqual([
+    'e2',
+    'e1',
+    'd2',
+  ]);
+  expect(
+    (await ids({ status: 'failed', project_id: a.id }, { limit: 9, cursor: null }))[0],
+  ).toEqual(['d2']);
+  expect(
+    await codeOf(
+      stores.deployments.list(
+        {},
+        { limit: 1, cursor: Buffer.from('["a","b"]').toString('base64url') },
+      ),
+    ),
+  ).toBe('validation');
 });
 
 test('deployments that need attention: the newest of a project if it failed, and running ones that are not healthy', async () => {
   const stores = await open();
-  const health = (status: 'healthy' | 'unhealthy' | 'unknown') => ({ status, since: NOW, detail: null });
+  const health = (status: 'healthy' | 'unhealthy' | 'unknown') => ({
+    status,
+    since: NOW,
+    detail: null,
+  });
   const make = async (name: string, ...rows: Partial<DeploymentRecord>[]): Promise<void> => {
     const project = await projectIn(stores, name);
     for (const [index, row] of rows.entries())
-      await deploymentIn(stores, project, `${name}-${index + 1}`, { generation: index + 1, ...row });
+      await deploymentIn(stores, project, `${name}-${index + 1}`, {
+        generation: index + 1,
+        ...row,
+      });
   };
   await make('well', { status: 'failed' }, { status: 'running', health: health('healthy') });
   await make('broken', { status: 'running', health: health('healthy') }, { status: 'failed' });
@@ -92,8 +122,16 @@ test('deployments that need attention: the newest of a project if it failed, and
   await make('both', { status: 'running', health: health('unhealthy') }, { status: 'failed' });
   await make('busy', { status: 'failed' }, { status: 'building' });
   const found = async (filter: Parameters<typeof stores.deployments.list>[0]): Promise<string[]> =>
-    (await stores.deployments.list(filter, { limit: 9, cursor: null })).items.map(({ id }) => id).toSorted();
-  expect(await found({ attention: true })).toEqual(['both-1', 'both-2', 'broken-2', 'sick-2', 'silent-1']);
+    (await stores.deployments.list(filter, { limit: 9, cursor: null })).items
+      .map(({ id }) => id)
+      .toSorted();
+  expect(await found({ attention: true })).toEqual([
+    'both-1',
+    'both-2',
+    'broken-2',
+    'sick-2',
+    'silent-1',
+  ]);
   expect(await found({ attention: true, status: 'failed' })).toEqual(['both-2', 'broken-2']);
   expect(await found({ ids: ['well-2', 'busy-1', 'nobody'] })).toEqual(['busy-1', 'well-2']);
 });
@@ -101,13 +139,30 @@ test('deployments that need attention: the newest of a project if it failed, and
 test('deployments that use a dataset, also for a reader who sees few projects', async () => {
   const stores = await open();
   const [a, b] = [await projectIn(stores, 'a'), await projectIn(stores, 'b')];
-  const use = (dataset_id: string) => ({ dataset_id, name: dataset_id, mode: 'dependency' as const, version: 3 });
-  await deploymentIn(stores, a, 'a1', { status: 'running', datasets: [use('corpus'), use('maps')] });
+  const use = (dataset_id: string) => ({
+    dataset_id,
+    name: dataset_id,
+    mode: 'dependency' as const,
+    version: 3,
+  });
+  await deploymentIn(stores, a, 'a1', {
+    status: 'running',
+    datasets: [use('corpus'), use('maps')],
+  });
   await deploymentIn(stores, b, 'b1', { status: 'running', datasets: [use('maps')] });
-  await deploymentIn(stores, b, 'b2', { status: 'retired', generation: 2, datasets: [use('corpus')] });
-  const found = async (filter: Parameters<typeof stores.deployments.list>[0], only?: string[]): Promise<string[]> => {
+  await deploymentIn(stores, b, 'b2', {
+    status: 'retired',
+    generation: 2,
+    datasets: [use('corpus')],
+  });
+  const found = async (
+    filter: Parameters<typeof stores.deployments.list>[0],
+    only?: string[],
+  ): Promise<string[]> => {
     const access = only === undefined ? undefined : { userId: 'u', isAdmin: true, only };
-    return (await stores.deployments.list(filter, { limit: 9, cursor: null }, access)).items.map(({ id }) => id).toSorted();
+    return (await stores.deployments.list(filter, { limit: 9, cursor: null }, access)).items
+      .map(({ id }) => id)
+      .toSorted();
   };
   expect(await found({ dataset_id: 'corpus' })).toEqual(['a1', 'b2']);
   expect(await found({ dataset_id: 'corpus', status: 'running' })).toEqual(['a1']);
@@ -118,19 +173,28 @@ test('deployments that use a dataset, also for a reader who sees few projects', 
 test('newest first means the order of the requests, even after the clock was set back', async () => {
   const stores = await open();
   const [a, b] = [await projectIn(stores, 'a'), await projectIn(stores, 'b')];
-  const request = (id: string, of: typeof a, generation: number, ordinal: number, created_at: number): Promise<unknown> =>
+  const request = (
+    id: string,
+    of: typeof a,
+    generation: number,
+    ordinal: number,
+    created_at: number,
+  ): Promise<unknown> =>
     deploymentIn(stores, of, id, { generation, ordinal, created_at, status: 'failed' });
   await request('a1', a, 1, 1, NOW);
   await request('b1', b, 1, 2, NOW + 1);
   await request('a2', a, 2, 3, NOW - 3_600_000);
   await request('b2', b, 2, 4, NOW - 3_599_999);
-  const pages = async (filter: Parameters<typeof stores.deployments.list>[0]): Promise<string[]> => {
+  const pages = async (
+    filter: Parameters<typeof stores.deployments.list>[0],
+  ): Promise<string[]> => {
     const seen: string[] = [];
     for (let cursor: string | null = null; ; ) {
-      const { items, next }: Awaited<ReturnType<typeof stores.deployments.list>> = await stores.deployments.list(filter, {
-        limit: 1,
-        cursor,
-      });
+      const { items, next }: Awaited<ReturnType<typeof stores.deployments.list>> =
+        await stores.deployments.list(filter, {
+          limit: 1,
+          cursor,
+        });
       seen.push(...items.map((d) => d.id));
       if (next === null) return seen;
       cursor = next;
@@ -150,12 +214,25 @@ test('the queries of the loops', async () => {
     void (await deploymentIn(stores, await projectIn(stores, name), name, more));
   await make('waits', { status: 'pending', created_at: NOW + 2 });
   await make('builds', { status: 'building', created_at: NOW + 1 });
-  await make('switches', { status: 'deploying', route_published_at: NOW, node_id: fresh.id, created_at: NOW + 3 });
+  await make('switches', {
+    status: 'deploying',
+    route_published_at: NOW,
+    node_id: fresh.id,
+    created_at: NOW + 3,
+  });
   await make('starts', { status: 'deploying', node_id: fresh.id, created_at: NOW + 4 });
   await make('runs', { status: 'running', node_id: fresh.id, route_published_at: NOW });
-  await make('silent', { status: 'running', node_id: old.id, health: { status: 'healthy', since: 1, detail: null } });
+  await make('silent', {
+    status: 'running',
+    node_id: old.id,
+    health: { status: 'healthy', since: 1, detail: null },
+  });
   await make('never-looked', { status: 'running', node_id: old.id, created_at: NOW + 1 });
-  await make('known-silent', { status: 'running', node_id: old.id, health: { status: 'unknown', since: 1, detail: 'silent' } });
+  await make('known-silent', {
+    status: 'running',
+    node_id: old.id,
+    health: { status: 'unknown', since: 1, detail: 'silent' },
+  });
   await make('over', { status: 'retired', node_id: fresh.id, route_published_at: NOW });
   const switching = await stores.deployments.get('switches');
   const project = await stores.projects.get(switching.project_id);
@@ -167,9 +244,17 @@ test('the queries of the loops', async () => {
     ['switches', 'deploying'],
     ['starts', 'deploying'],
   ]);
-  expect(await stores.deployments.awaitingRoute()).toEqual([{ id: 'switches', route_published_at: NOW, health_path: null }]);
-  expect((await stores.deployments.servingOn(fresh.id)).map((d) => d.id)).toEqual(['runs', 'switches']);
-  expect(await stores.deployments.onSilentNodes({ before: NOW - 100, after: NOW })).toEqual(['silent', 'never-looked']);
+  expect(await stores.deployments.awaitingRoute()).toEqual([
+    { id: 'switches', route_published_at: NOW, health_path: null },
+  ]);
+  expect((await stores.deployments.servingOn(fresh.id)).map((d) => d.id)).toEqual([
+    'runs',
+    'switches',
+  ]);
+  expect(await stores.deployments.onSilentNodes({ before: NOW - 100, after: NOW })).toEqual([
+    'silent',
+    'never-looked',
+  ]);
   expect(await stores.deployments.onSilentNodes({ before: NOW - 500, after: NOW })).toEqual([]);
 });
 
@@ -178,12 +263,16 @@ test('lines of a story are in order, even at the same time', async () => {
   const project = await projectIn(stores);
   for (const id of ['d1', 'd2']) await deploymentIn(stores, project, id, { status: 'cancelled' });
   const tell = (...messages: string[]): Promise<unknown> =>
-    commit(stores, project.id, { storyLines: messages.map((message) => ({ deployment_id: 'd1', kind: 'k', message })) });
+    commit(stores, project.id, {
+      storyLines: messages.map((message) => ({ deployment_id: 'd1', kind: 'k', message })),
+    });
   await tell('one', 'two', 'three');
   await tell('four');
   const stories = await stores.deployments.events(['d2', 'd1']);
   expect([...stories.keys()]).toEqual(['d2', 'd1']);
-  expect(stories.get('d1')).toEqual(['one', 'two', 'three', 'four'].map((message) => ({ at: NOW, kind: 'k', message })));
+  expect(stories.get('d1')).toEqual(
+    ['one', 'two', 'three', 'four'].map((message) => ({ at: NOW, kind: 'k', message })),
+  );
   expect(stories.get('d2')).toEqual([]);
   expect(await stores.deployments.events([])).toEqual(new Map());
 });
@@ -192,7 +281,8 @@ test('deployments are counted by state; an empty state is left out', async () =>
   const stores = await open();
   const project = await projectIn(stores);
   expect(await stores.deployments.countByStatus()).toEqual(new Map());
-  for (const [i, status] of (['failed', 'pending', 'failed'] as const).entries()) await deploymentIn(stores, project, `d${i}`, { status });
+  for (const [i, status] of (['failed', 'pending', 'failed'] as const).entries())
+    await deploymentIn(stores, project, `d${i}`, { status });
   expect(await stores.deployments.countByStatus()).toEqual(
     new Map([
       ['failed', 2],

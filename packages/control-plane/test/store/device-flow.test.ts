@@ -2,19 +2,47 @@
 import { expect, test } from 'vitest';
 import type { Identity } from '@berth/wire/gateway';
 import type { Stores } from '../../src/domain/stores.ts';
-import { codeOf, commit, deploymentIn, freshPath, manyTimes, NOW, nodeIn, open, projectIn, routeOf, rowsOf } from './fixtures.ts';
+import {
+  codeOf,
+  commit,
+  deploymentIn,
+  freshPath,
+  manyTimes,
+  NOW,
+  nodeIn,
+  open,
+  projectIn,
+  routeOf,
+  rowsOf,
+} from './fixtures.ts';
 
 const ANN: Identity = { email: 'Ann@Example.org', name: 'Ann', avatar_url: null, provider: 'oidc' };
-const BOB: Identity = { email: 'bob@example.org', name: null, avatar_url: null, provider: 'github' };
+const BOB: Identity = {
+  email: 'bob@example.org',
+  name: null,
+  avatar_url: null,
+  provider: 'github',
+};
 const asker = { address: '203.0.113.9', user_agent: 'curl/8' };
 const LIFE = 600_000;
 
 const ask = (stores: Stores, name = 'a', now = NOW): Promise<boolean> =>
   stores.deviceCodes.create(
-    { device_hash: `d-${name}`, user_hash: `u-${name}`, poll_seconds: 5, expires_at: now + LIFE, scope: 'projects', ...asker },
+    {
+      device_hash: `d-${name}`,
+      user_hash: `u-${name}`,
+      poll_seconds: 5,
+      expires_at: now + LIFE,
+      scope: 'projects',
+      ...asker,
+    },
     now,
   );
-const token = (name: string, at = NOW) => ({ id: `id-${name}`, hash: `hash-${name}`, expires_at: at + 90 * 86_400_000 });
+const token = (name: string, at = NOW) => ({
+  id: `id-${name}`,
+  hash: `hash-${name}`,
+  expires_at: at + 90 * 86_400_000,
+});
 async function tokenOf(stores: Stores, name: string, identity: Identity, now = NOW): Promise<void> {
   await ask(stores, name, now);
   await stores.deviceCodes.decide(`u-${name}`, true, identity, now);
@@ -31,13 +59,22 @@ test('a device code is requested, approved and exchanged once', async () => {
     scope: 'projects',
     ...asker,
   });
-  expect(await stores.deviceCodes.poll('d-a', token('early'), NOW + 5_000)).toBe('authorization_pending');
+  expect(await stores.deviceCodes.poll('d-a', token('early'), NOW + 5_000)).toBe(
+    'authorization_pending',
+  );
   await stores.deviceCodes.decide('u-a', true, ANN, NOW + 6_000);
   expect(await stores.deviceCodes.findPending('u-a', NOW + 6_000)).toBeNull();
-  const polls = await Promise.all([1, 2, 3, 4].map((i) => stores.deviceCodes.poll('d-a', token(`t${i}`), NOW + 7_000)));
+  const polls = await Promise.all(
+    [1, 2, 3, 4].map((i) => stores.deviceCodes.poll('d-a', token(`t${i}`), NOW + 7_000)),
+  );
   expect(polls.toSorted()).toEqual(['invalid_grant', 'invalid_grant', 'invalid_grant', 'issued']);
-  const { items } = await stores.deviceTokens.list({ email: 'ann@example.org' }, NOW + 7_000, { limit: 10, cursor: null });
-  expect(items).toMatchObject([{ identity: ANN, created_at: NOW + 7_000, last_used_at: null, ...asker }]);
+  const { items } = await stores.deviceTokens.list({ email: 'ann@example.org' }, NOW + 7_000, {
+    limit: 10,
+    cursor: null,
+  });
+  expect(items).toMatchObject([
+    { identity: ANN, created_at: NOW + 7_000, last_used_at: null, ...asker },
+  ]);
   expect(await stores.deviceTokens.find('hash-early', NOW)).toBeNull();
 });
 
@@ -45,7 +82,14 @@ test('a token has the scope of its code; a token without a scope opens projects 
   const stores = await open();
   const code = (name: string, scope: 'projects' | 'projects api') =>
     stores.deviceCodes.create(
-      { device_hash: `d-${name}`, user_hash: `u-${name}`, poll_seconds: 5, expires_at: NOW + LIFE, scope, ...asker },
+      {
+        device_hash: `d-${name}`,
+        user_hash: `u-${name}`,
+        poll_seconds: 5,
+        expires_at: NOW + LIFE,
+        scope,
+        ...asker,
+      },
       NOW,
     );
   for (const [name, scope] of [
@@ -64,8 +108,12 @@ test('a code in use is not issued again', async () => {
   const stores = await open();
   expect(await ask(stores)).toBe(true);
   const other = { poll_seconds: 5, expires_at: NOW + LIFE, scope: 'projects' as const, ...asker };
-  expect(await stores.deviceCodes.create({ device_hash: 'd-b', user_hash: 'u-a', ...other }, NOW)).toBe(false);
-  expect(await stores.deviceCodes.create({ device_hash: 'd-a', user_hash: 'u-b', ...other }, NOW)).toBe(false);
+  expect(
+    await stores.deviceCodes.create({ device_hash: 'd-b', user_hash: 'u-a', ...other }, NOW),
+  ).toBe(false);
+  expect(
+    await stores.deviceCodes.create({ device_hash: 'd-a', user_hash: 'u-b', ...other }, NOW),
+  ).toBe(false);
   expect(await stores.deviceCodes.poll('d-b', token('x'), NOW)).toBe('invalid_grant');
 });
 
@@ -90,13 +138,18 @@ test('denied, expired and unknown codes are reported as such', async () => {
   expect(await stores.deviceCodes.poll('d-no', token('x'), NOW)).toBe('access_denied');
   expect(await stores.deviceCodes.poll('d-late', token('x'), NOW + LIFE)).toBe('expired_token');
   expect(await stores.deviceCodes.poll('d-other', token('x'), NOW)).toBe('invalid_grant');
-  expect(await codeOf(stores.deviceCodes.decide('u-late', true, ANN, NOW + LIFE))).toBe('not_found');
+  expect(await codeOf(stores.deviceCodes.decide('u-late', true, ANN, NOW + LIFE))).toBe(
+    'not_found',
+  );
   expect(await codeOf(stores.deviceCodes.decide('u-other', true, ANN, NOW))).toBe('not_found');
   // An approved code expires too if the device does not fetch its token.
   await ask(stores, 'kept');
   await stores.deviceCodes.decide('u-kept', true, ANN, NOW);
   expect(await stores.deviceCodes.poll('d-kept', token('x'), NOW + LIFE)).toBe('expired_token');
-  expect(await stores.deviceTokens.list({}, NOW, { limit: 10, cursor: null })).toEqual({ items: [], next: null });
+  expect(await stores.deviceTokens.list({}, NOW, { limit: 10, cursor: null })).toEqual({
+    items: [],
+    next: null,
+  });
   expect(await stores.deviceCodes.sweep(NOW + LIFE + 600_000)).toBe(3);
   expect(await stores.deviceCodes.poll('d-late', token('x'), NOW + LIFE)).toBe('invalid_grant');
 });
@@ -114,7 +167,10 @@ test('a decision is final: repeating it changes nothing, and another decision is
 
 test('a disabled user gets no token, loses all tokens and cannot approve', async () => {
   const stores = await open();
-  const ann = await stores.users.create({ email: ANN.email, role: 'viewer', password_hash: null }, NOW);
+  const ann = await stores.users.create(
+    { email: ANN.email, role: 'viewer', password_hash: null },
+    NOW,
+  );
   await tokenOf(stores, 'old', ANN);
   await ask(stores, 'between');
   await stores.deviceCodes.decide('u-between', true, ANN, NOW);
@@ -131,7 +187,10 @@ test('a disabled user gets no token, loses all tokens and cannot approve', async
 
 test('a code that a user approved before the account was disabled gives no token, also after it is enabled again', async () => {
   const stores = await open();
-  const ann = await stores.users.create({ email: ANN.email, role: 'viewer', password_hash: null }, NOW);
+  const ann = await stores.users.create(
+    { email: ANN.email, role: 'viewer', password_hash: null },
+    NOW,
+  );
   await ask(stores, 'slow');
   await stores.deviceCodes.decide('u-slow', true, ANN, NOW);
   await stores.users.patch(ann.id, { disabled: true });
@@ -149,10 +208,11 @@ test('device tokens are found while they are valid, listed by user and revoked b
   expect(first.items.map((t) => t.id)).toEqual(['id-three', 'id-two']);
   const second = await stores.deviceTokens.list({}, NOW + 3, { limit: 2, cursor: first.next });
   expect([second.items.map((t) => t.id), second.next]).toEqual([['id-one'], null]);
-  expect((await stores.deviceTokens.list({ email: 'ANN@example.org' }, NOW + 3, page)).items.map((t) => t.id)).toEqual([
-    'id-two',
-    'id-one',
-  ]);
+  expect(
+    (await stores.deviceTokens.list({ email: 'ANN@example.org' }, NOW + 3, page)).items.map(
+      (t) => t.id,
+    ),
+  ).toEqual(['id-two', 'id-one']);
   expect(await codeOf(stores.deviceTokens.revoke('id-one', 'bob@example.org'))).toBe('not_found');
   await stores.deviceTokens.revoke('id-one', ANN.email);
   await stores.deviceTokens.revoke('id-three', null);
@@ -171,7 +231,9 @@ test('a user has at most 100 device tokens', async () => {
   const stores = await open();
   for (let i = 0; i < 100; i++) await tokenOf(stores, `t${i}`, BOB, NOW + i);
   await ask(stores, 'more', NOW + 100);
-  expect(await codeOf(stores.deviceCodes.decide('u-more', true, BOB, NOW + 100))).toBe('too_many_tokens');
+  expect(await codeOf(stores.deviceCodes.decide('u-more', true, BOB, NOW + 100))).toBe(
+    'too_many_tokens',
+  );
   // The code stays pending, for another user or until there is room.
   await stores.deviceTokens.revoke('id-t0', BOB.email);
   await stores.deviceCodes.decide('u-more', true, BOB, NOW + 100);
@@ -221,7 +283,10 @@ test('the policy names every present and possible host of a project, and every r
   await deploymentIn(stores, mid, 'd2', { status: 'building' });
   await stores.projects.patch(shop.id, { domain_prefix: 'new' }, NOW);
   await stamped();
-  const user = await stores.users.create({ email: 'Eve@example.org', role: 'viewer', password_hash: null }, NOW);
+  const user = await stores.users.create(
+    { email: 'Eve@example.org', role: 'viewer', password_hash: null },
+    NOW,
+  );
   await stores.users.patch(user.id, { disabled: true });
   await stamped();
   await stores.revokedSessions.revoke({ id: 's1', email: 'a@b.c', expires_at: NOW + 1_000 }, NOW);
@@ -231,18 +296,50 @@ test('the policy names every present and possible host of a project, and every r
   await tokenOf(stores, 'one', BOB);
   await stamped();
   const facts = await stores.policy.read(NOW);
-  expect(facts.projects.map((project) => project.claims?.map(({ prefix }) => prefix))).toEqual([['other'], ['mid', 'new', 'old']]);
-  expect({ ...facts, projects: facts.projects.map(({ claims: _, ...project }) => project) }).toEqual({
+  expect(facts.projects.map((project) => project.claims?.map(({ prefix }) => prefix))).toEqual([
+    ['other'],
+    ['mid', 'new', 'old'],
+  ]);
+  expect({
+    ...facts,
+    projects: facts.projects.map(({ claims: _, ...project }) => project),
+  }).toEqual({
     projects: [
-      { id: other.id, name: 'other', prefixes: ['other'], auth_required: false, domains: [], auth_epoch: 0 },
-      { id: shop.id, name: 'shop', prefixes: ['mid', 'new', 'old'], auth_required: false, domains: [], auth_epoch: 0 },
+      {
+        id: other.id,
+        name: 'other',
+        prefixes: ['other'],
+        auth_required: false,
+        domains: [],
+        auth_epoch: 0,
+      },
+      {
+        id: shop.id,
+        name: 'shop',
+        prefixes: ['mid', 'new', 'old'],
+        auth_required: false,
+        domains: [],
+        auth_epoch: 0,
+      },
     ],
     disabled: ['eve@example.org'],
     deleted: [],
     revoked: [{ id: 's1', expires_at: NOW + 1_000 }],
-    tokens: [{ id: 'id-one', hash: 'hash-one', identity: BOB, expires_at: NOW + 90 * 86_400_000, scope: 'projects' }],
+    tokens: [
+      {
+        id: 'id-one',
+        hash: 'hash-one',
+        identity: BOB,
+        expires_at: NOW + 90 * 86_400_000,
+        scope: 'projects',
+      },
+    ],
   });
-  await commit(stores, shop.id, { changeDeployments: [{ id: 'd2', from: 'building', set: { status: 'failed', finished_at: NOW } }] });
+  await commit(stores, shop.id, {
+    changeDeployments: [
+      { id: 'd2', from: 'building', set: { status: 'failed', finished_at: NOW } },
+    ],
+  });
   await stamped();
   expect((await stores.policy.read(NOW)).projects[1]?.prefixes).toEqual(['new', 'old']);
   expect(await stores.revokedSessions.sweep(NOW)).toBe(1);

@@ -1,4 +1,7 @@
-/** Owners of custom domains and domain prefixes: unique across projects, and kept for the last project for a while. */
+/**
+ * Owners of custom domains and domain prefixes: unique across projects, and kept for the last
+ * project for a while.
+ */
 import { expect, test } from 'vitest';
 import type { DomainError } from '../../src/domain/errors.ts';
 import type { Plan } from '../../src/domain/plan.ts';
@@ -23,25 +26,41 @@ import {
 
 const DAY = 86_400_000;
 const WWW = 'www.example.com';
-const set = (stores: Stores, { id }: ProjectRecord, domains: string[], now = NOW): Promise<ProjectRecord> =>
-  stores.projects.patch(id, { domains }, now);
+const set = (
+  stores: Stores,
+  { id }: ProjectRecord,
+  domains: string[],
+  now = NOW,
+): Promise<ProjectRecord> => stores.projects.patch(id, { domains }, now);
 /** Makes the project one that had visitors. */
 async function publish(stores: Stores, project: ProjectRecord): Promise<void> {
   const node = await nodeIn(stores, `node-of-${project.name}`);
-  const { id } = await deploymentIn(stores, project, `d-${project.name}`, { status: 'running', node_id: node.id });
-  expect(await commit(stores, project.id, { route: { set: routeOf(project, id, node.id) } })).toBe('committed');
+  const { id } = await deploymentIn(stores, project, `d-${project.name}`, {
+    status: 'running',
+    node_id: node.id,
+  });
+  expect(await commit(stores, project.id, { route: { set: routeOf(project, id, node.id) } })).toBe(
+    'committed',
+  );
 }
 const claimsIn = async (stores: Stores): Promise<string[]> =>
-  (await stores.policy.read(NOW)).projects.flatMap(({ name, domains = [] }) => domains.map(({ host }) => `${name} ${host}`));
+  (await stores.policy.read(NOW)).projects.flatMap(({ name, domains = [] }) =>
+    domains.map(({ host }) => `${name} ${host}`),
+  );
 
 test('two projects cannot have one domain, and the error names each field', async () => {
   const stores = await open();
   const shop = await projectIn(stores, 'shop', { domains: [WWW, 'example.com'] });
   expect(shop.domains).toEqual([WWW, 'example.com']);
   const other = await projectIn(stores, 'other');
-  const error = (await set(stores, other, ['free.example', WWW, 'example.com']).catch((e: unknown) => e)) as DomainError;
+  const error = (await set(stores, other, ['free.example', WWW, 'example.com']).catch(
+    (e: unknown) => e,
+  )) as DomainError;
   expect(error.code).toBe('domain_taken');
-  expect(error.fields.map(({ field, rule }) => `${field} ${rule}`)).toEqual(['domains[2] taken', 'domains[1] taken']);
+  expect(error.fields.map(({ field, rule }) => `${field} ${rule}`)).toEqual([
+    'domains[2] taken',
+    'domains[1] taken',
+  ]);
   expect(error.message).not.toContain('shop');
   expect(await codeOf(projectIn(stores, 'third', { domains: [WWW] }))).toBe('domain_taken');
   // A refused change changes nothing.
@@ -51,10 +70,18 @@ test('two projects cannot have one domain, and the error names each field', asyn
 
 test('of concurrent requests for the same domains exactly one gets them', async () => {
   const stores = await open();
-  const projects = await Promise.all(Array.from({ length: 6 }, (_, i) => projectIn(stores, `p${i}`)));
+  const projects = await Promise.all(
+    Array.from({ length: 6 }, (_, i) => projectIn(stores, `p${i}`)),
+  );
   const results = await Promise.all(
     projects.map((project, i) =>
-      set(stores, project, i % 2 === 0 ? ['a.example', 'b.example', 'c.example'] : ['c.example', 'b.example', 'a.example']).then(
+      set(
+        stores,
+        project,
+        i % 2 === 0
+          ? ['a.example', 'b.example', 'c.example']
+          : ['c.example', 'b.example', 'a.example'],
+      ).then(
         () => 'done',
         (error: DomainError) => error.code,
       ),
@@ -68,7 +95,10 @@ test('projects that exchange their domains at the same moment do not wait for ea
   const stores = await open();
   const left = await projectIn(stores, 'left', { domains: ['l.example'] });
   const right = await projectIn(stores, 'right', { domains: ['r.example'] });
-  const codes = await Promise.all([codeOf(set(stores, left, ['r.example'])), codeOf(set(stores, right, ['l.example']))]);
+  const codes = await Promise.all([
+    codeOf(set(stores, left, ['r.example'])),
+    codeOf(set(stores, right, ['l.example'])),
+  ]);
   expect(codes).toEqual(['domain_taken', 'domain_taken']);
   expect(await claimsIn(stores)).toEqual(['left l.example', 'right r.example']);
 });
@@ -83,7 +113,9 @@ test('a domain of a project that ran is kept for it, and its own return gets a n
   const first = await claimOf();
   await set(stores, shop, [], NOW + 1);
   expect(await claimsIn(stores)).toEqual([]);
-  const error = (await set(stores, other, [WWW], NOW + DAY).catch((e: unknown) => e)) as DomainError;
+  const error = (await set(stores, other, [WWW], NOW + DAY).catch(
+    (e: unknown) => e,
+  )) as DomainError;
   expect(error.fields).toMatchObject([{ field: 'domains[0]', rule: 'kept' }]);
   expect(error.message).toContain(new Date(NOW + 1 + 7 * DAY).toISOString());
   await set(stores, shop, [WWW], NOW + DAY);
@@ -139,19 +171,35 @@ test('a project cannot fill the table with domains that it gives up', async () =
 /** The next deployment of the project is live at this prefix, and the earlier one is retired. */
 async function goLive(stores: Stores, { id }: ProjectRecord): Promise<void> {
   const project = await stores.projects.get(id);
-  const retire: Partial<Plan> = { changeDeployments: [{ id: `d-${project.name}`, from: 'running', set: { status: 'retired' } }] };
+  const retire: Partial<Plan> = {
+    changeDeployments: [{ id: `d-${project.name}`, from: 'running', set: { status: 'retired' } }],
+  };
   expect(await commit(stores, id, retire)).toBe('committed');
   const node = await nodeIn(stores, `node-of-${project.name}`);
-  await deploymentIn(stores, project, `e-${project.name}`, { status: 'running', node_id: node.id, generation: 2 });
-  expect(await commit(stores, id, { route: { set: routeOf(project, `e-${project.name}`, node.id) } })).toBe('committed');
+  await deploymentIn(stores, project, `e-${project.name}`, {
+    status: 'running',
+    node_id: node.id,
+    generation: 2,
+  });
+  expect(
+    await commit(stores, id, { route: { set: routeOf(project, `e-${project.name}`, node.id) } }),
+  ).toBe('committed');
 }
-const takePrefix = async (stores: Stores, name: string, now: number): Promise<DomainError | string> =>
+const takePrefix = async (
+  stores: Stores,
+  name: string,
+  now: number,
+): Promise<DomainError | string> =>
   stores.projects.create(projectInput(name, { domain_prefix: 'shop' }), now).then(
     (project) => project.domain_prefix,
     (error: unknown) => error as DomainError,
   );
 const prefixClaims = async (stores: Stores, id: string): Promise<Record<string, string>> =>
-  Object.fromEntries((await stores.policy.read(NOW)).projects.find((p) => p.id === id)?.claims?.map((c) => [c.prefix, c.claim]) ?? []);
+  Object.fromEntries(
+    (await stores.policy.read(NOW)).projects
+      .find((p) => p.id === id)
+      ?.claims?.map((c) => [c.prefix, c.claim]) ?? [],
+  );
 
 test('a prefix of a project that ran and moved is kept for it, and its own return gets a new claim', async () => {
   const stores = await open();
@@ -162,7 +210,10 @@ test('a prefix of a project that ran and moved is kept for it, and its own retur
   // Its next deployment is live: nothing serves the old prefix.
   await goLive(stores, shop);
   const refused = await takePrefix(stores, 'other', NOW + DAY);
-  expect(refused).toMatchObject({ code: 'domain_prefix_taken', fields: [{ field: 'domain_prefix', rule: 'kept' }] });
+  expect(refused).toMatchObject({
+    code: 'domain_prefix_taken',
+    fields: [{ field: 'domain_prefix', rule: 'kept' }],
+  });
   expect((refused as DomainError).message).toContain(new Date(NOW + 1 + 7 * DAY).toISOString());
   expect((refused as DomainError).message).not.toContain('moved');
   // Why, and what to do.
@@ -170,7 +221,9 @@ test('a prefix of a project that ran and moved is kept for it, and its own retur
     /still hold cookies.*Choose another one, take it back in the project.*ask an admin.*berth domain free/,
   );
   const other = await projectIn(stores, 'elsewhere');
-  expect(await codeOf(stores.projects.patch(other.id, { domain_prefix: 'shop' }, NOW + DAY))).toBe('domain_prefix_taken');
+  expect(await codeOf(stores.projects.patch(other.id, { domain_prefix: 'shop' }, NOW + DAY))).toBe(
+    'domain_prefix_taken',
+  );
   await stores.projects.patch(shop.id, { domain_prefix: 'shop' }, NOW + DAY);
   expect((await prefixClaims(stores, shop.id))['shop']).not.toBe(first);
   await stores.projects.patch(shop.id, { domain_prefix: 'again' }, NOW + 2 * DAY);
@@ -184,7 +237,9 @@ test('the quarantine of a prefix begins when nothing serves it any more', async 
   await stores.projects.patch(shop.id, { domain_prefix: 'moved' }, NOW);
   await stores.domains.sweep(NOW + 10 * DAY);
   await goLive(stores, shop);
-  expect(await takePrefix(stores, 'other', NOW + 16 * DAY)).toMatchObject({ code: 'domain_prefix_taken' });
+  expect(await takePrefix(stores, 'other', NOW + 16 * DAY)).toMatchObject({
+    code: 'domain_prefix_taken',
+  });
   await stores.domains.sweep(NOW + 17 * DAY);
   expect(await takePrefix(stores, 'other', NOW + 17 * DAY)).toBe('shop');
 });
@@ -197,7 +252,9 @@ test('a prefix of a project that never ran is free at once, that of a deleted pr
   await deploymentIn(stores, shop, 'd1', { status: 'retired' });
   await stores.projects.markDeleting(shop.id, NOW);
   expect(await stores.projects.removeIfGone(shop.id)).toBe(true);
-  expect(await takePrefix(stores, 'other', NOW + 6 * DAY)).toMatchObject({ fields: [{ rule: 'kept' }] });
+  expect(await takePrefix(stores, 'other', NOW + 6 * DAY)).toMatchObject({
+    fields: [{ rule: 'kept' }],
+  });
   expect(await takePrefix(stores, 'other', NOW + 7 * DAY + 1)).toBe('shop');
 });
 
@@ -211,13 +268,20 @@ test('claims follow projects that an older version created, moved and deleted', 
   await runOn(path, `delete from projects where id = '${gone.id}'`);
   await stores.domains.sweep(NOW);
   expect(Object.keys(await prefixClaims(stores, shop.id))).toEqual(['shop']);
-  expect(await codeOf(projectIn(stores, 'next', { domain_prefix: 'gone' }))).toBe('domain_prefix_taken');
+  expect(await codeOf(projectIn(stores, 'next', { domain_prefix: 'gone' }))).toBe(
+    'domain_prefix_taken',
+  );
   await runOn(path, `update projects set domain_prefix = 'moved' where id = '${shop.id}'`);
   await runOn(path, `update routes set domain_prefix = 'moved' where project_id = '${shop.id}'`);
-  await runOn(path, `update deployments set domain_prefix = 'moved' where project_id = '${shop.id}'`);
+  await runOn(
+    path,
+    `update deployments set domain_prefix = 'moved' where project_id = '${shop.id}'`,
+  );
   await stores.domains.sweep(NOW + 1);
   expect(Object.keys(await prefixClaims(stores, shop.id))).toEqual(['moved', 'shop']);
-  expect(await takePrefix(stores, 'other', NOW + DAY)).toMatchObject({ fields: [{ rule: 'kept' }] });
+  expect(await takePrefix(stores, 'other', NOW + DAY)).toMatchObject({
+    fields: [{ rule: 'kept' }],
+  });
 });
 
 test('a rollback takes its prefix back, and not one that another project gave up recently', async () => {
@@ -234,10 +298,16 @@ test('a rollback takes its prefix back, and not one that another project gave up
   });
   const second = (await prefixClaims(stores, shop.id))['shop'];
   expect(second).not.toBe(first);
-  // It is over: another project gets the prefix after the quarantine, gives it up, and keeps it for itself.
-  await commit(stores, shop.id, { changeDeployments: [{ id: 'back', from: 'pending', set: { status: 'retired' } }] });
+  // It is over: another project gets the prefix after the quarantine, gives it up, and keeps it for
+  // itself.
+  await commit(stores, shop.id, {
+    changeDeployments: [{ id: 'back', from: 'pending', set: { status: 'retired' } }],
+  });
   await stores.domains.sweep(NOW);
-  const other = await stores.projects.create(projectInput('other', { domain_prefix: 'shop' }), NOW + 8 * DAY);
+  const other = await stores.projects.create(
+    projectInput('other', { domain_prefix: 'shop' }),
+    NOW + 8 * DAY,
+  );
   await deploymentIn(stores, other, 'd-other', { status: 'retired' });
   await stores.projects.patch(other.id, { domain_prefix: 'other' }, NOW + 8 * DAY);
   const again = deploymentIn(stores, await stores.projects.get(shop.id), 'again', {
@@ -253,15 +323,21 @@ test('a prefix that a deployment in progress brings live after the change is kep
   const shop = await projectIn(stores, 'shop');
   await deploymentIn(stores, shop, 'd-shop', { status: 'building' });
   await stores.projects.patch(shop.id, { domain_prefix: 'moved' }, NOW);
-  // The deployment goes live at the prefix that it began with, and has visitors there until the next one is live.
+  // The deployment goes live at the prefix that it began with, and has visitors there until the
+  // next one is live.
   const node = await nodeIn(stores, 'node-of-shop');
   const live: Partial<Plan> = {
-    changeDeployments: [{ id: 'd-shop', from: 'building', set: { status: 'running', node_id: node.id } }],
+    changeDeployments: [
+      { id: 'd-shop', from: 'building', set: { status: 'running', node_id: node.id } },
+    ],
     route: { set: routeOf(shop, 'd-shop', node.id) },
   };
   expect(await commit(stores, shop.id, live)).toBe('committed');
   await goLive(stores, shop);
-  expect(await takePrefix(stores, 'other', NOW + DAY)).toMatchObject({ code: 'domain_prefix_taken', fields: [{ rule: 'kept' }] });
+  expect(await takePrefix(stores, 'other', NOW + DAY)).toMatchObject({
+    code: 'domain_prefix_taken',
+    fields: [{ rule: 'kept' }],
+  });
 });
 
 test('a prefix that a project serves without a claim gets one, and is kept afterwards', async () => {
@@ -274,7 +350,10 @@ test('a prefix that a project serves without a claim gets one, and is kept after
   await runOn(path, `delete from prefix_claims where prefix = 'shop'`);
   await stores.domains.sweep(NOW);
   await goLive(stores, shop);
-  expect(await takePrefix(stores, 'other', NOW + DAY)).toMatchObject({ code: 'domain_prefix_taken', fields: [{ rule: 'kept' }] });
+  expect(await takePrefix(stores, 'other', NOW + DAY)).toMatchObject({
+    code: 'domain_prefix_taken',
+    fields: [{ rule: 'kept' }],
+  });
 });
 
 test.each([false, true])(
@@ -285,7 +364,9 @@ test.each([false, true])(
     const shop = await projectIn(stores, 'shop', { domains: [WWW], auth_required: true });
     const claims = async (all: Stores): Promise<string[]> => {
       const { projects } = await all.policy.read(NOW);
-      return projects.flatMap(({ claims: prefixes = [], domains = [] }) => [...prefixes, ...domains].map(({ claim }) => claim));
+      return projects.flatMap(({ claims: prefixes = [], domains = [] }) =>
+        [...prefixes, ...domains].map(({ claim }) => claim),
+      );
     };
     const before = await claims(stores);
     await markRestored(await urlOf(path), { name: 'b', backup_at: 'x', restored_at: 'y', as_new });

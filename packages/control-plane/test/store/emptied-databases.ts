@@ -1,4 +1,7 @@
-/** Migrated PostgreSQL databases for tests. A used one is emptied and used again: a new copy takes ten times as long. */
+/**
+ * Migrated PostgreSQL databases for tests. A used one is emptied and used again: a new copy takes
+ * ten times as long.
+ */
 import type { Postgres } from '@berth/testbed/postgres';
 import { Client } from 'pg';
 import { openStores } from '../../src/store/open.ts';

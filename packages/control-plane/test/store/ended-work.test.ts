@@ -2,9 +2,23 @@
 import { expect, test } from 'vitest';
 import type { NewTask } from '../../src/domain/plan.ts';
 import type { Stores } from '../../src/domain/stores.ts';
-import { commit, deploymentIn, freshPath, NOW, open, projectIn, runOn, taskOf, tasksIn } from './fixtures.ts';
+import {
+  commit,
+  deploymentIn,
+  freshPath,
+  NOW,
+  open,
+  projectIn,
+  runOn,
+  taskOf,
+  tasksIn,
+} from './fixtures.ts';
 
-type End = { end: 'completed' | 'failed' | 'lost' | 'cancelled'; reported: boolean; claimed: boolean };
+type End = {
+  end: 'completed' | 'failed' | 'lost' | 'cancelled';
+  reported: boolean;
+  claimed: boolean;
+};
 let ids = 0;
 
 async function ended(
@@ -29,7 +43,11 @@ async function ended(
   await commit(stores, project, { createTasks: [task as unknown as NewTask] });
   if (claimed) await stores.tasks.claim(id, { token: id, expires_at: NOW }, NOW, 5);
   const report = reported ? { report: { status: end as 'completed' } } : {};
-  await commit(stores, project, { now: at, uptime, changeTasks: [{ id, attempt: claimed ? 1 : 0, end, ...report }] });
+  await commit(stores, project, {
+    now: at,
+    uptime,
+    changeTasks: [{ id, attempt: claimed ? 1 : 0, end, ...report }],
+  });
 }
 
 const DAY = 86_400_000;
@@ -47,8 +65,16 @@ test('a report tells how work ended; lost or withdrawn tasks and failed removals
   const { stores, id } = await given('recreate');
   await ended(stores, id, 'a', 'deploy', NOW + 1, { end: 'failed', reported: true, claimed: true });
   await ended(stores, id, 'b', 'deploy', NOW + 2, { end: 'lost', reported: false, claimed: true });
-  await ended(stores, id, 'b', 'retire', NOW + 3, { end: 'completed', reported: true, claimed: true });
-  await ended(stores, id, 'c', 'deploy', NOW + 4, { end: 'cancelled', reported: false, claimed: false });
+  await ended(stores, id, 'b', 'retire', NOW + 3, {
+    end: 'completed',
+    reported: true,
+    claimed: true,
+  });
+  await ended(stores, id, 'c', 'deploy', NOW + 4, {
+    end: 'cancelled',
+    reported: false,
+    claimed: false,
+  });
   await ended(stores, id, 'd', 'retire', NOW + 5, { end: 'failed', reported: true, claimed: true });
   expect(await work(stores, id)).toEqual([
     { node_id: 'a', ended_at: NOW + 1, claimed_at: NOW + 1, unreported_at: null },
@@ -62,10 +88,13 @@ test('the last end is found even after the machine’s clock was set back', asyn
   const { stores, id } = await given('recreate', () => NOW - DAY + 40);
   const reported: End = { end: 'completed', reported: true, claimed: true };
   const lost: End = { end: 'lost', reported: false, claimed: true };
-  for (let i = 1; i <= 40; i++) await ended(stores, id, 'a', 'deploy', NOW + i, i % 2 === 0 ? reported : lost, NOW + i);
+  for (let i = 1; i <= 40; i++)
+    await ended(stores, id, 'a', 'deploy', NOW + i, i % 2 === 0 ? reported : lost, NOW + i);
   await ended(stores, id, 'a', 'retire', NOW - DAY + 1, lost, NOW + 41);
   await ended(stores, id, 'a', 'retire', NOW - DAY + 2, reported, NOW + 42);
-  expect(await work(stores, id)).toEqual([{ node_id: 'a', ended_at: NOW + 42, claimed_at: NOW + 42, unreported_at: NOW + 41 }]);
+  expect(await work(stores, id)).toEqual([
+    { node_id: 'a', ended_at: NOW + 42, claimed_at: NOW + 42, unreported_at: NOW + 41 },
+  ]);
 });
 
 test('an end that an earlier version wrote is before all that a node reports', async () => {
@@ -79,7 +108,9 @@ test('an end that an earlier version wrote is before all that a node reports', a
   const [first] = await work(stores, project.id);
   expect(first?.ended_at).toBeLessThan(0);
   await ended(stores, project.id, 'a', 'deploy', NOW, reported, 1);
-  expect(await work(stores, project.id)).toEqual([{ node_id: 'a', ended_at: 1, claimed_at: 1, unreported_at: null }]);
+  expect(await work(stores, project.id)).toEqual([
+    { node_id: 'a', ended_at: 1, claimed_at: 1, unreported_at: null },
+  ]);
 });
 
 test('ended work is not queried for rolling projects', async () => {
@@ -93,7 +124,11 @@ test('the number of ended tasks does not slow a decision down', async () => {
   const stores = await open(path);
   const project = await projectIn(stores, 'shop', { replace: 'recreate' });
   await deploymentIn(stores, project, 'd1', {});
-  await tasksIn(stores, await stores.projects.get(project.id), taskOf(project, 'first', 'w1', { deployment_id: 'd1', kind: 'deploy' }));
+  await tasksIn(
+    stores,
+    await stores.projects.get(project.id),
+    taskOf(project, 'first', 'w1', { deployment_id: 'd1', kind: 'deploy' }),
+  );
   await commit(stores, project.id, {
     now: NOW + 1,
     changeTasks: [{ id: 'first', attempt: 0, end: 'completed', report: { status: 'completed' } }],
@@ -111,7 +146,8 @@ test('the number of ended tasks does not slow a decision down', async () => {
   const few = await median();
   // Three years with 30 deployments a day, on three nodes.
   const columns =
-    'id, kind, status, project_id, deployment_id, node_id, attempt, payload, report, queue_deadline_at, wall_deadline_at, created_at, finished_at';
+    'id, kind, status, project_id, deployment_id, node_id, attempt, payload, report, ' +
+    'queue_deadline_at, wall_deadline_at, created_at, finished_at';
   await runOn(
     path,
     `insert into tasks (${columns}) with recursive n(i) as (select 1 union all select i + 1 from n where i < 32000)

@@ -1,9 +1,22 @@
-/** The feed of events is in order, bounded and written with the change. On PostgreSQL no reader ever skips an event. */
+/**
+ * The feed of events is in order, bounded and written with the change. On PostgreSQL no reader ever
+ * skips an event.
+ */
 import { expect, onTestFinished, test } from 'vitest';
 import { openDatabase } from '../../src/store/engine/database.ts';
 import { writeEvents } from '../../src/store/events.ts';
 import { storesOn } from '../../src/store/open.ts';
-import { codeOf, commit, deploymentIn, nodeIn, NOW, open, projectIn, quiet, urlOf } from './fixtures.ts';
+import {
+  codeOf,
+  commit,
+  deploymentIn,
+  nodeIn,
+  NOW,
+  open,
+  projectIn,
+  quiet,
+  urlOf,
+} from './fixtures.ts';
 
 const kinds = async (stores: Awaited<ReturnType<typeof open>>, after = 0): Promise<string[]> =>
   (await stores.events.read(after, 1_000)).items.map((event) => event.kind);
@@ -12,7 +25,11 @@ test('a change and its event are written together or not at all', async () => {
   const stores = await open();
   const project = await projectIn(stores);
   expect(await kinds(stores)).toEqual(['project.created']);
-  const refusal = stores.projects.patch(project.id, { domain_prefix: 'shop', replace: 'rolling' }, NOW);
+  const refusal = stores.projects.patch(
+    project.id,
+    { domain_prefix: 'shop', replace: 'rolling' },
+    NOW,
+  );
   await refusal;
   expect(await codeOf(projectIn(stores, 'shop'))).toBe('name_taken');
   expect(await kinds(stores)).toEqual(['project.created', 'project.changed']);
@@ -41,11 +58,21 @@ test('a node has events for registration, a new address, cordoning, and each cha
   await nodeIn(stores, 'b1', { host_ip: '10.0.0.2' });
   await stores.nodes.setSchedulable(node.id, false);
   await stores.nodes.setSchedulable(node.id, false);
-  for (const state of ['online', 'online', 'offline', 'online'] as const) await stores.nodes.announce(new Map([[node.id, state]]));
-  expect(await kinds(stores)).toEqual(['node.registered', 'node.host_ip', 'node.cordoned', 'node.online', 'node.offline', 'node.online']);
+  for (const state of ['online', 'online', 'offline', 'online'] as const)
+    await stores.nodes.announce(new Map([[node.id, state]]));
+  expect(await kinds(stores)).toEqual([
+    'node.registered',
+    'node.host_ip',
+    'node.cordoned',
+    'node.online',
+    'node.offline',
+    'node.online',
+  ]);
 });
 
-test('the last 10,000 events are kept, and a reader behind them learns of the gap', { timeout: 60_000 }, async () => {
+test('the last 10,000 events are kept, and a reader behind them learns of the gap', {
+  timeout: 60_000,
+}, async () => {
   const db = await openDatabase(await urlOf(':memory:'), quiet, () => NOW);
   onTestFinished(() => db.close());
   const stores = storesOn(db, () => NOW);
@@ -67,12 +94,20 @@ test('the last 10,000 events are kept, and a reader behind them learns of the ga
   expect(await stores.events.read(newest, 10)).toMatchObject({ items: [], gap: false });
   // After a restore from a backup a reader is ahead.
   expect((await stores.events.read(newest + 1, 10)).gap).toBe(true);
-  expect((await stores.events.read(null, 3)).items.map((event) => event.seq)).toEqual([newest - 2, newest - 1, newest]);
+  expect((await stores.events.read(null, 3)).items.map((event) => event.seq)).toEqual([
+    newest - 2,
+    newest - 1,
+    newest,
+  ]);
 });
 
-test('a reader concurrent with many writers sees every event once, in order', { timeout: 60_000 }, async () => {
+test('a reader concurrent with many writers sees every event once, in order', {
+  timeout: 60_000,
+}, async () => {
   const stores = await open();
-  const projects = await Promise.all(Array.from({ length: 8 }, (_, i) => projectIn(stores, `p${i}`)));
+  const projects = await Promise.all(
+    Array.from({ length: 8 }, (_, i) => projectIn(stores, `p${i}`)),
+  );
   let writing = true;
   const seen: number[] = [];
   const reader = (async () => {

@@ -7,16 +7,29 @@ import { allMigrations } from '../../src/store/engine/migrations/all.ts';
 import { openSqlite } from '../../src/store/engine/sqlite.ts';
 import { NOW } from './fixtures.ts';
 
-/** Changes that an earlier version does not expect. A new column is fine if it may be null or has a default. */
-const BREAKS = [/\bdrop (table|column|index|trigger)\b/, /\brename\b/, /\balter column\b/, /\bcreate unique index\b/, /\bcreate trigger\b/];
+/**
+ * Changes that an earlier version does not expect. A new column is fine if it may be null or has a
+ * default.
+ */
+const BREAKS = [
+  /\bdrop (table|column|index|trigger)\b/,
+  /\brename\b/,
+  /\balter column\b/,
+  /\bcreate unique index\b/,
+  /\bcreate trigger\b/,
+];
 const breaks = (sql: string): boolean =>
-  BREAKS.some((pattern) => pattern.test(sql)) || (/\badd column\b/.test(sql) && /\bnot null\b/.test(sql) && !/\bdefault\b/.test(sql));
+  BREAKS.some((pattern) => pattern.test(sql)) ||
+  (/\badd column\b/.test(sql) && /\bnot null\b/.test(sql) && !/\bdefault\b/.test(sql));
 
 async function breakingSteps(steps: Steps): Promise<string[]> {
   const found: string[] = [];
   let current = '';
   const { dialect } = openSqlite(':memory:', NOW);
-  const db = new Kysely<unknown>({ dialect, log: ({ query }) => void (breaks(query.sql) && current !== '' && found.push(current)) });
+  const db = new Kysely<unknown>({
+    dialect,
+    log: ({ query }) => void (breaks(query.sql) && current !== '' && found.push(current)),
+  });
   const watched = Object.entries(steps).map(([name, step]) => [
     name,
     {
@@ -38,7 +51,9 @@ test('steps that break an earlier version say so', async () => {
 });
 
 test('the check finds a step that drops, renames or demands something', async () => {
-  const step = (sql: string) => ({ up: async (db: Kysely<unknown>) => void (await db.executeQuery(CompiledQuery.raw(sql))) });
+  const step = (sql: string) => ({
+    up: async (db: Kysely<unknown>) => void (await db.executeQuery(CompiledQuery.raw(sql))),
+  });
   const more = {
     '9990_drops': step('alter table projects drop column watch_paths'),
     '9991_renames': step('alter table backups rename to copies'),
@@ -46,5 +61,9 @@ test('the check finds a step that drops, renames or demands something', async ()
     '9993_adds': step('alter table hooks add column note text'),
     '9994_contracts': { ...step('drop table deliveries'), contracts: true as const },
   };
-  expect(await breakingSteps({ ...allMigrations(SQLITE), ...more })).toEqual(['9990_drops', '9991_renames', '9992_demands']);
+  expect(await breakingSteps({ ...allMigrations(SQLITE), ...more })).toEqual([
+    '9990_drops',
+    '9991_renames',
+    '9992_demands',
+  ]);
 });

@@ -8,7 +8,13 @@ import type { ProjectCreate } from '@berth/wire/project';
 import type { TaskKind } from '@berth/wire/vocabulary';
 import { DomainError } from '../../src/domain/errors.ts';
 import { emptyPlan, type NewTask, type Plan } from '../../src/domain/plan.ts';
-import type { DeploymentRecord, NodeRecord, ProjectRecord, ProjectSettings, RouteRecord } from '../../src/domain/records.ts';
+import type {
+  DeploymentRecord,
+  NodeRecord,
+  ProjectRecord,
+  ProjectSettings,
+  RouteRecord,
+} from '../../src/domain/records.ts';
 import type { Stores } from '../../src/domain/stores.ts';
 import { openStores } from '../../src/store/open.ts';
 import { UNTOUCHED } from '../untouched.ts';
@@ -80,10 +86,16 @@ const files: TestEngine = {
 let engine = files;
 /** on-postgres.real.test.ts runs the same tests on another engine. */
 export const useEngine = (other: TestEngine): void => void (engine = other);
-export const rowsOf = async (path: string, table: string): Promise<Rows> => engine.rows(path, table);
-export const setColumn = async (path: string, table: string, column: string, value: number): Promise<void> =>
-  runOn(path, `update ${table} set ${column} = ${value}`);
-export const runOn = async (path: string, sql: string): Promise<void> => void (await engine.run(path, sql));
+export const rowsOf = async (path: string, table: string): Promise<Rows> =>
+  engine.rows(path, table);
+export const setColumn = async (
+  path: string,
+  table: string,
+  column: string,
+  value: number,
+): Promise<void> => runOn(path, `update ${table} set ${column} = ${value}`);
+export const runOn = async (path: string, sql: string): Promise<void> =>
+  void (await engine.run(path, sql));
 export const runsOf = (many: number): number => engine.runs(many);
 export const urlOf = async (path: string): Promise<string> => engine.url(path);
 export const emptyUrlOf = async (path: string): Promise<string> => engine.emptyUrl(path);
@@ -97,11 +109,16 @@ export function freshPath(): string {
 
 /** Opens stores on a new database that has no name. */
 export const openUnnamed = async (now = (): number => NOW): Promise<Stores> =>
-  engine === files ? storesInMemory(now) : openStores({ databaseUrl: await urlOf(':memory:'), log: quiet, now });
+  engine === files
+    ? storesInMemory(now)
+    : openStores({ databaseUrl: await urlOf(':memory:'), log: quiet, now });
 
 /** Opens stores that are closed when the test ends; the file stays until then. */
 export async function open(path = freshPath(), now = (): number => NOW): Promise<Stores> {
-  const stores = path === ':memory:' ? await openUnnamed(now) : await openStores({ databaseUrl: await urlOf(path), log: quiet, now });
+  const stores =
+    path === ':memory:'
+      ? await openUnnamed(now)
+      : await openStores({ databaseUrl: await urlOf(path), log: quiet, now });
   onTestFinished(() => stores.close());
   return stores;
 }
@@ -113,8 +130,11 @@ export const projectInput = (name: string, more: Partial<ProjectCreate> = {}): P
   ...more,
 });
 
-export const projectIn = (stores: Stores, name = 'shop', more: Partial<ProjectCreate> = {}): Promise<ProjectRecord> =>
-  stores.projects.create(projectInput(name, more), NOW);
+export const projectIn = (
+  stores: Stores,
+  name = 'shop',
+  more: Partial<ProjectCreate> = {},
+): Promise<ProjectRecord> => stores.projects.create(projectInput(name, more), NOW);
 
 export async function nodeIn(
   stores: Stores,
@@ -122,11 +142,17 @@ export async function nodeIn(
   more: Partial<Parameters<Stores['nodes']['register']>[0]> = {},
   now = NOW,
 ): Promise<NodeRecord> {
-  const { node } = await stores.nodes.register({ hostname, role: 'builder', host_ip: '10.0.0.1', max_storage: 1e12, ...more }, now);
+  const { node } = await stores.nodes.register(
+    { hostname, role: 'builder', host_ip: '10.0.0.1', max_storage: 1e12, ...more },
+    now,
+  );
   return node;
 }
 
-export const planFor = (project: Pick<ProjectRecord, 'id' | 'flow_version'>, more: Partial<Plan> = {}): Plan => ({
+export const planFor = (
+  project: Pick<ProjectRecord, 'id' | 'flow_version'>,
+  more: Partial<Plan> = {},
+): Plan => ({
   ...emptyPlan(project, NOW, more.now ?? NOW),
   ...more,
 });
@@ -142,7 +168,11 @@ const settingsOf = ({
   ...settings
 }: ProjectRecord): ProjectSettings => settings;
 
-export const deploymentOf = (project: ProjectRecord, id: string, more: Partial<DeploymentRecord> = {}): DeploymentRecord => ({
+export const deploymentOf = (
+  project: ProjectRecord,
+  id: string,
+  more: Partial<DeploymentRecord> = {},
+): DeploymentRecord => ({
   ...UNTOUCHED,
   id,
   project_id: project.id,
@@ -155,7 +185,11 @@ export const deploymentOf = (project: ProjectRecord, id: string, more: Partial<D
 });
 
 /** Commits a plan with the present version of the project. */
-export async function commit(stores: Stores, projectId: string, more: Partial<Plan>): Promise<'committed' | 'stale'> {
+export async function commit(
+  stores: Stores,
+  projectId: string,
+  more: Partial<Plan>,
+): Promise<'committed' | 'stale'> {
   return stores.flow.commit(planFor(await stores.projects.get(projectId), more));
 }
 
@@ -186,7 +220,12 @@ export function taskOf(
   project: ProjectRecord,
   id: string,
   nodeId: string,
-  more: { deployment_id?: string | null; kind?: Exclude<TaskKind, 'sync' | 'look' | 'clean' | 'move'>; queue?: number; wall?: number } = {},
+  more: {
+    deployment_id?: string | null;
+    kind?: Exclude<TaskKind, 'sync' | 'look' | 'clean' | 'move'>;
+    queue?: number;
+    wall?: number;
+  } = {},
 ): NewTask {
   const base = {
     id,
@@ -201,7 +240,15 @@ export function taskOf(
       return {
         ...base,
         kind: 'build',
-        payload: { project_id, project: name, git_url, branch, commit: null, dockerfile_path, image_repository: `registry:5000/${name}` },
+        payload: {
+          project_id,
+          project: name,
+          git_url,
+          branch,
+          commit: null,
+          dockerfile_path,
+          image_repository: `registry:5000/${name}`,
+        },
       };
     case 'retire':
       return { ...base, kind: 'retire', payload: retirePayload(project) };
@@ -232,12 +279,21 @@ export function taskOf(
   }
 }
 
-export async function tasksIn(stores: Stores, project: ProjectRecord, ...createTasks: NewTask[]): Promise<void> {
+export async function tasksIn(
+  stores: Stores,
+  project: ProjectRecord,
+  ...createTasks: NewTask[]
+): Promise<void> {
   const outcome = await commit(stores, project.id, { createTasks });
   if (outcome !== 'committed') throw new Error(`fixture: ${outcome}`);
 }
 
-export const routeOf = (project: ProjectRecord, deploymentId: string, nodeId: string, more: Partial<RouteRecord> = {}): RouteRecord => ({
+export const routeOf = (
+  project: ProjectRecord,
+  deploymentId: string,
+  nodeId: string,
+  more: Partial<RouteRecord> = {},
+): RouteRecord => ({
   project_id: project.id,
   deployment_id: deploymentId,
   node_id: nodeId,
@@ -250,7 +306,8 @@ export const routeOf = (project: ProjectRecord, deploymentId: string, nodeId: st
 
 /** Runs `one` for 0 to `many` - 1, eight at a time: alone, each waits for the answers of the server. */
 export async function manyTimes(many: number, one: (i: number) => Promise<unknown>): Promise<void> {
-  for (let from = 0; from < many; from += 8) await Promise.all(Array.from({ length: Math.min(8, many - from) }, (_, i) => one(from + i)));
+  for (let from = 0; from < many; from += 8)
+    await Promise.all(Array.from({ length: Math.min(8, many - from) }, (_, i) => one(from + i)));
 }
 
 /** Returns the code of the DomainError that `run` must throw. */

@@ -1,4 +1,7 @@
-/** A control plane with nothing but its database: opens the file of its argument, writes, reports it, and runs until it is killed. */
+/**
+ * A control plane with nothing but its database: opens the file of its argument, writes, reports
+ * it, and runs until it is killed.
+ */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { openStores } from '../../src/store/open.ts';
 

@@ -1,4 +1,6 @@
-/** Stored answers for an Idempotency-Key: one request has the claim, and no user can fill the table. */
+/**
+ * Stored answers for an Idempotency-Key: one request has the claim, and no user can fill the table.
+ */
 import { expect, test } from 'vitest';
 import { manyTimes, open } from './fixtures.ts';
 
@@ -19,15 +21,28 @@ test('the next request takes over an expired claim; expired answers are swept', 
   const { idempotencyAnswers } = stores;
   const ann = await userIn(stores, 'ann@example.com');
   expect(await idempotencyAnswers.begin(claimOf(ann, 'r', 'c1'), 0)).toEqual({ kind: 'claimed' });
-  expect(await idempotencyAnswers.begin(claimOf(ann, 'r', 'c2'), 59)).toMatchObject({ kind: 'in_progress' });
-  expect(await idempotencyAnswers.begin(claimOf(ann, 'r', 'c2', { body_hash: 'other' }), 59)).toEqual({ kind: 'other_body' });
-  expect(await idempotencyAnswers.begin(claimOf(ann, 'r', 'c2', { claimed_until: 120 }), 61)).toEqual({ kind: 'claimed' });
+  expect(await idempotencyAnswers.begin(claimOf(ann, 'r', 'c2'), 59)).toMatchObject({
+    kind: 'in_progress',
+  });
+  expect(
+    await idempotencyAnswers.begin(claimOf(ann, 'r', 'c2', { body_hash: 'other' }), 59),
+  ).toEqual({ kind: 'other_body' });
+  expect(
+    await idempotencyAnswers.begin(claimOf(ann, 'r', 'c2', { claimed_until: 120 }), 61),
+  ).toEqual({ kind: 'claimed' });
   await idempotencyAnswers.keep(claimOf(ann, 'r', 'c1'), Buffer.from('late'));
   await idempotencyAnswers.giveUp(claimOf(ann, 'r', 'c1'));
-  expect(await idempotencyAnswers.begin(claimOf(ann, 'r', 'c3'), 62)).toMatchObject({ kind: 'in_progress' });
+  expect(await idempotencyAnswers.begin(claimOf(ann, 'r', 'c3'), 62)).toMatchObject({
+    kind: 'in_progress',
+  });
   await idempotencyAnswers.keep(claimOf(ann, 'r', 'c2'), Buffer.from('x'));
-  expect(await idempotencyAnswers.begin(claimOf(ann, 'r', 'c3'), 63)).toEqual({ kind: 'stored', answer: Buffer.from('x') });
-  expect(await idempotencyAnswers.begin(claimOf(ann, 'r', 'c3'), 10_000)).toEqual({ kind: 'claimed' });
+  expect(await idempotencyAnswers.begin(claimOf(ann, 'r', 'c3'), 63)).toEqual({
+    kind: 'stored',
+    answer: Buffer.from('x'),
+  });
+  expect(await idempotencyAnswers.begin(claimOf(ann, 'r', 'c3'), 10_000)).toEqual({
+    kind: 'claimed',
+  });
   expect(await idempotencyAnswers.sweep(20_000)).toBe(1);
 });
 
@@ -37,7 +52,10 @@ test('a request that saw that a claim is not renewed takes it over; a renewed cl
   const ann = await userIn(stores, 'ann@example.com');
   await idempotencyAnswers.begin(claimOf(ann, 'r', 'c1'), 0);
   const watch = async (claim: string, abandoned?: string | null) =>
-    idempotencyAnswers.begin({ ...claimOf(ann, 'r', claim), ...(abandoned === undefined ? {} : { abandoned }) }, 1);
+    idempotencyAnswers.begin(
+      { ...claimOf(ann, 'r', claim), ...(abandoned === undefined ? {} : { abandoned }) },
+      1,
+    );
   const seen = await watch('c2');
   if (seen.kind !== 'in_progress') throw new Error(seen.kind);
   expect(await watch('c2')).toEqual(seen);
@@ -56,12 +74,17 @@ test('a claim that was given up can be claimed again', async () => {
   const ann = await userIn(stores, 'ann@example.com');
   await stores.idempotencyAnswers.begin(claimOf(ann, 'r', 'c1'), 0);
   await stores.idempotencyAnswers.giveUp(claimOf(ann, 'r', 'c1'));
-  expect(await stores.idempotencyAnswers.begin(claimOf(ann, 'r', 'c2'), 1)).toEqual({ kind: 'claimed' });
+  expect(await stores.idempotencyAnswers.begin(claimOf(ann, 'r', 'c2'), 1)).toEqual({
+    kind: 'claimed',
+  });
 });
 
 test('the answers of a user are bounded by number and bytes; the oldest are removed', async () => {
   const stores = await open(':memory:');
-  const [ann, bob] = [await userIn(stores, 'ann@example.com'), await userIn(stores, 'bob@example.com')];
+  const [ann, bob] = [
+    await userIn(stores, 'ann@example.com'),
+    await userIn(stores, 'bob@example.com'),
+  ];
   const fill = async (who: string, i: number, bytes: number): Promise<void> => {
     const claim = claimOf(who, `r${i}`, 'c');
     await stores.idempotencyAnswers.begin(claim, i);
@@ -75,14 +98,18 @@ test('the answers of a user are bounded by number and bytes; the oldest are remo
   };
   await fill(bob, 0, 10);
   for (let i = 10; i < 30; i++) await fill(ann, i, 1_048_576);
-  expect([await isKept(ann, 13), await isKept(ann, 14), await isKept(ann, 29)]).toEqual([false, true, true]);
-  await manyTimes(1_000, (i) => fill(ann, 100 + i, 1));
-  for (let i = 1_100; i < 1_110; i++) await fill(ann, i, 1);
-  expect([await isKept(ann, 29), await isKept(ann, 109), await isKept(ann, 110), await isKept(ann, 1_109)]).toEqual([
-    false,
+  expect([await isKept(ann, 13), await isKept(ann, 14), await isKept(ann, 29)]).toEqual([
     false,
     true,
     true,
   ]);
+  await manyTimes(1_000, (i) => fill(ann, 100 + i, 1));
+  for (let i = 1_100; i < 1_110; i++) await fill(ann, i, 1);
+  expect([
+    await isKept(ann, 29),
+    await isKept(ann, 109),
+    await isKept(ann, 110),
+    await isKept(ann, 1_109),
+  ]).toEqual([false, false, true, true]);
   expect(await isKept(bob, 0)).toBe(true);
 }, 60_000);

@@ -25,7 +25,10 @@ async function migrated(): Promise<Buffer> {
   }
 }
 
-export async function storesInMemory(now: () => number = Date.now, domainQuarantineMs?: number): Promise<Stores> {
+export async function storesInMemory(
+  now: () => number = Date.now,
+  domainQuarantineMs?: number,
+): Promise<Stores> {
   image ??= migrated();
   return openStores({
     databaseUrl: 'sqlite::memory:',

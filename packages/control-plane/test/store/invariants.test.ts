@@ -1,17 +1,36 @@
 /** Random plans, claims and renewals, valid and invalid: the invariants hold after each. */
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
-import { DEPLOYMENT_STATES, type DeploymentState, isOpenTask, isTerminal, type TaskState } from '@berth/wire/vocabulary';
+import {
+  DEPLOYMENT_STATES,
+  type DeploymentState,
+  isOpenTask,
+  isTerminal,
+  type TaskState,
+} from '@berth/wire/vocabulary';
 import { DomainError } from '../../src/domain/errors.ts';
 import type { Plan } from '../../src/domain/plan.ts';
 import type { Stores } from '../../src/domain/stores.ts';
-import { deploymentOf, nodeIn, NOW, openUnnamed, planFor, projectIn, routeOf, runsOf, taskOf } from './fixtures.ts';
+import {
+  deploymentOf,
+  nodeIn,
+  NOW,
+  openUnnamed,
+  planFor,
+  projectIn,
+  routeOf,
+  runsOf,
+  taskOf,
+} from './fixtures.ts';
 
 const state = fc.constantFrom(...DEPLOYMENT_STATES);
 const step = fc.oneof(
   {
     weight: 3,
-    arbitrary: fc.record({ do: fc.constant('create' as const), status: fc.constantFrom<DeploymentState>('pending', 'pending', 'running') }),
+    arbitrary: fc.record({
+      do: fc.constant('create' as const),
+      status: fc.constantFrom<DeploymentState>('pending', 'pending', 'running'),
+    }),
   },
   {
     weight: 6,
@@ -35,7 +54,10 @@ const step = fc.oneof(
     }),
   },
   { weight: 3, arbitrary: fc.record({ do: fc.constant('claim' as const), which: fc.nat(7) }) },
-  { weight: 1, arbitrary: fc.record({ do: fc.constant('renew' as const), which: fc.nat(7), token: fc.nat(5) }) },
+  {
+    weight: 1,
+    arbitrary: fc.record({ do: fc.constant('renew' as const), which: fc.nat(7), token: fc.nat(5) }),
+  },
 );
 type Step = typeof step extends fc.Arbitrary<infer S> ? S : never;
 
@@ -51,52 +73,90 @@ type Memory = {
 async function play(stores: Stores, steps: readonly Step[]): Promise<void> {
   const { id: projectId } = await projectIn(stores);
   const node = await nodeIn(stores);
-  const memory: Memory = { deployments: new Map(), tasks: new Map(), version: 0, generation: 0, ids: 0 };
+  const memory: Memory = {
+    deployments: new Map(),
+    tasks: new Map(),
+    version: 0,
+    generation: 0,
+    ids: 0,
+  };
   let seen: unknown;
   for (const s of steps) {
     const facts = await stores.flow.facts(projectId);
-    const nth = <T>(list: readonly T[], n: number): T | undefined => (list.length === 0 ? undefined : list[n % list.length]);
+    const nth = <T>(list: readonly T[], n: number): T | undefined =>
+      list.length === 0 ? undefined : list[n % list.length];
     const deployment = 'which' in s ? nth([...memory.deployments.keys()], s.which) : undefined;
     const task = 'which' in s ? nth([...memory.tasks.keys()], s.which) : undefined;
     const more: Partial<Plan> = {};
-    if (s.do === 'create') more.createDeployment = deploymentOf(facts.project, `d${memory.ids++}`, { status: s.status });
+    if (s.do === 'create')
+      more.createDeployment = deploymentOf(facts.project, `d${memory.ids++}`, { status: s.status });
     if (s.do === 'move' && deployment !== undefined) {
       const from = s.from ?? memory.deployments.get(deployment) ?? 'pending';
       more.changeDeployments = [{ id: deployment, from, set: { status: s.to } }];
       const running = facts.live.find((d) => d.status === 'running' && d.id !== deployment);
       if (s.retireOther && running !== undefined)
-        more.changeDeployments.push({ id: running.id, from: 'running', set: { status: 'retired' } });
+        more.changeDeployments.push({
+          id: running.id,
+          from: 'running',
+          set: { status: 'retired' },
+        });
       more.route = { set: routeOf(facts.project, deployment, node.id) };
     }
     if (s.do === 'task')
       more.createTasks = [
-        taskOf(facts.project, `t${memory.ids++}`, node.id, deployment === undefined ? {} : { deployment_id: deployment }),
+        taskOf(
+          facts.project,
+          `t${memory.ids++}`,
+          node.id,
+          deployment === undefined ? {} : { deployment_id: deployment },
+        ),
       ];
     if (s.do === 'end' && task !== undefined)
-      more.changeTasks = [{ id: task, attempt: s.attempt ?? facts.tasks.find((t) => t.id === task)?.attempt ?? 0, end: s.to }];
-    if (s.do === 'claim' && task !== undefined) await allowed(stores.tasks.claim(task, { token: `l${s.which}`, expires_at: NOW }, NOW, 3));
-    if (s.do === 'renew' && task !== undefined) await allowed(stores.tasks.renew(task, `l${s.token}`, NOW, NOW));
+      more.changeTasks = [
+        {
+          id: task,
+          attempt: s.attempt ?? facts.tasks.find((t) => t.id === task)?.attempt ?? 0,
+          end: s.to,
+        },
+      ];
+    if (s.do === 'claim' && task !== undefined)
+      await allowed(stores.tasks.claim(task, { token: `l${s.which}`, expires_at: NOW }, NOW, 3));
+    if (s.do === 'renew' && task !== undefined)
+      await allowed(stores.tasks.renew(task, `l${s.token}`, NOW, NOW));
 
     // Reads the state before the plan, to compare with it.
-    const before: unknown = s.do === 'claim' || s.do === 'renew' || seen === undefined ? await look(stores, projectId, memory) : seen;
+    const before: unknown =
+      s.do === 'claim' || s.do === 'renew' || seen === undefined
+        ? await look(stores, projectId, memory)
+        : seen;
     const version = facts.project.flow_version - ('staleBy' in s ? s.staleBy : 0);
     let outcome: 'committed' | 'stale' | 'refused' = 'refused';
     try {
       outcome = await stores.flow.commit(planFor({ id: projectId, flow_version: version }, more));
     } catch (error) {
-      // A second running deployment, or a change of a terminal state: the store refuses such a bug of a decision.
-      expect(String(error)).toMatch(/UNIQUE constraint failed: deployments.project_id|deployments_one_running|is terminal/);
+      // A second running deployment, or a change of a terminal state: the store refuses such a bug
+      // of a decision.
+      expect(String(error)).toMatch(
+        /UNIQUE constraint failed: deployments.project_id|deployments_one_running|is terminal/,
+      );
     }
-    if (outcome === 'committed' && more.createDeployment !== undefined && more.createDeployment !== null)
+    if (
+      outcome === 'committed' &&
+      more.createDeployment !== undefined &&
+      more.createDeployment !== null
+    )
       memory.deployments.set(more.createDeployment.id, more.createDeployment.status);
-    if (outcome === 'committed') for (const t of more.createTasks ?? []) memory.tasks.set(t.id, 'pending');
+    if (outcome === 'committed')
+      for (const t of more.createTasks ?? []) memory.tasks.set(t.id, 'pending');
     seen = await look(stores, projectId, memory);
     if (outcome !== 'committed') expect(seen).toEqual(before);
   }
 }
 
 async function allowed(promise: Promise<unknown>): Promise<void> {
-  await promise.catch((error: unknown) => expect(error instanceof DomainError ? error.code : error).toMatch(/^(task_over|stale_lease)$/));
+  await promise.catch((error: unknown) =>
+    expect(error instanceof DomainError ? error.code : error).toMatch(/^(task_over|stale_lease)$/),
+  );
 }
 
 /** Reads everything, checks it against the earlier state, and remembers it. */
@@ -117,8 +177,12 @@ async function look(stores: Stores, projectId: string, memory: Memory): Promise<
     expect(t.attempt).toBeLessThanOrEqual(3);
     memory.tasks.set(t.id, t.status);
   }
-  expect(facts.live.map((d) => d.id)).toEqual(deployments.filter((d) => !isTerminal(d.status)).map((d) => d.id));
-  expect(facts.tasks.map((t) => t.id)).toEqual(tasks.filter((t) => isOpenTask(t.status)).map((t) => t.id));
+  expect(facts.live.map((d) => d.id)).toEqual(
+    deployments.filter((d) => !isTerminal(d.status)).map((d) => d.id),
+  );
+  expect(facts.tasks.map((t) => t.id)).toEqual(
+    tasks.filter((t) => isOpenTask(t.status)).map((t) => t.id),
+  );
   expect(new Set(deployments.map((d) => d.generation)).size).toBe(deployments.length);
   expect(facts.project.last_generation).toBe(Math.max(0, ...deployments.map((d) => d.generation)));
   expect(facts.project.flow_version).toBeGreaterThanOrEqual(memory.version);
@@ -147,24 +211,33 @@ test('random plans keep the invariants', async () => {
 
 test('exactly one of several concurrent plans from one state is written', async () => {
   await fc.assert(
-    fc.asyncProperty(fc.integer({ min: 2, max: 8 }), fc.integer({ min: 1, max: 4 }), async (width, rounds) => {
-      const stores = await fresh();
-      try {
-        const { id } = await projectIn(stores);
-        for (let round = 1; round <= rounds; round++) {
-          const project = await stores.projects.get(id);
-          const outcomes = await Promise.all(
-            Array.from({ length: width }, (_, i) =>
-              stores.flow.commit(planFor(project, { createDeployment: deploymentOf(project, `r${round}-${i}`) })),
-            ),
-          );
-          expect(outcomes.filter((o) => o === 'committed')).toHaveLength(1);
-          expect(await stores.projects.get(id)).toMatchObject({ flow_version: round, last_generation: round });
+    fc.asyncProperty(
+      fc.integer({ min: 2, max: 8 }),
+      fc.integer({ min: 1, max: 4 }),
+      async (width, rounds) => {
+        const stores = await fresh();
+        try {
+          const { id } = await projectIn(stores);
+          for (let round = 1; round <= rounds; round++) {
+            const project = await stores.projects.get(id);
+            const outcomes = await Promise.all(
+              Array.from({ length: width }, (_, i) =>
+                stores.flow.commit(
+                  planFor(project, { createDeployment: deploymentOf(project, `r${round}-${i}`) }),
+                ),
+              ),
+            );
+            expect(outcomes.filter((o) => o === 'committed')).toHaveLength(1);
+            expect(await stores.projects.get(id)).toMatchObject({
+              flow_version: round,
+              last_generation: round,
+            });
+          }
+        } finally {
+          await stores.close();
         }
-      } finally {
-        await stores.close();
-      }
-    }),
+      },
+    ),
     { numRuns: runsOf(15) },
   );
 }, 60_000);

@@ -1,4 +1,7 @@
-/** The lock between processes: a living process holds it, a killed one releases it, and its commits survive. */
+/**
+ * The lock between processes: a living process holds it, a killed one releases it, and its commits
+ * survive.
+ */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
@@ -22,14 +25,20 @@ function hold(
   const child = spawn(process.execPath, [PROGRAM, path], { stdio: ['ignore', 'pipe', errors] });
   onTestFinished(() => void child.kill('SIGKILL'));
   let count = 0;
-  const lines = createInterface({ input: child.stdout as NodeJS.ReadableStream }).on('line', (line) => (count = Number(line)));
+  const lines = createInterface({ input: child.stdout as NodeJS.ReadableStream }).on(
+    'line',
+    (line) => (count = Number(line)),
+  );
   const ended = once(lines, 'close');
   return {
     child,
     acknowledged: () => count,
     async atLeast(wanted) {
       while (count < wanted) {
-        const over = await Promise.race([once(lines, 'line').then(() => false), ended.then(() => true)]);
+        const over = await Promise.race([
+          once(lines, 'line').then(() => false),
+          ended.then(() => true),
+        ]);
         if (over && count < wanted) throw new Error('the holder ended by itself');
       }
     },
@@ -47,7 +56,10 @@ test('a killed control plane releases the lock, and its commits survive', async 
     const { child, acknowledged, atLeast, kill } = hold(path);
     await atLeast(round * 100);
     const refused = await open(path).catch((error: unknown) => error);
-    expect(refused).toMatchObject({ code: 'held', message: expect.stringContaining(`pid ${child.pid} on `) });
+    expect(refused).toMatchObject({
+      code: 'held',
+      message: expect.stringContaining(`pid ${child.pid} on `),
+    });
     await kill();
     expect(JSON.parse(readFileSync(`${path}.lock.json`, 'utf8'))).toMatchObject({ pid: child.pid });
     const stores = await open(path, () => NOW + round);

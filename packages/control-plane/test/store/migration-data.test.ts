@@ -8,7 +8,8 @@ import { DEPLOYMENT_ROW, migrateBefore, PROJECT_ROW, type Raw, raw } from './raw
 async function indexesOf(db: Raw, { engine }: Capabilities): Promise<string[]> {
   const text =
     engine === 'sqlite'
-      ? `select name from sqlite_master where type = 'index' and tbl_name = 'tasks' and sql is not null`
+      ? "select name from sqlite_master where type = 'index' and tbl_name = 'tasks' and sql is " +
+        'not null'
       : `select indexname as name from pg_indexes where tablename = 'tasks'`;
   return (await sql.raw<{ name: string }>(text).execute(db)).rows.map((row) => row.name).sort();
 }
@@ -61,7 +62,9 @@ test('no row is lost, and numbers of deleted rows are not used again', async () 
     await db.insertInto('tasks').values(task('t1', ended)).execute();
     await db
       .insertInto('tasks')
-      .values(task('t2', { status: 'running', lease_token: 'u', lease_expires_at: NOW + 9, attempt: 1 }))
+      .values(
+        task('t2', { status: 'running', lease_token: 'u', lease_expires_at: NOW + 9, attempt: 1 }),
+      )
       .execute();
     await db.insertInto('tasks').values(task('t3')).execute();
     await db.deleteFrom('tasks').where('id', '=', 't3').execute();
@@ -75,9 +78,15 @@ test('no row is lost, and numbers of deleted rows are not used again', async () 
   expect(after).toEqual(before.map((row) => ({ ...row, progress: null })));
   const { project: shop, live, tasks } = await stores.flow.facts('p1');
   expect(shop).toMatchObject({ name: 'shop', flow_version: 7, on_dataset_change: 'tell' });
-  expect(live).toMatchObject([{ id: 'd1', status: 'running', datasets: null, settings: { on_dataset_change: 'tell' } }]);
+  expect(live).toMatchObject([
+    { id: 'd1', status: 'running', datasets: null, settings: { on_dataset_change: 'tell' } },
+  ]);
   expect(tasks).toMatchObject([{ id: 't2', status: 'running', lease_token: 'u' }]);
-  expect(await stores.nodes.get('n1')).toMatchObject({ schedulable: false, copy_rate: null, drain: null });
+  expect(await stores.nodes.get('n1')).toMatchObject({
+    schedulable: false,
+    copy_rate: null,
+    drain: null,
+  });
 
   // The number of the deleted task is not used again.
   await tasksIn(stores, shop, taskOf(shop, 't4', 'n1', { deployment_id: 'd1' }));
@@ -88,8 +97,13 @@ test('no row is lost, and numbers of deleted rows are not used again', async () 
     expect(await indexesOf(db, capabilities)).toEqual(
       [...indexes, 'tasks_clean', 'tasks_ended_work', 'tasks_sync', 'tasks_unreported'].sort(),
     );
-    // The rules of the table still hold: an open task has no end, and a project's tasks are deleted with it.
-    const ended = db.updateTable('tasks').set({ status: 'completed' }).where('id', '=', 't2').execute();
+    // The rules of the table still hold: an open task has no end, and a project's tasks are deleted
+    // with it.
+    const ended = db
+      .updateTable('tasks')
+      .set({ status: 'completed' })
+      .where('id', '=', 't2')
+      .execute();
     await expect(ended).rejects.toThrow(/tasks_open_unfinished/);
     await db.deleteFrom('projects').where('id', '=', 'p1').execute();
     expect(await db.selectFrom('tasks').select('id').execute()).toEqual([]);
@@ -100,8 +114,18 @@ test('the prefixes of projects get claims: sessions of a project that never move
   const path = freshPath();
   await raw(await emptyUrlOf(path), async (db, capabilities) => {
     await migrateBefore('0039', db, capabilities);
-    const project = (id: string, domain_prefix: string) => ({ ...PROJECT_ROW, id, name: id, domain_prefix });
-    const deployment = (id: string, project_id: string, domain_prefix: string) => ({ ...DEPLOYMENT_ROW, id, project_id, domain_prefix });
+    const project = (id: string, domain_prefix: string) => ({
+      ...PROJECT_ROW,
+      id,
+      name: id,
+      domain_prefix,
+    });
+    const deployment = (id: string, project_id: string, domain_prefix: string) => ({
+      ...DEPLOYMENT_ROW,
+      id,
+      project_id,
+      domain_prefix,
+    });
     await db
       .insertInto('projects')
       .values([project('p1', 'stayed'), project('p2', 'moved')])
@@ -149,7 +173,14 @@ test('containers that a contract-only agent started before the upgrade are liste
       ])
       .execute();
     const ended = { ...DEPLOYMENT_ROW, status: 'retired', image_tag: 'r:5000/shop:1' };
-    const clean = { state: 'done', holds_builds: 0, images: 0, images_left: 0, requested_at: NOW, started_at: NOW + 1 };
+    const clean = {
+      state: 'done',
+      holds_builds: 0,
+      images: 0,
+      images_left: 0,
+      requested_at: NOW,
+      started_at: NOW + 1,
+    };
     await db
       .insertInto('clean_ups')
       .values({ id: 'c', ...clean, missing: 1, finished_at: NOW + 2 })
@@ -157,8 +188,22 @@ test('containers that a contract-only agent started before the upgrade are liste
     await db
       .insertInto('deployments')
       .values([
-        { ...ended, node_id: 'n1', domain_prefix: 'old', image_digest: 'sha256:1', image_removed_at: NOW + 2 },
-        { ...ended, id: 'd2', generation: 2, node_id: 'n2', domain_prefix: 'old', image_digest: 'sha256:2', image_removed_at: NOW + 1 },
+        {
+          ...ended,
+          node_id: 'n1',
+          domain_prefix: 'old',
+          image_digest: 'sha256:1',
+          image_removed_at: NOW + 2,
+        },
+        {
+          ...ended,
+          id: 'd2',
+          generation: 2,
+          node_id: 'n2',
+          domain_prefix: 'old',
+          image_digest: 'sha256:2',
+          image_removed_at: NOW + 1,
+        },
         { ...ended, id: 'd3', generation: 3, status: 'running', node_id: 'n1' },
       ])
       .execute();
@@ -175,7 +220,15 @@ test('volumes that a node reported before the upgrade are missing when it report
   const path = freshPath();
   await raw(await emptyUrlOf(path), async (db, capabilities) => {
     await migrateBefore('0043', db, capabilities);
-    const copy = { project_id: 'p1', project: 'shop', node_id: 'n1', hostname: 'h', names: '["data"]', created_at: NOW, changed_at: NOW };
+    const copy = {
+      project_id: 'p1',
+      project: 'shop',
+      node_id: 'n1',
+      hostname: 'h',
+      names: '["data"]',
+      created_at: NOW,
+      changed_at: NOW,
+    };
     await db
       .insertInto('volume_copies')
       .values([
@@ -187,5 +240,7 @@ test('volumes that a node reported before the upgrade are missing when it report
   });
   const stores = await open(path);
   await stores.volumes.report({ id: 'n1', hostname: 'h' }, [], NOW + 1, ['v2']);
-  expect((await stores.volumes.onNode('n1')).map(({ id, missing_since }) => [id, missing_since])).toEqual([['v1', NOW + 1]]);
+  expect(
+    (await stores.volumes.onNode('n1')).map(({ id, missing_since }) => [id, missing_since]),
+  ).toEqual([['v1', NOW + 1]]);
 });

@@ -14,8 +14,18 @@ test('a deployment that was stopped first is still started again', async () => {
   const path = freshPath();
   const rows: [string, string, string | null, string | null][] = [
     ['asked', 'running', 'stopped first: deployment 9 asked for it', 'asked'],
-    ['stopped', 'running', 'stopped first: it stands still until the newer version serves or has failed', 'stopped'],
-    ['waits', 'running', 'stopped first, and not started again yet: away is still at work on it', 'stopped'],
+    [
+      'stopped',
+      'running',
+      'stopped first: it stands still until the newer version serves or has failed',
+      'stopped',
+    ],
+    [
+      'waits',
+      'running',
+      'stopped first, and not started again yet: away is still at work on it',
+      'stopped',
+    ],
     ['other', 'running', 'n1 could not retire: the engine is busy', null],
     ['silent', 'running', null, null],
     ['over', 'failed', 'stopped first: deployment 9 asked for it', null],
@@ -86,10 +96,19 @@ test('a mount without a path keeps its present path', async () => {
       .execute();
     await db
       .insertInto('deployments')
-      .values({ ...DEPLOYMENT_ROW, datasets: JSON.stringify([{ dataset_id: 's1', name: 'maps', mode: 'dependency', version: 1 }]) })
+      .values({
+        ...DEPLOYMENT_ROW,
+        datasets: JSON.stringify([
+          { dataset_id: 's1', name: 'maps', mode: 'dependency', version: 1 },
+        ]),
+      })
       .execute();
   });
   const stores = await open(path);
-  expect((await stores.projects.get('p1')).datasets.map((use) => use.mount_path)).toEqual(['/data/maps', '/data/rocks', '/own']);
+  expect((await stores.projects.get('p1')).datasets.map((use) => use.mount_path)).toEqual([
+    '/data/maps',
+    '/data/rocks',
+    '/own',
+  ]);
   await stores.close();
 });

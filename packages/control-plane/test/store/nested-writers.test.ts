@@ -1,4 +1,7 @@
-/** Only one of two nested datasets may be mounted readwrite: a writer of the outer one could replace the inner one by a symlink. */
+/**
+ * Only one of two nested datasets may be mounted readwrite: a writer of the outer one could replace
+ * the inner one by a symlink.
+ */
 import { describe, expect, test } from 'vitest';
 import { DomainError } from '../../src/domain/errors.ts';
 import type { DatasetRecord } from '../../src/domain/records.ts';
@@ -30,7 +33,11 @@ const PATH = 'nfs_path nested_writer: ';
 
 async function scene() {
   const stores = await open();
-  const [lab, genomes, labor] = [await dataset(stores, 'lab'), await dataset(stores, 'lab/genomes'), await dataset(stores, 'labor')];
+  const [lab, genomes, labor] = [
+    await dataset(stores, 'lab'),
+    await dataset(stores, 'lab/genomes'),
+    await dataset(stores, 'labor'),
+  ];
   return { stores, lab, genomes, labor };
 }
 
@@ -39,7 +46,8 @@ describe('a project', () => {
     const { stores, lab, genomes, labor } = await scene();
     const outer = await projectIn(stores, 'outer', written(lab));
     expect(await refusal(projectIn(stores, 'inner', written(labor, genomes)))).toContain(
-      `${SECOND}lab-genomes (lab/genomes) lies inside lab (lab), which project outer mounts readwrite`,
+      `${SECOND}lab-genomes (lab/genomes) lies inside lab (lab), which project outer mounts ` +
+        'readwrite',
     );
     const inner = await projectIn(stores, 'inner');
     expect(await refusal(stores.projects.patch(inner.id, written(genomes), NOW))).toContain(
@@ -47,14 +55,16 @@ describe('a project', () => {
     );
     expect((await stores.projects.get(inner.id)).datasets).toEqual([]);
 
-    // A read-only mount gets a copy. A folder with the same prefix in its name is not nested. The same dataset twice is allowed.
+    // A read-only mount gets a copy. A folder with the same prefix in its name is not nested. The
+    // same dataset twice is allowed.
     expect(await refusal(stores.projects.patch(inner.id, read(genomes), NOW))).toBeNull();
     expect(await refusal(stores.projects.patch(inner.id, written(labor, lab), NOW))).toBeNull();
     expect(await refusal(stores.projects.patch(inner.id, { datasets: [] }, NOW))).toBeNull();
     expect(await refusal(stores.projects.patch(outer.id, read(lab), NOW))).toBeNull();
     expect(await refusal(stores.projects.patch(inner.id, written(genomes), NOW))).toBeNull();
     expect(await refusal(stores.projects.patch(outer.id, written(lab), NOW))).toContain(
-      `${FIRST}lab (lab) lies around lab-genomes (lab/genomes), which project inner mounts readwrite`,
+      `${FIRST}lab (lab) lies around lab-genomes (lab/genomes), which project inner mounts ` +
+        'readwrite',
     );
   });
 
@@ -65,14 +75,18 @@ describe('a project', () => {
     );
     const both = await projectIn(stores, 'both', written(lab));
     expect(await refusal(stores.projects.patch(both.id, written(genomes), NOW))).toBeNull();
-    expect(await refusal(stores.projects.patch(both.id, written(genomes, lab), NOW))).toContain(SECOND);
+    expect(await refusal(stores.projects.patch(both.id, written(genomes, lab), NOW))).toContain(
+      SECOND,
+    );
   });
 
   test('counts as a writer until its deletion is complete', async () => {
     const { stores, lab, genomes } = await scene();
     const outer = await projectIn(stores, 'outer', written(lab));
     await stores.projects.markDeleting(outer.id, NOW);
-    expect(await refusal(projectIn(stores, 'inner', written(genomes)))).toContain('which project outer mounts readwrite');
+    expect(await refusal(projectIn(stores, 'inner', written(genomes)))).toContain(
+      'which project outer mounts readwrite',
+    );
     expect(await stores.projects.removeIfGone(outer.id)).toBe(true);
     expect(await refusal(projectIn(stores, 'inner', written(genomes)))).toBeNull();
   });
@@ -82,10 +96,14 @@ describe('a project', () => {
     const outer = await projectIn(stores, 'outer', written(lab));
     await deploymentIn(stores, outer, 'd1', { status: 'running' });
     expect(await refusal(stores.projects.patch(outer.id, { datasets: [] }, NOW))).toBeNull();
-    expect(await refusal(projectIn(stores, 'inner', written(genomes)))).toContain('which deployment 1 of outer mounts readwrite');
+    expect(await refusal(projectIn(stores, 'inner', written(genomes)))).toContain(
+      'which deployment 1 of outer mounts readwrite',
+    );
     // It stops before the next version starts.
     expect(await refusal(stores.projects.patch(outer.id, written(genomes), NOW))).toBeNull();
-    await commit(stores, outer.id, { changeDeployments: [{ id: 'd1', from: 'running', set: { status: 'retired' } }] });
+    await commit(stores, outer.id, {
+      changeDeployments: [{ id: 'd1', from: 'running', set: { status: 'retired' } }],
+    });
     await stores.projects.patch(outer.id, { datasets: [] }, NOW);
     expect(await refusal(projectIn(stores, 'inner', written(genomes)))).toBeNull();
   });
@@ -96,12 +114,15 @@ describe('a dataset', () => {
     const { stores, lab, labor } = await scene();
     await projectIn(stores, 'outer', written(lab));
     const other = await projectIn(stores, 'other', read(labor));
-    const move = (nfs_path: string): Promise<string | null> => refusal(stores.datasets.patch(labor.id, { nfs_path }, NOW));
+    const move = (nfs_path: string): Promise<string | null> =>
+      refusal(stores.datasets.patch(labor.id, { nfs_path }, NOW));
     expect(await move('lab/x')).toBeNull();
     expect(await refusal(stores.projects.patch(other.id, written(labor), NOW))).toContain(FIRST);
     expect(await move('labor')).toBeNull();
     await stores.projects.patch(other.id, written(labor), NOW);
-    expect(await move('lab/x/y')).toContain(`${PATH}labor (lab/x/y) lies inside lab (lab), which project outer mounts readwrite`);
+    expect(await move('lab/x/y')).toContain(
+      `${PATH}labor (lab/x/y) lies inside lab (lab), which project outer mounts readwrite`,
+    );
     expect((await stores.datasets.get(labor.id)).nfs_path).toBe('labor');
     expect(await refusal(stores.datasets.patch(lab.id, { nfs_path: 'labor/lab' }, NOW))).toContain(
       `${PATH}lab (labor/lab) lies inside labor (labor), which project other mounts readwrite`,
@@ -120,7 +141,17 @@ describe('a dataset', () => {
     if (task.kind !== 'deploy') throw new Error('fixture');
     const { id: dataset_id, name, nfs_path } = lab;
     task.payload.datasets = [
-      { dataset_id, name, nfs_path, mode: 'readwrite', mount_path: '/data/lab', version: null, manifest_digest: null, bytes: 0, files: 0 },
+      {
+        dataset_id,
+        name,
+        nfs_path,
+        mode: 'readwrite',
+        mount_path: '/data/lab',
+        version: null,
+        manifest_digest: null,
+        bytes: 0,
+        files: 0,
+      },
     ];
     await tasksIn(stores, outer, task);
     expect(await refusal(stores.datasets.patch(lab.id, { nfs_path: 'lab/deeper' }, NOW))).toContain(
@@ -136,7 +167,10 @@ describe('a dataset', () => {
     const { stores, lab, genomes } = await scene();
     const inner = await projectIn(stores, 'inner');
     await projectIn(stores, 'outer', written(lab));
-    const brought = deploymentIn(stores, inner, 'd2', { rollback_of: 'd1', settings: { ...inner, ...written(genomes) } });
+    const brought = deploymentIn(stores, inner, 'd2', {
+      rollback_of: 'd1',
+      settings: { ...inner, ...written(genomes) },
+    });
     await expect(brought).rejects.toMatchObject({
       code: 'no_release',
       message: expect.stringContaining('which project outer mounts readwrite'),

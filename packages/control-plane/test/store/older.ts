@@ -13,7 +13,10 @@ async function change(databaseUrl: string, statements: ReturnType<typeof sql>[])
 
 /** Takes a step back that only added a table: the next start migrates the database. */
 export const makeOlder = (databaseUrl: string): Promise<void> =>
-  change(databaseUrl, [sql`drop table backups`, sql`delete from berth_migrations where name = '0019_backups'`]);
+  change(databaseUrl, [
+    sql`drop table backups`,
+    sql`delete from berth_migrations where name = '0019_backups'`,
+  ]);
 
 /** Records a step of a version that does not exist yet. */
 export const withLaterStep = (
@@ -23,5 +26,7 @@ export const withLaterStep = (
 ): Promise<void> =>
   change(databaseUrl, [
     sql`insert into berth_migrations_log (name, timestamp, berth, snapshot) values (${name}, '', ${berth}, ${snapshot})`,
-    ...(contracts ? [sql`insert into berth_migrations (name, timestamp) values (${name}, '')`] : []),
+    ...(contracts
+      ? [sql`insert into berth_migrations (name, timestamp) values (${name}, '')`]
+      : []),
   ]);

@@ -1,4 +1,12 @@
-import { chmodSync, existsSync, mkdirSync, readFileSync, statSync, symlinkSync, writeFileSync } from 'node:fs';
+import {
+  chmodSync,
+  existsSync,
+  mkdirSync,
+  readFileSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
 import { join, relative } from 'node:path';
 import Sqlite from 'better-sqlite3';
 import { type Kysely, sql } from 'kysely';
@@ -30,7 +38,9 @@ test('creates a private folder and file, with settings that make commits durable
   const db = await openDatabase(`sqlite:${join(tempDir(), 'x.db')}`, quiet, () => NOW);
   onTestFinished(() => db.close());
   const pragma = async (name: string): Promise<unknown> =>
-    Object.values((await sql.raw<Record<string, unknown>>(`pragma ${name}`).execute(db.kysely)).rows[0] ?? {})[0];
+    Object.values(
+      (await sql.raw<Record<string, unknown>>(`pragma ${name}`).execute(db.kysely)).rows[0] ?? {},
+    )[0];
   expect(await pragma('journal_mode')).toBe('wal');
   expect(await pragma('synchronous')).toBe(2);
   expect(await pragma('foreign_keys')).toBe(1);
@@ -43,7 +53,10 @@ test('data survives a restart, and a path may be relative, a symlink or memory',
   const first = await open(path);
   const project = await projectIn(first);
   await first.close();
-  const second = await openStores({ databaseUrl: `sqlite:${relative(process.cwd(), path)}`, log: quiet });
+  const second = await openStores({
+    databaseUrl: `sqlite:${relative(process.cwd(), path)}`,
+    log: quiet,
+  });
   onTestFinished(() => second.close());
   expect(await second.projects.get(project.id)).toEqual(project);
   symlinkSync(path, join(dir, 'link.db'));
@@ -77,7 +90,10 @@ test('a SQLite version that can corrupt a WAL is refused before WAL is enabled',
     expect(() => assertSqliteVersion(version)).toThrow(StoreError);
   const path = join(tempDir(), 'berth.db');
   const error = await refusal(() => openSqlite(path, NOW, { versionOf: () => '3.45.1' }));
-  expect(error).toMatchObject({ code: 'engine_too_old', message: expect.stringContaining('SQLite 3.45.1') });
+  expect(error).toMatchObject({
+    code: 'engine_too_old',
+    message: expect.stringContaining('SQLite 3.45.1'),
+  });
   expect(statSync(path).size).toBe(0);
   // The lock was released.
   await open(path);
@@ -85,10 +101,17 @@ test('a SQLite version that can corrupt a WAL is refused before WAL is enabled',
 
 test('a file that is not a database, a folder that is a file and a read-only folder fail with cannot_open', async () => {
   const dir = tempDir();
-  writeFileSync(join(dir, 'text.db'), 'this is no database, but long enough to look like something that could be one');
+  writeFileSync(
+    join(dir, 'text.db'),
+    'this is no database, but long enough to look like something that could be one',
+  );
   writeFileSync(join(dir, 'file'), '');
   mkdirSync(join(dir, 'folder.db'));
-  for (const path of [join(dir, 'text.db'), join(dir, 'file', 'berth.db'), join(dir, 'folder.db')]) {
+  for (const path of [
+    join(dir, 'text.db'),
+    join(dir, 'file', 'berth.db'),
+    join(dir, 'folder.db'),
+  ]) {
     const error = await refusal(() => open(path));
     expect(error.code).toBe('cannot_open');
     expect(error.message).toContain(path);
@@ -140,8 +163,12 @@ test('a write waits for another program’s lock, and reads continue meanwhile',
   onTestFinished(() => void shell.close());
   shell.exec('begin immediate');
   let done = false;
-  const write = stores.projects.patch(project.id, { branch: 'next' }, NOW).finally(() => (done = true));
-  const one = stores.tasks.claim('nobody', { token: 'x', expires_at: 1 }, NOW, 1).catch((e: unknown) => e);
+  const write = stores.projects
+    .patch(project.id, { branch: 'next' }, NOW)
+    .finally(() => (done = true));
+  const one = stores.tasks
+    .claim('nobody', { token: 'x', expires_at: 1 }, NOW, 1)
+    .catch((e: unknown) => e);
   const node = nodeIn(stores);
   const began = Date.now();
   let reads = 0;
@@ -163,7 +190,8 @@ test('migrations run on an empty database, are not repeated, and a newer databas
   const path = join(tempDir(), 'berth.db');
   const said: unknown[] = [];
   const log = { ...quiet, info: (fields: object) => void said.push(fields) };
-  for (let i = 0; i < 2; i++) await (await openStores({ databaseUrl: `sqlite:${path}`, log })).close();
+  for (let i = 0; i < 2; i++)
+    await (await openStores({ databaseUrl: `sqlite:${path}`, log })).close();
   expect(said).toEqual([{ database: path, migrations: Object.keys(allMigrations(SQLITE)) }]);
 
   const raw = new Sqlite(path);
@@ -182,11 +210,14 @@ test('a failed migration leaves the tables unchanged', async () => {
   const db = await openDatabase('sqlite::memory:', quiet, () => NOW);
   onTestFinished(() => db.close());
   const kysely = db.kysely as Kysely<unknown>;
-  const tables = async (): Promise<string[]> => (await kysely.introspection.getTables()).map((t) => t.name);
+  const tables = async (): Promise<string[]> =>
+    (await kysely.introspection.getTables()).map((t) => t.name);
   const before = await tables();
   const half = {
     ...allMigrations(SQLITE),
-    '0998_fine': { up: (tx: Kysely<unknown>) => tx.schema.createTable('fine').addColumn('id', 'text').execute() },
+    '0998_fine': {
+      up: (tx: Kysely<unknown>) => tx.schema.createTable('fine').addColumn('id', 'text').execute(),
+    },
     '0999_half': {
       async up(tx: Kysely<unknown>) {
         await tx.schema.createTable('half').addColumn('id', 'text').execute();
@@ -195,7 +226,10 @@ test('a failed migration leaves the tables unchanged', async () => {
     },
   };
   const error = await refusal(() => migrate(kysely, half));
-  expect(error).toMatchObject({ code: 'migration_failed', message: expect.stringMatching(/0999_half.*power cut/) });
+  expect(error).toMatchObject({
+    code: 'migration_failed',
+    message: expect.stringMatching(/0999_half.*power cut/),
+  });
   expect(await tables()).toEqual(before);
   expect(await migrate(kysely, allMigrations(SQLITE))).toEqual([]);
 });

@@ -1,4 +1,7 @@
-/** Checks the query plan of every statement of the stores: none may walk a table that grows with the history of the platform. */
+/**
+ * Checks the query plan of every statement of the stores: none may walk a table that grows with the
+ * history of the platform.
+ */
 import { join } from 'node:path';
 import Sqlite from 'better-sqlite3';
 import { sql } from 'kysely';
@@ -22,7 +25,9 @@ import {
   tempDir,
 } from './fixtures.ts';
 
-/** Tables that people and devices fill. (The policy reads all valid rows of two of them on purpose.) */
+/**
+ * Tables that people and devices fill. (The policy reads all valid rows of two of them on purpose.)
+ */
 const IDENTITY = ['used_codes', 'device_codes', 'api_sessions', 'api_tokens', 'audit_log'];
 const DATA = ['dataset_versions', 'dataset_trees', 'dataset_history'];
 const GROWS = [
@@ -42,10 +47,20 @@ const GROWS = [
 async function useIdentity(stores: Stores): Promise<void> {
   const page = { limit: 1, cursor: null };
   const identity = { email: 'a@b.c', name: null, avatar_url: null, provider: 'oidc' };
-  const user = await stores.users.create({ email: 'a@b.c', role: 'viewer', password_hash: null }, NOW);
+  const user = await stores.users.create(
+    { email: 'a@b.c', role: 'viewer', password_hash: null },
+    NOW,
+  );
   const asker = { address: '', user_agent: '' };
   await stores.deviceCodes.create(
-    { device_hash: 'd', user_hash: 'u', poll_seconds: 5, expires_at: NOW + 9, scope: 'projects', ...asker },
+    {
+      device_hash: 'd',
+      user_hash: 'u',
+      poll_seconds: 5,
+      expires_at: NOW + 9,
+      scope: 'projects',
+      ...asker,
+    },
     NOW,
   );
   await stores.deviceCodes.findPending('u', NOW);
@@ -53,17 +68,29 @@ async function useIdentity(stores: Stores): Promise<void> {
   await stores.deviceCodes.poll('d', { id: 't', hash: 'h', expires_at: NOW + 9 }, NOW);
   await stores.deviceTokens.find('h', NOW);
   for (const cursor of [null, Buffer.from(JSON.stringify([NOW, 'x'])).toString('base64url')])
-    for (const filter of [{}, { email: 'a@b.c' }]) await stores.deviceTokens.list(filter, NOW, { limit: 1, cursor });
+    for (const filter of [{}, { email: 'a@b.c' }])
+      await stores.deviceTokens.list(filter, NOW, { limit: 1, cursor });
   await stores.deviceTokens.used([{ id: 't', at: NOW }]);
   await stores.deviceTokens.revoke('t', 'a@b.c');
   await stores.usedCodes.redeem({ id: 'c', expires_at: NOW }, NOW);
   await stores.revokedSessions.revoke({ id: 's', email: 'a@b.c', expires_at: NOW }, NOW);
-  await stores.apiSessions.create({ id: 's', user_id: user.id, refresh_hash: 'r', address: '', expires_at: NOW + 9 }, NOW);
+  await stores.apiSessions.create(
+    { id: 's', user_id: user.id, refresh_hash: 'r', address: '', expires_at: NOW + 9 },
+    NOW,
+  );
   await stores.apiSessions.find('s', NOW);
   await stores.apiSessions.rotate('s', { old: 'r', next: 'n' }, NOW + 9, NOW);
   await stores.apiSessions.end('s');
   await stores.apiTokens.create(
-    { id: 't', user_id: user.id, name: 'n', hash: 'h', role: 'viewer', projects: null, expires_at: NOW + 9 },
+    {
+      id: 't',
+      user_id: user.id,
+      name: 'n',
+      hash: 'h',
+      role: 'viewer',
+      projects: null,
+      expires_at: NOW + 9,
+    },
     NOW,
   );
   await stores.apiTokens.find('h', NOW);
@@ -83,13 +110,26 @@ async function useIdentity(stores: Stores): Promise<void> {
   } as const;
   await stores.audit.append({ ...entry, outcome: 'done' });
   const cursor = Buffer.from(JSON.stringify([NOW, 9])).toString('base64url');
-  for (const filter of [{}, { email: 'a@b.c' }, { action: 'a' }, { outcome: 'done' as const }, { since: NOW, until: NOW }]) {
+  for (const filter of [
+    {},
+    { email: 'a@b.c' },
+    { action: 'a' },
+    { outcome: 'done' as const },
+    { since: NOW, until: NOW },
+  ]) {
     await stores.audit.list(filter, page);
     await stores.audit.list(filter, { limit: 1, cursor });
   }
   await stores.audit.sweep(NOW, { done: 1, refused: 1, failed: 1 });
   await stores.users.patch(user.id, { disabled: true });
-  for (const table of ['deviceCodes', 'deviceTokens', 'usedCodes', 'revokedSessions', 'apiSessions', 'apiTokens'] as const)
+  for (const table of [
+    'deviceCodes',
+    'deviceTokens',
+    'usedCodes',
+    'revokedSessions',
+    'apiSessions',
+    'apiTokens',
+  ] as const)
     await stores[table].sweep(NOW);
 }
 
@@ -110,9 +150,18 @@ async function useData(stores: Stores, nodeId: string): Promise<void> {
   const { next } = await stores.datasets.versions(id, page);
   await stores.datasets.versions(id, { ...page, cursor: next });
   const deep = { folders: [`${'x'.repeat(1950)}/`] };
-  for (const filter of [{}, deep, { paths: ['a/b'] }, { folders: ['a/', 'b/'], since: NOW, until: NOW + 9999 }, { version: 2 }]) {
+  for (const filter of [
+    {},
+    deep,
+    { paths: ['a/b'] },
+    { folders: ['a/', 'b/'], since: NOW, until: NOW + 9999 },
+    { version: 2 },
+  ]) {
     const { next: cursor } = await stores.datasets.history(id, filter, page);
-    await stores.datasets.history(id, filter, { ...page, cursor: cursor ?? Buffer.from(JSON.stringify([2, 'a'])).toString('base64url') });
+    await stores.datasets.history(id, filter, {
+      ...page,
+      cursor: cursor ?? Buffer.from(JSON.stringify([2, 'a'])).toString('base64url'),
+    });
   }
   await stores.datasets.prune(await claimed(stores, NOW + 50_000), 1);
   await stores.datasets.facts();
@@ -121,8 +170,22 @@ async function useData(stores: Stores, nodeId: string): Promise<void> {
   await stores.datasets.list(page);
   await stores.deployments.runningWith(id);
   await stores.deployments.mountedNow();
-  const dataset = { dataset_id: id, name: 'other', nfs_path: 'x', version: 2, manifest_digest: null, bytes: 1, files: 1 };
-  const sync = { id: 's', node_id: nodeId, payload: { dataset }, queue_deadline_at: NOW, wall_deadline_at: NOW };
+  const dataset = {
+    dataset_id: id,
+    name: 'other',
+    nfs_path: 'x',
+    version: 2,
+    manifest_digest: null,
+    bytes: 1,
+    files: 1,
+  };
+  const sync = {
+    id: 's',
+    node_id: nodeId,
+    payload: { dataset },
+    queue_deadline_at: NOW,
+    wall_deadline_at: NOW,
+  };
   const { task } = await stores.tasks.createSync(sync, NOW);
   await stores.tasks.loseSync(task, 'lease', NOW);
   await stores.tasks.loseSync(task, 'wall', NOW);
@@ -134,7 +197,10 @@ async function useData(stores: Stores, nodeId: string): Promise<void> {
   await stores.datasets.listDeleting();
   await stores.datasets.remove(id);
   const written = await datasetIn(stores, 'written');
-  const uses = { replace: 'recreate' as const, datasets: [{ dataset_id: written.id, mode: 'readwrite' as const }] };
+  const uses = {
+    replace: 'recreate' as const,
+    datasets: [{ dataset_id: written.id, mode: 'readwrite' as const }],
+  };
   const writer = await projectIn(stores, 'writer', uses);
   await deploymentIn(stores, writer, 'w1', { status: 'running' });
   await projectIn(stores, 'second-writer', uses);
@@ -144,7 +210,10 @@ test('no statement walks a table that grows', async () => {
   const path = join(tempDir(), 'berth.db');
   const seen = new Set<string>();
   const prepare = Sqlite.prototype.prepare;
-  const spy = vi.spyOn(Sqlite.prototype, 'prepare').mockImplementation(function (this: Sqlite.Database, sql: string) {
+  const spy = vi.spyOn(Sqlite.prototype, 'prepare').mockImplementation(function (
+    this: Sqlite.Database,
+    sql: string,
+  ) {
     seen.add(sql);
     return prepare.call(this, sql);
   });
@@ -161,12 +230,20 @@ test('no statement walks a table that grows', async () => {
   const page = { limit: 1, cursor: null };
   const lease = { token: 'l', expires_at: NOW };
   await deploymentIn(stores, project, 'd1', { node_id: node.id, status: 'deploying' });
-  await tasksIn(stores, project, taskOf(project, 't1', node.id, { deployment_id: 'd1' }), taskOf(project, 't2', node.id));
+  await tasksIn(
+    stores,
+    project,
+    taskOf(project, 't1', node.id, { deployment_id: 'd1' }),
+    taskOf(project, 't2', node.id),
+  );
   await stores.tasks.claim('t1', lease, NOW, 1);
   await stores.tasks.claim('t1', lease, NOW, 1).catch(() => {});
   await stores.tasks.renew('t1', 'l', NOW, NOW);
   await stores.tasks.openFor(node.id, NOW);
-  await stores.tasks.overdue({ uptime: { at: NOW, since: 0 }, now: NOW, silentSince: NOW }, { leaseMs: 1, maxAttempts: 1 });
+  await stores.tasks.overdue(
+    { uptime: { at: NOW, since: 0 }, now: NOW, silentSince: NOW },
+    { leaseMs: 1, maxAttempts: 1 },
+  );
   await stores.tasks.get('t1');
   await commit(stores, project.id, {
     changeDeployments: [{ id: 'd1', from: 'deploying', set: { status: 'running' } }],
@@ -178,11 +255,14 @@ test('no statement walks a table that grows', async () => {
     storyLines: [{ deployment_id: 'd1', kind: 'k', message: 'm' }],
   });
   const present = await stores.projects.get(project.id);
-  await stores.flow.commitWithKey(planFor(present, { createDeployment: deploymentOf(present, 'd2') }), {
-    key: 'k',
-    body_hash: 'h',
-    expires_at: NOW,
-  });
+  await stores.flow.commitWithKey(
+    planFor(present, { createDeployment: deploymentOf(present, 'd2') }),
+    {
+      key: 'k',
+      body_hash: 'h',
+      expires_at: NOW,
+    },
+  );
   await stores.flow.findKey(project.id, 'k', NOW);
   await stores.flow.facts(project.id);
   for (const filter of [
@@ -195,7 +275,10 @@ test('no statement walks a table that grows', async () => {
   ]) {
     const { next } = await stores.deployments.list(filter, page);
     const key = 'project_id' in filter ? [9] : [NOW, 'x'];
-    await stores.deployments.list(filter, { ...page, cursor: next ?? Buffer.from(JSON.stringify(key)).toString('base64url') });
+    await stores.deployments.list(filter, {
+      ...page,
+      cursor: next ?? Buffer.from(JSON.stringify(key)).toString('base64url'),
+    });
   }
   // A stop-first project also queries its ended work.
   await stores.flow.facts((await projectIn(stores, 'stop-first', { replace: 'recreate' })).id);
@@ -211,12 +294,20 @@ test('no statement walks a table that grows', async () => {
   await stores.deployments.awaitingRoute();
   await stores.deployments.servingOn(node.id);
   await stores.deployments.onSilentNodes({ before: NOW, after: NOW });
-  await stores.logs.append('d1', { task_id: 't1', attempt: 1, first: 0 }, [{ stream: 'stdout', text: 'x' }], NOW);
+  await stores.logs.append(
+    'd1',
+    { task_id: 't1', attempt: 1, first: 0 },
+    [{ stream: 'stdout', text: 'x' }],
+    NOW,
+  );
   await stores.logs.read('d1', 0, 10);
   await nodeIn(stores, 'w1', { role: 'deploy', host_ip: '10.0.0.2' });
   await useData(stores, node.id);
   for (const logBytes of [1e9, 0])
-    for await (const _step of await stores.retention.begin({ deployments: 1, ms: 1, logBytes }, () => NOW + 1e12));
+    for await (const _step of await stores.retention.begin(
+      { deployments: 1, ms: 1, logBytes },
+      () => NOW + 1e12,
+    ));
   await stores.nodes.setDrain(node.id, null, null);
   await stores.nodes.markDeleting(node.id, NOW);
   await stores.nodes.removeIfGone(node.id, false);
@@ -235,8 +326,12 @@ test('no statement walks a table that grows', async () => {
   const asked = [...seen].filter((sql) => /^(select|insert|update|delete|with)/i.test(sql));
   expect(asked.length).toBeGreaterThan(50);
   const walks = asked.flatMap((sql) => {
-    const steps = db.prepare(`explain query plan ${sql}`).all(...Array.from(sql.matchAll(/\?/g), () => null)) as { detail: string }[];
-    const scan = new RegExp(`^SCAN (${GROWS.join('|')})\\b(?! USING (COVERING )?INDEX tasks_open_)`);
+    const steps = db
+      .prepare(`explain query plan ${sql}`)
+      .all(...Array.from(sql.matchAll(/\?/g), () => null)) as { detail: string }[];
+    const scan = new RegExp(
+      `^SCAN (${GROWS.join('|')})\\b(?! USING (COVERING )?INDEX tasks_open_)`,
+    );
     // A page in the order of an index reads only its own rows.
     if (
       /order by .* limit \+\?$/.test(sql) &&
@@ -248,18 +343,28 @@ test('no statement walks a table that grows', async () => {
   });
   expect(walks).toEqual([]);
   const planOf = (sql: string): string =>
-    (db.prepare(`explain query plan ${sql}`).all(...Array.from(sql.matchAll(/\?/g), () => null)) as { detail: string }[])
+    (
+      db
+        .prepare(`explain query plan ${sql}`)
+        .all(...Array.from(sql.matchAll(/\?/g), () => null)) as { detail: string }[]
+    )
       .map((step) => step.detail)
       .join('; ');
   // A registration at a new address reads the nodes of this address, not thousands of others.
-  const ofAddress = asked.filter((sql) => /^select .* from "nodes" where .*"host_ip" = \+\? and "id" != /.test(sql)).map(planOf);
+  const ofAddress = asked
+    .filter((sql) => /^select .* from "nodes" where .*"host_ip" = \+\? and "id" != /.test(sql))
+    .map(planOf);
   expect(ofAddress).toHaveLength(1);
   for (const plan of ofAddress) expect(plan).toContain('INDEX nodes_host_ip');
   // A page of retention reads only its own rows: from its index, without a sort.
-  const pages = asked.filter((sql) => /"(thinned_at|log_removed_at)" is null.* order by /.test(sql) && sql.startsWith('select'));
+  const pages = asked.filter(
+    (sql) =>
+      /"(thinned_at|log_removed_at)" is null.* order by /.test(sql) && sql.startsWith('select'),
+  );
   const plans = pages.map(planOf);
   expect(plans).toHaveLength(2);
-  for (const plan of plans) expect(plan).toMatch(/INDEX deployments_(whole|with_log) (?!.*TEMP B-TREE)/);
+  for (const plan of plans)
+    expect(plan).toMatch(/INDEX deployments_(whole|with_log) (?!.*TEMP B-TREE)/);
 });
 
 test('a prepared statement is not prepared again for other bound values', async () => {
@@ -268,6 +373,10 @@ test('a prepared statement is not prepared again for other bound values', async 
   await sql`create table jobs (kind text not null, n integer not null)`.execute(db.kysely);
   await sql`create index jobs_sync on jobs (n) where kind = 'sync'`.execute(db.kysely);
   const plan = async (kind: string): Promise<unknown> =>
-    (await sql`explain query plan select * from jobs where kind = ${kind} order by n`.execute(db.kysely)).rows;
+    (
+      await sql`explain query plan select * from jobs where kind = ${kind} order by n`.execute(
+        db.kysely,
+      )
+    ).rows;
   expect(await plan('sync')).toEqual(await plan('build'));
 });

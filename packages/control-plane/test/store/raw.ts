@@ -10,9 +10,14 @@ import { NOW } from './fixtures.ts';
 export type Raw = Kysely<Record<string, Record<string, unknown>>>;
 
 /** Inserts rows without the stores. */
-export async function raw(url: string, run: (db: Raw, capabilities: Capabilities) => Promise<void>): Promise<void> {
+export async function raw(
+  url: string,
+  run: (db: Raw, capabilities: Capabilities) => Promise<void>,
+): Promise<void> {
   const isFile = url.startsWith('sqlite:');
-  const engine = isFile ? openSqlite(url.slice('sqlite:'.length), NOW) : { dialect: openPostgres(url).migrating, release: () => {} };
+  const engine = isFile
+    ? openSqlite(url.slice('sqlite:'.length), NOW)
+    : { dialect: openPostgres(url).migrating, release: () => {} };
   const db: Raw = new Kysely({ dialect: engine.dialect });
   try {
     await run(db, isFile ? SQLITE : POSTGRES);
@@ -23,8 +28,14 @@ export async function raw(url: string, run: (db: Raw, capabilities: Capabilities
 }
 
 /** Runs the migrations before this number. */
-export async function migrateBefore(number: string, db: Raw, capabilities: Capabilities): Promise<void> {
-  const old = Object.fromEntries(Object.entries(allMigrations(capabilities)).filter(([name]) => name < number));
+export async function migrateBefore(
+  number: string,
+  db: Raw,
+  capabilities: Capabilities,
+): Promise<void> {
+  const old = Object.fromEntries(
+    Object.entries(allMigrations(capabilities)).filter(([name]) => name < number),
+  );
   await migrate(db as Kysely<unknown>, old);
 }
 

@@ -9,7 +9,10 @@ test('finds the same look without reading the reports of the others', async () =
   const node = await nodeIn(stores);
   const lookAt = (id: string, git_url: string) => {
     const payload = { repository: true as const, git_url, branch: null };
-    return stores.repositoryLooks.create({ id, node_id: node.id, queue_deadline_at: NOW, wall_deadline_at: NOW, payload }, NOW);
+    return stores.repositoryLooks.create(
+      { id, node_id: node.id, queue_deadline_at: NOW, wall_deadline_at: NOW, payload },
+      NOW,
+    );
   };
   const url = (i: number): string => `https://git.example.com/${i}.git`;
   for (let i = 0; i < MAX_KEPT; i++) {
@@ -18,12 +21,14 @@ test('finds the same look without reading the reports of the others', async () =
     if (i % 10 === 9)
       await runOn(
         path,
-        `update tasks set status = 'completed', finished_at = ${NOW}, report = '{"status":"completed"}' where finished_at is null`,
+        `update tasks set status = 'completed', finished_at = ${NOW}, report = ` +
+          `'{"status":"completed"}' where finished_at is null`,
       );
   }
   // Reading another report fails.
   await runOn(path, `update tasks set report = 'not JSON' where id <> 'look-7'`);
-  const sameAs = async (git_url: string, now: number) => (await stores.repositoryLooks.same({ git_url, branch: null }, now))?.id ?? null;
+  const sameAs = async (git_url: string, now: number) =>
+    (await stores.repositoryLooks.same({ git_url, branch: null }, now))?.id ?? null;
   expect(await sameAs(url(7), NOW + 1)).toBe('look-7');
   expect((await lookAt('again', url(7))).id).toBe('look-7');
   // Too old, and from the future.
@@ -32,7 +37,11 @@ test('finds the same look without reading the reports of the others', async () =
   expect(await sameAs(url(MAX_KEPT), NOW)).toBeNull();
   expect((await lookAt('new', url(MAX_KEPT))).id).toBe('new');
   expect(await sameAs(url(MAX_KEPT), NOW)).toBe('new');
-  await runOn(path, `update tasks set status = 'failed', finished_at = ${NOW}, report = '{"status":"failed"}' where id = 'new'`);
+  await runOn(
+    path,
+    `update tasks set status = 'failed', finished_at = ${NOW}, report = '{"status":"failed"}' ` +
+      "where id = 'new'",
+  );
   expect(await sameAs(url(MAX_KEPT), NOW)).toBeNull();
   expect((await rowsOf(path, 'tasks')).length).toBe(MAX_KEPT + 1);
 });

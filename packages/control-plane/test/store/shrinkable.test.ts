@@ -1,4 +1,7 @@
-/** A SQLite file returns free space: a new file from the beginning, a file of an earlier version after one VACUUM at a start. */
+/**
+ * A SQLite file returns free space: a new file from the beginning, a file of an earlier version
+ * after one VACUUM at a start.
+ */
 import { statSync } from 'node:fs';
 import { join } from 'node:path';
 import Sqlite from 'better-sqlite3';
@@ -78,7 +81,9 @@ test('a file with too much content stays unchanged, and the log says so', () => 
   const said: string[] = [];
   const say = (_fields: object, message: string): void => void said.push(message);
   makeShrinkable(db, path, say, 1_000_000);
-  expect(said).toEqual([expect.stringMatching(/cannot shrink yet: it holds more than 1000000 bytes/)]);
+  expect(said).toEqual([
+    expect.stringMatching(/cannot shrink yet: it holds more than 1000000 bytes/),
+  ]);
   expect(modeOf(path)).toBe(0);
   // After retention reduced the file, the next start vacuums it.
   db.exec('delete from kept where id > 100');

@@ -31,11 +31,19 @@ test('a node has one open sync task for a version, whatever the number of reques
   const { stores, node } = await scene();
   // The node polled and found no task, which is cached. The new task must reach it all the same.
   expect(await stores.tasks.openFor(node, NOW)).toEqual([]);
-  const asked = await Promise.all([1, 2, 3, 4].map((i) => stores.tasks.createSync(sync(`s${i}`, node), NOW)));
+  const asked = await Promise.all(
+    [1, 2, 3, 4].map((i) => stores.tasks.createSync(sync(`s${i}`, node), NOW)),
+  );
   expect(asked.filter((a) => a.created)).toHaveLength(1);
   expect(new Set(asked.map((a) => a.task.id)).size).toBe(1);
   const [task] = await stores.tasks.openFor(node, NOW);
-  expect(task).toMatchObject({ kind: 'sync', project_id: null, deployment_id: null, payload: { dataset: source(1) }, progress: null });
+  expect(task).toMatchObject({
+    kind: 'sync',
+    project_id: null,
+    deployment_id: null,
+    payload: { dataset: source(1) },
+    progress: null,
+  });
   expect((await stores.tasks.createSync(sync('newer', node, 2), NOW)).created).toBe(true);
   const contract = await nodeIn(stores, 'plain', { role: 'deploy' });
   await stores.tasks.createSync(sync('plain', contract.id), NOW);
@@ -65,11 +73,21 @@ test('a sync task is claimed, reports progress, and ends once even if it is repo
   expect(await codeOf(stores.tasks.progress('s', 'other', progress, NOW))).toBe('stale_lease');
   expect(await codeOf(stores.tasks.endSync('s', 'other', done, NOW))).toBe('stale_lease');
   expect(await codeOf(stores.tasks.endSync('s', null, done, NOW))).toBe('stale_lease');
-  const failed = { status: 'failed' as const, result: { error: { code: 'no_room', message: 'no room' } } };
+  const failed = {
+    status: 'failed' as const,
+    result: { error: { code: 'no_room', message: 'no room' } },
+  };
   expect(await stores.tasks.endSync('s', 't', failed, NOW + 5)).toEqual({ status: 'failed' });
-  expect(await stores.tasks.endSync('s', 't', structuredClone(failed), NOW + 6)).toEqual({ status: 'failed' });
+  expect(await stores.tasks.endSync('s', 't', structuredClone(failed), NOW + 6)).toEqual({
+    status: 'failed',
+  });
   expect(await codeOf(stores.tasks.endSync('s', 't', done, NOW + 6))).toBe('task_over');
-  expect(await stores.tasks.get('s')).toMatchObject({ status: 'failed', finished_at: NOW + 5, report: failed, progress });
+  expect(await stores.tasks.get('s')).toMatchObject({
+    status: 'failed',
+    finished_at: NOW + 5,
+    report: failed,
+    progress,
+  });
   expect(await codeOf(stores.tasks.progress('s', 't', progress, NOW))).toBe('task_over');
   expect(await codeOf(stores.tasks.endSync('nobody', 't', done, NOW))).toBe('not_found');
   expect((await stores.tasks.createSync(sync('s2', node), NOW)).created).toBe(true);
@@ -87,11 +105,19 @@ test('a sync task with an expired lease is offered again, other deadlines end it
   await stores.tasks.renew('s', 'one', NOW + MINUTE, NOW);
   if (lost === undefined) throw new Error('nothing is overdue');
   expect(await stores.tasks.loseSync(lost.task, 'lease', NOW + 30_001)).toBe(false);
-  expect(await stores.tasks.loseSync(await stores.tasks.get('s'), 'lease', NOW + 2 * MINUTE)).toBe(true);
-  expect(await stores.tasks.get('s')).toMatchObject({ status: 'pending', attempt: 1, finished_at: null });
+  expect(await stores.tasks.loseSync(await stores.tasks.get('s'), 'lease', NOW + 2 * MINUTE)).toBe(
+    true,
+  );
+  expect(await stores.tasks.get('s')).toMatchObject({
+    status: 'pending',
+    attempt: 1,
+    finished_at: null,
+  });
   expect(await codeOf(stores.tasks.endSync('s', 'one', done, NOW))).toBe('stale_lease');
   await stores.tasks.claim('s', lease('two'), NOW, 2);
-  expect(await stores.tasks.loseSync(await stores.tasks.get('s'), 'attempts', NOW + MINUTE)).toBe(true);
+  expect(await stores.tasks.loseSync(await stores.tasks.get('s'), 'attempts', NOW + MINUTE)).toBe(
+    true,
+  );
   expect(await stores.tasks.get('s')).toMatchObject({ status: 'lost', finished_at: NOW + MINUTE });
   expect(await stores.tasks.loseSync(await stores.tasks.get('s'), 'wall', NOW)).toBe(false);
 });

@@ -1,7 +1,17 @@
 import { expect, test } from 'vitest';
 import type { NodeRecord, ProjectRecord } from '../../src/domain/records.ts';
 import type { Stores } from '../../src/domain/stores.ts';
-import { codeOf, commit, deploymentIn, nodeIn, NOW, open, projectIn, taskOf, tasksIn } from './fixtures.ts';
+import {
+  codeOf,
+  commit,
+  deploymentIn,
+  nodeIn,
+  NOW,
+  open,
+  projectIn,
+  taskOf,
+  tasksIn,
+} from './fixtures.ts';
 
 async function scene(
   more: { agent_version?: string } = { agent_version: '1' },
@@ -22,10 +32,13 @@ test('a node gets its open tasks of known kinds in order, and the poll is marked
     stores,
     project,
     ...[node, plain].flatMap((n) =>
-      (['retire', 'deploy', 'build'] as const).map((kind) => taskOf(project, `${n.hostname}-${kind}`, n.id, { kind })),
+      (['retire', 'deploy', 'build'] as const).map((kind) =>
+        taskOf(project, `${n.hostname}-${kind}`, n.id, { kind }),
+      ),
     ),
   );
-  const ids = async (id: string, now = NOW): Promise<string[]> => (await stores.tasks.openFor(id, now)).map((t) => t.id);
+  const ids = async (id: string, now = NOW): Promise<string[]> =>
+    (await stores.tasks.openFor(id, now)).map((t) => t.id);
   expect(await ids(node.id)).toEqual(['t1', 'b1-retire', 'b1-deploy', 'b1-build']);
   expect(await ids(plain.id)).toEqual(['contract-deploy', 'contract-build']);
   await commit(stores, project.id, { changeTasks: [{ id: 't1', attempt: 0, end: 'lost' }] });
@@ -41,9 +54,19 @@ test('a claim raises the attempt, voids the earlier lease, and writes a story li
     lease_token: 'one',
     lease_expires_at: NOW + 30_000,
   });
-  expect(await stores.tasks.get('t1')).toMatchObject({ status: 'running', attempt: 1, started_at: NOW + 1, lease_token: 'one' });
+  expect(await stores.tasks.get('t1')).toMatchObject({
+    status: 'running',
+    attempt: 1,
+    started_at: NOW + 1,
+    lease_token: 'one',
+  });
   expect((await stores.tasks.claim('t1', lease('two'), NOW + 2, 5)).attempt).toBe(2);
-  expect(await stores.tasks.get('t1')).toMatchObject({ status: 'running', attempt: 2, started_at: NOW + 1, lease_token: 'two' });
+  expect(await stores.tasks.get('t1')).toMatchObject({
+    status: 'running',
+    attempt: 2,
+    started_at: NOW + 1,
+    lease_token: 'two',
+  });
   expect(await codeOf(stores.tasks.renew('t1', 'one', NOW + 9, NOW))).toBe('stale_lease');
   expect((await stores.deployments.events(['d1'])).get('d1')).toEqual([
     { at: NOW + 1, kind: 'task_claimed', message: 'b1 took the build' },
@@ -58,11 +81,21 @@ test('a removal that is retried again and again has one story line with a count'
     ['t2', NOW],
     ['t3', NOW + 5],
   ] as const) {
-    await tasksIn(stores, project, taskOf(project, id, node.id, { kind: 'retire', deployment_id: 'd2' }));
+    await tasksIn(
+      stores,
+      project,
+      taskOf(project, id, node.id, { kind: 'retire', deployment_id: 'd2' }),
+    );
     await stores.tasks.claim(id, lease(id), at, 5);
   }
   expect((await stores.deployments.events(['d2'])).get('d2')).toEqual([
-    { at: NOW + 5, kind: 'task_claimed', message: 'b1 started to remove old containers', count: 2, since: NOW },
+    {
+      at: NOW + 5,
+      kind: 'task_claimed',
+      message: 'b1 started to remove old containers',
+      count: 2,
+      since: NOW,
+    },
   ]);
 });
 
@@ -74,14 +107,20 @@ test('a claim is refused if the task has ended, is unknown or was started too of
   expect(await codeOf(stores.tasks.claim('t1', lease('three'), NOW, 2))).toBe('task_over');
   // The lease of the last attempt is unchanged.
   expect(await stores.tasks.renew('t1', 'two', NOW + 1, NOW)).toEqual({ cancel_requested: false });
-  await commit(stores, project.id, { changeTasks: [{ id: 't1', attempt: 2, end: 'completed', report: { status: 'completed' } }] });
+  await commit(stores, project.id, {
+    changeTasks: [{ id: 't1', attempt: 2, end: 'completed', report: { status: 'completed' } }],
+  });
   expect(await codeOf(stores.tasks.claim('t1', lease('x'), NOW, 5))).toBe('task_over');
 });
 
 test('each of ten concurrent claims gets its own attempt', async () => {
   const { stores } = await scene();
-  const claims = await Promise.all(Array.from({ length: 10 }, (_, i) => stores.tasks.claim('t1', lease(`l${i}`), NOW, 50)));
-  expect(claims.map((c) => c.attempt).sort((a, b) => a - b)).toEqual([1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
+  const claims = await Promise.all(
+    Array.from({ length: 10 }, (_, i) => stores.tasks.claim('t1', lease(`l${i}`), NOW, 50)),
+  );
+  expect(claims.map((c) => c.attempt).sort((a, b) => a - b)).toEqual([
+    1, 2, 3, 4, 5, 6, 7, 8, 9, 10,
+  ]);
   const { attempt, lease_token } = await stores.tasks.get('t1');
   expect(claims.find((c) => c.attempt === attempt)?.lease_token).toBe(lease_token);
 });
@@ -91,10 +130,16 @@ test('renewing extends the lease, reports a requested cancellation, and fails wi
   expect(await codeOf(stores.tasks.renew('nobody', 'x', NOW, NOW))).toBe('not_found');
   expect(await codeOf(stores.tasks.renew('t1', 'x', NOW, NOW))).toBe('stale_lease');
   await stores.tasks.claim('t1', lease('one'), NOW, 5);
-  expect(await stores.tasks.renew('t1', 'one', NOW + 60_000, NOW)).toEqual({ cancel_requested: false });
+  expect(await stores.tasks.renew('t1', 'one', NOW + 60_000, NOW)).toEqual({
+    cancel_requested: false,
+  });
   expect((await stores.tasks.get('t1')).lease_expires_at).toBe(NOW + 60_000);
-  await commit(stores, project.id, { changeTasks: [{ id: 't1', attempt: 1, requestCancel: true }] });
-  expect(await stores.tasks.renew('t1', 'one', NOW + 90_000, NOW)).toEqual({ cancel_requested: true });
+  await commit(stores, project.id, {
+    changeTasks: [{ id: 't1', attempt: 1, requestCancel: true }],
+  });
+  expect(await stores.tasks.renew('t1', 'one', NOW + 90_000, NOW)).toEqual({
+    cancel_requested: true,
+  });
   await commit(stores, project.id, { changeTasks: [{ id: 't1', attempt: 1, end: 'cancelled' }] });
   expect(await codeOf(stores.tasks.renew('t1', 'one', NOW, NOW))).toBe('task_over');
   expect(await codeOf(stores.tasks.renew('t1', 'other', NOW, NOW))).toBe('task_over');
@@ -113,13 +158,15 @@ test('an overdue task is reported with the deadline that passed', async () => {
   await stores.tasks.openFor(ours.id, at);
   await stores.tasks.openFor(polls.id, at);
   await stores.tasks.openFor(quiet.id, at - 20_000);
-  // A poll may be held for 5 minutes. Registrations show that the agent is alive meanwhile, but never replace polls.
+  // A poll may be held for 5 minutes. Registrations show that the agent is alive meanwhile, but
+  // never replace polls.
   const holds = await nodeIn(stores, 'holds');
   const stopped = await nodeIn(stores, 'stopped-polling');
   const never = await nodeIn(stores, 'never-polled');
   await stores.tasks.openFor(holds.id, at - 300_000);
   await stores.tasks.openFor(stopped.id, at - 331_000);
-  for (const name of ['holds', 'stopped-polling', 'never-polled']) await nodeIn(stores, name, {}, at - 9_000);
+  for (const name of ['holds', 'stopped-polling', 'never-polled'])
+    await nodeIn(stores, name, {}, at - 9_000);
   const due = { queue: at - 1 };
   await tasksIn(
     stores,
@@ -165,7 +212,10 @@ test('an overdue task is reported with the deadline that passed', async () => {
   ]);
   expect(overdue[0]?.task).toEqual(await stores.tasks.get('ours'));
   expect(
-    await stores.tasks.overdue({ uptime: { at: NOW, since: 0 }, now: NOW, silentSince: NOW }, { leaseMs: 30_000, maxAttempts: 2 }),
+    await stores.tasks.overdue(
+      { uptime: { at: NOW, since: 0 }, now: NOW, silentSince: NOW },
+      { leaseMs: 30_000, maxAttempts: 2 },
+    ),
   ).toEqual([]);
 });
 

@@ -31,8 +31,12 @@ async function scene() {
   const { id: node } = await nodeIn(stores, 'n1', { role: 'deploy' });
   await deploymentIn(stores, project, 'd1', { node_id: node, status: 'running' });
   const record = (...points: UsagePoint[]): Promise<number> => stores.usage.record(node, points);
-  const read = (step: UsageStep, from = START, to = START + 40 * DAY, most = 10_000): Promise<UsagePoint[]> =>
-    stores.usage.read({ project_id: project.id, step, from, to }, most);
+  const read = (
+    step: UsageStep,
+    from = START,
+    to = START + 40 * DAY,
+    most = 10_000,
+  ): Promise<UsagePoint[]> => stores.usage.read({ project_id: project.id, step, from, to }, most);
   return { stores, project, node, record, read };
 }
 
@@ -48,7 +52,11 @@ test('the present use is that of the newest points by project, those with the mo
     point(START + MINUTE, { deployment_id: 'd3', memory_bytes: 100, memory_limit: null }),
   );
   const present = async (from: number, most: number) =>
-    (await stores.usage.present(from, most)).map(({ project, values }) => [project, values.memory_bytes, values.memory_limit]);
+    (await stores.usage.present(from, most)).map(({ project, values }) => [
+      project,
+      values.memory_bytes,
+      values.memory_limit,
+    ]);
   expect(await present(START, 10)).toEqual([
     ['other', 300, 500],
     [project.name, 250, null],
@@ -59,7 +67,13 @@ test('the present use is that of the newest points by project, those with the mo
 
 test('a minute has one point, and a quarter of an hour the last counters and the highest memory', async () => {
   const { record, read } = await scene();
-  expect(await record(point(START + 1_000), point(START + MINUTE, { memory_bytes: 900 }), point(START + 2 * MINUTE))).toBe(3);
+  expect(
+    await record(
+      point(START + 1_000),
+      point(START + MINUTE, { memory_bytes: 900 }),
+      point(START + 2 * MINUTE),
+    ),
+  ).toBe(3);
   await record(point(START + 16 * MINUTE));
   expect(await read(MINUTES)).toEqual([
     point(START + 1_000),
@@ -67,7 +81,10 @@ test('a minute has one point, and a quarter of an hour the last counters and the
     point(START + 2 * MINUTE),
     point(START + 16 * MINUTE),
   ]);
-  expect(await read(QUARTERS)).toEqual([point(START + 2 * MINUTE, { memory_bytes: 900 }), point(START + 16 * MINUTE)]);
+  expect(await read(QUARTERS)).toEqual([
+    point(START + 2 * MINUTE, { memory_bytes: 900 }),
+    point(START + 16 * MINUTE),
+  ]);
 });
 
 test('a point that arrives twice, late or in the wrong order changes nothing that is newer', async () => {
@@ -84,9 +101,15 @@ test('a point that arrives twice, late or in the wrong order changes nothing tha
 
 test('only deployments on this node get points', async () => {
   const { stores, project, node, record, read } = await scene();
-  await deploymentIn(stores, project, 'd2', { node_id: (await nodeIn(stores, 'n2', { role: 'deploy' })).id });
+  await deploymentIn(stores, project, 'd2', {
+    node_id: (await nodeIn(stores, 'n2', { role: 'deploy' })).id,
+  });
   await deploymentIn(stores, project, 'd3', { node_id: node });
-  expect(await record(...['d1', 'd2', 'd3', 'unknown'].map((deployment_id) => point(START, { deployment_id })))).toBe(2);
+  expect(
+    await record(
+      ...['d1', 'd2', 'd3', 'unknown'].map((deployment_id) => point(START, { deployment_id })),
+    ),
+  ).toBe(2);
   expect((await read(MINUTES)).map((p) => p.deployment_id)).toEqual(['d1', 'd3']);
   expect(await record()).toBe(0);
 });
@@ -94,7 +117,8 @@ test('only deployments on this node get points', async () => {
 test('a range has its bounds and at most the newest points', async () => {
   const { record, read } = await scene();
   await record(...Array.from({ length: 20 }, (_, i) => point(START + i * MINUTE)));
-  const minutes = (points: readonly UsagePoint[]): number[] => points.map(({ at }) => (at - START) / MINUTE);
+  const minutes = (points: readonly UsagePoint[]): number[] =>
+    points.map(({ at }) => (at - START) / MINUTE);
   expect(minutes(await read(MINUTES, START + 3 * MINUTE, START + 5 * MINUTE))).toEqual([3, 4, 5]);
   expect(minutes(await read(MINUTES, START, START + DAY, 2))).toEqual([18, 19]);
   expect(await read(MINUTES, START + DAY)).toEqual([]);
@@ -105,7 +129,10 @@ test('minutes are removed after a day and quarters after 30 days, many in severa
   const late = START + 31 * DAY;
   await record(...Array.from({ length: 3_000 }, (_, i) => point(START + i * MINUTE)));
   await record(point(late));
-  const left = async (): Promise<number[]> => [(await read(MINUTES)).length, (await read(QUARTERS)).length];
+  const left = async (): Promise<number[]> => [
+    (await read(MINUTES)).length,
+    (await read(QUARTERS)).length,
+  ];
   expect(await left()).toEqual([3_001, 201]);
   expect(await stores.usage.sweep(START + 1_000)).toBe(0);
   let steps = 0;
@@ -124,5 +151,7 @@ test('the points of a project go with it', async () => {
   await record(point(START));
   await stores.projects.markDeleting(project.id, START);
   expect(await stores.projects.removeIfGone(project.id)).toBe(true);
-  expect(await stores.usage.read({ project_id: project.id, step: QUARTERS, from: 0, to: START * 2 }, 10)).toEqual([]);
+  expect(
+    await stores.usage.read({ project_id: project.id, step: QUARTERS, from: 0, to: START * 2 }, 10),
+  ).toEqual([]);
 });

@@ -1,4 +1,7 @@
-/** Copies of volumes in the database: what nodes report, what is deleted, and what comes back with its machine. */
+/**
+ * Copies of volumes in the database: what nodes report, what is deleted, and what comes back with
+ * its machine.
+ */
 import { beforeEach, describe, expect, it } from 'vitest';
 import type { Stores } from '../../src/domain/stores.ts';
 import type { VolumeCopy } from '../../src/domain/volume-copy.ts';
@@ -38,7 +41,8 @@ const reported = (id: string, bytes: number | null = 5) => ({
 });
 const states = async (): Promise<Record<string, string>> =>
   Object.fromEntries((await stores.volumes.onNode(node.id)).map((c) => [c.id, c.state]));
-const missing = async () => Object.fromEntries((await stores.volumes.onNode(node.id)).map((c) => [c.id, c.missing_since]));
+const missing = async () =>
+  Object.fromEntries((await stores.volumes.onNode(node.id)).map((c) => [c.id, c.missing_since]));
 
 beforeEach(async () => {
   stores = await open(freshPath());
@@ -55,9 +59,18 @@ describe('the report of a node', () => {
   it('gives the sizes, and names what to delete until it is gone', async () => {
     await put(copy(), copy({ id: 'v2', state: 'deleting' }));
     expect(await stores.volumes.unused()).toEqual(new Map([[node.id, ' v2 deleting']]));
-    expect(await stores.volumes.report(node, [reported('v1', 7), reported('v2')], NOW)).toEqual({ remove: ['v2'], setAside: [] });
-    expect(await stores.volumes.ofProject(projectId)).toMatchObject([{ bytes: 7, sizes: { data: 7 } }, {}]);
-    expect(await stores.volumes.report(node, [reported('v1', null)], NOW)).toEqual({ remove: [], setAside: [] });
+    expect(await stores.volumes.report(node, [reported('v1', 7), reported('v2')], NOW)).toEqual({
+      remove: ['v2'],
+      setAside: [],
+    });
+    expect(await stores.volumes.ofProject(projectId)).toMatchObject([
+      { bytes: 7, sizes: { data: 7 } },
+      {},
+    ]);
+    expect(await stores.volumes.report(node, [reported('v1', null)], NOW)).toEqual({
+      remove: [],
+      setAside: [],
+    });
     expect(await states()).toEqual({ v1: 'current' });
   });
   it('of an agent that confirms deletions ends one only with its confirmation', async () => {
@@ -72,17 +85,31 @@ describe('the report of a node', () => {
   it.each([
     ['of this version', []],
     ['of an earlier version', undefined],
-  ])('without its disk forgets nothing, and asks again when the disk is back: an agent %s', async (_, removed) => {
-    await put(copy(), copy({ id: 'v2', state: 'left' }), copy({ id: 'v3', state: 'kept' }), copy({ id: 'v4', state: 'deleting' }));
-    const all = [reported('v1'), reported('v2'), reported('v3'), reported('v4')];
-    const work = { remove: ['v4'], setAside: ['v2'] };
-    expect(await stores.volumes.report(node, all, NOW, removed)).toEqual(work);
-    expect(await stores.volumes.report(node, [], NOW + 1, removed)).toEqual({ remove: [], setAside: [] });
-    expect(await stores.volumes.report(node, [], NOW + 2, removed)).toEqual({ remove: [], setAside: [] });
-    expect(await missing()).toEqual({ v1: NOW + 1, v2: NOW + 1, v3: NOW + 1, v4: NOW + 1 });
-    expect(await stores.volumes.report(node, all, NOW + 3, removed)).toEqual(work);
-    expect(await missing()).toEqual({ v1: null, v2: null, v3: null, v4: null });
-  });
+  ])(
+    'without its disk forgets nothing, and asks again when the disk is back: an agent %s',
+    async (_, removed) => {
+      await put(
+        copy(),
+        copy({ id: 'v2', state: 'left' }),
+        copy({ id: 'v3', state: 'kept' }),
+        copy({ id: 'v4', state: 'deleting' }),
+      );
+      const all = [reported('v1'), reported('v2'), reported('v3'), reported('v4')];
+      const work = { remove: ['v4'], setAside: ['v2'] };
+      expect(await stores.volumes.report(node, all, NOW, removed)).toEqual(work);
+      expect(await stores.volumes.report(node, [], NOW + 1, removed)).toEqual({
+        remove: [],
+        setAside: [],
+      });
+      expect(await stores.volumes.report(node, [], NOW + 2, removed)).toEqual({
+        remove: [],
+        setAside: [],
+      });
+      expect(await missing()).toEqual({ v1: NOW + 1, v2: NOW + 1, v3: NOW + 1, v4: NOW + 1 });
+      expect(await stores.volumes.report(node, all, NOW + 3, removed)).toEqual(work);
+      expect(await missing()).toEqual({ v1: null, v2: null, v3: null, v4: null });
+    },
+  );
   it('forgets the row of a missing copy only if an admin says so', async () => {
     await put(copy(), copy({ id: 'v2', state: 'left' }));
     await stores.volumes.report(node, [reported('v1'), reported('v2')], NOW, []);
@@ -109,11 +136,17 @@ describe('the report of a node', () => {
     expect(await stores.volumes.report(node, given, NOW)).toEqual({ remove: [], setAside: ['v1'] });
   });
   it('never deletes a copy that the database does not know', async () => {
-    expect(await stores.volumes.report(node, [reported('strange')], NOW)).toEqual({ remove: [], setAside: [] });
+    expect(await stores.volumes.report(node, [reported('strange')], NOW)).toEqual({
+      remove: [],
+      setAside: [],
+    });
   });
   it('adopts the copy of a node that was deleted, and not that of another one', async () => {
     const other = await nodeIn(stores, 'n2');
-    await put(copy({ node_id: 'deleted', hostname: 'old' }), copy({ id: 'v2', node_id: other.id, state: 'left' }));
+    await put(
+      copy({ node_id: 'deleted', hostname: 'old' }),
+      copy({ id: 'v2', node_id: other.id, state: 'left' }),
+    );
     await stores.volumes.report(node, [reported('v1'), reported('v2')], NOW);
     expect(await stores.volumes.ofProject(projectId)).toMatchObject([
       { id: 'v1', node_id: node.id, hostname: node.hostname },
@@ -130,7 +163,10 @@ describe('the deletion of the project', () => {
     expect(await states()).toEqual({ v1: 'kept', v2: 'deleting', v3: 'left' });
     expect(await codeOf(stores.volumes.requestDelete('another', 'v1', NOW))).toBe('not_found');
     await stores.volumes.requestDelete(node.id, 'v1', NOW);
-    expect(await stores.volumes.report(node, [reported('v1')], NOW)).toEqual({ remove: ['v1'], setAside: [] });
+    expect(await stores.volumes.report(node, [reported('v1')], NOW)).toEqual({
+      remove: ['v1'],
+      setAside: [],
+    });
   });
   it('deletes them too if it is asked for', async () => {
     await put(copy(), copy({ id: 'v3', state: 'left' }));
@@ -142,35 +178,55 @@ describe('the deletion of the project', () => {
 describe('a move', () => {
   const digest = 'a'.repeat(64);
   const seen = { containers: { c1: '2026-11-21T12:00:00Z' }, proven_at: NOW };
-  const proofs = async () => (await stores.volumes.ofProject(projectId)).map((c) => [c.id, c.state, c.digest, c.seen]);
+  const proofs = async () =>
+    (await stores.volumes.ofProject(projectId)).map((c) => [c.id, c.state, c.digest, c.seen]);
 
   it('is found by its project as long as a copy is being received', async () => {
     await put(copy());
     expect(await stores.volumes.received()).toEqual([]);
-    await put(copy({ id: 'v2', state: 'incoming', source: 'v1' }), copy({ id: 'v3', state: 'incoming', source: 'v1' }));
+    await put(
+      copy({ id: 'v2', state: 'incoming', source: 'v1' }),
+      copy({ id: 'v3', state: 'incoming', source: 'v1' }),
+    );
     expect(await stores.volumes.received()).toEqual([projectId]);
   });
   it('keeps its proof when a node reports sizes', async () => {
-    await put(copy({ digest, seen }), copy({ id: 'v2', state: 'incoming', source: 'v1', digest, seen }));
+    await put(
+      copy({ digest, seen }),
+      copy({ id: 'v2', state: 'incoming', source: 'v1', digest, seen }),
+    );
     await stores.volumes.report(node, [reported('v1', 7), reported('v2', 7)], NOW);
     expect(await proofs()).toEqual([
       ['v1', 'current', digest, seen],
       ['v2', 'incoming', digest, seen],
     ]);
   });
-  it.each([true, false])('has ended after a restore, and no copy is deleted that may be the newest by now; as new: %s', async (as_new) => {
-    const path = freshPath();
-    stores = await open(path);
-    projectId = (await projectIn(stores)).id;
-    node = await nodeIn(stores, 'n1');
-    await put(copy({ digest, seen }), copy({ id: 'v2', state: 'incoming', source: 'v1', digest, seen }));
-    await stores.close();
-    await markRestored(await urlOf(path), { name: 'b', backup_at: 'x', restored_at: 'y', as_new });
-    stores = await open(path);
-    expect(await proofs()).toEqual([
-      ['v1', 'current', null, null],
-      ['v2', 'left', null, null],
-    ]);
-    expect(await stores.volumes.report(node, [reported('v1'), reported('v2')], NOW)).toMatchObject({ remove: [] });
-  });
+  it.each([true, false])(
+    'has ended after a restore, and no copy is deleted that may be the newest by now; as new: %s',
+    async (as_new) => {
+      const path = freshPath();
+      stores = await open(path);
+      projectId = (await projectIn(stores)).id;
+      node = await nodeIn(stores, 'n1');
+      await put(
+        copy({ digest, seen }),
+        copy({ id: 'v2', state: 'incoming', source: 'v1', digest, seen }),
+      );
+      await stores.close();
+      await markRestored(await urlOf(path), {
+        name: 'b',
+        backup_at: 'x',
+        restored_at: 'y',
+        as_new,
+      });
+      stores = await open(path);
+      expect(await proofs()).toEqual([
+        ['v1', 'current', null, null],
+        ['v2', 'left', null, null],
+      ]);
+      expect(
+        await stores.volumes.report(node, [reported('v1'), reported('v2')], NOW),
+      ).toMatchObject({ remove: [] });
+    },
+  );
 });

@@ -10,9 +10,13 @@ export type Answered<N extends RouteName> = { answer: AnswerOf<N>; etag: string 
 
 /** A 5xx of a proxy has no problem document: the control plane itself did not answer. */
 export const isAway = (error: unknown): boolean =>
-  error instanceof UnreachableError || (error instanceof ApiError && [502, 503, 504].includes(error.status) && error.problem === null);
+  error instanceof UnreachableError ||
+  (error instanceof ApiError && [502, 503, 504].includes(error.status) && error.problem === null);
 
-export async function exchange<N extends RouteName>(name: N, input: CallInput<N>): Promise<Answered<N>> {
+export async function exchange<N extends RouteName>(
+  name: N,
+  input: CallInput<N>,
+): Promise<Answered<N>> {
   try {
     const { answer, etag } = await client.exchange(name, input);
     reportAnswer();
@@ -21,19 +25,33 @@ export async function exchange<N extends RouteName>(name: N, input: CallInput<N>
     if (isAway(error)) reportProblem('away');
     else if (error instanceof ApiError) {
       reportAnswer();
-      if (error.status === 401 && name !== 'login' && name !== 'exchange') reportProblem('signed_out');
+      if (error.status === 401 && name !== 'login' && name !== 'exchange')
+        reportProblem('signed_out');
     }
     throw error;
   }
 }
 
-export async function call<N extends RouteName>(name: N, input: CallInput<N>): Promise<AnswerOf<N>> {
+export async function call<N extends RouteName>(
+  name: N,
+  input: CallInput<N>,
+): Promise<AnswerOf<N>> {
   return (await exchange(name, input)).answer;
 }
 
-/** Returns the address of the person whom the gateway knows at this host; null: nobody, or the gateway does not answer. */
+/**
+ * Returns the address of the person whom the gateway knows at this host; null: nobody, or the
+ * gateway does not answer.
+ */
 export async function gatewayPerson(): Promise<string | null> {
-  const answer = await fetch('/_oauth/userinfo', { headers: { accept: 'application/json' } }).catch(() => null);
+  const answer = await fetch('/_oauth/userinfo', { headers: { accept: 'application/json' } }).catch(
+    () => null,
+  );
   const person: unknown = answer?.ok === true ? await answer.json().catch(() => null) : null;
-  return typeof person === 'object' && person !== null && 'email' in person && typeof person.email === 'string' ? person.email : null;
+  return typeof person === 'object' &&
+    person !== null &&
+    'email' in person &&
+    typeof person.email === 'string'
+    ? person.email
+    : null;
 }

@@ -2,12 +2,25 @@
 import { useSyncExternalStore } from 'react';
 
 /**
- * `away`: no answer since `since`; `seenAt` is the time of the last answer. `signed_out`: the session is over.
- * `outdated`: the control plane was upgraded, and this tab runs the page of the version before.
+ * `away`: no answer since `since`; `seenAt` is the time of the last answer. `signed_out`: the
+ * session is over. `outdated`: the control plane was upgraded, and this tab runs the page of the
+ * version before.
  */
-export type Connection = { state: 'ok' | 'away'; since: number; seenAt: number; signedOut: boolean; outdated: boolean };
+export type Connection = {
+  state: 'ok' | 'away';
+  since: number;
+  seenAt: number;
+  signedOut: boolean;
+  outdated: boolean;
+};
 
-let current: Connection = { state: 'ok', since: Date.now(), seenAt: Date.now(), signedOut: false, outdated: false };
+let current: Connection = {
+  state: 'ok',
+  since: Date.now(),
+  seenAt: Date.now(),
+  signedOut: false,
+  outdated: false,
+};
 const listeners = new Set<() => void>();
 const onReturn = new Set<() => void>();
 
@@ -35,7 +48,10 @@ export function reportProblem(problem: 'away' | 'signed_out' | 'outdated'): void
   } else if (current.state !== 'away') set({ state: 'away', since: Date.now() });
 }
 
-/** Other tabs of this browser have the same cookie: a sign-in in one of them is one in all, perhaps as another person. */
+/**
+ * Other tabs of this browser have the same cookie: a sign-in in one of them is one in all, perhaps
+ * as another person.
+ */
 const tabs = typeof BroadcastChannel === 'undefined' ? null : new BroadcastChannel('berth-sign-in');
 tabs?.addEventListener('message', () => {
   for (const listener of onReturn) listener();
@@ -43,12 +59,18 @@ tabs?.addEventListener('message', () => {
 
 export const reportSignIn = (): void => tabs?.postMessage('signed in');
 
-/** The control plane said who the person of the session is. Only this ends the wait, so nobody uses the page of somebody else. */
+/**
+ * The control plane said who the person of the session is. Only this ends the wait, so nobody uses
+ * the page of somebody else.
+ */
 export function reportPerson(): void {
   if (current.signedOut) set({ signedOut: false });
 }
 
-/** Calls `listener` when the control plane answers again, and after a sign-in in another tab. Returns the function that removes it. */
+/**
+ * Calls `listener` when the control plane answers again, and after a sign-in in another tab.
+ * Returns the function that removes it.
+ */
 export function whenBack(listener: () => void): () => void {
   onReturn.add(listener);
   return () => onReturn.delete(listener);

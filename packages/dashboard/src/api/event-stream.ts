@@ -1,12 +1,22 @@
-/** Reads `GET /api/events` as a stream and opens it again after each end (WHATWG HTML, "Server-sent events"). Runs in pages and workers. */
+/**
+ * Reads `GET /api/events` as a stream and opens it again after each end (WHATWG HTML,
+ * "Server-sent events"). Runs in pages and workers.
+ */
 import type { Event } from '@berth/wire/event';
 import type { Frame } from '@berth/wire/event-stream';
 import { readSse } from './sse.ts';
 
 /** `again`: the stream was open before, so events may be missing. */
-export type StreamNews = { kind: 'event'; event: Event } | { kind: 'open'; again: boolean } | { kind: 'away' } | { kind: 'signed_out' };
+export type StreamNews =
+  | { kind: 'event'; event: Event }
+  | { kind: 'open'; again: boolean }
+  | { kind: 'away' }
+  | { kind: 'signed_out' };
 
-/** The control plane sends a comment at least every 15 s. A stream without any byte for this long is dead. */
+/**
+ * The control plane sends a comment at least every 15 s. A stream without any byte for this long is
+ * dead.
+ */
 const SILENCE_MS = 45_000;
 const FIRST_PAUSE_MS = 500;
 const LONGEST_PAUSE_MS = 5_000;
@@ -27,7 +37,10 @@ async function run(tell: (news: StreamNews) => void, signal: AbortSignal): Promi
     signal.addEventListener('abort', stop);
     try {
       const response: Response = await fetch('/api/events', {
-        headers: { accept: 'text/event-stream', ...(after === null ? {} : { 'last-event-id': after }) },
+        headers: {
+          accept: 'text/event-stream',
+          ...(after === null ? {} : { 'last-event-id': after }),
+        },
         signal: attempt.signal,
       });
       if (response.status === 401) {

@@ -25,6 +25,7 @@ function tell(news: StreamNews): void {
     state = null;
   });
   port.start();
-  if (state !== null) port.postMessage(state.kind === 'open' ? { kind: 'open', again: false } : state);
+  if (state !== null)
+    port.postMessage(state.kind === 'open' ? { kind: 'open', again: false } : state);
   stop ??= followEvents(tell);
 });

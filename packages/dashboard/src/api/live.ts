@@ -1,6 +1,7 @@
 /**
- * Live updates. Events of the control plane are hints: each one marks the queries that may have changed, and the page asks again.
- * All tabs of a browser share one stream (events-worker.ts). A browser without shared workers has one stream for each visible tab.
+ * Live updates. Events of the control plane are hints: each one marks the queries that may have
+ * changed, and the page asks again. All tabs of a browser share one stream (events-worker.ts). A
+ * browser without shared workers has one stream for each visible tab.
  */
 import type { Event } from '@berth/wire/event';
 import type { RouteName } from '@berth/wire/routes';
@@ -43,7 +44,10 @@ function take(news: StreamNews): void {
   else reportProblem('signed_out');
 }
 
-/** The name of the first script changes with each change of the page: after an upgrade the old one is not served any more. */
+/**
+ * The name of the first script changes with each change of the page: after an upgrade the old one
+ * is not served any more.
+ */
 async function findUpgrade(): Promise<void> {
   const script = document.querySelector<HTMLScriptElement>('script[type="module"]');
   if (script === null) return;
@@ -62,7 +66,10 @@ export function startLive(): () => void {
 }
 
 function shared(): () => void {
-  const worker = new SharedWorker(new URL('./events-worker.ts', import.meta.url), { type: 'module', name: 'berth-events' });
+  const worker = new SharedWorker(new URL('./events-worker.ts', import.meta.url), {
+    type: 'module',
+    name: 'berth-events',
+  });
   worker.port.addEventListener('message', ({ data }: MessageEvent<StreamNews>) => take(data));
   worker.port.start();
   const leave = (): void => worker.port.postMessage('leave');

@@ -1,4 +1,7 @@
-/** Queries of the page. The key of a query is the name of its route and its input, so that events can say which queries are old. */
+/**
+ * Queries of the page. The key of a query is the name of its route and its input, so that events
+ * can say which queries are old.
+ */
 import {
   type InfiniteData,
   infiniteQueryOptions,
@@ -22,7 +25,10 @@ const ME: RouteName = 'me';
 const EVENTS = 100;
 let person: string | null = null;
 
-/** Removes the answers of the person before. Session mounts the page again, which asks for what it shows. */
+/**
+ * Removes the answers of the person before. Session mounts the page again, which asks for what it
+ * shows.
+ */
 function take(me: AnswerOf<'me'>): void {
   if (person !== null && person !== me.id) {
     queries.removeQueries({ predicate: ({ queryKey: [name] }) => name !== ME });
@@ -58,15 +64,22 @@ type Key<N extends RouteName> = readonly [N, Input<N>];
 export const ask = <N extends RouteName>(name: N, input: Input<N>) =>
   queryOptions({
     queryKey: [name, input] as Key<N>,
-    queryFn: ({ signal }): Promise<AnswerOf<N>> => call(name, { ...input, signal } as unknown as CallInput<N>),
+    queryFn: ({ signal }): Promise<AnswerOf<N>> =>
+      call(name, { ...input, signal } as unknown as CallInput<N>),
   });
 
-/** Reads a resource and keeps it up to date. `everyMs`: asks again this often, for what no event announces. */
+/**
+ * Reads a resource and keeps it up to date. `everyMs`: asks again this often, for what no event
+ * announces.
+ */
 export const useAsk = <N extends RouteName>(
   name: N,
   input: Input<N>,
   { everyMs = false, ...options }: { enabled?: boolean; everyMs?: number | false } = {},
-): UseQueryResult<AnswerOf<N>> => useQuery({ ...ask(name, input), ...options, refetchInterval: everyMs }) as UseQueryResult<AnswerOf<N>>;
+): UseQueryResult<AnswerOf<N>> =>
+  useQuery({ ...ask(name, input), ...options, refetchInterval: everyMs }) as UseQueryResult<
+    AnswerOf<N>
+  >;
 
 /** Like `useAsk`, with the ETag that a change sends as `If-Match`. */
 export const useAskWithTag = <N extends RouteName>(
@@ -79,8 +92,12 @@ export const useAskWithTag = <N extends RouteName>(
   });
 
 /** `more` reads the next page; null while it is read, and if there is none. */
-function listOf<I, Q extends Pick<UseInfiniteQueryResult, 'hasNextPage' | 'isFetchingNextPage' | 'fetchNextPage'>>(query: Q, items: I[]) {
-  const more = query.hasNextPage && !query.isFetchingNextPage ? () => void query.fetchNextPage() : null;
+function listOf<
+  I,
+  Q extends Pick<UseInfiniteQueryResult, 'hasNextPage' | 'isFetchingNextPage' | 'fetchNextPage'>,
+>(query: Q, items: I[]) {
+  const more =
+    query.hasNextPage && !query.isFetchingNextPage ? () => void query.fetchNextPage() : null;
   return { items, more, hasMore: query.hasNextPage, query };
 }
 
@@ -92,13 +109,20 @@ export function useEvents(find: string) {
     initialPageParam: null as number | null,
     queryFn: ({ pageParam, signal }) =>
       call('events', {
-        query: { limit: EVENTS, ...(find === '' ? {} : { find }), ...(pageParam === null ? {} : { before: pageParam }) },
+        query: {
+          limit: EVENTS,
+          ...(find === '' ? {} : { find }),
+          ...(pageParam === null ? {} : { before: pageParam }),
+        },
         signal,
       }),
     getNextPageParam: (last) => last.previous ?? null,
     placeholderData: keepPreviousData,
   });
-  const items = useMemo(() => query.data?.pages.flatMap((page) => page.items.toReversed()) ?? [], [query.data]);
+  const items = useMemo(
+    () => query.data?.pages.flatMap((page) => page.items.toReversed()) ?? [],
+    [query.data],
+  );
   return listOf(query, items);
 }
 
@@ -106,14 +130,19 @@ type ItemOf<N extends RouteName> = AnswerOf<N> extends { items: (infer I)[] } ? 
 type Page<N extends RouteName> = { items: ItemOf<N>[]; next_cursor: string | null };
 
 /**
- * Pages of a list. `items` has all pages that were read; `more` reads the next one. `keep`: while a search with other words runs, the
- * rows of the one before stay.
+ * Pages of a list. `items` has all pages that were read; `more` reads the next one. `keep`: while a
+ * search with other words runs, the rows of the one before stay.
  */
 export function useList<N extends RouteName>(
   name: N,
   input: Input<N>,
   { keep = false, ...options }: { enabled?: boolean; keep?: boolean } = {},
-): { items: ItemOf<N>[]; more: (() => void) | null; hasMore: boolean; query: UseInfiniteQueryResult<InfiniteData<Page<N>>> } {
+): {
+  items: ItemOf<N>[];
+  more: (() => void) | null;
+  hasMore: boolean;
+  query: UseInfiniteQueryResult<InfiniteData<Page<N>>>;
+} {
   const query = useInfiniteQuery({
     ...infiniteQueryOptions({
       queryKey: [name, input, 'pages'],
@@ -121,7 +150,11 @@ export function useList<N extends RouteName>(
       queryFn: async ({ pageParam, signal }): Promise<Page<N>> => {
         const given = input as { query?: object };
         const query = { ...given.query, ...(pageParam === null ? {} : { cursor: pageParam }) };
-        return (await call(name, { ...input, query, signal } as unknown as CallInput<N>)) as unknown as Page<N>;
+        return (await call(name, {
+          ...input,
+          query,
+          signal,
+        } as unknown as CallInput<N>)) as unknown as Page<N>;
       },
       getNextPageParam: (last: Page<N>) => last.next_cursor,
     }),

@@ -2,10 +2,33 @@
 import type { RouteName } from '@berth/wire/routes';
 
 const BY_NOUN: Readonly<Record<string, readonly RouteName[]>> = {
-  deployment: ['listDeployments', 'projectDeployments', 'getDeployment', 'listProjects', 'getProject', 'listNodes', 'getNode'],
-  project: ['listProjects', 'getProject', 'listSecrets', 'projectDomains', 'getHook', 'listDeliveries', 'placement'],
+  deployment: [
+    'listDeployments',
+    'projectDeployments',
+    'getDeployment',
+    'listProjects',
+    'getProject',
+    'listNodes',
+    'getNode',
+  ],
+  project: [
+    'listProjects',
+    'getProject',
+    'listSecrets',
+    'projectDomains',
+    'getHook',
+    'listDeliveries',
+    'placement',
+  ],
   node: ['listNodes', 'getNode', 'nodeDisk', 'cacheRoom', 'placement', 'nodeVolumes'],
-  dataset: ['listDatasets', 'getDataset', 'datasetVersions', 'datasetHistory', 'datasetDiff', 'placement'],
+  dataset: [
+    'listDatasets',
+    'getDataset',
+    'datasetVersions',
+    'datasetHistory',
+    'datasetDiff',
+    'placement',
+  ],
   user: ['listUsers', 'me', 'listTokens'],
   hook: ['getHook', 'listDeliveries'],
   notification: ['listNotifications', 'getNotification', 'listNotificationDeliveries'],
@@ -14,7 +37,10 @@ const BY_NOUN: Readonly<Record<string, readonly RouteName[]>> = {
   clean: ['cleanUps'],
 };
 
-/** Returns the routes whose answers an event of this kind may change. An unknown kind may change all. */
+/**
+ * Returns the routes whose answers an event of this kind may change. An unknown kind may change
+ * all.
+ */
 export function routesOf(kind: string): readonly RouteName[] | null {
   return BY_NOUN[kind.split('.')[0] ?? ''] ?? null;
 }

@@ -1,8 +1,13 @@
-/** Reads event streams of the control plane. `EventSource` cannot tell a 401 from a lost connection. */
+/**
+ * Reads event streams of the control plane. `EventSource` cannot tell a 401 from a lost connection.
+ */
 import { createFrameReader, type Frame } from '@berth/wire/event-stream';
 
 /** Throws if no byte arrives for `silenceMs`. Ends with the stream. */
-export async function* readSse(body: ReadableStream<Uint8Array>, silenceMs: number): AsyncGenerator<Frame> {
+export async function* readSse(
+  body: ReadableStream<Uint8Array>,
+  silenceMs: number,
+): AsyncGenerator<Frame> {
   const reader = body.getReader();
   const decoder = new TextDecoder();
   const frames = createFrameReader();

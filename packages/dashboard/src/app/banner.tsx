@@ -25,9 +25,13 @@ export function Banner() {
       {state === 'away' && age >= QUIET_MS && (
         <div style={{ marginBottom: 16 }} data-banner="away">
           <Note tone="warn" live title="The control plane does not answer">
-            <Text>This page shows what was known at {exactTime(new Date(seenAt).toISOString())}. Running projects are not affected.</Text>
+            <Text>
+              This page shows what was known at {exactTime(new Date(seenAt).toISOString())}. Running
+              projects are not affected.
+            </Text>
             <Text tone="quiet" size="xs">
-              <span aria-hidden>No answer for {durationText(age)}. </span>The page tries again by itself.
+              <span aria-hidden>No answer for {durationText(age)}. </span>The page tries again by
+              itself.
             </Text>
           </Note>
         </div>
@@ -36,7 +40,10 @@ export function Banner() {
         <div style={{ marginBottom: 16 }} data-banner="outdated">
           <Note title="Berth was upgraded" live>
             <Row justify="between">
-              <Text>This tab shows the page of the version before. Reload it when you have saved what you type.</Text>
+              <Text>
+                This tab shows the page of the version before. Reload it when you have saved what
+                you type.
+              </Text>
               <Button size="xs" onClick={() => location.reload()}>
                 Reload
               </Button>

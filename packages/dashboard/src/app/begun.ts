@@ -1,7 +1,8 @@
 /**
- * Logins by the gateway that a page of this browser began. The gateway comes back to an address that signs in. Anybody can make a link
- * to such an address, and an application can plant its owner's session for the whole domain, so the address names a random value that
- * only this browser knows.
+ * Logins by the gateway that a page of this browser began. The gateway comes back to an address
+ * that signs in. Anybody can make a link to such an address, and an application can plant its
+ * owner's session for the whole domain, so the address names a random value that only this browser
+ * knows.
  */
 const BEGUN = 'berth.sign-in';
 const LAST = 'berth.last-account';
@@ -25,9 +26,14 @@ const store = (key: string, text: string): void => {
 };
 const begun = (): string[] => (stored(BEGUN) ?? '').split(' ').filter((value) => value !== '');
 
-/** Returns a new value for the address to which the gateway comes back. localStorage, because the login may open in another tab. */
+/**
+ * Returns a new value for the address to which the gateway comes back. localStorage, because the
+ * login may open in another tab.
+ */
 export function beginLogin(): string {
-  const value = [...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, '0')).join('');
+  const value = [...crypto.getRandomValues(new Uint8Array(16))]
+    .map((byte) => byte.toString(16).padStart(2, '0'))
+    .join('');
   store(BEGUN, [...begun(), value].slice(-MOST).join(' '));
   return value;
 }
@@ -46,8 +52,8 @@ export const usedAccount = (email: string): void => store(LAST, email);
 
 const REFUSED = 'berth.refused';
 /**
- * Whether the session in the cookie is one that the person did not choose, and could not be ended yet. A page that is loaded again must
- * not use it.
+ * Whether the session in the cookie is one that the person did not choose, and could not be ended
+ * yet. A page that is loaded again must not use it.
  */
 export const isRefused = (): boolean => stored(REFUSED) === 'yes';
 export const setRefused = (refused: boolean): void => store(REFUSED, refused ? 'yes' : 'no');

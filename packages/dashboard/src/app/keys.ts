@@ -4,7 +4,8 @@ import { useEffect } from 'react';
 export type Shortcut = { keys: string; label: string; run: () => void };
 
 const isTyping = (target: EventTarget | null): boolean =>
-  target instanceof HTMLElement && (target.isContentEditable || /^(?:INPUT|TEXTAREA|SELECT)$/.test(target.tagName));
+  target instanceof HTMLElement &&
+  (target.isContentEditable || /^(?:INPUT|TEXTAREA|SELECT)$/.test(target.tagName));
 
 /** Longest time between the keys of a sequence such as `g p`. */
 const SEQUENCE_MS = 1_200;
@@ -15,12 +16,21 @@ export function useShortcuts(shortcuts: readonly Shortcut[]): void {
     const press = (event: KeyboardEvent): void => {
       const command = event.metaKey || event.ctrlKey;
       const key = event.key.toLowerCase();
-      const found = (keys: string): Shortcut | undefined => shortcuts.find((one) => one.keys === keys);
+      const found = (keys: string): Shortcut | undefined =>
+        shortcuts.find((one) => one.keys === keys);
       const typing = isTyping(event.target);
       let hit: Shortcut | undefined;
       if (command && !event.altKey && !event.shiftKey) hit = found(`mod+${key}`);
-      else if (!typing && !event.altKey && !command && document.querySelector('[role="dialog"]') === null) {
-        hit = before !== null && Date.now() - before.at < SEQUENCE_MS ? found(`${before.key} ${key}`) : undefined;
+      else if (
+        !typing &&
+        !event.altKey &&
+        !command &&
+        document.querySelector('[role="dialog"]') === null
+      ) {
+        hit =
+          before !== null && Date.now() - before.at < SEQUENCE_MS
+            ? found(`${before.key} ${key}`)
+            : undefined;
         hit ??= found(event.key);
         before = { key, at: Date.now() };
       }

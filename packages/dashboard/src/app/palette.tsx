@@ -11,7 +11,12 @@ const SHOWN = 12;
 /** The control plane searches the names of projects, of which there may be thousands. */
 const FOUND = 50;
 const LONGEST_SEARCH = 253;
-type PaletteProps = { open: boolean; onClose: () => void; pages: readonly Target[]; openAt: (path: string) => void };
+type PaletteProps = {
+  open: boolean;
+  onClose: () => void;
+  pages: readonly Target[];
+  openAt: (path: string) => void;
+};
 export function Palette({ open, onClose, pages, openAt }: PaletteProps) {
   return (
     <Dialog open={open} onClose={onClose} title="Go to …" size="lg">
@@ -26,7 +31,9 @@ function Search({ pages, onClose, openAt }: Omit<PaletteProps, 'open'>) {
   const wanted = useDeferredValue(typed);
   const projects = useList(
     'listProjects',
-    { query: { limit: FOUND, ...(wanted === '' ? {} : { find: wanted.slice(0, LONGEST_SEARCH) }) } },
+    {
+      query: { limit: FOUND, ...(wanted === '' ? {} : { find: wanted.slice(0, LONGEST_SEARCH) }) },
+    },
     { keep: true },
   );
   const nodes = useList('listNodes', { query: { limit: 200 } });
@@ -36,9 +43,21 @@ function Search({ pages, onClose, openAt }: Omit<PaletteProps, 'open'>) {
   const found = useMemo(() => {
     const all: Target[] = [
       ...pages,
-      ...projects.items.map(({ name }) => ({ label: name, kind: 'project', go: () => openAt(`/projects/${name}`) })),
-      ...nodes.items.map(({ id, hostname }) => ({ label: hostname, kind: 'node', go: () => openAt(`/nodes/${id}`) })),
-      ...datasets.items.map(({ name }) => ({ label: name, kind: 'dataset', go: () => openAt(`/datasets/${encodeURIComponent(name)}`) })),
+      ...projects.items.map(({ name }) => ({
+        label: name,
+        kind: 'project',
+        go: () => openAt(`/projects/${name}`),
+      })),
+      ...nodes.items.map(({ id, hostname }) => ({
+        label: hostname,
+        kind: 'node',
+        go: () => openAt(`/nodes/${id}`),
+      })),
+      ...datasets.items.map(({ name }) => ({
+        label: name,
+        kind: 'dataset',
+        go: () => openAt(`/datasets/${encodeURIComponent(name)}`),
+      })),
     ];
     return all
       .map((target) => ({ target, points: score(target.label, wanted) }))
@@ -58,7 +77,8 @@ function Search({ pages, onClose, openAt }: Omit<PaletteProps, 'open'>) {
       role="search"
       onKeyDown={(event) => {
         if (event.key === 'ArrowDown') setChosen((active + 1) % Math.max(1, found.length));
-        else if (event.key === 'ArrowUp') setChosen((active - 1 + found.length) % Math.max(1, found.length));
+        else if (event.key === 'ArrowUp')
+          setChosen((active - 1 + found.length) % Math.max(1, found.length));
         else if (event.key === 'Enter') run(found[active]);
         else return;
         event.preventDefault();
@@ -74,9 +94,16 @@ function Search({ pages, onClose, openAt }: Omit<PaletteProps, 'open'>) {
         autoFocus
       />
       <p className="visually-hidden" role="status">
-        {found.length === 0 ? 'nothing found' : `${found.length} found; ${found[active]?.label ?? ''}`}
+        {found.length === 0
+          ? 'nothing found'
+          : `${found.length} found; ${found[active]?.label ?? ''}`}
       </p>
-      <ul ref={list} id={id} style={{ listStyle: 'none', margin: '12px 0 0', padding: 0 }} className="nav">
+      <ul
+        ref={list}
+        id={id}
+        style={{ listStyle: 'none', margin: '12px 0 0', padding: 0 }}
+        className="nav"
+      >
         {found.map((target, index) => (
           <li key={`${target.kind} ${target.label}`}>
             <a
@@ -88,11 +115,15 @@ function Search({ pages, onClose, openAt }: Omit<PaletteProps, 'open'>) {
               }}
             >
               <span>{target.label}</span>
-              <span style={{ marginLeft: 'auto', color: 'var(--quiet)', fontSize: '0.8rem' }}>{target.kind}</span>
+              <span style={{ marginLeft: 'auto', color: 'var(--quiet)', fontSize: '0.8rem' }}>
+                {target.kind}
+              </span>
             </a>
           </li>
         ))}
-        {found.length === 0 && <li style={{ padding: 12, color: 'var(--quiet)' }}>Nothing found</li>}
+        {found.length === 0 && (
+          <li style={{ padding: 12, color: 'var(--quiet)' }}>Nothing found</li>
+        )}
       </ul>
     </div>
   );

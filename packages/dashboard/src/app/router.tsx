@@ -1,5 +1,10 @@
 /** The addresses of the dashboard. Each page is loaded when somebody opens it. */
-import { createRootRoute, createRoute, createRouter, lazyRouteComponent } from '@tanstack/react-router';
+import {
+  createRootRoute,
+  createRoute,
+  createRouter,
+  lazyRouteComponent,
+} from '@tanstack/react-router';
 import { ApiError } from '@berth/wire/client';
 import { Problem } from '../parts/problem.tsx';
 import { Waiting } from '../ui/feedback.tsx';
@@ -11,7 +16,11 @@ import { Shell } from './shell.tsx';
 const textSearch = (search: Record<string, unknown>): Record<string, string> =>
   Object.fromEntries(Object.entries(search).map(([key, value]) => [key, String(value)]));
 
-const root = createRootRoute({ component: Shell, notFoundComponent: NotFound, validateSearch: textSearch });
+const root = createRootRoute({
+  component: Shell,
+  notFoundComponent: NotFound,
+  validateSearch: textSearch,
+});
 
 /** After an upgrade the files of the old page are gone. */
 async function load<M>(module: Promise<M>): Promise<M> {
@@ -27,7 +36,10 @@ const at = <P extends string>(path: P, page: () => Promise<Record<string, unknow
   createRoute({
     getParentRoute: () => root,
     path,
-    component: lazyRouteComponent(() => load(page() as Promise<{ Page: () => React.ReactNode }>), 'Page'),
+    component: lazyRouteComponent(
+      () => load(page() as Promise<{ Page: () => React.ReactNode }>),
+      'Page',
+    ),
   });
 
 const routes = [
@@ -64,7 +76,9 @@ export const router = createRouter({
   parseSearch: (text) => Object.fromEntries(new URLSearchParams(text)),
   stringifySearch: (search) => {
     const text = new URLSearchParams(
-      Object.entries(search).flatMap(([key, value]) => (value === undefined || value === '' ? [] : [[key, String(value)]])),
+      Object.entries(search).flatMap(([key, value]) =>
+        value === undefined || value === '' ? [] : [[key, String(value)]],
+      ),
     ).toString();
     return text === '' ? '' : `?${text}`;
   },

@@ -1,4 +1,7 @@
-/** Letters in order anywhere; a run at the start of a word counts more. Returns null if a letter is missing. */
+/**
+ * Letters in order anywhere; a run at the start of a word counts more. Returns null if a letter is
+ * missing.
+ */
 export function score(label: string, typed: string): number | null {
   const text = label.toLowerCase();
   let at = 0;

@@ -1,6 +1,14 @@
 /** The person who is signed in. */
 import { ApiError } from '@berth/wire/client';
-import { type Action, type ACTIONS, type ProjectCondition, roleInProject, type SubjectOf, whyNotAction, whyNotRole } from '@berth/wire/can';
+import {
+  type Action,
+  type ACTIONS,
+  type ProjectCondition,
+  roleInProject,
+  type SubjectOf,
+  whyNotAction,
+  whyNotRole,
+} from '@berth/wire/can';
 import type { Project } from '@berth/wire/project';
 import type { User } from '@berth/wire/user';
 import type { Role } from '@berth/wire/vocabulary';
@@ -24,24 +32,35 @@ export function useMe(): User {
 }
 
 export const hasRole = (role: Role, least: Role): boolean => whyNotRole(least, role) === null;
-/** Returns why the person may not do what needs `least`, as the end of a sentence; null if the role is enough. */
+/**
+ * Returns why the person may not do what needs `least`, as the end of a sentence; null if the role
+ * is enough.
+ */
 export const useRoleReason = (least: Role): string | null => whyNotRole(least, useMe().role);
 
 /** Returns why an action is not possible (wire/can.ts), as the end of a sentence; null if it is. */
 export type Reasons = <A extends Action>(action: A, subject: SubjectOf<A>) => string | null;
-/** `project`: the role in it counts. A page that does not know it yet uses the role of the person. */
+/**
+ * `project`: the role in it counts. A page that does not know it yet uses the role of the person.
+ */
 export function useReasons(project?: Pick<Project, 'members'>): Reasons {
   const me = useMe();
   const role = project === undefined ? me.role : (roleInProject(project.members, me) ?? me.role);
   return (action, subject) => whyNotAction(action, role, subject);
 }
 
-export const conditionOf = ({ deleting, stopped, running_deployment_id }: Project): ProjectCondition => ({
+export const conditionOf = ({
+  deleting,
+  stopped,
+  running_deployment_id,
+}: Project): ProjectCondition => ({
   deleting,
   stopped,
   running: running_deployment_id !== null,
 });
-type ProjectChange = { [A in Action]: (typeof ACTIONS)[A]['on'] extends 'project' ? A : never }[Action];
+type ProjectChange = {
+  [A in Action]: (typeof ACTIONS)[A]['on'] extends 'project' ? A : never;
+}[Action];
 /** Like `useReasons`, for actions on this project. */
 export function useProjectReasons(project: Project): (action: ProjectChange) => string | null {
   const reasons = useReasons(project);

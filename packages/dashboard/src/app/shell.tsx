@@ -1,4 +1,7 @@
-/** The frame around every page: navigation, palette, shortcuts, and what screen readers hear after a navigation. */
+/**
+ * The frame around every page: navigation, palette, shortcuts, and what screen readers hear after a
+ * navigation.
+ */
 import { Link, Outlet, useNavigate, useRouter, useRouterState } from '@tanstack/react-router';
 import { lazy, Suspense, useCallback, useEffect, useMemo, useRef, useState } from 'react';
 import { startLive } from '../api/live.ts';
@@ -42,7 +45,9 @@ function Inside() {
   const me = useMe();
   const { scheme, setScheme } = useScheme();
   useEffect(startLive, []);
-  /** The dialog is loaded when it opens for the first time, too late to know where the focus was. */
+  /**
+   * The dialog is loaded when it opens for the first time, too late to know where the focus was.
+   */
   const opener = useRef<Element | null>(null);
   const openSearch = useCallback(() => {
     opener.current = document.activeElement;
@@ -81,7 +86,16 @@ function Inside() {
       <Announcer />
       <Frame
         brand={
-          <Link to="/" style={{ color: 'inherit', textDecoration: 'none', fontWeight: 700, fontSize: '1.1rem', whiteSpace: 'nowrap' }}>
+          <Link
+            to="/"
+            style={{
+              color: 'inherit',
+              textDecoration: 'none',
+              fontWeight: 700,
+              fontSize: '1.1rem',
+              whiteSpace: 'nowrap',
+            }}
+          >
             Berth
           </Link>
         }
@@ -93,10 +107,16 @@ function Inside() {
                 <Key>Ctrl K</Key>
               </span>
             </Button>
-            <IconButton label={`Colors: ${scheme}. Change to ${nextScheme}`} onClick={() => setScheme(nextScheme)}>
+            <IconButton
+              label={`Colors: ${scheme}. Change to ${nextScheme}`}
+              onClick={() => setScheme(nextScheme)}
+            >
               <span aria-hidden>{scheme === 'dark' ? '☾' : scheme === 'light' ? '☀' : '◐'}</span>
             </IconButton>
-            <IconButton label={`Your account: ${me.email} (${me.role})`} onClick={() => void navigate({ to: '/account' })}>
+            <IconButton
+              label={`Your account: ${me.email} (${me.role})`}
+              onClick={() => void navigate({ to: '/account' })}
+            >
               <span aria-hidden style={{ fontWeight: 600 }}>
                 {(me.email[0] ?? '?').toUpperCase()}
               </span>
@@ -107,7 +127,12 @@ function Inside() {
           <ul className="nav" style={{ listStyle: 'none', margin: 0, padding: 0 }}>
             {PAGES.map(({ label, to }) => (
               <li key={to}>
-                <Link to={to} onClick={close} activeOptions={{ exact: to === '/' }} activeProps={{ 'aria-current': 'page' }}>
+                <Link
+                  to={to}
+                  onClick={close}
+                  activeOptions={{ exact: to === '/' }}
+                  activeProps={{ 'aria-current': 'page' }}
+                >
                   {label}
                 </Link>
               </li>
@@ -118,9 +143,20 @@ function Inside() {
       >
         <Outlet />
       </Frame>
-      <Suspense>{search && <Palette open onClose={() => setSearch(false)} pages={targets} openAt={openAt} />}</Suspense>
+      <Suspense>
+        {search && (
+          <Palette open onClose={() => setSearch(false)} pages={targets} openAt={openAt} />
+        )}
+      </Suspense>
       <Dialog open={help} onClose={() => setHelp(false)} title="Keyboard shortcuts">
-        <dl style={{ display: 'grid', gridTemplateColumns: 'max-content 1fr', gap: '8px 16px', margin: 0 }}>
+        <dl
+          style={{
+            display: 'grid',
+            gridTemplateColumns: 'max-content 1fr',
+            gap: '8px 16px',
+            margin: 0,
+          }}
+        >
           {shortcuts.map(({ keys, label }) => (
             <div key={keys} style={{ display: 'contents' }}>
               <dt>
@@ -137,7 +173,9 @@ function Inside() {
   );
 }
 
-/** After a navigation the heading gets the focus, and a screen reader says the title of the page. */
+/**
+ * After a navigation the heading gets the focus, and a screen reader says the title of the page.
+ */
 function Announcer() {
   const path = useRouterState({ select: (state) => state.resolvedLocation?.pathname });
   const first = useRef(true);

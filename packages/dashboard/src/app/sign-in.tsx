@@ -31,7 +31,9 @@ export const SignIn = () => (
 export const SignInDialog = ({ email }: { email: string }) => (
   <Dialog open onClose={() => undefined} closable={false} title="Your session ended">
     <Column>
-      <Text>Sign in again. The page behind this window stays as it is, with everything that you typed.</Text>
+      <Text>
+        Sign in again. The page behind this window stays as it is, with everything that you typed.
+      </Text>
       <SignInForm over={email} />
     </Column>
   </Dialog>
@@ -39,7 +41,10 @@ export const SignInDialog = ({ email }: { email: string }) => (
 
 /** The answer sets a cookie that no script can read. */
 const COOKIE = { 'x-session': 'cookie' };
-/** The gateway comes back to this address, with a session of its own; `?signed-in` says so, with the value of `beginLogin`. */
+/**
+ * The gateway comes back to this address, with a session of its own; `?signed-in` says so, with the
+ * value of `beginLogin`.
+ */
 const gatewayLogin = (value: string): string => {
   const back = new URL(location.href);
   back.searchParams.set('signed-in', value);
@@ -57,7 +62,10 @@ async function endRefused(): Promise<void> {
   setRefused(false);
 }
 
-/** In the place of a page, while the cookie has the session of an account that the person did not choose. */
+/**
+ * In the place of a page, while the cookie has the session of an account that the person did not
+ * choose.
+ */
 export function RefusedSession() {
   const [error, setError] = useState<unknown>(null);
   const end = (): void => {
@@ -71,13 +79,20 @@ export function RefusedSession() {
       {error === null ? (
         <Waiting what="the sign-in" />
       ) : (
-        <Problem error={error} what="Signing out of an account that you did not choose" again={end} />
+        <Problem
+          error={error}
+          what="Signing out of an account that you did not choose"
+          again={end}
+        />
       )}
     </Centered>
   );
 }
 
-/** `over`: the form stands over a page of this person, which must stay. The gateway's login then opens in a tab of its own. */
+/**
+ * `over`: the form stands over a page of this person, which must stay. The gateway's login then
+ * opens in a tab of its own.
+ */
 function SignInForm({ over }: { over?: string }) {
   const methods = useAsk('authMethods', {});
   const hasGateway = methods.data?.methods.includes('gateway') === true;
@@ -99,22 +114,36 @@ function SignInForm({ over }: { over?: string }) {
     // Once, when the gateway came back.
   }, []);
 
-  /** Only a login that this browser began, of the account that it used last, signs in without a question. */
+  /**
+   * Only a login that this browser began, of the account that it used last, signs in without a
+   * question.
+   */
   async function arrive(isBegun: boolean): Promise<void> {
     const email = await gatewayPerson();
     if (email === null) {
-      if (isBegun) setError(new Error('The gateway does not say whose session this browser has. Sign in again.'));
+      if (isBegun)
+        setError(
+          new Error('The gateway does not say whose session this browser has. Sign in again.'),
+        );
     } else if (!isBegun || isOtherAccount(email)) setAsked(email);
     else await byGateway(email);
   }
-  /** The session of the gateway can change meanwhile. The server then signs in nobody; one of an earlier version does not check. */
+  /**
+   * The session of the gateway can change meanwhile. The server then signs in nobody; one of an
+   * earlier version does not check.
+   */
   const byGateway = (email: string): Promise<void> =>
     run(async () => {
-      const { answer } = await exchange('exchange', { headers: { ...COOKIE, 'x-session-account': encodeURIComponent(email) } });
+      const { answer } = await exchange('exchange', {
+        headers: { ...COOKIE, 'x-session-account': encodeURIComponent(email) },
+      });
       if (answer.user.email !== email) {
         setRefused(true);
         await endRefused();
-        throw new Error(`The gateway signed in ${answer.user.email} instead of ${email}. Delete the cookies of this site, then try again.`);
+        throw new Error(
+          `The gateway signed in ${answer.user.email} instead of ${email}. Delete the cookies of ` +
+            'this site, then try again.',
+        );
       }
       usedAccount(answer.user.email);
     });
@@ -148,12 +177,23 @@ function SignInForm({ over }: { over?: string }) {
         event.preventDefault();
         if (!busy)
           void run(async () =>
-            usedAccount((await exchange('login', { body: { email: name, password }, headers: COOKIE })).answer.user.email),
+            usedAccount(
+              (await exchange('login', { body: { email: name, password }, headers: COOKIE })).answer
+                .user.email,
+            ),
           );
       }}
     >
       <Column>
-        <TextField label="E-mail address" type="email" name="email" autoComplete="username" value={name} onChange={setName} required />
+        <TextField
+          label="E-mail address"
+          type="email"
+          name="email"
+          autoComplete="username"
+          value={name}
+          onChange={setName}
+          required
+        />
         <TextField
           label="Password"
           secret
@@ -195,7 +235,8 @@ function SignInForm({ over }: { over?: string }) {
       {form}
       {hasGateway && over === undefined && (
         <Text size="xs" tone="quiet">
-          To use a project, open its address. <OutAnchor href="/_oauth/devices">Your devices</OutAnchor>
+          To use a project, open its address.{' '}
+          <OutAnchor href="/_oauth/devices">Your devices</OutAnchor>
         </Text>
       )}
     </Column>

@@ -64,10 +64,19 @@ export const Page = () => {
     location.assign('/');
   };
   return (
-    <Head title="Your account" lead={`${me.email}, role ${me.role}`} actions={<Button onClick={() => void signOut()}>Sign out</Button>}>
+    <Head
+      title="Your account"
+      lead={`${me.email}, role ${me.role}`}
+      actions={<Button onClick={() => void signOut()}>Sign out</Button>}
+    >
       {signOutError !== null && <Problem error={signOutError} what="Signing out" />}
       {secret !== null && (
-        <Note tone="warn" title="Copy the token now; it is not shown again" live onClose={() => setSecret(null)}>
+        <Note
+          tone="warn"
+          title="Copy the token now; it is not shown again"
+          live
+          onClose={() => setSecret(null)}
+        >
           <Row>
             <Code>{secret}</Code>
             <Copy text={secret} label="Copy the token" />
@@ -79,28 +88,53 @@ export const Page = () => {
           onSubmit={(event) => {
             event.preventDefault();
             const expires_at = new Date(Date.now() + (days ?? DAYS) * DAY_MS).toISOString();
-            void create.run({ body: { name, role, expires_at, ...(projects.length === 0 ? {} : { projects }) } });
+            void create.run({
+              body: { name, role, expires_at, ...(projects.length === 0 ? {} : { projects }) },
+            });
           }}
         >
           <Column gap="sm">
             <Columns most={3}>
-              <TextField label="Name" value={name} onChange={setName} error={errors['name']} required />
+              <TextField
+                label="Name"
+                value={name}
+                onChange={setName}
+                error={errors['name']}
+                required
+              />
               <Select
                 label="Role"
                 value={role}
                 onChange={setRole}
-                options={ROLES.filter((one) => hasRole(me.role, one)).map((value) => ({ value, label: value }))}
+                options={ROLES.filter((one) => hasRole(me.role, one)).map((value) => ({
+                  value,
+                  label: value,
+                }))}
               />
-              <NumberField label="Valid for (days)" value={days} onChange={setDays} min={1} max={365} error={errors['expires_at']} />
+              <NumberField
+                label="Valid for (days)"
+                value={days}
+                onChange={setDays}
+                min={1}
+                max={365}
+                error={errors['expires_at']}
+              />
             </Columns>
             <TagsField
               label="Only these projects"
-              help="names; such a token acts at most as a developer. Empty: all projects that you see"
+              help={
+                'names; such a token acts at most as a developer. Empty: all projects that you ' +
+                'see'
+              }
               value={projects}
               onChange={setProjects}
               error={errors['projects']}
             />
-            <FormProblem error={create.error} what="Creating the token" fields={['name', 'expires_at', 'projects']} />
+            <FormProblem
+              error={create.error}
+              what="Creating the token"
+              fields={['name', 'expires_at', 'projects']}
+            />
             <Row>
               <Button type="submit" look="main" busy={create.busy}>
                 Create
@@ -110,11 +144,15 @@ export const Page = () => {
         </form>
       </Panel>
       <Panel flush title="API tokens" id="tokens" actions={<Command words={['token', 'list']} />}>
-        {revoke.error !== null && revoke.error !== undefined && <Problem error={revoke.error} what="Revoking" />}
+        {revoke.error !== null && revoke.error !== undefined && (
+          <Problem error={revoke.error} what="Revoking" />
+        )}
         <Answer query={tokens.query} what="the tokens">
           {() =>
             tokens.items.length === 0 ? (
-              <Empty words={['token', 'create', 'ci', '--role', 'developer']}>No tokens. Programs such as CI sign in with one:</Empty>
+              <Empty words={['token', 'create', 'ci', '--role', 'developer']}>
+                No tokens. Programs such as CI sign in with one:
+              </Empty>
             ) : (
               <Table
                 label="API tokens"
@@ -123,9 +161,17 @@ export const Page = () => {
                 cells={[
                   { head: 'Name', rowHead: true, cell: (row) => row.name },
                   { head: 'Role', cell: (row) => row.role },
-                  { head: 'Projects', cell: (row) => (row.projects === null ? 'all' : row.projects.map(nameOf).join(', ')) },
+                  {
+                    head: 'Projects',
+                    cell: (row) =>
+                      row.projects === null ? 'all' : row.projects.map(nameOf).join(', '),
+                  },
                   { head: 'Ends', cell: (row) => <Ago at={row.expires_at} /> },
-                  { head: 'Last used', cell: (row) => (row.last_used_at === null ? 'never' : <Ago at={row.last_used_at} />) },
+                  {
+                    head: 'Last used',
+                    cell: (row) =>
+                      row.last_used_at === null ? 'never' : <Ago at={row.last_used_at} />,
+                  },
                   {
                     head: 'Change',
                     cell: (row) => (
@@ -175,7 +221,11 @@ export const Page = () => {
                 required
               />
             </Columns>
-            <FormProblem error={password.error} what="Changing the password" fields={['old_password', 'new_password']} />
+            <FormProblem
+              error={password.error}
+              what="Changing the password"
+              fields={['old_password', 'new_password']}
+            />
             <Row>
               <Button type="submit" busy={password.busy}>
                 Change

@@ -32,7 +32,8 @@ export const Page = () => {
   const search = useSearch({ strict: false }) as Record<string, string>;
   const me = useMe();
   const kind: Kind = KINDS.find((one) => one === search['kind']) ?? 'events';
-  const go = (next: Record<string, string>): void => void navigate({ to: '/activity', search: next as never, replace: true });
+  const go = (next: Record<string, string>): void =>
+    void navigate({ to: '/activity', search: next as never, replace: true });
   return (
     <Head title="Activity" actions={<Command words={COMMANDS[kind]} />}>
       <Row>
@@ -47,11 +48,19 @@ export const Page = () => {
           ]}
         />
       </Row>
-      {kind === 'events' && <Events find={search['find'] ?? ''} onFind={(find) => go({ kind, ...(find === '' ? {} : { find }) })} />}
+      {kind === 'events' && (
+        <Events
+          find={search['find'] ?? ''}
+          onFind={(find) => go({ kind, ...(find === '' ? {} : { find }) })}
+        />
+      )}
       {kind === 'deployment' && <AllDeployments />}
       {kind === 'audit' &&
         (hasRole(me.role, 'admin') ? (
-          <Audit user={search['user'] ?? ''} onUser={(user) => go({ kind, ...(user === '' ? {} : { user }) })} />
+          <Audit
+            user={search['user'] ?? ''}
+            onUser={(user) => go({ kind, ...(user === '' ? {} : { user }) })}
+          />
         ) : (
           <Text>Only admins see the audit log; your role is {me.role}.</Text>
         ))}
@@ -63,7 +72,12 @@ function Events({ find, onFind }: { find: string; onFind: (text: string) => void
   const events = useEvents(useDeferredValue(find.trim().slice(0, LONGEST_SEARCH)));
   const projectName = useProjectNames(events.items.flatMap(({ project_id }) => project_id ?? []));
   return (
-    <Panel flush title="Events" id="events" actions={<TextField label="Find" type="search" value={find} onChange={onFind} />}>
+    <Panel
+      flush
+      title="Events"
+      id="events"
+      actions={<TextField label="Find" type="search" value={find} onChange={onFind} />}
+    >
       <Answer query={events.query} what="the events">
         {() =>
           events.items.length === 0 ? (
@@ -82,11 +96,21 @@ function Events({ find, onFind }: { find: string; onFind: (text: string) => void
                     head: 'About',
                     cell: (row) =>
                       row.deployment_id !== undefined ? (
-                        <PageLink to="/deployments/$id" params={{ id: row.deployment_id }} size="sm">
-                          {row.project_id === undefined ? 'deployment' : projectName(row.project_id)}
+                        <PageLink
+                          to="/deployments/$id"
+                          params={{ id: row.deployment_id }}
+                          size="sm"
+                        >
+                          {row.project_id === undefined
+                            ? 'deployment'
+                            : projectName(row.project_id)}
                         </PageLink>
                       ) : row.project_id !== undefined ? (
-                        <PageLink to="/projects/$name" params={{ name: projectName(row.project_id) }} size="sm">
+                        <PageLink
+                          to="/projects/$name"
+                          params={{ name: projectName(row.project_id) }}
+                          size="sm"
+                        >
                           {projectName(row.project_id)}
                         </PageLink>
                       ) : row.node_id !== undefined ? (
@@ -111,16 +135,31 @@ function AllDeployments() {
   return (
     <Panel flush title="All deployments" id="deployments">
       <Answer query={list.query} what="the deployments">
-        {() => <Deployments items={list.items} more={list.more} withProject label="All deployments, newest first" empty={['deploy']} />}
+        {() => (
+          <Deployments
+            items={list.items}
+            more={list.more}
+            withProject
+            label="All deployments, newest first"
+            empty={['deploy']}
+          />
+        )}
       </Answer>
     </Panel>
   );
 }
 
 function Audit({ user, onUser }: { user: string; onUser: (text: string) => void }) {
-  const entries = useList('audit', { query: { limit: 100, ...(user.includes('@') ? { user } : {}) } });
+  const entries = useList('audit', {
+    query: { limit: 100, ...(user.includes('@') ? { user } : {}) },
+  });
   return (
-    <Panel flush title="Audit log" id="audit" actions={<TextField label="E-mail address" type="search" value={user} onChange={onUser} />}>
+    <Panel
+      flush
+      title="Audit log"
+      id="audit"
+      actions={<TextField label="E-mail address" type="search" value={user} onChange={onUser} />}
+    >
       <Answer query={entries.query} what="the audit log">
         {() => (
           <>
@@ -136,7 +175,11 @@ function Audit({ user, onUser }: { user: string; onUser: (text: string) => void 
                 {
                   head: 'Outcome',
                   cell: (row) => (
-                    <Status mark={row.outcome === 'done' ? 'ok' : row.outcome === 'refused' ? 'warn' : 'bad'}>
+                    <Status
+                      mark={
+                        row.outcome === 'done' ? 'ok' : row.outcome === 'refused' ? 'warn' : 'bad'
+                      }
+                    >
                       {row.code === null ? row.outcome : `${row.outcome}: ${row.code}`}
                     </Status>
                   ),

@@ -46,8 +46,9 @@ function Loaded({ dataset }: { dataset: Dataset }) {
       title={dataset.name}
       lead={
         <span>
-          <DatasetStatus status={dataset.status} />: version {dataset.version ?? 'none yet'}, {bytesText(dataset.bytes)} in{' '}
-          {countText(dataset.files, 'file')}, folder <Code>{dataset.nfs_path}</Code>
+          <DatasetStatus status={dataset.status} />: version {dataset.version ?? 'none yet'},{' '}
+          {bytesText(dataset.bytes)} in {countText(dataset.files, 'file')}, folder{' '}
+          <Code>{dataset.nfs_path}</Code>
           {dataset.last_scanned_at !== null && (
             <>
               , scanned <Ago at={dataset.last_scanned_at} />
@@ -57,7 +58,9 @@ function Loaded({ dataset }: { dataset: Dataset }) {
       }
       actions={
         <Button
-          reason={reasonAgainst('scan', dataset) ?? (dataset.scanning ? 'a scan is in progress' : null)}
+          reason={
+            reasonAgainst('scan', dataset) ?? (dataset.scanning ? 'a scan is in progress' : null)
+          }
           busy={scan.busy}
           onClick={() => void scan.run({ params, body: {} })}
         >
@@ -65,19 +68,31 @@ function Loaded({ dataset }: { dataset: Dataset }) {
         </Button>
       }
     >
-      {scan.error !== null && scan.error !== undefined && <Problem error={scan.error} what="The scan" />}
+      {scan.error !== null && scan.error !== undefined && (
+        <Problem error={scan.error} what="The scan" />
+      )}
       {dataset.problem !== null && (
         <Note
           tone={suspicious ? 'warn' : 'bad'}
-          title={suspicious ? 'The share looks wrong; nothing of it is used' : 'The share cannot be read'}
+          title={
+            suspicious ? 'The share looks wrong; nothing of it is used' : 'The share cannot be read'
+          }
         >
           <Column gap="xs">
             <Text>{dataset.problem}</Text>
             {suspicious && (
               <>
-                <Text>Projects keep the last good version. When the files are back, the next scan ends this state by itself.</Text>
+                <Text>
+                  Projects keep the last good version. When the files are back, the next scan ends
+                  this state by itself.
+                </Text>
                 <Row>
-                  <Button size="xs" look="danger" reason={reasonAgainst('accept_loss', dataset)} onClick={() => setAsking(true)}>
+                  <Button
+                    size="xs"
+                    look="danger"
+                    reason={reasonAgainst('accept_loss', dataset)}
+                    onClick={() => setAsking(true)}
+                  >
                     Accept the loss …
                   </Button>
                 </Row>
@@ -104,14 +119,19 @@ function Loaded({ dataset }: { dataset: Dataset }) {
         error={dialogError(accept.error)}
         onConfirm={() => void accept.run({ params, body: { accept_loss: true } })}
       >
-        <Text>The folder as it is now becomes the next version, with the missing files removed.</Text>
+        <Text>
+          The folder as it is now becomes the next version, with the missing files removed.
+        </Text>
       </Confirm>
     </Head>
   );
 }
 
 /** While pages of the list are missing, nobody knows that there is none. */
-const orNone = (list: { hasMore: boolean; query: { data: unknown } }, links: readonly ReactNode[]): ReactNode =>
+const orNone = (
+  list: { hasMore: boolean; query: { data: unknown } },
+  links: readonly ReactNode[],
+): ReactNode =>
   links.length === 0 && list.query.data !== undefined && !list.hasMore ? (
     <Text tone="quiet" inline>
       none
@@ -122,16 +142,28 @@ const orNone = (list: { hasMore: boolean; query: { data: unknown } }, links: rea
 
 /** Version x project x node: who runs on which version, and where copies are. */
 function Matrix({ dataset }: { dataset: Dataset }) {
-  const running = useList('listDeployments', { query: { status: 'running', dataset_id: dataset.id, limit: 200 } });
+  const running = useList('listDeployments', {
+    query: { status: 'running', dataset_id: dataset.id, limit: 200 },
+  });
   const nodes = useAll(useList('listNodes', { query: { limit: 200 } }));
   const uses = running.items.flatMap((item) =>
-    item.datasets.filter(({ dataset_id }) => dataset_id === dataset.id).map((use) => ({ item, use })),
+    item.datasets
+      .filter(({ dataset_id }) => dataset_id === dataset.id)
+      .map((use) => ({ item, use })),
   );
   const copies = nodes.items.flatMap((node) =>
-    node.cached.filter(({ dataset_id }) => dataset_id === dataset.id).map((copy) => ({ node, copy })),
+    node.cached
+      .filter(({ dataset_id }) => dataset_id === dataset.id)
+      .map((copy) => ({ node, copy })),
   );
   const projectName = useProjectNames(uses.map(({ item }) => item.project_id));
-  const versions = [...new Set([...uses.map(({ use }) => use.version), ...copies.map(({ copy }) => copy.version), dataset.version])]
+  const versions = [
+    ...new Set([
+      ...uses.map(({ use }) => use.version),
+      ...copies.map(({ copy }) => copy.version),
+      dataset.version,
+    ]),
+  ]
     .filter((version) => version !== null)
     .sort((a, b) => b - a);
   return (
@@ -162,7 +194,11 @@ function Matrix({ dataset }: { dataset: Dataset }) {
                     .filter(({ use }) => use.version === version)
                     .map(({ item }) => (
                       <span key={item.id}>
-                        <PageLink to="/projects/$name" params={{ name: projectName(item.project_id) }} size="sm">
+                        <PageLink
+                          to="/projects/$name"
+                          params={{ name: projectName(item.project_id) }}
+                          size="sm"
+                        >
                           {projectName(item.project_id)}
                         </PageLink>{' '}
                       </span>
@@ -197,7 +233,12 @@ function Matrix({ dataset }: { dataset: Dataset }) {
 function Versions({ dataset }: { dataset: Dataset }) {
   const versions = useList('datasetVersions', { params: { id: dataset.id } });
   return (
-    <Panel flush title="Versions" id="versions" actions={<Command words={['dataset', 'versions', dataset.name]} />}>
+    <Panel
+      flush
+      title="Versions"
+      id="versions"
+      actions={<Command words={['dataset', 'versions', dataset.name]} />}
+    >
       <Answer query={versions.query} what="the versions">
         {() => (
           <Table
@@ -209,7 +250,11 @@ function Versions({ dataset }: { dataset: Dataset }) {
               { head: 'Since', cell: (row) => <Ago at={row.created_at} /> },
               { head: 'Files', number: true, cell: (row) => row.files.toLocaleString('en') },
               { head: 'Size', number: true, cell: (row) => bytesText(row.bytes) },
-              { head: 'Manifest', wide: true, cell: (row) => <Code>{row.manifest_digest.slice(0, 19)}</Code> },
+              {
+                head: 'Manifest',
+                wide: true,
+                cell: (row) => <Code>{row.manifest_digest.slice(0, 19)}</Code>,
+              },
               {
                 head: 'Changes',
                 cell: (row) => (
@@ -243,24 +288,35 @@ function Versions({ dataset }: { dataset: Dataset }) {
   );
 }
 
-/** The difference of two versions that the address names. The server says so if one of them was removed. */
+/**
+ * The difference of two versions that the address names. The server says so if one of them was
+ * removed.
+ */
 function Compare({ dataset }: { dataset: Dataset }) {
   const search = useSearch({ strict: false }) as Record<string, string>;
   const navigate = useNavigate();
   const versions = useList('datasetVersions', { params: { id: dataset.id } });
-  const asked = (name: 'from' | 'to'): string => (/^[1-9]\d{0,14}$/.test(search[name] ?? '') ? (search[name] ?? '') : '');
+  const asked = (name: 'from' | 'to'): string =>
+    /^[1-9]\d{0,14}$/.test(search[name] ?? '') ? (search[name] ?? '') : '';
   const [from, to] = [asked('from'), asked('to')];
   const isAsked = from !== '' && to !== '';
-  const input = { params: { id: dataset.id }, query: { from: Number(from), to: Number(to), limit: 50 } };
+  const input = {
+    params: { id: dataset.id },
+    query: { from: Number(from), to: Number(to), limit: 50 },
+  };
   const diff = useList('datasetDiff', input, { enabled: isAsked });
   // Each page has the totals.
   const totals = (diff.query.data?.pages[0] as DatasetDiff | undefined)?.totals;
   if (dataset.version === null) return null;
   // A version of the address stays a choice if it is not in the list.
-  const numbers = [...new Set([from, to, ...versions.items.map(({ version }) => String(version))])].filter((text) => text !== '');
+  const numbers = [
+    ...new Set([from, to, ...versions.items.map(({ version }) => String(version))]),
+  ].filter((text) => text !== '');
   const options = [
     { value: '', label: 'choose' },
-    ...numbers.sort((a, b) => Number(b) - Number(a)).map((value) => ({ value, label: `version ${value}` })),
+    ...numbers
+      .sort((a, b) => Number(b) - Number(a))
+      .map((value) => ({ value, label: `version ${value}` })),
   ];
   const choose = (name: 'from' | 'to') => (value: string) =>
     void navigate({
@@ -271,9 +327,13 @@ function Compare({ dataset }: { dataset: Dataset }) {
   return (
     <Panel
       flush
-      title={isAsked ? `Difference of version ${from} and version ${to}` : 'Difference of two versions'}
+      title={
+        isAsked ? `Difference of version ${from} and version ${to}` : 'Difference of two versions'
+      }
       id="difference"
-      {...(isAsked ? { actions: <Command words={['dataset', 'diff', dataset.name, from, to]} /> } : {})}
+      {...(isAsked
+        ? { actions: <Command words={['dataset', 'diff', dataset.name, from, to]} /> }
+        : {})}
     >
       <div style={{ padding: '0 16px 12px' }}>
         <Row align="end">
@@ -300,9 +360,14 @@ function Compare({ dataset }: { dataset: Dataset }) {
                     {
                       head: `Size in ${from}`,
                       number: true,
-                      cell: (row) => (row.previous_size === null ? '' : bytesText(row.previous_size)),
+                      cell: (row) =>
+                        row.previous_size === null ? '' : bytesText(row.previous_size),
                     },
-                    { head: `Size in ${to}`, number: true, cell: (row) => (row.size === null ? '' : bytesText(row.size)) },
+                    {
+                      head: `Size in ${to}`,
+                      number: true,
+                      cell: (row) => (row.size === null ? '' : bytesText(row.size)),
+                    },
                   ]}
                 />
               )}
@@ -316,18 +381,22 @@ function Compare({ dataset }: { dataset: Dataset }) {
 }
 
 export function diffText({ added, modified, removed, complete }: DatasetDiff['totals']): string {
-  if (added.files + modified.files + removed.files === 0) return 'The two versions have the same files.';
+  if (added.files + modified.files + removed.files === 0)
+    return 'The two versions have the same files.';
   return [
     complete ? '' : 'At least ',
     `${countText(added.files, 'file')} added (${bytesText(added.bytes)}), `,
-    `${modified.files.toLocaleString('en')} modified (${bytesText(modified.previous_bytes)} before, ${bytesText(modified.bytes)} now), `,
+    `${modified.files.toLocaleString('en')} modified (${bytesText(modified.previous_bytes)} ` +
+      `before, ${bytesText(modified.bytes)} now), `,
     `${removed.files.toLocaleString('en')} removed (${bytesText(removed.bytes)}).`,
     complete ? '' : ' There are more differences than Berth lists.',
   ].join('');
 }
 
 const CHANGE_MARKS = { removed: 'bad', added: 'ok', modified: 'warn' } as const;
-const ChangeStatus = ({ change }: { change: DatasetChange }) => <Status mark={CHANGE_MARKS[change]}>{change}</Status>;
+const ChangeStatus = ({ change }: { change: DatasetChange }) => (
+  <Status mark={CHANGE_MARKS[change]}>{change}</Status>
+);
 
 function History({ dataset }: { dataset: Dataset }) {
   const search = useSearch({ strict: false }) as Record<string, string>;
@@ -337,10 +406,22 @@ function History({ dataset }: { dataset: Dataset }) {
   const [typed, setTyped] = useState(path);
   const rows = useList('datasetHistory', {
     params: { id: dataset.id },
-    query: { limit: 100, ...(path === '' ? {} : { path }), ...(version === undefined ? {} : { version }) },
+    query: {
+      limit: 100,
+      ...(path === '' ? {} : { path }),
+      ...(version === undefined ? {} : { version }),
+    },
   });
   return (
-    <Panel flush title={version === undefined ? 'History of paths' : `Difference of version ${version} to the one before`} id="history">
+    <Panel
+      flush
+      title={
+        version === undefined
+          ? 'History of paths'
+          : `Difference of version ${version} to the one before`
+      }
+      id="history"
+    >
       <form
         style={{ padding: '0 16px 12px' }}
         onSubmit={(event) => {
@@ -348,12 +429,20 @@ function History({ dataset }: { dataset: Dataset }) {
           void navigate({
             to: '/datasets/$name',
             params: { name: dataset.name },
-            search: { ...(typed === '' ? {} : { path: typed }), ...(version === undefined ? {} : { version: String(version) }) } as never,
+            search: {
+              ...(typed === '' ? {} : { path: typed }),
+              ...(version === undefined ? {} : { version: String(version) }),
+            } as never,
           });
         }}
       >
         <Row align="end">
-          <TextField label="File, or folder with a trailing /" value={typed} onChange={setTyped} mono />
+          <TextField
+            label="File, or folder with a trailing /"
+            value={typed}
+            onChange={setTyped}
+            mono
+          />
           <Button type="submit">Show</Button>
           {version !== undefined && (
             <PageLink to="/datasets/$name" params={{ name: dataset.name }} size="sm">
@@ -379,7 +468,11 @@ function History({ dataset }: { dataset: Dataset }) {
                     cell: (row) => <ChangeStatus change={row.change} />,
                   },
                   { head: 'Version', number: true, cell: (row) => row.version },
-                  { head: 'Size', number: true, cell: (row) => (row.size === null ? '' : bytesText(row.size)) },
+                  {
+                    head: 'Size',
+                    number: true,
+                    cell: (row) => (row.size === null ? '' : bytesText(row.size)),
+                  },
                   { head: 'At', wide: true, cell: (row) => <Ago at={row.at} /> },
                 ]}
               />

@@ -13,7 +13,10 @@ import { PageLink, Text } from '../ui/text.tsx';
 export const Page = () => {
   const datasets = useList('listDatasets', { query: { limit: 200 } });
   return (
-    <Head title="Datasets" actions={<Command words={['dataset', 'create', 'NAME', '--nfs-path', 'FOLDER']} />}>
+    <Head
+      title="Datasets"
+      actions={<Command words={['dataset', 'create', 'NAME', '--nfs-path', 'FOLDER']} />}
+    >
       <Panel flush>
         <Answer query={datasets.query} what="the datasets">
           {() =>
@@ -48,11 +51,17 @@ export const Page = () => {
                     },
                     { head: 'Version', number: true, cell: ({ version }) => version ?? '' },
                     { head: 'Size', number: true, cell: ({ bytes }) => bytesText(bytes) },
-                    { head: 'Files', number: true, wide: true, cell: ({ files }) => files.toLocaleString('en') },
+                    {
+                      head: 'Files',
+                      number: true,
+                      wide: true,
+                      cell: ({ files }) => files.toLocaleString('en'),
+                    },
                     {
                       head: 'Scanned',
                       wide: true,
-                      cell: ({ last_scanned_at }) => (last_scanned_at === null ? '' : <Ago at={last_scanned_at} />),
+                      cell: ({ last_scanned_at }) =>
+                        last_scanned_at === null ? '' : <Ago at={last_scanned_at} />,
                     },
                   ]}
                 />

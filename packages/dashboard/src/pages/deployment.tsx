@@ -41,7 +41,8 @@ function StillServes({ project }: { project: Project }) {
   const id = project.running_deployment_id;
   const running = useAsk('getDeployment', { params: { id: id ?? '' } }, { enabled: id !== null });
   if (id === null) return <Text>No version of this project serves.</Text>;
-  if (project.stopped) return <Text>The project is stopped; visitors get a page that says so.</Text>;
+  if (project.stopped)
+    return <Text>The project is stopped; visitors get a page that says so.</Text>;
   if (running.data === undefined) return null;
   return (
     <Text>
@@ -59,8 +60,14 @@ function Loaded({ deployment }: { deployment: Deployment }) {
   const project = useAsk('getProject', { params: { id: deployment.project_id } });
   const reasonAgainst = useReasons(project.data);
   const cancel = useChange('cancelDeployment');
-  const rollback = useChange('rollback', (answer) => void navigate({ to: '/deployments/$id', params: { id: answer.id } }));
-  const again = useChange('createDeployment', (answer) => void navigate({ to: '/deployments/$id', params: { id: answer.id } }));
+  const rollback = useChange(
+    'rollback',
+    (answer) => void navigate({ to: '/deployments/$id', params: { id: answer.id } }),
+  );
+  const again = useChange(
+    'createDeployment',
+    (answer) => void navigate({ to: '/deployments/$id', params: { id: answer.id } }),
+  );
   /** It never served, so the way on is another deployment. */
   const hasEnded = isSettled(deployment.status) && !can('rollback_to', deployment.status);
   const { lines, notes } = useLogStream(`/api/deployments/${deployment.id}/logs`);
@@ -70,11 +77,13 @@ function Loaded({ deployment }: { deployment: Deployment }) {
   const exits = useAsk('deploymentExits', { params: { id: deployment.id } });
   return (
     <Head
-      title={name === null ? `Deployment #${deployment.generation}` : `${name} #${deployment.generation}`}
+      title={
+        name === null ? `Deployment #${deployment.generation}` : `${name} #${deployment.generation}`
+      }
       lead={
         <span>
-          <LiveStatus item={deployment} stopped={project.data?.stopped === true} strong />: {commitText(deployment)}, requested{' '}
-          <Ago at={deployment.created_at} />
+          <LiveStatus item={deployment} stopped={project.data?.stopped === true} strong />:{' '}
+          {commitText(deployment)}, requested <Ago at={deployment.created_at} />
           {rolledBackText(deployment)}
           {requesterText(deployment) !== '' && ` by ${clean(requesterText(deployment))}`}
         </span>
@@ -91,7 +100,11 @@ function Loaded({ deployment }: { deployment: Deployment }) {
           {hasEnded && (
             <Button
               look="main"
-              reason={project.data === undefined ? 'the project is not read yet' : reasonAgainst('deploy', conditionOf(project.data))}
+              reason={
+                project.data === undefined
+                  ? 'the project is not read yet'
+                  : reasonAgainst('deploy', conditionOf(project.data))
+              }
               busy={again.busy}
               onClick={() => void again.run({ params: { id: deployment.project_id }, body: {} })}
             >
@@ -102,7 +115,12 @@ function Loaded({ deployment }: { deployment: Deployment }) {
             <Button
               reason={reasonAgainst('rollback_to', deployment.status)}
               busy={rollback.busy}
-              onClick={() => void rollback.run({ params: { id: deployment.project_id }, body: { deployment_id: deployment.id } })}
+              onClick={() =>
+                void rollback.run({
+                  params: { id: deployment.project_id },
+                  body: { deployment_id: deployment.id },
+                })
+              }
             >
               Roll back to this
             </Button>
@@ -111,7 +129,10 @@ function Loaded({ deployment }: { deployment: Deployment }) {
           {(!isSettled(deployment.status) || cancel.startedAt !== 0) && (
             <Button
               look="danger"
-              reason={reasonAgainst('cancel', deployment.status) ?? (deployment.cancel_requested ? 'its end is requested already' : null)}
+              reason={
+                reasonAgainst('cancel', deployment.status) ??
+                (deployment.cancel_requested ? 'its end is requested already' : null)
+              }
               busy={cancel.busy}
               onClick={() => void cancel.run({ params: { id: deployment.id } })}
             >
@@ -132,19 +153,27 @@ function Loaded({ deployment }: { deployment: Deployment }) {
               </Text>
             )}
             <Text size="xs" tone="quiet">
-              {deployment.error.code} · <OutLink href={`/docs/errors#failure-${deployment.error.code}`}>what to do</OutLink>
+              {deployment.error.code} ·{' '}
+              <OutLink href={`/docs/errors#failure-${deployment.error.code}`}>what to do</OutLink>
             </Text>
             {project.data !== undefined && <StillServes project={project.data} />}
           </Column>
         </Note>
       )}
       {deployment.waiting !== null && (
-        <Note title={deployment.status === 'running' ? 'It does not serve' : 'It waits'}>{deployment.waiting}</Note>
+        <Note title={deployment.status === 'running' ? 'It does not serve' : 'It waits'}>
+          {deployment.waiting}
+        </Note>
       )}
       <Ladder deployment={deployment} />
       <WithSide side={<Story deployment={deployment} />}>
         <Column>
-          <Panel flush title="Log" id="log" actions={<Command words={['logs', deployment.id, '--build']} />}>
+          <Panel
+            flush
+            title="Log"
+            id="log"
+            actions={<Command words={['logs', deployment.id, '--build']} />}
+          >
             {deployment.log_removed_at === null ? (
               <LogView
                 lines={lines}
@@ -169,7 +198,9 @@ function Loaded({ deployment }: { deployment: Deployment }) {
               <div style={{ padding: '8px 16px' }}>
                 <Text>
                   <Code>{exit.container}</Code>{' '}
-                  {exit.exit_code === null ? 'was removed while it ran' : `ended with exit code ${exit.exit_code}`}
+                  {exit.exit_code === null
+                    ? 'was removed while it ran'
+                    : `ended with exit code ${exit.exit_code}`}
                   {exit.out_of_memory && ', out of memory'}
                   {exit.finished_at !== null && (
                     <>
@@ -192,9 +223,19 @@ function Loaded({ deployment }: { deployment: Deployment }) {
   );
 }
 
-const WORDS: Record<string, string> = { queue: 'waited', build: 'build', place: 'placement', copy: 'data', start: 'start', route: 'route' };
+const WORDS: Record<string, string> = {
+  queue: 'waited',
+  build: 'build',
+  place: 'placement',
+  copy: 'data',
+  start: 'start',
+  route: 'route',
+};
 /** The last step of a failed deployment is the one that failed. */
-function markOf({ phases, status, finished_at }: Deployment, index: number): 'ok' | 'busy' | 'bad' | 'off' {
+function markOf(
+  { phases, status, finished_at }: Deployment,
+  index: number,
+): 'ok' | 'busy' | 'bad' | 'off' {
   const isLast = index === phases.length - 1;
   if (isLast && status === 'failed') return 'bad';
   if (isLast && (status === 'cancelled' || status === 'superseded')) return 'off';
@@ -206,14 +247,18 @@ function Ladder({ deployment }: { deployment: Deployment }) {
   if (deployment.phases.length === 0) return null;
   return (
     <Panel title="Steps" id="steps">
-      <ol className="ladder" style={{ gridTemplateColumns: 'repeat(auto-fit, minmax(150px, 176px))' }}>
+      <ol
+        className="ladder"
+        style={{ gridTemplateColumns: 'repeat(auto-fit, minmax(150px, 176px))' }}
+      >
         {deployment.phases.map((phase, index) => (
           <li key={phase.name}>
             <Status mark={markOf(deployment, index)}>{WORDS[phase.name] ?? phase.name}</Status>
             <span className="when">
               {durationText(
-                (phase.ended_at === null ? Math.min(now, Date.parse(deployment.finished_at ?? '9999-01-01')) : Date.parse(phase.ended_at)) -
-                  Date.parse(phase.started_at),
+                (phase.ended_at === null
+                  ? Math.min(now, Date.parse(deployment.finished_at ?? '9999-01-01'))
+                  : Date.parse(phase.ended_at)) - Date.parse(phase.started_at),
               )}
             </span>
           </li>
@@ -222,9 +267,13 @@ function Ladder({ deployment }: { deployment: Deployment }) {
       {deployment.progress?.datasets.map((copy) => (
         <div key={copy.dataset_id} style={{ display: 'grid', gap: 6, marginTop: 12 }}>
           <Text>
-            {copy.name} version {copy.version}: {copy.step}, {bytesText(copy.bytes_done)} of {bytesText(copy.bytes_total)}
+            {copy.name} version {copy.version}: {copy.step}, {bytesText(copy.bytes_done)} of{' '}
+            {bytesText(copy.bytes_total)}
           </Text>
-          <Progress label={`Copy of ${copy.name}`} value={copy.bytes_total === 0 ? 100 : (copy.bytes_done / copy.bytes_total) * 100} />
+          <Progress
+            label={`Copy of ${copy.name}`}
+            value={copy.bytes_total === 0 ? 100 : (copy.bytes_done / copy.bytes_total) * 100}
+          />
         </div>
       ))}
     </Panel>
@@ -248,12 +297,18 @@ const TimeZone = () => (
 const SWITCH = /route|confirm|publish|switch|drain|retire|serving|live|running|superseded|proxy/i;
 function Story({ deployment }: { deployment: Deployment }) {
   const events = deployment.events;
-  const switching = events.filter(({ kind, message }) => kind !== 'failed' && (SWITCH.test(kind) || SWITCH.test(message)));
+  const switching = events.filter(
+    ({ kind, message }) => kind !== 'failed' && (SWITCH.test(kind) || SWITCH.test(message)),
+  );
   return (
     <Column>
       <Panel title="Story" id="story" actions={<TimeZone />}>
         {events.length === 0 ? (
-          <Text tone="quiet">{deployment.story_removed_at === null ? 'No events yet' : 'Retention removed the events'}</Text>
+          <Text tone="quiet">
+            {deployment.story_removed_at === null
+              ? 'No events yet'
+              : 'Retention removed the events'}
+          </Text>
         ) : (
           <ol className="ladder">
             {events.map((event, index) => (
@@ -262,7 +317,9 @@ function Story({ deployment }: { deployment: Deployment }) {
                   {exactTime(event.at).slice(11, 19)}
                 </time>
                 {/* The note above has the whole message of a failure. */}
-                <Text inline>{event.message.includes('\n') ? errorSentence(event.message) : event.message}</Text>
+                <Text inline>
+                  {event.message.includes('\n') ? errorSentence(event.message) : event.message}
+                </Text>
               </li>
             ))}
           </ol>
@@ -273,7 +330,9 @@ function Story({ deployment }: { deployment: Deployment }) {
           <ol className="ladder">
             {switching.map((event, index) => (
               <li key={index}>
-                <span className="when">+{durationText(Date.parse(event.at) - Date.parse(switching[0]?.at ?? event.at))}</span>
+                <span className="when">
+                  +{durationText(Date.parse(event.at) - Date.parse(switching[0]?.at ?? event.at))}
+                </span>
                 <Text inline>{event.message}</Text>
               </li>
             ))}
@@ -284,12 +343,20 @@ function Story({ deployment }: { deployment: Deployment }) {
         <Facts
           items={[
             ['Id', <Code key="i">{deployment.id}</Code>],
-            deployment.commit === null ? null : ['Commit', <Hash key="c" text={deployment.commit} shown={12} what="commit" />],
+            deployment.commit === null
+              ? null
+              : ['Commit', <Hash key="c" text={deployment.commit} shown={12} what="commit" />],
             deployment.commit_author === null ? null : ['Author', deployment.commit_author],
             deployment.trigger === null ? null : ['Trigger', triggerText(deployment)],
-            deployment.health === null ? null : ['Health', <HealthStatus key="h" health={deployment.health} />],
-            deployment.image_digest === null ? null : ['Image', <Hash key="d" text={deployment.image_digest} shown={19} what="digest" />],
-            deployment.finished_at === null ? null : ['Finished', <Exact key="f" at={deployment.finished_at} />],
+            deployment.health === null
+              ? null
+              : ['Health', <HealthStatus key="h" health={deployment.health} />],
+            deployment.image_digest === null
+              ? null
+              : ['Image', <Hash key="d" text={deployment.image_digest} shown={19} what="digest" />],
+            deployment.finished_at === null
+              ? null
+              : ['Finished', <Exact key="f" at={deployment.finished_at} />],
           ]}
         />
       </Panel>
@@ -301,7 +368,9 @@ function Story({ deployment }: { deployment: Deployment }) {
 function Why({ deployment }: { deployment: Deployment }) {
   const { placement } = deployment;
   if (placement === null) return null;
-  const winner = placement.items.find(({ node_id }) => node_id === placement.winner)?.hostname ?? placement.winner;
+  const winner =
+    placement.items.find(({ node_id }) => node_id === placement.winner)?.hostname ??
+    placement.winner;
   return (
     <Panel flush title={`Why ${winner ?? 'no node'}`} id="why">
       <Table
@@ -321,15 +390,25 @@ function Why({ deployment }: { deployment: Deployment }) {
                 <Status mark="bad">{row.reason ?? 'refused'}</Status>
               ),
           },
-          { head: 'Score', number: true, cell: (row) => (row.eligible ? row.score.toFixed(2) : '–') },
+          {
+            head: 'Score',
+            number: true,
+            cell: (row) => (row.eligible ? row.score.toFixed(2) : '–'),
+          },
           { head: 'Datasets there', number: true, cell: (row) => row.cached_dataset_count },
           { head: 'To copy', number: true, cell: (row) => bytesText(row.missing_bytes) },
-          { head: 'Free', number: true, wide: true, cell: (row) => bytesText(row.free_storage_bytes) },
+          {
+            head: 'Free',
+            number: true,
+            wide: true,
+            cell: (row) => bytesText(row.free_storage_bytes),
+          },
           {
             head: 'Estimate',
             number: true,
             wide: true,
-            cell: (row) => (row.estimated_seconds === null ? '' : durationText(row.estimated_seconds * 1000)),
+            cell: (row) =>
+              row.estimated_seconds === null ? '' : durationText(row.estimated_seconds * 1000),
           },
         ]}
       />

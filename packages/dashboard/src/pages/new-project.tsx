@@ -9,14 +9,28 @@ import { queries, useList } from '../api/queries.ts';
 import { useChange } from '../parts/actions.tsx';
 import { Command } from '../parts/command.tsx';
 import { fieldErrors, FormProblem, problemText } from '../parts/problem.tsx';
-import { completed, LookStatus, proposedDockerfile, useRepositoryLook } from '../parts/repository.tsx';
+import {
+  completed,
+  LookStatus,
+  proposedDockerfile,
+  useRepositoryLook,
+} from '../parts/repository.tsx';
 import { Button } from '../ui/controls.tsx';
 import { ManySelect, NumberField, Switch } from '../ui/fields.tsx';
 import { Column, Columns, Panel, Row } from '../ui/layout.tsx';
 import { TextField } from '../ui/text-field.tsx';
 
 /** The fields at which the form shows an error. */
-const SHOWN = ['git_url', 'name', 'domain_prefix', 'branch', 'dockerfile_path', 'container_port', 'auth_required', 'datasets'];
+const SHOWN = [
+  'git_url',
+  'name',
+  'domain_prefix',
+  'branch',
+  'dockerfile_path',
+  'container_port',
+  'auth_required',
+  'datasets',
+];
 
 /** The name of the repository, as a DNS label. */
 export const nameOf = (address: string): string =>
@@ -47,9 +61,16 @@ export const Page = () => {
   const valuesWith = (answer: RepositoryFound | null) => {
     const branch = typedBranch ?? answer?.branch ?? PROJECT_DEFAULTS.branch;
     const dockerfile =
-      typedDockerfile ?? (answer === null ? undefined : proposedDockerfile(answer)?.path) ?? PROJECT_DEFAULTS.dockerfile_path;
+      typedDockerfile ??
+      (answer === null ? undefined : proposedDockerfile(answer)?.path) ??
+      PROJECT_DEFAULTS.dockerfile_path;
     const ports = answer?.dockerfiles.find(({ path }) => path === dockerfile)?.ports ?? [];
-    return { branch, dockerfile, ports, port: typedPort === null ? (ports[0] ?? PROJECT_DEFAULTS.container_port) : typedPort.port };
+    return {
+      branch,
+      dockerfile,
+      ports,
+      port: typedPort === null ? (ports[0] ?? PROJECT_DEFAULTS.container_port) : typedPort.port,
+    };
   };
   const { branch, dockerfile, ports, port } = valuesWith(found);
   const create = useChange('createProject');
@@ -64,9 +85,12 @@ export const Page = () => {
   async function createAndDeploy(): Promise<void> {
     const git_url = completed(git);
     setGit(git_url);
-    // Somebody who pastes an address and presses the button gets the branch and the port of the repository too.
+    // Somebody who pastes an address and presses the button gets the branch and the port of the
+    // repository too.
     const isTyped = typedBranch !== null && typedDockerfile !== null && typedPort !== null;
-    const values = valuesWith(isTyped ? found : await look.ask(git_url, typedBranch === '' ? null : typedBranch));
+    const values = valuesWith(
+      isTyped ? found : await look.ask(git_url, typedBranch === '' ? null : typedBranch),
+    );
     const project = await create.run({
       body: {
         name: shownName,
@@ -85,13 +109,20 @@ export const Page = () => {
       (error: unknown) => ({ problem: problemText(error) }),
     );
     await queries.invalidateQueries();
-    if ('id' in deployed) return void navigate({ to: '/deployments/$id', params: { id: deployed.id } });
+    if ('id' in deployed)
+      return void navigate({ to: '/deployments/$id', params: { id: deployed.id } });
     // The project exists now, so its page shows why the first deployment did not begin.
     const state = (present: object) => ({ ...present, notDeployed: deployed.problem });
     void navigate({ to: '/projects/$name', params: { name: project.name }, state });
   }
   return (
-    <Head title="New project" lead="Berth builds the Dockerfile of a git repository and publishes it at an address of its own.">
+    <Head
+      title="New project"
+      lead={
+        'Berth builds the Dockerfile of a git repository and publishes it at an address of its ' +
+        'own.'
+      }
+    >
       <Panel>
         <form
           onSubmit={(event) => {
@@ -143,7 +174,11 @@ export const Page = () => {
                 error={errors['branch']}
                 suggestions={found?.branches ?? []}
                 onBlur={() =>
-                  void (typedBranch !== null && typedBranch !== found?.branch && look.ask(git, typedBranch === '' ? null : typedBranch))
+                  void (
+                    typedBranch !== null &&
+                    typedBranch !== found?.branch &&
+                    look.ask(git, typedBranch === '' ? null : typedBranch)
+                  )
                 }
               />
               <TextField
@@ -156,13 +191,22 @@ export const Page = () => {
               />
               <NumberField
                 label="Container port"
-                help={ports.length > 1 ? `the Dockerfile exposes ${ports.join(', ')}` : 'the port on which the application listens'}
+                help={
+                  ports.length > 1
+                    ? `the Dockerfile exposes ${ports.join(', ')}`
+                    : 'the port on which the application listens'
+                }
                 value={port}
                 onChange={(value) => setPort({ port: value })}
                 error={errors['container_port']}
               />
             </Columns>
-            <Switch label="Require Auth: visitors must sign in" value={auth} onChange={setAuth} error={errors['auth_required']} />
+            <Switch
+              label="Require Auth: visitors must sign in"
+              value={auth}
+              onChange={setAuth}
+              error={errors['auth_required']}
+            />
             {datasets.items.length > 0 && (
               <ManySelect
                 label="Datasets"
@@ -178,7 +222,14 @@ export const Page = () => {
               <Button type="submit" look="main" reason={reason} busy={busy}>
                 Create and deploy
               </Button>
-              <Command words={['project', 'create', shownName === '' ? 'shop' : shownName, ...(git === '' ? [] : ['--git-url', git])]} />
+              <Command
+                words={[
+                  'project',
+                  'create',
+                  shownName === '' ? 'shop' : shownName,
+                  ...(git === '' ? [] : ['--git-url', git]),
+                ]}
+              />
             </Row>
           </Column>
         </form>

@@ -23,14 +23,26 @@ import { Code, PageLink, Text } from '../ui/text.tsx';
 
 const COMMANDS_AT_ONCE = 5;
 
-/** The address has an id or a hostname. Two nodes can share a hostname, then the page lists both. */
+/**
+ * The address has an id or a hostname. Two nodes can share a hostname, then the page lists both.
+ */
 export const Page = () => {
   const { name } = useParams({ strict: false }) as { name: string };
   const same = useList('listNodes', { query: { name } });
-  const one = useAsk('getNode', { params: { id: name } }, { enabled: same.query.data !== undefined && same.items.length < 2 });
+  const one = useAsk(
+    'getNode',
+    { params: { id: name } },
+    { enabled: same.query.data !== undefined && same.items.length < 2 },
+  );
   if (same.items.length > 1)
     return (
-      <Head title={name} lead={`${same.items.length} nodes have this hostname: one machine can be a builder and a deploy node.`}>
+      <Head
+        title={name}
+        lead={
+          `${same.items.length} nodes have this hostname: one machine can be a builder and a ` +
+          'deploy node.'
+        }
+      >
         {same.items.map((node) => (
           <PageLink key={node.id} to="/nodes/$name" params={{ name: node.id }}>
             {node.hostname} ({node.role})
@@ -64,17 +76,26 @@ function Loaded({ node }: { node: Node }) {
       title={node.hostname}
       lead={
         <span>
-          <NodeStatus node={node} />, last seen <Ago at={node.last_seen_at} />, {node.role} node at {node.host_ip}
+          <NodeStatus node={node} />, last seen <Ago at={node.last_seen_at} />, {node.role} node at{' '}
+          {node.host_ip}
         </span>
       }
       actions={
         <>
           {node.schedulable ? (
-            <Button reason={reasonAgainst('cordon', node)} busy={cordon.busy} onClick={() => void cordon.run({ params })}>
+            <Button
+              reason={reasonAgainst('cordon', node)}
+              busy={cordon.busy}
+              onClick={() => void cordon.run({ params })}
+            >
               Cordon
             </Button>
           ) : (
-            <Button reason={reasonAgainst('uncordon', node)} busy={uncordon.busy} onClick={() => void uncordon.run({ params })}>
+            <Button
+              reason={reasonAgainst('uncordon', node)}
+              busy={uncordon.busy}
+              onClick={() => void uncordon.run({ params })}
+            >
               Uncordon
             </Button>
           )}
@@ -83,7 +104,9 @@ function Loaded({ node }: { node: Node }) {
             reason={
               reasonAgainst('drain', node) ??
               (node.role === 'builder' ? 'a builder has no projects to move' : null) ??
-              (node.drain?.finished_at === null ? 'it drains already; “Uncordon” stops the drain' : null)
+              (node.drain?.finished_at === null
+                ? 'it drains already; “Uncordon” stops the drain'
+                : null)
             }
             onClick={() => setAsking(true)}
           >
@@ -103,10 +126,11 @@ function Loaded({ node }: { node: Node }) {
       {node.status === 'offline' && (
         <Note tone="bad" title="The node does not report">
           <Text>
-            Nothing moves by itself, and its routes stay, because a silent machine may still serve. Start the machine or its agent:{' '}
-            <Code>systemctl status 'berth-agent*'</Code>.
+            Nothing moves by itself, and its routes stay, because a silent machine may still serve.
+            Start the machine or its agent: <Code>systemctl status 'berth-agent*'</Code>.
             {node.role === 'deploy' &&
-              ' If it never comes back, first restart each of its projects, which starts it on another node. Volumes stay on its disk. Then delete the node.'}
+              ' If it never comes back, first restart each of its projects, which starts it on ' +
+                'another node. Volumes stay on its disk. Then delete the node.'}
           </Text>
         </Note>
       )}
@@ -117,8 +141,9 @@ function Loaded({ node }: { node: Node }) {
               <PageLink to="/nodes/$name" params={{ name: node.address_taken.node_id }} size="sm">
                 {node.address_taken.hostname}
               </PageLink>{' '}
-              is online at {node.host_ip}. A route of this node ends when a container of that one gets its port. If this machine never comes
-              back, move the projects that still serve, delete the node, then deploy the others again:
+              is online at {node.host_ip}. A route of this node ends when a container of that one
+              gets its port. If this machine never comes back, move the projects that still serve,
+              delete the node, then deploy the others again:
             </Text>
             <Command words={['node', 'delete', node.id, '--force']} />
           </Column>
@@ -128,13 +153,16 @@ function Loaded({ node }: { node: Node }) {
         <Note tone="warn" title={`${countText(moving.length, 'project')} without a fixed port`}>
           <Column gap="sm">
             <Text>
-              An earlier version of the agent started these containers. When the engine restarts, they get other ports, and their hosts may
-              show each other for some seconds. A restart gives a project a fixed port:
+              An earlier version of the agent started these containers. When the engine restarts,
+              they get other ports, and their hosts may show each other for some seconds. A restart
+              gives a project a fixed port:
             </Text>
             {moving.slice(0, COMMANDS_AT_ONCE).map((name) => (
               <Command key={name} words={['restart', name]} />
             ))}
-            {moving.length > COMMANDS_AT_ONCE && <Text>Also {moving.slice(COMMANDS_AT_ONCE).join(', ')}</Text>}
+            {moving.length > COMMANDS_AT_ONCE && (
+              <Text>Also {moving.slice(COMMANDS_AT_ONCE).join(', ')}</Text>
+            )}
           </Column>
         </Note>
       )}
@@ -147,12 +175,22 @@ function Loaded({ node }: { node: Node }) {
         <Panel title="Drain" id="drain">
           <Column gap="sm">
             <Text>
-              {countText(node.drain.moved, 'project')} moved, {node.drain.left.length} left, begun <Ago at={node.drain.started_at} />
+              {countText(node.drain.moved, 'project')} moved, {node.drain.left.length} left, begun{' '}
+              <Ago at={node.drain.started_at} />
               {node.drain.finished_at !== null && ', done'}
             </Text>
-            <Progress label="Drain" value={(node.drain.moved / Math.max(1, node.drain.moved + node.drain.left.length)) * 100} />
+            <Progress
+              label="Drain"
+              value={
+                (node.drain.moved / Math.max(1, node.drain.moved + node.drain.left.length)) * 100
+              }
+            />
             {node.drain.left.map((row) => (
-              <DrainRow key={`${row.deployment_id} ${row.problem ?? ''}`} row={row} unmanaged={left} />
+              <DrainRow
+                key={`${row.deployment_id} ${row.problem ?? ''}`}
+                row={row}
+                unmanaged={left}
+              />
             ))}
           </Column>
         </Panel>
@@ -161,9 +199,10 @@ function Loaded({ node }: { node: Node }) {
         <Panel flush title="To remove by hand" id="unmanaged">
           <div style={{ padding: '0 16px 16px' }}>
             <Text>
-              An agent that implements only the contract started these containers, and no deployment uses them any more. Berth cannot see or
-              remove them. Remove each one on the machine, then confirm it. Until then a drain waits for it, and so does the next version of
-              a project that never runs two versions at once.
+              An agent that implements only the contract started these containers, and no deployment
+              uses them any more. Berth cannot see or remove them. Remove each one on the machine,
+              then confirm it. Until then a drain waits for it, and so does the next version of a
+              project that never runs two versions at once.
             </Text>
           </div>
           <Table
@@ -175,8 +214,16 @@ function Loaded({ node }: { node: Node }) {
               // No link: the project may be deleted.
               { head: 'Project', cell: (row) => row.project },
               { head: 'Started', cell: (row) => <Ago at={row.since} /> },
-              { head: 'On the machine', cell: (row) => <Code>{`docker rm -f ${row.container}`}</Code> },
-              { head: 'Then', cell: (row) => <Command words={['node', 'removed', node.hostname, row.container]} /> },
+              {
+                head: 'On the machine',
+                cell: (row) => <Code>{`docker rm -f ${row.container}`}</Code>,
+              },
+              {
+                head: 'Then',
+                cell: (row) => (
+                  <Command words={['node', 'removed', node.hostname, row.container]} />
+                ),
+              },
               {
                 head: 'Change',
                 cell: (row) => (
@@ -196,13 +243,20 @@ function Loaded({ node }: { node: Node }) {
       )}
       <Panel title="Disk" id="disk" actions={<Command words={['node', 'disk', node.hostname]} />}>
         <Column gap="sm">
-          {node.disk === null ? <Text tone="quiet">The agent has not reported its disk</Text> : <DiskBar disk={node.disk} />}
+          {node.disk === null ? (
+            <Text tone="quiet">The agent has not reported its disk</Text>
+          ) : (
+            <DiskBar disk={node.disk} />
+          )}
           <Answer query={disk} what="the preview of evictions">
             {(view) => (
               <>
                 <Text>
                   Budget of datasets, images and build cache: {bytesText(view.budget_bytes)},{' '}
-                  {view.free_bytes < 0 ? `exceeded by ${bytesText(-view.free_bytes)}` : `${bytesText(view.free_bytes)} of it free`}.
+                  {view.free_bytes < 0
+                    ? `exceeded by ${bytesText(-view.free_bytes)}`
+                    : `${bytesText(view.free_bytes)} of it free`}
+                  .
                 </Text>
                 {view.unavailable !== undefined && <Text tone="quiet">{view.unavailable}</Text>}
                 {view.evict.length > 0 && (
@@ -242,7 +296,10 @@ function Loaded({ node }: { node: Node }) {
                       ? `${row.state}, its port is not fixed`
                       : row.state,
               },
-              { head: 'Project', cell: (row) => <ProjectLink name={row.labels['berth.project_name']} /> },
+              {
+                head: 'Project',
+                cell: (row) => <ProjectLink name={row.labels['berth.project_name']} />,
+              },
               { head: 'Port', number: true, wide: true, cell: (row) => row.host_port ?? '' },
             ]}
           />
@@ -262,7 +319,11 @@ function Loaded({ node }: { node: Node }) {
                   head: 'Dataset',
                   rowHead: true,
                   cell: (row) => (
-                    <PageLink to="/datasets/$name" params={{ name: row.name ?? row.dataset_id }} size="sm">
+                    <PageLink
+                      to="/datasets/$name"
+                      params={{ name: row.name ?? row.dataset_id }}
+                      size="sm"
+                    >
                       {row.name ?? row.dataset_id}
                     </PageLink>
                   ),
@@ -274,7 +335,12 @@ function Loaded({ node }: { node: Node }) {
             />
           )}
         </Panel>
-        <Panel flush title="Volumes on its disk" id="volumes" actions={<Command words={['node', 'volumes', node.hostname]} />}>
+        <Panel
+          flush
+          title="Volumes on its disk"
+          id="volumes"
+          actions={<Command words={['node', 'volumes', node.hostname]} />}
+        >
           <Answer query={disk} what="the volumes">
             {({ volumes }) =>
               volumes.length === 0 ? (
@@ -288,9 +354,18 @@ function Loaded({ node }: { node: Node }) {
                     { head: 'Volume', rowHead: true, cell: (row) => row.name },
                     {
                       head: 'Project',
-                      cell: (row) => (row.kept_of_deleted ? `${row.project} (deleted)` : <ProjectLink name={row.project} />),
+                      cell: (row) =>
+                        row.kept_of_deleted ? (
+                          `${row.project} (deleted)`
+                        ) : (
+                          <ProjectLink name={row.project} />
+                        ),
                     },
-                    { head: 'Size', number: true, cell: (row) => (row.bytes === null ? 'not counted' : bytesText(row.bytes)) },
+                    {
+                      head: 'Size',
+                      number: true,
+                      cell: (row) => (row.bytes === null ? 'not counted' : bytesText(row.bytes)),
+                    },
                     {
                       head: 'State',
                       cell: (row) =>
@@ -335,8 +410,8 @@ function Loaded({ node }: { node: Node }) {
         onConfirm={() => void drain.run({ params })}
       >
         <Text>
-          The node gets no new work, and its {countText(node.containers.length, 'container')} move to other nodes one by one. No request is
-          lost. “Uncordon” stops the drain.
+          The node gets no new work, and its {countText(node.containers.length, 'container')} move
+          to other nodes one by one. No request is lost. “Uncordon” stops the drain.
         </Text>
       </Confirm>
       <Confirm
@@ -350,11 +425,13 @@ function Loaded({ node }: { node: Node }) {
         danger
         busy={removed.busy}
         error={dialogError(removed.error)}
-        onConfirm={() => void (gone !== null && removed.run({ params: { ...params, container: gone } }))}
+        onConfirm={() =>
+          void (gone !== null && removed.run({ params: { ...params, container: gone } }))
+        }
       >
         <Text>
-          Berth cannot check it, and starts other versions as if the container was gone. If it still runs, two versions may write the same
-          data.
+          Berth cannot check it, and starts other versions as if the container was gone. If it still
+          runs, two versions may write the same data.
         </Text>
       </Confirm>
     </Head>
@@ -362,10 +439,19 @@ function Loaded({ node }: { node: Node }) {
 }
 
 type DrainRowProps = { row: Drain['left'][number]; unmanaged: NonNullable<Node['unmanaged']> };
-/** A container that a person must remove has its project, which may be deleted, and its commands in the panel below. */
+/**
+ * A container that a person must remove has its project, which may be deleted, and its commands in
+ * the panel below.
+ */
 function DrainRow({ row, unmanaged }: DrainRowProps) {
-  const byHand = unmanaged.find((one) => one.project_id === row.project_id && row.problem?.startsWith(`${one.container} `) === true);
-  if (byHand !== undefined) return <Text>{`${byHand.container} of ${row.project}: waits until it is removed by hand`}</Text>;
+  const byHand = unmanaged.find(
+    (one) =>
+      one.project_id === row.project_id && row.problem?.startsWith(`${one.container} `) === true,
+  );
+  if (byHand !== undefined)
+    return (
+      <Text>{`${byHand.container} of ${row.project}: waits until it is removed by hand`}</Text>
+    );
   return (
     <Text>
       <PageLink to="/projects/$name" params={{ name: row.project }} size="sm">

@@ -42,9 +42,22 @@ export const Page = () => {
                     { head: 'Role', cell: ({ role }) => role },
                     { head: 'State', cell: (node) => <State node={node} /> },
                     { head: 'Last seen', cell: ({ last_seen_at }) => <Ago at={last_seen_at} /> },
-                    { head: 'Containers', number: true, wide: true, cell: ({ containers }) => containers.length },
-                    { head: 'Datasets', number: true, wide: true, cell: ({ cached }) => cached.length },
-                    { head: 'Disk', cell: ({ disk }) => (disk === null ? '' : <DiskBar disk={disk} small />) },
+                    {
+                      head: 'Containers',
+                      number: true,
+                      wide: true,
+                      cell: ({ containers }) => containers.length,
+                    },
+                    {
+                      head: 'Datasets',
+                      number: true,
+                      wide: true,
+                      cell: ({ cached }) => cached.length,
+                    },
+                    {
+                      head: 'Disk',
+                      cell: ({ disk }) => (disk === null ? '' : <DiskBar disk={disk} small />),
+                    },
                   ]}
                 />
                 <More list={nodes} />

@@ -1,4 +1,9 @@
-import { NOTIFICATION_EVENTS, NOTIFICATION_KINDS, type NotificationEvent, type NotificationKind } from '@berth/wire/notification';
+import {
+  NOTIFICATION_EVENTS,
+  NOTIFICATION_KINDS,
+  type NotificationEvent,
+  type NotificationKind,
+} from '@berth/wire/notification';
 import { useState } from 'react';
 import { Page as Head } from '../app/page.tsx';
 import { hasRole, useMe } from '../app/session.tsx';
@@ -52,7 +57,12 @@ function Notifications({ isAdmin }: { isAdmin: boolean }) {
   return (
     <Head title="Notifications" lead="Berth reports each problem once, and again when it is over.">
       {secret !== null && (
-        <Note tone="warn" title="Copy the signing secret now; it is not shown again" live onClose={() => setSecret(null)}>
+        <Note
+          tone="warn"
+          title="Copy the signing secret now; it is not shown again"
+          live
+          onClose={() => setSecret(null)}
+        >
           <Row>
             <Code>{secret}</Code>
             <Copy text={secret} label="Copy the secret" />
@@ -62,7 +72,11 @@ function Notifications({ isAdmin }: { isAdmin: boolean }) {
       {tested !== null && (
         <Note
           tone={tested.error === null ? 'ok' : 'bad'}
-          title={tested.error === null ? `The test to ${tested.name} was delivered` : `The test to ${tested.name} failed`}
+          title={
+            tested.error === null
+              ? `The test to ${tested.name} was delivered`
+              : `The test to ${tested.name} failed`
+          }
           live
           onClose={() => setTested(null)}
         >
@@ -70,11 +84,18 @@ function Notifications({ isAdmin }: { isAdmin: boolean }) {
         </Note>
       )}
       {error !== null && error !== undefined && <Problem error={error} what="The action" />}
-      <Panel flush title="Targets" id="targets" actions={<Command words={['notification', 'list']} />}>
+      <Panel
+        flush
+        title="Targets"
+        id="targets"
+        actions={<Command words={['notification', 'list']} />}
+      >
         <Answer query={list.query} what="the notifications">
           {() =>
             list.items.length === 0 ? (
-              <Empty words={['notification', 'create', 'ops', '--kind', 'webhook']}>No notifications yet. Create the first one:</Empty>
+              <Empty words={['notification', 'create', 'ops', '--kind', 'webhook']}>
+                No notifications yet. Create the first one:
+              </Empty>
             ) : (
               <Table
                 label="Notifications"
@@ -87,7 +108,8 @@ function Notifications({ isAdmin }: { isAdmin: boolean }) {
                   {
                     head: 'Projects',
                     wide: true,
-                    cell: (row) => (row.projects.length === 0 ? 'all' : row.projects.map(projectName).join(', ')),
+                    cell: (row) =>
+                      row.projects.length === 0 ? 'all' : row.projects.map(projectName).join(', '),
                   },
                   {
                     head: 'State',
@@ -105,7 +127,12 @@ function Notifications({ isAdmin }: { isAdmin: boolean }) {
                         </>
                       ),
                   },
-                  { head: 'Last sent', wide: true, cell: (row) => (row.last_sent_at === null ? 'never' : <Ago at={row.last_sent_at} />) },
+                  {
+                    head: 'Last sent',
+                    wide: true,
+                    cell: (row) =>
+                      row.last_sent_at === null ? 'never' : <Ago at={row.last_sent_at} />,
+                  },
                   {
                     head: 'Change',
                     cell: (row) => (
@@ -117,9 +144,17 @@ function Notifications({ isAdmin }: { isAdmin: boolean }) {
                             onClick: () =>
                               void test
                                 .run({ params: { id: row.id } })
-                                .then((answer) => answer !== null && setTested({ name: row.name, error: answer.error })),
+                                .then(
+                                  (answer) =>
+                                    answer !== null &&
+                                    setTested({ name: row.name, error: answer.error }),
+                                ),
                           },
-                          { label: 'Delete', danger: true, onClick: () => void remove.run({ params: { id: row.id } }) },
+                          {
+                            label: 'Delete',
+                            danger: true,
+                            onClick: () => void remove.run({ params: { id: row.id } }),
+                          },
                         ]}
                       />
                     ),
@@ -134,13 +169,26 @@ function Notifications({ isAdmin }: { isAdmin: boolean }) {
         <form
           onSubmit={(event) => {
             event.preventDefault();
-            void create.run({ body: { name, kind, target, on: on as NotificationEvent[], projects: only } });
+            void create.run({
+              body: { name, kind, target, on: on as NotificationEvent[], projects: only },
+            });
           }}
         >
           <Column gap="sm">
             <Columns most={3}>
-              <TextField label="Name" value={name} onChange={setName} error={errors['name']} required />
-              <Select label="Kind" value={kind} onChange={setKind} options={NOTIFICATION_KINDS.map((value) => ({ value, label: value }))} />
+              <TextField
+                label="Name"
+                value={name}
+                onChange={setName}
+                error={errors['name']}
+                required
+              />
+              <Select
+                label="Kind"
+                value={kind}
+                onChange={setKind}
+                options={NOTIFICATION_KINDS.map((value) => ({ value, label: value }))}
+              />
               <TextField
                 label={kind === 'email' ? 'E-mail addresses' : 'Address'}
                 value={target}
@@ -153,7 +201,10 @@ function Notifications({ isAdmin }: { isAdmin: boolean }) {
               label="Problems"
               value={on}
               onChange={setOn}
-              options={NOTIFICATION_EVENTS.map((value) => ({ value, label: value.replace('_', ' ') }))}
+              options={NOTIFICATION_EVENTS.map((value) => ({
+                value,
+                label: value.replace('_', ' '),
+              }))}
               error={errors['on']}
             />
             <ManySelect
@@ -164,12 +215,20 @@ function Notifications({ isAdmin }: { isAdmin: boolean }) {
               options={projects.items.map(({ id, name: label }) => ({ value: id, label }))}
               error={errors['projects']}
             />
-            <FormProblem error={create.error} what="Creating" fields={['name', 'target', 'on', 'projects']} />
+            <FormProblem
+              error={create.error}
+              what="Creating"
+              fields={['name', 'target', 'on', 'projects']}
+            />
             <Row>
               <Button
                 type="submit"
                 look="main"
-                reason={!isAdmin && only.length === 0 ? 'choose a project; only admins are told of all' : null}
+                reason={
+                  !isAdmin && only.length === 0
+                    ? 'choose a project; only admins are told of all'
+                    : null
+                }
                 busy={create.busy}
               >
                 Create

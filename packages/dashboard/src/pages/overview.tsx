@@ -21,11 +21,15 @@ import { PageLink, Text } from '../ui/text.tsx';
 type Need = { id: string; what: ReactNode; state: ReactNode; why: ReactNode; since: string | null };
 
 const BUSY = ['pending', 'building', 'built', 'deploying'] as const;
-/** Deployments in progress, newest first. A few states have few rows each, whatever the history is. */
+/**
+ * Deployments in progress, newest first. A few states have few rows each, whatever the history is.
+ */
 function useBusy() {
   const lists = BUSY.map((status) => useList('listDeployments', { query: { status, limit: 50 } }));
   return {
-    items: lists.flatMap(({ items }) => items).toSorted((a, b) => b.created_at.localeCompare(a.created_at)),
+    items: lists
+      .flatMap(({ items }) => items)
+      .toSorted((a, b) => b.created_at.localeCompare(a.created_at)),
     isKnown: lists.every(({ query }) => query.data !== undefined),
   };
 }
@@ -39,8 +43,12 @@ export const Page = () => {
   const latest = useList('listDeployments', { query: { limit: 50 } });
   const events = useAsk('events', { query: { limit: 1 } });
   const seen = new Set<string>();
-  const newest = latest.items.filter(({ project_id }) => (seen.has(project_id) ? false : seen.add(project_id)));
-  const projectName = useProjectNames([...attention.items, ...busy.items, ...newest].map(({ project_id }) => project_id));
+  const newest = latest.items.filter(({ project_id }) =>
+    seen.has(project_id) ? false : seen.add(project_id),
+  );
+  const projectName = useProjectNames(
+    [...attention.items, ...busy.items, ...newest].map(({ project_id }) => project_id),
+  );
   const needs: Need[] = [
     ...attention.items
       .filter(({ status }) => status === 'failed')
@@ -70,7 +78,13 @@ export const Page = () => {
         since: item.health?.since ?? null,
       })),
     ...nodes.items
-      .filter((node) => node.status === 'offline' || node.doubled !== null || node.engine?.ok === false || isFull(node.disk))
+      .filter(
+        (node) =>
+          node.status === 'offline' ||
+          node.doubled !== null ||
+          node.engine?.ok === false ||
+          isFull(node.disk),
+      )
       .map((node) => ({
         id: node.id,
         what: (
@@ -78,7 +92,12 @@ export const Page = () => {
             {node.hostname}
           </PageLink>
         ),
-        state: node.status === 'online' && isFull(node.disk) ? <Status mark="warn">disk nearly full</Status> : <NodeStatus node={node} />,
+        state:
+          node.status === 'online' && isFull(node.disk) ? (
+            <Status mark="warn">disk nearly full</Status>
+          ) : (
+            <NodeStatus node={node} />
+          ),
         why: whyOf(node),
         since: node.status === 'online' && isFull(node.disk) ? null : node.last_seen_at,
       })),
@@ -91,7 +110,15 @@ export const Page = () => {
         </PageLink>
       );
       const since = (node.unmanaged ?? []).map((one) => one.since).toSorted()[0] ?? null;
-      return [{ id: `unmanaged ${node.id}`, what, state: <Status mark="warn">left over</Status>, why, since }];
+      return [
+        {
+          id: `unmanaged ${node.id}`,
+          what,
+          state: <Status mark="warn">left over</Status>,
+          why,
+          since,
+        },
+      ];
     }),
     ...datasets.items
       .filter(({ status }) => status === 'suspicious' || status === 'unreachable')
@@ -109,7 +136,11 @@ export const Page = () => {
     ...certificates.items.map((project) => ({
       id: `certificate ${project.id}`,
       what: (
-        <PageLink to="/projects/$name/$tab" params={{ name: project.name, tab: 'domains' }} size="sm">
+        <PageLink
+          to="/projects/$name/$tab"
+          params={{ name: project.name, tab: 'domains' }}
+          size="sm"
+        >
           {project.name}
         </PageLink>
       ),
@@ -118,7 +149,11 @@ export const Page = () => {
       since: project.certificate?.checked_at ?? null,
     })),
   ];
-  const isKnown = busy.isKnown && [attention, certificates, nodes, datasets, latest].every(({ query }) => query.data !== undefined);
+  const isKnown =
+    busy.isKnown &&
+    [attention, certificates, nodes, datasets, latest].every(
+      ({ query }) => query.data !== undefined,
+    );
   const isMore = attention.hasMore || certificates.hasMore;
   return (
     <Head
@@ -155,7 +190,10 @@ export const Page = () => {
                     { head: 'What', rowHead: true, cell: ({ what }) => what },
                     { head: 'State', cell: ({ state }) => state },
                     { head: 'Why', cell: ({ why }) => <Text clamp>{why}</Text> },
-                    { head: 'Since', cell: ({ since }) => (since === null ? '' : <Ago at={since} />) },
+                    {
+                      head: 'Since',
+                      cell: ({ since }) => (since === null ? '' : <Ago at={since} />),
+                    },
                   ]}
                 />
                 <More list={attention} />
@@ -163,7 +201,13 @@ export const Page = () => {
             )}
             {busy.items.length > 0 && (
               <Panel title="In progress" id="progress" flush>
-                <Deployments items={busy.items} more={null} withProject label="Deployments in progress" empty={[]} />
+                <Deployments
+                  items={busy.items}
+                  more={null}
+                  withProject
+                  label="Deployments in progress"
+                  empty={[]}
+                />
               </Panel>
             )}
             <Panel
@@ -177,7 +221,9 @@ export const Page = () => {
               }
             >
               {latest.items.length === 0 ? (
-                <Empty words={['deploy']}>Nothing was deployed yet. In a folder with a Dockerfile, run:</Empty>
+                <Empty words={['deploy']}>
+                  Nothing was deployed yet. In a folder with a Dockerfile, run:
+                </Empty>
               ) : (
                 <Deployments
                   items={newest.slice(0, 10)}
@@ -196,7 +242,8 @@ export const Page = () => {
 };
 
 /** Below a tenth of the disk, new builds and copies begin to fail. */
-const isFull = (disk: { free: number; total: number } | null): boolean => disk !== null && disk.total > 0 && disk.free / disk.total < 0.1;
+const isFull = (disk: { free: number; total: number } | null): boolean =>
+  disk !== null && disk.total > 0 && disk.free / disk.total < 0.1;
 
 /** All reasons of a node, the one that asks for a decision first. */
 const whyOf = (node: Node): string =>

@@ -45,20 +45,36 @@ function People() {
         >
           <Column gap="sm">
             <Columns most={2}>
-              <TextField label="E-mail address" type="email" value={email} onChange={setEmail} error={errors['email']} required />
-              <Select label="Role" value={role} onChange={setRole} options={ROLES.map((value) => ({ value, label: value }))} />
+              <TextField
+                label="E-mail address"
+                type="email"
+                value={email}
+                onChange={setEmail}
+                error={errors['email']}
+                required
+              />
+              <Select
+                label="Role"
+                value={role}
+                onChange={setRole}
+                options={ROLES.map((value) => ({ value, label: value }))}
+              />
             </Columns>
             <FormProblem error={create.error} what="Adding" fields={['email']} />
             <Row>
               <Button type="submit" look="main" busy={create.busy}>
                 Add
               </Button>
-              <Command words={['user', 'create', email === '' ? 'ada@example.org' : email, '--role', role]} />
+              <Command
+                words={['user', 'create', email === '' ? 'ada@example.org' : email, '--role', role]}
+              />
             </Row>
           </Column>
         </form>
       </Panel>
-      {patch.error !== null && patch.error !== undefined && <Problem error={patch.error} what="The change" />}
+      {patch.error !== null && patch.error !== undefined && (
+        <Problem error={patch.error} what="The change" />
+      )}
       <Panel flush title="Users" id="users" actions={<Command words={['user', 'list']} />}>
         <Answer query={users.query} what="the users">
           {() => (
@@ -69,8 +85,20 @@ function People() {
               cells={[
                 { head: 'E-mail address', rowHead: true, cell: (row) => row.email },
                 { head: 'Role', cell: (row) => row.role },
-                { head: 'State', cell: (row) => (row.disabled ? <Status mark="off">disabled</Status> : <Status mark="ok">active</Status>) },
-                { head: 'Last sign-in', cell: (row) => (row.last_login_at === null ? 'never' : <Ago at={row.last_login_at} />) },
+                {
+                  head: 'State',
+                  cell: (row) =>
+                    row.disabled ? (
+                      <Status mark="off">disabled</Status>
+                    ) : (
+                      <Status mark="ok">active</Status>
+                    ),
+                },
+                {
+                  head: 'Last sign-in',
+                  cell: (row) =>
+                    row.last_login_at === null ? 'never' : <Ago at={row.last_login_at} />,
+                },
                 {
                   head: 'Change',
                   cell: (row) => {
@@ -82,13 +110,18 @@ function People() {
                           ...ROLES.filter((one) => one !== row.role).map((one) => ({
                             label: `Make ${one}`,
                             reason,
-                            onClick: () => void patch.run({ params: { id: row.id }, body: { role: one } }),
+                            onClick: () =>
+                              void patch.run({ params: { id: row.id }, body: { role: one } }),
                           })),
                           {
                             label: row.disabled ? 'Enable' : 'Disable',
                             danger: !row.disabled,
                             reason,
-                            onClick: () => void patch.run({ params: { id: row.id }, body: { disabled: !row.disabled } }),
+                            onClick: () =>
+                              void patch.run({
+                                params: { id: row.id },
+                                body: { disabled: !row.disabled },
+                              }),
                           },
                         ]}
                       />

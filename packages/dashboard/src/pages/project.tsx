@@ -45,12 +45,17 @@ const LAZY = {
   data: part('Data'),
   domains: part('Domains'),
   hook: part('Hook'),
-  settings: lazy(async () => ({ default: (await import('../parts/project-settings.tsx')).Settings })),
+  settings: lazy(async () => ({
+    default: (await import('../parts/project-settings.tsx')).Settings,
+  })),
   metrics: Metrics,
 };
 
 export const Page = () => {
-  const { name, tab = 'deployments' } = useParams({ strict: false }) as { name: string; tab?: string };
+  const { name, tab = 'deployments' } = useParams({ strict: false }) as {
+    name: string;
+    tab?: string;
+  };
   const project = useAsk('getProject', { params: { id: name } });
   return (
     <Answer query={project} what="the project" page>
@@ -62,7 +67,10 @@ export const Page = () => {
 
 function Loaded({ project, tab }: { project: Project; tab: string }) {
   const navigate = useNavigate();
-  const deployments = useList('projectDeployments', { params: { id: project.id }, query: { limit: 50 } });
+  const deployments = useList('projectDeployments', {
+    params: { id: project.id },
+    query: { limit: 50 },
+  });
   const live = useAsk(
     'getDeployment',
     { params: { id: project.running_deployment_id ?? '' } },
@@ -70,7 +78,8 @@ function Loaded({ project, tab }: { project: Project; tab: string }) {
   );
   const reasonAgainst = useProjectReasons(project);
   const [asking, setAsking] = useState<'stop' | null>(null);
-  const open = (deployment: Deployment): void => void navigate({ to: '/deployments/$id', params: { id: deployment.id } });
+  const open = (deployment: Deployment): void =>
+    void navigate({ to: '/deployments/$id', params: { id: deployment.id } });
   const deploy = useChange('createDeployment', open);
   const restart = useChange('restartProject', open);
   const start = useChange('startProject', open);
@@ -82,26 +91,48 @@ function Loaded({ project, tab }: { project: Project; tab: string }) {
   return (
     <Head
       title={project.name}
-      lead={<Truth project={project} live={project.running_deployment_id === null ? undefined : live.data} newest={deployments.items[0]} />}
+      lead={
+        <Truth
+          project={project}
+          live={project.running_deployment_id === null ? undefined : live.data}
+          newest={deployments.items[0]}
+        />
+      }
       actions={
         <>
           <OutLink href={project.url}>Open</OutLink>
           {project.stopped && (
-            <Button reason={reasonAgainst('start')} busy={start.busy} onClick={() => void start.run({ params })}>
+            <Button
+              reason={reasonAgainst('start')}
+              busy={start.busy}
+              onClick={() => void start.run({ params })}
+            >
               Start
             </Button>
           )}
-          <Button look="main" reason={reasonAgainst('deploy')} busy={deploy.busy} onClick={() => void deploy.run({ params, body: {} })}>
+          <Button
+            look="main"
+            reason={reasonAgainst('deploy')}
+            busy={deploy.busy}
+            onClick={() => void deploy.run({ params, body: {} })}
+          >
             Deploy
           </Button>
           <Menu
             label="More actions"
             items={[
-              { label: 'Restart', reason: reasonAgainst('restart'), onClick: () => void restart.run({ params }) },
+              {
+                label: 'Restart',
+                reason: reasonAgainst('restart'),
+                onClick: () => void restart.run({ params }),
+              },
               {
                 label: 'Roll back to the release before',
                 reason:
-                  reasonAgainst('deploy') ?? (deployments.items.some(({ status }) => status === 'retired') ? null : 'no older release ran'),
+                  reasonAgainst('deploy') ??
+                  (deployments.items.some(({ status }) => status === 'retired')
+                    ? null
+                    : 'no older release ran'),
                 onClick: () => void rollback.run({ params, body: {} }),
               },
               {
@@ -119,7 +150,11 @@ function Loaded({ project, tab }: { project: Project; tab: string }) {
         <Problem error={error} what="The action" />
       ) : (
         notDeployed !== undefined && (
-          <Note tone="bad" title="The project was created, but its first deployment did not begin" live>
+          <Note
+            tone="bad"
+            title="The project was created, but its first deployment did not begin"
+            live
+          >
             {notDeployed}
           </Note>
         )
@@ -147,8 +182,8 @@ function Loaded({ project, tab }: { project: Project; tab: string }) {
         onConfirm={() => void stop.run({ params })}
       >
         <Text>
-          Its container stops after its running requests. Its address then answers 503 with a page. Route, node, image and data stay
-          reserved.
+          Its container stops after its running requests. Its address then answers 503 with a page.
+          Route, node, image and data stay reserved.
         </Text>
       </Confirm>
     </Head>
@@ -156,21 +191,36 @@ function Loaded({ project, tab }: { project: Project; tab: string }) {
 }
 
 /** One sentence: which commit, from which node, since when, on which data. */
-function Truth({ project, live, newest }: { project: Project; live: Deployment | undefined; newest: DeploymentItem | undefined }) {
+function Truth({
+  project,
+  live,
+  newest,
+}: {
+  project: Project;
+  live: Deployment | undefined;
+  newest: DeploymentItem | undefined;
+}) {
   if (project.deleting) return <Status mark="busy">is being deleted</Status>;
-  if (project.stopped) return <Status mark="off">Stopped. Its address answers 503 with a page.</Status>;
+  if (project.stopped)
+    return <Status mark="off">Stopped. Its address answers 503 with a page.</Status>;
   if (live === undefined) {
     if (project.running_deployment_id !== null) return <Ghost lines={1} />;
     return newest?.status === 'failed' ? (
-      <Status mark="bad">Not live: the last deployment failed. {errorSentence(newest.error?.message ?? '')}</Status>
+      <Status mark="bad">
+        Not live: the last deployment failed. {errorSentence(newest.error?.message ?? '')}
+      </Status>
     ) : (
       <Status mark="off">Not live yet.</Status>
     );
   }
   return (
     <span>
-      {live.health === null ? <Status mark="ok">running</Status> : <HealthStatus health={live.health} />}: serves{' '}
-      <strong>{commitText(live)}</strong>
+      {live.health === null ? (
+        <Status mark="ok">running</Status>
+      ) : (
+        <HealthStatus health={live.health} />
+      )}
+      : serves <strong>{commitText(live)}</strong>
       {live.node_id !== null && (
         <>
           {' from '}
@@ -197,7 +247,10 @@ function Truth({ project, live, newest }: { project: Project; live: Deployment |
       {', deployed '}
       <Ago at={live.finished_at ?? live.created_at} />
       {rolledBackText(live)}
-      {live.health?.detail !== undefined && live.health.detail !== null && live.health.status !== 'healthy' && `. ${live.health.detail}`}
+      {live.health?.detail !== undefined &&
+        live.health.detail !== null &&
+        live.health.status !== 'healthy' &&
+        `. ${live.health.detail}`}
     </span>
   );
 }
@@ -224,7 +277,12 @@ function Body({
       </Suspense>
     );
   return (
-    <Panel flush title="Deployments" id="deployments" actions={<Command words={['status', project.name]} />}>
+    <Panel
+      flush
+      title="Deployments"
+      id="deployments"
+      actions={<Command words={['status', project.name]} />}
+    >
       <Answer query={deployments.query} what="the deployments">
         {() => (
           <Deployments
@@ -245,10 +303,26 @@ function Logs({ project }: { project: Project }) {
   const { lines, notes } = useLogStream(`/api/projects/${project.id}/logs?tail=${TAIL}`);
   return (
     <Column>
-      <Panel flush title="Runtime logs" id="logs" actions={<Command words={['logs', project.name, '-f']} />}>
-        <LogView lines={lines} notes={notes} label={`Log of ${project.name}`} follow linkable file={`${project.name}.log`} />
+      <Panel
+        flush
+        title="Runtime logs"
+        id="logs"
+        actions={<Command words={['logs', project.name, '-f']} />}
+      >
+        <LogView
+          lines={lines}
+          notes={notes}
+          label={`Log of ${project.name}`}
+          follow
+          linkable
+          file={`${project.name}.log`}
+        />
       </Panel>
-      {project.stopped && <Text tone="quiet">The project is stopped. The last lines of its containers are at the deployment.</Text>}
+      {project.stopped && (
+        <Text tone="quiet">
+          The project is stopped. The last lines of its containers are at the deployment.
+        </Text>
+      )}
     </Column>
   );
 }

@@ -29,7 +29,9 @@ const PAGE = 50;
 /** The running deployments of these projects, by project. */
 function useLive(projects: readonly Project[]): Map<string, DeploymentItem> {
   const ids = projects.flatMap(({ running_deployment_id }) => running_deployment_id ?? []);
-  const parts = Array.from({ length: Math.ceil(ids.length / PAGE) }, (_, part) => ids.slice(part * PAGE, (part + 1) * PAGE));
+  const parts = Array.from({ length: Math.ceil(ids.length / PAGE) }, (_, part) =>
+    ids.slice(part * PAGE, (part + 1) * PAGE),
+  );
   // When one project deploys, the others keep their states until the new answer is there.
   const answers = useQueries({
     queries: parts.map((part) => ({
@@ -37,7 +39,11 @@ function useLive(projects: readonly Project[]): Map<string, DeploymentItem> {
       placeholderData: keepPreviousData,
     })),
   });
-  return new Map(answers.flatMap(({ data }) => data?.items.map((item) => [item.project_id, item] as const) ?? []));
+  return new Map(
+    answers.flatMap(
+      ({ data }) => data?.items.map((item) => [item.project_id, item] as const) ?? [],
+    ),
+  );
 }
 
 export const Page = () => {
@@ -45,10 +51,18 @@ export const Page = () => {
   const search = useSearch({ strict: false }) as Record<string, string>;
   const typed = search['find'] ?? '';
   const find = useDeferredValue(typed.trim().slice(0, LONGEST_SEARCH));
-  const projects = useList('listProjects', { query: { limit: PAGE, ...(find === '' ? {} : { find }) } }, { keep: true });
+  const projects = useList(
+    'listProjects',
+    { query: { limit: PAGE, ...(find === '' ? {} : { find }) } },
+    { keep: true },
+  );
   const live = useLive(projects.items);
   const attention = useAttention();
-  const failed = new Map(attention.items.filter(({ status }) => status === 'failed').map((item) => [item.project_id, item]));
+  const failed = new Map(
+    attention.items
+      .filter(({ status }) => status === 'failed')
+      .map((item) => [item.project_id, item]),
+  );
   const reason = useReasons()('create_project', null);
   return (
     <Head
@@ -56,7 +70,11 @@ export const Page = () => {
       actions={
         <>
           <Command words={['project', 'list']} />
-          <Button look="main" reason={reason} onClick={() => void navigate({ to: '/projects/new' })}>
+          <Button
+            look="main"
+            reason={reason}
+            onClick={() => void navigate({ to: '/projects/new' })}
+          >
             New project
           </Button>
         </>
@@ -68,7 +86,13 @@ export const Page = () => {
           help="a part of the name, the address or the repository"
           type="search"
           value={typed}
-          onChange={(find) => void navigate({ to: '/projects', search: (find === '' ? {} : { find }) as never, replace: true })}
+          onChange={(find) =>
+            void navigate({
+              to: '/projects',
+              search: (find === '' ? {} : { find }) as never,
+              replace: true,
+            })
+          }
         />
       </Row>
       <Panel flush>
@@ -76,7 +100,9 @@ export const Page = () => {
           {() =>
             projects.items.length === 0 ? (
               find === '' ? (
-                <Empty words={['project', 'create']}>No projects yet. In the folder of a repository, run:</Empty>
+                <Empty words={['project', 'create']}>
+                  No projects yet. In the folder of a repository, run:
+                </Empty>
               ) : (
                 <Empty>No project has this in its name, address or repository.</Empty>
               )
@@ -98,7 +124,13 @@ export const Page = () => {
                     },
                     {
                       head: 'State',
-                      cell: (project) => <State project={project} live={live.get(project.id)} failed={failed.get(project.id)} />,
+                      cell: (project) => (
+                        <State
+                          project={project}
+                          live={live.get(project.id)}
+                          failed={failed.get(project.id)}
+                        />
+                      ),
                     },
                     {
                       head: 'Serves',
@@ -110,7 +142,10 @@ export const Page = () => {
                     { head: 'Address', cell: ({ url }) => <SiteLink url={url} /> },
                   ]}
                 />
-                <div style={{ padding: '10px 16px', borderTop: '1px solid var(--table-line)' }} role="status">
+                <div
+                  style={{ padding: '10px 16px', borderTop: '1px solid var(--table-line)' }}
+                  role="status"
+                >
                   <Text tone="quiet">
                     {projects.hasMore
                       ? `The first ${countText(projects.items.length, 'project')}`
@@ -127,7 +162,11 @@ export const Page = () => {
   );
 };
 
-type StateProps = { project: Project; live: DeploymentItem | undefined; failed: DeploymentItem | undefined };
+type StateProps = {
+  project: Project;
+  live: DeploymentItem | undefined;
+  failed: DeploymentItem | undefined;
+};
 /** A project may serve an old version well while its newest deployment failed. */
 function State({ project, live, failed }: StateProps) {
   return (
@@ -162,7 +201,12 @@ function Serves({ live }: { live: DeploymentItem }) {
       <Text size="xs" tone="quiet">
         {live.node_id !== null && `from ${live.node_name ?? live.node_id}, `}
         deployed <Ago at={live.finished_at ?? live.created_at} />
-        {live.datasets.map(({ name, version }) => `, ${name} ${version === null ? '(shared)' : `version ${version}`}`).join('')}
+        {live.datasets
+          .map(
+            ({ name, version }) =>
+              `, ${name} ${version === null ? '(shared)' : `version ${version}`}`,
+          )
+          .join('')}
       </Text>
     </>
   );

@@ -10,7 +10,10 @@ import { Panel } from '../ui/layout.tsx';
 import { Status } from '../ui/status.tsx';
 import { PageLink, SiteLink, Text } from '../ui/text.tsx';
 
-/** The routes of running deployments. A deployment runs only after every entry point of the proxy confirmed its route. */
+/**
+ * The routes of running deployments. A deployment runs only after every entry point of the proxy
+ * confirmed its route.
+ */
 export const Page = () => {
   const running = useList('listDeployments', { query: { status: 'running', limit: 100 } });
   const projectName = useProjectNames(running.items.map(({ project_id }) => project_id));
@@ -18,13 +21,18 @@ export const Page = () => {
     <Head
       title="Routes"
       actions={<Command words={['deployment', 'list', '--all', '--status', 'running']} />}
-      lead="The proxy serves these addresses. A deployment counts as running only after the proxy confirmed its route."
+      lead={
+        'The proxy serves these addresses. A deployment counts as running only after the proxy ' +
+        'confirmed its route.'
+      }
     >
       <Panel flush>
         <Answer query={running.query} what="the routes">
           {() =>
             running.items.length === 0 ? (
-              <Empty words={['deploy']}>No project is live, so the proxy has no routes. Deploy one:</Empty>
+              <Empty words={['deploy']}>
+                No project is live, so the proxy has no routes. Deploy one:
+              </Empty>
             ) : (
               <>
                 <Table
@@ -36,17 +44,25 @@ export const Page = () => {
                     {
                       head: 'Project',
                       cell: ({ project_id }) => (
-                        <PageLink to="/projects/$name" params={{ name: projectName(project_id) }} size="sm">
+                        <PageLink
+                          to="/projects/$name"
+                          params={{ name: projectName(project_id) }}
+                          size="sm"
+                        >
                           {projectName(project_id)}
                         </PageLink>
                       ),
                     },
                     {
                       head: 'Leads to',
-                      // A running version waits while it is stopped: its address does not lead to its container.
+                      // A running version waits while it is stopped: its address does not lead to
+                      // its container.
                       cell: ({ host_ip, host_port, node_id, node_name, waiting }) =>
                         waiting === null ? (
-                          <Text mono>{`${node_id === null ? '' : `${node_name ?? node_id} `}${host_ip ?? '?'}:${host_port ?? '?'}`}</Text>
+                          <Text mono>
+                            {(node_id === null ? '' : `${node_name ?? node_id} `) +
+                              `${host_ip ?? '?'}:${host_port ?? '?'}`}
+                          </Text>
                         ) : (
                           <Status mark="off">{waiting}</Status>
                         ),

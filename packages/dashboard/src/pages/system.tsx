@@ -38,7 +38,12 @@ function System() {
   return (
     <Head title="System">
       <Column gap="lg">
-        <Panel flush title="Readiness" id="ready" actions={<Command words={['doctor', 'control-plane']} />}>
+        <Panel
+          flush
+          title="Readiness"
+          id="ready"
+          actions={<Command words={['doctor', 'control-plane']} />}
+        >
           <Answer query={system} what="the readiness">
             {({ readiness: { status, parts, notes } = UNKNOWN }) => (
               <>
@@ -60,7 +65,11 @@ function System() {
                     { head: 'Part', rowHead: true, cell: ({ name }) => name },
                     {
                       head: 'State',
-                      cell: ({ ok, required }) => <Status mark={ok ? 'ok' : required ? 'bad' : 'warn'}>{ok ? 'ok' : 'not ok'}</Status>,
+                      cell: ({ ok, required }) => (
+                        <Status mark={ok ? 'ok' : required ? 'bad' : 'warn'}>
+                          {ok ? 'ok' : 'not ok'}
+                        </Status>
+                      ),
                     },
                     { head: 'Detail', cell: ({ detail }) => <Text>{detail}</Text> },
                   ]}
@@ -79,7 +88,14 @@ function System() {
                   ['Node.js', answer.node],
                   ['Schema', answer.schema],
                   ['Oldest agent', answer.oldest_agent],
-                  ['Agents', [...new Set(nodes.items.map(({ agent_version }) => agent_version ?? 'contract only'))].join(', ')],
+                  [
+                    'Agents',
+                    [
+                      ...new Set(
+                        nodes.items.map(({ agent_version }) => agent_version ?? 'contract only'),
+                      ),
+                    ].join(', '),
+                  ],
                 ]}
               />
             )}
@@ -96,7 +112,9 @@ function System() {
           </Button>
         }
       >
-        {clean.error !== null && clean.error !== undefined && <Problem error={clean.error} what="The clean-up" />}
+        {clean.error !== null && clean.error !== undefined && (
+          <Problem error={clean.error} what="The clean-up" />
+        )}
         <Answer query={cleanUps} what="the clean-ups">
           {({ items, unavailable }) => {
             if (unavailable !== undefined) return <div style={{ padding: 16 }}>{unavailable}</div>;
@@ -110,12 +128,20 @@ function System() {
                 rows={items}
                 id={(row) => row.id}
                 cells={[
-                  { head: 'Requested', rowHead: true, cell: (row) => <Ago at={row.requested_at} /> },
+                  {
+                    head: 'Requested',
+                    rowHead: true,
+                    cell: (row) => <Ago at={row.requested_at} />,
+                  },
                   {
                     head: 'State',
                     cell: (row) => (
-                      <Status mark={row.state === 'done' ? 'ok' : row.state === 'failed' ? 'bad' : 'busy'}>
-                        {row.error === null ? (row.waiting ?? row.state) : errorSentence(row.error.message)}
+                      <Status
+                        mark={row.state === 'done' ? 'ok' : row.state === 'failed' ? 'bad' : 'busy'}
+                      >
+                        {row.error === null
+                          ? (row.waiting ?? row.state)
+                          : errorSentence(row.error.message)}
                       </Status>
                     ),
                   },
@@ -137,10 +163,18 @@ function System() {
       <Answer query={system} what="the settings">
         {({ settings, backups }) => (
           <Column gap="lg">
-            <Panel flush title="Backups" id="backups" actions={<Command words={['backup', 'list']} />}>
+            <Panel
+              flush
+              title="Backups"
+              id="backups"
+              actions={<Command words={['backup', 'list']} />}
+            >
               <div style={{ padding: '0 16px 12px' }}>
                 {backups.interval_seconds === null ? (
-                  <Note tone="warn">Berth makes no backups by itself: set BACKUP_TO of the control plane and restart it.</Note>
+                  <Note tone="warn">
+                    Berth makes no backups by itself: set BACKUP_TO of the control plane and restart
+                    it.
+                  </Note>
                 ) : (
                   <Text tone="quiet">
                     every {durationText(backups.interval_seconds * 1_000)}
@@ -165,12 +199,26 @@ function System() {
                         error !== null ? (
                           <Status mark="bad">{error}</Status>
                         ) : (
-                          <Status mark={finished_at === null ? 'busy' : 'ok'}>{finished_at === null ? 'not finished' : 'done'}</Status>
+                          <Status mark={finished_at === null ? 'busy' : 'ok'}>
+                            {finished_at === null ? 'not finished' : 'done'}
+                          </Status>
                         ),
                     },
-                    { head: 'Size', number: true, cell: ({ bytes }) => (bytes === null ? '' : bytesText(bytes)) },
-                    { head: 'By', wide: true, cell: ({ scheduled }) => (scheduled ? 'the schedule' : 'a person') },
-                    { head: 'Name', wide: true, cell: ({ name, target }) => <Code>{name ?? target}</Code> },
+                    {
+                      head: 'Size',
+                      number: true,
+                      cell: ({ bytes }) => (bytes === null ? '' : bytesText(bytes)),
+                    },
+                    {
+                      head: 'By',
+                      wide: true,
+                      cell: ({ scheduled }) => (scheduled ? 'the schedule' : 'a person'),
+                    },
+                    {
+                      head: 'Name',
+                      wide: true,
+                      cell: ({ name, target }) => <Code>{name ?? target}</Code>,
+                    },
                   ]}
                 />
               )}
@@ -178,7 +226,9 @@ function System() {
             <Panel flush title="Settings in force" id="settings">
               <Table
                 label="Settings of the control plane"
-                rows={settings.toSorted((a, b) => Number(a.source === 'default') - Number(b.source === 'default'))}
+                rows={settings.toSorted(
+                  (a, b) => Number(a.source === 'default') - Number(b.source === 'default'),
+                )}
                 id={({ name }) => name}
                 cells={[
                   { head: 'Setting', rowHead: true, cell: ({ name }) => <Code>{name}</Code> },
@@ -200,7 +250,11 @@ function System() {
                         </>
                       ),
                   },
-                  { head: 'What it does', wide: true, cell: ({ doc }) => <Text size="xs">{doc}</Text> },
+                  {
+                    head: 'What it does',
+                    wide: true,
+                    cell: ({ doc }) => <Text size="xs">{doc}</Text>,
+                  },
                 ]}
               />
             </Panel>

@@ -1,4 +1,7 @@
-/** Changes: one request, its progress, and its error where it belongs. The page shows the new state when the control plane has it. */
+/**
+ * Changes: one request, its progress, and its error where it belongs. The page shows the new state
+ * when the control plane has it.
+ */
 import { useMutation } from '@tanstack/react-query';
 import { useRef } from 'react';
 import { ApiError, type CallInput } from '@berth/wire/client';
@@ -16,8 +19,8 @@ export type Change<N extends RouteName> = {
 };
 
 /**
- * `run` returns null after an error, which `error` then has, and for a change that runs already. `once`: any other change counts as the
- * same one, for a form whose input has the present time.
+ * `run` returns null after an error, which `error` then has, and for a change that runs already.
+ * `once`: any other change counts as the same one, for a form whose input has the present time.
  */
 export function useChange<N extends RouteName>(
   name: N,
@@ -32,7 +35,8 @@ export function useChange<N extends RouteName>(
     },
     onError: (error) => {
       // The page then shows the values of the others, beside the text that the person typed.
-      if (error instanceof ApiError && error.code === 'changed_meanwhile') void queries.invalidateQueries();
+      if (error instanceof ApiError && error.code === 'changed_meanwhile')
+        void queries.invalidateQueries();
     },
   });
   /** The same change again while it runs is a double click, or a second Enter on a slow network. */
@@ -57,6 +61,10 @@ export function useChange<N extends RouteName>(
   };
 }
 
-/** Returns the error of the change that began last, for changes that show their errors at one place. An older error is history. */
-export const errorOfLast = (...changes: readonly Pick<Change<RouteName>, 'error' | 'startedAt'>[]): unknown =>
-  changes.toSorted((a, b) => b.startedAt - a.startedAt)[0]?.error;
+/**
+ * Returns the error of the change that began last, for changes that show their errors at one place.
+ * An older error is history.
+ */
+export const errorOfLast = (
+  ...changes: readonly Pick<Change<RouteName>, 'error' | 'startedAt'>[]
+): unknown => changes.toSorted((a, b) => b.startedAt - a.startedAt)[0]?.error;

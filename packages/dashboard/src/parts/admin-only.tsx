@@ -9,7 +9,9 @@ export function AdminOnly({ title, children }: { title: string; children: ReactN
   if (reason === null) return children;
   return (
     <Page title={title}>
-      <Note title="Only admins see this page">Not possible: {reason}. Ask an admin of your Berth.</Note>
+      <Note title="Only admins see this page">
+        Not possible: {reason}. Ask an admin of your Berth.
+      </Note>
     </Page>
   );
 }

@@ -1,12 +1,21 @@
-/** Colors of log lines: SGR sequences only (ECMA-48 section 8.3.117). All other control sequences are left out. */
+/**
+ * Colors of log lines: SGR sequences only (ECMA-48 section 8.3.117). All other control sequences
+ * are left out.
+ */
 
 export type Piece = { text: string; color: string | null; bold: boolean };
 
 const NAMES = ['black', 'red', 'green', 'yellow', 'blue', 'magenta', 'cyan', 'white'];
 /** CSI, OSC, and other escapes. Without a final byte the sequence goes to the end. */
 // biome-ignore lint: control characters are the subject here.
-const SEQUENCE = new RegExp(String.raw`\u001B(?:\[([0-?]*)[ -/]*([@-~])?|\][^\u0007\u001B]*(?:\u0007|\u001B\\)?|[@-_]?)`, 'g');
-const CONTROL = new RegExp(String.raw`[\u0000-\u0008\u000B-\u001F\u007F-\u009F\u202A-\u202E\u2066-\u2069]`, 'g');
+const SEQUENCE = new RegExp(
+  String.raw`\u001B(?:\[([0-?]*)[ -/]*([@-~])?|\][^\u0007\u001B]*(?:\u0007|\u001B\\)?|[@-_]?)`,
+  'g',
+);
+const CONTROL = new RegExp(
+  String.raw`[\u0000-\u0008\u000B-\u001F\u007F-\u009F\u202A-\u202E\u2066-\u2069]`,
+  'g',
+);
 
 export function piecesOf(line: string): Piece[] {
   const pieces: Piece[] = [];

@@ -6,7 +6,10 @@ import { Ghost } from '../ui/feedback.tsx';
 import { Problem } from './problem.tsx';
 
 type Query<T> = { data: T | undefined; error: unknown; refetch: () => unknown };
-/** `page`: a 404 is the view of an unknown address. Old data stays on the screen while an error lasts; the banner says so. */
+/**
+ * `page`: a 404 is the view of an unknown address. Old data stays on the screen while an error
+ * lasts; the banner says so.
+ */
 export function Answer<T>({
   query,
   what,
@@ -21,7 +24,9 @@ export function Answer<T>({
   if (page && query.error instanceof ApiError && query.error.status === 404) return <NotFound />;
   if (query.data !== undefined) return children(query.data);
   if (query.error !== null && query.error !== undefined)
-    return <Problem error={query.error} what={`Loading ${what}`} again={() => void query.refetch()} />;
+    return (
+      <Problem error={query.error} what={`Loading ${what}`} again={() => void query.refetch()} />
+    );
   return (
     <div role="status">
       <span className="visually-hidden">Loading {what}</span>

@@ -3,8 +3,10 @@ import { Copy } from '../ui/controls.tsx';
 import { Code } from '../ui/text.tsx';
 
 /** Quotes what a shell would change. */
-const quote = (word: string): string => (/^[\w./:@=+-]+$/.test(word) ? word : `'${word.replaceAll("'", String.raw`'\''`)}'`);
-export const commandOf = (...words: readonly string[]): string => ['berth', ...words].map(quote).join(' ');
+const quote = (word: string): string =>
+  /^[\w./:@=+-]+$/.test(word) ? word : `'${word.replaceAll("'", String.raw`'\''`)}'`;
+export const commandOf = (...words: readonly string[]): string =>
+  ['berth', ...words].map(quote).join(' ');
 
 export const Command = ({ words }: { words: readonly string[] }) => {
   const text = commandOf(...words);

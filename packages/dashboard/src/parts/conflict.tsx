@@ -13,10 +13,15 @@ type ConflictProps = {
   onKeep: () => void;
   onTake: () => void;
 };
-/** Shows both values inside a form and lets the person choose. The caller sends nothing until then. */
+/**
+ * Shows both values inside a form and lets the person choose. The caller sends nothing until then.
+ */
 export function Conflict({ title, children, keep, onKeep, onTake }: ConflictProps) {
   const note = useRef<HTMLDivElement>(null);
-  /** The note disappears with the pressed button, so the focus goes to the button that sends the form. */
+  /**
+   * The note disappears with the pressed button, so the focus goes to the button that sends the
+   * form.
+   */
   const then = (choose: () => void) => (): void => {
     note.current?.closest('form')?.querySelector<HTMLElement>('button[type="submit"]')?.focus();
     choose();

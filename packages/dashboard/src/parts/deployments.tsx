@@ -15,29 +15,51 @@ import { durationText } from './time-text.ts';
 import { requesterText } from './words.ts';
 
 /** First line of the commit message, else the short commit. */
-export function commitText({ commit, commit_message, branch }: Pick<DeploymentItem, 'commit' | 'commit_message' | 'branch'>): string {
+export function commitText({
+  commit,
+  commit_message,
+  branch,
+}: Pick<DeploymentItem, 'commit' | 'commit_message' | 'branch'>): string {
   const short = commit?.slice(0, 8) ?? branch ?? 'no commit yet';
   const message = commit_message?.split('\n')[0] ?? '';
-  return clean(message === '' ? short : `${short} ${message.length > 72 ? `${message.slice(0, 71)}…` : message}`);
+  return clean(
+    message === ''
+      ? short
+      : `${short} ${message.length > 72 ? `${message.slice(0, 71)}…` : message}`,
+  );
 }
 
-/** After a rollback: which version it replaced. The next deployment from source brings the newest commit, and with it that version. */
-export const rolledBackText = ({ rolled_back_from: from }: Pick<DeploymentItem, 'rolled_back_from'>): string =>
+/**
+ * After a rollback: which version it replaced. The next deployment from source brings the newest
+ * commit, and with it that version.
+ */
+export const rolledBackText = ({
+  rolled_back_from: from,
+}: Pick<DeploymentItem, 'rolled_back_from'>): string =>
   (from ?? null) === null ? '' : `, rolled back from #${from}`;
 
-type LiveStatusProps = { item: Pick<DeploymentItem, 'status' | 'health' | 'waiting'>; stopped?: boolean; strong?: boolean };
+type LiveStatusProps = {
+  item: Pick<DeploymentItem, 'status' | 'health' | 'waiting'>;
+  stopped?: boolean;
+  strong?: boolean;
+};
 /**
- * A container that runs and does not work, or is stopped, must not look as if all were well. A running version waits only while it is
- * stopped.
+ * A container that runs and does not work, or is stopped, must not look as if all were well. A
+ * running version waits only while it is stopped.
  */
-export function LiveStatus({ item: { status, health, waiting }, stopped = false, strong = false }: LiveStatusProps) {
+export function LiveStatus({
+  item: { status, health, waiting },
+  stopped = false,
+  strong = false,
+}: LiveStatusProps) {
   if (status === 'running' && (stopped || waiting !== null))
     return (
       <Status mark="off" strong={strong}>
         stopped
       </Status>
     );
-  if (health === null || health.status === 'healthy') return <DeploymentStatus status={status} strong={strong} />;
+  if (health === null || health.status === 'healthy')
+    return <DeploymentStatus status={status} strong={strong} />;
   return (
     <span style={{ whiteSpace: 'nowrap' }}>
       {status}, <HealthStatus health={health} />
@@ -45,7 +67,9 @@ export function LiveStatus({ item: { status, health, waiting }, stopped = false,
   );
 }
 
-const NodeName = ({ name }: { name: string }) => <span style={isShort(name) ? { whiteSpace: 'nowrap' } : {}}>{name}</span>;
+const NodeName = ({ name }: { name: string }) => (
+  <span style={isShort(name) ? { whiteSpace: 'nowrap' } : {}}>{name}</span>
+);
 
 type DeploymentsProps = {
   items: readonly DeploymentItem[];
@@ -56,9 +80,17 @@ type DeploymentsProps = {
   label: string;
   empty: readonly string[];
 };
-export function Deployments({ items, more, withProject = false, stopped = false, label, empty }: DeploymentsProps) {
+export function Deployments({
+  items,
+  more,
+  withProject = false,
+  stopped = false,
+  label,
+  empty,
+}: DeploymentsProps) {
   const projectName = useProjectNames(withProject ? items.map(({ project_id }) => project_id) : []);
-  if (items.length === 0) return <Empty words={empty}>No deployments yet. Start the first one:</Empty>;
+  if (items.length === 0)
+    return <Empty words={empty}>No deployments yet. Start the first one:</Empty>;
   const cells: Cell<DeploymentItem>[] = [
     {
       head: 'Deployment',
@@ -88,13 +120,21 @@ export function Deployments({ items, more, withProject = false, stopped = false,
         </>
       ),
     },
-    { head: 'Node', wide: true, cell: (item) => (item.node_id === null ? null : <NodeName name={item.node_name ?? item.node_id} />) },
+    {
+      head: 'Node',
+      wide: true,
+      cell: (item) =>
+        item.node_id === null ? null : <NodeName name={item.node_name ?? item.node_id} />,
+    },
     { head: 'By', wide: true, cell: (item) => requesterText(item) },
     {
       head: 'Took',
       number: true,
       wide: true,
-      cell: (item) => (item.finished_at === null ? '' : durationText(Date.parse(item.finished_at) - Date.parse(item.created_at))),
+      cell: (item) =>
+        item.finished_at === null
+          ? ''
+          : durationText(Date.parse(item.finished_at) - Date.parse(item.created_at)),
     },
     { head: 'Started', cell: (item) => <Ago at={item.created_at} /> },
   ];

@@ -21,7 +21,11 @@ export function DiskBar({ disk, small = false }: { disk: NodeDisk; small?: boole
         { label: 'datasets', value: disk.datasets ?? 0, color: '#1098ad' },
         { label: 'images', value: disk.images ?? 0, color: '#4263eb' },
         { label: 'build cache', value: disk.build_cache ?? 0, color: '#ae3ec9' },
-        { label: 'other', value: disk.other ?? Math.max(0, disk.total - disk.free - known), color: '#868e96' },
+        {
+          label: 'other',
+          value: disk.other ?? Math.max(0, disk.total - disk.free - known),
+          color: '#868e96',
+        },
         { label: 'free', value: disk.free, color: 'var(--free)' },
       ]}
     />

@@ -1,6 +1,13 @@
-/** Words for the fields of a project. Errors need them on every page, so this file loads no schema. */
+/**
+ * Words for the fields of a project. Errors need them on every page, so this file loads no schema.
+ */
 
-export type Words = { label: string; help?: string; step?: number; scale?: { by: number; max: number } };
+export type Words = {
+  label: string;
+  help?: string;
+  step?: number;
+  scale?: { by: number; max: number };
+};
 const MIB = 1_048_576;
 export const WORDS: Readonly<Record<string, Words>> = {
   git_url: { label: 'Git address' },
@@ -21,19 +28,33 @@ export const WORDS: Readonly<Record<string, Words>> = {
     label: 'Start (seconds)',
     help: 'time to answer and to pass its HEALTHCHECK, 1 to 3600; empty: the setting PROBE_TIMEOUT',
   },
-  drain_seconds: { label: 'Drain (seconds)', help: 'running requests of the old version get this long' },
+  drain_seconds: {
+    label: 'Drain (seconds)',
+    help: 'running requests of the old version get this long',
+  },
   stop_grace_seconds: { label: 'Stop grace (seconds)', help: 'time between SIGTERM and SIGKILL' },
-  replace: { label: 'Replace', help: 'rolling: the new version starts beside the old one; recreate: the old one stops first' },
-  on_dataset_change: { label: 'On dataset change', help: 'what a new version of a dataset does: an event (tell), or also a deployment' },
+  replace: {
+    label: 'Replace',
+    help: 'rolling: the new version starts beside the old one; recreate: the old one stops first',
+  },
+  on_dataset_change: {
+    label: 'On dataset change',
+    help: 'what a new version of a dataset does: an event (tell), or also a deployment',
+  },
   submodules: { label: 'Fetch submodules' },
   git_lfs: { label: 'Fetch Git LFS files', help: 'off: the build gets their pointers instead' },
   auth_required: { label: 'Require Auth: visitors must sign in' },
   cors_origins: {
     label: 'Origins that may call it',
-    help: 'pages of these origins, such as https://app.example.com, may send requests although visitors must sign in',
+    help:
+      'pages of these origins, such as https://app.example.com, may send requests although ' +
+      'visitors must sign in',
   },
   deploy_on_push: { label: 'Deploy on push' },
-  watch_paths: { label: 'Watch paths', help: 'deploy on push only if a file under these paths changed; empty: always' },
+  watch_paths: {
+    label: 'Watch paths',
+    help: 'deploy on push only if a file under these paths changed; empty: always',
+  },
   build_args: {
     label: 'Build arguments',
     help: 'one NAME=value in a line; they stay readable in the image, so a secret is a build secret',
@@ -41,6 +62,8 @@ export const WORDS: Readonly<Record<string, Words>> = {
 };
 
 /** `env_names` is "Env names": the words of a field that has none of its own. */
-export const wordsOf = (name: string): string => (name.charAt(0).toUpperCase() + name.slice(1)).replaceAll('_', ' ');
+export const wordsOf = (name: string): string =>
+  (name.charAt(0).toUpperCase() + name.slice(1)).replaceAll('_', ' ');
 /** The label of a field of a project, for sentences. */
-export const labelOf = (name: string): string => WORDS[name]?.label ?? (/^[a-z_]+$/.test(name) ? wordsOf(name) : name);
+export const labelOf = (name: string): string =>
+  WORDS[name]?.label ?? (/^[a-z_]+$/.test(name) ? wordsOf(name) : name);

@@ -1,4 +1,7 @@
-/** How Berth reads a private repository: a deploy key for ssh, or a token for https. Nobody can read either of them again. */
+/**
+ * How Berth reads a private repository: a deploy key for ssh, or a token for https. Nobody can read
+ * either of them again.
+ */
 import { ApiError } from '@berth/wire/client';
 import type { Project } from '@berth/wire/project';
 import { useState } from 'react';
@@ -35,16 +38,27 @@ function DeployKey({ project }: Props) {
   const remove = useChange('deleteDeployKey');
   const error = errorOfLast(create, remove);
   return (
-    <Panel title="Deploy key" id="deploy-key" actions={<Command words={['deploy-key', 'show', project.name]} />}>
+    <Panel
+      title="Deploy key"
+      id="deploy-key"
+      actions={<Command words={['deploy-key', 'show', project.name]} />}
+    >
       <Column gap="sm">
-        {error !== null && error !== undefined && <Problem error={error} what="The change of the deploy key" />}
+        {error !== null && error !== undefined && (
+          <Problem error={error} what="The change of the deploy key" />
+        )}
         {isNone(key.error) ? (
           <>
             <Text>
-              For an address of ssh. Berth makes a pair of keys; add the public key to the repository as a deploy key that may read.
+              For an address of ssh. Berth makes a pair of keys; add the public key to the
+              repository as a deploy key that may read.
             </Text>
             <Row>
-              <Button reason={reasonAgainst('set_deploy_key')} busy={create.busy} onClick={() => void create.run({ params })}>
+              <Button
+                reason={reasonAgainst('set_deploy_key')}
+                busy={create.busy}
+                onClick={() => void create.run({ params })}
+              >
                 Create a deploy key
               </Button>
             </Row>
@@ -58,7 +72,8 @@ function DeployKey({ project }: Props) {
                     [
                       'Public key',
                       <span key="k">
-                        <Code>{found.public_key}</Code> <Copy text={found.public_key} label="Copy the public key" />
+                        <Code>{found.public_key}</Code>{' '}
+                        <Copy text={found.public_key} label="Copy the public key" />
                       </span>,
                     ],
                     ['Fingerprint', <Code key="f">{found.fingerprint}</Code>],
@@ -100,17 +115,24 @@ function GitToken({ project: shown }: Props) {
   const errors = fieldErrors(put.error);
   const reason = reasonAgainst('set_git_token') ?? (token === '' ? 'it needs a token' : null);
   return (
-    <Panel title="Git token" id="git-token" actions={<Command words={['git-token', 'set', project.name]} />}>
+    <Panel
+      title="Git token"
+      id="git-token"
+      actions={<Command words={['git-token', 'set', project.name]} />}
+    >
       <Column gap="sm">
         {isNone(known.error) ? (
           <Text>
-            For an address of https. Only the host of {project.git_url} gets the token; a new address with another host deletes it.
+            For an address of https. Only the host of {project.git_url} gets the token; a new
+            address with another host deletes it.
           </Text>
         ) : (
           <Answer query={known} what="the git token">
             {(found) => (
               <>
-                {remove.error !== null && remove.error !== undefined && <Problem error={remove.error} what="Deleting the git token" />}
+                {remove.error !== null && remove.error !== undefined && (
+                  <Problem error={remove.error} what="Deleting the git token" />
+                )}
                 <Facts
                   items={[
                     ['Host', <Code key="h">{found.host}</Code>],
@@ -136,12 +158,23 @@ function GitToken({ project: shown }: Props) {
         <form
           onSubmit={(event) => {
             event.preventDefault();
-            if (reason === null) void put.run({ params, body: { token, ...(username === '' ? {} : { username }) }, ...headers });
+            if (reason === null)
+              void put.run({
+                params,
+                body: { token, ...(username === '' ? {} : { username }) },
+                ...headers,
+              });
           }}
         >
           <Column gap="sm">
             <Columns most={2} align="end">
-              <TextField label="Token" secret value={token} onChange={setToken} error={errors['token']} />
+              <TextField
+                label="Token"
+                secret
+                value={token}
+                onChange={setToken}
+                error={errors['token']}
+              />
               <TextField
                 label="User name"
                 help="empty: the one that the known forges accept"
@@ -150,7 +183,11 @@ function GitToken({ project: shown }: Props) {
                 error={errors['username']}
               />
             </Columns>
-            <FormProblem error={put.error} what="Setting the git token" fields={['token', 'username']} />
+            <FormProblem
+              error={put.error}
+              what="Setting the git token"
+              fields={['token', 'username']}
+            />
             <Row>
               <Button type="submit" reason={reason} busy={put.busy}>
                 Set the git token

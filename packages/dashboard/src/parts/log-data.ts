@@ -28,7 +28,10 @@ export function useLogStream(path: string | null): LogData {
       timer = null;
       if (lines.length > MAX_LINES) {
         lines.splice(0, lines.length - MAX_LINES);
-        notes.add(`Only the last ${MAX_LINES.toLocaleString('en')} lines are shown; download the whole log with the command line.`);
+        notes.add(
+          `Only the last ${MAX_LINES.toLocaleString('en')} lines are shown; download the whole ` +
+            'log with the command line.',
+        );
       }
       setData({ lines: [...lines], notes: [...notes], ended });
     };
@@ -57,7 +60,10 @@ export function useLogStream(path: string | null): LogData {
       while (!stop.signal.aborted && !ended) {
         try {
           const response: Response = await fetch(path, {
-            headers: { accept: 'text/event-stream', ...(after === null ? {} : { 'last-event-id': after }) },
+            headers: {
+              accept: 'text/event-stream',
+              ...(after === null ? {} : { 'last-event-id': after }),
+            },
             signal: stop.signal,
           });
           if (!response.ok || response.body === null) {
@@ -68,7 +74,8 @@ export function useLogStream(path: string | null): LogData {
               take(frame.event, frame.data, frame.id);
             }
         } catch {
-          // The banner says that the control plane is away; this stream goes on after its last line.
+          // The banner says that the control plane is away; this stream goes on after its last
+          // line.
         }
         await new Promise((resolve) => setTimeout(resolve, PAUSE_MS));
       }

@@ -1,4 +1,7 @@
-/** Rows of the log viewer: which lines are shown, with the lines around a match, and where a stack trace is folded. */
+/**
+ * Rows of the log viewer: which lines are shown, with the lines around a match, and where a stack
+ * trace is folded.
+ */
 
 type LogText = { key: string; text: string };
 export type LogRow<L> =
@@ -14,8 +17,9 @@ const FOLD_FROM = 6;
 const SHOWN = 2;
 
 /**
- * One line of a stack trace: Java and JavaScript (`at …`), Python (`File "…", line …`), Ruby (`from …:in`), PHP (`#0 …`), Rust (`3: …`),
- * Go (a tab and `….go:12`). `before`: whether the line before it is one.
+ * One line of a stack trace: Java and JavaScript (`at …`), Python (`File "…", line …`), Ruby
+ * (`from …:in`), PHP (`#0 …`), Rust (`3: …`), Go (a tab and `….go:12`). `before`: whether the line
+ * before it is one.
  */
 function isFrame(text: string, before: boolean): boolean {
   // A step of BuildKit puts its number and its time before each line: "#8 1.902     at …".
@@ -24,7 +28,11 @@ function isFrame(text: string, before: boolean): boolean {
   const first = text[0];
   if (first === '#') return /^#\d+ (?:.+\(\d+\): |\{main\}|\[internal function\]: )/.test(text);
   if (first !== ' ' && first !== '\t') return false;
-  if (/^\s+(?:at |from .+:\d+:in |File ".+", line \d+|\.\.\. \d+ more|\d+: \S)/.test(text) || /^\t.+\.go:\d+/.test(text)) return true;
+  if (
+    /^\s+(?:at |from .+:\d+:in |File ".+", line \d+|\.\.\. \d+ more|\d+: \S)/.test(text) ||
+    /^\t.+\.go:\d+/.test(text)
+  )
+    return true;
   // The source text below a line of Python.
   return before && /^ {4,}\S/.test(text);
 }
@@ -43,7 +51,10 @@ type Options<L> = {
 export const rowsOf = <L extends LogText>(lines: readonly L[], options: Options<L>): LogRow<L>[] =>
   options.keep === null ? foldedRows(lines, options) : matchingRows(lines, options.keep, options);
 
-function foldedRows<L extends LogText>(lines: readonly L[], { open, linked }: Options<L>): LogRow<L>[] {
+function foldedRows<L extends LogText>(
+  lines: readonly L[],
+  { open, linked }: Options<L>,
+): LogRow<L>[] {
   const rows: LogRow<L>[] = [];
   const push = (line: L | undefined): void => {
     if (line !== undefined) rows.push({ kind: 'line', id: line.key, line, match: false });
@@ -73,12 +84,15 @@ function matchingRows<L extends LogText>(
   keep: (line: L) => boolean,
   { context, linked }: Pick<Options<L>, 'context' | 'linked'>,
 ): LogRow<L>[] {
-  const matches = lines.flatMap((line, index) => (keep(line) || line.key === linked ? [index] : []));
+  const matches = lines.flatMap((line, index) =>
+    keep(line) || line.key === linked ? [index] : [],
+  );
   const rows: LogRow<L>[] = [];
   let next = 0;
   for (const [position, index] of matches.entries()) {
     const from = Math.max(next, index - context);
-    if (context > 0 && from > next) rows.push({ kind: 'gap', id: `gap ${next}`, count: from - next });
+    if (context > 0 && from > next)
+      rows.push({ kind: 'gap', id: `gap ${next}`, count: from - next });
     const following = matches[position + 1] ?? lines.length;
     const to = Math.min(lines.length, index + context + 1, following);
     for (let i = from; i < to; i++) {
@@ -87,6 +101,7 @@ function matchingRows<L extends LogText>(
     }
     next = to;
   }
-  if (context > 0 && matches.length > 0 && next < lines.length) rows.push({ kind: 'gap', id: `gap ${next}`, count: lines.length - next });
+  if (context > 0 && matches.length > 0 && next < lines.length)
+    rows.push({ kind: 'gap', id: `gap ${next}`, count: lines.length - next });
   return rows;
 }

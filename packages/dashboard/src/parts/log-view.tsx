@@ -11,8 +11,15 @@ import { rowsOf } from './log-rows.ts';
 import { matcherOf } from './match.ts';
 import { countText, exactTime, zoneAt } from './time-text.ts';
 
-/** `key` is the number of the line in the address: `seq` of a build log, the time of a runtime log. */
-export type Line = { key: string; at: string; stream: 'stdout' | 'stderr' | 'system'; text: string };
+/**
+ * `key` is the number of the line in the address: `seq` of a build log, the time of a runtime log.
+ */
+export type Line = {
+  key: string;
+  at: string;
+  stream: 'stdout' | 'stderr' | 'system';
+  text: string;
+};
 type LogViewProps = {
   lines: readonly Line[];
   label: string;
@@ -41,7 +48,14 @@ function linkedLine(): string | null {
   }
 }
 
-export function LogView({ lines, label, follow, notes = [], file, linkable = false }: LogViewProps) {
+export function LogView({
+  lines,
+  label,
+  follow,
+  notes = [],
+  file,
+  linkable = false,
+}: LogViewProps) {
   const [typed, setTyped] = useState('');
   const [stream, setStream] = useState<'all' | 'stderr'>('all');
   const [times, setTimes] = useState(true);
@@ -55,11 +69,18 @@ export function LogView({ lines, label, follow, notes = [], file, linkable = fal
   const isSearch = (wanted !== '' && typeof matcher !== 'string') || stream !== 'all';
   const shown = useMemo(() => {
     const keep = (line: Line): boolean =>
-      (stream === 'all' || line.stream === stream) && (typeof matcher === 'string' || matcher(plainText(line.text)));
+      (stream === 'all' || line.stream === stream) &&
+      (typeof matcher === 'string' || matcher(plainText(line.text)));
     return rowsOf(lines, { keep: isSearch ? keep : null, context: Number(context), open, linked });
   }, [lines, matcher, isSearch, stream, context, open, linked]);
-  const matches = useMemo(() => (isSearch ? shown.filter((row) => row.kind === 'line' && row.match).length : 0), [shown, isSearch]);
-  const place = useMemo(() => (linked === null ? -1 : shown.findIndex((row) => row.id === linked)), [shown, linked]);
+  const matches = useMemo(
+    () => (isSearch ? shown.filter((row) => row.kind === 'line' && row.match).length : 0),
+    [shown, isSearch],
+  );
+  const place = useMemo(
+    () => (linked === null ? -1 : shown.findIndex((row) => row.id === linked)),
+    [shown, linked],
+  );
   const box = useRef<HTMLDivElement>(null);
   const rows = useVirtualizer({
     count: shown.length,
@@ -93,11 +114,16 @@ export function LogView({ lines, label, follow, notes = [], file, linkable = fal
     history.replaceState(history.state, '', addressOf(key));
   };
   const toggle = (id: string): void =>
-    setOpen((before) => new Set(before.has(id) ? [...before].filter((one) => one !== id) : [...before, id]));
+    setOpen(
+      (before) =>
+        new Set(before.has(id) ? [...before].filter((one) => one !== id) : [...before, id]),
+    );
   const top = shown[rows.range?.startIndex ?? 0];
   const fresh = follow && !atEnd ? Math.max(0, shown.length - seen) : 0;
   const download = (): void => {
-    const blob = new Blob([lines.map((line) => `${line.at} ${plainText(line.text)}\n`).join('')], { type: 'text/plain' });
+    const blob = new Blob([lines.map((line) => `${line.at} ${plainText(line.text)}\n`).join('')], {
+      type: 'text/plain',
+    });
     const link = document.createElement('a');
     link.href = URL.createObjectURL(blob);
     link.download = file;
@@ -123,7 +149,10 @@ export function LogView({ lines, label, follow, notes = [], file, linkable = fal
               label="Around a match"
               value={context}
               onChange={setContext}
-              options={Object.entries(CONTEXT).map(([value, text]) => ({ value: value as keyof typeof CONTEXT, label: text }))}
+              options={Object.entries(CONTEXT).map(([value, text]) => ({
+                value: value as keyof typeof CONTEXT,
+                label: text,
+              }))}
             />
           )}
           <Row>
@@ -147,7 +176,10 @@ export function LogView({ lines, label, follow, notes = [], file, linkable = fal
           {countText(lines.length, 'line')}
           {times && `, times in ${zoneAt(new Date())}`}{' '}
           {linkable && top?.kind === 'line' && (
-            <Copy text={new URL(addressOf(top.id), location.href).href} label="Copy link to the first visible line">
+            <Copy
+              text={new URL(addressOf(top.id), location.href).href}
+              label="Copy link to the first visible line"
+            >
               Copy link
             </Copy>
           )}
@@ -182,21 +214,34 @@ export function LogView({ lines, label, follow, notes = [], file, linkable = fal
           {rows.getVirtualItems().map((row) => {
             const entry = shown[row.index];
             if (entry === undefined) return null;
-            const at = { 'data-index': row.index, ref: rows.measureElement, style: { transform: `translateY(${row.start}px)` } };
+            const at = {
+              'data-index': row.index,
+              ref: rows.measureElement,
+              style: { transform: `translateY(${row.start}px)` },
+            };
             if (entry.kind !== 'line')
               return (
                 <div key={row.key} {...at} className="log-line note">
                   {entry.kind === 'gap' ? (
                     `⋯ ${entry.count} ${entry.count === 1 ? 'line' : 'lines'}`
                   ) : (
-                    <button type="button" className="log-fold" aria-expanded={entry.open} onClick={() => toggle(entry.id)}>
+                    <button
+                      type="button"
+                      className="log-fold"
+                      aria-expanded={entry.open}
+                      onClick={() => toggle(entry.id)}
+                    >
                       {entry.open ? '▾' : '▸'} {entry.count} more lines of the stack trace
                     </button>
                   )}
                 </div>
               );
             const { line } = entry;
-            const marks = [line.stream, ...(entry.match && context !== '0' ? ['match'] : []), ...(line.key === linked ? ['linked'] : [])];
+            const marks = [
+              line.stream,
+              ...(entry.match && context !== '0' ? ['match'] : []),
+              ...(line.key === linked ? ['linked'] : []),
+            ];
             return (
               <div
                 key={row.key}

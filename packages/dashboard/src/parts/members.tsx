@@ -26,7 +26,13 @@ export const Members = ({ project }: { project: Project }) => {
   const me = useMe();
   if (hasRole(me.role, 'admin')) return <MembersForm project={project} />;
   return (
-    <Note title={project.members.length === 0 ? 'Every user sees this project' : 'Only its members and admins see this project'}>
+    <Note
+      title={
+        project.members.length === 0
+          ? 'Every user sees this project'
+          : 'Only its members and admins see this project'
+      }
+    >
       Only admins see and change the members.
     </Note>
   );
@@ -55,29 +61,44 @@ function MembersForm({ project }: { project: Project }) {
   const save = (next: Member[], by = change): void => {
     if (isRead) void by.run({ params: { id: project.id }, body: { members: next }, ...headers });
   };
-  const wrong = add.error instanceof ApiError ? add.error.problem?.errors?.find(({ field }) => field.startsWith('members')) : undefined;
+  const wrong =
+    add.error instanceof ApiError
+      ? add.error.problem?.errors?.find(({ field }) => field.startsWith('members'))
+      : undefined;
   // A person whom somebody else adds meanwhile stays the choice.
-  const others = users.items.filter(({ id }) => id === user || !members.some(({ user_id }) => user_id === id));
+  const others = users.items.filter(
+    ({ id }) => id === user || !members.some(({ user_id }) => user_id === id),
+  );
   const without = (id: string): Member[] => members.filter(({ user_id }) => user_id !== id);
   // While the own change runs, its event may come before its answer.
   const theirs = add.busy ? undefined : members.find(({ user_id }) => user_id === user);
   const isTheirs = theirs !== undefined && theirs.role !== role && theirs.role !== replaced;
-  const isTold = isTheirs && add.error instanceof ApiError && add.error.code === 'changed_meanwhile';
-  const impossible = useProjectReasons(project)('edit_members') ?? (isRead ? null : 'the project is not read yet');
-  const reason = impossible ?? (user === '' ? 'choose a person' : isTheirs ? 'choose between their role and yours first' : null);
+  const isTold =
+    isTheirs && add.error instanceof ApiError && add.error.code === 'changed_meanwhile';
+  const impossible =
+    useProjectReasons(project)('edit_members') ?? (isRead ? null : 'the project is not read yet');
+  const reason =
+    impossible ??
+    (user === ''
+      ? 'choose a person'
+      : isTheirs
+        ? 'choose between their role and yours first'
+        : null);
   const rest = without(removing ?? '');
   return (
     <Column>
       {members.length === 0 && (
         <Note title="Every user sees this project">
-          The first member restricts it: from then on only its members and admins see it. A token or a page that is open loses it at once.
+          The first member restricts it: from then on only its members and admins see it. A token or
+          a page that is open loses it at once.
         </Note>
       )}
       <Panel title="Add a member" id="add">
         <form
           onSubmit={(event) => {
             event.preventDefault();
-            if (reason === null && !add.busy) save([...without(user), { user_id: user, role }], add);
+            if (reason === null && !add.busy)
+              save([...without(user), { user_id: user, role }], add);
           }}
         >
           <Column gap="sm">
@@ -86,7 +107,10 @@ function MembersForm({ project }: { project: Project }) {
                 label="Person"
                 value={user}
                 onChange={choose}
-                options={[{ value: '', label: 'choose' }, ...others.map(({ id, email }) => ({ value: id, label: email }))]}
+                options={[
+                  { value: '', label: 'choose' },
+                  ...others.map(({ id, email }) => ({ value: id, label: email })),
+                ]}
                 error={wrong?.message}
               />
               <Select
@@ -121,14 +145,30 @@ function MembersForm({ project }: { project: Project }) {
                 Add
               </Button>
               <Command
-                words={['project', 'members', 'add', emails.get(user) ?? 'ada@example.org', '--role', role, '--project', project.name]}
+                words={[
+                  'project',
+                  'members',
+                  'add',
+                  emails.get(user) ?? 'ada@example.org',
+                  '--role',
+                  role,
+                  '--project',
+                  project.name,
+                ]}
               />
             </Row>
           </Column>
         </form>
       </Panel>
-      {removing === null && change.error !== null && change.error !== undefined && <Problem error={change.error} what="The change" />}
-      <Panel flush title="Members" id="members" actions={<Command words={['project', 'members', 'list', project.name]} />}>
+      {removing === null && change.error !== null && change.error !== undefined && (
+        <Problem error={change.error} what="The change" />
+      )}
+      <Panel
+        flush
+        title="Members"
+        id="members"
+        actions={<Command words={['project', 'members', 'list', project.name]} />}
+      >
         <Answer query={users.query} what="the people">
           {() =>
             members.length === 0 ? (
@@ -141,7 +181,11 @@ function MembersForm({ project }: { project: Project }) {
                 rows={members}
                 id={(row) => row.user_id}
                 cells={[
-                  { head: 'Person', rowHead: true, cell: (row) => emails.get(row.user_id) ?? `a deleted user (${row.user_id})` },
+                  {
+                    head: 'Person',
+                    rowHead: true,
+                    cell: (row) => emails.get(row.user_id) ?? `a deleted user (${row.user_id})`,
+                  },
                   { head: 'Role in this project', cell: (row) => ROLE_TEXTS[row.role] },
                   {
                     head: 'Change',
@@ -153,7 +197,13 @@ function MembersForm({ project }: { project: Project }) {
                             label: `Make ${one}`,
                             reason: impossible,
                             onClick: () =>
-                              save(members.map((member) => (member.user_id === row.user_id ? { ...member, role: one } : member))),
+                              save(
+                                members.map((member) =>
+                                  member.user_id === row.user_id
+                                    ? { ...member, role: one }
+                                    : member,
+                                ),
+                              ),
                           })),
                           {
                             label: 'Remove',
@@ -191,7 +241,8 @@ function MembersForm({ project }: { project: Project }) {
         <Text>
           {rest.length === 0
             ? `Without a member every user sees ${project.name}.`
-            : `Somebody else added members meanwhile. They stay: ${rest.map(({ user_id }) => nameOf(user_id)).join(', ')}.`}
+            : 'Somebody else added members meanwhile. They stay: ' +
+              `${rest.map(({ user_id }) => nameOf(user_id)).join(', ')}.`}
         </Text>
       </Confirm>
     </Column>

@@ -14,7 +14,13 @@ import { type Line, linesOf, rowsOf, summaryOf } from './metrics-data.ts';
 import { Exact } from './time.tsx';
 import { bytesText, exactTime, relativeTime } from './time-text.ts';
 
-const HOURS = { '1': '1 hour', '6': '6 hours', '24': '1 day', '168': '7 days', '720': '30 days' } as const;
+const HOURS = {
+  '1': '1 hour',
+  '6': '6 hours',
+  '24': '1 day',
+  '168': '7 days',
+  '720': '30 days',
+} as const;
 type Hours = keyof typeof HOURS;
 /** Agents send a point a minute. */
 const AGAIN_MS = 60_000;
@@ -29,7 +35,11 @@ const timeOf = (at: number): string => exactTime(new Date(at * 1_000).toISOStrin
 export function Metrics({ project }: { project: Project }) {
   const [hours, setHours] = useState<Hours>('1');
   const [from, setFrom] = useState(() => startOf('1'));
-  const metrics = useAsk('projectMetrics', { params: { id: project.id }, query: { from } }, { everyMs: AGAIN_MS });
+  const metrics = useAsk(
+    'projectMetrics',
+    { params: { id: project.id }, query: { from } },
+    { everyMs: AGAIN_MS },
+  );
   return (
     <Panel
       title="Metrics"
@@ -44,7 +54,10 @@ export function Metrics({ project }: { project: Project }) {
               setHours(value);
               setFrom(startOf(value));
             }}
-            options={Object.entries(HOURS).map(([value, label]) => ({ value: value as Hours, label }))}
+            options={Object.entries(HOURS).map(([value, label]) => ({
+              value: value as Hours,
+              label,
+            }))}
           />
         </>
       }
@@ -66,7 +79,8 @@ export function Metrics({ project }: { project: Project }) {
   );
 }
 
-const startOf = (hours: Hours): string => new Date(Date.now() - Number(hours) * 3_600_000).toISOString();
+const startOf = (hours: Hours): string =>
+  new Date(Date.now() - Number(hours) * 3_600_000).toISOString();
 
 function Charts({ answer }: { answer: ProjectMetrics }) {
   const lines = useMemo(() => linesOf(answer), [answer]);
@@ -84,16 +98,27 @@ function Charts({ answer }: { answer: ProjectMetrics }) {
               ? null
               : [
                   'Memory',
-                  `${bytesText(last.memory_bytes)} ${last.memory_limit === null ? 'without a limit' : `of ${bytesText(last.memory_limit)}`}`,
+                  `${bytesText(last.memory_bytes)} ` +
+                    (last.memory_limit === null
+                      ? 'without a limit'
+                      : `of ${bytesText(last.memory_limit)}`),
                 ],
             last.restarts === null ? null : ['Restarts by the engine', String(last.restarts)],
-            last.oom_kills === null ? null : ['Processes killed for memory', String(last.oom_kills)],
+            last.oom_kills === null
+              ? null
+              : ['Processes killed for memory', String(last.oom_kills)],
           ]}
         />
       )}
       <Columns most={2} align="end">
         {charts.map(({ main, ...chart }) => (
-          <Chart key={chart.label} {...chart} {...range} at={at} summary={summaryText(at, main, chart.format)} />
+          <Chart
+            key={chart.label}
+            {...chart}
+            {...range}
+            at={at}
+            summary={summaryText(at, main, chart.format)}
+          />
         ))}
       </Columns>
       <details>
@@ -123,16 +148,32 @@ function Charts({ answer }: { answer: ProjectMetrics }) {
   );
 }
 
-type ChartOf = { label: string; main: Line; lines: readonly ChartLine[]; format: (value: number) => string; steps?: number[] };
+type ChartOf = {
+  label: string;
+  main: Line;
+  lines: readonly ChartLine[];
+  format: (value: number) => string;
+  steps?: number[];
+};
 /** A chart without any value is left out. */
-function chartsOf({ memory, limit, cpu, throttled, received, sent }: ReturnType<typeof linesOf>): ChartOf[] {
+function chartsOf({
+  memory,
+  limit,
+  cpu,
+  throttled,
+  received,
+  sent,
+}: ReturnType<typeof linesOf>): ChartOf[] {
   const main = (label: string, values: Line): ChartLine => ({ label, values, look: 'main' });
   const some = (values: Line): boolean => values.some((value) => value !== null && value > 0);
   const charts: ChartOf[] = [
     {
       label: 'Memory',
       main: memory,
-      lines: [main('used', memory), ...(some(limit) ? [{ label: 'limit', values: limit, look: 'limit' as const }] : [])],
+      lines: [
+        main('used', memory),
+        ...(some(limit) ? [{ label: 'limit', values: limit, look: 'limit' as const }] : []),
+      ],
       format: bytesText,
       steps: BYTE_STEPS,
     },
@@ -141,12 +182,26 @@ function chartsOf({ memory, limit, cpu, throttled, received, sent }: ReturnType<
       main: cpu,
       lines: [
         main('used', cpu),
-        ...(some(throttled) ? [{ label: 'throttled by the limit', values: throttled, look: 'warn' as const }] : []),
+        ...(some(throttled)
+          ? [{ label: 'throttled by the limit', values: throttled, look: 'warn' as const }]
+          : []),
       ],
       format: coresText,
     },
-    { label: 'Received', main: received, lines: [main('received', received)], format: speedText, steps: BYTE_STEPS },
-    { label: 'Sent', main: sent, lines: [main('sent', sent)], format: speedText, steps: BYTE_STEPS },
+    {
+      label: 'Received',
+      main: received,
+      lines: [main('received', received)],
+      format: speedText,
+      steps: BYTE_STEPS,
+    },
+    {
+      label: 'Sent',
+      main: sent,
+      lines: [main('sent', sent)],
+      format: speedText,
+      steps: BYTE_STEPS,
+    },
   ];
   return charts.filter(({ main }) => main.some((value) => value !== null));
 }
@@ -155,5 +210,8 @@ function summaryText(at: readonly number[], line: Line, format: (value: number) 
   const found = summaryOf(at, line);
   if (found === null) return 'no value';
   const when = relativeTime(new Date(found.mostAt * 1_000).toISOString(), Date.now());
-  return `${found.now === null ? 'no value now' : `now ${format(found.now)}`}, peak ${format(found.most)} (${when})`;
+  return (
+    `${found.now === null ? 'no value now' : `now ${format(found.now)}`}, peak ` +
+    `${format(found.most)} (${when})`
+  );
 }

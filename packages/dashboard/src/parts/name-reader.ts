@@ -1,10 +1,19 @@
-/** Reads names of projects for the ids of a page. The reads of one turn become one request for each 100 ids. */
+/**
+ * Reads names of projects for the ids of a page. The reads of one turn become one request for each
+ * 100 ids.
+ */
 import type { AnswerOf } from '@berth/wire/routes';
 
 /** Ids of one request. */
 export const BATCH = 100;
-type Waiting = { id: string; done: (name: string | null) => void; failed: (error: unknown) => void };
-type List = (ids: readonly string[]) => Promise<{ items: readonly Pick<AnswerOf<'listProjects'>['items'][number], 'id' | 'name'>[] }>;
+type Waiting = {
+  id: string;
+  done: (name: string | null) => void;
+  failed: (error: unknown) => void;
+};
+type List = (
+  ids: readonly string[],
+) => Promise<{ items: readonly Pick<AnswerOf<'listProjects'>['items'][number], 'id' | 'name'>[] }>;
 
 /** Returns a function that reads the name of a project. Null: it does not exist or is hidden. */
 export function createNameReader(list: List): (id: string) => Promise<string | null> {

@@ -17,7 +17,9 @@ export function toRemoveText({ unmanaged = [] }: Noted): string | null {
 
 export function nodeNotes(node: Noted): string[] {
   const moving = projectsWithMovingPorts(node.containers);
-  return [addressTakenText(node), toRemoveText(node), moving.length === 0 ? null : `no fixed port: ${moving.join(', ')}`].filter(
-    (text) => text !== null,
-  );
+  return [
+    addressTakenText(node),
+    toRemoveText(node),
+    moving.length === 0 ? null : `no fixed port: ${moving.join(', ')}`,
+  ].filter((text) => text !== null);
 }

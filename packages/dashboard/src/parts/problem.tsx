@@ -1,4 +1,7 @@
-/** A server error, shown once, where it belongs: the sentence of the server, its code and the id for the log. */
+/**
+ * A server error, shown once, where it belongs: the sentence of the server, its code and the id for
+ * the log.
+ */
 import { ApiError } from '@berth/wire/client';
 import { isAway } from '../api/client.ts';
 import { Button } from '../ui/controls.tsx';
@@ -9,41 +12,70 @@ import { labelOf } from './field-words.ts';
 
 const wholeOf = (field: string): string => field.split(/[.[]/, 1)[0] ?? field;
 /** `[1]` is the second item of a list. */
-const itemText = (rest: string): string => rest.replace(/^\[(\d+)\]$/, (_all, index: string) => `item ${Number(index) + 1}:`);
+const itemText = (rest: string): string =>
+  rest.replace(/^\[(\d+)\]$/, (_all, index: string) => `item ${Number(index) + 1}:`);
 
-/** Fields of a 422 or 409 with the rule that each one breaks. A form shows them at its fields; `projects[1]` belongs to `projects`. */
+/**
+ * Fields of a 422 or 409 with the rule that each one breaks. A form shows them at its fields;
+ * `projects[1]` belongs to `projects`.
+ */
 export function fieldErrors(error: unknown): Readonly<Record<string, string>> {
   if (!(error instanceof ApiError)) return {};
   const found: Record<string, string> = {};
   for (const { field, message } of error.problem?.errors ?? []) {
     const whole = wholeOf(field);
-    found[whole] ??= whole === field ? message : `${itemText(field.slice(whole.length))} ${message}`;
+    found[whole] ??=
+      whole === field ? message : `${itemText(field.slice(whole.length))} ${message}`;
     found[field] = message;
   }
   return found;
 }
 
 /**
- * Returns what a form says besides its fields; null: all errors stand at `fields`, the fields at which the form shows an error. `rest`:
- * the errors of other fields, if some stand at a field; null: the whole problem.
+ * Returns what a form says besides its fields; null: all errors stand at `fields`, the fields at
+ * which the form shows an error. `rest`: the errors of other fields, if some stand at a field;
+ * null: the whole problem.
  */
-export function besideFields(error: unknown, fields: readonly string[]): { rest: readonly string[] | null } | null {
+export function besideFields(
+  error: unknown,
+  fields: readonly string[],
+): { rest: readonly string[] | null } | null {
   if (error === null || error === undefined) return null;
   const errors = error instanceof ApiError ? (error.problem?.errors ?? []) : [];
-  const isShown = ({ field }: { field: string }): boolean => fields.includes(field) || fields.includes(field.split(/[.[]/, 1)[0] ?? field);
+  const isShown = ({ field }: { field: string }): boolean =>
+    fields.includes(field) || fields.includes(field.split(/[.[]/, 1)[0] ?? field);
   const others = errors.filter((one) => !isShown(one));
   if (errors.length > 0 && others.length === 0) return null;
-  return { rest: others.length === errors.length ? null : others.map(({ field, message }) => `${labelOf(field)} ${message}`) };
+  return {
+    rest:
+      others.length === errors.length
+        ? null
+        : others.map(({ field, message }) => `${labelOf(field)} ${message}`),
+  };
 }
 
-/** The error of a form, without what stands at its fields. Screen readers hear that fields are wrong. */
-export function FormProblem({ error, what, fields }: { error: unknown; what: string; fields: readonly string[] }) {
+/**
+ * The error of a form, without what stands at its fields. Screen readers hear that fields are
+ * wrong.
+ */
+export function FormProblem({
+  error,
+  what,
+  fields,
+}: {
+  error: unknown;
+  what: string;
+  fields: readonly string[];
+}) {
   if (error === null || error === undefined) return null;
   const beside = besideFields(error, fields);
   if (beside === null)
     return (
       <Spoken>
-        {what} failed: correct {[...new Set(Object.keys(fieldErrors(error)).map((name) => labelOf(wholeOf(name))))].join(', ')}
+        {what} failed: correct{' '}
+        {[...new Set(Object.keys(fieldErrors(error)).map((name) => labelOf(wholeOf(name))))].join(
+          ', ',
+        )}
       </Spoken>
     );
   if (beside.rest === null) return <Problem error={error} what={what} />;
@@ -57,13 +89,16 @@ export function FormProblem({ error, what, fields }: { error: unknown; what: str
 }
 
 /** The sentence for a dialog; null without an error. */
-export const dialogError = (error: unknown): string | null => (error === null || error === undefined ? null : problemText(error));
+export const dialogError = (error: unknown): string | null =>
+  error === null || error === undefined ? null : problemText(error);
 
 /** `git_url: the host …` begins with the name of the API; people know the label of the control. */
-const inWords = (message: string): string => message.replace(/^([a-z]+(?:_[a-z]+)+)(?=[:[.])/, (name) => labelOf(name));
+const inWords = (message: string): string =>
+  message.replace(/^([a-z]+(?:_[a-z]+)+)(?=[:[.])/, (name) => labelOf(name));
 
 export function problemText(error: unknown): string {
-  if (isAway(error)) return 'The control plane does not answer. Nothing was changed that Berth knows of; try again.';
+  if (isAway(error))
+    return 'The control plane does not answer. Nothing was changed that Berth knows of; try again.';
   if (error instanceof ApiError) {
     if (error.code === 'changed_meanwhile')
       return 'Somebody else changed this meanwhile. Your text is still here; compare, then save again.';
@@ -72,7 +107,15 @@ export function problemText(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
 }
 
-export function Problem({ error, what, again }: { error: unknown; what: string; again?: () => void }) {
+export function Problem({
+  error,
+  what,
+  again,
+}: {
+  error: unknown;
+  what: string;
+  again?: () => void;
+}) {
   const request = error instanceof ApiError ? error.problem?.request_id : undefined;
   return (
     <Note tone="bad" title={`${what} failed`} live>

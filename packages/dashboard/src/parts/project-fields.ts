@@ -1,13 +1,19 @@
 /**
- * The fields that people set at a project, from the schema of the API: a new field has a control in the settings by itself. This list
- * adds the words.
+ * The fields that people set at a project, from the schema of the API: a new field has a control in
+ * the settings by itself. This list adds the words.
  */
 import { ProjectPatch } from '@berth/wire/project';
 import type { Project } from '@berth/wire/project';
 import { type Words, WORDS, wordsOf } from './field-words.ts';
 
 /** Fields that a tab of their own changes. */
-export const ELSEWHERE = { env: 'env', datasets: 'data', volumes: 'data', members: 'members', domains: 'domains' } as const;
+export const ELSEWHERE = {
+  env: 'env',
+  datasets: 'data',
+  volumes: 'data',
+  members: 'members',
+  domains: 'domains',
+} as const;
 type Elsewhere = keyof typeof ELSEWHERE;
 export type FormField = Exclude<keyof ProjectPatch, Elsewhere>;
 export type Draft = Pick<Project, FormField>;
@@ -44,9 +50,14 @@ function kindOf(schema: Schema, options: readonly string[]): Kind {
 function fieldOf(name: FormField, whole: Schema): FieldOfForm {
   const parts = whole.anyOf ?? [whole];
   const nullable = parts.some(({ type }) => type === 'null');
-  const literal = parts.flatMap((part) => (typeof part.const === 'string' ? [part.const] : (part.enum ?? [])));
+  const literal = parts.flatMap((part) =>
+    typeof part.const === 'string' ? [part.const] : (part.enum ?? []),
+  );
   const schema = parts.find(({ type }) => type !== 'null') ?? whole;
-  const words = WORDS[name] ?? { label: wordsOf(name), ...(whole.description === undefined ? {} : { help: whole.description }) };
+  const words = WORDS[name] ?? {
+    label: wordsOf(name),
+    ...(whole.description === undefined ? {} : { help: whole.description }),
+  };
   const { minimum: min, maximum: max } = schema;
   return {
     ...words,
@@ -61,22 +72,35 @@ function fieldOf(name: FormField, whole: Schema): FieldOfForm {
 
 const properties = ProjectPatch.properties as unknown as Record<string, Schema>;
 const ORDER: readonly string[] = Object.keys(WORDS);
-const placeOf = (name: string): number => (ORDER.includes(name) ? ORDER.indexOf(name) : ORDER.length);
+const placeOf = (name: string): number =>
+  ORDER.includes(name) ? ORDER.indexOf(name) : ORDER.length;
 
-/** The controls of the settings, in the order of the form; those without words of their own are last. */
+/**
+ * The controls of the settings, in the order of the form; those without words of their own are
+ * last.
+ */
 export const FORM: readonly FieldOfForm[] = Object.keys(properties)
   .filter((name) => !Object.hasOwn(ELSEWHERE, name))
   .toSorted((a, b) => placeOf(a) - placeOf(b))
   .map((name) => fieldOf(name as FormField, properties[name] ?? {}));
 
-export const draftOf = (project: Project): Draft => Object.fromEntries(FORM.map(({ name }) => [name, project[name]])) as Draft;
+export const draftOf = (project: Project): Draft =>
+  Object.fromEntries(FORM.map(({ name }) => [name, project[name]])) as Draft;
 export const isEqual = (a: unknown, b: unknown): boolean => JSON.stringify(a) === JSON.stringify(b);
 
 /** `build_args` is a merge patch: a name that is gone is null. */
-export function patchOf(changed: readonly FormField[], draft: Draft, before: Draft): Record<string, unknown> {
-  const gone = Object.keys(before.build_args ?? {}).filter((name) => !Object.hasOwn(draft.build_args ?? {}, name));
+export function patchOf(
+  changed: readonly FormField[],
+  draft: Draft,
+  before: Draft,
+): Record<string, unknown> {
+  const gone = Object.keys(before.build_args ?? {}).filter(
+    (name) => !Object.hasOwn(draft.build_args ?? {}, name),
+  );
   const args = { ...draft.build_args, ...Object.fromEntries(gone.map((name) => [name, null])) };
-  return Object.fromEntries(changed.map((name) => [name, name === 'build_args' ? args : draft[name]]));
+  return Object.fromEntries(
+    changed.map((name) => [name, name === 'build_args' ? args : draft[name]]),
+  );
 }
 
 export const pairsText = (pairs: Readonly<Record<string, string>>): string =>
@@ -94,4 +118,5 @@ export const pairsOf = (text: string): Record<string, string> =>
       }),
   );
 /** A value of several lines does not fit into one line of the control. */
-export const fitsLines = (pairs: Readonly<Record<string, string>>): boolean => Object.values(pairs).every((value) => !value.includes('\n'));
+export const fitsLines = (pairs: Readonly<Record<string, string>>): boolean =>
+  Object.values(pairs).every((value) => !value.includes('\n'));

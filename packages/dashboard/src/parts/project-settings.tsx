@@ -56,28 +56,49 @@ type ControlProps = {
 /** The control of one field, by its kind. */
 function Control({ field, value, onChange, error, help = field.help, ...text }: ControlProps) {
   const common = { label: field.label, error, ...(help === undefined ? {} : { help }) };
-  if (field.kind === 'switch') return <Switch {...common} value={value === true} onChange={onChange} />;
-  if (field.kind === 'list') return <TagsField {...common} value={(value ?? []) as string[]} onChange={onChange} />;
+  if (field.kind === 'switch')
+    return <Switch {...common} value={value === true} onChange={onChange} />;
+  if (field.kind === 'list')
+    return <TagsField {...common} value={(value ?? []) as string[]} onChange={onChange} />;
   if (field.kind === 'choice')
     return (
       <Select
         {...common}
         value={typeof value === 'string' ? value : ''}
         onChange={(next) => onChange(next === '' ? null : next)}
-        options={[...(field.nullable ? [''] : []), ...field.options].map((option) => ({ value: option, label: option }))}
+        options={[...(field.nullable ? [''] : []), ...field.options].map((option) => ({
+          value: option,
+          label: option,
+        }))}
       />
     );
-  if (field.kind === 'pairs') return <Pairs {...common} value={(value ?? {}) as Record<string, string>} onChange={onChange} />;
+  if (field.kind === 'pairs')
+    return (
+      <Pairs {...common} value={(value ?? {}) as Record<string, string>} onChange={onChange} />
+    );
   if (field.kind === 'number') {
     const { scale } = field;
-    const shown = typeof value === 'number' ? (scale === undefined ? value : Number((value / scale.by).toFixed(scale.max))) : null;
+    const shown =
+      typeof value === 'number'
+        ? scale === undefined
+          ? value
+          : Number((value / scale.by).toFixed(scale.max))
+        : null;
     return (
       <NumberField
         {...common}
         value={shown}
         {...(field.step === undefined ? {} : { step: field.step })}
         onChange={(next) =>
-          onChange(next === null ? (field.nullable ? null : 0) : scale === undefined ? next : Math.round(next * scale.by))
+          onChange(
+            next === null
+              ? field.nullable
+                ? null
+                : 0
+              : scale === undefined
+                ? next
+                : Math.round(next * scale.by),
+          )
         }
       />
     );
@@ -105,7 +126,9 @@ function Pairs({ value, onChange, ...rest }: PairsProps) {
   // Somebody else's value, which the person took.
   const text = isEqual(pairsOf(typed), value) ? typed : pairsText(value);
   if (!fitsLines(value))
-    return <Text tone="quiet">{`${rest.label}: a value has several lines; change it with berth project edit --build-arg.`}</Text>;
+    return (
+      <Text tone="quiet">{`${rest.label}: a value has several lines; change it with berth project edit --build-arg.`}</Text>
+    );
   const secret = Object.entries(value).find(([name, one]) => looksSecret(name, one));
   return (
     <>
@@ -119,7 +142,8 @@ function Pairs({ value, onChange, ...rest }: PairsProps) {
       />
       {secret !== undefined && (
         <Note tone="warn" live>
-          {`${secret[0]} looks like a secret. Everybody who gets the image can read a build argument; set a secret for the build instead.`}
+          {`${secret[0]} looks like a secret. Everybody who gets the image can read a build ` +
+            'argument; set a secret for the build instead.'}
         </Note>
       )}
     </>
@@ -128,7 +152,8 @@ function Pairs({ value, onChange, ...rest }: PairsProps) {
 
 const SHOWN = FORM.map(({ name }) => name);
 /** Short controls stand beside each other; the others need a line. */
-const isShort = ({ kind }: FieldOfForm): boolean => kind === 'text' || kind === 'number' || kind === 'choice';
+const isShort = ({ kind }: FieldOfForm): boolean =>
+  kind === 'text' || kind === 'number' || kind === 'choice';
 
 function SettingsForm({ project, etag }: { project: Project; etag: string | null }) {
   const navigate = useNavigate();
@@ -137,7 +162,9 @@ function SettingsForm({ project, etag }: { project: Project; etag: string | null
   const [start, setStart] = useState({ draft: draftOf(project), etag, at: project.updated_at });
   const [draft, setDraft] = useState<Draft>(start.draft);
   const [deleting, setDeleting] = useState(false);
-  const save = useChange('patchProject', (answer) => setStart({ draft: draftOf(answer), etag: null, at: answer.updated_at }));
+  const save = useChange('patchProject', (answer) =>
+    setStart({ draft: draftOf(answer), etag: null, at: answer.updated_at }),
+  );
   const remove = useChange('deleteProject', () => void navigate({ to: '/projects' }));
   const errors = fieldErrors(save.error);
   const names = FORM.map(({ name }) => name);
@@ -145,11 +172,15 @@ function SettingsForm({ project, etag }: { project: Project; etag: string | null
   const others = names.filter(
     (name) =>
       // Right after the own change, the page has the project of before.
-      project.updated_at >= start.at && !isEqual(project[name], start.draft[name]) && !isEqual(project[name], draft[name]),
+      project.updated_at >= start.at &&
+      !isEqual(project[name], start.draft[name]) &&
+      !isEqual(project[name], draft[name]),
   );
-  // If somebody else changed only what the form does not show, the present version is the one that the person sees.
+  // If somebody else changed only what the form does not show, the present version is the one that
+  // the person sees.
   const tag = others.length === 0 ? etag : (start.etag ?? etag);
-  const isTold = others.length > 0 && save.error instanceof ApiError && save.error.code === 'changed_meanwhile';
+  const isTold =
+    others.length > 0 && save.error instanceof ApiError && save.error.code === 'changed_meanwhile';
   /** Continues from the present version of the project. */
   const goOnWith = (next: Draft): void => {
     setStart({ draft: draftOf(project), etag, at: project.updated_at });
@@ -163,11 +194,17 @@ function SettingsForm({ project, etag }: { project: Project; etag: string | null
   const ask = (): void => {
     if (reason === null && draft.branch !== '') void look.ask(draft.git_url, draft.branch);
   };
-  const proposals: Partial<Record<FormField, Pick<ControlProps, 'suggestions' | 'onFocus' | 'onBlur' | 'help'>>> = {
+  const proposals: Partial<
+    Record<FormField, Pick<ControlProps, 'suggestions' | 'onFocus' | 'onBlur' | 'help'>>
+  > = {
     git_url: { onFocus: ask, onBlur: ask },
     branch: { suggestions: found?.branches ?? [], onFocus: ask, onBlur: ask },
-    dockerfile_path: { suggestions: found?.dockerfiles.map(({ path }) => path) ?? [], onFocus: ask },
-    container_port: ports.length === 0 ? {} : { help: `the Dockerfile exposes ${ports.join(', ')}` },
+    dockerfile_path: {
+      suggestions: found?.dockerfiles.map(({ path }) => path) ?? [],
+      onFocus: ask,
+    },
+    container_port:
+      ports.length === 0 ? {} : { help: `the Dockerfile exposes ${ports.join(', ')}` },
   };
   const control = (field: FieldOfForm) => (
     <Control
@@ -181,7 +218,11 @@ function SettingsForm({ project, etag }: { project: Project; etag: string | null
   );
   return (
     <Column>
-      <Panel title="Settings" id="settings" actions={<Command words={['project', 'show', project.name]} />}>
+      <Panel
+        title="Settings"
+        id="settings"
+        actions={<Command words={['project', 'show', project.name]} />}
+      >
         <form
           onSubmit={(event) => {
             event.preventDefault();
@@ -198,13 +239,19 @@ function SettingsForm({ project, etag }: { project: Project; etag: string | null
               <Conflict
                 title="Somebody else changed this project meanwhile"
                 keep="Keep mine on top of theirs"
-                onKeep={() => goOnWith({ ...draftOf(project), ...Object.fromEntries(changed.map((name) => [name, draft[name]])) })}
+                onKeep={() =>
+                  goOnWith({
+                    ...draftOf(project),
+                    ...Object.fromEntries(changed.map((name) => [name, draft[name]])),
+                  })
+                }
                 onTake={() => goOnWith(draftOf(project))}
               >
                 <ul>
                   {others.map((name) => (
                     <li key={name}>
-                      {labelOf(name)}: theirs <Code>{JSON.stringify(project[name])}</Code>, yours <Code>{JSON.stringify(draft[name])}</Code>
+                      {labelOf(name)}: theirs <Code>{JSON.stringify(project[name])}</Code>, yours{' '}
+                      <Code>{JSON.stringify(draft[name])}</Code>
                     </li>
                   ))}
                 </ul>
@@ -214,14 +261,23 @@ function SettingsForm({ project, etag }: { project: Project; etag: string | null
               {FORM.filter(isShort).map(control)}
             </Columns>
             <LookStatus look={look} url={draft.git_url} />
-            {FORM.filter((field) => !isShort(field) && (field.kind !== 'pairs' || !project.env_hidden)).map(control)}
+            {FORM.filter(
+              (field) => !isShort(field) && (field.kind !== 'pairs' || !project.env_hidden),
+            ).map(control)}
             {!isTold && <FormProblem error={save.error} what="Saving" fields={SHOWN} />}
             <Row>
-              <Button type="submit" look="main" reason={reason ?? (changed.length === 0 ? 'nothing is changed' : null)} busy={save.busy}>
+              <Button
+                type="submit"
+                look="main"
+                reason={reason ?? (changed.length === 0 ? 'nothing is changed' : null)}
+                busy={save.busy}
+              >
                 Save
               </Button>
               {changed.length > 0 && (
-                <Text tone="quiet">Changed: {changed.map(labelOf).join(', ')}. Takes effect with the next deployment.</Text>
+                <Text tone="quiet">
+                  Changed: {changed.map(labelOf).join(', ')}. Takes effect with the next deployment.
+                </Text>
               )}
             </Row>
           </Column>
@@ -231,13 +287,17 @@ function SettingsForm({ project, etag }: { project: Project; etag: string | null
       <Panel title="Delete the project" id="delete">
         <Column gap="sm">
           <Text>
-            Its containers are removed. If it ran, its prefix and its domains stay reserved for DOMAIN_QUARANTINE (7 days by default), also
-            if you create it again. Volumes stay on their node until an admin deletes them.
+            Its containers are removed. If it ran, its prefix and its domains stay reserved for
+            DOMAIN_QUARANTINE (7 days by default), also if you create it again. Volumes stay on
+            their node until an admin deletes them.
           </Text>
           <Row>
             <Button
               look="danger"
-              reason={reasonAgainst('delete_project') ?? (project.deleting ? 'it is being deleted already' : null)}
+              reason={
+                reasonAgainst('delete_project') ??
+                (project.deleting ? 'it is being deleted already' : null)
+              }
               onClick={() => setDeleting(true)}
             >
               Delete …
@@ -258,7 +318,12 @@ function SettingsForm({ project, etag }: { project: Project; etag: string | null
         typed={project.name}
         busy={remove.busy}
         error={dialogError(remove.error)}
-        onConfirm={() => void remove.run({ params: { id: project.id }, ...(etag === null ? {} : { headers: { 'if-match': etag } }) })}
+        onConfirm={() =>
+          void remove.run({
+            params: { id: project.id },
+            ...(etag === null ? {} : { headers: { 'if-match': etag } }),
+          })
+        }
       >
         <Text>This cannot be undone.</Text>
       </Confirm>

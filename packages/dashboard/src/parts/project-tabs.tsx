@@ -70,7 +70,13 @@ export function Env({ project: shown }: Tab) {
   };
   const error = putEnv.error ?? putSecret.error;
   const fields = fieldErrors(error);
-  const notYet = reason ?? (name === '' ? 'it needs a name' : isTheirs ? 'choose between their value and yours first' : null);
+  const notYet =
+    reason ??
+    (name === ''
+      ? 'it needs a name'
+      : isTheirs
+        ? 'choose between their value and yours first'
+        : null);
   return (
     <Column>
       <Note>A change takes effect with the next deployment.</Note>
@@ -83,18 +89,39 @@ export function Env({ project: shown }: Tab) {
         >
           <Column gap="sm">
             <Columns most={2}>
-              <TextField label="Name" value={name} onChange={typing(setName)} mono error={fields['name'] ?? null} />
-              <TextField label="Value" value={value} onChange={typing(setValue)} secret={isSecret} mono error={fields['value'] ?? null} />
+              <TextField
+                label="Name"
+                value={name}
+                onChange={typing(setName)}
+                mono
+                error={fields['name'] ?? null}
+              />
+              <TextField
+                label="Value"
+                value={value}
+                onChange={typing(setValue)}
+                secret={isSecret}
+                mono
+                error={fields['value'] ?? null}
+              />
             </Columns>
-            <Checkbox label="Secret: nobody can read the value again" value={isSecret} onChange={setIsSecret} />
+            <Checkbox
+              label="Secret: nobody can read the value again"
+              value={isSecret}
+              onChange={setIsSecret}
+            />
             {!isSecret && looksSecret(name, value) && (
               <Note tone="warn" live>
-                {`${name === '' ? 'The value' : name} looks like a secret. Everybody who may change the project can read a variable; choose Secret to hide it.`}
+                {`${name === '' ? 'The value' : name} looks like a secret. Everybody who may ` +
+                  'change the project can read a variable; choose Secret to hide it.'}
               </Note>
             )}
             {isTheirs ? (
               <Conflict
-                title={`Somebody else ${theirs === undefined ? 'removed' : 'changed'} ${name} meanwhile`}
+                title={
+                  `Somebody else ${theirs === undefined ? 'removed' : 'changed'} ${name} ` +
+                  'meanwhile'
+                }
                 keep="Replace theirs with mine"
                 onKeep={() => setSeen(env)}
                 onTake={done}
@@ -114,15 +141,33 @@ export function Env({ project: shown }: Tab) {
               <FormProblem error={error} what="Saving" fields={['name', 'value']} />
             )}
             <Row>
-              <Button type="submit" look="main" reason={notYet} busy={putEnv.busy || putSecret.busy}>
+              <Button
+                type="submit"
+                look="main"
+                reason={notYet}
+                busy={putEnv.busy || putSecret.busy}
+              >
                 Save
               </Button>
-              <Command words={[isSecret ? 'secret' : 'env', 'set', name === '' ? 'NAME' : name, '--project', project.name]} />
+              <Command
+                words={[
+                  isSecret ? 'secret' : 'env',
+                  'set',
+                  name === '' ? 'NAME' : name,
+                  '--project',
+                  project.name,
+                ]}
+              />
             </Row>
           </Column>
         </form>
       </Panel>
-      <Panel flush title="Environment variables" id="env" actions={<Command words={['env', 'list', project.name]} />}>
+      <Panel
+        flush
+        title="Environment variables"
+        id="env"
+        actions={<Command words={['env', 'list', project.name]} />}
+      >
         <Problems of={deleteEnv.error} what="Removing the variable" />
         {project.env_names.length === 0 ? (
           <Empty>No variables.</Empty>
@@ -136,7 +181,11 @@ export function Env({ project: shown }: Tab) {
               {
                 head: 'Value',
                 cell: (row) =>
-                  project.env === undefined ? <Text tone="quiet">only developers see it</Text> : <Code>{project.env[row] ?? ''}</Code>,
+                  project.env === undefined ? (
+                    <Text tone="quiet">only developers see it</Text>
+                  ) : (
+                    <Code>{project.env[row] ?? ''}</Code>
+                  ),
               },
               {
                 head: 'Change',
@@ -148,7 +197,8 @@ export function Env({ project: shown }: Tab) {
                         label: 'Remove',
                         danger: true,
                         reason,
-                        onClick: () => void deleteEnv.run({ params: { id, name: row }, ...headers }),
+                        onClick: () =>
+                          void deleteEnv.run({ params: { id, name: row }, ...headers }),
                       },
                     ]}
                   />
@@ -158,7 +208,12 @@ export function Env({ project: shown }: Tab) {
           />
         )}
       </Panel>
-      <Panel flush title="Secrets" id="secrets" actions={<Command words={['secret', 'list', project.name]} />}>
+      <Panel
+        flush
+        title="Secrets"
+        id="secrets"
+        actions={<Command words={['secret', 'list', project.name]} />}
+      >
         <Problems of={deleteSecret.error} what="Deleting the secret" />
         <Answer query={secrets.query} what="the secrets">
           {() =>
@@ -173,9 +228,15 @@ export function Env({ project: shown }: Tab) {
                   { head: 'Name', rowHead: true, cell: (row) => <Code>{row.name}</Code> },
                   {
                     head: 'For',
-                    cell: (row) => `${row.scope === 'run' ? 'container' : 'build'}, as ${row.as === 'env' ? 'variable' : 'file'}`,
+                    cell: (row) =>
+                      `${row.scope === 'run' ? 'container' : 'build'}, as ` +
+                      (row.as === 'env' ? 'variable' : 'file'),
                   },
-                  { head: 'Fingerprint', wide: true, cell: (row) => <Code>{row.fingerprint}</Code> },
+                  {
+                    head: 'Fingerprint',
+                    wide: true,
+                    cell: (row) => <Code>{row.fingerprint}</Code>,
+                  },
                   { head: 'Set', cell: (row) => <Ago at={row.set_at} /> },
                   { head: 'By', wide: true, cell: (row) => row.set_by ?? '' },
                   {
@@ -188,7 +249,8 @@ export function Env({ project: shown }: Tab) {
                             label: 'Delete',
                             danger: true,
                             reason,
-                            onClick: () => void deleteSecret.run({ params: { id, name: row.name } }),
+                            onClick: () =>
+                              void deleteSecret.run({ params: { id, name: row.name } }),
                           },
                         ]}
                       />
@@ -226,25 +288,49 @@ export function Data({ project: shown }: Tab) {
     if (isRead) void by.run({ params: { id: project.id }, body, ...headers });
   };
   const notRead = reason ?? (isRead ? null : 'the project is not read yet');
-  const noVolume = notRead ?? (volume === '' || volumePath === '' ? 'it needs a name and a path' : null);
+  const noVolume =
+    notRead ?? (volume === '' || volumePath === '' ? 'it needs a name and a path' : null);
   const noDataset = notRead ?? (dataset === '' ? 'choose a dataset' : null);
-  /** The list is sent as a whole; an error stands at the field of its last part, else at the first one. */
-  const wrong = ({ error }: typeof addVolume, part: 'name' | 'mount_path' | 'dataset_id'): string | undefined => {
-    const found = error instanceof ApiError ? error.problem?.errors?.find(({ field }) => /^(?:volumes|datasets)\b/.test(field)) : undefined;
-    return found !== undefined && (found.field.endsWith('.mount_path') ? 'mount_path' : part === 'dataset_id' ? part : 'name') === part
+  /**
+   * The list is sent as a whole; an error stands at the field of its last part, else at the first
+   * one.
+   */
+  const wrong = (
+    { error }: typeof addVolume,
+    part: 'name' | 'mount_path' | 'dataset_id',
+  ): string | undefined => {
+    const found =
+      error instanceof ApiError
+        ? error.problem?.errors?.find(({ field }) => /^(?:volumes|datasets)\b/.test(field))
+        : undefined;
+    return found !== undefined &&
+      (found.field.endsWith('.mount_path')
+        ? 'mount_path'
+        : part === 'dataset_id'
+          ? part
+          : 'name') === part
       ? found.message
       : undefined;
   };
   const datasets = useList('listDatasets', { query: { limit: 200 } });
   const byId = new Map(datasets.items.map((dataset) => [dataset.id, dataset]));
-  const unused = datasets.items.filter(({ id }) => !project.datasets.some(({ dataset_id }) => dataset_id === id));
+  const unused = datasets.items.filter(
+    ({ id }) => !project.datasets.some(({ dataset_id }) => dataset_id === id),
+  );
   const placement = useAsk('placement', { query: { project_id: project.id } });
   return (
     <Column>
-      <Panel flush title="Datasets" id="datasets" actions={<Command words={['project', 'show', project.name]} />}>
+      <Panel
+        flush
+        title="Datasets"
+        id="datasets"
+        actions={<Command words={['project', 'show', project.name]} />}
+      >
         <Problems of={removeDataset.error} what="Removing the dataset" />
         {project.datasets.length === 0 ? (
-          <Empty words={['dataset', 'list']}>The project uses no datasets. This command lists those of the platform:</Empty>
+          <Empty words={['dataset', 'list']}>
+            The project uses no datasets. This command lists those of the platform:
+          </Empty>
         ) : (
           <Table
             label="Datasets"
@@ -255,13 +341,21 @@ export function Data({ project: shown }: Tab) {
                 head: 'Dataset',
                 rowHead: true,
                 cell: (row) => (
-                  <PageLink to="/datasets/$name" params={{ name: byId.get(row.dataset_id)?.name ?? row.dataset_id }} size="sm">
+                  <PageLink
+                    to="/datasets/$name"
+                    params={{ name: byId.get(row.dataset_id)?.name ?? row.dataset_id }}
+                    size="sm"
+                  >
                     {byId.get(row.dataset_id)?.name ?? row.dataset_id}
                   </PageLink>
                 ),
               },
               { head: 'Mode', cell: (row) => row.mode },
-              { head: 'Newest version', number: true, cell: (row) => byId.get(row.dataset_id)?.version ?? '' },
+              {
+                head: 'Newest version',
+                number: true,
+                cell: (row) => byId.get(row.dataset_id)?.version ?? '',
+              },
               {
                 head: 'State',
                 cell: (row) => {
@@ -280,7 +374,11 @@ export function Data({ project: shown }: Tab) {
                         danger: true,
                         reason,
                         onClick: () =>
-                          save(removeDataset, { datasets: project.datasets.filter(({ dataset_id }) => dataset_id !== row.dataset_id) }),
+                          save(removeDataset, {
+                            datasets: project.datasets.filter(
+                              ({ dataset_id }) => dataset_id !== row.dataset_id,
+                            ),
+                          }),
                       },
                     ]}
                   />
@@ -295,7 +393,10 @@ export function Data({ project: shown }: Tab) {
           <form
             onSubmit={(event) => {
               event.preventDefault();
-              if (noDataset === null) save(addDataset, { datasets: [...project.datasets, { dataset_id: dataset, mode }] });
+              if (noDataset === null)
+                save(addDataset, {
+                  datasets: [...project.datasets, { dataset_id: dataset, mode }],
+                });
             }}
           >
             <Column gap="sm">
@@ -304,18 +405,28 @@ export function Data({ project: shown }: Tab) {
                   label="Dataset"
                   value={dataset}
                   onChange={setDataset}
-                  options={[{ value: '', label: 'choose' }, ...unused.map(({ id, name: label }) => ({ value: id, label }))]}
+                  options={[
+                    { value: '', label: 'choose' },
+                    ...unused.map(({ id, name: label }) => ({ value: id, label })),
+                  ]}
                   error={wrong(addDataset, 'dataset_id')}
                 />
                 <Select
                   label="Mode"
-                  help="dependency: a copy that the container only reads; readwrite: the share itself"
+                  help={
+                    'dependency: a copy that the container only reads; readwrite: the share ' +
+                    'itself'
+                  }
                   value={mode}
                   onChange={setMode}
                   options={MOUNT_MODES.map((value) => ({ value, label: value }))}
                 />
               </Columns>
-              <FormProblem error={addDataset.error} what="Adding the dataset" fields={['datasets']} />
+              <FormProblem
+                error={addDataset.error}
+                what="Adding the dataset"
+                fields={['datasets']}
+              />
               <Row>
                 <Button type="submit" reason={noDataset} busy={addDataset.busy}>
                   Add the dataset
@@ -347,7 +458,10 @@ export function Data({ project: shown }: Tab) {
                         label: 'Remove from the project',
                         danger: true,
                         reason,
-                        onClick: () => save(removeVolume, { volumes: project.volumes.filter(({ name }) => name !== row.name) }),
+                        onClick: () =>
+                          save(removeVolume, {
+                            volumes: project.volumes.filter(({ name }) => name !== row.name),
+                          }),
                       },
                     ]}
                   />
@@ -361,12 +475,22 @@ export function Data({ project: shown }: Tab) {
         <form
           onSubmit={(event) => {
             event.preventDefault();
-            if (noVolume === null) save(addVolume, { volumes: [...project.volumes, { name: volume, mount_path: volumePath }] });
+            if (noVolume === null)
+              save(addVolume, {
+                volumes: [...project.volumes, { name: volume, mount_path: volumePath }],
+              });
           }}
         >
           <Column gap="sm">
             <Columns most={2} align="end">
-              <TextField label="Volume" value={volume} onChange={setVolume} placeholder="uploads" mono error={wrong(addVolume, 'name')} />
+              <TextField
+                label="Volume"
+                value={volume}
+                onChange={setVolume}
+                placeholder="uploads"
+                mono
+                error={wrong(addVolume, 'name')}
+              />
               <TextField
                 label="Path in the container"
                 value={volumePath}
@@ -381,12 +505,19 @@ export function Data({ project: shown }: Tab) {
               <Button type="submit" reason={noVolume} busy={addVolume.busy}>
                 Add the volume
               </Button>
-              <Text tone="quiet">A folder on the node of the project. It takes effect with the next deployment.</Text>
+              <Text tone="quiet">
+                A folder on the node of the project. It takes effect with the next deployment.
+              </Text>
             </Row>
           </Column>
         </form>
       </Panel>
-      <Panel flush title="If it were deployed now" id="placement" actions={<Command words={['placement', project.name]} />}>
+      <Panel
+        flush
+        title="If it were deployed now"
+        id="placement"
+        actions={<Command words={['placement', project.name]} />}
+      >
         <Answer query={placement} what="the placement">
           {(preview) => (
             <Table
@@ -406,14 +537,26 @@ export function Data({ project: shown }: Tab) {
                       <Status mark="bad">{row.reason ?? 'refused'}</Status>
                     ),
                 },
-                { head: 'Score', number: true, cell: (row) => (row.eligible ? row.score.toFixed(2) : '–') },
-                { head: 'Datasets there', number: true, wide: true, cell: (row) => row.cached_dataset_count },
+                {
+                  head: 'Score',
+                  number: true,
+                  cell: (row) => (row.eligible ? row.score.toFixed(2) : '–'),
+                },
+                {
+                  head: 'Datasets there',
+                  number: true,
+                  wide: true,
+                  cell: (row) => row.cached_dataset_count,
+                },
                 { head: 'To copy', number: true, cell: (row) => bytesText(row.missing_bytes) },
                 {
                   head: 'Estimate',
                   number: true,
                   wide: true,
-                  cell: (row) => (row.estimated_seconds === null ? '' : durationText(row.estimated_seconds * 1000)),
+                  cell: (row) =>
+                    row.estimated_seconds === null
+                      ? ''
+                      : durationText(row.estimated_seconds * 1000),
                 },
               ]}
             />
@@ -432,19 +575,26 @@ export function Domains({ project }: Tab) {
   const [removing, setRemoving] = useState<string | null>(null);
   const add = useChange('patchProject', () => setTyped(''));
   const remove = useChange('patchProject', () => setRemoving(null));
-  const notYet = reason ?? (isRead ? (typed === '' ? 'it needs a domain' : null) : 'the project is not read yet');
+  const notYet =
+    reason ??
+    (isRead ? (typed === '' ? 'it needs a domain' : null) : 'the project is not read yet');
   const save = (change: typeof add, domains: string[]): void => {
     if (isRead) void change.run({ params: { id: project.id }, body: { domains }, ...headers });
   };
   /** The list is sent as a whole; the form has one field for it. */
-  const wrong = add.error instanceof ApiError ? add.error.problem?.errors?.find(({ field }) => field.startsWith('domains')) : undefined;
+  const wrong =
+    add.error instanceof ApiError
+      ? add.error.problem?.errors?.find(({ field }) => field.startsWith('domains'))
+      : undefined;
   return (
     <Column>
       <Panel title="Address" id="address">
         <Facts
           items={[
             ['Berth’s address', <SiteLink key="a" url={project.url} />],
-            project.certificate === null ? null : ['Certificate', <CertificateStatus key="c" certificate={project.certificate} />],
+            project.certificate === null
+              ? null
+              : ['Certificate', <CertificateStatus key="c" certificate={project.certificate} />],
           ]}
         />
       </Panel>
@@ -456,18 +606,37 @@ export function Domains({ project }: Tab) {
           }}
         >
           <Column gap="sm">
-            <TextField label="Domain" value={typed} onChange={setTyped} placeholder="www.example.org" error={wrong?.message} />
+            <TextField
+              label="Domain"
+              value={typed}
+              onChange={setTyped}
+              placeholder="www.example.org"
+              error={wrong?.message}
+            />
             <FormProblem error={add.error} what="Saving" fields={['domains']} />
             <Row>
               <Button type="submit" look="main" reason={notYet} busy={add.busy}>
                 Add
               </Button>
-              <Command words={['domain', 'add', typed === '' ? 'www.example.org' : typed, '--project', project.name]} />
+              <Command
+                words={[
+                  'domain',
+                  'add',
+                  typed === '' ? 'www.example.org' : typed,
+                  '--project',
+                  project.name,
+                ]}
+              />
             </Row>
           </Column>
         </form>
       </Panel>
-      <Panel flush title="Custom domains" id="domains" actions={<Command words={['domain', 'list', project.name]} />}>
+      <Panel
+        flush
+        title="Custom domains"
+        id="domains"
+        actions={<Command words={['domain', 'list', project.name]} />}
+      >
         <Answer query={domains} what="the domains">
           {({ items }) =>
             items.length === 0 ? (
@@ -483,7 +652,17 @@ export function Domains({ project }: Tab) {
                     head: 'DNS',
                     cell: (row) => (
                       <>
-                        <Status mark={row.dns.state === 'ok' ? 'ok' : row.dns.state === 'unknown' ? 'off' : 'warn'}>{row.dns.state}</Status>
+                        <Status
+                          mark={
+                            row.dns.state === 'ok'
+                              ? 'ok'
+                              : row.dns.state === 'unknown'
+                                ? 'off'
+                                : 'warn'
+                          }
+                        >
+                          {row.dns.state}
+                        </Status>
                         {row.dns.problem !== null && <Text size="xs">{row.dns.problem}</Text>}
                       </>
                     ),
@@ -492,11 +671,15 @@ export function Domains({ project }: Tab) {
                     head: 'Certificate',
                     cell: (row) =>
                       row.certificate === null ? (
-                        <Text tone="quiet">{row.published ? 'not checked yet' : 'not published yet'}</Text>
+                        <Text tone="quiet">
+                          {row.published ? 'not checked yet' : 'not published yet'}
+                        </Text>
                       ) : (
                         <>
                           <CertificateStatus certificate={row.certificate} />
-                          {row.certificate.problem !== null && <Text size="xs">{row.certificate.problem}</Text>}
+                          {row.certificate.problem !== null && (
+                            <Text size="xs">{row.certificate.problem}</Text>
+                          )}
                         </>
                       ),
                   },
@@ -540,7 +723,9 @@ export function Domains({ project }: Tab) {
           )
         }
       >
-        <Text>Its visitors get no answer there any more. When the domain comes back, they sign in again.</Text>
+        <Text>
+          Its visitors get no answer there any more. When the domain comes back, they sign in again.
+        </Text>
       </Confirm>
     </Column>
   );
@@ -572,9 +757,19 @@ export function Hook({ project }: Tab) {
       {none ? (
         <Panel title="Deploy on push" id="hook">
           <Column gap="sm">
-            <Text>After each push, the forge calls an address of Berth. Berth then looks at the branch and deploys it.</Text>
-            <Select label="Forge" value={forge} onChange={setForge} options={FORGES.map((value) => ({ value, label: value }))} />
-            {put.error !== null && put.error !== undefined && <Problem error={put.error} what="Creating the hook" />}
+            <Text>
+              After each push, the forge calls an address of Berth. Berth then looks at the branch
+              and deploys it.
+            </Text>
+            <Select
+              label="Forge"
+              value={forge}
+              onChange={setForge}
+              options={FORGES.map((value) => ({ value, label: value }))}
+            />
+            {put.error !== null && put.error !== undefined && (
+              <Problem error={put.error} what="Creating the hook" />
+            )}
             <Row>
               <Button
                 look="main"
@@ -619,13 +814,19 @@ export function Hook({ project }: Tab) {
                     ],
                     [
                       'Steps',
-                      'At the forge, add a webhook to the repository: this address, the secret, content type JSON, only push events.',
+                      'At the forge, add a webhook to the repository: this address, the ' +
+                        'secret, content type JSON, only push events.',
                     ],
                     ['Refused deliveries', String(found.refused)],
                   ]}
                 />
               </Panel>
-              <Panel flush title="Deliveries" id="deliveries" actions={<Command words={['hook', 'deliveries', project.name]} />}>
+              <Panel
+                flush
+                title="Deliveries"
+                id="deliveries"
+                actions={<Command words={['hook', 'deliveries', project.name]} />}
+              >
                 {deliveries.items.length === 0 ? (
                   <Empty>No deliveries yet. Push a commit.</Empty>
                 ) : (
@@ -635,7 +836,10 @@ export function Hook({ project }: Tab) {
                     id={(row) => row.id}
                     cells={[
                       { head: 'Received', rowHead: true, cell: (row) => <Ago at={row.at} /> },
-                      { head: 'Event', cell: (row) => `${row.event}${row.branch === null ? '' : ` ${row.branch}`}` },
+                      {
+                        head: 'Event',
+                        cell: (row) => `${row.event}${row.branch === null ? '' : ` ${row.branch}`}`,
+                      },
                       {
                         head: 'Verdict',
                         cell: (row) => (
@@ -653,7 +857,11 @@ export function Hook({ project }: Tab) {
                         head: 'Deployment',
                         cell: (row) =>
                           row.deployment_id === null ? null : (
-                            <PageLink to="/deployments/$id" params={{ id: row.deployment_id }} size="sm">
+                            <PageLink
+                              to="/deployments/$id"
+                              params={{ id: row.deployment_id }}
+                              size="sm"
+                            >
                               open
                             </PageLink>
                           ),

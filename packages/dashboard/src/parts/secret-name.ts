@@ -22,5 +22,8 @@ const wordsOf = (name: string): string =>
 
 export function looksSecret(name: string, value: string): boolean {
   const words = wordsOf(name);
-  return (WORDS.test(words) && !PUBLIC.test(words)) || VALUES.some((pattern) => pattern.test(value.trim()));
+  return (
+    (WORDS.test(words) && !PUBLIC.test(words)) ||
+    VALUES.some((pattern) => pattern.test(value.trim()))
+  );
 }

@@ -17,24 +17,53 @@ const DEPLOYMENT: Record<DeploymentState, Mark> = {
   cancelled: 'off',
   superseded: 'off',
 };
-export const DeploymentStatus = ({ status, strong = false }: { status: DeploymentState; strong?: boolean }) => (
+export const DeploymentStatus = ({
+  status,
+  strong = false,
+}: {
+  status: DeploymentState;
+  strong?: boolean;
+}) => (
   <Status mark={DEPLOYMENT[status]} strong={strong}>
     {status}
   </Status>
 );
 
-const HEALTH: Record<Health['status'], Mark> = { healthy: 'ok', unhealthy: 'bad', unknown: 'off', drifted: 'warn' };
-export const HealthStatus = ({ health }: { health: Health }) => <Status mark={HEALTH[health.status]}>{health.status}</Status>;
+const HEALTH: Record<Health['status'], Mark> = {
+  healthy: 'ok',
+  unhealthy: 'bad',
+  unknown: 'off',
+  drifted: 'warn',
+};
+export const HealthStatus = ({ health }: { health: Health }) => (
+  <Status mark={HEALTH[health.status]}>{health.status}</Status>
+);
 
-export function NodeStatus({ node }: { node: Pick<Node, 'status' | 'schedulable' | 'deleting' | 'drain'> }) {
+export function NodeStatus({
+  node,
+}: {
+  node: Pick<Node, 'status' | 'schedulable' | 'deleting' | 'drain'>;
+}) {
   if (node.status === 'offline') return <Status mark="bad">offline</Status>;
   if (node.deleting) return <Status mark="busy">being deleted</Status>;
-  if (node.drain !== undefined && node.drain !== null && node.drain.finished_at === null) return <Status mark="busy">draining</Status>;
-  return node.schedulable ? <Status mark="ok">online</Status> : <Status mark="off">cordoned</Status>;
+  if (node.drain !== undefined && node.drain !== null && node.drain.finished_at === null)
+    return <Status mark="busy">draining</Status>;
+  return node.schedulable ? (
+    <Status mark="ok">online</Status>
+  ) : (
+    <Status mark="off">cordoned</Status>
+  );
 }
 
-const DATASET: Record<DatasetState, Mark> = { new: 'busy', ok: 'ok', unreachable: 'bad', suspicious: 'warn' };
-export const DatasetStatus = ({ status }: { status: DatasetState }) => <Status mark={DATASET[status]}>{status}</Status>;
+const DATASET: Record<DatasetState, Mark> = {
+  new: 'busy',
+  ok: 'ok',
+  unreachable: 'bad',
+  suspicious: 'warn',
+};
+export const DatasetStatus = ({ status }: { status: DatasetState }) => (
+  <Status mark={DATASET[status]}>{status}</Status>
+);
 
 const CERTIFICATE: Record<Certificate['state'], [Mark, string]> = {
   pending: ['busy', 'pending'],

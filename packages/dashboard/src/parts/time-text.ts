@@ -7,21 +7,31 @@ const UNITS = [
 ] as const;
 const relative = new Intl.RelativeTimeFormat('en', { numeric: 'auto', style: 'short' });
 
-/** `at` is RFC 3339, `now` in ms. A time of less than 10 s ago is "just now", also if a clock is a little ahead. */
+/**
+ * `at` is RFC 3339, `now` in ms. A time of less than 10 s ago is "just now", also if a clock is a
+ * little ahead.
+ */
 export function relativeTime(at: string, now: number): string {
   const seconds = Math.round((Date.parse(at) - now) / 1000);
   if (Math.abs(seconds) < 10) return 'just now';
   if (Math.abs(seconds) >= 45 * 86_400) return new Date(at).toLocaleDateString('en-CA');
-  for (const [unit, size] of UNITS) if (Math.abs(seconds) >= size) return relative.format(Math.trunc(seconds / size), unit);
+  for (const [unit, size] of UNITS)
+    if (Math.abs(seconds) >= size) return relative.format(Math.trunc(seconds / size), unit);
   return relative.format(seconds, 'second');
 }
 
 const zone = new Intl.DateTimeFormat('en-CA', { timeZoneName: 'short' });
-/** Names of the time zone of the browser, by year and offset: the formatter takes longer than a whole row of a table. */
+/**
+ * Names of the time zone of the browser, by year and offset: the formatter takes longer than a
+ * whole row of a table.
+ */
 const zones = new Map<string, string>();
 export function zoneAt(date: Date): string {
   const key = `${date.getFullYear()} ${date.getTimezoneOffset()}`;
-  const name = zones.get(key) ?? zone.formatToParts(date).find(({ type }) => type === 'timeZoneName')?.value ?? '';
+  const name =
+    zones.get(key) ??
+    zone.formatToParts(date).find(({ type }) => type === 'timeZoneName')?.value ??
+    '';
   zones.set(key, name);
   return name;
 }
@@ -29,11 +39,17 @@ const two = (part: number): string => String(part).padStart(2, '0');
 /** 2026-11-24 05:01:02 UTC, in the time zone of the browser. */
 export function exactTime(at: string): string {
   const date = new Date(at);
-  const day = `${String(date.getFullYear()).padStart(4, '0')}-${two(date.getMonth() + 1)}-${two(date.getDate())}`;
-  return `${day} ${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())} ${zoneAt(date)}`;
+  const day =
+    `${String(date.getFullYear()).padStart(4, '0')}-${two(date.getMonth() + 1)}-` +
+    two(date.getDate());
+  return (
+    `${day} ${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())} ` +
+    zoneAt(date)
+  );
 }
 
-const restText = (rest: string, unit: string): string => (Number(rest) === 0 ? '' : ` ${rest} ${unit}`);
+const restText = (rest: string, unit: string): string =>
+  Number(rest) === 0 ? '' : ` ${rest} ${unit}`;
 /** 850 ms, 4.2 s, 3 min 05 s, 24 h, 2 h 10 min, 3 d 4 h. */
 export function durationText(ms: number): string {
   if (ms < 1_000) return `${Math.round(ms)} ms`;
@@ -41,7 +57,8 @@ export function durationText(ms: number): string {
   const seconds = Math.round(ms / 1000);
   if (seconds < 3_600) return `${Math.floor(seconds / 60)} min${restText(two(seconds % 60), 's')}`;
   const minutes = Math.round(seconds / 60);
-  if (minutes < 48 * 60) return `${Math.floor(minutes / 60)} h${restText(two(minutes % 60), 'min')}`;
+  if (minutes < 48 * 60)
+    return `${Math.floor(minutes / 60)} h${restText(two(minutes % 60), 'min')}`;
   return `${Math.floor(minutes / 1440)} d${restText(String(Math.floor((minutes % 1440) / 60)), 'h')}`;
 }
 

@@ -1,4 +1,7 @@
-/** Times: relative in the text, exact on demand. The page has one clock, so all times change together. */
+/**
+ * Times: relative in the text, exact on demand. The page has one clock, so all times change
+ * together.
+ */
 import { useSyncExternalStore } from 'react';
 import { exactTime, relativeTime } from './time-text.ts';
 
@@ -22,9 +25,13 @@ function subscribe(listener: () => void): () => void {
 /** Time of the page's clock in ms; it moves every 10 s. */
 export const useNow = (): number => useSyncExternalStore(subscribe, () => Math.max(now, 0));
 
-/** “5 min ago”; the exact time in the time zone of the browser is the tooltip and is said by screen readers. */
+/**
+ * “5 min ago”; the exact time in the time zone of the browser is the tooltip and is said by screen
+ * readers.
+ */
 export function Ago({ at }: { at: string }) {
-  // The text is what the clock changes. Most texts stay for a minute or longer, and then React renders nothing for them.
+  // The text is what the clock changes. Most texts stay for a minute or longer, and then React
+  // renders nothing for them.
   const text = useSyncExternalStore(subscribe, () => relativeTime(at, Math.max(now, Date.now())));
   return (
     <time dateTime={at} title={exactTime(at)} style={{ whiteSpace: 'nowrap' }}>
@@ -37,7 +44,11 @@ export function Ago({ at }: { at: string }) {
 export function Exact({ at }: { at: string }) {
   const clock = useNow();
   return (
-    <time dateTime={at} title={relativeTime(at, Math.max(clock, Date.now()))} style={{ fontVariantNumeric: 'tabular-nums' }}>
+    <time
+      dateTime={at}
+      title={relativeTime(at, Math.max(clock, Date.now()))}
+      style={{ fontVariantNumeric: 'tabular-nums' }}
+    >
       {exactTime(at)}
     </time>
   );

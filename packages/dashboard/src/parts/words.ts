@@ -19,11 +19,13 @@ const TRIGGERS: Readonly<Record<string, string>> = {
 type Origin = Pick<DeploymentItem, 'trigger' | 'created_by'>;
 /** `api` is every request for a deployment from source. */
 export const triggerText = ({ trigger, created_by }: Origin): string =>
-  TRIGGERS[trigger ?? ''] ?? (created_by?.kind === 'token' ? 'a request of a program' : 'a request of a person');
+  TRIGGERS[trigger ?? ''] ??
+  (created_by?.kind === 'token' ? 'a request of a program' : 'a request of a person');
 
 /** The requester. The name of a hook is its forge. */
 export function requesterText({ trigger, created_by }: Origin): string {
   const name = created_by?.name ?? null;
-  if (created_by?.kind === 'hook') return name === null || name === 'generic' ? 'a push' : `a push (${name})`;
+  if (created_by?.kind === 'hook')
+    return name === null || name === 'generic' ? 'a push' : `a push (${name})`;
   return name ?? (trigger === null ? '' : triggerText({ trigger, created_by }));
 }

@@ -1,11 +1,18 @@
-/** A chart of lines over time (uPlot). Only this file imports uPlot; the pages load it when somebody opens one with a chart. */
+/**
+ * A chart of lines over time (uPlot). Only this file imports uPlot; the pages load it when somebody
+ * opens one with a chart.
+ */
 import 'uplot/dist/uPlot.min.css';
 import { useComputedColorScheme } from '@mantine/core';
 import { type KeyboardEvent, useEffect, useRef, useState } from 'react';
 import UPlot from 'uplot';
 import { Text } from './text.tsx';
 
-export type ChartLine = { label: string; values: readonly (number | null)[]; look: 'main' | 'limit' | 'warn' };
+export type ChartLine = {
+  label: string;
+  values: readonly (number | null)[];
+  look: 'main' | 'limit' | 'warn';
+};
 type ChartProps = {
   label: string;
   /** Seconds since 1970. */
@@ -25,12 +32,19 @@ const HEIGHT = 150;
 const SCALE_WIDTH = 84;
 const COLORS = { main: '--busy', limit: '--bad', warn: '--warn' } as const;
 const DASHES = { main: [], limit: [6, 4], warn: [2, 3] };
-const clock = new Intl.DateTimeFormat('en-CA', { hour: '2-digit', minute: '2-digit', hourCycle: 'h23' });
+const clock = new Intl.DateTimeFormat('en-CA', {
+  hour: '2-digit',
+  minute: '2-digit',
+  hourCycle: 'h23',
+});
 const day = new Intl.DateTimeFormat('en-CA', { month: '2-digit', day: '2-digit' });
 const DAY_S = 86_400;
 const timeText = (at: number): string => `${day.format(at * 1_000)} ${clock.format(at * 1_000)}`;
 
-/** The arrow keys move through the times, and screen readers say the values there. All charts of a page show the same time. */
+/**
+ * The arrow keys move through the times, and screen readers say the values there. All charts of a
+ * page show the same time.
+ */
 export function Chart({ label, at, lines, from, to, format, steps, summary }: ChartProps) {
   const box = useRef<HTMLDivElement>(null);
   const plot = useRef<UPlot | null>(null);
@@ -43,18 +57,31 @@ export function Chart({ label, at, lines, from, to, format, steps, summary }: Ch
     if (element === null) return;
     const style = getComputedStyle(document.documentElement);
     const color = (name: string): string => style.getPropertyValue(name).trim();
-    const axis = { stroke: color('--quiet'), grid: { stroke: color('--line'), width: 1 }, ticks: { stroke: color('--line'), width: 1 } };
+    const axis = {
+      stroke: color('--quiet'),
+      grid: { stroke: color('--line'), width: 1 },
+      ticks: { stroke: color('--line'), width: 1 },
+    };
     const made = new UPlot(
       {
         width: Math.max(200, element.clientWidth),
         height: HEIGHT,
         legend: { show: false },
-        cursor: { drag: { x: false, y: false }, y: false, sync: { key: 'berth' }, points: { size: 8 } },
-        scales: { x: { time: true }, y: { range: (_plot, _low, high) => [0, high > 0 ? high * 1.1 : 1] } },
+        cursor: {
+          drag: { x: false, y: false },
+          y: false,
+          sync: { key: 'berth' },
+          points: { size: 8 },
+        },
+        scales: {
+          x: { time: true },
+          y: { range: (_plot, _low, high) => [0, high > 0 ? high * 1.1 : 1] },
+        },
         axes: [
           {
             ...axis,
-            values: (_plot, splits, _axis, _space, step) => splits.map((split) => (step >= DAY_S ? day : clock).format(split * 1_000)),
+            values: (_plot, splits, _axis, _space, step) =>
+              splits.map((split) => (step >= DAY_S ? day : clock).format(split * 1_000)),
           },
           {
             ...axis,
@@ -81,7 +108,8 @@ export function Chart({ label, at, lines, from, to, format, steps, summary }: Ch
     );
     plot.current = made;
     const resized = new ResizeObserver(([entry]) => {
-      if (entry !== undefined && entry.contentRect.width > 0) made.setSize({ width: entry.contentRect.width, height: HEIGHT });
+      if (entry !== undefined && entry.contentRect.width > 0)
+        made.setSize({ width: entry.contentRect.width, height: HEIGHT });
     });
     resized.observe(element);
     return () => {
@@ -108,7 +136,14 @@ export function Chart({ label, at, lines, from, to, format, steps, summary }: Ch
   const move = (event: KeyboardEvent): void => {
     const last = at.length - 1;
     const now = index ?? last + 1;
-    const next = { ArrowLeft: now - 1, ArrowRight: now + 1, PageUp: now - 15, PageDown: now + 15, Home: 0, End: last }[event.key];
+    const next = {
+      ArrowLeft: now - 1,
+      ArrowRight: now + 1,
+      PageUp: now - 15,
+      PageDown: now + 15,
+      Home: 0,
+      End: last,
+    }[event.key];
     if (next === undefined || plot.current === null || last < 0) return;
     event.preventDefault();
     const place = Math.max(0, Math.min(last, next));
@@ -129,7 +164,12 @@ export function Chart({ label, at, lines, from, to, format, steps, summary }: Ch
             {lines.map(({ label, look }) => (
               <li key={label}>
                 <svg viewBox="0 0 24 8" width="24" height="8" aria-hidden>
-                  <path d="M0 4H24" stroke={`var(${COLORS[look]})`} strokeWidth="2" strokeDasharray={DASHES[look].join(' ')} />
+                  <path
+                    d="M0 4H24"
+                    stroke={`var(${COLORS[look]})`}
+                    strokeWidth="2"
+                    strokeDasharray={DASHES[look].join(' ')}
+                  />
                 </svg>
                 {label}
               </li>

@@ -1,11 +1,21 @@
 /** Buttons, menus and tabs. */
-import { ActionIcon, Button as MantineButton, CopyButton, Menu as MantineMenu, SegmentedControl, Tooltip } from '@mantine/core';
+import {
+  ActionIcon,
+  Button as MantineButton,
+  CopyButton,
+  Menu as MantineMenu,
+  SegmentedControl,
+  Tooltip,
+} from '@mantine/core';
 import { type MouseEvent, type ReactNode, useId } from 'react';
 
 type ButtonProps = {
   children: ReactNode;
   onClick?: () => void;
-  /** Why the action is not possible now; null: it is possible. The button stays in the tab order and says the reason. */
+  /**
+   * Why the action is not possible now; null: it is possible. The button stays in the tab order and
+   * says the reason.
+   */
   reason?: string | null | undefined;
   look?: 'main' | 'normal' | 'quiet' | 'danger';
   size?: 'xs' | 'sm' | 'md';
@@ -53,7 +63,8 @@ export function Button({
     </MantineButton>
   );
   if (reason === undefined) return button;
-  // The tree is the same with and without a reason: a button that moved to another parent would lose the focus.
+  // The tree is the same with and without a reason: a button that moved to another parent would
+  // lose the focus.
   return (
     <>
       <Tooltip
@@ -75,7 +86,12 @@ export function Button({
   );
 }
 
-type LinkButtonProps = { href: string; children: ReactNode; look?: 'main' | 'normal'; newTab?: boolean };
+type LinkButtonProps = {
+  href: string;
+  children: ReactNode;
+  look?: 'main' | 'normal';
+  newTab?: boolean;
+};
 /** A link to another program, for example a login, that is the main way on from a page. */
 export const LinkButton = ({ href, children, look = 'main', newTab = false }: LinkButtonProps) => (
   <MantineButton
@@ -84,7 +100,10 @@ export const LinkButton = ({ href, children, look = 'main', newTab = false }: Li
     variant={VARIANTS[look]}
     size="sm"
     // A long text gets a second line instead of an end that nobody can read.
-    styles={{ root: { height: 'auto', minHeight: 36, paddingBlock: 6 }, label: { whiteSpace: 'normal', lineHeight: 1.3 } }}
+    styles={{
+      root: { height: 'auto', minHeight: 36, paddingBlock: 6 },
+      label: { whiteSpace: 'normal', lineHeight: 1.3 },
+    }}
     {...(newTab ? { target: '_blank', rel: 'noreferrer' } : {})}
   >
     {children}
@@ -94,17 +113,42 @@ export const LinkButton = ({ href, children, look = 'main', newTab = false }: Li
 
 const sentence = (text: string): string => `Not possible: ${text}`;
 
-type IconButtonProps = { label: string; children: ReactNode; onClick: () => void; pressed?: boolean };
+type IconButtonProps = {
+  label: string;
+  children: ReactNode;
+  onClick: () => void;
+  pressed?: boolean;
+};
 export const IconButton = ({ label, children, onClick, pressed }: IconButtonProps) => (
   <Tooltip label={label} openDelay={400}>
-    <ActionIcon variant="subtle" color="gray" size="lg" aria-label={label} aria-pressed={pressed} onClick={onClick}>
+    <ActionIcon
+      variant="subtle"
+      color="gray"
+      size="lg"
+      aria-label={label}
+      aria-pressed={pressed}
+      onClick={onClick}
+    >
       {children}
     </ActionIcon>
   </Tooltip>
 );
 
-export type MenuItem = { label: string; onClick: () => void; reason?: string | null; danger?: boolean };
-export function Menu({ label, items, children }: { label: string; items: readonly MenuItem[]; children?: ReactNode }) {
+export type MenuItem = {
+  label: string;
+  onClick: () => void;
+  reason?: string | null;
+  danger?: boolean;
+};
+export function Menu({
+  label,
+  items,
+  children,
+}: {
+  label: string;
+  items: readonly MenuItem[];
+  children?: ReactNode;
+}) {
   return (
     <MantineMenu position="bottom-end" withinPortal>
       <MantineMenu.Target>
@@ -128,7 +172,9 @@ export function Menu({ label, items, children }: { label: string; items: readonl
             {...(danger ? { c: 'var(--bad)' } : {})}
           >
             {label}
-            {reason !== null && reason !== undefined && <span style={{ display: 'block', fontSize: '0.75rem' }}>{sentence(reason)}</span>}
+            {reason !== null && reason !== undefined && (
+              <span style={{ display: 'block', fontSize: '0.75rem' }}>{sentence(reason)}</span>
+            )}
           </MantineMenu.Item>
         ))}
       </MantineMenu.Dropdown>
@@ -137,11 +183,24 @@ export function Menu({ label, items, children }: { label: string; items: readonl
 }
 
 /** Copies `text`. Screen readers hear that it was copied. */
-export function Copy({ text, label = 'Copy', children }: { text: string; label?: string; children?: ReactNode }) {
+export function Copy({
+  text,
+  label = 'Copy',
+  children,
+}: {
+  text: string;
+  label?: string;
+  children?: ReactNode;
+}) {
   return (
     <CopyButton value={text} timeout={2_000}>
       {({ copied, copy }) => (
-        <MantineButton variant="subtle" size="compact-xs" onClick={copy} aria-label={copied ? 'Copied' : label}>
+        <MantineButton
+          variant="subtle"
+          size="compact-xs"
+          onClick={copy}
+          aria-label={copied ? 'Copied' : label}
+        >
           <span aria-live="polite">{copied ? 'Copied' : (children ?? 'Copy')}</span>
         </MantineButton>
       )}
@@ -156,5 +215,11 @@ type ChoiceProps<T extends string> = {
   onChange: (value: T) => void;
 };
 export const Choice = <T extends string>({ label, value, options, onChange }: ChoiceProps<T>) => (
-  <SegmentedControl aria-label={label} size="xs" value={value} data={[...options]} onChange={(next) => onChange(next as T)} />
+  <SegmentedControl
+    aria-label={label}
+    size="xs"
+    value={value}
+    data={[...options]}
+    onChange={(next) => onChange(next as T)}
+  />
 );

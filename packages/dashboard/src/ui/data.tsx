@@ -13,18 +13,30 @@ export type Cell<T> = {
   /** Header of its row for screen readers. */
   rowHead?: boolean;
 };
-type TableProps<T> = { label: string; rows: readonly T[]; cells: readonly Cell<T>[]; id: (row: T) => string };
+type TableProps<T> = {
+  label: string;
+  rows: readonly T[];
+  cells: readonly Cell<T>[];
+  id: (row: T) => string;
+};
 
-/** Rows that a table renders at once. React renders a longer table in parts, so that the page answers to keys meanwhile. */
+/**
+ * Rows that a table renders at once. React renders a longer table in parts, so that the page
+ * answers to keys meanwhile.
+ */
 const AT_ONCE = 20;
-/** Least height of a row. Keeps the room for rows that are late, so that the page can scroll to its last place. */
+/**
+ * Least height of a row. Keeps the room for rows that are late, so that the page can scroll to its
+ * last place.
+ */
 const ROW_PX = 42;
 /** Class of the UI library for what is left out below 800 px. */
 const WIDE = 'mantine-visible-from-sm';
 
 /**
- * On a phone each row is a card with the heads before its values (global.css). A table that is laid out in another way is no table for
- * screen readers any more, so all parts say their role. Plain elements: components of the UI library take several times as long.
+ * On a phone each row is a card with the heads before its values (global.css). A table that is laid
+ * out in another way is no table for screen readers any more, so all parts say their role. Plain
+ * elements: components of the UI library take several times as long.
  */
 export function Table<T>({ label, rows, cells, id }: TableProps<T>) {
   const now = { rows, cells, id };
@@ -122,7 +134,9 @@ export const Facts = ({ items }: { items: readonly (readonly [string, ReactNode]
 );
 
 export type Tab = { label: string; to: string; params?: Record<string, string>; count?: number };
-/** Tabs are links: each one has an address. On a phone the strip scrolls, and shows the current one. */
+/**
+ * Tabs are links: each one has an address. On a phone the strip scrolls, and shows the current one.
+ */
 export function Tabs({ label, tabs }: { label: string; tabs: readonly Tab[] }) {
   const strip = useRef<HTMLElement>(null);
   const current = useRouterState({ select: ({ location }) => location.pathname });
@@ -131,8 +145,11 @@ export function Tabs({ label, tabs }: { label: string; tabs: readonly Tab[] }) {
     if (box === null) return;
     const show = (): void => {
       // By its address: the router marks the current link later than it changes the address.
-      const link = [...box.querySelectorAll('a')].find(({ pathname }) => pathname === new URL(current, location.href).pathname);
-      if (link !== undefined) box.scrollLeft = link.offsetLeft - (box.clientWidth - link.offsetWidth) / 2;
+      const link = [...box.querySelectorAll('a')].find(
+        ({ pathname }) => pathname === new URL(current, location.href).pathname,
+      );
+      if (link !== undefined)
+        box.scrollLeft = link.offsetLeft - (box.clientWidth - link.offsetWidth) / 2;
     };
     show();
     // Fonts and a turned phone change the widths.

@@ -4,10 +4,21 @@ import type { ReactNode } from 'react';
 import { cleanNode } from './foreign.ts';
 
 export type Tone = 'info' | 'ok' | 'warn' | 'bad';
-const COLORS: Record<Tone, string> = { info: 'var(--busy)', ok: 'var(--ok)', warn: 'var(--warn)', bad: 'var(--bad)' };
+const COLORS: Record<Tone, string> = {
+  info: 'var(--busy)',
+  ok: 'var(--ok)',
+  warn: 'var(--warn)',
+  bad: 'var(--bad)',
+};
 const MARKS: Record<Tone, string> = { info: 'i', ok: '✓', warn: '▲', bad: '✕' };
 
-type NoteProps = { tone?: Tone; title?: ReactNode; children?: ReactNode; live?: boolean; onClose?: () => void };
+type NoteProps = {
+  tone?: Tone;
+  title?: ReactNode;
+  children?: ReactNode;
+  live?: boolean;
+  onClose?: () => void;
+};
 /** `live`: screen readers say it when it appears. */
 export const Note = ({ tone = 'info', title, children, live = false, onClose }: NoteProps) => (
   <Alert
@@ -15,7 +26,9 @@ export const Note = ({ tone = 'info', title, children, live = false, onClose }: 
     title={title}
     icon={<span aria-hidden>{MARKS[tone]}</span>}
     role={live ? (tone === 'bad' ? 'alert' : 'status') : 'note'}
-    {...(onClose === undefined ? {} : { withCloseButton: true, onClose, closeButtonLabel: 'Close' })}
+    {...(onClose === undefined
+      ? {}
+      : { withCloseButton: true, onClose, closeButtonLabel: 'Close' })}
     styles={{
       root: {
         background: `color-mix(in srgb, ${COLORS[tone]} 10%, var(--raised))`,
@@ -38,7 +51,16 @@ export const Spoken = ({ children }: { children: ReactNode }) => (
 );
 
 export const Waiting = ({ what }: { what: string }) => (
-  <div role="status" style={{ padding: 24, display: 'flex', gap: 12, alignItems: 'center', justifyContent: 'center' }}>
+  <div
+    role="status"
+    style={{
+      padding: 24,
+      display: 'flex',
+      gap: 12,
+      alignItems: 'center',
+      justifyContent: 'center',
+    }}
+  >
     <Loader size="sm" aria-hidden />
     <span>Loading {what} …</span>
   </div>
@@ -75,7 +97,10 @@ export function Bar({
   const shown = parts.filter(({ value }) => value > 0);
   return (
     <div>
-      <div role="img" aria-label={`${label}: ${shown.map((part) => `${part.label} ${format(part.value)}`).join(', ')}`}>
+      <div
+        role="img"
+        aria-label={`${label}: ${shown.map((part) => `${part.label} ${format(part.value)}`).join(', ')}`}
+      >
         <MantineProgress.Root size={18} radius="sm">
           {shown.map((part) => (
             <MantineProgress.Section
@@ -89,13 +114,28 @@ export function Bar({
         </MantineProgress.Root>
       </div>
       <ul
-        style={{ display: 'flex', flexWrap: 'wrap', gap: '4px 16px', margin: '8px 0 0', padding: 0, listStyle: 'none', fontSize: '0.8rem' }}
+        style={{
+          display: 'flex',
+          flexWrap: 'wrap',
+          gap: '4px 16px',
+          margin: '8px 0 0',
+          padding: 0,
+          listStyle: 'none',
+          fontSize: '0.8rem',
+        }}
       >
         {shown.map((part) => (
           <li key={part.label}>
             <span
               aria-hidden
-              style={{ display: 'inline-block', width: 10, height: 10, background: part.color, borderRadius: 2, marginRight: 6 }}
+              style={{
+                display: 'inline-block',
+                width: 10,
+                height: 10,
+                background: part.color,
+                borderRadius: 2,
+                marginRight: 6,
+              }}
             />
             {part.label} {format(part.value)}
           </li>

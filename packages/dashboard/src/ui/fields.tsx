@@ -1,4 +1,7 @@
-/** Form fields. An error belongs to its field and names the rule. The text field is apart (text-field.tsx): the first page needs it. */
+/**
+ * Form fields. An error belongs to its field and names the rule. The text field is apart
+ * (text-field.tsx): the first page needs it.
+ */
 import {
   Checkbox as MantineCheckbox,
   MultiSelect,
@@ -32,7 +35,12 @@ export const NumberField = ({
 
 type SelectProps<T extends string> = Field<T> & { options: readonly { value: T; label: string }[] };
 export const Select = <T extends string>({ value, onChange, options, ...rest }: SelectProps<T>) => (
-  <NativeSelect {...common(rest)} value={value} onChange={(event) => onChange(event.currentTarget.value as T)} data={[...options]} />
+  <NativeSelect
+    {...common(rest)}
+    value={value}
+    onChange={(event) => onChange(event.currentTarget.value as T)}
+    data={[...options]}
+  />
 );
 
 export const ManySelect = ({
@@ -41,21 +49,48 @@ export const ManySelect = ({
   options,
   ...rest
 }: Field<string[]> & { options: readonly { value: string; label: string }[] }) => (
-  <MultiSelect {...common(rest)} value={value} onChange={onChange} data={[...options]} searchable hidePickedOptions />
+  <MultiSelect
+    {...common(rest)}
+    value={value}
+    onChange={onChange}
+    data={[...options]}
+    searchable
+    hidePickedOptions
+  />
 );
 
-export const TagsField = ({ value, onChange, placeholder, ...rest }: Field<string[]> & { placeholder?: string }) => (
-  <TagsInput {...common(rest)} value={value} onChange={onChange} {...(placeholder === undefined ? {} : { placeholder })} />
+export const TagsField = ({
+  value,
+  onChange,
+  placeholder,
+  ...rest
+}: Field<string[]> & { placeholder?: string }) => (
+  <TagsInput
+    {...common(rest)}
+    value={value}
+    onChange={onChange}
+    {...(placeholder === undefined ? {} : { placeholder })}
+  />
 );
 
 /** The UI library says it only at fields of text. */
 const invalid = ({ error }: Pick<Field<boolean>, 'error'>) =>
   error === null || error === undefined ? {} : { 'aria-invalid': true as const };
 export const Switch = ({ value, onChange, ...rest }: Field<boolean>) => (
-  <MantineSwitch {...common(rest)} {...invalid(rest)} checked={value} onChange={(event) => onChange(event.currentTarget.checked)} />
+  <MantineSwitch
+    {...common(rest)}
+    {...invalid(rest)}
+    checked={value}
+    onChange={(event) => onChange(event.currentTarget.checked)}
+  />
 );
 export const Checkbox = ({ value, onChange, ...rest }: Field<boolean>) => (
-  <MantineCheckbox {...common(rest)} {...invalid(rest)} checked={value} onChange={(event) => onChange(event.currentTarget.checked)} />
+  <MantineCheckbox
+    {...common(rest)}
+    {...invalid(rest)}
+    checked={value}
+    onChange={(event) => onChange(event.currentTarget.checked)}
+  />
 );
 
 /** Text of several lines. */

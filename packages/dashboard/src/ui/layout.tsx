@@ -1,11 +1,23 @@
 /** Parts that arrange a page. */
-import { AppShell, Box, Burger, Card, Flex, Grid as MantineGrid, Group, SimpleGrid, Stack as MantineStack } from '@mantine/core';
+import {
+  AppShell,
+  Box,
+  Burger,
+  Card,
+  Flex,
+  Grid as MantineGrid,
+  Group,
+  SimpleGrid,
+  Stack as MantineStack,
+} from '@mantine/core';
 import { useDisclosure } from '@mantine/hooks';
 import type { ReactNode } from 'react';
 
 type Gap = 'xs' | 'sm' | 'md' | 'lg' | 'xl' | 0;
 
-export const Column = ({ children, gap = 'md' }: { children: ReactNode; gap?: Gap }) => <MantineStack gap={gap}>{children}</MantineStack>;
+export const Column = ({ children, gap = 'md' }: { children: ReactNode; gap?: Gap }) => (
+  <MantineStack gap={gap}>{children}</MantineStack>
+);
 
 type RowProps = {
   children: ReactNode;
@@ -15,10 +27,18 @@ type RowProps = {
   align?: 'start' | 'center' | 'end' | 'baseline';
   wrap?: boolean;
 };
-export const Row = ({ children, gap = 'sm', justify = 'start', align = 'center', wrap = true }: RowProps) => (
+export const Row = ({
+  children,
+  gap = 'sm',
+  justify = 'start',
+  align = 'center',
+  wrap = true,
+}: RowProps) => (
   <Group
     gap={gap}
-    justify={justify === 'between' ? 'space-between' : justify === 'center' ? justify : `flex-${justify}`}
+    justify={
+      justify === 'between' ? 'space-between' : justify === 'center' ? justify : `flex-${justify}`
+    }
     align={align === 'start' ? 'flex-start' : align === 'end' ? 'flex-end' : align}
     wrap={wrap ? 'wrap' : 'nowrap'}
   >
@@ -34,9 +54,16 @@ export const Grow = ({ children }: { children: ReactNode }) => (
 );
 
 type ColumnsProps = { children: ReactNode; most?: 2 | 3 | 4; align?: 'stretch' | 'end' };
-/** Children in up to `most` columns; one on a phone. `end`: inputs and charts of a row are level, also if only one has a help text. */
+/**
+ * Children in up to `most` columns; one on a phone. `end`: inputs and charts of a row are level,
+ * also if only one has a help text.
+ */
 export const Columns = ({ children, most = 3, align = 'stretch' }: ColumnsProps) => (
-  <SimpleGrid cols={{ base: 1, sm: Math.min(2, most), lg: most }} spacing="md" style={{ alignItems: align }}>
+  <SimpleGrid
+    cols={{ base: 1, sm: Math.min(2, most), lg: most }}
+    spacing="md"
+    style={{ alignItems: align }}
+  >
     {children}
   </SimpleGrid>
 );
@@ -49,7 +76,14 @@ export const WithSide = ({ children, side }: { children: ReactNode; side: ReactN
   </MantineGrid>
 );
 
-type PanelProps = { children: ReactNode; title?: ReactNode; actions?: ReactNode; id?: string; level?: 2 | 3; flush?: boolean };
+type PanelProps = {
+  children: ReactNode;
+  title?: ReactNode;
+  actions?: ReactNode;
+  id?: string;
+  level?: 2 | 3;
+  flush?: boolean;
+};
 /** A part of a page with a heading. `flush`: without padding, for tables and logs. */
 export function Panel({ children, title, actions, id, level = 2, flush = false }: PanelProps) {
   const Heading = level === 2 ? 'h2' : 'h3';
@@ -62,9 +96,19 @@ export function Panel({ children, title, actions, id, level = 2, flush = false }
       {...(id === undefined ? {} : { id, 'aria-labelledby': `${id}-title` })}
     >
       {(title !== undefined || actions !== undefined) && (
-        <Flex justify="space-between" align="center" gap="sm" wrap="wrap" mb={flush ? 0 : 'sm'} p={flush ? 'md' : 0}>
+        <Flex
+          justify="space-between"
+          align="center"
+          gap="sm"
+          wrap="wrap"
+          mb={flush ? 0 : 'sm'}
+          p={flush ? 'md' : 0}
+        >
           {title !== undefined && (
-            <Heading style={{ margin: 0, fontSize: level === 2 ? '1.1rem' : '1rem' }} {...(id === undefined ? {} : { id: `${id}-title` })}>
+            <Heading
+              style={{ margin: 0, fontSize: level === 2 ? '1.1rem' : '1rem' }}
+              {...(id === undefined ? {} : { id: `${id}-title` })}
+            >
               {title}
             </Heading>
           )}
@@ -76,12 +120,24 @@ export function Panel({ children, title, actions, id, level = 2, flush = false }
   );
 }
 
-type FrameProps = { brand: ReactNode; nav: (close: () => void) => ReactNode; tools: ReactNode; banner: ReactNode; children: ReactNode };
-/** The frame of all pages: header, navigation, content. On a phone the navigation opens by a button. */
+type FrameProps = {
+  brand: ReactNode;
+  nav: (close: () => void) => ReactNode;
+  tools: ReactNode;
+  banner: ReactNode;
+  children: ReactNode;
+};
+/**
+ * The frame of all pages: header, navigation, content. On a phone the navigation opens by a button.
+ */
 export function Frame({ brand, nav, tools, banner, children }: FrameProps) {
   const [open, { toggle, close }] = useDisclosure(false);
   return (
-    <AppShell header={{ height: 56 }} navbar={{ width: 216, breakpoint: 'md', collapsed: { mobile: !open } }} padding="md">
+    <AppShell
+      header={{ height: 56 }}
+      navbar={{ width: 216, breakpoint: 'md', collapsed: { mobile: !open } }}
+      padding="md"
+    >
       <AppShell.Header px="md" bg="var(--raised)">
         <Group h="100%" justify="space-between" wrap="nowrap">
           <Group gap="sm" wrap="nowrap">

@@ -14,7 +14,14 @@ type DialogProps = {
   size?: 'sm' | 'md' | 'lg' | 'xl';
   closable?: boolean;
 };
-export const Dialog = ({ open, onClose, title, children, size = 'md', closable = true }: DialogProps) => (
+export const Dialog = ({
+  open,
+  onClose,
+  title,
+  children,
+  size = 'md',
+  closable = true,
+}: DialogProps) => (
   <Modal
     opened={open}
     onClose={onClose}
@@ -50,7 +57,9 @@ export const Confirm = ({ open, title, ...form }: ConfirmProps) => (
   </Dialog>
 );
 
-/** Inside the dialog, which unmounts it: a text that confirmed once does not confirm the next time. */
+/**
+ * Inside the dialog, which unmounts it: a text that confirmed once does not confirm the next time.
+ */
 function ConfirmForm({
   onClose,
   children,
@@ -72,7 +81,9 @@ function ConfirmForm({
     >
       <Column>
         <div>{children}</div>
-        {typed !== undefined && <TextField label={`Type ${typed} to confirm`} value={text} onChange={setText} autoFocus />}
+        {typed !== undefined && (
+          <TextField label={`Type ${typed} to confirm`} value={text} onChange={setText} autoFocus />
+        )}
         {error !== null && (
           <Note tone="bad" live>
             {error}

@@ -2,7 +2,10 @@
 import type { ReactNode } from 'react';
 import { cleanNode, isShort } from './foreign.ts';
 
-/** ok: a full circle; busy: a ring with a gap; warn: a triangle; bad: a cross; off: an empty circle; ended: a square. */
+/**
+ * ok: a full circle; busy: a ring with a gap; warn: a triangle; bad: a cross; off: an empty circle;
+ * ended: a square.
+ */
 export type Mark = 'ok' | 'busy' | 'warn' | 'bad' | 'off' | 'ended';
 const COLORS: Record<Mark, string> = {
   ok: 'var(--ok)',
@@ -21,7 +24,15 @@ const SHAPES: Record<Mark, ReactNode> = {
   ended: <rect x="3" y="3" width="10" height="10" fill="currentColor" />,
 };
 
-export const Status = ({ mark, children, strong = false }: { mark: Mark; children: ReactNode; strong?: boolean }) => (
+export const Status = ({
+  mark,
+  children,
+  strong = false,
+}: {
+  mark: Mark;
+  children: ReactNode;
+  strong?: boolean;
+}) => (
   <span
     style={{
       display: 'inline-flex',
@@ -32,7 +43,13 @@ export const Status = ({ mark, children, strong = false }: { mark: Mark; childre
       fontSize: 'inherit',
     }}
   >
-    <svg viewBox="0 0 16 16" width="12" height="12" aria-hidden style={{ flex: 'none', transform: 'translateY(1px)' }}>
+    <svg
+      viewBox="0 0 16 16"
+      width="12"
+      height="12"
+      aria-hidden
+      style={{ flex: 'none', transform: 'translateY(1px)' }}
+    >
       {SHAPES[mark]}
     </svg>
     <span style={isShort(children) ? { whiteSpace: 'nowrap' } : {}}>{cleanNode(children)}</span>

@@ -1,8 +1,17 @@
-/** The text field, and the properties that every form field has. The first page loads this file and not the larger fields. */
+/**
+ * The text field, and the properties that every form field has. The first page loads this file and
+ * not the larger fields.
+ */
 import { PasswordInput, TextInput } from '@mantine/core';
 import { type ReactNode, useId } from 'react';
 
-type Common = { label: string; help?: ReactNode; error?: string | null | undefined; required?: boolean; disabled?: boolean };
+type Common = {
+  label: string;
+  help?: ReactNode;
+  error?: string | null | undefined;
+  required?: boolean;
+  disabled?: boolean;
+};
 export type Field<T> = Common & { value: T; onChange: (value: T) => void };
 
 /** The properties that every field has. */
@@ -44,12 +53,17 @@ export function TextField({
 }: TextFieldProps) {
   const listId = useId();
   const Input = secret ? PasswordInput : TextInput;
-  // Always a fragment: an input that moved to another parent would lose the focus when suggestions arrive.
+  // Always a fragment: an input that moved to another parent would lose the focus when suggestions
+  // arrive.
   return (
     <>
       <Input
         {...common(rest)}
-        {...(secret ? (rest.error === null || rest.error === undefined ? {} : { 'aria-invalid': true as const }) : { type })}
+        {...(secret
+          ? rest.error === null || rest.error === undefined
+            ? {}
+            : { 'aria-invalid': true as const }
+          : { type })}
         value={value}
         onChange={(event) => onChange(event.currentTarget.value)}
         autoComplete={autoComplete}
@@ -59,7 +73,9 @@ export function TextField({
         {...(onBlur === undefined ? {} : { onBlur })}
         {...(suggestions.length === 0 ? {} : { list: listId })}
         {...(autoFocus === true ? { 'data-autofocus': true, autoFocus } : {})}
-        {...(mono ? { styles: { input: { fontFamily: 'var(--mantine-font-family-monospace)' } } } : {})}
+        {...(mono
+          ? { styles: { input: { fontFamily: 'var(--mantine-font-family-monospace)' } } }
+          : {})}
       />
       {suggestions.length > 0 && (
         <datalist id={listId}>

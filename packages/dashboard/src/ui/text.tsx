@@ -27,7 +27,10 @@ type TextProps = {
   lines?: boolean;
   id?: string;
 };
-/** A plain element, like the links: tables have hundreds, and components of the UI library take several times as long. */
+/**
+ * A plain element, like the links: tables have hundreds, and components of the UI library take
+ * several times as long.
+ */
 export const Text = ({
   children,
   tone = 'normal',
@@ -43,7 +46,10 @@ export const Text = ({
   const color = COLORS[tone];
   return (
     <Tag
-      className={`text text-${size}${strong ? ' text-strong' : ''}${mono ? ' text-mono' : ''}${clamp ? ' text-clamp' : ''}${lines ? ' text-lines' : ''}`}
+      className={
+        `text text-${size}${strong ? ' text-strong' : ''}${mono ? ' text-mono' : ''}` +
+        `${clamp ? ' text-clamp' : ''}${lines ? ' text-lines' : ''}`
+      }
       {...(color === undefined ? {} : { style: { color } })}
       {...(id === undefined ? {} : { id })}
     >
@@ -59,7 +65,9 @@ export const Title = ({ children }: { children: ReactNode }) => (
   </MantineTitle>
 );
 
-export const Code = ({ children }: { children: ReactNode }) => <MantineCode>{cleanNode(children)}</MantineCode>;
+export const Code = ({ children }: { children: ReactNode }) => (
+  <MantineCode>{cleanNode(children)}</MantineCode>
+);
 export const Key = ({ children }: { children: ReactNode }) => <Kbd size="sm">{children}</Kbd>;
 
 /** Without `size`, a link is as large as the text around it. */
@@ -67,7 +75,11 @@ type AnchorProps = ComponentProps<'a'> & { size?: 'xs' | 'sm' };
 const Anchor = ({ size, className = '', children, ...props }: AnchorProps) => (
   <a
     {...props}
-    className={`mantine-focus-always text link${size === undefined ? '' : ` text-${size}`}${isShort(children) ? ' link-short' : ''} ${className}`}
+    className={
+      'mantine-focus-always text ' +
+      `link${size === undefined ? '' : ` text-${size}`}${isShort(children) ? ' link-short' : ''} ` +
+      className
+    }
   >
     {children}
   </a>
@@ -90,7 +102,10 @@ export const OutLink = ({ href, children }: { href: string; children: ReactNode 
   </Anchor>
 );
 
-/** A link to the site of a project. Its text is the host, which breaks before a dot and not within a word. */
+/**
+ * A link to the site of a project. Its text is the host, which breaks before a dot and not within a
+ * word.
+ */
 export const SiteLink = ({ url }: { url: string }) => (
   <OutLink href={url}>
     {url

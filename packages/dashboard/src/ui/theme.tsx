@@ -1,7 +1,14 @@
-/** The look of the page. Only files in ui/ import Mantine, so that another library can replace it. */
+/**
+ * The look of the page. Only files in ui/ import Mantine, so that another library can replace it.
+ */
 import '@mantine/core/styles.css';
 import './global.css';
-import { createTheme, MantineProvider, type MantineColorsTuple, useMantineColorScheme } from '@mantine/core';
+import {
+  createTheme,
+  MantineProvider,
+  type MantineColorsTuple,
+  useMantineColorScheme,
+} from '@mantine/core';
 import type { ReactNode } from 'react';
 
 /** Shade 7 on white and shade 4 on dark have a contrast of at least 4.5 (WCAG 2.2, 1.4.3). */

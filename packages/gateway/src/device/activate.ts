@@ -1,6 +1,7 @@
 /**
- * GET and POST /_oauth/device/activate (RFC 8628 section 3.3): a signed-in person approves or denies a device. A link alone never
- * approves: the person must click on a page that shows the device's request (section 5.4: remote phishing).
+ * GET and POST /_oauth/device/activate (RFC 8628 section 3.3): a signed-in person approves or
+ * denies a device. A link alone never approves: the person must click on a page that shows the
+ * device's request (section 5.4: remote phishing).
  */
 import { trimOws } from '@berth/kit/ows';
 import { ApiError } from '@berth/wire/client';
@@ -30,19 +31,31 @@ export function activateRoutes(server: FastifyInstance, context: Context): void 
     assertPolicyLoaded(context, retryPath);
     const session = sso.read(request.headers.cookie);
     if (session === null) {
-      // CSP section 6.4.1: `form-action` also applies to redirects after a form, so a form cannot redirect to the provider's host.
-      if (parameter(request.query, 'from') === 'form') throw new Refusal('session_ended', { retryPath });
+      // CSP section 6.4.1: `form-action` also applies to redirects after a form, so a form cannot
+      // redirect to the provider's host.
+      if (parameter(request.query, 'from') === 'form')
+        throw new Refusal('session_ended', { retryPath });
       return reply.redirect(retryPath, 302);
     }
     if (trimOws(code) === '') return sendPage(reply, 200, activatePage(session.identity, null));
 
     let seen: DeviceCodeSeen;
     try {
-      seen = await controlPlane.call('lookupDeviceCode', { body: { user_code: code, address: addressOf(request) } });
+      seen = await controlPlane.call('lookupDeviceCode', {
+        body: { user_code: code, address: addressOf(request) },
+      });
     } catch (error) {
       return notThatCode(error, session, request, reply);
     }
-    return sendPage(reply, 200, confirmPage({ identity: session.identity, seen, csrf: forms.token(session, aboutCode(seen.user_code)) }));
+    return sendPage(
+      reply,
+      200,
+      confirmPage({
+        identity: session.identity,
+        seen,
+        csrf: forms.token(session, aboutCode(seen.user_code)),
+      }),
+    );
   });
 
   server.post(ACTIVATE_PATH, async (request, reply) => {
@@ -51,7 +64,8 @@ export function activateRoutes(server: FastifyInstance, context: Context): void 
     if (session === null) throw new Refusal('form_expired', { retryPath: ACTIVATE_PATH });
     const code = typedCode(parameter(request.body, 'user_code'));
     const decision = parameter(request.body, 'decision');
-    if (code === '' || (decision !== 'approve' && decision !== 'deny')) throw new Refusal('bad_form', { retryPath: ACTIVATE_PATH });
+    if (code === '' || (decision !== 'approve' && decision !== 'deny'))
+      throw new Refusal('bad_form', { retryPath: ACTIVATE_PATH });
     if (!forms.isOwn(session, aboutCode(code), request))
       throw new Refusal('form_expired', { retryPath: loginPath({ kind: 'activate', code }) });
 
@@ -67,8 +81,15 @@ export function activateRoutes(server: FastifyInstance, context: Context): void 
     return sendPage(reply, 200, decidedPage(session.identity, approve));
   });
 
-  /** Shows the form again with the problem of the code. Throws errors that are not about the code. */
-  function notThatCode(error: unknown, session: Session, request: FastifyRequest, reply: FastifyReply): FastifyReply {
+  /**
+   * Shows the form again with the problem of the code. Throws errors that are not about the code.
+   */
+  function notThatCode(
+    error: unknown,
+    session: Session,
+    request: FastifyRequest,
+    reply: FastifyReply,
+  ): FastifyReply {
     const code = refusalFor(error);
     if (code === null) throw error;
     request.log.info({ code, ip: request.ip }, 'user code refused');
@@ -79,12 +100,16 @@ export function activateRoutes(server: FastifyInstance, context: Context): void 
 
 const aboutCode = (userCode: string): string => `activate ${userCode}`;
 
-/** Returns null if the error is not about the code. Throws a Refusal if the error is about the person. */
+/**
+ * Returns null if the error is not about the code. Throws a Refusal if the error is about the
+ * person.
+ */
 function refusalFor(error: unknown): RefusalCode | null {
   if (!(error instanceof ApiError)) return null;
   // These errors are about the person, so they get a page without the form.
   if (error.code === 'account_disabled') throw new Refusal('user_disabled');
-  if (error.code === 'too_many_tokens') throw new Refusal('too_many_devices', { retryPath: DEVICES_PATH });
+  if (error.code === 'too_many_tokens')
+    throw new Refusal('too_many_devices', { retryPath: DEVICES_PATH });
   if (error.status >= 500 || error.status === 401 || error.status === 403) return null;
   return error.status === 429 ? 'too_many_codes' : 'user_code_unknown';
 }

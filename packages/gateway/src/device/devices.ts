@@ -22,21 +22,35 @@ export function devicesRoutes(server: FastifyInstance, context: Context): void {
     const session = sso.read(request.headers.cookie);
     if (session === null) return reply.redirect(loginPath({ kind: 'devices' }), 302);
     const { identity } = session;
-    const { items } = await controlPlane.call('deviceTokensOf', { body: { email: identity.email } });
-    return sendPage(reply, 200, devicesPage({ identity, tokens: items, csrf: forms.token(session, ABOUT) }));
+    const { items } = await controlPlane.call('deviceTokensOf', {
+      body: { email: identity.email },
+    });
+    return sendPage(
+      reply,
+      200,
+      devicesPage({ identity, tokens: items, csrf: forms.token(session, ABOUT) }),
+    );
   });
 
   server.post(DEVICES_PATH, async (request, reply) => {
     assertPolicyLoaded(context, DEVICES_PATH);
     const session = sso.read(request.headers.cookie);
-    if (session === null || !forms.isOwn(session, ABOUT, request)) throw new Refusal('form_expired', { retryPath: DEVICES_PATH });
+    if (session === null || !forms.isOwn(session, ABOUT, request))
+      throw new Refusal('form_expired', { retryPath: DEVICES_PATH });
     const id = parameter(request.body, 'id');
-    if (id === undefined || !/^[\w-]{1,64}$/.test(id)) throw new Refusal('bad_form', { retryPath: DEVICES_PATH });
-    await controlPlane.call('revokeDeviceTokenOf', { body: { id, email: session.identity.email } }).catch((error: unknown) => {
-      // The token is already gone or belongs to somebody else. The list that follows shows the person's tokens.
-      if (!(error instanceof ApiError && error.status === 404)) throw error;
-    });
-    request.log.info({ email: session.identity.email, device_token: id }, 'device token revoked by its owner');
+    if (id === undefined || !/^[\w-]{1,64}$/.test(id))
+      throw new Refusal('bad_form', { retryPath: DEVICES_PATH });
+    await controlPlane
+      .call('revokeDeviceTokenOf', { body: { id, email: session.identity.email } })
+      .catch((error: unknown) => {
+        // The token is already gone or belongs to somebody else. The list that follows shows the
+        // person's tokens.
+        if (!(error instanceof ApiError && error.status === 404)) throw error;
+      });
+    request.log.info(
+      { email: session.identity.email, device_token: id },
+      'device token revoked by its owner',
+    );
     return reply.redirect(DEVICES_PATH, 303);
   });
 }

@@ -1,4 +1,7 @@
-/** The requests of a device (RFC 8628): POST /_oauth/device/code for its codes, POST /_oauth/device/token for its token. */
+/**
+ * The requests of a device (RFC 8628): POST /_oauth/device/code for its codes, POST
+ * /_oauth/device/token for its token.
+ */
 import { DEVICE_TOKEN_SECONDS, type DeviceScope } from '@berth/wire/gateway';
 import type { FastifyInstance } from 'fastify';
 import type { Context } from '../login/context.ts';
@@ -8,15 +11,20 @@ import { NO_STORE, OauthError, sendOauthError } from './oauth-error.ts';
 
 const LONGEST_DEVICE_CODE = 200;
 /**
- * Longest wait until the policy of each worker contains a new token. Usually it takes milliseconds; after this wait the token works a
- * little later. A gateway on another machine learns of it by its own request for the policy, within 5 s.
+ * Longest wait until the policy of each worker contains a new token. Usually it takes milliseconds;
+ * after this wait the token works a little later. A gateway on another machine learns of it by its
+ * own request for the policy, within 5 s.
  */
 const TOKEN_IN_POLICY_MS = 2_000;
 
-export function deviceFlowRoutes(server: FastifyInstance, { config, controlPlane, policy }: Context): void {
+export function deviceFlowRoutes(
+  server: FastifyInstance,
+  { config, controlPlane, policy }: Context,
+): void {
   const activation = `${config.PUBLIC_URL}/_oauth/device/activate`;
 
-  // Section 3.1. The gateway ignores `client_id`; clients of the contract send no body (docs/interfaces.md "Device flow").
+  // Section 3.1. The gateway ignores `client_id`; clients of the contract send no body
+  // (docs/interfaces.md "Device flow").
   server.post('/_oauth/device/code', { errorHandler: sendOauthError }, async (request, reply) => {
     const scope = scopeIn(request.body);
     const made = await controlPlane.call('createDeviceCode', {
@@ -34,9 +42,12 @@ export function deviceFlowRoutes(server: FastifyInstance, { config, controlPlane
     });
   });
 
-  // Section 3.4. The gateway ignores `grant_type` and `client_id` (docs/interfaces.md "Device flow").
+  // Section 3.4. The gateway ignores `grant_type` and `client_id` (docs/interfaces.md
+  // "Device flow").
   server.post('/_oauth/device/token', { errorHandler: sendOauthError }, async (request, reply) => {
-    const polled = await controlPlane.call('pollDeviceCode', { body: { device_code: deviceCodeIn(request.body) } });
+    const polled = await controlPlane.call('pollDeviceCode', {
+      body: { device_code: deviceCodeIn(request.body) },
+    });
     if (polled.result !== 'issued') throw new OauthError(polled.result);
     const token = polled.access_token;
     if (token === null) throw new Error('the control plane issued no token');
@@ -44,29 +55,37 @@ export function deviceFlowRoutes(server: FastifyInstance, { config, controlPlane
     await policy.untilTokenKnown(token, TOKEN_IN_POLICY_MS);
     // RFC 6749 section 5.1
     const scope = polled.scope ?? policy.view().deviceToken(token)?.scope;
-    return reply
-      .headers(NO_STORE)
-      .send({ access_token: token, token_type: 'Bearer', expires_in: DEVICE_TOKEN_SECONDS, ...(scope === undefined ? {} : { scope }) });
+    return reply.headers(NO_STORE).send({
+      access_token: token,
+      token_type: 'Bearer',
+      expires_in: DEVICE_TOKEN_SECONDS,
+      ...(scope === undefined ? {} : { scope }),
+    });
   });
 }
 
 const given = (body: unknown, name: string): unknown =>
-  typeof body === 'object' && body !== null && Object.hasOwn(body, name) ? (body as Record<string, unknown>)[name] : undefined;
+  typeof body === 'object' && body !== null && Object.hasOwn(body, name)
+    ? (body as Record<string, unknown>)[name]
+    : undefined;
 
 /**
- * RFC 6749 section 3.3: names separated by spaces, in any order, and a server may ignore those that it does not know, such as `openid` of
- * a general client. The answer with the token names the granted scope. Every token has the scope `projects`.
+ * RFC 6749 section 3.3: names separated by spaces, in any order, and a server may ignore those that
+ * it does not know, such as `openid` of a general client. The answer with the token names the
+ * granted scope. Every token has the scope `projects`.
  */
 function scopeIn(body: unknown): DeviceScope {
   const text = given(body, 'scope') ?? '';
-  if (typeof text !== 'string' || given(body, 'scope') === null) throw new OauthError('invalid_request', 'scope must be a single string');
+  if (typeof text !== 'string' || given(body, 'scope') === null)
+    throw new OauthError('invalid_request', 'scope must be a single string');
   return text.split(' ').includes('api') ? 'projects api' : 'projects';
 }
 
 function deviceCodeIn(body: unknown): string {
   const code = given(body, 'device_code');
   // RFC 6749 section 3.2: a repeated parameter (an array here) is invalid.
-  if (typeof code !== 'string' || code === '') throw new OauthError('invalid_request', 'device_code is missing or repeated');
+  if (typeof code !== 'string' || code === '')
+    throw new OauthError('invalid_request', 'device_code is missing or repeated');
   // No device code is this long.
   if (code.length > LONGEST_DEVICE_CODE) throw new OauthError('invalid_grant');
   return code;

@@ -1,4 +1,7 @@
-/** CSRF tokens: a form that changes something has a token that only a page of the same session contains. */
+/**
+ * CSRF tokens: a form that changes something has a token that only a page of the same session
+ * contains.
+ */
 import type { FastifyRequest } from 'fastify';
 import type { Sealer, Session } from '../deps.ts';
 import { parameter } from '../login/request.ts';
@@ -16,12 +19,19 @@ export type Forms = {
 
 export function createForms(sealer: Sealer, publicUrl: string): Forms {
   return {
-    token: (session, about) => sealer.seal(PURPOSE, { session: session.id, about } satisfies Content, FORM_TTL_MS),
+    token: (session, about) =>
+      sealer.seal(PURPOSE, { session: session.id, about } satisfies Content, FORM_TTL_MS),
     isOwn(session, about, request) {
-      // Additional check of the origin (Fetch section 3.1). Our pages send no referrer, so the origin of their forms is `null`.
+      // Additional check of the origin (Fetch section 3.1). Our pages send no referrer, so the
+      // origin of their forms is `null`.
       const { origin } = request.headers;
-      if (origin !== undefined && origin !== 'null' && origin !== new URL(publicUrl).origin) return false;
-      if (origin === 'null' && request.headers['sec-fetch-site'] !== undefined && request.headers['sec-fetch-site'] !== 'same-origin')
+      if (origin !== undefined && origin !== 'null' && origin !== new URL(publicUrl).origin)
+        return false;
+      if (
+        origin === 'null' &&
+        request.headers['sec-fetch-site'] !== undefined &&
+        request.headers['sec-fetch-site'] !== 'same-origin'
+      )
         return false;
       const content = sealer.open<Content>(PURPOSE, parameter(request.body, 'csrf') ?? '');
       return content !== null && content.session === session.id && content.about === about;

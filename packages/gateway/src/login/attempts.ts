@@ -1,6 +1,7 @@
 /**
- * Logins in progress. Each has a sealed cookie, which the gateway finds by the `state` that comes back. So parallel tabs do not
- * interfere, any worker can finish a login, and the gateway stores nothing.
+ * Logins in progress. Each has a sealed cookie, which the gateway finds by the `state` that comes
+ * back. So parallel tabs do not interfere, any worker can finish a login, and the gateway stores
+ * nothing.
  */
 import { createHash, randomBytes, timingSafeEqual } from 'node:crypto';
 import { trimOws } from '@berth/kit/ows';
@@ -26,11 +27,20 @@ const HINT_TTL_MS = 86_400_000;
 const MAX_HINT = 600;
 
 export type Attempts = {
-  /** Creates an attempt, and the Set-Cookie headers that store it and remove the oldest attempts. */
-  begin(cookieHeader: string | undefined, provider: string, destination: Destination): { attempt: Attempt; setCookies: string[] };
+  /**
+   * Creates an attempt, and the Set-Cookie headers that store it and remove the oldest attempts.
+   */
+  begin(
+    cookieHeader: string | undefined,
+    provider: string,
+    destination: Destination,
+  ): { attempt: Attempt; setCookies: string[] };
   /** Returns the attempt of this browser with this state, or null. */
   find(cookieHeader: string | undefined, state: string): Attempt | null;
-  /** Returns the destination from a state whose attempt has expired, so that a new login leads there too, or null if it is unknown. */
+  /**
+   * Returns the destination from a state whose attempt has expired, so that a new login leads there
+   * too, or null if it is unknown.
+   */
   hint(state: string): Destination | null;
   /** Returns the Set-Cookie header that ends this attempt. An attempt can be used once. */
   drop(state: string): string;
@@ -46,8 +56,12 @@ export function createAttempts(sealer: Sealer, secure: boolean, now: () => numbe
   const prefix = attemptCookiePrefix(secure);
   const path = attemptCookiePath(secure);
   const remove = (name: string): string => setCookie(name, '', { maxAgeSeconds: 0, secure, path });
-  /** The name contains a hash, because the state comes from the request and may contain any characters. */
-  const nameOf = (state: string): string => prefix + createHash('sha256').update(state).digest('base64url').slice(0, 16);
+  /**
+   * The name contains a hash, because the state comes from the request and may contain any
+   * characters.
+   */
+  const nameOf = (state: string): string =>
+    prefix + createHash('sha256').update(state).digest('base64url').slice(0, 16);
 
   return {
     begin(cookieHeader, provider, destination) {
@@ -64,11 +78,15 @@ export function createAttempts(sealer: Sealer, secure: boolean, now: () => numbe
         at: sealer.open<Attempt>(PURPOSE, cookie.value)?.begun_at ?? 0,
       }));
       older.sort((a, b) => b.at - a.at);
-      const dropped = [...new Set(older.slice(MAX_ATTEMPTS - 1).map((cookie) => cookie.name))].filter(
-        (name) => name !== nameOf(attempt.state),
-      );
+      const dropped = [
+        ...new Set(older.slice(MAX_ATTEMPTS - 1).map((cookie) => cookie.name)),
+      ].filter((name) => name !== nameOf(attempt.state));
       const sealed = sealer.seal(PURPOSE, attempt, ATTEMPT_TTL_MS);
-      const added = setCookie(nameOf(attempt.state), sealed, { maxAgeSeconds: ATTEMPT_TTL_MS / 1000, secure, path });
+      const added = setCookie(nameOf(attempt.state), sealed, {
+        maxAgeSeconds: ATTEMPT_TTL_MS / 1000,
+        secure,
+        path,
+      });
       return { attempt, setCookies: [...dropped.map(remove), added] };
     },
     find(cookieHeader, state) {
@@ -82,7 +100,8 @@ export function createAttempts(sealer: Sealer, secure: boolean, now: () => numbe
     },
     hint: (state) => sealer.open<Destination>(HINT_PURPOSE, state.slice(state.indexOf('.') + 1)),
     drop: (state) => remove(nameOf(state)),
-    dropAll: (cookieHeader) => [...new Set(cookiesOf(cookieHeader, prefix).map((cookie) => cookie.name))].map(remove),
+    dropAll: (cookieHeader) =>
+      [...new Set(cookiesOf(cookieHeader, prefix).map((cookie) => cookie.name))].map(remove),
   };
 }
 
@@ -95,7 +114,8 @@ function cookiesOf(header: string | undefined, prefix: string): { name: string; 
     const equals = pair.indexOf('=');
     const name = trimOws(pair.slice(0, Math.max(equals, 0)));
     const value = trimOws(pair.slice(equals + 1));
-    if (name.startsWith(prefix) && /^[\w-]+$/.test(name) && found.length < MAX_READ) found.push({ name, value });
+    if (name.startsWith(prefix) && /^[\w-]+$/.test(name) && found.length < MAX_READ)
+      found.push({ name, value });
   }
   return found;
 }

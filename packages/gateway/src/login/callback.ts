@@ -1,4 +1,7 @@
-/** GET /_oauth/callback/{provider}: handles a browser that returns from the provider. ../oidc/callback-checks.ts lists the checks. */
+/**
+ * GET /_oauth/callback/{provider}: handles a browser that returns from the provider.
+ * ../oidc/callback-checks.ts lists the checks.
+ */
 import { randomBytes } from 'node:crypto';
 import type { FastifyInstance, FastifyRequest } from 'fastify';
 import type { Session } from '../deps.ts';
@@ -12,63 +15,79 @@ import { addressOf, parameter, userAgentOf } from './request.ts';
 export function callbackRoutes(server: FastifyInstance, context: Context): void {
   const { attempts, codes, config, now, redirects, reports, sso } = context;
 
-  server.get<{ Params: { provider: string } }>('/_oauth/callback/:provider', async (request, reply) => {
-    const state: CallbackState = {
-      context,
-      url: new URL(request.url, config.PUBLIC_URL),
-      query: request.query,
-      providerId: request.params.provider,
-      cookieHeader: request.headers.cookie,
-      provider: null,
-      attempt: null,
-      claimed: null,
-      identity: null,
-    };
-    try {
-      for (const check of CALLBACK_CHECKS) await check(state);
-    } catch (error) {
-      const refusal = refusalOf(error, state);
-      // The provider has answered the attempt, so it cannot be used again.
-      if (state.attempt !== null) void reply.header('set-cookie', attempts.drop(state.attempt.state));
-      reportRefusal(request, state, refusal);
-      throw refusal;
-    }
+  server.get<{ Params: { provider: string } }>(
+    '/_oauth/callback/:provider',
+    async (request, reply) => {
+      const state: CallbackState = {
+        context,
+        url: new URL(request.url, config.PUBLIC_URL),
+        query: request.query,
+        providerId: request.params.provider,
+        cookieHeader: request.headers.cookie,
+        provider: null,
+        attempt: null,
+        claimed: null,
+        identity: null,
+      };
+      try {
+        for (const check of CALLBACK_CHECKS) await check(state);
+      } catch (error) {
+        const refusal = refusalOf(error, state);
+        // The provider has answered the attempt, so it cannot be used again.
+        if (state.attempt !== null)
+          void reply.header('set-cookie', attempts.drop(state.attempt.state));
+        reportRefusal(request, state, refusal);
+        throw refusal;
+      }
 
-    const attempt = required(state.attempt);
-    const identity = required(state.identity);
-    const earlier = sso.read(request.headers.cookie);
-    const session: Session = {
-      // A second tab joins the session of the first one, so that one logout ends both. A session of another person is not revoked,
-      // because otherwise a planted attempt could sign that person out everywhere.
-      id: earlier?.identity.email === identity.email ? earlier.id : randomBytes(18).toString('base64url'),
-      identity,
-      begun_at: now(),
-      expires_at: now() + config.SESSION_TTL,
-    };
-    reports.send({
-      outcome: 'signed_in',
-      email: identity.email,
-      provider: identity.provider,
-      address: addressOf(request),
-      user_agent: userAgentOf(request),
-      reason: null,
-    });
-    request.log.info({ provider: identity.provider, email: identity.email }, 'signed in');
-    return reply
-      .header('set-cookie', [
-        attempts.drop(attempt.state),
-        sso.setSession(session),
-        ...(sso.requiresAccountChoice(request.headers.cookie) ? [sso.clearAccountChoice()] : []),
-      ])
-      .redirect(arrivalOf(attempt.destination, session, redirects, codes), 302);
-  });
+      const attempt = required(state.attempt);
+      const identity = required(state.identity);
+      const earlier = sso.read(request.headers.cookie);
+      const session: Session = {
+        // A second tab joins the session of the first one, so that one logout ends both. A session
+        // of another person is not revoked, because otherwise a planted attempt could sign that
+        // person out everywhere.
+        id:
+          earlier?.identity.email === identity.email
+            ? earlier.id
+            : randomBytes(18).toString('base64url'),
+        identity,
+        begun_at: now(),
+        expires_at: now() + config.SESSION_TTL,
+      };
+      reports.send({
+        outcome: 'signed_in',
+        email: identity.email,
+        provider: identity.provider,
+        address: addressOf(request),
+        user_agent: userAgentOf(request),
+        reason: null,
+      });
+      request.log.info({ provider: identity.provider, email: identity.email }, 'signed in');
+      return reply
+        .header('set-cookie', [
+          attempts.drop(attempt.state),
+          sso.setSession(session),
+          ...(sso.requiresAccountChoice(request.headers.cookie) ? [sso.clearAccountChoice()] : []),
+        ])
+        .redirect(arrivalOf(attempt.destination, session, redirects, codes), 302);
+    },
+  );
 
   function refusalOf(error: unknown, state: CallbackState): Refusal {
     const retryPath = retryPathFor(state);
     if (error instanceof Refusal)
-      return new Refusal(error.code, { retryPath, ...(error.detail === null ? {} : { detail: error.detail }), cause: error.cause });
+      return new Refusal(error.code, {
+        retryPath,
+        ...(error.detail === null ? {} : { detail: error.detail }),
+        cause: error.cause,
+      });
     if (error instanceof ProviderUnavailable)
-      return new Refusal('provider_unavailable', { retryPath, detail: error.message, cause: error });
+      return new Refusal('provider_unavailable', {
+        retryPath,
+        detail: error.message,
+        cause: error,
+      });
     return new Refusal('internal', { retryPath, cause: error });
   }
 
@@ -78,7 +97,8 @@ export function callbackRoutes(server: FastifyInstance, context: Context): void 
   }
 
   function reportRefusal(request: FastifyRequest, state: CallbackState, refusal: Refusal): void {
-    // Without an attempt it is not a sign-in: anybody can open the address, so the audit log ignores it.
+    // Without an attempt it is not a sign-in: anybody can open the address, so the audit log
+    // ignores it.
     if (state.attempt === null) return;
     reports.send({
       outcome: 'refused',

@@ -14,7 +14,13 @@ export type Context = GatewayDeps & {
   reports: Reports;
 };
 
-/** Throws a Refusal if no policy is loaded. The policy lists disabled users and revocations, so nobody may sign in without it. */
-export function assertPolicyLoaded({ policy }: Pick<Context, 'policy'>, retryPath: string | null): void {
+/**
+ * Throws a Refusal if no policy is loaded. The policy lists disabled users and revocations, so
+ * nobody may sign in without it.
+ */
+export function assertPolicyLoaded(
+  { policy }: Pick<Context, 'policy'>,
+  retryPath: string | null,
+): void {
   if (!policy.view().loaded) throw new Refusal('policy_unknown', { retryPath });
 }

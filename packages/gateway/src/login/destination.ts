@@ -1,4 +1,7 @@
-/** The destination after a login: a checked redirect target, or one of the gateway's own pages (docs/interfaces.md "Login"). */
+/**
+ * The destination after a login: a checked redirect target, or one of the gateway's own pages
+ * (docs/interfaces.md "Login").
+ */
 import type { OneTimeCodes, Redirects, Session } from '../deps.ts';
 import { parameter } from './request.ts';
 
@@ -9,8 +12,12 @@ export type Destination =
 
 /** base64url of a SHA-256. /verify computes it from the nonce in the browser's cookie. */
 const CHALLENGE = /^[A-Za-z0-9_-]{43}$/;
-/** Returns the typed user code, or an empty text if it is too long. The control plane checks whether the code exists. */
-export const typedCode = (text: string | undefined): string => (text !== undefined && text.length <= 100 ? text : '');
+/**
+ * Returns the typed user code, or an empty text if it is too long. The control plane checks whether
+ * the code exists.
+ */
+export const typedCode = (text: string | undefined): string =>
+  text !== undefined && text.length <= 100 ? text : '';
 
 export function destinationOf(query: unknown, redirects: Redirects): Destination {
   const page = parameter(query, 'page');
@@ -32,12 +39,16 @@ export function loginPath(destination: Destination, provider?: string): string {
     if (destination.challenge !== null) query.set('challenge', destination.challenge);
   } else {
     query.set('page', destination.kind);
-    if (destination.kind === 'activate' && destination.code !== '') query.set('code', destination.code);
+    if (destination.kind === 'activate' && destination.code !== '')
+      query.set('code', destination.code);
   }
   return `/_oauth/login?${query.toString()}`;
 }
 
-/** Returns the address for a retry. It leads to the page itself, because the nonce of a challenge expires soon. */
+/**
+ * Returns the address for a retry. It leads to the page itself, because the nonce of a challenge
+ * expires soon.
+ */
 export function retryPathOf(destination: Destination, redirects: Redirects): string {
   if (destination.kind !== 'target') return loginPath(destination);
   // Checked again, because a custom domain may have left the platform during the login.
@@ -45,8 +56,16 @@ export function retryPathOf(destination: Destination, redirects: Redirects): str
   return target.startsWith('/') ? loginPath({ kind: 'target', target, challenge: null }) : target;
 }
 
-/** Returns the address for a browser with this session. A project's host gets a one-time code (docs/interfaces.md "Login"). */
-export function arrivalOf(destination: Destination, session: Session, redirects: Redirects, codes: OneTimeCodes): string {
+/**
+ * Returns the address for a browser with this session. A project's host gets a one-time code
+ * (docs/interfaces.md "Login").
+ */
+export function arrivalOf(
+  destination: Destination,
+  session: Session,
+  redirects: Redirects,
+  codes: OneTimeCodes,
+): string {
   if (destination.kind === 'activate') {
     return destination.code === ''
       ? '/_oauth/device/activate'
@@ -57,7 +76,8 @@ export function arrivalOf(destination: Destination, session: Session, redirects:
   const target = redirects.target(destination.target);
   const { challenge } = destination;
   const host = redirects.otherHost(target);
-  // Without a challenge, a code could not be bound to the browser. /verify at that host creates a nonce and redirects here again.
+  // Without a challenge, a code could not be bound to the browser. /verify at that host creates a
+  // nonce and redirects here again.
   if (host === null || challenge === null) return target;
   const url = new URL(target);
   const code = codes.mint(session, host, challenge, redirects.claimOf(host));

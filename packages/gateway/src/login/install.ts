@@ -1,4 +1,7 @@
-/** Installs all endpoints for people and devices: login, pages, device flow, userinfo, logout, metadata. */
+/**
+ * Installs all endpoints for people and devices: login, pages, device flow, userinfo, logout,
+ * metadata.
+ */
 import { cutText } from '@berth/kit/cut-text';
 import { ApiError, UnreachableError } from '@berth/wire/client';
 import type { LoginSeen } from '@berth/wire/gateway';
@@ -27,7 +30,11 @@ import { createSso } from './sso.ts';
 /** All forms and device requests are smaller. */
 const BODY_LIMIT = 16_384;
 
-type Parts = { overrides?: ProviderOverrides | undefined; loginSeen?: (login: LoginSeen) => void; refused?: (code: RefusalCode) => void };
+type Parts = {
+  overrides?: ProviderOverrides | undefined;
+  loginSeen?: (login: LoginSeen) => void;
+  refused?: (code: RefusalCode) => void;
+};
 
 export async function installLogin(
   server: FastifyInstance,
@@ -43,10 +50,16 @@ export async function installLogin(
     sso: createSso(deps),
   };
   if (deps.config.ALLOWED_EMAILS === undefined)
-    deps.log.warn('ALLOWED_EMAILS is not set: everybody whom the identity provider lets in may sign in');
+    deps.log.warn(
+      'ALLOWED_EMAILS is not set: everybody whom the identity provider lets in may sign in',
+    );
   if (deps.config.GATEWAY_SECRET.some((secret) => secret.length < MIN_SECRET_LENGTH))
-    deps.log.warn(`GATEWAY_SECRET contains a secret shorter than ${MIN_SECRET_LENGTH} characters; create one with openssl rand -hex 32`);
-  if (context.providers.size === 0) deps.log.warn('no identity provider is configured: nobody can sign in');
+    deps.log.warn(
+      `GATEWAY_SECRET contains a secret shorter than ${MIN_SECRET_LENGTH} characters; create ` +
+        'one with openssl rand -hex 32',
+    );
+  if (context.providers.size === 0)
+    deps.log.warn('no identity provider is configured: nobody can sign in');
 
   await server.register(async (scope) => {
     acceptBodies(scope);
@@ -72,8 +85,8 @@ export async function installLogin(
 }
 
 /**
- * Accepts forms (RFC 8628 section 3.1) and JSON (the contract). A body of another type counts as empty, and the endpoint reports the
- * missing parameters.
+ * Accepts forms (RFC 8628 section 3.1) and JSON (the contract). A body of another type counts as
+ * empty, and the endpoint reports the missing parameters.
  */
 function acceptBodies(scope: FastifyInstance): void {
   scope.removeAllContentTypeParsers();
@@ -82,19 +95,42 @@ function acceptBodies(scope: FastifyInstance): void {
     if (body === '') done(null, undefined);
     else void parseJson(request, String(body), done);
   });
-  scope.addContentTypeParser('application/x-www-form-urlencoded', { parseAs: 'string' }, (_request, body, done) => {
-    const values = parseForm(String(body));
-    if (values === null) done(Object.assign(new Error(`the form has more than ${MAX_PARAMETERS} parameters`), { statusCode: 400 }));
-    else done(null, values);
-  });
-  scope.addContentTypeParser('*', { parseAs: 'string' }, (_request, _body, done) => done(null, undefined));
+  scope.addContentTypeParser(
+    'application/x-www-form-urlencoded',
+    { parseAs: 'string' },
+    (_request, body, done) => {
+      const values = parseForm(String(body));
+      if (values === null)
+        done(
+          Object.assign(new Error(`the form has more than ${MAX_PARAMETERS} parameters`), {
+            statusCode: 400,
+          }),
+        );
+      else done(null, values);
+    },
+  );
+  scope.addContentTypeParser('*', { parseAs: 'string' }, (_request, _body, done) =>
+    done(null, undefined),
+  );
 }
 
-/** Answers every error of a page with an error page. Unexpected errors are logged, and the page shows no details of them. */
-function sendRefusal(refusal: Refusal, error: Error, request: FastifyRequest, reply: FastifyReply): FastifyReply {
+/**
+ * Answers every error of a page with an error page. Unexpected errors are logged, and the page
+ * shows no details of them.
+ */
+function sendRefusal(
+  refusal: Refusal,
+  error: Error,
+  request: FastifyRequest,
+  reply: FastifyReply,
+): FastifyReply {
   const { status } = REFUSALS[refusal.code];
   if (refusal.code === 'internal') request.log.error({ err: error }, 'request failed');
-  else request.log[status === 503 ? 'warn' : 'info']({ code: refusal.code, detail: refusal.detail, path: pathOf(request) }, 'refused');
+  else
+    request.log[status === 503 ? 'warn' : 'info'](
+      { code: refusal.code, detail: refusal.detail, path: pathOf(request) },
+      'refused',
+    );
   if (status === 503) void reply.header('retry-after', '5');
   if (refusal.code === 'too_many_cookies') void reply.header('clear-site-data', '"cookies"');
   return sendPage(reply, status, refusalPage(refusal.code, request.id, refusal.retryPath));
@@ -113,4 +149,5 @@ function translate(error: Error & { statusCode?: number }): Refusal {
 }
 
 /** Returns the path without the query, because the query contains codes and states. */
-const pathOf = (request: FastifyRequest): string => cutText(request.url.split('?', 1)[0] ?? '', 300);
+const pathOf = (request: FastifyRequest): string =>
+  cutText(request.url.split('?', 1)[0] ?? '', 300);

@@ -1,6 +1,6 @@
 /**
- * All errors of logins, activations and pages. Each row says what is wrong and what to do. The code appears in the log and in the
- * audit log. Pages never repeat data from the request.
+ * All errors of logins, activations and pages. Each row says what is wrong and what to do. The code
+ * appears in the log and in the audit log. Pages never repeat data from the request.
  */
 type Row = {
   status: 400 | 401 | 403 | 404 | 409 | 413 | 429 | 503;
@@ -24,13 +24,17 @@ export const REFUSALS = {
     status: 400,
     title: 'This sign-in is no longer valid',
     what: 'It was already completed, took longer than 15 minutes, or started in another browser.',
-    todo: 'Start the sign-in again. If this page comes back, check that your browser accepts cookies from this site.',
+    todo:
+      'Start the sign-in again. If this page comes back, check that your browser accepts cookies ' +
+      'from this site.',
     action: 'Start again',
   },
   provider_mismatch: {
     status: 400,
     title: 'The answer came from the wrong provider',
-    what: 'The sign-in started with one identity provider, but another one answered. Nobody was signed in.',
+    what:
+      'The sign-in started with one identity provider, but another one answered. Nobody was ' +
+      'signed in.',
     todo: 'Start the sign-in again. If it happens twice, tell your administrator.',
     action: 'Start again',
   },
@@ -58,7 +62,9 @@ export const REFUSALS = {
   identity_refused: {
     status: 400,
     title: 'The identity could not be verified',
-    what: 'The identity provider sent an invalid identity: its signature, audience, issuer, time or nonce is wrong.',
+    what:
+      'The identity provider sent an invalid identity: its signature, audience, issuer, time or ' +
+      'nonce is wrong.',
     todo: 'Start the sign-in again. If it happens twice, tell your administrator.',
     action: 'Start again',
   },
@@ -74,14 +80,20 @@ export const REFUSALS = {
     status: 403,
     title: 'The identity provider does not share your e-mail address',
     what: 'It does not grant this platform the scopes that a sign-in requires.',
-    todo: 'Tell your administrator that the client at the provider needs the scopes openid, email and profile.',
+    todo:
+      'Tell your administrator that the client at the provider needs the scopes openid, email ' +
+      'and profile.',
     action: 'Start again',
   },
   email_missing: {
     status: 403,
     title: 'Your account has no usable e-mail address',
-    what: 'The identity provider sent no e-mail address, and Berth identifies people by their address.',
-    todo: 'Add an e-mail address to your account at the identity provider and allow sharing it. Then start again.',
+    what:
+      'The identity provider sent no e-mail address, and Berth identifies people by their ' +
+      'address.',
+    todo:
+      'Add an e-mail address to your account at the identity provider and allow sharing it. Then ' +
+      'start again.',
     action: 'Start again',
   },
   email_unverified: {
@@ -137,8 +149,12 @@ export const REFUSALS = {
   too_many_cookies: {
     status: 400,
     title: 'Too many cookies',
-    what: 'Your browser sends more session cookies for this site than Berth checks. An application under the same domain may have set them.',
-    todo: 'This answer deleted them. Open the page again. If this page comes back, delete the cookies of this site and of its parent domain.',
+    what:
+      'Your browser sends more session cookies for this site than Berth checks. An application ' +
+      'under the same domain may have set them.',
+    todo:
+      'This answer deleted them. Open the page again. If this page comes back, delete the ' +
+      'cookies of this site and of its parent domain.',
     action: 'Try again',
   },
   bad_form: {
@@ -188,14 +204,20 @@ export const REFUSALS = {
   client_refused: {
     status: 503,
     title: 'The identity provider refused this platform',
-    what: 'It rejects the configured client id or client secret. People who are already signed in are not affected.',
-    todo: 'Tell your administrator to compare the client at the provider with the settings of the gateway.',
+    what:
+      'It rejects the configured client id or client secret. People who are already signed in ' +
+      'are not affected.',
+    todo:
+      'Tell your administrator to compare the client at the provider with the settings of the ' +
+      'gateway.',
     action: 'Try again',
   },
   control_plane_unavailable: {
     status: 503,
     title: 'The platform does not respond',
-    what: 'A required part of the platform is down. People who are already signed in are not affected.',
+    what:
+      'A required part of the platform is down. People who are already signed in are not ' +
+      'affected.',
     todo: 'Try again in a moment.',
     action: 'Try again',
   },
@@ -223,15 +245,23 @@ export const REFUSALS = {
 } as const satisfies Record<string, Row>;
 export type RefusalCode = keyof typeof REFUSALS;
 
-/** Thrown by a check; install.ts answers it with an error page. `detail` appears only in the log and contains no secret. */
+/**
+ * Thrown by a check; install.ts answers it with an error page. `detail` appears only in the log and
+ * contains no secret.
+ */
 export class Refusal extends Error {
   override name = 'Refusal';
   readonly code: RefusalCode;
   /** Address of the page's button, or null for a page without a button. */
   readonly retryPath: string | null;
   readonly detail: string | null;
-  constructor(code: RefusalCode, options: { retryPath?: string | null; detail?: string; cause?: unknown } = {}) {
-    super(options.detail === undefined ? code : `${code}: ${options.detail}`, { cause: options.cause });
+  constructor(
+    code: RefusalCode,
+    options: { retryPath?: string | null; detail?: string; cause?: unknown } = {},
+  ) {
+    super(options.detail === undefined ? code : `${code}: ${options.detail}`, {
+      cause: options.cause,
+    });
     this.code = code;
     this.retryPath = options.retryPath ?? null;
     this.detail = options.detail ?? null;

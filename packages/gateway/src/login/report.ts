@@ -1,13 +1,22 @@
-/** Reports sign-ins, refusals and sign-outs to the control plane's audit log. Logins do not wait for the report. */
+/**
+ * Reports sign-ins, refusals and sign-outs to the control plane's audit log. Logins do not wait for
+ * the report.
+ */
 import { setTimeout as pause } from 'node:timers/promises';
 import { backoff } from '@berth/kit/backoff';
 import type { Logger } from '@berth/kit/log';
 import { ApiError, type Client } from '@berth/wire/client';
 import type { LoginSeen } from '@berth/wire/gateway';
 
-/** Limit of the queue while the control plane is unreachable. The gateway's own log has a line for each login in any case. */
+/**
+ * Limit of the queue while the control plane is unreachable. The gateway's own log has a line for
+ * each login in any case.
+ */
 const MAX_QUEUED = 500;
-/** Anybody can cause refusals, so they have a queue of their own, and sign-ins and sign-outs go first. */
+/**
+ * Anybody can cause refusals, so they have a queue of their own, and sign-ins and sign-outs go
+ * first.
+ */
 const MAX_REFUSALS = 200;
 const MAX_TRIES = 6;
 const RETRY = { min: 200, max: 5_000 };
@@ -17,7 +26,11 @@ const CLOSING_MS = 1_000;
 export type Reports = { send(login: LoginSeen): void; close(): Promise<void> };
 
 /** Calls `onLogin` immediately for each login, even if its report fails later. */
-export function createReports(controlPlane: Client, log: Logger, onLogin: (login: LoginSeen) => void = () => undefined): Reports {
+export function createReports(
+  controlPlane: Client,
+  log: Logger,
+  onLogin: (login: LoginSeen) => void = () => undefined,
+): Reports {
   const queue: LoginSeen[] = [];
   const refusals: LoginSeen[] = [];
   const next = (): LoginSeen | undefined => queue.shift() ?? refusals.shift();
@@ -27,15 +40,24 @@ export function createReports(controlPlane: Client, log: Logger, onLogin: (login
   async function deliver(login: LoginSeen): Promise<void> {
     for (let attempt = 1; ; attempt++) {
       try {
-        await controlPlane.call('loginSeen', { body: login, timeoutMs: TIMEOUT_MS, signal: closing.signal });
+        await controlPlane.call('loginSeen', {
+          body: login,
+          timeoutMs: TIMEOUT_MS,
+          signal: closing.signal,
+        });
         return;
       } catch (error) {
         const permanent = error instanceof ApiError && error.status < 500 && error.status !== 429;
         if (permanent || attempt === MAX_TRIES || closing.signal.aborted) {
-          log.warn({ outcome: login.outcome, provider: login.provider, why: String(error) }, 'reporting a sign-in to the audit log failed');
+          log.warn(
+            { outcome: login.outcome, provider: login.provider, why: String(error) },
+            'reporting a sign-in to the audit log failed',
+          );
           return;
         }
-        await pause(backoff(attempt, RETRY), undefined, { signal: closing.signal }).catch(() => undefined);
+        await pause(backoff(attempt, RETRY), undefined, { signal: closing.signal }).catch(
+          () => undefined,
+        );
       }
     }
   }
@@ -47,9 +69,13 @@ export function createReports(controlPlane: Client, log: Logger, onLogin: (login
   return {
     send(login) {
       onLogin(login);
-      const [waiting, max] = login.outcome === 'refused' ? [refusals, MAX_REFUSALS] : [queue, MAX_QUEUED];
+      const [waiting, max] =
+        login.outcome === 'refused' ? [refusals, MAX_REFUSALS] : [queue, MAX_QUEUED];
       if (waiting.length >= max) {
-        log.warn({ outcome: login.outcome, provider: login.provider }, 'a sign-in was not reported to the audit log: the queue is full');
+        log.warn(
+          { outcome: login.outcome, provider: login.provider },
+          'a sign-in was not reported to the audit log: the queue is full',
+        );
         return;
       }
       waiting.push(login);

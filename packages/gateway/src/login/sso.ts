@@ -1,12 +1,22 @@
 /** The single sign-on session at the auth host, from which all other sessions are made. */
-import { ASK_MAX_AGE_SECONDS, ASK_VALUE, askCookieName, cookiesNamed, SESSION_COOKIE, setCookie } from '../cookies.ts';
+import {
+  ASK_MAX_AGE_SECONDS,
+  ASK_VALUE,
+  askCookieName,
+  cookiesNamed,
+  SESSION_COOKIE,
+  setCookie,
+} from '../cookies.ts';
 import type { Audience, GatewayDeps, Session } from '../deps.ts';
 import { isActive } from '../policy-view.ts';
 
 export type Sso = {
   /** Returns the first valid session that was not ended early, or null. */
   read(cookieHeader: string | undefined, audience?: Audience): Session | null;
-  /** Returns every validly signed session that the browser sent, so that a sign-out ends all of them. */
+  /**
+   * Returns every validly signed session that the browser sent, so that a sign-out ends all of
+   * them.
+   */
   readAll(cookieHeader: string | undefined, audience?: Audience): Session[];
   /** Returns the Set-Cookie header that stores the session. */
   setSession(session: Session): string;
@@ -18,7 +28,12 @@ export type Sso = {
   clearAccountChoice(): string;
 };
 
-export function createSso({ config, sessions, policy, now }: Pick<GatewayDeps, 'config' | 'sessions' | 'policy' | 'now'>): Sso {
+export function createSso({
+  config,
+  sessions,
+  policy,
+  now,
+}: Pick<GatewayDeps, 'config' | 'sessions' | 'policy' | 'now'>): Sso {
   const secure = config.PUBLIC_URL.startsWith('https:');
   const readAll = (cookieHeader: string | undefined, audience: Audience = 'sso'): Session[] =>
     cookiesNamed(cookieHeader, SESSION_COOKIE)
@@ -31,9 +46,14 @@ export function createSso({ config, sessions, policy, now }: Pick<GatewayDeps, '
       return readAll(cookieHeader, audience).find((session) => isActive(session, view)) ?? null;
     },
     setSession: (session) =>
-      setCookie(SESSION_COOKIE, sessions.seal(session, 'sso'), { maxAgeSeconds: (session.expires_at - now()) / 1000, secure }),
-    requiresAccountChoice: (cookieHeader) => cookiesNamed(cookieHeader, askCookieName(secure)).includes(ASK_VALUE),
-    requireAccountChoice: () => setCookie(askCookieName(secure), ASK_VALUE, { maxAgeSeconds: ASK_MAX_AGE_SECONDS, secure }),
+      setCookie(SESSION_COOKIE, sessions.seal(session, 'sso'), {
+        maxAgeSeconds: (session.expires_at - now()) / 1000,
+        secure,
+      }),
+    requiresAccountChoice: (cookieHeader) =>
+      cookiesNamed(cookieHeader, askCookieName(secure)).includes(ASK_VALUE),
+    requireAccountChoice: () =>
+      setCookie(askCookieName(secure), ASK_VALUE, { maxAgeSeconds: ASK_MAX_AGE_SECONDS, secure }),
     clearAccountChoice: () => setCookie(askCookieName(secure), '', { maxAgeSeconds: 0, secure }),
     clearSession: () => setCookie(SESSION_COOKIE, '', { maxAgeSeconds: 0, secure }),
   };

@@ -1,6 +1,12 @@
-/** Requests to identity providers: a deadline for the whole answer, a limit on its size, and no redirects. */
+/**
+ * Requests to identity providers: a deadline for the whole answer, a limit on its size, and no
+ * redirects.
+ */
 
-/** The provider gave no usable answer: unreachable, too slow, an error, or invalid data. The gateway answers 503. */
+/**
+ * The provider gave no usable answer: unreachable, too slow, an error, or invalid data. The gateway
+ * answers 503.
+ */
 export class ProviderUnavailable extends Error {
   override name = 'ProviderUnavailable';
 }
@@ -20,7 +26,10 @@ export function createProviderFetch(timeoutMs: number = PROVIDER_TIMEOUT_MS): Fe
       const body = await readBounded(response);
       const { status } = response;
       // The constructor refuses a body for a status without body (204, 304).
-      return new Response(body.length === 0 ? null : body, { status: status < 200 ? 502 : status, headers: response.headers });
+      return new Response(body.length === 0 ? null : body, {
+        status: status < 200 ? 502 : status,
+        headers: response.headers,
+      });
     } catch (error) {
       throw new ProviderUnavailable(`${new URL(url).origin}: ${reasonOf(error)}`, { cause: error });
     }
@@ -32,7 +41,8 @@ async function readBounded(response: Response): Promise<Buffer<ArrayBuffer>> {
   let size = 0;
   for await (const part of response.body ?? []) {
     size += part.length;
-    if (size > MAX_ANSWER_BYTES) throw new Error(`the answer is larger than ${MAX_ANSWER_BYTES} bytes`);
+    if (size > MAX_ANSWER_BYTES)
+      throw new Error(`the answer is larger than ${MAX_ANSWER_BYTES} bytes`);
     parts.push(part);
   }
   return Buffer.concat(parts);

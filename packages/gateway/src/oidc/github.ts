@@ -1,6 +1,6 @@
 /**
- * Sign-in with GitHub: OAuth 2.0 (RFC 6749) with PKCE. GitHub has no OpenID Connect, so the identity comes from its API.
- * GITHUB_URL and GITHUB_API_URL select a GitHub Enterprise server.
+ * Sign-in with GitHub: OAuth 2.0 (RFC 6749) with PKCE. GitHub has no OpenID Connect, so the
+ * identity comes from its API. GITHUB_URL and GITHUB_API_URL select a GitHub Enterprise server.
  */
 import { createHash } from 'node:crypto';
 import { Refusal } from '../login/refusal.ts';
@@ -8,18 +8,27 @@ import { type Fetch, ProviderUnavailable } from './fetch.ts';
 import type { Live } from '@berth/kit/live';
 import type { Provider } from './provider.ts';
 
-export type GithubOptions = { clientId: string; clientSecret: Live<string>; url: string; apiUrl: string; fetch: Fetch };
+export type GithubOptions = {
+  clientId: string;
+  clientSecret: Live<string>;
+  url: string;
+  apiUrl: string;
+  fetch: Fetch;
+};
 
 type Json = Record<string, unknown>;
 
 export function createGithubProvider(options: GithubOptions): Provider {
   async function ask(url: string, init: RequestInit): Promise<unknown> {
     const response = await options.fetch(url, init);
-    if (!response.ok) throw new ProviderUnavailable(`github: ${new URL(url).pathname}: HTTP ${response.status}`);
+    if (!response.ok)
+      throw new ProviderUnavailable(`github: ${new URL(url).pathname}: HTTP ${response.status}`);
     try {
       return await response.json();
     } catch (error) {
-      throw new ProviderUnavailable(`github: ${new URL(url).pathname}: the answer is not JSON`, { cause: error });
+      throw new ProviderUnavailable(`github: ${new URL(url).pathname}: the answer is not JSON`, {
+        cause: error,
+      });
     }
   }
 
@@ -35,17 +44,27 @@ export function createGithubProvider(options: GithubOptions): Provider {
       code_verifier: verifier,
     });
     const answer = objectOf(
-      await ask(`${options.url}/login/oauth/access_token`, { method: 'POST', headers: { accept: 'application/json' }, body }),
+      await ask(`${options.url}/login/oauth/access_token`, {
+        method: 'POST',
+        headers: { accept: 'application/json' },
+        body,
+      }),
     );
     // GitHub answers errors with status 200 too.
     const error = answer['error'];
-    if (error === 'bad_verification_code' || error === 'invalid_grant' || error === 'incorrect_client_credentials_for_code')
+    if (
+      error === 'bad_verification_code' ||
+      error === 'invalid_grant' ||
+      error === 'incorrect_client_credentials_for_code'
+    )
       throw new Refusal('code_refused', { detail: error });
     if (error === 'incorrect_client_credentials' || error === 'invalid_client')
       throw new Refusal('client_refused', { detail: `github: ${error}` });
-    if (typeof error === 'string') throw new ProviderUnavailable(`github: ${error.replace(/[^\w.-]/g, '?').slice(0, 60)}`);
+    if (typeof error === 'string')
+      throw new ProviderUnavailable(`github: ${error.replace(/[^\w.-]/g, '?').slice(0, 60)}`);
     const token = answer['access_token'];
-    if (typeof token !== 'string' || token === '') throw new ProviderUnavailable('github: the answer contains no access token');
+    if (typeof token !== 'string' || token === '')
+      throw new ProviderUnavailable('github: the answer contains no access token');
     return token;
   }
 
@@ -71,7 +90,11 @@ export function createGithubProvider(options: GithubOptions): Provider {
     issuer: () => Promise.resolve({ issuer: `${options.url}/login/oauth`, named: false }),
     async claims(callback, secrets) {
       const redirectUri = `${callback.origin}${callback.pathname}`;
-      const token = await accessToken(callback.searchParams.get('code') ?? '', redirectUri, secrets.verifier);
+      const token = await accessToken(
+        callback.searchParams.get('code') ?? '',
+        redirectUri,
+        secrets.verifier,
+      );
       const init = {
         headers: {
           accept: 'application/vnd.github+json',
@@ -84,11 +107,13 @@ export function createGithubProvider(options: GithubOptions): Provider {
         ask(`${options.apiUrl}/user`, init),
         ask(`${options.apiUrl}/user/emails?per_page=100`, init),
       ]);
-      if (!Array.isArray(emails)) throw new ProviderUnavailable('github: /user/emails is not a list');
+      if (!Array.isArray(emails))
+        throw new ProviderUnavailable('github: /user/emails is not a list');
       // Do not use the address of the public profile: people can enter any address there.
       const primary = emails.map(objectOf).find((e) => e['primary'] === true);
       const profile = objectOf(user);
-      const text = (value: unknown): string | null => (typeof value === 'string' && value !== '' ? value : null);
+      const text = (value: unknown): string | null =>
+        typeof value === 'string' && value !== '' ? value : null;
       return {
         email: text(primary?.['email']),
         verified: primary?.['verified'] === true,
@@ -99,4 +124,5 @@ export function createGithubProvider(options: GithubOptions): Provider {
   };
 }
 
-const objectOf = (value: unknown): Json => (typeof value === 'object' && value !== null ? (value as Json) : {});
+const objectOf = (value: unknown): Json =>
+  typeof value === 'object' && value !== null ? (value as Json) : {};

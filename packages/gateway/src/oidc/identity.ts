@@ -8,8 +8,8 @@ const MAX_NAME = 500;
 const MAX_AVATAR = 2000;
 
 /**
- * Returns null if the e-mail address has a list separator, or a character that is not printable ASCII. With other characters, two
- * addresses could look alike or become equal in lower case.
+ * Returns null if the e-mail address has a list separator, or a character that is not printable
+ * ASCII. With other characters, two addresses could look alike or become equal in lower case.
  */
 export function identityOf(claimed: Claimed, provider: string): Identity | null {
   const given = trimOws(claimed.email ?? '');

@@ -1,4 +1,7 @@
-/** Sign-in with OpenID Connect: authorization code flow with PKCE, state, nonce and issuer check (openid-client). */
+/**
+ * Sign-in with OpenID Connect: authorization code flow with PKCE, state, nonce and issuer check
+ * (openid-client).
+ */
 import {
   allowInsecureRequests,
   authorizationCodeGrant,
@@ -32,7 +35,10 @@ export type OpenidOptions = {
   clientSecret: Live<string | undefined>;
   /** True if the claim `hd` names the company that manages an account (Google). */
   hasHostedDomain?: boolean;
-  /** True if the provider accepts `prompt=select_account` without announcing it in its metadata (Google). */
+  /**
+   * True if the provider accepts `prompt=select_account` without announcing it in its metadata
+   * (Google).
+   */
   acceptsSelectAccount?: boolean;
   fetch: Fetch;
   /** Clock for durations in ms. */
@@ -49,27 +55,43 @@ const PROBE_TIMEOUT_MS = 2_000;
 
 export function createOpenidProvider(options: OpenidOptions): Provider {
   const issuer = new URL(options.issuer);
-  // config.ts allows plain http only for loopback. The endpoints in the metadata must not be weaker than the issuer.
+  // config.ts allows plain http only for loopback. The endpoints in the metadata must not be weaker
+  // than the issuer.
   const insecure = issuer.protocol === 'http:';
   let cached: Discovered | null = null;
   let loading: Promise<Discovered> | null = null;
 
   async function load(): Promise<Discovered> {
     try {
-      const config = await discovery(issuer, options.clientId, options.clientSecret(), clientAuth(options.clientSecret), {
-        [customFetch]: (url, init) => options.fetch(url, init as RequestInit),
-        timeout: Math.ceil(PROVIDER_TIMEOUT_MS / 1000),
-        // oxlint-disable-next-line no-deprecated -- marked as deprecated only as a warning; a provider on this machine is its intended use.
-        execute: insecure ? [allowInsecureRequests] : [],
-      });
+      const config = await discovery(
+        issuer,
+        options.clientId,
+        options.clientSecret(),
+        clientAuth(options.clientSecret),
+        {
+          [customFetch]: (url, init) => options.fetch(url, init as RequestInit),
+          timeout: Math.ceil(PROVIDER_TIMEOUT_MS / 1000),
+          // oxlint-disable-next-line no-deprecated -- marked as deprecated only as a warning; a provider on this machine is its intended use.
+          execute: insecure ? [allowInsecureRequests] : [],
+        },
+      );
       assertEndpoints(config, insecure);
-      cached = { config, signatures: createSignatures(String(config.serverMetadata().jwks_uri), options.fetch), at: options.monotonic() };
+      cached = {
+        config,
+        signatures: createSignatures(String(config.serverMetadata().jwks_uri), options.fetch),
+        at: options.monotonic(),
+      };
       return cached;
     } catch (error) {
-      throw new ProviderUnavailable(`${options.id}: metadata: ${reasonOf(error)}`, { cause: error });
+      throw new ProviderUnavailable(`${options.id}: metadata: ${reasonOf(error)}`, {
+        cause: error,
+      });
     }
   }
-  /** Loads the metadata once for all waiting logins. If a reload fails, the old metadata stay in use. */
+  /**
+   * Loads the metadata once for all waiting logins. If a reload fails, the old metadata stay in
+   * use.
+   */
   async function discovered(): Promise<Discovered> {
     if (cached !== null && options.monotonic() - cached.at < METADATA_TTL_MS) return cached;
     loading ??= load().finally(() => {
@@ -83,19 +105,28 @@ export function createOpenidProvider(options: OpenidOptions): Provider {
   let probed: { at: number; error: Error | null } | null = null;
   let probing: Promise<void> | null = null;
 
-  /** Accepts every answer below 500, because the probe has none of the parameters that the endpoint requires. */
+  /**
+   * Accepts every answer below 500, because the probe has none of the parameters that the endpoint
+   * requires.
+   */
   async function probe(url: string): Promise<void> {
     const at = options.monotonic();
     try {
-      const { status } = await options.fetch(url, { signal: AbortSignal.timeout(PROBE_TIMEOUT_MS) });
-      if (status >= 500) throw new ProviderUnavailable(`${options.id}: ${new URL(url).origin}: HTTP ${status}`);
+      const { status } = await options.fetch(url, {
+        signal: AbortSignal.timeout(PROBE_TIMEOUT_MS),
+      });
+      if (status >= 500)
+        throw new ProviderUnavailable(`${options.id}: ${new URL(url).origin}: HTTP ${status}`);
       probed = { at, error: null };
     } catch (error) {
       probed = { at, error: error instanceof Error ? error : new Error(String(error)) };
       throw error;
     }
   }
-  /** Checks that the provider still answers before a browser is redirected to it; the metadata may be minutes old. Probes one at a time. */
+  /**
+   * Checks that the provider still answers before a browser is redirected to it; the metadata may
+   * be minutes old. Probes one at a time.
+   */
   async function assertAlive(config: Configuration): Promise<void> {
     const age = probed === null ? Number.POSITIVE_INFINITY : options.monotonic() - probed.at;
     if (probed !== null && age >= 0 && age < (probed.error === null ? ALIVE_MS : DEAD_MS)) {
@@ -107,10 +138,15 @@ export function createOpenidProvider(options: OpenidOptions): Provider {
     });
     await probing;
   }
-  /** Prefers an account choice if the provider supports it; every provider supports `login` (OpenID Connect Core). */
+  /**
+   * Prefers an account choice if the provider supports it; every provider supports `login` (OpenID
+   * Connect Core).
+   */
   function promptOf(config: Configuration): string {
     const supported: unknown = config.serverMetadata()['prompt_values_supported'];
-    const selects = options.acceptsSelectAccount === true || (Array.isArray(supported) && supported.includes('select_account'));
+    const selects =
+      options.acceptsSelectAccount === true ||
+      (Array.isArray(supported) && supported.includes('select_account'));
     return selects ? 'select_account' : 'login';
   }
 
@@ -134,13 +170,23 @@ export function createOpenidProvider(options: OpenidOptions): Provider {
     async signOutUrl(returnTo) {
       const found = await discovered().catch(() => null);
       const endpoint = found?.config.serverMetadata().end_session_endpoint;
-      if (found === null || endpoint === undefined || !URL.canParse(endpoint) || !mayLeadTo(endpoint, insecure)) return null;
-      // Section 2 allows the client's id instead of an id_token_hint. The gateway does not store ID tokens.
+      if (
+        found === null ||
+        endpoint === undefined ||
+        !URL.canParse(endpoint) ||
+        !mayLeadTo(endpoint, insecure)
+      )
+        return null;
+      // Section 2 allows the client's id instead of an id_token_hint. The gateway does not store ID
+      // tokens.
       return buildEndSessionUrl(found.config, { post_logout_redirect_uri: returnTo });
     },
     async issuer() {
       const metadata = (await discovered()).config.serverMetadata();
-      return { issuer: metadata.issuer, named: metadata.authorization_response_iss_parameter_supported === true };
+      return {
+        issuer: metadata.issuer,
+        named: metadata.authorization_response_iss_parameter_supported === true,
+      };
     },
     async claims(callback, secrets) {
       const { config, signatures } = await discovered();
@@ -154,14 +200,20 @@ export function createOpenidProvider(options: OpenidOptions): Provider {
         await signatures.verify(tokens.id_token ?? '');
         const claims = tokens.claims();
         if (claims === undefined) throw new Refusal('identity_refused', { detail: 'no ID token' });
-        // OpenID Connect Core section 5.4: some providers return e-mail and profile only from the userinfo endpoint.
+        // OpenID Connect Core section 5.4: some providers return e-mail and profile only from the
+        // userinfo endpoint.
         const more =
           claims['email'] === undefined && config.serverMetadata().userinfo_endpoint !== undefined
             ? await fetchUserInfo(config, tokens.access_token, claims.sub)
             : {};
         const all: Record<string, unknown> = { ...more, ...claims };
         const hd = all['hd'];
-        return { ...claimed(all), ...(options.hasHostedDomain === true ? { hosted_domain: typeof hd === 'string' ? hd : null } : {}) };
+        return {
+          ...claimed(all),
+          ...(options.hasHostedDomain === true
+            ? { hosted_domain: typeof hd === 'string' ? hd : null }
+            : {}),
+        };
       } catch (error) {
         if (error instanceof Refusal) throw error;
         const translated = translate(options.id, error);
@@ -173,22 +225,35 @@ export function createOpenidProvider(options: OpenidOptions): Provider {
   };
 }
 
-/** Selects the client authentication from the provider's metadata (RFC 8414 section 2); the default is client_secret_basic. */
+/**
+ * Selects the client authentication from the provider's metadata (RFC 8414 section 2); the default
+ * is client_secret_basic.
+ */
 function clientAuth(clientSecret: Live<string | undefined>): ClientAuth {
   return (server, client, body, headers) => {
     const secret = clientSecret();
     if (secret === undefined) return None()(server, client, body, headers);
     const methods = server.token_endpoint_auth_methods_supported ?? ['client_secret_basic'];
     const chosen =
-      methods.includes('client_secret_basic') || !methods.includes('client_secret_post') ? ClientSecretBasic : ClientSecretPost;
+      methods.includes('client_secret_basic') || !methods.includes('client_secret_post')
+        ? ClientSecretBasic
+        : ClientSecretPost;
     chosen(secret)(server, client, body, headers);
   };
 }
 
-/** OpenID Connect Discovery section 3: the required endpoints exist and are not weaker than the issuer (https). */
+/**
+ * OpenID Connect Discovery section 3: the required endpoints exist and are not weaker than the
+ * issuer (https).
+ */
 function assertEndpoints(config: Configuration, insecure: boolean): void {
   const metadata = config.serverMetadata();
-  for (const name of ['authorization_endpoint', 'token_endpoint', 'jwks_uri', 'userinfo_endpoint'] as const) {
+  for (const name of [
+    'authorization_endpoint',
+    'token_endpoint',
+    'jwks_uri',
+    'userinfo_endpoint',
+  ] as const) {
     const url = metadata[name];
     if (url === undefined && name === 'userinfo_endpoint') continue;
     if (typeof url !== 'string' || !URL.canParse(url) || !mayLeadTo(url, insecure))
@@ -202,27 +267,41 @@ function mayLeadTo(url: string, insecure: boolean): boolean {
 }
 
 function claimed(claims: Record<string, unknown>): Claimed {
-  const text = (value: unknown): string | null => (typeof value === 'string' && value !== '' ? value : null);
+  const text = (value: unknown): string | null =>
+    typeof value === 'string' && value !== '' ? value : null;
   return {
     email: text(claims['email']),
-    // OpenID Connect Core section 5.1 defines a boolean, but some providers send text. An absent claim means not verified.
+    // OpenID Connect Core section 5.1 defines a boolean, but some providers send text. An absent
+    // claim means not verified.
     verified: claims['email_verified'] === true || claims['email_verified'] === 'true',
     name: text(claims['name']) ?? text(claims['preferred_username']),
     avatar_url: text(claims['picture']),
   };
 }
 
-/** Translates errors of openid-client by their codes. Details of responses are dropped, because they may contain tokens. */
+/**
+ * Translates errors of openid-client by their codes. Details of responses are dropped, because they
+ * may contain tokens.
+ */
 function translate(id: string, error: unknown): Error {
   const unreachable = causes(error).find((e) => e instanceof ProviderUnavailable);
   if (unreachable !== undefined) return unreachable;
   // RFC 6749 section 5.2
-  if (error instanceof ResponseBodyError && error.error === 'invalid_grant') return new Refusal('code_refused', { cause: error });
-  if (error instanceof ResponseBodyError && error.error === 'access_denied') return new Refusal('provider_denied', { cause: error });
-  // RFC 6749 section 5.2: a 401 of the token endpoint names the required scheme. A bearer challenge comes from the userinfo endpoint.
-  if (error instanceof ResponseBodyError && (error.error === 'invalid_client' || error.error === 'unauthorized_client'))
+  if (error instanceof ResponseBodyError && error.error === 'invalid_grant')
+    return new Refusal('code_refused', { cause: error });
+  if (error instanceof ResponseBodyError && error.error === 'access_denied')
+    return new Refusal('provider_denied', { cause: error });
+  // RFC 6749 section 5.2: a 401 of the token endpoint names the required scheme. A bearer challenge
+  // comes from the userinfo endpoint.
+  if (
+    error instanceof ResponseBodyError &&
+    (error.error === 'invalid_client' || error.error === 'unauthorized_client')
+  )
     return new Refusal('client_refused', { detail: `${id}: ${reasonOf(error)}`, cause: error });
-  if (error instanceof WWWAuthenticateChallengeError && !error.cause.some(({ scheme }) => scheme === 'bearer'))
+  if (
+    error instanceof WWWAuthenticateChallengeError &&
+    !error.cause.some(({ scheme }) => scheme === 'bearer')
+  )
     return new Refusal('client_refused', { detail: `${id}: HTTP ${error.status}`, cause: error });
   if (error instanceof ClientError && CLAIMS_WRONG.has(error.code ?? ''))
     return new Refusal('identity_refused', { detail: reasonOf(error), cause: error });
@@ -241,8 +320,10 @@ const CLAIMS_WRONG = new Set([
 function reasonOf(error: unknown): string {
   const inner = causes(error).find((e) => e instanceof ProviderUnavailable);
   if (inner !== undefined) return inner.message;
-  if (error instanceof ResponseBodyError) return `${error.status} ${/^[\w.-]{1,60}$/.test(error.error) ? error.error : 'error'}`;
-  if (error instanceof ClientError) return `${error.message}${error.code === undefined ? '' : ` (${error.code})`}`;
+  if (error instanceof ResponseBodyError)
+    return `${error.status} ${/^[\w.-]{1,60}$/.test(error.error) ? error.error : 'error'}`;
+  if (error instanceof ClientError)
+    return `${error.message}${error.code === undefined ? '' : ` (${error.code})`}`;
   return error instanceof Error ? error.message : String(error);
 }
 

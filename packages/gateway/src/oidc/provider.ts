@@ -17,7 +17,10 @@ export type Claimed = {
   verified: boolean;
   name: string | null;
   avatar_url: string | null;
-  /** Google's `hd`: the domain of the company that manages the account, or null. Absent for providers without this claim. */
+  /**
+   * Google's `hd`: the domain of the company that manages the account, or null. Absent for
+   * providers without this claim.
+   */
   hosted_domain?: string | null;
 };
 
@@ -27,21 +30,27 @@ export type Provider = {
   /** Name for people. */
   label: string;
   /**
-   * Returns the address to which the browser is redirected. With `fresh`, the provider lets the person choose an account or sign in
-   * again, even if it has a session (OpenID Connect Core section 3.1.2.1, `prompt`).
+   * Returns the address to which the browser is redirected. With `fresh`, the provider lets the
+   * person choose an account or sign in again, even if it has a session (OpenID Connect Core
+   * section 3.1.2.1, `prompt`).
    * @throws ProviderUnavailable
    */
   authorizationUrl(secrets: Secrets, redirectUri: string, fresh: boolean): Promise<URL>;
-  /** Returns the address that ends the provider's own session (OpenID Connect RP-Initiated Logout 1.0), or null if it is unknown. */
+  /**
+   * Returns the address that ends the provider's own session (OpenID Connect RP-Initiated Logout
+   * 1.0), or null if it is unknown.
+   */
   signOutUrl(returnTo: string): Promise<URL | null>;
   /**
-   * RFC 9207 section 2.4: the issuer that an answer may name. `named` is true if the answer must name it.
+   * RFC 9207 section 2.4: the issuer that an answer may name. `named` is true if the answer must
+   * name it.
    * @throws ProviderUnavailable
    */
   issuer(): Promise<{ issuer: string; named: boolean }>;
   /**
    * Redeems the code in `callback`, the address to which the browser returned.
-   * @throws ProviderUnavailable, or Refusal `code_refused`, `identity_refused`, `provider_denied`, `client_refused`
+   * @throws ProviderUnavailable, or Refusal `code_refused`, `identity_refused`, `provider_denied`,
+   *   `client_refused`
    */
   claims(callback: URL, secrets: Secrets): Promise<Claimed>;
 };

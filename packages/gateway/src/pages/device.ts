@@ -3,8 +3,12 @@ import type { DeviceCodeSeen, DeviceToken, Identity } from '@berth/wire/gateway'
 import { html, type Markup } from './html.ts';
 import { renderPage } from './layout.ts';
 
-/** Formats a user code in two groups of four characters, which are easier to read aloud and to compare. */
-export const formatUserCode = (code: string): string => (code.length === 8 ? `${code.slice(0, 4)}-${code.slice(4)}` : code);
+/**
+ * Formats a user code in two groups of four characters, which are easier to read aloud and to
+ * compare.
+ */
+export const formatUserCode = (code: string): string =>
+  code.length === 8 ? `${code.slice(0, 4)}-${code.slice(4)}` : code;
 
 const account = (identity: Identity): Markup =>
   html`Signed in as <span class="mark">${identity.email}</span> · <form method="post" action="/_oauth/logout"><button class="link" type="submit">Sign out</button></form>`;
@@ -12,7 +16,10 @@ const account = (identity: Identity): Markup =>
 const when = (time: string): string => `${time.slice(0, 16).replace('T', ' ')} UTC`;
 
 /** `wrong` describes the problem of the code that was entered, if any. */
-export function activatePage(identity: Identity, wrong: { title: string; what: string; todo: string } | null): string {
+export function activatePage(
+  identity: Identity,
+  wrong: { title: string; what: string; todo: string } | null,
+): string {
   return renderPage({
     title: 'Connect a device',
     tone: wrong === null ? 'plain' : 'bad',
@@ -28,7 +35,11 @@ ${wrong === null ? html`<p>Type the code that your device or command line shows.
   });
 }
 
-export function confirmPage(options: { identity: Identity; seen: DeviceCodeSeen; csrf: string }): string {
+export function confirmPage(options: {
+  identity: Identity;
+  seen: DeviceCodeSeen;
+  csrf: string;
+}): string {
   const { identity, seen, csrf } = options;
   return renderPage({
     title: 'Connect this device?',
@@ -70,7 +81,11 @@ export function decidedPage(identity: Identity, approved: boolean): string {
   });
 }
 
-export function devicesPage(options: { identity: Identity; tokens: readonly DeviceToken[]; csrf: string }): string {
+export function devicesPage(options: {
+  identity: Identity;
+  tokens: readonly DeviceToken[];
+  csrf: string;
+}): string {
   const { identity, tokens, csrf } = options;
   const row = (token: DeviceToken): Markup => {
     const name = token.user_agent === '' ? 'A program without a name' : token.user_agent;

@@ -12,12 +12,15 @@ export type Page = {
 };
 
 /**
- * Pages have no scripts, load nothing, and cannot be framed. Forms can only be sent to this host. A redirect to another host after a
- * form would violate `form-action`, so forms are answered with pages or redirects of this host.
+ * Pages have no scripts, load nothing, and cannot be framed. Forms can only be sent to this host. A
+ * redirect to another host after a form would violate `form-action`, so forms are answered with
+ * pages or redirects of this host.
  */
 export const PAGE_HEADERS = {
   'content-type': 'text/html; charset=utf-8',
-  'content-security-policy': `default-src 'none'; style-src '${STYLE_HASH}'; img-src data:; form-action 'self'; frame-ancestors 'none'; base-uri 'none'`,
+  'content-security-policy':
+    `default-src 'none'; style-src '${STYLE_HASH}'; img-src data:; form-action 'self'; ` +
+    "frame-ancestors 'none'; base-uri 'none'",
   'x-frame-options': 'DENY',
   'x-content-type-options': 'nosniff',
   'cache-control': 'no-store',

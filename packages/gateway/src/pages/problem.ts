@@ -26,16 +26,32 @@ ${page.action ? html`<div class="buttons"><a class="button first" href="${page.a
   });
 }
 
-export function refusalPage(code: RefusalCode, reference: string, retryPath: string | null): string {
+export function refusalPage(
+  code: RefusalCode,
+  reference: string,
+  retryPath: string | null,
+): string {
   const { title, what, todo, action } = REFUSALS[code];
-  return problemPage({ title, what, todo, reference, action: retryPath === null ? null : { href: retryPath, label: action } });
+  return problemPage({
+    title,
+    what,
+    todo,
+    reference,
+    action: retryPath === null ? null : { href: retryPath, label: action },
+  });
 }
 
-/** For a browser that did not send back the nonce cookie of /verify. Another redirect would cause an endless loop. */
+/**
+ * For a browser that did not send back the nonce cookie of /verify. Another redirect would cause an
+ * endless loop.
+ */
 export function cookiesBlockedPage(reference: string, pageUrl: string): string {
   return problemPage({
     title: 'Your browser does not store our cookie',
-    what: 'The sign-in requires a cookie of this site, but your browser did not send it back. Cookies may be blocked, the sign-in may have taken too long, or the link may come from another browser.',
+    what:
+      'The sign-in requires a cookie of this site, but your browser did not send it back. ' +
+      'Cookies may be blocked, the sign-in may have taken too long, or the link may come from ' +
+      'another browser.',
     todo: 'Allow cookies for this site, then open the page again.',
     reference,
     action: { href: pageUrl, label: 'Open the page again' },

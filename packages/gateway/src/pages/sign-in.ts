@@ -2,7 +2,10 @@
 import { html } from './html.ts';
 import { renderPage } from './layout.ts';
 
-export function choicePage(options: { providers: readonly { label: string; href: string }[]; host: string | null }): string {
+export function choicePage(options: {
+  providers: readonly { label: string; href: string }[];
+  host: string | null;
+}): string {
   const { providers, host } = options;
   return renderPage({
     title: 'Sign in',
@@ -24,7 +27,10 @@ export function lostFormPage(href: string): string {
   });
 }
 
-/** `provider` has the address that ends the provider's own session; null if there is no such address. */
+/**
+ * `provider` has the address that ends the provider's own session; null if there is no such
+ * address.
+ */
 export function signedOutPage(provider: { label: string; href: string } | null): string {
   return renderPage({
     title: 'Signed out',

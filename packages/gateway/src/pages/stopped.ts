@@ -1,4 +1,7 @@
-/** The page of a stopped project. The reverse proxy fetches it, so it loads nothing and names nothing. */
+/**
+ * The page of a stopped project. The reverse proxy fetches it, so it loads nothing and names
+ * nothing.
+ */
 import { html } from './html.ts';
 import { renderPage } from './layout.ts';
 

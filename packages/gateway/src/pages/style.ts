@@ -1,4 +1,7 @@
-/** The style sheet of all pages. It loads no fonts or images and follows the reader's dark or light mode. */
+/**
+ * The style sheet of all pages. It loads no fonts or images and follows the reader's dark or light
+ * mode.
+ */
 import { createHash } from 'node:crypto';
 
 export const STYLE = `

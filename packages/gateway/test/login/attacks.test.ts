@@ -1,4 +1,7 @@
-/** Forged and wrong answers of providers: each ends at an error page, without a session, a redirect loop or a secret in the log. */
+/**
+ * Forged and wrong answers of providers: each ends at an error page, without a session, a redirect
+ * loop or a secret in the log.
+ */
 import { type GithubStandIn, startGithubStandIn } from '@berth/testbed/github-stand-in';
 import { type IdentityProvider, startIdentityProvider } from '@berth/testbed/identity-provider';
 import { type Page, PlainBrowser } from '@berth/testbed/plain-browser';
@@ -30,17 +33,25 @@ afterAll(async () => {
 });
 
 const remember = (browser: PlainBrowser, ...urls: (string | URL)[]): void => {
-  for (const { header } of browser.setCookies) secrets.add(/^[^=]+=([^;]*)/.exec(header)?.[1] ?? '');
+  for (const { header } of browser.setCookies)
+    secrets.add(/^[^=]+=([^;]*)/.exec(header)?.[1] ?? '');
   for (const url of urls)
     for (const [name, value] of new URL(url, site.url).searchParams)
       if (['state', 'code', 'nonce', 'code_challenge'].includes(name)) secrets.add(value);
 };
 
 /** Runs a login up to the provider's redirect and returns its address without opening it. */
-async function answered(browser: PlainBrowser, provider: 'oidc' | 'github' = 'github', redirect = '/mine'): Promise<URL> {
-  const begun = await browser.open(`${site.url}/_oauth/login?provider=${provider}&redirect=${encodeURIComponent(redirect)}`, {
-    follow: false,
-  });
+async function answered(
+  browser: PlainBrowser,
+  provider: 'oidc' | 'github' = 'github',
+  redirect = '/mine',
+): Promise<URL> {
+  const begun = await browser.open(
+    `${site.url}/_oauth/login?provider=${provider}&redirect=${encodeURIComponent(redirect)}`,
+    {
+      follow: false,
+    },
+  );
   const asked = String(begun.headers['location']);
   let page: Page;
   if (provider === 'github') page = await browser.open(asked, { follow: false });
@@ -55,7 +66,10 @@ async function answered(browser: PlainBrowser, provider: 'oidc' | 'github' = 'gi
 /** Ada's login, stopped at the provider's redirect to the gateway. */
 async function postForm(browser: PlainBrowser, form: Page): Promise<Page> {
   const action = /action="([^"]+)"/.exec(form.body)?.[1] ?? '';
-  const body = new URLSearchParams({ email: 'ada@example.test', password: 'ada-password' }).toString();
+  const body = new URLSearchParams({
+    email: 'ada@example.test',
+    password: 'ada-password',
+  }).toString();
   let page = await browser.open(new URL(action, form.url), {
     method: 'POST',
     headers: { 'content-type': 'application/x-www-form-urlencoded' },
@@ -63,18 +77,31 @@ async function postForm(browser: PlainBrowser, form: Page): Promise<Page> {
     follow: false,
   });
   while (new URL(String(page.headers['location']), page.url).origin === form.url.origin)
-    page = await browser.open(new URL(String(page.headers['location']), page.url), { follow: false });
+    page = await browser.open(new URL(String(page.headers['location']), page.url), {
+      follow: false,
+    });
   return page;
 }
 
-const isSignedIn = async (browser: PlainBrowser): Promise<boolean> => (await browser.open(`${site.url}/_oauth/userinfo`)).status === 200;
-async function expectRefused(browser: PlainBrowser, url: URL | string, status: number, title: string): Promise<Page> {
+const isSignedIn = async (browser: PlainBrowser): Promise<boolean> =>
+  (await browser.open(`${site.url}/_oauth/userinfo`)).status === 200;
+async function expectRefused(
+  browser: PlainBrowser,
+  url: URL | string,
+  status: number,
+  title: string,
+): Promise<Page> {
   const page = await browser.open(url);
   remember(browser, url);
-  expect({ status: page.status, title: titleOf(page.body), hops: page.hops.length }).toEqual({ status, title, hops: 1 });
+  expect({ status: page.status, title: titleOf(page.body), hops: page.hops.length }).toEqual({
+    status,
+    title,
+    hops: 1,
+  });
   // The page has a button and repeats nothing from the request.
   expect(page.body).toContain('Start again');
-  for (const secret of new URL(url).searchParams.values()) if (secret.length > 8) expect(page.body).not.toContain(secret);
+  for (const secret of new URL(url).searchParams.values())
+    if (secret.length > 8) expect(page.body).not.toContain(secret);
   expect(await isSignedIn(browser)).toBe(false);
   return page;
 }
@@ -114,8 +141,12 @@ describe('state', () => {
     expect((await browser.open(back)).url.pathname).toBe('/reports');
     const page = await browser.open(back);
     expect([page.status, titleOf(page.body)]).toEqual([400, OVER]);
-    const again = /href="([^"]+)"/.exec(page.body.split('<main>')[1] ?? '')?.[1]?.replaceAll('&amp;', '&') ?? '';
-    expect((await browser.open(new URL(again, site.url))).url.href).toBe(`${site.url}/reports?week=7`);
+    const again =
+      /href="([^"]+)"/.exec(page.body.split('<main>')[1] ?? '')?.[1]?.replaceAll('&amp;', '&') ??
+      '';
+    expect((await browser.open(new URL(again, site.url))).url.href).toBe(
+      `${site.url}/reports?week=7`,
+    );
   });
 
   test('after 15 minutes', async () => {
@@ -140,8 +171,16 @@ describe('code', () => {
     ['missing', (q) => q.delete('code'), 'This sign-in link is incomplete'],
     ['empty', (q) => q.set('code', ''), 'This sign-in link is incomplete'],
     ['twice', (q) => q.append('code', 'x'), 'This sign-in link is incomplete'],
-    ['another', (q) => q.set('code', 'x'.repeat(43)), 'The identity provider did not accept this sign-in'],
-    ['very long', (q) => q.set('code', 'c'.repeat(20_000)), 'The identity provider did not accept this sign-in'],
+    [
+      'another',
+      (q) => q.set('code', 'x'.repeat(43)),
+      'The identity provider did not accept this sign-in',
+    ],
+    [
+      'very long',
+      (q) => q.set('code', 'c'.repeat(20_000)),
+      'The identity provider did not accept this sign-in',
+    ],
   ])('%s', async (_what, change, title) => {
     for (const provider of ['github', 'oidc'] as const) {
       const browser = new PlainBrowser();
@@ -177,7 +216,9 @@ describe('mix-up of providers', () => {
       site.cp.logins.length = 0;
       await expectRefused(browser, back, 400, WRONG);
       // The attempt alone detects this, even if the provider does not name its issuer.
-      await waitFor('the refusal is told', () => site.cp.logins.some((l) => l.reason === 'provider_mismatch' && l.provider === asked));
+      await waitFor('the refusal is told', () =>
+        site.cp.logins.some((l) => l.reason === 'provider_mismatch' && l.provider === asked),
+      );
     }
   });
   test.each<[string, (q: URLSearchParams) => void]>([
@@ -207,7 +248,14 @@ describe('mix-up of providers', () => {
   });
   test('a provider that is not configured', async () => {
     const browser = new PlainBrowser();
-    for (const name of ['google', 'nothing', '__proto__', 'constructor', '%2e%2e', 'p'.repeat(150)]) {
+    for (const name of [
+      'google',
+      'nothing',
+      '__proto__',
+      'constructor',
+      '%2e%2e',
+      'p'.repeat(150),
+    ]) {
       const page = await browser.open(`${site.url}/_oauth/callback/${name}?state=a&code=b`);
       expect([name, page.status]).toEqual([name, 404]);
     }
@@ -248,7 +296,10 @@ test('a scope that the provider refuses: the page names it and differs from the 
       q.set('error', 'invalid_scope');
     }),
   );
-  expect([page.status, titleOf(page.body)]).toEqual([403, 'The identity provider does not share your e-mail address']);
+  expect([page.status, titleOf(page.body)]).toEqual([
+    403,
+    'The identity provider does not share your e-mail address',
+  ]);
   expect(page.body).toContain('openid, email and profile');
 });
 
@@ -286,24 +337,34 @@ describe('attempt cookies', () => {
   test('that were changed in any way are refused without a server error (fast-check)', async () => {
     const browser = new PlainBrowser();
     const back = await answered(browser);
-    const cookie = browser.cookies('berth.localhost').find((c) => c.name.startsWith('berth_login_'));
+    const cookie = browser
+      .cookies('berth.localhost')
+      .find((c) => c.name.startsWith('berth_login_'));
     if (cookie === undefined) throw new Error('no attempt cookie');
     const { name, value } = cookie;
     const path = back.pathname + back.search;
     const ask = async (header: string): Promise<number> => {
-      const answer = await site.gateway.server.inject({ url: path, headers: { cookie: header, host: new URL(site.url).host } });
+      const answer = await site.gateway.server.inject({
+        url: path,
+        headers: { cookie: header, host: new URL(site.url).host },
+      });
       expect(answer.headers['set-cookie'] ?? '').not.toMatch(/svc_fwd_session=[^;]/);
       return answer.statusCode;
     };
     const mutation = fc.oneof(
       fc
-        .tuple(fc.nat(value.length - 1), fc.constantFrom('A', 'B', 'a', '0', '1', '-', '_', '=', '.'))
+        .tuple(
+          fc.nat(value.length - 1),
+          fc.constantFrom('A', 'B', 'a', '0', '1', '-', '_', '=', '.'),
+        )
         .map(([at, c]) => value.slice(0, at) + c + value.slice(at + 1)),
       fc.nat(value.length).map((at) => value.slice(0, at)),
       fc.nat(value.length).map((at) => value.slice(at)),
       fc.string({ maxLength: 5 }).map((s) => value + s.replace(/[;\s]/g, '') + 'A'),
       fc.base64String({ maxLength: 6_000 }),
-      fc.string({ unit: 'binary', maxLength: 200 }).map((s) => s.replace(/[^\u0020-\u007e\u0080-\u00ff]|;/g, '')),
+      fc
+        .string({ unit: 'binary', maxLength: 200 })
+        .map((s) => s.replace(/[^\u0020-\u007e\u0080-\u00ff]|;/g, '')),
     );
     await fc.assert(
       fc.asyncProperty(mutation, async (mutated) => {
@@ -314,7 +375,9 @@ describe('attempt cookies', () => {
     );
     // The valid value under another attempt's name, beside 100 others, and among invalid values.
     expect(await ask(`berth_login_AAAAAAAAAAAAAAAA=${value}`)).toBe(400);
-    expect(await ask(Array.from({ length: 100 }, (_, i) => `berth_login_${i}=${value}`).join('; '))).toBe(400);
+    expect(
+      await ask(Array.from({ length: 100 }, (_, i) => `berth_login_${i}=${value}`).join('; ')),
+    ).toBe(400);
     expect(await ask(`;;=; ${name}; =x; ${name}`)).toBe(400);
     // The unchanged attempt still works, because none of these requests used it up.
     expect((await browser.open(back)).url.pathname).toBe('/mine');
@@ -323,14 +386,19 @@ describe('attempt cookies', () => {
   test('of two logins are refused if their values are exchanged', async () => {
     const browser = new PlainBrowser();
     const backs = [await answered(browser), await answered(browser)];
-    const [one, two] = browser.cookies('berth.localhost').filter((c) => c.name.startsWith('berth_login_'));
+    const [one, two] = browser
+      .cookies('berth.localhost')
+      .filter((c) => c.name.startsWith('berth_login_'));
     const cookie = `${one?.name}=${two?.value}; ${two?.name}=${one?.value}`;
     for (const back of backs) {
       const answer = await site.gateway.server.inject({
         url: back.pathname + back.search,
         headers: { cookie, host: new URL(site.url).host },
       });
-      expect([answer.statusCode, titleOf(answer.body)]).toEqual([400, 'This sign-in is no longer valid']);
+      expect([answer.statusCode, titleOf(answer.body)]).toEqual([
+        400,
+        'This sign-in is no longer valid',
+      ]);
     }
   });
 
@@ -367,7 +435,10 @@ test('over https every cookie is also Secure', async () => {
     { log, controlPlane: site.cp.client },
   );
   await waitFor('the policy is known', () => gateway.deps.policy.view().loaded);
-  const begun = await gateway.server.inject({ url: '/_oauth/login?provider=github', headers: { host: 'berth.localhost' } });
+  const begun = await gateway.server.inject({
+    url: '/_oauth/login?provider=github',
+    headers: { host: 'berth.localhost' },
+  });
   const state = new URL(String(begun.headers.location)).searchParams.get('state') ?? '';
   const [attempt = ''] = [begun.headers['set-cookie'] ?? []].flat();
   expect(attempt).toMatch(/; HttpOnly; SameSite=Lax; Secure$/);
@@ -375,10 +446,14 @@ test('over https every cookie is also Secure', async () => {
   const back = new URL(String(asked.headers['location']));
   expect(`${back.origin}${back.pathname}`).toBe('https://berth.localhost/_oauth/callback/github');
   const cookie = attempt.split(';')[0] ?? '';
-  const done = await gateway.server.inject({ url: back.pathname + back.search, headers: { host: 'berth.localhost', cookie } });
+  const done = await gateway.server.inject({
+    url: back.pathname + back.search,
+    headers: { host: 'berth.localhost', cookie },
+  });
   secrets.add(state);
   expect(done.statusCode).toBe(302);
-  for (const line of [done.headers['set-cookie'] ?? []].flat()) expect(line).toMatch(/; HttpOnly; SameSite=Lax; Secure$/);
+  for (const line of [done.headers['set-cookie'] ?? []].flat())
+    expect(line).toMatch(/; HttpOnly; SameSite=Lax; Secure$/);
   await gateway.close();
 });
 
@@ -399,7 +474,9 @@ describe('redirect targets of a login', () => {
     '/x/..//evil.test',
   ])('%s leads to the first page', async (redirect) => {
     const browser = new PlainBrowser();
-    const end = await browser.open(`${site.url}/_oauth/login?provider=github&redirect=${encodeURIComponent(redirect)}`);
+    const end = await browser.open(
+      `${site.url}/_oauth/login?provider=github&redirect=${encodeURIComponent(redirect)}`,
+    );
     expect(end.url.href).toBe(`${site.url}/`);
   });
 });
@@ -422,12 +499,12 @@ test('pages cannot be framed, run or load anything, or be cached', async () => {
     expect(csp).toMatch(/frame-ancestors 'none'/);
     expect(csp).toMatch(/form-action 'self'/);
     expect(csp).not.toMatch(/unsafe|script-src|\*/);
-    expect([headers['x-frame-options'], headers['cache-control'], headers['referrer-policy'], headers['x-content-type-options']]).toEqual([
-      'DENY',
-      'no-store',
-      'no-referrer',
-      'nosniff',
-    ]);
+    expect([
+      headers['x-frame-options'],
+      headers['cache-control'],
+      headers['referrer-policy'],
+      headers['x-content-type-options'],
+    ]).toEqual(['DENY', 'no-store', 'no-referrer', 'nosniff']);
     expect(body).not.toMatch(/<script|\son\w+=|style="/i);
     expect(body).toMatch(/^<!doctype html>\n<html lang="en">/);
   }
@@ -458,13 +535,17 @@ test('inserted values are always text: they cannot add markup or leave an attrib
 
 test('an error page has a reference that the log contains beside the reason', async () => {
   const page = await new PlainBrowser().open(`${site.url}/_oauth/callback/oidc?state=nothing`);
-  const reference = /Reference for your administrator: <span class="mark">([^<]+)</.exec(page.body)?.[1] ?? '';
+  const reference =
+    /Reference for your administrator: <span class="mark">([^<]+)</.exec(page.body)?.[1] ?? '';
   expect(reference).not.toBe('');
   const line = site
     .log()
     .split('\n')
     .find((l) => l.includes(reference));
-  expect(JSON.parse(line ?? '{}')).toMatchObject({ code: 'state_unknown', path: '/_oauth/callback/oidc' });
+  expect(JSON.parse(line ?? '{}')).toMatchObject({
+    code: 'state_unknown',
+    path: '/_oauth/callback/oidc',
+  });
 });
 
 test('the log contains no state, code, cookie, secret or password', () => {
@@ -472,7 +553,15 @@ test('the log contains no state, code, cookie, secret or password', () => {
   expect(secrets.size).toBeGreaterThan(60);
   expect(log.length).toBeGreaterThan(1_000);
   const lines = log.split('\n');
-  for (const secret of [...secrets].filter((s) => s.length > 16)) expect(lines.find((line) => line.includes(secret))).toBeUndefined();
-  for (const secret of [idp.clientSecret, github.clientSecret, 'ada-password', 'a-session-secret', 'gateway-secret', 'gho_'])
+  for (const secret of [...secrets].filter((s) => s.length > 16))
+    expect(lines.find((line) => line.includes(secret))).toBeUndefined();
+  for (const secret of [
+    idp.clientSecret,
+    github.clientSecret,
+    'ada-password',
+    'a-session-secret',
+    'gateway-secret',
+    'gho_',
+  ])
     expect(log).not.toContain(secret);
 });

@@ -1,4 +1,6 @@
-/** Requests without a session: the cost of form bodies, and client addresses that a client invented. */
+/**
+ * Requests without a session: the cost of form bodies, and client addresses that a client invented.
+ */
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { readConfig } from '../../src/config.ts';
 import { ENV } from '../core-support.ts';
@@ -12,7 +14,12 @@ afterAll(() => site.close());
 
 const FORM = { 'content-type': 'application/x-www-form-urlencoded' };
 const post = (url: string, payload: string, at = site) =>
-  at.gateway.server.inject({ method: 'POST', url, payload, headers: { ...FORM, host: new URL(at.url).host } });
+  at.gateway.server.inject({
+    method: 'POST',
+    url,
+    payload,
+    headers: { ...FORM, host: new URL(at.url).host },
+  });
 
 /** As many parameters as fit into 16 KiB, each with a different name. */
 const WIDE = Array.from({ length: 3_300 }, (_, i) => `${i.toString(36)}=`)
@@ -28,21 +35,33 @@ test('a form of 16 KiB is refused and costs at most a few ms of CPU time', async
   }
   const { user, system } = process.cpuUsage(before);
   const ms = (user + system) / 20_000;
-  // The complete request takes about 5 ms here. A parser that reads the form once per parameter took 70 ms more.
+  // The complete request takes about 5 ms here. A parser that reads the form once per parameter
+  // took 70 ms more.
   expect(ms).toBeLessThan(30);
   const device = await post('/_oauth/device/token', WIDE);
   expect([device.statusCode, device.json()]).toMatchObject([400, { error: 'invalid_request' }]);
 });
 
 test('a form with 20 parameters is parsed, a form with 21 is refused', async () => {
-  const parameters = (count: number): string => ['device_code=x', ...Array.from({ length: count - 1 }, (_, i) => `p${i}=1`)].join('&');
-  expect((await post('/_oauth/device/token', parameters(20))).json()).toMatchObject({ error: 'invalid_grant' });
-  expect((await post('/_oauth/device/token', parameters(21))).json()).toMatchObject({ error: 'invalid_request' });
+  const parameters = (count: number): string =>
+    ['device_code=x', ...Array.from({ length: count - 1 }, (_, i) => `p${i}=1`)].join('&');
+  expect((await post('/_oauth/device/token', parameters(20))).json()).toMatchObject({
+    error: 'invalid_grant',
+  });
+  expect((await post('/_oauth/device/token', parameters(21))).json()).toMatchObject({
+    error: 'invalid_request',
+  });
 });
 
 test('a repeated parameter counts as missing, and names of prototype properties are ordinary names', async () => {
-  for (const body of ['device_code=a&device_code=b', '__proto__=x&constructor=y', 'device_code%5B%5D=a'])
-    expect((await post('/_oauth/device/token', body)).json()).toMatchObject({ error: 'invalid_request' });
+  for (const body of [
+    'device_code=a&device_code=b',
+    '__proto__=x&constructor=y',
+    'device_code%5B%5D=a',
+  ])
+    expect((await post('/_oauth/device/token', body)).json()).toMatchObject({
+      error: 'invalid_request',
+    });
 });
 
 test('TRUSTED_PROXIES: X-Forwarded-For counts only behind a trusted proxy', async () => {
@@ -67,8 +86,11 @@ test('TRUSTED_PROXIES: X-Forwarded-For counts only behind a trusted proxy', asyn
   }
 });
 
-test.each(['10.0.0.0/33', '10.0.0', '::/129', 'everybody', '10.0.0.0/8/8'])('TRUSTED_PROXIES=%s is refused at the start', (given) => {
-  expect(() => readConfig({ ...ENV, STATE_DIR: '/tmp', TRUSTED_PROXIES: given })).toThrow(
-    /TRUSTED_PROXIES: neither an address nor a network/,
-  );
-});
+test.each(['10.0.0.0/33', '10.0.0', '::/129', 'everybody', '10.0.0.0/8/8'])(
+  'TRUSTED_PROXIES=%s is refused at the start',
+  (given) => {
+    expect(() => readConfig({ ...ENV, STATE_DIR: '/tmp', TRUSTED_PROXIES: given })).toThrow(
+      /TRUSTED_PROXIES: neither an address nor a network/,
+    );
+  },
+);

@@ -1,4 +1,7 @@
-/** Simulates the control plane for the gateway, in memory: device codes (RFC 8628), tokens, revocations, audit log. It can be down. */
+/**
+ * Simulates the control plane for the gateway, in memory: device codes (RFC 8628), tokens,
+ * revocations, audit log. It can be down.
+ */
 import { createHash, randomBytes } from 'node:crypto';
 import { ApiError, type CallResult, type Client, UnreachableError } from '@berth/wire/client';
 import {
@@ -42,8 +45,17 @@ export function createControlPlane(): ControlPlane {
   const wrong = new Map<string, number>();
 
   const handlers: { [N in RouteName]?: (body: never) => unknown } = {
-    createDeviceCode({ scope = 'projects', ...asker }: { address: string; user_agent: string; scope?: DeviceCodeSeen['scope'] }) {
-      const random = [...randomBytes(8)].map((byte) => USER_CODE_LETTERS[byte % USER_CODE_LETTERS.length]).join('');
+    createDeviceCode({
+      scope = 'projects',
+      ...asker
+    }: {
+      address: string;
+      user_agent: string;
+      scope?: DeviceCodeSeen['scope'];
+    }) {
+      const random = [...randomBytes(8)]
+        .map((byte) => USER_CODE_LETTERS[byte % USER_CODE_LETTERS.length])
+        .join('');
       const user_code = `${random.slice(0, 4)}-${random.slice(4)}`;
       const device_code = randomBytes(32).toString('base64url');
       const at = new Date().toISOString();
@@ -62,9 +74,15 @@ export function createControlPlane(): ControlPlane {
       const { device_code: _code, decided: _decided, ...seen } = pending(user_code, address);
       return seen;
     },
-    decideDeviceCode(asked: { user_code: string; address: string; approve: boolean; identity: Identity }) {
+    decideDeviceCode(asked: {
+      user_code: string;
+      address: string;
+      approve: boolean;
+      identity: Identity;
+    }) {
       const code = pending(asked.user_code, asked.address);
-      if (asked.approve && cp.fullFor === asked.identity.email) throw problem(409, 'too_many_tokens');
+      if (asked.approve && cp.fullFor === asked.identity.email)
+        throw problem(409, 'too_many_tokens');
       code.decided = asked.approve ? asked.identity : 'denied';
     },
     pollDeviceCode({ device_code }: { device_code: string }) {
@@ -90,7 +108,12 @@ export function createControlPlane(): ControlPlane {
         user_agent,
         scope,
       });
-      cp.policy.device_tokens.push({ id, hash: createHash('sha256').update(token).digest('hex'), identity: code.decided, expires_at });
+      cp.policy.device_tokens.push({
+        id,
+        hash: createHash('sha256').update(token).digest('hex'),
+        identity: code.decided,
+        expires_at,
+      });
       cp.codes.splice(cp.codes.indexOf(code), 1);
       cp.changed();
       return { result: 'issued', access_token: token, expires_in: DEVICE_TOKEN_SECONDS, scope };
@@ -115,7 +138,9 @@ export function createControlPlane(): ControlPlane {
 
   function pending(userCode: string, address: string): Code {
     if ((wrong.get(address) ?? 0) >= WRONG_A_MINUTE) throw problem(429, 'too_many_attempts');
-    const code = cp.codes.find((c) => letters(c.user_code) === letters(userCode) && c.decided === null);
+    const code = cp.codes.find(
+      (c) => letters(c.user_code) === letters(userCode) && c.decided === null,
+    );
     if (code === undefined) {
       wrong.set(address, (wrong.get(address) ?? 0) + 1);
       throw problem(404, 'not_found');
@@ -123,9 +148,15 @@ export function createControlPlane(): ControlPlane {
     return code;
   }
 
-  async function heldPolicy(etag: string | undefined, signal: AbortSignal | undefined): Promise<CallResult<'gatewayPolicy'>> {
-    const gone = new Promise<void>((resolve) => signal?.addEventListener('abort', () => resolve(), { once: true }));
-    while (etag === `"${version}"` && signal?.aborted !== true) await Promise.race([bell.promise, gone]);
+  async function heldPolicy(
+    etag: string | undefined,
+    signal: AbortSignal | undefined,
+  ): Promise<CallResult<'gatewayPolicy'>> {
+    const gone = new Promise<void>((resolve) =>
+      signal?.addEventListener('abort', () => resolve(), { once: true }),
+    );
+    while (etag === `"${version}"` && signal?.aborted !== true)
+      await Promise.race([bell.promise, gone]);
     signal?.throwIfAborted();
     return { status: 200, etag: `"${version}"`, answer: structuredClone(cp.policy) };
   }
@@ -163,7 +194,11 @@ export function createControlPlane(): ControlPlane {
     },
     client: {
       async exchange(name, input) {
-        const given = input as { body?: unknown; headers?: Record<string, string>; signal?: AbortSignal };
+        const given = input as {
+          body?: unknown;
+          headers?: Record<string, string>;
+          signal?: AbortSignal;
+        };
         cp.calls.push(name);
         await Promise.resolve();
         if (cp.away) throw new UnreachableError(`${name}: away`);

@@ -1,4 +1,7 @@
-/** The device flow (RFC 8628) with a standard client, its pages, and protection against guessing and phishing. */
+/**
+ * The device flow (RFC 8628) with a standard client, its pages, and protection against guessing and
+ * phishing.
+ */
 import { type GithubStandIn, startGithubStandIn } from '@berth/testbed/github-stand-in';
 import { type Page, PlainBrowser } from '@berth/testbed/plain-browser';
 import { waitFor } from '@berth/testbed/wait';
@@ -20,19 +23,39 @@ let site: Site;
 let person: PlainBrowser;
 
 const activation = (code?: string): string =>
-  `${site.url}/_oauth/device/activate${code === undefined ? '' : `?code=${encodeURIComponent(code)}`}`;
+  `${site.url}/_oauth/device/activate` +
+  (code === undefined ? '' : `?code=${encodeURIComponent(code)}`);
 
 type Answer = { status: number; headers: Page['headers']; body: Record<string, unknown> };
-async function post(path: string, body?: string, type = 'application/json', more: Record<string, string> = {}): Promise<Answer> {
-  const headers = { accept: '*/*', 'user-agent': 'berth-cli/1.2', ...(body === undefined ? {} : { 'content-type': type }), ...more };
-  const page = await new PlainBrowser().open(`${site.url}${path}`, { method: 'POST', headers, ...(body === undefined ? {} : { body }) });
-  return { status: page.status, headers: page.headers, body: JSON.parse(page.body) as Record<string, unknown> };
+async function post(
+  path: string,
+  body?: string,
+  type = 'application/json',
+  more: Record<string, string> = {},
+): Promise<Answer> {
+  const headers = {
+    accept: '*/*',
+    'user-agent': 'berth-cli/1.2',
+    ...(body === undefined ? {} : { 'content-type': type }),
+    ...more,
+  };
+  const page = await new PlainBrowser().open(`${site.url}${path}`, {
+    method: 'POST',
+    headers,
+    ...(body === undefined ? {} : { body }),
+  });
+  return {
+    status: page.status,
+    headers: page.headers,
+    body: JSON.parse(page.body) as Record<string, unknown>,
+  };
 }
 const begin = async (): Promise<{ device_code: string; user_code: string }> => {
   const { body } = await post('/_oauth/device/code');
   return { device_code: String(body['device_code']), user_code: String(body['user_code']) };
 };
-const poll = (device_code: string): Promise<Answer> => post('/_oauth/device/token', JSON.stringify({ device_code }));
+const poll = (device_code: string): Promise<Answer> =>
+  post('/_oauth/device/token', JSON.stringify({ device_code }));
 const FORM = 'application/x-www-form-urlencoded';
 
 beforeAll(async () => {
@@ -84,7 +107,11 @@ describe('the device', () => {
     ]);
     const pending = await poll(String(begun.body['device_code']));
     expect([pending.status, pending.body['error']]).toEqual([400, 'authorization_pending']);
-    await person.submit(await person.open(String(begun.body['verification_uri_complete'])), {}, 'Connect');
+    await person.submit(
+      await person.open(String(begun.body['verification_uri_complete'])),
+      {},
+      'Connect',
+    );
     const issued = await poll(String(begun.body['device_code']));
     expect(issued.status).toBe(200);
     expect(issued.body).toEqual({
@@ -93,7 +120,10 @@ describe('the device', () => {
       expires_in: 7_776_000,
       scope: 'projects',
     });
-    expect([issued.headers['cache-control'], issued.headers['pragma']]).toEqual(['no-store', 'no-cache']);
+    expect([issued.headers['cache-control'], issued.headers['pragma']]).toEqual([
+      'no-store',
+      'no-cache',
+    ]);
     const again = await poll(String(begun.body['device_code']));
     expect([again.status, again.body['error']]).toEqual([400, 'invalid_grant']);
   });
@@ -138,7 +168,11 @@ describe('the device', () => {
     const answers = [await post('/_oauth/device/code'), await poll(device_code)];
     site.cp.away = false;
     for (const { status, headers, body } of answers)
-      expect([status, headers['retry-after'], body['error']]).toEqual([503, '5', 'temporarily_unavailable']);
+      expect([status, headers['retry-after'], body['error']]).toEqual([
+        503,
+        '5',
+        'temporarily_unavailable',
+      ]);
     expect((await poll(device_code)).body['error']).toBe('authorization_pending');
   });
 
@@ -156,27 +190,36 @@ describe('the scope of a token (RFC 8628 section 3.1)', () => {
     type === FORM
       ? post('/_oauth/device/code', `scope=${encodeURIComponent(String(scope))}`, FORM)
       : post('/_oauth/device/code', JSON.stringify({ scope }));
-  const consent = async ({ body }: Answer): Promise<string> => textOf((await person.open(activation(String(body['user_code'])))).body);
+  const consent = async ({ body }: Answer): Promise<string> =>
+    textOf((await person.open(activation(String(body['user_code'])))).body);
 
   test.each([
     ['no body', undefined],
     ['projects', 'projects'],
     ['projects twice', 'projects projects'],
     ['an empty one', ''],
-  ])('%s: the consent page says that the token opens projects, but not the API', async (_what, scope) => {
-    const text = await consent(scope === undefined ? await post('/_oauth/device/code') : await ask(scope));
-    expect(text).toContain('open every project as octavia@example.test');
-    expect(text).toContain('It will not be able to use the API of Berth');
-    expect(site.cp.codes.at(-1)?.scope).toBe('projects');
-  });
-  test.each(['projects api', 'api projects'])('%s: the consent page says that the token also opens the API', async (scope) => {
-    for (const type of ['application/json', FORM]) {
-      const text = await consent(await ask(scope, type));
-      expect(text).toContain('open every project and use the API of Berth with your role');
-      expect(text).not.toContain('will not');
-      expect(site.cp.codes.at(-1)?.scope).toBe('projects api');
-    }
-  });
+  ])(
+    '%s: the consent page says that the token opens projects, but not the API',
+    async (_what, scope) => {
+      const text = await consent(
+        scope === undefined ? await post('/_oauth/device/code') : await ask(scope),
+      );
+      expect(text).toContain('open every project as octavia@example.test');
+      expect(text).toContain('It will not be able to use the API of Berth');
+      expect(site.cp.codes.at(-1)?.scope).toBe('projects');
+    },
+  );
+  test.each(['projects api', 'api projects'])(
+    '%s: the consent page says that the token also opens the API',
+    async (scope) => {
+      for (const type of ['application/json', FORM]) {
+        const text = await consent(await ask(scope, type));
+        expect(text).toContain('open every project and use the API of Berth with your role');
+        expect(text).not.toContain('will not');
+        expect(site.cp.codes.at(-1)?.scope).toBe('projects api');
+      }
+    },
+  );
   test.each([
     'admin',
     'projects admin',
@@ -187,23 +230,39 @@ describe('the scope of a token (RFC 8628 section 3.1)', () => {
     'openid profile email offline_access',
     ' ',
     'x'.repeat(5_000),
-  ])('an unknown one (%.20s) is ignored, and the token answer names what was granted', async (scope) => {
-    for (const type of ['application/json', FORM]) {
-      const { status, body } = await ask(scope, type);
-      expect([status, site.cp.codes.at(-1)?.scope]).toEqual([200, 'projects']);
+  ])(
+    'an unknown one (%.20s) is ignored, and the token answer names what was granted',
+    async (scope) => {
+      for (const type of ['application/json', FORM]) {
+        const { status, body } = await ask(scope, type);
+        expect([status, site.cp.codes.at(-1)?.scope]).toEqual([200, 'projects']);
+        await person.submit(
+          await person.open(activation(String(body['user_code']))),
+          {},
+          'Connect',
+        );
+        expect((await poll(String(body['device_code']))).body['scope']).toBe('projects');
+      }
+    },
+  );
+  test.each(['api', 'openid api', 'projects api openid'])(
+    '%s: the known part of it is granted and named',
+    async (scope) => {
+      const { body } = await ask(scope);
       await person.submit(await person.open(activation(String(body['user_code']))), {}, 'Connect');
-      expect((await poll(String(body['device_code']))).body['scope']).toBe('projects');
-    }
-  });
-  test.each(['api', 'openid api', 'projects api openid'])('%s: the known part of it is granted and named', async (scope) => {
-    const { body } = await ask(scope);
-    await person.submit(await person.open(activation(String(body['user_code']))), {}, 'Connect');
-    expect((await poll(String(body['device_code']))).body).toMatchObject({ token_type: 'Bearer', scope: 'projects api' });
-  });
-  test.each([[['projects']], [7], [null], [{}]])('a scope that is not text (%j) gets 400 invalid_request', async (scope) => {
-    const answer = await ask(scope);
-    expect([answer.status, answer.body['error']]).toEqual([400, 'invalid_request']);
-  });
+      expect((await poll(String(body['device_code']))).body).toMatchObject({
+        token_type: 'Bearer',
+        scope: 'projects api',
+      });
+    },
+  );
+  test.each([[['projects']], [7], [null], [{}]])(
+    'a scope that is not text (%j) gets 400 invalid_request',
+    async (scope) => {
+      const answer = await ask(scope);
+      expect([answer.status, answer.body['error']]).toEqual([400, 'invalid_request']);
+    },
+  );
   test('the list of devices shows the scope of each device', async () => {
     for (const scope of ['projects', 'projects api']) {
       const { body } = await ask(scope);
@@ -215,7 +274,9 @@ describe('the scope of a token (RFC 8628 section 3.1)', () => {
     expect(text).toMatch(/Opens projects (?!and)/);
   });
   test('the metadata list both scopes', async () => {
-    const page = await new PlainBrowser().open(`${site.url}/.well-known/oauth-authorization-server`);
+    const page = await new PlainBrowser().open(
+      `${site.url}/.well-known/oauth-authorization-server`,
+    );
     expect(JSON.parse(page.body)).toMatchObject({ scopes_supported: ['projects', 'api'] });
   });
 });
@@ -233,7 +294,8 @@ describe('the person', () => {
   test('sees program and address of the device, and their own account', async () => {
     const { user_code } = await begin();
     const text = textOf((await person.open(activation(user_code))).body);
-    for (const shown of [user_code, 'berth-cli/1.2', '127.0.0.1', 'octavia@example.test']) expect(text).toContain(shown);
+    for (const shown of [user_code, 'berth-cli/1.2', '127.0.0.1', 'octavia@example.test'])
+      expect(text).toContain(shown);
   });
 
   test('can type the code without the link, in any case, with spaces and dashes', async () => {
@@ -250,8 +312,15 @@ describe('the person', () => {
     const form = await person.open(activation());
     person.forgetCookies();
     const page = await person.submit(form, { code: user_code }, 'Continue');
-    expect([page.status, titleOf(page.body), page.hops.length]).toEqual([401, 'You are no longer signed in', 1]);
-    const href = /class="button first" href="([^"]+)">Sign in</.exec(page.body)?.[1]?.replaceAll('&amp;', '&') ?? '';
+    expect([page.status, titleOf(page.body), page.hops.length]).toEqual([
+      401,
+      'You are no longer signed in',
+      1,
+    ]);
+    const href =
+      /class="button first" href="([^"]+)">Sign in</
+        .exec(page.body)?.[1]
+        ?.replaceAll('&amp;', '&') ?? '';
     expect(titleOf((await person.open(new URL(href, site.url))).body)).toBe('Connect this device?');
   });
 
@@ -261,7 +330,11 @@ describe('the person', () => {
     expect((await poll(device_code)).body['error']).toBe('authorization_pending');
   });
 
-  const decide = async (browser: PlainBrowser, fields: Record<string, string>, headers: Record<string, string> = {}): Promise<Page> =>
+  const decide = async (
+    browser: PlainBrowser,
+    fields: Record<string, string>,
+    headers: Record<string, string> = {},
+  ): Promise<Page> =>
     browser.open(activation(), {
       method: 'POST',
       headers: { 'content-type': FORM, ...headers },
@@ -283,7 +356,10 @@ describe('the person', () => {
       const page = await decide(person, { ...fields, csrf });
       expect([page.status, titleOf(page.body)]).toEqual([403, 'This form is no longer valid']);
     }
-    for (const headers of [{ origin: 'https://evil.test' }, { origin: 'null', 'sec-fetch-site': 'cross-site' }])
+    for (const headers of [
+      { origin: 'https://evil.test' },
+      { origin: 'null', 'sec-fetch-site': 'cross-site' },
+    ])
       expect((await decide(person, { ...fields, csrf: mine }, headers)).status).toBe(403);
     expect((await decide(new PlainBrowser(), { ...fields, csrf: mine })).status).toBe(403);
     for (const wrong of [
@@ -307,7 +383,9 @@ describe('the person', () => {
 
   test('sees the name of a device as text, never as markup', async () => {
     const nasty = '"><script>alert(1)</script><img src=x onerror=alert(2)>';
-    const { body } = await post('/_oauth/device/code', undefined, undefined, { 'user-agent': nasty });
+    const { body } = await post('/_oauth/device/code', undefined, undefined, {
+      'user-agent': nasty,
+    });
     const page = await person.open(activation(String(body['user_code'])));
     expect(page.body).not.toContain('<script>');
     expect(page.body).not.toContain('<img');
@@ -319,7 +397,11 @@ describe('the person', () => {
     site.cp.away = true;
     const page = await person.open(activation(user_code));
     site.cp.away = false;
-    expect([page.status, page.headers['retry-after'], titleOf(page.body)]).toEqual([503, '5', 'The platform does not respond']);
+    expect([page.status, page.headers['retry-after'], titleOf(page.body)]).toEqual([
+      503,
+      '5',
+      'The platform does not respond',
+    ]);
   });
 });
 
@@ -331,9 +413,15 @@ describe('guessing user codes', () => {
     await attacker.open(`${guessed.url}/_oauth/login`);
     const statuses: number[] = [];
     for (let i = 0; i < 12; i++) {
-      const page = await attacker.open(`${guessed.url}/_oauth/device/activate?code=BBBB-BBB${'BCDFGHJKLMNP'[i]}`);
+      const page = await attacker.open(
+        `${guessed.url}/_oauth/device/activate?code=BBBB-BBB${'BCDFGHJKLMNP'[i]}`,
+      );
       statuses.push(page.status);
-      if (page.status === 429) expect([page.headers['retry-after'], titleOf(page.body)]).toEqual(['60', 'Too many wrong codes']);
+      if (page.status === 429)
+        expect([page.headers['retry-after'], titleOf(page.body)]).toEqual([
+          '60',
+          'Too many wrong codes',
+        ]);
     }
     await guessed.close();
     expect(statuses).toEqual([...Array<number>(10).fill(404), 429, 429]);
@@ -347,14 +435,20 @@ describe('the devices of a person', () => {
     return String((await poll(device_code)).body['access_token']);
   };
   const opens = async (token: string): Promise<number> =>
-    (await new PlainBrowser().open(`${site.url}/_oauth/userinfo`, { headers: { authorization: `Bearer ${token}` } })).status;
+    (
+      await new PlainBrowser().open(`${site.url}/_oauth/userinfo`, {
+        headers: { authorization: `Bearer ${token}` },
+      })
+    ).status;
 
   test('are listed with their last use, and lose access when they are disconnected', async () => {
     site.cp.tokens.length = 0;
     const token = await connect(person);
     await waitFor('the token opens', async () => (await opens(token)) === 200);
     const page = await person.open(`${site.url}/_oauth/devices`);
-    expect(textOf(page.body)).toMatch(/berth-cli\/1\.2 Never used Connected \d{4}-\d\d-\d\d \d\d:\d\d UTC from 127\.0\.0\.1/);
+    expect(textOf(page.body)).toMatch(
+      /berth-cli\/1\.2 Never used Connected \d{4}-\d\d-\d\d \d\d:\d\d UTC from 127\.0\.0\.1/,
+    );
     const after = await person.submit(page, {}, 'Disconnect');
     expect([after.status, after.url.pathname]).toEqual([200, '/_oauth/devices']);
     expect(textOf(after.body)).toContain('No device or command line is connected');
@@ -385,7 +479,11 @@ describe('the devices of a person', () => {
     expect([ofActivation, ofAnotherSession]).not.toContain('');
     for (const csrf of ['', 'x', ofActivation, ofAnotherSession]) {
       const body = new URLSearchParams({ csrf, id }).toString();
-      const page = await person.open(`${site.url}/_oauth/devices`, { method: 'POST', headers: { 'content-type': FORM }, body });
+      const page = await person.open(`${site.url}/_oauth/devices`, {
+        method: 'POST',
+        headers: { 'content-type': FORM },
+        body,
+      });
       expect([page.status, titleOf(page.body)]).toEqual([403, 'This form is no longer valid']);
     }
     expect(site.cp.tokens.some((t) => t.id === id)).toBe(true);
@@ -394,10 +492,14 @@ describe('the devices of a person', () => {
   test('of other people can neither be seen nor disconnected', async () => {
     const token = await connect(person);
     const id = site.cp.tokens.at(-1)?.id ?? '';
-    github.account.emails = [{ email: 'mallory@example.test', primary: true, verified: true, visibility: null }];
+    github.account.emails = [
+      { email: 'mallory@example.test', primary: true, verified: true, visibility: null },
+    ];
     const mallory = new PlainBrowser();
     await mallory.open(`${site.url}/_oauth/login`);
-    github.account.emails = [{ email: 'octavia@example.test', primary: true, verified: true, visibility: null }];
+    github.account.emails = [
+      { email: 'octavia@example.test', primary: true, verified: true, visibility: null },
+    ];
     await connect(mallory);
     const page = await mallory.open(`${site.url}/_oauth/devices`);
     expect(page.body).not.toContain(id);

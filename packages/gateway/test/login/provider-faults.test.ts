@@ -1,10 +1,21 @@
 /**
- * Faults of the identity provider: down, slow, invalid answers, new keys, forged tokens. Each gives a readable page and no 5xx except
- * 503, and the gateway recovers by itself.
+ * Faults of the identity provider: down, slow, invalid answers, new keys, forged tokens. Each gives
+ * a readable page and no 5xx except 503, and the gateway recovers by itself.
  */
-import { createHmac, createPublicKey, generateKeyPairSync, type KeyObject, sign } from 'node:crypto';
+import {
+  createHmac,
+  createPublicKey,
+  generateKeyPairSync,
+  type KeyObject,
+  sign,
+} from 'node:crypto';
 import { type GithubStandIn, startGithubStandIn } from '@berth/testbed/github-stand-in';
-import { type Fault, type IdentityProvider, startIdentityProvider, type TokenAnswer } from '@berth/testbed/identity-provider';
+import {
+  type Fault,
+  type IdentityProvider,
+  startIdentityProvider,
+  type TokenAnswer,
+} from '@berth/testbed/identity-provider';
 import { type Page, PlainBrowser } from '@berth/testbed/plain-browser';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
 import { githubEnv, oidcEnv, type Site, startSite, titleOf } from './support.ts';
@@ -14,7 +25,10 @@ let github: GithubStandIn;
 let site: Site;
 const TIMEOUT_MS = 400;
 
-const envOf = (url: string): Record<string, string> => ({ ...oidcEnv(idp, url), ...githubEnv(github) });
+const envOf = (url: string): Record<string, string> => ({
+  ...oidcEnv(idp, url),
+  ...githubEnv(github),
+});
 
 beforeAll(async () => {
   idp = await startIdentityProvider();
@@ -31,7 +45,8 @@ afterEach(() => {
   github.fault(null);
 });
 
-const login = (provider: string, at = site): string => `${at.url}/_oauth/login?provider=${provider}&redirect=/mine`;
+const login = (provider: string, at = site): string =>
+  `${at.url}/_oauth/login?provider=${provider}&redirect=/mine`;
 const isSignedIn = async (browser: PlainBrowser, at = site): Promise<boolean> =>
   (await browser.open(`${at.url}/_oauth/userinfo`)).status === 200;
 const ada = (): IdentityProvider['accounts'][number] => {
@@ -40,7 +55,11 @@ const ada = (): IdentityProvider['accounts'][number] => {
   return account;
 };
 async function expectUnavailable(page: Page): Promise<void> {
-  expect([page.status, page.headers['retry-after'], titleOf(page.body)]).toEqual([503, '5', 'The identity provider does not respond']);
+  expect([page.status, page.headers['retry-after'], titleOf(page.body)]).toEqual([
+    503,
+    '5',
+    'The identity provider does not respond',
+  ]);
   // The button that says "try again".
   expect(page.body).toMatch(/href="\/_oauth\/login\?[^"]*redirect=%2Fmine[^"]*">Try again/);
 }
@@ -57,7 +76,9 @@ describe.each(FAULTS)('OpenID provider: %s', (fault) => {
     expect(performance.now() - began).toBeLessThan(TIMEOUT_MS + 2_000);
     expect(browser.cookies('berth.localhost')).toEqual([]);
     idp.fault(null);
-    expect((await idp.signIn(browser, await browser.open(login('oidc', fresh)), ada())).url.pathname).toBe('/mine');
+    expect(
+      (await idp.signIn(browser, await browser.open(login('oidc', fresh)), ada())).url.pathname,
+    ).toBe('/mine');
     expect(await isSignedIn(browser, fresh)).toBe(true);
     await fresh.close();
   });
@@ -77,14 +98,17 @@ describe.each(FAULTS)('OpenID provider: %s', (fault) => {
 });
 
 describe.each(['down', 'garbage', 500, 401] as const)('GitHub: %s', (fault) => {
-  test.each(['/login/oauth/access_token', '/api/user', '/api/user/emails'])('at %s; the next login works', async (path) => {
-    const browser = new PlainBrowser();
-    github.fault(fault, path);
-    await expectUnavailable(await browser.open(login('github')));
-    expect(await isSignedIn(browser)).toBe(false);
-    github.fault(null);
-    expect((await browser.open(login('github'))).url.pathname).toBe('/mine');
-  });
+  test.each(['/login/oauth/access_token', '/api/user', '/api/user/emails'])(
+    'at %s; the next login works',
+    async (path) => {
+      const browser = new PlainBrowser();
+      github.fault(fault, path);
+      await expectUnavailable(await browser.open(login('github')));
+      expect(await isSignedIn(browser)).toBe(false);
+      github.fault(null);
+      expect((await browser.open(login('github'))).url.pathname).toBe('/mine');
+    },
+  );
 });
 
 describe('a provider that goes down while its metadata are cached', () => {
@@ -92,7 +116,9 @@ describe('a provider that goes down while its metadata are cached', () => {
     '%s: an error page and not a redirect to a dead address; it recovers by itself',
     async (fault) => {
       let clock = 0;
-      const fresh = await startSite(envOf, { providers: { timeoutMs: TIMEOUT_MS, monotonic: () => performance.now() + clock } });
+      const fresh = await startSite(envOf, {
+        providers: { timeoutMs: TIMEOUT_MS, monotonic: () => performance.now() + clock },
+      });
       expect((await new PlainBrowser().open(login('oidc', fresh))).url.origin).toBe(idp.issuer);
       idp.fault(fault);
       clock += 10_000;
@@ -125,11 +151,17 @@ test('a wrong client secret: the page says that the provider refused this platfo
     ['oidc', { OIDC_CLIENT_SECRET: 'wrong-secret-of-the-client' }],
     ['github', { GITHUB_CLIENT_SECRET: 'wrong-secret-of-the-client' }],
   ] as const) {
-    const other = await startSite((url) => ({ ...envOf(url), ...wrong }), { providers: { timeoutMs: TIMEOUT_MS } });
+    const other = await startSite((url) => ({ ...envOf(url), ...wrong }), {
+      providers: { timeoutMs: TIMEOUT_MS },
+    });
     const browser = new PlainBrowser();
     const first = await browser.open(login(provider, other));
     const page = provider === 'oidc' ? await idp.signIn(browser, first, ada()) : first;
-    expect([provider, page.status, titleOf(page.body)]).toEqual([provider, 503, 'The identity provider refused this platform']);
+    expect([provider, page.status, titleOf(page.body)]).toEqual([
+      provider,
+      503,
+      'The identity provider refused this platform',
+    ]);
     expect(page.body).toContain('client secret');
     expect(await isSignedIn(browser, other)).toBe(false);
     expect(other.log()).toContain('client_refused');
@@ -140,11 +172,16 @@ test('a wrong client secret: the page says that the provider refused this platfo
 
 test('metadata are reloaded after 10 minutes; if that fails, the old ones stay in use', async () => {
   let clock = 0;
-  const fresh = await startSite(envOf, { providers: { timeoutMs: TIMEOUT_MS, monotonic: () => performance.now() + clock } });
+  const fresh = await startSite(envOf, {
+    providers: { timeoutMs: TIMEOUT_MS, monotonic: () => performance.now() + clock },
+  });
   const asked = (): number => idp.requests('/.well-known/');
   const loginWorks = async (): Promise<boolean> => {
     const browser = new PlainBrowser();
-    return (await idp.signIn(browser, await browser.open(login('oidc', fresh)), ada())).url.pathname === '/mine';
+    return (
+      (await idp.signIn(browser, await browser.open(login('oidc', fresh)), ada())).url.pathname ===
+      '/mine'
+    );
   };
   expect(await loginWorks()).toBe(true);
   const before = asked();
@@ -165,9 +202,15 @@ test('metadata are reloaded after 10 minutes; if that fails, the old ones stay i
 
 test('an endless answer is not read completely', async () => {
   const fresh = await startSite(envOf, { providers: { timeoutMs: TIMEOUT_MS } });
-  idp.tamper((answer) => ({ ...answer, padding: 'x'.repeat(600_000) }), '/.well-known/openid-configuration');
+  idp.tamper(
+    (answer) => ({ ...answer, padding: 'x'.repeat(600_000) }),
+    '/.well-known/openid-configuration',
+  );
   await expectUnavailable(await new PlainBrowser().open(login('oidc', fresh)));
-  idp.tamper((answer) => ({ ...answer, padding: 'x'.repeat(60_000) }), '/.well-known/openid-configuration');
+  idp.tamper(
+    (answer) => ({ ...answer, padding: 'x'.repeat(60_000) }),
+    '/.well-known/openid-configuration',
+  );
   expect((await new PlainBrowser().open(login('oidc', fresh))).url.origin).toBe(idp.issuer);
   await fresh.close();
 });
@@ -177,7 +220,9 @@ test('many logins share one request to a slow provider, and none waits beyond it
   idp.fault('slow', '/.well-known/');
   const asked = idp.requests('/.well-known/');
   const began = performance.now();
-  const pages = await Promise.all(Array.from({ length: 20 }, () => new PlainBrowser().open(login('oidc', fresh))));
+  const pages = await Promise.all(
+    Array.from({ length: 20 }, () => new PlainBrowser().open(login('oidc', fresh))),
+  );
   expect(pages.map((page) => page.status)).toEqual(Array<number>(20).fill(503));
   expect(performance.now() - began).toBeLessThan(TIMEOUT_MS + 3_000);
   expect(idp.requests('/.well-known/') - asked).toBe(1);
@@ -189,7 +234,9 @@ test('people who are signed in do not notice that the provider is down', async (
   await browser.open(login('github'));
   github.fault('down');
   idp.fault('down');
-  expect((await browser.open(`${site.url}/_oauth/login?redirect=/mine`)).url.pathname).toBe('/mine');
+  expect((await browser.open(`${site.url}/_oauth/login?redirect=/mine`)).url.pathname).toBe(
+    '/mine',
+  );
   expect(await isSignedIn(browser)).toBe(true);
 });
 
@@ -228,35 +275,77 @@ describe('an invalid ID token signs nobody in', () => {
   const REFUSED = [400, 'The identity could not be verified'];
   const AWAY = [503, 'The identity provider does not respond'];
 
-  test.each<[string, (answer: TokenAnswer) => TokenAnswer | Promise<TokenAnswer>, (string | number)[]]>([
+  test.each<
+    [string, (answer: TokenAnswer) => TokenAnswer | Promise<TokenAnswer>, (string | number)[]]
+  >([
     ['signed with another key', edited((p) => signed(p)), REFUSED],
     [
       'signed with another key, its own public key beside it',
-      edited((p) => signed({ ...p, header: { ...p.header, kid: undefined, jwk: createPublicKey(privateKey).export({ format: 'jwk' }) } })),
+      edited((p) =>
+        signed({
+          ...p,
+          header: {
+            ...p.header,
+            kid: undefined,
+            jwk: createPublicKey(privateKey).export({ format: 'jwk' }),
+          },
+        }),
+      ),
       REFUSED,
     ],
     ['alg none', edited(({ claims }) => `${b64({ alg: 'none' })}.${b64(claims)}.`), REFUSED],
-    ['alg none, signature kept', (a) => ({ ...a, id_token: String(a['id_token']).replace(/^[^.]+/, b64({ alg: 'none' })) }), REFUSED],
+    [
+      'alg none, signature kept',
+      (a) => ({ ...a, id_token: String(a['id_token']).replace(/^[^.]+/, b64({ alg: 'none' })) }),
+      REFUSED,
+    ],
     ['HMAC with the client’s secret', edited((p) => hmac(p, idp.clientSecret)), REFUSED],
     [
       'HMAC with the public key',
       async (a) => {
-        const { keys } = (await (await fetch(`${idp.issuer}/jwks`)).json()) as { keys: Record<string, string>[] };
-        const pem = createPublicKey({ key: keys[0] ?? {}, format: 'jwk' }).export({ type: 'spki', format: 'pem' });
+        const { keys } = (await (await fetch(`${idp.issuer}/jwks`)).json()) as {
+          keys: Record<string, string>[];
+        };
+        const pem = createPublicKey({ key: keys[0] ?? {}, format: 'jwk' }).export({
+          type: 'spki',
+          format: 'pem',
+        });
         return { ...a, id_token: hmac(partsOf(String(a['id_token'])), pem.toString()) };
       },
       REFUSED,
     ],
     [
       'claims changed under the signature',
-      (a) => ({ ...a, id_token: withClaims(String(a['id_token']), { sub: 'eve@example.test', email: 'root@example.test' }) }),
+      (a) => ({
+        ...a,
+        id_token: withClaims(String(a['id_token']), {
+          sub: 'eve@example.test',
+          email: 'root@example.test',
+        }),
+      }),
       REFUSED,
     ],
-    ['no signature', (a) => ({ ...a, id_token: `${String(a['id_token']).split('.').slice(0, 2).join('.')}.` }), REFUSED],
-    ['of another audience', edited((p) => idp.sign({ ...p.claims, aud: 'another-client' })), REFUSED],
-    ['of another issuer', edited((p) => idp.sign({ ...p.claims, iss: 'https://evil.test' })), REFUSED],
+    [
+      'no signature',
+      (a) => ({ ...a, id_token: `${String(a['id_token']).split('.').slice(0, 2).join('.')}.` }),
+      REFUSED,
+    ],
+    [
+      'of another audience',
+      edited((p) => idp.sign({ ...p.claims, aud: 'another-client' })),
+      REFUSED,
+    ],
+    [
+      'of another issuer',
+      edited((p) => idp.sign({ ...p.claims, iss: 'https://evil.test' })),
+      REFUSED,
+    ],
     ['expired long ago', edited((p) => idp.sign({ ...p.claims, exp: 1_000_000_000 })), REFUSED],
-    ['of another login (nonce)', edited((p) => idp.sign({ ...p.claims, nonce: 'of-another-login' })), REFUSED],
+    [
+      'of another login (nonce)',
+      edited((p) => idp.sign({ ...p.claims, nonce: 'of-another-login' })),
+      REFUSED,
+    ],
     ['without a nonce', edited((p) => idp.sign({ ...p.claims, nonce: undefined })), REFUSED],
     [
       'for several, us among them, but made out to another (azp)',
@@ -281,7 +370,10 @@ describe('an invalid ID token signs nobody in', () => {
   test('userinfo of another person (OpenID Connect Core section 5.3.2)', async () => {
     const browser = new PlainBrowser();
     const form = await browser.open(login('oidc'));
-    idp.tamper((answer) => ({ ...answer, sub: 'root@example.test', email: 'root@example.test' }), '/me');
+    idp.tamper(
+      (answer) => ({ ...answer, sub: 'root@example.test', email: 'root@example.test' }),
+      '/me',
+    );
     const page = await idp.signIn(browser, form, ada());
     expect([page.status, titleOf(page.body)]).toEqual(REFUSED);
     expect(await isSignedIn(browser)).toBe(false);
@@ -300,17 +392,29 @@ describe('an invalid ID token signs nobody in', () => {
     'an address with email_verified %j is not verified',
     async (email_verified) => {
       const { page, who } = await withSaid({ email: 'root@example.test', email_verified });
-      expect([page.status, titleOf(page.body), who.status]).toEqual([403, 'Your e-mail address is not verified', 401]);
+      expect([page.status, titleOf(page.body), who.status]).toEqual([
+        403,
+        'Your e-mail address is not verified',
+        401,
+      ]);
     },
   );
 
-  test.each([7, '', 'root', ['root@example.test'], `${'x'.repeat(250)}@example.test`, 'root@example.test\r\nX-Admin: 1'])(
-    'an address %j is none',
-    async (email) => {
-      const { page, who } = await withSaid({ email, email_verified: true });
-      expect([page.status, titleOf(page.body), who.status]).toEqual([403, 'Your account has no usable e-mail address', 401]);
-    },
-  );
+  test.each([
+    7,
+    '',
+    'root',
+    ['root@example.test'],
+    `${'x'.repeat(250)}@example.test`,
+    'root@example.test\r\nX-Admin: 1',
+  ])('an address %j is none', async (email) => {
+    const { page, who } = await withSaid({ email, email_verified: true });
+    expect([page.status, titleOf(page.body), who.status]).toEqual([
+      403,
+      'Your account has no usable e-mail address',
+      401,
+    ]);
+  });
 
   test('dangerous characters and URLs are removed from name and picture', async () => {
     const said = {
@@ -320,7 +424,12 @@ describe('an invalid ID token signs nobody in', () => {
       picture: 'javascript:alert(1)',
     };
     const { who } = await withSaid(said);
-    expect(JSON.parse(who.body)).toEqual({ email: 'root@example.test', name: 'Rö X-Admin: 1  \ufffd', avatar_url: null, provider: 'oidc' });
+    expect(JSON.parse(who.body)).toEqual({
+      email: 'root@example.test',
+      name: 'Rö X-Admin: 1  \ufffd',
+      avatar_url: null,
+      provider: 'oidc',
+    });
   });
 
   test('a token that was signed again with the right key is accepted', async () => {
@@ -361,7 +470,11 @@ describe('metadata with wrong endpoints', () => {
     });
     const bound = fake.address();
     base = `http://127.0.0.1:${bound !== null && typeof bound === 'object' ? bound.port : 0}`;
-    const fresh = await startSite(() => ({ OIDC_ISSUER: base, OIDC_CLIENT_ID: 'x', OIDC_CLIENT_SECRET: 'y' }));
+    const fresh = await startSite(() => ({
+      OIDC_ISSUER: base,
+      OIDC_CLIENT_ID: 'x',
+      OIDC_CLIENT_SECRET: 'y',
+    }));
     await expectUnavailable(await new PlainBrowser().open(login('oidc', fresh)));
     await fresh.close();
     await new Promise((resolve) => fake.close(resolve));
@@ -370,5 +483,6 @@ describe('metadata with wrong endpoints', () => {
 
 test('the log contains no secrets', () => {
   const log = site.log();
-  for (const secret of [idp.clientSecret, github.clientSecret, 'ada-password', 'gho_', 'eyJ']) expect(log).not.toContain(secret);
+  for (const secret of [idp.clientSecret, github.clientSecret, 'ada-password', 'gho_', 'eyJ'])
+    expect(log).not.toContain(secret);
 });

@@ -15,7 +15,12 @@ const seen = (n: number): LoginSeen => ({
   reason: null,
 });
 const logged: string[] = [];
-const log = createLogger({ name: 'gateway', level: 'info', format: 'json', destination: { write: (line) => void logged.push(line) } });
+const log = createLogger({
+  name: 'gateway',
+  level: 'info',
+  format: 'json',
+  destination: { write: (line) => void logged.push(line) },
+});
 
 test('sign-ins during an outage of the control plane are reported afterwards, in order', async () => {
   const cp = createControlPlane();
@@ -47,7 +52,8 @@ test('a flood of refusals, which anybody can make, keeps no sign-in and no sign-
   const cp = createControlPlane();
   const reports = createReports(cp.client, log);
   cp.away = true;
-  for (let i = 0; i < 2_000; i++) reports.send({ ...seen(i), outcome: 'refused', email: null, reason: 'provider_denied' });
+  for (let i = 0; i < 2_000; i++)
+    reports.send({ ...seen(i), outcome: 'refused', email: null, reason: 'provider_denied' });
   const done = [seen(1), { ...seen(1), outcome: 'signed_out' as const }];
   for (const one of done) reports.send(one);
   cp.away = false;

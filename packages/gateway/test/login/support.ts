@@ -28,7 +28,10 @@ function capturedLogger(): { log: Logger; text: () => string } {
       text += line;
     },
   };
-  return { log: createLogger({ name: 'gateway', level: 'trace', format: 'json', destination }), text: () => text };
+  return {
+    log: createLogger({ name: 'gateway', level: 'trace', format: 'json', destination }),
+    text: () => text,
+  };
 }
 
 /** Starts a gateway with `env` in addition to the required settings. */
@@ -80,10 +83,18 @@ export const githubEnv = (github: GithubStandIn): Record<string, string> => ({
   GITHUB_API_URL: github.apiUrl,
 });
 
-/** Returns the settings for `idp` as the OpenID provider `name`, and registers the redirect URI of the gateway at `url`. */
+/**
+ * Returns the settings for `idp` as the OpenID provider `name`, and registers the redirect URI of
+ * the gateway at `url`.
+ */
 export function oidcEnv(idp: IdentityProvider, url: string, name = 'oidc'): Record<string, string> {
   idp.allowRedirect(`${url}/_oauth/callback/${name}`);
-  return { OIDC_ISSUER: idp.issuer, OIDC_CLIENT_ID: idp.clientId, OIDC_CLIENT_SECRET: idp.clientSecret, OIDC_NAME: name };
+  return {
+    OIDC_ISSUER: idp.issuer,
+    OIDC_CLIENT_ID: idp.clientId,
+    OIDC_CLIENT_SECRET: idp.clientSecret,
+    OIDC_NAME: name,
+  };
 }
 
 /** Returns the visible text of a page. */

@@ -40,11 +40,19 @@ describe('userinfo', () => {
       'application/problem+json; charset=utf-8',
       'Bearer',
     ]);
-    expect(JSON.parse(page.body)).toMatchObject({ code: 'unauthenticated', status: 401, login_url: `${site.url}/_oauth/login` });
+    expect(JSON.parse(page.body)).toMatchObject({
+      code: 'unauthenticated',
+      status: 401,
+      login_url: `${site.url}/_oauth/login`,
+    });
   });
 
   test('a project’s page can read it across origins; the answer names its exact origin', async () => {
-    for (const origin of [originOf('alpha.berth.localhost'), originOf('beta.berth.localhost'), site.url]) {
+    for (const origin of [
+      originOf('alpha.berth.localhost'),
+      originOf('beta.berth.localhost'),
+      site.url,
+    ]) {
       const page = await userinfo({ origin });
       expect([
         page.status,
@@ -54,7 +62,11 @@ describe('userinfo', () => {
       ]).toEqual([200, origin, 'true', 'Origin']);
       const preflight = await person.open(`${site.url}/_oauth/userinfo`, {
         method: 'OPTIONS',
-        headers: { origin, 'access-control-request-method': 'GET', 'access-control-request-headers': 'authorization' },
+        headers: {
+          origin,
+          'access-control-request-method': 'GET',
+          'access-control-request-headers': 'authorization',
+        },
       });
       expect([
         preflight.status,
@@ -81,7 +93,10 @@ describe('userinfo', () => {
   ])('%s may not read it', async (_what, base) => {
     const origin = base.startsWith('http') ? `${base}:${new URL(site.url).port}` : base;
     for (const method of ['GET', 'OPTIONS']) {
-      const page = await person.open(`${site.url}/_oauth/userinfo`, { method, headers: { origin } });
+      const page = await person.open(`${site.url}/_oauth/userinfo`, {
+        method,
+        headers: { origin },
+      });
       expect(page.headers['access-control-allow-origin']).toBeUndefined();
       expect(page.headers['access-control-allow-credentials']).toBeUndefined();
     }
@@ -100,7 +115,8 @@ describe('userinfo', () => {
     const sso = sessions.open(person.cookies('berth.localhost')[0]?.value ?? '', 'sso');
     if (sso === null) throw new Error('not signed in');
     const cookie = `svc_fwd_session=${sessions.seal(sso, 'project:p-alpha')}`;
-    const at = (host: string): Promise<Page> => new PlainBrowser().open(`${originOf(host)}/_oauth/userinfo`, { headers: { cookie } });
+    const at = (host: string): Promise<Page> =>
+      new PlainBrowser().open(`${originOf(host)}/_oauth/userinfo`, { headers: { cookie } });
     expect((await at('alpha.berth.localhost')).status).toBe(200);
     expect((await at('beta.berth.localhost')).status).toBe(401);
     expect((await at('berth.localhost')).status).toBe(401);
@@ -108,12 +124,22 @@ describe('userinfo', () => {
 
   test('an invalid device token is refused, even beside a valid cookie (RFC 6750)', async () => {
     const page = await userinfo({ authorization: 'Bearer berth_nothing' });
-    expect([page.status, page.headers['www-authenticate']]).toEqual([401, 'Bearer error="invalid_token"']);
-    expect((await userinfo({ authorization: 'Bearer an-application’s-own'.replace('’', '') })).status).toBe(200);
+    expect([page.status, page.headers['www-authenticate']]).toEqual([
+      401,
+      'Bearer error="invalid_token"',
+    ]);
+    expect(
+      (await userinfo({ authorization: 'Bearer an-application’s-own'.replace('’', '') })).status,
+    ).toBe(200);
   });
 
   test('device tokens of disabled users and expired device tokens get 401', async () => {
-    const identity = { email: 'dora@example.test', name: null, avatar_url: null, provider: 'github' };
+    const identity = {
+      email: 'dora@example.test',
+      name: null,
+      avatar_url: null,
+      provider: 'github',
+    };
     const add = (token: string, days: number): void =>
       void site.cp.policy.device_tokens.push({
         id: token,
@@ -135,18 +161,31 @@ describe('userinfo', () => {
 
   test('a page of a project without Require Auth may not read it', async () => {
     const alpha = originOf('alpha.berth.localhost');
-    const seen = async (): Promise<unknown> => (await userinfo({ origin: alpha })).headers['access-control-allow-origin'];
+    const seen = async (): Promise<unknown> =>
+      (await userinfo({ origin: alpha })).headers['access-control-allow-origin'];
     const set = (auth_required: boolean): void => {
-      site.cp.policy.projects = site.cp.policy.projects.map((p) => (p.name === 'alpha' ? { ...p, auth_required } : p));
+      site.cp.policy.projects = site.cp.policy.projects.map((p) =>
+        p.name === 'alpha' ? { ...p, auth_required } : p,
+      );
       site.cp.changed();
     };
     set(true);
     await waitFor('a protected one does', async () => (await seen()) === alpha);
     set(false);
     await waitFor('a public one does not', async () => (await seen()) === undefined);
-    const preflight = await person.open(`${site.url}/_oauth/userinfo`, { method: 'OPTIONS', headers: { origin: alpha } });
-    expect([preflight.status, preflight.headers['access-control-allow-origin']]).toEqual([403, undefined]);
-    expect((await userinfo({ origin: originOf('beta.berth.localhost') })).headers['access-control-allow-origin']).toBeDefined();
+    const preflight = await person.open(`${site.url}/_oauth/userinfo`, {
+      method: 'OPTIONS',
+      headers: { origin: alpha },
+    });
+    expect([preflight.status, preflight.headers['access-control-allow-origin']]).toEqual([
+      403,
+      undefined,
+    ]);
+    expect(
+      (await userinfo({ origin: originOf('beta.berth.localhost') })).headers[
+        'access-control-allow-origin'
+      ],
+    ).toBeDefined();
     set(true);
     await waitFor('it does again', async () => (await seen()) === alpha);
   });
@@ -157,7 +196,10 @@ describe('userinfo', () => {
     const cp = createControlPlane();
     cp.away = true;
     const { config, log } = site.gateway.deps;
-    const gateway = await createGateway({ ...config, STATE_DIR: `${config.STATE_DIR}/other` }, { log, controlPlane: cp.client });
+    const gateway = await createGateway(
+      { ...config, STATE_DIR: `${config.STATE_DIR}/other` },
+      { log, controlPlane: cp.client },
+    );
     for (const url of [
       '/_oauth/userinfo',
       '/_oauth/login',
@@ -165,7 +207,10 @@ describe('userinfo', () => {
       '/_oauth/devices',
       '/_oauth/callback/github?state=x&code=y',
     ]) {
-      const answer = await gateway.server.inject({ url, headers: { cookie: cookieHeader(), host: new URL(site.url).host } });
+      const answer = await gateway.server.inject({
+        url,
+        headers: { cookie: cookieHeader(), host: new URL(site.url).host },
+      });
       expect([url, answer.statusCode, answer.headers['retry-after']]).toEqual([url, 503, '5']);
     }
     await gateway.close();
@@ -175,22 +220,35 @@ describe('userinfo', () => {
 describe('logout', () => {
   test('ends the session and not only the cookie: a copy of the cookie is refused', async () => {
     const copy = cookieHeader();
-    expect((await new PlainBrowser().open(`${site.url}/_oauth/userinfo`, { headers: { cookie: copy } })).status).toBe(200);
+    expect(
+      (await new PlainBrowser().open(`${site.url}/_oauth/userinfo`, { headers: { cookie: copy } }))
+        .status,
+    ).toBe(200);
     const answer = await person.open(`${site.url}/_oauth/logout`, { follow: false });
     expect([answer.status, answer.headers['location']]).toEqual([302, '/']);
     // The remaining cookie gives no access; it makes the next login show an account choice.
-    expect(person.cookies('berth.localhost').map(({ name, value }) => [name, value])).toEqual([['berth_ask', 'ask-who-signs-in']]);
+    expect(person.cookies('berth.localhost').map(({ name, value }) => [name, value])).toEqual([
+      ['berth_ask', 'ask-who-signs-in'],
+    ]);
     expect(titleOf((await person.open(`${site.url}/`)).body)).toBe('You are signed out');
-    expect((await new PlainBrowser().open(`${site.url}/_oauth/userinfo`, { headers: { cookie: copy } })).status).toBe(401);
+    expect(
+      (await new PlainBrowser().open(`${site.url}/_oauth/userinfo`, { headers: { cookie: copy } }))
+        .status,
+    ).toBe(401);
     await waitFor(
       'the control plane is told',
-      () => site.cp.calls.includes('revokeSession') && site.cp.logins.some((l) => l.outcome === 'signed_out'),
+      () =>
+        site.cp.calls.includes('revokeSession') &&
+        site.cp.logins.some((l) => l.outcome === 'signed_out'),
     );
   });
 
   test('redirects to the requested target if it belongs to the platform', async () => {
     const page = `${originOf('alpha.berth.localhost')}/bye`;
-    const answer = await person.open(`${site.url}/_oauth/logout?redirect=${encodeURIComponent(page)}`, { follow: false });
+    const answer = await person.open(
+      `${site.url}/_oauth/logout?redirect=${encodeURIComponent(page)}`,
+      { follow: false },
+    );
     expect(answer.headers['location']).toBe(page);
     for (const elsewhere of [
       'https://evil.test/',
@@ -200,8 +258,15 @@ describe('logout', () => {
       '/_oauth/logout',
       'http://berth.localhost.evil.test/',
     ]) {
-      const refused = await person.open(`${site.url}/_oauth/logout?redirect=${encodeURIComponent(elsewhere)}`, { follow: false });
-      expect([elsewhere, refused.status, refused.headers['location']]).toEqual([elsewhere, 302, '/']);
+      const refused = await person.open(
+        `${site.url}/_oauth/logout?redirect=${encodeURIComponent(elsewhere)}`,
+        { follow: false },
+      );
+      expect([elsewhere, refused.status, refused.headers['location']]).toEqual([
+        elsewhere,
+        302,
+        '/',
+      ]);
     }
   });
 
@@ -216,8 +281,13 @@ describe('logout', () => {
     site.cp.away = true;
     const copy = cookieHeader();
     expect((await person.open(`${site.url}/_oauth/logout`, { follow: false })).status).toBe(302);
-    expect((await new PlainBrowser().open(`${site.url}/_oauth/userinfo`, { headers: { cookie: copy } })).status).toBe(401);
-    expect((await new PlainBrowser().open(`${site.url}/_oauth/logout`, { follow: false })).status).toBe(302);
+    expect(
+      (await new PlainBrowser().open(`${site.url}/_oauth/userinfo`, { headers: { cookie: copy } }))
+        .status,
+    ).toBe(401);
+    expect(
+      (await new PlainBrowser().open(`${site.url}/_oauth/logout`, { follow: false })).status,
+    ).toBe(302);
     site.cp.away = false;
   });
 });

@@ -32,7 +32,12 @@ export type Readiness = {
 export type Reached<T> = { value: T } | { problem: string };
 
 /** `auth`: the command logs in. */
-type DockerOptions = { timeoutMs?: number; stdin?: string; secrets?: readonly string[]; auth?: true };
+type DockerOptions = {
+  timeoutMs?: number;
+  stdin?: string;
+  secrets?: readonly string[];
+  auth?: true;
+};
 
 export type Facts = {
   /** Returns the base URL of this process on this machine; null: it has none. */
@@ -54,9 +59,13 @@ const DEFAULT_LISTEN: Partial<Record<MachineRole, string>> = {
   relay: '127.0.0.1:8082',
 };
 
-export const listenOf = ({ role, settings }: Pick<Instance, 'role' | 'settings'>): { host: string; port: number } | null => {
+export const listenOf = ({
+  role,
+  settings,
+}: Pick<Instance, 'role' | 'settings'>): { host: string; port: number } | null => {
   const text = settings.get('LISTEN') || DEFAULT_LISTEN[role];
-  const [, six, four, port] = /^(?:\[([0-9a-fA-F:.]+)\]|([A-Za-z0-9._-]*)):(\d{1,5})$/.exec(text ?? '') ?? [];
+  const [, six, four, port] =
+    /^(?:\[([0-9a-fA-F:.]+)\]|([A-Za-z0-9._-]*)):(\d{1,5})$/.exec(text ?? '') ?? [];
   return port === undefined ? null : { host: six ?? four ?? '', port: Number(port) };
 };
 
@@ -65,36 +74,55 @@ export function createFacts(system: System): Facts {
   const urlOf = async (instance: Instance): Promise<string | null> => {
     const listen = listenOf(instance);
     if (listen === null) return null;
-    const host = instance.how === 'compose' ? await addressOfContainer(system, instance) : hereOf(listen.host);
-    return host === null ? null : `http://${host.includes(':') ? `[${host}]` : host}:${listen.port}`;
+    const host =
+      instance.how === 'compose' ? await addressOfContainer(system, instance) : hereOf(listen.host);
+    return host === null
+      ? null
+      : `http://${host.includes(':') ? `[${host}]` : host}:${listen.port}`;
   };
   return {
     urlOf,
     readiness(instance) {
-      const reading = readings.get(instance) ?? urlOf(instance).then((url) => readReadiness(system, url));
+      const reading =
+        readings.get(instance) ?? urlOf(instance).then((url) => readReadiness(system, url));
       readings.set(instance, reading);
       return reading;
     },
     docker(instance, args, { timeoutMs = DOCKER_MS, auth, ...more } = {}) {
       const host = instance.how === 'compose' ? undefined : instance.settings.get('DOCKER_HOST');
-      const plugins = instance.how === 'compose' ? undefined : instance.settings.get('DOCKER_PLUGINS_DIR');
-      const options = { timeoutMs, ...more, ...(host === undefined ? {} : { env: { DOCKER_HOST: host } }) };
+      const plugins =
+        instance.how === 'compose' ? undefined : instance.settings.get('DOCKER_PLUGINS_DIR');
+      const options = {
+        timeoutMs,
+        ...more,
+        ...(host === undefined ? {} : { env: { DOCKER_HOST: host } }),
+      };
       if (auth !== true && plugins === undefined) return system.run(['docker', ...args], options);
       // A configuration of its own: a login must not replace the operator's.
-      const config = JSON.stringify(plugins === undefined ? {} : { cliPluginsExtraDirs: [plugins] });
-      return system.withFile('config.json', config, (folder) => system.run(['docker', '--config', folder, ...args], options));
+      const config = JSON.stringify(
+        plugins === undefined ? {} : { cliPluginsExtraDirs: [plugins] },
+      );
+      return system.withFile('config.json', config, (folder) =>
+        system.run(['docker', '--config', folder, ...args], options),
+      );
     },
   };
 }
 
-const hereOf = (host: string): string => (host === '' || host === '0.0.0.0' ? '127.0.0.1' : host === '::' ? '::1' : host);
+const hereOf = (host: string): string =>
+  host === '' || host === '0.0.0.0' ? '127.0.0.1' : host === '::' ? '::1' : host;
 
 async function addressOfContainer(system: System, { name }: Instance): Promise<string | null> {
-  const listed = await system.run(['docker', 'ps', '-q', '--filter', `label=com.docker.compose.service=${name}`], { timeoutMs: DOCKER_MS });
+  const listed = await system.run(
+    ['docker', 'ps', '-q', '--filter', `label=com.docker.compose.service=${name}`],
+    { timeoutMs: DOCKER_MS },
+  );
   const id = listed?.stdout.trim().split('\n')[0] ?? '';
   if (id === '') return null;
   const format = '{{range .NetworkSettings.Networks}}{{.IPAddress}} {{end}}';
-  const seen = await system.run(['docker', 'inspect', '--format', format, id], { timeoutMs: DOCKER_MS });
+  const seen = await system.run(['docker', 'inspect', '--format', format, id], {
+    timeoutMs: DOCKER_MS,
+  });
   return seen?.stdout.trim().split(' ')[0] || null;
 }
 
@@ -102,7 +130,9 @@ async function readReadiness(system: System, url: string | null): Promise<Reache
   if (url === null) return { problem: 'its address on this machine is unknown' };
   try {
     const { status, text } = await system.get(`${url}/readyz`, { timeoutMs: HTTP_MS });
-    const body = JSON.parse(text) as { status?: string; control_plane?: string } & Partial<Pick<Readiness, 'parts' | 'notes' | 'reasons'>>;
+    const body = JSON.parse(text) as { status?: string; control_plane?: string } & Partial<
+      Pick<Readiness, 'parts' | 'notes' | 'reasons'>
+    >;
     const state = body.status ?? (status === 200 ? 'ready' : 'not_ready');
     return {
       value: {
@@ -123,7 +153,8 @@ async function readReadiness(system: System, url: string | null): Promise<Reache
 export function whyUnreached(error: unknown): string {
   const { name, message, cause } = error as Error;
   if (name === 'TimeoutError') return 'does not answer in time';
-  const code = (cause as NodeJS.ErrnoException | undefined)?.code ?? (error as NodeJS.ErrnoException).code;
+  const code =
+    (cause as NodeJS.ErrnoException | undefined)?.code ?? (error as NodeJS.ErrnoException).code;
   const words: Record<string, string> = {
     ECONNREFUSED: 'does not answer (connection refused)',
     ENOTFOUND: 'does not answer (its name is unknown)',
@@ -139,11 +170,16 @@ export function whyUnreached(error: unknown): string {
 export function failedRun(program: string, ran: Ran | null): string | null {
   if (ran === null) return `the program ${program} is not installed`;
   if (ran.ended !== null) return `${program} did not end in time`;
-  return ran.code === 0 ? null : lastLine(ran.stderr) || lastLine(ran.stdout) || `${program} exited with ${ran.code}`;
+  return ran.code === 0
+    ? null
+    : lastLine(ran.stderr) || lastLine(ran.stdout) || `${program} exited with ${ran.code}`;
 }
 
 /** The address at which this instance reaches the control plane. */
-export async function controlPlaneOf({ facts, all }: Context, instance: Instance): Promise<string | null> {
+export async function controlPlaneOf(
+  { facts, all }: Context,
+  instance: Instance,
+): Promise<string | null> {
   const here =
     instance.role === 'control-plane'
       ? instance
@@ -151,7 +187,9 @@ export async function controlPlaneOf({ facts, all }: Context, instance: Instance
         ? all.find(({ role }) => role === 'control-plane')
         : undefined;
   // In a container, the name of the control plane may be one of its network only.
-  return here === undefined ? (instance.settings.get('CONTROL_PLANE_URL')?.replace(/\/+$/, '') ?? null) : facts.urlOf(here);
+  return here === undefined
+    ? (instance.settings.get('CONTROL_PLANE_URL')?.replace(/\/+$/, '') ?? null)
+    : facts.urlOf(here);
 }
 
 /** For people. In the folder, compose also reads compose.override.yml; with `-f` it does not. */

@@ -1,6 +1,6 @@
 /**
- * Looks at one folder in a process of its own, because a hung share blocks every call, and then the process with it. The script is a
- * text: an artefact has no file for it.
+ * Looks at one folder in a process of its own, because a hung share blocks every call, and then the
+ * process with it. The script is a text: an artefact has no file for it.
  */
 
 export type Folder = {
@@ -8,7 +8,10 @@ export type Folder = {
   error: string | null;
   device: number;
   isEmpty: boolean;
-  /** Bytes and inodes of its file system; `free`: for users other than root. `inodes` is 0 where the file system has no such limit. */
+  /**
+   * Bytes and inodes of its file system; `free`: for users other than root. `inodes` is 0 where the
+   * file system has no such limit.
+   */
   total: number;
   free: number;
   inodes: number;

@@ -1,4 +1,6 @@
-/** The output of `berth doctor`: findings first, then what could not be checked, then what is right. */
+/**
+ * The output of `berth doctor`: findings first, then what could not be checked, then what is right.
+ */
 import type { Result } from './result.ts';
 
 export type Checked = { check: string; results: readonly Result[] };
@@ -16,33 +18,56 @@ function wrapped(text: string, indent: string, width: number): string {
   return [...lines, line].join(`\n${indent}`);
 }
 
-const all = <S extends Result['state']>(checked: readonly Checked[], state: S): (Extract<Result, { state: S }> & { check: string })[] =>
+const all = <S extends Result['state']>(
+  checked: readonly Checked[],
+  state: S,
+): (Extract<Result, { state: S }> & { check: string })[] =>
   checked.flatMap(({ check, results }) =>
-    results.flatMap((one) => (one.state === state ? [{ ...(one as Extract<Result, { state: S }>), check }] : [])),
+    results.flatMap((one) =>
+      one.state === state ? [{ ...(one as Extract<Result, { state: S }>), check }] : [],
+    ),
   );
 
 const count = (n: number, one: string, many = `${one}s`): string => `${n} ${n === 1 ? one : many}`;
 
 /** `roles`: what this machine runs. */
-export function textReport(roles: readonly string[], checked: readonly Checked[], width = 100): string {
-  const [findings, unknown, fine] = [all(checked, 'finding'), all(checked, 'not_checked'), all(checked, 'ok')];
+export function textReport(
+  roles: readonly string[],
+  checked: readonly Checked[],
+  width = 100,
+): string {
+  const [findings, unknown, fine] = [
+    all(checked, 'finding'),
+    all(checked, 'not_checked'),
+    all(checked, 'ok'),
+  ];
   const lines = [
-    `${findings.length === 0 ? 'No findings' : count(findings.length, 'finding')} on this machine (${roles.join(', ')})`,
+    `${findings.length === 0 ? 'No findings' : count(findings.length, 'finding')} on this ` +
+      `machine (${roles.join(', ')})`,
     ...findings.flatMap(({ check, problem, consequence, remedy }, i) => {
       const indent = ' '.repeat(`${i + 1}. `.length);
       return [
         '',
         `${i + 1}. ${wrapped(`${check}: ${problem}.`, indent, width)}`,
-        ...(consequence === '' ? [] : [`${indent}So: ${wrapped(`${consequence}.`, `${indent}    `, width)}`]),
+        ...(consequence === ''
+          ? []
+          : [`${indent}So: ${wrapped(`${consequence}.`, `${indent}    `, width)}`]),
         // Not wrapped: people copy commands.
         `${indent}Do: ${remedy}`,
       ];
     }),
   ];
-  if (unknown.length > 0) lines.push('', 'Not checked:', ...unknown.map(({ text }) => `- ${wrapped(text, '  ', width)}`));
+  if (unknown.length > 0)
+    lines.push('', 'Not checked:', ...unknown.map(({ text }) => `- ${wrapped(text, '  ', width)}`));
   const notes = all(checked, 'note');
-  if (notes.length > 0) lines.push('', 'Notes:', ...notes.map(({ text }) => `- ${wrapped(text, '  ', width)}`));
-  if (fine.length > 0) lines.push('', 'Checked:', ...checkedLines(checked).map((line) => `- ${wrapped(line, '  ', width)}`));
+  if (notes.length > 0)
+    lines.push('', 'Notes:', ...notes.map(({ text }) => `- ${wrapped(text, '  ', width)}`));
+  if (fine.length > 0)
+    lines.push(
+      '',
+      'Checked:',
+      ...checkedLines(checked).map((line) => `- ${wrapped(line, '  ', width)}`),
+    );
   return lines.map(printable).join('\n');
 }
 
@@ -57,8 +82,16 @@ const checkedLines = (checked: readonly Checked[]): string[] =>
 
 export function jsonReport(roles: readonly string[], checked: readonly Checked[]): string {
   const findings = all(checked, 'finding').map(({ state: _, ...one }) => one);
-  const texts = (state: 'ok' | 'note' | 'not_checked') => all(checked, state).map(({ check, text }) => ({ check, text }));
-  return JSON.stringify({ roles, findings, not_checked: texts('not_checked'), notes: texts('note'), ok: texts('ok') });
+  const texts = (state: 'ok' | 'note' | 'not_checked') =>
+    all(checked, state).map(({ check, text }) => ({ check, text }));
+  return JSON.stringify({
+    roles,
+    findings,
+    not_checked: texts('not_checked'),
+    notes: texts('note'),
+    ok: texts('ok'),
+  });
 }
 
-export const hasFindings = (checked: readonly Checked[]): boolean => all(checked, 'finding').length > 0;
+export const hasFindings = (checked: readonly Checked[]): boolean =>
+  all(checked, 'finding').length > 0;

@@ -1,6 +1,6 @@
 /**
- * The results of a check, one for each part that it checks. `not_checked` is a state of its own: a check that could not run says nothing
- * about the machine.
+ * The results of a check, one for each part that it checks. `not_checked` is a state of its own: a
+ * check that could not run says nothing about the machine.
  */
 export type Finding = {
   problem: string;
@@ -10,7 +10,9 @@ export type Finding = {
   remedy: string;
 };
 /** `note`: worth knowing, and no reason to act. */
-export type Result = { state: 'ok' | 'note' | 'not_checked'; text: string } | ({ state: 'finding' } & Finding);
+export type Result =
+  | { state: 'ok' | 'note' | 'not_checked'; text: string }
+  | ({ state: 'finding' } & Finding);
 
 export const ok = (text: string): Result => ({ state: 'ok', text });
 export const note = (text: string): Result => ({ state: 'note', text });

@@ -1,4 +1,7 @@
-/** Finds the roles that this machine has settings for: files of /etc/berth, the compose project there, or the environment. */
+/**
+ * Finds the roles that this machine has settings for: files of /etc/berth, the compose project
+ * there, or the environment.
+ */
 import { join } from 'node:path';
 import { parseEnv } from '../lib/etc-files.ts';
 import type { System } from './system.ts';
@@ -26,7 +29,10 @@ const COMPOSE_MS = 15_000;
 
 export const composeFolder = (etc: string): string => join(etc, 'compose');
 
-/** `problems`: settings that could not be read. The environment counts only where no other settings are. */
+/**
+ * `problems`: settings that could not be read. The environment counts only where no other settings
+ * are.
+ */
 export async function findRoles(system: System, etc: string): Promise<Found> {
   const found: Found = { instances: [], problems: [] };
   // With compose, these files add variables to its containers.
@@ -38,19 +44,32 @@ export async function findRoles(system: System, etc: string): Promise<Found> {
     try {
       const text = (await system.read(path)) ?? '';
       const role = name.startsWith('agent') ? 'agent' : (name as MachineRole);
-      found.instances.push({ role, name, how: 'package', file: path, settings: parseEnv(text), mounts: new Map() });
+      found.instances.push({
+        role,
+        name,
+        how: 'package',
+        file: path,
+        settings: parseEnv(text),
+        mounts: new Map(),
+      });
     } catch (error) {
       found.problems.push(unreadable(path, error));
     }
   }
-  if (found.instances.length === 0 && found.problems.length === 0) found.instances.push(...fromEnvironment(system.env));
+  if (found.instances.length === 0 && found.problems.length === 0)
+    found.instances.push(...fromEnvironment(system.env));
   return found;
 }
 
 /** A role that was asked for, and that has no file: its settings are in the environment. */
 export function instanceFromEnvironment(role: MachineRole, env: System['env']): Instance {
-  const settings = new Map(Object.entries(env).flatMap(([name, value]) => (value === undefined || value === '' ? [] : [[name, value]])));
-  const name = role === 'agent' && env['NODE_ROLE'] !== undefined ? `agent-${env['NODE_ROLE']}` : role;
+  const settings = new Map(
+    Object.entries(env).flatMap(([name, value]) =>
+      value === undefined || value === '' ? [] : [[name, value]],
+    ),
+  );
+  const name =
+    role === 'agent' && env['NODE_ROLE'] !== undefined ? `agent-${env['NODE_ROLE']}` : role;
   return { role, name, how: 'environment', file: null, settings, mounts: new Map() };
 }
 
@@ -77,7 +96,9 @@ async function listed(system: System, folder: string, found: Found): Promise<str
 
 const unreadable = (path: string, error: unknown): string => {
   const { code } = error as NodeJS.ErrnoException;
-  return code === 'EACCES' || code === 'EPERM' ? `${path}: permission denied; run as root` : `${path}: ${String(error)}`;
+  return code === 'EACCES' || code === 'EPERM'
+    ? `${path}: permission denied; run as root`
+    : `${path}: ${String(error)}`;
 };
 
 type Service = {
@@ -93,10 +114,17 @@ async function addCompose(system: System, etc: string, found: Found): Promise<bo
   const folder = composeFolder(etc);
   const file = join(folder, 'compose.yml');
   if ((await system.stat(file).catch(() => undefined)) === undefined) return false;
-  const answer = await system.run(['docker', 'compose', 'config', '--format', 'json'], { timeoutMs: COMPOSE_MS, cwd: folder });
+  const answer = await system.run(['docker', 'compose', 'config', '--format', 'json'], {
+    timeoutMs: COMPOSE_MS,
+    cwd: folder,
+  });
   if (answer === null || answer.code !== 0) {
     const why =
-      answer === null ? 'the docker command is missing' : answer.ended !== null ? 'it did not end in time' : lastLine(answer.stderr);
+      answer === null
+        ? 'the docker command is missing'
+        : answer.ended !== null
+          ? 'it did not end in time'
+          : lastLine(answer.stderr);
     found.problems.push(`${file}: docker compose config failed: ${why}`);
     return true;
   }
@@ -107,7 +135,14 @@ async function addCompose(system: System, etc: string, found: Found): Promise<bo
     const settings = Object.entries(service.environment ?? {}).flatMap(([key, value]) =>
       value === null || value === '' ? [] : [[key, value] as const],
     );
-    found.instances.push({ role, name, how: 'compose', file, settings: new Map(settings), mounts: mountsOf(service, project) });
+    found.instances.push({
+      role,
+      name,
+      how: 'compose',
+      file,
+      settings: new Map(settings),
+      mounts: mountsOf(service, project),
+    });
   }
   return true;
 }
@@ -125,13 +160,19 @@ function mountsOf(service: Service, project: Project): Map<string, string> {
   const mounts = new Map<string, string>();
   for (const { source, target } of service.secrets ?? []) {
     const file = project.secrets?.[source]?.file;
-    if (file !== undefined) mounts.set(target?.startsWith('/') === true ? target : `/run/secrets/${target ?? source}`, file);
+    if (file !== undefined)
+      mounts.set(
+        target?.startsWith('/') === true ? target : `/run/secrets/${target ?? source}`,
+        file,
+      );
   }
-  for (const { type, source, target } of service.volumes ?? []) if (type === 'bind' && source !== undefined) mounts.set(target, source);
+  for (const { type, source, target } of service.volumes ?? [])
+    if (type === 'bind' && source !== undefined) mounts.set(target, source);
   return mounts;
 }
 
-export const lastLine = (text: string): string => text.trim().split('\n').at(-1)?.slice(0, 300) ?? '';
+export const lastLine = (text: string): string =>
+  text.trim().split('\n').at(-1)?.slice(0, 300) ?? '';
 
 /** Returns the path on this machine; null: only the container has it. */
 export function pathHere({ how, mounts }: Instance, path: string): string | null {
@@ -143,8 +184,15 @@ export function pathHere({ how, mounts }: Instance, path: string): string | null
   return null;
 }
 
-/** Returns the value of a setting, or of the file that NAME_FILE names. Undefined: not set, or the file cannot be read. */
-export async function settingOf(system: System, instance: Instance, name: string): Promise<string | undefined> {
+/**
+ * Returns the value of a setting, or of the file that NAME_FILE names. Undefined: not set, or the
+ * file cannot be read.
+ */
+export async function settingOf(
+  system: System,
+  instance: Instance,
+  name: string,
+): Promise<string | undefined> {
   const direct = instance.settings.get(name);
   if (direct !== undefined && direct !== '') return direct;
   const file = instance.settings.get(`${name}_FILE`);

@@ -6,7 +6,13 @@ import { type Check, createFacts } from './check.ts';
 import { CHECKS } from './checks/table.ts';
 import { type Checked, hasFindings, jsonReport, textReport } from './report.ts';
 import { notChecked, type Result } from './result.ts';
-import { findRoles, type Instance, instanceFromEnvironment, type MachineRole, ROLES } from './roles.ts';
+import {
+  findRoles,
+  type Instance,
+  instanceFromEnvironment,
+  type MachineRole,
+  ROLES,
+} from './roles.ts';
 import { type System, thisMachine } from './system.ts';
 
 export const USAGE = `Usage: berth doctor [ROLE] [--json]
@@ -24,61 +30,113 @@ Run it as root: otherwise it cannot see secrets, programs of other users and som
 /** Above the deadline of each part of a check. */
 const CHECK_MS = 30_000;
 
-export const runDoctor = (args: string[]): Promise<number> => runCommand('doctor', USAGE, args, () => doctor(args, thisMachine(), ETC));
+export const runDoctor = (args: string[]): Promise<number> =>
+  runCommand('doctor', USAGE, args, () => doctor(args, thisMachine(), ETC));
 
-export async function doctor(args: string[], system: System, etc: string, checks: readonly Check[] = CHECKS): Promise<number> {
-  const { positionals, values } = parseArgs({ args, allowPositionals: true, options: { json: { type: 'boolean' } } });
+export async function doctor(
+  args: string[],
+  system: System,
+  etc: string,
+  checks: readonly Check[] = CHECKS,
+): Promise<number> {
+  const { positionals, values } = parseArgs({
+    args,
+    allowPositionals: true,
+    options: { json: { type: 'boolean' } },
+  });
   const [role, ...more] = positionals;
   if (more.length > 0) throw new WrongUsage('name at most one role');
-  if (role !== undefined && !(ROLES as readonly string[]).includes(role)) throw new WrongUsage(`unknown role “${role}”`);
+  if (role !== undefined && !(ROLES as readonly string[]).includes(role))
+    throw new WrongUsage(`unknown role “${role}”`);
   const { instances, problems } = await findRoles(system, etc);
   const wanted = role === undefined ? instances : ofRole(role as MachineRole, instances, system);
-  if (wanted.length === 0 && problems.length === 0) throw new Problem(nothingToCheck(role, instances, etc));
-  const checked = await runChecks(checks, { system, wanted, all: instances.length === 0 ? wanted : instances });
-  if (problems.length > 0) checked.unshift({ check: 'settings', results: problems.map(notChecked) });
+  if (wanted.length === 0 && problems.length === 0)
+    throw new Problem(nothingToCheck(role, instances, etc));
+  const checked = await runChecks(checks, {
+    system,
+    wanted,
+    all: instances.length === 0 ? wanted : instances,
+  });
+  if (problems.length > 0)
+    checked.unshift({ check: 'settings', results: problems.map(notChecked) });
   const names = wanted.map(({ name }) => name);
-  print(values.json === true ? jsonReport(names, checked) : textReport(names, checked, Math.max(60, process.stdout.columns ?? 100)));
+  print(
+    values.json === true
+      ? jsonReport(names, checked)
+      : textReport(names, checked, Math.max(60, process.stdout.columns ?? 100)),
+  );
   return hasFindings(checked) ? 1 : 0;
 }
 
-/** Says which roles are here and what to run. A clone has no settings, and a machine may not have the role: neither is wrong usage. */
+/**
+ * Says which roles are here and what to run. A clone has no settings, and a machine may not have
+ * the role: neither is wrong usage.
+ */
 function nothingToCheck(role: string | undefined, here: readonly Instance[], etc: string): string {
   if (role !== undefined && here.length > 0)
-    return `this machine has no settings of ${role}; it has ${here.map(({ name }) => name).join(', ')}. Run berth doctor for these, or berth install --help to add a role`;
+    return (
+      `this machine has no settings of ${role}; it has ` +
+      `${here.map(({ name }) => name).join(', ')}. Run berth doctor for these, or berth install ` +
+      '--help to add a role'
+    );
   return (
-    `this machine has no settings of Berth in ${etc} or in the environment, so there is nothing to check.\n` +
-    `  The roles are ${ROLES.join(', ')}. On a machine of an installation, run: sudo berth doctor\n` +
+    `this machine has no settings of Berth in ${etc} or in the environment, so there is ` +
+    `nothing to check.\n` +
+    `  The roles are ${ROLES.join(', ')}. On a machine of an installation, run: sudo berth ` +
+    `doctor\n` +
     '  In a clone, set the environment of a process and name its role: berth doctor ROLE\n' +
-    '  For a new installation: sudo berth install all --dry-run, which lists what this machine lacks'
+    '  For a new installation: sudo berth install all --dry-run, which lists what this machine ' +
+    'lacks'
   );
 }
 
-/** A role without a file of settings: the operator names it, so its settings are in the environment. */
+/**
+ * A role without a file of settings: the operator names it, so its settings are in the environment.
+ */
 function ofRole(role: MachineRole, instances: readonly Instance[], system: System): Instance[] {
   const found = instances.filter((one) => one.role === role);
-  return found.length > 0 || instances.some(({ how }) => how !== 'environment') ? found : [instanceFromEnvironment(role, system.env)];
+  return found.length > 0 || instances.some(({ how }) => how !== 'environment')
+    ? found
+    : [instanceFromEnvironment(role, system.env)];
 }
 
 type Machine = { system: System; wanted: readonly Instance[]; all: readonly Instance[] };
 
-export async function runChecks(checks: readonly Check[], { system, wanted, all }: Machine): Promise<Checked[]> {
+export async function runChecks(
+  checks: readonly Check[],
+  { system, wanted, all }: Machine,
+): Promise<Checked[]> {
   const facts = createFacts(system);
   const checked = checks.map(async (check): Promise<Checked> => {
     const instances = wanted.filter(({ role }) => check.roles.includes(role));
     if (instances.length === 0) return { check: check.name, results: [] };
-    return { check: check.name, results: merged(await inTime(check, check.run({ system, instances, all, facts }))) };
+    return {
+      check: check.name,
+      results: merged(await inTime(check, check.run({ system, instances, all, facts }))),
+    };
   });
   return Promise.all(checked);
 }
 
-/** Two agents of one machine find the same problem of its engine: it is one finding, with the consequences for both. */
+/**
+ * Two agents of one machine find the same problem of its engine: it is one finding, with the
+ * consequences for both.
+ */
 function merged(results: readonly Result[]): Result[] {
   const found = new Map<string, Result>();
   for (const one of results) {
     const key = `${one.state} ${one.state === 'finding' ? one.problem : one.text}`;
     const before = found.get(key);
-    const isNew = before?.state === 'finding' && one.state === 'finding' && !before.consequence.includes(one.consequence);
-    found.set(key, isNew ? { ...before, consequence: `${before.consequence}; ${one.consequence}` } : (before ?? one));
+    const isNew =
+      before?.state === 'finding' &&
+      one.state === 'finding' &&
+      !before.consequence.includes(one.consequence);
+    found.set(
+      key,
+      isNew
+        ? { ...before, consequence: `${before.consequence}; ${one.consequence}` }
+        : (before ?? one),
+    );
   }
   return [...found.values()];
 }
@@ -87,10 +145,15 @@ function merged(results: readonly Result[]): Result[] {
 async function inTime({ name }: Check, running: Promise<Result[]>): Promise<Result[]> {
   let timer: NodeJS.Timeout | undefined;
   const late = new Promise<Result[]>((resolve) => {
-    timer = setTimeout(() => resolve([notChecked(`${name}: the check did not end within ${CHECK_MS / 1000} s`)]), CHECK_MS);
+    timer = setTimeout(
+      () => resolve([notChecked(`${name}: the check did not end within ${CHECK_MS / 1000} s`)]),
+      CHECK_MS,
+    );
   });
   const guarded = running.catch((error: unknown) => [
-    notChecked(`${name}: the check failed: ${error instanceof Error ? error.message : String(error)}`),
+    notChecked(
+      `${name}: the check failed: ${error instanceof Error ? error.message : String(error)}`,
+    ),
   ]);
   try {
     return await Promise.race([guarded, late]);

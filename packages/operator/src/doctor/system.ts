@@ -1,4 +1,7 @@
-/** How the checks see this machine. Each call has a deadline: a share or a disk that hangs must not hang the doctor. */
+/**
+ * How the checks see this machine. Each call has a deadline: a share or a disk that hangs must not
+ * hang the doctor.
+ */
 import { spawn } from 'node:child_process';
 import { resolveNs, lookup as lookupHost, Resolver } from 'node:dns/promises';
 import { mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
@@ -13,7 +16,13 @@ import { type Folder, FOLDER_SCRIPT } from './folder-script.ts';
 export type Answer = { status: number; date: string | null; text: string };
 export type SeenCertificate = { subject: string; names: readonly string[]; validTo: number };
 export type Ran = Pick<ExecResult, 'code' | 'stdout' | 'stderr' | 'ended'>;
-export type RunOptions = { timeoutMs: number; cwd?: string; env?: Record<string, string>; stdin?: string; secrets?: readonly string[] };
+export type RunOptions = {
+  timeoutMs: number;
+  cwd?: string;
+  env?: Record<string, string>;
+  stdin?: string;
+  secrets?: readonly string[];
+};
 export type FileFacts = { mode: number; uid: number; gid: number };
 
 export type System = {
@@ -32,10 +41,19 @@ export type System = {
   /** Null: the program is not installed. */
   run(argv: readonly string[], options: RunOptions): Promise<Ran | null>;
   /** Throws if there is no answer in time. Follows no redirect. */
-  get(url: string, options: { timeoutMs: number; headers?: Record<string, string> }): Promise<Answer>;
-  /** Returns the addresses that programs of this machine get, /etc/hosts included. Throws if there are none. */
+  get(
+    url: string,
+    options: { timeoutMs: number; headers?: Record<string, string> },
+  ): Promise<Answer>;
+  /**
+   * Returns the addresses that programs of this machine get, /etc/hosts included. Throws if there
+   * are none.
+   */
   lookup(name: string): Promise<string[]>;
-  /** Returns the addresses that the name servers of the domain give to the world. Throws if they cannot be asked. */
+  /**
+   * Returns the addresses that the name servers of the domain give to the world. Throws if they
+   * cannot be asked.
+   */
   worldLookup(name: string, domain: string): Promise<string[]>;
   addresses(): string[];
   /** Calls `use` with a new folder that holds this file (mode 0600), and removes it. */
@@ -52,7 +70,9 @@ const PASSED = ['HOME', 'DOCKER_HOST', 'DOCKER_CONFIG', 'XDG_RUNTIME_DIR'] as co
 
 export function thisMachine(): System {
   const env = environment();
-  const passed = Object.fromEntries(PASSED.flatMap((name) => (env[name] === undefined ? [] : [[name, env[name]]])));
+  const passed = Object.fromEntries(
+    PASSED.flatMap((name) => (env[name] === undefined ? [] : [[name, env[name]]])),
+  );
   return {
     env,
     now: Date.now,
@@ -60,7 +80,11 @@ export function thisMachine(): System {
     nodeVersion: process.versions.node,
     read: (path) => readFile(path, 'utf8').catch(undefinedIfMissing),
     list: (path) => readdir(path).catch((error: unknown) => undefinedIfMissing(error) ?? []),
-    stat: (path) => stat(path).then(({ mode, uid, gid }) => ({ mode: mode & 0o7777, uid, gid }), undefinedIfMissing),
+    stat: (path) =>
+      stat(path).then(
+        ({ mode, uid, gid }) => ({ mode: mode & 0o7777, uid, gid }),
+        undefinedIfMissing,
+      ),
     folder: lookAt,
     async run(argv, { timeoutMs, cwd, env: more = {}, stdin, secrets = [] }) {
       try {
@@ -73,13 +97,25 @@ export function thisMachine(): System {
           ...(stdin === undefined ? {} : { stdin }),
         });
       } catch (error) {
-        if (error instanceof Error && (error.cause as NodeJS.ErrnoException | undefined)?.code === 'ENOENT') return null;
+        if (
+          error instanceof Error &&
+          (error.cause as NodeJS.ErrnoException | undefined)?.code === 'ENOENT'
+        )
+          return null;
         throw error;
       }
     },
     async get(url, { timeoutMs, headers = {} }) {
-      const answer = await fetch(url, { headers, redirect: 'manual', signal: AbortSignal.timeout(timeoutMs) });
-      return { status: answer.status, date: answer.headers.get('date'), text: (await answer.text()).slice(0, 1_000_000) };
+      const answer = await fetch(url, {
+        headers,
+        redirect: 'manual',
+        signal: AbortSignal.timeout(timeoutMs),
+      });
+      return {
+        status: answer.status,
+        date: answer.headers.get('date'),
+        text: (await answer.text()).slice(0, 1_000_000),
+      };
     },
     lookup: async (name) => (await lookupHost(name, { all: true })).map(({ address }) => address),
     worldLookup: askNameServers,
@@ -109,10 +145,17 @@ function undefinedIfMissing(error: unknown): undefined {
   throw error;
 }
 
-/** A process that waits for a hung share may ignore SIGKILL. The doctor then leaves it and does not wait for its end. */
+/**
+ * A process that waits for a hung share may ignore SIGKILL. The doctor then leaves it and does not
+ * wait for its end.
+ */
 function lookAt(path: string, timeoutMs: number): Promise<Folder | 'hangs'> {
   return new Promise((resolve, reject) => {
-    const child = spawn(process.execPath, ['-e', FOLDER_SCRIPT, path], { stdio: ['ignore', 'pipe', 'ignore'], env: {}, detached: true });
+    const child = spawn(process.execPath, ['-e', FOLDER_SCRIPT, path], {
+      stdio: ['ignore', 'pipe', 'ignore'],
+      env: {},
+      detached: true,
+    });
     let text = '';
     const timer = setTimeout(() => {
       child.kill('SIGKILL');
@@ -138,16 +181,21 @@ async function askNameServers(name: string, domain: string): Promise<string[]> {
   const timer = setTimeout(() => resolver.cancel(), DNS_MS);
   try {
     resolver.setServers(await nameServers(domain));
-    const [four, six] = await Promise.allSettled([resolver.resolve4(name), resolver.resolve6(name)]);
+    const [four, six] = await Promise.allSettled([
+      resolver.resolve4(name),
+      resolver.resolve6(name),
+    ]);
     const found = [four, six].flatMap((one) => (one.status === 'fulfilled' ? one.value : []));
-    if (found.length === 0 && four.status === 'rejected' && !isEmptyAnswer(four.reason)) throw four.reason;
+    if (found.length === 0 && four.status === 'rejected' && !isEmptyAnswer(four.reason))
+      throw four.reason;
     return found;
   } finally {
     clearTimeout(timer);
   }
 }
 
-const isEmptyAnswer = (error: unknown): boolean => ['ENOTFOUND', 'ENODATA'].includes((error as NodeJS.ErrnoException).code ?? '');
+const isEmptyAnswer = (error: unknown): boolean =>
+  ['ENOTFOUND', 'ENODATA'].includes((error as NodeJS.ErrnoException).code ?? '');
 
 /** The zone may begin at a parent of the domain. */
 async function nameServers(domain: string): Promise<string[]> {
@@ -156,8 +204,12 @@ async function nameServers(domain: string): Promise<string[]> {
       if (isEmptyAnswer(error)) return [];
       throw error;
     });
-    const hosts = await Promise.all(names.slice(0, 3).map((one) => lookupHost(one).catch(() => null)));
-    const servers = hosts.flatMap((one) => (one === null ? [] : [one.family === 6 ? `[${one.address}]` : one.address]));
+    const hosts = await Promise.all(
+      names.slice(0, 3).map((one) => lookupHost(one).catch(() => null)),
+    );
+    const servers = hosts.flatMap((one) =>
+      one === null ? [] : [one.family === 6 ? `[${one.address}]` : one.address],
+    );
     if (servers.length > 0) return servers;
   }
   throw new Error(`no name server of ${domain} was found`);
@@ -167,12 +219,16 @@ function readCertificate(host: string, port: number, name: string): Promise<Seen
   return new Promise((resolve, reject) => {
     // The check is about the certificate itself, so a wrong one must arrive too.
     const socket = connect({ host, port, servername: name, rejectUnauthorized: false });
-    socket.setTimeout(TLS_MS, () => socket.destroy(new Error(`no answer within ${TLS_MS / 1000} s`)));
+    socket.setTimeout(TLS_MS, () =>
+      socket.destroy(new Error(`no answer within ${TLS_MS / 1000} s`)),
+    );
     socket.once('error', reject);
     socket.once('secureConnect', () => {
       const { subject, subjectaltname = '', valid_to } = socket.getPeerCertificate();
       socket.destroy();
-      const names = subjectaltname.split(', ').flatMap((one) => (one.startsWith('DNS:') ? [one.slice(4)] : []));
+      const names = subjectaltname
+        .split(', ')
+        .flatMap((one) => (one.startsWith('DNS:') ? [one.slice(4)] : []));
       resolve({ subject: String(subject?.CN ?? ''), names, validTo: Date.parse(valid_to) });
     });
   });

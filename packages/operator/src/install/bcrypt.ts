@@ -1,4 +1,7 @@
-/** Passwords for the registry, which accepts bcrypt only. Perl is on every Debian, and its `crypt` is the C library's. */
+/**
+ * Passwords for the registry, which accepts bcrypt only. Perl is on every Debian, and its `crypt`
+ * is the C library's.
+ */
 import { randomBytes } from 'node:crypto';
 import { execOk } from '@berth/kit/exec';
 import { PROGRAM_ENV } from '../lib/machine.ts';
@@ -16,9 +19,16 @@ export const isBcryptOf = async (password: string, hash: string): Promise<boolea
 
 /** Both go through standard input: others can read arguments. */
 async function crypt(password: string, setting: string): Promise<string> {
-  const program = 'chomp(my $setting = <STDIN>); local $/; my $password = <STDIN>; print crypt($password, $setting) // "";';
-  const { stdout } = await execOk(['perl', '-e', program], { env: PROGRAM_ENV, stdin: `${setting}\n${password}`, timeoutMs: 30_000 });
+  const program =
+    'chomp(my $setting = <STDIN>); local $/; my $password = <STDIN>; print crypt($password, ' +
+    '$setting) // "";';
+  const { stdout } = await execOk(['perl', '-e', program], {
+    env: PROGRAM_ENV,
+    stdin: `${setting}\n${password}`,
+    timeoutMs: 30_000,
+  });
   const hash = stdout.trim();
-  if (!hash.startsWith(setting.slice(0, 29))) throw new Error('the C library of this machine makes no bcrypt hashes');
+  if (!hash.startsWith(setting.slice(0, 29)))
+    throw new Error('the C library of this machine makes no bcrypt hashes');
   return hash;
 }

@@ -1,4 +1,7 @@
-/** Compares the wishes of `berth install` with the files of this machine. It does not decide what a role needs. */
+/**
+ * Compares the wishes of `berth install` with the files of this machine. It does not decide what a
+ * role needs.
+ */
 import { createHash, randomBytes } from 'node:crypto';
 import { existsSync } from 'node:fs';
 import {
@@ -22,13 +25,27 @@ export type SecretCopy = { path: string; access: Access; env: string; name: stri
 
 export type Wanted =
   | { kind: 'folder'; path: string; access: Access }
-  /** Values of `given` names replace what is there; others are written only where the file has no such variable. */
-  | { kind: 'env'; path: string; access: Access; values: Readonly<Record<string, string>>; given: ReadonlySet<string> }
-  /** Files with the same secret. What one of them holds goes into the others; a new one is made where there is none. */
+  /**
+   * Values of `given` names replace what is there; others are written only where the file has no
+   * such variable.
+   */
+  | {
+      kind: 'env';
+      path: string;
+      access: Access;
+      values: Readonly<Record<string, string>>;
+      given: ReadonlySet<string>;
+    }
+  /**
+   * Files with the same secret. What one of them holds goes into the others; a new one is made
+   * where there is none.
+   */
   | { kind: 'secret'; files: SecretCopy[]; value?: string | undefined; make?: () => string }
   /** A password file of one user, whose password is in the file `password`. */
   | { kind: 'htpasswd'; path: string; access: Access; user: string; password: string }
-  /** A file that comes with Berth, from this path below deploy/. What the operator changed stays. */
+  /**
+   * A file that comes with Berth, from this path below deploy/. What the operator changed stays.
+   */
   | { kind: 'shipped'; path: string; access: Access; from: string; text: string }
   /** A file that Berth and the operator write together. */
   | { kind: 'edited'; path: string; access: Access; edit: (text: string | undefined) => string };
@@ -42,7 +59,10 @@ export type Compared = {
 type Work = Compared & { secrets: Map<string, string>; shipped: Shipped };
 
 /** `record`: file with the hashes of shipped files as they were written. */
-export async function compare(wanted: readonly Wanted[], record: { path: string; access: Access }): Promise<Compared> {
+export async function compare(
+  wanted: readonly Wanted[],
+  record: { path: string; access: Access },
+): Promise<Compared> {
   const work: Work = { changes: [], kept: [], secrets: new Map(), shipped: openShipped(record) };
   for (const one of wanted) await compareOne(one, work);
   return { changes: work.changes, kept: work.kept };
@@ -83,29 +103,45 @@ function compareFolder({ path, access }: OfKind<'folder'>, { changes }: Work): v
     return;
   }
   if (draftsIn(path).length > 0)
-    changes.push({ path, says: `${path} without the drafts of a killed run`, apply: () => void removeDrafts(path) });
-  if (!hasAccess(path, access)) changes.push({ path, says: `mode and owner of ${path}`, apply: () => makeFolder(path, access) });
+    changes.push({
+      path,
+      says: `${path} without the drafts of a killed run`,
+      apply: () => void removeDrafts(path),
+    });
+  if (!hasAccess(path, access))
+    changes.push({
+      path,
+      says: `mode and owner of ${path}`,
+      apply: () => makeFolder(path, access),
+    });
 }
 
 /** The name of a setting without `_FILE`. */
-const plainName = (name: string): string | undefined => (name.endsWith('_FILE') ? name.slice(0, -'_FILE'.length) : undefined);
+const plainName = (name: string): string | undefined =>
+  name.endsWith('_FILE') ? name.slice(0, -'_FILE'.length) : undefined;
 
 function compareEnv({ path, access: wanted, values, given }: OfKind<'env'>, work: Work): void {
   const text = readText(path);
   // A mode that the operator made narrower stays.
-  const access = text === undefined ? wanted : { ...wanted, mode: wanted.mode & (plainAccess(path)?.mode ?? wanted.mode) };
+  const access =
+    text === undefined
+      ? wanted
+      : { ...wanted, mode: wanted.mode & (plainAccess(path)?.mode ?? wanted.mode) };
   const there = parseEnv(text ?? '');
   const set: Record<string, string | undefined> = {};
   for (const [name, value] of Object.entries(values)) {
     const now = there.get(name);
     const plain = plainName(name);
     // The secret moves to its file: a process refuses a setting that is set twice.
-    if (plain !== undefined && (there.get(plain) ?? '') !== '') Object.assign(set, { [plain]: undefined, [name]: value });
+    if (plain !== undefined && (there.get(plain) ?? '') !== '')
+      Object.assign(set, { [plain]: undefined, [name]: value });
     else if (now === value) continue;
     else if (now === undefined || given.has(name)) set[name] = value;
     else work.kept.push(`${path}: ${name}=${now} (the default here is ${value})`);
   }
-  const says = Object.entries(set).map(([name, value]) => (value === undefined ? `${name} moves to its file` : `${name}=${value}`));
+  const says = Object.entries(set).map(([name, value]) =>
+    value === undefined ? `${name} moves to its file` : `${name}=${value}`,
+  );
   if (text !== undefined && says.length === 0) return compareAccess(path, access, work);
   work.changes.push({
     path,
@@ -117,11 +153,17 @@ function compareEnv({ path, access: wanted, values, given }: OfKind<'env'>, work
 function compareSecret({ files, value, make }: OfKind<'secret'>, work: Work): void {
   const texts = files.map(({ path }) => readPlain(path)?.trim() ?? '');
   const byHand = (): string => files.map(secretByHand).find((text) => text !== '') ?? '';
-  const secret = value ?? ((texts.find((text) => text !== '') ?? byHand()) || (make ?? newSecret)());
+  const secret =
+    value ?? ((texts.find((text) => text !== '') ?? byHand()) || (make ?? newSecret)());
   for (const [i, { path, access }] of files.entries()) {
     work.secrets.set(path, secret);
     if (texts[i] === secret) compareAccess(path, access, work);
-    else work.changes.push({ path, says: `secret ${path}`, apply: () => writeText(path, `${secret}\n`, access) });
+    else
+      work.changes.push({
+        path,
+        says: `secret ${path}`,
+        apply: () => writeText(path, `${secret}\n`, access),
+      });
   }
 }
 
@@ -131,20 +173,37 @@ export const newSecret = (): string => randomBytes(32).toString('hex');
 function secretByHand({ path, env, name }: SecretCopy): string {
   const there = parseEnv(readText(env) ?? '');
   const file = there.get(`${name}_FILE`) ?? '';
-  return (there.get(name) ?? '') || (file === '' || file === path ? '' : (readText(file)?.trim() ?? ''));
+  return (
+    (there.get(name) ?? '') || (file === '' || file === path ? '' : (readText(file)?.trim() ?? ''))
+  );
 }
 
-async function compareHtpasswd({ path, access, user, password }: OfKind<'htpasswd'>, work: Work): Promise<void> {
+async function compareHtpasswd(
+  { path, access, user, password }: OfKind<'htpasswd'>,
+  work: Work,
+): Promise<void> {
   const secret = work.secrets.get(password) ?? readPlain(password)?.trim() ?? '';
   const lines = (readPlain(path) ?? '').split('\n').filter((line) => line !== '');
   const mine = lines.find((line) => line.startsWith(`${user}:`));
-  if (mine !== undefined && (await isBcryptOf(secret, mine.slice(user.length + 1)))) return compareAccess(path, access, work);
+  if (mine !== undefined && (await isBcryptOf(secret, mine.slice(user.length + 1))))
+    return compareAccess(path, access, work);
   const others = lines.filter((line) => line !== mine);
-  const text = [...others, `${user}:${await bcryptHash(secret)}`].map((line) => `${line}\n`).join('');
-  work.changes.push({ path, says: `password file ${path}`, apply: () => writeText(path, text, access) });
+  const text = [...others, `${user}:${await bcryptHash(secret)}`]
+    .map((line) => `${line}\n`)
+    .join('');
+  work.changes.push({
+    path,
+    says: `password file ${path}`,
+    apply: () => writeText(path, text, access),
+  });
 }
 
-function compareText({ path, access }: { path: string; access: Access }, before: string | undefined, after: string, work: Work): void {
+function compareText(
+  { path, access }: { path: string; access: Access },
+  before: string | undefined,
+  after: string,
+  work: Work,
+): void {
   if (before === after) compareAccess(path, access, work);
   else work.changes.push({ path, says: path, apply: () => writeText(path, after, access) });
 }
@@ -152,11 +211,15 @@ function compareText({ path, access }: { path: string; access: Access }, before:
 /** Hashes of earlier texts that are kept for each file. */
 const MOST_HASHES = 4;
 
-/** The hashes of shipped files as they were written: a file with another hash was changed by the operator. */
+/**
+ * The hashes of shipped files as they were written: a file with another hash was changed by the
+ * operator.
+ */
 type Shipped = { has(path: string, text: string): boolean; add(path: string, text: string): void };
 
 function openShipped({ path: record, access }: { path: string; access: Access }): Shipped {
-  const line = (path: string, text: string): string => `${createHash('sha256').update(text).digest('hex')}  ${path}`;
+  const line = (path: string, text: string): string =>
+    `${createHash('sha256').update(text).digest('hex')}  ${path}`;
   const lines = (): string[] => (readText(record) ?? '').split('\n').filter((one) => one !== '');
   return {
     has: (path, text) => lines().includes(line(path, text)),
@@ -164,7 +227,13 @@ function openShipped({ path: record, access }: { path: string; access: Access })
       const isOf = (one: string): boolean => one.endsWith(`  ${path}`);
       const earlier = lines().filter((one) => isOf(one) && one !== line(path, text));
       const others = lines().filter((one) => !isOf(one));
-      writeText(record, [...others, ...earlier.slice(-MOST_HASHES), line(path, text)].map((one) => `${one}\n`).join(''), access);
+      writeText(
+        record,
+        [...others, ...earlier.slice(-MOST_HASHES), line(path, text)]
+          .map((one) => `${one}\n`)
+          .join(''),
+        access,
+      );
     },
   };
 }
@@ -176,14 +245,18 @@ function compareShipped({ path, access, from, text }: OfKind<'shipped'>, work: W
     return;
   }
   if (now !== undefined && !work.shipped.has(path, now)) {
-    work.kept.push(`${path}: it has changes of your own; the file that comes with Berth is /usr/lib/berth/deploy/${from}`);
+    work.kept.push(
+      `${path}: it has changes of your own; the file that comes with Berth is ` +
+        `/usr/lib/berth/deploy/${from}`,
+    );
     return;
   }
   work.changes.push({
     path,
     says: path,
     apply() {
-      // The record first, which still has the hash of the old text: whichever text a killed run leaves, it is known.
+      // The record first, which still has the hash of the old text: whichever text a killed run
+      // leaves, it is known.
       work.shipped.add(path, text);
       writeText(path, text, access);
     },
@@ -193,5 +266,9 @@ function compareShipped({ path, access, from, text }: OfKind<'shipped'>, work: W
 function compareAccess(path: string, access: Access, { changes }: Work): void {
   const now = plainAccess(path);
   if (now?.mode === access.mode && now.uid === access.uid && now.gid === access.gid) return;
-  changes.push({ path, says: `mode and owner of ${path}`, apply: () => setPlainAccess(path, access) });
+  changes.push({
+    path,
+    says: `mode and owner of ${path}`,
+    apply: () => setPlainAccess(path, access),
+  });
 }

@@ -27,7 +27,8 @@ export async function check(settings: Settings, traefik: string | undefined): Pr
   await checkPorts(parts, found);
   if (parts.has('builder') || parts.has('deploy')) await checkEngine(parts.has('builder'), found);
   if (parts.has('builder')) await needs('git', 'apt-get install git', found);
-  if (parts.has('deploy')) await recommends('rsync', 'copies of datasets need it: apt-get install rsync', found);
+  if (parts.has('deploy'))
+    await recommends('rsync', 'copies of datasets need it: apt-get install rsync', found);
   if (parts.has('registry') && !existsSync('/usr/bin/docker-registry'))
     found.problems.push('the registry is missing: apt-get install docker-registry');
   if (parts.has('proxy')) {
@@ -41,12 +42,18 @@ export async function check(settings: Settings, traefik: string | undefined): Pr
 /** In containers: the engine has the ports, and any Linux is good. */
 export async function checkCompose(baseDomain: string): Promise<Findings> {
   const found: Findings = { problems: [], warnings: [] };
-  const there = Object.values(ENV_FILES).filter((path) => parseEnv(readText(path) ?? '').has('BASE_DOMAIN'));
-  if (there.length > 0) found.problems.push(`the units of the package run Berth on this machine: ${there.join(', ')}. Use one of the two`);
+  const there = Object.values(ENV_FILES).filter((path) =>
+    parseEnv(readText(path) ?? '').has('BASE_DOMAIN'),
+  );
+  if (there.length > 0)
+    found.problems.push(
+      `the units of the package run Berth on this machine: ${there.join(', ')}. Use one of the two`,
+    );
   for (const port of [80, 443, 5000, 8080]) {
     const user = listenerOn(port);
     // The engine itself listens for containers that run.
-    if (user !== undefined && !user.name.startsWith('docker-pr')) found.problems.push(`port ${port} is in use by ${user.name}: stop it`);
+    if (user !== undefined && !user.name.startsWith('docker-pr'))
+      found.problems.push(`port ${port} is in use by ${user.name}: stop it`);
   }
   await checkEngine(true, found);
   await checkDns(baseDomain, found);
@@ -54,20 +61,27 @@ export async function checkCompose(baseDomain: string): Promise<Findings> {
 }
 
 /** Debian 12 and newer, and systems made from it. */
-export function checkSystem({ id, like, version, name }: OsRelease, { problems, warnings }: Findings): void {
+export function checkSystem(
+  { id, like, version, name }: OsRelease,
+  { problems, warnings }: Findings,
+): void {
   if (id === 'debian') {
     if (version !== '' && Number.parseInt(version, 10) < LEAST_DEBIAN)
       problems.push(`this is ${name}: Berth needs Debian ${LEAST_DEBIAN} or newer`);
-  } else if (like.split(' ').includes('debian')) warnings.push(`this is ${name}: Berth is tested on Debian ${LEAST_DEBIAN} and newer`);
+  } else if (like.split(' ').includes('debian'))
+    warnings.push(`this is ${name}: Berth is tested on Debian ${LEAST_DEBIAN} and newer`);
   else
     problems.push(
-      `this is ${name}: the package of Berth works on Debian ${LEAST_DEBIAN} or newer. On other systems, use the image (docs/compose.md)`,
+      `this is ${name}: the package of Berth works on Debian ${LEAST_DEBIAN} or newer. On ` +
+        'other systems, use the image (docs/compose.md)',
     );
 }
 
 const SYSTEMD = 1;
 /** Port, and the units of Berth that may have it already. */
-const PORTS: Readonly<Record<Exclude<Part, 'builder' | 'deploy'>, readonly (readonly [port: number, unit: string])[]>> = {
+const PORTS: Readonly<
+  Record<Exclude<Part, 'builder' | 'deploy'>, readonly (readonly [port: number, unit: string])[]>
+> = {
   'control-plane': [[8080, 'berth-control-plane.service']],
   gateway: [[4180, 'berth-gateway.service']],
   registry: [[5000, 'berth-registry.service']],
@@ -88,16 +102,22 @@ async function checkPorts(parts: ReadonlySet<Part>, { problems }: Findings): Pro
       const user = listenerOn(port);
       if (user === undefined || user.unit === unit) continue;
       // systemd itself holds the port of the gateway while no gateway runs.
-      if (user.pid === SYSTEMD && (await unitState(unit.replace('.service', '.socket'))) === 'active') continue;
+      if (
+        user.pid === SYSTEMD &&
+        (await unitState(unit.replace('.service', '.socket'))) === 'active'
+      )
+        continue;
       if (user.unit === DEBIAN_REGISTRY && isEmpty(DEBIAN_REGISTRY_DATA)) continue;
       const who = `${user.name}${user.pid === undefined ? '' : ` (process ${user.pid}${user.unit === undefined ? '' : `, ${user.unit}`})`}`;
-      const stop = user.unit === undefined ? 'stop it' : `stop it: systemctl disable --now ${user.unit}`;
+      const stop =
+        user.unit === undefined ? 'stop it' : `stop it: systemctl disable --now ${user.unit}`;
       problems.push(`port ${port}, which the ${part} needs, is in use by ${who}: ${stop}`);
     }
   }
 }
 
-const isEmpty = (folder: string): boolean => !existsSync(folder) || readdirSync(folder).length === 0;
+const isEmpty = (folder: string): boolean =>
+  !existsSync(folder) || readdirSync(folder).length === 0;
 
 const run = (argv: readonly string[], env: NodeJS.ProcessEnv = PROGRAM_ENV) =>
   exec(argv, { env, timeoutMs: 20_000 }).catch(() => undefined);
@@ -121,38 +141,50 @@ async function checkEngine(isBuilder: boolean, { problems }: Findings): Promise<
   }
   const engine = await run(['docker', 'version', '--format', '{{.Server.Version}}']);
   if (engine?.code !== 0) {
-    problems.push('the container engine does not answer: systemctl enable --now docker; then: docker version');
+    problems.push(
+      'the container engine does not answer: systemctl enable --now docker; then: docker version',
+    );
     return;
   }
   if (!isAtLeast(engine.stdout, LEAST_ENGINE))
-    problems.push(`the container engine is ${engine.stdout.trim()}: Berth needs ${LEAST_ENGINE.join('.')} or newer`);
+    problems.push(
+      `the container engine is ${engine.stdout.trim()}: Berth needs ${LEAST_ENGINE.join('.')} or ` +
+        'newer',
+    );
   if (!isBuilder) return;
   const plugins = parseEnv(readText(ENV_FILES.builder) ?? '').get('DOCKER_PLUGINS_DIR');
   const inFolder = plugins !== undefined && existsSync(`${plugins}/docker-buildx`);
   if (!inFolder && (await run(['docker', 'buildx', 'version']))?.code !== 0)
     problems.push(
-      'buildx, with which a builder makes images, is missing: apt-get install docker-buildx (Debian 13), or put the program of ' +
-        'github.com/docker/buildx/releases at /usr/local/lib/docker/cli-plugins/docker-buildx with mode 0755 (Debian 12)',
+      'buildx, with which a builder makes images, is missing: apt-get install docker-buildx ' +
+        '(Debian 13), or put the program of ' +
+        'github.com/docker/buildx/releases at /usr/local/lib/docker/cli-plugins/docker-buildx ' +
+        'with mode 0755 (Debian 12)',
     );
 }
 
 async function checkTraefik(given: string | undefined, { problems }: Findings): Promise<void> {
-  const program = given ?? parseEnv(readText(ENV_FILES.proxy) ?? '').get('TRAEFIK_BIN') ?? 'traefik';
+  const program =
+    given ?? parseEnv(readText(ENV_FILES.proxy) ?? '').get('TRAEFIK_BIN') ?? 'traefik';
   const answer = await run([program, 'version']);
   const version = /^Version:\s*v?(\d+\.\d+\.\d+)/m.exec(answer?.stdout ?? '')?.[1];
   if (version === undefined)
     problems.push(
-      `Traefik is missing (${program}): put the program of github.com/traefik/traefik/releases, ${LEAST_TRAEFIK.join('.')} or newer, ` +
+      `Traefik is missing (${program}): put the program of ` +
+        `github.com/traefik/traefik/releases, ${LEAST_TRAEFIK.join('.')} or newer, ` +
         'at /usr/local/bin/traefik with mode 0755, or name it with --traefik FILE',
     );
   else if (!isAtLeast(version, LEAST_TRAEFIK))
     problems.push(
-      `${program} is Traefik ${version}: Berth needs ${LEAST_TRAEFIK.join('.')} or newer, which removes forged identity headers`,
+      `${program} is Traefik ${version}: Berth needs ${LEAST_TRAEFIK.join('.')} or newer, ` +
+        'which removes forged identity headers',
     );
 }
 
 export function isAtLeast(text: string, least: readonly number[]): boolean {
-  const found = (/(\d+)\.(\d+)(?:\.(\d+))?/.exec(text)?.slice(1) ?? []).map((part) => Number(part ?? 0));
+  const found = (/(\d+)\.(\d+)(?:\.(\d+))?/.exec(text)?.slice(1) ?? []).map((part) =>
+    Number(part ?? 0),
+  );
   for (const [i, wanted] of least.entries()) {
     if ((found[i] ?? 0) !== wanted) return (found[i] ?? 0) > wanted;
   }
@@ -166,11 +198,15 @@ async function checkDns(baseDomain: string, { warnings }: Findings): Promise<voi
     const answers = await Promise.allSettled([resolver.resolve4(name), resolver.resolve6(name)]);
     return answers.some((one) => one.status === 'fulfilled' && one.value.length > 0);
   };
-  const [base, wildcard] = await Promise.all([leads(baseDomain), leads(`berth-check.${baseDomain}`)]);
+  const [base, wildcard] = await Promise.all([
+    leads(baseDomain),
+    leads(`berth-check.${baseDomain}`),
+  ]);
   const missing = [...(base ? [] : [baseDomain]), ...(wildcard ? [] : [`*.${baseDomain}`])];
   if (missing.length > 0)
     warnings.push(
-      `no DNS for ${missing.join(' and ')}: create A (and AAAA) records that lead to the public address of this machine. ` +
+      `no DNS for ${missing.join(' and ')}: create A (and AAAA) records that lead to the ` +
+        'public address of this machine. ' +
         'Until then, nobody reaches a project and no certificate can be issued',
     );
 }
@@ -184,10 +220,13 @@ export async function checkControlPlane(url: string, { problems }: Findings): Pr
     if (!answer.ok) throw new Error(`it answered ${answer.status}`);
     date = answer.headers.get('date');
   } catch (error) {
-    const cause = error instanceof Error && error.cause instanceof Error ? error.cause.message : wordsOf(error);
+    const cause =
+      error instanceof Error && error.cause instanceof Error ? error.cause.message : wordsOf(error);
     problems.push(
-      `the control plane does not answer at ${url}: ${cause}. Check the address and the firewall. On its machine, it must listen on an ` +
-        'address that this one reaches: berth install control-plane --internal-address ADDRESS --start',
+      `the control plane does not answer at ${url}: ${cause}. Check the address and the ` +
+        'firewall. On its machine, it must listen on an ' +
+        'address that this one reaches: berth install control-plane --internal-address ADDRESS ' +
+        '--start',
     );
     return;
   }
@@ -195,18 +234,24 @@ export async function checkControlPlane(url: string, { problems }: Findings): Pr
   const difference = date === null ? 0 : Date.parse(date) - (before + Date.now()) / 2;
   if (Math.abs(difference) > CLOCK_MS)
     problems.push(
-      `the clock of this machine is ${Math.round(Math.abs(difference) / 1000)} s ${difference > 0 ? 'behind' : 'ahead of'} the control plane's: ` +
+      `the clock of this machine is ${Math.round(Math.abs(difference) / 1000)} s ` +
+        `${difference > 0 ? 'behind' : 'ahead of'} the control plane's: ` +
         'timedatectl set-ntp true (apt-get install systemd-timesyncd)',
     );
 }
 
 /** Whether Debian's own registry would take the port at the next boot. */
-export const hasDebianRegistry = (): boolean => existsSync(`/etc/systemd/system/multi-user.target.wants/${DEBIAN_REGISTRY}`);
+export const hasDebianRegistry = (): boolean =>
+  existsSync(`/etc/systemd/system/multi-user.target.wants/${DEBIAN_REGISTRY}`);
 
 export const needsJoinToken = (settings: Settings): boolean =>
   !settings.parts.has('control-plane') &&
   (['builder', 'deploy'] as const).some(
-    (role) => settings.parts.has(role) && readText(`${ETC}/secrets/agent-${role}/JOIN_TOKEN`) === undefined && !hasNodeSecret(role),
+    (role) =>
+      settings.parts.has(role) &&
+      readText(`${ETC}/secrets/agent-${role}/JOIN_TOKEN`) === undefined &&
+      !hasNodeSecret(role),
   );
 
-const hasNodeSecret = (role: string): boolean => existsSync(`/var/lib/berth-agent-${role}/${role}/node-secret`);
+const hasNodeSecret = (role: string): boolean =>
+  existsSync(`/var/lib/berth-agent-${role}/${role}/node-secret`);

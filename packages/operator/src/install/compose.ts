@@ -1,4 +1,7 @@
-/** `berth install all --compose`: the files of deploy/compose.yml and its settings. Its container `prepare` makes the secrets. */
+/**
+ * `berth install all --compose`: the files of deploy/compose.yml and its settings. Its container
+ * `prepare` makes the secrets.
+ */
 import { existsSync, statSync } from 'node:fs';
 import { isIP } from 'node:net';
 import { exec, execOk } from '@berth/kit/exec';
@@ -16,7 +19,10 @@ const USER = { uid: 10_001, gid: 10_001 };
 const ROOT = { uid: 0, gid: 0 };
 const SOCKET = '/var/run/docker.sock';
 const SECRET_FOLDERS = ['control-plane', 'gateway', 'agent-builder', 'agent-deploy', 'registry'];
-const CHALLENGES = { 'tls-alpn-01': 'tlschallenge=true', 'http-01': 'httpchallenge.entrypoint=web' } as const;
+const CHALLENGES = {
+  'tls-alpn-01': 'tlschallenge=true',
+  'http-01': 'httpchallenge.entrypoint=web',
+} as const;
 
 export type ComposeSettings = {
   baseDomain: string;
@@ -44,9 +50,20 @@ const BY_FLAG: Record<string, string> = {
 };
 
 export function wantedForCompose(settings: ComposeSettings): Wanted[] {
-  const { baseDomain, admins, acmeEmail, internalAddress, acmeCaServer, acmeChallenge, engineGid, flags } = settings;
+  const {
+    baseDomain,
+    admins,
+    acmeEmail,
+    internalAddress,
+    acmeCaServer,
+    acmeChallenge,
+    engineGid,
+    flags,
+  } = settings;
   if (acmeChallenge === 'dns-01')
-    throw new Problem('dns-01 needs a DNS provider: install without it, then edit compose.yml (docs/https.md)');
+    throw new Problem(
+      'dns-01 needs a DNS provider: install without it, then edit compose.yml (docs/https.md)',
+    );
   if (internalAddress !== undefined && isIP(internalAddress) === 6)
     throw new Problem('compose needs an IPv4 address: its network has no IPv6');
   const open: Access = { mode: 0o755, ...ROOT };
@@ -58,7 +75,9 @@ export function wantedForCompose(settings: ComposeSettings): Wanted[] {
     ENGINE_GID: String(engineGid),
     ...(acmeCaServer === undefined ? {} : { ACME_CA_SERVER: acmeCaServer }),
     ...(acmeChallenge === undefined ? {} : { ACME_CHALLENGE_OPTION: CHALLENGES[acmeChallenge] }),
-    ...(internalAddress === undefined ? {} : { INTERNAL_IP: internalAddress, REGISTRY_ADDR: `registry.${baseDomain}` }),
+    ...(internalAddress === undefined
+      ? {}
+      : { INTERNAL_IP: internalAddress, REGISTRY_ADDR: `registry.${baseDomain}` }),
   };
   const given = new Set(Object.keys(values).filter((name) => flags.has(BY_FLAG[name] ?? '')));
   const folder = (path: string, access: Access): Wanted => ({ kind: 'folder', path, access });
@@ -67,7 +86,10 @@ export function wantedForCompose(settings: ComposeSettings): Wanted[] {
     ...[folder(ETC, open), folder('/svc', open), folder('/svc/data', closed)].filter(
       (one) => one.kind === 'folder' && !existsSync(one.path),
     ),
-    ...[COMPOSE, ...['compose', 'traefik', 'traefik/dynamic'].map((name) => `${COMPOSE}/${name}`)].map((path) => folder(path, open)),
+    ...[
+      COMPOSE,
+      ...['compose', 'traefik', 'traefik/dynamic'].map((name) => `${COMPOSE}/${name}`),
+    ].map((path) => folder(path, open)),
     folder(`${ETC}/secrets`, closed),
     ...SECRET_FOLDERS.map((name) => folder(`${ETC}/secrets/${name}`, closed)),
     ...shippedFiles(['compose.yml', 'compose', 'traefik']).map(
@@ -86,7 +108,10 @@ export function wantedForCompose(settings: ComposeSettings): Wanted[] {
 /** Returns the group of the engine's socket. */
 export function engineGid(): number {
   const found = statSync(SOCKET, { throwIfNoEntry: false });
-  if (found?.isSocket() !== true) throw new Problem(`there is no container engine at ${SOCKET}: apt-get install docker.io docker-compose`);
+  if (found?.isSocket() !== true)
+    throw new Problem(
+      `there is no container engine at ${SOCKET}: apt-get install docker.io docker-compose`,
+    );
   return found.gid;
 }
 
@@ -94,13 +119,19 @@ const LEAST = [2, 24] as const;
 
 /** Returns what is wrong with compose on this machine, or undefined. */
 export async function composeProblem(): Promise<string | undefined> {
-  const answer = await exec(['docker', 'compose', 'version', '--short'], { env: PROGRAM_ENV, timeoutMs: 20_000 }).catch(() => undefined);
+  const answer = await exec(['docker', 'compose', 'version', '--short'], {
+    env: PROGRAM_ENV,
+    timeoutMs: 20_000,
+  }).catch(() => undefined);
   const [, major, minor] = /(\d+)\.(\d+)/.exec(answer?.code === 0 ? answer.stdout : '') ?? [];
-  const isGood = Number(major) > LEAST[0] || (Number(major) === LEAST[0] && Number(minor) >= LEAST[1]);
+  const isGood =
+    Number(major) > LEAST[0] || (Number(major) === LEAST[0] && Number(minor) >= LEAST[1]);
   return isGood
     ? undefined
-    : `docker compose ${LEAST.join('.')} or newer is missing: apt-get install docker-compose (Debian 13), or put the program of ` +
-        'github.com/docker/compose/releases at /usr/local/lib/docker/cli-plugins/docker-compose with mode 0755';
+    : `docker compose ${LEAST.join('.')} or newer is missing: apt-get install docker-compose ` +
+        '(Debian 13), or put the program of ' +
+        'github.com/docker/compose/releases at ' +
+        '/usr/local/lib/docker/cli-plugins/docker-compose with mode 0755';
 }
 
 const MINUTES = 60_000;
@@ -109,14 +140,26 @@ export async function startCompose(baseDomain: string): Promise<void> {
   const compose = ['docker', 'compose'];
   // In the folder, compose also reads compose.override.yml; with `-f` it does not.
   const inFolder = { env: PROGRAM_ENV, cwd: COMPOSE };
-  const up = await exec([...compose, 'up', '-d', '--wait', '--wait-timeout', '300'], { ...inFolder, timeoutMs: 15 * MINUTES });
+  const up = await exec([...compose, 'up', '-d', '--wait', '--wait-timeout', '300'], {
+    ...inFolder,
+    timeoutMs: 15 * MINUTES,
+  });
   if (up.code !== 0) {
-    const log = await exec([...compose, 'logs', '--no-color', '--tail', '20'], { ...inFolder, timeoutMs: MINUTES });
+    const log = await exec([...compose, 'logs', '--no-color', '--tail', '20'], {
+      ...inFolder,
+      timeoutMs: MINUTES,
+    });
     throw new Problem(`docker compose up failed:\n${up.stderr.trim()}\n${log.stdout.trim()}`);
   }
-  const shown = await execOk([...compose, 'ps', '--format', '{{.Service}} {{.Status}}'], { ...inFolder, timeoutMs: MINUTES });
+  const shown = await execOk([...compose, 'ps', '--format', '{{.Service}} {{.Status}}'], {
+    ...inFolder,
+    timeoutMs: MINUTES,
+  });
   for (const line of shown.stdout.trim().split('\n')) print(`ready: ${line}`);
   print(`Berth runs: https://${baseDomain}`);
-  print(`first password: cd ${COMPOSE} && docker compose exec control-plane cat /var/lib/berth/admin-password`);
+  print(
+    `first password: cd ${COMPOSE} && docker compose exec control-plane cat ` +
+      '/var/lib/berth/admin-password',
+  );
   print(`sign in on your computer: berth login https://${baseDomain}`);
 }

@@ -71,14 +71,23 @@ export function parseOptions(args: string[]) {
     },
   });
   const [target, ...more] = positionals;
-  if (!isOneOf(TARGETS, target) || more.length > 0) throw new WrongUsage(`name one of ${TARGETS.join(', ')}`);
+  if (!isOneOf(TARGETS, target) || more.length > 0)
+    throw new WrongUsage(`name one of ${TARGETS.join(', ')}`);
   const roles = (values.role ?? []).map((role) => {
-    if (!isOneOf(AGENT_ROLES, role)) throw new WrongUsage(`--role must be builder or deploy, not "${role}"`);
+    if (!isOneOf(AGENT_ROLES, role))
+      throw new WrongUsage(`--role must be builder or deploy, not "${role}"`);
     return role;
   });
-  if (values.role !== undefined && target !== 'agent') throw new WrongUsage('--role is for berth install agent');
-  if (values.compose && target !== 'all') throw new WrongUsage('--compose installs everything on one host: berth install all --compose');
-  return { target, values, roles: new Set<AgentRole>(target === 'all' && roles.length === 0 ? AGENT_ROLES : roles) };
+  if (values.role !== undefined && target !== 'agent')
+    throw new WrongUsage('--role is for berth install agent');
+  if (values.compose && target !== 'all')
+    throw new WrongUsage('--compose installs everything on one host: berth install all --compose');
+  return {
+    target,
+    values,
+    roles: new Set<AgentRole>(target === 'all' && roles.length === 0 ? AGENT_ROLES : roles),
+  };
 }
 
-const isOneOf = <const T extends string>(list: readonly T[], text: string | undefined): text is T => list.some((one) => one === text);
+const isOneOf = <const T extends string>(list: readonly T[], text: string | undefined): text is T =>
+  list.some((one) => one === text);

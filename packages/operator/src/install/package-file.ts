@@ -1,7 +1,8 @@
 /**
- * The package of this version in PACKAGE_DIR, from which the next machines install. Neither dpkg nor apt keeps the file that an operator
- * installed, and a package cannot contain itself: so it is made from the installed files, which dpkg checks first. It installs the same
- * files with the same scripts; only its checksum differs from that of the release.
+ * The package of this version in PACKAGE_DIR, from which the next machines install. Neither dpkg
+ * nor apt keeps the file that an operator installed, and a package cannot contain itself: so it is
+ * made from the installed files, which dpkg checks first. It installs the same files with the same
+ * scripts; only its checksum differs from that of the release.
  */
 import {
   chmodSync,
@@ -29,12 +30,20 @@ const output = async (...argv: string[]): Promise<string> =>
   (await execOk(argv, { env: PROGRAM_ENV, timeoutMs: 5 * MINUTES, maxOutput: 8 << 20 })).stdout;
 
 /** Returns the change that brings the package into the folder, or why there is none. */
-export async function packageChange(folder: string, given: string | undefined): Promise<{ change?: Change; warning?: string }> {
+export async function packageChange(
+  folder: string,
+  given: string | undefined,
+): Promise<{ change?: Change; warning?: string }> {
   return given === undefined ? fromInstalled(folder) : { ...(await fromFile(folder, given)) };
 }
 
 async function fromFile(folder: string, file: string): Promise<{ change?: Change }> {
-  const fields = await output('dpkg-deb', '--show', '--showformat=${Package} ${Version} ${Architecture}', file).catch(() => {
+  const fields = await output(
+    'dpkg-deb',
+    '--show',
+    '--showformat=${Package} ${Version} ${Architecture}',
+    file,
+  ).catch(() => {
     throw new WrongUsage(`--package: ${file} is no Debian package`);
   });
   const [name, version = '', arch = ''] = fields.trim().split(' ');
@@ -63,41 +72,61 @@ function placed(target: string, write: (draft: string) => void): Change {
 
 async function fromInstalled(folder: string): Promise<{ change?: Change; warning?: string }> {
   const advice = 'The command of a join token then installs nothing on the next machine';
-  const installed = await exec(['dpkg-query', '-W', '-f', '${db:Status-Status} ${Version} ${Architecture}', NAME], {
-    env: PROGRAM_ENV,
-    timeoutMs: MINUTES,
-  }).catch(() => undefined);
+  const installed = await exec(
+    ['dpkg-query', '-W', '-f', '${db:Status-Status} ${Version} ${Architecture}', NAME],
+    {
+      env: PROGRAM_ENV,
+      timeoutMs: MINUTES,
+    },
+  ).catch(() => undefined);
   const [status, version = '', arch = ''] = installed?.stdout.trim().split(' ') ?? [];
   if (status !== 'installed')
-    return { warning: `Berth was not installed as a Debian package, so there is none for other machines. ${advice}` };
+    return {
+      warning:
+        'Berth was not installed as a Debian package, so there is none for other machines. ' +
+        advice,
+    };
   const target = join(folder, fileName(version, arch));
   const list = (await output('dpkg-query', '--control-path', NAME, 'md5sums')).trim();
-  // dpkg writes the list whenever it installs the package, also when it installs the same version again.
+  // dpkg writes the list whenever it installs the package, also when it installs the same version
+  // again.
   if (existsSync(target) && statSync(target).mtimeMs >= statSync(list).mtimeMs) return {};
   const changed = await output('dpkg', '--verify', NAME);
   if (changed.trim() !== '')
     return {
-      warning: `files of the package were changed, so it is not given to other machines: name its file with --package FILE. ${advice}\n${changed.trim()}`,
+      warning:
+        'files of the package were changed, so it is not given to other machines: name its file ' +
+        `with --package FILE. ${advice}\n${changed.trim()}`,
     };
   const parts = await partsOfPackage();
   return { change: placed(target, (draft) => pack(parts, draft)) };
 }
 
-type Parts = { files: string[]; control: string; scripts: string[]; build: (tree: string, target: string) => void };
+type Parts = {
+  files: string[];
+  control: string;
+  scripts: string[];
+  build: (tree: string, target: string) => void;
+};
 
 async function partsOfPackage(): Promise<Parts> {
   const { execFileSync } = await import('node:child_process');
-  const lines = async (...argv: string[]): Promise<string[]> => (await output(...argv)).split('\n').filter((line) => line !== '');
+  const lines = async (...argv: string[]): Promise<string[]> =>
+    (await output(...argv)).split('\n').filter((line) => line !== '');
   const status = await output('dpkg-query', '-s', NAME);
   return {
     files: (await lines('dpkg-query', '-L', NAME)).filter((path) => path !== '/.'),
     control: status.replace(/^Status: .*\n/m, ''),
     scripts: await lines('dpkg-query', '--control-path', NAME),
     build: (tree, target) =>
-      void execFileSync('dpkg-deb', ['--root-owner-group', '-Zgzip', '-z1', '--build', tree, target], {
-        env: PROGRAM_ENV,
-        stdio: ['ignore', 'ignore', 'pipe'],
-      }),
+      void execFileSync(
+        'dpkg-deb',
+        ['--root-owner-group', '-Zgzip', '-z1', '--build', tree, target],
+        {
+          env: PROGRAM_ENV,
+          stdio: ['ignore', 'ignore', 'pipe'],
+        },
+      ),
   };
 }
 
@@ -120,9 +149,13 @@ function pack({ files, control, scripts, build }: Parts, target: string): void {
     }
     build(tree, target);
   } catch (error) {
-    throw new Problem(`the package cannot be made from the installed files: ${error instanceof Error ? error.message : String(error)}`, {
-      cause: error,
-    });
+    throw new Problem(
+      'the package cannot be made from the installed files: ' +
+        (error instanceof Error ? error.message : String(error)),
+      {
+        cause: error,
+      },
+    );
   } finally {
     rmSync(tree, { recursive: true, force: true });
   }

@@ -1,16 +1,33 @@
-/** `berth install`: writes the settings and secrets of this machine's parts, and starts their units. */
+/**
+ * `berth install`: writes the settings and secrets of this machine's parts, and starts their units.
+ */
 import { existsSync, readFileSync } from 'node:fs';
 import { connect } from 'node:net';
 import { basename } from 'node:path';
 import { askSecret, askYes, canAsk } from '../lib/ask.ts';
-import { type Collector, complain, createCollector, print, Problem, runCommand, wordsOf, WrongUsage } from '../lib/command.ts';
+import {
+  type Collector,
+  complain,
+  createCollector,
+  print,
+  Problem,
+  runCommand,
+  wordsOf,
+  WrongUsage,
+} from '../lib/command.ts';
 import { ETC, type Owner, parseEnv, readPlain, readText } from '../lib/etc-files.ts';
 import { dataFolder } from '../rotate/copies.ts';
 import { osRelease, requireRoot, userNamed } from '../lib/machine.ts';
 import { ACME_CHALLENGES, acmeCaServer, type AcmeChallenge } from '../lib/traefik-config.ts';
 import { apply, type Change, compare } from './changes.ts';
 import { check, checkCompose, needsJoinToken } from './checks.ts';
-import { composeEnv, composeProblem, engineGid, startCompose, wantedForCompose } from './compose.ts';
+import {
+  composeEnv,
+  composeProblem,
+  engineGid,
+  startCompose,
+  wantedForCompose,
+} from './compose.ts';
 import { type Options, parseOptions, USAGE } from './options.ts';
 import { packageChange } from './package-file.ts';
 import { composeSettings, ENV_FILES, type Settings, settingsOf } from './settings.ts';
@@ -18,7 +35,8 @@ import { shipped } from './shipped.ts';
 import { start } from './start.ts';
 import { type Extras, PACKAGE_DIR, SECRETS, type Users, wantedFor } from './wanted.ts';
 
-export const runInstall = (args: string[]): Promise<number> => runCommand('install', USAGE, args, () => install(args));
+export const runInstall = (args: string[]): Promise<number> =>
+  runCommand('install', USAGE, args, () => install(args));
 
 async function install(args: string[]): Promise<number> {
   const options = parseOptions(args);
@@ -30,7 +48,8 @@ async function install(args: string[]): Promise<number> {
   const users = usersOf();
   if ('problem' in users) problems.push(users.problem);
   const isDry = values['dry-run'];
-  if (problems.length > 0 && !isDry) throw new Problem(`nothing was changed:\n${problems.map((line) => `  - ${line}`).join('\n')}`);
+  if (problems.length > 0 && !isDry)
+    throw new Problem(`nothing was changed:\n${problems.map((line) => `  - ${line}`).join('\n')}`);
   const all = createCollector();
   const extras = await extrasOf(options, settings, all);
   if (!isDry && all.problems.length > 0) throw new WrongUsage(all.problems.join('\n  '));
@@ -76,8 +95,16 @@ async function installCompose({ values }: Options): Promise<number> {
   for (const line of values['dry-run'] ? problems : []) print(`problem: ${line}`);
   if (problems.length > 0 && !values['dry-run'])
     throw new Problem(`nothing was changed:\n${problems.map((line) => `  - ${line}`).join('\n')}`);
-  const wanted = wantedForCompose({ ...settings, acmeCaServer: server, acmeChallenge: challenge, engineGid: engineGid() });
-  const { changes, kept } = await compare(wanted, { path: `${ETC}/.shipped`, access: { mode: 0o640, uid: 0, gid: 0 } });
+  const wanted = wantedForCompose({
+    ...settings,
+    acmeCaServer: server,
+    acmeChallenge: challenge,
+    engineGid: engineGid(),
+  });
+  const { changes, kept } = await compare(wanted, {
+    path: `${ETC}/.shipped`,
+    access: { mode: 0o640, uid: 0, gid: 0 },
+  });
   for (const line of kept) print(`kept: ${line}`);
   for (const line of warnings) complain(`warning: ${line}`);
   if (values['dry-run']) {
@@ -99,31 +126,59 @@ async function write(changes: readonly Change[], yes: boolean): Promise<boolean>
   }
   if (!yes && canAsk()) {
     for (const { says } of changes) print(`to write: ${says}`);
-    if (!(await askYes(`Write ${changes.length === 1 ? 'this change' : `these ${changes.length} changes`}?`))) return false;
+    if (
+      !(await askYes(
+        `Write ${changes.length === 1 ? 'this change' : `these ${changes.length} changes`}?`,
+      ))
+    )
+      return false;
   }
   apply(changes, (says) => print(`wrote: ${says}`));
   return true;
 }
 
 /** The users that the package makes. `find`: reads the users of this machine. */
-export function usersOf(find: (name: string) => Owner | undefined = userNamed): Users | { problem: string } {
-  const [berth, gateway, proxy, registry] = [find('berth'), find('berth-gateway'), find('berth-proxy'), find('berth-registry')];
+export function usersOf(
+  find: (name: string) => Owner | undefined = userNamed,
+): Users | { problem: string } {
+  const [berth, gateway, proxy, registry] = [
+    find('berth'),
+    find('berth-gateway'),
+    find('berth-proxy'),
+    find('berth-registry'),
+  ];
   if (berth !== undefined && gateway !== undefined && proxy !== undefined && registry !== undefined)
     return { root: { uid: 0, gid: 0 }, berth, gateway, proxy, registry };
-  const missing = Object.entries({ berth, 'berth-gateway': gateway, 'berth-proxy': proxy, 'berth-registry': registry }).flatMap(
-    ([name, user]) => (user === undefined ? [name] : []),
-  );
+  const missing = Object.entries({
+    berth,
+    'berth-gateway': gateway,
+    'berth-proxy': proxy,
+    'berth-registry': registry,
+  }).flatMap(([name, user]) => (user === undefined ? [name] : []));
   const users = missing.length === 1 ? `user ${missing[0]} is` : `users ${missing.join(', ')} are`;
-  return { problem: `the ${users} missing on ${osRelease().name}: install the package of Berth, which makes them` };
+  return {
+    problem:
+      `the ${users} missing on ${osRelease().name}: install the package of Berth, which makes ` +
+      'them',
+  };
 }
 
 /** `all` collects what is wrong with the options and the secrets. */
-async function extrasOf({ values }: Options, settings: Settings, all: Collector): Promise<Omit<Extras, 'users'>> {
-  const { challenge, server } = await all.of(() => acmeOf(values['acme-challenge'], values['acme-ca-server']), {});
+async function extrasOf(
+  { values }: Options,
+  settings: Settings,
+  all: Collector,
+): Promise<Omit<Extras, 'users'>> {
+  const { challenge, server } = await all.of(
+    () => acmeOf(values['acme-challenge'], values['acme-ca-server']),
+    {},
+  );
   const needsToken = values['join-token-file'] !== undefined || needsJoinToken(settings);
   const hasOwnPlane = settings.parts.has('control-plane');
   if (hasOwnPlane && values['join-token-file'] !== undefined)
-    all.problems.push('--join-token-file is for another machine: the agents of this one use AGENT_SECRET');
+    all.problems.push(
+      '--join-token-file is for another machine: the agents of this one use AGENT_SECRET',
+    );
   const passwordFile = values['registry-password-file'];
   return {
     shipped,
@@ -131,15 +186,24 @@ async function extrasOf({ values }: Options, settings: Settings, all: Collector)
     acmeChallenge: challenge,
     traefik: values.traefik,
     registryUser: values['registry-user'],
-    registryPassword: await all.of(() => secretFrom('--registry-password-file', passwordFile, 'Password for the registry'), undefined),
+    registryPassword: await all.of(
+      () => secretFrom('--registry-password-file', passwordFile, 'Password for the registry'),
+      undefined,
+    ),
     gatewaySecret:
       settings.parts.has('gateway') && !hasOwnPlane
         ? await all.of(() => gatewaySecret(values['gateway-secret-file']), undefined)
         : undefined,
-    joinToken: needsToken && !hasOwnPlane ? await all.of(() => joinToken(values['join-token-file']), undefined) : undefined,
+    joinToken:
+      needsToken && !hasOwnPlane
+        ? await all.of(() => joinToken(values['join-token-file']), undefined)
+        : undefined,
     nodeName: values.name,
     proxyAddresses: values['proxy-address'],
-    ownAddress: settings.parts.has('deploy') && !hasOwnPlane ? await ownAddress(settings.controlPlane) : undefined,
+    ownAddress:
+      settings.parts.has('deploy') && !hasOwnPlane
+        ? await ownAddress(settings.controlPlane)
+        : undefined,
     ...stateOf(parseEnv(readText(ENV_FILES['control-plane']) ?? '')),
   };
 }
@@ -150,7 +214,12 @@ export function stateOf(
   state = dataFolder(env),
 ): Pick<Extras, 'madeByControlPlane' | 'hasDatabase' | 'needsKey'> {
   const url = env.get('DATABASE_URL');
-  const file = url === undefined ? `${state}/berth.db` : url.startsWith('sqlite:') ? `${state}/${basename(url)}` : undefined;
+  const file =
+    url === undefined
+      ? `${state}/berth.db`
+      : url.startsWith('sqlite:')
+        ? `${state}/${basename(url)}`
+        : undefined;
   const hasFile = file !== undefined && existsSync(file);
   return {
     madeByControlPlane: (name) => readPlain(`${state}/${name}`)?.trim() || undefined,
@@ -165,7 +234,8 @@ function acmeOf(
   server: string | undefined,
 ): { challenge?: AcmeChallenge | undefined; server?: string | undefined } {
   const found = ACME_CHALLENGES.find((one) => one === challenge);
-  if (challenge !== undefined && found === undefined) throw new WrongUsage(`--acme-challenge must be one of ${ACME_CHALLENGES.join(', ')}`);
+  if (challenge !== undefined && found === undefined)
+    throw new WrongUsage(`--acme-challenge must be one of ${ACME_CHALLENGES.join(', ')}`);
   try {
     return { challenge: found, server: server === undefined ? undefined : acmeCaServer(server) };
   } catch (error) {
@@ -174,18 +244,32 @@ function acmeOf(
 }
 
 const MOST_SECRET = 4_096;
-/** Reads a secret from a file, from standard input (`-`), or from a hidden question. It is never an argument, which others can read. */
-async function secretFrom(flag: string, file: string | undefined, question: string): Promise<string | undefined> {
+/**
+ * Reads a secret from a file, from standard input (`-`), or from a hidden question. It is never an
+ * argument, which others can read.
+ */
+async function secretFrom(
+  flag: string,
+  file: string | undefined,
+  question: string,
+): Promise<string | undefined> {
   if (file === undefined) return undefined;
   let text: string;
   try {
-    text = file === '-' ? await (canAsk() ? askSecret(question) : fromStdin()) : readFileSync(file, 'utf8');
+    text =
+      file === '-'
+        ? await (canAsk() ? askSecret(question) : fromStdin())
+        : readFileSync(file, 'utf8');
   } catch (error) {
-    throw error instanceof Problem ? error : new WrongUsage(`${flag}: ${wordsOf(error)}`, { cause: error });
+    throw error instanceof Problem
+      ? error
+      : new WrongUsage(`${flag}: ${wordsOf(error)}`, { cause: error });
   }
   const secret = text.trim();
   if (secret === '' || secret.length > MOST_SECRET || /\s/.test(secret))
-    throw new WrongUsage(`${flag}: ${secret === '' ? 'it is empty' : 'one line with the secret is needed'}`);
+    throw new WrongUsage(
+      `${flag}: ${secret === '' ? 'it is empty' : 'one line with the secret is needed'}`,
+    );
   return secret;
 }
 
@@ -200,19 +284,29 @@ async function fromStdin(): Promise<string> {
 
 async function joinToken(file: string | undefined): Promise<string> {
   if (file === undefined && !canAsk())
-    throw new WrongUsage('--join-token-file is missing. Create a token on your own computer: berth node join-token --role ROLE');
+    throw new WrongUsage(
+      '--join-token-file is missing. Create a token on your own computer: berth node ' +
+        'join-token --role ROLE',
+    );
   const token = (await secretFrom('--join-token-file', file ?? '-', 'Join token')) ?? '';
-  if (!token.startsWith('berthjoin_')) throw new WrongUsage('--join-token-file: this is no join token of Berth');
+  if (!token.startsWith('berthjoin_'))
+    throw new WrongUsage('--join-token-file: this is no join token of Berth');
   return token;
 }
 
 async function gatewaySecret(file: string | undefined): Promise<string | undefined> {
   if (file === undefined && readPlain(`${SECRETS}/gateway/GATEWAY_SECRET`) === undefined)
-    throw new WrongUsage(`--gateway-secret-file is missing: on the control plane's machine it is ${SECRETS}/control-plane/GATEWAY_SECRET`);
+    throw new WrongUsage(
+      "--gateway-secret-file is missing: on the control plane's machine it is " +
+        `${SECRETS}/control-plane/GATEWAY_SECRET`,
+    );
   return secretFrom('--gateway-secret-file', file, 'GATEWAY_SECRET');
 }
 
-/** The address of this machine on its way to the control plane: the proxy beside the control plane reaches this machine there. */
+/**
+ * The address of this machine on its way to the control plane: the proxy beside the control plane
+ * reaches this machine there.
+ */
 function ownAddress(url: string): Promise<string | undefined> {
   const { hostname, port, protocol } = new URL(url);
   return new Promise((resolve) => {
@@ -238,12 +332,15 @@ function summary({ parts, baseDomain, admins, internalAddress }: Settings): void
   }
   const password = `${SECRETS}/control-plane/ADMIN_PASSWORD`;
   print(`Berth runs: https://${baseDomain}`);
-  if (existsSync(password)) print(`first password of ${admins.split(',')[0]}: sudo cat ${password}`);
+  if (existsSync(password))
+    print(`first password of ${admins.split(',')[0]}: sudo cat ${password}`);
   print(`sign in on your computer: berth login https://${baseDomain}`);
   print(
     internalAddress === undefined
-      ? 'before a second machine joins: berth install all --internal-address ADDRESS --start (an address of this machine that the other one ' +
-          'reaches). The registry, now 127.0.0.1:5000, then gets the host that other machines use: ' +
+      ? 'before a second machine joins: berth install all --internal-address ADDRESS --start (an ' +
+          'address of this machine that the other one ' +
+          'reaches). The registry, now 127.0.0.1:5000, then gets the host that other machines ' +
+          'use: ' +
           `https://registry.${baseDomain}`
       : 'the next machine: berth node join-token --role deploy, which prints the command for it',
   );

@@ -1,4 +1,7 @@
-/** The answers of one installation: flags first, then what the settings of this machine say already, then questions. */
+/**
+ * The answers of one installation: flags first, then what the settings of this machine say already,
+ * then questions.
+ */
 import { isIP } from 'node:net';
 import { domainName, emails, httpUrl } from '@berth/kit/config';
 import { askText, canAsk } from '../lib/ask.ts';
@@ -9,7 +12,10 @@ import { AGENT_ROLES, type AgentRole, type Options, type Target } from './option
 export type Part = 'control-plane' | 'gateway' | 'registry' | 'proxy' | AgentRole;
 
 export type Settings = {
-  /** Parts of this machine: those of this run and of earlier ones, because a new part changes the settings of others. */
+  /**
+   * Parts of this machine: those of this run and of earlier ones, because a new part changes the
+   * settings of others.
+   */
   parts: ReadonlySet<Part>;
   /** Empty for an agent, which needs none. */
   baseDomain: string;
@@ -28,18 +34,25 @@ export type Settings = {
 
 /** A domain for projects. */
 export function projectDomain(text: string): string {
-  if (text !== text.trim() || /\s/.test(text)) throw new Error(`must be a domain name without spaces, not "${text}"`);
-  if (isIP(text) !== 0) throw new Error(`must be a domain name, not the address ${text}: each project gets a host name below it`);
-  if (text.startsWith('*.')) throw new Error(`must be the domain itself: write ${text.slice(2)}, not "${text}"`);
+  if (text !== text.trim() || /\s/.test(text))
+    throw new Error(`must be a domain name without spaces, not "${text}"`);
+  if (isIP(text) !== 0)
+    throw new Error(
+      `must be a domain name, not the address ${text}: each project gets a host name below it`,
+    );
+  if (text.startsWith('*.'))
+    throw new Error(`must be the domain itself: write ${text.slice(2)}, not "${text}"`);
   const name = domainName(text);
-  if (!name.includes('.')) throw new Error(`must be a full domain name such as apps.example.org, not "${text}"`);
+  if (!name.includes('.'))
+    throw new Error(`must be a full domain name such as apps.example.org, not "${text}"`);
   return name;
 }
 
 /** An address of this machine for other machines. */
 export function internalAddress(text: string): string {
   if (isIP(text) === 0) throw new Error(`must be an IP address of this machine, not "${text}"`);
-  if (/^(127\.|::1$|0\.0\.0\.0$|::$)/.test(text)) throw new Error(`must be an address that other machines reach, not ${text}`);
+  if (/^(127\.|::1$|0\.0\.0\.0$|::$)/.test(text))
+    throw new Error(`must be an address that other machines reach, not ${text}`);
   return text;
 }
 
@@ -58,7 +71,9 @@ export function registryHost(text: string): string {
 
 export function partsOf(target: Target, roles: ReadonlySet<AgentRole>): Set<Part> {
   if (target === 'agent') return new Set(roles);
-  return new Set(target === 'all' ? ['control-plane', 'gateway', 'registry', 'proxy', ...roles] : [target]);
+  return new Set(
+    target === 'all' ? ['control-plane', 'gateway', 'registry', 'proxy', ...roles] : [target],
+  );
 }
 
 /** The environment file of each part. */
@@ -72,17 +87,28 @@ export const ENV_FILES: Readonly<Record<Part | 'relay', string>> = {
   deploy: `${ETC}/agent-deploy.env`,
 };
 
-export const addressUrl = (address: string, port: number): string => `http://${isIP(address) === 6 ? `[${address}]` : address}:${port}`;
+export const addressUrl = (address: string, port: number): string =>
+  `http://${isIP(address) === 6 ? `[${address}]` : address}:${port}`;
 
 /** Throws WrongUsage with all flags that are missing or wrong. */
 export async function settingsOf({ target, values, roles }: Options): Promise<Settings> {
-  const there = new Map(Object.entries(ENV_FILES).map(([part, path]) => [part, parseEnv(readText(path) ?? '')]));
+  const there = new Map(
+    Object.entries(ENV_FILES).map(([part, path]) => [part, parseEnv(readText(path) ?? '')]),
+  );
   const earlier = (name: string, ...parts: (Part | 'relay')[]): string | undefined =>
-    parts.map((part) => there.get(part)?.get(name)).find((value) => value !== undefined && value !== '');
+    parts
+      .map((part) => there.get(part)?.get(name))
+      .find((value) => value !== undefined && value !== '');
   const all = createCollector();
   const agents = new Set<AgentRole>(roles);
   if (target === 'agent' && agents.size === 0)
-    agents.add(await all.of(() => answer('What does this machine do: builder or deploy?', '--role', undefined, agentRole), 'deploy'));
+    agents.add(
+      await all.of(
+        () =>
+          answer('What does this machine do: builder or deploy?', '--role', undefined, agentRole),
+        'deploy',
+      ),
+    );
   const parts = new Set([...partsOf(target, agents), ...partsHere(there)]);
   const onlyAgents = [...parts].every((part) => part === 'builder' || part === 'deploy');
   const local = parts.has('control-plane');
@@ -113,7 +139,8 @@ export async function settingsOf({ target, values, roles }: Options): Promise<Se
       )
     : '';
   const internal = values['internal-address'] ?? addressOf(earlier('LISTEN', 'control-plane'));
-  if (internal !== undefined) await all.of(() => checked('--internal-address', internal, internalAddress), '');
+  if (internal !== undefined)
+    await all.of(() => checked('--internal-address', internal, internalAddress), '');
   const controlPlane = local
     ? addressUrl(internal ?? '127.0.0.1', 8080)
     : await all.of(
@@ -121,7 +148,8 @@ export async function settingsOf({ target, values, roles }: Options): Promise<Se
           answer(
             'Internal address of the control plane, for example http://10.0.0.1:8080',
             '--control-plane',
-            values['control-plane'] ?? earlier('CONTROL_PLANE_URL', 'builder', 'deploy', 'gateway', 'relay'),
+            values['control-plane'] ??
+              earlier('CONTROL_PLANE_URL', 'builder', 'deploy', 'gateway', 'relay'),
             httpUrl,
           ),
         '',
@@ -131,14 +159,25 @@ export async function settingsOf({ target, values, roles }: Options): Promise<Se
       ? (earlier('AUTH_SERVICE_URL', 'control-plane', 'proxy') ?? 'http://127.0.0.1:4180')
       : await all.of(() => checked('--gateway', values.gateway ?? '', httpUrl), '');
   const acme =
-    !parts.has('proxy') || values['acme-email'] !== undefined || readText(`${ETC}/traefik/traefik.yml`) !== undefined
+    !parts.has('proxy') ||
+    values['acme-email'] !== undefined ||
+    readText(`${ETC}/traefik/traefik.yml`) !== undefined
       ? values['acme-email']
       : await all.of(
-          () => answer('E-mail address for the certificate authority', '--acme-email', admins.split(',')[0] || undefined, oneEmail),
+          () =>
+            answer(
+              'E-mail address for the certificate authority',
+              '--acme-email',
+              admins.split(',')[0] || undefined,
+              oneEmail,
+            ),
           '',
         );
   const { registry: host } = values;
-  const registry = host === undefined ? undefined : await all.of(() => checked('--registry', host, registryHost), '');
+  const registry =
+    host === undefined
+      ? undefined
+      : await all.of(() => checked('--registry', host, registryHost), '');
   if (all.problems.length > 0) throw new WrongUsage(all.problems.join('\n  '));
   return {
     parts,
@@ -153,11 +192,18 @@ export async function settingsOf({ target, values, roles }: Options): Promise<Se
   };
 }
 
-export type ComposeAnswers = Pick<Settings, 'baseDomain' | 'admins' | 'internalAddress' | 'flags'> & { acmeEmail: string };
+export type ComposeAnswers = Pick<
+  Settings,
+  'baseDomain' | 'admins' | 'internalAddress' | 'flags'
+> & { acmeEmail: string };
 
 /** `there`: settings of an earlier run. */
-export async function composeSettings(values: Options['values'], there: ReadonlyMap<string, string>): Promise<ComposeAnswers> {
-  const known = (flag: string | undefined, name: string): string | undefined => flag ?? (there.get(name) || undefined);
+export async function composeSettings(
+  values: Options['values'],
+  there: ReadonlyMap<string, string>,
+): Promise<ComposeAnswers> {
+  const known = (flag: string | undefined, name: string): string | undefined =>
+    flag ?? (there.get(name) || undefined);
   const all = createCollector();
   const baseDomain = await all.of(
     () =>
@@ -170,14 +216,25 @@ export async function composeSettings(values: Options['values'], there: Readonly
     '',
   );
   const admins = await all.of(
-    () => answer('E-mail address of the first admin', '--admin', known(values.admin, 'ADMIN_EMAILS'), oneEmail),
+    () =>
+      answer(
+        'E-mail address of the first admin',
+        '--admin',
+        known(values.admin, 'ADMIN_EMAILS'),
+        oneEmail,
+      ),
     '',
   );
   const internal = known(values['internal-address'], 'INTERNAL_IP');
-  const ownAddress = internal === undefined ? undefined : await all.of(() => checked('--internal-address', internal, internalAddress), '');
+  const ownAddress =
+    internal === undefined
+      ? undefined
+      : await all.of(() => checked('--internal-address', internal, internalAddress), '');
   // Without an admin, its address is what is missing.
-  const acme = known(values['acme-email'], 'ACME_EMAIL') ?? (admins === '' ? undefined : admins.split(',')[0]);
-  const acmeEmail = acme === undefined ? '' : await all.of(() => checked('--acme-email', acme, oneEmail), '');
+  const acme =
+    known(values['acme-email'], 'ACME_EMAIL') ?? (admins === '' ? undefined : admins.split(',')[0]);
+  const acmeEmail =
+    acme === undefined ? '' : await all.of(() => checked('--acme-email', acme, oneEmail), '');
   if (all.problems.length > 0) throw new WrongUsage(all.problems.join('\n  '));
   return {
     baseDomain,
@@ -205,7 +262,9 @@ const agentRole = (text: string): AgentRole => {
 /** The internal address in LISTEN of the control plane, if other machines reach it. */
 function addressOf(listen: string | undefined): string | undefined {
   const host = listen?.replace(/:\d+$/, '').replaceAll(/[[\]]/g, '');
-  return host === undefined || isIP(host) === 0 || /^(127\.|::1$|0\.0\.0\.0$|::$)/.test(host) ? undefined : host;
+  return host === undefined || isIP(host) === 0 || /^(127\.|::1$|0\.0\.0\.0$|::$)/.test(host)
+    ? undefined
+    : host;
 }
 
 function checked<T>(flag: string, text: string, parse: (text: string) => T): T {
@@ -217,9 +276,15 @@ function checked<T>(flag: string, text: string, parse: (text: string) => T): T {
 }
 
 /** A known value, or an answer in the terminal. */
-async function answer<T>(question: string, flag: string, known: string | undefined, parse: (text: string) => T): Promise<T> {
+async function answer<T>(
+  question: string,
+  flag: string,
+  known: string | undefined,
+  parse: (text: string) => T,
+): Promise<T> {
   if (known !== undefined) return checked(flag, known, parse);
-  if (!canAsk()) throw new WrongUsage(`${flag} is missing, and there is no terminal in which to ask`);
+  if (!canAsk())
+    throw new WrongUsage(`${flag} is missing, and there is no terminal in which to ask`);
   const problem = (text: string): string | undefined => {
     try {
       parse(text);

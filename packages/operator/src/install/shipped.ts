@@ -11,8 +11,12 @@ export function shippedFiles(names: readonly string[]): string[] {
   return names.flatMap((name) => {
     const at = located(name);
     if (!statSync(at).isDirectory()) return [name];
-    const files = readdirSync(at, { recursive: true, withFileTypes: true }).filter((entry) => entry.isFile());
-    return files.map((entry) => join(name, relative(at, join(entry.parentPath, entry.name)))).toSorted();
+    const files = readdirSync(at, { recursive: true, withFileTypes: true }).filter((entry) =>
+      entry.isFile(),
+    );
+    return files
+      .map((entry) => join(name, relative(at, join(entry.parentPath, entry.name))))
+      .toSorted();
   });
 }
 

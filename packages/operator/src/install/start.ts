@@ -28,27 +28,39 @@ const answers =
     try {
       const answer = await fetch(url, { redirect: 'manual', signal: AbortSignal.timeout(ASK_MS) });
       const text = await answer.text();
-      return good.includes(answer.status) ? undefined : `${url} answers ${answer.status}: ${text.slice(0, 300)}`;
+      return good.includes(answer.status)
+        ? undefined
+        : `${url} answers ${answer.status}: ${text.slice(0, 300)}`;
     } catch (error) {
-      return `${url} does not answer: ${error instanceof Error && error.cause instanceof Error ? error.cause.message : wordsOf(error)}`;
+      return (
+        `${url} does not answer: ` +
+        (error instanceof Error && error.cause instanceof Error
+          ? error.cause.message
+          : wordsOf(error))
+      );
     }
   };
 
 /** Refusals that no waiting changes (packages/agent/src/readiness.ts). */
 const REFUSED = /refuses the secret or join token|registered under this name/;
 
-const agentReady = (role: 'builder' | 'deploy', isLocal: boolean) => async (): Promise<string | undefined> => {
-  const reason = await answers(`http://127.0.0.1:${AGENT_PORTS[role]}/readyz`)();
-  const refused = reason === undefined ? undefined : reasonsIn(reason).find((one) => REFUSED.test(one));
-  if (refused !== undefined)
-    throw new Problem(
-      isLocal
-        ? `berth-agent@${role}: ${refused}: compare AGENT_SECRET of the agent and of the control plane below ${SECRETS}`
-        : `berth-agent@${role}: ${refused}. A join token works once, for one role, and for an hour unless it was made for longer. ` +
-            `Get a new one: berth node join-token --role ${role}. Then: berth install agent --role ${role} --join-token-file - --start`,
-    );
-  return reason;
-};
+const agentReady =
+  (role: 'builder' | 'deploy', isLocal: boolean) => async (): Promise<string | undefined> => {
+    const reason = await answers(`http://127.0.0.1:${AGENT_PORTS[role]}/readyz`)();
+    const refused =
+      reason === undefined ? undefined : reasonsIn(reason).find((one) => REFUSED.test(one));
+    if (refused !== undefined)
+      throw new Problem(
+        isLocal
+          ? `berth-agent@${role}: ${refused}: compare AGENT_SECRET of the agent and of the ` +
+              `control plane below ${SECRETS}`
+          : `berth-agent@${role}: ${refused}. A join token works once, for one role, and for an ` +
+              'hour unless it was made for longer. ' +
+              `Get a new one: berth node join-token --role ${role}. Then: berth install agent ` +
+              `--role ${role} --join-token-file - --start`,
+      );
+    return reason;
+  };
 
 function reasonsIn(answer: string): string[] {
   try {
@@ -59,7 +71,8 @@ function reasonsIn(answer: string): string[] {
   }
 }
 
-const secretsOf = (process: string, ...names: string[]): string[] => names.map((name) => `${SECRETS}/${process}/${name}`);
+const secretsOf = (process: string, ...names: string[]): string[] =>
+  names.map((name) => `${SECRETS}/${process}/${name}`);
 
 /** In the order in which they start: whoever is asked before whoever asks. */
 function unitsOf({ parts, controlPlane }: Settings): Unit[] {
@@ -74,7 +87,14 @@ function unitsOf({ parts, controlPlane }: Settings): Unit[] {
       name: 'berth-control-plane',
       files: [
         ENV_FILES['control-plane'],
-        ...secretsOf('control-plane', 'AGENT_SECRET', 'GATEWAY_SECRET', 'JWT_SECRET', 'SECRETS_KEY', 'REGISTRY_PASSWORD'),
+        ...secretsOf(
+          'control-plane',
+          'AGENT_SECRET',
+          'GATEWAY_SECRET',
+          'JWT_SECRET',
+          'SECRETS_KEY',
+          'REGISTRY_PASSWORD',
+        ),
       ],
       ready: answers(`${controlPlane}/readyz`),
     },
@@ -108,22 +128,31 @@ function unitsOf({ parts, controlPlane }: Settings): Unit[] {
 
 /** Throws Problem when a part does not become ready, with what it logged. */
 export async function start(settings: Settings): Promise<void> {
-  if (!hasSystemd()) throw new Problem('the settings are written. --start needs systemd, which does not run here');
+  if (!hasSystemd())
+    throw new Problem('the settings are written. --start needs systemd, which does not run here');
   const units = unitsOf(settings);
   await systemctl('daemon-reload');
   if (settings.parts.has('registry') && hasDebianRegistry()) {
     await systemctl('disable', '--now', DEBIAN_REGISTRY);
-    print(`stopped: ${DEBIAN_REGISTRY}, which Debian's package starts without a password; berth-registry replaces it`);
+    print(
+      `stopped: ${DEBIAN_REGISTRY}, which Debian's package starts without a password; ` +
+        'berth-registry replaces it',
+    );
   }
   await systemctl('enable', '--quiet', ...units.map(({ name }) => name));
   for (const unit of units) await startOne(unit);
   for (const unit of units) await untilReady(unit);
 }
 
-/** Restarts a unit that started before its settings were written, by this run or by one that was killed. */
+/**
+ * Restarts a unit that started before its settings were written, by this run or by one that was
+ * killed.
+ */
 async function startOne({ name, files }: Unit): Promise<void> {
   const since = await unitStartedAt(name);
-  const isOld = since !== undefined && files.some((file) => (statSync(file, { throwIfNoEntry: false })?.mtimeMs ?? 0) > since);
+  const isOld =
+    since !== undefined &&
+    files.some((file) => (statSync(file, { throwIfNoEntry: false })?.mtimeMs ?? 0) > since);
   if (since !== undefined && !isOld) return;
   // After several quick failures with wrong settings, systemd would refuse to start it.
   await exec(['systemctl', 'reset-failed', name], { env: PROGRAM_ENV, timeoutMs: ASK_MS });
@@ -142,7 +171,8 @@ async function untilReady({ name, ready }: Unit): Promise<void> {
     const hasFailed = (await unitState(name)) === 'failed';
     if (hasFailed || performance.now() > deadline)
       throw new Problem(
-        `${name} ${hasFailed ? 'has failed' : `is not ready after ${DEADLINE_MS / 1000} s`}: ${reason}\n${await lastLines(name, 15)}\nAll of its log: journalctl -u ${name}`,
+        `${name} ${hasFailed ? 'has failed' : `is not ready after ${DEADLINE_MS / 1000} s`}: ` +
+          `${reason}\n${await lastLines(name, 15)}\nAll of its log: journalctl -u ${name}`,
       );
     await sleep(STEP_MS);
   }

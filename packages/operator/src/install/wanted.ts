@@ -1,4 +1,7 @@
-/** Lists the folders, secrets and settings of each part. changes.ts compares them with those of the machine. */
+/**
+ * Lists the folders, secrets and settings of each part. changes.ts compares them with those of the
+ * machine.
+ */
 import { randomBytes } from 'node:crypto';
 import type { AcmeChallenge } from '../lib/traefik-config.ts';
 import { traefikConfig } from '../lib/traefik-config.ts';
@@ -69,17 +72,34 @@ export function wantedFor(settings: Settings, extras: Extras): Wanted[] {
 
 function folders({ settings, extras: { users }, wanted }: Sheet): void {
   const entered = { mode: 0o750, uid: 0, gid: users.berth.gid };
-  wanted.push({ kind: 'folder', path: ETC, access: entered }, { kind: 'folder', path: SECRETS, access: entered });
+  wanted.push(
+    { kind: 'folder', path: ETC, access: entered },
+    { kind: 'folder', path: SECRETS, access: entered },
+  );
   const used = [...settings.parts].flatMap((part): Process[] =>
     part === 'proxy' ? [] : part === 'builder' || part === 'deploy' ? [agentOf(part)] : [part],
   );
   for (const name of used)
-    wanted.push({ kind: 'folder', path: `${SECRETS}/${name}`, access: { mode: 0o700, ...users[SECRET_FOLDERS[name]] } });
+    wanted.push({
+      kind: 'folder',
+      path: `${SECRETS}/${name}`,
+      access: { mode: 0o700, ...users[SECRET_FOLDERS[name]] },
+    });
 }
 
 function secretFile({ extras }: Sheet, process: Process, name: string): SecretCopy {
-  const env = process === 'agent-builder' ? ENV_FILES.builder : process === 'agent-deploy' ? ENV_FILES.deploy : ENV_FILES[process];
-  return { path: secretPath(process, name), access: { mode: 0o600, ...extras.users[SECRET_FOLDERS[process]] }, env, name };
+  const env =
+    process === 'agent-builder'
+      ? ENV_FILES.builder
+      : process === 'agent-deploy'
+        ? ENV_FILES.deploy
+        : ENV_FILES[process];
+  return {
+    path: secretPath(process, name),
+    access: { mode: 0o600, ...extras.users[SECRET_FOLDERS[process]] },
+    env,
+    name,
+  };
 }
 
 /** A secret that these processes of this machine read. */
@@ -89,16 +109,33 @@ function shared(
   processes: readonly Process[],
   more: { value?: string | undefined; make?: () => string } = {},
 ): void {
-  sheet.wanted.push({ kind: 'secret', files: processes.map((process) => secretFile(sheet, process, name)), ...more });
+  sheet.wanted.push({
+    kind: 'secret',
+    files: processes.map((process) => secretFile(sheet, process, name)),
+    ...more,
+  });
 }
 
 /** `fixed`: settings that no flag changes in this file. */
-function env({ wanted, extras, settings }: Sheet, path: string, values: Record<string, string>, fixed: readonly string[] = []): void {
+function env(
+  { wanted, extras, settings }: Sheet,
+  path: string,
+  values: Record<string, string>,
+  fixed: readonly string[] = [],
+): void {
   // A flag of this run replaces what is there, a default does not.
-  const isGiven = (name: string): boolean => !fixed.includes(name) && BY_FLAG[name]?.some((flag) => settings.flags.has(flag)) === true;
-  // systemd reads it as root. The other parts are in the group berth, so the group must not read it.
+  const isGiven = (name: string): boolean =>
+    !fixed.includes(name) && BY_FLAG[name]?.some((flag) => settings.flags.has(flag)) === true;
+  // systemd reads it as root. The other parts are in the group berth, so the group must not read
+  // it.
   const access: Access = { mode: 0o600, ...extras.users.root };
-  wanted.push({ kind: 'env', path, access, values, given: new Set(Object.keys(values).filter(isGiven)) });
+  wanted.push({
+    kind: 'env',
+    path,
+    access,
+    values,
+    given: new Set(Object.keys(values).filter(isGiven)),
+  });
 }
 
 /** Which flags decide which settings. */
@@ -118,7 +155,10 @@ const BY_FLAG: Record<string, readonly string[]> = {
   JOIN_TOKEN_FILE: ['join-token-file'],
 };
 
-/** Where nodes find the registry. One on loopback serves this machine alone; other machines need the https host. */
+/**
+ * Where nodes find the registry. One on loopback serves this machine alone; other machines need the
+ * https host.
+ */
 export function registryAddress({ registry: own, internalAddress, baseDomain }: Settings): string {
   return own ?? (internalAddress === undefined ? '127.0.0.1:5000' : `registry.${baseDomain}`);
 }
@@ -132,15 +172,23 @@ function controlPlane(sheet: Sheet): void {
   const agents = (['builder', 'deploy'] as const).filter((role) => parts.has(role)).map(agentOf);
   const hasGateway = parts.has('gateway');
   const hasRegistry = parts.has('registry') || settings.registry !== undefined;
-  const made = (file: 'jwt-secret' | 'secrets-key', otherwise: () => string) => () => extras.madeByControlPlane(file) ?? otherwise();
+  const made = (file: 'jwt-secret' | 'secrets-key', otherwise: () => string) => () =>
+    extras.madeByControlPlane(file) ?? otherwise();
   shared(sheet, 'AGENT_SECRET', ['control-plane', ...agents]);
   shared(sheet, 'GATEWAY_SECRET', hasGateway ? ['control-plane', 'gateway'] : ['control-plane']);
   shared(sheet, 'JWT_SECRET', ['control-plane'], { make: made('jwt-secret', newSecret) });
-  shared(sheet, 'SECRETS_KEY', ['control-plane'], { make: made('secrets-key', () => newKey(extras)) });
+  shared(sheet, 'SECRETS_KEY', ['control-plane'], {
+    make: made('secrets-key', () => newKey(extras)),
+  });
   // Only an empty database needs the first password.
-  const hasPassword = !extras.hasDatabase || readPlain(secretPath('control-plane', 'ADMIN_PASSWORD')) !== undefined;
-  if (hasPassword) shared(sheet, 'ADMIN_PASSWORD', ['control-plane'], { make: () => randomBytes(12).toString('base64url') });
-  if (hasRegistry) shared(sheet, 'REGISTRY_PASSWORD', ['control-plane'], { value: extras.registryPassword });
+  const hasPassword =
+    !extras.hasDatabase || readPlain(secretPath('control-plane', 'ADMIN_PASSWORD')) !== undefined;
+  if (hasPassword)
+    shared(sheet, 'ADMIN_PASSWORD', ['control-plane'], {
+      make: () => randomBytes(12).toString('base64url'),
+    });
+  if (hasRegistry)
+    shared(sheet, 'REGISTRY_PASSWORD', ['control-plane'], { value: extras.registryPassword });
   const secrets = ['AGENT_SECRET', 'GATEWAY_SECRET', 'JWT_SECRET', 'SECRETS_KEY']
     .concat(hasPassword ? ['ADMIN_PASSWORD'] : [])
     .concat(hasRegistry ? ['REGISTRY_PASSWORD'] : []);
@@ -149,21 +197,36 @@ function controlPlane(sheet: Sheet): void {
     ADMIN_EMAILS: admins,
     ...(internalAddress === undefined
       ? {}
-      : { LISTEN: `${hostOf(internalAddress)}:8080`, CONTROL_PLANE_URL: addressUrl(internalAddress, 8080) }),
+      : {
+          LISTEN: `${hostOf(internalAddress)}:8080`,
+          CONTROL_PLANE_URL: addressUrl(internalAddress, 8080),
+        }),
     ...proxiesOf(settings),
     ...(hasGateway || settings.flags.has('gateway') ? { AUTH_SERVICE_URL: settings.gateway } : {}),
     ...(parts.has('proxy') ? { PROXY_PROBE_URLS: 'http://127.0.0.1,https://127.0.0.1' } : {}),
-    ...(hasRegistry ? { REGISTRY_ADDR: registryAddress(settings), REGISTRY_USER: extras.registryUser ?? REGISTRY_USER } : {}),
+    ...(hasRegistry
+      ? {
+          REGISTRY_ADDR: registryAddress(settings),
+          REGISTRY_USER: extras.registryUser ?? REGISTRY_USER,
+        }
+      : {}),
     PACKAGE_DIR,
-    ...Object.fromEntries(secrets.map((name) => [`${name}_FILE`, secretPath('control-plane', name)])),
+    ...Object.fromEntries(
+      secrets.map((name) => [`${name}_FILE`, secretPath('control-plane', name)]),
+    ),
   });
-  sheet.wanted.push({ kind: 'folder', path: PACKAGE_DIR, access: { mode: 0o755, ...extras.users.root } });
+  sheet.wanted.push({
+    kind: 'folder',
+    path: PACKAGE_DIR,
+    access: { mode: 0o755, ...extras.users.root },
+  });
 }
 
 function newKey({ needsKey }: Extras): string {
   if (needsKey)
     throw new Problem(
-      `the database exists, and SECRETS_KEY is nowhere: put the key into ${secretPath('control-plane', 'SECRETS_KEY')}. ` +
+      'the database exists, and SECRETS_KEY is nowhere: put the key into ' +
+        `${secretPath('control-plane', 'SECRETS_KEY')}. ` +
         'If it is lost: docs/disasters.md "The key is gone"',
     );
   return randomBytes(32).toString('base64');
@@ -173,7 +236,8 @@ const hostOf = (address: string): string => (address.includes(':') ? `[${address
 
 function gateway(sheet: Sheet): void {
   const { settings, extras } = sheet;
-  if (!settings.parts.has('control-plane')) shared(sheet, 'GATEWAY_SECRET', ['gateway'], { value: extras.gatewaySecret });
+  if (!settings.parts.has('control-plane'))
+    shared(sheet, 'GATEWAY_SECRET', ['gateway'], { value: extras.gatewaySecret });
   shared(sheet, 'SESSION_SECRET', ['gateway']);
   env(sheet, ENV_FILES.gateway, {
     CONTROL_PLANE_URL: settings.controlPlane,
@@ -219,8 +283,10 @@ function proxy(sheet: Sheet): void {
   const { settings, extras, wanted } = sheet;
   const readable = (mode: number): Access => ({ mode, ...extras.users.root });
   const folder = `${ETC}/traefik`;
-  for (const path of [folder, `${folder}/dynamic`]) wanted.push({ kind: 'folder', path, access: readable(0o755) });
-  for (const name of DYNAMIC) wanted.push(shippedFile(sheet, `${folder}/dynamic/${name}`, `traefik/dynamic/${name}`));
+  for (const path of [folder, `${folder}/dynamic`])
+    wanted.push({ kind: 'folder', path, access: readable(0o755) });
+  for (const name of DYNAMIC)
+    wanted.push(shippedFile(sheet, `${folder}/dynamic/${name}`, `traefik/dynamic/${name}`));
   wanted.push({
     kind: 'edited',
     path: `${folder}/traefik.yml`,
@@ -230,11 +296,13 @@ function proxy(sheet: Sheet): void {
         ...(settings.acmeEmail === undefined ? {} : { acmeEmail: settings.acmeEmail }),
         ...(extras.acmeCaServer === undefined ? {} : { acmeCaServer: extras.acmeCaServer }),
         ...(extras.acmeChallenge === undefined ? {} : { acmeChallenge: extras.acmeChallenge }),
-        // The relay, which has the routes also while the control plane is down. The operator may have changed it since.
+        // The relay, which has the routes also while the control plane is down. The operator may
+        // have changed it since.
         ...(text === undefined ? { routesFrom: RELAY_URL, dynamicDir: `${folder}/dynamic` } : {}),
       }),
   });
-  const hasPublicRegistry = settings.parts.has('registry') && settings.internalAddress !== undefined;
+  const hasPublicRegistry =
+    settings.parts.has('registry') && settings.internalAddress !== undefined;
   env(sheet, ENV_FILES.proxy, {
     BASE_DOMAIN: settings.baseDomain,
     AUTH_SERVICE_URL: settings.gateway,
@@ -242,7 +310,12 @@ function proxy(sheet: Sheet): void {
     ...(hasPublicRegistry ? { REGISTRY_URL: 'http://127.0.0.1:5000' } : {}),
     ...(extras.traefik === undefined ? {} : { TRAEFIK_BIN: extras.traefik }),
   });
-  env(sheet, ENV_FILES.relay, { CONTROL_PLANE_URL: settings.controlPlane, LISTEN: '127.0.0.1:8082' }, ['LISTEN']);
+  env(
+    sheet,
+    ENV_FILES.relay,
+    { CONTROL_PLANE_URL: settings.controlPlane, LISTEN: '127.0.0.1:8082' },
+    ['LISTEN'],
+  );
 }
 
 export const RELAY_URL = 'http://127.0.0.1:8082';
@@ -253,11 +326,17 @@ function agent(sheet: Sheet, role: 'builder' | 'deploy'): void {
   const isLocal = settings.parts.has('control-plane');
   if (!isLocal) shared(sheet, 'JOIN_TOKEN', [process], { value: extras.joinToken });
   const secret = isLocal ? 'AGENT_SECRET' : 'JOIN_TOKEN';
-  // Beside the proxy, containers need no address that others reach, also after a second machine joined.
-  const address = settings.parts.has('proxy') ? '127.0.0.1' : isLocal ? settings.internalAddress : extras.ownAddress;
+  // Beside the proxy, containers need no address that others reach, also after a second machine
+  // joined.
+  const address = settings.parts.has('proxy')
+    ? '127.0.0.1'
+    : isLocal
+      ? settings.internalAddress
+      : extras.ownAddress;
   const proxies = extras.proxyAddresses ?? [];
   // One agent of the machine cleans its registry.
-  const cleans = settings.parts.has('registry') && (role === 'builder' || !settings.parts.has('builder'));
+  const cleans =
+    settings.parts.has('registry') && (role === 'builder' || !settings.parts.has('builder'));
   const forContainers: Record<string, string> = {
     ...(address === undefined ? {} : { HOST_IP: address, PUBLISH_IP: address }),
     DEFAULT_MEMORY: '1g',

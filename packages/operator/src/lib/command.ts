@@ -18,7 +18,10 @@ export class Problem extends Error {
 /** Collects what is wrong, so that an operator sees all of it at once. */
 export type Collector = {
   problems: string[];
-  /** Returns what `get` returns; `instead` if it throws Problem or WrongUsage, whose message is collected. */
+  /**
+   * Returns what `get` returns; `instead` if it throws Problem or WrongUsage, whose message is
+   * collected.
+   */
   of<T>(get: () => T | Promise<T>, instead: T): Promise<T>;
 };
 export function createCollector(): Collector {
@@ -37,10 +40,19 @@ export function createCollector(): Collector {
   };
 }
 
-export const wordsOf = (error: unknown): string => (error instanceof Error ? error.message : String(error));
+export const wordsOf = (error: unknown): string =>
+  error instanceof Error ? error.message : String(error);
 
-/** Runs one command and prints its error. Returns the exit code: that of `body`, 1 (failed) or 2 (wrong usage). */
-export async function runCommand(name: string, usage: string, args: readonly string[], body: () => Promise<number>): Promise<number> {
+/**
+ * Runs one command and prints its error. Returns the exit code: that of `body`, 1 (failed) or 2
+ * (wrong usage).
+ */
+export async function runCommand(
+  name: string,
+  usage: string,
+  args: readonly string[],
+  body: () => Promise<number>,
+): Promise<number> {
   if (args.includes('--help') || args.includes('-h')) {
     print(usage);
     return 0;
@@ -49,9 +61,15 @@ export async function runCommand(name: string, usage: string, args: readonly str
     return await body();
   } catch (error) {
     const wrong =
-      error instanceof WrongUsage || (error instanceof Error && 'code' in error && String(error.code).startsWith('ERR_PARSE_ARGS'));
+      error instanceof WrongUsage ||
+      (error instanceof Error &&
+        'code' in error &&
+        String(error.code).startsWith('ERR_PARSE_ARGS'));
     const unexpected = !wrong && !(error instanceof Problem);
-    complain(`berth ${name}: ${unexpected && error instanceof Error ? (error.stack ?? error.message) : wordsOf(error)}`);
+    complain(
+      `berth ${name}: ` +
+        (unexpected && error instanceof Error ? (error.stack ?? error.message) : wordsOf(error)),
+    );
     if (wrong) complain(`\n${usage}`);
     return wrong ? 2 : 1;
   }

@@ -1,6 +1,6 @@
 /**
- * Settings of this machine: environment files (read by systemd and compose) and secrets, one file each. Every write is whole or not at
- * all: under another name first, flushed, then renamed.
+ * Settings of this machine: environment files (read by systemd and compose) and secrets, one file
+ * each. Every write is whole or not at all: under another name first, flushed, then renamed.
  */
 import {
   chmodSync,
@@ -38,8 +38,8 @@ export function readText(path: string): string | undefined {
 }
 
 /**
- * Opens a file in a folder that a service owns. Such a folder may hold a link that the service made: root must not follow it.
- * Returns undefined where there is no file.
+ * Opens a file in a folder that a service owns. Such a folder may hold a link that the service
+ * made: root must not follow it. Returns undefined where there is no file.
  */
 function withPlainFile<T>(path: string, use: (file: number) => T): T | undefined {
   let file: number;
@@ -50,11 +50,15 @@ function withPlainFile<T>(path: string, use: (file: number) => T): T | undefined
     const { code } = error as NodeJS.ErrnoException;
     if (code === 'ENOENT') return undefined;
     if (code === 'ELOOP')
-      throw new Problem(`${path} is a symbolic link, which is not followed: put a regular file there`, { cause: error });
+      throw new Problem(
+        `${path} is a symbolic link, which is not followed: put a regular file there`,
+        { cause: error },
+      );
     throw new Problem(`${path} cannot be opened: ${wordsOf(error)}`, { cause: error });
   }
   try {
-    if (!fstatSync(file).isFile()) throw new Problem(`${path} is not a regular file: put a regular file there`);
+    if (!fstatSync(file).isFile())
+      throw new Problem(`${path} is not a regular file: put a regular file there`);
     return use(file);
   } finally {
     closeSync(file);
@@ -62,7 +66,8 @@ function withPlainFile<T>(path: string, use: (file: number) => T): T | undefined
 }
 
 /** As readText, for a path that must be a regular file and no link. */
-export const readPlain = (path: string): string | undefined => withPlainFile(path, (file) => readFileSync(file, 'utf8'));
+export const readPlain = (path: string): string | undefined =>
+  withPlainFile(path, (file) => readFileSync(file, 'utf8'));
 
 /** Returns the mode and owner of a regular file, or undefined where there is none. */
 export const plainAccess = (path: string): Access | undefined =>
@@ -127,7 +132,10 @@ export function removeDrafts(folder: string): string[] {
 
 const LINE = /^([A-Za-z_][A-Za-z0-9_]*)=(.*)$/;
 
-/** The variables of an environment file. Of two lines with one name, the last one counts, as for systemd. */
+/**
+ * The variables of an environment file. Of two lines with one name, the last one counts, as for
+ * systemd.
+ */
 export function parseEnv(text: string): Map<string, string> {
   const found = new Map<string, string>();
   for (const line of text.split('\n')) {
@@ -147,12 +155,21 @@ function unquoted(value: string): string {
 const PLAIN = /^[A-Za-z0-9_@%+=:,./[\]*-]*$/;
 
 function envLine(name: string, value: string): string {
-  if (/[\n\r\0]/.test(value)) throw new Problem(`the value of ${name} has a line break, which an environment file cannot hold`);
+  if (/[\n\r\0]/.test(value))
+    throw new Problem(
+      `the value of ${name} has a line break, which an environment file cannot hold`,
+    );
   return `${name}=${PLAIN.test(value) ? value : `"${value.replaceAll(/["\\$`]/g, String.raw`\$&`)}"`}`;
 }
 
-/** Sets variables in the text of an environment file. Comments, other variables and the order stay. `undefined` removes a variable. */
-export function withVariables(text: string, variables: Readonly<Record<string, string | undefined>>): string {
+/**
+ * Sets variables in the text of an environment file. Comments, other variables and the order stay.
+ * `undefined` removes a variable.
+ */
+export function withVariables(
+  text: string,
+  variables: Readonly<Record<string, string | undefined>>,
+): string {
   const rest = new Map(Object.entries(variables));
   const lines = text === '' ? [] : text.replace(/\n$/, '').split('\n');
   const kept = lines.flatMap((line) => {
@@ -162,6 +179,8 @@ export function withVariables(text: string, variables: Readonly<Record<string, s
     rest.delete(name);
     return value === undefined ? [] : [envLine(name, value)];
   });
-  const added = [...rest].flatMap(([name, value]) => (value === undefined ? [] : [envLine(name, value)]));
+  const added = [...rest].flatMap(([name, value]) =>
+    value === undefined ? [] : [envLine(name, value)],
+  );
   return [...kept, ...added].map((line) => `${line}\n`).join('');
 }

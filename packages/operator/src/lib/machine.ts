@@ -3,11 +3,21 @@ import { readdirSync, readFileSync, readlinkSync } from 'node:fs';
 import { Problem } from './command.ts';
 import { type Owner, parseEnv, readText } from './etc-files.ts';
 
-/** Environment of programs that the commands start: `PATH` of root, messages that do not depend on the language. */
-export const PROGRAM_ENV = { PATH: '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin', HOME: '/root', LC_ALL: 'C.UTF-8' };
+/**
+ * Environment of programs that the commands start: `PATH` of root, messages that do not depend on
+ * the language.
+ */
+export const PROGRAM_ENV = {
+  PATH: '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin',
+  HOME: '/root',
+  LC_ALL: 'C.UTF-8',
+};
 
 export function requireRoot(command: string): void {
-  if (process.getuid?.() !== 0) throw new Problem(`this needs root, because it writes to /etc and starts units: sudo berth ${command}`);
+  if (process.getuid?.() !== 0)
+    throw new Problem(
+      `this needs root, because it writes to /etc and starts units: sudo berth ${command}`,
+    );
 }
 
 export type OsRelease = { id: string; like: string; version: string; name: string };
@@ -23,16 +33,25 @@ export function osRelease(path = '/etc/os-release'): OsRelease {
 
 /** Returns the ids of a system user, or undefined. */
 export function userNamed(name: string): Owner | undefined {
-  const line = (readText('/etc/passwd') ?? '').split('\n').find((entry) => entry.startsWith(`${name}:`));
+  const line = (readText('/etc/passwd') ?? '')
+    .split('\n')
+    .find((entry) => entry.startsWith(`${name}:`));
   const [, , uid, gid] = line?.split(':') ?? [];
-  return uid === undefined || gid === undefined ? undefined : { uid: Number(uid), gid: Number(gid) };
+  return uid === undefined || gid === undefined
+    ? undefined
+    : { uid: Number(uid), gid: Number(gid) };
 }
 
 export type Listener = { name: string; pid: number | undefined; unit: string | undefined };
 
-/** Returns the program that listens on a TCP port of any address, or undefined. Without root, its name stays unknown. */
+/**
+ * Returns the program that listens on a TCP port of any address, or undefined. Without root, its
+ * name stays unknown.
+ */
 export function listenerOn(port: number): Listener | undefined {
-  const inodes = ['/proc/net/tcp', '/proc/net/tcp6'].flatMap((file) => listeningSockets(readText(file) ?? '', port));
+  const inodes = ['/proc/net/tcp', '/proc/net/tcp6'].flatMap((file) =>
+    listeningSockets(readText(file) ?? '', port),
+  );
   if (inodes.length === 0) return undefined;
   const pid = processWith(inodes);
   if (pid === undefined) return { name: 'another program', pid, unit: undefined };
@@ -43,7 +62,11 @@ export function listenerOn(port: number): Listener | undefined {
       return '';
     }
   };
-  return { name: read('comm') || 'a program that just ended', pid, unit: /\/([^/\n]+\.service)(\/|\n|$)/.exec(read('cgroup'))?.[1] };
+  return {
+    name: read('comm') || 'a program that just ended',
+    pid,
+    unit: /\/([^/\n]+\.service)(\/|\n|$)/.exec(read('cgroup'))?.[1],
+  };
 }
 
 /** Inodes of the sockets of /proc/net/tcp that listen on the port. */
@@ -58,11 +81,13 @@ export function listeningSockets(table: string, port: number): string[] {
 
 function processWith(inodes: readonly string[]): number | undefined {
   const wanted = new Set(inodes.map((inode) => `socket:[${inode}]`));
-  // The highest number first: systemd (1) holds the socket of a unit too, and says less than the unit's own process.
+  // The highest number first: systemd (1) holds the socket of a unit too, and says less than the
+  // unit's own process.
   const pids = readdirSync('/proc').filter((name) => /^\d+$/.test(name));
   for (const pid of pids.toSorted((a, b) => Number(b) - Number(a))) {
     try {
-      for (const fd of readdirSync(`/proc/${pid}/fd`)) if (wanted.has(readlinkSync(`/proc/${pid}/fd/${fd}`))) return Number(pid);
+      for (const fd of readdirSync(`/proc/${pid}/fd`))
+        if (wanted.has(readlinkSync(`/proc/${pid}/fd/${fd}`))) return Number(pid);
     } catch {
       // The process ended meanwhile, or belongs to another user.
       continue;

@@ -1,4 +1,6 @@
-/** Traefik's static configuration (deploy/traefik/traefik.yml) with the values of an installation. */
+/**
+ * Traefik's static configuration (deploy/traefik/traefik.yml) with the values of an installation.
+ */
 import { domainName } from '@berth/kit/config';
 import { type Document, isMap, isScalar, parseDocument, type YAMLMap } from 'yaml';
 import { Problem } from './command.ts';
@@ -12,7 +14,10 @@ export type TraefikSettings = {
   acmeEmail?: string;
   /** Directory of the certificate authority. */
   acmeCaServer?: string;
-  /** `dns-01` only keeps what the operator wrote: a DNS provider has settings of its own (docs/https.md). */
+  /**
+   * `dns-01` only keeps what the operator wrote: a DNS provider has settings of its own
+   * (docs/https.md).
+   */
   acmeChallenge?: AcmeChallenge;
   /** Folder of acme.json. */
   stateDir?: string;
@@ -31,9 +36,13 @@ const RESOLVER = ['certificatesResolvers', 'letsencrypt', 'acme'];
 export function acmeEmail(text: string): string {
   const [name = '', domain = '', ...more] = text.trim().split('@');
   try {
-    if (name === '' || /\s/.test(name) || more.length > 0 || !domainName(domain).includes('.')) throw new Error('no address');
+    if (name === '' || /\s/.test(name) || more.length > 0 || !domainName(domain).includes('.'))
+      throw new Error('no address');
   } catch (error) {
-    throw new Error(`must be an e-mail address at a public domain, such as ops@example.org, not "${text}"`, { cause: error });
+    throw new Error(
+      `must be an e-mail address at a public domain, such as ops@example.org, not "${text}"`,
+      { cause: error },
+    );
   }
   return text.trim();
 }
@@ -42,18 +51,22 @@ export function acmeEmail(text: string): string {
 export function acmeCaServer(text: string): string {
   const url = URL.canParse(text) ? new URL(text) : undefined;
   if (url?.protocol !== 'https:' || url.username !== '' || url.hash !== '')
-    throw new Error(`must be the https address of an ACME directory, such as ${LETS_ENCRYPT}, not "${text}"`);
+    throw new Error(
+      `must be the https address of an ACME directory, such as ${LETS_ENCRYPT}, not "${text}"`,
+    );
   return url.href;
 }
 
 /**
- * Returns the text with these values. `text` is deploy/traefik/traefik.yml, or what an operator made of it: comments and other settings
- * stay. @throws Problem when it is not Traefik's configuration
+ * Returns the text with these values. `text` is deploy/traefik/traefik.yml, or what an operator
+ * made of it: comments and other settings stay. @throws Problem when it is not Traefik's
+ * configuration
  */
 export function traefikConfig(text: string, settings: TraefikSettings): string {
   const file = parseDocument(text);
   const [error] = file.errors;
-  if (error !== undefined) throw new Problem(`Traefik's configuration is not valid YAML: ${error.message}`);
+  if (error !== undefined)
+    throw new Problem(`Traefik's configuration is not valid YAML: ${error.message}`);
   const set = (path: readonly string[], value: unknown): void => {
     if (value !== undefined && !isSame(file, path, value)) file.setIn(path, value);
   };
@@ -63,7 +76,10 @@ export function traefikConfig(text: string, settings: TraefikSettings): string {
   set([...RESOLVER, 'caServer'], settings.acmeCaServer);
   set([...RESOLVER, 'storage'], settings.stateDir && `${settings.stateDir}/acme.json`);
   if (settings.acmeChallenge !== undefined) setChallenge(acme, settings.acmeChallenge);
-  set(['providers', 'http', 'endpoint'], settings.routesFrom && `${settings.routesFrom}/api/traefik/config?wait=20`);
+  set(
+    ['providers', 'http', 'endpoint'],
+    settings.routesFrom && `${settings.routesFrom}/api/traefik/config?wait=20`,
+  );
   set(['providers', 'file', 'directory'], settings.dynamicDir);
   if (settings.dockerEndpoint !== undefined) {
     set(['providers', 'docker', 'endpoint'], settings.dockerEndpoint);
@@ -77,16 +93,29 @@ export function traefikConfig(text: string, settings: TraefikSettings): string {
 }
 
 /** An equal value keeps its place, its quotes and its comment. */
-const isSame = (file: Document, path: readonly string[], value: unknown): boolean => file.getIn(path) === value;
+const isSame = (file: Document, path: readonly string[], value: unknown): boolean =>
+  file.getIn(path) === value;
 
 /** Replaces the pair, so that the comment above it stays. */
 function setChallenge(acme: YAMLMap, challenge: AcmeChallenge): void {
-  const wanted = { 'tls-alpn-01': 'tlsChallenge', 'http-01': 'httpChallenge', 'dns-01': 'dnsChallenge' }[challenge];
+  const wanted = {
+    'tls-alpn-01': 'tlsChallenge',
+    'http-01': 'httpChallenge',
+    'dns-01': 'dnsChallenge',
+  }[challenge];
   if (acme.has(wanted)) return;
   if (challenge === 'dns-01')
-    throw new Problem('dns-01 needs a DNS provider: write dnsChallenge into the file yourself (docs/https.md "Wildcards")');
-  const pair = acme.items.find(({ key }) => isScalar(key) && (key.value === 'tlsChallenge' || key.value === 'httpChallenge'));
-  if (pair === undefined) throw new Problem('the certificate resolver has another challenge than tlsChallenge and httpChallenge');
+    throw new Problem(
+      'dns-01 needs a DNS provider: write dnsChallenge into the file yourself (docs/https.md ' +
+        '"Wildcards")',
+    );
+  const pair = acme.items.find(
+    ({ key }) => isScalar(key) && (key.value === 'tlsChallenge' || key.value === 'httpChallenge'),
+  );
+  if (pair === undefined)
+    throw new Problem(
+      'the certificate resolver has another challenge than tlsChallenge and httpChallenge',
+    );
   if (isScalar(pair.key)) pair.key.value = wanted;
   acme.set(wanted, challenge === 'http-01' ? { entryPoint: 'web' } : {});
 }

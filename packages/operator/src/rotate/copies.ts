@@ -2,24 +2,40 @@
 import { existsSync, readdirSync, realpathSync } from 'node:fs';
 import { basename, dirname, isAbsolute, join } from 'node:path';
 import { Problem } from '../lib/command.ts';
-import { parseEnv, plainAccess, readPlain, readText, removeDrafts, writeText } from '../lib/etc-files.ts';
+import {
+  parseEnv,
+  plainAccess,
+  readPlain,
+  readText,
+  removeDrafts,
+  writeText,
+} from '../lib/etc-files.ts';
 import type { RotatedSecret } from './names.ts';
 
 /** The limit of the gateway. */
 const MOST_VALUES = 8;
 /** The folder of the generated secrets of a package (deploy/systemd). */
 const STATE = '/var/lib/berth';
-const GENERATED: Readonly<Record<string, string>> = { JWT_SECRET: 'jwt-secret', SECRETS_KEY: 'secrets-key' };
+const GENERATED: Readonly<Record<string, string>> = {
+  JWT_SECRET: 'jwt-secret',
+  SECRETS_KEY: 'secrets-key',
+};
 
 export type Copy = {
-  /** As in the name of its environment file and folder: control-plane, gateway, agent, agent-builder. */
+  /**
+   * As in the name of its environment file and folder: control-plane, gateway, agent,
+   * agent-builder.
+   */
   process: string;
   path: string;
   /** The current value first. */
   values: readonly string[];
 };
 
-/** Throws a Problem for a setting that is not in a file, and for a file that the processes would refuse. */
+/**
+ * Throws a Problem for a setting that is not in a file, and for a file that the processes would
+ * refuse.
+ */
 export function findCopies(etc: string, secret: RotatedSecret): Copy[] {
   const found = new Map<string, string>();
   for (const name of processesIn(etc)) {
@@ -29,7 +45,8 @@ export function findCopies(etc: string, secret: RotatedSecret): Copy[] {
     const usual = join(etc, 'secrets', name, secret.setting);
     // In a container, the path of the setting may be another one.
     const path = file !== '' && existsSync(file) ? file : existsSync(usual) ? usual : file;
-    if (path !== '') found.set(existsSync(path) ? join(realpathSync(dirname(path)), basename(path)) : path, name);
+    if (path !== '')
+      found.set(existsSync(path) ? join(realpathSync(dirname(path)), basename(path)) : path, name);
     else if (name === 'control-plane') {
       const generated = generatedFile(env, secret);
       if (generated !== null) found.set(generated, name);
@@ -40,30 +57,44 @@ export function findCopies(etc: string, secret: RotatedSecret): Copy[] {
 
 function processesIn(etc: string): string[] {
   const names = (folder: string): string[] => (existsSync(folder) ? readdirSync(folder) : []);
-  const fromEnv = names(etc).flatMap((name) => /^((?:control-plane|gateway|agent)(?:-[\w-]+)?)\.env$/.exec(name)?.[1] ?? []);
-  const fromSecrets = names(join(etc, 'secrets')).filter((name) => /^(control-plane|gateway|agent(-[\w-]+)?)$/.test(name));
+  const fromEnv = names(etc).flatMap(
+    (name) => /^((?:control-plane|gateway|agent)(?:-[\w-]+)?)\.env$/.exec(name)?.[1] ?? [],
+  );
+  const fromSecrets = names(join(etc, 'secrets')).filter((name) =>
+    /^(control-plane|gateway|agent(-[\w-]+)?)$/.test(name),
+  );
   return [...new Set([...fromEnv, ...fromSecrets])].sort();
 }
 
-function generatedFile(env: ReadonlyMap<string, string>, { setting }: RotatedSecret): string | null {
+function generatedFile(
+  env: ReadonlyMap<string, string>,
+  { setting }: RotatedSecret,
+): string | null {
   const file = GENERATED[setting];
   if (file === undefined) return null;
   const path = join(dataFolder(env), file);
   return existsSync(path) ? path : null;
 }
 
-/** Returns the folder of a SQLite file, or STATE_DIR (control-plane/src/config.ts, with the defaults of the package's unit). */
+/**
+ * Returns the folder of a SQLite file, or STATE_DIR (control-plane/src/config.ts, with the defaults
+ * of the package's unit).
+ */
 export function dataFolder(env: ReadonlyMap<string, string>): string {
   const url = env.get('DATABASE_URL') ?? `sqlite:${STATE}/berth.db`;
-  const folder = url.startsWith('sqlite:') ? dirname(url.slice('sqlite:'.length)) : (env.get('STATE_DIR') ?? STATE);
+  const folder = url.startsWith('sqlite:')
+    ? dirname(url.slice('sqlite:'.length))
+    : (env.get('STATE_DIR') ?? STATE);
   return isAbsolute(folder) ? folder : join(STATE, folder);
 }
 
 function inline(etc: string, name: string, { setting }: RotatedSecret): Problem {
   const file = join(etc, 'secrets', name, setting);
   return new Problem(
-    `${setting} is in ${etc}/${name}.env itself, and a running process cannot read its environment again. Move it to a file once: ` +
-      `write the value to ${file} (mode 0600, owned by the user of the process; the folder 0700), replace the line ${setting}=… by ` +
+    `${setting} is in ${etc}/${name}.env itself, and a running process cannot read its ` +
+      'environment again. Move it to a file once: ' +
+      `write the value to ${file} (mode 0600, owned by the user of the process; the folder ` +
+      `0700), replace the line ${setting}=… by ` +
       `${setting}_FILE=${file}, and restart berth-${name}. Then run this again`,
   );
 }
@@ -77,11 +108,19 @@ export function valuesIn(text: string, what: string, { setting }: RotatedSecret)
     .filter((value) => value !== '');
   if (values.length === 0) throw new Problem(`${what} has no value of ${setting}`);
   if (values.some((value) => /\p{Cc}/u.test(value)))
-    throw new Problem(`${what} has a value with a line break or another control character; separate values with commas`);
-  if (values.length > MOST_VALUES) throw new Problem(`${what} has ${values.length} values; the maximum is ${MOST_VALUES}`);
+    throw new Problem(
+      `${what} has a value with a line break or another control character; separate values ` +
+        'with commas',
+    );
+  if (values.length > MOST_VALUES)
+    throw new Problem(`${what} has ${values.length} values; the maximum is ${MOST_VALUES}`);
   if (
     setting === 'SECRETS_KEY' &&
-    values.some((value) => Buffer.from(value, 'base64').toString('base64') !== value || Buffer.from(value, 'base64').length !== 32)
+    values.some(
+      (value) =>
+        Buffer.from(value, 'base64').toString('base64') !== value ||
+        Buffer.from(value, 'base64').length !== 32,
+    )
   )
     throw new Problem(`${what} has a key that is not 32 bytes in base64`);
   if (setting === 'SESSION_SECRET' && values.some((value) => value.length < 32))
@@ -92,20 +131,35 @@ export function valuesIn(text: string, what: string, { setting }: RotatedSecret)
 
 function read(path: string, secret: RotatedSecret): string[] {
   const text = readPlain(path);
-  if (text === undefined) throw new Problem(`${path} is missing, and a setting names it: ${secret.setting} of a process on this machine`);
+  if (text === undefined)
+    throw new Problem(
+      `${path} is missing, and a setting names it: ${secret.setting} of a process on this machine`,
+    );
   return valuesIn(text, path, secret);
 }
 
-/** Replaces the file at once, with the same mode and owner. Returns false if it has these values. Throws a Problem, and keeps the file. */
+/**
+ * Replaces the file at once, with the same mode and owner. Returns false if it has these values.
+ * Throws a Problem, and keeps the file.
+ */
 export function writeCopy({ path, values: before }: Copy, values: readonly string[]): boolean {
   if (before.join() === values.join()) return false;
   const access = plainAccess(path);
   if (access === undefined) throw new Problem(`${path} is missing`);
-  for (const left of removeDrafts(dirname(path))) if (existsSync(left)) throw new Problem(`${left} cannot be removed`);
+  for (const left of removeDrafts(dirname(path)))
+    if (existsSync(left)) throw new Problem(`${left} cannot be removed`);
   const text = `${values.join(',')}\n`;
   writeText(path, text, access);
   const after = plainAccess(path);
-  if (readPlain(path) !== text || after?.uid !== access.uid || after.gid !== access.gid || after.mode !== access.mode)
-    throw new Problem(`${path} is not as it was written: another program changed it, or the file system cannot keep its owner and mode`);
+  if (
+    readPlain(path) !== text ||
+    after?.uid !== access.uid ||
+    after.gid !== access.gid ||
+    after.mode !== access.mode
+  )
+    throw new Problem(
+      `${path} is not as it was written: another program changed it, or the file system cannot ` +
+        'keep its owner and mode',
+    );
   return true;
 }

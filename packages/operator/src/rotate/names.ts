@@ -27,7 +27,9 @@ export const SECRETS = {
     setting: 'GATEWAY_SECRET',
     verifiers: ['control-plane', 'gateway'],
     make: hex,
-    breaks: 'these gateways get 401: nobody signs in there, and they keep the last policy, until they have the new value',
+    breaks:
+      'these gateways get 401: nobody signs in there, and they keep the last policy, until ' +
+      'they have the new value',
   },
   session: {
     name: 'session',
@@ -41,7 +43,9 @@ export const SECRETS = {
     setting: 'JWT_SECRET',
     verifiers: ['control-plane'],
     make: hex,
-    breaks: 'API tokens of sessions get 401, and their clients refresh them; personal API tokens stay valid',
+    breaks:
+      'API tokens of sessions get 401, and their clients refresh them; personal API tokens ' +
+      'stay valid',
   },
   secrets: {
     name: 'secrets',
@@ -53,9 +57,17 @@ export const SECRETS = {
 } as const satisfies Record<string, RotatedSecret>;
 
 /** The running processes that check with this secret, and the fingerprints that each has. */
-export function verifiersIn(rotation: Rotation, { setting, verifiers }: RotatedSecret): { kind: string; name: string; values: string[] }[] {
-  const of = (kind: string, all: readonly { name: string; running: boolean; values: Record<string, string[]> }[]) =>
-    all.filter((one) => one.running).map(({ name, values }) => ({ kind, name, values: values[setting] ?? [] }));
+export function verifiersIn(
+  rotation: Rotation,
+  { setting, verifiers }: RotatedSecret,
+): { kind: string; name: string; values: string[] }[] {
+  const of = (
+    kind: string,
+    all: readonly { name: string; running: boolean; values: Record<string, string[]> }[],
+  ) =>
+    all
+      .filter((one) => one.running)
+      .map(({ name, values }) => ({ kind, name, values: values[setting] ?? [] }));
   return [
     ...(verifiers.includes('control-plane') ? of('control plane', rotation.control_planes) : []),
     ...(verifiers.includes('gateway') ? of('gateway', rotation.gateways) : []),

@@ -1,11 +1,13 @@
 /**
- * `berth rotate`. A value is added everywhere before anything uses it, because two processes never change at the same moment:
+ * `berth rotate`. A value is added everywhere before anything uses it, because two processes never
+ * change at the same moment:
  *
  *   added      the new value stands last in every file: all verifiers accept it, and nobody uses it
  *   in front   the new value stands first: signers use it, and the earlier values are still accepted
  *   finished   the earlier values are gone
  *
- * Each step reads where the last run stopped from the files themselves, so a run that was killed goes on with the next one.
+ * Each step reads where the last run stopped from the files themselves, so a run that was killed
+ * goes on with the next one.
  */
 import { hostname } from 'node:os';
 import { text } from 'node:stream/consumers';
@@ -42,7 +44,10 @@ Run it again after an interruption. docs/rotate.md says what each secret protect
 Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 waits for another machine.`;
 
 const WAITS = 3;
-/** Time for the processes of this machine to take a value, and for those of other machines to report. */
+/**
+ * Time for the processes of this machine to take a value, and for those of other machines to
+ * report.
+ */
 const TAKE_MS = 30_000;
 const ELSEWHERE_MS = 3_000;
 const POLL_MS = 400;
@@ -68,14 +73,26 @@ async function rotate(args: string[], read: ReadRotation): Promise<number> {
   });
   const [name = '', ...more] = positionals;
   if (!Object.hasOwn(SECRETS, name) || more.length > 0)
-    throw new WrongUsage(`name one secret: ${Object.keys(SECRETS).join(', ')}${name === '' ? '' : `; not “${positionals.join(' ')}”`}`);
-  const forms = [values.status, values.finish, values.again, values.from].filter((one) => one !== undefined);
-  if (forms.length > 1) throw new WrongUsage('--status, --finish, --again and --from exclude each other');
+    throw new WrongUsage(
+      `name one secret: ${Object.keys(SECRETS).join(', ')}` +
+        (name === '' ? '' : `; not “${positionals.join(' ')}”`),
+    );
+  const forms = [values.status, values.finish, values.again, values.from].filter(
+    (one) => one !== undefined,
+  );
+  if (forms.length > 1)
+    throw new WrongUsage('--status, --finish, --again and --from exclude each other');
   if (values.force === true && values.finish !== true && values.from === undefined)
     throw new WrongUsage('--force belongs to --finish or --from');
   const pids = (values.pid ?? []).map(Number);
-  if (pids.some((pid) => !Number.isSafeInteger(pid) || pid < 2)) throw new WrongUsage('--pid takes the number of a process');
-  const how: How = { etc: values.etc ?? ETC, pids, reload: values['no-reload'] !== true, readRotation: read };
+  if (pids.some((pid) => !Number.isSafeInteger(pid) || pid < 2))
+    throw new WrongUsage('--pid takes the number of a process');
+  const how: How = {
+    etc: values.etc ?? ETC,
+    pids,
+    reload: values['no-reload'] !== true,
+    readRotation: read,
+  };
   const secret: RotatedSecret = SECRETS[name as keyof typeof SECRETS];
   if (values.from !== undefined) return takeFrom(secret, how, values.from, values.force === true);
   const copies = findCopies(how.etc, secret);
@@ -86,32 +103,54 @@ async function rotate(args: string[], read: ReadRotation): Promise<number> {
 }
 
 const nothingHere = ({ setting, name }: RotatedSecret, { etc }: How): string =>
-  `no process on this machine reads ${setting} from a file: no ${etc}/secrets/<process>/${setting}, and no ${setting}_FILE in ` +
-  `${etc}/*.env. Run it on a machine that has it${name === 'session' ? ', a gateway' : ', the control plane'}`;
+  `no process on this machine reads ${setting} from a file: no ` +
+  `${etc}/secrets/<process>/${setting}, and no ${setting}_FILE in ` +
+  `${etc}/*.env. Run it on a machine that has ` +
+  `it${name === 'session' ? ', a gateway' : ', the control plane'}`;
 
-/** Only verifiers decide: a file of an agent may be of an earlier time, and the agent may not need it. */
-const isVerifier = ({ verifiers }: RotatedSecret, { process }: Copy): boolean => verifiers.some((one) => one === process);
+/**
+ * Only verifiers decide: a file of an agent may be of an earlier time, and the agent may not need
+ * it.
+ */
+const isVerifier = ({ verifiers }: RotatedSecret, { process }: Copy): boolean =>
+  verifiers.some((one) => one === process);
 
-async function begin(secret: RotatedSecret, how: How, copies: readonly Copy[], again: boolean): Promise<number> {
+async function begin(
+  secret: RotatedSecret,
+  how: How,
+  copies: readonly Copy[],
+  again: boolean,
+): Promise<number> {
   const { setting, name } = secret;
   const started = readStarted(how.etc, secret);
-  const known = copies.flatMap(({ values }) => values).find((value) => fingerprintOf(setting, value) === started?.fingerprint);
+  const known = copies
+    .flatMap(({ values }) => values)
+    .find((value) => fingerprintOf(setting, value) === started?.fingerprint);
   const isInFront = known !== undefined && copies.every(({ values }) => values[0] === known);
   let next = known;
   if (known !== undefined && isInFront) {
     const rotation = await how.readRotation(how);
     const behind =
-      rotation === null ? [] : verifiersIn(rotation, secret).filter(({ values }) => values[0] !== fingerprintOf(setting, known));
+      rotation === null
+        ? []
+        : verifiersIn(rotation, secret).filter(
+            ({ values }) => values[0] !== fingerprintOf(setting, known),
+          );
     if (behind.length === 0 && !again)
       throw new Problem(
-        `the rotation of ${setting} that began at ${started?.started_at} is not finished: run berth rotate ${name} --finish, ` +
+        `the rotation of ${setting} that began at ${started?.started_at} is not finished: run ` +
+          `berth rotate ${name} --finish, ` +
           `or berth rotate ${name} --again to put another new value in front`,
       );
     if (again && behind.length === 0) next = undefined;
-  } else if (again) throw new WrongUsage('--again is for a rotation whose new value is in front: run it without --again');
+  } else if (again)
+    throw new WrongUsage(
+      '--again is for a rotation whose new value is in front: run it without --again',
+    );
   if (next === undefined) {
     next = secret.make();
-    // First the fingerprint: after an interruption, the value in a file is then known as the new one.
+    // First the fingerprint: after an interruption, the value in a file is then known as the new
+    // one.
     writeStarted(how.etc, secret, next, Date.now());
   } else if (!isInFront) print(`going on with the rotation that began at ${started?.started_at}`);
   const value = next;
@@ -130,7 +169,14 @@ async function begin(secret: RotatedSecret, how: How, copies: readonly Copy[], a
       ),
     );
     const { waiting } = await untilTaken(secret, how, ({ values }) => values.includes(fingerprint));
-    if (waiting.length > 0) return copyTo(secret, copies, waiting, 'do not know the new value yet', `berth rotate ${name}`);
+    if (waiting.length > 0)
+      return copyTo(
+        secret,
+        copies,
+        waiting,
+        'do not know the new value yet',
+        `berth rotate ${name}`,
+      );
   }
   const behind = findCopies(how.etc, secret).filter(({ values }) => values[0] !== value);
   for (const copy of behind) {
@@ -143,36 +189,76 @@ async function begin(secret: RotatedSecret, how: How, copies: readonly Copy[], a
       copies.map((copy) => copy.process),
     ),
   );
-  const { waiting, last } = await untilTaken(secret, how, ({ values }) => values[0] === fingerprint);
-  if (waiting.length > 0) return copyTo(secret, copies, waiting, 'do not have the new value in front yet', `berth rotate ${name}`);
-  print(`${setting}: the new value is in use, and the earlier one is still accepted. Later: berth rotate ${name} --finish`);
+  const { waiting, last } = await untilTaken(
+    secret,
+    how,
+    ({ values }) => values[0] === fingerprint,
+  );
+  if (waiting.length > 0)
+    return copyTo(
+      secret,
+      copies,
+      waiting,
+      'do not have the new value in front yet',
+      `berth rotate ${name}`,
+    );
+  print(
+    `${setting}: the new value is in use, and the earlier one is still accepted. Later: berth ` +
+      `rotate ${name} --finish`,
+  );
   await printUsers(secret, how, findCopies(how.etc, secret), last ?? undefined);
   return 0;
 }
 
-async function finish(secret: RotatedSecret, how: How, copies: readonly Copy[], force: boolean): Promise<number> {
+async function finish(
+  secret: RotatedSecret,
+  how: How,
+  copies: readonly Copy[],
+  force: boolean,
+): Promise<number> {
   const { setting, name } = secret;
   const [front = ''] = (copies.find((copy) => isVerifier(secret, copy)) ?? copies[0])?.values ?? [];
   const started = readStarted(how.etc, secret);
-  if (copies.some((copy) => copy.values[0] !== front) || (started !== null && started.fingerprint !== fingerprintOf(setting, front)))
-    throw new Problem(`the new value of ${setting} is not in front everywhere: run berth rotate ${name} first`);
+  if (
+    copies.some((copy) => copy.values[0] !== front) ||
+    (started !== null && started.fingerprint !== fingerprintOf(setting, front))
+  )
+    throw new Problem(
+      `the new value of ${setting} is not in front everywhere: run berth rotate ${name} first`,
+    );
   const earlier = [...new Set(copies.flatMap(({ values }) => values.slice(1)))];
   const rotation = await how.readRotation(how).catch((error: unknown) => {
     if (force) return null;
-    throw new Problem(`what uses the earlier value is not known, so nothing was changed: ${wordsOf(error)}`, { cause: error });
+    throw new Problem(
+      `what uses the earlier value is not known, so nothing was changed: ${wordsOf(error)}`,
+      { cause: error },
+    );
   });
   const current = fingerprintOf(setting, front);
   if (rotation !== null && earlier.length > 0) {
-    const { blocking, notes } = usersOf(secret, current, fingerprintsOf(setting, earlier), rotation, Date.now());
+    const { blocking, notes } = usersOf(
+      secret,
+      current,
+      fingerprintsOf(setting, earlier),
+      rotation,
+      Date.now(),
+    );
     for (const line of notes) print(`note: ${line}`);
-    for (const line of blocking) complain(`${force ? 'breaks' : 'still uses the earlier value'}: ${line}`);
+    for (const line of blocking)
+      complain(`${force ? 'breaks' : 'still uses the earlier value'}: ${line}`);
     if (blocking.length > 0 && setting === 'SECRETS_KEY')
-      throw new Problem(`nothing was changed: without the earlier key, ${secret.breaks}. Reload the control planes, then run this again`);
-    if (blocking.length > 0 && !force) throw new Problem(`nothing was changed. Wait, or use --force: then ${secret.breaks}`);
+      throw new Problem(
+        `nothing was changed: without the earlier key, ${secret.breaks}. Reload the control ` +
+          'planes, then run this again',
+      );
+    if (blocking.length > 0 && !force)
+      throw new Problem(`nothing was changed. Wait, or use --force: then ${secret.breaks}`);
     if (blocking.length > 0) complain(`--force: ${secret.breaks}`);
-  } else if (rotation === null && !force) throw new Problem('this machine has neither a control plane nor a gateway: finish it there');
+  } else if (rotation === null && !force)
+    throw new Problem('this machine has neither a control plane nor a gateway: finish it there');
   if (earlier.length === 0) print(`no file on this machine has an earlier value of ${setting}`);
-  for (const copy of copies) if (write(copy, [front], secret)) print(`removed the earlier value: ${copy.path}`);
+  for (const copy of copies)
+    if (write(copy, [front], secret)) print(`removed the earlier value: ${copy.path}`);
   print(
     await reload(
       how,
@@ -180,37 +266,71 @@ async function finish(secret: RotatedSecret, how: How, copies: readonly Copy[], 
     ),
   );
   const { waiting } = await untilTaken(secret, how, ({ values }) => values.join() === current);
-  if (waiting.length > 0) return copyTo(secret, copies, waiting, 'still accept the earlier value', `berth rotate ${name} --finish`);
+  if (waiting.length > 0)
+    return copyTo(
+      secret,
+      copies,
+      waiting,
+      'still accept the earlier value',
+      `berth rotate ${name} --finish`,
+    );
   forget(how.etc, secret);
   print(`${setting}: finished; the earlier value is refused now`);
-  if (name === 'agent') print('machines whose agent has a secret of its own need no new value; their files may keep the earlier one');
+  if (name === 'agent')
+    print(
+      'machines whose agent has a secret of its own need no new value; their files may keep ' +
+        'the earlier one',
+    );
   return 0;
 }
 
 async function status(secret: RotatedSecret, how: How, copies: readonly Copy[]): Promise<number> {
   const started = readStarted(how.etc, secret);
-  print(started === null ? `${secret.setting}: no rotation runs` : `${secret.setting}: rotation since ${started.started_at}`);
-  for (const { path, values } of copies) print(`file ${path}: ${fingerprintsOf(secret.setting, values).join(', ')}`);
+  print(
+    started === null
+      ? `${secret.setting}: no rotation runs`
+      : `${secret.setting}: rotation since ${started.started_at}`,
+  );
+  for (const { path, values } of copies)
+    print(`file ${path}: ${fingerprintsOf(secret.setting, values).join(', ')}`);
   const rotation = await how.readRotation(how);
   if (rotation === null) return 0;
-  for (const { kind, name, values } of verifiersIn(rotation, secret)) print(`${kind} ${name}: ${values.join(', ') || 'none'}`);
+  for (const { kind, name, values } of verifiersIn(rotation, secret))
+    print(`${kind} ${name}: ${values.join(', ') || 'none'}`);
   await printUsers(secret, how, copies, rotation);
   return 0;
 }
 
-async function printUsers(secret: RotatedSecret, how: How, copies: readonly Copy[], known?: Rotation): Promise<void> {
+async function printUsers(
+  secret: RotatedSecret,
+  how: How,
+  copies: readonly Copy[],
+  known?: Rotation,
+): Promise<void> {
   const rotation = known ?? (await how.readRotation(how));
-  const [front, ...earlier] = (copies.find((copy) => isVerifier(secret, copy)) ?? copies[0])?.values ?? [];
+  const [front, ...earlier] =
+    (copies.find((copy) => isVerifier(secret, copy)) ?? copies[0])?.values ?? [];
   if (rotation === null || front === undefined || earlier.length === 0) return;
   const { setting } = secret;
-  const { blocking, notes } = usersOf(secret, fingerprintOf(setting, front), fingerprintsOf(setting, earlier), rotation, Date.now());
+  const { blocking, notes } = usersOf(
+    secret,
+    fingerprintOf(setting, front),
+    fingerprintsOf(setting, earlier),
+    rotation,
+    Date.now(),
+  );
   for (const line of blocking) print(`still uses the earlier value: ${line}`);
   for (const line of notes) print(`note: ${line}`);
   if (blocking.length === 0) print('nothing uses the earlier value any more');
 }
 
 /** On another machine. The content comes from the machine on which the rotation runs. */
-async function takeFrom(secret: RotatedSecret, how: How, from: string, force: boolean): Promise<number> {
+async function takeFrom(
+  secret: RotatedSecret,
+  how: How,
+  from: string,
+  force: boolean,
+): Promise<number> {
   const content = from === '-' ? await text(process.stdin) : readText(from);
   if (content === undefined) throw new Problem(`${from} does not exist`);
   const values = valuesIn(content, from === '-' ? 'standard input' : from, secret);
@@ -219,7 +339,8 @@ async function takeFrom(secret: RotatedSecret, how: How, from: string, force: bo
   for (const { path, values: before } of copies)
     if (!force && !values.includes(before[0] ?? ''))
       throw new Problem(
-        `${path} has a value in front that ${from === '-' ? 'standard input' : from} does not have: it would be refused at once (--force does it)`,
+        `${path} has a value in front that ${from === '-' ? 'standard input' : from} does not ` +
+          'have: it would be refused at once (--force does it)',
       );
   for (const copy of copies) if (write(copy, values, secret)) print(`written: ${copy.path}`);
   print(
@@ -238,7 +359,10 @@ function write(copy: Copy, values: readonly string[], secret: RotatedSecret): bo
 }
 
 type Verifier = ReturnType<typeof verifiersIn>[number];
-/** Waits until all running verifiers have taken a value. Returns the others: on this machine after TAKE_MS, elsewhere soon. */
+/**
+ * Waits until all running verifiers have taken a value. Returns the others: on this machine after
+ * TAKE_MS, elsewhere soon.
+ */
 async function untilTaken(
   secret: RotatedSecret,
   how: How,
@@ -251,7 +375,8 @@ async function untilTaken(
     if (rotation === null) return { waiting: [], last: null };
     const waiting = verifiersIn(rotation, secret).filter((one) => !has(one));
     const isHere = waiting.some(({ name }) => name.startsWith(`${hostname()} `));
-    if (waiting.length === 0 || performance.now() - begun > (isHere ? TAKE_MS : ELSEWHERE_MS)) return { waiting, last: rotation };
+    if (waiting.length === 0 || performance.now() - begun > (isHere ? TAKE_MS : ELSEWHERE_MS))
+      return { waiting, last: rotation };
     await sleep(POLL_MS);
   }
 }
@@ -265,8 +390,13 @@ function copyTo(
 ): number {
   complain(`these processes ${what}:`);
   for (const one of waiting) complain(`  ${one.kind} ${one.name}`);
-  complain(`On this machine: look at their log (“setting not read again” names the rule). On another machine, for each one:`);
-  complain(`  sudo cat ${copies[0]?.path ?? setting} | ssh root@OTHER berth rotate ${name} --from -`);
+  complain(
+    'On this machine: look at their log (“setting not read again” names the rule). On another ' +
+      'machine, for each one:',
+  );
+  complain(
+    `  sudo cat ${copies[0]?.path ?? setting} | ssh root@OTHER berth rotate ${name} --from -`,
+  );
   complain(`Then run this again: ${then}`);
   return WAITS;
 }

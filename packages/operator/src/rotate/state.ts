@@ -1,4 +1,7 @@
-/** Remembers which value is the new one while a rotation runs, so that a rotation that was killed goes on. It has no secret. */
+/**
+ * Remembers which value is the new one while a rotation runs, so that a rotation that was killed
+ * goes on. It has no secret.
+ */
 import { existsSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { fingerprintOf } from '@berth/kit/fingerprint';
@@ -8,7 +11,8 @@ import type { RotatedSecret } from './names.ts';
 
 export type Started = { fingerprint: string; started_at: string };
 
-const pathOf = (etc: string, { name }: RotatedSecret): string => join(etc, `.rotation-${name}.json`);
+const pathOf = (etc: string, { name }: RotatedSecret): string =>
+  join(etc, `.rotation-${name}.json`);
 
 export function readStarted(etc: string, secret: RotatedSecret): Started | null {
   const path = pathOf(etc, secret);
@@ -17,12 +21,18 @@ export function readStarted(etc: string, secret: RotatedSecret): Started | null 
   try {
     return JSON.parse(text) as Started;
   } catch {
-    throw new Problem(`${path} is not readable as JSON. Look at the files of ${secret.setting} on this machine, then remove it`);
+    throw new Problem(
+      `${path} is not readable as JSON. Look at the files of ${secret.setting} on this ` +
+        'machine, then remove it',
+    );
   }
 }
 
 export function writeStarted(etc: string, secret: RotatedSecret, value: string, now: number): void {
-  const started: Started = { fingerprint: fingerprintOf(secret.setting, value), started_at: new Date(now).toISOString() };
+  const started: Started = {
+    fingerprint: fingerprintOf(secret.setting, value),
+    started_at: new Date(now).toISOString(),
+  };
   const owner = { uid: process.getuid?.() ?? 0, gid: process.getgid?.() ?? 0 };
   writeText(pathOf(etc, secret), `${JSON.stringify(started)}\n`, { mode: 0o600, ...owner });
 }

@@ -13,24 +13,37 @@ export type Users = {
 };
 
 /** `current`: fingerprint of the new value; `earlier`: of those that would be dropped. */
-export function usersOf(secret: RotatedSecret, current: string, earlier: readonly string[], rotation: Rotation, now: number): Users {
+export function usersOf(
+  secret: RotatedSecret,
+  current: string,
+  earlier: readonly string[],
+  rotation: Rotation,
+  now: number,
+): Users {
   const blocking: string[] = [];
   const notes: string[] = [];
   for (const { kind, name, values } of verifiersIn(rotation, secret))
-    if (values[0] !== current) blocking.push(`${kind} ${name}: does not have the new value in front`);
+    if (values[0] !== current)
+      blocking.push(`${kind} ${name}: does not have the new value in front`);
   const all = [...rotation.control_planes, ...rotation.gateways];
   for (const { name, running, seen_at } of all)
-    if (!running) notes.push(`${name} stopped reporting at ${seen_at}: if it starts again, give it the new value first`);
+    if (!running)
+      notes.push(
+        `${name} stopped reporting at ${seen_at}: if it starts again, give it the new value first`,
+      );
   const isEarlier = (fingerprint: string): boolean => earlier.includes(fingerprint);
   const { setting } = secret;
 
   if (setting === 'AGENT_SECRET') {
     for (const node of rotation.nodes) {
       if (node.fingerprint === current) continue;
-      const who = `node ${node.name} (${node.role}, ${node.agent_version === null ? 'contract-only agent' : `agent ${node.agent_version}`})`;
+      const who =
+        `node ${node.name} (${node.role}, ` +
+        `${node.agent_version === null ? 'contract-only agent' : `agent ${node.agent_version}`})`;
       blocking.push(
         node.fingerprint === null
-          ? `${who}: uses AGENT_SECRET; it has not registered since the control plane records which value (last seen ${node.seen_at})`
+          ? `${who}: uses AGENT_SECRET; it has not registered since the control plane records ` +
+              `which value (last seen ${node.seen_at})`
           : `${who}: last used the earlier value at ${node.seen_at}`,
       );
     }
@@ -45,15 +58,22 @@ export function usersOf(secret: RotatedSecret, current: string, earlier: readonl
   }
   const what = setting === 'SESSION_SECRET' ? 'sessions of people' : 'API tokens of sessions';
   for (const { fingerprint, until } of rotation.signed.filter((one) => one.setting === setting))
-    if (isEarlier(fingerprint) && Date.parse(until) > now) blocking.push(`${what} that the earlier value signed: until ${until}`);
+    if (isEarlier(fingerprint) && Date.parse(until) > now)
+      blocking.push(`${what} that the earlier value signed: until ${until}`);
   if (setting === 'JWT_SECRET')
     notes.push(
-      'a request that is repeated with its Idempotency-Key after 24 h or less gets 409 if the earlier value sealed the stored answer',
+      'a request that is repeated with its Idempotency-Key after 24 h or less gets 409 if the ' +
+        'earlier value sealed the stored answer',
     );
   if (setting === 'SECRETS_KEY') {
-    const wrapping = new Set(rotation.control_planes.filter((one) => one.running).map((one) => one.key_id));
+    const wrapping = new Set(
+      rotation.control_planes.filter((one) => one.running).map((one) => one.key_id),
+    );
     for (const [id, count] of Object.entries(rotation.project_keys))
-      if (!wrapping.has(id)) blocking.push(`${count} project key${count === 1 ? '' : 's'} wrapped by the key with the id ${id}`);
+      if (!wrapping.has(id))
+        blocking.push(
+          `${count} project key${count === 1 ? '' : 's'} wrapped by the key with the id ${id}`,
+        );
     notes.push('backups from before need the earlier key: keep it with them (docs/backup.md)');
   }
   return { blocking, notes };

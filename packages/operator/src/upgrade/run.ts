@@ -1,4 +1,6 @@
-/** `berth upgrade --check`: what the next version would change on this machine. It changes nothing. */
+/**
+ * `berth upgrade --check`: what the next version would change on this machine. It changes nothing.
+ */
 import { parseArgs } from 'node:util';
 import { print, runCommand, WrongUsage } from '../lib/command.ts';
 import { planOf, type UpgradePlan } from './plan.ts';
@@ -14,7 +16,8 @@ Run it on the machine of the control plane, as root. Exit code 1: something must
 
   --json   prints one JSON object`;
 
-export const runUpgrade = (args: string[]): Promise<number> => runCommand('upgrade', USAGE, args, () => upgrade(args));
+export const runUpgrade = (args: string[]): Promise<number> =>
+  runCommand('upgrade', USAGE, args, () => upgrade(args));
 
 async function upgrade(args: string[]): Promise<number> {
   const { positionals, values } = parseArgs({
@@ -23,10 +26,17 @@ async function upgrade(args: string[]): Promise<number> {
     options: { check: { type: 'boolean' }, json: { type: 'boolean' } },
   });
   const [file, ...more] = positionals;
-  if (values.check !== true) throw new WrongUsage('only --check exists: the upgrade itself is apt-get install ./FILE.deb');
+  if (values.check !== true)
+    throw new WrongUsage('only --check exists: the upgrade itself is apt-get install ./FILE.deb');
   if (more.length > 0) throw new WrongUsage('name at most one package or folder');
   const state = await readState();
-  const own = { version: state.version, arch: null, commit: null, schema: state.schema, oldest_agent: state.oldest_agent };
+  const own = {
+    version: state.version,
+    arch: null,
+    commit: null,
+    schema: state.schema,
+    oldest_agent: state.oldest_agent,
+  };
   const plan = planOf({
     state,
     next: file === undefined ? own : await readBuild(file),
@@ -43,20 +53,27 @@ async function upgrade(args: string[]): Promise<number> {
 function shown(plan: UpgradePlan): string {
   const { schema, snapshot, agents } = plan;
   const lines = [
-    `version     ${plan.running ?? 'not running'} -> ${plan.next}${plan.installed === null ? '' : ` (installed package: ${plan.installed})`}`,
+    `version     ${plan.running ?? 'not running'} -> ` +
+      `${plan.next}${plan.installed === null ? '' : ` (installed package: ${plan.installed})`}`,
     `database    ${plan.database}, ${mebibytes(snapshot.bytes)}`,
     ...(schema.length === 0
       ? ['schema      no change']
       : schema.map(
           ({ name, kind, seconds }) =>
-            `schema      ${name}: ${kind === 'expands' ? 'adds only' : 'earlier versions cannot go back without the snapshot'}, about ${seconds} s`,
+            `schema      ${name}: ` +
+            (kind === 'expands'
+              ? 'adds only'
+              : 'earlier versions cannot go back without the snapshot') +
+            `, about ${seconds} s`,
         )),
     snapshot.taken
-      ? `snapshot    in ${snapshot.folder}, about ${snapshot.seconds} s; needs ${mebibytes(snapshot.needed)}, free ${mebibytes(snapshot.free)}`
+      ? `snapshot    in ${snapshot.folder}, about ${snapshot.seconds} s; needs ` +
+        `${mebibytes(snapshot.needed)}, free ${mebibytes(snapshot.free)}`
       : 'snapshot    none',
     `way back    ${plan.way_back}`,
     ...plan.order.map((step, i) => `${i === 0 ? 'order       ' : '            '}${i + 1}. ${step}`),
-    `agents      ${agents.total} nodes: ${agents.work} keep working${agents.stop.length === 0 ? '' : `, ${agents.stop.length} stop working`}`,
+    `agents      ${agents.total} nodes: ${agents.work} keep ` +
+      `working${agents.stop.length === 0 ? '' : `, ${agents.stop.length} stop working`}`,
     `deployments ${plan.open_deployments} open; they wait while the control plane restarts`,
     ...plan.notes.map((note) => `note        ${note}`),
     ...plan.problems.map((problem) => `problem     ${problem}`),

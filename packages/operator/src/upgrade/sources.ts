@@ -15,24 +15,49 @@ const SETTINGS_FILE = join(ETC, 'control-plane.env');
 const OF_THE_UNIT = { STATE_DIR: '/var/lib/berth', DATABASE_URL: 'sqlite:/var/lib/berth/berth.db' };
 const DEFAULT_LISTEN = '127.0.0.1:8080';
 
-/** The environment of the control plane: this environment if it names a database, otherwise its settings file. */
+/**
+ * The environment of the control plane: this environment if it names a database, otherwise its
+ * settings file.
+ */
 function settings(): { env: NodeJS.ProcessEnv; isInstalled: boolean } {
   const text = environment()['DATABASE_URL'] === undefined ? readText(SETTINGS_FILE) : undefined;
   if (text === undefined) return { env: environment(), isInstalled: false };
-  return { env: { ...PROGRAM_ENV, ...OF_THE_UNIT, ...Object.fromEntries(parseEnv(text)) }, isInstalled: true };
+  return {
+    env: { ...PROGRAM_ENV, ...OF_THE_UNIT, ...Object.fromEntries(parseEnv(text)) },
+    isInstalled: true,
+  };
 }
 
-/** Runs `berth schema` with the settings and as the user of the control plane, so that no file gets another owner. */
+/**
+ * Runs `berth schema` with the settings and as the user of the control plane, so that no file gets
+ * another owner.
+ */
 export async function readState(): Promise<SchemaReport> {
   const { env, isInstalled } = settings();
   const user = isInstalled && process.getuid?.() === 0 ? userNamed('berth') : undefined;
   const as =
     user === undefined
       ? []
-      : ['setpriv', '--reuid', String(user.uid), '--regid', String(user.gid), '--clear-groups', '--no-new-privs', '--'];
+      : [
+          'setpriv',
+          '--reuid',
+          String(user.uid),
+          '--regid',
+          String(user.gid),
+          '--clear-groups',
+          '--no-new-privs',
+          '--',
+        ];
   const argv = [...as, process.execPath, process.argv[1] ?? 'berth', 'schema'];
-  const { code, stdout, stderr } = await exec(argv, { env, timeoutMs: 120_000, ...(isInstalled ? { cwd: '/' } : {}) });
-  if (code !== 0) throw new Problem(`the database cannot be read: ${stderr.trim().replace(/^berth schema: /, '')}`);
+  const { code, stdout, stderr } = await exec(argv, {
+    env,
+    timeoutMs: 120_000,
+    ...(isInstalled ? { cwd: '/' } : {}),
+  });
+  if (code !== 0)
+    throw new Problem(
+      `the database cannot be read: ${stderr.trim().replace(/^berth schema: /, '')}`,
+    );
   return JSON.parse(stdout) as SchemaReport;
 }
 
@@ -42,7 +67,9 @@ export async function runningVersion(): Promise<string | null> {
   const [, host = '', port = ''] = /^(.*):(\d+)$/.exec(env['LISTEN'] ?? DEFAULT_LISTEN) ?? [];
   const at = host === '' || host === '0.0.0.0' || host === '[::]' ? '127.0.0.1' : host;
   try {
-    const answer = await fetch(`http://${at}:${port}/api/version`, { signal: AbortSignal.timeout(5_000) });
+    const answer = await fetch(`http://${at}:${port}/api/version`, {
+      signal: AbortSignal.timeout(5_000),
+    });
     return answer.ok ? String(((await answer.json()) as { version: unknown }).version) : null;
   } catch {
     return null;
@@ -70,7 +97,9 @@ export async function runningUnits(): Promise<string[]> {
     '--no-legend',
     'berth-*',
   );
-  return listed.split('\n').flatMap((line) => (line.trim() === '' ? [] : [line.trim().split(/\s+/)[0] ?? '']));
+  return listed
+    .split('\n')
+    .flatMap((line) => (line.trim() === '' ? [] : [line.trim().split(/\s+/)[0] ?? '']));
 }
 
 /** Reads what a package or an artefact says about itself. */
@@ -82,20 +111,30 @@ export async function readBuild(path: string): Promise<Build> {
 
 function readArtefact(folder: string): Build {
   const text = readText(join(folder, 'berth-build.json'));
-  if (text === undefined) throw new Problem(`${folder} holds no artefact of Berth: berth-build.json is missing`);
+  if (text === undefined)
+    throw new Problem(`${folder} holds no artefact of Berth: berth-build.json is missing`);
   return buildIn(text, folder, {});
 }
 
 async function readPackage(file: string): Promise<Build> {
-  if (!existsSync('/usr/bin/dpkg-deb')) throw new Problem('reading a package needs dpkg-deb: give the folder of an artefact');
-  const fields = await exec(['dpkg-deb', '--field', file, 'Package', 'Version', 'Architecture', 'Berth-Build'], {
-    env: PROGRAM_ENV,
-    timeoutMs: 60_000,
-  });
+  if (!existsSync('/usr/bin/dpkg-deb'))
+    throw new Problem('reading a package needs dpkg-deb: give the folder of an artefact');
+  const fields = await exec(
+    ['dpkg-deb', '--field', file, 'Package', 'Version', 'Architecture', 'Berth-Build'],
+    {
+      env: PROGRAM_ENV,
+      timeoutMs: 60_000,
+    },
+  );
   if (fields.code !== 0) throw new Problem(`${file} is no Debian package: ${fields.stderr.trim()}`);
-  const field = (name: string): string | undefined => new RegExp(`^${name}: (.*)$`, 'm').exec(fields.stdout)?.[1];
-  if (field('Package') !== 'berth') throw new Problem(`${file} is the package ${field('Package') ?? 'without a name'}, not berth`);
-  return buildIn(field('Berth-Build') ?? '{}', file, { version: field('Version') ?? '', arch: field('Architecture') ?? '' });
+  const field = (name: string): string | undefined =>
+    new RegExp(`^${name}: (.*)$`, 'm').exec(fields.stdout)?.[1];
+  if (field('Package') !== 'berth')
+    throw new Problem(`${file} is the package ${field('Package') ?? 'without a name'}, not berth`);
+  return buildIn(field('Berth-Build') ?? '{}', file, {
+    version: field('Version') ?? '',
+    arch: field('Architecture') ?? '',
+  });
 }
 
 function buildIn(text: string, from: string, more: { version?: string; arch?: string }): Build {
@@ -111,10 +150,16 @@ function buildIn(text: string, from: string, more: { version?: string; arch?: st
       ...more,
     };
     if (typeof version !== 'string' || version === '') throw new Error('it has no version');
-    if (schema !== null && !(Array.isArray(schema) && schema.every(({ name }) => typeof name === 'string')))
+    if (
+      schema !== null &&
+      !(Array.isArray(schema) && schema.every(({ name }) => typeof name === 'string'))
+    )
       throw new Error('its schema is no list');
     return { version, arch, commit, schema, oldest_agent };
   } catch (error) {
-    throw new Problem(`${from} cannot be read: ${error instanceof Error ? error.message : String(error)}`, { cause: error });
+    throw new Problem(
+      `${from} cannot be read: ${error instanceof Error ? error.message : String(error)}`,
+      { cause: error },
+    );
   }
 }

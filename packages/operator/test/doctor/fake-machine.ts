@@ -6,7 +6,13 @@ export const NOW = Date.parse('2026-11-23T12:00:00Z');
 export const SECRET = 'agent-secret-of-this-test';
 export const PASSWORD = 'registry-password-of-this-test';
 
-export const ran = (stdout: string, more: Partial<Ran> = {}): Ran => ({ code: 0, stdout, stderr: '', ended: null, ...more });
+export const ran = (stdout: string, more: Partial<Ran> = {}): Ran => ({
+  code: 0,
+  stdout,
+  stderr: '',
+  ended: null,
+  ...more,
+});
 export const failed = (stderr: string): Ran => ({ code: 1, stdout: '', stderr, ended: null });
 export const folder = (more: Partial<Folder> = {}): Folder => ({
   error: null,
@@ -26,13 +32,21 @@ const answer = (body: unknown, more: Partial<Answer> = {}): Answer => ({
   ...more,
 });
 
-export type Readyz = { status: string; parts: { name: string; ok: boolean; detail: string }[]; notes: string[] };
+export type Readyz = {
+  status: string;
+  parts: { name: string; ok: boolean; detail: string }[];
+  notes: string[];
+};
 export const readyz = (more: Partial<Readyz> = {}): Answer =>
   answer({
     status: 'ready',
     parts: [
       { name: 'database', ok: true, detail: 'answers' },
-      { name: 'secrets', ok: true, detail: '0 of 3 project keys are wrapped by an earlier SECRETS_KEY' },
+      {
+        name: 'secrets',
+        ok: true,
+        detail: '0 of 3 project keys are wrapped by an earlier SECRETS_KEY',
+      },
       { name: 'backups', ok: true, detail: 'the last backup is 20 min old' },
     ],
     notes: [],
@@ -51,12 +65,15 @@ const RUNS_UNIT = [
 export const unit = (more: Record<string, string> = {}): Ran =>
   ran(
     RUNS_UNIT.map((line) =>
-      more[line.split('=')[0] ?? ''] === undefined ? line : `${line.split('=')[0]}=${more[line.split('=')[0] ?? '']}`,
+      more[line.split('=')[0] ?? ''] === undefined
+        ? line
+        : `${line.split('=')[0]}=${more[line.split('=')[0] ?? '']}`,
     ).join('\n'),
   );
 
 export const listener = (port: number, name: string, pid = 10): string =>
-  `LISTEN 0      511        127.0.0.1:${port}       0.0.0.0:*    users:(("${name}",pid=${pid},fd=18))`;
+  `LISTEN 0      511        127.0.0.1:${port}       0.0.0.0:*    ` +
+  `users:(("${name}",pid=${pid},fd=18))`;
 const LISTENERS = [
   listener(80, 'traefik'),
   listener(443, 'traefik'),
@@ -73,7 +90,8 @@ export const PASSWD =
 const ETC: Record<string, string> = {
   '/etc/berth/control-plane.env':
     'BASE_DOMAIN=apps.example.com\nPUBLIC_IPS=203.0.113.7\nBACKUP_TO=/mnt/backups\nDATASET_NFS_BASE_PATH=/mnt/nas\nAGENT_SECRET_FILE=/etc/berth/secrets/control-plane/AGENT_SECRET\n',
-  '/etc/berth/gateway.env': 'BASE_DOMAIN=apps.example.com\nCONTROL_PLANE_URL=http://127.0.0.1:8080\n',
+  '/etc/berth/gateway.env':
+    'BASE_DOMAIN=apps.example.com\nCONTROL_PLANE_URL=http://127.0.0.1:8080\n',
   '/etc/berth/relay.env': 'CONTROL_PLANE_URL=http://127.0.0.1:8080\nLISTEN=127.0.0.1:8082\n',
   '/etc/berth/registry.env': 'REGISTRY_HTTP_ADDR=127.0.0.1:5000\n',
   '/etc/berth/proxy.env': 'ACME_EMAIL=ops@example.com\n',
@@ -82,7 +100,8 @@ const ETC: Record<string, string> = {
   '/etc/berth/agent-deploy.env':
     'NODE_ROLE=deploy\nCONTROL_PLANE_URL=http://127.0.0.1:8080\nLISTEN=127.0.0.1:7070\nDATASET_NFS_BASE_PATH=/mnt/nas\nAGENT_SECRET_FILE=/etc/berth/secrets/agent-deploy/AGENT_SECRET\n',
 };
-export const NAS = '36 25 0:31 / /mnt/nas rw,relatime shared:1 - nfs4 nas:/export rw,hard,nosuid,nodev,vers=4.2\n';
+export const NAS =
+  '36 25 0:31 / /mnt/nas rw,relatime shared:1 - nfs4 nas:/export rw,hard,nosuid,nodev,vers=4.2\n';
 
 /** Each of these replaces or adds an answer; a longer beginning of a command wins. */
 export type Fault = {
@@ -100,7 +119,9 @@ export type Fault = {
 
 const RANDOM = /^berth-doctor-[0-9a-f]{8}\.(.*)$/;
 const refused = (): Error =>
-  Object.assign(new TypeError('fetch failed'), { cause: Object.assign(new Error('x'), { code: 'ECONNREFUSED' }) });
+  Object.assign(new TypeError('fetch failed'), {
+    cause: Object.assign(new Error('x'), { code: 'ECONNREFUSED' }),
+  });
 export { refused };
 
 export function fakeMachine(fault: Fault = {}): System & { inputs: string[]; asked: string[] } {
@@ -109,7 +130,8 @@ export function fakeMachine(fault: Fault = {}): System & { inputs: string[]; ask
     '/etc/passwd': PASSWD,
     '/etc/os-release': 'ID=debian\nVERSION_ID="12"\n',
     '/etc/fstab': 'nas:/export /mnt/nas nfs4 rw,hard,_netdev 0 0\n',
-    '/etc/berth/registry.yml': 'storage:\n  filesystem:\n    rootdirectory: /var/lib/berth-registry\n',
+    '/etc/berth/registry.yml':
+      'storage:\n  filesystem:\n    rootdirectory: /var/lib/berth-registry\n',
     '/proc/self/mountinfo': `25 1 8:1 / / rw - ext4 /dev/sda1 rw\n${NAS}`,
     '/etc/berth/secrets/control-plane/AGENT_SECRET': `${SECRET}\n`,
     '/etc/berth/secrets/agent-builder/AGENT_SECRET': `${SECRET}\n`,
@@ -126,16 +148,26 @@ export function fakeMachine(fault: Fault = {}): System & { inputs: string[]; ask
     'docker buildx version': ran('github.com/docker/buildx v0.16.2 abc\n'),
     'docker buildx build': ran(''),
     'docker info --format {{.DockerRootDir}}': ran('/var/lib/docker\n'),
-    'docker info --format {{json .RegistryConfig}}': ran('{"IndexConfigs":{},"InsecureRegistryCIDRs":["127.0.0.0/8"]}'),
+    'docker info --format {{json .RegistryConfig}}': ran(
+      '{"IndexConfigs":{},"InsecureRegistryCIDRs":["127.0.0.0/8"]}',
+    ),
     'docker login': ran('Login Succeeded'),
     'traefik version': ran('Version:      3.7.13\nCodename:     x\n'),
     ...fault.runs,
   };
-  const config = { registry_addr: '127.0.0.1:5000', registry_user: 'berth', registry_password: PASSWORD };
+  const config = {
+    registry_addr: '127.0.0.1:5000',
+    registry_user: 'berth',
+    registry_password: PASSWORD,
+  };
   const http: Record<string, Answer | Error> = {
     'http://127.0.0.1:8080/healthz': answer({ status: 'ok' }),
     'http://127.0.0.1:8080/readyz': readyz(),
-    'http://127.0.0.1:4180/readyz': answer({ status: 'ready', reasons: [], control_plane: 'answers' }),
+    'http://127.0.0.1:4180/readyz': answer({
+      status: 'ready',
+      reasons: [],
+      control_plane: 'answers',
+    }),
     'http://127.0.0.1:8082/readyz': answer({ status: 'ready', control_plane: 'answers' }),
     'http://127.0.0.1:7070/readyz': answer({ status: 'ready', reasons: [] }),
     'http://127.0.0.1:7071/readyz': answer({ status: 'ready', reasons: [] }),
@@ -160,7 +192,9 @@ export function fakeMachine(fault: Fault = {}): System & { inputs: string[]; ask
     },
     list: async (path) =>
       Object.keys(files).flatMap((file) =>
-        files[file] !== undefined && file.startsWith(`${path}/`) && !file.slice(path.length + 1).includes('/')
+        files[file] !== undefined &&
+        file.startsWith(`${path}/`) &&
+        !file.slice(path.length + 1).includes('/')
           ? [file.slice(path.length + 1)]
           : [],
       ),
@@ -168,12 +202,15 @@ export function fakeMachine(fault: Fault = {}): System & { inputs: string[]; ask
       if (fault.access !== undefined && path in fault.access) return fault.access[path];
       if (path.startsWith('/etc/berth/secrets/')) {
         const uid = path.includes('/control-plane') ? 900 : 0;
-        if (path in files) return files[path] === undefined ? undefined : { mode: 0o600, uid, gid: uid };
+        if (path in files)
+          return files[path] === undefined ? undefined : { mode: 0o600, uid, gid: uid };
         return { mode: 0o700, uid, gid: uid };
       }
       return files[path] === undefined ? undefined : { mode: 0o640, uid: 0, gid: 900 };
     },
-    folder: async (path) => fault.folders?.[path] ?? (path === '/mnt/nas' ? folder({ device: 31, marker: 'b0c1' }) : folder()),
+    folder: async (path) =>
+      fault.folders?.[path] ??
+      (path === '/mnt/nas' ? folder({ device: 31, marker: 'b0c1' }) : folder()),
     async run(argv, { stdin, env = {} }) {
       const line = argv.join(' ').replace(/ --config \S+/, '');
       asked.push(`${line} ${JSON.stringify(env)}`);
@@ -203,7 +240,12 @@ export function fakeMachine(fault: Fault = {}): System & { inputs: string[]; ask
     withFile: (_name, _text, use) => use('/tmp/x'),
     async certificate() {
       if (fault.certificate instanceof Error) throw fault.certificate;
-      return { subject: 'apps.example.com', names: ['apps.example.com'], validTo: NOW + 60 * 86_400_000, ...fault.certificate };
+      return {
+        subject: 'apps.example.com',
+        names: ['apps.example.com'],
+        validTo: NOW + 60 * 86_400_000,
+        ...fault.certificate,
+      };
     },
   };
 }

@@ -17,23 +17,39 @@ let complained = '';
 beforeEach(() => {
   [printed, complained] = ['', ''];
   vi.spyOn(process.stdout, 'write').mockImplementation((text) => ((printed += String(text)), true));
-  vi.spyOn(process.stderr, 'write').mockImplementation((text) => ((complained += String(text)), true));
+  vi.spyOn(process.stderr, 'write').mockImplementation(
+    (text) => ((complained += String(text)), true),
+  );
 });
 afterEach(() => void vi.restoreAllMocks());
 
-const examine = (args: string[], fault: Fault = {}, checks: readonly Check[] = CHECKS, env: Record<string, string> = {}) =>
-  runCommand('doctor', USAGE, args, () => doctor(args, { ...fakeMachine(fault), env }, '/etc/berth', checks));
+const examine = (
+  args: string[],
+  fault: Fault = {},
+  checks: readonly Check[] = CHECKS,
+  env: Record<string, string> = {},
+) =>
+  runCommand('doctor', USAGE, args, () =>
+    doctor(args, { ...fakeMachine(fault), env }, '/etc/berth', checks),
+  );
 
 it('findings come first, with what to do; commands are not wrapped', () => {
   const text = textReport(
     ['control-plane'],
     [
       { check: 'disk', results: [ok('50 % of the disk is free: the database (/var/lib/berth)')] },
-      { check: 'ports', results: [notChecked('ports 80 and 443 from outside: cannot be checked from here')] },
+      {
+        check: 'ports',
+        results: [notChecked('ports 80 and 443 from outside: cannot be checked from here')],
+      },
       {
         check: 'clock',
         results: [
-          finding('the clock is 90 s behind', 'sessions are refused', 'timedatectl set-ntp true, then timedatectl status, and wait'),
+          finding(
+            'the clock is 90 s behind',
+            'sessions are refused',
+            'timedatectl set-ntp true, then timedatectl status, and wait',
+          ),
         ],
       },
     ],
@@ -59,7 +75,10 @@ it('findings come first, with what to do; commands are not wrapped', () => {
 });
 
 it('control characters of other programs do not reach the terminal', () => {
-  const text = textReport(['gateway'], [{ check: 'ports', results: [finding('used by \u001b[31mevil\u0007', 'x', 'y')] }]);
+  const text = textReport(
+    ['gateway'],
+    [{ check: 'ports', results: [finding('used by \u001b[31mevil\u0007', 'x', 'y')] }],
+  );
   expect(text).toContain('used by ?[31mevil?');
 });
 
@@ -81,15 +100,28 @@ it('--json prints one object with every state', async () => {
   const report = JSON.parse(printed) as Record<string, unknown[]>;
   expect(Object.keys(report)).toEqual(['roles', 'findings', 'not_checked', 'notes', 'ok']);
   expect(report['findings']).toEqual([
-    { check: 'versions', problem: expect.stringMatching(/^Node/), consequence: expect.any(String), remedy: expect.any(String) },
+    {
+      check: 'versions',
+      problem: expect.stringMatching(/^Node/),
+      consequence: expect.any(String),
+      remedy: expect.any(String),
+    },
   ]);
 });
 
 it('a check that throws or hangs is not ok, and the other checks are shown', async () => {
-  const broken: Check = { name: 'broken', roles: ['relay'], run: () => Promise.reject(new Error('out of order')) };
+  const broken: Check = {
+    name: 'broken',
+    roles: ['relay'],
+    run: () => Promise.reject(new Error('out of order')),
+  };
   vi.useFakeTimers();
   const hung: Check = { name: 'hung', roles: ['relay'], run: () => new Promise(() => {}) };
-  const exit = examine(['relay', '--json'], {}, [broken, hung, ...CHECKS.filter(({ name }) => name === 'clock')]);
+  const exit = examine(['relay', '--json'], {}, [
+    broken,
+    hung,
+    ...CHECKS.filter(({ name }) => name === 'clock'),
+  ]);
   await vi.advanceTimersByTimeAsync(31_000);
   expect(await exit).toBe(0);
   vi.useRealTimers();
@@ -109,14 +141,32 @@ it('a role that this machine does not have is named beside those that it has', a
 });
 
 it('in a checkout, the environment has the settings of the role', async () => {
-  const names = ['control-plane', 'gateway', 'relay', 'registry', 'proxy', 'agent-builder', 'agent-deploy'];
-  const none: Fault = { files: Object.fromEntries(names.map((name) => [`/etc/berth/${name}.env`, undefined])) };
+  const names = [
+    'control-plane',
+    'gateway',
+    'relay',
+    'registry',
+    'proxy',
+    'agent-builder',
+    'agent-deploy',
+  ];
+  const none: Fault = {
+    files: Object.fromEntries(names.map((name) => [`/etc/berth/${name}.env`, undefined])),
+  };
   expect(await examine([], none)).toBe(1);
   expect(complained).toContain('this machine has no settings of Berth');
-  for (const words of ['The roles are control-plane, gateway', 'sudo berth doctor', 'berth doctor ROLE', 'berth install all --dry-run'])
+  for (const words of [
+    'The roles are control-plane, gateway',
+    'sudo berth doctor',
+    'berth doctor ROLE',
+    'berth install all --dry-run',
+  ])
     expect(complained).toContain(words);
   expect(complained).not.toContain('Usage:');
-  await examine(['--json'], none, CHECKS, { NODE_ROLE: 'deploy', CONTROL_PLANE_URL: 'http://127.0.0.1:8080' });
+  await examine(['--json'], none, CHECKS, {
+    NODE_ROLE: 'deploy',
+    CONTROL_PLANE_URL: 'http://127.0.0.1:8080',
+  });
   expect(JSON.parse(printed)).toMatchObject({ roles: ['agent-deploy'] });
 });
 
@@ -124,9 +174,17 @@ it('looks at folders in a child process, which may hang', async () => {
   const dir = mkdtempSync(join(tmpdir(), 'berth-doctor-'));
   try {
     const { folder } = thisMachine();
-    expect(await folder(dir, 10_000)).toMatchObject({ error: null, isEmpty: true, marker: null, total: expect.any(Number) });
+    expect(await folder(dir, 10_000)).toMatchObject({
+      error: null,
+      isEmpty: true,
+      marker: null,
+      total: expect.any(Number),
+    });
     writeFileSync(join(dir, '.berth-share'), 'berth-share 0b2f8c1e-4a52-4a0e-9f55-0d5b9d1f0c11\n');
-    expect(await folder(dir, 10_000)).toMatchObject({ isEmpty: true, marker: '0b2f8c1e-4a52-4a0e-9f55-0d5b9d1f0c11' });
+    expect(await folder(dir, 10_000)).toMatchObject({
+      isEmpty: true,
+      marker: '0b2f8c1e-4a52-4a0e-9f55-0d5b9d1f0c11',
+    });
     writeFileSync(join(dir, '.berth-share'), 'damaged');
     expect(await folder(dir, 10_000)).toMatchObject({ marker: '' });
     rmSync(join(dir, '.berth-share'));

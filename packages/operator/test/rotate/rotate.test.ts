@@ -1,5 +1,18 @@
-/** The files of a rotation, without processes: `--no-reload`. The rotation with real processes is test/e2e/rotate.test.ts. */
-import { chmodSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, symlinkSync, writeFileSync } from 'node:fs';
+/**
+ * The files of a rotation, without processes: `--no-reload`. The rotation with real processes is
+ * test/e2e/rotate.test.ts.
+ */
+import {
+  chmodSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { beforeEach, describe, expect, onTestFinished, test, vi } from 'vitest';
@@ -15,7 +28,14 @@ let printed: string;
 beforeEach(() => {
   etc = mkdtempSync(join(tmpdir(), 'berth-etc-'));
   printed = '';
-  readRotation.mockReset().mockResolvedValue({ control_planes: [], gateways: [], senders: [], signed: [], nodes: [], project_keys: {} });
+  readRotation.mockReset().mockResolvedValue({
+    control_planes: [],
+    gateways: [],
+    senders: [],
+    signed: [],
+    nodes: [],
+    project_keys: {},
+  });
   const spies = [process.stdout, process.stderr].map((stream) =>
     vi.spyOn(stream, 'write').mockImplementation((text) => {
       printed += String(text);
@@ -36,8 +56,10 @@ function put(process: string, setting: string, text: string): string {
   writeFileSync(path, text, { mode: 0o600 });
   return path;
 }
-const valuesOf = (process: string, setting: string): string[] => readFileSync(pathOf(process, setting), 'utf8').trim().split(',');
-const rotate = (...args: string[]): Promise<number> => runRotate([...args, '--etc', etc, '--no-reload'], readRotation);
+const valuesOf = (process: string, setting: string): string[] =>
+  readFileSync(pathOf(process, setting), 'utf8').trim().split(',');
+const rotate = (...args: string[]): Promise<number> =>
+  runRotate([...args, '--etc', etc, '--no-reload'], readRotation);
 
 test('puts one new value in front of every copy, and keeps mode and the earlier value; --finish removes it', async () => {
   put('control-plane', 'GATEWAY_SECRET', `${OLD}\n`);
@@ -57,20 +79,29 @@ test('puts one new value in front of every copy, and keeps mode and the earlier 
 
   const [newest] = valuesOf('gateway', 'GATEWAY_SECRET');
   expect(await rotate('gateway', '--finish')).toBe(0);
-  expect([valuesOf('gateway', 'GATEWAY_SECRET'), valuesOf('control-plane', 'GATEWAY_SECRET')]).toEqual([[newest], [newest]]);
+  expect([
+    valuesOf('gateway', 'GATEWAY_SECRET'),
+    valuesOf('control-plane', 'GATEWAY_SECRET'),
+  ]).toEqual([[newest], [newest]]);
   expect(readdirSync(etc)).toEqual(['secrets']);
 });
 
 test('a link in place of a secret is named, and the file behind it stays', async () => {
   const victim = join(etc, 'victim');
   writeFileSync(victim, OLD, { mode: 0o640 });
-  symlinkSync(victim, put('gateway', 'GATEWAY_SECRET', OLD).replace('GATEWAY_SECRET', 'SESSION_SECRET'));
+  symlinkSync(
+    victim,
+    put('gateway', 'GATEWAY_SECRET', OLD).replace('GATEWAY_SECRET', 'SESSION_SECRET'),
+  );
   expect(await rotate('session')).toBe(1);
   expect(printed).toContain(`${pathOf('gateway', 'SESSION_SECRET')} is a symbolic link`);
   expect([readFileSync(victim, 'utf8'), statSync(victim).mode & 0o777]).toEqual([OLD, 0o640]);
-  expect(() => writeCopy({ process: 'gateway', path: pathOf('gateway', 'SESSION_SECRET'), values: [OLD] }, [OLD, 'n'.repeat(32)])).toThrow(
-    'is a symbolic link',
-  );
+  expect(() =>
+    writeCopy({ process: 'gateway', path: pathOf('gateway', 'SESSION_SECRET'), values: [OLD] }, [
+      OLD,
+      'n'.repeat(32),
+    ]),
+  ).toThrow('is a symbolic link');
 });
 
 test('a link in place of a secret that the control plane made is named', async () => {
@@ -120,8 +151,21 @@ test('--finish refuses while something uses the earlier value, names it, and cha
   const both = valuesOf('gateway', 'SESSION_SECRET');
   const { fingerprintOf } = await import('@berth/kit/fingerprint');
   const until = new Date(Date.now() + 60_000).toISOString();
-  const signed = [{ setting: 'SESSION_SECRET' as const, fingerprint: fingerprintOf('SESSION_SECRET', OLD), until }];
-  readRotation.mockResolvedValue({ control_planes: [], gateways: [], senders: [], signed, nodes: [], project_keys: {} });
+  const signed = [
+    {
+      setting: 'SESSION_SECRET' as const,
+      fingerprint: fingerprintOf('SESSION_SECRET', OLD),
+      until,
+    },
+  ];
+  readRotation.mockResolvedValue({
+    control_planes: [],
+    gateways: [],
+    senders: [],
+    signed,
+    nodes: [],
+    project_keys: {},
+  });
   expect(await rotate('session', '--finish')).toBe(1);
   expect(printed).toContain(`sessions of people that the earlier value signed: until ${until}`);
   expect(valuesOf('gateway', 'SESSION_SECRET')).toEqual(both);
@@ -134,7 +178,14 @@ test('--force never drops a key that wraps project keys', async () => {
   put('control-plane', 'SECRETS_KEY', `${Buffer.alloc(32, 1).toString('base64')}\n`);
   expect(await rotate('secrets')).toBe(0);
   const both = valuesOf('control-plane', 'SECRETS_KEY');
-  readRotation.mockResolvedValue({ control_planes: [], gateways: [], senders: [], signed: [], nodes: [], project_keys: { old: 2 } });
+  readRotation.mockResolvedValue({
+    control_planes: [],
+    gateways: [],
+    senders: [],
+    signed: [],
+    nodes: [],
+    project_keys: { old: 2 },
+  });
   expect(await rotate('secrets', '--finish', '--force')).toBe(1);
   expect(printed).toContain('2 project keys wrapped by the key with the id old');
   expect(valuesOf('control-plane', 'SECRETS_KEY')).toEqual(both);
@@ -187,7 +238,10 @@ describe('refuses with the rule, without a value', () => {
 test('a trailing comma is no value', async () => {
   put('gateway', 'SESSION_SECRET', `${OLD},\n`);
   expect(await rotate('session')).toBe(0);
-  expect(valuesOf('gateway', 'SESSION_SECRET')).toEqual([expect.stringMatching(/^[0-9a-f]{64}$/), OLD]);
+  expect(valuesOf('gateway', 'SESSION_SECRET')).toEqual([
+    expect.stringMatching(/^[0-9a-f]{64}$/),
+    OLD,
+  ]);
 });
 
 test('--from takes the content of another machine, and refuses one that lacks the value in front here', async () => {
@@ -207,6 +261,8 @@ test('a file that cannot be written stays as it was', () => {
   rmSync(path);
   // Something else took the name meanwhile.
   mkdirSync(path);
-  expect(() => copy !== undefined && writeCopy(copy, [OLD, 'x'.repeat(32)])).toThrow('is not a regular file');
+  expect(() => copy !== undefined && writeCopy(copy, [OLD, 'x'.repeat(32)])).toThrow(
+    'is not a regular file',
+  );
   expect(readdirSync(dirname(path))).toEqual(['SESSION_SECRET']);
 });

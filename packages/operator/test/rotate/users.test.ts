@@ -30,7 +30,8 @@ const gateway = (values: Record<string, string[]>, sends: string, running = true
   values,
   sends,
 });
-const users = (name: keyof typeof SECRETS, rotation: Partial<Rotation>) => usersOf(SECRETS[name], NEW, [OLD], rotationOf(rotation), NOW);
+const users = (name: keyof typeof SECRETS, rotation: Partial<Rotation>) =>
+  usersOf(SECRETS[name], NEW, [OLD], rotationOf(rotation), NOW);
 
 test('agent: nodes that sent another value block by name and time; those of unknown value too', () => {
   const node = (name: string, fingerprint: string | null, agent_version: string | null = null) => ({
@@ -41,7 +42,10 @@ test('agent: nodes that sent another value block by name and time; those of unkn
     seen_at: at(-1),
   });
   const nodes = [node('a', NEW), node('b', OLD), node('c', null, '0.1.0')];
-  expect(users('agent', { nodes, control_planes: [controlPlane({ AGENT_SECRET: [NEW, OLD] })] }).blocking).toEqual([
+  expect(
+    users('agent', { nodes, control_planes: [controlPlane({ AGENT_SECRET: [NEW, OLD] })] })
+      .blocking,
+  ).toEqual([
     'node b (deploy, contract-only agent): last used the earlier value at 2026-11-23T11:59:00.000Z',
     expect.stringContaining('node c (deploy, agent 0.1.0): uses AGENT_SECRET'),
   ]);
@@ -49,7 +53,10 @@ test('agent: nodes that sent another value block by name and time; those of unkn
 
 test('gateway: processes without the new value in front, and recent senders of the earlier value', () => {
   const { blocking, notes } = users('gateway', {
-    control_planes: [controlPlane({ GATEWAY_SECRET: [OLD, NEW] }), controlPlane({ GATEWAY_SECRET: [OLD] }, false)],
+    control_planes: [
+      controlPlane({ GATEWAY_SECRET: [OLD, NEW] }),
+      controlPlane({ GATEWAY_SECRET: [OLD] }, false),
+    ],
     gateways: [gateway({ GATEWAY_SECRET: [NEW, OLD] }, OLD)],
     senders: [
       { fingerprint: OLD, address: '10.0.0.3', seen_at: at(-1) },
@@ -79,7 +86,7 @@ test('session and jwt: until the last thing that the earlier value signed has en
 test('secrets: project keys that another key wraps', () => {
   const control_planes = [controlPlane({ SECRETS_KEY: [NEW, OLD] })];
   expect(users('secrets', { control_planes, project_keys: { 'k-new': 3 } }).blocking).toEqual([]);
-  expect(users('secrets', { control_planes, project_keys: { 'k-new': 3, 'k-old': 1 } }).blocking).toEqual([
-    '1 project key wrapped by the key with the id k-old',
-  ]);
+  expect(
+    users('secrets', { control_planes, project_keys: { 'k-new': 3, 'k-old': 1 } }).blocking,
+  ).toEqual(['1 project key wrapped by the key with the id k-old']);
 });

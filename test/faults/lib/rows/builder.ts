@@ -6,10 +6,15 @@ import type { Row } from '../row.ts';
 import type { Stage } from '../stage.ts';
 
 const BUILDS_AGAIN =
-  'the restarted builder claims the task again (attempt 2); the deployment ends `running`; the old version serves until then';
+  'the restarted builder claims the task again (attempt 2); the deployment ends `running`; the ' +
+  'old version serves until then';
 
 /** Kills the builder, starts it again, and waits until the deployment is live. */
-async function killAndRestart(stage: Stage, asked: { id: string }, beforeStart: () => void): Promise<void> {
+async function killAndRestart(
+  stage: Stage,
+  asked: { id: string },
+  beforeStart: () => void,
+): Promise<void> {
   const builder = stage.agent('builder-1');
   await builder.crash();
   beforeStart();
@@ -19,7 +24,9 @@ async function killAndRestart(stage: Stage, asked: { id: string }, beforeStart: 
 }
 
 const step = (line: string): Record<string, string> => ({
-  Dockerfile: `FROM busybox:stable\nCOPY www /www\n${line}\nCMD ["httpd", "-f", "-p", "8080", "-h", "/www"]\n`,
+  Dockerfile:
+    `FROM busybox:stable\nCOPY www /www\n${line}\nCMD ["httpd", "-f", "-p", "8080", "-h", ` +
+    `"/www"]\n`,
 });
 
 export const BUILDER_ROWS: readonly Row[] = [
@@ -32,7 +39,10 @@ export const BUILDER_ROWS: readonly Row[] = [
       const before = stage.git.requests();
       stage.git.behave('mute');
       const asked = await stage.release();
-      await waitFor('the builder contacts the git server', () => stage.git.requests() > before, { intervalMs: 10, deadlineMs: 30_000 });
+      await waitFor('the builder contacts the git server', () => stage.git.requests() > before, {
+        intervalMs: 10,
+        deadlineMs: 30_000,
+      });
       await killAndRestart(stage, asked, () => stage.git.behave('serve'));
     },
   },
@@ -55,13 +65,18 @@ export const BUILDER_ROWS: readonly Row[] = [
     async run(stage) {
       stage.gate.behave('hold uploads');
       const asked = await stage.release();
-      await waitFor('an upload is in progress', () => stage.gate.held() > 0, { intervalMs: 10, deadlineMs: 30_000 });
+      await waitFor('an upload is in progress', () => stage.gate.held() > 0, {
+        intervalMs: 10,
+        deadlineMs: 30_000,
+      });
       await killAndRestart(stage, asked, () => stage.gate.behave('serve'));
     },
   },
   {
     fault: 'a build without an end and without output',
-    answer: 'the agent stops it after `BUILD_TIMEOUT`; the deployment ends `failed` (`build_timeout`); the old version keeps serving',
+    answer:
+      'the agent stops it after `BUILD_TIMEOUT`; the deployment ends `failed` ' +
+      '(`build_timeout`); the old version keeps serving',
     invariants: ['settles', 'bounded', 'old-serves'],
     stage: 'main',
     async run(stage) {
@@ -71,16 +86,23 @@ export const BUILDER_ROWS: readonly Row[] = [
   },
   {
     fault: 'a build without an end and with endless output',
-    answer: 'the same; Berth keeps the beginning and the end of the log, and one line says how many lines are missing',
+    answer:
+      'the same; Berth keeps the beginning and the end of the log, and one line says how many ' +
+      'lines are missing',
     invariants: ['settles', 'bounded', 'old-serves'],
     stage: 'main',
     async run(stage) {
-      const asked = await stage.releaseBroken(step('RUN while true; do echo line after line after line after line after line; done'));
+      const asked = await stage.releaseBroken(
+        step('RUN while true; do echo line after line after line after line after line; done'),
+      );
       const done = await stage.ends(asked, 'failed', 'build_timeout');
       let lines = 0;
       let after = 0;
       for (;;) {
-        const page = await stage.berth.api.call('deploymentLogs', { params: { id: done.id }, query: { after, limit: 5000 } });
+        const page = await stage.berth.api.call('deploymentLogs', {
+          params: { id: done.id },
+          query: { after, limit: 5000 },
+        });
         if (page.lines.length === 0) break;
         lines += page.lines.length;
         after = page.next;

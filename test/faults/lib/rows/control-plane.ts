@@ -16,7 +16,9 @@ const LOCKED_MS = Number(process.env['FAULTS_LOCKED_SECONDS'] ?? '30') * 1_000;
 export const CONTROL_PLANE_ROWS: readonly Row[] = [
   {
     fault: 'control plane stopped for `FAULTS_AWAY_SECONDS` during a deployment',
-    answer: 'projects keep serving; the agent continues and repeats its report until it is answered; the deployment ends `running`',
+    answer:
+      'projects keep serving; the agent continues and repeats its report until it is answered; ' +
+      'the deployment ends `running`',
     invariants: ['acknowledged-stays', 'settles', 'nothing-destroyed'],
     stage: 'main',
     lastsMs: AWAY_MS,
@@ -33,7 +35,9 @@ export const CONTROL_PLANE_ROWS: readonly Row[] = [
   },
   {
     fault: 'control plane frozen (SIGSTOP) for several leases during a deployment',
-    answer: 'no lease expires: the node continues under its first claim, and the deployment ends `running`; projects keep serving',
+    answer:
+      'no lease expires: the node continues under its first claim, and the deployment ends ' +
+      '`running`; projects keep serving',
     invariants: ['settles', 'one-lease', 'old-serves', 'own-clock'],
     stage: 'main',
     lastsMs: STALLED_MS,
@@ -47,12 +51,16 @@ export const CONTROL_PLANE_ROWS: readonly Row[] = [
       stalled.kill('SIGCONT');
       await stage.shims.node.clear();
       const done = await stage.ends(asked, 'running');
-      expect(done.events.map((e) => e.message).join('\n')).not.toMatch(/stopped reporting|attempt 2/);
+      expect(done.events.map((e) => e.message).join('\n')).not.toMatch(
+        /stopped reporting|attempt 2/,
+      );
     },
   },
   {
     fault: 'control plane stopped for longer than every deadline of a waiting deployment',
-    answer: 'deadlines stand still; the deployment still waits for its builder, gets it and ends `running`',
+    answer:
+      'deadlines stand still; the deployment still waits for its builder, gets it and ends ' +
+      '`running`',
     invariants: ['settles', 'acknowledged-stays', 'old-serves'],
     stage: 'main',
     lastsMs: AWAY_MS,
@@ -82,15 +90,23 @@ export const CONTROL_PLANE_ROWS: readonly Row[] = [
   {
     fault: 'database locked by another program for 30 s',
     answer:
-      'reads succeed; writes wait, then fail with an error to the caller; agents retry; no acknowledged write is lost; deployments end',
+      'reads succeed; writes wait, then fail with an error to the caller; agents retry; no ' +
+      'acknowledged write is lost; deployments end',
     invariants: ['acknowledged-stays', 'settles', 'nothing-destroyed'],
     stage: 'main',
     lastsMs: LOCKED_MS,
     async run(stage) {
       const asked = await stage.release();
-      const holder = await startProcess([process.execPath, join(import.meta.dirname, '..', 'hold-lock.ts'), join(stage.dir, 'berth.db')], {
-        name: 'hold-lock',
-      });
+      const holder = await startProcess(
+        [
+          process.execPath,
+          join(import.meta.dirname, '..', 'hold-lock.ts'),
+          join(stage.dir, 'berth.db'),
+        ],
+        {
+          name: 'hold-lock',
+        },
+      );
       try {
         await waitFor('the database is locked', () => holder.tail().includes('locked'));
         const from = Date.now();
@@ -115,7 +131,8 @@ export const CONTROL_PLANE_ROWS: readonly Row[] = [
   {
     fault: 'database restored from an older backup',
     answer:
-      'unknown containers are quarantined: the log and the node name them, and nothing removes them; a new deployment goes live beside them and takes the name when it is free',
+      'unknown containers are quarantined: the log and the node name them, and nothing removes ' +
+      'them; a new deployment goes live beside them and takes the name when it is free',
     invariants: ['nothing-destroyed', 'settles'],
     stage: 'main',
     outage: true,
@@ -146,7 +163,9 @@ export const CONTROL_PLANE_ROWS: readonly Row[] = [
       await stage.agent('node-1').start();
       await stage.logged(controlPlane, /they are quarantined/);
       const nodes = (await stage.berth.api.call('listNodes', { query: {} })).items;
-      expect(nodes.flatMap((n) => n.containers.map((c) => c.labels['berth.deployment']))).toContain(forgotten.id);
+      expect(nodes.flatMap((n) => n.containers.map((c) => c.labels['berth.deployment']))).toContain(
+        forgotten.id,
+      );
       expect(await stage.containers(stage.engines.node)).toEqual(['svc-app running']);
 
       expect(nodes.find((n) => n.hostname === 'node-1')?.quarantined).toEqual(['svc-app']);
@@ -161,7 +180,9 @@ export const CONTROL_PLANE_ROWS: readonly Row[] = [
       expect(drifted.health?.detail).toContain(forgotten.id);
       expect(drifted.events.filter((e) => e.kind === 'retire_failed')).toHaveLength(1);
       // The operator removes the container: the serving one gets its name.
-      await stage.recorder.fromOutside(() => stage.engines.node.docker(['rm', '--force', 'svc-app']));
+      await stage.recorder.fromOutside(() =>
+        stage.engines.node.docker(['rm', '--force', 'svc-app']),
+      );
     },
   },
 ];

@@ -11,24 +11,36 @@ const BIG = 30_000;
 export const DISK_ROWS: readonly Row[] = [
   {
     fault: 'disk full on the builder',
-    answer: '`failed` (`disk_full`); the old version keeps serving; the agent deletes the workspace, so the next deployment has room',
+    answer:
+      '`failed` (`disk_full`); the old version keeps serving; the agent deletes the workspace, ' +
+      'so the next deployment has room',
     invariants: ['settles', 'old-serves', 'bounded'],
     stage: 'disk',
     async run(stage) {
       // Random text, so that compression does not make it fit.
-      await stage.ends(await stage.releaseBroken({ ballast: randomBytes(7_000_000).toString('base64') }), 'failed', 'disk_full');
+      await stage.ends(
+        await stage.releaseBroken({ ballast: randomBytes(7_000_000).toString('base64') }),
+        'failed',
+        'disk_full',
+      );
       await stage.ends(await stage.release(), 'running');
     },
   },
   {
     fault: 'disk full on a deploy node',
-    answer: '`failed` (`disk_full`); projects on the node keep serving; when there is room again, the next deployment works',
+    answer:
+      '`failed` (`disk_full`); projects on the node keep serving; when there is room again, ' +
+      'the next deployment works',
     invariants: ['settles', 'old-serves'],
     stage: 'disk',
     async run(stage) {
       const empty = await fill(stage.small.engine);
       try {
-        await stage.ends(await stage.releaseBroken({ 'www/index.html': 'no room for it\n' }), 'failed', 'disk_full');
+        await stage.ends(
+          await stage.releaseBroken({ 'www/index.html': 'no room for it\n' }),
+          'failed',
+          'disk_full',
+        );
       } finally {
         await empty();
       }
@@ -38,7 +50,8 @@ export const DISK_ROWS: readonly Row[] = [
   {
     fault: 'disk full on the control plane',
     answer:
-      'writes get errors; reads and routes work; acknowledged writes survive, also a kill; when there is room again, Berth continues by itself',
+      'writes get errors; reads and routes work; acknowledged writes survive, also a kill; ' +
+      'when there is room again, Berth continues by itself',
     invariants: ['acknowledged-stays', 'settles'],
     stage: 'disk',
     async run(stage) {
@@ -55,7 +68,9 @@ export const DISK_ROWS: readonly Row[] = [
             name: `full-${stage.version()}-${i}`,
             git_url: stage.project.git_url,
             domain_prefix: `full-${stage.version()}-${i}`,
-            env: Object.fromEntries(Array.from({ length: 8 }, (_, n) => [n === 0 ? 'BIG' : `BIG_${n}`, value])),
+            env: Object.fromEntries(
+              Array.from({ length: 8 }, (_, n) => [n === 0 ? 'BIG' : `BIG_${n}`, value]),
+            ),
           };
           await api.call('createProject', { body }).then(
             (created) => {
@@ -73,7 +88,9 @@ export const DISK_ROWS: readonly Row[] = [
         await empty();
       }
       const there = async (): Promise<(string | undefined)[]> =>
-        Promise.all(ids.map(async (id) => (await api.call('getProject', { params: { id } })).env?.['BIG']));
+        Promise.all(
+          ids.map(async (id) => (await api.call('getProject', { params: { id } })).env?.['BIG']),
+        );
       expect(await there()).toEqual(kept);
       await stage.ends(await stage.release(), 'running');
       await controlPlane.crash();

@@ -4,36 +4,54 @@ import { expect } from 'vitest';
 import { waitFor } from '@berth/testbed/wait';
 import type { Row } from '../row.ts';
 import { withSecondNode } from '../second-node.ts';
-import { startTwin, startNamesake, withClock, withHostname, whyNoFaketime } from '../second-agent.ts';
+import {
+  startTwin,
+  startNamesake,
+  withClock,
+  withHostname,
+  whyNoFaketime,
+} from '../second-agent.ts';
 
 const LONGER_THAN_LEASE_MS = 8_000;
 
-type Moment = { fault: string; when: 'before' | 'after'; verb: string; answer: string; quick?: true };
+type Moment = {
+  fault: string;
+  when: 'before' | 'after';
+  verb: string;
+  answer: string;
+  quick?: true;
+};
 const MOMENTS: readonly Moment[] = [
   {
     fault: 'deploy agent killed before `docker run`',
     when: 'before',
     verb: 'run',
-    answer: 'the restarted agent claims the task again and runs the container; one container remains',
+    answer:
+      'the restarted agent claims the task again and runs the container; one container remains',
   },
   {
     fault: 'deploy agent killed after `docker run`',
     when: 'after',
     verb: 'run',
-    answer: 'the restarted agent adopts the container that it finds by its labels; one container remains',
+    answer:
+      'the restarted agent adopts the container that it finds by its labels; one container remains',
     quick: true,
   },
   {
     fault: 'deploy agent killed before its report',
     when: 'after',
     verb: 'update',
-    answer: 'the restarted agent adopts the running container, probes it and reports it; one container, one effect',
+    answer:
+      'the restarted agent adopts the running container, probes it and reports it; one ' +
+      'container, one effect',
   },
   {
     fault: 'deploy agent killed while it retires a container',
     when: 'after',
     verb: 'stop',
-    answer: 'the deployment is already `running`; the restarted agent removes the old container and renames the new one',
+    answer:
+      'the deployment is already `running`; the restarted agent removes the old container and ' +
+      'renames the new one',
   },
 ];
 
@@ -58,7 +76,9 @@ export const NODE_ROWS: readonly Row[] = [
   ...MOMENTS.map(killedAt),
   {
     fault: 'agent frozen (SIGSTOP) until its lease expired, then continued',
-    answer: 'another node gets the task; the late report gets 409, and the agent removes the container that it started',
+    answer:
+      'another node gets the task; the late report gets 409, and the agent removes the ' +
+      'container that it started',
     invariants: ['one-lease', 'one-serving', 'report-once', 'own-clock'],
     stage: 'main',
     async run(stage) {
@@ -73,9 +93,13 @@ export const NODE_ROWS: readonly Row[] = [
         expect(done.events.map((e) => e.message).join('\n')).toMatch(/assigned to node-2/);
         await stage.shims.node.clear();
         agent.process().kill('SIGCONT');
-        await waitFor('node-1 has removed its container', async () => (await stage.containers(stage.engines.node)).length === 0, {
-          deadlineMs: 60_000,
-        });
+        await waitFor(
+          'node-1 has removed its container',
+          async () => (await stage.containers(stage.engines.node)).length === 0,
+          {
+            deadlineMs: 60_000,
+          },
+        );
         await stage.serves(stage.version());
       });
     },
@@ -83,7 +107,8 @@ export const NODE_ROWS: readonly Row[] = [
   {
     fault: 'node cut off from the network, its project moves, then the node comes back',
     answer:
-      'a new deployment moves the project and its route to another node; when the node is back, its old container is removed and never serves again',
+      'a new deployment moves the project and its route to another node; when the node is ' +
+      'back, its old container is removed and never serves again',
     invariants: ['one-serving', 'nothing-destroyed', 'settles', 'old-serves'],
     stage: 'main',
     outage: true,
@@ -100,9 +125,13 @@ export const NODE_ROWS: readonly Row[] = [
         expect(await stage.containers(stage.engines.node)).toEqual(['svc-app running']);
         await faults?.connect(true);
         agent.process().kill('SIGCONT');
-        await waitFor('the old container is gone', async () => (await stage.containers(stage.engines.node)).length === 0, {
-          deadlineMs: 60_000,
-        });
+        await waitFor(
+          'the old container is gone',
+          async () => (await stage.containers(stage.engines.node)).length === 0,
+          {
+            deadlineMs: 60_000,
+          },
+        );
         await stage.serves(stage.version());
       });
     },
@@ -110,7 +139,8 @@ export const NODE_ROWS: readonly Row[] = [
   {
     fault: 'a node comes back after an admin deleted it with `force`',
     answer:
-      'it gets a new id; its agent reports the containers of the old id; the container of the ended deployment is removed; the next deployment goes live there',
+      'it gets a new id; its agent reports the containers of the old id; the container of the ' +
+      'ended deployment is removed; the next deployment goes live there',
     invariants: ['settles', 'one-serving', 'terminal-stays'],
     stage: 'main',
     outage: true,
@@ -126,15 +156,21 @@ export const NODE_ROWS: readonly Row[] = [
       expect(await stage.containers(stage.engines.node)).toEqual(['svc-app running']);
       await agent.start();
       expect(await idOf()).not.toBe(before);
-      await waitFor('the container of the old id is gone', async () => (await stage.containers(stage.engines.node)).length === 0, {
-        deadlineMs: 60_000,
-      });
+      await waitFor(
+        'the container of the old id is gone',
+        async () => (await stage.containers(stage.engines.node)).length === 0,
+        {
+          deadlineMs: 60_000,
+        },
+      );
       await stage.ends(await stage.release(), 'running');
     },
   },
   {
     fault: 'two agents with one identity (same NODE_NAME and role)',
-    answer: 'each claim voids the lease of the other agent; the story counts the attempts; the deployment ends, and one container serves',
+    answer:
+      'each claim voids the lease of the other agent; the story counts the attempts; the ' +
+      'deployment ends, and one container serves',
     invariants: ['one-lease', 'one-serving', 'report-once', 'settles'],
     stage: 'main',
     async run(stage) {
@@ -155,14 +191,18 @@ export const NODE_ROWS: readonly Row[] = [
   },
   {
     fault: 'a machine is renamed (another hostname, the same disk)',
-    answer: 'the node keeps its id and takes the new name; its projects keep serving, and the next deployment goes live there',
+    answer:
+      'the node keeps its id and takes the new name; its projects keep serving, and the next ' +
+      'deployment goes live there',
     invariants: ['old-serves', 'nothing-destroyed', 'one-serving', 'settles'],
     stage: 'main',
     async run(stage) {
       const nodes = async () => (await stage.berth.api.call('listNodes', { query: {} })).items;
       const before = (await nodes()).find((n) => n.hostname === 'node-1');
       await withHostname(stage, 'node-1', 'node-renamed', async () => {
-        const renamed = (await nodes()).filter((n) => n.hostname === 'node-renamed' || n.hostname === 'node-1');
+        const renamed = (await nodes()).filter(
+          (n) => n.hostname === 'node-renamed' || n.hostname === 'node-1',
+        );
         expect(renamed.map((n) => [n.hostname, n.id])).toEqual([['node-renamed', before?.id]]);
         await stage.serves(stage.version());
         expect(await stage.containers(stage.engines.node)).toEqual(['svc-app running']);
@@ -175,20 +215,31 @@ export const NODE_ROWS: readonly Row[] = [
   },
   {
     fault: 'two machines with one hostname',
-    answer: 'the machine without the node’s own secret is refused and gets no task; the node shows both; the first one keeps serving',
+    answer:
+      'the machine without the node’s own secret is refused and gets no task; the node shows ' +
+      'both; the first one keeps serving',
     invariants: ['old-serves', 'nothing-destroyed', 'one-serving', 'settles'],
     stage: 'main',
     async run(stage) {
-      const nodes = async () => (await stage.berth.api.call('listNodes', { query: {} })).items.filter((n) => n.hostname === 'node-1');
+      const nodes = async () =>
+        (await stage.berth.api.call('listNodes', { query: {} })).items.filter(
+          (n) => n.hostname === 'node-1',
+        );
       const [before] = await nodes();
       const other = await startNamesake(stage, 'node-1', '127.0.0.9');
       try {
         // The node may show the twin of an earlier row for a moment longer.
-        await waitFor('the node shows both', async () => (await nodes()).some((n) => n.doubled?.host_ip === '127.0.0.9'), {
-          deadlineMs: 90_000,
-        });
+        await waitFor(
+          'the node shows both',
+          async () => (await nodes()).some((n) => n.doubled?.host_ip === '127.0.0.9'),
+          {
+            deadlineMs: 90_000,
+          },
+        );
         await stage.ends(await stage.release(), 'running');
-        expect((await nodes()).map((n) => [n.id, n.host_ip])).toEqual([[before?.id, before?.host_ip]]);
+        expect((await nodes()).map((n) => [n.id, n.host_ip])).toEqual([
+          [before?.id, before?.host_ip],
+        ]);
       } finally {
         await other.stop();
       }
@@ -198,7 +249,9 @@ export const NODE_ROWS: readonly Row[] = [
   ...(['+1h', '-1h'] as const).map(
     (offset): Row => ({
       fault: `an agent’s clock is an hour ${offset === '+1h' ? 'ahead' : 'behind'}`,
-      answer: 'nothing changes: deadlines use the control plane’s clock, and the agent renews its lease in time',
+      answer:
+        'nothing changes: deadlines use the control plane’s clock, and the agent renews its ' +
+        'lease in time',
       invariants: ['own-clock', 'settles'],
       stage: 'main',
       skip: whyNoFaketime,

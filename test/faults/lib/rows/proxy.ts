@@ -8,7 +8,8 @@ export const PROXY_ROWS: readonly Row[] = [
   {
     fault: 'Traefik restarted while the control plane is stopped',
     answer:
-      'the relay, restarted too, serves the last configuration from disk; every route is back; deployments continue when the control plane is back',
+      'the relay, restarted too, serves the last configuration from disk; every route is back; ' +
+      'deployments continue when the control plane is back',
     invariants: ['nothing-destroyed', 'route-observed'],
     stage: 'relay',
     outage: true,
@@ -18,7 +19,10 @@ export const PROXY_ROWS: readonly Row[] = [
       await front.restartRelay();
       await front.restartTraefik();
       await stage.serves(stage.version(), 10_000);
-      const ready = (await (await fetch(`${front.relayUrl()}/readyz`)).json()) as { config_age_seconds: number; control_plane: string };
+      const ready = (await (await fetch(`${front.relayUrl()}/readyz`)).json()) as {
+        config_age_seconds: number;
+        control_plane: string;
+      };
       expect(ready.config_age_seconds).toBeGreaterThanOrEqual(0);
       expect(ready.control_plane).not.toBe('answers');
       await sleep(1_000);
@@ -28,7 +32,8 @@ export const PROXY_ROWS: readonly Row[] = [
   },
   {
     fault: 'relay restarted during a deployment',
-    answer: 'Traefik keeps its routes and asks again; no request fails; the deployment ends `running`',
+    answer:
+      'Traefik keeps its routes and asks again; no request fails; the deployment ends `running`',
     invariants: ['old-serves', 'settles'],
     stage: 'relay',
     async run(stage) {
@@ -43,7 +48,8 @@ export const PROXY_ROWS: readonly Row[] = [
   {
     fault: 'a firewall between the proxy and the node',
     answer:
-      '`failed` (`proxy_cannot_reach_node`) within 30 s, with both addresses in the message; the route goes back to the old version; with an open firewall the next deployment works',
+      '`failed` (`proxy_cannot_reach_node`) within 30 s, with both addresses in the message; ' +
+      'the route goes back to the old version; with an open firewall the next deployment works',
     invariants: ['settles', 'old-serves'],
     stage: 'relay',
     outage: true,
@@ -51,14 +57,37 @@ export const PROXY_ROWS: readonly Row[] = [
       const old = await stage.running();
       const { faults } = stage.engines.node;
       if (faults === undefined) throw new Error('the node has no private engine');
-      // Proxy and agent run on one machine here. Only the proxy's requests have this header, so the agent's probe passes. The live port
-      // stays open.
+      // Proxy and agent run on one machine here. Only the proxy's requests have this header, so the
+      // agent's probe passes. The live port stays open.
       const proxys = ['-m', 'string', '--algo', 'bm', '--string', 'X-Forwarded-Server'];
-      const rule = ['-i', 'eth1', '-p', 'tcp', '!', '--dport', String(old.host_port), ...proxys, '-j', 'DROP'];
+      const rule = [
+        '-i',
+        'eth1',
+        '-p',
+        'tcp',
+        '!',
+        '--dport',
+        String(old.host_port),
+        ...proxys,
+        '-j',
+        'DROP',
+      ];
       const firewall = (action: string) =>
-        run([...faults.nsenterArgv(), 'iptables', '-t', 'raw', action, 'PREROUTING', ...rule] as unknown as Argv);
+        run([
+          ...faults.nsenterArgv(),
+          'iptables',
+          '-t',
+          'raw',
+          action,
+          'PREROUTING',
+          ...rule,
+        ] as unknown as Argv);
       await firewall('-A');
-      const failed = await stage.ends(await stage.releaseBroken({}), 'failed', 'proxy_cannot_reach_node');
+      const failed = await stage.ends(
+        await stage.releaseBroken({}),
+        'failed',
+        'proxy_cannot_reach_node',
+      );
       expect(failed.error?.message).toContain(stage.engines.node.hostIp);
       await stage.serves(stage.version());
       await firewall('-D');

@@ -4,14 +4,20 @@ import type { Row } from '../row.ts';
 
 const fails = (mode: GateMode, fault: string, code: string, answer: string, quick?: true): Row => ({
   fault,
-  answer: `\`failed\` (\`${code}\`): ${answer}; the old version keeps serving; when the registry works again, the next deployment works`,
+  answer:
+    `\`failed\` (\`${code}\`): ${answer}; the old version keeps serving; when the registry works ` +
+    'again, the next deployment works',
   invariants: ['settles', 'old-serves'],
   stage: 'main',
   ...(quick === undefined ? {} : { quick }),
   async run(stage) {
     stage.gate.behave(mode);
     try {
-      await stage.ends(await stage.releaseBroken({ 'www/index.html': `never, ${mode}\n` }), 'failed', code);
+      await stage.ends(
+        await stage.releaseBroken({ 'www/index.html': `never, ${mode}\n` }),
+        'failed',
+        code,
+      );
     } finally {
       stage.gate.behave('serve');
     }
@@ -26,7 +32,8 @@ export const REGISTRY_ROWS: readonly Row[] = [
     'refuse layers',
     'registry denies single layers',
     'registry_refused',
-    'Docker would retry each layer for most of a minute; the builder asks the registry itself and stops within seconds',
+    'Docker would retry each layer for most of a minute; the builder asks the registry itself ' +
+      'and stops within seconds',
   ),
   fails(
     'lose',
@@ -34,7 +41,12 @@ export const REGISTRY_ROWS: readonly Row[] = [
     'image_pull_failed',
     'the registry has no manifest for the image that was just pushed',
   ),
-  fails('forget', 'registry loses the manifest after the build', 'image_pull_failed', 'the node cannot pull the reported digest'),
+  fails(
+    'forget',
+    'registry loses the manifest after the build',
+    'image_pull_failed',
+    'the node cannot pull the reported digest',
+  ),
   {
     fault: 'registry slow',
     answer: 'the deployment takes longer and ends `running`; the agent renews its lease meanwhile',

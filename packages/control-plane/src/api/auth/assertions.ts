@@ -1,8 +1,16 @@
 /**
- * Reads the gateway's assertion: a JWT that the gateway signs (EdDSA) for one host, here the host of PUBLIC_URL. The keys come from
- * the gateway's JWKS and are cached, so that an exchange works while the gateway is away for some minutes.
+ * Reads the gateway's assertion: a JWT that the gateway signs (EdDSA) for one host, here the host
+ * of PUBLIC_URL. The keys come from the gateway's JWKS and are cached, so that an exchange works
+ * while the gateway is away for some minutes.
  */
-import { createRemoteJWKSet, customFetch, errors, type JWTPayload, type JWTVerifyGetKey, jwtVerify } from 'jose';
+import {
+  createRemoteJWKSet,
+  customFetch,
+  errors,
+  type JWTPayload,
+  type JWTVerifyGetKey,
+  jwtVerify,
+} from 'jose';
 import { DomainError } from '../../domain/errors.ts';
 import type { Origin } from './origins.ts';
 
@@ -14,12 +22,14 @@ const TIMEOUT_MS = 3_000;
 const MAX_AGE = '6m';
 const SKEW = '30s';
 
-export const SCOPE_NEEDED = 'request a device token with the scope "projects api" at /_oauth/device/code';
+export const SCOPE_NEEDED =
+  'request a device token with the scope "projects api" at /_oauth/device/code';
 
 export type Assertions = {
   /**
-   * Returns the e-mail address, the time of the assertion in ms, and the origin (null: an earlier gateway does not say). Throws
-   * unauthenticated, insufficient_scope, and gateway_unreachable while the keys cannot be read.
+   * Returns the e-mail address, the time of the assertion in ms, and the origin (null: an earlier
+   * gateway does not say). Throws unauthenticated, insufficient_scope, and gateway_unreachable
+   * while the keys cannot be read.
    */
   read(assertion: string): Promise<{ email: string; madeAt: number; origin: Origin | null }>;
 };
@@ -40,10 +50,16 @@ export function createAssertions(deps: {
           timeoutDuration: TIMEOUT_MS,
           ...(deps.fetch === undefined ? {} : { [customFetch]: deps.fetch }),
         });
-  /** An unreadable key set is a fault of the gateway. A key set without a usable key is a fault of the assertion. */
+  /**
+   * An unreadable key set is a fault of the gateway. A key set without a usable key is a fault of
+   * the assertion.
+   */
   const keyOf: JWTVerifyGetKey = async (header, token) => {
     if (keys === null)
-      throw new DomainError('unauthenticated', 'AUTH_SERVICE_URL is not set, so assertions cannot be checked; set it on the control plane');
+      throw new DomainError(
+        'unauthenticated',
+        'AUTH_SERVICE_URL is not set, so assertions cannot be checked; set it on the control plane',
+      );
     try {
       return await keys(header, token);
     } catch (error) {
@@ -67,21 +83,35 @@ export function createAssertions(deps: {
         });
         // RFC 6750 section 3.1. An assertion from a session has no scope.
         const scope = payload['scope'];
-        if (scope !== undefined && scope !== 'projects api') throw new DomainError('insufficient_scope', SCOPE_NEEDED);
+        if (scope !== undefined && scope !== 'projects api')
+          throw new DomainError('insufficient_scope', SCOPE_NEEDED);
         const email = payload['email'];
         if (typeof email === 'string' && /^[^@\s]+@[^@\s]+$/.test(email))
-          return { email: email.toLowerCase(), madeAt: (payload.iat ?? 0) * 1000, origin: originIn(payload) };
+          return {
+            email: email.toLowerCase(),
+            madeAt: (payload.iat ?? 0) * 1000,
+            origin: originIn(payload),
+          };
       } catch (error) {
         if (!(error instanceof errors.JOSEError)) throw error;
       }
-      throw new DomainError('unauthenticated', 'the assertion is invalid, is for another host, or has expired; sign in again');
+      throw new DomainError(
+        'unauthenticated',
+        'the assertion is invalid, is for another host, or has expired; sign in again',
+      );
     },
   };
 }
 
 function originIn({ scope, device_token, sid }: JWTPayload): Origin | null {
   const id = scope === undefined ? sid : device_token;
-  return typeof id === 'string' ? { kind: scope === undefined ? 'gateway_session' : 'device_token', id } : null;
+  return typeof id === 'string'
+    ? { kind: scope === undefined ? 'gateway_session' : 'device_token', id }
+    : null;
 }
 
-const NO_USABLE_KEY = [errors.JWKSNoMatchingKey, errors.JWKSMultipleMatchingKeys, errors.JOSENotSupported];
+const NO_USABLE_KEY = [
+  errors.JWKSNoMatchingKey,
+  errors.JWKSMultipleMatchingKeys,
+  errors.JOSENotSupported,
+];

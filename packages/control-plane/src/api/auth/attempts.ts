@@ -1,4 +1,7 @@
-/** Rate limit of wrong guesses: so many tries for each key in a sliding window of one minute (docs/interfaces.md "Limits"). */
+/**
+ * Rate limit of wrong guesses: so many tries for each key in a sliding window of one minute
+ * (docs/interfaces.md "Limits").
+ */
 import { LRUCache } from 'lru-cache';
 import { DomainError } from '../../domain/errors.ts';
 import { growingTo } from '../lru.ts';
@@ -8,9 +11,15 @@ const WINDOW_MS = 60_000;
 const MAX_KEYS = 20_000;
 
 export type Attempts = {
-  /** Counts a try before it is made, so that parallel tries count too. Throws too_many_attempts with the seconds to wait. */
+  /**
+   * Counts a try before it is made, so that parallel tries count too. Throws too_many_attempts with
+   * the seconds to wait.
+   */
   begin(key: string): void;
-  /** Like `begin`, but returns the error, for a route that looks at the proof before it refuses. Null: the try is counted. */
+  /**
+   * Like `begin`, but returns the error, for a route that looks at the proof before it refuses.
+   * Null: the try is counted.
+   */
   over(key: string): DomainError | null;
   /** Removes one try that was right, or that was never checked. */
   takeBack(key: string): void;
@@ -45,9 +54,13 @@ export function createAttempts(now: () => number, most = 10): Attempts {
   return attempts;
 }
 
-/** Returns the network that limits count: an IPv4 address, or an IPv6 /64, since one customer has all addresses of a /64. */
+/**
+ * Returns the network that limits count: an IPv4 address, or an IPv6 /64, since one customer has
+ * all addresses of a /64.
+ */
 export function networkOf(address: string): string {
-  if (!address.includes(':') || /^::ffff:\d+\.\d+\.\d+\.\d+$/i.test(address)) return address.replace(/^::ffff:/i, '');
+  if (!address.includes(':') || /^::ffff:\d+\.\d+\.\d+\.\d+$/i.test(address))
+    return address.replace(/^::ffff:/i, '');
   const [head = '', tail] = address.split('::');
   const groups = head === '' ? [] : head.split(':');
   if (tail !== undefined) {

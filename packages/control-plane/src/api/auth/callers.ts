@@ -1,4 +1,7 @@
-/** Authenticates people by the JWT of a session or by a personal API token, and gateways by their shared secret (agents: agents.ts). */
+/**
+ * Authenticates people by the JWT of a session or by a personal API token, and gateways by their
+ * shared secret (agents: agents.ts).
+ */
 import type { Live } from '@berth/kit/live';
 import type { Logger } from '@berth/kit/log';
 import { API_TOKEN_PREFIX } from '@berth/wire/token';
@@ -13,12 +16,19 @@ import { sha256Of } from './secrets.ts';
 import { matcher } from './shared-secrets.ts';
 import type { Tokens } from './tokens.ts';
 
-/** Cache time of role, session and `disabled`, which the store decides and not the token. A disabled user must be out within 5 s. */
+/**
+ * Cache time of role, session and `disabled`, which the store decides and not the token. A disabled
+ * user must be out within 5 s.
+ */
 const TTL_MS = 2_000;
-/** Precision of `last_used_at` of a personal token: a write for each request would cost too much. */
+/**
+ * Precision of `last_used_at` of a personal token: a write for each request would cost too much.
+ */
 const LAST_USED_PRECISION_MS = 60_000;
 
-/** The user with the rights of the credential: `role` is no higher than that of a personal token. */
+/**
+ * The user with the rights of the credential: `role` is no higher than that of a personal token.
+ */
 export type Caller = UserRecord & {
   credential: { kind: 'session'; id: string } | { kind: 'api_token'; id: string; name: string };
   access: ProjectAccess;
@@ -48,14 +58,22 @@ const accessOf = (user: UserRecord, only: readonly string[] | null): ProjectAcce
 
 export function createCallers(deps: CallerDeps): Callers {
   const { stores, now, log } = deps;
-  const callerCache = new LRUCache<string, { caller: Caller; expiresAt: number }>({ max: 2_000, ttl: TTL_MS });
+  const callerCache = new LRUCache<string, { caller: Caller; expiresAt: number }>({
+    max: 2_000,
+    ttl: TTL_MS,
+  });
   deps.changes.on('access', () => callerCache.clear());
   const gatewaySecret = matcher(deps.gatewaySecrets);
 
   async function callerOfSession(id: string, origin: Origin | null): Promise<Caller | null> {
     const found = await stores.apiSessions.find(id, now());
-    if (found === null || found.user.disabled || !(await isOriginValid(stores, origin, now()))) return null;
-    const caller: Caller = { ...found.user, credential: { kind: 'session', id }, access: accessOf(found.user, null) };
+    if (found === null || found.user.disabled || !(await isOriginValid(stores, origin, now())))
+      return null;
+    const caller: Caller = {
+      ...found.user,
+      credential: { kind: 'session', id },
+      access: accessOf(found.user, null),
+    };
     callerCache.set(`session ${id}`, { caller, expiresAt: found.session.expires_at });
     return caller;
   }
@@ -67,7 +85,10 @@ export function createCallers(deps: CallerDeps): Callers {
     const caller: Caller = {
       ...user,
       // No token that is limited to projects acts as an admin.
-      role: lowerOf(token.projects === null ? token.role : lowerOf(token.role, 'developer'), user.role),
+      role: lowerOf(
+        token.projects === null ? token.role : lowerOf(token.role, 'developer'),
+        user.role,
+      ),
       credential: { kind: 'api_token', id: token.id, name: token.name },
       access: accessOf(user, token.projects),
     };
@@ -75,7 +96,9 @@ export function createCallers(deps: CallerDeps): Callers {
     if (token.last_used_at === null || now() - token.last_used_at >= LAST_USED_PRECISION_MS)
       stores.apiTokens
         .used(token.id, now())
-        .catch((error: unknown) => log.warn({ err: error, token: token.id }, 'last use of an API token not stored'));
+        .catch((error: unknown) =>
+          log.warn({ err: error, token: token.id }, 'last use of an API token not stored'),
+        );
     return caller;
   }
 
@@ -90,20 +113,34 @@ export function createCallers(deps: CallerDeps): Callers {
       if (token === undefined)
         throw new DomainError(
           'unauthenticated',
-          authorization === undefined ? 'no token was sent' : 'send the token as “Authorization: Bearer …”',
+          authorization === undefined
+            ? 'no token was sent'
+            : 'send the token as “Authorization: Bearer …”',
         );
       if (token.startsWith(API_TOKEN_PREFIX)) {
         const hash = sha256Of(token);
         const caller = cached(`token ${hash}`) ?? (await callerOfApiToken(hash));
         if (caller === null)
-          throw new DomainError('unauthenticated', 'the token is unknown, has expired or was revoked, or its account is disabled');
+          throw new DomainError(
+            'unauthenticated',
+            'the token is unknown, has expired or was revoked, or its account is disabled',
+          );
         return caller;
       }
       const claims = await deps.tokens.read(token);
-      if (claims === null) throw new DomainError('unauthenticated', 'the token is invalid or has expired; sign in again');
-      const caller = cached(`session ${claims.sessionId}`) ?? (await callerOfSession(claims.sessionId, claims.origin));
+      if (claims === null)
+        throw new DomainError(
+          'unauthenticated',
+          'the token is invalid or has expired; sign in again',
+        );
+      const caller =
+        cached(`session ${claims.sessionId}`) ??
+        (await callerOfSession(claims.sessionId, claims.origin));
       if (caller === null || caller.id !== claims.userId)
-        throw new DomainError('unauthenticated', 'the session has ended, or the account was deleted or disabled; sign in again');
+        throw new DomainError(
+          'unauthenticated',
+          'the session has ended, or the account was deleted or disabled; sign in again',
+        );
       return caller;
     },
     gateway(secret) {

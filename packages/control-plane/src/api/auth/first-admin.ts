@@ -1,4 +1,7 @@
-/** Creates the first account from settings if there is no account. Generates its password if the settings have none. */
+/**
+ * Creates the first account from settings if there is no account. Generates its password if the
+ * settings have none.
+ */
 import { randomBytes } from 'node:crypto';
 import { SettingsError } from '@berth/kit/config';
 import type { Logger } from '@berth/kit/log';
@@ -14,7 +17,10 @@ export type FirstAdmin = {
   passwordFile: string;
 };
 
-/** Does nothing if an account exists: ADMIN_PASSWORD is for the first start only. Throws SettingsError. */
+/**
+ * Does nothing if an account exists: ADMIN_PASSWORD is for the first start only. Throws
+ * SettingsError.
+ */
 export async function ensureFirstAdmin(
   users: UserStore,
   passwords: Passwords,
@@ -23,23 +29,43 @@ export async function ensureFirstAdmin(
   log: Logger,
 ): Promise<void> {
   if ((await users.count()) > 0) return;
-  // The sign-in refuses a longer text. A short one is the operator's choice: no published rule of this setting forbids it.
+  // The sign-in refuses a longer text. A short one is the operator's choice: no published rule of
+  // this setting forbids it.
   if ((settings.password?.length ?? 0) > PASSWORD_LENGTH.max)
-    throw new SettingsError([`ADMIN_PASSWORD: must have at most ${PASSWORD_LENGTH.max} characters`]);
+    throw new SettingsError([
+      `ADMIN_PASSWORD: must have at most ${PASSWORD_LENGTH.max} characters`,
+    ]);
   const password = settings.password ?? randomBytes(18).toString('base64url');
-  // The file comes first: after a crash in between, the next start replaces the file. An account without a known password would stay.
-  if (settings.password === null) await writeFileWhole(settings.passwordFile, `${password}\n`, { folderMode: 0o755 });
+  // The file comes first: after a crash in between, the next start replaces the file. An account
+  // without a known password would stay.
+  if (settings.password === null)
+    await writeFileWhole(settings.passwordFile, `${password}\n`, { folderMode: 0o755 });
   try {
-    await users.create({ email: settings.email.toLowerCase(), role: 'admin', password_hash: await passwords.hash(password) }, now);
+    await users.create(
+      {
+        email: settings.email.toLowerCase(),
+        role: 'admin',
+        password_hash: await passwords.hash(password),
+      },
+      now,
+    );
   } catch (error) {
     // Another control plane on the same database created it first.
     if ((await users.findByEmail(settings.email.toLowerCase())) !== null) return;
     throw error;
   }
   log.info(
-    { email: settings.email, ...(settings.password === null ? { file: settings.passwordFile } : {}) },
-    settings.password === null ? 'first admin created; its password is in the file' : 'first admin created',
+    {
+      email: settings.email,
+      ...(settings.password === null ? { file: settings.passwordFile } : {}),
+    },
+    settings.password === null
+      ? 'first admin created; its password is in the file'
+      : 'first admin created',
   );
   if (password.length < PASSWORD_LENGTH.min)
-    log.warn({ email: settings.email }, 'ADMIN_PASSWORD is shorter than a password that an account can be given later; change it');
+    log.warn(
+      { email: settings.email },
+      'ADMIN_PASSWORD is shorter than a password that an account can be given later; change it',
+    );
 }

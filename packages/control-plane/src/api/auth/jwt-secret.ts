@@ -1,6 +1,6 @@
 /**
- * The secret that signs API tokens where JWT_SECRET is not set. It is in a file beside the database, never in the database:
- * a copy of the database must not be enough to sign tokens.
+ * The secret that signs API tokens where JWT_SECRET is not set. It is in a file beside the
+ * database, never in the database: a copy of the database must not be enough to sign tokens.
  */
 import { createHash, randomBytes } from 'node:crypto';
 import { join } from 'node:path';
@@ -14,7 +14,10 @@ export const JWT_SECRET_FILE = 'jwt-secret';
 const OLD_KEY = 'jwt_secret';
 const MIN_LENGTH = 32;
 
-/** Reads the secret, or generates one. If several processes start at once, all use the secret of the first. Errors say what to do. */
+/**
+ * Reads the secret, or generates one. If several processes start at once, all use the secret of the
+ * first. Errors say what to do.
+ */
 export async function jwtSecretIn(folder: string, meta: MetaStore, log: Logger): Promise<string> {
   const path = join(folder, JWT_SECRET_FILE);
   const file: SecretFile = {
@@ -31,7 +34,11 @@ export async function jwtSecretIn(folder: string, meta: MetaStore, log: Logger):
   let secret = await readSecretFile(file, log);
   if (secret === null) {
     secret = await createSecretFile(file, old ?? randomBytes(48).toString('base64url'), log);
-    if (old !== null) log.info({ path }, 'JWT secret moved from the database to a file; add the file to your backups');
+    if (old !== null)
+      log.info(
+        { path },
+        'JWT secret moved from the database to a file; add the file to your backups',
+      );
   }
   // Remove it from the database only after the file is on the disk.
   if (old !== null) await meta.remove(OLD_KEY);
@@ -51,8 +58,15 @@ export type SecretWatch = {
   close(): Promise<void>;
 };
 
-/** Compares fingerprints in the database: each control plane must accept the tokens of every other one. */
-export function createSecretWatch(deps: { meta: MetaStore; secrets: Live<readonly string[]>; now: () => number }): SecretWatch {
+/**
+ * Compares fingerprints in the database: each control plane must accept the tokens of every other
+ * one.
+ */
+export function createSecretWatch(deps: {
+  meta: MetaStore;
+  secrets: Live<readonly string[]>;
+  now: () => number;
+}): SecretWatch {
   const { meta, now } = deps;
   const inUse = derived(deps.secrets, (secrets) => {
     const [own = '', ...earlier] = secrets.map((secret) => FINGERPRINT_KEY + fingerprintOf(secret));
@@ -74,7 +88,8 @@ export function createSecretWatch(deps: { meta: MetaStore; secrets: Live<readonl
     },
     problem: () =>
       differs
-        ? 'another control plane signs with another JWT secret, and its tokens are refused here: copy the file jwt-secret of one to STATE_DIR of each, or set JWT_SECRET'
+        ? 'another control plane signs with another JWT secret, and its tokens are refused here: ' +
+          'copy the file jwt-secret of one to STATE_DIR of each, or set JWT_SECRET'
         : null,
     close: () => meta.remove(inUse().own),
   };

@@ -1,6 +1,7 @@
 /**
- * The origin of an API session: the device token, or the session at the gateway, that opened it. When its owner revokes the origin,
- * the API session ends too. The origin is a part of the session's tokens; the signature or the hash of the whole token protects it.
+ * The origin of an API session: the device token, or the session at the gateway, that opened it.
+ * When its owner revokes the origin, the API session ends too. The origin is a part of the
+ * session's tokens; the signature or the hash of the whole token protects it.
  */
 import type { Stores } from '../../domain/stores.ts';
 
@@ -9,20 +10,28 @@ export type Origin = { kind: 'device_token' | 'gateway_session'; id: string };
 const LETTERS = { d: 'device_token', s: 'gateway_session' } as const;
 
 /** Returns `d.<id>` for a device token and `s.<id>` for a session at the gateway. */
-export const originText = ({ kind, id }: Origin): string => `${kind === 'device_token' ? 'd' : 's'}.${id}`;
+export const originText = ({ kind, id }: Origin): string =>
+  `${kind === 'device_token' ? 'd' : 's'}.${id}`;
 
 /** Returns null if the text names no origin. */
 export function originOf(text: string): Origin | null {
   const [, letter, id] = /^([ds])\.([\w-]{1,64})$/.exec(text) ?? [];
-  return letter === undefined || id === undefined ? null : { kind: LETTERS[letter as keyof typeof LETTERS], id };
+  return letter === undefined || id === undefined
+    ? null
+    : { kind: LETTERS[letter as keyof typeof LETTERS], id };
 }
 
-/** Whether the origin is neither revoked nor expired. A session by password has no origin, so there is nothing to revoke. */
+/**
+ * Whether the origin is neither revoked nor expired. A session by password has no origin, so there
+ * is nothing to revoke.
+ */
 export async function isOriginValid(
   stores: Pick<Stores, 'deviceTokens' | 'revokedSessions'>,
   origin: Origin | null,
   now: number,
 ): Promise<boolean> {
   if (origin === null) return true;
-  return origin.kind === 'device_token' ? stores.deviceTokens.isValid(origin.id, now) : !(await stores.revokedSessions.has(origin.id));
+  return origin.kind === 'device_token'
+    ? stores.deviceTokens.isValid(origin.id, now)
+    : !(await stores.revokedSessions.has(origin.id));
 }

@@ -1,4 +1,7 @@
-/** Hashes passwords with scrypt. The parameters stand in the hash (`scrypt$17$8$1$salt$hash`), so that the cost can rise later. */
+/**
+ * Hashes passwords with scrypt. The parameters stand in the hash (`scrypt$17$8$1$salt$hash`), so
+ * that the cost can rise later.
+ */
 import { randomBytes, type ScryptOptions, scrypt, timingSafeEqual } from 'node:crypto';
 import { DomainError } from '../../domain/errors.ts';
 
@@ -14,7 +17,10 @@ const MAX_QUEUE = 64;
 
 export type Passwords = {
   hash(password: string): Promise<string>;
-  /** Takes as long for null (no such account), so that the time does not reveal who has an account. Throws too_many_requests. */
+  /**
+   * Takes as long for null (no such account), so that the time does not reveal who has an account.
+   * Throws too_many_requests.
+   */
   verify(password: string, hash: string | null): Promise<boolean>;
 };
 
@@ -23,7 +29,12 @@ export function createPasswords(cost: PasswordCost): Passwords {
   const derive = (password: string, salt: Buffer, c: PasswordCost): Promise<Buffer> =>
     gate(() => {
       const N = 2 ** c.logN;
-      return scryptAsync(password.normalize('NFKC'), salt, { N, r: c.r, p: c.p, maxmem: 256 * N * c.r });
+      return scryptAsync(password.normalize('NFKC'), salt, {
+        N,
+        r: c.r,
+        p: c.p,
+        maxmem: 256 * N * c.r,
+      });
     });
   const nobody = { cost, salt: randomBytes(16), key: randomBytes(KEY_BYTES) };
 
@@ -31,7 +42,14 @@ export function createPasswords(cost: PasswordCost): Passwords {
     async hash(password) {
       const salt = randomBytes(16);
       const key = await derive(password, salt, cost);
-      return ['scrypt', cost.logN, cost.r, cost.p, salt.toString('base64url'), key.toString('base64url')].join('$');
+      return [
+        'scrypt',
+        cost.logN,
+        cost.r,
+        cost.p,
+        salt.toString('base64url'),
+        key.toString('base64url'),
+      ].join('$');
     },
     async verify(password, hash) {
       const known = hash === null ? null : parse(hash);
@@ -55,7 +73,9 @@ function parse(hash: string): { cost: PasswordCost; salt: Buffer; key: Buffer } 
 
 const scryptAsync = (password: string, salt: Buffer, options: ScryptOptions): Promise<Buffer> =>
   new Promise((resolve, reject) =>
-    scrypt(password, salt, KEY_BYTES, options, (error, key) => (error === null ? resolve(key) : reject(error))),
+    scrypt(password, salt, KEY_BYTES, options, (error, key) =>
+      error === null ? resolve(key) : reject(error),
+    ),
   );
 
 /** Runs AT_ONCE hashes, queues MAX_QUEUE in order, and refuses the rest. */

@@ -1,10 +1,21 @@
-/** Records who uses which value of a shared secret (domain/rotation.ts), for `berth rotate`. Values appear as fingerprints only. */
+/**
+ * Records who uses which value of a shared secret (domain/rotation.ts), for `berth rotate`. Values
+ * appear as fingerprints only.
+ */
 import { randomUUID } from 'node:crypto';
 import { hostname } from 'node:os';
 import { fingerprintOf, fingerprintsOf } from '@berth/kit/fingerprint';
 import type { Live } from '@berth/kit/live';
 import type { GatewaySeen, RotatedSetting } from '@berth/wire/rotation';
-import { type ControlPlaneSeen, type GatewayRow, isOld, REPORT_MS, SECRET_USE, useKey, type ValuePrints } from '../../domain/rotation.ts';
+import {
+  type ControlPlaneSeen,
+  type GatewayRow,
+  isOld,
+  REPORT_MS,
+  SECRET_USE,
+  useKey,
+  type ValuePrints,
+} from '../../domain/rotation.ts';
 import type { MetaStore } from '../../domain/stores.ts';
 import { TOKEN_SECONDS } from './tokens.ts';
 
@@ -14,7 +25,10 @@ const MAX_SENDERS = 200;
 const LATE_MS = 2 * REPORT_MS;
 
 export type SecretUse = {
-  /** Writes the values of this control plane, and the requests since the last call. Run it every REPORT_MS and after each reload. */
+  /**
+   * Writes the values of this control plane, and the requests since the last call. Run it every
+   * REPORT_MS and after each reload.
+   */
   report(): Promise<void>;
   /** A gateway sent this value of GATEWAY_SECRET. Costs nothing for the current one. */
   gatewaySent(value: string, address: string): void;
@@ -41,14 +55,21 @@ export function createSecretUse({ meta, secrets, vault, listen, now }: SecretUse
   const signedUntil = new Map<string, number>();
   let lastJwt: string | null = null;
 
-  async function signed(setting: RotatedSetting, fingerprint: string | undefined, lifeMs: number): Promise<void> {
+  async function signed(
+    setting: RotatedSetting,
+    fingerprint: string | undefined,
+    lifeMs: number,
+  ): Promise<void> {
     if (fingerprint === undefined) return;
     const key = useKey.signed(setting, fingerprint);
     const until = now() + lifeMs + LATE_MS;
     if ((signedUntil.get(key) ?? 0) >= until - REPORT_MS / 2) return;
     const stored = await meta.get(key);
     // Another process may sign with a longer lifetime.
-    const latest = Math.max(until, stored === null ? 0 : (JSON.parse(stored) as { until: number }).until);
+    const latest = Math.max(
+      until,
+      stored === null ? 0 : (JSON.parse(stored) as { until: number }).until,
+    );
     signedUntil.set(key, latest);
     await meta.set(key, JSON.stringify({ until: latest }));
   }
@@ -66,29 +87,42 @@ export function createSecretUse({ meta, secrets, vault, listen, now }: SecretUse
       await meta.set(own, JSON.stringify(row));
       const current = values['JWT_SECRET']?.[0];
       // It signed until the reload.
-      if (lastJwt !== null && lastJwt !== current) await signed('JWT_SECRET', lastJwt, TOKEN_SECONDS * 1000);
+      if (lastJwt !== null && lastJwt !== current)
+        await signed('JWT_SECRET', lastJwt, TOKEN_SECONDS * 1000);
       await signed('JWT_SECRET', current, TOKEN_SECONDS * 1000);
       lastJwt = current ?? null;
       for (const [key, at] of [...senders]) {
         await meta.set(key, JSON.stringify({ at }));
         senders.delete(key);
       }
-      for (const { key, value } of await meta.startingWith(SECRET_USE)) if (isOld(value, now())) await meta.remove(key);
+      for (const { key, value } of await meta.startingWith(SECRET_USE))
+        if (isOld(value, now())) await meta.remove(key);
     },
     gatewaySent(value, address) {
       if (value === secrets().gateway[0] || senders.size >= MAX_SENDERS) return;
       senders.set(useKey.sent(fingerprintOf('GATEWAY_SECRET', value), address), now());
     },
-    async gatewaySeen({ id: process, name: gatewayName, values, session_seconds, stopped }, sent, address) {
+    async gatewaySeen(
+      { id: process, name: gatewayName, values, session_seconds, stopped },
+      sent,
+      address,
+    ) {
       const key = useKey.gateway(process);
       const lifeMs = session_seconds * 1000;
       const before = await meta.get(key);
       const [current] = values['SESSION_SECRET'] ?? [];
-      const [previous] = before === null ? [] : ((JSON.parse(before) as GatewayRow).values['SESSION_SECRET'] ?? []);
+      const [previous] =
+        before === null ? [] : ((JSON.parse(before) as GatewayRow).values['SESSION_SECRET'] ?? []);
       if (previous !== current) await signed('SESSION_SECRET', previous, lifeMs);
       await signed('SESSION_SECRET', current, lifeMs);
       if (stopped === true) return meta.remove(key);
-      const row: GatewayRow = { name: gatewayName, address, at: now(), values, sends: fingerprintOf('GATEWAY_SECRET', sent) };
+      const row: GatewayRow = {
+        name: gatewayName,
+        address,
+        at: now(),
+        values,
+        sends: fingerprintOf('GATEWAY_SECRET', sent),
+      };
       await meta.set(key, JSON.stringify(row));
     },
     close: () => meta.remove(own),

@@ -1,11 +1,15 @@
-/** Generates secrets. The database keeps their SHA-256: they are long and random, so a slow hash would add nothing. */
+/**
+ * Generates secrets. The database keeps their SHA-256: they are long and random, so a slow hash
+ * would add nothing.
+ */
 import { createHash, randomBytes, randomInt } from 'node:crypto';
 import { DEVICE_TOKEN_PREFIX, USER_CODE_LENGTH, USER_CODE_LETTERS } from '@berth/wire/gateway';
 import { JOIN_TOKEN_PREFIX, NODE_SECRET_PREFIX } from '@berth/wire/node';
 import { API_TOKEN_PREFIX } from '@berth/wire/token';
 import { type Origin, originOf, originText } from './origins.ts';
 
-export const sha256Of = (secret: string): string => createHash('sha256').update(secret).digest('hex');
+export const sha256Of = (secret: string): string =>
+  createHash('sha256').update(secret).digest('hex');
 
 const random = (): string => randomBytes(32).toString('base64url');
 /** Never begins with a dash. */
@@ -14,28 +18,47 @@ export const newDeviceCode = random;
 export const newDeviceToken = (): string => DEVICE_TOKEN_PREFIX + random();
 export const newApiToken = (): string => API_TOKEN_PREFIX + random();
 
-/** The id of the node or token is a part of the secret: the lookup uses the id, and the comparison takes constant time. */
-export const newNodeSecret = (nodeId: string): string => `${NODE_SECRET_PREFIX}${nodeId}_${random()}`;
+/**
+ * The id of the node or token is a part of the secret: the lookup uses the id, and the comparison
+ * takes constant time.
+ */
+export const newNodeSecret = (nodeId: string): string =>
+  `${NODE_SECRET_PREFIX}${nodeId}_${random()}`;
 export const newJoinToken = (id: string): string => `${JOIN_TOKEN_PREFIX}${id}_${random()}`;
 
-/** Contains the session id, so Berth recognizes the reuse of an older token, although it stores only the hash of the current one. */
+/**
+ * Contains the session id, so Berth recognizes the reuse of an older token, although it stores only
+ * the hash of the current one.
+ */
 export const newRefreshToken = (sessionId: string, origin: Origin | null): string =>
   `berthref_${sessionId}${origin === null ? '' : `.${originText(origin)}`}_${random()}`;
 /** Returns null for text that is not a refresh token. */
-export function readRefreshToken(refreshToken: string): { sessionId: string; origin: Origin | null } | null {
-  const [, sessionId, origin] = /^berthref_([0-9a-f]{24})(?:\.([ds]\.[\w-]{1,64}))?_[\w-]{43}$/.exec(refreshToken) ?? [];
-  return sessionId === undefined ? null : { sessionId, origin: origin === undefined ? null : originOf(origin) };
+export function readRefreshToken(
+  refreshToken: string,
+): { sessionId: string; origin: Origin | null } | null {
+  const [, sessionId, origin] =
+    /^berthref_([0-9a-f]{24})(?:\.([ds]\.[\w-]{1,64}))?_[\w-]{43}$/.exec(refreshToken) ?? [];
+  return sessionId === undefined
+    ? null
+    : { sessionId, origin: origin === undefined ? null : originOf(origin) };
 }
 
 /** Returns a code in the form that people read: `BCDF-GHJK`. */
 export function newUserCode(): string {
-  const letters = Array.from({ length: USER_CODE_LENGTH }, () => USER_CODE_LETTERS[randomInt(USER_CODE_LETTERS.length)] ?? '');
+  const letters = Array.from(
+    { length: USER_CODE_LENGTH },
+    () => USER_CODE_LETTERS[randomInt(USER_CODE_LETTERS.length)] ?? '',
+  );
   return formatUserCode(letters.join(''));
 }
-/** Ignores case, spaces and dashes (RFC 8628 section 6.1). Returns null for text that cannot be a user code. */
+/**
+ * Ignores case, spaces and dashes (RFC 8628 section 6.1). Returns null for text that cannot be a
+ * user code.
+ */
 export function userCodeOf(typed: string): string | null {
   const letters = typed.replace(/[\s\p{Pd}]/gu, '').toUpperCase();
   return USER_CODE.test(letters) ? letters : null;
 }
 const USER_CODE = new RegExp(`^[${USER_CODE_LETTERS}]{${USER_CODE_LENGTH}}$`);
-export const formatUserCode = (letters: string): string => `${letters.slice(0, 4)}-${letters.slice(4)}`;
+export const formatUserCode = (letters: string): string =>
+  `${letters.slice(0, 4)}-${letters.slice(4)}`;

@@ -1,9 +1,11 @@
 /**
- * The session cookie of the dashboard (RFC 6265). A request with `X-Session: cookie` at a sign-in gets the token as a cookie that no
- * script can read. Programs send `Authorization`, and nothing changes for them.
+ * The session cookie of the dashboard (RFC 6265). A request with `X-Session: cookie` at a sign-in
+ * gets the token as a cookie that no script can read. Programs send `Authorization`, and nothing
+ * changes for them.
  *
- * SameSite does not separate the dashboard from the projects: `shop.BASE_DOMAIN` is the same site. So Berth reads the cookie only for
- * requests of the same origin (Fetch Metadata), and a change must name that origin.
+ * SameSite does not separate the dashboard from the projects: `shop.BASE_DOMAIN` is the same site.
+ * So Berth reads the cookie only for requests of the same origin (Fetch Metadata), and a change
+ * must name that origin.
  */
 import { cookiesNamed } from '@berth/kit/cookie-header';
 import type { LoginAnswer } from '@berth/wire/access';
@@ -15,20 +17,29 @@ import type { Caller, Callers } from './callers.ts';
 /** Lifetime in seconds of the cookie and of the token in it. The session can end earlier. */
 export const COOKIE_SECONDS = 7 * 86_400;
 const REQUEST_HEADER = 'x-session';
-/** The account that the person chose, percent-encoded. The session of the gateway can change between the question and the sign-in. */
+/**
+ * The account that the person chose, percent-encoded. The session of the gateway can change between
+ * the question and the sign-in.
+ */
 const ACCOUNT_HEADER = 'x-session-account';
 const SAFE = new Set(['GET', 'HEAD', 'OPTIONS']);
 /** Another host of the site can set cookies of this name over http. Each costs a check. */
 const MAX_TRIED = 32;
 
 export type SessionCookies = {
-  /** Returns the user of `Authorization` or of the cookie. Throws unauthenticated, forbidden for a change by another origin. */
+  /**
+   * Returns the user of `Authorization` or of the cookie. Throws unauthenticated, forbidden for a
+   * change by another origin.
+   */
   callerOf(request: FastifyRequest, callers: Pick<Callers, 'user'>): Promise<Caller>;
   /** Whether the answer to this sign-in is a cookie. */
   isWanted(request: FastifyRequest): boolean;
   /** Throws forbidden if the request names another account. */
   mustBeFor(request: FastifyRequest, email: string): void;
-  /** Sets the cookie. Returns the answer without tokens, so that no script of the page can read them. */
+  /**
+   * Sets the cookie. Returns the answer without tokens, so that no script of the page can read
+   * them.
+   */
   give(reply: FastifyReply, answer: LoginAnswer): LoginAnswer;
   clear(reply: FastifyReply): void;
 };
@@ -36,19 +47,29 @@ export type SessionCookies = {
 export function createSessionCookies(publicUrl: string): SessionCookies {
   const isSecure = publicUrl.startsWith('https:');
   const origin = new URL(publicUrl).origin;
-  // Browsers accept a __Host- cookie only from this host itself (RFC 6265bis section 4.1.3.2): no project can set it for the dashboard.
+  // Browsers accept a __Host- cookie only from this host itself (RFC 6265bis section 4.1.3.2): no
+  // project can set it for the dashboard.
   const name = isSecure ? '__Host-berth_dashboard' : 'berth_dashboard';
   const attributes = `Path=/; HttpOnly; SameSite=Strict${isSecure ? '; Secure' : ''}`;
 
   /** A personal token belongs into a header. */
   const tokensOf = (request: FastifyRequest): string[] =>
-    cookiesNamed(request.headers.cookie, name, MAX_TRIED).filter((token) => token !== '' && !token.startsWith(API_TOKEN_PREFIX));
+    cookiesNamed(request.headers.cookie, name, MAX_TRIED).filter(
+      (token) => token !== '' && !token.startsWith(API_TOKEN_PREFIX),
+    );
 
-  /** A browser sends Origin with every change. One without it says by Sec-Fetch-Site where the request comes from. */
+  /**
+   * A browser sends Origin with every change. One without it says by Sec-Fetch-Site where the
+   * request comes from.
+   */
   const isOwnOrigin = ({ headers }: FastifyRequest): boolean => {
     const from = headers.origin;
     if (from === undefined) return headers['sec-fetch-site'] === 'same-origin';
-    return from === origin || (headers.host !== undefined && (from === `http://${headers.host}` || from === `https://${headers.host}`));
+    return (
+      from === origin ||
+      (headers.host !== undefined &&
+        (from === `http://${headers.host}` || from === `https://${headers.host}`))
+    );
   };
 
   return {
@@ -60,22 +81,30 @@ export function createSessionCookies(publicUrl: string): SessionCookies {
       const isOther = site === 'same-site' || site === 'cross-site';
       if (SAFE.has(request.method) && isOther) return callers.user(undefined);
       if (!SAFE.has(request.method) && (isOther || !isOwnOrigin(request)))
-        throw new DomainError('forbidden', 'a page of another origin must not change anything with the session of its visitor');
+        throw new DomainError(
+          'forbidden',
+          'a page of another origin must not change anything with the session of its visitor',
+        );
       return more.length === 0 ? callers.user(`Bearer ${token}`) : oneOf(callers, [token, ...more]);
     },
     isWanted: (request) =>
-      request.headers[REQUEST_HEADER] === 'cookie' || (request.headers.authorization === undefined && tokensOf(request).length > 0),
+      request.headers[REQUEST_HEADER] === 'cookie' ||
+      (request.headers.authorization === undefined && tokensOf(request).length > 0),
     mustBeFor({ headers }, email) {
       const wanted = headers[ACCOUNT_HEADER];
       if (wanted === undefined || wanted === encodeURIComponent(email)) return;
       throw new DomainError(
         'forbidden',
-        `the session of the gateway is of ${email}, not of the account that you chose; nobody was signed in. ` +
+        `the session of the gateway is of ${email}, not of the account that you chose; nobody ` +
+          'was signed in. ' +
           'Delete the cookies of this site, then sign in again',
       );
     },
     give(reply, answer) {
-      void reply.header('set-cookie', `${name}=${answer.token}; ${attributes}; Max-Age=${COOKIE_SECONDS}`);
+      void reply.header(
+        'set-cookie',
+        `${name}=${answer.token}; ${attributes}; Max-Age=${COOKIE_SECONDS}`,
+      );
       return { ...answer, token: '', refresh_token: '', expires_in: COOKIE_SECONDS };
     },
     clear: (reply) => void reply.header('set-cookie', `${name}=; ${attributes}; Max-Age=0`),
@@ -83,8 +112,9 @@ export function createSessionCookies(publicUrl: string): SessionCookies {
 }
 
 /**
- * Returns the user of the one valid session among several cookies. Others are expired, or another host of the site set them. Sessions of
- * two people leave open who is meant: the cookie of another host must not put its owner into the place of the visitor.
+ * Returns the user of the one valid session among several cookies. Others are expired, or another
+ * host of the site set them. Sessions of two people leave open who is meant: the cookie of another
+ * host must not put its owner into the place of the visitor.
  */
 async function oneOf(callers: Pick<Callers, 'user'>, tokens: readonly string[]): Promise<Caller> {
   const found = new Map<string, Caller>();
@@ -97,11 +127,13 @@ async function oneOf(callers: Pick<Callers, 'user'>, tokens: readonly string[]):
     }
   }
   const [caller, ...others] = found.values();
-  if (caller === undefined) throw new DomainError('unauthenticated', 'the session has ended; sign in again');
+  if (caller === undefined)
+    throw new DomainError('unauthenticated', 'the session has ended; sign in again');
   if (others.length > 0)
     throw new DomainError(
       'unauthenticated',
-      'the browser sent sessions of several people; delete the cookies of this site, then sign in again',
+      'the browser sent sessions of several people; delete the cookies of this site, then sign ' +
+        'in again',
     );
   return caller;
 }

@@ -2,15 +2,21 @@ import { timingSafeEqual } from 'node:crypto';
 import { derived, type Live } from '@berth/kit/live';
 
 /**
- * Compares a secret with all known ones in constant time, and returns the matching one or null. Each is padded to the longest, with its
- * length in front, so the duration depends neither on the number of correct characters nor on which secret matched. Digests would do the
- * same at ten times the cost, and 10,000 agents poll.
+ * Compares a secret with all known ones in constant time, and returns the matching one or null.
+ * Each is padded to the longest, with its length in front, so the duration depends neither on the
+ * number of correct characters nor on which secret matched. Digests would do the same at ten times
+ * the cost, and 10,000 agents poll.
  */
-export function matcher(secrets: Live<readonly string[]>): (given: string | string[] | undefined) => string | null {
+export function matcher(
+  secrets: Live<readonly string[]>,
+): (given: string | string[] | undefined) => string | null {
   const prepared = derived(secrets, (values) => {
     const size = Math.max(0, ...values.map((s) => Buffer.byteLength(s)));
     return {
-      known: values.map((value) => ({ value, padded: writePadded(value, Buffer.alloc(LENGTH_BYTES + size)) })),
+      known: values.map((value) => ({
+        value,
+        padded: writePadded(value, Buffer.alloc(LENGTH_BYTES + size)),
+      })),
       shown: Buffer.alloc(LENGTH_BYTES + size),
     };
   });

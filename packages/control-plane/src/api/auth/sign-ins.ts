@@ -1,4 +1,7 @@
-/** Sign-ins at the API by any way: a session, a JWT for 1 hour, and a refresh token for the next JWT. */
+/**
+ * Sign-ins at the API by any way: a session, a JWT for 1 hour, and a refresh token for the next
+ * JWT.
+ */
 import type { LoginAnswer } from '@berth/wire/access';
 import { DomainError } from '../../domain/errors.ts';
 import type { UserRecord } from '../../domain/records.ts';
@@ -15,19 +18,38 @@ const ABSOLUTE_MS = 90 * 86_400_000;
 
 export type SignIns = {
   /**
-   * `origin` null: by the password of `user`. `seconds`: lifetime of the token; default TOKEN_SECONDS. Throws wrong_credentials or
-   * unauthenticated if the account has changed since `user` was read.
+   * `origin` null: by the password of `user`. `seconds`: lifetime of the token; default
+   * TOKEN_SECONDS. Throws wrong_credentials or unauthenticated if the account has changed since
+   * `user` was read.
    */
-  begin(user: UserRecord, address: string, origin: Origin | null, seconds?: number): Promise<LoginAnswer>;
-  /** `answer` is null for an invalid token. `reusedBy`: e-mail of the owner of a token that was used before; its session has ended. */
+  begin(
+    user: UserRecord,
+    address: string,
+    origin: Origin | null,
+    seconds?: number,
+  ): Promise<LoginAnswer>;
+  /**
+   * `answer` is null for an invalid token. `reusedBy`: e-mail of the owner of a token that was used
+   * before; its session has ended.
+   */
   refresh(refreshToken: string): Promise<{ answer: LoginAnswer | null; reusedBy: string | null }>;
 };
 
-export function createSignIns(deps: { stores: Stores; tokens: Tokens; onSessionEnded: () => void; now: () => number }): SignIns {
+export function createSignIns(deps: {
+  stores: Stores;
+  tokens: Tokens;
+  onSessionEnded: () => void;
+  now: () => number;
+}): SignIns {
   const { stores, tokens, onSessionEnded, now } = deps;
 
   type Session = { id: string; origin: Origin | null };
-  const answer = async (user: UserRecord, session: Session, refresh_token: string, seconds = TOKEN_SECONDS): Promise<LoginAnswer> => ({
+  const answer = async (
+    user: UserRecord,
+    session: Session,
+    refresh_token: string,
+    seconds = TOKEN_SECONDS,
+  ): Promise<LoginAnswer> => ({
     token: await tokens.mint(user, session.id, session.origin, seconds),
     token_type: 'Bearer',
     expires_in: seconds,
@@ -40,10 +62,24 @@ export function createSignIns(deps: { stores: Stores; tokens: Tokens; onSessionE
       const at = now();
       const id = newId();
       const refreshToken = newRefreshToken(id, origin);
-      const session = { id, user_id: user.id, refresh_hash: sha256Of(refreshToken), address, expires_at: at + IDLE_MS };
-      const begun = await stores.apiSessions.create(session, at, origin === null ? user.password_hash : undefined);
+      const session = {
+        id,
+        user_id: user.id,
+        refresh_hash: sha256Of(refreshToken),
+        address,
+        expires_at: at + IDLE_MS,
+      };
+      const begun = await stores.apiSessions.create(
+        session,
+        at,
+        origin === null ? user.password_hash : undefined,
+      );
       if (!begun && origin === null) throw new DomainError('wrong_credentials');
-      if (!begun) throw new DomainError('unauthenticated', 'the account was deleted or disabled during this sign-in');
+      if (!begun)
+        throw new DomainError(
+          'unauthenticated',
+          'the account was deleted or disabled during this sign-in',
+        );
       await stores.users.setLastLogin(user.id, at);
       return answer({ ...user, last_login_at: at }, { id, origin }, refreshToken, seconds);
     },
@@ -51,13 +87,24 @@ export function createSignIns(deps: { stores: Stores; tokens: Tokens; onSessionE
     async refresh(refreshToken) {
       const read = readRefreshToken(refreshToken);
       const found = read === null ? null : await stores.apiSessions.find(read.sessionId, now());
-      if (read === null || found === null || found.user.disabled || !(await isOriginValid(stores, read.origin, now())))
+      if (
+        read === null ||
+        found === null ||
+        found.user.disabled ||
+        !(await isOriginValid(stores, read.origin, now()))
+      )
         return { answer: null, reusedBy: null };
       const { sessionId: id, origin } = read;
       const next = newRefreshToken(id, origin);
       const expiresAt = Math.min(now() + IDLE_MS, found.session.created_at + ABSOLUTE_MS);
-      const outcome = await stores.apiSessions.rotate(id, { old: sha256Of(refreshToken), next: sha256Of(next) }, expiresAt, now());
-      if (outcome === 'rotated') return { answer: await answer(found.user, { id, origin }, next), reusedBy: null };
+      const outcome = await stores.apiSessions.rotate(
+        id,
+        { old: sha256Of(refreshToken), next: sha256Of(next) },
+        expiresAt,
+        now(),
+      );
+      if (outcome === 'rotated')
+        return { answer: await answer(found.user, { id, origin }, next), reusedBy: null };
       onSessionEnded();
       return { answer: null, reusedBy: outcome === 'reused' ? found.user.email : null };
     },

@@ -1,4 +1,7 @@
-/** API tokens: JWT (RFC 7519), signed HS256 with the first secret and read with any of them, so that secrets can rotate. */
+/**
+ * API tokens: JWT (RFC 7519), signed HS256 with the first secret and read with any of them, so that
+ * secrets can rotate.
+ */
 import { createSecretKey } from 'node:crypto';
 import { derived, type Live } from '@berth/kit/live';
 import { errors, jwtVerify, SignJWT } from 'jose';
@@ -12,10 +15,20 @@ const ISSUER = 'berth';
 const MAX_CACHED_TOKENS = 2_000;
 
 /** The token ends early with its `sessionId` or its `origin`. `expiresAt` is in ms. */
-export type ReadToken = { userId: string; sessionId: string; origin: Origin | null; expiresAt: number };
+export type ReadToken = {
+  userId: string;
+  sessionId: string;
+  origin: Origin | null;
+  expiresAt: number;
+};
 export type Tokens = {
   /** `seconds`: lifetime of the token; default TOKEN_SECONDS. */
-  mint(user: Pick<UserRecord, 'id' | 'email' | 'role'>, sessionId: string, origin: Origin | null, seconds?: number): Promise<string>;
+  mint(
+    user: Pick<UserRecord, 'id' | 'email' | 'role'>,
+    sessionId: string,
+    origin: Origin | null,
+    seconds?: number,
+  ): Promise<string>;
   /** Returns null unless the text is a valid token that Berth signed. */
   read(token: string): Promise<ReadToken | null>;
 };
@@ -25,12 +38,19 @@ export function createTokens(secrets: Live<readonly string[]>, now: () => number
     const keys = values.map((s) => createSecretKey(Buffer.from(s, 'utf8')));
     const [current] = keys;
     if (current === undefined) throw new Error('a JWT secret is needed');
-    /** Caches verified tokens by their digest, because each verification waits for another thread. */
+    /**
+     * Caches verified tokens by their digest, because each verification waits for another thread.
+     */
     return { keys, current, verified: new LRUCache<string, ReadToken>({ max: MAX_CACHED_TOKENS }) };
   });
   return {
     mint: (user, sessionId, origin, seconds = TOKEN_SECONDS) =>
-      new SignJWT({ email: user.email, role: user.role, sid: sessionId, ...(origin === null ? {} : { origin: originText(origin) }) })
+      new SignJWT({
+        email: user.email,
+        role: user.role,
+        sid: sessionId,
+        ...(origin === null ? {} : { origin: originText(origin) }),
+      })
         .setProtectedHeader({ alg: 'HS256', typ: 'JWT' })
         .setIssuer(ISSUER)
         .setSubject(user.id)
@@ -56,7 +76,12 @@ export function createTokens(secrets: Live<readonly string[]>, now: () => number
           const text = payload['origin'];
           const origin = typeof text === 'string' ? originOf(text) : null;
           if (text !== undefined && origin === null) return null;
-          const read: ReadToken = { userId: payload.sub ?? '', sessionId, origin, expiresAt: (payload.exp ?? 0) * 1000 };
+          const read: ReadToken = {
+            userId: payload.sub ?? '',
+            sessionId,
+            origin,
+            expiresAt: (payload.exp ?? 0) * 1000,
+          };
           verified.set(digest, read);
           return read;
         } catch (error) {

@@ -1,6 +1,7 @@
 /**
- * Reads the body of a delivery. Every byte goes to the signature check; only a small body is also kept, and all kept bodies together are
- * bounded. A delivery whose body was not kept is still a hint: Berth then checks the branch.
+ * Reads the body of a delivery. Every byte goes to the signature check; only a small body is also
+ * kept, and all kept bodies together are bounded. A delivery whose body was not kept is still a
+ * hint: Berth then checks the branch.
  */
 import type { Readable } from 'node:stream';
 import { MAX_DELIVERY_BYTES } from '@berth/wire/hook';
@@ -12,7 +13,10 @@ export const KEPT_BYTES = 1_048_576;
 const ALL_KEPT_BYTES = 32 * 1_048_576;
 
 export type DeliveryBodies = {
-  /** Returns the body, or null if it was not kept. Throws body_too_large (over `most`), and bad_request if the client goes away. */
+  /**
+   * Returns the body, or null if it was not kept. Throws body_too_large (over `most`), and
+   * bad_request if the client goes away.
+   */
   read(stream: Readable, check: SignatureCheck, most?: number): Promise<Buffer | null>;
 };
 
@@ -45,7 +49,9 @@ export function createDeliveryBodies(limit = ALL_KEPT_BYTES): DeliveryBodies {
         return kept === null ? null : Buffer.concat(kept);
       } catch (error) {
         // Strangers can break off as often as they like, so this must not be logged as an error.
-        throw error instanceof DomainError ? error : new DomainError('bad_request', 'the body did not arrive completely');
+        throw error instanceof DomainError
+          ? error
+          : new DomainError('bad_request', 'the body did not arrive completely');
       } finally {
         drop();
       }
@@ -53,7 +59,11 @@ export function createDeliveryBodies(limit = ALL_KEPT_BYTES): DeliveryBodies {
   };
 }
 
-export const isTooLong = (contentLength: string | undefined): boolean => Number(contentLength ?? 0) > MAX_DELIVERY_BYTES;
+export const isTooLong = (contentLength: string | undefined): boolean =>
+  Number(contentLength ?? 0) > MAX_DELIVERY_BYTES;
 
 export const tooLarge = (): DomainError =>
-  new DomainError('body_too_large', `the body is larger than ${MAX_DELIVERY_BYTES / 1_048_576} MiB`);
+  new DomainError(
+    'body_too_large',
+    `the body is larger than ${MAX_DELIVERY_BYTES / 1_048_576} MiB`,
+  );

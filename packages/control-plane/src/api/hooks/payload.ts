@@ -1,4 +1,6 @@
-/** Reads what a delivery says: its event and the pushed branches, in the form of each forge. Pure. */
+/**
+ * Reads what a delivery says: its event and the pushed branches, in the form of each forge. Pure.
+ */
 import type { IncomingHttpHeaders } from 'node:http';
 import type { Forge } from '@berth/wire/hook';
 import type { PushedRef, Received } from '../../flow/delivery.ts';
@@ -59,7 +61,11 @@ export function eventOf(forge: Forge, headers: IncomingHttpHeaders): Received['e
 }
 
 /** `body` is null if it was too large to keep. */
-export function readDelivery(forge: Forge, headers: IncomingHttpHeaders, body: Buffer | null): Received {
+export function readDelivery(
+  forge: Forge,
+  headers: IncomingHttpHeaders,
+  body: Buffer | null,
+): Received {
   const event = eventOf(forge, headers);
   if (event !== 'push' || body === null || body.length === 0) return { event, refs: null };
   const json = jsonOf(body, headers['content-type'] ?? '');
@@ -68,17 +74,21 @@ export function readDelivery(forge: Forge, headers: IncomingHttpHeaders, body: B
 }
 
 type Json = Record<string, unknown>;
-const isObject = (value: unknown): value is Json => typeof value === 'object' && value !== null && !Array.isArray(value);
+const isObject = (value: unknown): value is Json =>
+  typeof value === 'object' && value !== null && !Array.isArray(value);
 
 /** GitHub and Gitea can also send the JSON as the field `payload` of a form. */
 function jsonOf(body: Buffer, type: string): Json | null {
   const text = body.toString();
-  const json = type.toLowerCase().startsWith('application/x-www-form-urlencoded') ? (new URLSearchParams(text).get('payload') ?? '') : text;
+  const json = type.toLowerCase().startsWith('application/x-www-form-urlencoded')
+    ? (new URLSearchParams(text).get('payload') ?? '')
+    : text;
   try {
     const value: unknown = JSON.parse(json);
     return isObject(value) ? value : null;
   } catch {
-    // The signature is right, so the delivery is still a hint. Without its content Berth checks the branch.
+    // The signature is right, so the delivery is still a hint. Without its content Berth checks the
+    // branch.
     return null;
   }
 }
@@ -91,10 +101,18 @@ function refsOf({ ref, after }: Json): PushedRef[] | null {
 function pushed(ref: string, after: unknown): PushedRef {
   const [, folder, name = ref] = /^refs\/(heads|tags)\/(.+)$/.exec(ref) ?? [];
   const hash = typeof after === 'string' ? after : '';
-  return { kind: folder === 'tags' ? 'tag' : 'branch', name: name.slice(0, 255), commit: commitOf(hash), deleted: /^0+$/.test(hash) };
+  return {
+    kind: folder === 'tags' ? 'tag' : 'branch',
+    name: name.slice(0, 255),
+    commit: commitOf(hash),
+    deleted: /^0+$/.test(hash),
+  };
 }
 
-/** Bitbucket Cloud: `push.changes[].new`, null for a deleted branch; Data Center: `changes[]`. A push may name several branches. */
+/**
+ * Bitbucket Cloud: `push.changes[].new`, null for a deleted branch; Data Center: `changes[]`. A
+ * push may name several branches.
+ */
 function bitbucketRefs(json: Json): PushedRef[] | null {
   if (isObject(json['push']) && Array.isArray(json['push']['changes']))
     return json['push']['changes'].filter(isObject).flatMap((change) => {
@@ -103,18 +121,29 @@ function bitbucketRefs(json: Json): PushedRef[] | null {
       if (ref === null || typeof ref['name'] !== 'string') return [];
       const target = isObject(next) && isObject(next['target']) ? next['target']['hash'] : null;
       const kind = ref['type'] === 'tag' ? 'tag' : 'branch';
-      return [{ kind, name: ref['name'].slice(0, 255), commit: commitOf(target), deleted: !isObject(next) } as const];
+      return [
+        {
+          kind,
+          name: ref['name'].slice(0, 255),
+          commit: commitOf(target),
+          deleted: !isObject(next),
+        } as const,
+      ];
     });
   if (Array.isArray(json['changes']))
     return json['changes'].filter(isObject).flatMap((change) => {
       const { refId, toHash, type } = change;
-      return typeof refId === 'string' ? [{ ...pushed(refId, toHash), deleted: type === 'DELETE' }] : [];
+      return typeof refId === 'string'
+        ? [{ ...pushed(refId, toHash), deleted: type === 'DELETE' }]
+        : [];
     });
   return null;
 }
 
 const commitOf = (hash: unknown): string | null =>
-  typeof hash === 'string' && /^([0-9a-f]{40}|[0-9a-f]{64})$/.test(hash) && !/^0+$/.test(hash) ? hash : null;
+  typeof hash === 'string' && /^([0-9a-f]{40}|[0-9a-f]{64})$/.test(hash) && !/^0+$/.test(hash)
+    ? hash
+    : null;
 
 function firstOf(headers: IncomingHttpHeaders, names: readonly string[]): string | null {
   for (const name of names) if (typeof headers[name] === 'string') return headers[name];

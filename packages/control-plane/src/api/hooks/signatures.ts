@@ -1,12 +1,15 @@
 /**
- * Checks who sent a delivery, by the header of the hook's forge (docs/push-to-deploy.md "Signatures"). The body is hashed as it arrives.
- * If headers of one family are present, they decide: another family is never tried.
+ * Checks who sent a delivery, by the header of the hook's forge (docs/push-to-deploy.md
+ * "Signatures"). The body is hashed as it arrives. If headers of one family are present, they
+ * decide: another family is never tried.
  */
 import { createHash, createHmac, timingSafeEqual } from 'node:crypto';
 import type { IncomingHttpHeaders } from 'node:http';
 import { type Forge, STANDARD_SECRET_PREFIX } from '@berth/wire/hook';
 
-/** Largest difference between the time of a delivery and this machine's clock (Standard Webhooks). */
+/**
+ * Largest difference between the time of a delivery and this machine's clock (Standard Webhooks).
+ */
 const TOLERANCE_S = 5 * 60;
 
 export type SignatureCheck = {
@@ -15,7 +18,10 @@ export type SignatureCheck = {
   problem(): string | null;
 };
 
-/** Headers that can prove a delivery. A request without any of them is refused before its body is read. */
+/**
+ * Headers that can prove a delivery. A request without any of them is refused before its body is
+ * read.
+ */
 const PROOFS = [
   'x-hub-signature-256',
   'x-hub-signature',
@@ -25,7 +31,8 @@ const PROOFS = [
   'x-forgejo-signature',
   'authorization',
 ] as const;
-export const hasProof = (headers: IncomingHttpHeaders): boolean => PROOFS.some((name) => headers[name] !== undefined);
+export const hasProof = (headers: IncomingHttpHeaders): boolean =>
+  PROOFS.some((name) => headers[name] !== undefined);
 
 type Given = { secret: string; headers: IncomingHttpHeaders; now: number };
 
@@ -39,9 +46,16 @@ export function checkSignature(forge: Forge, given: Given): SignatureCheck {
     case 'gitea':
       return signed(secret, headers, 'x-gitea-signature', '');
     case 'forgejo':
-      return signed(secret, headers, headers['x-forgejo-signature'] === undefined ? 'x-gitea-signature' : 'x-forgejo-signature', '');
+      return signed(
+        secret,
+        headers,
+        headers['x-forgejo-signature'] === undefined ? 'x-gitea-signature' : 'x-forgejo-signature',
+        '',
+      );
     case 'gitlab':
-      return secret.startsWith(STANDARD_SECRET_PREFIX) ? standard(given) : shown(secret, headers, 'x-gitlab-token', '');
+      return secret.startsWith(STANDARD_SECRET_PREFIX)
+        ? standard(given)
+        : shown(secret, headers, 'x-gitlab-token', '');
     case 'generic':
       return headers.authorization === undefined
         ? signed(secret, headers, 'x-hub-signature-256', 'sha256=')
@@ -50,43 +64,69 @@ export function checkSignature(forge: Forge, given: Given): SignatureCheck {
 }
 
 /** The header has the secret itself. */
-function shown(secret: string, headers: IncomingHttpHeaders, name: string, prefix: string): SignatureCheck {
+function shown(
+  secret: string,
+  headers: IncomingHttpHeaders,
+  name: string,
+  prefix: string,
+): SignatureCheck {
   const text = textOf(headers, name);
   return {
     update: () => undefined,
     problem() {
       if (text === null) return `the header ${name} is missing`;
       // Schemes are case-insensitive (RFC 9110 section 11.1).
-      const isRight = text.slice(0, prefix.length).toLowerCase() === prefix.toLowerCase() && isEqual(text.slice(prefix.length), secret);
+      const isRight =
+        text.slice(0, prefix.length).toLowerCase() === prefix.toLowerCase() &&
+        isEqual(text.slice(prefix.length), secret);
       return isRight ? null : `the header ${name} has a wrong secret`;
     },
   };
 }
 
 /** The header has the HMAC of the body in hexadecimal. */
-function signed(secret: string, headers: IncomingHttpHeaders, name: string, prefix: string): SignatureCheck {
+function signed(
+  secret: string,
+  headers: IncomingHttpHeaders,
+  name: string,
+  prefix: string,
+): SignatureCheck {
   const text = textOf(headers, name);
   const hmac = createHmac('sha256', secret);
   return {
     update: (chunk) => void hmac.update(chunk),
     problem() {
       if (text === null) return `the header ${name} is missing`;
-      return isEqual(text.toLowerCase(), prefix + hmac.digest('hex')) ? null : `the signature in ${name} is wrong`;
+      return isEqual(text.toLowerCase(), prefix + hmac.digest('hex'))
+        ? null
+        : `the signature in ${name} is wrong`;
     },
   };
 }
 
-/** Standard Webhooks: `webhook-signature` has the HMAC of id, time and body, perhaps several times under different keys. */
+/**
+ * Standard Webhooks: `webhook-signature` has the HMAC of id, time and body, perhaps several times
+ * under different keys.
+ */
 function standard({ secret, headers, now }: Given): SignatureCheck {
-  const [id, time, signatures] = ['webhook-id', 'webhook-timestamp', 'webhook-signature'].map((name) => textOf(headers, name));
-  const hmac = createHmac('sha256', Buffer.from(secret.slice(STANDARD_SECRET_PREFIX.length), 'base64'));
+  const [id, time, signatures] = ['webhook-id', 'webhook-timestamp', 'webhook-signature'].map(
+    (name) => textOf(headers, name),
+  );
+  const hmac = createHmac(
+    'sha256',
+    Buffer.from(secret.slice(STANDARD_SECRET_PREFIX.length), 'base64'),
+  );
   hmac.update(`${id}.${time}.`);
   return {
     update: (chunk) => void hmac.update(chunk),
     problem() {
-      if (!id || !time || !signatures) return 'a header is missing: webhook-id, webhook-timestamp and webhook-signature are required';
+      if (!id || !time || !signatures)
+        return 'a header is missing: webhook-id, webhook-timestamp and webhook-signature are required';
       const wanted = hmac.digest('base64');
-      const isRight = signatures.split(' ').filter((s) => s.startsWith('v1,') && isEqual(s.slice('v1,'.length), wanted)).length > 0;
+      const isRight =
+        signatures
+          .split(' ')
+          .filter((s) => s.startsWith('v1,') && isEqual(s.slice('v1,'.length), wanted)).length > 0;
       if (!isRight) return 'the signature in webhook-signature is wrong';
       const seconds = /^\d{1,12}$/.test(time) ? Number(time) : Number.NaN;
       const age = Math.round(now / 1000 - seconds);
@@ -102,7 +142,11 @@ function standard({ secret, headers, now }: Given): SignatureCheck {
 export function isStandardSecret(secret: string): boolean {
   const text = secret.slice(STANDARD_SECRET_PREFIX.length);
   const key = Buffer.from(text, 'base64');
-  return key.length >= 24 && key.length <= 64 && key.toString('base64').replace(/=+$/, '') === text.replace(/=+$/, '');
+  return (
+    key.length >= 24 &&
+    key.length <= 64 &&
+    key.toString('base64').replace(/=+$/, '') === text.replace(/=+$/, '')
+  );
 }
 
 function textOf(headers: IncomingHttpHeaders, name: string): string | null {

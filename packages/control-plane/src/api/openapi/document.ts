@@ -1,4 +1,7 @@
-/** Creates the OpenAPI 3.1 document from the route table, without the routes that only Berth's own processes call. Pure. */
+/**
+ * Creates the OpenAPI 3.1 document from the route table, without the routes that only Berth's own
+ * processes call. Pure.
+ */
 import { ERRORS, type ErrorCode, ProblemDocument } from '@berth/wire/errors';
 import type { Route } from '@berth/wire/route';
 import { ROUTES, type RouteName } from '@berth/wire/routes';
@@ -26,24 +29,40 @@ const TAGS: Record<string, string> = {
   system: 'Health, metrics, version, OpenAPI document and proxy configuration',
 };
 
-/** People and scripts call these routes. Routes of agents and gateways need a secret, and docs/api.md describes them. */
+/**
+ * People and scripts call these routes. Routes of agents and gateways need a secret, and
+ * docs/api.md describes them.
+ */
 const isShown = (route: Route): boolean => route.who !== 'agent' && route.who !== 'gateway';
 
 export function openapiDocument(publicUrl: string): Schema {
   const components: Components = {};
   const problem = toOpenapi(ProblemDocument, components);
   const paths: Record<string, Record<string, Schema>> = {};
-  const shown = Object.entries(ROUTES as Record<string, Route>).filter(([, route]) => isShown(route));
+  const shown = Object.entries(ROUTES as Record<string, Route>).filter(([, route]) =>
+    isShown(route),
+  );
   for (const [name, route] of shown) {
     const path = route.path.replaceAll(/:([a-z_]+)/g, '{$1}');
-    paths[path] = { ...paths[path], [route.method.toLowerCase()]: operationOf(name as RouteName, route, components, problem) };
+    paths[path] = {
+      ...paths[path],
+      [route.method.toLowerCase()]: operationOf(name as RouteName, route, components, problem),
+    };
   }
   const used = new Set(shown.map(([, route]) => tagOf(route)));
   return {
     openapi: '3.1.0',
-    info: { title: 'Berth', version: '1', description: DESCRIPTION, license: { name: 'MIT', identifier: 'MIT' } },
+    info: {
+      title: 'Berth',
+      version: '1',
+      description: DESCRIPTION,
+      license: { name: 'MIT', identifier: 'MIT' },
+    },
     servers: [{ url: publicUrl }],
-    tags: [...used].map((name) => ({ name, ...(TAGS[name] === undefined ? {} : { description: TAGS[name] }) })),
+    tags: [...used].map((name) => ({
+      name,
+      ...(TAGS[name] === undefined ? {} : { description: TAGS[name] }),
+    })),
     paths,
     components: {
       schemas: Object.fromEntries(Object.entries(components).sort(([a], [b]) => (a < b ? -1 : 1))),
@@ -57,11 +76,18 @@ function tagOf({ path }: Route): string {
   return TAGS[first] === undefined ? 'system' : first;
 }
 
-function operationOf(name: RouteName, route: Route, components: Components, problem: Schema): Schema {
+function operationOf(
+  name: RouteName,
+  route: Route,
+  components: Components,
+  problem: Schema,
+): Schema {
   return {
     operationId: name,
     summary: route.summary,
-    ...(isRole(route.who) ? { description: `Requires the role ${route.who} or a higher one.` } : {}),
+    ...(isRole(route.who)
+      ? { description: `Requires the role ${route.who} or a higher one.` }
+      : {}),
     tags: [tagOf(route)],
     security: isRole(route.who) ? [{ bearer: [] }] : [],
     ...parametersOf(route, components),
@@ -70,7 +96,12 @@ function operationOf(name: RouteName, route: Route, components: Components, prob
       : {
           requestBody: {
             required: route.bodyOptional !== true,
-            content: { 'application/json': { schema: toOpenapi(route.body, components), example: requestSample(route) } },
+            content: {
+              'application/json': {
+                schema: toOpenapi(route.body, components),
+                example: requestSample(route),
+              },
+            },
           },
         }),
     ...(route.rawBody === true ? { requestBody: { required: false, content: { '*/*': {} } } } : {}),
@@ -81,7 +112,10 @@ function operationOf(name: RouteName, route: Route, components: Components, prob
 /** A request with at most this many fields is shown with all of them. */
 const FEW_FIELDS = 4;
 
-/** Returns a small valid request: all fields if there are few, otherwise the required fields, or two fields if none is required. */
+/**
+ * Returns a small valid request: all fields if there are few, otherwise the required fields, or two
+ * fields if none is required.
+ */
 const requestSample = (route: Route): unknown => {
   const body = route.body as { required?: string[]; properties?: Record<string, unknown> };
   const sample = sampleOf(route.body ?? {}) as Record<string, unknown>;
@@ -97,12 +131,14 @@ type Properties = { properties?: Record<string, object>; required?: string[] };
 const propertiesOf = (schema: object | undefined): Properties => schema ?? {};
 
 function parametersOf(route: Route, components: Components): Schema {
-  const params = Object.entries(propertiesOf(route.params).properties ?? {}).map(([name, schema]) => ({
-    name,
-    in: 'path',
-    required: true,
-    schema: toOpenapi(schema, components),
-  }));
+  const params = Object.entries(propertiesOf(route.params).properties ?? {}).map(
+    ([name, schema]) => ({
+      name,
+      in: 'path',
+      required: true,
+      schema: toOpenapi(schema, components),
+    }),
+  );
   const query = propertiesOf(route.query);
   const asked = Object.entries(query.properties ?? {}).map(([name, schema]) => ({
     name,
@@ -114,7 +150,11 @@ function parametersOf(route: Route, components: Components): Schema {
   return all.length === 0 ? {} : { parameters: all };
 }
 
-const header = (name: string, description: string, schema: Schema = { type: 'string' }): Schema => ({
+const header = (
+  name: string,
+  description: string,
+  schema: Schema = { type: 'string' },
+): Schema => ({
   name,
   in: 'header',
   required: false,
@@ -128,16 +168,36 @@ const KEY = { type: 'string', minLength: 1, maxLength: 200, pattern: '^[!-~]([ -
 function requestHeaders(route: Route): Schema[] {
   const list: Schema[] = [];
   if (takesIdempotencyKey(route))
-    list.push(header('Idempotency-Key', 'For 24 h, the same key with the same body returns the first answer again.', KEY));
-  if (isHeld(route)) list.push(header('If-None-Match', 'With `wait`, the request is held while the answer has this ETag.'));
+    list.push(
+      header(
+        'Idempotency-Key',
+        'For 24 h, the same key with the same body returns the first answer again.',
+        KEY,
+      ),
+    );
+  if (isHeld(route))
+    list.push(
+      header('If-None-Match', 'With `wait`, the request is held while the answer has this ETag.'),
+    );
   if (route.locked === true)
-    list.push(header('If-Match', 'ETag of the version that you read; an outdated ETag gets 412 `changed_meanwhile`.'));
+    list.push(
+      header(
+        'If-Match',
+        'ETag of the version that you read; an outdated ETag gets 412 `changed_meanwhile`.',
+      ),
+    );
   if (route.streams === true)
-    list.push(header('Last-Event-ID', 'With `Accept: text/event-stream`, the stream continues after this event.'));
+    list.push(
+      header(
+        'Last-Event-ID',
+        'With `Accept: text/event-stream`, the stream continues after this event.',
+      ),
+    );
   return list;
 }
 
-const isHeld = (route: Route): boolean => propertiesOf(route.query).properties?.['wait'] !== undefined;
+const isHeld = (route: Route): boolean =>
+  propertiesOf(route.query).properties?.['wait'] !== undefined;
 
 // ── answers ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -146,7 +206,9 @@ const text = (description: string): Schema => ({ description, schema: { type: 's
 /** Content types of routes without an answer schema. */
 const OTHER_CONTENT: Partial<Record<string, Schema>> = {
   '/metrics': { 'text/plain': { schema: { type: 'string' } } },
-  '/api/packages/:file': { 'application/vnd.debian.binary-package': { schema: { type: 'string', format: 'binary' } } },
+  '/api/packages/:file': {
+    'application/vnd.debian.binary-package': { schema: { type: 'string', format: 'binary' } },
+  },
 };
 
 function success(route: Route, components: Components): Schema {
@@ -154,31 +216,61 @@ function success(route: Route, components: Components): Schema {
   const content =
     route.answer === undefined
       ? (OTHER_CONTENT[route.path] ?? { 'application/json': { schema: { type: 'object' } } })
-      : { 'application/json': { schema: toOpenapi(route.answer, components), example: sampleOf(route.answer) } };
+      : {
+          'application/json': {
+            schema: toOpenapi(route.answer, components),
+            example: sampleOf(route.answer),
+          },
+        };
   const headers = {
-    ...(route.etag === true ? { ETag: text('Version of the resource, for If-Match and If-None-Match') } : {}),
-    ...(route.status === 201 || route.status === 202 ? { Location: text('Path of the resource') } : {}),
+    ...(route.etag === true
+      ? { ETag: text('Version of the resource, for If-Match and If-None-Match') }
+      : {}),
+    ...(route.status === 201 || route.status === 202
+      ? { Location: text('Path of the resource') }
+      : {}),
     ...(takesIdempotencyKey(route)
-      ? { 'Idempotent-Replayed': text('`true` if this is the stored answer to an earlier request with the same Idempotency-Key') }
+      ? {
+          'Idempotent-Replayed': text(
+            '`true` if this is the stored answer to an earlier request with the same ' +
+              'Idempotency-Key',
+          ),
+        }
       : {}),
   };
   return {
     [route.status]: {
       description: DESCRIPTIONS[route.status] ?? 'Done',
       ...(Object.keys(headers).length === 0 ? {} : { headers }),
-      content: { ...content, ...(route.streams === true ? { 'text/event-stream': { schema: { type: 'string' } } } : {}) },
+      content: {
+        ...content,
+        ...(route.streams === true ? { 'text/event-stream': { schema: { type: 'string' } } } : {}),
+      },
     },
-    ...(isHeld(route) ? { 304: { description: 'Nothing changed while the request was held' } } : {}),
+    ...(isHeld(route)
+      ? { 304: { description: 'Nothing changed while the request was held' } }
+      : {}),
     ...(route.path === '/readyz' ? { 503: { description: 'Not ready', content } } : {}),
   };
 }
 
-const DESCRIPTIONS: Record<number, string> = { 200: 'Done', 201: 'Created', 202: 'Accepted; the work continues in the background' };
+const DESCRIPTIONS: Record<number, string> = {
+  200: 'Done',
+  201: 'Created',
+  202: 'Accepted; the work continues in the background',
+};
 
 /** Additional error codes of handlers. The other codes follow from the route's row. */
 const CODES: Partial<Record<RouteName, readonly ErrorCode[]>> = {
   login: ['wrong_credentials', 'account_disabled', 'too_many_attempts'],
-  exchange: ['unauthenticated', 'no_role', 'account_disabled', 'forbidden', 'gateway_unreachable', 'too_many_attempts'],
+  exchange: [
+    'unauthenticated',
+    'no_role',
+    'account_disabled',
+    'forbidden',
+    'gateway_unreachable',
+    'too_many_attempts',
+  ],
   refresh: ['refresh_token', 'account_disabled'],
   createProject: ['name_taken', 'domain_prefix_taken', 'domain_taken'],
   patchProject: ['domain_prefix_taken', 'domain_taken', 'being_deleted', 'busy'],
@@ -207,7 +299,9 @@ function codesOf(name: RouteName, route: Route): ErrorCode[] {
   return [
     ...(isRole(route.who) ? (['unauthenticated', 'forbidden'] as const) : []),
     ...(route.params === undefined ? [] : (['not_found'] as const)),
-    ...(route.body === undefined ? [] : (['invalid_json', 'body_too_large', 'unsupported_media_type'] as const)),
+    ...(route.body === undefined
+      ? []
+      : (['invalid_json', 'body_too_large', 'unsupported_media_type'] as const)),
     ...(route.body === undefined && route.query === undefined ? [] : (['validation'] as const)),
     ...(takesIdempotencyKey(route) ? (['idempotency_mismatch'] as const) : []),
     ...(route.locked === true ? (['changed_meanwhile'] as const) : []),
@@ -215,15 +309,26 @@ function codesOf(name: RouteName, route: Route): ErrorCode[] {
   ];
 }
 
-/** Returns one response per status, which lists its codes. `default` covers errors that any request can get. */
+/**
+ * Returns one response per status, which lists its codes. `default` covers errors that any request
+ * can get.
+ */
 function refusals(name: RouteName, route: Route, problem: Schema): Schema {
   const byStatus = Map.groupBy(codesOf(name, route), (code) => ERRORS[code].status);
-  const responses = [...byStatus].sort(([a], [b]) => a - b).map(([status, codes]) => [status, refusal(codes, problem)]);
-  return { ...(Object.fromEntries(responses) as Schema), default: answerOf('Any other problem', problem) };
+  const responses = [...byStatus]
+    .sort(([a], [b]) => a - b)
+    .map(([status, codes]) => [status, refusal(codes, problem)]);
+  return {
+    ...(Object.fromEntries(responses) as Schema),
+    default: answerOf('Any other problem', problem),
+  };
 }
 
 const refusal = (codes: ErrorCode[], problem: Schema): Schema =>
-  answerOf([...new Set(codes)].map((code) => `\`${code}\`: ${ERRORS[code].title}`).join('. '), problem);
+  answerOf(
+    [...new Set(codes)].map((code) => `\`${code}\`: ${ERRORS[code].title}`).join('. '),
+    problem,
+  );
 
 const answerOf = (description: string, problem: Schema): Schema => ({
   description,

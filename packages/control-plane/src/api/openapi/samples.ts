@@ -1,4 +1,7 @@
-/** Example values for schemas, by field name. They are deterministic, and a test checks each value against its schema. */
+/**
+ * Example values for schemas, by field name. They are deterministic, and a test checks each value
+ * against its schema.
+ */
 type Schema = {
   type?: string;
   properties?: Record<string, Schema>;
@@ -110,29 +113,54 @@ const NUMBERS: Record<string, number> = {
   max_builds: 1,
 };
 
-/** Values that fit together in an object with the fields `having`. They replace the values that the names of the fields give. */
+/**
+ * Values that fit together in an object with the fields `having`. They replace the values that the
+ * names of the fields give.
+ */
 const TOGETHER: readonly { having: readonly string[]; values: Record<string, unknown> }[] = [
   {
     having: ['verdict'],
-    values: { verdict: 'skipped', reason: 'the message of commit 4f1d2c3b contains [skip ci]', deployment_id: null },
+    values: {
+      verdict: 'skipped',
+      reason: 'the message of commit 4f1d2c3b contains [skip ci]',
+      deployment_id: null,
+    },
   },
-  { having: ['forge', 'url'], values: { url: 'https://berth.example.com/api/hooks/k3v9x2m7q4', refused: 0, secret: null } },
+  {
+    having: ['forge', 'url'],
+    values: { url: 'https://berth.example.com/api/hooks/k3v9x2m7q4', refused: 0, secret: null },
+  },
   { having: ['given_up'], values: { state: 'success', error: null } },
   { having: ['ok'], values: { ok: true, version: '28.5.2', error: null } },
-  { having: ['as'], values: { name: 'API_KEY', value: 'n4bQgYhMfWWaL-qgxVrQFaO_TxsrC4Is', fingerprint: SHA256 } },
+  {
+    having: ['as'],
+    values: { name: 'API_KEY', value: 'n4bQgYhMfWWaL-qgxVrQFaO_TxsrC4Is', fingerprint: SHA256 },
+  },
   { having: ['api_url'], values: { token: 'n4bQgYhMfWWaL-qgxVrQFaO_TxsrC4Is' } },
   { having: ['accept_share'], values: { accept_share: true } },
 ];
 
-/** Fields that are null in an object with the status `running` or `ok`, whose samples would contradict the status. */
-const NULL_WHILE_WELL: ReadonlySet<string> = new Set(['error', 'waiting', 'progress', 'problem', 'log_removed_at', 'story_removed_at']);
+/**
+ * Fields that are null in an object with the status `running` or `ok`, whose samples would
+ * contradict the status.
+ */
+const NULL_WHILE_WELL: ReadonlySet<string> = new Set([
+  'error',
+  'waiting',
+  'progress',
+  'problem',
+  'log_removed_at',
+  'story_removed_at',
+]);
 
 /** Returns a sample for the field `name`, including optional fields. */
 export function sampleOf(given: object, name = ''): unknown {
   const schema = given as Schema;
   if (schema.const !== undefined) return schema.const;
-  if (schema.enum !== undefined) return ['running', 'ok'].find((word) => schema.enum?.includes(word)) ?? schema.enum[0];
-  if (schema.anyOf !== undefined) return sampleOf(schema.anyOf.find((s) => s.type !== 'null') ?? {}, name);
+  if (schema.enum !== undefined)
+    return ['running', 'ok'].find((word) => schema.enum?.includes(word)) ?? schema.enum[0];
+  if (schema.anyOf !== undefined)
+    return sampleOf(schema.anyOf.find((s) => s.type !== 'null') ?? {}, name);
   switch (schema.type) {
     case 'object':
       return objectOf(schema);
@@ -155,20 +183,33 @@ function objectOf(schema: Schema): Record<string, unknown> {
     const [value] = Object.values(schema.patternProperties ?? {});
     return value === undefined ? {} : { API_URL: sampleOf(value, 'value') };
   }
-  const own = Object.fromEntries(Object.entries(schema.properties).map(([key, value]) => [key, sampleOf(value, key)]));
+  const own = Object.fromEntries(
+    Object.entries(schema.properties).map(([key, value]) => [key, sampleOf(value, key)]),
+  );
   const { values = {} } = TOGETHER.find(({ having }) => having.every((key) => key in own)) ?? {};
-  const sample = Object.fromEntries(Object.entries(own).map(([key, value]) => [key, key in values ? values[key] : value]));
+  const sample = Object.fromEntries(
+    Object.entries(own).map(([key, value]) => [key, key in values ? values[key] : value]),
+  );
   if (sample['status'] !== 'running' && sample['status'] !== 'ok') return sample;
-  const isNull = (key: string): boolean => NULL_WHILE_WELL.has(key) && isNullable(schema.properties?.[key]);
-  return Object.fromEntries(Object.entries(sample).map(([key, value]) => [key, isNull(key) ? null : value]));
+  const isNull = (key: string): boolean =>
+    NULL_WHILE_WELL.has(key) && isNullable(schema.properties?.[key]);
+  return Object.fromEntries(
+    Object.entries(sample).map(([key, value]) => [key, isNull(key) ? null : value]),
+  );
 }
 
-const isNullable = (schema: Schema | undefined): boolean => schema?.anyOf?.some((s) => s.type === 'null') ?? false;
+const isNullable = (schema: Schema | undefined): boolean =>
+  schema?.anyOf?.some((s) => s.type === 'null') ?? false;
 
 function textOf(schema: Schema, name: string): string {
   if (schema.format === 'date-time') return TIME;
-  const fits = (text: string): boolean => schema.pattern === undefined || new RegExp(schema.pattern).test(text);
+  const fits = (text: string): boolean =>
+    schema.pattern === undefined || new RegExp(schema.pattern).test(text);
   const known = TEXTS[name];
   if (known !== undefined && fits(known) && known.length >= (schema.minLength ?? 0)) return known;
-  return [ID, SHA256, `sha256:${SHA256}`, TEXTS['commit'] ?? '', '/data', 'ada@example.com'].find(fits) ?? ID;
+  return (
+    [ID, SHA256, `sha256:${SHA256}`, TEXTS['commit'] ?? '', '/data', 'ada@example.com'].find(
+      fits,
+    ) ?? ID
+  );
 }

@@ -1,6 +1,6 @@
 /**
- * Converts the schemas of wire/ to OpenAPI 3.1. An exported object schema becomes a named component, `null` becomes one of several
- * types, and a map becomes `additionalProperties`.
+ * Converts the schemas of wire/ to OpenAPI 3.1. An exported object schema becomes a named
+ * component, `null` becomes one of several types, and a map becomes `additionalProperties`.
  */
 import * as access from '@berth/wire/access';
 import * as audit from '@berth/wire/audit';
@@ -25,12 +25,20 @@ const NAMES = new Map<string, string>(
 );
 
 function isObjectSchema(value: unknown): value is Schema {
-  return typeof value === 'object' && value !== null && 'type' in value && value.type === 'object' && 'properties' in value;
+  return (
+    typeof value === 'object' &&
+    value !== null &&
+    'type' in value &&
+    value.type === 'object' &&
+    'properties' in value
+  );
 }
 
 export type Components = Record<string, Schema>;
 
-/** Returns the schema for the document. Named parts are added to `components` and become references. */
+/**
+ * Returns the schema for the document. Named parts are added to `components` and become references.
+ */
 export function toOpenapi(schema: object, components: Components): Schema {
   const name = nameOf(schema);
   if (name === null) return inline(schema as Schema, components);
@@ -46,7 +54,9 @@ export function toOpenapi(schema: object, components: Components): Schema {
 function nameOf(schema: object): string | null {
   const known = NAMES.get(JSON.stringify(schema));
   if (known !== undefined) return known;
-  const { properties } = schema as { properties?: { items?: { items?: object }; next_cursor?: object } };
+  const { properties } = schema as {
+    properties?: { items?: { items?: object }; next_cursor?: object };
+  };
   if (properties?.next_cursor === undefined || properties.items?.items === undefined) return null;
   const item = NAMES.get(JSON.stringify(properties.items.items));
   return item === undefined ? null : `${item}List`;
@@ -58,7 +68,13 @@ function inline(schema: Schema, components: Components): Schema {
   const { patternProperties, properties, items, additionalProperties, ...rest } = schema;
   return {
     ...rest,
-    ...(properties === undefined ? {} : { properties: mapValues(properties as Record<string, Schema>, (s) => toOpenapi(s, components)) }),
+    ...(properties === undefined
+      ? {}
+      : {
+          properties: mapValues(properties as Record<string, Schema>, (s) =>
+            toOpenapi(s, components),
+          ),
+        }),
     ...(items === undefined ? {} : { items: toOpenapi(items as Schema, components) }),
     ...(patternProperties === undefined
       ? additionalProperties === undefined
@@ -71,18 +87,30 @@ function inline(schema: Schema, components: Components): Schema {
 const ANY_NAME = '^.*$';
 function mapOf(patterns: Record<string, Schema>, components: Components): Schema {
   const [[pattern, value] = [ANY_NAME, {}]] = Object.entries(patterns);
-  return { additionalProperties: toOpenapi(value, components), ...(pattern === ANY_NAME ? {} : { propertyNames: { pattern } }) };
+  return {
+    additionalProperties: toOpenapi(value, components),
+    ...(pattern === ANY_NAME ? {} : { propertyNames: { pattern } }),
+  };
 }
 
-/** OpenAPI 3.1 has no `nullable`. With one inline type, `null` is added to its `type` list, else it is one more branch. */
+/**
+ * OpenAPI 3.1 has no `nullable`. With one inline type, `null` is added to its `type` list, else it
+ * is one more branch.
+ */
 function unionOf(schema: Schema, branches: Schema[], components: Components): Schema {
   const { anyOf: _, ...rest } = schema;
   const others = branches.filter((b) => b['type'] !== 'null').map((b) => toOpenapi(b, components));
   const [only] = others;
   if (others.length === branches.length) return { ...rest, anyOf: others };
-  if (others.length > 1 || only === undefined || typeof only['type'] !== 'string') return { ...rest, anyOf: [...others, { type: 'null' }] };
+  if (others.length > 1 || only === undefined || typeof only['type'] !== 'string')
+    return { ...rest, anyOf: [...others, { type: 'null' }] };
   const values = only['enum'];
-  return { ...rest, ...only, type: [only['type'], 'null'], ...(Array.isArray(values) ? { enum: [...(values as unknown[]), null] } : {}) };
+  return {
+    ...rest,
+    ...only,
+    type: [only['type'], 'null'],
+    ...(Array.isArray(values) ? { enum: [...(values as unknown[]), null] } : {}),
+  };
 }
 
 const mapValues = <T, U>(map: Record<string, T>, of: (value: T) => U): Record<string, U> =>

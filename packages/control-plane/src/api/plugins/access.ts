@@ -1,4 +1,7 @@
-/** Authenticates and authorizes every request by the `who` of its row. Runs before the body is read. Rights on projects: rights.ts. */
+/**
+ * Authenticates and authorizes every request by the `who` of its row. Runs before the body is read.
+ * Rights on projects: rights.ts.
+ */
 import type { Route } from '@berth/wire/route';
 import { ROUTES } from '@berth/wire/routes';
 import type { Role } from '@berth/wire/vocabulary';
@@ -18,13 +21,18 @@ type Seen = {
   cookies: Pick<SessionCookies, 'callerOf'>;
   secretUse: Pick<SecretUse, 'gatewaySent'>;
   /**
-   * Records an address from which a valid secret of an agent or a gateway came (kit/connections.ts). Not for people: a known address has
-   * no limit of its own.
+   * Records an address from which a valid secret of an agent or a gateway came
+   * (kit/connections.ts). Not for people: a known address has no limit of its own.
    */
   vouch: (address: string) => void;
 };
 
-export function installAccess(server: Server, callers: Callers, agents: Agents, { presence, cookies, secretUse, vouch }: Seen): void {
+export function installAccess(
+  server: Server,
+  callers: Callers,
+  agents: Agents,
+  { presence, cookies, secretUse, vouch }: Seen,
+): void {
   const vouchFor = ({ raw }: FastifyRequest): void => vouch(raw.socket.remoteAddress ?? '');
   server.decorateRequest('caller', null);
   server.decorateRequest('agent', null);
@@ -54,7 +62,10 @@ export function installAccess(server: Server, callers: Callers, agents: Agents, 
     presence.seen();
     request.caller = user;
     if (!atLeast(user.role, who))
-      throw new DomainError('forbidden', `this request requires the role ${who} or a higher one; your role is ${user.role}`);
+      throw new DomainError(
+        'forbidden',
+        `this request requires the role ${who} or a higher one; your role is ${user.role}`,
+      );
     if (row !== null) refuseOutsideProjects(row, user);
   }
 }

@@ -1,4 +1,7 @@
-/** Parses request bodies. Accepts only JSON in UTF-8 without a content coding (RFC 8259 section 8.1, RFC 9110 section 8.4). */
+/**
+ * Parses request bodies. Accepts only JSON in UTF-8 without a content coding (RFC 8259 section 8.1,
+ * RFC 9110 section 8.4).
+ */
 import { isUtf8 } from 'node:buffer';
 import type { Route } from '@berth/wire/route';
 import { ROUTES } from '@berth/wire/routes';
@@ -14,17 +17,27 @@ export function installBodies(server: Server): void {
   server.addContentTypeParser('application/json', { parseAs: 'buffer' }, (request, body, done) => {
     if (body.length === 0) return done(null, undefined);
     // Decoding would replace invalid bytes by U+FFFD and so silently change a password.
-    if (!isUtf8(body as Buffer)) return done(new DomainError('invalid_json', 'the body is not UTF-8'));
+    if (!isUtf8(body as Buffer))
+      return done(new DomainError('invalid_json', 'the body is not UTF-8'));
     const text = body.toString();
-    if (text.startsWith(BYTE_ORDER_MARK)) return done(new DomainError('invalid_json', 'the body begins with a byte order mark'));
-    void parseJson(request, text, (error, value: unknown) => done(error === null || !isJson(text) ? error : forbiddenName(), value));
+    if (text.startsWith(BYTE_ORDER_MARK))
+      return done(new DomainError('invalid_json', 'the body begins with a byte order mark'));
+    void parseJson(request, text, (error, value: unknown) =>
+      done(error === null || !isJson(text) ? error : forbiddenName(), value),
+    );
   });
   server.addHook('onRequest', (request, reply, done) => {
     const coding = request.headers['content-encoding'] ?? 'identity';
-    // A route that reads the bytes itself accepts every coding: a signature covers the bytes as they are.
+    // A route that reads the bytes itself accepts every coding: a signature covers the bytes as
+    // they are.
     if (coding.toLowerCase() === 'identity' || readsBytes(request)) return done();
     void reply.header('accept-encoding', 'identity');
-    done(new DomainError('unsupported_media_type', `the body has the content coding ${coding}; send it without one`));
+    done(
+      new DomainError(
+        'unsupported_media_type',
+        `the body has the content coding ${coding}; send it without one`,
+      ),
+    );
   });
 }
 
@@ -33,7 +46,10 @@ const readsBytes = (request: FastifyRequest): boolean => {
   return name !== undefined && (ROUTES[name] as Route).rawBody === true;
 };
 
-/** Returns whether the text is JSON. The parser also refuses JSON with a field name that could poison prototypes. */
+/**
+ * Returns whether the text is JSON. The parser also refuses JSON with a field name that could
+ * poison prototypes.
+ */
 function isJson(text: string): boolean {
   try {
     JSON.parse(text);
@@ -44,4 +60,8 @@ function isJson(text: string): boolean {
 }
 
 const forbiddenName = (): DomainError =>
-  invalid('body', 'forbidden_name', 'must not contain a field named “__proto__”, or “prototype” inside “constructor”');
+  invalid(
+    'body',
+    'forbidden_name',
+    'must not contain a field named “__proto__”, or “prototype” inside “constructor”',
+  );

@@ -1,8 +1,14 @@
 /**
- * Answers requests that never reach a route: bytes that are not HTTP, CONNECT, unknown expectations, and requests that do not arrive
- * completely in time. Each gets a problem document, and its connection ends even if the client does not close it.
+ * Answers requests that never reach a route: bytes that are not HTTP, CONNECT, unknown
+ * expectations, and requests that do not arrive completely in time. Each gets a problem document,
+ * and its connection ends even if the client does not close it.
  */
-import { type IncomingMessage, type Server as HttpServer, type ServerResponse, STATUS_CODES } from 'node:http';
+import {
+  type IncomingMessage,
+  type Server as HttpServer,
+  type ServerResponse,
+  STATUS_CODES,
+} from 'node:http';
 import type { Duplex } from 'node:stream';
 import { ERRORS, type ErrorCode } from '@berth/wire/errors';
 import { PROBLEM_TYPE, problemOf } from '../problem.ts';
@@ -15,7 +21,9 @@ const LINGER_MS = 1_000;
 
 export function answerBrokenRequests(server: HttpServer): void {
   const exchanges = new WeakMap<Duplex, Exchange>();
-  server.prependListener('request', (request, response) => exchanges.set(request.socket, { request, response }));
+  server.prependListener('request', (request, response) =>
+    exchanges.set(request.socket, { request, response }),
+  );
 
   server.on('clientError', (error: ParserError, socket) => {
     if (error.code === 'ECONNRESET' || !socket.writable) return void socket.destroy();
@@ -24,13 +32,19 @@ export function answerBrokenRequests(server: HttpServer): void {
     if (exchange === undefined || exchange.response.writableFinished) return end();
     const { request, response } = exchange;
     // The handler waits for the rest of this request, so its answer would never come.
-    if (error.code === 'ERR_HTTP_REQUEST_TIMEOUT' && !request.complete) return response.headersSent ? void socket.destroy() : end();
+    if (error.code === 'ERR_HTTP_REQUEST_TIMEOUT' && !request.complete)
+      return response.headersSent ? void socket.destroy() : end();
     // Broken bytes may follow a valid request. The answer to the valid request is sent first.
     response.once('finish', end).once('close', () => socket.destroy());
   });
   // RFC 9110 section 9.3.6: an origin server that does not tunnel refuses CONNECT.
   server.on('connect', (request: IncomingMessage, socket: Duplex) =>
-    write(socket, 'method_not_allowed', `${request.method} is not supported`, 'allow: GET, HEAD, POST, PUT, PATCH, DELETE\r\n'),
+    write(
+      socket,
+      'method_not_allowed',
+      `${request.method} is not supported`,
+      'allow: GET, HEAD, POST, PUT, PATCH, DELETE\r\n',
+    ),
   );
   // RFC 9110 section 10.1.1
   server.on('checkExpectation', (request: IncomingMessage) =>
@@ -41,14 +55,21 @@ export function answerBrokenRequests(server: HttpServer): void {
 export function refuseHeaders(response: ServerResponse, remedy: Record<string, string>): void {
   const [code, detail] = describe(HEADER_OVERFLOW);
   const body = JSON.stringify(problemOf(code, detail, null));
-  const headers = { 'content-type': PROBLEM_TYPE, 'content-length': Buffer.byteLength(body), connection: 'close', ...remedy };
+  const headers = {
+    'content-type': PROBLEM_TYPE,
+    'content-length': Buffer.byteLength(body),
+    connection: 'close',
+    ...remedy,
+  };
   response.writeHead(ERRORS[code].status, headers).end(body);
 }
 const HEADER_OVERFLOW = { code: 'HPE_HEADER_OVERFLOW' };
 
 function describe(error: Pick<ParserError, 'code'>): [code: ErrorCode, detail: string] {
-  if (error.code === 'HPE_HEADER_OVERFLOW') return ['headers_too_large', 'the headers are larger than 128 KiB'];
-  if (error.code === 'ERR_HTTP_REQUEST_TIMEOUT') return ['request_timeout', 'the request did not arrive completely in time'];
+  if (error.code === 'HPE_HEADER_OVERFLOW')
+    return ['headers_too_large', 'the headers are larger than 128 KiB'];
+  if (error.code === 'ERR_HTTP_REQUEST_TIMEOUT')
+    return ['request_timeout', 'the request did not arrive completely in time'];
   return ['bad_request', 'the bytes are not a valid HTTP request'];
 }
 
@@ -57,7 +78,9 @@ function write(socket: Duplex, code: ErrorCode, detail: string, headers = ''): v
   const { status } = ERRORS[code];
   const body = JSON.stringify(problemOf(code, detail, null));
   socket.end(
-    `HTTP/1.1 ${status} ${STATUS_CODES[status] ?? ''}\r\ncontent-type: ${PROBLEM_TYPE}\r\ncontent-length: ${Buffer.byteLength(body)}\r\n${headers}connection: close\r\n\r\n${body}`,
+    `HTTP/1.1 ${status} ${STATUS_CODES[status] ?? ''}\r\ncontent-type: ` +
+      `${PROBLEM_TYPE}\r\ncontent-length: ${Buffer.byteLength(body)}\r\n${headers}connection: ` +
+      `close\r\n\r\n${body}`,
   );
   setTimeout(() => socket.destroy(), LINGER_MS).unref();
 }

@@ -1,6 +1,7 @@
 /**
- * Serves the dashboard from a prebuilt folder: `index.html`, and files under `assets/` whose names contain a hash of their content.
- * The page keeps its own addresses (`/projects/shop`), so every navigation of a browser outside the API gets the page.
+ * Serves the dashboard from a prebuilt folder: `index.html`, and files under `assets/` whose names
+ * contain a hash of their content. The page keeps its own addresses (`/projects/shop`), so every
+ * navigation of a browser outside the API gets the page.
  */
 import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -8,7 +9,10 @@ import fastifyStatic from '@fastify/static';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { Server } from '../define.ts';
 
-/** No inline script. Inline styles are allowed, because the component library sets its CSS variables in a <style> element. */
+/**
+ * No inline script. Inline styles are allowed, because the component library sets its CSS variables
+ * in a <style> element.
+ */
 const POLICY = [
   "default-src 'none'",
   "script-src 'self'",
@@ -22,11 +26,17 @@ const POLICY = [
   "frame-ancestors 'none'",
 ].join('; ');
 
-/** Paths of other parts. A missing file under `assets` must not be answered with a page: an old tab would run it as a script. */
+/**
+ * Paths of other parts. A missing file under `assets` must not be answered with a page: an old tab
+ * would run it as a script.
+ */
 const NOT_PAGES = /^\/(?:api|docs|_oauth|\.well-known|assets)(?:[/?]|$)/;
 
 export type Dashboard = {
-  /** Sends the page if a browser navigates to an address of the dashboard. Returns null for every other request. */
+  /**
+   * Sends the page if a browser navigates to an address of the dashboard. Returns null for every
+   * other request.
+   */
   page(request: FastifyRequest, reply: FastifyReply): FastifyReply | null;
 };
 
@@ -34,12 +44,19 @@ export type Dashboard = {
 export function readDashboard(folder: string | null): Dashboard {
   if (folder === null) return { page: () => null };
   const file = join(folder, 'index.html');
-  if (!existsSync(file)) throw new Error(`DASHBOARD_DIR: ${file} does not exist; build the dashboard, or remove the setting`);
+  if (!existsSync(file))
+    throw new Error(
+      `DASHBOARD_DIR: ${file} does not exist; build the dashboard, or remove the setting`,
+    );
   const html = readFileSync(file);
   return {
     page(request, reply) {
       if (!isNavigation(request)) return null;
-      return reply.code(200).header('content-security-policy', POLICY).type('text/html; charset=utf-8').send(html);
+      return reply
+        .code(200)
+        .header('content-security-policy', POLICY)
+        .type('text/html; charset=utf-8')
+        .send(html);
     },
   };
 }
@@ -50,7 +67,8 @@ export async function installDashboardFiles(server: Server, folder: string | nul
   await server.register(fastifyStatic, {
     root: join(folder, 'assets'),
     prefix: '/assets/',
-    // One route for each file that exists at the start: no path of a request reaches the file system.
+    // One route for each file that exists at the start: no path of a request reaches the file
+    // system.
     wildcard: false,
     decorateReply: false,
     immutable: true,
@@ -59,9 +77,14 @@ export async function installDashboardFiles(server: Server, folder: string | nul
   });
 }
 
-/** Fetch Metadata, section 2.2. A browser without it says by Accept that it wants a page; programs get a problem document. */
+/**
+ * Fetch Metadata, section 2.2. A browser without it says by Accept that it wants a page; programs
+ * get a problem document.
+ */
 function isNavigation({ method, url, headers }: FastifyRequest): boolean {
   if ((method !== 'GET' && method !== 'HEAD') || NOT_PAGES.test(url)) return false;
   const mode = headers['sec-fetch-mode'];
-  return mode === undefined ? /(?:^|[,\s])text\/html(?:[;,\s]|$)/i.test(headers.accept ?? '') : mode === 'navigate';
+  return mode === undefined
+    ? /(?:^|[,\s])text\/html(?:[;,\s]|$)/i.test(headers.accept ?? '')
+    : mode === 'navigate';
 }

@@ -1,4 +1,7 @@
-/** Turns every error into a problem document (RFC 9457). An unknown error is logged and becomes `internal`, without its message. */
+/**
+ * Turns every error into a problem document (RFC 9457). An unknown error is logged and becomes
+ * `internal`, without its message.
+ */
 import { cutText } from '@berth/kit/cut-text';
 import { ERRORS, type ErrorCode } from '@berth/wire/errors';
 import { ROUTES } from '@berth/wire/routes';
@@ -18,39 +21,71 @@ const RETRY_AFTER: Partial<Record<ErrorCode, number>> = {
   policy_unknown: 2,
 };
 
-type ProblemParts = { code: ErrorCode; detail: string; fields?: readonly FieldProblem[]; retryAfter?: number | null };
+type ProblemParts = {
+  code: ErrorCode;
+  detail: string;
+  fields?: readonly FieldProblem[];
+  retryAfter?: number | null;
+};
 
 export function installErrors(server: Server, dashboard: Dashboard): void {
   server.setErrorHandler<FastifyError>((error, request, reply) => answer(error, request, reply));
   server.setNotFoundHandler((request, reply) => notFound(request, reply, dashboard));
-  // Answer before the body is read, so that the body of an unknown path is neither received nor parsed.
+  // Answer before the body is read, so that the body of an unknown path is neither received nor
+  // parsed.
   server.addHook('onRequest', (request, reply, done) => {
     if (request.is404 || isTakenForName(request)) notFound(request, reply, dashboard);
     else done(hostProblem(request));
   });
 }
 
-function notFound(request: FastifyRequest, reply: FastifyReply, dashboard: Dashboard): FastifyReply {
+function notFound(
+  request: FastifyRequest,
+  reply: FastifyReply,
+  dashboard: Dashboard,
+): FastifyReply {
   const allow = allowedMethods(request.url);
   if (allow.length === 0)
-    return dashboard.page(request, reply) ?? send(reply, request, { code: 'not_found', detail: notHere(request.url) });
+    return (
+      dashboard.page(request, reply) ??
+      send(reply, request, { code: 'not_found', detail: notHere(request.url) })
+    );
   void reply.header('allow', allow.join(', '));
-  return send(reply, request, { code: 'method_not_allowed', detail: `${addressOf(request.url)} supports only ${allow.join(', ')}` });
+  return send(reply, request, {
+    code: 'method_not_allowed',
+    detail: `${addressOf(request.url)} supports only ${allow.join(', ')}`,
+  });
 }
 
 /** RFC 9112 section 3.2: HTTP/1.1 requires Host. */
 function hostProblem(request: FastifyRequest): DomainError | undefined {
   const isMissing = request.raw.httpVersion === '1.1' && request.headers.host === undefined;
-  return isMissing ? new DomainError('bad_request', 'the request has no Host header; HTTP/1.1 requires one') : undefined;
+  return isMissing
+    ? new DomainError('bad_request', 'the request has no Host header; HTTP/1.1 requires one')
+    : undefined;
 }
 
-/** Answers with a problem document. Fastify calls it too, for errors before routing (a path that cannot be decoded). */
-export function answer(error: FastifyError, request: FastifyRequest, reply: FastifyReply): FastifyReply {
+/**
+ * Answers with a problem document. Fastify calls it too, for errors before routing (a path that
+ * cannot be decoded).
+ */
+export function answer(
+  error: FastifyError,
+  request: FastifyRequest,
+  reply: FastifyReply,
+): FastifyReply {
   const problem = translate(error, request);
   // The reason goes only to the log, so that an attacker learns nothing from the answer.
   if (error instanceof AgentRefused)
-    request.log.warn({ reason: error.reason, route: request.routeOptions.config.routeName, address: request.ip }, 'agent refused');
-  if (problem.code === 'internal') request.log.error({ err: error, route: request.routeOptions.config.routeName }, 'request failed');
+    request.log.warn(
+      { reason: error.reason, route: request.routeOptions.config.routeName, address: request.ip },
+      'agent refused',
+    );
+  if (problem.code === 'internal')
+    request.log.error(
+      { err: error, route: request.routeOptions.config.routeName },
+      'request failed',
+    );
   return send(reply, request, problem);
 }
 
@@ -60,10 +95,18 @@ function send(
   { code, detail, fields, retryAfter = RETRY_AFTER[code] ?? null }: ProblemParts,
 ): FastifyReply {
   if (code === 'unauthenticated')
-    void reply.header('www-authenticate', detail.startsWith('no token') ? 'Bearer' : 'Bearer error="invalid_token"');
+    void reply.header(
+      'www-authenticate',
+      detail.startsWith('no token') ? 'Bearer' : 'Bearer error="invalid_token"',
+    );
   // RFC 6750 section 3.1
-  if (code === 'insufficient_scope') void reply.header('www-authenticate', 'Bearer error="insufficient_scope", scope="projects api"');
-  if (code === 'wrong_credentials' || code === 'refresh_token') void reply.header('www-authenticate', 'Bearer');
+  if (code === 'insufficient_scope')
+    void reply.header(
+      'www-authenticate',
+      'Bearer error="insufficient_scope", scope="projects api"',
+    );
+  if (code === 'wrong_credentials' || code === 'refresh_token')
+    void reply.header('www-authenticate', 'Bearer');
   if (code === 'agent_secret') void reply.header('www-authenticate', 'X-Agent-Secret');
   if (code === 'gateway_secret') void reply.header('www-authenticate', 'X-Gateway-Secret');
   if (retryAfter !== null) void reply.header('retry-after', String(retryAfter));
@@ -86,13 +129,19 @@ function translate(error: FastifyError, request: FastifyRequest): ProblemParts {
   if (error.validation !== undefined) return fromValidation(error, request);
   switch (error.code) {
     case 'FST_ERR_CTP_BODY_TOO_LARGE':
-      return { code: 'body_too_large', detail: `the body is larger than ${bytes(request.routeOptions.bodyLimit)}` };
+      return {
+        code: 'body_too_large',
+        detail: `the body is larger than ${bytes(request.routeOptions.bodyLimit)}`,
+      };
     case 'FST_ERR_CTP_INVALID_MEDIA_TYPE':
       // Every invalid delivery of a hook gets the same answer.
-      if (request.routeOptions.config.routeName === 'receiveHook') return { code: 'not_found', detail: notHere(request.url) };
+      if (request.routeOptions.config.routeName === 'receiveHook')
+        return { code: 'not_found', detail: notHere(request.url) };
       return {
         code: 'unsupported_media_type',
-        detail: `the Content-Type of the body is ${cutText(request.headers['content-type'] ?? 'missing', 200)}`,
+        detail:
+          'the Content-Type of the body is ' +
+          cutText(request.headers['content-type'] ?? 'missing', 200),
       };
     case 'FST_ERR_CTP_INVALID_JSON_BODY':
     case 'FST_ERR_CTP_EMPTY_JSON_BODY':
@@ -102,24 +151,33 @@ function translate(error: FastifyError, request: FastifyRequest): ProblemParts {
     default:
       break;
   }
-  // The JSON parser throws it for text that is not JSON, and for a key that would poison prototypes.
-  if (error instanceof SyntaxError && error.statusCode === 400) return { code: 'invalid_json', detail: error.message };
+  // The JSON parser throws it for text that is not JSON, and for a key that would poison
+  // prototypes.
+  if (error instanceof SyntaxError && error.statusCode === 400)
+    return { code: 'invalid_json', detail: error.message };
   if (error.statusCode !== undefined && error.statusCode >= 400 && error.statusCode < 500)
     return { code: 'bad_request', detail: error.message };
-  return { code: 'internal', detail: `the error was logged; include the request id ${request.id} when you report it` };
+  return {
+    code: 'internal',
+    detail: `the error was logged; include the request id ${request.id} when you report it`,
+  };
 }
 
 function fromValidation(error: FastifyError, request: FastifyRequest): ProblemParts {
   const part = error.validationContext ?? 'body';
   // A value that cannot be an id belongs to no resource.
-  if (part === 'params' && (error.validation ?? []).every(({ instancePath }) => instancePath === '/id'))
+  if (
+    part === 'params' &&
+    (error.validation ?? []).every(({ instancePath }) => instancePath === '/id')
+  )
     return { code: 'not_found', detail: notHere(request.url) };
   const fields = fieldProblems(error.validation ?? [], part);
   return { code: 'validation', detail: summaryOf(fields), fields };
 }
 
 /** Formats a limit in KiB or MiB: `8 KiB`, `1 MiB`. */
-const bytes = (count: number): string => (count < 1_048_576 ? `${count / 1_024} KiB` : `${count / 1_048_576} MiB`);
+const bytes = (count: number): string =>
+  count < 1_048_576 ? `${count / 1_024} KiB` : `${count / 1_048_576} MiB`;
 
 const PATHS = Object.values(ROUTES).map((r) => ({
   method: r.method,
@@ -129,13 +187,18 @@ const PATHS = Object.values(ROUTES).map((r) => ({
 }));
 const FIXED_PATHS = new Set<string>(PATHS.flatMap((p) => (p.isFixed ? [p.path] : [])));
 
-/** DELETE /api/nodes/admissions must not delete a node named `admissions`: a fixed path is never a name. */
+/**
+ * DELETE /api/nodes/admissions must not delete a node named `admissions`: a fixed path is never a
+ * name.
+ */
 const isTakenForName = (request: FastifyRequest): boolean =>
   FIXED_PATHS.has(pathOf(request.url)) && request.routeOptions.url?.includes('/:') === true;
 
 function allowedMethods(url: string): string[] {
   const path = pathOf(url);
-  const rows = FIXED_PATHS.has(path) ? PATHS.filter((p) => p.path === path) : PATHS.filter((p) => p.pattern.test(path));
+  const rows = FIXED_PATHS.has(path)
+    ? PATHS.filter((p) => p.path === path)
+    : PATHS.filter((p) => p.pattern.test(path));
   const methods = new Set<string>(rows.map((p) => p.method));
   if (methods.has('GET')) methods.add('HEAD');
   return [...methods].sort();

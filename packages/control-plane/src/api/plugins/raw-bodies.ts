@@ -2,8 +2,9 @@
 import type { FastifyInstance } from 'fastify';
 
 /**
- * Parses nothing in this scope: the handlers read the bytes of the body. An answer ends the connection unless the handler removes the
- * header, so that a stranger cannot make this process receive the rest of a body.
+ * Parses nothing in this scope: the handlers read the bytes of the body. An answer ends the
+ * connection unless the handler removes the header, so that a stranger cannot make this process
+ * receive the rest of a body.
  */
 export function installRawBodies(scope: FastifyInstance): void {
   scope.addHook('onRequest', (_request, reply, done) => {

@@ -1,4 +1,7 @@
-/** Logs one line per request, with its id. Successful reads and agent requests have the level `debug`, all others `info`. */
+/**
+ * Logs one line per request, with its id. Successful reads and agent requests have the level
+ * `debug`, all others `info`.
+ */
 import { randomUUID } from 'node:crypto';
 import type { IncomingMessage } from 'node:http';
 import type { FastifyBaseLogger } from 'fastify';
@@ -11,7 +14,10 @@ export function requestId(request: IncomingMessage): string {
   return typeof given === 'string' && /^[\w.:-]{1,100}$/.test(given) ? given : randomUUID();
 }
 
-/** Creates the logger of a request, which adds its id to each line, at the first line. Most requests log nothing. */
+/**
+ * Creates the logger of a request, which adds its id to each line, at the first line. Most requests
+ * log nothing.
+ */
 export class RequestLog {
   readonly #make: () => FastifyBaseLogger;
   #made: FastifyBaseLogger | null = null;
@@ -58,7 +64,10 @@ export function installRequestLog(server: Server): void {
   server.addHook('onResponse', (request, reply, done) => {
     done();
     const quiet =
-      reply.statusCode < 400 && (request.method === 'GET' || request.method === 'HEAD' || request.url.startsWith('/api/agent/'));
+      reply.statusCode < 400 &&
+      (request.method === 'GET' ||
+        request.method === 'HEAD' ||
+        request.url.startsWith('/api/agent/'));
     if (quiet && !all) return;
     const line = {
       method: request.method,
@@ -67,7 +76,9 @@ export function installRequestLog(server: Server): void {
       status: reply.statusCode,
       ms: Math.round(reply.elapsedTime),
       ip: request.ip,
-      ...(request.caller === null || request.caller === undefined ? {} : { user: request.caller.email }),
+      ...(request.caller === null || request.caller === undefined
+        ? {}
+        : { user: request.caller.email }),
     };
     request.log[quiet ? 'debug' : 'info'](line, 'request');
   });

@@ -1,4 +1,7 @@
-/** Routes of agents for datasets: current version, rescan, trees of a version, progress of a copy with the facts of a build. */
+/**
+ * Routes of agents for datasets: current version, rescan, trees of a version, progress of a copy
+ * with the facts of a build.
+ */
 import { standingView } from '../dataset-views.ts';
 import type { Agents } from '../agents.ts';
 import type { Define } from '../define.ts';
@@ -20,7 +23,11 @@ export function agentDatasetRoutes(
 
   route('agentRescan', async ({ params, request }) => {
     await agents.checkRequest(request);
-    const dataset = await stores.datasets.requestScan(params.id, { full: false, acceptLoss: false }, now());
+    const dataset = await stores.datasets.requestScan(
+      params.id,
+      { full: false, acceptLoss: false },
+      now(),
+    );
     changes.notify('datasets');
     return standingView(dataset);
   });
@@ -40,7 +47,8 @@ export function agentDatasetRoutes(
       await hostKeysSeen(params.id, learned.host_keys ?? []);
     }
     // A build copies no datasets.
-    if (learned === undefined || progress.datasets.length > 0) await stores.tasks.progress(params.id, token, progress, deps.now());
+    if (learned === undefined || progress.datasets.length > 0)
+      await stores.tasks.progress(params.id, token, progress, deps.now());
     return { status: 'ok' as const };
   });
 }

@@ -1,7 +1,15 @@
-/** Routes of agents for moving volumes: one sends chunks, the other takes them (api/volume-channels.ts). */
+/**
+ * Routes of agents for moving volumes: one sends chunks, the other takes them
+ * (api/volume-channels.ts).
+ */
 import type { IncomingMessage } from 'node:http';
 import { failPoint } from '@berth/kit/fail-point';
-import { CHUNK_HEADERS, CHUNK_HOLD_SECONDS, MAX_CHUNK_BYTES, type MovePayload } from '@berth/wire/volume';
+import {
+  CHUNK_HEADERS,
+  CHUNK_HOLD_SECONDS,
+  MAX_CHUNK_BYTES,
+  type MovePayload,
+} from '@berth/wire/volume';
 import { isOpenTask } from '@berth/wire/vocabulary';
 import type { FastifyRequest } from 'fastify';
 import { DomainError } from '../../domain/errors.ts';
@@ -12,17 +20,26 @@ import type { Holds } from '../holds.ts';
 import { requiredToken } from '../lease-token.ts';
 import { createVolumeChannels } from '../volume-channels.ts';
 
-export function agentVolumeRoutes(route: Define, deps: Pick<ApiDeps, 'stores' | 'changes'> & { agents: Agents; holds: Holds }): void {
+export function agentVolumeRoutes(
+  route: Define,
+  deps: Pick<ApiDeps, 'stores' | 'changes'> & { agents: Agents; holds: Holds },
+): void {
   const { stores, changes, agents, holds } = deps;
   const channels = createVolumeChannels(changes);
 
-  async function moveOf(request: FastifyRequest, taskId: string, role: MovePayload['role']): Promise<MovePayload> {
+  async function moveOf(
+    request: FastifyRequest,
+    taskId: string,
+    role: MovePayload['role'],
+  ): Promise<MovePayload> {
     await agents.checkTask(request, taskId);
     const task = await stores.tasks.get(taskId);
     if (task.lease_token !== requiredToken(request)) throw new DomainError('stale_lease');
-    if (!isOpenTask(task.status)) throw new DomainError('task_over', `the task is already ${task.status}`);
+    if (!isOpenTask(task.status))
+      throw new DomainError('task_over', `the task is already ${task.status}`);
     const payload = task.kind === 'move' ? (task.payload as MovePayload) : null;
-    if (payload?.role !== role) throw new DomainError('wrong_state', `the task does not ${role} volumes`);
+    if (payload?.role !== role)
+      throw new DomainError('wrong_state', `the task does not ${role} volumes`);
     return payload;
   }
 
@@ -33,14 +50,19 @@ export function agentVolumeRoutes(route: Define, deps: Pick<ApiDeps, 'stores' | 
       const hold = holds.begin('tasks', reply.raw);
       if (hold === null) throw new DomainError('too_many_requests');
       try {
-        // It has reported; what a sender that begins again sends is not needed. It reads the files once more and reports too.
+        // It has reported; what a sender that begins again sends is not needed. It reads the files
+        // once more and reports too.
         if (await hasArrived(move)) {
           await readChunk(request);
           return { next: 'taken' as const };
         }
         const until = { ms: CHUNK_HOLD_SECONDS * 1000, signal: hold.signal };
         const { stream, number, last = false } = query;
-        const next = await channels.send(move.to, async () => ({ stream, number, last, bytes: await readChunk(request) }), until);
+        const next = await channels.send(
+          move.to,
+          async () => ({ stream, number, last, bytes: await readChunk(request) }),
+          until,
+        );
         await failPoint('move.chunk');
         void reply.removeHeader('connection');
         return { next };
@@ -62,7 +84,11 @@ export function agentVolumeRoutes(route: Define, deps: Pick<ApiDeps, 'stores' | 
     if (hold === null) throw new DomainError('too_many_requests');
     try {
       const until = { ms: (query.hold ?? 0) * 1000, signal: hold.signal };
-      const chunk = await channels.take(move.to, { stream: query.stream ?? null, number: query.number }, until);
+      const chunk = await channels.take(
+        move.to,
+        { stream: query.stream ?? null, number: query.number },
+        until,
+      );
       if (chunk === null) void reply.code(204).send();
       else
         void reply

@@ -1,5 +1,6 @@
 /**
- * Routes of agents (docs/contract.md "Agent API", docs/interfaces.md "Agent API beyond the contract"). They ignore unknown fields.
+ * Routes of agents (docs/contract.md "Agent API", docs/interfaces.md
+ * "Agent API beyond the contract"). They ignore unknown fields.
  */
 import { createHmac, randomBytes } from 'node:crypto';
 import { failPoint } from '@berth/kit/fail-point';
@@ -34,7 +35,10 @@ import type { Readers } from '../log-readers.ts';
 import { createNeighbours } from '../neighbours.ts';
 import { nodeView, taskView, time } from '../views.ts';
 
-/** A registration lists all containers and cached datasets of a node. Log lines arrive in batches of up to 1,000. */
+/**
+ * A registration lists all containers and cached datasets of a node. Log lines arrive in batches of
+ * up to 1,000.
+ */
 const LARGE = { bodyLimit: 8 * 1_048_576 };
 
 /** ETag of the empty list, computed once because it is by far the most common answer. */
@@ -50,7 +54,21 @@ type Deps = ApiDeps & {
 };
 
 export function agentRoutes(route: Define, deps: Deps): void {
-  const { stores, driver, changes, limits, settings, holds, now, uptime, agents, nodeChanges, nodeNotes, quarantine, readers } = deps;
+  const {
+    stores,
+    driver,
+    changes,
+    limits,
+    settings,
+    holds,
+    now,
+    uptime,
+    agents,
+    nodeChanges,
+    nodeNotes,
+    quarantine,
+    readers,
+  } = deps;
   const deletedDatasets = createDeletedDatasets(stores, changes);
   const volumeReports = createVolumeReports(stores, now);
   const neighboursFor = createNeighbours(stores.nodes);
@@ -64,19 +82,24 @@ export function agentRoutes(route: Define, deps: Deps): void {
       const problem = hostProblem(given.host_ip, 'host_ip');
       if (problem !== null) throw invalid(problem.field, problem.rule, problem.message);
       const body = { ...given, host_ip: canonicalAddress(given.host_ip) };
-      if (/\p{Cc}/u.test(body.hostname)) throw invalid('hostname', 'no_control', 'must not contain control characters');
+      if (/\p{Cc}/u.test(body.hostname))
+        throw invalid('hostname', 'no_control', 'must not contain control characters');
       const at = uptime.estimate();
       const registered = await register(body, request, at);
       const { node, secret } = registered;
       await failPoint('register.after');
       for (const notes of nodeNotes) notes.registered(node, body);
       notify(registered);
-      for (const change of changesOf(registered, body.hostname)) nodeChanges.record(change, sourceOf(request));
+      for (const change of changesOf(registered, body.hostname))
+        nodeChanges.record(change, sourceOf(request));
       try {
         warnAboutUnknown(node, await driver.observed(node, at.at), request);
       } catch (error) {
         // The registration itself succeeded. The next one sends the observations again.
-        request.log.error({ err: error, node: node.id }, "could not apply the agent's observations");
+        request.log.error(
+          { err: error, node: node.id },
+          "could not apply the agent's observations",
+        );
       }
       const open = stores.tasks.lastOpen(node.id);
       const forget = await deletedDatasets.among(body.cached ?? []);
@@ -96,25 +119,44 @@ export function agentRoutes(route: Define, deps: Deps): void {
     LARGE,
   );
 
-  async function register(body: NodeRegister, request: FastifyRequest, at: Uptime): Promise<Registered> {
+  async function register(
+    body: NodeRegister,
+    request: FastifyRequest,
+    at: Uptime,
+  ): Promise<Registered> {
     const proof = proofOf(request);
     const newSecret = proof.kind === 'open' ? null : secretFor;
     const { requireSecrets } = settings;
     try {
-      const entry = { proof, requireSecrets, address: request.ip, offlineMs: limits.offlineMs, newSecret };
+      const entry = {
+        proof,
+        requireSecrets,
+        address: request.ip,
+        offlineMs: limits.offlineMs,
+        newSecret,
+      };
       return await stores.nodes.register(body, now(), entry, at);
     } catch (error) {
       if (error instanceof DomainError && error.code === 'node_doubled') {
         const node = { id: '', hostname: body.hostname, role: body.role };
-        const message = `refused a second machine, with the address ${body.host_ip}, that registers as ${body.hostname}`;
+        const message =
+          `refused a second machine, with the address ${body.host_ip}, that registers as ` +
+          body.hostname;
         nodeChanges.record({ kind: 'doubled', node, message }, sourceOf(request));
       }
       throw error;
     }
   }
-  const sourceOf = (request: FastifyRequest): { address: string; requestId: string } => ({ address: request.ip, requestId: request.id });
+  const sourceOf = (request: FastifyRequest): { address: string; requestId: string } => ({
+    address: request.ip,
+    requestId: request.id,
+  });
 
-  function warnAboutUnknown(node: NodeRecord, containers: readonly string[], request: FastifyRequest): void {
+  function warnAboutUnknown(
+    node: NodeRecord,
+    containers: readonly string[],
+    request: FastifyRequest,
+  ): void {
     // A registration arrives every 30 s, so each set is logged only once.
     if (quarantine.seen(node, containers) && containers.length > 0)
       request.log.warn(
@@ -125,10 +167,17 @@ export function agentRoutes(route: Define, deps: Deps): void {
 
   function notify({ node, before, routesMoved }: Registered): void {
     // Deployments may be waiting for this node.
-    if (before === null || !isOnline(before, now(), limits) || before.agent_version !== node.agent_version) changes.notify('work');
+    if (
+      before === null ||
+      !isOnline(before, now(), limits) ||
+      before.agent_version !== node.agent_version
+    )
+      changes.notify('work');
     // The version of the agent determines which tasks it can get.
-    if (before !== null && before.agent_version !== node.agent_version) changes.notify(`node:${node.id}`);
-    if (routesMoved === true || (before !== null && before.host_ip !== node.host_ip)) changes.notify('routes');
+    if (before !== null && before.agent_version !== node.agent_version)
+      changes.notify(`node:${node.id}`);
+    if (routesMoved === true || (before !== null && before.host_ip !== node.host_ip))
+      changes.notify('routes');
   }
 
   /** The same at every control plane. Whoever gets it may also request the password. */
@@ -162,8 +211,11 @@ export function agentRoutes(route: Define, deps: Deps): void {
     };
     const knownEtag = request.headers['if-none-match'];
     const isNew = (result: Awaited<ReturnType<typeof read>>): boolean =>
-      knownEtag === undefined ? result.tasks.length > 0 || result.logs !== null : !matchesEtag(knownEtag, result.etag);
-    const hold = query.wait === undefined || query.wait === 0 ? null : holds.begin('tasks', reply.raw);
+      knownEtag === undefined
+        ? result.tasks.length > 0 || result.logs !== null
+        : !matchesEtag(knownEtag, result.etag);
+    const hold =
+      query.wait === undefined || query.wait === 0 ? null : holds.begin('tasks', reply.raw);
     try {
       const { tasks, logs, etag } =
         hold === null
@@ -184,7 +236,10 @@ export function agentRoutes(route: Define, deps: Deps): void {
     }
   });
 
-  /** Lease expiry for agents, by the clock of the machine. The lease itself expires by the uptime clock. */
+  /**
+   * Lease expiry for agents, by the clock of the machine. The lease itself expires by the uptime
+   * clock.
+   */
   const leaseEnd = (): string => time(now() + limits.leaseMs);
 
   route('agentStart', async ({ params, request }) => {
@@ -192,11 +247,15 @@ export function agentRoutes(route: Define, deps: Deps): void {
     const task = await stores.tasks.get(params.id);
     // First: a claim whose answer cannot be made would count as an attempt.
     const [git, delivered] = await Promise.all([gitAccess(task), delivery.forClaim(task)]);
-    const lease = { token: randomBytes(32).toString('base64url'), expires_at: (await uptime.now()).at + limits.leaseMs };
+    const lease = {
+      token: randomBytes(32).toString('base64url'),
+      expires_at: (await uptime.now()).at + limits.leaseMs,
+    };
     const claim = await stores.tasks.claim(params.id, lease, now(), limits.maxAttempts);
     await failPoint('claim.after');
     await delivered?.record();
-    // The claim adds a line to the story of the deployment and changes the task list of the node. Notify the readers of both.
+    // The claim adds a line to the story of the deployment and changes the task list of the node.
+    // Notify the readers of both.
     notifyLogs(task);
     changes.notify(`node:${task.node_id}`);
     const lease_expires_at = leaseEnd();
@@ -213,7 +272,12 @@ export function agentRoutes(route: Define, deps: Deps): void {
   route('agentRenew', async ({ params, request }) => {
     await agents.checkTask(request, params.id);
     const expiresAt = (await uptime.now()).at + limits.leaseMs;
-    const { cancel_requested } = await stores.tasks.renew(params.id, requiredToken(request), expiresAt, now());
+    const { cancel_requested } = await stores.tasks.renew(
+      params.id,
+      requiredToken(request),
+      expiresAt,
+      now(),
+    );
     await failPoint('renew.after');
     return { lease_expires_at: leaseEnd(), lease_seconds: limits.leaseMs / 1000, cancel_requested };
   });
@@ -253,7 +317,10 @@ const secretFor = (nodeId: string): NodeSecret => {
   return { text, hash: sha256Of(text) };
 };
 
-/** Accepts the last lines of a task even after its end. Refuses lines for a task that was lost or cancelled. */
+/**
+ * Accepts the last lines of a task even after its end. Refuses lines for a task that was lost or
+ * cancelled.
+ */
 function checkMayLog(task: TaskRecord, token: string): void {
   if (task.lease_token !== token) throw new DomainError('stale_lease');
   if (!isOpenTask(task.status) && task.status !== 'completed' && task.status !== 'failed')

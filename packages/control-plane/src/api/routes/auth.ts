@@ -1,4 +1,6 @@
-/** Sign-in at the API by password or by the gateway, refresh, sign-out and change of the password. */
+/**
+ * Sign-in at the API by password or by the gateway, refresh, sign-out and change of the password.
+ */
 import { DEVICE_TOKEN_PREFIX } from '@berth/wire/gateway';
 import type { LoginAnswer } from '@berth/wire/access';
 import type { FastifyReply, FastifyRequest } from 'fastify';
@@ -19,7 +21,10 @@ import type { SignIns } from '../auth/sign-ins.ts';
 import { userView } from '../views.ts';
 import { growingTo } from '../lru.ts';
 
-/** Parallel tries of one network: two passwords are hashed at a time, and other networks need them too. */
+/**
+ * Parallel tries of one network: two passwords are hashed at a time, and other networks need them
+ * too.
+ */
 const AT_ONCE = 16;
 
 export type AuthRouteDeps = ApiDeps & {
@@ -34,13 +39,32 @@ export type AuthRouteDeps = ApiDeps & {
 };
 
 export function authRoutes(route: Define, deps: AuthRouteDeps): void {
-  const { stores, changes, settings, cookies, signIns, passwords, assertions, attempts, strangers, now } = deps;
-  /** Pairs of account and network that signed in before. A guesser in the same network does not limit them. */
+  const {
+    stores,
+    changes,
+    settings,
+    cookies,
+    signIns,
+    passwords,
+    assertions,
+    attempts,
+    strangers,
+    now,
+  } = deps;
+  /**
+   * Pairs of account and network that signed in before. A guesser in the same network does not
+   * limit them.
+   */
   const proven = new LRUCache<string, true>(growingTo(20_000));
   const underWay = new Map<string, number>();
 
   /** Counts the try, then checks the password. Throws too_many_attempts, too_many_requests. */
-  async function tryPassword(email: string, request: FastifyRequest, password: string, hash: string | null): Promise<boolean> {
+  async function tryPassword(
+    email: string,
+    request: FastifyRequest,
+    password: string,
+    hash: string | null,
+  ): Promise<boolean> {
     const network = networkOf(request.ip);
     const pair = `${network} ${email}`;
     attempts.begin(pair);
@@ -58,7 +82,10 @@ export function authRoutes(route: Define, deps: AuthRouteDeps): void {
     }
   }
 
-  /** Bounds the tries of a network over all accounts. Without it one could try one password at every account. */
+  /**
+   * Bounds the tries of a network over all accounts. Without it one could try one password at every
+   * account.
+   */
   async function asStranger(network: string, verify: () => Promise<boolean>): Promise<boolean> {
     const others = underWay.get(network) ?? 0;
     if (others >= AT_ONCE) throw new DomainError('too_many_requests');
@@ -87,7 +114,10 @@ export function authRoutes(route: Define, deps: AuthRouteDeps): void {
   }
 
   route('authMethods', async () => ({
-    methods: settings.authServiceUrl === null ? ['password' as const] : ['gateway' as const, 'password' as const],
+    methods:
+      settings.authServiceUrl === null
+        ? ['password' as const]
+        : ['gateway' as const, 'password' as const],
   }));
 
   route('login', async ({ body, request, reply }) => {
@@ -101,7 +131,8 @@ export function authRoutes(route: Define, deps: AuthRouteDeps): void {
   });
 
   route('exchange', async ({ request, reply }) => {
-    // Fetch Metadata, section 2.3: svc-forward-auth adds the visitor's assertion to a POST of any page, also a page of a project.
+    // Fetch Metadata, section 2.3: svc-forward-auth adds the visitor's assertion to a POST of any
+    // page, also a page of a project.
     const from = request.headers['sec-fetch-site'];
     if (from === 'same-site' || from === 'cross-site')
       throw new DomainError('forbidden', 'a page of another origin must not sign in its visitor');
@@ -111,37 +142,58 @@ export function authRoutes(route: Define, deps: AuthRouteDeps): void {
     return begin(await userFor(email, provenAt), origin, { request, reply });
   });
 
-  /** Reads a device token or the gateway's assertion, never a bare identity header (docs/interfaces.md "Identity in the API"). */
-  async function identityOf(request: FastifyRequest): Promise<{ email: string; origin: Origin | null; provenAt: number }> {
+  /**
+   * Reads a device token or the gateway's assertion, never a bare identity header
+   * (docs/interfaces.md "Identity in the API").
+   */
+  async function identityOf(
+    request: FastifyRequest,
+  ): Promise<{ email: string; origin: Origin | null; provenAt: number }> {
     const provenAt = now();
     const { authorization } = request.headers;
     const assertion = request.headers['x-forwarded-user-assertion'];
     if (authorization !== undefined) {
       const token = /^Bearer +([\w-]+) *$/i.exec(authorization)?.[1];
-      const found = token?.startsWith(DEVICE_TOKEN_PREFIX) === true ? await stores.deviceTokens.find(sha256Of(token), now()) : null;
+      const found =
+        token?.startsWith(DEVICE_TOKEN_PREFIX) === true
+          ? await stores.deviceTokens.find(sha256Of(token), now())
+          : null;
       if (found === null)
         throw new DomainError(
           'unauthenticated',
-          'the device token is unknown, has expired or was revoked: get another one at /_oauth/device/code',
+          'the device token is unknown, has expired or was revoked: get another one at ' +
+            '/_oauth/device/code',
         );
-      // A person gave a token with the scope `projects` for projects only: it must not open the API.
+      // A person gave a token with the scope `projects` for projects only: it must not open the
+      // API.
       if (found.scope !== 'projects api') throw new DomainError('insufficient_scope', SCOPE_NEEDED);
-      return { email: found.identity.email.toLowerCase(), origin: { kind: 'device_token', id: found.id }, provenAt };
+      return {
+        email: found.identity.email.toLowerCase(),
+        origin: { kind: 'device_token', id: found.id },
+        provenAt,
+      };
     }
     if (typeof assertion === 'string' && assertion !== '') {
       const { email, madeAt, origin } = await assertions.read(assertion);
       refuseDeletedSince(await stores.users.deletedAt(email), madeAt);
       if (!(await isOriginValid(stores, origin, now())))
-        throw new DomainError('unauthenticated', 'the session or device token of this assertion has ended; sign in again');
+        throw new DomainError(
+          'unauthenticated',
+          'the session or device token of this assertion has ended; sign in again',
+        );
       return { email, origin, provenAt: madeAt };
     }
     throw new DomainError(
       'unauthenticated',
-      'no token was sent: send a device token, or send the request through the proxy with a session',
+      'no token was sent: send a device token, or send the request through the proxy with a ' +
+        'session',
     );
   }
 
-  /** Finds the account of the person, or creates one with the role of the settings. Throws no_role, account_disabled, unauthenticated. */
+  /**
+   * Finds the account of the person, or creates one with the role of the settings. Throws no_role,
+   * account_disabled, unauthenticated.
+   */
   async function userFor(email: string, provenAt: number): Promise<UserRecord> {
     const known = await stores.users.findByEmail(email);
     if (known?.disabled === true) throw new DomainError('account_disabled');
@@ -150,7 +202,8 @@ export function authRoutes(route: Define, deps: AuthRouteDeps): void {
     if (role === null)
       throw new DomainError(
         'no_role',
-        `${email} has no account and DEFAULT_ROLE is not set; an admin can create an account (POST /api/users)`,
+        `${email} has no account and DEFAULT_ROLE is not set; an admin can create an account ` +
+          '(POST /api/users)',
       );
     try {
       return await stores.users.create({ email, role, password_hash: null }, now(), provenAt);
@@ -166,7 +219,10 @@ export function authRoutes(route: Define, deps: AuthRouteDeps): void {
     const { answer, reusedBy } = await signIns.refresh(body.refresh_token);
     if (answer !== null) return answer;
     if (reusedBy !== null) request.audited = { user: reusedBy };
-    throw new DomainError('refresh_token', reusedBy === null ? undefined : 'it was used before, so the session has ended: sign in again');
+    throw new DomainError(
+      'refresh_token',
+      reusedBy === null ? undefined : 'it was used before, so the session has ended: sign in again',
+    );
   });
 
   route('logout', async ({ user, reply }) => {
@@ -183,7 +239,8 @@ export function authRoutes(route: Define, deps: AuthRouteDeps): void {
     const password_hash = await passwords.hash(body.new_password);
     // A new password ends every session of the account, this one too.
     const changed = await stores.users.patch(user.id, { password_hash }, (present) => {
-      // Somebody may have set another one while this one was checked, for example because it is known to others.
+      // Somebody may have set another one while this one was checked, for example because it is
+      // known to others.
       if (present.password_hash !== user.password_hash) throw wrong();
     });
     changes.notify('access');
@@ -193,9 +250,15 @@ export function authRoutes(route: Define, deps: AuthRouteDeps): void {
   route('me', async ({ user }) => userView(user));
 }
 
-/** Refuses personal tokens, which could otherwise outlive their own end. Returns the id of the session. */
+/**
+ * Refuses personal tokens, which could otherwise outlive their own end. Returns the id of the
+ * session.
+ */
 export function sessionOnly(user: Caller): string {
   if (user.credential.kind !== 'session')
-    throw new DomainError('forbidden', 'a personal API token cannot do this: sign in with a password or through the gateway');
+    throw new DomainError(
+      'forbidden',
+      'a personal API token cannot do this: sign in with a password or through the gateway',
+    );
   return user.credential.id;
 }

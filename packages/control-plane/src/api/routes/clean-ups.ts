@@ -3,7 +3,13 @@ import { randomUUID } from 'node:crypto';
 import type { CleanUp, CleanUps } from '@berth/wire/clean-up';
 import { FAILURES, isFailureCode } from '@berth/wire/errors';
 import type { Role } from '@berth/wire/vocabulary';
-import { CLEANS_SINCE, cleansRegistry, type CleanUpRecord, nextCleanUpAt, NO_AGENT } from '../../domain/clean-up.ts';
+import {
+  CLEANS_SINCE,
+  cleansRegistry,
+  type CleanUpRecord,
+  nextCleanUpAt,
+  NO_AGENT,
+} from '../../domain/clean-up.ts';
 import type { Define } from '../define.ts';
 import type { ApiDeps } from '../deps.ts';
 import { time } from '../views.ts';
@@ -36,7 +42,8 @@ export function cleanUpRoutes(route: Define, { stores, settings, now }: ApiDeps)
   route('cleanUps', ({ user }) => view(user.role));
 
   route('startCleanUp', async ({ user }) => {
-    if (await canClean()) await stores.cleanUps.request({ id: randomUUID(), by: user.email }, now());
+    if (await canClean())
+      await stores.cleanUps.request({ id: randomUUID(), by: user.email }, now());
     return view(user.role);
   });
 }
@@ -61,7 +68,10 @@ const cleanUpView = (one: CleanUpRecord, role: Role): CleanUp => ({
   error:
     one.error_code === null
       ? null
-      : { code: one.error_code, message: role === 'admin' ? (one.error_message ?? '') : meaning(one.error_code) },
+      : {
+          code: one.error_code,
+          message: role === 'admin' ? (one.error_message ?? '') : meaning(one.error_code),
+        },
 });
 
 const meaning = (code: string): string => (isFailureCode(code) ? FAILURES[code] : code);

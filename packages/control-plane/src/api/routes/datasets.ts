@@ -18,7 +18,10 @@ import { datasetEtag } from '../resource-etags.ts';
 /** Pairs of versions whose totals are kept. */
 const TOTALS_KEPT = 200;
 
-export function datasetRoutes(route: Define, deps: Pick<ApiDeps, 'stores' | 'changes' | 'checkFolder' | 'settings' | 'now'>): void {
+export function datasetRoutes(
+  route: Define,
+  deps: Pick<ApiDeps, 'stores' | 'changes' | 'checkFolder' | 'settings' | 'now'>,
+): void {
   const { stores, changes, checkFolder, settings, now } = deps;
 
   /** Converts a dataset and sets its ETag. */
@@ -48,24 +51,41 @@ export function datasetRoutes(route: Define, deps: Pick<ApiDeps, 'stores' | 'cha
   });
 
   route('createDataset', async ({ body, setEtag }) => {
-    const dataset = await stores.datasets.create({ ...body, nfs_path: await checkedPath(body.nfs_path) }, now());
+    const dataset = await stores.datasets.create(
+      { ...body, nfs_path: await checkedPath(body.nfs_path) },
+      now(),
+    );
     changes.notify('datasets', 'events');
     return view(dataset, setEtag);
   });
 
-  route('getDataset', async ({ params, setEtag }) => view(await stores.datasets.get(params.id), setEtag));
+  route('getDataset', async ({ params, setEtag }) =>
+    view(await stores.datasets.get(params.id), setEtag),
+  );
 
   route('patchDataset', async ({ params, body, setEtag, ifMatch, access }) => {
     // Throws not_found before the folder is checked.
     await stores.datasets.get(params.id);
-    const patch = body.nfs_path === undefined ? body : { ...body, nfs_path: await checkedPath(body.nfs_path) };
-    const dataset = await stores.datasets.patch(params.id, patch, now(), unchanged(ifMatch), access);
+    const patch =
+      body.nfs_path === undefined ? body : { ...body, nfs_path: await checkedPath(body.nfs_path) };
+    const dataset = await stores.datasets.patch(
+      params.id,
+      patch,
+      now(),
+      unchanged(ifMatch),
+      access,
+    );
     changes.notify('datasets', 'events');
     return view(dataset, setEtag);
   });
 
   route('deleteDataset', async ({ params, setEtag, ifMatch, access }) => {
-    const dataset = await stores.datasets.markDeleting(params.id, now(), unchanged(ifMatch), access);
+    const dataset = await stores.datasets.markDeleting(
+      params.id,
+      now(),
+      unchanged(ifMatch),
+      access,
+    );
     changes.notify('datasets', 'events');
     return view(dataset, setEtag);
   });
@@ -93,7 +113,8 @@ export function datasetRoutes(route: Define, deps: Pick<ApiDeps, 'stores' | 'cha
 
   route('datasetDiff', async ({ params, query, user, reply }) => {
     const { limit, cursor } = pageOf(query);
-    if (cursor !== null && !/^\d{1,6}$/.test(cursor)) throw invalid('cursor', 'format', 'must be the next_cursor of an earlier page');
+    if (cursor !== null && !/^\d{1,6}$/.test(cursor))
+      throw invalid('cursor', 'format', 'must be the next_cursor of an earlier page');
     const dataset = await stores.datasets.get(params.id);
     const found = await stores.datasets.versionsOf(dataset.id, [query.from, query.to]);
     const versionAt = (version: number): DatasetVersionRecord => {
@@ -104,7 +125,11 @@ export function datasetRoutes(route: Define, deps: Pick<ApiDeps, 'stores' | 'cha
     const [from, to] = [versionAt(query.from), versionAt(query.to)];
     const load = async (digest: string): Promise<string> => {
       const text = (await stores.datasets.trees(dataset.id, [digest])).get(digest);
-      if (text === undefined) throw new DomainError('not_found', `a version of ${dataset.name} was removed during the comparison`);
+      if (text === undefined)
+        throw new DomainError(
+          'not_found',
+          `a version of ${dataset.name} was removed during the comparison`,
+        );
       return text;
     };
     const offset = Number(cursor ?? 0);
@@ -128,9 +153,16 @@ export function datasetRoutes(route: Define, deps: Pick<ApiDeps, 'stores' | 'cha
   route('scanDataset', async ({ params, body, setEtag }) => {
     if (!settings.hasShare) {
       const { name } = await stores.datasets.get(params.id);
-      throw new DomainError('wrong_state', `cannot scan ${name}: the control plane has no shared storage; set DATASET_NFS_BASE_PATH`);
+      throw new DomainError(
+        'wrong_state',
+        `cannot scan ${name}: the control plane has no shared storage; set DATASET_NFS_BASE_PATH`,
+      );
     }
-    const options = { full: body.full ?? false, acceptLoss: body.accept_loss ?? false, acceptShare: body.accept_share ?? false };
+    const options = {
+      full: body.full ?? false,
+      acceptLoss: body.accept_loss ?? false,
+      acceptShare: body.accept_share ?? false,
+    };
     const dataset = await stores.datasets.requestScan(params.id, options, now());
     changes.notify('datasets', 'events');
     return view(dataset, setEtag);
@@ -140,11 +172,21 @@ export function datasetRoutes(route: Define, deps: Pick<ApiDeps, 'stores' | 'cha
 /** Says whether the version never existed or was removed. */
 function noVersion({ name, version: newest }: DatasetRecord, version: number): DomainError {
   if (newest === null) return new DomainError('not_found', `${name} has no version yet`);
-  if (version > newest) return new DomainError('not_found', `${name} has no version ${version}; its newest is ${newest}`);
-  return new DomainError('not_found', `version ${version} of ${name} was removed: Berth keeps the newest versions and those in use`);
+  if (version > newest)
+    return new DomainError(
+      'not_found',
+      `${name} has no version ${version}; its newest is ${newest}`,
+    );
+  return new DomainError(
+    'not_found',
+    `version ${version} of ${name} was removed: Berth keeps the newest versions and those in use`,
+  );
 }
 
-/** The API shows a path as text, or encoded if it is not UTF-8. So a filter may have either form. A final `/` means a folder. */
+/**
+ * The API shows a path as text, or encoded if it is not UTF-8. So a filter may have either form. A
+ * final `/` means a folder.
+ */
 function pathFilter(shown: string): HistoryFilter {
   const asText = encodeName(Buffer.from(shown));
   const both = isEncoded(shown) ? [...new Set([asText, shown])] : [asText];

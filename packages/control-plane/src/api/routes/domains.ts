@@ -1,10 +1,16 @@
-/** Shows where the custom domains of a project lead, and their certificates. Frees hosts that are kept for their last project. */
+/**
+ * Shows where the custom domains of a project lead, and their certificates. Frees hosts that are
+ * kept for their last project.
+ */
 import { hostMeant } from '../../domain/domains.ts';
 import type { Define } from '../define.ts';
 import type { ApiDeps } from '../deps.ts';
 import { certificateView, time } from '../views.ts';
 
-export function domainRoutes(route: Define, { stores, settings, source, certificates, checkDns, changes, now }: ApiDeps): void {
+export function domainRoutes(
+  route: Define,
+  { stores, settings, source, certificates, checkDns, changes, now }: ApiDeps,
+): void {
   const { protocol, port } = new URL(settings.publicUrl);
   const urlOf = (host: string): string => `${protocol}//${host}${port === '' ? '' : `:${port}`}`;
 
@@ -21,7 +27,9 @@ export function domainRoutes(route: Define, { stores, settings, source, certific
     const ownHost = `${project.domain_prefix}.${settings.baseDomain}`;
     const isPublished = (domain: string): boolean =>
       domain === ownHost
-        ? [...deployments.values()].some(({ project_id, host }) => project_id === project.id && host === domain)
+        ? [...deployments.values()].some(
+            ({ project_id, host }) => project_id === project.id && host === domain,
+          )
         : domains.get(domain) === project.id;
     const seen = await checkDns(project.domains);
     return {

@@ -1,7 +1,8 @@
 /**
- * The feed of events, as pages or as a live stream. The `id:` in the stream is the `seq` of the event, so Last-Event-ID resumes an
- * interrupted stream. If events that the reader has not seen were removed already, it first gets an event of kind `gap`. The `gap` has
- * no id, so a reader that reconnects gets it again.
+ * The feed of events, as pages or as a live stream. The `id:` in the stream is the `seq` of the
+ * event, so Last-Event-ID resumes an interrupted stream. If events that the reader has not seen
+ * were removed already, it first gets an event of kind `gap`. The `gap` has no id, so a reader that
+ * reconnects gets it again.
  */
 import type { Event } from '@berth/wire/event';
 import type { FastifyReply, FastifyRequest } from 'fastify';
@@ -17,7 +18,10 @@ import { time } from '../views.ts';
 type Recheck = () => Promise<Caller>;
 
 const PAGE = 200;
-/** Poll interval without a notification: another control plane may write events, and some writers here do not notify. */
+/**
+ * Poll interval without a notification: another control plane may write events, and some writers
+ * here do not notify.
+ */
 const POLL_MS = 1_000;
 const HEARTBEAT_MS = 15_000;
 
@@ -27,24 +31,42 @@ export function eventRoutes(route: Define, deps: ApiDeps & { holds: Holds }): vo
   route('events', async ({ query, user, recheck, stream, request, reply }) => {
     if (stream) {
       for (const name of ['before', 'find'] as const)
-        if (query[name] !== undefined) throw invalid(name, 'stream', 'must be left out of a stream; request JSON');
-      return follow(resumeAt(request.raw, query.after ?? null), { userId: user.id, recheck }, request, reply);
+        if (query[name] !== undefined)
+          throw invalid(name, 'stream', 'must be left out of a stream; request JSON');
+      return follow(
+        resumeAt(request.raw, query.after ?? null),
+        { userId: user.id, recheck },
+        request,
+        reply,
+      );
     }
     const { after = null, limit = PAGE, before, find } = query;
-    if (after !== null && before !== undefined) throw invalid('before', 'exclusive', 'must not be given together with `after`');
-    const filter = { ...(before === undefined ? {} : { before }), ...(find === undefined ? {} : { find }) };
+    if (after !== null && before !== undefined)
+      throw invalid('before', 'exclusive', 'must not be given together with `after`');
+    const filter = {
+      ...(before === undefined ? {} : { before }),
+      ...(find === undefined ? {} : { find }),
+    };
     const { items, next, gap, previous } = await read(after, limit, user, filter);
     return { items, next, gap, ...(after !== null || previous === null ? {} : { previous }) };
   });
 
   type Page = { items: Event[]; next: number; previous: number | null; gap: boolean };
   /**
-   * Reads a page of events. `next` also passes events that the caller may not see, so that they are not read again. `previous`: the
-   * first number of the page; null: there are no earlier events.
+   * Reads a page of events. `next` also passes events that the caller may not see, so that they are
+   * not read again. `previous`: the first number of the page; null: there are no earlier events.
    */
-  async function read(after: number | null, limit: number, { id, role, access }: Caller, filter: EventFilter = {}): Promise<Page> {
+  async function read(
+    after: number | null,
+    limit: number,
+    { id, role, access }: Caller,
+    filter: EventFilter = {},
+  ): Promise<Page> {
     const reader = role === 'admin' ? {} : { reader: id };
-    const { items, oldest, newest, gap } = await stores.events.read(after, limit, access, { ...filter, ...reader });
+    const { items, oldest, newest, gap } = await stores.events.read(after, limit, access, {
+      ...filter,
+      ...reader,
+    });
     const next = items.length < limit ? newest : (items.at(-1)?.seq ?? newest);
     const first = items[0]?.seq ?? oldest;
     const previous = items.length < limit || first === oldest ? null : first;
@@ -65,14 +87,21 @@ export function eventRoutes(route: Define, deps: ApiDeps & { holds: Holds }): vo
     reply: FastifyReply,
   ): Promise<typeof SENT> {
     const hold = holds.begin('events', reply.raw, userId);
-    if (hold === null) throw new DomainError('too_many_requests', 'too many streams are open; close some first');
+    if (hold === null)
+      throw new DomainError('too_many_requests', 'too many streams are open; close some first');
     reply.hijack();
-    const stream = openEventStream(reply.raw, { 'x-request-id': request.id, 'x-content-type-options': 'nosniff' }, hold.signal);
+    const stream = openEventStream(
+      reply.raw,
+      { 'x-request-id': request.id, 'x-content-type-options': 'nosniff' },
+      hold.signal,
+    );
     try {
       await pump(after ?? (await stores.events.read(null, 1)).newest, stream, hold, recheck);
     } catch (error) {
-      // Normal ends: the client disconnects, the server closes, or the caller's rights end. After a fault the client reconnects.
-      if (!hold.signal.aborted && !(error instanceof DomainError)) request.log.error({ err: error }, 'event stream failed');
+      // Normal ends: the client disconnects, the server closes, or the caller's rights end. After a
+      // fault the client reconnects.
+      if (!hold.signal.aborted && !(error instanceof DomainError))
+        request.log.error({ err: error }, 'event stream failed');
     } finally {
       hold.release();
       stream.end();
@@ -80,15 +109,25 @@ export function eventRoutes(route: Define, deps: ApiDeps & { holds: Holds }): vo
     return SENT;
   }
 
-  async function pump(from: number, stream: EventStream, hold: Hold, recheck: Recheck): Promise<void> {
+  async function pump(
+    from: number,
+    stream: EventStream,
+    hold: Hold,
+    recheck: Recheck,
+  ): Promise<void> {
     let after = from;
     let quietSince = performance.now();
     for (;;) {
       const round = new AbortController();
       // Subscribe before reading, so that no event is missed.
-      const notified = changes.wait('events', POLL_MS, AbortSignal.any([hold.signal, round.signal]));
+      const notified = changes.wait(
+        'events',
+        POLL_MS,
+        AbortSignal.any([hold.signal, round.signal]),
+      );
       try {
-        // Applies changed rights at once, and ends the stream when the token expires or the user is disabled.
+        // Applies changed rights at once, and ends the stream when the token expires or the user is
+        // disabled.
         const { items, next } = await read(after, PAGE, await recheck());
         for (const event of items) {
           const id = event.kind === 'gap' ? {} : { id: event.seq };

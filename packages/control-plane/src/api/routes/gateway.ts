@@ -1,5 +1,12 @@
-/** Routes of gateways (docs/interfaces.md "Between our own processes"): the policy, and state that all gateways share. */
-import { DEVICE_CODE_SECONDS, DEVICE_POLL_SECONDS, DEVICE_TOKEN_SECONDS } from '@berth/wire/gateway';
+/**
+ * Routes of gateways (docs/interfaces.md "Between our own processes"): the policy, and state that
+ * all gateways share.
+ */
+import {
+  DEVICE_CODE_SECONDS,
+  DEVICE_POLL_SECONDS,
+  DEVICE_TOKEN_SECONDS,
+} from '@berth/wire/gateway';
 import type { RotatedSetting, Rotation } from '@berth/wire/rotation';
 import { DomainError } from '../../domain/errors.ts';
 import { readRotation } from '../../domain/rotation.ts';
@@ -8,7 +15,15 @@ import { type Define, SENT } from '../define.ts';
 import type { ApiDeps } from '../deps.ts';
 import { matchesEtag } from '../etag.ts';
 import type { Holds } from '../holds.ts';
-import { sha256Of, newDeviceCode, newDeviceToken, newId, newUserCode, formatUserCode, userCodeOf } from '../auth/secrets.ts';
+import {
+  sha256Of,
+  newDeviceCode,
+  newDeviceToken,
+  newId,
+  newUserCode,
+  formatUserCode,
+  userCodeOf,
+} from '../auth/secrets.ts';
 import { deviceTokenView, time } from '../views.ts';
 
 /** There are 20^8 user codes, so a collision is rare. Five in a row mean a bug. */
@@ -16,11 +31,18 @@ const CODE_TRIES = 5;
 
 const OF_GATEWAYS: readonly RotatedSetting[] = ['GATEWAY_SECRET', 'SESSION_SECRET'];
 
-/** Without what belongs to secrets that gateways do not have: a fingerprint lets a thief check guesses. */
+/**
+ * Without what belongs to secrets that gateways do not have: a fingerprint lets a thief check
+ * guesses.
+ */
 function forGateway(rotation: Rotation): Rotation {
   const own = <T extends { values: Rotation['gateways'][number]['values'] }>(one: T): T => ({
     ...one,
-    values: Object.fromEntries(Object.entries(one.values).filter(([setting]) => OF_GATEWAYS.some((name) => name === setting))),
+    values: Object.fromEntries(
+      Object.entries(one.values).filter(([setting]) =>
+        OF_GATEWAYS.some((name) => name === setting),
+      ),
+    ),
   });
   return {
     ...rotation,
@@ -46,7 +68,10 @@ export function gatewayRoutes(route: Define, deps: GatewayRouteDeps): void {
     const knownEtag = request.headers['if-none-match'];
     const end = performance.now() + (query.wait ?? 0) * 1000;
     let answer = await policy.current();
-    const hold = query.wait !== undefined && matchesEtag(knownEtag, answer.etag) ? holds.begin('policy', reply.raw) : null;
+    const hold =
+      query.wait !== undefined && matchesEtag(knownEtag, answer.etag)
+        ? holds.begin('policy', reply.raw)
+        : null;
     try {
       while (hold !== null && matchesEtag(knownEtag, answer.etag)) {
         const left = end - performance.now();
@@ -63,16 +88,25 @@ export function gatewayRoutes(route: Define, deps: GatewayRouteDeps): void {
     return SENT;
   });
 
-  route('gatewaySeen', ({ body, request }) => deps.secretUse.gatewaySeen(body, request.gatewaySecret ?? '', request.ip));
+  route('gatewaySeen', ({ body, request }) =>
+    deps.secretUse.gatewaySeen(body, request.gatewaySecret ?? '', request.ip),
+  );
 
-  route('gatewayRotation', async () => forGateway(await readRotation({ ...stores, keys: stores.projectKeys }, now(), false)));
+  route('gatewayRotation', async () =>
+    forGateway(await readRotation({ ...stores, keys: stores.projectKeys }, now(), false)),
+  );
 
   route('revokeSession', async ({ body }) => {
-    await stores.revokedSessions.revoke({ ...body, expires_at: Date.parse(body.expires_at) }, now());
+    await stores.revokedSessions.revoke(
+      { ...body, expires_at: Date.parse(body.expires_at) },
+      now(),
+    );
     changes.notify('policy', 'access');
   });
 
-  route('redeemCode', async ({ body }) => stores.usedCodes.redeem({ id: body.id, expires_at: Date.parse(body.expires_at) }, now()));
+  route('redeemCode', async ({ body }) =>
+    stores.usedCodes.redeem({ id: body.id, expires_at: Date.parse(body.expires_at) }, now()),
+  );
 
   route('createDeviceCode', async ({ body }) => {
     codeRequests.begin(networkOf(body.address));
@@ -88,20 +122,30 @@ export function gatewayRoutes(route: Define, deps: GatewayRouteDeps): void {
         expires_at: now() + DEVICE_CODE_SECONDS * 1000,
       };
       if (await stores.deviceCodes.create(code, now()))
-        return { device_code, user_code, expires_in: DEVICE_CODE_SECONDS, interval: DEVICE_POLL_SECONDS };
+        return {
+          device_code,
+          user_code,
+          expires_in: DEVICE_CODE_SECONDS,
+          interval: DEVICE_POLL_SECONDS,
+        };
     }
     throw new Error(`cannot create a device code: ${CODE_TRIES} user codes in a row were taken`);
   });
 
   /**
-   * Calls `use` with a typed user code. Counts wrong codes by the network of the person. A correct code does not reset the count
-   * (RFC 8628 section 5.1). Throws not_found, too_many_attempts.
+   * Calls `use` with a typed user code. Counts wrong codes by the network of the person. A correct
+   * code does not reset the count (RFC 8628 section 5.1). Throws not_found, too_many_attempts.
    */
-  async function guess<T>(address: string, typed: string, use: (userHash: string, letters: string) => Promise<T>): Promise<T> {
+  async function guess<T>(
+    address: string,
+    typed: string,
+    use: (userHash: string, letters: string) => Promise<T>,
+  ): Promise<T> {
     const key = networkOf(address);
     guesses.begin(key);
     const letters = userCodeOf(typed);
-    if (letters === null) throw new DomainError('not_found', 'the user code is unknown or has expired');
+    if (letters === null)
+      throw new DomainError('not_found', 'the user code is unknown or has expired');
     try {
       const used = await use(sha256Of(letters), letters);
       guesses.takeBack(key);
@@ -115,7 +159,8 @@ export function gatewayRoutes(route: Define, deps: GatewayRouteDeps): void {
   route('lookupDeviceCode', ({ body }) =>
     guess(body.address, body.user_code, async (hash, letters) => {
       const code = await stores.deviceCodes.findPending(hash, now());
-      if (code === null) throw new DomainError('not_found', 'the user code is unknown or has expired');
+      if (code === null)
+        throw new DomainError('not_found', 'the user code is unknown or has expired');
       return {
         user_code: formatUserCode(letters),
         requested_at: time(code.created_at),
@@ -129,13 +174,24 @@ export function gatewayRoutes(route: Define, deps: GatewayRouteDeps): void {
 
   route('decideDeviceCode', ({ body, request }) => {
     const { identity, address, approve } = body;
-    request.audited = { user: identity.email, via: 'gateway', address, target: approve ? 'approved' : 'denied' };
-    return guess(address, body.user_code, (hash) => stores.deviceCodes.decide(hash, approve, identity, now()));
+    request.audited = {
+      user: identity.email,
+      via: 'gateway',
+      address,
+      target: approve ? 'approved' : 'denied',
+    };
+    return guess(address, body.user_code, (hash) =>
+      stores.deviceCodes.decide(hash, approve, identity, now()),
+    );
   });
 
   route('pollDeviceCode', async ({ body }) => {
     const token = newDeviceToken();
-    const made = { id: newId(), hash: sha256Of(token), expires_at: now() + DEVICE_TOKEN_SECONDS * 1000 };
+    const made = {
+      id: newId(),
+      hash: sha256Of(token),
+      expires_at: now() + DEVICE_TOKEN_SECONDS * 1000,
+    };
     const result = await stores.deviceCodes.poll(sha256Of(body.device_code), made, now());
     if (result !== 'issued') return { result, access_token: null, expires_in: 0 };
     changes.notify('policy');
@@ -145,7 +201,10 @@ export function gatewayRoutes(route: Define, deps: GatewayRouteDeps): void {
 
   route('deviceTokensOf', async ({ body }) => {
     // One page is enough: the number of tokens per person is limited.
-    const { items } = await stores.deviceTokens.list({ email: body.email }, now(), { limit: 200, cursor: null });
+    const { items } = await stores.deviceTokens.list({ email: body.email }, now(), {
+      limit: 200,
+      cursor: null,
+    });
     return { items: items.map(deviceTokenView) };
   });
 
@@ -156,7 +215,9 @@ export function gatewayRoutes(route: Define, deps: GatewayRouteDeps): void {
   });
 
   route('deviceTokensUsed', async ({ body }) =>
-    stores.deviceTokens.used(body.items.map(({ id, at }) => ({ id, at: Math.min(Date.parse(at), now()) }))),
+    stores.deviceTokens.used(
+      body.items.map(({ id, at }) => ({ id, at: Math.min(Date.parse(at), now()) })),
+    ),
   );
 
   route('loginSeen', async ({ body, request }) => {

@@ -13,12 +13,21 @@ import { keysByHost } from '../git-access.ts';
 import { projectEtag } from '../resource-etags.ts';
 import { time } from '../views.ts';
 
-export function gitRoutes(route: Define, { stores, vault, changes, now, agents }: ApiDeps & { agents: Agents }): void {
+export function gitRoutes(
+  route: Define,
+  { stores, vault, changes, now, agents }: ApiDeps & { agents: Agents },
+): void {
   route('createDeployKey', async ({ params }) => {
     const { name } = await stores.projects.get(params.id);
     const { privateKey, publicKey, fingerprint } = newSshKey(`berth:${name}`);
     const sealed = await vault.seal(params.id, 'deploy-key', privateKey);
-    const record = { project_id: params.id, public_key: publicKey, fingerprint, sealed, created_at: now() };
+    const record = {
+      project_id: params.id,
+      public_key: publicKey,
+      fingerprint,
+      sealed,
+      created_at: now(),
+    };
     await stores.deployKeys.put(record);
     changes.notify('events');
     return keyView(record);
@@ -41,12 +50,22 @@ export function gitRoutes(route: Define, { stores, vault, changes, now, agents }
     // Before the token is sealed, so that a refused request creates no key.
     const host = tokenHost((await stores.projects.get(params.id)).git_url);
     const sealed = await vault.seal(params.id, 'git-token', token);
-    const record = { project_id: params.id, host, username, sealed, api_url, set_by: user.email, set_at: now() };
+    const record = {
+      project_id: params.id,
+      host,
+      username,
+      sealed,
+      api_url,
+      set_by: user.email,
+      set_at: now(),
+    };
     const stored = await stores.gitTokens.put(record, (present) => {
       checkIfMatch(ifMatch, projectEtag(present, user.role));
       if (tokenHost(present.git_url) === host) return;
       // Somebody may have changed the address to get the token.
-      const why = `git_url is ${present.git_url} now, and the token was for ${host}; read the project and set the token again`;
+      const why =
+        `git_url is ${present.git_url} now, and the token was for ${host}; read the project and ` +
+        'set the token again';
       throw new DomainError('wrong_state', why);
     });
     changes.notify('events');
@@ -65,14 +84,17 @@ export function gitRoutes(route: Define, { stores, vault, changes, now, agents }
   });
 
   route('listGitHosts', async () => {
-    const items = [...keysByHost(await stores.gitHosts.all())].map(([host, keys]) => hostView(host, keys));
+    const items = [...keysByHost(await stores.gitHosts.all())].map(([host, keys]) =>
+      hostView(host, keys),
+    );
     return { items: items.sort((a, b) => (a.host < b.host ? -1 : 1)), next_cursor: null };
   });
 
   route('getGitHost', async ({ params }) => {
     const host = hostName(params.host);
     const view = hostView(host, await stores.gitHosts.of(host));
-    if (view.keys.length === 0 && view.presented.length === 0) throw new DomainError('not_found', `no ssh host keys of ${host} are known`);
+    if (view.keys.length === 0 && view.presented.length === 0)
+      throw new DomainError('not_found', `no ssh host keys of ${host} are known`);
     return view;
   });
 
@@ -82,7 +104,10 @@ export function gitRoutes(route: Define, { stores, vault, changes, now, agents }
     const { fingerprint, key_type = null } = body;
     const decide = (stored: readonly StoredKey[]) => {
       const change = trust(host, stored, { fingerprint, key_type }, user.email, now());
-      const event = change.put.length === 0 ? null : `host key ${fingerprint} of ${host} is trusted now${replacing(change.remove)}`;
+      const event =
+        change.put.length === 0
+          ? null
+          : `host key ${fingerprint} of ${host} is trusted now${replacing(change.remove)}`;
       return { ...change, event };
     };
     const keys = await stores.gitHosts.change(host, decide, now());
@@ -108,7 +133,15 @@ export function gitRoutes(route: Define, { stores, vault, changes, now, agents }
 const replacing = (fingerprints: readonly string[]): string =>
   fingerprints.length === 0 ? '' : `; it replaces ${fingerprints.join(', ')}`;
 
-const keyView = ({ public_key, fingerprint, created_at }: { public_key: string; fingerprint: string; created_at: number }) => ({
+const keyView = ({
+  public_key,
+  fingerprint,
+  created_at,
+}: {
+  public_key: string;
+  fingerprint: string;
+  created_at: number;
+}) => ({
   public_key,
   fingerprint,
   created_at: time(created_at),
@@ -124,7 +157,10 @@ const tokenView = ({ host, username, api_url, set_by, set_at }: GitTokenRecord):
 
 const hostView = (host: string, stored: readonly StoredKey[]): GitHost => ({
   host,
-  keys: trustedKeys(host, stored).map((key) => ({ ...key, added_at: key.added_at === null ? null : time(key.added_at) })),
+  keys: trustedKeys(host, stored).map((key) => ({
+    ...key,
+    added_at: key.added_at === null ? null : time(key.added_at),
+  })),
   presented: stored
     .filter((key) => key.state === 'presented')
     .map(({ fingerprint, key_type, at }) => ({ fingerprint, key_type, seen_at: time(at) })),

@@ -1,6 +1,7 @@
 /**
- * Hooks: the address that a forge calls, and what people see of it. Every invalid delivery gets the same 404 as an unknown path, so the
- * address tells neither whether a project exists nor why a delivery is refused. People see the reason in the list of deliveries.
+ * Hooks: the address that a forge calls, and what people see of it. Every invalid delivery gets the
+ * same 404 as an unknown path, so the address tells neither whether a project exists nor why a
+ * delivery is refused. People see the reason in the list of deliveries.
  */
 import { randomBytes } from 'node:crypto';
 import { failPoint } from '@berth/kit/fail-point';
@@ -45,8 +46,16 @@ export function hookRoutes(route: Define, deps: Deps): void {
 
   route('putHook', async ({ params, body }): Promise<HookCreated> => {
     const { forge, secret: given } = body;
-    if (forge === 'gitlab' && given?.startsWith(STANDARD_SECRET_PREFIX) === true && !isStandardSecret(given))
-      throw invalid('secret', 'standard', 'must be whsec_ followed by 24 to 64 bytes in base64, as GitLab shows it');
+    if (
+      forge === 'gitlab' &&
+      given?.startsWith(STANDARD_SECRET_PREFIX) === true &&
+      !isStandardSecret(given)
+    )
+      throw invalid(
+        'secret',
+        'standard',
+        'must be whsec_ followed by 24 to 64 bytes in base64, as GitLab shows it',
+      );
     const secret = given ?? randomBytes(32).toString('base64url');
     const sealed = await vault.seal(params.id, HOOK_SECRET, secret);
     const hook = await stores.hooks.put({ project_id: params.id, forge, secret: sealed }, now());
@@ -70,27 +79,42 @@ export function hookRoutes(route: Define, deps: Deps): void {
     return { items: items.map(deliveryView), next_cursor: next };
   });
 
-  route('getDelivery', async ({ params }) => deliveryView(await stores.hooks.delivery(params.id, params.delivery)));
+  route('getDelivery', async ({ params }) =>
+    deliveryView(await stores.hooks.delivery(params.id, params.delivery)),
+  );
 
   route('redeliver', async ({ params }) => {
     const earlier = await stores.hooks.delivery(params.id, params.delivery);
     if (earlier.verdict === 'refused')
       throw new DomainError(
         'wrong_state',
-        'Berth refused the delivery and did not read it, so it cannot be repeated; deploy the project instead',
+        'Berth refused the delivery and did not read it, so it cannot be repeated; deploy the ' +
+          'project instead',
       );
     const project = await stores.projects.get(params.id);
     if (project.deleting_at !== null) throw new DomainError('being_deleted');
     const { event, branch, commit } = earlier;
     // A push without a branch is a hint to check the branch, as before.
-    const refs = branch === null ? null : [{ kind: 'branch', name: branch, commit, deleted: false } as const];
+    const refs =
+      branch === null ? null : [{ kind: 'branch', name: branch, commit, deleted: false } as const];
     const judged = judge({ event, refs }, project);
     return deliveryView(await store(params.id, { ...judged, forge_id: null }));
   });
 
-  async function store(projectId: string, given: ReturnType<typeof judge> & { forge_id: string | null }) {
+  async function store(
+    projectId: string,
+    given: ReturnType<typeof judge> & { forge_id: string | null },
+  ) {
     const { event, branch, commit, skip, forge_id } = given;
-    const delivery = { id: newId(), forge_id, event, branch, commit, verdict: skip === null ? null : ('skipped' as const), reason: skip };
+    const delivery = {
+      id: newId(),
+      forge_id,
+      event,
+      branch,
+      commit,
+      verdict: skip === null ? null : ('skipped' as const),
+      reason: skip,
+    };
     const stored = await stores.hooks.receive(projectId, delivery, now());
     if (stored === null) throw new DomainError('not_found', 'the project has no hook');
     telemetry.emit({ what: 'delivery', verdict: stored.verdict ?? 'accepted' });
@@ -105,7 +129,8 @@ export function hookRoutes(route: Define, deps: Deps): void {
       return await vault.open(OF_NO_PROJECT, HOOK_SECRET, await unknown);
     } catch (error) {
       unknown = null;
-      if (error instanceof DomainError && error.code === 'secrets_locked') return Buffer.from(UNKNOWN);
+      if (error instanceof DomainError && error.code === 'secrets_locked')
+        return Buffer.from(UNKNOWN);
       throw error;
     }
   }
@@ -116,21 +141,32 @@ export function hookRoutes(route: Define, deps: Deps): void {
     const nothingHere = new DomainError('not_found', notHere(request.url));
     if (isTooLong(headers['content-length'])) throw tooLarge();
     const network = networkOf(request.ip);
-    // Hooks of one forge come from few addresses, also those of strangers. So a right signature counts although the limit is reached.
+    // Hooks of one forge come from few addresses, also those of strangers. So a right signature
+    // counts although the limit is reached.
     const over = refusals.over(network);
     const most = over === null ? undefined : KEPT_BYTES;
     if (over !== null && Number(headers['content-length'] ?? 0) > KEPT_BYTES) throw over;
     if (!hasProof(headers)) throw over ?? nothingHere;
-    // A delivery for an unknown project costs the same reads, keys and hashes, so that the time of the answer does not tell them apart.
+    // A delivery for an unknown project costs the same reads, keys and hashes, so that the time of
+    // the answer does not tell them apart.
     const hook = await stores.hooks.get(params.id);
     const project = await stores.projects.get(params.id).catch(orNull);
-    const secret = await (hook === null ? openUnknown() : vault.open(hook.project_id, HOOK_SECRET, hook.secret));
-    const check = checkSignature(hook?.forge ?? 'github', { secret: secret.toString(), headers, now: now() });
+    const secret = await (hook === null
+      ? openUnknown()
+      : vault.open(hook.project_id, HOOK_SECRET, hook.secret));
+    const check = checkSignature(hook?.forge ?? 'github', {
+      secret: secret.toString(),
+      headers,
+      now: now(),
+    });
     const body = await bodies.read(request.raw, check, most).catch((error: unknown) => {
-      throw over !== null && error instanceof DomainError && error.code === 'body_too_large' ? over : error;
+      throw over !== null && error instanceof DomainError && error.code === 'body_too_large'
+        ? over
+        : error;
     });
     const problem = check.problem();
-    if (hook === null || project === null || project.deleting_at !== null) throw over ?? nothingHere;
+    if (hook === null || project === null || project.deleting_at !== null)
+      throw over ?? nothingHere;
     if (problem !== null) {
       const refusal = { event: eventOf(hook.forge, headers), reason: problem };
       // The write must not delay the answer.
@@ -140,22 +176,38 @@ export function hookRoutes(route: Define, deps: Deps): void {
     if (over === null) refusals.takeBack(network);
     void reply.removeHeader('connection');
     // Somebody may have changed the project, or replaced the secret, while the body arrived.
-    const [hookNow, projectNow] = [await stores.hooks.get(params.id), await stores.projects.get(params.id).catch(orNull)];
-    if (hookNow?.updated_at !== hook.updated_at || projectNow === null || projectNow.deleting_at !== null) throw nothingHere;
+    const [hookNow, projectNow] = [
+      await stores.hooks.get(params.id),
+      await stores.projects.get(params.id).catch(orNull),
+    ];
+    if (
+      hookNow?.updated_at !== hook.updated_at ||
+      projectNow === null ||
+      projectNow.deleting_at !== null
+    )
+      throw nothingHere;
     const judged = judge(readDelivery(hook.forge, headers, body), projectNow);
     const stored = await store(params.id, { ...judged, forge_id: forgeIdOf(hook.forge, headers) });
     await failPoint('hook.stored');
     return { id: stored.id };
   });
 
-  /** Refused deliveries by project within a minute: those that were stored, and the count of those that were not. */
-  const notStored = new LRUCache<string, { since: number; stored: number; count: number }>(growingTo(MAX_PROJECTS));
+  /**
+   * Refused deliveries by project within a minute: those that were stored, and the count of those
+   * that were not.
+   */
+  const notStored = new LRUCache<string, { since: number; stored: number; count: number }>(
+    growingTo(MAX_PROJECTS),
+  );
 
   function refused({ project_id }: HookRecord, delivery: { event: string; reason: string }): void {
     telemetry.emit({ what: 'delivery', verdict: 'refused' });
     const at = now();
     const before = notStored.get(project_id);
-    const minute = before === undefined || before.since <= at - MINUTE_MS ? { since: at, stored: 0, count: before?.count ?? 0 } : before;
+    const minute =
+      before === undefined || before.since <= at - MINUTE_MS
+        ? { since: at, stored: 0, count: before?.count ?? 0 }
+        : before;
     notStored.set(project_id, minute);
     if (minute.stored >= STORED_A_MINUTE) return void (minute.count += 1);
     minute.stored += 1;
@@ -163,7 +215,9 @@ export function hookRoutes(route: Define, deps: Deps): void {
     minute.count = 0;
     stores.hooks
       .refuse(project_id, { id: newId(), ...delivery }, others, at)
-      .catch((error: unknown) => log.error({ err: error, project_id }, 'storing a refused delivery failed'));
+      .catch((error: unknown) =>
+        log.error({ err: error, project_id }, 'storing a refused delivery failed'),
+      );
   }
 }
 

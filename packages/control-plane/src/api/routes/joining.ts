@@ -1,4 +1,7 @@
-/** Routes with which admins let machines join: join tokens for agents of Berth, admissions for contract-only agents. */
+/**
+ * Routes with which admins let machines join: join tokens for agents of Berth, admissions for
+ * contract-only agents.
+ */
 import type { ReadStream } from 'node:fs';
 import { Readable } from 'node:stream';
 import { duration } from '@berth/kit/config';
@@ -14,7 +17,10 @@ import { admissionView, joinTokenView } from '../views.ts';
 
 const MIN_TTL_MS = 60_000;
 const MAX_TTL_MS = 30 * 86_400_000;
-/** Downloads of packages at once. Nobody signs in for them, so their number and their time have limits. */
+/**
+ * Downloads of packages at once. Nobody signs in for them, so their number and their time have
+ * limits.
+ */
 const MOST_DOWNLOADS = 8;
 const MOST_OF_ONE = 2;
 const DOWNLOAD_MS = 15 * 60_000;
@@ -28,11 +34,14 @@ export function joiningRoutes(route: Define, { stores, settings, now }: ApiDeps)
   /** Running downloads by network. */
   const downloads = new Map<string, number>();
 
-  /** Takes a place at once, so that a burst cannot pass the limit. Returns a function that frees it. */
+  /**
+   * Takes a place at once, so that a burst cannot pass the limit. Returns a function that frees it.
+   */
   function takePlace(network: string): () => void {
     const own = downloads.get(network) ?? 0;
     const all = [...downloads.values()].reduce((sum, count) => sum + count, 0);
-    if (own >= MOST_OF_ONE || all >= MOST_DOWNLOADS) throw new DomainError('too_many_requests', undefined, [], RETRY_SECONDS);
+    if (own >= MOST_OF_ONE || all >= MOST_DOWNLOADS)
+      throw new DomainError('too_many_requests', undefined, [], RETRY_SECONDS);
     downloads.set(network, own + 1);
     return () => {
       const left = (downloads.get(network) ?? 1) - 1;
@@ -66,10 +75,20 @@ export function joiningRoutes(route: Define, { stores, settings, now }: ApiDeps)
     const id = newId();
     const token = newJoinToken(id);
     const { role, name = null } = body;
-    const made = await stores.joinTokens.create({ id, hash: sha256Of(token), role, name, created_by: user.email, expires_at }, now());
+    const made = await stores.joinTokens.create(
+      { id, hash: sha256Of(token), role, name, created_by: user.email, expires_at },
+      now(),
+    );
     const { controlPlaneUrl, registry, version } = settings;
     const served = await packages.ofVersion(version);
-    const joining = { role, name, controlPlaneUrl, registryAddr: registry().addr, version, packages: served };
+    const joining = {
+      role,
+      name,
+      controlPlaneUrl,
+      registryAddr: registry().addr,
+      version,
+      packages: served,
+    };
     return { ...joinTokenView(made), token, ...joinCommand(joining) };
   });
 
@@ -80,16 +99,24 @@ export function joiningRoutes(route: Define, { stores, settings, now }: ApiDeps)
 
   route('deleteJoinToken', async ({ params }) => stores.joinTokens.remove(params.id));
 
-  route('createAdmission', async ({ body }) => admissionView(await stores.admissions.create(body, now())));
+  route('createAdmission', async ({ body }) =>
+    admissionView(await stores.admissions.create(body, now())),
+  );
 
-  route('listAdmissions', async () => ({ items: (await stores.admissions.list()).map(admissionView), next_cursor: null }));
+  route('listAdmissions', async () => ({
+    items: (await stores.admissions.list()).map(admissionView),
+    next_cursor: null,
+  }));
 
   route('deleteAdmission', async ({ params }) => stores.admissions.remove(params.id));
 }
 
 /** Ends a download that takes too long or stalls. Calls `closed` when it is over. */
 function limited(stream: ReadStream, closed: () => void): ReadStream {
-  const deadline = setTimeout(() => stream.destroy(new Error('the download took too long')), DOWNLOAD_MS).unref();
+  const deadline = setTimeout(
+    () => stream.destroy(new Error('the download took too long')),
+    DOWNLOAD_MS,
+  ).unref();
   let before = 0;
   const pace = setInterval(() => {
     if (stream.bytesRead - before < LEAST_BYTES) stream.destroy(new Error('the download stalled'));

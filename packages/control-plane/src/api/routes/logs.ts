@@ -1,7 +1,8 @@
 /**
- * The log of a deployment, as pages or as a live stream. Events of the stream: `line` (a LogLine; its id is `seq`),
- * `state` (`{status, error, finished_at}`, at the start and at each change), `end` (the same fields, once the deployment is settled
- * and all lines are sent), `unavailable` (`{message}`: retention removed the log). Last-Event-ID resumes an interrupted stream.
+ * The log of a deployment, as pages or as a live stream. Events of the stream: `line` (a LogLine;
+ * its id is `seq`), `state` (`{status, error, finished_at}`, at the start and at each change),
+ * `end` (the same fields, once the deployment is settled and all lines are sent), `unavailable`
+ * (`{message}`: retention removed the log). Last-Event-ID resumes an interrupted stream.
  */
 import { isSettled } from '@berth/wire/vocabulary';
 import type { FastifyReply, FastifyRequest } from 'fastify';
@@ -26,7 +27,14 @@ export function logRoutes(route: Define, deps: ApiDeps & { holds: Holds }): void
   route('deploymentLogs', async ({ params, query, user, recheck, stream, request, reply }) => {
     const deployment = await stores.deployments.get(params.id);
     const after = query.after ?? 0;
-    if (stream) return follow(deployment, resumeAt(request.raw, after), { userId: user.id, recheck }, request, reply);
+    if (stream)
+      return follow(
+        deployment,
+        resumeAt(request.raw, after),
+        { userId: user.id, recheck },
+        request,
+        reply,
+      );
     const unavailable = logUnavailable(deployment);
     if (unavailable !== null) return { lines: [], next: after, unavailable };
     const lines = await stores.logs.read(params.id, after, query.limit ?? PAGE);
@@ -41,13 +49,19 @@ export function logRoutes(route: Define, deps: ApiDeps & { holds: Holds }): void
     reply: FastifyReply,
   ): Promise<typeof SENT> {
     const hold = holds.begin('logs', reply.raw, userId);
-    if (hold === null) throw new DomainError('too_many_requests', 'too many streams are open; close some first');
+    if (hold === null)
+      throw new DomainError('too_many_requests', 'too many streams are open; close some first');
     reply.hijack();
-    const stream = openEventStream(reply.raw, { 'x-request-id': request.id, 'x-content-type-options': 'nosniff' }, hold.signal);
+    const stream = openEventStream(
+      reply.raw,
+      { 'x-request-id': request.id, 'x-content-type-options': 'nosniff' },
+      hold.signal,
+    );
     try {
       await pump(deployment.id, after, stream, hold, recheck);
     } catch (error) {
-      // Normal ends: the client disconnects, the server closes, or the caller's rights end. After a fault the client reconnects.
+      // Normal ends: the client disconnects, the server closes, or the caller's rights end. After a
+      // fault the client reconnects.
       if (!hold.signal.aborted && !(error instanceof DomainError))
         request.log.error({ err: error, deployment: deployment.id }, 'log stream failed');
     } finally {
@@ -57,17 +71,28 @@ export function logRoutes(route: Define, deps: ApiDeps & { holds: Holds }): void
     return SENT;
   }
 
-  async function pump(id: string, after: number, stream: EventStream, hold: Hold, recheck: Recheck): Promise<void> {
+  async function pump(
+    id: string,
+    after: number,
+    stream: EventStream,
+    hold: Hold,
+    recheck: Recheck,
+  ): Promise<void> {
     let cursor = after;
     let shown = '';
     let quietSince = performance.now();
     for (;;) {
-      // Subscribe before reading, so that no change is missed. Read the state before the lines: once the deployment is settled, the
-      // lines that are read afterwards are complete.
+      // Subscribe before reading, so that no change is missed. Read the state before the lines:
+      // once the deployment is settled, the lines that are read afterwards are complete.
       const round = new AbortController();
-      const notified = changes.wait(`logs:${id}`, POLL_MS, AbortSignal.any([hold.signal, round.signal]));
+      const notified = changes.wait(
+        `logs:${id}`,
+        POLL_MS,
+        AbortSignal.any([hold.signal, round.signal]),
+      );
       try {
-        // Ends the stream when the token expires, the user is disabled or may not see the project any more.
+        // Ends the stream when the token expires, the user is disabled or may not see the project
+        // any more.
         await recheck();
         const deployment = await stores.deployments.get(id);
         const state = stateOf(deployment);
@@ -91,11 +116,17 @@ export function logRoutes(route: Define, deps: ApiDeps & { holds: Holds }): void
     }
   }
 
-  async function sendLines(id: string, after: number, stream: EventStream, recheck: Recheck): Promise<number> {
+  async function sendLines(
+    id: string,
+    after: number,
+    stream: EventStream,
+    recheck: Recheck,
+  ): Promise<number> {
     let cursor = after;
     for (;;) {
       const lines = await stores.logs.read(id, cursor, PAGE);
-      for (const line of lines) await stream.send({ event: 'line', data: logLineView(line), id: line.seq });
+      for (const line of lines)
+        await stream.send({ event: 'line', data: logLineView(line), id: line.seq });
       cursor = lines.at(-1)?.seq ?? cursor;
       if (lines.length < PAGE) return cursor;
       // A client that reads slowly may take long for a page.

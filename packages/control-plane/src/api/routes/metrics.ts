@@ -1,6 +1,12 @@
 /** Metrics of projects: agents send the use of their containers, and people read it. */
 import { createHash } from 'node:crypto';
-import { MAX_METRIC_POINTS, METRICS_CAPABILITY, type MetricPoint, type ProjectMetrics, type SentPoint } from '@berth/wire/metrics';
+import {
+  MAX_METRIC_POINTS,
+  METRICS_CAPABILITY,
+  type MetricPoint,
+  type ProjectMetrics,
+  type SentPoint,
+} from '@berth/wire/metrics';
 import { LABELS } from '@berth/wire/vocabulary';
 import { invalid } from '../../domain/errors.ts';
 import { MINUTES, stepFor, type UsagePoint } from '../../domain/usage.ts';
@@ -15,7 +21,10 @@ const MAX_AGE_MS = HOUR_MS;
 /** A reading is at least this far from the beginning and the end of its minute. */
 const MARGIN_MS = 10_000;
 
-export function metricRoutes(route: Define, deps: Pick<ApiDeps, 'stores' | 'now'> & { agents: Agents }): void {
+export function metricRoutes(
+  route: Define,
+  deps: Pick<ApiDeps, 'stores' | 'now'> & { agents: Agents },
+): void {
   const { stores, now, agents } = deps;
 
   route('agentMetrics', async ({ body, request }) => {
@@ -36,7 +45,10 @@ export function metricRoutes(route: Define, deps: Pick<ApiDeps, 'stores' | 'now'
     if (from > to) throw invalid('from', 'range', 'must not be after `to`');
     const project = await stores.projects.get(params.id);
     const step = stepFor(from, present);
-    const points = await stores.usage.read({ project_id: project.id, step, from, to }, MAX_METRIC_POINTS + 1);
+    const points = await stores.usage.read(
+      { project_id: project.id, step, from, to },
+      MAX_METRIC_POINTS + 1,
+    );
     const unavailable = await problemOf(project.id);
     return {
       points: points.slice(-MAX_METRIC_POINTS).map(pointView),
@@ -48,23 +60,34 @@ export function metricRoutes(route: Define, deps: Pick<ApiDeps, 'stores' | 'now'
     } satisfies ProjectMetrics;
   });
 
-  /** Returns why the running deployment of the project gets no points; null: it gets them, or none runs. */
+  /**
+   * Returns why the running deployment of the project gets no points; null: it gets them, or none
+   * runs.
+   */
   async function problemOf(projectId: string): Promise<string | null> {
     const running = (await stores.projects.runningDeployments([projectId])).get(projectId);
     if (running === undefined) return null;
     const { node_id } = await stores.deployments.get(running);
     const [node] = node_id === null ? [] : await stores.nodes.getMany([node_id]);
     if (node === undefined) return null;
-    if (node.capabilities?.includes(METRICS_CAPABILITY) !== true) return `the agent of node ${node.hostname} sends no metrics`;
+    if (node.capabilities?.includes(METRICS_CAPABILITY) !== true)
+      return `the agent of node ${node.hostname} sends no metrics`;
     const container = node.containers.find((c) => c.labels[LABELS.deployment] === running);
     if (container?.metrics_problem === undefined) return null;
-    return `the agent of node ${node.hostname} cannot read what the container uses: ${container.metrics_problem}`;
+    return (
+      `the agent of node ${node.hostname} cannot read what the container uses: ` +
+      container.metrics_problem
+    );
   }
 }
 
-/** Places each node at its own second of a minute, away from the ends, so that each minute gets one point and not all come at once. */
+/**
+ * Places each node at its own second of a minute, away from the ends, so that each minute gets one
+ * point and not all come at once.
+ */
 function nextReading(nodeId: string, at: number): number {
-  const spread = createHash('sha256').update(nodeId).digest().readUInt32BE() % (MINUTES.ms - 2 * MARGIN_MS);
+  const spread =
+    createHash('sha256').update(nodeId).digest().readUInt32BE() % (MINUTES.ms - 2 * MARGIN_MS);
   const wait = (MARGIN_MS + spread - (at % MINUTES.ms) + MINUTES.ms) % MINUTES.ms;
   // Shortly after a reading comes none in the same minute.
   return wait < MARGIN_MS ? wait + MINUTES.ms : wait;

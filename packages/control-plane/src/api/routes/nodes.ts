@@ -16,27 +16,51 @@ import type { NodeChangeLog } from '../node-changes.ts';
 import { pageOf } from '../page.ts';
 import { byOf } from './deployments.ts';
 import { maySee, volumesView } from './volumes.ts';
-import { addressTakenView, copyView, diskView, drainView, nodeView, unmanagedView } from '../views.ts';
+import {
+  addressTakenView,
+  copyView,
+  diskView,
+  drainView,
+  nodeView,
+  unmanagedView,
+} from '../views.ts';
 
 export function nodeRoutes(route: Define, deps: ApiDeps & { nodeChanges: NodeChangeLog }): void {
   const { stores, driver, changes, limits, now, nodeChanges } = deps;
 
-  /** Converts nodes, with their quarantined containers, requested copies and the progress of a drain. */
+  /**
+   * Converts nodes, with their quarantined containers, requested copies and the progress of a
+   * drain.
+   */
   async function views(nodes: readonly NodeRecord[], access: ProjectAccess): Promise<Node[]> {
-    const deploymentIds = new Set(nodes.flatMap((n) => n.containers.flatMap((c) => c.labels[LABELS.deployment] ?? [])));
+    const deploymentIds = new Set(
+      nodes.flatMap((n) => n.containers.flatMap((c) => c.labels[LABELS.deployment] ?? [])),
+    );
     const all = await stores.nodes.all('deploy');
-    const knownIds = new Set((await stores.deployments.getMany([...deploymentIds])).map((d) => d.id));
+    const knownIds = new Set(
+      (await stores.deployments.getMany([...deploymentIds])).map((d) => d.id),
+    );
     const copies = await stores.tasks.syncsOf(
       nodes.map((n) => n.id),
       now(),
     );
-    const projectIds = new Set(nodes.flatMap((n) => n.containers.flatMap((c) => c.labels[LABELS.project] ?? [])));
+    const projectIds = new Set(
+      nodes.flatMap((n) => n.containers.flatMap((c) => c.labels[LABELS.project] ?? [])),
+    );
     const seen = await stores.projects.visible([...projectIds], access);
-    const left = (await stores.unmanaged.left({ nodes: nodes.map((n) => n.id) })).filter((c) => maySee(c, access));
-    const leftSeen = await stores.projects.visible([...new Set(left.map((c) => c.project_id))], access);
+    const left = (await stores.unmanaged.left({ nodes: nodes.map((n) => n.id) })).filter((c) =>
+      maySee(c, access),
+    );
+    const leftSeen = await stores.projects.visible(
+      [...new Set(left.map((c) => c.project_id))],
+      access,
+    );
     // A deleted project has no members: admins see what it left.
     const shown = left.filter((c) => access.isAdmin || leftSeen.has(c.project_id));
-    /** A container without the label has no project, so a token that is limited to projects does not see it. */
+    /**
+     * A container without the label has no project, so a token that is limited to projects does not
+     * see it.
+     */
     const isSeen = ({ labels }: ObservedContainer): boolean => {
       const project = labels[LABELS.project];
       return project === undefined ? access.only === null : seen.has(project);
@@ -47,9 +71,13 @@ export function nodeRoutes(route: Define, deps: ApiDeps & { nodeChanges: NodeCha
         .map(async (node) => ({
           ...nodeView(node, now(), limits),
           address_taken: addressTakenView(node, all, now(), limits),
-          quarantined: node.containers.filter((c) => !knownIds.has(c.labels[LABELS.deployment] ?? '')).map((c) => c.name),
+          quarantined: node.containers
+            .filter((c) => !knownIds.has(c.labels[LABELS.deployment] ?? ''))
+            .map((c) => c.name),
           copying: (copies.get(node.id) ?? []).map(copyView),
-          unmanaged: shown.filter((c) => c.node_id === node.id).map((c) => unmanagedView(c, node.hostname)),
+          unmanaged: shown
+            .filter((c) => c.node_id === node.id)
+            .map((c) => unmanagedView(c, node.hostname)),
           drain: node.drain === null ? null : await drainOf(node, node.drain, access, shown),
         })),
     );
@@ -85,7 +113,9 @@ export function nodeRoutes(route: Define, deps: ApiDeps & { nodeChanges: NodeCha
 
   route('getNode', async ({ params, access }) => view(await stores.nodes.get(params.id), access));
 
-  route('cordonNode', async ({ params, access }) => view(await stores.nodes.setSchedulable(params.id, false), access));
+  route('cordonNode', async ({ params, access }) =>
+    view(await stores.nodes.setSchedulable(params.id, false), access),
+  );
 
   route('uncordonNode', async ({ params, access }) => {
     const node = await stores.nodes.setSchedulable(params.id, true);
@@ -98,8 +128,11 @@ export function nodeRoutes(route: Define, deps: ApiDeps & { nodeChanges: NodeCha
   route('drainNode', async ({ params, access }) => {
     // A request during a running drain retries the projects on which the drain gave up.
     const node = await changeDrain(stores.nodes, params.id, ({ hostname, deleting_at, drain }) => {
-      if (deleting_at !== null) throw new DomainError('being_deleted', `${hostname} is being deleted`);
-      return drain === null || drain.finished_at !== null ? newDrain(now()) : withFreshTries(drain, now());
+      if (deleting_at !== null)
+        throw new DomainError('being_deleted', `${hostname} is being deleted`);
+      return drain === null || drain.finished_at !== null
+        ? newDrain(now())
+        : withFreshTries(drain, now());
     });
     changes.notify('work');
     return view(node, access);
@@ -107,7 +140,12 @@ export function nodeRoutes(route: Define, deps: ApiDeps & { nodeChanges: NodeCha
 
   route('confirmRemoved', async ({ params, user, access }) => {
     const node = await stores.nodes.get(params.id);
-    await stores.unmanaged.confirm(node, params.container, byOf(user).name ?? 'an unknown user', now());
+    await stores.unmanaged.confirm(
+      node,
+      params.container,
+      byOf(user).name ?? 'an unknown user',
+      now(),
+    );
     // Deployments and drains may be waiting for this.
     changes.notify('work');
     return view(node, access);
@@ -121,24 +159,51 @@ export function nodeRoutes(route: Define, deps: ApiDeps & { nodeChanges: NodeCha
   route('cacheRoom', async ({ params, query }) => {
     const node = await stores.nodes.get(params.id);
     const [free_bytes, wanted_bytes] = [freeStorage(node), query.bytes ?? 0];
-    const room = planEviction({ cached: node.cached, free: free_bytes, wanted: wanted_bytes, max: node.max_storage });
-    return { free_bytes, wanted_bytes, evict: room.evict, freed_bytes: room.freed, pinned_bytes: room.pinned, enough: room.enough };
+    const room = planEviction({
+      cached: node.cached,
+      free: free_bytes,
+      wanted: wanted_bytes,
+      max: node.max_storage,
+    });
+    return {
+      free_bytes,
+      wanted_bytes,
+      evict: room.evict,
+      freed_bytes: room.freed,
+      pinned_bytes: room.pinned,
+      enough: room.enough,
+    };
   });
 
   route('nodeDisk', async ({ params, query, access }) => {
     const node = await stores.nodes.get(params.id);
     const wanted_bytes = query.bytes ?? 0;
     const all = await stores.volumes.onNode(node.id);
-    const seen = await stores.projects.visible([...new Set(all.map((copy) => copy.project_id))], access);
+    const seen = await stores.projects.visible(
+      [...new Set(all.map((copy) => copy.project_id))],
+      access,
+    );
     // A deleted project has no members: admins see what it left.
-    const copies = all.filter((copy) => seen.has(copy.project_id) || (access.isAdmin && maySee(copy, access))).map(volumesView);
+    const copies = all
+      .filter((copy) => seen.has(copy.project_id) || (access.isAdmin && maySee(copy, access)))
+      .map(volumesView);
     return {
       disk: diskView(node.disk),
       budget_bytes: node.max_storage,
       wanted_bytes,
-      ...previewDisk(node, { free: freeStorage(node), wanted: wanted_bytes, namesImages: seesAll(access) }),
+      ...previewDisk(node, {
+        free: freeStorage(node),
+        wanted: wanted_bytes,
+        namesImages: seesAll(access),
+      }),
       volumes: copies.flatMap(({ project, folders, kept_of_deleted, missing_since = null }) =>
-        folders.map(({ name, bytes }) => ({ project, name, bytes, kept_of_deleted, missing_since })),
+        folders.map(({ name, bytes }) => ({
+          project,
+          name,
+          bytes,
+          kept_of_deleted,
+          missing_since,
+        })),
       ),
     };
   });
@@ -146,7 +211,10 @@ export function nodeRoutes(route: Define, deps: ApiDeps & { nodeChanges: NodeCha
   route('resetNodeSecret', async ({ params, request, access }) => {
     const node = await stores.nodes.resetSecret(params.id, now());
     const message = `the secret of node ${node.hostname} was reset`;
-    nodeChanges.record({ kind: 'secret_reset', node, message }, { address: request.ip, requestId: request.id });
+    nodeChanges.record(
+      { kind: 'secret_reset', node, message },
+      { address: request.ip, requestId: request.id },
+    );
     // Ends held requests that used the old secret.
     changes.notify(`node:${node.id}`);
     return view(node, access);
@@ -157,6 +225,13 @@ export function nodeRoutes(route: Define, deps: ApiDeps & { nodeChanges: NodeCha
     // Their rows go with the node.
     const left = force ? await stores.unmanaged.left({ nodes: [params.id], used: true }) : [];
     const node = await view(await driver.deleteNode(params.id, force), access);
-    return force ? { ...node, unmanaged: left.filter((c) => maySee(c, access)).map((c) => unmanagedView(c, node.hostname)) } : node;
+    return force
+      ? {
+          ...node,
+          unmanaged: left
+            .filter((c) => maySee(c, access))
+            .map((c) => unmanagedView(c, node.hostname)),
+        }
+      : node;
   });
 }

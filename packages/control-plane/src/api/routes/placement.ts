@@ -12,12 +12,27 @@ export function placementRoutes(route: Define, { stores, limits, now, cacheIndex
     const project = await stores.projects.get(query.project_id);
     const running = (await stores.projects.runningDeployments([project.id])).get(project.id);
     const { node_id: runsOn, image_arch: arch } =
-      running === undefined ? { node_id: null, image_arch: null } : await stores.deployments.get(running);
+      running === undefined
+        ? { node_id: null, image_arch: null }
+        : await stores.deployments.get(running);
     const wanted = wantedOf(project.datasets, await stores.datasets.facts());
-    const needs = [...secretNeeds(await stores.secrets.list(project.id), 'deploy'), ...volumeNeeds(project), ...limitNeeds(project)];
-    const copy = project.volumes.length === 0 ? null : currentCopy(await stores.volumes.ofProject(project.id));
+    const needs = [
+      ...secretNeeds(await stores.secrets.list(project.id), 'deploy'),
+      ...volumeNeeds(project),
+      ...limitNeeds(project),
+    ];
+    const copy =
+      project.volumes.length === 0 ? null : currentCopy(await stores.volumes.ofProject(project.id));
     const home = copy === null || copy.names.length === 0 ? null : copy.node_id;
-    const question = { wanted, losses: [], runsOn, arch, stays: project.replace === 'recreate', needs, home };
+    const question = {
+      wanted,
+      losses: [],
+      runsOn,
+      arch,
+      stays: project.replace === 'recreate',
+      needs,
+      home,
+    };
     return place(question, await stores.nodes.all(), { now: now(), limits, cacheIndex });
   });
 }

@@ -21,10 +21,13 @@ import { byOf } from './deployments.ts';
 
 export function projectRoutes(route: Define, deps: ApiDeps): void {
   const { stores, driver, changes, source, settings, now, log } = deps;
-  const certificateOf = (id: string): HostCertificate | null => deps.certificates?.ofProject(id) ?? null;
+  const certificateOf = (id: string): HostCertificate | null =>
+    deps.certificates?.ofProject(id) ?? null;
   /** Reads the datasets only if the request names some. */
   async function rulesFor(body: Pick<ProjectPatch, 'datasets'>): Promise<ProjectRules> {
-    const names = new Map(body.datasets === undefined ? [] : (await stores.datasets.facts()).map((d) => [d.id, d.name]));
+    const names = new Map(
+      body.datasets === undefined ? [] : (await stores.datasets.facts()).map((d) => [d.id, d.name]),
+    );
     return {
       allowedHosts: settings.allowedGitHosts,
       baseDomain: settings.baseDomain,
@@ -39,14 +42,27 @@ export function projectRoutes(route: Define, deps: ApiDeps): void {
   async function publishRoutes(): Promise<void> {
     changes.notify('routes');
     // The change is stored already. If this refresh fails, the loop `routes-refresh` repeats it.
-    await source.refresh().catch((error: unknown) => log.error({ err: error }, 'could not refresh the routes; will retry'));
+    await source
+      .refresh()
+      .catch((error: unknown) =>
+        log.error({ err: error }, 'could not refresh the routes; will retry'),
+      );
   }
 
   /** Converts a project and sets its ETag. */
-  async function view(project: ProjectRecord, { user, setEtag }: { user: Caller; setEtag: SetEtag }): Promise<Project> {
+  async function view(
+    project: ProjectRecord,
+    { user, setEtag }: { user: Caller; setEtag: SetEtag },
+  ): Promise<Project> {
     const running = await stores.projects.runningDeployments([project.id]);
     setEtag(projectEtag(project, user.role));
-    return projectView(project, running.get(project.id) ?? null, user.role, settings, certificateOf(project.id));
+    return projectView(
+      project,
+      running.get(project.id) ?? null,
+      user.role,
+      settings,
+      certificateOf(project.id),
+    );
   }
 
   /** Returns the check of If-Match. The store calls it inside the transaction. */
@@ -55,7 +71,10 @@ export function projectRoutes(route: Define, deps: ApiDeps): void {
     (present: ProjectRecord): void =>
       checkIfMatch(ifMatch, projectEtag(present, user.role));
 
-  /** Merges and checks a change inside the transaction, so that each of several concurrent changes sees the result of the one before. */
+  /**
+   * Merges and checks a change inside the transaction, so that each of several concurrent changes
+   * sees the result of the one before.
+   */
   async function change(
     call: { params: { id: string }; user: Caller; setEtag: SetEtag; ifMatch: string | undefined },
     given: ProjectPatch,
@@ -72,10 +91,14 @@ export function projectRoutes(route: Define, deps: ApiDeps): void {
         const changed: Partial<ProjectSettings> = {
           ...rest,
           ...(env === undefined ? {} : { env: mergedEnv(present.env, env) }),
-          ...(build_args === undefined ? {} : { build_args: mergedEnv(present.build_args, build_args) }),
+          ...(build_args === undefined
+            ? {}
+            : { build_args: mergedEnv(present.build_args, build_args) }),
           ...(domains === undefined ? {} : { domains: normalDomains(domains) }),
           ...(cors_origins === undefined ? {} : { cors_origins: normalOrigins(cors_origins) }),
-          ...(datasets === undefined ? {} : { datasets: withPaths(datasets, present.datasets, rules.datasetName) }),
+          ...(datasets === undefined
+            ? {}
+            : { datasets: withPaths(datasets, present.datasets, rules.datasetName) }),
         };
         throwIfAny(projectProblems(changed, { ...present, ...changed }, rules));
         requireIfMatch(call)(present);
@@ -84,7 +107,11 @@ export function projectRoutes(route: Define, deps: ApiDeps): void {
       now(),
       call.user.access,
     );
-    changes.notify('policy', 'events', ...(given.members === undefined ? [] : (['access'] as const)));
+    changes.notify(
+      'policy',
+      'events',
+      ...(given.members === undefined ? [] : (['access'] as const)),
+    );
     // Pushes that wait are judged again.
     if (PUSH_SETTINGS.some((name) => given[name] !== undefined)) changes.notify('work');
     if (given.auth_required !== undefined || domains !== undefined) await publishRoutes();
@@ -98,8 +125,12 @@ export function projectRoutes(route: Define, deps: ApiDeps): void {
   route('listProjects', async ({ query, user, access }) => {
     const { name, find, attention } = query;
     const wanted = query.ids?.split(',');
-    const troubled = attention === true ? (deps.certificates?.projectsWithProblem() ?? []) : undefined;
-    const ids = troubled === undefined || wanted === undefined ? (troubled ?? wanted) : troubled.filter((id) => wanted.includes(id));
+    const troubled =
+      attention === true ? (deps.certificates?.projectsWithProblem() ?? []) : undefined;
+    const ids =
+      troubled === undefined || wanted === undefined
+        ? (troubled ?? wanted)
+        : troubled.filter((id) => wanted.includes(id));
     const filter = {
       ...(name === undefined ? {} : { name }),
       ...(find === undefined ? {} : { find }),
@@ -108,7 +139,15 @@ export function projectRoutes(route: Define, deps: ApiDeps): void {
     const { items, next } = await stores.projects.list(pageOf(query), filter, access);
     const running = await stores.projects.runningDeployments(items.map((p) => p.id));
     return {
-      items: items.map((p) => projectView(p, running.get(p.id) ?? null, roleIn(p, user) ?? 'viewer', settings, certificateOf(p.id))),
+      items: items.map((p) =>
+        projectView(
+          p,
+          running.get(p.id) ?? null,
+          roleIn(p, user) ?? 'viewer',
+          settings,
+          certificateOf(p.id),
+        ),
+      ),
       next_cursor: next,
     };
   });
@@ -125,7 +164,11 @@ export function projectRoutes(route: Define, deps: ApiDeps): void {
     };
     const filled = settingsOf(body);
     throwIfAny(projectProblems(body, filled, rules));
-    const project = await stores.projects.create({ ...body, replace: filled.replace }, now(), call.user.access);
+    const project = await stores.projects.create(
+      { ...body, replace: filled.replace },
+      now(),
+      call.user.access,
+    );
     changes.notify('policy', 'events');
     return view(project, call);
   });
@@ -134,13 +177,16 @@ export function projectRoutes(route: Define, deps: ApiDeps): void {
 
   route('patchProject', (call) => change(call, call.body));
 
-  route('putEnv', (call) => change(call, { env: { [checkedName(call.params.name)]: call.body.value } }));
+  route('putEnv', (call) =>
+    change(call, { env: { [checkedName(call.params.name)]: call.body.value } }),
+  );
 
   route('deleteEnv', (call) => {
     const name = checkedName(call.params.name);
     const env: EnvPatch = { [name]: null };
     return change(call, { env }, (present) => {
-      if (!Object.hasOwn(present.env, name)) throw new DomainError('not_found', `project ${present.name} has no variable ${name}`);
+      if (!Object.hasOwn(present.env, name))
+        throw new DomainError('not_found', `project ${present.name} has no variable ${name}`);
     });
   });
 
@@ -152,19 +198,31 @@ export function projectRoutes(route: Define, deps: ApiDeps): void {
   });
 
   route('deleteProject', async (call) => {
-    const project = await driver.deleteProject(call.params.id, { volumes: call.query.volumes ?? false, guard: requireIfMatch(call) });
+    const project = await driver.deleteProject(call.params.id, {
+      volumes: call.query.volumes ?? false,
+      guard: requireIfMatch(call),
+    });
     const left = await stores.unmanaged.left({ project: project.id });
-    const nodes = new Map((await stores.nodes.getMany(left.map((c) => c.node_id))).map((n) => [n.id, n.hostname]));
-    return { ...(await view(project, call)), unmanaged: left.map((c) => unmanagedView(c, nodes.get(c.node_id) ?? c.node_id)) };
+    const nodes = new Map(
+      (await stores.nodes.getMany(left.map((c) => c.node_id))).map((n) => [n.id, n.hostname]),
+    );
+    return {
+      ...(await view(project, call)),
+      unmanaged: left.map((c) => unmanagedView(c, nodes.get(c.node_id) ?? c.node_id)),
+    };
   });
 }
 
 /** Settings that decide about a push. */
 const PUSH_SETTINGS = ['git_url', 'branch', 'deploy_on_push', 'watch_paths'] as const;
 
-/** Only admins can list users, so only they can name members. A developer could also lock out everybody else. */
+/**
+ * Only admins can list users, so only they can name members. A developer could also lock out
+ * everybody else.
+ */
 function refuseMembers({ members }: Pick<ProjectPatch, 'members'>, user: Caller): void {
-  if (members !== undefined && user.role !== 'admin') throw new DomainError('forbidden', 'only admins change the members of a project');
+  if (members !== undefined && user.role !== 'admin')
+    throw new DomainError('forbidden', 'only admins change the members of a project');
 }
 
 function throwIfAny(problems: FieldProblem[]): void {

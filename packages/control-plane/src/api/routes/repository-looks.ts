@@ -7,7 +7,12 @@ import { atLeast, roleIn } from '../../domain/access.ts';
 import { DomainError, invalid } from '../../domain/errors.ts';
 import { gitUrlProblem } from '../../domain/git-url.ts';
 import { branchProblem } from '../../domain/git-ref.ts';
-import { chooseBuilder, CLAIM_MS, LOOK_MS, type RepositoryLookRecord } from '../../domain/repository-looks.ts';
+import {
+  chooseBuilder,
+  CLAIM_MS,
+  LOOK_MS,
+  type RepositoryLookRecord,
+} from '../../domain/repository-looks.ts';
 import type { Caller } from '../auth/callers.ts';
 import type { ProjectRecord } from '../../domain/records.ts';
 import { type Define, SENT } from '../define.ts';
@@ -17,7 +22,10 @@ import { createHoldWhile } from '../hold-while.ts';
 import type { Holds } from '../holds.ts';
 import { time } from '../views.ts';
 
-/** Requests of one person within the window, and their open looks. Each control plane counts for itself. */
+/**
+ * Requests of one person within the window, and their open looks. Each control plane counts for
+ * itself.
+ */
 const MOST_IN_WINDOW = 20;
 const WINDOW_MS = 60_000;
 const OPEN_OF_ONE = 3;
@@ -25,14 +33,22 @@ const OPEN_OF_ONE = 3;
 /** A request. `isOpen`: it has a place for an open look, which has no id until the look exists. */
 type Asked = { at: number; id: string | null; isOpen: boolean };
 
-type Deps = Pick<ApiDeps, 'stores' | 'changes' | 'limits' | 'settings' | 'now' | 'uptime'> & { holds: Holds };
+type Deps = Pick<ApiDeps, 'stores' | 'changes' | 'limits' | 'settings' | 'now' | 'uptime'> & {
+  holds: Holds;
+};
 
-export function repositoryLookRoutes(route: Define, { stores, changes, limits, settings, now, uptime, holds }: Deps): void {
+export function repositoryLookRoutes(
+  route: Define,
+  { stores, changes, limits, settings, now, uptime, holds }: Deps,
+): void {
   const holdWhile = createHoldWhile({ changes, holds });
   const asked = new Map<string, Asked[]>();
   let turn = 0;
 
-  /** Counts a request, whatever it leads to. Nothing is awaited between check and count. Throws too_many_requests. */
+  /**
+   * Counts a request, whatever it leads to. Nothing is awaited between check and count. Throws
+   * too_many_requests.
+   */
   function count(userId: string): Asked {
     for (const [user, list] of asked) {
       const recent = list.filter(({ at }) => at > now() - WINDOW_MS && at <= now());
@@ -41,7 +57,10 @@ export function repositoryLookRoutes(route: Define, { stores, changes, limits, s
     }
     const mine = asked.get(userId) ?? [];
     if (mine.length >= MOST_IN_WINDOW)
-      throw new DomainError('too_many_requests', `you asked ${MOST_IN_WINDOW} times within a minute; try again in a minute`);
+      throw new DomainError(
+        'too_many_requests',
+        `you asked ${MOST_IN_WINDOW} times within a minute; try again in a minute`,
+      );
     const request: Asked = { at: now(), id: null, isOpen: false };
     asked.set(userId, [...mine, request]);
     return request;
@@ -56,7 +75,10 @@ export function repositoryLookRoutes(route: Define, { stores, changes, limits, s
     }
     // Others may have taken places meanwhile.
     if ((asked.get(userId) ?? []).filter(({ isOpen }) => isOpen).length >= OPEN_OF_ONE)
-      throw new DomainError('too_many_requests', `${OPEN_OF_ONE} of your looks are still open; wait for their answers`);
+      throw new DomainError(
+        'too_many_requests',
+        `${OPEN_OF_ONE} of your looks are still open; wait for their answers`,
+      );
     request.isOpen = true;
   }
 
@@ -64,15 +86,24 @@ export function repositoryLookRoutes(route: Define, { stores, changes, limits, s
   async function projectOf(idOrName: string, user: Caller): Promise<ProjectRecord> {
     const guarded = await stores.projects.guarded(idOrName);
     const role = guarded === null ? null : roleIn(guarded, user);
-    if (guarded === null || role === null) throw invalid('project_id', 'exists', 'no project has this id or name');
+    if (guarded === null || role === null)
+      throw invalid('project_id', 'exists', 'no project has this id or name');
     if (!atLeast(role, 'developer'))
-      throw new DomainError('forbidden', `this request requires the role developer or a higher one; your role in this project is ${role}`);
+      throw new DomainError(
+        'forbidden',
+        'this request requires the role developer or a higher one; your role in this project is ' +
+          role,
+      );
     const project = await stores.projects.get(guarded.id);
-    if (project.deleting_at !== null) throw new DomainError('being_deleted', `project ${project.name} is being deleted`);
+    if (project.deleting_at !== null)
+      throw new DomainError('being_deleted', `project ${project.name} is being deleted`);
     return project;
   }
 
-  /** A look for a project is for those who may edit the project: it may show what a private repository has. */
+  /**
+   * A look for a project is for those who may edit the project: it may show what a private
+   * repository has.
+   */
   async function checkReader({ project_id }: RepositoryLook, user: Caller): Promise<void> {
     if (project_id === undefined) return;
     const project = await stores.projects.guarded(project_id);
@@ -84,11 +115,19 @@ export function repositoryLookRoutes(route: Define, { stores, changes, limits, s
     const { branch = null } = body;
     const project = body.project_id === undefined ? null : await projectOf(body.project_id, user);
     const git_url = project?.git_url ?? body.git_url;
-    if (git_url === undefined) throw invalid('git_url', 'required', 'is required without project_id');
-    // The key of a project is for its own repository. Another address could be a server that collects keys.
+    if (git_url === undefined)
+      throw invalid('git_url', 'required', 'is required without project_id');
+    // The key of a project is for its own repository. Another address could be a server that
+    // collects keys.
     if (project !== null && body.git_url !== undefined && body.git_url !== git_url)
-      throw invalid('git_url', 'of_project', 'is not the git_url of the project; leave out one of the two fields');
-    const problem = gitUrlProblem(git_url, { allowedHosts: settings.allowedGitHosts }) ?? (branch === null ? null : branchProblem(branch));
+      throw invalid(
+        'git_url',
+        'of_project',
+        'is not the git_url of the project; leave out one of the two fields',
+      );
+    const problem =
+      gitUrlProblem(git_url, { allowedHosts: settings.allowedGitHosts }) ??
+      (branch === null ? null : branchProblem(branch));
     if (problem !== null) throw invalid(problem.field, problem.rule, problem.message);
     request.audited = { target: git_url };
     const of = { git_url, branch, ...(project === null ? {} : { project_id: project.id }) };
@@ -97,7 +136,15 @@ export function repositoryLookRoutes(route: Define, { stores, changes, limits, s
     if (same !== null) return view(same);
     const node = chooseBuilder(await stores.nodes.all(), now(), limits, turn++);
     if (typeof node === 'string')
-      return { id: null, state: 'unavailable' as const, unavailable: node, ...of, requested_at: time(now()), found: null, error: null };
+      return {
+        id: null,
+        state: 'unavailable' as const,
+        unavailable: node,
+        ...of,
+        requested_at: time(now()),
+        found: null,
+        error: null,
+      };
     const { at } = await uptime.now();
     const deadlines = { queue_deadline_at: at + CLAIM_MS, wall_deadline_at: at + LOOK_MS };
     const payload = { repository: true as const, ...of };
@@ -121,7 +168,11 @@ export function repositoryLookRoutes(route: Define, { stores, changes, limits, s
     const knownEtag = request.headers['if-none-match'];
     const waitSeconds = query.wait ?? 0;
     await checkReader((await read()).look, user);
-    const { look, etag } = await holdWhile(read, { knownEtag, waitSeconds, topic: 'looks', holder: user.id }, reply);
+    const { look, etag } = await holdWhile(
+      read,
+      { knownEtag, waitSeconds, topic: 'looks', holder: user.id },
+      reply,
+    );
     // The rights may have ended while the request was held.
     if (waitSeconds > 0) await checkReader(look, await recheck());
     setEtag(etag);
@@ -132,16 +183,28 @@ export function repositoryLookRoutes(route: Define, { stores, changes, limits, s
 }
 
 /** Git refused, or it hides the repository. */
-const MAY_BE_PRIVATE = new Set<string>(['git_credentials', 'git_repository_not_found', 'git_key_refused'] satisfies FailureCode[]);
+const MAY_BE_PRIVATE = new Set<string>([
+  'git_credentials',
+  'git_repository_not_found',
+  'git_key_refused',
+] satisfies FailureCode[]);
 const BEFORE_PROJECT =
-  'A private repository cannot be read before its project exists: create the project, and then its deploy key or git token';
+  'A private repository cannot be read before its project exists: create the project, and then ' +
+  'its deploy key or git token';
 const OF_PROJECT = 'Check the deploy key or the git token of the project';
-const noLook = (): DomainError => new DomainError('not_found', 'the look does not exist; it may be too old');
+const noLook = (): DomainError =>
+  new DomainError('not_found', 'the look does not exist; it may be too old');
 
 function view(look: RepositoryLookRecord): RepositoryLook {
   const { id, payload, report, status, created_at } = look;
   const { git_url, branch, project_id } = payload;
-  const base = { id, git_url, branch, ...(project_id === undefined ? {} : { project_id }), requested_at: time(created_at) };
+  const base = {
+    id,
+    git_url,
+    branch,
+    ...(project_id === undefined ? {} : { project_id }),
+    requested_at: time(created_at),
+  };
   const hint = project_id === undefined ? BEFORE_PROJECT : OF_PROJECT;
   const result = report?.result ?? null;
   if (status === 'completed') {
@@ -150,6 +213,14 @@ function view(look: RepositoryLookRecord): RepositoryLook {
     return { ...base, state: 'done', found, error: null };
   }
   if (look.finished_at === null) return { ...base, state: 'waiting', found: null, error: null };
-  const { code, message } = (typeof result === 'object' ? result?.error : null) ?? { code: 'task_failed', message: FAILURES.task_failed };
-  return { ...base, state: 'failed', found: null, error: { code, message: MAY_BE_PRIVATE.has(code) ? `${message}. ${hint}` : message } };
+  const { code, message } = (typeof result === 'object' ? result?.error : null) ?? {
+    code: 'task_failed',
+    message: FAILURES.task_failed,
+  };
+  return {
+    ...base,
+    state: 'failed',
+    found: null,
+    error: { code, message: MAY_BE_PRIVATE.has(code) ? `${message}. ${hint}` : message },
+  };
 }

@@ -1,9 +1,11 @@
 /**
- * Runtime logs: what the containers of a project print, as JSON or as a live stream, and how containers ended. The lines come from the
- * agents (api/log-readers.ts); only ends of containers are stored.
+ * Runtime logs: what the containers of a project print, as JSON or as a live stream, and how
+ * containers ended. The lines come from the agents (api/log-readers.ts); only ends of containers
+ * are stored.
  *
- * Events of the stream: `line` (a RuntimeLine), `lost` (lines that were not sent, with their number), `gone` (a node cannot be read now).
- * The id of a line holds the position in the log of each deployment, so Last-Event-ID resumes an interrupted stream.
+ * Events of the stream: `line` (a RuntimeLine), `lost` (lines that were not sent, with their
+ * number), `gone` (a node cannot be read now). The id of a line holds the position in the log of
+ * each deployment, so Last-Event-ID resumes an interrupted stream.
  */
 import { createHash } from 'node:crypto';
 import { setImmediate } from 'node:timers/promises';
@@ -29,7 +31,13 @@ import { type Define, SENT } from '../define.ts';
 import type { ApiDeps } from '../deps.ts';
 import type { Hold, Holds } from '../holds.ts';
 import type { Channel, ChannelLine } from '../log-channel.ts';
-import { createGaps, createOverlap, type Gaps, type Overlap, type Recount } from '../log-overlap.ts';
+import {
+  createGaps,
+  createOverlap,
+  type Gaps,
+  type Overlap,
+  type Recount,
+} from '../log-overlap.ts';
 import { canReadLogs, type Readers, waitFor } from '../log-readers.ts';
 import { type EventStream, openEventStream, type SseEvent } from '../sse.ts';
 import { time } from '../views.ts';
@@ -42,7 +50,10 @@ const SILENT_MS = 15_000;
 const LINES_AT_ONCE = 500;
 /** How long new lines are compared with those of the first read. */
 const OVERLAP_MS = 5_000;
-/** How long missing numbers may belong to lines of the first read: an agent whose container is silent tells them with its next sign. */
+/**
+ * How long missing numbers may belong to lines of the first read: an agent whose container is
+ * silent tells them with its next sign.
+ */
 const GAP_MS = 15_000;
 /** How long a gap waits for lines that say where it ends. */
 const GAP_WAIT_MS = 2_000;
@@ -50,7 +61,10 @@ const GAP_WAIT_MS = 2_000;
 const MOST_SOURCES = 6;
 /** Time that a stream gives to the last lines of a container that is being removed. */
 const LAST_LINES_MS = 60_000;
-/** Bounds of what is in memory for one viewer alone: the first lines of a deployment, and the lines that are being sent. */
+/**
+ * Bounds of what is in memory for one viewer alone: the first lines of a deployment, and the lines
+ * that are being sent.
+ */
 const FIRST_BYTES = 512 * 1024;
 const PAGE_BYTES = 64 * 1024;
 /** Lines reach a viewer whose rights ended for at most this time. */
@@ -70,7 +84,8 @@ export function runtimeLogRoutes(route: Define, deps: Deps): void {
     const project = await stores.projects.get(params.id);
     if (query.deployment_id !== undefined) await deploymentOf(project.id, query.deployment_id);
     if (!stream) return read(project.id, query, request, reply);
-    if (query.until !== undefined) throw invalid('until', 'stream', 'a stream has no end; leave it out, or request JSON');
+    if (query.until !== undefined)
+      throw invalid('until', 'stream', 'a stream has no end; leave it out, or request JSON');
     return follow(project.id, query, { userId: user.id, recheck }, request, reply);
   });
 
@@ -102,13 +117,24 @@ export function runtimeLogRoutes(route: Define, deps: Deps): void {
       const own = await stores.exits.ranOn(body.node_id, ids);
       // The deployment may have moved to another node since.
       const foreign = [...known].find((id) => !own.has(id));
-      if (foreign !== undefined) throw new DomainError('forbidden', `deployment ${foreign} never ran on this node`);
+      if (foreign !== undefined)
+        throw new DomainError('forbidden', `deployment ${foreign} never ran on this node`);
       let stored = 0;
       for (const { container_id, started_at, finished_at, ...exit } of body.exits) {
         if (!known.has(exit.deployment_id)) continue;
-        const run = createHash('sha256').update(`${container_id} ${started_at}`).digest('base64url').slice(0, 22);
-        const at = (text: string | null): number | null => (text === null ? null : Date.parse(text));
-        const record = { ...exit, run, node_id: body.node_id, started_at: at(started_at), finished_at: at(finished_at) };
+        const run = createHash('sha256')
+          .update(`${container_id} ${started_at}`)
+          .digest('base64url')
+          .slice(0, 22);
+        const at = (text: string | null): number | null =>
+          text === null ? null : Date.parse(text);
+        const record = {
+          ...exit,
+          run,
+          node_id: body.node_id,
+          started_at: at(started_at),
+          finished_at: at(finished_at),
+        };
         if (await stores.exits.add(record, now())) stored += 1;
       }
       return { stored };
@@ -121,8 +147,10 @@ export function runtimeLogRoutes(route: Define, deps: Deps): void {
       if (error instanceof DomainError && error.code === 'not_found') return null;
       throw error;
     });
-    // The caller may not see the other project, so its deployments get the answer of those that do not exist.
-    if (deployment?.project_id !== projectId) throw new DomainError('not_found', 'the project has no such deployment');
+    // The caller may not see the other project, so its deployments get the answer of those that do
+    // not exist.
+    if (deployment?.project_id !== projectId)
+      throw new DomainError('not_found', 'the project has no such deployment');
     return deployment;
   }
 
@@ -134,31 +162,49 @@ export function runtimeLogRoutes(route: Define, deps: Deps): void {
     }
     const [running, deploying] = await Promise.all(
       (['running', 'deploying'] as const).map((status) =>
-        stores.deployments.list({ project_id: projectId, status }, { limit: MOST_SOURCES, cursor: null }),
+        stores.deployments.list(
+          { project_id: projectId, status },
+          { limit: MOST_SOURCES, cursor: null },
+        ),
       ),
     );
-    const live = [...(running?.items ?? []), ...(deploying?.items ?? [])].filter((d) => d.node_id !== null);
+    const live = [...(running?.items ?? []), ...(deploying?.items ?? [])].filter(
+      (d) => d.node_id !== null,
+    );
     return live.map(({ id, node_id }) => ({ id, node_id, ended: false }));
   }
 
   /** Returns the node, or why its logs cannot be read now. */
-  async function nodeOf(id: string | null): Promise<{ node: NodeRecord | null; problem: string | null }> {
+  async function nodeOf(
+    id: string | null,
+  ): Promise<{ node: NodeRecord | null; problem: string | null }> {
     const [node] = id === null ? [] : await stores.nodes.getMany([id]);
     if (node === undefined) return { node: null, problem: 'its node does not exist any more' };
-    if (!canReadLogs(node)) return { node, problem: `the agent of node ${node.hostname} sends no logs` };
-    if (!isOnline(node, now(), limits)) return { node, problem: `node ${node.hostname} is offline since ${time(node.last_seen_at)}` };
+    if (!canReadLogs(node))
+      return { node, problem: `the agent of node ${node.hostname} sends no logs` };
+    if (!isOnline(node, now(), limits))
+      return { node, problem: `node ${node.hostname} is offline since ${time(node.last_seen_at)}` };
     return { node, problem: null };
   }
 
-  async function read(projectId: string, query: Query, request: FastifyRequest, reply: FastifyReply): Promise<RuntimeLogs> {
+  async function read(
+    projectId: string,
+    query: Query,
+    request: FastifyRequest,
+    reply: FastifyReply,
+  ): Promise<RuntimeLogs> {
     const targets = await targetsOf(projectId, query.deployment_id);
     const tail = query.tail ?? DEFAULT_TAIL;
     const gone = new AbortController();
     reply.raw.on('close', () => gone.abort());
-    const parts = await Promise.all(targets.map((target) => linesOf(target, query, tail, gone.signal)));
+    const parts = await Promise.all(
+      targets.map((target) => linesOf(target, query, tail, gone.signal)),
+    );
     if (targets.length === 0) parts.push(await lastEnd(projectId, query, tail));
     request.log.debug({ project: projectId, parts: parts.length }, 'runtime log read');
-    const lines = parts.flatMap((part) => part.lines).sort((a, b) => Date.parse(a.at) - Date.parse(b.at));
+    const lines = parts
+      .flatMap((part) => part.lines)
+      .sort((a, b) => Date.parse(a.at) - Date.parse(b.at));
     const problems = parts.flatMap((part) => part.unavailable ?? []);
     return {
       lines: tail === 0 ? [] : lines.slice(-tail),
@@ -167,28 +213,55 @@ export function runtimeLogRoutes(route: Define, deps: Deps): void {
     };
   }
 
-  async function linesOf(target: Target, query: Query, tail: number, signal: AbortSignal): Promise<RuntimeLogs> {
+  async function linesOf(
+    target: Target,
+    query: Query,
+    tail: number,
+    signal: AbortSignal,
+  ): Promise<RuntimeLogs> {
     if (target.ended) return storedLines(await stores.exits.list(target.id), query, tail);
     const { node, problem } = await nodeOf(target.node_id);
-    if (node === null || problem !== null) return { lines: [], truncated: false, unavailable: problem ?? 'unknown' };
+    if (node === null || problem !== null)
+      return { lines: [], truncated: false, unavailable: problem ?? 'unknown' };
     const { channel, problem: unread } = await readers.read(
-      { deployment_id: target.id, node_id: node.id, tail, ...rangeOf(query), stream: query.stream ?? null, after: null },
+      {
+        deployment_id: target.id,
+        node_id: node.id,
+        tail,
+        ...rangeOf(query),
+        stream: query.stream ?? null,
+        after: null,
+      },
       signal,
     );
     const lines = linesIn(channel).map((line) => lineView(target.id, line, channel));
-    return { lines, truncated: channel.leftOut() + channel.dropped() > 0, ...(unread === null ? {} : { unavailable: unread }) };
+    return {
+      lines,
+      truncated: channel.leftOut() + channel.dropped() > 0,
+      ...(unread === null ? {} : { unavailable: unread }),
+    };
   }
 
   /** Where nothing runs, the stored end of the newest container answers. */
   async function lastEnd(projectId: string, query: Query, tail: number): Promise<RuntimeLogs> {
-    const { items } = await stores.deployments.list({ project_id: projectId }, { limit: 20, cursor: null });
+    const { items } = await stores.deployments.list(
+      { project_id: projectId },
+      { limit: 20, cursor: null },
+    );
     for (const { id } of items) {
       const exits = await stores.exits.list(id);
       const [newest] = exits;
       if (newest !== undefined)
-        return { ...storedLines([newest], query, tail), unavailable: `${NOTHING_RUNS}; these are the last lines of ${endOf(newest)}` };
+        return {
+          ...storedLines([newest], query, tail),
+          unavailable: `${NOTHING_RUNS}; these are the last lines of ${endOf(newest)}`,
+        };
     }
-    return { lines: [], truncated: false, unavailable: `${NOTHING_RUNS}, and no end of a container is stored` };
+    return {
+      lines: [],
+      truncated: false,
+      unavailable: `${NOTHING_RUNS}, and no end of a container is stored`,
+    };
   }
 
   async function follow(
@@ -198,22 +271,40 @@ export function runtimeLogRoutes(route: Define, deps: Deps): void {
     request: FastifyRequest,
     reply: FastifyReply,
   ): Promise<typeof SENT> {
-    const targets = (await targetsOf(projectId, query.deployment_id)).filter((target) => !target.ended);
+    const targets = (await targetsOf(projectId, query.deployment_id)).filter(
+      (target) => !target.ended,
+    );
     // A stream that has begun can answer nothing any more.
-    if (!readers.hasRoom(targets)) throw new DomainError('too_many_requests', 'too many logs are being followed; close some first');
+    if (!readers.hasRoom(targets))
+      throw new DomainError(
+        'too_many_requests',
+        'too many logs are being followed; close some first',
+      );
     const open = openByUser.get(userId) ?? 0;
     if (open >= MOST_STREAMS_OF_ONE)
-      throw new DomainError('too_many_requests', `you have ${open} streams of runtime logs open; close some first`);
+      throw new DomainError(
+        'too_many_requests',
+        `you have ${open} streams of runtime logs open; close some first`,
+      );
     const hold = holds.begin('logs', reply.raw, userId);
-    if (hold === null) throw new DomainError('too_many_requests', 'too many streams are open; close some first');
+    if (hold === null)
+      throw new DomainError('too_many_requests', 'too many streams are open; close some first');
     openByUser.set(userId, open + 1);
     reply.hijack();
-    const stream = openEventStream(reply.raw, { 'x-request-id': request.id, 'x-content-type-options': 'nosniff' }, hold.signal);
-    const viewer = createViewer(stream, query, hold, { recheck, resumed: positionsIn(request.headers['last-event-id']) });
+    const stream = openEventStream(
+      reply.raw,
+      { 'x-request-id': request.id, 'x-content-type-options': 'nosniff' },
+      hold.signal,
+    );
+    const viewer = createViewer(stream, query, hold, {
+      recheck,
+      resumed: positionsIn(request.headers['last-event-id']),
+    });
     try {
       await viewer.run(projectId);
     } catch (error) {
-      // Normal ends: the client disconnects, the server closes, or the caller's rights end. After a fault the client reconnects.
+      // Normal ends: the client disconnects, the server closes, or the caller's rights end. After a
+      // fault the client reconnects.
       if (!hold.signal.aborted && !(error instanceof DomainError))
         request.log.error({ err: error, project: projectId }, 'runtime log stream failed');
     } finally {
@@ -228,19 +319,29 @@ export function runtimeLogRoutes(route: Define, deps: Deps): void {
   }
 
   type Position = { stdout: string; stderr: string };
-  type Source = { stop: AbortController; done: Promise<void>; node_id: string | null; endingAt: number | null };
+  type Source = {
+    stop: AbortController;
+    done: Promise<void>;
+    node_id: string | null;
+    endingAt: number | null;
+  };
 
   function createViewer(
     stream: EventStream,
     query: Query,
     hold: Hold,
-    { recheck, resumed }: { recheck: () => Promise<unknown>; resumed: ReadonlyMap<string, Position> },
+    {
+      recheck,
+      resumed,
+    }: { recheck: () => Promise<unknown>; resumed: ReadonlyMap<string, Position> },
   ) {
     const positions = new Map<string, Position>();
     const sources = new Map<string, Source>();
     let quietSince = performance.now();
     let failure: unknown = null;
-    /** Deployments that this stream has shown: their next source goes on where the last one ended. */
+    /**
+     * Deployments that this stream has shown: their next source goes on where the last one ended.
+     */
     let isFirstLook = true;
     let wasIdle = false;
 
@@ -268,8 +369,8 @@ export function runtimeLogRoutes(route: Define, deps: Deps): void {
 
     type Live = { channel: Channel; end: number; signal: AbortSignal };
     /**
-     * Sends the lines before now. `end`: the position in the channel of the new lines, which this overlaps with. `problem`: why lines are
-     * missing.
+     * Sends the lines before now. `end`: the position in the channel of the new lines, which this
+     * overlaps with. `problem`: why lines are missing.
      */
     async function sendFirst(
       target: Target,
@@ -277,22 +378,43 @@ export function runtimeLogRoutes(route: Define, deps: Deps): void {
       begin: Begin,
       live: Live,
     ): Promise<{ overlap: Overlap; problem: string | null }> {
-      const request = { deployment_id: target.id, node_id: node.id, until: null, stream: null, bytes: FIRST_BYTES };
+      const request = {
+        deployment_id: target.id,
+        node_id: node.id,
+        until: null,
+        stream: null,
+        bytes: FIRST_BYTES,
+      };
       const { channel, problem } = await readers.read({ ...request, ...begin.range }, live.signal);
-      const lines = linesIn(channel).filter((line) => begin.known === null || line.at > begin.known[line.stream]);
-      const overlap = createOverlap(lines, live.channel.until(live.end), begin.known ?? { stdout: '', stderr: '' });
+      const lines = linesIn(channel).filter(
+        (line) => begin.known === null || line.at > begin.known[line.stream],
+      );
+      const overlap = createOverlap(
+        lines,
+        live.channel.until(live.end),
+        begin.known ?? { stdout: '', stderr: '' },
+      );
       const [first] = lines;
-      // The agent leaves out what the viewer did not ask for, too; the channel drops only what does not fit into its bytes.
+      // The agent leaves out what the viewer did not ask for, too; the channel drops only what does
+      // not fit into its bytes.
       const count = (begin.countsLeftOut ? channel.leftOut() : 0) + channel.dropped();
       await recheck();
       if (count > 0 && first !== undefined) {
         const from = begin.range.after === null ? null : timeIn(begin.range.after, channel);
-        await inTime(() => sendAll([lostEvent({ deployment_id: target.id, count, from, to: timeIn(first.at, channel) })]));
+        await inTime(() =>
+          sendAll([
+            lostEvent({ deployment_id: target.id, count, from, to: timeIn(first.at, channel) }),
+          ]),
+        );
       }
       await inTime(async () => {
         for (let i = 0; i < lines.length; i += LINES_AT_ONCE) {
           live.signal.throwIfAborted();
-          await sendAll(lines.slice(i, i + LINES_AT_ONCE).flatMap((line) => lineEvent(target.id, line, channel)));
+          await sendAll(
+            lines
+              .slice(i, i + LINES_AT_ONCE)
+              .flatMap((line) => lineEvent(target.id, line, channel)),
+          );
         }
       });
       return { overlap, problem };
@@ -302,18 +424,34 @@ export function runtimeLogRoutes(route: Define, deps: Deps): void {
     const recountOf =
       (target: Target, node: NodeRecord, signal: AbortSignal): Recount =>
       async ({ stdout, stderr }) => {
-        const request = { deployment_id: target.id, node_id: node.id, tail: MAX_TAIL, since: null, until: null, stream: null };
-        const found = await readers.read({ ...request, after: stdout > stderr ? stdout : stderr }, signal).catch((error: unknown) => {
-          if (!(error instanceof DomainError) || error.code !== 'too_many_requests') throw error;
-          return null;
-        });
+        const request = {
+          deployment_id: target.id,
+          node_id: node.id,
+          tail: MAX_TAIL,
+          since: null,
+          until: null,
+          stream: null,
+        };
+        const found = await readers
+          .read({ ...request, after: stdout > stderr ? stdout : stderr }, signal)
+          .catch((error: unknown) => {
+            if (!(error instanceof DomainError) || error.code !== 'too_many_requests') throw error;
+            return null;
+          });
         if (found === null) return null;
         const { channel, problem } = found;
-        const lines = linesIn(channel).filter((line) => line.at > (line.stream === 'stdout' ? stdout : stderr));
-        return problem === null ? { lines, total: channel.leftOut() + channel.dropped() + lines.length } : null;
+        const lines = linesIn(channel).filter(
+          (line) => line.at > (line.stream === 'stdout' ? stdout : stderr),
+        );
+        return problem === null
+          ? { lines, total: channel.leftOut() + channel.dropped() + lines.length }
+          : null;
       };
 
-    /** Ends the stream if the viewer does not take what `work` sends: what it does not take stays in memory. */
+    /**
+     * Ends the stream if the viewer does not take what `work` sends: what it does not take stays in
+     * memory.
+     */
     async function inTime(work: () => Promise<void>): Promise<void> {
       const timer = setTimeout(() => stream.abort(), slowMs);
       try {
@@ -323,7 +461,11 @@ export function runtimeLogRoutes(route: Define, deps: Deps): void {
       }
     }
 
-    async function source(target: Target, signal: AbortSignal, isEnding: () => boolean): Promise<void> {
+    async function source(
+      target: Target,
+      signal: AbortSignal,
+      isEnding: () => boolean,
+    ): Promise<void> {
       let said = '';
       let unread = 0;
       const gone = async (node: string | null, message: string): Promise<void> => {
@@ -353,7 +495,11 @@ export function runtimeLogRoutes(route: Define, deps: Deps): void {
           /** No line has come yet whose number would show that lines before it are missing. */
           let isUnnumbered = readers.isShared && channel.isWhole() === null;
           const began = now();
-          const first = await sendFirst(target, node, beginOf(target.id), { channel, end: at, signal });
+          const first = await sendFirst(target, node, beginOf(target.id), {
+            channel,
+            end: at,
+            signal,
+          });
           if (first.problem !== null) {
             await gone(node.hostname, first.problem);
             // Once more, for the lines that are missing. New lines do not wait longer.
@@ -376,11 +522,13 @@ export function runtimeLogRoutes(route: Define, deps: Deps): void {
           for (;;) {
             if (isUnnumbered && channel.isWhole() !== null) {
               isUnnumbered = false;
-              // The agent reads the log for a viewer at another control plane, too. What it sent between the read and the first batch here
-              // may be lost with that control plane, so a second read has it.
+              // The agent reads the log for a viewer at another control plane, too. What it sent
+              // between the read and the first batch here may be lost with that control plane, so a
+              // second read has it.
               if (channel.isWhole() === false) {
                 at = channel.end();
-                const hasBegun = positions.has(target.id) || resumed.has(target.id) || !firsts.has(target.id);
+                const hasBegun =
+                  positions.has(target.id) || resumed.has(target.id) || !firsts.has(target.id);
                 const begin = hasBegun ? beginOf(target.id) : beginSince(began);
                 const second = await sendFirst(target, node, begin, { channel, end: at, signal });
                 if (second.problem !== null) await gone(node.hostname, second.problem);
@@ -408,7 +556,8 @@ export function runtimeLogRoutes(route: Define, deps: Deps): void {
               // Missing numbers may belong to lines of the first read.
               const count = gaps.lost(item);
               const skip = line !== null && known?.wasShown(line) === true;
-              if (count > 0) events.push(lostEvent({ deployment_id: target.id, count, from: before, to }));
+              if (count > 0)
+                events.push(lostEvent({ deployment_id: target.id, count, from: before, to }));
               at = line?.pos ?? at + lost;
               before = to ?? before;
               if (line === null || skip) continue;
@@ -420,12 +569,21 @@ export function runtimeLogRoutes(route: Define, deps: Deps): void {
             // Other requests come between two parts.
             if (events.length > 0) await setImmediate();
             if (channel.ended() && at >= channel.end()) break;
-            if (channel.problem() !== null && !isEnding()) await gone(node.hostname, channel.problem() ?? '');
+            if (channel.problem() !== null && !isEnding())
+              await gone(node.hostname, channel.problem() ?? '');
             const silent = performance.now() - (channel.heardAt() ?? held.since);
             if (silent > SILENT_MS)
-              await gone(node.hostname, `node ${node.hostname} has sent nothing for ${Math.floor(SILENT_MS / 1000)} s`);
+              await gone(
+                node.hostname,
+                `node ${node.hostname} has sent nothing for ${Math.floor(SILENT_MS / 1000)} s`,
+              );
             const isNumbered = (): boolean => isUnnumbered && channel.isWhole() !== null;
-            await waitFor(channel, () => channel.end() > at || channel.ended() || isNumbered(), LOOK_MS, signal);
+            await waitFor(
+              channel,
+              () => channel.end() > at || channel.ended() || isNumbered(),
+              LOOK_MS,
+              signal,
+            );
             signal.throwIfAborted();
           }
         } finally {
@@ -436,38 +594,72 @@ export function runtimeLogRoutes(route: Define, deps: Deps): void {
       }
     }
 
-    type Begin = { range: { tail: number; since: number | null; after: string | null }; known: Position | null; countsLeftOut: boolean };
-    /** Begins with the lines since a time of this control plane: the viewer has got none. The second is for the way to the agent. */
+    type Begin = {
+      range: { tail: number; since: number | null; after: string | null };
+      known: Position | null;
+      countsLeftOut: boolean;
+    };
+    /**
+     * Begins with the lines since a time of this control plane: the viewer has got none. The second
+     * is for the way to the agent.
+     */
     const beginSince = (time: number): Begin => ({
       range: { tail: MAX_TAIL, since: time - 1_000, after: null },
       known: null,
       countsLeftOut: true,
     });
-    /** Where a source begins: after the last line that was shown, else with the lines that the request asks for. */
+    /**
+     * Where a source begins: after the last line that was shown, else with the lines that the
+     * request asks for.
+     */
     function beginOf(id: string): Begin {
       const known = positions.get(id) ?? resumed.get(id);
       if (known !== undefined)
         return {
-          range: { tail: MAX_TAIL, since: null, after: known.stdout > known.stderr ? known.stdout : known.stderr },
+          range: {
+            tail: MAX_TAIL,
+            since: null,
+            after: known.stdout > known.stderr ? known.stdout : known.stderr,
+          },
           known,
           countsLeftOut: true,
         };
       // A deployment that starts while the stream is open is shown from its first line.
-      if (!firsts.has(id)) return { range: { tail: MAX_TAIL, since: null, after: null }, known: null, countsLeftOut: false };
-      return { range: { tail: query.tail ?? DEFAULT_TAIL, since: rangeOf(query).since, after: null }, known: null, countsLeftOut: false };
+      if (!firsts.has(id))
+        return {
+          range: { tail: MAX_TAIL, since: null, after: null },
+          known: null,
+          countsLeftOut: false,
+        };
+      return {
+        range: { tail: query.tail ?? DEFAULT_TAIL, since: rangeOf(query).since, after: null },
+        known: null,
+        countsLeftOut: false,
+      };
     }
     const firsts = new Set<string>();
     /** Says that no container runs, after its stored last lines. */
-    async function sayIdle(projectId: string, named: Target | null, withLines: boolean): Promise<void> {
+    async function sayIdle(
+      projectId: string,
+      named: Target | null,
+      withLines: boolean,
+    ): Promise<void> {
       const tail = query.tail ?? DEFAULT_TAIL;
       const { lines, unavailable } =
         named === null
           ? await lastEnd(projectId, query, tail)
-          : { unavailable: 'this deployment has ended', ...storedLines(await stores.exits.list(named.id), query, tail) };
+          : {
+              unavailable: 'this deployment has ended',
+              ...storedLines(await stores.exits.list(named.id), query, tail),
+            };
       await inTime(async () => {
         if (withLines) await sendAll(lines.map((data) => ({ event: 'line', data })));
         const message = withLines ? (unavailable ?? NOTHING_RUNS) : NOTHING_RUNS;
-        await sendGone({ deployment_id: named?.id ?? lines[0]?.deployment_id ?? null, node: null, message });
+        await sendGone({
+          deployment_id: named?.id ?? lines[0]?.deployment_id ?? null,
+          node: null,
+          message,
+        });
       });
     }
 
@@ -475,13 +667,15 @@ export function runtimeLogRoutes(route: Define, deps: Deps): void {
       async run(projectId: string): Promise<void> {
         for (;;) {
           const moved = changes.wait('work', LOOK_MS, hold.signal);
-          // Ends the stream when the token expires, the user is disabled or may not see the project any more.
+          // Ends the stream when the token expires, the user is disabled or may not see the project
+          // any more.
           await recheck();
           await stores.projects.get(projectId);
           const targets = await targetsOf(projectId, query.deployment_id);
           if (isFirstLook && resumed.size === 0) for (const { id } of targets) firsts.add(id);
           const isIdle = sources.size === 0 && targets.every((target) => target.ended);
-          if (isIdle && !wasIdle) await sayIdle(projectId, targets[0] ?? null, isFirstLook && resumed.size === 0);
+          if (isIdle && !wasIdle)
+            await sayIdle(projectId, targets[0] ?? null, isFirstLook && resumed.size === 0);
           wasIdle = isIdle;
           isFirstLook = false;
           for (const target of targets) {
@@ -502,7 +696,8 @@ export function runtimeLogRoutes(route: Define, deps: Deps): void {
           await moved;
           hold.signal.throwIfAborted();
           if (failure instanceof DomainError) throw failure;
-          if (failure !== null) throw new Error('reading the log of a deployment failed', { cause: failure });
+          if (failure !== null)
+            throw new Error('reading the log of a deployment failed', { cause: failure });
         }
       },
       stop() {
@@ -512,9 +707,18 @@ export function runtimeLogRoutes(route: Define, deps: Deps): void {
 
     function start(target: Target): void {
       const stop = new AbortController();
-      const entry: Source = { stop, done: Promise.resolve(), node_id: target.node_id, endingAt: null };
+      const entry: Source = {
+        stop,
+        done: Promise.resolve(),
+        node_id: target.node_id,
+        endingAt: null,
+      };
       sources.set(target.id, entry);
-      entry.done = source(target, AbortSignal.any([stop.signal, hold.signal]), () => entry.endingAt !== null)
+      entry.done = source(
+        target,
+        AbortSignal.any([stop.signal, hold.signal]),
+        () => entry.endingAt !== null,
+      )
         .catch((error: unknown) => {
           if (!stop.signal.aborted && !hold.signal.aborted) failure = error;
         })
@@ -532,21 +736,31 @@ const rangeOf = ({ since, until }: Query): { since: number | null; until: number
 
 const NOTHING_RUNS = 'nothing of this project runs now';
 const endOf = ({ container, exit_code, finished_at }: ExitRecord): string =>
-  `${container}, which ended${finished_at === null ? '' : ` at ${time(finished_at)}`}${exit_code === null ? '' : ` with exit code ${exit_code}`}`;
+  `${container}, which ended${finished_at === null ? '' : ` at ${time(finished_at)}`}` +
+  (exit_code === null ? '' : ` with exit code ${exit_code}`);
 
-const linesIn = (channel: Channel): ChannelLine[] => channel.after(0, MAX_TAIL).flatMap(({ line }) => line ?? []);
+const linesIn = (channel: Channel): ChannelLine[] =>
+  channel.after(0, MAX_TAIL).flatMap(({ line }) => line ?? []);
 
 /** A time of the node's clock, corrected if that clock is wrong. */
-const timeIn = (at: string, channel: Channel): string => (channel.offset() === 0 ? at : time(Date.parse(at) + channel.offset()));
+const timeIn = (at: string, channel: Channel): string =>
+  channel.offset() === 0 ? at : time(Date.parse(at) + channel.offset());
 
-const lineView = (deployment_id: string, { at, stream, text }: ChannelLine, channel: Channel): RuntimeLine => ({
+const lineView = (
+  deployment_id: string,
+  { at, stream, text }: ChannelLine,
+  channel: Channel,
+): RuntimeLine => ({
   at: timeIn(at, channel),
   deployment_id,
   stream,
   text,
 });
 
-/** The id of a line: the newest position of each deployment, so that a stream can be resumed at any control plane. */
+/**
+ * The id of a line: the newest position of each deployment, so that a stream can be resumed at any
+ * control plane.
+ */
 const idOf = (positions: ReadonlyMap<string, { stdout: string; stderr: string }>): string =>
   [...positions]
     .slice(-4)
@@ -554,12 +768,20 @@ const idOf = (positions: ReadonlyMap<string, { stdout: string; stderr: string }>
     .join(',');
 
 const TIME = /^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?Z)?$/;
-function positionsIn(header: string | string[] | undefined): Map<string, { stdout: string; stderr: string }> {
+function positionsIn(
+  header: string | string[] | undefined,
+): Map<string, { stdout: string; stderr: string }> {
   const found = new Map<string, { stdout: string; stderr: string }>();
   if (typeof header !== 'string' || header.length > 2_000) return found;
   for (const part of header.split(',')) {
     const [id = '', stdout = '', stderr = '', ...more] = part.split('~');
-    if (/^[\w-]{1,64}$/.test(id) && TIME.test(stdout) && TIME.test(stderr) && stdout + stderr !== '' && more.length === 0)
+    if (
+      /^[\w-]{1,64}$/.test(id) &&
+      TIME.test(stdout) &&
+      TIME.test(stderr) &&
+      stdout + stderr !== '' &&
+      more.length === 0
+    )
       found.set(id, { stdout, stderr });
   }
   return found;
@@ -568,14 +790,22 @@ function positionsIn(header: string | string[] | undefined): Map<string, { stdou
 function storedLines(exits: readonly ExitRecord[], query: Query, tail: number): RuntimeLogs {
   const { since, until } = rangeOf(query);
   const [newest] = exits;
-  if (newest === undefined) return { lines: [], truncated: false, unavailable: 'the container is gone, and its end is not stored' };
+  if (newest === undefined)
+    return {
+      lines: [],
+      truncated: false,
+      unavailable: 'the container is gone, and its end is not stored',
+    };
   const wanted = newest.lines.filter(
     ({ at, stream }) =>
       (since === null || Date.parse(at) >= since) &&
       (until === null || Date.parse(at) <= until) &&
       (query.stream === undefined || stream === query.stream),
   );
-  const lines = (tail === 0 ? [] : wanted.slice(-tail)).map((line) => ({ ...line, deployment_id: newest.deployment_id }));
+  const lines = (tail === 0 ? [] : wanted.slice(-tail)).map((line) => ({
+    ...line,
+    deployment_id: newest.deployment_id,
+  }));
   return { lines, truncated: newest.truncated || wanted.length > lines.length };
 }
 

@@ -3,7 +3,13 @@ import type { Secret } from '@berth/wire/secret';
 import { envNameProblem } from '../../domain/env.ts';
 import { DomainError } from '../../domain/errors.ts';
 import type { ProjectRecord } from '../../domain/records.ts';
-import { type ChangedSecret, type NewSecret, secretValueProblem, type SecretRecord, vaultName } from '../../domain/secrets.ts';
+import {
+  type ChangedSecret,
+  type NewSecret,
+  secretValueProblem,
+  type SecretRecord,
+  vaultName,
+} from '../../domain/secrets.ts';
 import type { ProjectVault } from '../../domain/vault.ts';
 import type { Caller } from '../auth/callers.ts';
 import type { Define } from '../define.ts';
@@ -22,7 +28,10 @@ export function secretRoutes(route: Define, { stores, vault, changes, now }: Api
     (present: ProjectRecord): void =>
       checkIfMatch(ifMatch, projectEtag(present, user.role));
 
-  const changed = ({ secret, project }: ChangedSecret, { user, setEtag }: { user: Caller; setEtag: (etag: string) => void }): Secret => {
+  const changed = (
+    { secret, project }: ChangedSecret,
+    { user, setEtag }: { user: Caller; setEtag: (etag: string) => void },
+  ): Secret => {
     changes.notify('events');
     setEtag(projectEtag(project, user.role));
     return secretView(secret);
@@ -46,12 +55,23 @@ export function secretRoutes(route: Define, { stores, vault, changes, now }: Api
   route('putSecret', async (call) => {
     const { params, body, user } = call;
     const { value, scope = 'run', as = 'env' } = body;
-    const secret = sealed(checkedName(params.name), value, { scope, as }, await vault.of(params.id), user);
+    const secret = sealed(
+      checkedName(params.name),
+      value,
+      { scope, as },
+      await vault.of(params.id),
+      user,
+    );
     return changed(await stores.secrets.set(params.id, secret, now(), requireIfMatch(call)), call);
   });
 
   route('deleteSecret', async (call) => {
-    await stores.secrets.remove(call.params.id, checkedName(call.params.name), now(), requireIfMatch(call));
+    await stores.secrets.remove(
+      call.params.id,
+      checkedName(call.params.name),
+      now(),
+      requireIfMatch(call),
+    );
     changes.notify('events');
   });
 
@@ -59,17 +79,33 @@ export function secretRoutes(route: Define, { stores, vault, changes, now }: Api
     const { params, user } = call;
     const name = checkedName(params.name);
     const projectVault = await vault.of(params.id);
-    const seal = (value: string): NewSecret => sealed(name, value, { scope: 'run', as: 'env' }, projectVault, user);
-    const moved = await stores.secrets.importEnv(params.id, name, seal, now(), requireIfMatch(call));
+    const seal = (value: string): NewSecret =>
+      sealed(name, value, { scope: 'run', as: 'env' }, projectVault, user);
+    const moved = await stores.secrets.importEnv(
+      params.id,
+      name,
+      seal,
+      now(),
+      requireIfMatch(call),
+    );
     changes.notify('policy');
     return changed(moved, call);
   });
 }
 
-const secretView = ({ set_at, ...secret }: SecretRecord): Secret => ({ ...secret, set_at: time(set_at) });
+const secretView = ({ set_at, ...secret }: SecretRecord): Secret => ({
+  ...secret,
+  set_at: time(set_at),
+});
 
 /** Throws validation. */
-function sealed(name: string, value: string, { scope, as }: Options, vault: ProjectVault, user: Caller): NewSecret {
+function sealed(
+  name: string,
+  value: string,
+  { scope, as }: Options,
+  vault: ProjectVault,
+  user: Caller,
+): NewSecret {
   const problem = secretValueProblem(value);
   if (problem !== null) throw new DomainError('validation', summaryOf([problem]), [problem]);
   return {

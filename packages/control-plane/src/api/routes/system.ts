@@ -10,7 +10,10 @@ import type { Metrics } from '../metrics.ts';
 import type { NodeNotes } from '../node-notes.ts';
 
 const PING_MS = 2_000;
-/** Cache time of doubled nodes. /readyz is public, so the number of requests must not determine the number of queries. */
+/**
+ * Cache time of doubled nodes. /readyz is public, so the number of requests must not determine the
+ * number of queries.
+ */
 const DOUBLED_CACHE_MS = 5_000;
 const KEYS_CACHE_MS = 5_000;
 const BACKUPS_CACHE_MS = 5_000;
@@ -26,10 +29,18 @@ const ageOf = (ms: number): string => {
 
 const RESTORED_SHOWN_MS = 7 * 24 * 3_600_000;
 
-/** `required`: if this part fails, the control plane cannot serve and /readyz answers 503. Other parts are retried by themselves. */
+/**
+ * `required`: if this part fails, the control plane cannot serve and /readyz answers 503. Other
+ * parts are retried by themselves.
+ */
 type Part = SystemReadiness['parts'][number];
 
-type Deps = ApiDeps & { metrics: Metrics; holds: Holds; nodeNotes: readonly Pick<NodeNotes, 'notes'>[]; openapi: StaticAnswer };
+type Deps = ApiDeps & {
+  metrics: Metrics;
+  holds: Holds;
+  nodeNotes: readonly Pick<NodeNotes, 'notes'>[];
+  openapi: StaticAnswer;
+};
 
 export function systemRoutes(route: Define, deps: Deps): void {
   const { stores, source, loops, settings, metrics, log, limits, now, nodeNotes, vault } = deps;
@@ -42,9 +53,19 @@ export function systemRoutes(route: Define, deps: Deps): void {
     return SENT;
   });
 
-  /** The dashboard gets it too (`system`), because the shipped proxy files keep /readyz from the internet. */
+  /**
+   * The dashboard gets it too (`system`), because the shipped proxy files keep /readyz from the
+   * internet.
+   */
   async function readinessNow(): Promise<SystemReadiness> {
-    const parts: Part[] = [await database(), routes(), ...jwtSecret(), await secrets(), ...(await backups()), ...loops().map(loopPart)];
+    const parts: Part[] = [
+      await database(),
+      routes(),
+      ...jwtSecret(),
+      await secrets(),
+      ...(await backups()),
+      ...loops().map(loopPart),
+    ];
     const ready = parts.every((p) => p.ok || !p.required);
     const status = !ready ? 'not_ready' : parts.every((p) => p.ok) ? 'ready' : 'degraded';
     const notes = [
@@ -61,7 +82,8 @@ export function systemRoutes(route: Define, deps: Deps): void {
 
   let cache = { until: Number.NEGATIVE_INFINITY, doubled: Promise.resolve<string[]>([]) };
   function doubled(): Promise<string[]> {
-    if (performance.now() >= cache.until) cache = { until: performance.now() + DOUBLED_CACHE_MS, doubled: readDoubled() };
+    if (performance.now() >= cache.until)
+      cache = { until: performance.now() + DOUBLED_CACHE_MS, doubled: readDoubled() };
     return cache.doubled;
   }
 
@@ -69,21 +91,27 @@ export function systemRoutes(route: Define, deps: Deps): void {
   let restoredRow: Restored | 'never' | null = null;
   async function restored(): Promise<string[]> {
     try {
-      restoredRow ??= JSON.parse((await stores.meta.get(RESTORED)) ?? '"never"') as Restored | 'never';
+      restoredRow ??= JSON.parse((await stores.meta.get(RESTORED)) ?? '"never"') as
+        | Restored
+        | 'never';
     } catch (error) {
       log.error({ err: error }, 'could not read when the database was restored');
     }
     if (restoredRow === null || restoredRow === 'never') return [];
     const { restored_at, backup_at } = restoredRow;
     if (now() - Date.parse(restored_at) > RESTORED_SHOWN_MS) return [];
-    return [`restored on ${restored_at} from the backup of ${backup_at}: Berth does not know what was deployed after that`];
+    return [
+      `restored on ${restored_at} from the backup of ${backup_at}: Berth does not know what ` +
+        'was deployed after that',
+    ];
   }
 
   /** Without addresses, because /readyz is public. The log has them. */
   const proxyNotes = (): string[] =>
     deps.aliases?.kept() === true
       ? [
-          'the reverse proxy forwards request headers like X!Forwarded!User, which an application may read as X-Forwarded-User: run Traefik ' +
+          'the reverse proxy forwards request headers like X!Forwarded!User, which an ' +
+            'application may read as X-Forwarded-User: run Traefik ' +
             '3.7.13 or newer with aliasHeadersStrategy: delete on both entry points',
         ]
       : [];
@@ -91,24 +119,35 @@ export function systemRoutes(route: Define, deps: Deps): void {
   /** Without names, because /readyz is public. */
   function certificateNotes(): string[] {
     const count = deps.certificates?.problems().length ?? 0;
-    return count === 0 ? [] : [`${count === 1 ? '1 host has' : `${count} hosts have`} no good certificate: berth status names them`];
+    return count === 0
+      ? []
+      : [
+          `${count === 1 ? '1 host has' : `${count} hosts have`} no good certificate: berth ` +
+            'status names them',
+        ];
   }
 
   function unrouted(): string[] {
     const count = source.problems().length;
     return count === 0
       ? []
-      : [`${count === 1 ? '1 route is' : `${count} routes are`} not published: the log has the projects and the reasons`];
+      : [
+          `${count === 1 ? '1 route is' : `${count} routes are`} not published: the log has ` +
+            'the projects and the reasons',
+        ];
   }
 
   /** Without names, because /readyz is public. */
   async function readDoubled(): Promise<string[]> {
     try {
       const nodes = await stores.nodes.listDoubled();
-      const { length } = nodes.filter((n) => n.doubled !== null && Math.abs(now() - n.doubled.last_seen_at) < limits.offlineMs);
+      const { length } = nodes.filter(
+        (n) => n.doubled !== null && Math.abs(now() - n.doubled.last_seen_at) < limits.offlineMs,
+      );
       if (length === 0) return [];
       return [
-        `${length === 1 ? '1 node name' : `${length} node names`}: a second machine tries to register and is refused: berth status names them`,
+        `${length === 1 ? '1 node name' : `${length} node names`}: a second machine tries to ` +
+          'register and is refused: berth status names them',
       ];
     } catch (error) {
       log.debug({ err: error }, 'could not read doubled nodes');
@@ -123,7 +162,11 @@ export function systemRoutes(route: Define, deps: Deps): void {
       await Promise.race([
         stores.ping(),
         new Promise((_, reject) =>
-          late.addEventListener('abort', () => reject(new Error(`no answer within ${PING_MS} ms`)), { once: true }),
+          late.addEventListener(
+            'abort',
+            () => reject(new Error(`no answer within ${PING_MS} ms`)),
+            { once: true },
+          ),
         ),
       ]);
       return { ...part, ok: true, detail: 'answers' };
@@ -137,12 +180,15 @@ export function systemRoutes(route: Define, deps: Deps): void {
   /** Shown only if the control planes have different secrets. */
   function jwtSecret(): Part[] {
     const problem = deps.secretProblem();
-    return problem === null ? [] : [{ name: 'jwt secret', required: false, ok: false, detail: problem }];
+    return problem === null
+      ? []
+      : [{ name: 'jwt secret', required: false, ok: false, detail: problem }];
   }
 
   let backupCache = { until: Number.NEGATIVE_INFINITY, part: Promise.resolve<Part[]>([]) };
   function backups(): Promise<Part[]> {
-    if (performance.now() >= backupCache.until) backupCache = { until: performance.now() + BACKUPS_CACHE_MS, part: readBackups() };
+    if (performance.now() >= backupCache.until)
+      backupCache = { until: performance.now() + BACKUPS_CACHE_MS, part: readBackups() };
     return backupCache.part;
   }
 
@@ -154,7 +200,10 @@ export function systemRoutes(route: Define, deps: Deps): void {
       const good = lastGood(all);
       const interval = deps.backupIntervalMs;
       if (interval === null && good === null) return [];
-      const age = good === null ? 'there is no backup yet' : `the last backup is ${ageOf(now() - good.started_at)} old`;
+      const age =
+        good === null
+          ? 'there is no backup yet'
+          : `the last backup is ${ageOf(now() - good.started_at)} old`;
       // After a first start, the first backup takes a moment.
       const isFirst = good === null && all.every((b) => b.error === null);
       const ok = interval === null || isFirst || !isLate(good, interval, now());
@@ -167,8 +216,16 @@ export function systemRoutes(route: Define, deps: Deps): void {
 
   let keyCache = { until: Number.NEGATIVE_INFINITY, part: Promise.resolve<Part | null>(null) };
   async function secrets(): Promise<Part> {
-    if (performance.now() >= keyCache.until) keyCache = { until: performance.now() + KEYS_CACHE_MS, part: readKeys() };
-    return (await keyCache.part) ?? { name: 'secrets', required: false, ok: false, detail: 'keys not read; the log has the error' };
+    if (performance.now() >= keyCache.until)
+      keyCache = { until: performance.now() + KEYS_CACHE_MS, part: readKeys() };
+    return (
+      (await keyCache.part) ?? {
+        name: 'secrets',
+        required: false,
+        ok: false,
+        detail: 'keys not read; the log has the error',
+      }
+    );
   }
 
   async function readKeys(): Promise<Part | null> {
@@ -176,7 +233,8 @@ export function systemRoutes(route: Define, deps: Deps): void {
       const { all, earlier, locked } = await vault.keys();
       const detail =
         locked > 0
-          ? `SECRETS_KEY does not open the keys of ${locked} of ${all} projects: another control plane has another SECRETS_KEY`
+          ? `SECRETS_KEY does not open the keys of ${locked} of ${all} projects: another control ` +
+            'plane has another SECRETS_KEY'
           : `${earlier} of ${all} project keys are wrapped by an earlier SECRETS_KEY`;
       return { name: 'secrets', required: false, ok: locked === 0, detail };
     } catch (error) {
@@ -192,7 +250,11 @@ export function systemRoutes(route: Define, deps: Deps): void {
       return { ...part, ok: true, detail: 'known' };
     } catch (error) {
       log.debug({ err: error }, 'routes are unknown');
-      return { ...part, ok: false, detail: 'not read recently; the reverse proxy keeps its last configuration' };
+      return {
+        ...part,
+        ok: false,
+        detail: 'not read recently; the reverse proxy keeps its last configuration',
+      };
     }
   }
 
@@ -200,7 +262,10 @@ export function systemRoutes(route: Define, deps: Deps): void {
     name: `loop ${name}`,
     required: false,
     ok: lastError === null,
-    detail: lastError === null ? description : `${description}: the last run failed and will be retried; the log has the error`,
+    detail:
+      lastError === null
+        ? description
+        : `${description}: the last run failed and will be retried; the log has the error`,
   });
 
   route('metrics', async ({ reply }) => {
@@ -219,7 +284,8 @@ export function systemRoutes(route: Define, deps: Deps): void {
 
   route('system', async () => {
     const rows = await stores.backups.list();
-    const time = (ms: number | null): string | null => (ms === null ? null : new Date(ms).toISOString());
+    const time = (ms: number | null): string | null =>
+      ms === null ? null : new Date(ms).toISOString();
     const interval = deps.backupIntervalMs;
     const next = interval === null ? null : Math.max(now(), nextBackupAt(rows, interval));
     return {
@@ -228,11 +294,13 @@ export function systemRoutes(route: Define, deps: Deps): void {
       backups: {
         interval_seconds: interval === null ? null : interval / 1000,
         next_at: time(next),
-        items: rows.map(({ id, name, target, scheduled, bytes, error, started_at, finished_at }) => ({
-          ...{ id, name, target, scheduled, bytes, error },
-          started_at: new Date(started_at).toISOString(),
-          finished_at: time(finished_at),
-        })),
+        items: rows.map(
+          ({ id, name, target, scheduled, bytes, error, started_at, finished_at }) => ({
+            ...{ id, name, target, scheduled, bytes, error },
+            started_at: new Date(started_at).toISOString(),
+            finished_at: time(finished_at),
+          }),
+        ),
       },
     };
   });

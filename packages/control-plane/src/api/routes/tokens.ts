@@ -1,4 +1,7 @@
-/** Routes of tokens with which programs act for people: personal API tokens, and device tokens from the gateway. */
+/**
+ * Routes of tokens with which programs act for people: personal API tokens, and device tokens from
+ * the gateway.
+ */
 import { DomainError, invalid } from '../../domain/errors.ts';
 import type { Role } from '@berth/wire/vocabulary';
 import { atLeast, roleIn } from '../../domain/access.ts';
@@ -17,21 +20,34 @@ export function apiTokenRoutes(route: Define, deps: ApiDeps): void {
 
   route('listTokens', async ({ query, user }) => {
     // The list names the projects of all tokens of the user.
-    if (user.access.only !== null) throw new DomainError('forbidden', 'a token that is limited to projects cannot list tokens');
+    if (user.access.only !== null)
+      throw new DomainError('forbidden', 'a token that is limited to projects cannot list tokens');
     const owner = query.user_id ?? user.id;
     if (owner !== user.id) adminOnly(user.role, 'only admins can list the tokens of other people');
     const { items, next } = await stores.apiTokens.list(owner, now(), pageOf(query));
     return { items: items.map(apiTokenView), next_cursor: next };
   });
 
-  /** Returns the ids of the projects to which a new token is limited; null: no limit. Throws validation. */
-  async function projectsOf({ projects, role }: { projects?: string[] | null; role: Role }, user: Caller): Promise<string[] | null> {
+  /**
+   * Returns the ids of the projects to which a new token is limited; null: no limit. Throws
+   * validation.
+   */
+  async function projectsOf(
+    { projects, role }: { projects?: string[] | null; role: Role },
+    user: Caller,
+  ): Promise<string[] | null> {
     if (projects === undefined || projects === null) return null;
-    if (role === 'admin') throw invalid('role', 'limited', 'must be developer or viewer for a token that is limited to projects');
+    if (role === 'admin')
+      throw invalid(
+        'role',
+        'limited',
+        'must be developer or viewer for a token that is limited to projects',
+      );
     const ids = new Set<string>();
     for (const [i, given] of projects.entries()) {
       const project = await stores.projects.guarded(given);
-      if (project === null || roleIn(project, user) === null) throw invalid(`projects[${i}]`, 'exists', 'no project has this id or name');
+      if (project === null || roleIn(project, user) === null)
+        throw invalid(`projects[${i}]`, 'exists', 'no project has this id or name');
       ids.add(project.id);
     }
     return [...ids];
@@ -40,14 +56,24 @@ export function apiTokenRoutes(route: Define, deps: ApiDeps): void {
   route('createToken', async ({ body, user }) => {
     // A token that creates tokens could replace itself before it expires.
     sessionOnly(user);
-    if (!atLeast(user.role, body.role)) throw invalid('role', 'above_own', `must not be above your own role, ${user.role}`);
+    if (!atLeast(user.role, body.role))
+      throw invalid('role', 'above_own', `must not be above your own role, ${user.role}`);
     const expires_at = Date.parse(body.expires_at);
     if (expires_at <= now()) throw invalid('expires_at', 'past', 'must be in the future');
-    if (expires_at > now() + MAX_LIFETIME_MS) throw invalid('expires_at', 'too_far', 'must be within a year from now');
+    if (expires_at > now() + MAX_LIFETIME_MS)
+      throw invalid('expires_at', 'too_far', 'must be within a year from now');
     const projects = await projectsOf(body, user);
     const token = newApiToken();
     const made = await stores.apiTokens.create(
-      { id: newId(), user_id: user.id, name: body.name, role: body.role, projects, expires_at, hash: sha256Of(token) },
+      {
+        id: newId(),
+        user_id: user.id,
+        name: body.name,
+        role: body.role,
+        projects,
+        expires_at,
+        hash: sha256Of(token),
+      },
       now(),
     );
     return { ...apiTokenView(made), token };
@@ -61,8 +87,13 @@ export function apiTokenRoutes(route: Define, deps: ApiDeps): void {
 
   route('listDeviceTokens', async ({ query, user }) => {
     const email = query.all === true ? undefined : (query.email?.toLowerCase() ?? user.email);
-    if (email !== user.email) adminOnly(user.role, 'only admins can list the device tokens of other people');
-    const { items, next } = await stores.deviceTokens.list(email === undefined ? {} : { email }, now(), pageOf(query));
+    if (email !== user.email)
+      adminOnly(user.role, 'only admins can list the device tokens of other people');
+    const { items, next } = await stores.deviceTokens.list(
+      email === undefined ? {} : { email },
+      now(),
+      pageOf(query),
+    );
     return { items: items.map(deviceTokenView), next_cursor: next };
   });
 

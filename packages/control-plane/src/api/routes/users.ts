@@ -34,20 +34,32 @@ export function userRoutes(route: Define, deps: ApiDeps & { passwords: Passwords
   route('createUser', async ({ body, request, setEtag }) => {
     const email = body.email.toLowerCase();
     request.audited = { target: email };
-    if (isAdminBySettings(email) && body.role !== 'admin') throw new DomainError('admin_by_settings');
+    if (isAdminBySettings(email) && body.role !== 'admin')
+      throw new DomainError('admin_by_settings');
     const password_hash = body.password === undefined ? null : await passwords.hash(body.password);
-    return view(await stores.users.create({ email, role: body.role, password_hash }, now()), setEtag);
+    return view(
+      await stores.users.create({ email, role: body.role, password_hash }, now()),
+      setEtag,
+    );
   });
 
   route('patchUser', async ({ params, body, user, request, setEtag, ifMatch }) => {
     const { email } = await stores.users.get(params.id);
     request.audited = { target: email };
-    if (isAdminBySettings(email) && ((body.role !== undefined && body.role !== 'admin') || body.disabled === true))
+    if (
+      isAdminBySettings(email) &&
+      ((body.role !== undefined && body.role !== 'admin') || body.disabled === true)
+    )
       throw new DomainError('admin_by_settings');
     if (body.password !== undefined && params.id === user.id)
-      throw invalid('password', 'own', 'change your own password with POST /api/auth/password, which requires the old one');
+      throw invalid(
+        'password',
+        'own',
+        'change your own password with POST /api/auth/password, which requires the old one',
+      );
     const { password, ...rest } = body;
-    const hash = password === undefined || password === null ? password : await passwords.hash(password);
+    const hash =
+      password === undefined || password === null ? password : await passwords.hash(password);
     const change = { ...rest, ...(hash === undefined ? {} : { password_hash: hash }) };
     const changed = await stores.users.patch(params.id, change, unchanged(ifMatch));
     changes.notify('access', 'policy', 'events');

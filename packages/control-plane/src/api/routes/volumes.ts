@@ -7,17 +7,24 @@ import type { Define } from '../define.ts';
 import type { ApiDeps } from '../deps.ts';
 import { time, timeOrNull } from '../views.ts';
 
-export function volumeRoutes(route: Define, { stores, changes, now }: Pick<ApiDeps, 'stores' | 'changes' | 'now'>): void {
+export function volumeRoutes(
+  route: Define,
+  { stores, changes, now }: Pick<ApiDeps, 'stores' | 'changes' | 'now'>,
+): void {
   route('nodeVolumes', async ({ params, access }) => {
     const { id } = await stores.nodes.get(params.id);
     const copies = await stores.volumes.onNode(id);
-    return { items: copies.filter((copy) => maySee(copy, access)).map(volumesView), next_cursor: null };
+    return {
+      items: copies.filter((copy) => maySee(copy, access)).map(volumesView),
+      next_cursor: null,
+    };
   });
 
   route('deleteNodeVolumes', async ({ params, query, access }) => {
     const { id } = await stores.nodes.get(params.id);
     const copy = (await stores.volumes.onNode(id)).find((c) => c.id === params.copy);
-    if (copy === undefined || !maySee(copy, access)) throw new DomainError('not_found', 'the node has no such volumes');
+    if (copy === undefined || !maySee(copy, access))
+      throw new DomainError('not_found', 'the node has no such volumes');
     if (query.forget === true) return volumesView(await stores.volumes.forget(id, copy.id));
     const deleting = await stores.volumes.requestDelete(id, copy.id, now());
     changes.notify(`node:${id}`);
@@ -52,7 +59,10 @@ export const volumesView = ({
   project_id,
   project,
   state: STATES[state],
-  folders: [...new Set([...names, ...Object.keys(sizes)])].map((name) => ({ name, bytes: sizes[name] ?? null })),
+  folders: [...new Set([...names, ...Object.keys(sizes)])].map((name) => ({
+    name,
+    bytes: sizes[name] ?? null,
+  })),
   bytes,
   missing_since: timeOrNull(missing_since ?? null),
   kept_of_deleted: state === 'kept',

@@ -1,27 +1,65 @@
-/** Builds tree objects from a listing and the checksums of its files, folder by folder in the order of the listing. */
+/**
+ * Builds tree objects from a listing and the checksums of its files, folder by folder in the order
+ * of the listing.
+ */
 import { hash } from 'node:crypto';
 import { realpathSync } from 'node:fs';
 import type { Skipped } from '@berth/wire/dataset';
-import { compareNames, encodeName, encodeTree, type NamedEntry, type TreeTotals, type TreeWriter } from '@berth/wire/tree';
-import { eachRecord, FILE, FOLDER, LINK, type Listing, parseFile, pathStart, SILLY, SNAPSHOTS } from './listing.ts';
+import {
+  compareNames,
+  encodeName,
+  encodeTree,
+  type NamedEntry,
+  type TreeTotals,
+  type TreeWriter,
+} from '@berth/wire/tree';
+import {
+  eachRecord,
+  FILE,
+  FOLDER,
+  LINK,
+  type Listing,
+  parseFile,
+  pathStart,
+  SILLY,
+  SNAPSHOTS,
+} from './listing.ts';
 import { breathe } from './scan-pace.ts';
 
 const SLASH = 0x2f;
 const MOST_SKIPPED = 100;
-const OTHERS: Record<string, string> = { p: 'a FIFO', s: 'a socket', b: 'a block device', c: 'a character device', D: 'a door' };
+const OTHERS: Record<string, string> = {
+  p: 'a FIFO',
+  s: 'a socket',
+  b: 'a block device',
+  c: 'a character device',
+  D: 'a door',
+};
 
 /**
- * A folder whose records are still being read. A file is kept as name, size and number, where the lowest bit of the number says
- * whether it is executable. An object for each file would take ten times the memory. Symlinks and folders stand in `others`, at
- * -1 - number.
+ * A folder whose records are still being read. A file is kept as name, size and number, where the
+ * lowest bit of the number says whether it is executable. An object for each file would take ten
+ * times the memory. Symlinks and folders stand in `others`, at -1 - number.
  */
-type Frame = { path: Buffer; name: string; names: string[]; sizes: number[]; numbers: number[]; others: NamedEntry[] };
+type Frame = {
+  path: Buffer;
+  name: string;
+  names: string[];
+  sizes: number[];
+  numbers: number[];
+  others: NamedEntry[];
+};
 
 export type BuiltTree = TreeTotals & { skipped: Skipped };
 
 export async function buildTree(
   listing: Listing,
-  { root, sums, writer, onRecord }: { root: string; sums: Buffer; writer: TreeWriter; onRecord: (records: number) => void },
+  {
+    root,
+    sums,
+    writer,
+    onRecord,
+  }: { root: string; sums: Buffer; writer: TreeWriter; onRecord: (records: number) => void },
 ): Promise<BuiltTree> {
   const skipped: Skipped = { count: 0, first: [] };
   const frames: Frame[] = [frameOf(Buffer.alloc(0), '')];
@@ -46,13 +84,17 @@ export async function buildTree(
     const parent = buffer.subarray(start, parentEnd);
     while (frames.length > 1 && !(frames.at(-1) as Frame).path.equals(parent)) leave();
     const frame = frames.at(-1) as Frame;
-    if (!frame.path.equals(parent)) throw new Error(`the listing has ${encodeName(buffer.subarray(start, end))} outside its folder`);
+    if (!frame.path.equals(parent))
+      throw new Error(
+        `the listing has ${encodeName(buffer.subarray(start, end))} outside its folder`,
+      );
 
     const encoded = encodeName(buffer.subarray(name, end));
     if (type === FILE) {
       const file = parseFile(buffer, from);
       add(frame, encoded, file.size, 2 * index + (file.executable ? 1 : 0));
-    } else if (type === FOLDER) frames.push(frameOf(Buffer.from(buffer.subarray(start, end)), encoded));
+    } else if (type === FOLDER)
+      frames.push(frameOf(Buffer.from(buffer.subarray(start, end)), encoded));
     else if (type === LINK) {
       const target = Buffer.from(buffer.subarray(end + 1, to - 1));
       const path = Buffer.from(buffer.subarray(start, end));
@@ -72,7 +114,14 @@ export async function buildTree(
   return { ...leave(), skipped };
 }
 
-const frameOf = (path: Buffer, name: string): Frame => ({ path, name, names: [], sizes: [], numbers: [], others: [] });
+const frameOf = (path: Buffer, name: string): Frame => ({
+  path,
+  name,
+  names: [],
+  sizes: [],
+  numbers: [],
+  others: [],
+});
 
 function add(frame: Frame, name: string, size: number, number: number): void {
   frame.names.push(name);
@@ -84,14 +133,22 @@ function add(frame: Frame, name: string, size: number, number: number): void {
 function* entriesOf(frame: Frame, sums: Buffer): Generator<NamedEntry> {
   const { names, sizes, numbers, others } = frame;
   for (const [i, entry] of others.entries()) add(frame, entry.name, 0, -1 - i);
-  const order = Uint32Array.from(names, (_, i) => i).sort((a, b) => compareNames(names[a] ?? '', names[b] ?? ''));
+  const order = Uint32Array.from(names, (_, i) => i).sort((a, b) =>
+    compareNames(names[a] ?? '', names[b] ?? ''),
+  );
   for (const i of order) {
     breathe();
     const [name = '', size = 0, number = 0] = [names[i], sizes[i], numbers[i]];
     if (number < 0) yield others[-1 - number] as NamedEntry;
     else {
       const at = 32 * Math.floor(number / 2);
-      yield { kind: 'file', name, size, checksum: sums.toString('hex', at, at + 32), executable: number % 2 === 1 };
+      yield {
+        kind: 'file',
+        name,
+        size,
+        checksum: sums.toString('hex', at, at + 32),
+        executable: number % 2 === 1,
+      };
     }
   }
 }
@@ -102,9 +159,13 @@ function reasonOf(type: number | undefined, other: number | undefined): string {
   return OTHERS[String.fromCharCode(other ?? 0)] ?? 'neither a file nor a folder';
 }
 
-/** Returns why a symlink is not part of the dataset. Null: its target lies inside the dataset, or does not exist. */
+/**
+ * Returns why a symlink is not part of the dataset. Null: its target lies inside the dataset, or
+ * does not exist.
+ */
 function linkProblem(root: string, path: Buffer, target: Buffer): string | null {
-  if (target[0] === SLASH) return `a symlink to an absolute path (${encodeName(target)}), which leads elsewhere on a node`;
+  if (target[0] === SLASH)
+    return `a symlink to an absolute path (${encodeName(target)}), which leads elsewhere on a node`;
   const outside = `a symlink that leaves the dataset (${encodeName(target)})`;
   const names = path.toString('latin1').split('/').slice(0, -1);
   for (const part of target.toString('latin1').split('/')) {

@@ -1,8 +1,10 @@
 /**
- * The cache of a scan for the next one: the listing, the checksum of each record and the result. It is one file, replaced by
- * rename. If it is lost, damaged or of another version, the next scan hashes every file again.
+ * The cache of a scan for the next one: the listing, the checksum of each record and the result. It
+ * is one file, replaced by rename. If it is lost, damaged or of another version, the next scan
+ * hashes every file again.
  *
- *   listing | 32 bytes for each record (zeros: unknown) | header, JSON | SHA-256 of the header | its length, 4 bytes | magic
+ *   listing | 32 bytes for each record (zeros: unknown) | header, JSON | SHA-256 of the header |
+ *   its length, 4 bytes | magic
  */
 import { hash } from 'node:crypto';
 import { closeSync, fstatSync, ftruncateSync, openSync, writeSync } from 'node:fs';
@@ -20,7 +22,10 @@ export type CacheHeader = {
   listingBytes: number;
   records: number;
   sumsDigest: string;
-  /** Files without a checksum, or that must be hashed again because they were written around the time of the scan. */
+  /**
+   * Files without a checksum, or that must be hashed again because they were written around the
+   * time of the scan.
+   */
   unknown: number;
   /** Result of the scan; null if there is none because the files kept changing. */
   found: { manifestDigest: string; files: number; bytes: number; skipped: Skipped } | null;
@@ -58,7 +63,8 @@ function readHeader(fd: number): CacheHeader | null {
   const footer = Buffer.alloc(FOOTER);
   readFully(fd, footer, FOOTER, size - FOOTER);
   const length = footer.readUInt32LE(32);
-  if (!footer.subarray(36).equals(MAGIC) || length > Math.min(MOST_HEADER, size - FOOTER)) return null;
+  if (!footer.subarray(36).equals(MAGIC) || length > Math.min(MOST_HEADER, size - FOOTER))
+    return null;
   const text = Buffer.alloc(length);
   readFully(fd, text, length, size - FOOTER - length);
   if (!hash('sha256', text, 'buffer').equals(footer.subarray(0, 32))) return null;
@@ -66,7 +72,9 @@ function readHeader(fd: number): CacheHeader | null {
   return header.listingBytes + 32 * header.records + length + FOOTER === size ? header : null;
 }
 
-/** Appends to the file of the listing (`listingPath`, same file system) and renames it to `path`. */
+/**
+ * Appends to the file of the listing (`listingPath`, same file system) and renames it to `path`.
+ */
 export function saveCache(
   path: string,
   listingPath: string,
@@ -86,7 +94,8 @@ export function saveCache(
   ftruncateSync(listing.fd, listing.length);
   let position = listing.length;
   for (const part of [sums, text, hash('sha256', text, 'buffer'), length, MAGIC]) {
-    for (let done = 0; done < part.length; ) done += writeSync(listing.fd, part, done, part.length - done, position + done);
+    for (let done = 0; done < part.length; )
+      done += writeSync(listing.fd, part, done, part.length - done, position + done);
     position += part.length;
   }
   replaceFileSync(listingPath, path);

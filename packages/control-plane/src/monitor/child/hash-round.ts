@@ -12,7 +12,10 @@ const ZEROS = Buffer.alloc(32);
 export type Round = {
   /** 32 bytes for each record; zeros if the record is no file or its checksum is unknown. */
   sums: Buffer;
-  /** Records that the old listing does not have; all records if there is none. `first`: encoded paths of at most five. */
+  /**
+   * Records that the old listing does not have; all records if there is none. `first`: encoded
+   * paths of at most five.
+   */
   fresh: { count: number; first: string[] };
   /** Number of files that changed while they were hashed. */
   unknown: number;
@@ -30,25 +33,37 @@ export type RoundOptions = {
   keep: { everyMs: number; sums: (sums: Buffer) => Promise<void> };
 };
 
-/** `records`: number of records in the listing. Throws ShareUnreachableError with the first file that cannot be read. */
+/**
+ * `records`: number of records in the listing. Throws ShareUnreachableError with the first file
+ * that cannot be read.
+ */
 export async function hashRound(
   listing: Listing,
   records: number,
   { root, old, trustSums, workers, onHashed, keep }: RoundOptions,
 ): Promise<Round> {
-  const round: Round = { sums: Buffer.alloc(32 * records), fresh: { count: 0, first: [] }, unknown: 0 };
+  const round: Round = {
+    sums: Buffer.alloc(32 * records),
+    fresh: { count: 0, first: [] },
+    unknown: 0,
+  };
   const lookup = old === null ? null : createLookup(old.listing);
   const rootBytes = Buffer.from(`${root}/`);
   let failed: Error | null = null;
   let files = 0;
   const take = (file: { path: Buffer; size: number; index: number }, result: HashResult): void => {
-    // Another size: the name led to another file while it was hashed. The next listing may not show that.
-    if (result.kind === 'ok' && result.size === file.size) round.sums.set(result.sha256, 32 * file.index);
+    // Another size: the name led to another file while it was hashed. The next listing may not show
+    // that.
+    if (result.kind === 'ok' && result.size === file.size)
+      round.sums.set(result.sha256, 32 * file.index);
     else if (result.kind !== 'error') round.unknown++;
     else failed ??= unreachable(`The file ${encodeName(file.path)}`, result.code);
     onHashed(++files, pool.bytesRead);
   };
-  const pool = createSha256Pool<{ path: Buffer; size: number; index: number }>({ workers, pace }, take);
+  const pool = createSha256Pool<{ path: Buffer; size: number; index: number }>(
+    { workers, pace },
+    take,
+  );
   onHashed(0, pool.bytesRead);
 
   const takeOver = (buffer: Buffer, from: number, to: number, index: number): void => {
@@ -56,17 +71,28 @@ export async function hashRound(
     if (was === -1) {
       round.fresh.count++;
       const start = pathStart(buffer, from);
-      if (round.fresh.first.length < NAMED) round.fresh.first.push(encodeName(buffer.subarray(start, buffer.indexOf(0, start))));
-    } else if (old !== null && trustSums && buffer[from] === FILE) old.sums.copy(round.sums, 32 * index, 32 * was, 32 * was + 32);
+      if (round.fresh.first.length < NAMED)
+        round.fresh.first.push(encodeName(buffer.subarray(start, buffer.indexOf(0, start))));
+    } else if (old !== null && trustSums && buffer[from] === FILE)
+      old.sums.copy(round.sums, 32 * index, 32 * was, 32 * was + 32);
   };
   let full: Promise<void>[] = [];
   const hashUnknown = (buffer: Buffer, from: number, to: number, index: number): void => {
-    if (buffer[from] !== FILE || round.sums.compare(ZEROS, 0, 32, 32 * index, 32 * index + 32) !== 0) return;
+    if (
+      buffer[from] !== FILE ||
+      round.sums.compare(ZEROS, 0, 32, 32 * index, 32 * index + 32) !== 0
+    )
+      return;
     const { size, path } = parseFile(buffer, from);
-    const waiting = pool.add({ path: Buffer.concat([rootBytes, buffer.subarray(path, to - 1)]), size, index });
+    const waiting = pool.add({
+      path: Buffer.concat([rootBytes, buffer.subarray(path, to - 1)]),
+      size,
+      index,
+    });
     if (waiting !== null) full.push(waiting);
   };
-  // Known checksums come first: a scan that is killed while it hashes must not save fewer than it started with.
+  // Known checksums come first: a scan that is killed while it hashes must not save fewer than it
+  // started with.
   await eachRecord(listing, takeOver);
   const keeper = startKeeper(keep.everyMs, () => keep.sums(round.sums));
   try {

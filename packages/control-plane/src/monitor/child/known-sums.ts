@@ -1,11 +1,17 @@
-/** Finds the records of one listing in another. A file with a byte-identical record has the known checksum. */
+/**
+ * Finds the records of one listing in another. A file with a byte-identical record has the known
+ * checksum.
+ */
 import { type Listing, readFully, recordEnd } from './listing.ts';
 import { breathe } from './scan-pace.ts';
 
 /** Returns the number of the same record in the old listing, or -1. */
 export type Lookup = (buffer: Buffer, from: number, to: number) => number;
 
-/** Holds the old listing in memory (about 110 bytes a file) and, once the orders differ, a table of 12 bytes a record. */
+/**
+ * Holds the old listing in memory (about 110 bytes a file) and, once the orders differ, a table of
+ * 12 bytes a record.
+ */
 export function createLookup(old: Listing): Lookup {
   const listing = Buffer.allocUnsafe(old.length);
   readFully(old.fd, listing, old.length, 0);
@@ -29,9 +35,15 @@ export function createLookup(old: Listing): Lookup {
   };
 }
 
-type Table = { find(hash: number, isIt: (offset: number) => boolean): number; offset(index: number): number };
+type Table = {
+  find(hash: number, isIt: (offset: number) => boolean): number;
+  offset(index: number): number;
+};
 
-/** A hash table with open addressing in typed arrays: a million objects would take ten times the memory of the listing. */
+/**
+ * A hash table with open addressing in typed arrays: a million objects would take ten times the
+ * memory of the listing.
+ */
 function createTable(listing: Buffer): Table {
   let count = 0;
   for (let at = 0; at < listing.length; at = recordEnd(listing, at, listing.length)) count++;

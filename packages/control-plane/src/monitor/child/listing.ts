@@ -1,13 +1,15 @@
 /**
- * The listing of a dataset's folder, written by `find` straight into a file. It has one record for each name, with everything that
- * decides whether a file must be hashed again. Two byte-identical listings need no parsing.
+ * The listing of a dataset's folder, written by `find` straight into a file. It has one record for
+ * each name, with everything that decides whether a file must be hashed again. Two byte-identical
+ * listings need no parsing.
  *
  *   f<mode> <size> <mtime> <ctime> <inode> <path> NUL     regular file
  *   d<path> NUL                                           folder (its times would differ when a lock file came and went)
  *   l<path> NUL <target> NUL                              symlink
  *   s<path> NUL   n<path> NUL   o<type><path> NUL         skipped: a storage server's snapshots, a removed file that NFS
  *                                                         keeps because a process has it open, FIFOs, sockets, devices
- * Paths are raw bytes, relative to the folder. `find` lists the content of a folder directly after the folder.
+ * Paths are raw bytes, relative to the folder. `find` lists the content of a folder directly after
+ * the folder.
  */
 import { spawn } from 'node:child_process';
 import { closeSync, fstatSync, openSync, readSync } from 'node:fs';
@@ -24,7 +26,10 @@ export const OTHER = 0x6f;
 const SPACE = 0x20;
 
 const HEX = '[0-9a-fA-F]';
-/** NFS clients give this name to a file that was removed while open (“silly rename”), until it is closed. */
+/**
+ * NFS clients give this name to a file that was removed while open (“silly rename”), until it is
+ * closed.
+ */
 const SILLY_NAME = `.nfs${HEX.repeat(8)}*`;
 const EXPRESSION = [
   ...['-type', 'f', '-not', '-name', SILLY_NAME, '-printf', 'f%m %s %T@ %C@ %i %P\\0'],
@@ -35,7 +40,15 @@ const EXPRESSION = [
   ...['-o', '-printf', 'o%y%P\\0'],
 ];
 /** `root` is absolute, so `find` cannot read it as an option. */
-export const findArgv = (root: string): string[] => ['find', '-P', root, '-ignore_readdir_race', '-mindepth', '1', ...EXPRESSION];
+export const findArgv = (root: string): string[] => [
+  'find',
+  '-P',
+  root,
+  '-ignore_readdir_race',
+  '-mindepth',
+  '1',
+  ...EXPRESSION,
+];
 
 const MOST_ERRORS = 16_384;
 /** Interval at which the records that `find` has written are counted. */
@@ -45,8 +58,9 @@ const COUNT_MS = 500;
 export type Listing = { fd: number; length: number };
 
 /**
- * Throws ShareUnreachableError with the first path that `find` could not read: without that folder, the listing would look as if its
- * files were removed. Other failures (no `find`, disk full) throw an Error.
+ * Throws ShareUnreachableError with the first path that `find` could not read: without that folder,
+ * the listing would look as if its files were removed. Other failures (no `find`, disk full) throw
+ * an Error.
  */
 export async function writeListing(
   root: string,
@@ -61,7 +75,9 @@ export async function writeListing(
     if (code === 0) return { fd, length: fstatSync(fd).size };
     const said = errors.split('\n')[0]?.replace(/^find: /, '') ?? '';
     if (code !== 1 || said === '' || /standard output|write error/i.test(said))
-      throw new Error(`find ${code === null ? `was killed by ${signal}` : `exited with ${code}`}: ${said}`);
+      throw new Error(
+        `find ${code === null ? `was killed by ${signal}` : `exited with ${code}`}: ${said}`,
+      );
     throw new ShareUnreachableError(`Not all of the folder can be read: ${said}.`);
   } catch (error) {
     closeSync(fd);
@@ -77,13 +93,18 @@ function runFind(
   env: NodeJS.ProcessEnv,
 ): Promise<{ code: number | null; signal: NodeJS.Signals | null; errors: string }> {
   const [program = '', ...args] = dyingWithParent(findArgv(root));
-  const child = spawn(program, args, { stdio: ['ignore', fd, 'pipe'], env: { ...env, LC_ALL: 'C' } });
+  const child = spawn(program, args, {
+    stdio: ['ignore', fd, 'pipe'],
+    env: { ...env, LC_ALL: 'C' },
+  });
   let errors = '';
   child.stderr?.setEncoding('utf8').on('data', (text: string) => {
     if (errors.length < MOST_ERRORS) errors += text;
   });
   return new Promise((resolve, reject) => {
-    child.once('error', (error) => reject(new Error(`cannot start ${program}: ${error.message}`, { cause: error })));
+    child.once('error', (error) =>
+      reject(new Error(`cannot start ${program}: ${error.message}`, { cause: error })),
+    );
     child.once('close', (code, signal) => resolve({ code, signal, errors }));
   });
 }
@@ -94,8 +115,13 @@ function createRecordCounter(fd: number): () => number {
   let position = 0;
   let count = 0;
   return () => {
-    for (let read = readSync(fd, buffer, 0, buffer.length, position); read > 0; read = readSync(fd, buffer, 0, buffer.length, position)) {
-      for (let at = buffer.indexOf(0); at !== -1 && at < read; at = buffer.indexOf(0, at + 1)) count++;
+    for (
+      let read = readSync(fd, buffer, 0, buffer.length, position);
+      read > 0;
+      read = readSync(fd, buffer, 0, buffer.length, position)
+    ) {
+      for (let at = buffer.indexOf(0); at !== -1 && at < read; at = buffer.indexOf(0, at + 1))
+        count++;
       position += read;
     }
     return count;
@@ -123,14 +149,20 @@ export function readFully(fd: number, into: Buffer, size: number, position: numb
   }
 }
 
-/** Returns the end of the record that begins at `from` (behind its NUL), or -1 if it does not end before `limit`. */
+/**
+ * Returns the end of the record that begins at `from` (behind its NUL), or -1 if it does not end
+ * before `limit`.
+ */
 export function recordEnd(buffer: Buffer, from: number, limit: number): number {
   let end = buffer.indexOf(0, from) + 1;
   if (end > 0 && buffer[from] === LINK) end = buffer.indexOf(0, end) + 1;
   return end === 0 || end > limit ? -1 : end;
 }
 
-/** Calls `onRecord` for each record; the buffer is reused. After each chunk it yields to the event loop and awaits `onChunk`. */
+/**
+ * Calls `onRecord` for each record; the buffer is reused. After each chunk it yields to the event
+ * loop and awaits `onChunk`.
+ */
 export async function eachRecord(
   { fd, length }: Listing,
   onRecord: (buffer: Buffer, from: number, to: number, index: number) => void,
@@ -159,8 +191,17 @@ export async function eachRecord(
   if (kept > 0) throw new Error('the listing ends inside a record');
 }
 
-/** The fields of a record of type FILE. Times are seconds since the epoch; `path` is the offset of the path. */
-export type FileRecord = { executable: boolean; size: number; mtime: number; ctime: number; path: number };
+/**
+ * The fields of a record of type FILE. Times are seconds since the epoch; `path` is the offset of
+ * the path.
+ */
+export type FileRecord = {
+  executable: boolean;
+  size: number;
+  mtime: number;
+  ctime: number;
+  path: number;
+};
 
 export function parseFile(buffer: Buffer, from: number): FileRecord {
   const mode = buffer.indexOf(SPACE, from);

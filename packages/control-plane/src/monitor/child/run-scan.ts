@@ -1,6 +1,7 @@
 /**
- * One scan, in the child process: checks that the share is the same as before and compares the listing with the last one. Every
- * failure of the share is a ShareUnreachableError. Most scans find an unchanged folder and end here; scan-state.ts is loaded only if not.
+ * One scan, in the child process: checks that the share is the same as before and compares the
+ * listing with the last one. Every failure of the share is a ShareUnreachableError. Most scans find
+ * an unchanged folder and end here; scan-state.ts is loaded only if not.
  */
 import { closeSync } from 'node:fs';
 import { join } from 'node:path';
@@ -22,9 +23,13 @@ export async function runScan(job: ScanJob, onStep: OnStep): Promise<ScanOutcome
     const root = folderOf(job);
     // Only the known share can have an accepted loss. Files that another share lacks are not lost.
     const seen = same ? job : { ...job, acceptLoss: false };
-    return await scan({ job: seen, root, list: createLister(root, job, onStep, ends), checkShare, onStep }, ends);
+    return await scan(
+      { job: seen, root, list: createLister(root, job, onStep, ends), checkShare, onStep },
+      ends,
+    );
   } catch (error) {
-    if (error instanceof ShareUnreachableError) return { kind: 'unreachable', problem: error.message };
+    if (error instanceof ShareUnreachableError)
+      return { kind: 'unreachable', problem: error.message };
     throw error;
   } finally {
     for (const end of ends) end();
@@ -67,7 +72,12 @@ function folderOf({ basePath, nfsPath }: ScanJob): string {
   return root;
 }
 
-function createLister(root: string, { scratchDir, searchPath }: ScanJob, onStep: OnStep, ends: (() => void)[]): () => Promise<Listed> {
+function createLister(
+  root: string,
+  { scratchDir, searchPath }: ScanJob,
+  onStep: OnStep,
+  ends: (() => void)[],
+): () => Promise<Listed> {
   let number = 0;
   return async () => {
     const path = join(scratchDir, `listing-${number++}`);

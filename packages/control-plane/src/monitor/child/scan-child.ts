@@ -1,6 +1,7 @@
 /**
- * The scan process. Only this process touches the share: a process that hangs in the kernel can be abandoned, the control plane
- * cannot. It receives and sends the messages of ../scan-job.ts and never waits for the control plane.
+ * The scan process. Only this process touches the share: a process that hangs in the kernel can be
+ * abandoned, the control plane cannot. It receives and sends the messages of ../scan-job.ts and
+ * never waits for the control plane.
  */
 import { flushCompileCache } from 'node:module';
 import { setGentle } from '@berth/kit/pace';
@@ -15,7 +16,8 @@ const MAX_RSS = 192 * 1024 * 1024;
 
 process.on('disconnect', () => process.exit(1));
 
-const send = (message: ChildMessage, done?: () => void): void => void process.send?.(message, undefined, undefined, done);
+const send = (message: ChildMessage, done?: () => void): void =>
+  void process.send?.(message, undefined, undefined, done);
 
 async function scan(job: ScanJob): Promise<void> {
   let progress: () => ScanProgress = () => ({ step: 'listing', files: 0, bytes: 0 });
@@ -24,7 +26,11 @@ async function scan(job: ScanJob): Promise<void> {
     progress = () => ({ step, files, bytes: bytes() });
   }).then(
     // After a failure the process exits: its state and open files may be wrong.
-    (outcome): ChildMessage => ({ kind: 'outcome', outcome, reusable: isComplete(outcome) && process.memoryUsage.rss() <= MAX_RSS }),
+    (outcome): ChildMessage => ({
+      kind: 'outcome',
+      outcome,
+      reusable: isComplete(outcome) && process.memoryUsage.rss() <= MAX_RSS,
+    }),
     (error: unknown): ChildMessage => ({
       kind: 'failed',
       message: error instanceof Error ? error.message : String(error),

@@ -17,7 +17,9 @@ export type ScanFolder = {
   root: string;
   /** Writes each listing to a file of its own in the scratch folder. */
   list: () => Promise<Listed>;
-  /** Checks that the share is still the one with which the scan began. Throws ShareUnreachableError. */
+  /**
+   * Checks that the share is still the one with which the scan began. Throws ShareUnreachableError.
+   */
   checkShare: () => ShareIdentity;
   onStep: OnStep;
 };

@@ -1,6 +1,6 @@
 /**
- * CPU limit of the scan process (scan-child.ts). It applies while people wait for an answer of the API. `find` has no limit, only its
- * low priority.
+ * CPU limit of the scan process (scan-child.ts). It applies while people wait for an answer of the
+ * API. `find` has no limit, only its low priority.
  */
 import { createBreather, createPace } from '@berth/kit/pace';
 

@@ -1,6 +1,7 @@
 /**
- * Scans a folder whose listing has changed: hashes the new files and builds the tree. A state is recorded only if the listings
- * before and after the hashing agree. Then there was a moment at which every file had the hashed content.
+ * Scans a folder whose listing has changed: hashes the new files and builds the tree. A state is
+ * recorded only if the listings before and after the hashing agree. Then there was a moment at
+ * which every file had the hashed content.
  */
 import { closeSync, constants, copyFileSync, openSync } from 'node:fs';
 import { setTimeout } from 'node:timers/promises';
@@ -16,22 +17,39 @@ import { createTreeFiles } from '../scratch.ts';
 /** Retries when the folder was written while it was hashed. The pause doubles each time. */
 const MAX_RETRIES = 5;
 const PAUSE_MS = 100;
-/** Coarsest timestamps of a file system. A file written this close to the scan is hashed again in the next one. */
+/**
+ * Coarsest timestamps of a file system. A file written this close to the scan is hashed again in
+ * the next one.
+ */
 const GRAIN_SECONDS = 5;
-/** How far the file server's clock may be ahead. A later modification time was set by hand, so a new write would change it. */
+/**
+ * How far the file server's clock may be ahead. A later modification time was set by hand, so a new
+ * write would change it.
+ */
 const AHEAD_SECONDS = 86_400;
 
 /** A listing and the checksum of each of its files. */
 type HashedListing = Listed & { sums: Buffer };
 
-/** `cache`: of the last scan, or null. `startedAt`: seconds since the epoch, before the first listing. */
-export async function scanState(folder: ScanFolder, first: Listed, cache: Cache | null, startedAt: number): Promise<ScanOutcome> {
+/**
+ * `cache`: of the last scan, or null. `startedAt`: seconds since the epoch, before the first
+ * listing.
+ */
+export async function scanState(
+  folder: ScanFolder,
+  first: Listed,
+  cache: Cache | null,
+  startedAt: number,
+): Promise<ScanOutcome> {
   const { job, root, onStep } = folder;
   const counted = await count(first.listing);
   const lossInListing = lossOf(folder, counted.leaves, counted.bytes);
   if (lossInListing !== null) return lossInListing;
 
-  const save = async ({ listing, path, sums }: HashedListing, found: CacheHeader['found']): Promise<void> => {
+  const save = async (
+    { listing, path, sums }: HashedListing,
+    found: CacheHeader['found'],
+  ): Promise<void> => {
     const unknown = await forgetRacy(listing, sums, startedAt);
     saveCache(job.cachePath, path, listing, sums, { root, unknown, found });
   };
@@ -41,7 +59,10 @@ export async function scanState(folder: ScanFolder, first: Listed, cache: Cache 
     copyFileSync(path, copy, constants.COPYFILE_FICLONE);
     const fd = openSync(copy, 'r+');
     try {
-      await save({ listing: { fd, length: listing.length }, path: copy, sums: Buffer.from(sums) }, null);
+      await save(
+        { listing: { fd, length: listing.length }, path: copy, sums: Buffer.from(sums) },
+        null,
+      );
     } finally {
       closeSync(fd);
     }
@@ -66,11 +87,14 @@ export async function scanState(folder: ScanFolder, first: Listed, cache: Cache 
 
   const { digest, files, bytes, skipped } = tree;
   await save(hashed, { manifestDigest: digest, files, bytes, skipped });
-  if (digest === job.previous?.manifestDigest) return { kind: 'unchanged', files, bytes, skipped, share };
+  if (digest === job.previous?.manifestDigest)
+    return { kind: 'unchanged', files, bytes, skipped, share };
   return { kind: 'changed', manifestDigest: digest, files, bytes, skipped, share };
 }
 
-async function count(listing: Listing): Promise<{ records: number; leaves: number; bytes: number }> {
+async function count(
+  listing: Listing,
+): Promise<{ records: number; leaves: number; bytes: number }> {
   const counted = { records: 0, leaves: 0, bytes: 0 };
   await eachRecord(listing, (buffer, from) => {
     counted.records++;
@@ -80,17 +104,28 @@ async function count(listing: Listing): Promise<{ records: number; leaves: numbe
   return counted;
 }
 
-const ACCEPT_LOSS = 'If the files were removed on purpose, send POST /api/datasets/ID/scan {"accept_loss": true}.';
+const ACCEPT_LOSS =
+  'If the files were removed on purpose, send POST /api/datasets/ID/scan {"accept_loss": true}.';
 
-/** A loss: more than half of the files, or of the bytes, of the newest version are gone. Emptied files are a loss too. */
+/**
+ * A loss: more than half of the files, or of the bytes, of the newest version are gone. Emptied
+ * files are a loss too.
+ */
 function lossOf({ job, checkShare }: ScanFolder, files: number, bytes: number): ScanOutcome | null {
   const { previous, acceptLoss, nfsPath }: ScanJob = job;
   if (acceptLoss || previous === null) return null;
-  const lossText = filesLost(nfsPath, previous.files, files) ?? bytesLost(nfsPath, previous.bytes, bytes);
+  const lossText =
+    filesLost(nfsPath, previous.files, files) ?? bytesLost(nfsPath, previous.bytes, bytes);
   if (lossText === null) return null;
   // A share that went away meanwhile has lost nothing.
   const share = checkShare();
-  return { kind: 'suspicious', problem: `${lossText} No version was made. ${ACCEPT_LOSS}`, files, bytes, share };
+  return {
+    kind: 'suspicious',
+    problem: `${lossText} No version was made. ${ACCEPT_LOSS}`,
+    files,
+    bytes,
+    share,
+  };
 }
 
 function filesLost(nfsPath: string, before: number, files: number): string | null {
@@ -101,7 +136,10 @@ function filesLost(nfsPath: string, before: number, files: number): string | nul
 
 function bytesLost(nfsPath: string, before: number, bytes: number): string | null {
   if (bytes * 2 >= before) return null;
-  return `More than half of the content of ${nfsPath} is gone: ${bytes} bytes are left of ${before} bytes.`;
+  return (
+    `More than half of the content of ${nfsPath} is gone: ${bytes} bytes are left of ${before} ` +
+    'bytes.'
+  );
 }
 
 /** Lists and hashes until two listings agree and every checksum is known. */
@@ -127,12 +165,18 @@ async function hashUntilStable(
     });
     const state = { listing, path, sums: round.sums };
     // The old listing has the same records in another order, each with its checksum.
-    if (previous?.complete === true && trustSums && round.fresh.count === 0 && current.records === previous.records)
+    if (
+      previous?.complete === true &&
+      trustSums &&
+      round.fresh.count === 0 &&
+      current.records === previous.records
+    )
       return { ...state, problem: null };
     if (retry === MAX_RETRIES) return { ...state, problem: instabilityText(round) };
     if (retry > 0) await setTimeout(PAUSE_MS * 2 ** retry);
     const relisted = await list();
-    if (round.unknown === 0 && sameBytes(listing, relisted.listing)) return { ...state, problem: null };
+    if (round.unknown === 0 && sameBytes(listing, relisted.listing))
+      return { ...state, problem: null };
     previous = { known: state, records: current.records, complete: round.unknown === 0 };
     current = { ...relisted, records: (await count(relisted.listing)).records };
   }
@@ -143,16 +187,27 @@ type Previous = { known: KnownSums; records: number; complete: boolean };
 function knownOf(cache: Cache | null): Previous | null {
   const sums = cache?.sums() ?? null;
   if (cache === null || sums === null) return null;
-  return { known: { listing: cache.listing, sums }, records: cache.header.records, complete: cache.header.unknown === 0 };
+  return {
+    known: { listing: cache.listing, sums },
+    records: cache.header.records,
+    complete: cache.header.unknown === 0,
+  };
 }
 
 function instabilityText({ fresh }: Round): string {
   const named = fresh.first.length === 0 ? 'files were removed' : `last ${fresh.first.join(', ')}`;
-  const more = fresh.count > fresh.first.length ? ` and ${fresh.count - fresh.first.length} more` : '';
-  return `The folder was written while it was hashed, ${MAX_RETRIES + 1} times in a row (${named}${more}); no version was made.`;
+  const more =
+    fresh.count > fresh.first.length ? ` and ${fresh.count - fresh.first.length} more` : '';
+  return (
+    `The folder was written while it was hashed, ${MAX_RETRIES + 1} times in a row ` +
+    `(${named}${more}); no version was made.`
+  );
 }
 
-/** Removes checksums of files written so late that another write could have the same timestamp. Returns how many have none. */
+/**
+ * Removes checksums of files written so late that another write could have the same timestamp.
+ * Returns how many have none.
+ */
 async function forgetRacy(listing: Listing, sums: Buffer, startedAt: number): Promise<number> {
   const [late, ahead] = [startedAt - GRAIN_SECONDS, startedAt + AHEAD_SECONDS];
   let unknown = 0;

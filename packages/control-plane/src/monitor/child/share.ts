@@ -1,7 +1,8 @@
 /**
- * Checks that the base path still holds the same share. An unmounted share looks like an empty folder, and must never be read as
- * "all files removed". Therefore a marker file with a random id lies at the base (if it is writable), and the mount is remembered.
- * All calls block while the share hangs: only the scan process makes them.
+ * Checks that the base path still holds the same share. An unmounted share looks like an empty
+ * folder, and must never be read as "all files removed". Therefore a marker file with a random id
+ * lies at the base (if it is writable), and the mount is remembered. All calls block while the
+ * share hangs: only the scan process makes them.
  */
 import { randomUUID } from 'node:crypto';
 import { lstatSync, readFileSync, realpathSync, rmSync, statSync, writeFileSync } from 'node:fs';
@@ -33,7 +34,8 @@ const REASONS: Record<string, string> = {
 };
 
 /** Returns the predicate of a sentence about the path: “is missing”. */
-export const reasonOf = (code: string | undefined): string => REASONS[code ?? ''] ?? `cannot be read (${code ?? 'unknown error'})`;
+export const reasonOf = (code: string | undefined): string =>
+  REASONS[code ?? ''] ?? `cannot be read (${code ?? 'unknown error'})`;
 
 /** `what`: the subject of the sentence, such as `The base path /mnt/nas`. */
 export const unreachable = (what: string, code: string | undefined): ShareUnreachableError =>
@@ -46,37 +48,61 @@ export function realFolder(path: string, what: string): string {
     if (!statSync(real).isDirectory()) throw unreachable(what, 'ENOTDIR');
     return real;
   } catch (error) {
-    throw error instanceof ShareUnreachableError ? error : unreachable(what, (error as NodeJS.ErrnoException).code);
+    throw error instanceof ShareUnreachableError
+      ? error
+      : unreachable(what, (error as NodeJS.ErrnoException).code);
   }
 }
 
 /**
- * Identifies the share that holds `base` (a real path) and compares it with `was`. Writes a marker if the share has none and is
- * known to be the same. If `was` is accepted, any share counts as the right one; `same` tells whether it is another one than before.
- * If only the marker is missing on the same mount, the share gets its old marker again, so accepting the share for one dataset repairs
- * all datasets of the share. Throws ShareUnreachableError.
+ * Identifies the share that holds `base` (a real path) and compares it with `was`. Writes a marker
+ * if the share has none and is known to be the same. If `was` is accepted, any share counts as the
+ * right one; `same` tells whether it is another one than before. If only the marker is missing on
+ * the same mount, the share gets its old marker again, so accepting the share for one dataset
+ * repairs all datasets of the share. Throws ShareUnreachableError.
  */
-export function seeShare(base: string, was: ShareIdentity | null): { share: ShareIdentity; same: boolean } {
-  const is: ShareIdentity = { marker: readMarker(base), mount: mountOf(base, readFileSync('/proc/self/mountinfo', 'latin1')) };
+export function seeShare(
+  base: string,
+  was: ShareIdentity | null,
+): { share: ShareIdentity; same: boolean } {
+  const is: ShareIdentity = {
+    marker: readMarker(base),
+    mount: mountOf(base, readFileSync('/proc/self/mountinfo', 'latin1')),
+  };
   const problem = shareProblem(base, was, is);
   if (problem !== null && was?.accepted !== true) throw new ShareUnreachableError(problem);
   const known = was !== null && sameMount(was.mount, is.mount) ? was.marker : null;
-  return { share: { ...is, marker: is.marker ?? leaveMarker(base, known ?? randomUUID()) }, same: problem === null };
+  return {
+    share: { ...is, marker: is.marker ?? leaveMarker(base, known ?? randomUUID()) },
+    same: problem === null,
+  };
 }
 
-const NEXT_STEP = 'Mount the right share, or accept this one with POST /api/datasets/ID/scan {"accept_share": true}.';
+const NEXT_STEP =
+  'Mount the right share, or accept this one with POST /api/datasets/ID/scan {"accept_share": ' +
+  'true}.';
 
 /** Returns null if it is the same share, else a sentence with the reason. */
 function shareProblem(base: string, was: ShareIdentity | null, is: ShareIdentity): string | null {
   if (was === null) return null;
-  const named = (mount: Mount): string => (mount === null ? 'on the system disk' : `${mount.type} from ${mount.source}`);
+  const named = (mount: Mount): string =>
+    mount === null ? 'on the system disk' : `${mount.type} from ${mount.source}`;
   if (was.mount !== null && is.mount === null)
-    return `The share is not mounted: ${base} was ${named(was.mount)} and is now an ordinary folder ${named(null)}.`;
+    return (
+      `The share is not mounted: ${base} was ${named(was.mount)} and is now an ordinary folder ` +
+      `${named(null)}.`
+    );
   if (was.marker !== null && was.marker !== is.marker)
-    return `Berth does not recognize the share at ${base}: its file ${MARKER} ${is.marker === null ? 'is missing' : 'has the id of another share'}. ${NEXT_STEP}`;
+    return (
+      `Berth does not recognize the share at ${base}: its file ${MARKER} ` +
+      `${is.marker === null ? 'is missing' : 'has the id of another share'}. ${NEXT_STEP}`
+    );
   // The same random id means the same share, even if the mount has changed.
   if (was.marker !== null || sameMount(was.mount, is.mount)) return null;
-  return `${base} is another mount than before: it was ${named(was.mount)}, now it is ${named(is.mount)}. ${NEXT_STEP}`;
+  return (
+    `${base} is another mount than before: it was ${named(was.mount)}, now it is ` +
+    `${named(is.mount)}. ${NEXT_STEP}`
+  );
 }
 
 const sameMount = (a: Mount, b: Mount): boolean => JSON.stringify(a) === JSON.stringify(b);
@@ -85,7 +111,9 @@ function readMarker(base: string): string | null {
   const path = join(base, MARKER);
   try {
     // Read only regular files: a FIFO would block.
-    return lstatSync(path).isFile() ? (MARKER_TEXT.exec(readFileSync(path, 'latin1'))?.[1] ?? null) : null;
+    return lstatSync(path).isFile()
+      ? (MARKER_TEXT.exec(readFileSync(path, 'latin1'))?.[1] ?? null)
+      : null;
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException;
     if (code === 'ENOENT') return null;
@@ -93,7 +121,10 @@ function readMarker(base: string): string | null {
   }
 }
 
-/** If two scans do this at once, the first one wins, and the other one finds its marker next time. Null: the base is read-only. */
+/**
+ * If two scans do this at once, the first one wins, and the other one finds its marker next time.
+ * Null: the base is read-only.
+ */
 function leaveMarker(base: string, id: string): string | null {
   const path = join(base, MARKER);
   try {
@@ -112,8 +143,8 @@ function leaveMarker(base: string, id: string): string | null {
 }
 
 /**
- * Returns the mount that holds `path` (a real path); null for the root file system. Source: proc_pid_mountinfo(5). If mounts are
- * stacked, the last line is the visible one.
+ * Returns the mount that holds `path` (a real path); null for the root file system. Source:
+ * proc_pid_mountinfo(5). If mounts are stacked, the last line is the visible one.
  */
 export function mountOf(path: string, mountinfo: string): Mount {
   let found: { point: string; mount: Mount } = { point: '/', mount: null };
@@ -122,7 +153,8 @@ export function mountOf(path: string, mountinfo: string): Mount {
     const [, , , root = '', point = ''] = (left ?? '').split(' ').map(unescape);
     const [type = '', source = ''] = (right ?? '').split(' ').map(unescape);
     if (point === '' || point.length < found.point.length) continue;
-    if (point !== '/' && (path === point || path.startsWith(`${point}/`))) found = { point, mount: { type, source, root } };
+    if (point !== '/' && (path === point || path.startsWith(`${point}/`)))
+      found = { point, mount: { type, source, root } };
   }
   return found.mount;
 }
@@ -130,6 +162,8 @@ export function mountOf(path: string, mountinfo: string): Mount {
 /** Decodes octal escapes (spaces, tabs, newlines) of mountinfo. */
 const unescape = (field: string): string =>
   Buffer.from(
-    field.replaceAll(/\\([0-7]{3})/g, (_, octal: string) => String.fromCharCode(Number.parseInt(octal, 8))),
+    field.replaceAll(/\\([0-7]{3})/g, (_, octal: string) =>
+      String.fromCharCode(Number.parseInt(octal, 8)),
+    ),
     'latin1',
   ).toString('utf8');

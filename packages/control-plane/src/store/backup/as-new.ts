@@ -1,11 +1,20 @@
-/** Marks a restored database, and removes the rows that a control plane on another machine must not take over. */
+/**
+ * Marks a restored database, and removes the rows that a control plane on another machine must not
+ * take over.
+ */
 import { randomUUID } from 'node:crypto';
 import { sql } from 'kysely';
 import { RESTORED, type Restored } from '../../domain/backups.ts';
 import { openPlain } from './plain.ts';
 
 /** Sessions and codes of the old machine, and its one-time answers. */
-const OF_OLD_MACHINE = ['api_sessions', 'device_codes', 'used_codes', 'kept_answers', 'idempotency_keys'];
+const OF_OLD_MACHINE = [
+  'api_sessions',
+  'device_codes',
+  'used_codes',
+  'kept_answers',
+  'idempotency_keys',
+];
 
 /** Marks a migrated database as restored. */
 export async function markRestored(databaseUrl: string, restored: Restored): Promise<void> {
@@ -14,15 +23,20 @@ export async function markRestored(databaseUrl: string, restored: Restored): Pro
     await db.transaction().execute(async (tx) => {
       // The processes of these backups are gone, and their rows would block the schedule.
       await sql`delete from backups where finished_at is null`.execute(tx);
-      // Since the backup, a copy of volumes that was equal to another one may have been written. One that was being received may be the
-      // project's newest data by now: it is not used, and only an admin deletes it.
+      // Since the backup, a copy of volumes that was equal to another one may have been written.
+      // One that was being received may be the project's newest data by now: it is not used, and
+      // only an admin deletes it.
       await sql`update volume_copies set digest = null, seen = null`.execute(tx);
       await sql`update volume_copies set state = 'left' where state = 'incoming'`.execute(tx);
-      // Since the backup, a host may have belonged to another project, or its own may have been public: these saw cookies of its visitors.
+      // Since the backup, a host may have belonged to another project, or its own may have been
+      // public: these saw cookies of its visitors.
       const claim = `restored-${randomUUID()}`;
-      for (const table of ['prefix_claims', 'domain_claims']) await sql`update ${sql.table(table)} set id = ${claim}`.execute(tx);
+      for (const table of ['prefix_claims', 'domain_claims'])
+        await sql`update ${sql.table(table)} set id = ${claim}`.execute(tx);
       await sql`delete from meta where key = ${RESTORED}`.execute(tx);
-      await sql`insert into meta (key, value) values (${RESTORED}, ${JSON.stringify(restored)})`.execute(tx);
+      await sql`insert into meta (key, value) values (${RESTORED}, ${JSON.stringify(restored)})`.execute(
+        tx,
+      );
       if (!restored.as_new) return;
       for (const table of OF_OLD_MACHINE) await sql`delete from ${sql.table(table)}`.execute(tx);
       // The old machine may still make backups into the same place: each deletes only its own.

@@ -1,4 +1,7 @@
-/** Takes one consistent copy of a database that a control plane may use meanwhile. Throws StoreError or the error of the engine. */
+/**
+ * Takes one consistent copy of a database that a control plane may use meanwhile. Throws StoreError
+ * or the error of the engine.
+ */
 import { randomBytes } from 'node:crypto';
 import { resolve } from 'node:path';
 import { type Kysely, sql } from 'kysely';
@@ -21,9 +24,15 @@ const INSTALLATION = 'installation';
 export async function copyDatabase(databaseUrl: string, path: string, dump: Dump): Promise<Copied> {
   const source = openPlain(databaseUrl);
   try {
-    refuseNewer(await presentIn(source.db), allMigrations(source.engine === 'sqlite' ? SQLITE : POSTGRES));
+    refuseNewer(
+      await presentIn(source.db),
+      allMigrations(source.engine === 'sqlite' ? SQLITE : POSTGRES),
+    );
     const installation = await installationOf(source);
-    const inspected = source.engine === 'sqlite' ? await copyFile(source.db, path) : await copyServer(source.db, dump);
+    const inspected =
+      source.engine === 'sqlite'
+        ? await copyFile(source.db, path)
+        : await copyServer(source.db, dump);
     return { ...inspected, installation };
   } finally {
     await source.db.destroy();
@@ -32,7 +41,8 @@ export async function copyDatabase(databaseUrl: string, path: string, dump: Dump
 
 async function installationOf({ db }: Plain): Promise<string> {
   const read = async (): Promise<string | undefined> =>
-    (await sql<{ value: string }>`select value from meta where key = ${INSTALLATION}`.execute(db)).rows[0]?.value;
+    (await sql<{ value: string }>`select value from meta where key = ${INSTALLATION}`.execute(db))
+      .rows[0]?.value;
   const found = await read();
   if (found !== undefined) return found;
   await sql`insert into meta (key, value) values (${INSTALLATION}, ${randomBytes(4).toString('hex')}) on conflict (key) do nothing`.execute(

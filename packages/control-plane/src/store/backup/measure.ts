@@ -6,7 +6,9 @@ import { isSqlite, openPlain, pathIn } from './plain.ts';
 
 export type Measured = {
   bytes: number;
-  /** Changes when a control plane works with the database: it raises the uptime clock every second. */
+  /**
+   * Changes when a control plane works with the database: it raises the uptime clock every second.
+   */
   state: string;
 };
 
@@ -15,7 +17,9 @@ export async function measure(databaseUrl: string): Promise<Measured> {
   try {
     const { applied } = await presentIn(db);
     const tables = (await db.introspection.getTables()).map((table) => table.name);
-    const clock = tables.includes('uptime') ? (await sql<{ clock: number }>`select clock from uptime`.execute(db)).rows : [Math.random()];
+    const clock = tables.includes('uptime')
+      ? (await sql<{ clock: number }>`select clock from uptime`.execute(db)).rows
+      : [Math.random()];
     return {
       bytes: isSqlite(databaseUrl) ? bytesOfFile(pathIn(databaseUrl)) : await bytesOfServer(db),
       state: JSON.stringify([applied, clock]),
@@ -26,9 +30,14 @@ export async function measure(databaseUrl: string): Promise<Measured> {
 }
 
 const bytesOfFile = (path: string): number =>
-  ['', '-wal'].reduce((sum, end) => sum + (statSync(path + end, { throwIfNoEntry: false })?.size ?? 0), 0);
+  ['', '-wal'].reduce(
+    (sum, end) => sum + (statSync(path + end, { throwIfNoEntry: false })?.size ?? 0),
+    0,
+  );
 
 async function bytesOfServer(db: Kysely<unknown>): Promise<number> {
-  const { rows } = await sql<{ bytes: number }>`select pg_database_size(current_database()) as bytes`.execute(db);
+  const { rows } = await sql<{
+    bytes: number;
+  }>`select pg_database_size(current_database()) as bytes`.execute(db);
   return rows[0]?.bytes ?? 0;
 }

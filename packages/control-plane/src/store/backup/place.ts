@@ -1,4 +1,7 @@
-/** The place of a restore or an import: whether it is empty, and scratch databases for `backup verify`. */
+/**
+ * The place of a restore or an import: whether it is empty, and scratch databases for
+ * `backup verify`.
+ */
 import { randomBytes } from 'node:crypto';
 import { existsSync } from 'node:fs';
 import { sql } from 'kysely';
@@ -20,7 +23,10 @@ export async function contentOf(databaseUrl: string): Promise<string | null> {
   }
 }
 
-/** Returns what SQLite's own check finds wrong with a file; null: nothing. PostgreSQL checks while it restores. */
+/**
+ * Returns what SQLite's own check finds wrong with a file; null: nothing. PostgreSQL checks while
+ * it restores.
+ */
 export async function corruptionOf(databaseUrl: string): Promise<string | null> {
   if (!isSqlite(databaseUrl)) return null;
   const { db } = openPlain(databaseUrl);
@@ -29,14 +35,18 @@ export async function corruptionOf(databaseUrl: string): Promise<string | null> 
     const { rows: orphans } = await sql<{ table: string }>`pragma foreign_key_check`.execute(db);
     const [first] = rows;
     if (first?.integrity_check !== 'ok') return first?.integrity_check ?? 'no answer';
-    return orphans.length === 0 ? null : `${orphans.length} rows of ${orphans[0]?.table} have no parent row`;
+    return orphans.length === 0
+      ? null
+      : `${orphans.length} rows of ${orphans[0]?.table} have no parent row`;
   } finally {
     await db.destroy();
   }
 }
 
 /** Creates a database beside the one of `databaseUrl`, on the same server. `drop` removes it. */
-export async function createScratchDatabase(databaseUrl: string): Promise<{ url: string; drop: () => Promise<void> }> {
+export async function createScratchDatabase(
+  databaseUrl: string,
+): Promise<{ url: string; drop: () => Promise<void> }> {
   const name = `berth_verify_${randomBytes(6).toString('hex')}`;
   const on = async (text: string): Promise<void> => {
     const { db } = openPlain(databaseUrl);

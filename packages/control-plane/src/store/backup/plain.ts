@@ -1,9 +1,16 @@
-/** Opens an existing database of any version, without lock, migration and time limits. Throws StoreError. */
+/**
+ * Opens an existing database of any version, without lock, migration and time limits. Throws
+ * StoreError.
+ */
 import { Kysely } from 'kysely';
 import { openPostgres } from '../engine/postgres.ts';
 import { openSqliteBeside } from '../engine/sqlite.ts';
 
-export type Plain = { engine: 'sqlite' | 'postgres' /** For messages; contains no password. */; name: string; db: Kysely<unknown> };
+export type Plain = {
+  engine: 'sqlite' | 'postgres' /** For messages; contains no password. */;
+  name: string;
+  db: Kysely<unknown>;
+};
 
 export const isSqlite = (databaseUrl: string): boolean => databaseUrl.startsWith('sqlite:');
 export const pathIn = (databaseUrl: string): string => databaseUrl.slice('sqlite:'.length);

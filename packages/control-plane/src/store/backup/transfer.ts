@@ -1,6 +1,7 @@
 /**
- * Writes a database as JSON lines, and reads them into an empty one of any engine: this moves an installation between SQLite and
- * PostgreSQL. The first line says what follows, then comes one line for each row, then one with the number of rows.
+ * Writes a database as JSON lines, and reads them into an empty one of any engine: this moves an
+ * installation between SQLite and PostgreSQL. The first line says what follows, then comes one line
+ * for each row, then one with the number of rows.
  */
 import { type Kysely, sql } from 'kysely';
 import type { Database } from '../engine/database.ts';
@@ -11,8 +12,9 @@ const FORMAT = 1;
 const PAGE = 500;
 
 /**
- * Every table, in the order of an import: a row comes after those that it refers to. `number`: the column that the engine counts, whose
- * numbers are never used twice. `left`: sessions and codes end with a move.
+ * Every table, in the order of an import: a row comes after those that it refers to. `number`: the
+ * column that the engine counts, whose numbers are never used twice. `left`: sessions and codes end
+ * with a move.
  */
 const TABLES = {
   meta: {},
@@ -76,7 +78,13 @@ type Rule = { number?: string; left?: true; log?: true };
 const ALL = Object.entries(TABLES) as [keyof Tables, Rule][];
 
 /** The first line. `counters`: the last number of each table that counts. */
-type Head = { berth_export: number; berth: string; schema: string; logs: boolean; counters: Record<string, number> };
+type Head = {
+  berth_export: number;
+  berth: string;
+  schema: string;
+  logs: boolean;
+  counters: Record<string, number>;
+};
 type Line = { table: string; row: Record<string, unknown> };
 
 export class TransferError extends Error {
@@ -90,7 +98,11 @@ export async function* exportLines(
 ): AsyncGenerator<string> {
   const { kysely, capabilities } = db;
   const isSqlite = capabilities.engine === 'sqlite';
-  const tx = await kysely.startTransaction().setIsolationLevel('repeatable read').setAccessMode('read only').execute();
+  const tx = await kysely
+    .startTransaction()
+    .setIsolationLevel('repeatable read')
+    .setAccessMode('read only')
+    .execute();
   try {
     const counters = await countersIn(tx, isSqlite);
     yield JSON.stringify({ berth_export: FORMAT, berth, schema, logs, counters } satisfies Head);
@@ -112,7 +124,9 @@ export async function* exportLines(
 async function* rowsOfFile(tx: Tx, table: string): AsyncGenerator<Record<string, unknown>> {
   for (let after = -1; ; ) {
     const { rows } = await sql<{ export_rowid: number }>`
-      select rowid as export_rowid, * from ${sql.table(table)} where rowid > ${after} order by rowid limit ${PAGE}`.execute(tx);
+      select rowid as export_rowid, * from ${sql.table(table)} where rowid > ${after} order by rowid limit ${PAGE}`.execute(
+      tx,
+    );
     for (const { export_rowid, ...row } of rows) {
       after = export_rowid;
       yield row;
@@ -124,7 +138,9 @@ async function* rowsOfFile(tx: Tx, table: string): AsyncGenerator<Record<string,
 async function* rowsOfServer(tx: Tx, table: string): AsyncGenerator<Record<string, unknown>> {
   await sql`declare export_rows no scroll cursor for select * from ${sql.table(table)}`.execute(tx);
   for (;;) {
-    const { rows } = await sql<Record<string, unknown>>`fetch ${sql.lit(PAGE)} from export_rows`.execute(tx);
+    const { rows } = await sql<
+      Record<string, unknown>
+    >`fetch ${sql.lit(PAGE)} from export_rows`.execute(tx);
     yield* rows;
     if (rows.length < PAGE) break;
   }
@@ -136,10 +152,14 @@ async function countersIn(tx: Tx, isSqlite: boolean): Promise<Record<string, num
   for (const [table, { number }] of ALL) {
     if (number === undefined) continue;
     const { rows } = isSqlite
-      ? await sql<{ last: number }>`select seq as last from sqlite_sequence where name = ${table}`.execute(tx)
+      ? await sql<{
+          last: number;
+        }>`select seq as last from sqlite_sequence where name = ${table}`.execute(tx)
       : await sql<{
           last: number;
-        }>`select coalesce(pg_sequence_last_value(pg_get_serial_sequence(${table}, ${number})::regclass), 0) as last`.execute(tx);
+        }>`select coalesce(pg_sequence_last_value(pg_get_serial_sequence(${table}, ${number})::regclass), 0) as last`.execute(
+          tx,
+        );
     counters[table] = rows[0]?.last ?? 0;
   }
   return counters;
@@ -147,13 +167,18 @@ async function countersIn(tx: Tx, isSqlite: boolean): Promise<Record<string, num
 
 const encoded = (row: Record<string, unknown>): Record<string, unknown> =>
   Object.fromEntries(
-    Object.entries(row).map(([column, value]) => [column, Buffer.isBuffer(value) ? { base64: value.toString('base64') } : value]),
+    Object.entries(row).map(([column, value]) => [
+      column,
+      Buffer.isBuffer(value) ? { base64: value.toString('base64') } : value,
+    ]),
   );
 const decoded = (row: Record<string, unknown>): Record<string, unknown> =>
   Object.fromEntries(
     Object.entries(row).map(([column, value]) => [
       column,
-      value !== null && typeof value === 'object' && 'base64' in value ? Buffer.from(String(value.base64), 'base64') : value,
+      value !== null && typeof value === 'object' && 'base64' in value
+        ? Buffer.from(String(value.base64), 'base64')
+        : value,
     ]),
   );
 
@@ -185,8 +210,13 @@ export async function importLines(
       if (isWhole) throw new TransferError('the export has lines after its end');
       if ('end' in line) {
         await flush();
-        if (JSON.stringify(sorted(line['rows'])) !== JSON.stringify(sorted({ ...emptyOf(line['rows']), ...rows })))
-          throw new TransferError('the export does not have the number of rows that its end says: it was changed');
+        if (
+          JSON.stringify(sorted(line['rows'])) !==
+          JSON.stringify(sorted({ ...emptyOf(line['rows']), ...rows }))
+        )
+          throw new TransferError(
+            'the export does not have the number of rows that its end says: it was changed',
+          );
         isWhole = true;
         continue;
       }
@@ -199,7 +229,10 @@ export async function importLines(
       rows[table] = (rows[table] ?? 0) + 1;
     }
     if (head === null) throw new TransferError('the input is empty');
-    if (!isWhole) throw new TransferError('the export is truncated: its last line is missing; nothing was imported');
+    if (!isWhole)
+      throw new TransferError(
+        'the export is truncated: its last line is missing; nothing was imported',
+      );
     await setCounters(tx, isSqlite, head.counters);
     return rows;
   });
@@ -210,17 +243,22 @@ const USED = ['users', 'projects', 'nodes', 'datasets'] as const;
 /** An empty database may have tables: a start that failed, or an import that did. */
 async function refuseUsed(tx: Tx): Promise<void> {
   for (const table of USED) {
-    const { rows } = await sql<{ n: number }>`select count(*) as n from ${sql.table(table)}`.execute(tx);
+    const { rows } = await sql<{
+      n: number;
+    }>`select count(*) as n from ${sql.table(table)}`.execute(tx);
     const n = rows[0]?.n ?? 0;
     if (n > 0)
       throw new TransferError(
-        `the database has ${n} rows of ${table}: import works only into an empty database. Set DATABASE_URL to another one`,
+        `the database has ${n} rows of ${table}: import works only into an empty database. Set ` +
+          'DATABASE_URL to another one',
       );
   }
 }
 
-const emptyOf = (rows: unknown): Record<string, number> => Object.fromEntries(Object.keys(rows as object).map((table) => [table, 0]));
-const sorted = (rows: unknown): [string, unknown][] => Object.entries(rows as object).sort(([a], [b]) => (a < b ? -1 : 1));
+const emptyOf = (rows: unknown): Record<string, number> =>
+  Object.fromEntries(Object.keys(rows as object).map((table) => [table, 0]));
+const sorted = (rows: unknown): [string, unknown][] =>
+  Object.entries(rows as object).sort(([a], [b]) => (a < b ? -1 : 1));
 
 function parse(text: string): Record<string, unknown> {
   try {
@@ -234,25 +272,35 @@ function parse(text: string): Record<string, unknown> {
 
 function headIn(line: Record<string, unknown>, schema: string): Head {
   const head = line as Head;
-  if (typeof head.berth_export !== 'number') throw new TransferError('the input is not an export of Berth');
+  if (typeof head.berth_export !== 'number')
+    throw new TransferError('the input is not an export of Berth');
   if (head.berth_export !== FORMAT || head.schema !== schema)
     throw new TransferError(
-      `the export is of Berth ${head.berth} with the schema ${head.schema}, and this version has ${schema}: export and import with the same version`,
+      `the export is of Berth ${head.berth} with the schema ${head.schema}, and this version ` +
+        `has ${schema}: export and import with the same version`,
     );
   return head;
 }
 
 const insert = (tx: Tx, table: string, rows: Record<string, unknown>[]): Promise<unknown> =>
-  (tx as unknown as Kysely<Record<string, Record<string, unknown>>>).insertInto(table).values(rows).execute();
+  (tx as unknown as Kysely<Record<string, Record<string, unknown>>>)
+    .insertInto(table)
+    .values(rows)
+    .execute();
 
 /** A number that was given once must not be given again: agents and readers remember it. */
-async function setCounters(tx: Tx, isSqlite: boolean, counters: Record<string, number>): Promise<void> {
+async function setCounters(
+  tx: Tx,
+  isSqlite: boolean,
+  counters: Record<string, number>,
+): Promise<void> {
   for (const [table, { number }] of ALL) {
     const last = counters[table] ?? 0;
     if (number === undefined || last === 0) continue;
     if (isSqlite) {
       await sql`delete from sqlite_sequence where name = ${table}`.execute(tx);
       await sql`insert into sqlite_sequence (name, seq) values (${table}, ${last})`.execute(tx);
-    } else await sql`select setval(pg_get_serial_sequence(${table}, ${number}), ${last})`.execute(tx);
+    } else
+      await sql`select setval(pg_get_serial_sequence(${table}, ${number}), ${last})`.execute(tx);
   }
 }

@@ -23,19 +23,37 @@ export async function stateOf(databaseUrl: string): Promise<DatabaseState> {
   try {
     const tables = (await db.introspection.getTables()).map((table) => table.name);
     const { applied, needed } = await presentIn(db);
-    type Row = { hostname: string; role: string; agent_version?: string | null; last_seen_at: number };
-    const nodes = tables.includes('nodes') ? (await sql<Row>`select * from nodes order by hostname`.execute(db)).rows : [];
+    type Row = {
+      hostname: string;
+      role: string;
+      agent_version?: string | null;
+      last_seen_at: number;
+    };
+    const nodes = tables.includes('nodes')
+      ? (await sql<Row>`select * from nodes order by hostname`.execute(db)).rows
+      : [];
     const open = tables.includes('deployments')
-      ? (await sql<{ n: number }>`select count(*) as n from deployments where status in (${sql.join(OPEN)})`.execute(db)).rows
+      ? (
+          await sql<{
+            n: number;
+          }>`select count(*) as n from deployments where status in (${sql.join(OPEN)})`.execute(db)
+        ).rows
       : [];
     return {
       engine,
       database: name,
       applied,
       needed,
-      nodes: nodes.map(({ hostname, role, agent_version = null, last_seen_at }) => ({ name: hostname, role, agent_version, last_seen_at })),
+      nodes: nodes.map(({ hostname, role, agent_version = null, last_seen_at }) => ({
+        name: hostname,
+        role,
+        agent_version,
+        last_seen_at,
+      })),
       open_deployments: open[0]?.n ?? 0,
-      control_planes: isSqlite(databaseUrl) ? holderOf(pathIn(databaseUrl)) : await connectionsTo(db),
+      control_planes: isSqlite(databaseUrl)
+        ? holderOf(pathIn(databaseUrl))
+        : await connectionsTo(db),
     };
   } finally {
     await db.destroy();
@@ -45,7 +63,10 @@ export async function stateOf(databaseUrl: string): Promise<DatabaseState> {
 /** A killed control plane leaves its note. */
 function holderOf(path: string): string[] {
   try {
-    const { pid, host } = JSON.parse(readFileSync(`${resolve(path)}.lock.json`, 'utf8')) as { pid: number; host: string };
+    const { pid, host } = JSON.parse(readFileSync(`${resolve(path)}.lock.json`, 'utf8')) as {
+      pid: number;
+      host: string;
+    };
     readFileSync(`/proc/${pid}/stat`);
     return [`process ${pid} on ${host}`];
   } catch {
@@ -56,6 +77,8 @@ function holderOf(path: string): string[] {
 async function connectionsTo(db: Kysely<unknown>): Promise<string[]> {
   const { rows } = await sql<{ address: string; n: number }>`
     select coalesce(host(client_addr), 'this machine') as address, count(*) as n from pg_stat_activity
-    where datname = current_database() and application_name = 'berth' and pid <> pg_backend_pid() group by 1 order by 1`.execute(db);
+    where datname = current_database() and application_name = 'berth' and pid <> pg_backend_pid() group by 1 order by 1`.execute(
+    db,
+  );
   return rows.map(({ address, n }) => `${address} (${n} connections)`);
 }

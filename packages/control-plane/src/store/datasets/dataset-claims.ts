@@ -1,11 +1,21 @@
-/** Checks whether a scan's claim on its dataset is still valid. Every write of a scan does this in its own transaction. */
+/**
+ * Checks whether a scan's claim on its dataset is still valid. Every write of a scan does this in
+ * its own transaction.
+ */
 import type { ScanClaim } from '../../domain/dataset-stores.ts';
 import type { Tx } from '../engine/tables.ts';
 import type { Connection } from '../engine/connection.ts';
 import type { Row } from '../engine/tables.ts';
 
-/** Returns the dataset's row, or undefined if the claim is lost. A valid claim stays valid until the transaction ends. */
-export const claimedRow = ({ capabilities }: Connection, tx: Tx, { token, dataset }: ScanClaim): Promise<Row<'datasets'> | undefined> =>
+/**
+ * Returns the dataset's row, or undefined if the claim is lost. A valid claim stays valid until the
+ * transaction ends.
+ */
+export const claimedRow = (
+  { capabilities }: Connection,
+  tx: Tx,
+  { token, dataset }: ScanClaim,
+): Promise<Row<'datasets'> | undefined> =>
   tx
     .selectFrom('datasets')
     .selectAll()

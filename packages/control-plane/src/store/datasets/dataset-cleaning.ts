@@ -1,6 +1,7 @@
 /**
- * Removes history and tree objects in small batches. There may be millions, and one transaction for all would block the platform.
- * Only invisible rows are removed. A batch that is skipped or lost in a crash is found again later.
+ * Removes history and tree objects in small batches. There may be millions, and one transaction for
+ * all would block the platform. Only invisible rows are removed. A batch that is skipped or lost in
+ * a crash is found again later.
  */
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import type { Tx } from '../engine/tables.ts';
@@ -11,7 +12,10 @@ const BATCH = 200;
 /** Checks in each transaction that the removal is still valid; if not, the removal stops. */
 export type Guard = (tx: Tx) => Promise<boolean>;
 
-/** Returns all versions that have rows of history, even those that are not visible yet, or not visible any longer. */
+/**
+ * Returns all versions that have rows of history, even those that are not visible yet, or not
+ * visible any longer.
+ */
 export async function historyVersions(db: Connection, datasetId: string): Promise<number[]> {
   const versions: number[] = [];
   for (;;) {
@@ -64,7 +68,12 @@ export async function deleteHistory(
 }
 
 /** Deletes the tree objects for which `isGarbage` returns true. */
-export async function deleteTrees(db: Connection, datasetId: string, isGarbage: (digest: string) => boolean, guard: Guard): Promise<void> {
+export async function deleteTrees(
+  db: Connection,
+  datasetId: string,
+  isGarbage: (digest: string) => boolean,
+  guard: Guard,
+): Promise<void> {
   for (let after = ''; ; ) {
     const page = await db.kysely
       .selectFrom('dataset_trees')
@@ -79,7 +88,11 @@ export async function deleteTrees(db: Connection, datasetId: string, isGarbage: 
     const done = await db.writeUnsynced(async (tx) => {
       if (!(await guard(tx))) return false;
       if (garbage.length > 0)
-        await tx.deleteFrom('dataset_trees').where('dataset_id', '=', datasetId).where('digest', 'in', garbage).execute();
+        await tx
+          .deleteFrom('dataset_trees')
+          .where('dataset_id', '=', datasetId)
+          .where('digest', 'in', garbage)
+          .execute();
       return true;
     });
     if (!done || page.length < BATCH) return;

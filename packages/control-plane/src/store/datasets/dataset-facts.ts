@@ -1,8 +1,20 @@
-/** The facts about datasets that decisions use. A dataset that is being deleted counts as deleted. */
+/**
+ * The facts about datasets that decisions use. A dataset that is being deleted counts as deleted.
+ */
 import type { DatasetFact } from '../../domain/facts.ts';
 import type { Db } from '../engine/tables.ts';
 
-const COLUMNS = ['id', 'name', 'nfs_path', 'status', 'problem', 'version', 'manifest_digest', 'bytes', 'files'] as const;
+const COLUMNS = [
+  'id',
+  'name',
+  'nfs_path',
+  'status',
+  'problem',
+  'version',
+  'manifest_digest',
+  'bytes',
+  'files',
+] as const;
 
 /** Returns the facts, sorted by name. `ids`: null for all datasets. */
 export async function datasetFacts(db: Db, ids: readonly string[] | null): Promise<DatasetFact[]> {

@@ -1,4 +1,7 @@
-/** Removes old versions of a dataset. Tree objects are removed by mark and sweep: those of the remaining versions stay. */
+/**
+ * Removes old versions of a dataset. Tree objects are removed by mark and sweep: those of the
+ * remaining versions stay.
+ */
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import type { CachedDataset } from '@berth/wire/node';
 import { decodeTree } from '@berth/wire/tree';
@@ -14,7 +17,12 @@ const OBJECTS_AT_ONCE = 100;
 /** Longest work between two yields to the event loop. */
 const TURN_MS = 4;
 
-export async function pruneVersions(db: Database, { dataset: { id } }: ScanClaim, keep: number, isClaimed: Guard): Promise<number> {
+export async function pruneVersions(
+  db: Database,
+  { dataset: { id } }: ScanClaim,
+  keep: number,
+  isClaimed: Guard,
+): Promise<number> {
   const rows = await db.kysely
     .selectFrom('dataset_versions')
     .select('version')
@@ -27,9 +35,14 @@ export async function pruneVersions(db: Database, { dataset: { id } }: ScanClaim
     if (!(await isClaimed(tx))) return [];
     const pinned = await pinnedVersions(tx, id);
     const versions = old.filter((version) => !pinned.has(version));
-    // The versions become invisible first. If this process ends before it removed their rows, the next pruning finds them.
+    // The versions become invisible first. If this process ends before it removed their rows, the
+    // next pruning finds them.
     for (const version of versions)
-      await tx.deleteFrom('dataset_versions').where('dataset_id', '=', id).where('version', '=', version).execute();
+      await tx
+        .deleteFrom('dataset_versions')
+        .where('dataset_id', '=', id)
+        .where('version', '=', version)
+        .execute();
     return versions;
   });
   if (removed.length === 0) return 0;
@@ -47,17 +60,31 @@ async function pinnedVersions(tx: Tx, id: string): Promise<Set<number>> {
     .where('status', 'in', [...LIVE_STATES])
     .where('datasets', 'like', like)
     .execute();
-  const nodes = await tx.selectFrom('nodes').select('cached').where('cached', 'like', like).execute();
+  const nodes = await tx
+    .selectFrom('nodes')
+    .select('cached')
+    .where('cached', 'like', like)
+    .execute();
   const used = [
     ...deployments.flatMap((d) => JSON.parse(d.datasets ?? '[]') as PinnedDataset[]),
-    ...nodes.flatMap((n) => (JSON.parse(n.cached) as CachedDataset[]).filter((cached) => cached.pinned === true)),
+    ...nodes.flatMap((n) =>
+      (JSON.parse(n.cached) as CachedDataset[]).filter((cached) => cached.pinned === true),
+    ),
   ];
-  return new Set(used.flatMap(({ dataset_id, version }) => (dataset_id === id && version !== null ? [version] : [])));
+  return new Set(
+    used.flatMap(({ dataset_id, version }) =>
+      dataset_id === id && version !== null ? [version] : [],
+    ),
+  );
 }
 
 /** Returns the digests of all tree objects of the existing versions. */
 async function reachable(db: Db, id: string): Promise<Set<string>> {
-  const versions = await db.selectFrom('dataset_versions').select('manifest_digest').where('dataset_id', '=', id).execute();
+  const versions = await db
+    .selectFrom('dataset_versions')
+    .select('manifest_digest')
+    .where('dataset_id', '=', id)
+    .execute();
   const marked = new Set(versions.map((row) => row.manifest_digest));
   const open = [...marked];
   let turn = performance.now();
@@ -65,7 +92,8 @@ async function reachable(db: Db, id: string): Promise<Set<string>> {
     const objects = await readTrees(db, id, open.splice(-OBJECTS_AT_ONCE));
     for (const text of objects.values()) {
       for (const entry of decodeTree(text)) {
-        if ((entry.kind !== 'folder' && entry.kind !== 'chunk') || marked.has(entry.digest)) continue;
+        if ((entry.kind !== 'folder' && entry.kind !== 'chunk') || marked.has(entry.digest))
+          continue;
         marked.add(entry.digest);
         open.push(entry.digest);
       }

@@ -19,27 +19,44 @@ export async function datasetRow(db: Db, id: string, lock: boolean): Promise<Row
   return row;
 }
 
-/** Locks these datasets until the transaction ends: nobody else can begin to use one, or delete one. The fixed order prevents deadlocks. */
-export async function lockDatasets({ capabilities }: Database, tx: Tx, ids: readonly string[]): Promise<void> {
+/**
+ * Locks these datasets until the transaction ends: nobody else can begin to use one, or delete one.
+ * The fixed order prevents deadlocks.
+ */
+export async function lockDatasets(
+  { capabilities }: Database,
+  tx: Tx,
+  ids: readonly string[],
+): Promise<void> {
   for (const id of [...new Set(ids)].sort()) await capabilities.lockName(tx, `dataset:${id}`);
 }
 
 /** Refuses datasets that do not exist or are being deleted. Throws validation. */
-export async function refuseUnknownDatasets(db: Database, tx: Tx, uses: ProjectSettings['datasets']): Promise<void> {
+export async function refuseUnknownDatasets(
+  db: Database,
+  tx: Tx,
+  uses: ProjectSettings['datasets'],
+): Promise<void> {
   if (uses.length === 0) return;
   const ids = uses.map((use) => use.dataset_id);
   await lockDatasets(db, tx, ids);
-  const rows = await tx.selectFrom('datasets').select(['id', 'deleting_at']).where('id', 'in', ids).execute();
+  const rows = await tx
+    .selectFrom('datasets')
+    .select(['id', 'deleting_at'])
+    .where('id', 'in', ids)
+    .execute();
   for (const [i, id] of ids.entries()) {
     const row = rows.find((r) => r.id === id);
-    if (row === undefined) throw invalid(`datasets[${i}].dataset_id`, 'exists', 'there is no dataset with this id');
-    if (row.deleting_at !== null) throw invalid(`datasets[${i}].dataset_id`, 'exists', 'this dataset is being deleted');
+    if (row === undefined)
+      throw invalid(`datasets[${i}].dataset_id`, 'exists', 'there is no dataset with this id');
+    if (row.deleting_at !== null)
+      throw invalid(`datasets[${i}].dataset_id`, 'exists', 'this dataset is being deleted');
   }
 }
 
 /**
- * Returns the users of a dataset as text for people: projects that name it, and live deployments with it whose project no longer does.
- * Projects that the caller may not see are only counted.
+ * Returns the users of a dataset as text for people: projects that name it, and live deployments
+ * with it whose project no longer does. Projects that the caller may not see are only counted.
  */
 export async function usersOf(tx: Tx, id: string, access = NOBODY): Promise<string[]> {
   const like = `%"${id}"%`;
@@ -55,7 +72,9 @@ export async function usersOf(tx: Tx, id: string, access = NOBODY): Promise<stri
     .innerJoin('projects', 'projects.id', 'deployments.project_id')
     .select(['projects.id', 'projects.name', 'deployments.generation', 'deployments.status'])
     .where('deployments.status', 'in', [...LIVE_STATES])
-    .where((eb) => eb.or([eb('deployments.settings', 'like', like), eb('deployments.datasets', 'like', like)]))
+    .where((eb) =>
+      eb.or([eb('deployments.settings', 'like', like), eb('deployments.datasets', 'like', like)]),
+    )
     .orderBy('projects.name')
     .orderBy('deployments.generation')
     .execute();

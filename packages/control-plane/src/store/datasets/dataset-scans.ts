@@ -1,12 +1,16 @@
 /**
- * Claims datasets for scans and records the outcome. A claim is a token in the dataset's row. Every write of a scan checks the token in
- * the same transaction, so a paused scan whose claim has expired cannot mix its rows with those of its successor.
+ * Claims datasets for scans and records the outcome. A claim is a token in the dataset's row. Every
+ * write of a scan checks the token in the same transaction, so a paused scan whose claim has
+ * expired cannot mix its rows with those of its successor.
  *
- * due -> claimed (claimDue) -> recorded (finishScan) | released (giveBack) | expired (claimDue of another scan)
+ * due -> claimed (claimDue) -> recorded (finishScan) | released (giveBack) | expired (claimDue of
+ * another scan)
  *
- * `scan_full` and `accept_loss` belong to one scan that ends (scan-flags.ts), even if another scan is requested meanwhile.
+ * `scan_full` and `accept_loss` belong to one scan that ends (scan-flags.ts), even if another scan
+ * is requested meanwhile.
  *
- * Tree objects and history are written before their version is visible (record-version.ts): finishScan inserts into dataset_versions.
+ * Tree objects and history are written before their version is visible (record-version.ts):
+ * finishScan inserts into dataset_versions.
  */
 import { type ExpressionBuilder, sql } from 'kysely';
 import type { DatasetStore, VersionContent, ScanPlan } from '../../domain/dataset-stores.ts';
@@ -21,9 +25,15 @@ import { datasetOf } from '../rows/dataset.ts';
 import { remainingFlag, claimedFlag } from './scan-flags.ts';
 import type { Row, Tables } from '../engine/tables.ts';
 
-type ScanMethods = Pick<DatasetStore, 'claimDue' | 'renewClaim' | 'giveBack' | 'record' | 'trees' | 'finishScan' | 'prune'>;
+type ScanMethods = Pick<
+  DatasetStore,
+  'claimDue' | 'renewClaim' | 'giveBack' | 'record' | 'trees' | 'finishScan' | 'prune'
+>;
 
-/** Attempts to claim a due dataset: other control planes may claim the first ones at the same moment. */
+/**
+ * Attempts to claim a due dataset: other control planes may claim the first ones at the same
+ * moment.
+ */
 const CLAIM_ATTEMPTS = 10;
 const LONGEST_CLAIM_MS = 10 * 60_000;
 
@@ -92,7 +102,8 @@ export function scanMethods(db: Database): ScanMethods {
         if (row === undefined) return false;
         const { id } = row;
         const free = { scanning_by: null, scanning_until: null };
-        // The dataset was moved to another folder during the scan, so the outcome is not about it. The move requested another scan.
+        // The dataset was moved to another folder during the scan, so the outcome is not about it.
+        // The move requested another scan.
         if (row.nfs_path !== claim.dataset.nfs_path) {
           await tx.updateTable('datasets').set(free).where('id', '=', id).execute();
           return false;
@@ -110,7 +121,9 @@ export function scanMethods(db: Database): ScanMethods {
             ...plain,
             ...newVersion,
             ...(skipped === undefined ? {} : { skipped: JSON.stringify(skipped) }),
-            ...(share === undefined ? {} : { share: share === null ? null : JSON.stringify(share) }),
+            ...(share === undefined
+              ? {}
+              : { share: share === null ? null : JSON.stringify(share) }),
             scan_full: remainingFlag(row.scan_full),
             accept_loss: remainingFlag(row.accept_loss),
             ...(answered ? { scan_requested_at: null } : {}),
@@ -129,18 +142,43 @@ export function scanMethods(db: Database): ScanMethods {
 function scanEvents(row: Row<'datasets'>, { newVersion, set }: ScanPlan, now: number): NewEvent[] {
   const problem = set.problem === null ? '' : `: ${set.problem}`;
   return [
-    ...(newVersion === null ? [] : [datasetEvent(row, 'version', `dataset ${row.name} has version ${newVersion.version}`, now)]),
-    ...(row.status === set.status ? [] : [datasetEvent(row, 'status', `dataset ${row.name} is ${set.status}${problem}`, now)]),
+    ...(newVersion === null
+      ? []
+      : [
+          datasetEvent(
+            row,
+            'version',
+            `dataset ${row.name} has version ${newVersion.version}`,
+            now,
+          ),
+        ]),
+    ...(row.status === set.status
+      ? []
+      : [datasetEvent(row, 'status', `dataset ${row.name} is ${set.status}${problem}`, now)]),
   ];
 }
 
 type Where = ExpressionBuilder<Tables, 'datasets'>;
-/** Matches datasets without a valid claim. An expiry beyond LONGEST_CLAIM_MS is an earlier version's, by the machine's clock. */
+/**
+ * Matches datasets without a valid claim. An expiry beyond LONGEST_CLAIM_MS is an earlier
+ * version's, by the machine's clock.
+ */
 const isFree = (uptime: number) => (eb: Where) =>
-  eb.or([eb('scanning_by', 'is', null), eb('scanning_until', '<=', uptime), eb('scanning_until', '>', uptime + LONGEST_CLAIM_MS)]);
-/** Matches datasets that are due by the machine's clock. A last scan in the future means that the clock was set back since. */
+  eb.or([
+    eb('scanning_by', 'is', null),
+    eb('scanning_until', '<=', uptime),
+    eb('scanning_until', '>', uptime + LONGEST_CLAIM_MS),
+  ]);
+/**
+ * Matches datasets that are due by the machine's clock. A last scan in the future means that the
+ * clock was set back since.
+ */
 const isDue = (now: number) => (eb: Where) =>
-  eb.or([eb('scan_requested_at', 'is not', null), eb('next_scan_at', '<=', now), eb('last_scanned_at', '>', now)]);
+  eb.or([
+    eb('scan_requested_at', 'is not', null),
+    eb('next_scan_at', '<=', now),
+    eb('last_scanned_at', '>', now),
+  ]);
 
 const dueAt = (db: Db, now: number, uptime: number): Promise<{ id: string } | undefined> =>
   db
@@ -153,8 +191,14 @@ const dueAt = (db: Db, now: number, uptime: number): Promise<{ id: string } | un
     .limit(1)
     .executeTakeFirst();
 
-async function showVersion(tx: Tx, row: Row<'datasets'>, shown: VersionContent, now: number): Promise<void> {
-  if (shown.version !== (row.version ?? 0) + 1) throw new Error(`version ${shown.version} of ${row.id} does not follow ${row.version}`);
+async function showVersion(
+  tx: Tx,
+  row: Row<'datasets'>,
+  shown: VersionContent,
+  now: number,
+): Promise<void> {
+  if (shown.version !== (row.version ?? 0) + 1)
+    throw new Error(`version ${shown.version} of ${row.id} does not follow ${row.version}`);
   const last = await tx
     .selectFrom('dataset_versions')
     .select('created_at')

@@ -19,7 +19,11 @@ export const treeRow = async (
 });
 
 /** Returns texts by digest; missing objects are left out. */
-export async function readTrees(db: Db, datasetId: string, digests: readonly string[]): Promise<Map<string, string>> {
+export async function readTrees(
+  db: Db,
+  datasetId: string,
+  digests: readonly string[],
+): Promise<Map<string, string>> {
   if (digests.length === 0) return new Map();
   const rows = await db
     .selectFrom('dataset_trees')
@@ -27,5 +31,11 @@ export async function readTrees(db: Db, datasetId: string, digests: readonly str
     .where('dataset_id', '=', datasetId)
     .where('digest', 'in', [...digests])
     .execute();
-  return new Map(await Promise.all(rows.map(async ({ digest, body }) => [digest, (await inflated(body)).toString('latin1')] as const)));
+  return new Map(
+    await Promise.all(
+      rows.map(
+        async ({ digest, body }) => [digest, (await inflated(body)).toString('latin1')] as const,
+      ),
+    ),
+  );
 }

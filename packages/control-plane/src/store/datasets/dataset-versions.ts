@@ -1,4 +1,7 @@
-/** Reads versions and history of a dataset. Only versions with a row are visible, so partly written or partly removed ones are not. */
+/**
+ * Reads versions and history of a dataset. Only versions with a row are visible, so partly written
+ * or partly removed ones are not.
+ */
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import type { DatasetStore, HistoryFilter, HistoryRecord } from '../../domain/dataset-stores.ts';
 import type { Database } from '../engine/database.ts';
@@ -44,11 +47,21 @@ export const versionMethods = ({ kysely }: Database): VersionMethods => ({
     await datasetRow(kysely, id, false);
     const after = keyAfter(page.cursor, ['number', 'string']);
     const found: (HistoryRecord & { long_path: string | null })[] = [];
-    // Reads version by version: each takes a few steps in the index, whatever the paths and the length of the history.
-    for (const [i, { version, created_at }] of (await versionsFor(kysely, id, filter, after?.[0] ?? null)).entries()) {
+    // Reads version by version: each takes a few steps in the index, whatever the paths and the
+    // length of the history.
+    for (const [i, { version, created_at }] of (
+      await versionsFor(kysely, id, filter, after?.[0] ?? null)
+    ).entries()) {
       if (i % VERSIONS_A_TURN === VERSIONS_A_TURN - 1) await nextTurn();
       const from = version === after?.[0] ? after[1] : null;
-      const rows = await changesOf(kysely, id, version, filter, from, page.limit + 1 - found.length);
+      const rows = await changesOf(
+        kysely,
+        id,
+        version,
+        filter,
+        from,
+        page.limit + 1 - found.length,
+      );
       found.push(...rows.map((row) => ({ ...row, at: created_at })));
       if (found.length > page.limit) break;
     }
@@ -62,8 +75,16 @@ export const versionMethods = ({ kysely }: Database): VersionMethods => ({
 });
 
 /** `upTo`: the version at which the previous page ended. */
-function versionsFor(db: Db, id: string, { version, since, until }: HistoryFilter, upTo: number | null) {
-  let query = db.selectFrom('dataset_versions').select(['version', 'created_at']).where('dataset_id', '=', id);
+function versionsFor(
+  db: Db,
+  id: string,
+  { version, since, until }: HistoryFilter,
+  upTo: number | null,
+) {
+  let query = db
+    .selectFrom('dataset_versions')
+    .select(['version', 'created_at'])
+    .where('dataset_id', '=', id);
   if (version !== undefined) query = query.where('version', '=', version);
   if (since !== undefined) query = query.where('created_at', '>=', since);
   if (until !== undefined) query = query.where('created_at', '<', until);
@@ -71,7 +92,14 @@ function versionsFor(db: Db, id: string, { version, since, until }: HistoryFilte
   return query.orderBy('version', 'desc').execute();
 }
 
-function changesOf(db: Db, id: string, version: number, { paths, folders }: HistoryFilter, after: string | null, limit: number) {
+function changesOf(
+  db: Db,
+  id: string,
+  version: number,
+  { paths, folders }: HistoryFilter,
+  after: string | null,
+  limit: number,
+) {
   let query = db
     .selectFrom('dataset_history')
     .select(['version', 'path', 'long_path', 'change', 'size', 'checksum', 'previous_checksum'])
@@ -80,14 +108,18 @@ function changesOf(db: Db, id: string, version: number, { paths, folders }: Hist
   if (paths !== undefined) query = query.where('path', 'in', paths.map(pathKey));
   if (folders !== undefined)
     query = query.where((eb) => {
-      const within = (column: 'path' | 'long_path', { from, to }: Span) => eb.and([eb(column, '>=', from), eb(column, '<', to)]);
+      const within = (column: 'path' | 'long_path', { from, to }: Span) =>
+        eb.and([eb(column, '>=', from), eb(column, '<', to)]);
       return eb.or(
         folders
           .map(below)
           .map(({ whole, key }) =>
             key === null
               ? within('path', whole)
-              : eb.or([within('path', whole), eb.and([within('path', key), within('long_path', whole)])]),
+              : eb.or([
+                  within('path', whole),
+                  eb.and([within('path', key), within('long_path', whole)]),
+                ]),
           ),
       );
     });

@@ -1,4 +1,7 @@
-/** Datasets that people register. Scans are in dataset-scans.ts, versions and history in dataset-versions.ts. */
+/**
+ * Datasets that people register. Scans are in dataset-scans.ts, versions and history in
+ * dataset-versions.ts.
+ */
 import type { DatasetStore } from '../../domain/dataset-stores.ts';
 import { canDataset } from '@berth/wire/can';
 import { DomainError, taken } from '../../domain/errors.ts';
@@ -19,31 +22,53 @@ import { datasetOf } from '../rows/dataset.ts';
 import { requestedFlag } from './scan-flags.ts';
 import type { Row } from '../engine/tables.ts';
 
-/** Returns a time that differs from the request of a running scan, so that the end of that scan does not answer this request too. */
-const nextRequestTime = (row: Row<'datasets'>, now: number): number => Math.max(now, (row.scan_requested_at ?? 0) + 1);
+/**
+ * Returns a time that differs from the request of a running scan, so that the end of that scan does
+ * not answer this request too.
+ */
+const nextRequestTime = (row: Row<'datasets'>, now: number): number =>
+  Math.max(now, (row.scan_requested_at ?? 0) + 1);
 
-/** Throws wrong_state: what looks like a loss is a share that is away. The scan checks the share again (monitor/child/run-scan.ts). */
+/**
+ * Throws wrong_state: what looks like a loss is a share that is away. The scan checks the share
+ * again (monitor/child/run-scan.ts).
+ */
 function refuseLossOf({ name, status, problem }: Row<'datasets'>): void {
   if (canDataset('accept_loss', status)) return;
   throw new DomainError(
     'wrong_state',
-    `cannot accept a loss of ${name}: Berth cannot see its files on the share. ${problem ?? ''} When the share is there, request a scan without accept_loss`,
+    `cannot accept a loss of ${name}: Berth cannot see its files on the share. ` +
+      `${problem ?? ''} When the share is there, request a scan without accept_loss`,
   );
 }
 
 /** A dataset whose share is not known yet takes any share. */
 function acceptedShare(share: string | null): string | null {
-  return share === null ? null : JSON.stringify({ ...(JSON.parse(share) as ShareIdentity), accepted: true } satisfies ShareIdentity);
+  return share === null
+    ? null
+    : JSON.stringify({
+        ...(JSON.parse(share) as ShareIdentity),
+        accepted: true,
+      } satisfies ShareIdentity);
 }
 
 const NOTHING_SKIPPED = JSON.stringify({ count: 0, first: [] });
 
-const nameTaken = (): DomainError => taken('name', 'dataset_name_taken', 'another dataset already has this name');
+const nameTaken = (): DomainError =>
+  taken('name', 'dataset_name_taken', 'another dataset already has this name');
 
-/** Refuses the id of another dataset as a name: ids are looked up before names, so that name would never be found. */
+/**
+ * Refuses the id of another dataset as a name: ids are looked up before names, so that name would
+ * never be found.
+ */
 async function refuseIdAsName(db: Db, name: string): Promise<void> {
-  const other = await db.selectFrom('datasets').select('id').where('id', '=', name).executeTakeFirst();
-  if (other !== undefined) throw taken('name', 'dataset_name_taken', 'it is the id of another dataset');
+  const other = await db
+    .selectFrom('datasets')
+    .select('id')
+    .where('id', '=', name)
+    .executeTakeFirst();
+  if (other !== undefined)
+    throw taken('name', 'dataset_name_taken', 'it is the id of another dataset');
 }
 
 export function createDatasetStore(db: Database, newId: NewId, clock: () => number): DatasetStore {
@@ -87,8 +112,14 @@ export function createDatasetStore(db: Database, newId: NewId, clock: () => numb
           updated_at: now,
         };
         return db.write(async (tx) => {
-          const created = await tx.insertInto('datasets').values(row).returningAll().executeTakeFirstOrThrow();
-          await writeEvents(db, tx, [datasetEvent(created, 'created', `dataset ${name} created`, now)]);
+          const created = await tx
+            .insertInto('datasets')
+            .values(row)
+            .returningAll()
+            .executeTakeFirstOrThrow();
+          await writeEvents(db, tx, [
+            datasetEvent(created, 'created', `dataset ${name} created`, now),
+          ]);
           return datasetOf(created);
         });
       }),
@@ -117,24 +148,40 @@ export function createDatasetStore(db: Database, newId: NewId, clock: () => numb
       return (await db.kysely.selectFrom('datasets').select('id').execute()).map((row) => row.id);
     },
 
-    overview: () => db.kysely.selectFrom('datasets').select(['id', 'name', 'status', 'last_scanned_at']).orderBy('name').execute(),
+    overview: () =>
+      db.kysely
+        .selectFrom('datasets')
+        .select(['id', 'name', 'status', 'last_scanned_at'])
+        .orderBy('name')
+        .execute(),
 
     patch: (id, patch, now, guard, access) =>
       unique(() =>
         db.write(async (tx) => {
           const before = await forChange(tx, id);
           guard?.(datasetOf(before));
-          if (patch.name !== undefined && patch.name !== before.name) await refuseIdAsName(tx, patch.name);
+          if (patch.name !== undefined && patch.name !== before.name)
+            await refuseIdAsName(tx, patch.name);
           const moved = patch.nfs_path !== undefined && patch.nfs_path !== before.nfs_path;
-          if (patch.nfs_path !== undefined && moved) await refuseNestedPath(db, tx, before, patch.nfs_path, access);
+          if (patch.nfs_path !== undefined && moved)
+            await refuseNestedPath(db, tx, before, patch.nfs_path, access);
           const row = await tx
             .updateTable('datasets')
-            .set({ ...patch, updated_at: now, ...(moved ? { scan_requested_at: nextRequestTime(before, now), accept_loss: 0 } : {}) })
+            .set({
+              ...patch,
+              updated_at: now,
+              ...(moved ? { scan_requested_at: nextRequestTime(before, now), accept_loss: 0 } : {}),
+            })
             .where('id', '=', id)
             .returningAll()
             .executeTakeFirstOrThrow();
           await writeEvents(db, tx, [
-            datasetEvent(row, 'changed', `dataset ${row.name} changed: ${Object.keys(patch).sort().join(', ')}`, now),
+            datasetEvent(
+              row,
+              'changed',
+              `dataset ${row.name} changed: ${Object.keys(patch).sort().join(', ')}`,
+              now,
+            ),
           ]);
           return datasetOf(row);
         }),
@@ -166,26 +213,42 @@ export function createDatasetStore(db: Database, newId: NewId, clock: () => numb
         guard?.(datasetOf(row));
         if (row.deleting_at !== null) return datasetOf(row);
         const users = await usersOf(tx, id, access);
-        if (users.length > 0) throw new DomainError('dataset_in_use', `${row.name} is in use: ${users.join(', ')}`);
+        if (users.length > 0)
+          throw new DomainError('dataset_in_use', `${row.name} is in use: ${users.join(', ')}`);
         const marked = await tx
           .updateTable('datasets')
           .set({ deleting_at: now, updated_at: now })
           .where('id', '=', id)
           .returningAll()
           .executeTakeFirstOrThrow();
-        await writeEvents(db, tx, [datasetEvent(marked, 'deleting', `dataset ${marked.name} is being deleted`, now)]);
+        await writeEvents(db, tx, [
+          datasetEvent(marked, 'deleting', `dataset ${marked.name} is being deleted`, now),
+        ]);
         return datasetOf(marked);
       }),
 
     async listDeleting() {
-      const rows = await db.kysely.selectFrom('datasets').selectAll().where('deleting_at', 'is not', null).orderBy('deleting_at').execute();
+      const rows = await db.kysely
+        .selectFrom('datasets')
+        .selectAll()
+        .where('deleting_at', 'is not', null)
+        .orderBy('deleting_at')
+        .execute();
       return rows.map(datasetOf);
     },
 
     async remove(id) {
       const isMarked = async (tx: Tx): Promise<boolean> =>
-        (await tx.selectFrom('datasets').select('id').where('id', '=', id).where('deleting_at', 'is not', null).execute()).length > 0;
-      for (const version of await historyVersions(db, id)) await deleteHistory(db, id, version, isMarked);
+        (
+          await tx
+            .selectFrom('datasets')
+            .select('id')
+            .where('id', '=', id)
+            .where('deleting_at', 'is not', null)
+            .execute()
+        ).length > 0;
+      for (const version of await historyVersions(db, id))
+        await deleteHistory(db, id, version, isMarked);
       await deleteTrees(db, id, () => true, isMarked);
       // The delete cascades to the versions, about a hundred.
       await db.write(async (tx) => {
@@ -196,7 +259,9 @@ export function createDatasetStore(db: Database, newId: NewId, clock: () => numb
           .returning(['id', 'name'])
           .executeTakeFirst();
         if (removed !== undefined)
-          await writeEvents(db, tx, [datasetEvent(removed, 'deleted', `dataset ${removed.name} deleted`, clock())]);
+          await writeEvents(db, tx, [
+            datasetEvent(removed, 'deleted', `dataset ${removed.name} deleted`, clock()),
+          ]);
       });
     },
   };

@@ -1,7 +1,7 @@
 /**
- * Allows only one `readwrite` mount among datasets that lie one inside the other, across all projects. A writer of the outer dataset
- * could replace the inner one by a symlink. The container engine follows it, even out of the share, when it starts a container with the
- * inner dataset.
+ * Allows only one `readwrite` mount among datasets that lie one inside the other, across all
+ * projects. A writer of the outer dataset could replace the inner one by a symlink. The container
+ * engine follows it, even out of the share, when it starts a container with the inner dataset.
  */
 import type { DatasetMount } from '@berth/wire/dataset';
 import type { ProjectAccess } from '../../domain/access.ts';
@@ -14,8 +14,18 @@ import { NOBODY, visibleOf } from '../project-access.ts';
 import { LIVE_STATES } from '../states.ts';
 import type { Row } from '../engine/tables.ts';
 
-/** A dataset with a readwrite mount. `by`: the user as text for people. `moves`: the next container mounts the dataset's present folder. */
-type Writer = { projectId: string; by: string; datasetId: string; name: string; path: string; moves: boolean };
+/**
+ * A dataset with a readwrite mount. `by`: the user as text for people. `moves`: the next container
+ * mounts the dataset's present folder.
+ */
+type Writer = {
+  projectId: string;
+  by: string;
+  datasetId: string;
+  name: string;
+  path: string;
+  moves: boolean;
+};
 type Folder = Pick<Row<'datasets'>, 'id' | 'name' | 'nfs_path'>;
 type Uses = ProjectSettings['datasets'];
 
@@ -24,7 +34,8 @@ const isWritten = ({ mode }: { mode: string }): boolean => mode === 'readwrite';
 const isNested = (a: string, b: string): boolean => liesInside(a, b) || liesInside(b, a);
 
 /** Allows one decision at a time, because each depends on the mounts of all projects. */
-const lockWriters = ({ capabilities }: Database, tx: Tx): Promise<void> => capabilities.lockName(tx, 'readwrite mounts');
+const lockWriters = ({ capabilities }: Database, tx: Tx): Promise<void> =>
+  capabilities.lockName(tx, 'readwrite mounts');
 
 /** Throws validation. `project.id`: null for a new project. */
 export async function refuseNestedWriters(
@@ -37,26 +48,44 @@ export async function refuseNestedWriters(
   if (!uses.some(isWritten)) return;
   await lockWriters(db, tx);
   const folders = await foldersOf(tx);
-  // The project's own present mounts do not count: its old container stops first, and the agent checks the folders after that.
+  // The project's own present mounts do not count: its old container stops first, and the agent
+  // checks the folders after that.
   const found = (await writersOf(tx, folders)).filter((w) => w.projectId !== project.id);
   for (const [i, use] of uses.entries()) {
     const folder = folders.get(use.dataset_id);
     if (!isWritten(use) || folder === undefined) continue;
     const other = found.find((w) => isNested(w.path, folder.nfs_path));
     if (other !== undefined)
-      throw invalid(`datasets[${i}].dataset_id`, 'nested_writer', sentence(folder.name, folder.nfs_path, await shown(tx, other, access)));
+      throw invalid(
+        `datasets[${i}].dataset_id`,
+        'nested_writer',
+        sentence(folder.name, folder.nfs_path, await shown(tx, other, access)),
+      );
     found.push({ ...writer(project.id ?? '', `project ${project.name}`, folder), moves: true });
   }
 }
 
 /** Checks the move of a dataset to `path`. Throws validation. */
-export async function refuseNestedPath(db: Database, tx: Tx, dataset: Folder, path: string, access = NOBODY): Promise<void> {
+export async function refuseNestedPath(
+  db: Database,
+  tx: Tx,
+  dataset: Folder,
+  path: string,
+  access = NOBODY,
+): Promise<void> {
   await lockWriters(db, tx);
   const writers = await writersOf(tx, await foldersOf(tx));
   if (!writers.some((w) => w.datasetId === dataset.id)) return;
   // A running container keeps its mount of the old folder after a move.
-  const other = writers.find((w) => !(w.datasetId === dataset.id && w.moves) && isNested(w.path, path));
-  if (other !== undefined) throw invalid('nfs_path', 'nested_writer', sentence(dataset.name, path, await shown(tx, other, access)));
+  const other = writers.find(
+    (w) => !(w.datasetId === dataset.id && w.moves) && isNested(w.path, path),
+  );
+  if (other !== undefined)
+    throw invalid(
+      'nfs_path',
+      'nested_writer',
+      sentence(dataset.name, path, await shown(tx, other, access)),
+    );
 }
 
 /** Returns the writer without the name of a project that the caller may not see. */
@@ -68,12 +97,18 @@ async function shown(tx: Tx, other: Writer, access: ProjectAccess): Promise<Writ
 function sentence(name: string, path: string, other: Writer): string {
   const where = liesInside(path, other.path) ? 'inside' : 'around';
   return (
-    `${name} (${path}) lies ${where} ${other.name} (${other.path}), which ${other.by} mounts readwrite. If one dataset lies inside another, ` +
-    'only one of the two may be mounted readwrite, because a writer of the outer one can replace the inner one by a symlink'
+    `${name} (${path}) lies ${where} ${other.name} (${other.path}), which ${other.by} mounts ` +
+    'readwrite. If one dataset lies inside another, ' +
+    'only one of the two may be mounted readwrite, because a writer of the outer one can ' +
+    'replace the inner one by a symlink'
   );
 }
 
-const writer = (projectId: string, by: string, { id, name, nfs_path }: Folder): Omit<Writer, 'moves'> => ({
+const writer = (
+  projectId: string,
+  by: string,
+  { id, name, nfs_path }: Folder,
+): Omit<Writer, 'moves'> => ({
   projectId,
   by,
   datasetId: id,
@@ -86,7 +121,10 @@ async function foldersOf(tx: Tx): Promise<Map<string, Folder>> {
   return new Map(rows.map((row) => [row.id, row]));
 }
 
-/** Returns readwrite mounts of all projects, even those being deleted, and of all live deployments with the folders mounted then. */
+/**
+ * Returns readwrite mounts of all projects, even those being deleted, and of all live deployments
+ * with the folders mounted then.
+ */
 async function writersOf(tx: Tx, folders: ReadonlyMap<string, Folder>): Promise<Writer[]> {
   const written = (projectId: string, by: string, uses: Uses): Writer[] =>
     uses.filter(isWritten).flatMap(({ dataset_id }) => {
@@ -102,20 +140,42 @@ async function writersOf(tx: Tx, folders: ReadonlyMap<string, Folder>): Promise<
   const live = await tx
     .selectFrom('deployments')
     .innerJoin('projects', 'projects.id', 'deployments.project_id')
-    .select(['deployments.id', 'deployments.project_id', 'projects.name', 'deployments.generation', 'deployments.settings'])
+    .select([
+      'deployments.id',
+      'deployments.project_id',
+      'projects.name',
+      'deployments.generation',
+      'deployments.settings',
+    ])
     .where('deployments.status', 'in', [...LIVE_STATES])
     .where('deployments.settings', 'like', READWRITE)
     .orderBy('projects.name')
     .orderBy('deployments.generation')
     .execute();
-  const found = projects.flatMap((row) => written(row.id, `project ${row.name}`, JSON.parse(row.datasets) as Uses));
+  const found = projects.flatMap((row) =>
+    written(row.id, `project ${row.name}`, JSON.parse(row.datasets) as Uses),
+  );
   for (const row of live) {
     const by = `deployment ${row.generation} of ${row.name}`;
-    found.push(...written(row.project_id, by, (JSON.parse(row.settings) as ProjectSettings).datasets));
-    const tasks = await tx.selectFrom('tasks').select('payload').where('deployment_id', '=', row.id).where('kind', '=', 'deploy').execute();
+    found.push(
+      ...written(row.project_id, by, (JSON.parse(row.settings) as ProjectSettings).datasets),
+    );
+    const tasks = await tx
+      .selectFrom('tasks')
+      .select('payload')
+      .where('deployment_id', '=', row.id)
+      .where('kind', '=', 'deploy')
+      .execute();
     for (const { payload } of tasks) {
-      const mounts = (JSON.parse(payload) as { datasets: DatasetMount[] }).datasets.filter(isWritten);
-      found.push(...mounts.map((m) => ({ ...writer(row.project_id, by, { ...m, id: m.dataset_id }), moves: false })));
+      const mounts = (JSON.parse(payload) as { datasets: DatasetMount[] }).datasets.filter(
+        isWritten,
+      );
+      found.push(
+        ...mounts.map((m) => ({
+          ...writer(row.project_id, by, { ...m, id: m.dataset_id }),
+          moves: false,
+        })),
+      );
     }
   }
   return found;

@@ -1,7 +1,8 @@
 /**
- * Writes a new version before it becomes visible: new tree objects, and one row of history for each changed file. One walk along the
- * differences from the previous version finds both and skips everything equal. The embedded engine has one writer, so the batches are
- * small and another writer waits for one batch at most. With SQLite this runs in a separate thread (recording.ts).
+ * Writes a new version before it becomes visible: new tree objects, and one row of history for each
+ * changed file. One walk along the differences from the previous version finds both and skips
+ * everything equal. The embedded engine has one writer, so the batches are small and another writer
+ * waits for one batch at most. With SQLite this runs in a separate thread (recording.ts).
  */
 import { createHash } from 'node:crypto';
 import { setImmediate as nextTurn } from 'node:timers/promises';
@@ -9,7 +10,12 @@ import { promisify } from 'node:util';
 import { deflate } from 'node:zlib';
 import { diffTrees } from '@berth/wire/tree';
 import { sql } from 'kysely';
-import type { HistoryEntry, ScanClaim, TreeObject, VersionContent } from '../../domain/dataset-stores.ts';
+import type {
+  HistoryEntry,
+  ScanClaim,
+  TreeObject,
+  VersionContent,
+} from '../../domain/dataset-stores.ts';
 import type { Tx } from '../engine/tables.ts';
 import { isClaimed } from './dataset-claims.ts';
 import { deleteHistory, historyVersions } from './dataset-cleaning.ts';
@@ -35,9 +41,15 @@ export type ThreadOptions = {
 };
 
 /** For recordings in the thread of the control plane. */
-export const MAIN_THREAD: ThreadOptions = { deflated: promisify<string, Buffer>(deflate), rest: () => nextTurn() };
+export const MAIN_THREAD: ThreadOptions = {
+  deflated: promisify<string, Buffer>(deflate),
+  rest: () => nextTurn(),
+};
 
-/** Resolves with false if the claim is lost; rejects when aborted. `objects`: reads the tree objects of the scan. */
+/**
+ * Resolves with false if the claim is lost; rejects when aborted. `objects`: reads the tree objects
+ * of the scan.
+ */
 export async function recordVersion(
   db: Connection,
   { claim, content }: Recording,
@@ -96,19 +108,36 @@ export async function recordVersion(
 }
 
 /** Removes the rows of unfinished recordings. */
-async function clearUnfinished(db: Connection, claim: ScanClaim, signal: AbortSignal, rest: ThreadOptions['rest']): Promise<void> {
+async function clearUnfinished(
+  db: Connection,
+  claim: ScanClaim,
+  signal: AbortSignal,
+  rest: ThreadOptions['rest'],
+): Promise<void> {
   const { id } = claim.dataset;
-  const shown = await db.kysely.selectFrom('dataset_versions').select('version').where('dataset_id', '=', id).execute();
+  const shown = await db.kysely
+    .selectFrom('dataset_versions')
+    .select('version')
+    .where('dataset_id', '=', id)
+    .execute();
   const isShown = new Set(shown.map((row) => row.version));
   const guard = async (tx: Tx): Promise<boolean> => {
     signal.throwIfAborted();
     return isClaimed(db, tx, claim);
   };
-  for (const version of await historyVersions(db, id)) if (!isShown.has(version)) await deleteHistory(db, id, version, guard, rest);
+  for (const version of await historyVersions(db, id))
+    if (!isShown.has(version)) await deleteHistory(db, id, version, guard, rest);
 }
 
-/** Resolves with false if the claim is lost. A crash of the machine may undo it until the synced commit of `finishScan`. */
-const underClaim = (db: Connection, claim: ScanClaim, run: (tx: Tx) => Promise<unknown>): Promise<boolean> =>
+/**
+ * Resolves with false if the claim is lost. A crash of the machine may undo it until the synced
+ * commit of `finishScan`.
+ */
+const underClaim = (
+  db: Connection,
+  claim: ScanClaim,
+  run: (tx: Tx) => Promise<unknown>,
+): Promise<boolean> =>
   db.writeUnsynced(async (tx) => {
     if (!(await isClaimed(db, tx, claim))) return false;
     await run(tx);
@@ -136,13 +165,19 @@ async function putTrees(
   );
 }
 
-function putHistory(db: Connection, claim: ScanClaim, version: number, entries: readonly HistoryEntry[]): Promise<boolean> {
+function putHistory(
+  db: Connection,
+  claim: ScanClaim,
+  version: number,
+  entries: readonly HistoryEntry[],
+): Promise<boolean> {
   const rows = entries.map(({ path, change, size, checksum, previous_checksum }) => {
     const columns = pathColumns(path);
     return [columns.path, columns.long_path, change, size, checksum, previous_checksum];
   });
   return underClaim(db, claim, (tx) =>
-    // One parameter for all rows: building a statement with so many parameters takes longer than running it.
+    // One parameter for all rows: building a statement with so many parameters takes longer than
+    // running it.
     sql`
       insert into dataset_history (dataset_id, version, path, long_path, change, size, checksum, previous_checksum)
       select ${claim.dataset.id}, ${version}, value ->> 0, value ->> 1, value ->> 2, cast(value ->> 3 as bigint), value ->> 4, value ->> 5

@@ -8,7 +8,12 @@ import { Kysely } from 'kysely';
 import { SQLITE } from '../engine/capabilities.ts';
 import { createConnection, createRetries } from '../engine/connection.ts';
 import { type ThreadOptions, recordVersion } from './record-version.ts';
-import { type FromRecording, problemOf, type ToRecording, type ToThread } from './recording-messages.ts';
+import {
+  type FromRecording,
+  problemOf,
+  type ToRecording,
+  type ToThread,
+} from './recording-messages.ts';
 import { openSecondConnection } from '../engine/sqlite.ts';
 import type { Tables } from '../engine/tables.ts';
 
@@ -16,7 +21,10 @@ import type { Tables } from '../engine/tables.ts';
 const LONGEST_REST_MS = 10;
 /** Never notified; used only to sleep. */
 const resting = new Int32Array(new SharedArrayBuffer(4));
-/** Deflates in this thread, not in the shared thread pool. Rests as long as it worked, because the database was locked meanwhile. */
+/**
+ * Deflates in this thread, not in the shared thread pool. Rests as long as it worked, because the
+ * database was locked meanwhile.
+ */
 const OWN_THREAD: ThreadOptions = {
   deflated: async (text) => deflateSync(text),
   async rest(workedMs) {
@@ -27,7 +35,10 @@ const OWN_THREAD: ThreadOptions = {
   },
 };
 const NICE = 5;
-/** Longest pause before the next attempt to get the lock. With longer pauses a process that writes without a break would starve it. */
+/**
+ * Longest pause before the next attempt to get the lock. With longer pauses a process that writes
+ * without a break would starve it.
+ */
 const RETRY_MS = 1;
 
 const port = parentPort;
@@ -35,16 +46,21 @@ if (port === null) throw new Error('recording-thread.ts is started by recording.
 const path = String(workerData);
 const kysely = new Kysely<Tables>({ dialect: openSecondConnection(path) });
 const db = createConnection(kysely, SQLITE, createRetries(path, SQLITE, RETRY_MS));
-// Starts the shared thread pool now: its threads inherit the priority of the thread that uses it first.
+// Starts the shared thread pool now: its threads inherit the priority of the thread that uses it
+// first.
 await access(path);
 try {
-  // On Linux 0 means the calling thread, and each thread has its own priority. Elsewhere it would be the whole process.
+  // On Linux 0 means the calling thread, and each thread has its own priority. Elsewhere it would
+  // be the whole process.
   if (process.platform === 'linux') setPriority(0, NICE);
 } catch {
   // The system forbids it; recording works at normal priority too.
 }
 
-/** Syncs the WAL without a lock, so that the commit that makes the version visible, which blocks the process, writes little to the disk. */
+/**
+ * Syncs the WAL without a lock, so that the commit that makes the version visible, which blocks the
+ * process, writes little to the disk.
+ */
 async function syncWal(): Promise<void> {
   const log = await open(`${path}-wal`);
   try {
@@ -54,7 +70,10 @@ async function syncWal(): Promise<void> {
   }
 }
 
-async function record({ claim, content, port: asker }: Exclude<ToThread, 'close'>, stop: AbortController): Promise<void> {
+async function record(
+  { claim, content, port: asker }: Exclude<ToThread, 'close'>,
+  stop: AbortController,
+): Promise<void> {
   const send = (message: FromRecording): void => asker.postMessage(message, []);
   // One object at a time: the walk waits for each.
   let wanted = Promise.withResolvers<string>();

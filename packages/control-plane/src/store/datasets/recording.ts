@@ -1,12 +1,18 @@
 /**
- * Records dataset versions (record-version.ts) in a thread with its own connection. The embedded engine works in the calling thread. In
- * the main thread, requests to the API would wait for its work, for the disk and for the garbage collector.
- * The thread starts with the first recording. If it dies, its running recordings fail, and the next recording starts a new thread.
+ * Records dataset versions (record-version.ts) in a thread with its own connection. The embedded
+ * engine works in the calling thread. In the main thread, requests to the API would wait for its
+ * work, for the disk and for the garbage collector. The thread starts with the first recording. If
+ * it dies, its running recordings fail, and the next recording starts a new thread.
  */
 import { setFlagsFromString } from 'node:v8';
 import { MessageChannel, Worker } from 'node:worker_threads';
 import type { DatasetStore } from '../../domain/dataset-stores.ts';
-import { type FromRecording, problemOf, type ToRecording, type ToThread } from './recording-messages.ts';
+import {
+  type FromRecording,
+  problemOf,
+  type ToRecording,
+  type ToThread,
+} from './recording-messages.ts';
 
 export type Recorder = {
   record: DatasetStore['record'];
@@ -15,8 +21,9 @@ export type Recorder = {
 };
 
 /**
- * Memory of threads that start from now on, in MB. The default heap starts with a few MB: recording some thousand changes then took
- * 30 small and several full collections, which use V8's helper threads on all cores and delay the API.
+ * Memory of threads that start from now on, in MB. The default heap starts with a few MB: recording
+ * some thousand changes then took 30 small and several full collections, which use V8's helper
+ * threads on all cores and delay the API.
  */
 const V8_FLAGS = ['--min-semi-space-size=8', '--initial-old-space-size=32'];
 
@@ -28,7 +35,9 @@ export function createRecorder(path: string): Recorder {
 
   function start(): Worker {
     for (const flag of V8_FLAGS) setFlagsFromString(flag);
-    const started = new Worker(new URL('./recording-thread.ts', import.meta.url), { workerData: path });
+    const started = new Worker(new URL('./recording-thread.ts', import.meta.url), {
+      workerData: path,
+    });
     // The thread does not keep the process alive.
     started.unref();
     let why = new Error('the recording thread exited');

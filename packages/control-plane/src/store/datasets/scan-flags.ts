@@ -1,6 +1,6 @@
 /**
- * `scan_full` and `accept_loss` of a dataset are bitmasks: each bit says for which scan the option is requested. A scan that does not end
- * leaves its bit to the next scan.
+ * `scan_full` and `accept_loss` of a dataset are bitmasks: each bit says for which scan the option
+ * is requested. A scan that does not end leaves its bit to the next scan.
  */
 import { type RawBuilder, sql } from 'kysely';
 
@@ -18,4 +18,5 @@ export const claimedFlag = (column: 'scan_full' | 'accept_loss'): RawBuilder<num
   sql<number>`case when ${sql.ref(column)} = 0 then 0 else ${sql.lit(CURRENT_SCAN)} end`;
 
 /** Returns the flags after the end of a scan: the following scan becomes the current one. */
-export const remainingFlag = (before: number): number => ((before & FOLLOWING_SCAN) === 0 ? 0 : CURRENT_SCAN);
+export const remainingFlag = (before: number): number =>
+  (before & FOLLOWING_SCAN) === 0 ? 0 : CURRENT_SCAN;

@@ -1,5 +1,6 @@
 /**
- * `sync` tasks: requested copies of datasets to a node. They belong to no project, so no plan creates or ends them. This file does so.
+ * `sync` tasks: requested copies of datasets to a node. They belong to no project, so no plan
+ * creates or ends them. This file does so.
  *
  * pending -> running (claimed) -> completed | failed (reported)
  * running -> pending (lease expired); pending, running -> lost (deadline passed, node deleted)
@@ -10,7 +11,14 @@ import type { NewSync, TaskStore } from '../../domain/stores.ts';
 import type { Database } from '../engine/database.ts';
 import type { Row, Tx } from '../engine/tables.ts';
 import { newTaskColumns, taskOf } from '../rows/task.ts';
-import { changeOverdue, endReported, isSync, lostAt, repeatedReport, taskRow } from '../task-row.ts';
+import {
+  changeOverdue,
+  endReported,
+  isSync,
+  lostAt,
+  repeatedReport,
+  taskRow,
+} from '../task-row.ts';
 
 type SyncMethods = Pick<TaskStore, 'createSync' | 'endSync' | 'loseSync' | 'syncsOf'>;
 type Sync = TaskRecord<'sync'>;
@@ -39,19 +47,39 @@ export function syncMethods(db: Database): SyncMethods {
           .where('finished_at', '<=', now - KEPT_MS)
           .execute();
         const columns = newTaskColumns({ ...input, kind: 'sync', deployment_id: null }, null, now);
-        const row = await tx.insertInto('tasks').values(columns).returningAll().executeTakeFirstOrThrow();
+        const row = await tx
+          .insertInto('tasks')
+          .values(columns)
+          .returningAll()
+          .executeTakeFirstOrThrow();
         return { task: syncOf(row), created: true };
       });
     },
 
     async endSync(id, leaseToken, report, now) {
-      const ended = await db.writeOne((kysely) => endReported(kysely, isSync, { id, leaseToken, report }, now));
-      return { status: ended?.status ?? repeatedReport(syncOf(await taskRow(db.kysely, id)), leaseToken, report) };
+      const ended = await db.writeOne((kysely) =>
+        endReported(kysely, isSync, { id, leaseToken, report }, now),
+      );
+      return {
+        status:
+          ended?.status ?? repeatedReport(syncOf(await taskRow(db.kysely, id)), leaseToken, report),
+      };
     },
 
     async loseSync(task, why, now) {
-      const set = why === 'lease' ? { status: 'pending' as const, lease_token: null, lease_expires_at: null, progress: null } : lostAt(now);
-      return (await db.writeOne((kysely) => changeOverdue(kysely, isSync, { task, why, set }))) !== undefined;
+      const set =
+        why === 'lease'
+          ? {
+              status: 'pending' as const,
+              lease_token: null,
+              lease_expires_at: null,
+              progress: null,
+            }
+          : lostAt(now);
+      return (
+        (await db.writeOne((kysely) => changeOverdue(kysely, isSync, { task, why, set }))) !==
+        undefined
+      );
     },
 
     async syncsOf(nodeIds, now) {
@@ -62,7 +90,9 @@ export function syncMethods(db: Database): SyncMethods {
         .selectAll()
         .where(isSync)
         .where('node_id', 'in', [...nodeIds])
-        .where((eb) => eb.or([eb('finished_at', 'is', null), eb('finished_at', '>', now - SHOWN_MS)]))
+        .where((eb) =>
+          eb.or([eb('finished_at', 'is', null), eb('finished_at', '>', now - SHOWN_MS)]),
+        )
         .orderBy('seq', 'desc')
         .execute();
       for (const row of rows) {
@@ -95,6 +125,7 @@ async function openSync(tx: Tx, { node_id, payload: { dataset } }: NewSync): Pro
     .where('kind', '=', 'sync')
     .execute();
   const same = ({ payload }: Sync): boolean =>
-    payload.dataset.dataset_id === dataset.dataset_id && payload.dataset.version === dataset.version;
+    payload.dataset.dataset_id === dataset.dataset_id &&
+    payload.dataset.version === dataset.version;
   return open.map(syncOf).find(same) ?? null;
 }

@@ -1,6 +1,7 @@
 /**
- * The differences between the engines, by name. The rest of store/ asks for a capability and never for the engine. Values are portable
- * where possible: ids and JSON are text, times are integers (ms), booleans are 0 and 1.
+ * The differences between the engines, by name. The rest of store/ asks for a capability and never
+ * for the engine. Values are portable where possible: ids and JSON are text, times are integers
+ * (ms), booleans are 0 and 1.
  */
 import { type ColumnDefinitionBuilder, type RawBuilder, sql } from 'kysely';
 import type { Db, Tx } from './tables.ts';
@@ -20,39 +21,60 @@ type Reclaimable = { kysely: Db; writeUnsynced: (run: (tx: Tx) => Promise<void>)
 
 export type Capabilities = {
   engine: 'sqlite' | 'postgres';
-  /** Several control planes may use one database. If false, the file is locked when it is opened. */
+  /**
+   * Several control planes may use one database. If false, the file is locked when it is opened.
+   */
   sharedByControlPlanes: boolean;
   /** An auto-increment primary key. */
-  autoNumber: { type: 'integer' | 'bigserial'; with: (column: ColumnDefinitionBuilder) => ColumnDefinitionBuilder };
-  /** Text that is compared and sorted by its bytes in every locale, so pages and the proxy's configuration always have one order. */
+  autoNumber: {
+    type: 'integer' | 'bigserial';
+    with: (column: ColumnDefinitionBuilder) => ColumnDefinitionBuilder;
+  };
+  /**
+   * Text that is compared and sorted by its bytes in every locale, so pages and the proxy's
+   * configuration always have one order.
+   */
   text: 'text' | RawBuilder<unknown>;
   /** The type of a column of bytes. */
   bytes: 'blob' | 'bytea';
   /** NOT NULL can be dropped in place. If false, a migration copies the table. */
   dropsNotNull: boolean;
   /**
-   * Several transactions may write at the same time. A decision then reads its rows `for update`, so that they stay unchanged until the
-   * transaction ends. If false, there is one writer at a time.
+   * Several transactions may write at the same time. A decision then reads its rows `for update`,
+   * so that they stay unchanged until the transaction ends. If false, there is one writer at a
+   * time.
    */
   rowLocks: boolean;
   /** Locks a name until the transaction ends, for rules about rows that do not exist yet. */
   lockName: (tx: Tx, name: string) => Promise<void>;
-  /** Returns a short text that changes whenever one of these columns changes; '' if no other process can change them. */
+  /**
+   * Returns a short text that changes whenever one of these columns changes; '' if no other process
+   * can change them.
+   */
   digest: (columns: readonly string[]) => RawBuilder<string>;
   /**
-   * Runs a statement without the wait for the disk, so a crash of the machine may undo it. In the embedded engine that wait blocks the
-   * whole process.
+   * Runs a statement without the wait for the disk, so a crash of the machine may undo it. In the
+   * embedded engine that wait blocks the whole process.
    */
   unsynced: <T>(db: Db, run: (db: Db) => Promise<T>) => Promise<T>;
-  /** Returns the elements of a JSON array as a table with the column `value`: one parameter and one SQL text for thousands of rows. */
+  /**
+   * Returns the elements of a JSON array as a table with the column `value`: one parameter and one
+   * SQL text for thousands of rows.
+   */
   jsonElements: (json: string) => RawBuilder<unknown>;
-  /** Returns the JSON text of a column without the key at this path. Its names consist of letters, digits and `_`. */
+  /**
+   * Returns the JSON text of a column without the key at this path. Its names consist of letters,
+   * digits and `_`.
+   */
   withoutKey: (column: string, path: readonly string[]) => RawBuilder<string>;
-  /** Returns a few free pages to the file system; resolves with false if too few are free. Null: the engine does it. */
+  /**
+   * Returns a few free pages to the file system; resolves with false if too few are free. Null: the
+   * engine does it.
+   */
   shrinkFile: ((db: Reclaimable) => Promise<boolean>) | null;
   /**
-   * Moves a shrunken row to the end of its table. In its old place it would keep a nearly empty page, because the engine never merges
-   * pages. Null: the engine reuses space within pages.
+   * Moves a shrunken row to the end of its table. In its old place it would keep a nearly empty
+   * page, because the engine never merges pages. Null: the engine reuses space within pages.
    */
   packDeployment: ((tx: Tx, id: string) => Promise<unknown>) | null;
   /** Returns the size of the database on disk, and how much of it is free. */
@@ -63,7 +85,8 @@ export type Capabilities = {
   transient: (error: unknown) => Transient | null;
 };
 
-const codeOf = (error: unknown): string => (error instanceof Error && 'code' in error ? String(error.code) : '');
+const codeOf = (error: unknown): string =>
+  error instanceof Error && 'code' in error ? String(error.code) : '';
 
 const pragma = async (db: Db, name: string): Promise<number> => {
   const { rows } = await sql<Record<string, number>>`pragma ${sql.raw(name)}`.execute(db);
@@ -76,11 +99,16 @@ const PAGES_PER_STEP = 24;
 const INCREMENTAL = 2;
 
 async function shrinkByPages(db: Reclaimable): Promise<boolean> {
-  const [mode, free] = [await pragma(db.kysely, 'auto_vacuum'), await pragma(db.kysely, 'freelist_count')];
+  const [mode, free] = [
+    await pragma(db.kysely, 'auto_vacuum'),
+    await pragma(db.kysely, 'freelist_count'),
+  ];
   if (mode !== INCREMENTAL || free <= SPARE_PAGES) return false;
   await db.writeUnsynced(async (tx) => {
-    // One page for each statement: SQLite returns a row for each page, and the driver steps only to the first.
-    for (let i = 0; i < Math.min(PAGES_PER_STEP, free - SPARE_PAGES); i++) await sql`pragma incremental_vacuum(1)`.execute(tx);
+    // One page for each statement: SQLite returns a row for each page, and the driver steps only to
+    // the first.
+    for (let i = 0; i < Math.min(PAGES_PER_STEP, free - SPARE_PAGES); i++)
+      await sql`pragma incremental_vacuum(1)`.execute(tx);
   });
   return true;
 }
@@ -98,11 +126,19 @@ export const SQLITE: Capabilities = {
   lockName: () => Promise.resolve(),
   digest: () => sql<string>`''`,
   jsonElements: (json) => sql`json_each(${json})`,
-  withoutKey: (column, path) => sql`json_remove(${sql.ref(column)}, ${`$${path.map((name) => `."${name}"`).join('')}`})`,
+  withoutKey: (column, path) =>
+    sql`json_remove(${sql.ref(column)}, ${`$${path.map((name) => `."${name}"`).join('')}`})`,
   shrinkFile: shrinkByPages,
-  packDeployment: (tx, id) => sql`update deployments set rowid = (select max(rowid) + 1 from deployments) where id = ${id}`.execute(tx),
+  packDeployment: (tx, id) =>
+    sql`update deployments set rowid = (select max(rowid) + 1 from deployments) where id = ${id}`.execute(
+      tx,
+    ),
   async size(db) {
-    const [page, pages, free] = [await pragma(db, 'page_size'), await pragma(db, 'page_count'), await pragma(db, 'freelist_count')];
+    const [page, pages, free] = [
+      await pragma(db, 'page_size'),
+      await pragma(db, 'page_count'),
+      await pragma(db, 'freelist_count'),
+    ];
     return { bytes: page * pages, free: page * free };
   },
   // The next synced commit writes this one to the disk too.
@@ -119,7 +155,8 @@ export const SQLITE: Capabilities = {
     codeOf(error).startsWith('SQLITE_CONSTRAINT') &&
     error instanceof Error &&
     error.message === `UNIQUE constraint failed: ${table}.${column}`,
-  // Only BEGIN IMMEDIATE can meet another process's lock; a transaction that has begun holds the lock.
+  // Only BEGIN IMMEDIATE can meet another process's lock; a transaction that has begun holds the
+  // lock.
   transient: (error) => (codeOf(error).startsWith('SQLITE_BUSY') ? 'locked' : null),
 };
 
@@ -137,20 +174,27 @@ export const POSTGRES: Capabilities = {
   async lockName(tx, name) {
     await sql`select pg_advisory_xact_lock(hashtextextended(${name}, 0))`.execute(tx);
   },
-  withoutKey: (column, path) => sql`cast(cast(${sql.ref(column)} as jsonb) #- cast(${`{${path.join(',')}}`} as text[]) as text)`,
+  withoutKey: (column, path) =>
+    sql`cast(cast(${sql.ref(column)} as jsonb) #- cast(${`{${path.join(',')}}`} as text[]) as text)`,
   jsonElements: (json) => sql`jsonb_array_elements(cast(${json} as jsonb)) as elements(value)`,
   // Autovacuum frees the space of deleted rows for new rows; tables neither shrink nor grow.
   shrinkFile: null,
   packDeployment: null,
   async size(db) {
-    const { rows } = await sql<{ bytes: number }>`select pg_database_size(current_database()) as bytes`.execute(db);
+    const { rows } = await sql<{
+      bytes: number;
+    }>`select pg_database_size(current_database()) as bytes`.execute(db);
     return { bytes: rows[0]?.bytes ?? 0, free: 0 };
   },
   unsynced: (db, run) => run(db),
-  digest: (columns) => sql<string>`md5(row(${sql.join(columns.map((column) => sql.ref(column)))})::text)`,
+  digest: (columns) =>
+    sql<string>`md5(row(${sql.join(columns.map((column) => sql.ref(column)))})::text)`,
   // The migrations give every unique constraint this name.
   violatesUnique: (error, table, column) =>
-    codeOf(error) === '23505' && error instanceof Error && 'constraint' in error && error.constraint === `${table}_${column}_unique`,
+    codeOf(error) === '23505' &&
+    error instanceof Error &&
+    'constraint' in error &&
+    error.constraint === `${table}_${column}_unique`,
   transient: (error) => {
     if (error instanceof StoreError) return error.code === 'unreachable' ? 'unreachable' : null;
     return CONTENDED.includes(codeOf(error)) ? 'contended' : null;

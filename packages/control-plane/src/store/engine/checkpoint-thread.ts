@@ -1,4 +1,6 @@
-/** The thread of checkpoints.ts, with its own connection. It runs one checkpoint for each message. */
+/**
+ * The thread of checkpoints.ts, with its own connection. It runs one checkpoint for each message.
+ */
 import { parentPort, workerData } from 'node:worker_threads';
 import Sqlite from 'better-sqlite3';
 
@@ -11,7 +13,8 @@ const database = new Sqlite(String(workerData), { fileMustExist: true });
 
 function checkpoint(): CheckpointEnd {
   try {
-    // PASSIVE never waits. The next checkpoint copies the pages that a reader or a backup still needs.
+    // PASSIVE never waits. The next checkpoint copies the pages that a reader or a backup still
+    // needs.
     database.pragma('wal_checkpoint(PASSIVE)');
     return null;
   } catch (error) {

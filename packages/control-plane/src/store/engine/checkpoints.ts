@@ -1,7 +1,8 @@
 /**
- * Checkpoints SQLite's WAL in its own thread (checkpoint-thread.ts). By default SQLite checkpoints inside the commit that finds the WAL
- * long enough. That commit then waits twice for the disk, and nothing else in this process runs meanwhile.
- * The thread starts with the first checkpoint. https://sqlite.org/wal.html#ckpt
+ * Checkpoints SQLite's WAL in its own thread (checkpoint-thread.ts). By default SQLite checkpoints
+ * inside the commit that finds the WAL long enough. That commit then waits twice for the disk, and
+ * nothing else in this process runs meanwhile. The thread starts with the first checkpoint.
+ * https://sqlite.org/wal.html#ckpt
  */
 import { Worker } from 'node:worker_threads';
 import type Sqlite from 'better-sqlite3';
@@ -9,8 +10,9 @@ import type { CheckpointEnd } from './checkpoint-thread.ts';
 
 export type Checkpoints = {
   /**
-   * Starts a checkpoint if one is due. Call it often, while no transaction is open. Never rejects. If the result is a promise, begin no
-   * transaction until it resolves: then the next write starts the WAL again from its beginning.
+   * Starts a checkpoint if one is due. Call it often, while no transaction is open. Never rejects.
+   * If the result is a promise, begin no transaction until it resolves: then the next write starts
+   * the WAL again from its beginning.
    */
   startIfDue(): Promise<void> | null;
   /** Resolves when the thread has closed the file. */
@@ -22,13 +24,19 @@ export const NO_CHECKPOINTS: Checkpoints = { startIfDue: () => null, close: asyn
 /** Length of the WAL, in pages, from which a checkpoint is due: SQLite's own default. */
 const DUE_PAGES = 1_000;
 /**
- * From this length on, writers wait for the checkpoint. The WAL starts again only if a checkpoint copied all of it. Under steady writes
- * that never happens by itself, and the WAL grows until a commit has to checkpoint.
+ * From this length on, writers wait for the checkpoint. The WAL starts again only if a checkpoint
+ * copied all of it. Under steady writes that never happens by itself, and the WAL grows until a
+ * commit has to checkpoint.
  */
 const LONG_PAGES = 8_000;
-/** Pause of these waits while they do not help, because a backup or another reader needs the WAL. */
+/**
+ * Pause of these waits while they do not help, because a backup or another reader needs the WAL.
+ */
 const USELESS_WAIT_PAUSE_MS = 5_000;
-/** At this length SQLite checkpoints inside a commit, because the thread does not run, or a backup reads for a long time. */
+/**
+ * At this length SQLite checkpoints inside a commit, because the thread does not run, or a backup
+ * reads for a long time.
+ */
 const AUTOCHECKPOINT_PAGES = 16_000;
 const INTERVAL_MS = 200;
 const RETRY_AFTER_MS = 60_000;
@@ -36,8 +44,14 @@ const RETRY_AFTER_MS = 60_000;
 /** In pages: the length of the WAL, and how much of it is in the database. */
 type Lengths = { log: number; checkpointed: number };
 
-/** `onCheckpointFailure`: a checkpoint failed. It is retried after RETRY_AFTER_MS; no data is lost. */
-export function createCheckpoints(database: Sqlite.Database, path: string, onCheckpointFailure: (problem: string) => void): Checkpoints {
+/**
+ * `onCheckpointFailure`: a checkpoint failed. It is retried after RETRY_AFTER_MS; no data is lost.
+ */
+export function createCheckpoints(
+  database: Sqlite.Database,
+  path: string,
+  onCheckpointFailure: (problem: string) => void,
+): Checkpoints {
   let thread: Worker | null = null;
   let running = false;
   let nextAt = 0;
@@ -56,7 +70,9 @@ export function createCheckpoints(database: Sqlite.Database, path: string, onChe
   database.pragma(`wal_autocheckpoint = ${AUTOCHECKPOINT_PAGES}`);
 
   function start(): Worker {
-    const started = new Worker(new URL('./checkpoint-thread.ts', import.meta.url), { workerData: path });
+    const started = new Worker(new URL('./checkpoint-thread.ts', import.meta.url), {
+      workerData: path,
+    });
     // The thread does not keep the process alive.
     started.unref();
     started.on('message', (problem: CheckpointEnd) => {

@@ -1,4 +1,7 @@
-/** Statements and transactions on one connection or pool. A transaction that did nothing is retried for RETRY_FOR_MS. */
+/**
+ * Statements and transactions on one connection or pool. A transaction that did nothing is retried
+ * for RETRY_FOR_MS.
+ */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Capabilities, Transient } from './capabilities.ts';
 import type { Db, Tx } from './tables.ts';
@@ -7,9 +10,14 @@ import { StoreError } from './errors.ts';
 export type Connection = {
   capabilities: Capabilities;
   kysely: Db;
-  /** Runs one transaction that may write. `run` may be called again, so it does only database work. */
+  /**
+   * Runs one transaction that may write. `run` may be called again, so it does only database work.
+   */
   write<T>(run: (tx: Tx) => Promise<T>): Promise<T>;
-  /** Same as `write`, without the wait for the disk: a power cut or a crash of the machine may undo it. */
+  /**
+   * Same as `write`, without the wait for the disk: a power cut or a crash of the machine may undo
+   * it.
+   */
   writeUnsynced<T>(run: (tx: Tx) => Promise<T>): Promise<T>;
   /** Runs one statement that writes, without the cost of a transaction around it. */
   writeOne<T>(run: (db: Db) => Promise<T>): Promise<T>;
@@ -19,24 +27,51 @@ export type Connection = {
 
 export type WithRetries = <T>(run: () => Promise<T>) => Promise<T>;
 
-/** How long a write waits for another lock (a backup, a shell, our recording thread) or for the server before it fails. */
+/**
+ * How long a write waits for another lock (a backup, a shell, our recording thread) or for the
+ * server before it fails.
+ */
 const RETRY_FOR_MS = 15_000;
 
-export const createConnection = (kysely: Db, capabilities: Capabilities, withRetries: WithRetries): Connection => ({
+export const createConnection = (
+  kysely: Db,
+  capabilities: Capabilities,
+  withRetries: WithRetries,
+): Connection => ({
   capabilities,
   kysely,
   write: (run) => withRetries(() => kysely.transaction().execute(run)),
-  writeUnsynced: (run) => withRetries(() => capabilities.unsynced(kysely, (one) => one.transaction().execute(run))),
+  writeUnsynced: (run) =>
+    withRetries(() => capabilities.unsynced(kysely, (one) => one.transaction().execute(run))),
   writeOne: (run) => withRetries(() => run(kysely)),
-  snapshot: (run) => withRetries(() => kysely.transaction().setIsolationLevel('repeatable read').setAccessMode('read only').execute(run)),
+  snapshot: (run) =>
+    withRetries(() =>
+      kysely
+        .transaction()
+        .setIsolationLevel('repeatable read')
+        .setAccessMode('read only')
+        .execute(run),
+    ),
 });
 
-/** `name`: the database, for messages. `longestPauseMs`: between two attempts. `onWait`: called after each wait, with its length in ms. */
+/**
+ * `name`: the database, for messages. `longestPauseMs`: between two attempts. `onWait`: called
+ * after each wait, with its length in ms.
+ */
 export const createRetries =
-  (name: string, capabilities: Capabilities, longestPauseMs = 200, onWait: (ms: number) => void = () => {}): WithRetries =>
+  (
+    name: string,
+    capabilities: Capabilities,
+    longestPauseMs = 200,
+    onWait: (ms: number) => void = () => {},
+  ): WithRetries =>
   async (run) => {
     // The first pause is about as long as the recording thread holds the lock.
-    for (let startedAt = performance.now(), pause = 1, attempt = 1; ; pause = Math.min(pause * 2, longestPauseMs), attempt++) {
+    for (
+      let startedAt = performance.now(), pause = 1, attempt = 1;
+      ;
+      pause = Math.min(pause * 2, longestPauseMs), attempt++
+    ) {
       try {
         const result = await run();
         if (attempt > 1) onWait(performance.now() - startedAt);
@@ -52,10 +87,21 @@ export const createRetries =
     }
   };
 
-function retriesExhausted(name: string, why: Transient, waited: number, cause: unknown): StoreError {
+function retriesExhausted(
+  name: string,
+  why: Transient,
+  waited: number,
+  cause: unknown,
+): StoreError {
   const seconds = Math.round(waited / 1000);
   if (why === 'unreachable')
-    return new StoreError('unreachable', `the database ${name} has not answered for ${seconds} s: ${(cause as Error).message}`, { cause });
+    return new StoreError(
+      'unreachable',
+      `the database ${name} has not answered for ${seconds} s: ${(cause as Error).message}`,
+      { cause },
+    );
   const by = why === 'locked' ? 'locked by another program' : 'too contended to write to';
-  return new StoreError('locked', `the database ${name} has been ${by} for ${seconds} s`, { cause });
+  return new StoreError('locked', `the database ${name} has been ${by} for ${seconds} s`, {
+    cause,
+  });
 }

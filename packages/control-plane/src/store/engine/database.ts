@@ -1,13 +1,19 @@
 /**
- * Opens and migrates the database. Single statements use `kysely`; everything else uses a transaction (connection.ts), which is retried
- * when the engine reports that it did nothing. Public methods of the stores begin the transaction; small functions take `tx`.
+ * Opens and migrates the database. Single statements use `kysely`; everything else uses a
+ * transaction (connection.ts), which is retried when the engine reports that it did nothing. Public
+ * methods of the stores begin the transaction; small functions take `tx`.
  */
 import { type Dialect, Kysely } from 'kysely';
 import type { Notifier } from '../../domain/changes.ts';
 import type { LogRelay } from '../../domain/runtime-logs.ts';
 import type { QueryKind } from '../../domain/stores.ts';
 import { type Capabilities, POSTGRES, SQLITE } from './capabilities.ts';
-import { createConnection, createRetries, type Connection, type WithRetries } from './connection.ts';
+import {
+  createConnection,
+  createRetries,
+  type Connection,
+  type WithRetries,
+} from './connection.ts';
 import { StoreError, type StoreLog } from './errors.ts';
 import { allMigrations } from './migrations/all.ts';
 import { type BeforeMigration, type LoggedStep, migrate, requireMigrated } from './migrate.ts';
@@ -25,7 +31,9 @@ export type Database = Connection & {
   notifier: Notifier | null;
   /** Carries runtime logs to other control planes; null if there can be none. */
   logRelay: LogRelay | null;
-  /** Records dataset versions in its own thread; null: they are recorded through this connection. */
+  /**
+   * Records dataset versions in its own thread; null: they are recorded through this connection.
+   */
   recorder: Recorder | null;
   /** Calls `listener` after every statement of this connection. */
   onQuery(listener: OnQuery): void;
@@ -54,7 +62,12 @@ export type OpenOptions = {
 };
 
 /** Opens, checks and migrates the database. Throws StoreError, and what `before` throws. */
-export async function openDatabase(url: string, log: StoreLog, now: () => number, { image, before }: OpenOptions = {}): Promise<Database> {
+export async function openDatabase(
+  url: string,
+  log: StoreLog,
+  now: () => number,
+  { image, before }: OpenOptions = {},
+): Promise<Database> {
   const engine = engineOf(url, log, now, image);
   const { capabilities, name } = engine;
   const listeners: OnQuery[] = [];
@@ -64,7 +77,8 @@ export async function openDatabase(url: string, log: StoreLog, now: () => number
   const kysely = new Kysely<Tables>({
     dialect: engine.dialect,
     log({ query, queryDurationMillis }) {
-      for (const listener of listeners) listener(kindOf(query.query.kind, query.sql), queryDurationMillis / 1000);
+      for (const listener of listeners)
+        listener(kindOf(query.query.kind, query.sql), queryDurationMillis / 1000);
     },
   });
   try {
@@ -96,8 +110,8 @@ export async function openDatabase(url: string, log: StoreLog, now: () => number
 }
 
 /**
- * Opens a database that this version has migrated, beside a control plane that may run: takes no lock, creates nothing and migrates
- * nothing. Throws StoreError.
+ * Opens a database that this version has migrated, beside a control plane that may run: takes no
+ * lock, creates nothing and migrates nothing. Throws StoreError.
  */
 export async function openBeside(url: string, log: StoreLog): Promise<Database> {
   const engine = besideOf(url);
@@ -124,7 +138,8 @@ export async function openBeside(url: string, log: StoreLog): Promise<Database> 
 }
 
 function besideOf(url: string): Pick<Engine, 'name' | 'capabilities' | 'dialect' | 'check'> {
-  if (!url.startsWith('sqlite:')) return engineOf(url, { info: () => {}, warn: () => {} }, Date.now);
+  if (!url.startsWith('sqlite:'))
+    return engineOf(url, { info: () => {}, warn: () => {} }, Date.now);
   const { path, dialect } = openSqliteBeside(url.slice('sqlite:'.length));
   return { name: path, capabilities: SQLITE, dialect };
 }
@@ -142,7 +157,9 @@ async function migrated(
   log: StoreLog,
   before: BeforeMigration | undefined,
 ): Promise<string[]> {
-  const db = (migrating === undefined ? kysely : new Kysely<Tables>({ dialect: migrating })) as Kysely<unknown>;
+  const db = (
+    migrating === undefined ? kysely : new Kysely<Tables>({ dialect: migrating })
+  ) as Kysely<unknown>;
   const onNewer = (steps: LoggedStep[]): void =>
     log.info(
       { database: name, by: steps.at(-1)?.berth, steps: steps.map((step) => step.name) },
@@ -159,14 +176,21 @@ function engineOf(url: string, log: StoreLog, now: () => number, image?: Buffer)
   const colon = url.indexOf(':');
   const [scheme, rest] = [url.slice(0, Math.max(colon, 0)), url.slice(colon + 1)];
   if (scheme === 'sqlite' && rest !== '') {
-    const onCheckpointFailure = (problem: string): void => log.warn({ problem }, 'WAL checkpoint failed; will retry');
+    const onCheckpointFailure = (problem: string): void =>
+      log.warn({ problem }, 'WAL checkpoint failed; will retry');
     const onCompact = (fields: object, message: string): void => log.info(fields, message);
     const { dialect, path, release } = openSqlite(rest, now(), {
       onCheckpointFailure,
       onCompact,
       ...(image === undefined ? {} : { image }),
     });
-    return { dialect, capabilities: SQLITE, release, name: path, ...(rest === ':memory:' ? {} : { recorder: createRecorder(path) }) };
+    return {
+      dialect,
+      capabilities: SQLITE,
+      release,
+      name: path,
+      ...(rest === ':memory:' ? {} : { recorder: createRecorder(path) }),
+    };
   }
   if (scheme === 'postgres' || scheme === 'postgresql') {
     return {
@@ -178,5 +202,8 @@ function engineOf(url: string, log: StoreLog, now: () => number, image?: Buffer)
     };
   }
   // The message must not contain the whole URL, which may hold a password.
-  throw new StoreError('unsupported_url', `DATABASE_URL: "${scheme}:…" is not known; use sqlite:path or postgres://…`);
+  throw new StoreError(
+    'unsupported_url',
+    `DATABASE_URL: "${scheme}:…" is not known; use sqlite:path or postgres://…`,
+  );
 }

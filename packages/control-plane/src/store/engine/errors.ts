@@ -1,4 +1,7 @@
-/** Failures of the database itself, for the person who starts the control plane. Faulty requests never cause one. */
+/**
+ * Failures of the database itself, for the person who starts the control plane. Faulty requests
+ * never cause one.
+ */
 export type StoreErrorCode =
   /** Berth does not support this DATABASE_URL. */
   | 'unsupported_url'
@@ -17,7 +20,9 @@ export type StoreErrorCode =
   | 'locked'
   /** The server does not answer, or the connection to it was lost before a commit. */
   | 'unreachable'
-  /** The connection was lost during a commit. Only a later read shows whether the commit succeeded. */
+  /**
+   * The connection was lost during a commit. Only a later read shows whether the commit succeeded.
+   */
   | 'unknown_outcome';
 
 export class StoreError extends Error {
@@ -30,4 +35,7 @@ export class StoreError extends Error {
 }
 
 /** Receives the log lines of the database. */
-export type StoreLog = { info(fields: object, message: string): void; warn(fields: object, message: string): void };
+export type StoreLog = {
+  info(fields: object, message: string): void;
+  warn(fields: object, message: string): void;
+};

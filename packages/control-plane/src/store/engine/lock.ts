@@ -1,9 +1,11 @@
 /**
- * Allows one control plane for each SQLite file. The lock is an exclusive transaction on a separate database file, `<db>.lock`, so it
- * does not block readers of the real file (backups, the sqlite3 shell). The operating system releases it when the process ends for any
- * reason. `<db>.lock.json` names the holder, for the error message of the refused process.
+ * Allows one control plane for each SQLite file. The lock is an exclusive transaction on a separate
+ * database file, `<db>.lock`, so it does not block readers of the real file (backups, the sqlite3
+ * shell). The operating system releases it when the process ends for any reason. `<db>.lock.json`
+ * names the holder, for the error message of the refused process.
  *
- * This process must never open `<db>.lock` in another way: closing any descriptor of a file drops its POSIX locks.
+ * This process must never open `<db>.lock` in another way: closing any descriptor of a file drops
+ * its POSIX locks.
  */
 import { readFileSync, rmSync } from 'node:fs';
 import { hostname } from 'node:os';
@@ -11,7 +13,10 @@ import { writeFileWholeSync } from '@berth/kit/write-file';
 import Sqlite from 'better-sqlite3';
 import { StoreError } from './errors.ts';
 
-/** Two processes that start at the same moment block each other; within this time one of them gets the lock. */
+/**
+ * Two processes that start at the same moment block each other; within this time one of them gets
+ * the lock.
+ */
 const LOCK_TIMEOUT_MS = 250;
 
 type Holder = { pid: number; host: string; since: string };
@@ -25,11 +30,14 @@ export function takeFileLock(databasePath: string, now: number): () => void {
     lock.exec('begin exclusive');
   } catch (error) {
     lock.close();
-    if (!(error instanceof Sqlite.SqliteError) || !error.code.startsWith('SQLITE_BUSY')) throw error;
+    if (!(error instanceof Sqlite.SqliteError) || !error.code.startsWith('SQLITE_BUSY'))
+      throw error;
     throw new StoreError(
       'held',
-      `the database ${databasePath} is held by another control plane (${describe(readHolder(holderPath))}). ` +
-        'A SQLite file serves one control plane: stop that one first, or use PostgreSQL for several',
+      `the database ${databasePath} is held by another control plane ` +
+        `(${describe(readHolder(holderPath))}). ` +
+        'A SQLite file serves one control plane: stop that one first, or use PostgreSQL for ' +
+        'several',
     );
   }
   const holder: Holder = { pid: process.pid, host: hostname(), since: new Date(now).toISOString() };
@@ -53,4 +61,6 @@ function readHolder(path: string): Holder | null {
 }
 
 const describe = (holder: Holder | null): string =>
-  holder === null ? 'its pid is unknown' : `pid ${holder.pid} on ${holder.host}, since ${holder.since}`;
+  holder === null
+    ? 'its pid is unknown'
+    : `pid ${holder.pid} on ${holder.host}, since ${holder.since}`;

@@ -1,10 +1,12 @@
 /**
- * Migrates a database to the tables of this version, or leaves it unchanged: all steps run in one transaction.
+ * Migrates a database to the tables of this version, or leaves it unchanged: all steps run in one
+ * transaction.
  *
- * A step expands (it only adds, so earlier versions can go on with the database) or contracts (it removes what no version in use needs).
- * `berth_migrations` has the steps that a version must know: a version that lacks one of them refuses the database. `berth_migrations_log`
- * has every step after LAST_NEEDED, with the version that ran it. So an earlier version starts on a database that later versions only
- * expanded.
+ * A step expands (it only adds, so earlier versions can go on with the database) or contracts (it
+ * removes what no version in use needs). `berth_migrations` has the steps that a version must know:
+ * a version that lacks one of them refuses the database. `berth_migrations_log` has every step
+ * after LAST_NEEDED, with the version that ran it. So an earlier version starts on a database that
+ * later versions only expanded.
  */
 import { BERTH_VERSION } from '@berth/wire/version';
 import type { Kysely } from 'kysely';
@@ -16,12 +18,18 @@ import { StoreError } from './errors.ts';
 export type Step = Migration & { contracts?: true };
 export type Steps = Record<string, Step>;
 
-/** Runs before the first step of a database that has tables. Returns the path of its snapshot, or null. Throws: nothing is migrated. */
+/**
+ * Runs before the first step of a database that has tables. Returns the path of its snapshot, or
+ * null. Throws: nothing is migrated.
+ */
 export type BeforeMigration = (missing: readonly string[]) => Promise<string | null>;
 
 const NEEDED = 'berth_migrations';
 const LOG = 'berth_migrations_log';
-/** Versions that do not know `contracts` refuse every step that they do not know. This is the last step of such a version. */
+/**
+ * Versions that do not know `contracts` refuse every step that they do not know. This is the last
+ * step of such a version.
+ */
 const LAST_NEEDED = '0019_backups';
 
 type Tables = {
@@ -36,10 +44,18 @@ type Options = {
 };
 
 /** Whether earlier versions must refuse a database with this step. */
-export const isNeeded = (name: string, step: Step | undefined): boolean => name <= LAST_NEEDED || step?.contracts === true;
+export const isNeeded = (name: string, step: Step | undefined): boolean =>
+  name <= LAST_NEEDED || step?.contracts === true;
 
-/** Returns the names of the steps that it ran. Of several control planes that start at once, one runs them and the others wait. */
-export async function migrate(db: Kysely<unknown>, steps: Steps, { before, onNewer }: Options = {}): Promise<string[]> {
+/**
+ * Returns the names of the steps that it ran. Of several control planes that start at once, one
+ * runs them and the others wait.
+ */
+export async function migrate(
+  db: Kysely<unknown>,
+  steps: Steps,
+  { before, onNewer }: Options = {},
+): Promise<string[]> {
   const found = await presentIn(db);
   if (missingIn(found, steps).length === 0) {
     const newer = found.log.filter(({ name }) => !Object.hasOwn(steps, name));
@@ -48,7 +64,8 @@ export async function migrate(db: Kysely<unknown>, steps: Steps, { before, onNew
   }
   return db.connection().execute(async (one) => {
     const { adapter } = one.getExecutor();
-    // PostgreSQL: a lock of the session, which earlier versions take too. SQLite: the process has locked the file.
+    // PostgreSQL: a lock of the session, which earlier versions take too. SQLite: the process has
+    // locked the file.
     const lock = { lockTable: '', lockRowId: '' };
     await adapter.acquireMigrationLock(one, lock);
     try {
@@ -65,7 +82,12 @@ export async function migrate(db: Kysely<unknown>, steps: Steps, { before, onNew
   });
 }
 
-async function run(db: Kysely<unknown>, steps: Steps, missing: readonly string[], snapshot: string | null): Promise<void> {
+async function run(
+  db: Kysely<unknown>,
+  steps: Steps,
+  missing: readonly string[],
+  snapshot: string | null,
+): Promise<void> {
   let doing = 'before the first one';
   try {
     await db.transaction().execute(async (transaction) => {
@@ -75,16 +97,25 @@ async function run(db: Kysely<unknown>, steps: Steps, missing: readonly string[]
         doing = name;
         await steps[name]?.up(transaction as Kysely<unknown>);
         const timestamp = new Date().toISOString();
-        if (isNeeded(name, steps[name])) await tx.insertInto(NEEDED).values({ name, timestamp }).execute();
-        if (name > LAST_NEEDED) await tx.insertInto(LOG).values({ name, timestamp, berth: BERTH_VERSION, snapshot }).execute();
+        if (isNeeded(name, steps[name]))
+          await tx.insertInto(NEEDED).values({ name, timestamp }).execute();
+        if (name > LAST_NEEDED)
+          await tx
+            .insertInto(LOG)
+            .values({ name, timestamp, berth: BERTH_VERSION, snapshot })
+            .execute();
         await failPoint('migrate.step');
       }
     });
   } catch (error) {
     const reason = error instanceof Error ? error.message : JSON.stringify(error);
-    throw new StoreError('migration_failed', `the migration of the database failed (${doing}): ${reason}; the database is unchanged`, {
-      cause: error,
-    });
+    throw new StoreError(
+      'migration_failed',
+      `the migration of the database failed (${doing}): ${reason}; the database is unchanged`,
+      {
+        cause: error,
+      },
+    );
   }
   await failPoint('migrate.after');
 }
@@ -124,21 +155,31 @@ export function refuseNewer({ needed, log }: Present, steps: Steps): void {
   const version = by.at(-1)?.berth;
   const which = version === undefined ? 'a newer version of Berth' : `Berth ${version}`;
   const snapshot = by.find((step) => step.snapshot !== null)?.snapshot ?? null;
-  const back = snapshot === null ? 'restore the backup from before the upgrade' : `go back with berth restore ${snapshot}`;
+  const back =
+    snapshot === null
+      ? 'restore the backup from before the upgrade'
+      : `go back with berth restore ${snapshot}`;
   throw new StoreError(
     'newer_database',
-    `${which} migrated the database to ${unknown.join(', ')}, and this is Berth ${BERTH_VERSION}, which knows the schema up to ${known}: ` +
-      `start ${version === undefined ? 'that version' : `${which} or newer`}, or ${back} (docs/upgrade.md)`,
+    `${which} migrated the database to ${unknown.join(', ')}, and this is Berth ` +
+      `${BERTH_VERSION}, which knows the schema up to ${known}: ` +
+      `start ${version === undefined ? 'that version' : `${which} or newer`}, or ${back} ` +
+      '(docs/upgrade.md)',
   );
 }
 
 /** Throws StoreError if the database does not have the tables of this version. */
-export async function requireMigrated(db: Kysely<unknown>, name: string, steps: Steps): Promise<void> {
+export async function requireMigrated(
+  db: Kysely<unknown>,
+  name: string,
+  steps: Steps,
+): Promise<void> {
   const missing = missingIn(await presentIn(db), steps);
   if (missing.length > 0)
     throw new StoreError(
       'older_database',
-      `the database ${name} lacks ${missing.length} migrations of this version: start its control plane once`,
+      `the database ${name} lacks ${missing.length} migrations of this version: start its ` +
+        'control plane once',
     );
 }
 
@@ -153,10 +194,20 @@ export type Present = {
 };
 
 export async function presentIn(db: Kysely<unknown>): Promise<Present> {
-  const tables = (await db.introspection.getTables({ withInternalKyselyTables: true })).map((table) => table.name);
+  const tables = (await db.introspection.getTables({ withInternalKyselyTables: true })).map(
+    (table) => table.name,
+  );
   const typed = db as Kysely<Tables>;
-  const rows = tables.includes(NEEDED) ? await typed.selectFrom(NEEDED).select('name').execute() : [];
-  const log = tables.includes(LOG) ? await typed.selectFrom(LOG).selectAll().orderBy('name').execute() : [];
+  const rows = tables.includes(NEEDED)
+    ? await typed.selectFrom(NEEDED).select('name').execute()
+    : [];
+  const log = tables.includes(LOG)
+    ? await typed.selectFrom(LOG).selectAll().orderBy('name').execute()
+    : [];
   const needed = rows.map((row) => row.name).sort();
-  return { needed, log, applied: [...new Set([...needed, ...log.map((step) => step.name)])].sort() };
+  return {
+    needed,
+    log,
+    applied: [...new Set([...needed, ...log.map((step) => step.name)])].sort(),
+  };
 }

@@ -1,6 +1,7 @@
 /**
- * Sends changed topics to the other control planes of the database, by LISTEN/NOTIFY on a separate connection. Notifications only save
- * time: every waiter also polls, so it finds a change whose notification was lost while the connection was down.
+ * Sends changed topics to the other control planes of the database, by LISTEN/NOTIFY on a separate
+ * connection. Notifications only save time: every waiter also polls, so it finds a change whose
+ * notification was lost while the connection was down.
  */
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -34,7 +35,10 @@ export function createNotifier(url: string, log: StoreLog): Notifier & { close()
       // Waits for the end of the event loop turn, because one commit often changes several topics.
       await new Promise(setImmediate);
       while (pending.size > 0 && client !== null)
-        await client.query('select pg_notify($1, $2)', [CHANNEL, JSON.stringify({ from: self, topics: take(pending) })]);
+        await client.query('select pg_notify($1, $2)', [
+          CHANNEL,
+          JSON.stringify({ from: self, topics: take(pending) }),
+        ]);
     } catch {
       // `run` logs the error of the connection and opens a new one.
       pending.clear();
@@ -68,7 +72,11 @@ export function createNotifier(url: string, log: StoreLog): Notifier & { close()
         await keepAlive(fresh, gone, end.signal);
       } catch (error) {
         if (!end.signal.aborted)
-          log.warn({ err: error }, 'LISTEN connection failed; changes by other control planes arrive late until it reconnects');
+          log.warn(
+            { err: error },
+            'LISTEN connection failed; changes by other control planes arrive late until it ' +
+              'reconnects',
+          );
       } finally {
         client = null;
         pending.clear();
@@ -99,7 +107,10 @@ export function createNotifier(url: string, log: StoreLog): Notifier & { close()
   };
 }
 
-/** Returns when `signal` aborts; throws when the connection closes or does not answer the test query. */
+/**
+ * Returns when `signal` aborts; throws when the connection closes or does not answer the test
+ * query.
+ */
 async function keepAlive(client: Client, gone: Promise<Error>, signal: AbortSignal): Promise<void> {
   while (!signal.aborted) {
     const pause = sleep(KEEPALIVE.everyMs, undefined, { signal }).catch(() => undefined);

@@ -1,7 +1,8 @@
 /**
- * Carries lines of runtime logs between the control planes of one database, by LISTEN/NOTIFY: the agent may send a batch to another control
- * plane than the one where the reader waits. Nothing is stored, and the numbers of the lines show what was lost. It has a connection of its
- * own, so that lines never delay notifications of changes, and opens it when somebody first reads a log.
+ * Carries lines of runtime logs between the control planes of one database, by LISTEN/NOTIFY: the
+ * agent may send a batch to another control plane than the one where the reader waits. Nothing is
+ * stored, and the numbers of the lines show what was lost. It has a connection of its own, so that
+ * lines never delay notifications of changes, and opens it when somebody first reads a log.
  */
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -77,7 +78,11 @@ export function createLogRelay(url: string, log: StoreLog): LogRelay & { close()
         await Promise.race([gone, aborted(end.signal)]);
         if (!end.signal.aborted) throw new Error('the connection ended');
       } catch (error) {
-        if (!end.signal.aborted) log.warn({ err: error }, 'connection for runtime logs failed; readers may miss lines until it reconnects');
+        if (!end.signal.aborted)
+          log.warn(
+            { err: error },
+            'connection for runtime logs failed; readers may miss lines until it reconnects',
+          );
       } finally {
         client = null;
         void fresh.end().catch(() => {});
@@ -117,10 +122,17 @@ export function createLogRelay(url: string, log: StoreLog): LogRelay & { close()
 const channelOf = (owner: string): string => `berth_logs_${owner.replaceAll(/[^0-9a-z]/g, '')}`;
 
 const aborted = (signal: AbortSignal): Promise<void> =>
-  new Promise((resolve) => (signal.aborted ? resolve() : signal.addEventListener('abort', () => resolve(), { once: true })));
+  new Promise((resolve) =>
+    signal.aborted ? resolve() : signal.addEventListener('abort', () => resolve(), { once: true }),
+  );
 
-/** Puts messages together. The parts of one sender arrive in order; a message with a missing part is dropped. */
-export function createAssembly(onMessage: (message: string) => void): { add(payload: string): void } {
+/**
+ * Puts messages together. The parts of one sender arrive in order; a message with a missing part is
+ * dropped.
+ */
+export function createAssembly(onMessage: (message: string) => void): {
+  add(payload: string): void;
+} {
   const bySender = new Map<string, { id: string; text: string; next: number }>();
   return {
     add(payload) {
@@ -137,7 +149,9 @@ export function createAssembly(onMessage: (message: string) => void): { add(payl
         return;
       }
       try {
-        onMessage(inflateRawSync(Buffer.from(whole, 'base64'), { maxOutputLength: MAX_BYTES }).toString());
+        onMessage(
+          inflateRawSync(Buffer.from(whole, 'base64'), { maxOutputLength: MAX_BYTES }).toString(),
+        );
       } catch {
         // Another version of Berth may send another format. The readers see a gap.
       }

@@ -1,6 +1,7 @@
 /**
- * The engine for several control planes: PostgreSQL through `pg` and Kysely. Transactions run READ COMMITTED. Compare-and-set on
- * projects.flow_version and the locks of capabilities.ts prevent the races that this level allows.
+ * The engine for several control planes: PostgreSQL through `pg` and Kysely. Transactions run READ
+ * COMMITTED. Compare-and-set on projects.flow_version and the locks of capabilities.ts prevent the
+ * races that this level allows.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { type Dialect, type Kysely, PostgresDialect, type PostgresPool, sql } from 'kysely';
@@ -9,16 +10,24 @@ import type { StoreLog } from './errors.ts';
 import { StoreError } from './errors.ts';
 
 const OLDEST_SERVER = 13;
-/** Connections of one control plane, besides the one of its notifier. The server allows 100 in all by default. */
+/**
+ * Connections of one control plane, besides the one of its notifier. The server allows 100 in all
+ * by default.
+ */
 const POOL_SIZE = 10;
 const CONNECT_TIMEOUT_MS = 5_000;
 /** How long to wait for a server that does not answer (a restart, a failover). */
 const RECONNECT_FOR_MS = 15_000;
 const RECONNECT_MS = 100;
-/** Berth's statements take milliseconds; one that takes this long holds locks that others wait for. */
+/**
+ * Berth's statements take milliseconds; one that takes this long holds locks that others wait for.
+ */
 const STATEMENT_TIMEOUT_MS = 30_000;
 const LOCK_TIMEOUT_MS = 10_000;
-/** A control plane that is paused (SIGSTOP, a frozen machine) in a transaction must not hold its locks for ever. */
+/**
+ * A control plane that is paused (SIGSTOP, a frozen machine) in a transaction must not hold its
+ * locks for ever.
+ */
 const IDLE_IN_TRANSACTION_MS = 15_000;
 /** Above the server's limit, so only a lost server or network causes this timeout. */
 const ANSWER_TIMEOUT_MS = 35_000;
@@ -41,7 +50,9 @@ export function openPostgres(url: string): OpenPostgres {
   };
   return {
     name,
-    dialect: new PostgresDialect({ pool: poolOf(name, { ...clientConfig(url), ...limits }, POOL_SIZE) }),
+    dialect: new PostgresDialect({
+      pool: poolOf(name, { ...clientConfig(url), ...limits }, POOL_SIZE),
+    }),
     migrating: new PostgresDialect({ pool: poolOf(name, clientConfig(url), 2) }),
     check: (db, log) => check(name, db, log),
   };
@@ -58,7 +69,10 @@ export const clientConfig = (url: string): ClientConfig => ({
 /** Returns database, host and port for messages: the URL holds a password. */
 function nameOf(url: string): string {
   if (!URL.canParse(url))
-    throw new StoreError('unsupported_url', 'DATABASE_URL: not a URL; use postgres://user:password@host:5432/database');
+    throw new StoreError(
+      'unsupported_url',
+      'DATABASE_URL: not a URL; use postgres://user:password@host:5432/database',
+    );
   const { host, pathname, searchParams } = new URL(url);
   const server = host === '' ? (searchParams.get('host') ?? 'localhost') : host;
   return `${decodeURIComponent(pathname.slice(1)) || 'postgres'} at ${server}`;
@@ -72,13 +86,15 @@ const parserOf: ParserOf = (oid, format) =>
 
 function numberOf(text: string): number {
   const value = Number(text);
-  if (!Number.isSafeInteger(value)) throw new Error(`${text} from the database does not fit into a number`);
+  if (!Number.isSafeInteger(value))
+    throw new Error(`${text} from the database does not fit into a number`);
   return value;
 }
 
 /**
- * Returns a pool for Kysely. Connection errors become StoreErrors, and a connection that had one is discarded. The pool waits for a
- * server that restarts. It retries a single read, but no statement of a transaction.
+ * Returns a pool for Kysely. Connection errors become StoreErrors, and a connection that had one is
+ * discarded. The pool waits for a server that restarts. It retries a single read, but no statement
+ * of a transaction.
  */
 function poolOf(name: string, config: ClientConfig, max: number): PostgresPool {
   const pool = new Pool({ ...config, max });
@@ -102,7 +118,8 @@ function poolOf(name: string, config: ClientConfig, max: number): PostgresPool {
     let client = await connect(performance.now() + RECONNECT_FOR_MS);
     let [broken, begun] = [false, false];
     async function query(text: string, values: readonly unknown[]): Promise<unknown> {
-      // The server rolled back when the connection was lost; an error here would hide the first error.
+      // The server rolled back when the connection was lost; an error here would hide the first
+      // error.
       if (broken && text === 'rollback') return { command: 'ROLLBACK', rows: [] };
       const isSingleRead = !begun && text.startsWith('select');
       begun = true;
@@ -113,7 +130,11 @@ function poolOf(name: string, config: ClientConfig, max: number): PostgresPool {
           if (!isConnectionError(error)) throw error;
           broken = true;
           if (text === 'commit')
-            throw new StoreError('unknown_outcome', `the connection to the database ${name} was lost during a commit`, { cause: error });
+            throw new StoreError(
+              'unknown_outcome',
+              `the connection to the database ${name} was lost during a commit`,
+              { cause: error },
+            );
           if (!isSingleRead || performance.now() >= until) throw unreachable(name, error);
           await sleep(RECONNECT_MS);
           const next = await connect(until);
@@ -124,10 +145,17 @@ function poolOf(name: string, config: ClientConfig, max: number): PostgresPool {
     }
     return { query, release: (discard?: boolean) => client.release(broken || discard === true) };
   }
-  return { options: {}, end: () => pool.end(), connect: checkOut as unknown as PostgresPool['connect'] };
+  return {
+    options: {},
+    end: () => pool.end(),
+    connect: checkOut as unknown as PostgresPool['connect'],
+  };
 }
 
-/** Replaces NUL, which PostgreSQL refuses in a text: the output of a program must not make a request fail. */
+/**
+ * Replaces NUL, which PostgreSQL refuses in a text: the output of a program must not make a request
+ * fail.
+ */
 const withoutNul = (value: unknown): unknown =>
   typeof value === 'string' && value.includes('\0') ? value.replaceAll('\0', '\uFFFD') : value;
 
@@ -148,24 +176,52 @@ function isConnectionError(error: unknown): boolean {
 }
 
 const wordsOf = (error: unknown): string =>
-  error instanceof AggregateError ? error.errors.map(wordsOf).join('; ') : error instanceof Error ? error.message : String(error);
+  error instanceof AggregateError
+    ? error.errors.map(wordsOf).join('; ')
+    : error instanceof Error
+      ? error.message
+      : String(error);
 const unreachable = (name: string, cause: unknown): StoreError =>
-  new StoreError('unreachable', `the database ${name} cannot be reached: ${wordsOf(cause)}`, { cause });
+  new StoreError('unreachable', `the database ${name} cannot be reached: ${wordsOf(cause)}`, {
+    cause,
+  });
 const refused = (name: string, cause: unknown): StoreError =>
-  new StoreError('cannot_open', `the database ${name} cannot be opened: ${wordsOf(cause)}`, { cause });
+  new StoreError('cannot_open', `the database ${name} cannot be opened: ${wordsOf(cause)}`, {
+    cause,
+  });
 
 async function check(name: string, db: Kysely<unknown>, log: StoreLog): Promise<void> {
-  const { rows } = await sql<{ version: number; version_text: string; encoding: string; fsync: string; synchronous: string }>`
+  const { rows } = await sql<{
+    version: number;
+    version_text: string;
+    encoding: string;
+    fsync: string;
+    synchronous: string;
+  }>`
     select current_setting('server_version_num')::int as version, current_setting('server_version') as version_text,
       current_setting('server_encoding') as encoding, current_setting('fsync') as fsync,
       current_setting('synchronous_commit') as synchronous`.execute(db);
   const [server] = rows;
-  if (server === undefined) throw new StoreError('cannot_open', `the database ${name} did not return its settings`);
+  if (server === undefined)
+    throw new StoreError('cannot_open', `the database ${name} did not return its settings`);
   if (server.version < OLDEST_SERVER * 10_000)
-    throw new StoreError('engine_too_old', `PostgreSQL ${server.version_text} is too old; at least ${OLDEST_SERVER} is needed`);
+    throw new StoreError(
+      'engine_too_old',
+      `PostgreSQL ${server.version_text} is too old; at least ${OLDEST_SERVER} is needed`,
+    );
   if (server.encoding !== 'UTF8')
-    throw new StoreError('cannot_open', `the database ${name} has the encoding ${server.encoding}: create a database with encoding UTF8`);
-  const unsafe = [server.fsync === 'off' ? 'fsync' : '', server.synchronous === 'off' ? 'synchronous_commit' : ''].filter((s) => s !== '');
+    throw new StoreError(
+      'cannot_open',
+      `the database ${name} has the encoding ${server.encoding}: create a database with ` +
+        'encoding UTF8',
+    );
+  const unsafe = [
+    server.fsync === 'off' ? 'fsync' : '',
+    server.synchronous === 'off' ? 'synchronous_commit' : '',
+  ].filter((s) => s !== '');
   if (unsafe.length > 0)
-    log.warn({ database: name, off: unsafe }, 'the database server can lose committed transactions in a power cut: settings are off');
+    log.warn(
+      { database: name, off: unsafe },
+      'the database server can lose committed transactions in a power cut: settings are off',
+    );
 }

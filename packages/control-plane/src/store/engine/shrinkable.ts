@@ -1,14 +1,19 @@
 /**
- * Makes a SQLite file shrinkable: only a file with auto_vacuum = INCREMENTAL can return free space in small steps (capabilities.ts,
- * shrinkFile). New files have it. A file of an earlier version of Berth gets it once, at a start, by VACUUM, which rewrites the whole file.
- * VACUUM runs only if it takes seconds and the disk has room. Retention first reduces a larger file, and a later start runs VACUUM.
+ * Makes a SQLite file shrinkable: only a file with auto_vacuum = INCREMENTAL can return free space
+ * in small steps (capabilities.ts, shrinkFile). New files have it. A file of an earlier version of
+ * Berth gets it once, at a start, by VACUUM, which rewrites the whole file. VACUUM runs only if it
+ * takes seconds and the disk has room. Retention first reduces a larger file, and a later start
+ * runs VACUUM.
  */
 import { statfsSync } from 'node:fs';
 import { dirname } from 'node:path';
 import type Sqlite from 'better-sqlite3';
 
 const INCREMENTAL = 2;
-/** Largest content for which VACUUM runs. It writes about 100 MB/s on a slow machine, so it takes 20 s at most. */
+/**
+ * Largest content for which VACUUM runs. It writes about 100 MB/s on a slow machine, so it takes 20
+ * s at most.
+ */
 const MOST_BYTES = 2 * 1024 ** 3;
 /** VACUUM writes a copy and the WAL: free space needed, as a multiple of the content. */
 const ROOM = 2.2;
@@ -16,7 +21,12 @@ const ROOM = 2.2;
 type LogLine = (fields: object, message: string) => void;
 
 /** Call it first on a new connection. Never throws: a file that cannot shrink works as before. */
-export function makeShrinkable(database: Sqlite.Database, path: string, log: LogLine, most = MOST_BYTES): void {
+export function makeShrinkable(
+  database: Sqlite.Database,
+  path: string,
+  log: LogLine,
+  most = MOST_BYTES,
+): void {
   const read = (name: string): number => Number(database.pragma(name, { simple: true }));
   // The setting is read first, because setting it writes to the file even if it does not change.
   if (read('auto_vacuum') === INCREMENTAL) return;
@@ -28,13 +38,17 @@ export function makeShrinkable(database: Sqlite.Database, path: string, log: Log
   if (bytes > most) {
     log(
       fields,
-      `the database file cannot shrink yet: it holds more than ${most} bytes. Retention reduces it; a later start makes it shrinkable`,
+      `the database file cannot shrink yet: it holds more than ${most} bytes. Retention ` +
+        'reduces it; a later start makes it shrinkable',
     );
     return;
   }
   const { bavail, bsize } = statfsSync(dirname(path));
   if (bavail * bsize < ROOM * bytes) {
-    log({ ...fields, free: bavail * bsize }, 'the database file cannot shrink yet: VACUUM needs more free disk space');
+    log(
+      { ...fields, free: bavail * bsize },
+      'the database file cannot shrink yet: VACUUM needs more free disk space',
+    );
     return;
   }
   try {
@@ -45,6 +59,9 @@ export function makeShrinkable(database: Sqlite.Database, path: string, log: Log
       'database file vacuumed once: from now on it returns free space to the disk',
     );
   } catch (error) {
-    log({ ...fields, err: error }, 'the database file cannot shrink yet: VACUUM failed; the file is unchanged');
+    log(
+      { ...fields, err: error },
+      'the database file cannot shrink yet: VACUUM failed; the file is unchanged',
+    );
   }
 }

@@ -22,28 +22,41 @@ import { takeFileLock } from './lock.ts';
 import { makeShrinkable } from './shrinkable.ts';
 import { createMutex } from './mutex.ts';
 
-/** In earlier versions a WAL could be reset under a reader, which corrupts the file (https://sqlite.org/wal.html#walresetbug). */
+/**
+ * In earlier versions a WAL could be reset under a reader, which corrupts the file
+ * (https://sqlite.org/wal.html#walresetbug).
+ */
 const OLDEST_SQLITE = '3.51.3';
 /**
- * SQLite waits for a lock inside the call and blocks the whole process meanwhile. So it waits for 1 ms only, and connection.ts retries
- * without blocking. (Reads never wait in WAL mode.)
+ * SQLite waits for a lock inside the call and blocks the whole process meanwhile. So it waits for 1
+ * ms only, and connection.ts retries without blocking. (Reads never wait in WAL mode.)
  */
 const BUSY_TIMEOUT_MS = 1;
-/** SQLite may wait for a backup's short exclusive access while the file is opened, because this process does nothing else yet. */
+/**
+ * SQLite may wait for a backup's short exclusive access while the file is opened, because this
+ * process does nothing else yet.
+ */
 const OPEN_TIMEOUT_MS = 5000;
 const CACHED_STATEMENTS = 500;
-/** Longer statements are not cached: an insert with parameters for each log line differs with every batch. */
+/**
+ * Longer statements are not cached: an insert with parameters for each log line differs with every
+ * batch.
+ */
 const CACHED_SQL_LENGTH = 4096;
 
 export function assertSqliteVersion(version: string): void {
-  const [have, need] = [version, OLDEST_SQLITE].map((v) => v.split('.').map(Number)) as [number[], number[]];
+  const [have, need] = [version, OLDEST_SQLITE].map((v) => v.split('.').map(Number)) as [
+    number[],
+    number[],
+  ];
   for (const [i, least] of need.entries()) {
     const part = have[i] ?? 0;
     if (part > least) return;
     if (part < least || Number.isNaN(part)) {
       throw new StoreError(
         'engine_too_old',
-        `SQLite ${version} can corrupt a database in WAL mode; at least ${OLDEST_SQLITE} is needed (npm run setup installs it)`,
+        `SQLite ${version} can corrupt a database in WAL mode; at least ${OLDEST_SQLITE} is ` +
+          'needed (npm run setup installs it)',
       );
     }
   }
@@ -60,11 +73,19 @@ type OpenOptions = {
   image?: Buffer;
 };
 
-/** Opens a file. `target`: a path or `:memory:`. Throws StoreError held, engine_too_old, cannot_open. */
+/**
+ * Opens a file. `target`: a path or `:memory:`. Throws StoreError held, engine_too_old,
+ * cannot_open.
+ */
 export function openSqlite(
   target: string,
   now: number,
-  { onCheckpointFailure = () => {}, onCompact = () => {}, versionOf = sqliteVersion, image }: OpenOptions = {},
+  {
+    onCheckpointFailure = () => {},
+    onCompact = () => {},
+    versionOf = sqliteVersion,
+    image,
+  }: OpenOptions = {},
 ): OpenSqlite {
   if (target === ':memory:') {
     const memory = new Sqlite(image ?? target);
@@ -77,7 +98,8 @@ export function openSqlite(
   let database: Sqlite.Database | undefined;
   try {
     release = takeFileLock(path, now);
-    // The file holds password hashes and the environment of every project. The WAL files inherit its mode.
+    // The file holds password hashes and the environment of every project. The WAL files inherit
+    // its mode.
     if (!existsSync(path)) closeSync(openSync(path, 'a', 0o600));
     database = new Sqlite(path, { timeout: OPEN_TIMEOUT_MS });
     assertSqliteVersion(versionOf(database));
@@ -86,11 +108,16 @@ export function openSqlite(
     if (mode !== 'wal')
       throw new StoreError(
         'cannot_open',
-        `the file system of ${path} does not support WAL (SQLite answered ${String(mode)}): use a local disk`,
+        `the file system of ${path} does not support WAL (SQLite answered ${String(mode)}): ` +
+          'use a local disk',
       );
     database.pragma(`busy_timeout = ${BUSY_TIMEOUT_MS}`);
     setUp(database);
-    return { dialect: dialectOf(database, createCheckpoints(database, path, onCheckpointFailure)), path, release };
+    return {
+      dialect: dialectOf(database, createCheckpoints(database, path, onCheckpointFailure)),
+      path,
+      release,
+    };
   } catch (error) {
     database?.close();
     release();
@@ -100,8 +127,8 @@ export function openSqlite(
 }
 
 /**
- * Opens a further connection, for a separate thread, to a file that this process has opened and locked. SQLite may checkpoint inside a
- * commit of that thread.
+ * Opens a further connection, for a separate thread, to a file that this process has opened and
+ * locked. SQLite may checkpoint inside a commit of that thread.
  */
 export function openSecondConnection(path: string): Dialect {
   const database = new Sqlite(path, { fileMustExist: true, timeout: BUSY_TIMEOUT_MS });
@@ -110,8 +137,8 @@ export function openSecondConnection(path: string): Dialect {
 }
 
 /**
- * Opens an existing file without the lock of a control plane, for one short transaction: SQLite's own locks keep the file whole. Throws
- * StoreError cannot_open, engine_too_old.
+ * Opens an existing file without the lock of a control plane, for one short transaction: SQLite's
+ * own locks keep the file whole. Throws StoreError cannot_open, engine_too_old.
  */
 export function openSqliteBeside(target: string): { dialect: Dialect; path: string } {
   const path = resolve(target);
@@ -142,7 +169,9 @@ function locate(target: string): string {
   const path = resolve(target);
   try {
     mkdirSync(dirname(path), { recursive: true, mode: 0o700 });
-    return existsSync(path) ? realpathSync(path) : join(realpathSync(dirname(path)), basename(path));
+    return existsSync(path)
+      ? realpathSync(path)
+      : join(realpathSync(dirname(path)), basename(path));
   } catch (error) {
     throw cannotOpen(path, error);
   }
@@ -151,12 +180,15 @@ function locate(target: string): string {
 const cannotOpen = (path: string, cause: unknown): StoreError =>
   new StoreError(
     'cannot_open',
-    `the database ${path} cannot be opened: ${cause instanceof Error ? cause.message : String(cause)}; check DATABASE_URL, and that this ` +
+    `the database ${path} cannot be opened: ` +
+      `${cause instanceof Error ? cause.message : String(cause)}; check DATABASE_URL, and that ` +
+      'this ' +
       'user may read and write the file',
     { cause },
   );
 
-const sqliteVersion = (database: Sqlite.Database): string => String(database.prepare('select sqlite_version()').pluck().get());
+const sqliteVersion = (database: Sqlite.Database): string =>
+  String(database.prepare('select sqlite_version()').pluck().get());
 
 function dialectOf(database: Sqlite.Database, checkpoints: Checkpoints): Dialect {
   const config = { database: withStatementCache(database) };
@@ -184,7 +216,8 @@ class ImmediateDriver extends SqliteDriver {
   }
   override async releaseConnection(): Promise<void> {
     const checkpointed = this.#checkpoints.startIfDue();
-    // The caller's work is committed, so only those who wait for the connection wait for the checkpoint too.
+    // The caller's work is committed, so only those who wait for the connection wait for the
+    // checkpoint too.
     if (checkpointed === null) this.#mutex.release();
     else void checkpointed.then(() => this.#mutex.release());
   }
@@ -192,17 +225,25 @@ class ImmediateDriver extends SqliteDriver {
     await this.#checkpoints.close();
     await super.destroy();
   }
-  /** Begins as a writer: a deferred transaction that reads and then writes can fail in the middle. */
-  override async beginTransaction(connection: DatabaseConnection, settings?: TransactionSettings): Promise<void> {
-    await connection.executeQuery(CompiledQuery.raw(settings?.accessMode === 'read only' ? 'begin' : 'begin immediate'));
+  /**
+   * Begins as a writer: a deferred transaction that reads and then writes can fail in the middle.
+   */
+  override async beginTransaction(
+    connection: DatabaseConnection,
+    settings?: TransactionSettings,
+  ): Promise<void> {
+    await connection.executeQuery(
+      CompiledQuery.raw(settings?.accessMode === 'read only' ? 'begin' : 'begin immediate'),
+    );
   }
 }
 
 /**
- * Writes parameters as `+?`. When SQLite plans `LIMIT ?`, or `= ?` beside an ORDER BY or GROUP BY, it reads the value of a bare parameter.
- * It then prepares the statement again for each other value, which takes five to ten times as long as running it. It does not read the
- * value of an expression. (ENABLE_QPSG of https://sqlite.org/c3ref/c_dbconfig_defensive.html does the same; the binding cannot set it.)
- * Pinned by test/store/query-plans.test.ts.
+ * Writes parameters as `+?`. When SQLite plans `LIMIT ?`, or `= ?` beside an ORDER BY or GROUP BY,
+ * it reads the value of a bare parameter. It then prepares the statement again for each other
+ * value, which takes five to ten times as long as running it. It does not read the value of an
+ * expression. (ENABLE_QPSG of https://sqlite.org/c3ref/c_dbconfig_defensive.html does the same; the
+ * binding cannot set it.) Pinned by test/store/query-plans.test.ts.
  */
 class OncePreparedCompiler extends SqliteQueryCompiler {
   protected override getCurrentParameterPlaceholder(): string {
@@ -211,7 +252,10 @@ class OncePreparedCompiler extends SqliteQueryCompiler {
 }
 
 class TransactionalDdlAdapter extends SqliteAdapter {
-  /** There is one connection, and ImmediateDriver locks it. If false, Kysely would add its own lock (see mutex.ts). */
+  /**
+   * There is one connection, and ImmediateDriver locks it. If false, Kysely would add its own lock
+   * (see mutex.ts).
+   */
   override get supportsMultipleConnections(): boolean {
     return true;
   }
@@ -222,8 +266,9 @@ class TransactionalDdlAdapter extends SqliteAdapter {
 }
 
 /**
- * Caches prepared statements: Kysely prepares each query again, which costs more than running it. The oldest entry is evicted (FIFO).
- * A statement in use that is evicted returns as the newest, which is rare and cheaper than an LRU order.
+ * Caches prepared statements: Kysely prepares each query again, which costs more than running it.
+ * The oldest entry is evicted (FIFO). A statement in use that is evicted returns as the newest,
+ * which is rare and cheaper than an LRU order.
  */
 function withStatementCache(database: Sqlite.Database): SqliteDatabase {
   const cache = new Map<string, SqliteStatement>();

@@ -7,7 +7,14 @@ import type { SecretDelivery, SecretScope } from '@berth/wire/secret';
 import type { Verdict } from '@berth/wire/hook';
 import type { NotificationKind, ProblemKind } from '@berth/wire/notification';
 import type { RuntimeStream } from '@berth/wire/runtime';
-import type { DeploymentState, HealthState, NodeRole, Role, TaskKind, TaskState } from '@berth/wire/vocabulary';
+import type {
+  DeploymentState,
+  HealthState,
+  NodeRole,
+  Role,
+  TaskKind,
+  TaskState,
+} from '@berth/wire/vocabulary';
 import type { Generated, Insertable, Kysely, Selectable, Transaction } from 'kysely';
 import type { CleanUpRecord } from '../../domain/clean-up.ts';
 import type { CommitState, StatusRecord } from '../../domain/commit-statuses.ts';
@@ -87,13 +94,13 @@ export type Tables = {
     updated_at: Ms;
   };
   /**
-   * `members` of projects, for queries. A project without rows is visible to every user. The rows of a deleted project stay while the
-   * feed has events of it (store/project-access.ts).
+   * `members` of projects, for queries. A project without rows is visible to every user. The rows
+   * of a deleted project stay while the feed has events of it (store/project-access.ts).
    */
   project_members: { project_id: string; user_id: string; role: Role };
   /**
-   * Custom domains in use, and those that a project had until recently: another project may not have them yet. The row outlives its
-   * project.
+   * Custom domains in use, and those that a project had until recently: another project may not
+   * have them yet. The row outlives its project.
    */
   domain_claims: {
     host: string;
@@ -104,7 +111,10 @@ export type Tables = {
     /** Null: in use. */
     released_at: Ms | null;
   };
-  /** The same for domain prefixes. A prefix that its project gave up can still be served until the next deployment is live. */
+  /**
+   * The same for domain prefixes. A prefix that its project gave up can still be served until the
+   * next deployment is live.
+   */
   prefix_claims: {
     prefix: string;
     id: string;
@@ -113,11 +123,17 @@ export type Tables = {
     /** Null: in use. */
     released_at: Ms | null;
   };
-  /** The key that seals the values of a project, encrypted with a key of SECRETS_KEY (secrets/vault.ts). */
+  /**
+   * The key that seals the values of a project, encrypted with a key of SECRETS_KEY
+   * (secrets/vault.ts).
+   */
   project_keys: { project_id: string; wrapped: string; wrapped_by: string; created_at: Ms };
   /** The same for values that belong to no project. */
   platform_keys: { name: string; wrapped: string; wrapped_by: string; created_at: Ms };
-  /** `sealed`: encrypted with the project's key. `delivery`: `as` of the API, which is a word of SQL. */
+  /**
+   * `sealed`: encrypted with the project's key. `delivery`: `as` of the API, which is a word of
+   * SQL.
+   */
   project_secrets: {
     project_id: string;
     name: string;
@@ -136,7 +152,10 @@ export type Tables = {
     names: Json;
     sizes: Generated<Json>;
     seen: Generated<Json | null>;
-    /** When the node reported the copy first, and when it was first asked to delete a copy that it had. */
+    /**
+     * When the node reported the copy first, and when it was first asked to delete a copy that it
+     * had.
+     */
     reported_at: Generated<Ms | null>;
     delete_asked_at: Generated<Ms | null>;
     missing_since: Generated<Ms | null>;
@@ -160,7 +179,9 @@ export type Tables = {
     generation: number;
     status: DeploymentState;
     settings: Json;
-    /** Copy of settings.domain_prefix, to find the deployments that may still publish a host name. */
+    /**
+     * Copy of settings.domain_prefix, to find the deployments that may still publish a host name.
+     */
     domain_prefix: string;
     requested_commit: string | null;
     note: string | null;
@@ -203,20 +224,32 @@ export type Tables = {
     builds_given_up: Generated<number>;
     /** Null in rows that an earlier version wrote. */
     ordinal: number | null;
-    /** When retention began to remove the log, when it began to remove story and tasks, and when only the record was left. */
+    /**
+     * When retention began to remove the log, when it began to remove story and tasks, and when
+     * only the record was left.
+     */
     log_removed_at: Generated<Ms | null>;
     story_removed_at: Generated<Ms | null>;
     thinned_at: Generated<Ms | null>;
     /** The key of its settings in kept_settings; null: they are in this row. */
     settings_digest: Generated<string | null>;
-    /** When a clean-up began to remove its image from the registry. `image_deleting` 1: the registry has not confirmed it. */
+    /**
+     * When a clean-up began to remove its image from the registry. `image_deleting` 1: the registry
+     * has not confirmed it.
+     */
     image_removed_at: Generated<Ms | null>;
     image_deleting: Generated<Flag | null>;
-    /** 1: the registry lacked it at the last clean-up that looked, since `image_removed_at`. The next one looks again. */
+    /**
+     * 1: the registry lacked it at the last clean-up that looked, since `image_removed_at`. The
+     * next one looks again.
+     */
     image_missing: Generated<Flag | null>;
   };
   kept_settings: { project_id: string; digest: string; settings: Json };
-  /** Only store/story.ts writes it. A repeated line is one row: `count` occurrences from `first_at` (null: one occurrence) to `at`. */
+  /**
+   * Only store/story.ts writes it. A repeated line is one row: `count` occurrences from `first_at`
+   * (null: one occurrence) to `at`.
+   */
   deployment_events: {
     id: Generated<number>;
     deployment_id: string;
@@ -271,7 +304,10 @@ export type Tables = {
     secret_used: Flag | null;
     /** When an admin revoked the secret; null again after the next one is issued. */
     secret_reset_at: Ms | null;
-    /** Fingerprint of the value of AGENT_SECRET that its last registration sent; null: another secret, or none. */
+    /**
+     * Fingerprint of the value of AGENT_SECRET that its last registration sent; null: another
+     * secret, or none.
+     */
     shared_secret: string | null;
     /** domain/boots.ts. */
     boots: Json | null;
@@ -308,7 +344,9 @@ export type Tables = {
     boot_id: string | null;
     node_id: string | null;
   };
-  /** Contract-only nodes that may register with the shared secret while REQUIRE_NODE_SECRETS is on. */
+  /**
+   * Contract-only nodes that may register with the shared secret while REQUIRE_NODE_SECRETS is on.
+   */
   node_admissions: {
     id: string;
     hostname: string;
@@ -343,12 +381,19 @@ export type Tables = {
     updated_at: Ms;
   };
   /** The row makes a version visible; its history and tree objects are written before. */
-  dataset_versions: { dataset_id: string; version: number; created_at: Ms; files: number; bytes: number; manifest_digest: string };
+  dataset_versions: {
+    dataset_id: string;
+    version: number;
+    created_at: Ms;
+    files: number;
+    bytes: number;
+    manifest_digest: string;
+  };
   /** `body`: the object's text, deflated. */
   dataset_trees: { dataset_id: string; digest: string; body: Buffer };
   /**
-   * `path` is encoded (wire/tree.ts). If the path is too long for the index, `path` is its beginning and `long_path` the whole path
-   * (history-path.ts). The time is in `dataset_versions`.
+   * `path` is encoded (wire/tree.ts). If the path is too long for the index, `path` is its
+   * beginning and `long_path` the whole path (history-path.ts). The time is in `dataset_versions`.
    */
   dataset_history: {
     dataset_id: string;
@@ -381,13 +426,18 @@ export type Tables = {
     last_login_at: Ms | null;
     created_at: Ms;
   };
-  /** Tombstones: earlier sessions of this address are invalid. A tombstone is removed after the last of them has expired. */
+  /**
+   * Tombstones: earlier sessions of this address are invalid. A tombstone is removed after the last
+   * of them has expired.
+   */
   deleted_users: { email: string; deleted_at: Ms; expires_at: Ms };
   /** Sessions of the gateway: every session cookie with this id is invalid. */
   revoked_sessions: { id: string; email: string; revoked_at: Ms; expires_at: Ms };
   used_codes: { id: string; expires_at: Ms };
   device_codes: {
-    /** SHA-256 of the device's code (device_hash) and of the code that the person types (user_hash). */
+    /**
+     * SHA-256 of the device's code (device_hash) and of the code that the person types (user_hash).
+     */
     device_hash: string;
     user_hash: string;
     status: DeviceCodeStatus;
@@ -417,7 +467,10 @@ export type Tables = {
     expires_at: Ms;
     last_used_at: Ms | null;
   };
-  /** A sign-in at the API and its family of refresh tokens. The row exists while the sign-in is valid. */
+  /**
+   * A sign-in at the API and its family of refresh tokens. The row exists while the sign-in is
+   * valid.
+   */
   api_sessions: {
     id: string;
     user_id: string;
@@ -453,7 +506,10 @@ export type Tables = {
     code: string | null;
     request_id: string;
   };
-  /** Answers to creating requests, by user and request (method, path, Idempotency-Key). `answer` is encrypted (api/idempotency.ts). */
+  /**
+   * Answers to creating requests, by user and request (method, path, Idempotency-Key). `answer` is
+   * encrypted (api/idempotency.ts).
+   */
   kept_answers: {
     user_id: string;
     request: string;
@@ -494,7 +550,10 @@ export type Tables = {
   };
   commit_statuses: Omit<StatusRecord, 'seq' | 'state'> & {
     seq: Generated<number>;
-    /** One row for each deployment and state. `failure of COMMIT` is about a commit that it replaced. */
+    /**
+     * One row for each deployment and state. `failure of COMMIT` is about a commit that it
+     * replaced.
+     */
     state: CommitState | `failure of ${string}`;
   };
   /** One row for each kind and subject (domain/problems.ts). */
@@ -590,24 +649,48 @@ export type Tables = {
     net_tx: number | null;
   };
   /** Only the newest stay (store/clean-ups.ts). */
-  clean_ups: Omit<CleanUpRecord, 'holds_builds' | Optional> & { holds_builds: Flag } & { [K in Optional]: Generated<CleanUpRecord[K]> };
+  clean_ups: Omit<CleanUpRecord, 'holds_builds' | Optional> & { holds_builds: Flag } & {
+    [K in Optional]: Generated<CleanUpRecord[K]>;
+  };
   /** Images that deleted projects left in the registry. `repository` has no host. */
   orphan_images: { repository: string; digest: string; noted_at: Ms };
   /** Containers on nodes with a contract-only agent (domain/unmanaged.ts). */
-  unmanaged_containers: Omit<UnmanagedContainer, 'labelled' | 'confirmed_at'> & { labelled: Flag; confirmed_at: Generated<Ms | null> };
+  unmanaged_containers: Omit<UnmanagedContainer, 'labelled' | 'confirmed_at'> & {
+    labelled: Flag;
+    confirmed_at: Generated<Ms | null>;
+  };
   meta: { key: string; value: string };
   /** One row: the clock of every deadline (domain/uptime.ts). */
   uptime: { id: number; clock: UptimeMs };
-  /** Idempotency-Key of `POST /api/projects/{id}/deployments`, which `kept_answers` does not cover. */
-  idempotency_keys: { project_id: string; key: string; body_hash: string; deployment_id: string; expires_at: Ms };
-  log_lines: { deployment_id: string; seq: number; at: Ms; stream: string; step: string | null; text: string };
-  /** One row for each deployment with a log. `left_out`: lines that were not stored, because the log had reached its size limit. */
+  /**
+   * Idempotency-Key of `POST /api/projects/{id}/deployments`, which `kept_answers` does not cover.
+   */
+  idempotency_keys: {
+    project_id: string;
+    key: string;
+    body_hash: string;
+    deployment_id: string;
+    expires_at: Ms;
+  };
+  log_lines: {
+    deployment_id: string;
+    seq: number;
+    at: Ms;
+    stream: string;
+    step: string | null;
+    text: string;
+  };
+  /**
+   * One row for each deployment with a log. `left_out`: lines that were not stored, because the log
+   * had reached its size limit.
+   */
   log_heads: { deployment_id: string; last_seq: number; bytes: number; left_out: number };
   /** High-water mark of the lines that an attempt has sent. */
   log_marks: { task_id: string; attempt: number; deployment_id: string; next_line: number };
   /**
-   * Logs of containers that somebody reads now. `owner`: the control plane whose readers wait. `expires_at`: uptime clock. `position`:
-   * the last line that the owner has, by the clock of the node.
+   * Logs of containers that somebody reads now. `owner`: the control plane whose readers wait.
+   * `expires_at`: uptime clock. `position`: the last line that the owner has, by the clock of the
+   * node.
    */
   log_wants: {
     key: string;

@@ -1,13 +1,26 @@
 import { DomainError } from '../../domain/errors.ts';
-import { BY_LOOK, importable, MAX_HOSTS, MAX_KEYS, type StoredKey, trustedKeys } from '../../domain/git-hosts.ts';
+import {
+  BY_LOOK,
+  importable,
+  MAX_HOSTS,
+  MAX_KEYS,
+  type StoredKey,
+  trustedKeys,
+} from '../../domain/git-hosts.ts';
 import type { GitHostStore } from '../../domain/git-stores.ts';
 import type { Database } from '../engine/database.ts';
 import type { Tx } from '../engine/tables.ts';
 import { writeEvents } from '../events.ts';
 
-/** Most keys that nobody trusts, of projects. A builder that contacts many hosts removes the oldest ones. */
+/**
+ * Most keys that nobody trusts, of projects. A builder that contacts many hosts removes the oldest
+ * ones.
+ */
 const MAX_PRESENTED = 500;
-/** Most hosts of looks without a project. They have a limit of their own, because anybody may ask for a look at any host. */
+/**
+ * Most hosts of looks without a project. They have a limit of their own, because anybody may ask
+ * for a look at any host.
+ */
 const MAX_LOOKED_HOSTS = 50;
 
 export function createGitHostStore(db: Database): GitHostStore {
@@ -18,19 +31,37 @@ export function createGitHostStore(db: Database): GitHostStore {
       return run(tx);
     });
   const keysOf = (tx: Tx, host: string): Promise<StoredKey[]> =>
-    tx.selectFrom('git_host_keys').selectAll().where('host', '=', host).orderBy('at').orderBy('fingerprint').execute();
+    tx
+      .selectFrom('git_host_keys')
+      .selectAll()
+      .where('host', '=', host)
+      .orderBy('at')
+      .orderBy('fingerprint')
+      .execute();
 
   async function put(tx: Tx, keys: readonly StoredKey[]): Promise<void> {
     for (const key of keys) {
-      await tx.deleteFrom('git_host_keys').where('host', '=', key.host).where('fingerprint', '=', key.fingerprint).execute();
+      await tx
+        .deleteFrom('git_host_keys')
+        .where('host', '=', key.host)
+        .where('fingerprint', '=', key.fingerprint)
+        .execute();
       await tx.insertInto('git_host_keys').values(key).execute();
     }
   }
 
   async function checkRoom(tx: Tx): Promise<void> {
-    const rows = await tx.selectFrom('git_host_keys').select('host').distinct().where('state', '!=', 'presented').execute();
+    const rows = await tx
+      .selectFrom('git_host_keys')
+      .select('host')
+      .distinct()
+      .where('state', '!=', 'presented')
+      .execute();
     if (rows.length > MAX_HOSTS)
-      throw new DomainError('wrong_state', `the limit of ${MAX_HOSTS} git hosts is reached; delete a host that no project uses`);
+      throw new DomainError(
+        'wrong_state',
+        `the limit of ${MAX_HOSTS} git hosts is reached; delete a host that no project uses`,
+      );
   }
 
   async function limitPresented(tx: Tx): Promise<void> {
@@ -44,7 +75,11 @@ export function createGitHostStore(db: Database): GitHostStore {
       .limit(MAX_KEYS)
       .execute();
     for (const { host, fingerprint } of oldest)
-      await tx.deleteFrom('git_host_keys').where('host', '=', host).where('fingerprint', '=', fingerprint).execute();
+      await tx
+        .deleteFrom('git_host_keys')
+        .where('host', '=', host)
+        .where('fingerprint', '=', fingerprint)
+        .execute();
     const oldHosts = await tx
       .selectFrom('git_host_keys')
       .select('host')
@@ -66,24 +101,48 @@ export function createGitHostStore(db: Database): GitHostStore {
   }
 
   return {
-    all: () => db.kysely.selectFrom('git_host_keys').selectAll().orderBy('host').orderBy('at').orderBy('fingerprint').execute(),
-    of: (host) => db.kysely.selectFrom('git_host_keys').selectAll().where('host', '=', host).orderBy('at').orderBy('fingerprint').execute(),
+    all: () =>
+      db.kysely
+        .selectFrom('git_host_keys')
+        .selectAll()
+        .orderBy('host')
+        .orderBy('at')
+        .orderBy('fingerprint')
+        .execute(),
+    of: (host) =>
+      db.kysely
+        .selectFrom('git_host_keys')
+        .selectAll()
+        .where('host', '=', host)
+        .orderBy('at')
+        .orderBy('fingerprint')
+        .execute(),
 
     change: (host, decide, now) =>
       alone(async (tx) => {
         const before = await keysOf(tx, host);
         const { remove, put: changed, event } = decide(before);
-        if (remove.length > 0) await tx.deleteFrom('git_host_keys').where('host', '=', host).where('fingerprint', 'in', remove).execute();
+        if (remove.length > 0)
+          await tx
+            .deleteFrom('git_host_keys')
+            .where('host', '=', host)
+            .where('fingerprint', 'in', remove)
+            .execute();
         await put(tx, changed);
         if (changed.some((key) => key.state === 'presented')) await limitPresented(tx);
         else await checkRoom(tx);
-        if (event !== null) await writeEvents(db, tx, [{ at: now, kind: 'git_host.trusted', message: event }]);
+        if (event !== null)
+          await writeEvents(db, tx, [{ at: now, kind: 'git_host.trusted', message: event }]);
         return keysOf(tx, host);
       }),
 
     remove: (host, now) =>
       alone(async (tx) => {
-        const gone = await tx.deleteFrom('git_host_keys').where('host', '=', host).returning('fingerprint').execute();
+        const gone = await tx
+          .deleteFrom('git_host_keys')
+          .where('host', '=', host)
+          .returning('fingerprint')
+          .execute();
         if (gone.length === 0)
           throw new DomainError(
             'not_found',
@@ -91,31 +150,51 @@ export function createGitHostStore(db: Database): GitHostStore {
               ? `${host} has only keys that are built into Berth, which cannot be deleted`
               : `no keys of ${host} are known`,
           );
-        await writeEvents(db, tx, [{ at: now, kind: 'git_host.deleted', message: `the host keys of ${host} were deleted` }]);
+        await writeEvents(db, tx, [
+          { at: now, kind: 'git_host.deleted', message: `the host keys of ${host} were deleted` },
+        ]);
       }),
 
     import: (nodeId, keys, now) =>
       alone(async (tx) => {
-        const open = await tx.deleteFrom('git_host_imports').where('node_id', '=', nodeId).returning('node_id').executeTakeFirst();
+        const open = await tx
+          .deleteFrom('git_host_imports')
+          .where('node_id', '=', nodeId)
+          .returning('node_id')
+          .executeTakeFirst();
         if (open === undefined) return 0;
         const stored = await tx.selectFrom('git_host_keys').selectAll().execute();
         const found = importable(keys, stored, now);
-        const room = MAX_HOSTS - new Set(stored.filter((key) => key.state !== 'presented').map((key) => key.host)).size;
+        const room =
+          MAX_HOSTS -
+          new Set(stored.filter((key) => key.state !== 'presented').map((key) => key.host)).size;
         const hosts = [...new Set(found.map((key) => key.host))].slice(0, Math.max(0, room));
         await put(
           tx,
           found.filter((key) => hosts.includes(key.host)),
         );
         if (hosts.length === 0) return 0;
-        const node = await tx.selectFrom('nodes').select('hostname').where('id', '=', nodeId).executeTakeFirst();
-        const message = `host keys imported that builder ${node?.hostname ?? nodeId} already trusted: ${hosts.join(', ')}`;
-        await writeEvents(db, tx, [{ at: now, kind: 'git_host.imported', node_id: nodeId, message }]);
+        const node = await tx
+          .selectFrom('nodes')
+          .select('hostname')
+          .where('id', '=', nodeId)
+          .executeTakeFirst();
+        const message =
+          `host keys imported that builder ${node?.hostname ?? nodeId} already trusted: ` +
+          hosts.join(', ');
+        await writeEvents(db, tx, [
+          { at: now, kind: 'git_host.imported', node_id: nodeId, message },
+        ]);
         return hosts.length;
       }),
 
     async sweep(before) {
       const { numDeletedRows } = await db.writeOne((kysely) =>
-        kysely.deleteFrom('git_host_keys').where('state', '=', 'presented').where('at', '<', before).executeTakeFirstOrThrow(),
+        kysely
+          .deleteFrom('git_host_keys')
+          .where('state', '=', 'presented')
+          .where('at', '<', before)
+          .executeTakeFirstOrThrow(),
       );
       return Number(numDeletedRows);
     },

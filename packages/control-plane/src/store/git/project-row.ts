@@ -4,7 +4,10 @@ import type { Row, Tx } from '../engine/tables.ts';
 import type { NewEvent } from '../events.ts';
 import { lockedProject } from '../project-row.ts';
 
-/** Returns the project, locked until the transaction ends, and makes plans from before stale. Throws not_found, being_deleted. */
+/**
+ * Returns the project, locked until the transaction ends, and makes plans from before stale. Throws
+ * not_found, being_deleted.
+ */
 export async function changingProject(db: Database, tx: Tx, id: string): Promise<Row<'projects'>> {
   const row = await lockedProject(db, tx, id);
   if (row.deleting_at !== null) throw new DomainError('being_deleted');
@@ -16,7 +19,12 @@ export async function changingProject(db: Database, tx: Tx, id: string): Promise
   return row;
 }
 
-export const accessEvent = (project: { id: string; name: string }, what: string, message: string, at: number): NewEvent => ({
+export const accessEvent = (
+  project: { id: string; name: string },
+  what: string,
+  message: string,
+  at: number,
+): NewEvent => ({
   at,
   kind: `project.${what}`,
   project_id: project.id,

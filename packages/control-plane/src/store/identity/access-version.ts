@@ -1,4 +1,7 @@
-/** A counter that rises with each change of `disabled`, so that another control plane sees the change in one read (policy.ts, `stamp`). */
+/**
+ * A counter that rises with each change of `disabled`, so that another control plane sees the
+ * change in one read (policy.ts, `stamp`).
+ */
 import { sql } from 'kysely';
 import type { Tx } from '../engine/tables.ts';
 
@@ -8,6 +11,8 @@ export async function raiseAccessVersion(tx: Tx): Promise<void> {
   await tx
     .insertInto('meta')
     .values({ key: ACCESS_VERSION, value: '1' })
-    .onConflict((oc) => oc.column('key').doUpdateSet({ value: sql`cast(cast(meta.value as bigint) + 1 as text)` }))
+    .onConflict((oc) =>
+      oc.column('key').doUpdateSet({ value: sql`cast(cast(meta.value as bigint) + 1 as text)` }),
+    )
     .execute();
 }

@@ -54,7 +54,10 @@ export const createApiSessionStore = (db: Database): ApiSessionStore => ({
       .selectFrom('api_sessions')
       .innerJoin('users', 'users.id', 'api_sessions.user_id')
       .selectAll('users')
-      .select(['api_sessions.created_at as session_created_at', 'api_sessions.expires_at as session_expires_at'])
+      .select([
+        'api_sessions.created_at as session_created_at',
+        'api_sessions.expires_at as session_expires_at',
+      ])
       .where('api_sessions.id', '=', rowId(id))
       .where('api_sessions.expires_at', '>', now)
       .executeTakeFirst();
@@ -74,14 +77,21 @@ export const createApiSessionStore = (db: Database): ApiSessionStore => ({
         .returning('id')
         .executeTakeFirst();
       if (rotated !== undefined) return 'rotated';
-      // The session is known but the token is not current: it was used before, by the owner or by a thief. So the session ends.
-      const ended = await tx.deleteFrom('api_sessions').where('id', '=', rowId(id)).returning('id').executeTakeFirst();
+      // The session is known but the token is not current: it was used before, by the owner or by a
+      // thief. So the session ends.
+      const ended = await tx
+        .deleteFrom('api_sessions')
+        .where('id', '=', rowId(id))
+        .returning('id')
+        .executeTakeFirst();
       return ended === undefined ? 'unknown' : 'reused';
     });
   },
 
   async end(id) {
-    await db.writeOne((kysely) => kysely.deleteFrom('api_sessions').where('id', '=', rowId(id)).execute());
+    await db.writeOne((kysely) =>
+      kysely.deleteFrom('api_sessions').where('id', '=', rowId(id)).execute(),
+    );
   },
 
   async hashIds() {

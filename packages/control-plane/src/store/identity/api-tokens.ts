@@ -20,10 +20,18 @@ export const createApiTokenStore = (db: Database): ApiTokenStore => ({
   create(token, now) {
     return db.write(async (tx) => {
       await db.capabilities.lockName(tx, `api-tokens:${token.user_id}`);
-      if ((await countTokens(tx, 'api_tokens', now, token.user_id)) >= MAX_TOKENS) throw new DomainError('too_many_tokens');
+      if ((await countTokens(tx, 'api_tokens', now, token.user_id)) >= MAX_TOKENS)
+        throw new DomainError('too_many_tokens');
       const { projects } = token;
-      const row = { ...token, projects: projects === null ? null : JSON.stringify(projects), created_at: now, last_used_at: null };
-      return tokenOf(await tx.insertInto('api_tokens').values(row).returningAll().executeTakeFirstOrThrow());
+      const row = {
+        ...token,
+        projects: projects === null ? null : JSON.stringify(projects),
+        created_at: now,
+        last_used_at: null,
+      };
+      return tokenOf(
+        await tx.insertInto('api_tokens').values(row).returningAll().executeTakeFirstOrThrow(),
+      );
     });
   },
 
@@ -35,19 +43,29 @@ export const createApiTokenStore = (db: Database): ApiTokenStore => ({
       .where('expires_at', '>', now)
       .executeTakeFirst();
     if (row === undefined) return null;
-    const user = await db.kysely.selectFrom('users').selectAll().where('id', '=', row.user_id).executeTakeFirst();
+    const user = await db.kysely
+      .selectFrom('users')
+      .selectAll()
+      .where('id', '=', row.user_id)
+      .executeTakeFirst();
     return user === undefined ? null : { token: tokenOf(row), user: userOf(user) };
   },
 
   list(userId, now, page) {
-    const query = db.kysely.selectFrom('api_tokens').selectAll().where('user_id', '=', userId).where('expires_at', '>', now);
+    const query = db.kysely
+      .selectFrom('api_tokens')
+      .selectAll()
+      .where('user_id', '=', userId)
+      .where('expires_at', '>', now);
     return newestFirst(query, page, tokenOf);
   },
 
   revoke: (id, userId) => deleteToken(db, 'api_tokens', id, userId),
 
   async used(id, at) {
-    await db.writeOne((kysely) => kysely.updateTable('api_tokens').set({ last_used_at: at }).where('id', '=', id).execute());
+    await db.writeOne((kysely) =>
+      kysely.updateTable('api_tokens').set({ last_used_at: at }).where('id', '=', id).execute(),
+    );
   },
 
   sweep: (now) => removeExpired(db, 'api_tokens', now),

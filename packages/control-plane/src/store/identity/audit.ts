@@ -17,7 +17,8 @@ export const createAuditStore = (db: Database): AuditStore => ({
     if (outcome !== undefined) query = query.where('outcome', '=', outcome);
     if (since !== undefined) query = query.where('at', '>=', since);
     if (until !== undefined) query = query.where('at', '<', until);
-    if (after !== null) query = query.where((eb) => eb(eb.refTuple('at', 'id'), '<', eb.tuple(after[0], after[1])));
+    if (after !== null)
+      query = query.where((eb) => eb(eb.refTuple('at', 'id'), '<', eb.tuple(after[0], after[1])));
     const rows = await query
       .orderBy('at', 'desc')
       .orderBy('id', 'desc')
@@ -32,9 +33,12 @@ export const createAuditStore = (db: Database): AuditStore => ({
   },
 
   async sweep(before, rows) {
-    const old = await db.writeOne((kysely) => kysely.deleteFrom('audit_log').where('at', '<', before).executeTakeFirstOrThrow());
+    const old = await db.writeOne((kysely) =>
+      kysely.deleteFrom('audit_log').where('at', '<', before).executeTakeFirstOrThrow(),
+    );
     let gone = Number(old.numDeletedRows);
-    // Each outcome has its own bound: thousands of refusals push out refusals, not the lines of what was done.
+    // Each outcome has its own bound: thousands of refusals push out refusals, not the lines of
+    // what was done.
     for (const outcome of AUDIT_OUTCOMES) {
       const first = await db.kysely
         .selectFrom('audit_log')
@@ -47,7 +51,11 @@ export const createAuditStore = (db: Database): AuditStore => ({
         .executeTakeFirst();
       if (first === undefined) continue;
       const surplus = await db.writeOne((kysely) =>
-        kysely.deleteFrom('audit_log').where('outcome', '=', outcome).where('at', '<=', first.at).executeTakeFirstOrThrow(),
+        kysely
+          .deleteFrom('audit_log')
+          .where('outcome', '=', outcome)
+          .where('at', '<=', first.at)
+          .executeTakeFirstOrThrow(),
       );
       gone += Number(surplus.numDeletedRows);
     }

@@ -23,14 +23,20 @@ const EARLY_MS = 500;
 export const createDeviceCodeStore = (db: Database): DeviceCodeStore => {
   const lock = db.capabilities.rowLocks;
   return {
-    async create({ device_hash, user_hash, address, user_agent, scope, poll_seconds, expires_at }, now) {
+    async create(
+      { device_hash, user_hash, address, user_agent, scope, poll_seconds, expires_at },
+      now,
+    ) {
       const { open } = await db.kysely
         .selectFrom('device_codes')
         .select((eb) => eb.fn.countAll<number>().as('open'))
         .where('expires_at', '>', now)
         .executeTakeFirstOrThrow();
       if (open >= MAX_OPEN)
-        throw new DomainError('too_many_requests', 'too many devices are waiting for a sign-in; try again in some minutes');
+        throw new DomainError(
+          'too_many_requests',
+          'too many devices are waiting for a sign-in; try again in some minutes',
+        );
       const made = await db.writeOne((kysely) =>
         kysely
           .insertInto('device_codes')
@@ -75,16 +81,21 @@ export const createDeviceCodeStore = (db: Database): DeviceCodeStore => {
           .where('expires_at', '>', now)
           .$if(lock, (q) => q.forUpdate())
           .executeTakeFirst();
-        if (row === undefined) throw new DomainError('not_found', 'the user code is unknown or has expired');
+        if (row === undefined)
+          throw new DomainError('not_found', 'the user code is unknown or has expired');
         if (row.status !== 'pending') return refuseOther(row, approve, email);
         if (approve) {
           if (await mustStayOut(tx, email, now)) throw new DomainError('account_disabled');
           await db.capabilities.lockName(tx, `device-tokens:${email}`);
-          if ((await countTokens(tx, 'device_tokens', now, email)) >= MAX_DEVICE_TOKENS) throw new DomainError('too_many_tokens');
+          if ((await countTokens(tx, 'device_tokens', now, email)) >= MAX_DEVICE_TOKENS)
+            throw new DomainError('too_many_tokens');
         }
         await tx
           .updateTable('device_codes')
-          .set({ status: approve ? 'approved' : 'denied', identity: approve ? JSON.stringify(identity) : null })
+          .set({
+            status: approve ? 'approved' : 'denied',
+            identity: approve ? JSON.stringify(identity) : null,
+          })
           .where('device_hash', '=', row.device_hash)
           .execute();
       });
@@ -113,12 +124,23 @@ export const createDeviceCodeStore = (db: Database): DeviceCodeStore => {
 
 /** Accepts the same decision of the same person a second time. Throws wrong_state for any other. */
 function refuseOther(row: Row<'device_codes'>, approve: boolean, email: string): void {
-  const by = row.identity === null ? null : (JSON.parse(row.identity) as Identity).email.toLowerCase();
+  const by =
+    row.identity === null ? null : (JSON.parse(row.identity) as Identity).email.toLowerCase();
   const same = approve ? row.status !== 'denied' && by === email : row.status === 'denied';
-  if (!same) throw new DomainError('wrong_state', 'the code was already approved or denied; start again on the device');
+  if (!same)
+    throw new DomainError(
+      'wrong_state',
+      'the code was already approved or denied; start again on the device',
+    );
 }
 
-async function issue(tx: Tx, row: Row<'device_codes'>, identity: Identity, token: NewDeviceToken, now: number): Promise<Polled> {
+async function issue(
+  tx: Tx,
+  row: Row<'device_codes'>,
+  identity: Identity,
+  token: NewDeviceToken,
+  now: number,
+): Promise<Polled> {
   const denied = await mustStayOut(tx, identity.email.toLowerCase(), now);
   // The lock above makes this a compare-and-set: the second of two polls finds the code issued.
   await tx
@@ -129,26 +151,48 @@ async function issue(tx: Tx, row: Row<'device_codes'>, identity: Identity, token
   if (denied) return 'access_denied';
   await insertDeviceToken(
     tx,
-    { ...token, identity, address: row.address, user_agent: row.user_agent, scope: row.scope ?? 'projects' },
+    {
+      ...token,
+      identity,
+      address: row.address,
+      user_agent: row.user_agent,
+      scope: row.scope ?? 'projects',
+    },
     now,
   );
   return 'issued';
 }
 
 async function stillPending(tx: Tx, row: Row<'device_codes'>, now: number): Promise<Polled> {
-  const tooSoon = row.polled_at !== null && now - row.polled_at < row.poll_seconds * 1000 - EARLY_MS;
+  const tooSoon =
+    row.polled_at !== null && now - row.polled_at < row.poll_seconds * 1000 - EARLY_MS;
   await tx
     .updateTable('device_codes')
-    .set({ polled_at: now, poll_seconds: tooSoon ? Math.min(row.poll_seconds + SLOWER_BY, SLOWEST) : row.poll_seconds })
+    .set({
+      polled_at: now,
+      poll_seconds: tooSoon ? Math.min(row.poll_seconds + SLOWER_BY, SLOWEST) : row.poll_seconds,
+    })
     .where('device_hash', '=', row.device_hash)
     .execute();
   return tooSoon ? 'slow_down' : 'authorization_pending';
 }
 
-/** Whether the person is disabled, or was deleted so recently that a gateway may still accept an old session. */
+/**
+ * Whether the person is disabled, or was deleted so recently that a gateway may still accept an old
+ * session.
+ */
 async function mustStayOut(tx: Tx, email: string, now: number): Promise<boolean> {
-  const disabled = await tx.selectFrom('users').select('id').where('email', '=', email).where('disabled', '=', 1).executeTakeFirst();
+  const disabled = await tx
+    .selectFrom('users')
+    .select('id')
+    .where('email', '=', email)
+    .where('disabled', '=', 1)
+    .executeTakeFirst();
   if (disabled !== undefined) return true;
-  const deleted = await tx.selectFrom('deleted_users').select('deleted_at').where('email', '=', email).executeTakeFirst();
+  const deleted = await tx
+    .selectFrom('deleted_users')
+    .select('deleted_at')
+    .where('email', '=', email)
+    .executeTakeFirst();
   return deleted !== undefined && deleted.deleted_at > now - HEARD_MS;
 }

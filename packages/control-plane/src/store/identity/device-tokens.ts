@@ -11,7 +11,13 @@ import type { Row } from '../engine/tables.ts';
 /** Tokens of one person. Each is a line in the policy of every gateway. */
 export const MAX_DEVICE_TOKENS = 100;
 
-const tokenOf = ({ hash: _h, email: _e, identity, scope, ...row }: Row<'device_tokens'>): DeviceTokenRecord => ({
+const tokenOf = ({
+  hash: _h,
+  email: _e,
+  identity,
+  scope,
+  ...row
+}: Row<'device_tokens'>): DeviceTokenRecord => ({
   ...row,
   identity: JSON.parse(identity) as Identity,
   scope: scope ?? 'projects',
@@ -25,7 +31,14 @@ export const createDeviceTokenStore = (db: Database): DeviceTokenStore => ({
       .where('hash', '=', hash)
       .where('expires_at', '>', now)
       .where(({ not, exists, selectFrom }) =>
-        not(exists(selectFrom('users').select('users.id').whereRef('users.email', '=', 'device_tokens.email').where('disabled', '=', 1))),
+        not(
+          exists(
+            selectFrom('users')
+              .select('users.id')
+              .whereRef('users.email', '=', 'device_tokens.email')
+              .where('disabled', '=', 1),
+          ),
+        ),
       )
       .executeTakeFirst();
     return row === undefined ? null : tokenOf(row);
@@ -43,7 +56,11 @@ export const createDeviceTokenStore = (db: Database): DeviceTokenStore => ({
 
   list({ email }, now, page) {
     const all = db.kysely.selectFrom('device_tokens').selectAll().where('expires_at', '>', now);
-    return newestFirst(email === undefined ? all : all.where('email', '=', email.toLowerCase()), page, tokenOf);
+    return newestFirst(
+      email === undefined ? all : all.where('email', '=', email.toLowerCase()),
+      page,
+      tokenOf,
+    );
   },
 
   revoke: (id, email) => deleteToken(db, 'device_tokens', id, email?.toLowerCase() ?? null),

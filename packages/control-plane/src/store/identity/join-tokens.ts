@@ -1,4 +1,7 @@
-/** Join tokens for new machines (docs/interfaces.md "Joining"): each is for one machine and one role, and expires. */
+/**
+ * Join tokens for new machines (docs/interfaces.md "Joining"): each is for one machine and one
+ * role, and expires.
+ */
 import { DomainError } from '../../domain/errors.ts';
 import type { JoinTokenRecord } from '../../domain/records.ts';
 import type { JoinTokenStore } from '../../domain/stores.ts';
@@ -11,25 +14,40 @@ import type { Row } from '../engine/tables.ts';
 
 const MAX_TOKENS = 1_000;
 
-const tokenOf = ({ hash: _hash, boot_id: _boot, ...row }: Row<'join_tokens'>): JoinTokenRecord => row;
+const tokenOf = ({ hash: _hash, boot_id: _boot, ...row }: Row<'join_tokens'>): JoinTokenRecord =>
+  row;
 
 export const createJoinTokenStore = (db: Database): JoinTokenStore => ({
   create(token, now) {
     return db.write(async (tx) => {
       await db.capabilities.lockName(tx, 'join-tokens');
       if ((await countTokens(tx, 'join_tokens', now, null)) >= MAX_TOKENS)
-        throw new DomainError('too_many_tokens', `the limit of ${MAX_TOKENS} join tokens is reached; delete some first`);
+        throw new DomainError(
+          'too_many_tokens',
+          `the limit of ${MAX_TOKENS} join tokens is reached; delete some first`,
+        );
       const row = { ...token, created_at: now, used_at: null, boot_id: null, node_id: null };
-      return tokenOf(await tx.insertInto('join_tokens').values(row).returningAll().executeTakeFirstOrThrow());
+      return tokenOf(
+        await tx.insertInto('join_tokens').values(row).returningAll().executeTakeFirstOrThrow(),
+      );
     });
   },
 
-  list: (now, page) => newestFirst(db.kysely.selectFrom('join_tokens').selectAll().where('expires_at', '>', now), page, tokenOf),
+  list: (now, page) =>
+    newestFirst(
+      db.kysely.selectFrom('join_tokens').selectAll().where('expires_at', '>', now),
+      page,
+      tokenOf,
+    ),
 
   remove: (id) => deleteToken(db, 'join_tokens', id, null),
 
   async storedHashOf(id) {
-    const row = await db.kysely.selectFrom('join_tokens').select('hash').where('id', '=', id).executeTakeFirst();
+    const row = await db.kysely
+      .selectFrom('join_tokens')
+      .select('hash')
+      .where('id', '=', id)
+      .executeTakeFirst();
     return row?.hash ?? null;
   },
 
@@ -37,10 +55,16 @@ export const createJoinTokenStore = (db: Database): JoinTokenStore => ({
 });
 
 /**
- * Marks the token as used by an agent process (`boot_id`) for a node. The same process may use it again, because the answer to its first
- * request may have been lost. The write locks the row: another process that uses it at the same moment throws.
+ * Marks the token as used by an agent process (`boot_id`) for a node. The same process may use it
+ * again, because the answer to its first request may have been lost. The write locks the row:
+ * another process that uses it at the same moment throws.
  */
-export async function useJoinToken(tx: Tx, id: string, by: { boot_id: string | null; node_id: string }, at: number): Promise<void> {
+export async function useJoinToken(
+  tx: Tx,
+  id: string,
+  by: { boot_id: string | null; node_id: string },
+  at: number,
+): Promise<void> {
   const used = await tx
     .updateTable('join_tokens')
     .set({ used_at: at, ...by })

@@ -1,4 +1,6 @@
-/** Admissions: contract-only nodes that may use the shared secret while REQUIRE_NODE_SECRETS is on. */
+/**
+ * Admissions: contract-only nodes that may use the shared secret while REQUIRE_NODE_SECRETS is on.
+ */
 import { DomainError } from '../../domain/errors.ts';
 import type { AdmissionStore } from '../../domain/stores.ts';
 import type { Database } from '../engine/database.ts';
@@ -23,13 +25,22 @@ export const createAdmissionStore = (db: Database, newId: NewId): AdmissionStore
         .select((eb) => eb.fn.countAll<number>().as('rows'))
         .executeTakeFirstOrThrow();
       if (rows >= MAX_ADMISSIONS)
-        throw new DomainError('wrong_state', `the limit of ${MAX_ADMISSIONS} admissions is reached; delete some first`);
+        throw new DomainError(
+          'wrong_state',
+          `the limit of ${MAX_ADMISSIONS} admissions is reached; delete some first`,
+        );
       const row = { id: newId(), hostname, role, address: null, created_at: now };
       return tx.insertInto('node_admissions').values(row).returningAll().executeTakeFirstOrThrow();
     });
   },
 
-  list: () => db.kysely.selectFrom('node_admissions').selectAll().orderBy('hostname').orderBy('role').execute(),
+  list: () =>
+    db.kysely
+      .selectFrom('node_admissions')
+      .selectAll()
+      .orderBy('hostname')
+      .orderBy('role')
+      .execute(),
 
   async remove(id) {
     const gone = await db.writeOne((kysely) =>
@@ -49,7 +60,12 @@ export const createAdmissionStore = (db: Database, newId: NewId): AdmissionStore
   },
 
   async hasAddress(address) {
-    const row = await db.kysely.selectFrom('node_admissions').select('id').where('address', '=', address).limit(1).executeTakeFirst();
+    const row = await db.kysely
+      .selectFrom('node_admissions')
+      .select('id')
+      .where('address', '=', address)
+      .limit(1)
+      .executeTakeFirst();
     return row !== undefined;
   },
 });

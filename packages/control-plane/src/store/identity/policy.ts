@@ -7,8 +7,9 @@ import { UNSETTLED_STATES } from '../states.ts';
 
 export const createPolicyStore = (db: Database): PolicyStore => ({
   async stamp() {
-    // flow_version rises with each plan and patch of a project, ACCESS_VERSION with each change of `disabled`. Rows of the other tables
-    // come and go. Between two reads one row may go and one may come with an older time: the sum then differs, the maximum may not.
+    // flow_version rises with each plan and patch of a project, ACCESS_VERSION with each change of
+    // `disabled`. Rows of the other tables come and go. Between two reads one row may go and one
+    // may come with an older time: the sum then differs, the maximum may not.
     const { rows } = await sql<Record<string, unknown>>`select
       (select count(*) from projects) as projects,
       (select sum(flow_version) from projects) as versions,
@@ -33,7 +34,8 @@ export const createPolicyStore = (db: Database): PolicyStore => ({
         .select(['id', 'name', 'domain_prefix', 'auth_required', 'auth_epoch', 'cors_origins'])
         .orderBy('name')
         .execute();
-      // Only routes with an earlier prefix: few among thousands. A running deployment is published, so it has a route.
+      // Only routes with an earlier prefix: few among thousands. A running deployment is published,
+      // so it has a route.
       const published = await tx
         .selectFrom('routes')
         .innerJoin('projects', 'projects.id', 'routes.project_id')
@@ -56,10 +58,19 @@ export const createPolicyStore = (db: Database): PolicyStore => ({
         .where('released_at', 'is', null)
         .orderBy('host')
         .execute();
-      const prefixClaims = await tx.selectFrom('prefix_claims').select(['prefix', 'id', 'project_id']).orderBy('prefix').execute();
+      const prefixClaims = await tx
+        .selectFrom('prefix_claims')
+        .select(['prefix', 'id', 'project_id'])
+        .orderBy('prefix')
+        .execute();
       const prefixes = Map.groupBy(prefixClaims, (claim) => claim.project_id);
       const domains = Map.groupBy(claims, (claim) => claim.project_id);
-      const disabled = await tx.selectFrom('users').select('email').where('disabled', '=', 1).orderBy('email').execute();
+      const disabled = await tx
+        .selectFrom('users')
+        .select('email')
+        .where('disabled', '=', 1)
+        .orderBy('email')
+        .execute();
       const deleted = await tx
         .selectFrom('deleted_users')
         .select(['email', 'deleted_at'])
@@ -81,20 +92,34 @@ export const createPolicyStore = (db: Database): PolicyStore => ({
         .orderBy('id')
         .execute();
       return {
-        projects: projects.map(({ id, name, domain_prefix, auth_required, auth_epoch, cors_origins }) => ({
-          id,
-          name,
-          prefixes: [domain_prefix, ...(more.get(id) ?? [])].sort(),
-          claims: (prefixes.get(id) ?? []).map((claim) => ({ prefix: claim.prefix, claim: claim.id })),
-          auth_required: auth_required !== 0,
-          auth_epoch,
-          ...(cors_origins === '[]' ? {} : { cors_origins: JSON.parse(cors_origins) as string[] }),
-          domains: (domains.get(id) ?? []).map((claim) => ({ host: claim.host, claim: claim.id })),
-        })),
+        projects: projects.map(
+          ({ id, name, domain_prefix, auth_required, auth_epoch, cors_origins }) => ({
+            id,
+            name,
+            prefixes: [domain_prefix, ...(more.get(id) ?? [])].sort(),
+            claims: (prefixes.get(id) ?? []).map((claim) => ({
+              prefix: claim.prefix,
+              claim: claim.id,
+            })),
+            auth_required: auth_required !== 0,
+            auth_epoch,
+            ...(cors_origins === '[]'
+              ? {}
+              : { cors_origins: JSON.parse(cors_origins) as string[] }),
+            domains: (domains.get(id) ?? []).map((claim) => ({
+              host: claim.host,
+              claim: claim.id,
+            })),
+          }),
+        ),
         disabled: disabled.map((user) => user.email),
         deleted,
         revoked,
-        tokens: tokens.map((token) => ({ ...token, identity: JSON.parse(token.identity) as Identity, scope: token.scope ?? 'projects' })),
+        tokens: tokens.map((token) => ({
+          ...token,
+          identity: JSON.parse(token.identity) as Identity,
+          scope: token.scope ?? 'projects',
+        })),
       };
     }),
 });

@@ -1,4 +1,7 @@
-/** Gives an operator on the control plane's machine an admin account again (admin.ts). A running control plane follows within seconds. */
+/**
+ * Gives an operator on the control plane's machine an admin account again (admin.ts). A running
+ * control plane follows within seconds.
+ */
 import type { AuditRecord } from '../../domain/identity-records.ts';
 import { raiseAccessVersion } from './access-version.ts';
 import type { Database } from '../engine/database.ts';
@@ -18,13 +21,20 @@ export type Recovery = {
 /** `sessions` and `tokens`: how many ended. */
 export type Recovered = { created: boolean; sessions: number; tokens: number };
 
-/** Creates the account, or makes it an enabled admin with this password. Like every new password, it ends the sessions of the API. */
+/**
+ * Creates the account, or makes it an enabled admin with this password. Like every new password, it
+ * ends the sessions of the API.
+ */
 export const createRecovery =
   (db: Database, newId: NewId) =>
   ({ email, passwordHash, endTokens, audit }: Recovery, now: number): Promise<Recovered> =>
     db.write(async (tx) => {
       await db.capabilities.lockName(tx, ADMINS);
-      const before = await tx.selectFrom('users').selectAll().where('email', '=', email).executeTakeFirst();
+      const before = await tx
+        .selectFrom('users')
+        .selectAll()
+        .where('email', '=', email)
+        .executeTakeFirst();
       const set = { role: 'admin', disabled: 0, password_hash: passwordHash } as const;
       const user =
         before === undefined
@@ -33,11 +43,22 @@ export const createRecovery =
               .values({ id: newId(), email, ...set, last_login_at: null, created_at: now })
               .returningAll()
               .executeTakeFirstOrThrow()
-          : await tx.updateTable('users').set(set).where('id', '=', before.id).returningAll().executeTakeFirstOrThrow();
-      const ended = await tx.deleteFrom('api_sessions').where('user_id', '=', user.id).returning('id').execute();
+          : await tx
+              .updateTable('users')
+              .set(set)
+              .where('id', '=', before.id)
+              .returningAll()
+              .executeTakeFirstOrThrow();
+      const ended = await tx
+        .deleteFrom('api_sessions')
+        .where('user_id', '=', user.id)
+        .returning('id')
+        .execute();
       let tokens = 0;
       if (endTokens) {
-        tokens += (await tx.deleteFrom('api_tokens').where('user_id', '=', user.id).returning('id').execute()).length;
+        tokens += (
+          await tx.deleteFrom('api_tokens').where('user_id', '=', user.id).returning('id').execute()
+        ).length;
         tokens += await endDevices(tx, email);
       }
       await raiseAccessVersion(tx);
@@ -55,6 +76,8 @@ export const createRecovery =
           code: null,
         })
         .execute();
-      await writeEvents(db, tx, [userEvent(user, before === undefined ? 'created' : 'changed', now)]);
+      await writeEvents(db, tx, [
+        userEvent(user, before === undefined ? 'created' : 'changed', now),
+      ]);
       return { created: before === undefined, sessions: ended.length, tokens };
     });

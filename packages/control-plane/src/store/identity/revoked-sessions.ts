@@ -4,8 +4,9 @@ import type { Database } from '../engine/database.ts';
 import { removeExpired } from '../sweep.ts';
 
 /**
- * Revocations of one person. Each is a line in the policy of every gateway, and a person makes one with each sign-out. Beyond the
- * bound, only the person's own further sessions are not revoked early.
+ * Revocations of one person. Each is a line in the policy of every gateway, and a person makes one
+ * with each sign-out. Beyond the bound, only the person's own further sessions are not revoked
+ * early.
  */
 const MAX_ENDED = 1_000;
 
@@ -27,7 +28,11 @@ export const createRevokedSessionStore = (db: Database): RevokedSessionStore => 
     );
   },
   async has(id) {
-    const row = await db.kysely.selectFrom('revoked_sessions').select('id').where('id', '=', id).executeTakeFirst();
+    const row = await db.kysely
+      .selectFrom('revoked_sessions')
+      .select('id')
+      .where('id', '=', id)
+      .executeTakeFirst();
     return row !== undefined;
   },
 

@@ -1,10 +1,16 @@
-/** Counts and deletes API tokens, device tokens and join tokens. The three tables differ in the owner's column and in the name. */
+/**
+ * Counts and deletes API tokens, device tokens and join tokens. The three tables differ in the
+ * owner's column and in the name.
+ */
 import { sql } from 'kysely';
 import { DomainError } from '../../domain/errors.ts';
 import type { Database } from '../engine/database.ts';
 import type { Tx } from '../engine/tables.ts';
 
-/** The column of the owner (null: the token belongs to the platform), and the name of the token in error texts. */
+/**
+ * The column of the owner (null: the token belongs to the platform), and the name of the token in
+ * error texts.
+ */
 const KINDS = {
   api_tokens: { owner: 'user_id', label: 'token' },
   device_tokens: { owner: 'email', label: 'device token' },
@@ -12,14 +18,23 @@ const KINDS = {
 } as const;
 type Kind = keyof typeof KINDS;
 
-/** Returns the condition that the token belongs to `owner`. If `owner` is null, every token matches. */
+/**
+ * Returns the condition that the token belongs to `owner`. If `owner` is null, every token matches.
+ */
 function ownedBy(kind: Kind, owner: string | null) {
   const { owner: column } = KINDS[kind];
-  return owner === null || column === null ? sql<boolean>`1 = 1` : sql<boolean>`${sql.ref(column)} = ${owner}`;
+  return owner === null || column === null
+    ? sql<boolean>`1 = 1`
+    : sql<boolean>`${sql.ref(column)} = ${owner}`;
 }
 
 /** Returns the number of the owner's tokens that have not expired. */
-export async function countTokens(tx: Tx, kind: Kind, now: number, owner: string | null): Promise<number> {
+export async function countTokens(
+  tx: Tx,
+  kind: Kind,
+  now: number,
+  owner: string | null,
+): Promise<number> {
   const { tokens } = await tx
     .selectFrom(kind)
     .select((eb) => eb.fn.countAll<number>().as('tokens'))
@@ -30,9 +45,20 @@ export async function countTokens(tx: Tx, kind: Kind, now: number, owner: string
 }
 
 /** Deletes the token. Throws `not_found` if it does not exist or belongs to another owner. */
-export async function deleteToken(db: Database, kind: Kind, id: string, owner: string | null): Promise<void> {
+export async function deleteToken(
+  db: Database,
+  kind: Kind,
+  id: string,
+  owner: string | null,
+): Promise<void> {
   const deleted = await db.writeOne((kysely) =>
-    kysely.deleteFrom(kind).where('id', '=', id).where(ownedBy(kind, owner)).returning('id').executeTakeFirst(),
+    kysely
+      .deleteFrom(kind)
+      .where('id', '=', id)
+      .where(ownedBy(kind, owner))
+      .returning('id')
+      .executeTakeFirst(),
   );
-  if (deleted === undefined) throw new DomainError('not_found', `no ${KINDS[kind].label} has the id ${id}`);
+  if (deleted === undefined)
+    throw new DomainError('not_found', `no ${KINDS[kind].label} has the id ${id}`);
 }

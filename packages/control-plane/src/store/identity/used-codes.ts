@@ -3,7 +3,10 @@ import type { UsedCodeStore } from '../../domain/identity-stores.ts';
 import type { Database } from '../engine/database.ts';
 import { removeExpired } from '../sweep.ts';
 
-/** Tolerance for a gateway whose clock is behind: a code is remembered for as long as such a gateway accepts it. */
+/**
+ * Tolerance for a gateway whose clock is behind: a code is remembered for as long as such a gateway
+ * accepts it.
+ */
 const SKEW_MS = 5 * 60_000;
 
 export const createUsedCodeStore = (db: Database): UsedCodeStore => ({

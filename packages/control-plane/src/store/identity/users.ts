@@ -18,12 +18,20 @@ export const userOf = (row: Row<'users'>): UserRecord => ({ ...row, disabled: ro
 export function createUserStore(db: Database, newId: NewId, clock: () => number): UserStore {
   return {
     async findByEmail(email) {
-      const row = await db.kysely.selectFrom('users').selectAll().where('email', '=', email.toLowerCase()).executeTakeFirst();
+      const row = await db.kysely
+        .selectFrom('users')
+        .selectAll()
+        .where('email', '=', email.toLowerCase())
+        .executeTakeFirst();
       return row === undefined ? null : userOf(row);
     },
 
     async get(id) {
-      const row = await db.kysely.selectFrom('users').selectAll().where('id', '=', id).executeTakeFirst();
+      const row = await db.kysely
+        .selectFrom('users')
+        .selectAll()
+        .where('id', '=', id)
+        .executeTakeFirst();
       return userOf(found(row, id));
     },
 
@@ -47,11 +55,23 @@ export function createUserStore(db: Database, newId: NewId, clock: () => number)
     },
 
     async create(input, now, provenAt) {
-      const row = { id: newId(), ...input, email: input.email.toLowerCase(), disabled: 0, last_login_at: null, created_at: now };
+      const row = {
+        id: newId(),
+        ...input,
+        email: input.email.toLowerCase(),
+        disabled: 0,
+        last_login_at: null,
+        created_at: now,
+      };
       try {
         return await db.write(async (tx) => {
-          const created = await tx.insertInto('users').values(row).returningAll().executeTakeFirstOrThrow();
-          // After the insert, which waits for a deletion that runs: an old proof must not bring a deleted account back.
+          const created = await tx
+            .insertInto('users')
+            .values(row)
+            .returningAll()
+            .executeTakeFirstOrThrow();
+          // After the insert, which waits for a deletion that runs: an old proof must not bring a
+          // deleted account back.
           if (provenAt !== undefined) refuseDeletedSince(await deletionOf(tx, row.email), provenAt);
           await writeEvents(db, tx, [userEvent(created, 'created', now)]);
           return userOf(created);
@@ -66,13 +86,25 @@ export function createUserStore(db: Database, newId: NewId, clock: () => number)
     patch(id, { disabled, ...plain }, guard) {
       return db.write(async (tx) => {
         await db.capabilities.lockName(tx, ADMINS);
-        const before = found(await tx.selectFrom('users').selectAll().where('id', '=', id).executeTakeFirst(), id);
+        const before = found(
+          await tx.selectFrom('users').selectAll().where('id', '=', id).executeTakeFirst(),
+          id,
+        );
         guard?.(userOf(before));
         // The role is set even when it stays: SQL has no empty SET.
-        const set = { role: before.role, ...plain, ...(disabled === undefined ? {} : { disabled: Number(disabled) }) };
+        const set = {
+          role: before.role,
+          ...plain,
+          ...(disabled === undefined ? {} : { disabled: Number(disabled) }),
+        };
         const after = { ...before, ...set };
         if (isAdmin(before) && !isAdmin(after)) await refuseWithoutAdmin(tx, id);
-        const row = await tx.updateTable('users').set(set).where('id', '=', id).returningAll().executeTakeFirstOrThrow();
+        const row = await tx
+          .updateTable('users')
+          .set(set)
+          .where('id', '=', id)
+          .returningAll()
+          .executeTakeFirstOrThrow();
         // A new password or a disabled account ends the sessions.
         if (plain.password_hash !== undefined || after.disabled === 1)
           await tx.deleteFrom('api_sessions').where('user_id', '=', id).execute();
@@ -86,7 +118,10 @@ export function createUserStore(db: Database, newId: NewId, clock: () => number)
     async remove(id, now, guard) {
       await db.write(async (tx) => {
         await db.capabilities.lockName(tx, ADMINS);
-        const user = found(await tx.selectFrom('users').selectAll().where('id', '=', id).executeTakeFirst(), id);
+        const user = found(
+          await tx.selectFrom('users').selectAll().where('id', '=', id).executeTakeFirst(),
+          id,
+        );
         guard?.(userOf(user));
         if (isAdmin(user)) await refuseWithoutAdmin(tx, id);
         await endDevices(tx, user.email);
@@ -100,7 +135,10 @@ export function createUserStore(db: Database, newId: NewId, clock: () => number)
         await raiseAccessVersion(tx);
         // Foreign keys delete sessions and API tokens with the row.
         await tx.deleteFrom('users').where('id', '=', id).execute();
-        await writeEvents(db, tx, [userEvent(user, 'deleted', now), ...left.map((project) => leftEvent(project, now))]);
+        await writeEvents(db, tx, [
+          userEvent(user, 'deleted', now),
+          ...left.map((project) => leftEvent(project, now)),
+        ]);
       });
     },
 
@@ -108,7 +146,11 @@ export function createUserStore(db: Database, newId: NewId, clock: () => number)
       if (emails.length === 0) return;
       await db.write(async (tx) => {
         const lower = emails.map((email) => email.toLowerCase());
-        await tx.updateTable('users').set({ role: 'admin', disabled: 0 }).where('email', 'in', lower).execute();
+        await tx
+          .updateTable('users')
+          .set({ role: 'admin', disabled: 0 })
+          .where('email', 'in', lower)
+          .execute();
         await raiseAccessVersion(tx);
       });
     },
@@ -120,33 +162,61 @@ export function createUserStore(db: Database, newId: NewId, clock: () => number)
     sweep: (now) => removeExpired(db, 'deleted_users', now),
 
     async setLastLogin(id, now) {
-      await db.writeOne((kysely) => kysely.updateTable('users').set({ last_login_at: now }).where('id', '=', id).execute());
+      await db.writeOne((kysely) =>
+        kysely.updateTable('users').set({ last_login_at: now }).where('id', '=', id).execute(),
+      );
     },
   };
 }
 
-/** Longer than the longest session: when the tombstone expires, no session from before the deletion is left. */
+/**
+ * Longer than the longest session: when the tombstone expires, no session from before the deletion
+ * is left.
+ */
 const TOMBSTONE_MS = SESSION_MAX_MS + 86_400_000;
 
 async function deletionOf(db: Db | Tx, email: string): Promise<number | null> {
-  const row = await db.selectFrom('deleted_users').select('deleted_at').where('email', '=', email).executeTakeFirst();
+  const row = await db
+    .selectFrom('deleted_users')
+    .select('deleted_at')
+    .where('email', '=', email)
+    .executeTakeFirst();
   return row?.deleted_at ?? null;
 }
 
 /**
- * Ends device tokens, and denies devices that are approved and have not fetched their token: few, because a code lives for 10 minutes.
- * Returns the number of tokens.
+ * Ends device tokens, and denies devices that are approved and have not fetched their token: few,
+ * because a code lives for 10 minutes. Returns the number of tokens.
  */
 export async function endDevices(tx: Tx, email: string): Promise<number> {
-  const ended = await tx.deleteFrom('device_tokens').where('email', '=', email).returning('id').execute();
-  const approved = await tx.selectFrom('device_codes').select(['device_hash', 'identity']).where('status', '=', 'approved').execute();
-  const theirs = approved.filter(({ identity }) => identity !== null && (JSON.parse(identity) as Identity).email.toLowerCase() === email);
+  const ended = await tx
+    .deleteFrom('device_tokens')
+    .where('email', '=', email)
+    .returning('id')
+    .execute();
+  const approved = await tx
+    .selectFrom('device_codes')
+    .select(['device_hash', 'identity'])
+    .where('status', '=', 'approved')
+    .execute();
+  const theirs = approved.filter(
+    ({ identity }) =>
+      identity !== null && (JSON.parse(identity) as Identity).email.toLowerCase() === email,
+  );
   for (const { device_hash } of theirs)
-    await tx.updateTable('device_codes').set({ status: 'denied' }).where('device_hash', '=', device_hash).execute();
+    await tx
+      .updateTable('device_codes')
+      .set({ status: 'denied' })
+      .where('device_hash', '=', device_hash)
+      .execute();
   return ended.length;
 }
 
-export const userEvent = (user: { id: string; email: string }, what: string, at: number): NewEvent => ({
+export const userEvent = (
+  user: { id: string; email: string },
+  what: string,
+  at: number,
+): NewEvent => ({
   at,
   kind: `user.${what}`,
   user_id: user.id,
@@ -158,13 +228,18 @@ const leftEvent = ({ id, name, isLast }: LeftProject, at: number): NewEvent => (
   kind: 'project.changed',
   project_id: id,
   message: isLast
-    ? `project ${name}: its last member was deleted, so only admins see it until they change its members`
+    ? `project ${name}: its last member was deleted, so only admins see it until they change its ` +
+      'members'
     : `project ${name} changed: members`,
 });
 
-/** Lock for changes that remove an admin: the second of two at once sees that the first admin is gone. */
+/**
+ * Lock for changes that remove an admin: the second of two at once sees that the first admin is
+ * gone.
+ */
 export const ADMINS = 'admins';
-const isAdmin = (user: Pick<Row<'users'>, 'role' | 'disabled'>): boolean => user.role === 'admin' && user.disabled === 0;
+const isAdmin = (user: Pick<Row<'users'>, 'role' | 'disabled'>): boolean =>
+  user.role === 'admin' && user.disabled === 0;
 
 async function refuseWithoutAdmin(tx: Tx, leaving: string): Promise<void> {
   const other = await tx

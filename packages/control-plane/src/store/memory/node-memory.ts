@@ -1,15 +1,18 @@
 /**
  * Nodes in memory, so that 10,000 agents that repeat their last report cost no write each.
  *
- * Marks: when a node was last seen and last polled, its free storage and its disk. They change with every report.
- *   Entry: `mark`, for each report. Exit: `forget`. `flush` writes the new ones with one statement; a loop calls it every second,
- *   so a crash loses at most the marks of one second.
- *   Invariant: a record from this file has the newer of row and mark (`newest`).
+ * Marks: when a node was last seen and last polled, its free storage and its disk. They change with
+ * every report.
+ *   Entry: `mark`, for each report. Exit: `forget`. `flush` writes the new ones with one statement;
+ *   a loop calls it every second, so a crash loses at most the marks of one second. Invariant: a
+ *   record from this file has the newer of row and mark (`newest`).
  * Rows: the last written row of each node, to compare a report with.
- *   Entry: `put`, after a row was read or written. Exit: `forget`; `drop`, when another control plane wrote the row.
- *   Invariant, one control plane: a row here equals the row in the database, so decisions need not read 10,000 rows again.
- *   Invariant, several control planes: each row has a fingerprint. Each `flush` of a node's mark compares it and drops the row if another
- *   control plane changed it, so a row here is outdated for about one second at most after the node's next report.
+ *   Entry: `put`, after a row was read or written. Exit: `forget`; `drop`, when another control
+ *   plane wrote the row. Invariant, one control plane: a row here equals the row in the database,
+ *   so decisions need not read 10,000 rows again. Invariant, several control planes: each row has a
+ *   fingerprint. Each `flush` of a node's mark compares it and drops the row if another control
+ *   plane changed it, so a row here is outdated for about one second at most after the node's next
+ *   report.
  */
 import type { NodeDisk } from '@berth/wire/node';
 import type { NodeRole } from '@berth/wire/vocabulary';
@@ -22,23 +25,34 @@ import type { NodeQueryCache } from './node-query-cache.ts';
 import type { Row } from '../engine/tables.ts';
 
 type NodeRow = Row<'nodes'>;
-type Mark = Partial<Pick<NodeRow, 'last_seen_at' | 'observed_at' | 'observed_since' | 'last_polled_at' | 'free_storage'>> & {
+type Mark = Partial<
+  Pick<
+    NodeRow,
+    'last_seen_at' | 'observed_at' | 'observed_since' | 'last_polled_at' | 'free_storage'
+  >
+> & {
   disk?: NodeDisk;
 };
 
 export type NodeMemory = {
-  /** Returns the row to compare a report with. With several control planes it may be as old as the node's last flushed mark. */
+  /**
+   * Returns the row to compare a report with. With several control planes it may be as old as the
+   * node's last flushed mark.
+   */
   find(hostname: string, role: NodeRole): NodeRow | undefined;
   /** Same as `find`, by id. */
   peek(id: string): NodeRow | undefined;
   /** Returns the row as it is in the database; always undefined with several control planes. */
   get(id: string): NodeRow | undefined;
   /**
-   * Stores a row that was just read or written. `fingerprint`: '' with one control plane. With several, a row whose fingerprint is null
-   * is dropped instead.
+   * Stores a row that was just read or written. `fingerprint`: '' with one control plane. With
+   * several, a row whose fingerprint is null is dropped instead.
    */
   put(row: NodeRow, fingerprint: string | null): void;
-  /** Clears the marks that the row now contains: all but `last_polled_at`. `at`: by the uptime clock. */
+  /**
+   * Clears the marks that the row now contains: all but `last_polled_at`. `at`: by the uptime
+   * clock.
+   */
   rowWritten(id: string, at: number): void;
   /** Returns when the agent last registered at this process, by the uptime clock; null: never. */
   heardAt(id: string): number | null;
@@ -47,7 +61,10 @@ export type NodeMemory = {
   mark(id: string, mark: Mark): void;
   /** Returns the record of the row, with the node's newer marks. */
   recordOf(row: NodeRow): NodeRecord;
-  /** Returns all present nodes, by host name. With one control plane they are read once. `db`: the caller's transaction. */
+  /**
+   * Returns all present nodes, by host name. With one control plane they are read once. `db`: the
+   * caller's transaction.
+   */
   all(db: Db): Promise<NodeRecord[]>;
   /** Writes the marks that are not in the database yet. */
   flush(): Promise<void>;
@@ -123,7 +140,8 @@ export function createNodeMemory(db: Database, queryCache: NodeQueryCache): Node
   function newest(row: NodeRecord): NodeRecord {
     const mark = marks.get(row.id);
     if (mark === undefined) return row;
-    const latest = (a: number | null | undefined, b: number | null | undefined): number | null => Math.max(a ?? 0, b ?? 0) || null;
+    const latest = (a: number | null | undefined, b: number | null | undefined): number | null =>
+      Math.max(a ?? 0, b ?? 0) || null;
     // Another control plane may have written the row after the mark was made here.
     const isMarkNewer = (mark.last_seen_at ?? 0) >= (row.last_seen_at ?? 0);
     return {
@@ -132,7 +150,10 @@ export function createNodeMemory(db: Database, queryCache: NodeQueryCache): Node
       observed_at: latest(row.observed_at, mark.observed_at),
       observed_since: latest(row.observed_since, mark.observed_since),
       last_polled_at: latest(row.last_polled_at, mark.last_polled_at),
-      free_storage: isMarkNewer && mark.free_storage !== undefined ? mark.free_storage : (row.free_storage ?? null),
+      free_storage:
+        isMarkNewer && mark.free_storage !== undefined
+          ? mark.free_storage
+          : (row.free_storage ?? null),
       disk: isMarkNewer && mark.disk !== undefined ? mark.disk : row.disk,
     };
   }
@@ -145,7 +166,9 @@ export function createNodeMemory(db: Database, queryCache: NodeQueryCache): Node
     try {
       while (all.length > 0) {
         const part = all.slice(0, ROWS_A_STATEMENT);
-        const updated = await db.writeOne((kysely) => db.capabilities.unsynced(kysely, (one) => statement(db, part).execute(one)));
+        const updated = await db.writeOne((kysely) =>
+          db.capabilities.unsynced(kysely, (one) => statement(db, part).execute(one)),
+        );
         all.splice(0, part.length);
         const existing = new Set(updated.rows.map((row) => row.id));
         for (const { id, fingerprint } of updated.rows)
@@ -167,7 +190,9 @@ export function createNodeMemory(db: Database, queryCache: NodeQueryCache): Node
       if (shared && fingerprint === null) return drop(row.id);
       queryCache.forget(row.id);
       const before = rows.get(row.id);
-      const renamed = before !== undefined && nameOf(before.hostname, before.role) !== nameOf(row.hostname, row.role);
+      const renamed =
+        before !== undefined &&
+        nameOf(before.hostname, before.role) !== nameOf(row.hostname, row.role);
       if (renamed) ids.delete(nameOf(before.hostname, before.role));
       // A new node or a new name changes the order of the records, so they are read again.
       if (!renamed && records?.has(row.id) === true) records.set(row.id, writtenRecord(row));
@@ -193,11 +218,17 @@ export function createNodeMemory(db: Database, queryCache: NodeQueryCache): Node
     recordOf: (row) => newest(writtenRecord(row)),
     async all(from) {
       if (records === null) {
-        const read = await from.selectFrom('nodes').selectAll().orderBy('hostname').orderBy('role').execute();
+        const read = await from
+          .selectFrom('nodes')
+          .selectAll()
+          .orderBy('hostname')
+          .orderBy('role')
+          .execute();
         if (shared) return read.map((row) => newest(nodeOf(row)));
         const fresh = new Map<string, NodeRecord>();
         for (const row of read) {
-          // A row that is in memory already stays, because reports are compared with the lists of its record by identity.
+          // A row that is in memory already stays, because reports are compared with the lists of
+          // its record by identity.
           const current = rows.get(row.id) ?? row;
           rows.set(row.id, current);
           ids.set(nameOf(row.hostname, row.role), row.id);
@@ -216,11 +247,17 @@ export function createNodeMemory(db: Database, queryCache: NodeQueryCache): Node
   };
 }
 
-/** Keeps the later time: a control plane that was paused for an hour must not overwrite newer times of another one. */
+/**
+ * Keeps the later time: a control plane that was paused for an hour must not overwrite newer times
+ * of another one.
+ */
 const laterOf = (column: string, mark: string) =>
   sql`case when ${sql.ref(column)} is null or ${sql.ref(mark)} > ${sql.ref(column)} then ${sql.ref(mark)} else ${sql.ref(column)} end`;
 
-/** Returns the statement that writes the marks. The casts give PostgreSQL the type of a column in which every value is null. */
+/**
+ * Returns the statement that writes the marks. The casts give PostgreSQL the type of a column in
+ * which every value is null.
+ */
 function statement(db: Database, part: readonly (readonly [string, Mark])[]) {
   const marks = part.map(([id, m]) => [
     id,

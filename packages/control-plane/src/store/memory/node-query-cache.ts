@@ -1,16 +1,19 @@
 /**
- * Nodes that are reconciled: every container on the node is as its deployment wants it, and every route leads to its own container. An
- * agent that reports nothing new then costs no query. docs/adr/0010-what-our-performance-goals-cost.md has the gain.
+ * Nodes that are reconciled: every container on the node is as its deployment wants it, and every
+ * route leads to its own container. An agent that reports nothing new then costs no query.
+ * docs/adr/0010-what-our-performance-goals-cost.md has the gain.
  *
- * Entry: `startReconciledQuery`, after a query showed that this is true for the node.
- * Exit: a commit that touches the node or a route at its address (`onCommit`), news of the node (`forget`), a commit of another control
- * plane (`watch`).
- * Invariant: no commit that this process knows of touched the node since its query began.
+ * Entry: `startReconciledQuery`, after a query showed that this is true for the node. Exit: a
+ * commit that touches the node or a route at its address (`onCommit`), news of the node (`forget`),
+ * a commit of another control plane (`watch`). Invariant: no commit that this process knows of
+ * touched the node since its query began.
  *
- * With one control plane, every change of deployments passes `onCommit`, so the cache is exact. With several control planes, an entry
- * is dropped at most WATCH_MS after another control plane commits, because each commit raises the flow_version of its project. Until
- * then, this control plane can answer a registration from the old entry; the next registration of that node gets the right answer.
- * Without a `watch` in the last WATCH_MS the cache is not used, and the caller queries. So a failing watch never prolongs a wrong answer.
+ * With one control plane, every change of deployments passes `onCommit`, so the cache is exact.
+ * With several control planes, an entry is dropped at most WATCH_MS after another control plane
+ * commits, because each commit raises the flow_version of its project. Until then, this control
+ * plane can answer a registration from the old entry; the next registration of that node gets the
+ * right answer. Without a `watch` in the last WATCH_MS the cache is not used, and the caller
+ * queries. So a failing watch never prolongs a wrong answer.
  */
 import type { NodeRecord } from '../../domain/records.ts';
 import type { Plan } from '../../domain/plan.ts';
@@ -20,15 +23,29 @@ import { LIVE_STATES } from '../states.ts';
 /** Longest time since the last `watch` for which reconciled nodes are trusted. */
 const WATCH_MS = 10_000;
 
-/** `containers`: the reported array itself; another report is another array. `deployments`, `projects`: ids. */
-type Reconciled = { containers: NodeRecord['containers']; host_ip: string; deployments: string[]; projects: Set<string> };
+/**
+ * `containers`: the reported array itself; another report is another array. `deployments`,
+ * `projects`: ids.
+ */
+type Reconciled = {
+  containers: NodeRecord['containers'];
+  host_ip: string;
+  deployments: string[];
+  projects: Set<string>;
+};
 type DeploymentKey = { id: string; project_id: string };
 
 export type NodeQueryCache = {
   isReconciled(node: NodeRecord): boolean;
-  /** Call it before the query for the node's deployments. Call the returned function with them if all containers match. */
+  /**
+   * Call it before the query for the node's deployments. Call the returned function with them if
+   * all containers match.
+   */
   startReconciledQuery(node: NodeRecord): (deployments: readonly DeploymentKey[]) => void;
-  /** Call it after a plan was committed or may have been. `nodes`: the present nodes of the deployments that the plan changed. */
+  /**
+   * Call it after a plan was committed or may have been. `nodes`: the present nodes of the
+   * deployments that the plan changed.
+   */
   onCommit(plan: Plan, nodes: readonly string[]): void;
   /** Call it when the node reported something new, or was removed. */
   forget(nodeId: string): void;
@@ -47,22 +64,30 @@ export function createNodeQueryCache(db: Database): NodeQueryCache {
   let watchedAt = Number.NEGATIVE_INFINITY;
 
   function dropReconciled(nodeId: string): void {
-    for (const id of reconciled.get(nodeId)?.deployments ?? []) if (nodeOf.get(id) === nodeId) nodeOf.delete(id);
+    for (const id of reconciled.get(nodeId)?.deployments ?? [])
+      if (nodeOf.get(id) === nodeId) nodeOf.delete(id);
     reconciled.delete(nodeId);
   }
 
-  /** Drops the nodes that may have a container of the project, or one at the address of its new route. */
+  /**
+   * Drops the nodes that may have a container of the project, or one at the address of its new
+   * route.
+   */
   function dropRouted(projectId: string, host_ip: string | null): void {
-    for (const [nodeId, one] of [...reconciled]) if (one.projects.has(projectId) || one.host_ip === host_ip) dropReconciled(nodeId);
+    for (const [nodeId, one] of [...reconciled])
+      if (one.projects.has(projectId) || one.host_ip === host_ip) dropReconciled(nodeId);
   }
 
   async function dropChangedProjects(): Promise<void> {
     const rows = await db.kysely.selectFrom('projects').select(['id', 'flow_version']).execute();
     const present = new Map(rows.map((row) => [row.id, row.flow_version]));
-    const changed = new Set([...present.keys(), ...versions.keys()].filter((id) => present.get(id) !== versions.get(id)));
+    const changed = new Set(
+      [...present.keys(), ...versions.keys()].filter((id) => present.get(id) !== versions.get(id)),
+    );
     if (changed.size > 0) {
       commits++;
-      for (const [nodeId, { projects }] of [...reconciled]) if ([...projects].some((id) => changed.has(id))) dropReconciled(nodeId);
+      for (const [nodeId, { projects }] of [...reconciled])
+        if ([...projects].some((id) => changed.has(id))) dropReconciled(nodeId);
       const placed = await db.kysely
         .selectFrom('deployments')
         .select('node_id')
@@ -100,7 +125,8 @@ export function createNodeQueryCache(db: Database): NodeQueryCache {
       for (const { id } of plan.changeDeployments) dropReconciled(nodeOf.get(id) ?? '');
       for (const id of nodes) dropReconciled(id);
       dropReconciled(plan.createDeployment?.node_id ?? '');
-      if (plan.route !== null) dropRouted(plan.project.id, 'set' in plan.route ? plan.route.set.host_ip : null);
+      if (plan.route !== null)
+        dropRouted(plan.project.id, 'set' in plan.route ? plan.route.set.host_ip : null);
     },
     forget: dropReconciled,
     async watch() {

@@ -1,5 +1,10 @@
 import { PROJECT_DEFAULTS } from '@berth/wire/project';
-import type { DeploymentRecord, DeploymentSummary, EventRecord, Failure } from '../../domain/records.ts';
+import type {
+  DeploymentRecord,
+  DeploymentSummary,
+  EventRecord,
+  Failure,
+} from '../../domain/records.ts';
 import type { NewRow, Row } from '../engine/tables.ts';
 
 type Settings = DeploymentRecord['settings'];
@@ -39,18 +44,36 @@ export function deploymentColumns({
 }: Partial<DeploymentRecord>): Partial<NewRow<'deployments'>> {
   return {
     ...plain,
-    ...(settings === undefined ? {} : { settings: JSON.stringify(settings), domain_prefix: settings.domain_prefix }),
-    ...(error === undefined ? {} : { error_code: error?.code ?? null, error_message: error?.message ?? null }),
-    ...(placement === undefined ? {} : { placement: placement === null ? null : JSON.stringify(placement) }),
+    ...(settings === undefined
+      ? {}
+      : { settings: JSON.stringify(settings), domain_prefix: settings.domain_prefix }),
+    ...(error === undefined
+      ? {}
+      : { error_code: error?.code ?? null, error_message: error?.message ?? null }),
+    ...(placement === undefined
+      ? {}
+      : { placement: placement === null ? null : JSON.stringify(placement) }),
     ...(health === undefined
       ? {}
-      : { health_status: health?.status ?? null, health_since: health?.since ?? null, health_detail: health?.detail ?? null }),
+      : {
+          health_status: health?.status ?? null,
+          health_since: health?.since ?? null,
+          health_detail: health?.detail ?? null,
+        }),
     ...(losses === undefined ? {} : { losses: JSON.stringify(losses) }),
-    ...(datasets === undefined ? {} : { datasets: datasets === null ? null : JSON.stringify(datasets) }),
+    ...(datasets === undefined
+      ? {}
+      : { datasets: datasets === null ? null : JSON.stringify(datasets) }),
     ...(timer === undefined ? {} : { timer: timer === null ? null : JSON.stringify(timer) }),
-    ...(secrets === undefined ? {} : { secrets: secrets === null ? null : JSON.stringify(secrets) }),
-    ...(created_by === undefined ? {} : { created_by: created_by === null ? null : JSON.stringify(created_by) }),
-    ...(rolled_back === undefined ? {} : { rolled_back: rolled_back === null ? null : JSON.stringify(rolled_back) }),
+    ...(secrets === undefined
+      ? {}
+      : { secrets: secrets === null ? null : JSON.stringify(secrets) }),
+    ...(created_by === undefined
+      ? {}
+      : { created_by: created_by === null ? null : JSON.stringify(created_by) }),
+    ...(rolled_back === undefined
+      ? {}
+      : { rolled_back: rolled_back === null ? null : JSON.stringify(rolled_back) }),
     ...(phases === undefined ? {} : { phases: phases === null ? null : JSON.stringify(phases) }),
     ...(retry === undefined ? {} : { retry: retry === null ? null : JSON.stringify(retry) }),
   };
@@ -110,13 +133,27 @@ export function summaryOf({ ordinal, ...row }: SummaryRow): DeploymentSummary {
 /** The parts that a summary and a whole record have in common. */
 const partsOf = (
   row: Omit<SummaryRow, 'ordinal'>,
-): Pick<DeploymentRecord, 'error' | 'health' | 'datasets' | 'created_by' | 'phases' | 'rolled_back'> => ({
-  rolled_back: row.rolled_back === null ? null : (JSON.parse(row.rolled_back) as DeploymentRecord['rolled_back']),
-  created_by: row.created_by === null ? null : (JSON.parse(row.created_by) as DeploymentRecord['created_by']),
+): Pick<
+  DeploymentRecord,
+  'error' | 'health' | 'datasets' | 'created_by' | 'phases' | 'rolled_back'
+> => ({
+  rolled_back:
+    row.rolled_back === null
+      ? null
+      : (JSON.parse(row.rolled_back) as DeploymentRecord['rolled_back']),
+  created_by:
+    row.created_by === null ? null : (JSON.parse(row.created_by) as DeploymentRecord['created_by']),
   phases: row.phases === null ? null : (JSON.parse(row.phases) as DeploymentRecord['phases']),
-  error: row.error_code === null ? null : { code: row.error_code as Failure['code'], message: row.error_message ?? '' },
-  health: row.health_status === null ? null : { status: row.health_status, since: row.health_since ?? 0, detail: row.health_detail },
-  datasets: row.datasets === null ? null : (JSON.parse(row.datasets) as DeploymentRecord['datasets']),
+  error:
+    row.error_code === null
+      ? null
+      : { code: row.error_code as Failure['code'], message: row.error_message ?? '' },
+  health:
+    row.health_status === null
+      ? null
+      : { status: row.health_status, since: row.health_since ?? 0, detail: row.health_detail },
+  datasets:
+    row.datasets === null ? null : (JSON.parse(row.datasets) as DeploymentRecord['datasets']),
 });
 
 export function deploymentOf(row: Row<'deployments'>): DeploymentRecord {
@@ -155,7 +192,13 @@ export function deploymentOf(row: Row<'deployments'>): DeploymentRecord {
   };
 }
 
-export const eventOf = ({ at, kind, message, count, first_at }: Row<'deployment_events'>): EventRecord => ({
+export const eventOf = ({
+  at,
+  kind,
+  message,
+  count,
+  first_at,
+}: Row<'deployment_events'>): EventRecord => ({
   at,
   kind,
   message,

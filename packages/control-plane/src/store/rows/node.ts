@@ -2,11 +2,25 @@ import type { Boots } from '../../domain/boots.ts';
 import type { NodeRecord } from '../../domain/records.ts';
 import type { Row } from '../engine/tables.ts';
 
-type Hidden = 'announced' | 'secret_hash' | 'secret_used' | 'secret_reset_at' | 'shared_secret' | 'boots';
+type Hidden =
+  | 'announced'
+  | 'secret_hash'
+  | 'secret_used'
+  | 'secret_reset_at'
+  | 'shared_secret'
+  | 'boots';
 
 /** Returns the record without the columns that only store/ uses. */
 export function nodeOf(row: Row<'nodes'>): NodeRecord {
-  const { announced: _a, secret_hash, secret_used: _u, secret_reset_at: _r, shared_secret: _h, boots: _b, ...shown } = row;
+  const {
+    announced: _a,
+    secret_hash,
+    secret_used: _u,
+    secret_reset_at: _r,
+    shared_secret: _h,
+    boots: _b,
+    ...shown
+  } = row;
   const rest: Omit<Row<'nodes'>, Hidden> = shown;
   return {
     ...rest,
@@ -23,6 +37,7 @@ export function nodeOf(row: Row<'nodes'>): NodeRecord {
   };
 }
 
-export const bootsOf = (row: Pick<Row<'nodes'>, 'boots'>): Boots | null => jsonOf(row.boots) as Boots | null;
+export const bootsOf = (row: Pick<Row<'nodes'>, 'boots'>): Boots | null =>
+  jsonOf(row.boots) as Boots | null;
 
 const jsonOf = (text: string | null): unknown => (text === null ? null : JSON.parse(text));

@@ -1,7 +1,10 @@
 import type { RouteRecord } from '../../domain/records.ts';
 
 /** Replaces the column `stopped` by the field, which only a stopped route has. */
-export const routeOf = <T extends { stopped: number }>({ stopped, ...row }: T): Omit<T, 'stopped'> & Pick<RouteRecord, 'stopped'> => ({
+export const routeOf = <T extends { stopped: number }>({
+  stopped,
+  ...row
+}: T): Omit<T, 'stopped'> & Pick<RouteRecord, 'stopped'> => ({
   ...row,
   ...(stopped === 0 ? {} : { stopped: true }),
 });

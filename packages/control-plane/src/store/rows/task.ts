@@ -13,16 +13,26 @@ export const taskOf = ({ seq: _order, ...row }: Row<'tasks'>): TaskRecord => ({
 
 /** Returns the payload of a deploy task without env. Nothing reads the env of a finished task. */
 export const payloadWithoutEnv = (payload: string): string =>
-  JSON.stringify({ ...(JSON.parse(payload) as Payload['deploy']), env: {} } satisfies Payload['deploy']);
+  JSON.stringify({
+    ...(JSON.parse(payload) as Payload['deploy']),
+    env: {},
+  } satisfies Payload['deploy']);
 
-/** Returns the payload of a build task without build arguments; null if it has none. Nothing reads those of a finished task. */
+/**
+ * Returns the payload of a build task without build arguments; null if it has none. Nothing reads
+ * those of a finished task.
+ */
 export function payloadWithoutArgs(payload: string): string | null {
   const { build_args, ...rest } = JSON.parse(payload) as Payload['build'];
   return build_args === undefined ? null : JSON.stringify(rest satisfies Payload['build']);
 }
 
 /** `projectId` is null for `sync`. */
-export const newTaskColumns = (task: NewTask, projectId: string | null, now: number): NewRow<'tasks'> => ({
+export const newTaskColumns = (
+  task: NewTask,
+  projectId: string | null,
+  now: number,
+): NewRow<'tasks'> => ({
   id: task.id,
   kind: task.kind,
   status: 'pending',

@@ -1,7 +1,8 @@
 /**
- * Backups of a real control plane while clients and agents write to it. Each one is checked by `berth backup verify`, restored into an
- * empty place and compared with the rows and the history of the source (compare.ts). Every tenth round holds the writes, and a control
- * plane on the restored database must give the same answers.
+ * Backups of a real control plane while clients and agents write to it. Each one is checked by
+ * `berth backup verify`, restored into an empty place and compared with the rows and the history of
+ * the source (compare.ts). Every tenth round holds the writes, and a control plane on the restored
+ * database must give the same answers.
  */
 import { copyFile, mkdir, mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -22,7 +23,8 @@ import { type Rows, rowsOf } from './rows.ts';
 /** Mistakes that the comparison must find. */
 export const PLANTS = {
   none: 'no mistake',
-  'copied file': 'copies the file of SQLite while the control plane runs, without its write-ahead log',
+  'copied file':
+    'copies the file of SQLite while the control plane runs, without its write-ahead log',
   'two moments': 'takes the tables of the restored copy from two moments',
 } as const;
 export type Plant = keyof typeof PLANTS;
@@ -44,7 +46,10 @@ export type RoundsReport = {
   unchanged: number;
   failures: string[];
   /** Latency of writes and reads in ms, while a backup runs and otherwise. */
-  latency: Record<'write' | 'read', Record<'during' | 'otherwise', { n: number; p50: number; p99: number }>>;
+  latency: Record<
+    'write' | 'read',
+    Record<'during' | 'otherwise', { n: number; p50: number; p99: number }>
+  >;
   backupMs: { p50: number; max: number };
 };
 
@@ -80,10 +85,17 @@ export async function backupRounds(options: RoundsOptions): Promise<RoundsReport
     stops.push(source.drop);
     const live = await controlPlane(dir, source);
     stops.push(() => live.service.stop());
-    const signIn = async (): Promise<string> => (await createClient({ baseUrl: live.url }).call('login', { body: ADMIN })).token;
+    const signIn = async (): Promise<string> =>
+      (await createClient({ baseUrl: live.url }).call('login', { body: ADMIN })).token;
     let token = await signIn();
     let signedInAt = performance.now();
-    const load = await startLoad({ url: live.url, agentSecret: AGENT_SECRET, token: () => token, projects: 3, pauseMs });
+    const load = await startLoad({
+      url: live.url,
+      agentSecret: AGENT_SECRET,
+      token: () => token,
+      projects: 3,
+      pauseMs,
+    });
     stops.push(() => load.stop());
 
     const problems: string[] = [];
@@ -102,11 +114,20 @@ export async function backupRounds(options: RoundsOptions): Promise<RoundsReport
       const { place, rows: restored, began, ended } = await TAKE[plant](source, backups, newPlace);
       times.push({ began, ended });
       await load.flush();
-      const found = compare({ before, after: await rowsOf(source.url), restored, writes: load.writes, began, ended });
+      const found = compare({
+        before,
+        after: await rowsOf(source.url),
+        restored,
+        writes: load.writes,
+        began,
+        ended,
+      });
       unchanged += found.unchanged;
       if (isQuiet && place !== null) {
         const other = await controlPlane(dir, place);
-        const answers = await Promise.all([live.url, other.url].map((url) => everything(clientOf(url, token))));
+        const answers = await Promise.all(
+          [live.url, other.url].map((url) => everything(clientOf(url, token))),
+        );
         if (JSON.stringify(answers[0]) !== JSON.stringify(answers[1]))
           found.problems.push(`the API answers otherwise: ${difference(answers)}`);
         await other.service.stop();
@@ -116,7 +137,8 @@ export async function backupRounds(options: RoundsOptions): Promise<RoundsReport
       problems.push(...found.problems.map((problem) => `round ${round}: ${problem}`));
       const state = found.problems.length === 0 ? 'equal' : `${found.problems.length} PROBLEMS`;
       print(
-        `round ${round}${isQuiet ? ' (writes held, answers of the API compared)' : ''}: ${state}; ${found.unchanged} rows and ${found.present} writes of ` +
+        `round ${round}${isQuiet ? ' (writes held, answers of the API compared)' : ''}: ` +
+          `${state}; ${found.unchanged} rows and ${found.present} writes of ` +
           `${load.writes.length} compared; backup ${(ended - began).toFixed(0)} ms`,
       );
       for (const problem of found.problems.slice(0, 5)) print(`  ${problem}`);
@@ -136,23 +158,34 @@ const settingsOf = ({ url, dir }: Place): Record<string, string> => ({
 
 async function controlPlane(dir: string, place: Place): Promise<{ service: Service; url: string }> {
   const url = `http://127.0.0.1:${await freePort()}`;
-  const started = service(`control-plane-${basename(place.dir)}`, dir, `${url}/readyz`, ['control-plane'], {
-    ...settingsOf(place),
-    LISTEN: url.slice('http://'.length),
-    AGENT_SECRET,
-    JWT_SECRET: 'j'.repeat(40),
-    ADMIN_EMAILS: ADMIN.email,
-    ADMIN_PASSWORD: ADMIN.password,
-    REGISTRY_ADDR: 'registry.test:5000',
-    SETTLE_TIME: '0s',
-  });
+  const started = service(
+    `control-plane-${basename(place.dir)}`,
+    dir,
+    `${url}/readyz`,
+    ['control-plane'],
+    {
+      ...settingsOf(place),
+      LISTEN: url.slice('http://'.length),
+      AGENT_SECRET,
+      JWT_SECRET: 'j'.repeat(40),
+      ADMIN_EMAILS: ADMIN.email,
+      ADMIN_PASSWORD: ADMIN.password,
+      REGISTRY_ADDR: 'registry.test:5000',
+      SETTLE_TIME: '0s',
+    },
+  );
   await started.start();
   return { service: started, url };
 }
 
 async function berth(args: readonly string[], place: Place): Promise<string> {
   const env = { PATH: process.env['PATH'] ?? '', ...settingsOf(place) };
-  return (await run([process.execPath, join(repositoryRoot, 'bin', 'berth'), ...args], { env, deadlineMs: 300_000 })).stdout;
+  return (
+    await run([process.execPath, join(repositoryRoot, 'bin', 'berth'), ...args], {
+      env,
+      deadlineMs: 300_000,
+    })
+  ).stdout;
 }
 
 type Take = (source: Place, backups: string, newPlace: () => Promise<Place>) => Promise<Taken>;
@@ -172,7 +205,9 @@ const TAKE: Record<Plant, Take> = {
     const began = performance.now();
     await copyFile(join(source.dir, 'berth.db'), join(copy.dir, 'berth.db'));
     // The file alone may be no database of Berth.
-    const rows: Rows = await rowsOf(copy.url).catch((error: unknown) => new Map([['unreadable', new Map([['', String(error)]])]]));
+    const rows: Rows = await rowsOf(copy.url).catch(
+      (error: unknown) => new Map([['unreadable', new Map([['', String(error)]])]]),
+    );
     return { began, ended: performance.now(), place: null, rows };
   },
   async 'two moments'(source) {
@@ -180,7 +215,12 @@ const TAKE: Record<Plant, Take> = {
     const first = await rowsOf(source.url);
     await sleep(1_000);
     const second = await rowsOf(source.url);
-    const rows = new Map([...first].map(([table, those]) => [table, table < 'm' ? those : (second.get(table) ?? those)]));
+    const rows = new Map(
+      [...first].map(([table, those]) => [
+        table,
+        table < 'm' ? those : (second.get(table) ?? those),
+      ]),
+    );
     return { began, ended: performance.now(), place: null, rows };
   },
 };
@@ -189,33 +229,47 @@ const TAKE: Record<Plant, Take> = {
 function clientOf(url: string, token: string): Parameters<typeof everything>[0] {
   return {
     async call(name, { params = {} } = {}) {
-      const answer = await fetch(url + pathOf(ROUTES[name], params), { headers: { authorization: `Bearer ${token}` } });
+      const answer = await fetch(url + pathOf(ROUTES[name], params), {
+        headers: { authorization: `Bearer ${token}` },
+      });
       const text = await answer.text();
-      const json = (text.startsWith('{') ? JSON.parse(text, withoutClock) : { text }) as Record<string, unknown>;
+      const json = (text.startsWith('{') ? JSON.parse(text, withoutClock) : { text }) as Record<
+        string,
+        unknown
+      >;
       return { status: answer.status, json };
     },
   };
 }
 
 /** Agents register while the writes are held. */
-const withoutClock = (key: string, value: unknown): unknown => (key === 'last_seen_at' ? null : value);
+const withoutClock = (key: string, value: unknown): unknown =>
+  key === 'last_seen_at' ? null : value;
 
 function difference([one = {}, other = {}]: Record<string, unknown>[]): string {
   const route = [...new Set([...Object.keys(one), ...Object.keys(other)])].find(
     (name) => JSON.stringify(one[name]) !== JSON.stringify(other[name]),
   );
-  return `${route}: ${JSON.stringify(one[route ?? ''])?.slice(0, 500)} and ${JSON.stringify(other[route ?? ''])?.slice(0, 500)}`;
+  return (
+    `${route}: ${JSON.stringify(one[route ?? ''])?.slice(0, 500)} and ` +
+    JSON.stringify(other[route ?? ''])?.slice(0, 500)
+  );
 }
 
-function report({ writes, failures, latencies }: Load, times: readonly Times[]): Omit<RoundsReport, 'problems' | 'rounds' | 'unchanged'> {
+function report(
+  { writes, failures, latencies }: Load,
+  times: readonly Times[],
+): Omit<RoundsReport, 'problems' | 'rounds' | 'unchanged'> {
   const quantiles = (values: readonly number[]) => {
     const sorted = [...values].sort((a, b) => a - b);
-    const at = (q: number): number => sorted[Math.min(sorted.length - 1, Math.floor(q * sorted.length))] ?? Number.NaN;
+    const at = (q: number): number =>
+      sorted[Math.min(sorted.length - 1, Math.floor(q * sorted.length))] ?? Number.NaN;
     return { n: sorted.length, p50: at(0.5), p99: at(0.99) };
   };
   const of = (kind: 'write' | 'read') => {
     const all = latencies.filter((one) => one.kind === kind);
-    const isDuring = ({ at }: { at: number }): boolean => times.some(({ began, ended }) => at >= began && at <= ended);
+    const isDuring = ({ at }: { at: number }): boolean =>
+      times.some(({ began, ended }) => at >= began && at <= ended);
     return {
       during: quantiles(all.filter(isDuring).map((one) => one.ms)),
       otherwise: quantiles(all.filter((one) => !isDuring(one)).map((one) => one.ms)),

@@ -5,7 +5,10 @@ import { openTransfer } from '../../../src/store/open.ts';
 /** Table, then key of the row, then the row as JSON. */
 export type Rows = ReadonlyMap<string, ReadonlyMap<string, string>>;
 
-/** Primary keys that are not the column `id`. A table that is missing here and has no `id` is compared by whole rows. */
+/**
+ * Primary keys that are not the column `id`. A table that is missing here and has no `id` is
+ * compared by whole rows.
+ */
 const KEYS: Record<string, readonly string[]> = {
   meta: ['key'],
   deleted_users: ['email'],
@@ -51,7 +54,10 @@ export async function rowsOf(databaseUrl: string): Promise<Rows> {
       const whole = JSON.stringify(Object.fromEntries(columns));
       const names = KEYS[table] ?? ('id' in row ? ['id'] : null);
       const rows = tables.get(table) ?? new Map<string, string>();
-      tables.set(table, rows.set(names === null ? whole : JSON.stringify(names.map((name) => row[name])), whole));
+      tables.set(
+        table,
+        rows.set(names === null ? whole : JSON.stringify(names.map((name) => row[name])), whole),
+      );
     }
   } finally {
     await db.close();

@@ -9,22 +9,33 @@ export const BACKUPS: Check = {
     return Promise.all(
       instances.map(async (instance): Promise<Result> => {
         const reached = await facts.readiness(instance);
-        if ('problem' in reached) return notChecked('the age of the last backup: the control plane does not answer');
+        if ('problem' in reached)
+          return notChecked('the age of the last backup: the control plane does not answer');
         const part = reached.value.parts.find(({ name }) => name === 'backups');
-        const consequence = 'if the disk of the control plane is lost, all changes since the last backup are lost with it';
+        const consequence =
+          'if the disk of the control plane is lost, all changes since the last backup are ' +
+          'lost with it';
         const target = instance.settings.get('BACKUP_TO');
-        const remedy = `set BACKUP_TO in ${instance.file ?? 'the environment of the control plane'} (docs/backup.md); now: berth backup --to FOLDER`;
+        const remedy =
+          `set BACKUP_TO in ${instance.file ?? 'the environment of the control plane'} ` +
+          '(docs/backup.md); now: berth backup --to FOLDER';
         if (part === undefined)
           return finding(
             'there is no backup, and no schedule for backups',
-            'if the disk of the control plane is lost, projects, users and settings are lost with it',
+            'if the disk of the control plane is lost, projects, users and settings are lost ' +
+              'with it',
             remedy,
           );
         // Without a schedule, the control plane reports any age as good.
-        if (part.ok && (target ?? '') === '') return finding(`there is no schedule for backups (${part.detail})`, consequence, remedy);
+        if (part.ok && (target ?? '') === '')
+          return finding(`there is no schedule for backups (${part.detail})`, consequence, remedy);
         if (part.ok) return ok(`backups: ${part.detail}`);
         return finding(
-          `backups: ${part.detail}${target === undefined ? '' : ` (BACKUP_TO=${target}, every ${instance.settings.get('BACKUP_INTERVAL') ?? '1h'})`}`,
+          `backups: ${part.detail}` +
+            (target === undefined
+              ? ''
+              : ` (BACKUP_TO=${target}, every ` +
+                `${instance.settings.get('BACKUP_INTERVAL') ?? '1h'})`),
           consequence,
           `read why: ${logOf(instance)} | grep backup; then: berth backup`,
         );

@@ -1,5 +1,15 @@
-/** The certificate of BASE_DOMAIN at the reverse proxy of this machine, and what the control plane knows about those of projects. */
-import { ABOUT_CERTIFICATES, type Check, type Context, logOf, restartOf, whyUnreached } from '../check.ts';
+/**
+ * The certificate of BASE_DOMAIN at the reverse proxy of this machine, and what the control plane
+ * knows about those of projects.
+ */
+import {
+  ABOUT_CERTIFICATES,
+  type Check,
+  type Context,
+  logOf,
+  restartOf,
+  whyUnreached,
+} from '../check.ts';
 import { finding, notChecked, ok, type Result } from '../result.ts';
 import type { Instance } from '../roles.ts';
 
@@ -24,10 +34,14 @@ export const CERTIFICATES: Check = {
 
 async function atProxy({ system, all }: Context, proxy: Instance): Promise<Result[]> {
   const setting = (name: string): string | undefined =>
-    all.map(({ settings }) => settings.get(name)).find((value) => value !== undefined && value !== '');
+    all
+      .map(({ settings }) => settings.get(name))
+      .find((value) => value !== undefined && value !== '');
   const domain = setting('BASE_DOMAIN')?.toLowerCase();
-  if (domain === undefined) return [notChecked('the certificate: this machine has no setting BASE_DOMAIN')];
-  if (setting('PUBLIC_URL')?.startsWith('http://') === true) return [ok('PUBLIC_URL is plain http: no certificate is needed')];
+  if (domain === undefined)
+    return [notChecked('the certificate: this machine has no setting BASE_DOMAIN')];
+  if (setting('PUBLIC_URL')?.startsWith('http://') === true)
+    return [ok('PUBLIC_URL is plain http: no certificate is needed')];
   const consequence = 'browsers and git refuse the connection';
   const log = `${logOf(proxy)}, and search for acme`;
   try {
@@ -41,23 +55,45 @@ async function atProxy({ system, all }: Context, proxy: Instance): Promise<Resul
           `read why: ${log}; look at DNS and at port 80 or 443 from outside`,
         ),
       ];
-    if (!names.some((name) => name === domain || (name.startsWith('*.') && domain.slice(domain.indexOf('.')) === name.slice(1))))
-      return [finding(`the certificate at port ${HTTPS_PORT} is for ${names.join(', ') || subject}, not for ${domain}`, consequence, log)];
+    if (
+      !names.some(
+        (name) =>
+          name === domain ||
+          (name.startsWith('*.') && domain.slice(domain.indexOf('.')) === name.slice(1)),
+      )
+    )
+      return [
+        finding(
+          `the certificate at port ${HTTPS_PORT} is for ${names.join(', ') || subject}, not ` +
+            `for ${domain}`,
+          consequence,
+          log,
+        ),
+      ];
     if (left <= 0)
       return [
-        finding(`the certificate of ${domain} expired ${Math.ceil(-left / DAY_MS)} days ago`, consequence, `the renewal fails: ${log}`),
+        finding(
+          `the certificate of ${domain} expired ${Math.ceil(-left / DAY_MS)} days ago`,
+          consequence,
+          `the renewal fails: ${log}`,
+        ),
       ];
     if (left < SOON_MS)
       return [
         finding(
-          `the certificate of ${domain} expires in ${Math.floor(left / DAY_MS)} days, and it was not renewed`,
+          `the certificate of ${domain} expires in ${Math.floor(left / DAY_MS)} days, and it ` +
+            'was not renewed',
           `then ${consequence}`,
           `the renewal fails: ${log}`,
         ),
       ];
     return [ok(`the certificate of ${domain} is valid for ${Math.floor(left / DAY_MS)} days`)];
   } catch (error) {
-    return [notChecked(`the certificate of ${domain}: port ${HTTPS_PORT} of this machine ${whyUnreached(error)}`)];
+    return [
+      notChecked(
+        `the certificate of ${domain}: port ${HTTPS_PORT} of this machine ${whyUnreached(error)}`,
+      ),
+    ];
   }
 }
 

@@ -10,10 +10,17 @@ export const CLOCK: Check = {
   roles: ['control-plane', 'gateway', 'relay', 'agent'],
   async run(context) {
     const { instances } = context;
-    const others = instances.filter(({ role, how }) => role !== 'control-plane' && how !== 'compose');
-    const urls = new Set((await Promise.all(others.map((one) => controlPlaneOf(context, one)))).filter((url) => url !== null));
+    const others = instances.filter(
+      ({ role, how }) => role !== 'control-plane' && how !== 'compose',
+    );
+    const urls = new Set(
+      (await Promise.all(others.map((one) => controlPlaneOf(context, one)))).filter(
+        (url) => url !== null,
+      ),
+    );
     const results = [...urls].map((url) => compare(context, url));
-    if (instances.some(({ role }) => role === 'control-plane')) results.push(isSynchronized(context));
+    if (instances.some(({ role }) => role === 'control-plane'))
+      results.push(isSynchronized(context));
     return Promise.all(results);
   },
 };
@@ -32,10 +39,12 @@ async function compare({ system }: Context, url: string): Promise<Result> {
   if (Number.isNaN(there)) return notChecked(`the clock: the answer of ${url} has no Date`);
   // `Date` has whole seconds.
   const ahead = (before + after) / 2 - (there + 500);
-  if (Math.abs(ahead) - (after - before) / 2 - 500 <= MOST_MS) return ok('the clock agrees with the control plane');
+  if (Math.abs(ahead) - (after - before) / 2 - 500 <= MOST_MS)
+    return ok('the clock agrees with the control plane');
   const seconds = Math.round(Math.abs(ahead) / 1000);
   return finding(
-    `the clock of this machine is ${seconds} s ${ahead > 0 ? 'ahead of' : 'behind'} the control plane’s`,
+    `the clock of this machine is ${seconds} s ${ahead > 0 ? 'ahead of' : 'behind'} the ` +
+      'control plane’s',
     'sessions, tokens and certificates are refused as expired or not yet valid',
     'synchronize both machines: timedatectl set-ntp true, then timedatectl status',
   );
@@ -43,10 +52,13 @@ async function compare({ system }: Context, url: string): Promise<Result> {
 
 /** The control plane's clock is the one that all others are compared with. */
 async function isSynchronized({ system }: Context): Promise<Result> {
-  const ran = await system.run(['timedatectl', 'show', '--property=NTPSynchronized', '--value'], { timeoutMs: HTTP_MS });
+  const ran = await system.run(['timedatectl', 'show', '--property=NTPSynchronized', '--value'], {
+    timeoutMs: HTTP_MS,
+  });
   const answer = ran?.code === 0 ? ran.stdout.trim() : '';
   if (answer === 'yes') return ok('the clock is synchronized');
-  if (answer !== 'no') return notChecked('whether a time server sets the clock: timedatectl does not answer');
+  if (answer !== 'no')
+    return notChecked('whether a time server sets the clock: timedatectl does not answer');
   return finding(
     'no time server sets the clock of this machine',
     'when the clock drifts, sessions and certificates are refused, and the log shows wrong times',

@@ -18,7 +18,11 @@ export const ENGINE: Check = {
   async run(context) {
     const results = await Promise.all(
       context.instances.map(async (instance) => {
-        const ran = await context.facts.docker(instance, ['version', '--format', '{{.Server.Version}}']);
+        const ran = await context.facts.docker(instance, [
+          'version',
+          '--format',
+          '{{.Server.Version}}',
+        ]);
         const why = failedRun('docker', ran);
         if (why !== null) return [engineFinding(instance, why)];
         const version = ran?.stdout.trim() ?? '';
@@ -30,7 +34,10 @@ export const ENGINE: Check = {
               'upgrade the engine of this machine',
             ),
           ];
-        const buildx = instance.settings.get('NODE_ROLE') === 'builder' ? await checkBuildx(context, instance) : [];
+        const buildx =
+          instance.settings.get('NODE_ROLE') === 'builder'
+            ? await checkBuildx(context, instance)
+            : [];
         return [ok(`engine ${version} answers`), ...buildx];
       }),
     );
@@ -41,14 +48,21 @@ export const ENGINE: Check = {
 function engineFinding({ settings }: Instance, why: string): Result {
   const host = settings.get('DOCKER_HOST');
   const at = host === undefined ? '' : ` (DOCKER_HOST=${host})`;
-  const consequence = 'no build, deployment or restart works on this node; containers that run continue if the engine runs';
+  const consequence =
+    'no build, deployment or restart works on this node; containers that run continue if the ' +
+    'engine runs';
   if (why.includes('not installed'))
-    return finding(why, consequence, 'install a container engine with its command: apt-get install docker.io (Debian)');
+    return finding(
+      why,
+      consequence,
+      'install a container engine with its command: apt-get install docker.io (Debian)',
+    );
   if (/permission denied/i.test(why))
     return finding(
       `this user may not use the container engine${at}`,
       'the agent has the same problem if it runs as this user',
-      'run the doctor as root; for an agent of another user: usermod -aG docker USER, then restart the agent',
+      'run the doctor as root; for an agent of another user: usermod -aG docker USER, then ' +
+        'restart the agent',
     );
   return finding(
     `the container engine does not answer${at}: ${why}`,
@@ -63,17 +77,37 @@ async function checkBuildx({ facts }: Context, instance: Instance): Promise<Resu
   const missing = failedRun('docker buildx', version);
   if (missing !== null)
     return [
-      finding(`buildx is missing: ${missing}`, consequence, 'install it: apt-get install docker-buildx (Debian), or docker-buildx-plugin'),
+      finding(
+        `buildx is missing: ${missing}`,
+        consequence,
+        'install it: apt-get install docker-buildx (Debian), or docker-buildx-plugin',
+      ),
     ];
   const number = /v?(\d+\.\d+[^\s]*)/.exec((version?.stdout ?? '').replace(/^\S+/, ''))?.[1] ?? '';
   if (isOlder(number, OLDEST_BUILDX))
-    return [finding(`buildx is ${number}; Berth needs ${OLDEST_BUILDX.join('.')} or newer`, consequence, 'upgrade docker-buildx')];
+    return [
+      finding(
+        `buildx is ${number}; Berth needs ${OLDEST_BUILDX.join('.')} or newer`,
+        consequence,
+        'upgrade docker-buildx',
+      ),
+    ];
   // The build has no base image, so it needs no network. It leaves no image.
-  const built = await facts.docker(instance, ['buildx', 'build', '--progress=plain', '--output=type=cacheonly', '-'], {
-    timeoutMs: BUILDX_MS,
-    stdin: 'FROM scratch\nLABEL berth.doctor=1\n',
-  });
+  const built = await facts.docker(
+    instance,
+    ['buildx', 'build', '--progress=plain', '--output=type=cacheonly', '-'],
+    {
+      timeoutMs: BUILDX_MS,
+      stdin: 'FROM scratch\nLABEL berth.doctor=1\n',
+    },
+  );
   const why = failedRun('docker buildx build', built);
   if (why === null) return [ok(`buildx ${number} builds`)];
-  return [finding(`buildx ${number} cannot build: ${why}`, consequence, 'look at docker buildx ls and docker buildx inspect')];
+  return [
+    finding(
+      `buildx ${number} cannot build: ${why}`,
+      consequence,
+      'look at docker buildx ls and docker buildx inspect',
+    ),
+  ];
 }

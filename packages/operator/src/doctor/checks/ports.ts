@@ -1,9 +1,15 @@
-/** Which program listens on the ports that Berth needs. Whether they can be reached from outside is not visible from inside. */
+/**
+ * Which program listens on the ports that Berth needs. Whether they can be reached from outside is
+ * not visible from inside.
+ */
 import { type Check, type Context, failedRun, listenOf, restartOf } from '../check.ts';
 import { finding, notChecked, ok, type Result } from '../result.ts';
 import type { Instance, MachineRole } from '../roles.ts';
 
-/** `users`: names of the programs that may have the port. With compose, docker-proxy or the engine has it. */
+/**
+ * `users`: names of the programs that may have the port. With compose, docker-proxy or the engine
+ * has it.
+ */
 type Port = { port: number; what: string; users: readonly string[]; instance: Instance };
 
 const BERTH = ['node', 'berth', 'MainThread', 'docker-proxy', 'dockerd', 'rootlesskit'];
@@ -35,7 +41,8 @@ export const PORTS: Check = {
         finding(
           `${relay.name} listens on port ${FORBIDDEN}`,
           'this port stays free by the contract: other tools of the reverse proxy use it',
-          `set LISTEN=127.0.0.1:8082 in ${relay.file ?? 'its environment'}, point Traefik’s HTTP provider there, then ${restartOf(relay)}`,
+          `set LISTEN=127.0.0.1:8082 in ${relay.file ?? 'its environment'}, point Traefik’s ` +
+            `HTTP provider there, then ${restartOf(relay)}`,
         ),
       );
     return [...found, ...outside(context)];
@@ -45,9 +52,16 @@ export const PORTS: Check = {
 function portsOf(instance: Instance): Port[] {
   const users = USERS[instance.role];
   if (instance.role === 'proxy')
-    return [80, 443].map((port) => ({ port, what: `the reverse proxy (${port === 80 ? 'http' : 'https'})`, users, instance }));
+    return [80, 443].map((port) => ({
+      port,
+      what: `the reverse proxy (${port === 80 ? 'http' : 'https'})`,
+      users,
+      instance,
+    }));
   if (instance.role === 'registry') {
-    const port = Number(/:(\d+)$/.exec(instance.settings.get('REGISTRY_HTTP_ADDR') ?? ':5000')?.[1]);
+    const port = Number(
+      /:(\d+)$/.exec(instance.settings.get('REGISTRY_HTTP_ADDR') ?? ':5000')?.[1],
+    );
     return [{ port, what: 'the registry', users, instance }];
   }
   const listen = listenOf(instance);
@@ -65,27 +79,42 @@ export function listenersIn(ss: string): Map<number, { name: string; pid: string
   return found;
 }
 
-function judge({ port, what, users, instance }: Port, listener: { name: string; pid: string } | undefined): Result[] {
-  const consequence = instance.role === 'proxy' ? 'no project can be reached' : `${instance.name} cannot be reached`;
-  if (listener === undefined) return [finding(`nothing listens on port ${port} for ${what}`, consequence, restartOf(instance))];
-  if (listener.name === '') return [notChecked(`which program listens on port ${port} for ${what}: only root sees it`)];
+function judge(
+  { port, what, users, instance }: Port,
+  listener: { name: string; pid: string } | undefined,
+): Result[] {
+  const consequence =
+    instance.role === 'proxy' ? 'no project can be reached' : `${instance.name} cannot be reached`;
+  if (listener === undefined)
+    return [
+      finding(`nothing listens on port ${port} for ${what}`, consequence, restartOf(instance)),
+    ];
+  if (listener.name === '')
+    return [notChecked(`which program listens on port ${port} for ${what}: only root sees it`)];
   if (users.includes(listener.name)) return [ok(`${listener.name} listens on port ${port}`)];
   return [
     finding(
       `port ${port} for ${what} is in use by ${listener.name} (process ${listener.pid})`,
       consequence,
-      `stop that program (systemctl status ${listener.pid}), or move it to another port; then ${restartOf(instance)}`,
+      `stop that program (systemctl status ${listener.pid}), or move it to another port; then ` +
+        restartOf(instance),
     ),
   ];
 }
 
-/** A connection from this machine to its own public address proves nothing: routers and firewalls treat it differently. */
+/**
+ * A connection from this machine to its own public address proves nothing: routers and firewalls
+ * treat it differently.
+ */
 function outside({ instances, all }: Context): Result[] {
   if (!instances.some(({ role }) => role === 'proxy')) return [];
-  const domain = all.map(({ settings }) => settings.get('BASE_DOMAIN')).find((value) => value !== undefined) ?? 'BASE_DOMAIN';
+  const domain =
+    all.map(({ settings }) => settings.get('BASE_DOMAIN')).find((value) => value !== undefined) ??
+    'BASE_DOMAIN';
   return [
     notChecked(
-      `ports 80 and 443 from outside: cannot be checked from here; on a machine elsewhere, run: curl -sSI http://${domain} https://${domain}`,
+      'ports 80 and 443 from outside: cannot be checked from here; on a machine elsewhere, ' +
+        `run: curl -sSI http://${domain} https://${domain}`,
     ),
   ];
 }

@@ -26,7 +26,12 @@ export const READY: Check = {
     const results = await Promise.all(
       instances.map(async (instance): Promise<Result[]> => {
         if ((await facts.urlOf(instance)) === null)
-          return [notChecked(`${instance.name} has no address for /readyz; set LISTEN in ${instance.file ?? 'its environment'}`)];
+          return [
+            notChecked(
+              `${instance.name} has no address for /readyz; set LISTEN in ` +
+                (instance.file ?? 'its environment'),
+            ),
+          ];
         const reached = await facts.readiness(instance);
         if ('problem' in reached) return [silent(instance, reached.problem)];
         const { parts, notes, reasons, status, state, controlPlane } = reached.value;
@@ -39,20 +44,36 @@ export const READY: Check = {
               `${REMEDIES[name] ?? 'read the log'}: ${logOf(instance)}`,
             ),
           ),
-          ...reasons.map((reason) => finding(`${instance.name} is not ready: ${reason}`, consequenceOf(instance, state), logOf(instance))),
+          ...reasons.map((reason) =>
+            finding(
+              `${instance.name} is not ready: ${reason}`,
+              consequenceOf(instance, state),
+              logOf(instance),
+            ),
+          ),
           ...(controlPlane === 'answers'
             ? []
             : [
                 finding(
                   `${instance.name} does not reach the control plane: ${controlPlane}`,
                   STALE,
-                  `curl ${instance.settings.get('CONTROL_PLANE_URL') ?? 'CONTROL_PLANE_URL'}/readyz`,
+                  'curl ' +
+                    `${instance.settings.get('CONTROL_PLANE_URL') ?? 'CONTROL_PLANE_URL'}/readyz`,
                 ),
               ]),
         ];
         if (found.length === 0 && status !== 200)
-          return [finding(`${instance.name} is not ready (${status})`, consequenceOf(instance, state), logOf(instance))];
-        return [...(found.length > 0 ? found : [ok(`${instance.name} answers`)]), ...notes.filter((one) => !isExplained(one)).map(ofNote)];
+          return [
+            finding(
+              `${instance.name} is not ready (${status})`,
+              consequenceOf(instance, state),
+              logOf(instance),
+            ),
+          ];
+        return [
+          ...(found.length > 0 ? found : [ok(`${instance.name} answers`)]),
+          ...notes.filter((one) => !isExplained(one)).map(ofNote),
+        ];
       }),
     );
     return results.flat();
@@ -61,16 +82,25 @@ export const READY: Check = {
 
 const STALE = 'it works with what it got last; changes do not arrive';
 
-const isExplained = (note: string): boolean => note.startsWith('Node.js ') || OLDER_AGENTS.test(note) || ABOUT_CERTIFICATES.test(note);
+const isExplained = (note: string): boolean =>
+  note.startsWith('Node.js ') || OLDER_AGENTS.test(note) || ABOUT_CERTIFICATES.test(note);
 
 /** A setting that is not set may be a decision. Every other note is about something that fails. */
 const ofNote = (text: string): Result =>
   / not set\b/.test(text)
     ? note(text)
-    : finding(text, 'see docs/operating.md "Is Berth healthy?"', 'do what the sentence says, and run the doctor again');
+    : finding(
+        text,
+        'see docs/operating.md "Is Berth healthy?"',
+        'do what the sentence says, and run the doctor again',
+      );
 
 const consequenceOf = ({ role }: Instance, state: string): string =>
   state === 'degraded' ? 'it serves, and a part of it fails' : (CONSEQUENCES[role] ?? '');
 
 const silent = (instance: Instance, problem: string): Result =>
-  finding(`${instance.name}: ${problem}`, CONSEQUENCES[instance.role] ?? '', `${restartOf(instance)}, then ${logOf(instance)}`);
+  finding(
+    `${instance.name}: ${problem}`,
+    CONSEQUENCES[instance.role] ?? '',
+    `${restartOf(instance)}, then ${logOf(instance)}`,
+  );

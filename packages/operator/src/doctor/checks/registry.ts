@@ -17,51 +17,86 @@ export const REGISTRY: Check = {
 
 async function checkAgent(context: Context, instance: Instance): Promise<Result[]> {
   const url = await controlPlaneOf(context, instance);
-  if (url === null) return [notChecked(`${instance.name}: the registry: CONTROL_PLANE_URL is not set`)];
+  if (url === null)
+    return [notChecked(`${instance.name}: the registry: CONTROL_PLANE_URL is not set`)];
   const secret = await secretOf(context, instance);
   if (secret === undefined)
     return [
-      notChecked(`${instance.name}: the registry: no secret of this node can be read${context.system.isRoot ? '' : '; run as root'}`),
+      notChecked(
+        `${instance.name}: the registry: no secret of this node can be ` +
+          `read${context.system.isRoot ? '' : '; run as root'}`,
+      ),
     ];
   let config: Config;
   try {
-    const answer = await context.system.get(`${url}/api/agent/config`, { timeoutMs: HTTP_MS, headers: { 'x-agent-secret': secret } });
+    const answer = await context.system.get(`${url}/api/agent/config`, {
+      timeoutMs: HTTP_MS,
+      headers: { 'x-agent-secret': secret },
+    });
     if (answer.status === 401)
       return [
         finding(
           `${instance.name}: the control plane refuses the secret of this node (401)`,
           'the node gets no work, and its routes do not follow when a port changes',
-          'berth node reset-secret NODE, then restart the agent; without AGENT_SECRET it also needs: berth node join-token',
+          'berth node reset-secret NODE, then restart the agent; without AGENT_SECRET it also ' +
+            'needs: berth node join-token',
         ),
       ];
-    if (answer.status !== 200) return [notChecked(`${instance.name}: the registry: the control plane answered ${answer.status}`)];
+    if (answer.status !== 200)
+      return [
+        notChecked(`${instance.name}: the registry: the control plane answered ${answer.status}`),
+      ];
     config = JSON.parse(answer.text) as Config;
   } catch (error) {
-    return [notChecked(`${instance.name}: the registry: the control plane at ${url} ${whyUnreached(error)}`)];
+    return [
+      notChecked(
+        `${instance.name}: the registry: the control plane at ${url} ${whyUnreached(error)}`,
+      ),
+    ];
   }
   const { registry_addr: address = '' } = config;
   if (address === '')
-    return [finding('the control plane has no registry', 'every build fails', 'set REGISTRY_ADDR of the control plane and restart it')];
+    return [
+      finding(
+        'the control plane has no registry',
+        'every build fails',
+        'set REGISTRY_ADDR of the control plane and restart it',
+      ),
+    ];
   return checkRegistry(context, instance, { ...config, address: address.split('/')[0] ?? '' });
 }
 
 async function checkRegistry(
   context: Context,
   instance: Instance,
-  { address, registry_user: user = '', registry_password: password = '' }: Config & { address: string },
+  {
+    address,
+    registry_user: user = '',
+    registry_password: password = '',
+  }: Config & { address: string },
 ): Promise<Result[]> {
   const consequence =
-    instance.settings.get('NODE_ROLE') === 'builder' ? 'every build fails at its push' : 'this node cannot pull new versions';
+    instance.settings.get('NODE_ROLE') === 'builder'
+      ? 'every build fails at its push'
+      : 'this node cannot pull new versions';
   const host = address.replace(/:\d+$/, '');
-  if (isLoopback(host) && !context.all.some(({ role }) => role === 'registry' || role === 'control-plane'))
+  if (
+    isLoopback(host) &&
+    !context.all.some(({ role }) => role === 'registry' || role === 'control-plane')
+  )
     return [
       finding(
-        `REGISTRY_ADDR is ${address}: on this machine, that address leads to this machine and not to the registry`,
+        `REGISTRY_ADDR is ${address}: on this machine, that address leads to this machine and ` +
+          'not to the registry',
         consequence,
-        'set REGISTRY_ADDR of the control plane to the https address of the registry (docs/several-machines.md)',
+        'set REGISTRY_ADDR of the control plane to the https address of the registry ' +
+          '(docs/several-machines.md)',
       ),
     ];
-  const [secure, plain] = await Promise.all([reach(context, `https://${address}/v2/`), reach(context, `http://${address}/v2/`)]);
+  const [secure, plain] = await Promise.all([
+    reach(context, `https://${address}/v2/`),
+    reach(context, `http://${address}/v2/`),
+  ]);
   if (secure === null && plain === null)
     return [
       finding(
@@ -72,25 +107,35 @@ async function checkRegistry(
     ];
   const results: Result[] = [];
   if (secure === null) {
-    const info = await context.facts.docker(instance, ['info', '--format', '{{json .RegistryConfig}}']);
+    const info = await context.facts.docker(instance, [
+      'info',
+      '--format',
+      '{{json .RegistryConfig}}',
+    ]);
     const why = failedRun('docker', info);
     if (why !== null) results.push(notChecked(`insecure-registries: ${why}`));
     else if (!isInsecure(info?.stdout ?? '', address, host))
       return [
         finding(
-          `the registry ${address} speaks plain http, and this engine does not list it in insecure-registries`,
+          `the registry ${address} speaks plain http, and this engine does not list it in ` +
+            'insecure-registries',
           consequence,
-          `add {"insecure-registries": ["${address}"]} to /etc/docker/daemon.json, then: systemctl reload docker`,
+          `add {"insecure-registries": ["${address}"]} to /etc/docker/daemon.json, then: ` +
+            'systemctl reload docker',
         ),
       ];
   }
   if (user === '') return [...results, ok(`the registry ${address} answers; it needs no login`)];
-  const login = await context.facts.docker(instance, ['login', '--username', user, '--password-stdin', address], {
-    stdin: password,
-    secrets: [password],
-    timeoutMs: LOGIN_MS,
-    auth: true,
-  });
+  const login = await context.facts.docker(
+    instance,
+    ['login', '--username', user, '--password-stdin', address],
+    {
+      stdin: password,
+      secrets: [password],
+      timeoutMs: LOGIN_MS,
+      auth: true,
+    },
+  );
   const why = failedRun('docker login', login);
   if (why === null) return [...results, ok(`the login at the registry ${address} works`)];
   return [
@@ -98,7 +143,8 @@ async function checkRegistry(
     finding(
       `the login at the registry ${address} as ${user} fails: ${why.replaceAll(password, '***')}`,
       consequence,
-      'compare REGISTRY_USER and REGISTRY_PASSWORD of the control plane with the registry’s own (htpasswd)',
+      'compare REGISTRY_USER and REGISTRY_PASSWORD of the control plane with the registry’s ' +
+        'own (htpasswd)',
     ),
   ];
 }
@@ -109,26 +155,38 @@ const reach = ({ system }: Context, url: string): Promise<number | null> =>
     (error: unknown) => (isUntrusted(error) ? 0 : null),
   );
 
-/** It speaks TLS with a certificate that Node.js does not know; the engine may. The login shows whether it does. */
+/**
+ * It speaks TLS with a certificate that Node.js does not know; the engine may. The login shows
+ * whether it does.
+ */
 const isUntrusted = (error: unknown): boolean => {
   const code = ((error as Error).cause as NodeJS.ErrnoException | undefined)?.code ?? '';
   return /CERT|SELF_SIGNED|UNABLE_TO_(GET|VERIFY)/.test(code);
 };
 
-const isLoopback = (host: string): boolean => host === 'localhost' || host === '::1' || host === '[::1]' || host.startsWith('127.');
+const isLoopback = (host: string): boolean =>
+  host === 'localhost' || host === '::1' || host === '[::1]' || host.startsWith('127.');
 
 function isInsecure(json: string, address: string, host: string): boolean {
   // An engine trusts 127.0.0.0/8 by itself.
   if (isLoopback(host)) return true;
-  const config = JSON.parse(json) as { IndexConfigs?: Record<string, { Secure?: boolean }>; InsecureRegistryCIDRs?: string[] | null };
-  return config.IndexConfigs?.[address]?.Secure === false || (config.InsecureRegistryCIDRs ?? []).some((net) => contains(net, host));
+  const config = JSON.parse(json) as {
+    IndexConfigs?: Record<string, { Secure?: boolean }>;
+    InsecureRegistryCIDRs?: string[] | null;
+  };
+  return (
+    config.IndexConfigs?.[address]?.Secure === false ||
+    (config.InsecureRegistryCIDRs ?? []).some((net) => contains(net, host))
+  );
 }
 
 function contains(network: string, host: string): boolean {
   const [base = '', bits = '32'] = network.split('/');
   const number = (ip: string): number | null => {
     const parts = ip.split('.').map(Number);
-    return parts.length === 4 && parts.every((n) => n >= 0 && n <= 255) ? parts.reduce((sum, n) => sum * 256 + n, 0) : null;
+    return parts.length === 4 && parts.every((n) => n >= 0 && n <= 255)
+      ? parts.reduce((sum, n) => sum * 256 + n, 0)
+      : null;
   };
   const [a, b] = [number(base), number(host)];
   const size = 2 ** (32 - Number(bits));
@@ -138,9 +196,16 @@ function contains(network: string, host: string): boolean {
 /** The node's own secret; AGENT_SECRET until it has one. */
 async function secretOf({ system }: Context, instance: Instance): Promise<string | undefined> {
   const { settings, how, name } = instance;
-  const standard = how === 'package' && name.startsWith('agent-') ? `/var/lib/berth-${name}` : '/var/lib/berth-agent';
+  const standard =
+    how === 'package' && name.startsWith('agent-')
+      ? `/var/lib/berth-${name}`
+      : '/var/lib/berth-agent';
   const folder = pathHere(instance, settings.get('STATE_DIR') ?? standard);
   const own =
-    folder === null ? undefined : await system.read(`${folder}/${settings.get('NODE_ROLE') ?? ''}/node-secret`).catch(() => undefined);
+    folder === null
+      ? undefined
+      : await system
+          .read(`${folder}/${settings.get('NODE_ROLE') ?? ''}/node-secret`)
+          .catch(() => undefined);
   return own?.trim() || (await settingOf(system, instance, 'AGENT_SECRET'))?.split(',')[0]?.trim();
 }

@@ -1,4 +1,7 @@
-/** The files of secrets: readable by their process alone, and not empty. And whether the key of the stored secrets opens them. */
+/**
+ * The files of secrets: readable by their process alone, and not empty. And whether the key of the
+ * stored secrets opens them.
+ */
 import { dirname, join } from 'node:path';
 import { type Check, type Context, logOf } from '../check.ts';
 import { finding, notChecked, ok, type Result } from '../result.ts';
@@ -19,9 +22,18 @@ export const SECRETS: Check = {
   name: 'secrets',
   roles: ['control-plane', 'gateway', 'registry', 'proxy', 'relay', 'agent'],
   async run(context) {
-    const results = (await Promise.all(context.instances.map((one) => checkInstance(context, one)))).flat();
-    const files = results.length === 0 ? [ok('the files of secrets are readable by their processes alone')] : results;
-    const keys = await Promise.all(context.instances.filter(({ role }) => role === 'control-plane').map((one) => checkKey(context, one)));
+    const results = (
+      await Promise.all(context.instances.map((one) => checkInstance(context, one)))
+    ).flat();
+    const files =
+      results.length === 0
+        ? [ok('the files of secrets are readable by their processes alone')]
+        : results;
+    const keys = await Promise.all(
+      context.instances
+        .filter(({ role }) => role === 'control-plane')
+        .map((one) => checkKey(context, one)),
+    );
     return [...files, ...keys];
   },
 };
@@ -34,24 +46,31 @@ async function checkInstance({ system }: Context, instance: Instance): Promise<R
   for (const [name, value] of settings) {
     if (name.endsWith('_FILE') && IS_SECRET.test(name.slice(0, -5)) && value !== '') {
       const path = pathHere(instance, value);
-      if (path !== null) found.push(...(await checkFile({ system }, { name, path, uid, instance })));
+      if (path !== null)
+        found.push(...(await checkFile({ system }, { name, path, uid, instance })));
     }
   }
-  const inline = how === 'package' && [...settings].some(([name, value]) => IS_SECRET.test(name) && value !== '');
+  const inline =
+    how === 'package' &&
+    [...settings].some(([name, value]) => IS_SECRET.test(name) && value !== '');
   const access = inline && file !== null ? await system.stat(file) : undefined;
   if (access !== undefined && (access.mode & 0o007) !== 0)
     found.push(
       finding(
         `${file} holds a secret, and every user of this machine can read it`,
         'a user of this machine can act as Berth',
-        `chown root:root ${file} && chmod 0600 ${file}; then replace the secret: berth rotate NAME (docs/rotate.md)`,
+        `chown root:root ${file} && chmod 0600 ${file}; then replace the secret: berth rotate ` +
+          'NAME (docs/rotate.md)',
       ),
     );
   return found;
 }
 
 type SecretFile = { name: string; path: string; uid: number | undefined; instance: Instance };
-async function checkFile({ system }: Pick<Context, 'system'>, { name, path, uid, instance }: SecretFile): Promise<Result[]> {
+async function checkFile(
+  { system }: Pick<Context, 'system'>,
+  { name, path, uid, instance }: SecretFile,
+): Promise<Result[]> {
   const consequence = `${instance.name} does not start, or keeps its old secret`;
   try {
     const access = await system.stat(path);
@@ -70,9 +89,11 @@ async function checkFile({ system }: Pick<Context, 'system'>, { name, path, uid,
     if ((access.mode & 0o077) !== 0 && ((folder?.mode ?? 0o777) & 0o077) !== 0)
       found.push(
         finding(
-          `${path} has mode ${access.mode.toString(8).padStart(4, '0')}: other users of this machine can read it`,
+          `${path} has mode ${access.mode.toString(8).padStart(4, '0')}: other users of this ` +
+            'machine can read it',
           'a user of this machine can act as Berth',
-          `chmod 0700 ${dirname(path)} && chmod 0600 ${path}; then replace the secret: berth rotate NAME (docs/rotate.md)`,
+          `chmod 0700 ${dirname(path)} && chmod 0600 ${path}; then replace the secret: berth ` +
+            'rotate NAME (docs/rotate.md)',
         ),
       );
     // Root reads every file.
@@ -85,39 +106,60 @@ async function checkFile({ system }: Pick<Context, 'system'>, { name, path, uid,
         ),
       );
     if (((await system.read(path)) ?? '').trim() === '')
-      found.push(finding(`${path} is empty`, consequence, 'put the secret into the file, in one line'));
+      found.push(
+        finding(`${path} is empty`, consequence, 'put the secret into the file, in one line'),
+      );
     return found;
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException;
-    return [notChecked(`${path}: ${code === 'EACCES' ? 'this user may not read it; run as root' : String(code ?? error)}`)];
+    return [
+      notChecked(
+        `${path}: ` +
+          (code === 'EACCES' ? 'this user may not read it; run as root' : String(code ?? error)),
+      ),
+    ];
   }
 }
 
-async function uidOf({ system }: Pick<Context, 'system'>, user: string | undefined): Promise<number | undefined> {
-  const line = ((await system.read('/etc/passwd')) ?? '').split('\n').find((one) => one.startsWith(`${user}:`));
+async function uidOf(
+  { system }: Pick<Context, 'system'>,
+  user: string | undefined,
+): Promise<number | undefined> {
+  const line = ((await system.read('/etc/passwd')) ?? '')
+    .split('\n')
+    .find((one) => one.startsWith(`${user}:`));
   const uid = Number(line?.split(':')[2]);
   return user === undefined || line === undefined || Number.isNaN(uid) ? undefined : uid;
 }
 
-/** The control plane tries its key on every project key (part `secrets` of /readyz), and refuses to start if it opens none. */
+/**
+ * The control plane tries its key on every project key (part `secrets` of /readyz), and refuses to
+ * start if it opens none.
+ */
 async function checkKey({ facts, system }: Context, instance: Instance): Promise<Result> {
   const reached = await facts.readiness(instance);
   if ('problem' in reached) {
     const key = join('/var/lib/berth', 'secrets-key');
     const missing =
-      instance.how === 'package' && !instance.settings.has('SECRETS_KEY') && !instance.settings.has('SECRETS_KEY_FILE')
+      instance.how === 'package' &&
+      !instance.settings.has('SECRETS_KEY') &&
+      !instance.settings.has('SECRETS_KEY_FILE')
         ? (await system.stat(key).catch(() => null)) === undefined
         : false;
     return notChecked(
-      `whether the key of the secrets opens them: the control plane does not answer${missing ? `, and there is no ${key}` : ''}; its log says it (SECRETS_KEY): ${logOf(instance)}`,
+      'whether the key of the secrets opens them: the control plane does not ' +
+        `answer${missing ? `, and there is no ${key}` : ''}; its log says it (SECRETS_KEY): ` +
+        logOf(instance),
     );
   }
   const part = reached.value.parts.find(({ name }) => name === 'secrets');
-  if (part === undefined) return notChecked('whether the key of the secrets opens them: /readyz does not say it');
+  if (part === undefined)
+    return notChecked('whether the key of the secrets opens them: /readyz does not say it');
   if (part.ok) return ok('the key of the secrets opens them');
   return finding(
     `the key of the secrets does not open all of them: ${part.detail}`,
     'deployments of these projects wait, and fail when their time is over',
-    'set SECRETS_KEY to the key of the other control plane, or put the earlier key behind the present one (docs/secrets.md)',
+    'set SECRETS_KEY to the key of the other control plane, or put the earlier key behind the ' +
+      'present one (docs/secrets.md)',
   );
 }

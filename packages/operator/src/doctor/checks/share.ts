@@ -15,7 +15,8 @@ export const SHARE: Check = {
     const paths = new Set(
       context.instances.flatMap((instance) => {
         const path = instance.settings.get('DATASET_NFS_BASE_PATH');
-        const isUsed = instance.role === 'control-plane' || instance.settings.get('NODE_ROLE') === 'deploy';
+        const isUsed =
+          instance.role === 'control-plane' || instance.settings.get('NODE_ROLE') === 'deploy';
         const here = path === undefined || !isUsed ? null : pathHere(instance, path);
         return here === null ? [] : [here.replace(/\/+$/, '') || '/'];
       }),
@@ -24,7 +25,9 @@ export const SHARE: Check = {
   },
 };
 
-const CONSEQUENCE = 'datasets are unreachable: no new versions, and deployments start only where a node already has the data';
+const CONSEQUENCE =
+  'datasets are unreachable: no new versions, and deployments start only where a node already ' +
+  'has the data';
 
 async function checkShare({ system }: Context, path: string): Promise<Result[]> {
   const mounts = (await system.read('/proc/self/mountinfo')) ?? '';
@@ -45,7 +48,8 @@ async function checkShare({ system }: Context, path: string): Promise<Result[]> 
       finding(
         `the share at ${path} hangs: no answer within ${FOLDER_MS / 1000} s`,
         `${CONSEQUENCE}; programs that read it wait`,
-        `look at the file server and the network; if the server does not come back: umount -f -l ${mount?.point ?? path}, then mount it again`,
+        'look at the file server and the network; if the server does not come back: umount -f -l ' +
+          `${mount?.point ?? path}, then mount it again`,
       ),
     ];
   if (seen.error === 'ESTALE')
@@ -79,7 +83,8 @@ async function checkShare({ system }: Context, path: string): Promise<Result[]> 
   if (mount === null && seen.isEmpty && seen.marker === null)
     results.push(
       finding(
-        `the share at ${path} is an empty folder on the system disk, so the share is probably not mounted`,
+        `the share at ${path} is an empty folder on the system disk, so the share is probably ` +
+          'not mounted',
         CONSEQUENCE,
         `mount it; to test: findmnt -T ${path}`,
       ),
@@ -89,17 +94,24 @@ async function checkShare({ system }: Context, path: string): Promise<Result[]> 
       finding(
         `${join(path, '.berth-share')} does not hold an id of Berth`,
         'the next scans do not recognize the share, and its datasets are unreachable',
-        `look at the file; if it is damaged, delete it and run: berth dataset scan NAME --accept-share yes`,
+        'look at the file; if it is damaged, delete it and run: berth dataset scan NAME ' +
+          '--accept-share yes',
       ),
     );
   else if (seen.marker === null)
     results.push(
       notChecked(
-        `whether ${path} (${where}) is the right share: it has no .berth-share. The control plane writes it at its first scan, where it may write`,
+        `whether ${path} (${where}) is the right share: it has no .berth-share. The control ` +
+          'plane writes it at its first scan, where it may write',
       ),
     );
   else results.push(ok(`the share at ${path} answers and has its marker (${where})`));
-  if (mount !== null && /^nfs4?$/.test(mount.type) && mount.options.includes('soft') && !mount.options.includes('ro'))
+  if (
+    mount !== null &&
+    /^nfs4?$/.test(mount.type) &&
+    mount.options.includes('soft') &&
+    !mount.options.includes('ro')
+  )
     results.push(
       finding(
         `the share at ${path} is mounted soft and writable`,
@@ -111,22 +123,30 @@ async function checkShare({ system }: Context, path: string): Promise<Result[]> 
     results.push(
       finding(
         `the share at ${path} is mounted writable and without nosuid`,
-        'a program that a project marks setuid on the share can run as root for other users of this machine',
+        'a program that a project marks setuid on the share can run as root for other users of ' +
+          'this machine',
         'mount it with nosuid,nodev (docs/nfs.md)',
       ),
     );
-  if (mount !== null && NETWORK.test(mount.type)) results.push(...(await checkOrder({ system }, mount.point)));
+  if (mount !== null && NETWORK.test(mount.type))
+    results.push(...(await checkOrder({ system }, mount.point)));
   return results;
 }
 
 /** Without _netdev or a mount unit of systemd, an agent can start before the share. */
 async function checkOrder({ system }: Pick<Context, 'system'>, point: string): Promise<Result[]> {
-  const ran = await system.run(['systemctl', 'show', '--property=LoadState', '--value', '--', unitOfMount(point)], { timeoutMs: MOUNT_MS });
+  const ran = await system.run(
+    ['systemctl', 'show', '--property=LoadState', '--value', '--', unitOfMount(point)],
+    { timeoutMs: MOUNT_MS },
+  );
   if (failedRun('systemctl', ran) !== null) return [];
   // A mount that somebody made by hand is gone after the next start of the machine.
-  const fragment = await system.run(['systemctl', 'show', '--property=FragmentPath', '--value', '--', unitOfMount(point)], {
-    timeoutMs: MOUNT_MS,
-  });
+  const fragment = await system.run(
+    ['systemctl', 'show', '--property=FragmentPath', '--value', '--', unitOfMount(point)],
+    {
+      timeoutMs: MOUNT_MS,
+    },
+  );
   if (fragment?.code !== 0 || fragment.stdout.trim() !== '') return [];
   return [
     finding(
@@ -148,7 +168,10 @@ export const unitOfMount = (point: string): string => {
 
 type Mount = { point: string; type: string; source: string; options: string[] };
 
-/** Returns the mount that holds the path; null: the root file system. Of stacked mounts, the last one is visible. */
+/**
+ * Returns the mount that holds the path; null: the root file system. Of stacked mounts, the last
+ * one is visible.
+ */
 export function mountOf(path: string, mountinfo: string): Mount | null {
   let found: Mount | null = null;
   for (const line of mountinfo.split('\n')) {
@@ -163,12 +186,18 @@ export function mountOf(path: string, mountinfo: string): Mount | null {
 }
 
 const decoded = (field: string): string =>
-  field.replaceAll(/\\([0-7]{3})/g, (_, octal: string) => String.fromCharCode(Number.parseInt(octal, 8)));
+  field.replaceAll(/\\([0-7]{3})/g, (_, octal: string) =>
+    String.fromCharCode(Number.parseInt(octal, 8)),
+  );
 
-/** Mount points of network file systems in /etc/fstab that are mounted at the start of the machine. */
+/**
+ * Mount points of network file systems in /etc/fstab that are mounted at the start of the machine.
+ */
 const mountPoints = (fstab: string): string[] =>
   fstab.split('\n').flatMap((line) => {
     const [source = '#', point = '', type = '', options = ''] = line.trim().split(/\s+/);
-    const isAutomatic = !options.split(',').some((option) => option === 'noauto' || option === 'x-systemd.automount');
+    const isAutomatic = !options
+      .split(',')
+      .some((option) => option === 'noauto' || option === 'x-systemd.automount');
     return source.startsWith('#') || !NETWORK.test(type) || !isAutomatic ? [] : [decoded(point)];
   });

@@ -22,19 +22,30 @@ export const UNITS: Check = {
 
 async function checkUnit({ system }: Context, instance: Instance): Promise<Result[]> {
   const unit = unitOf(instance);
-  const properties = 'LoadState,ActiveState,SubState,UnitFileState,NRestarts,Result,ActiveEnterTimestamp';
-  const ran = await system.run(['systemctl', 'show', `--property=${properties}`, '--', `${unit}.service`], { timeoutMs: RUN_MS });
+  const properties =
+    'LoadState,ActiveState,SubState,UnitFileState,NRestarts,Result,ActiveEnterTimestamp';
+  const ran = await system.run(
+    ['systemctl', 'show', `--property=${properties}`, '--', `${unit}.service`],
+    { timeoutMs: RUN_MS },
+  );
   const why = failedRun('systemctl', ran);
   if (why !== null) return [notChecked(`the unit ${unit}: ${why}`)];
   const state = new Map(
-    (ran?.stdout ?? '').split('\n').map((line) => [line.slice(0, line.indexOf('=')), line.slice(line.indexOf('=') + 1)]),
+    (ran?.stdout ?? '')
+      .split('\n')
+      .map((line) => [line.slice(0, line.indexOf('=')), line.slice(line.indexOf('=') + 1)]),
   );
   const get = (name: string): string => state.get(name) ?? '';
   const down = `${instance.name} does not run`;
-  if (get('LoadState') === 'not-found') return [notChecked(`${unit}: there is no such unit; something else starts ${instance.name}`)];
+  if (get('LoadState') === 'not-found')
+    return [notChecked(`${unit}: there is no such unit; something else starts ${instance.name}`)];
   if (get('ActiveState') === 'failed')
     return [
-      finding(`${unit} failed (${get('Result')})`, down, `${logOf(instance)}; correct what it says, then: systemctl restart ${unit}`),
+      finding(
+        `${unit} failed (${get('Result')})`,
+        down,
+        `${logOf(instance)}; correct what it says, then: systemctl restart ${unit}`,
+      ),
     ];
   const started = Date.parse(
     get('ActiveEnterTimestamp')
@@ -45,27 +56,55 @@ async function checkUnit({ system }: Context, instance: Instance): Promise<Resul
   const loops = Number(get('NRestarts')) >= RESTARTS && isYoung;
   if (get('SubState') === 'auto-restart' || loops)
     return [
-      finding(`${unit} restarts again and again (${get('NRestarts')} times)`, `${instance.name} works only for moments`, logOf(instance)),
+      finding(
+        `${unit} restarts again and again (${get('NRestarts')} times)`,
+        `${instance.name} works only for moments`,
+        logOf(instance),
+      ),
     ];
   if (get('ActiveState') === 'inactive')
     return [
-      finding(`${unit} is not started, although this machine has its settings (${instance.file})`, down, `systemctl enable --now ${unit}`),
+      finding(
+        `${unit} is not started, although this machine has its settings (${instance.file})`,
+        down,
+        `systemctl enable --now ${unit}`,
+      ),
     ];
   if (get('ActiveState') !== 'active')
-    return [notChecked(`${unit} is ${get('ActiveState')} (${get('SubState')}); run the doctor again in a moment`)];
+    return [
+      notChecked(
+        `${unit} is ${get('ActiveState')} (${get('SubState')}); run the doctor again in a moment`,
+      ),
+    ];
   if (get('UnitFileState') === 'disabled')
     return [
-      finding(`${unit} runs, but does not start with the machine`, `after a restart of the machine ${down}`, `systemctl enable ${unit}`),
+      finding(
+        `${unit} runs, but does not start with the machine`,
+        `after a restart of the machine ${down}`,
+        `systemctl enable ${unit}`,
+      ),
     ];
   return [ok(`${unit} runs`)];
 }
 
-type Container = { Service?: string; State?: string; Status?: string; Health?: string; ExitCode?: number };
+type Container = {
+  Service?: string;
+  State?: string;
+  Status?: string;
+  Health?: string;
+  ExitCode?: number;
+};
 
-async function checkCompose({ system }: Context, instances: readonly Instance[]): Promise<Result[]> {
+async function checkCompose(
+  { system }: Context,
+  instances: readonly Instance[],
+): Promise<Result[]> {
   const file = instances[0]?.file;
   if (file === undefined || file === null) return [];
-  const ran = await system.run(['docker', 'compose', 'ps', '--all', '--format', 'json'], { timeoutMs: RUN_MS, cwd: dirname(file) });
+  const ran = await system.run(['docker', 'compose', 'ps', '--all', '--format', 'json'], {
+    timeoutMs: RUN_MS,
+    cwd: dirname(file),
+  });
   const why = failedRun('docker compose ps', ran);
   if (why !== null) return [notChecked(`the containers of ${file}: ${why}`)];
   const containers = rowsOf(ran?.stdout ?? '');
@@ -73,7 +112,8 @@ async function checkCompose({ system }: Context, instances: readonly Instance[])
     const found = containers.find(({ Service }) => Service === instance.name);
     const down = `${instance.name} does not run`;
     const start = composeCommand({ file }, `up --detach ${instance.name}`);
-    if (found === undefined) return finding(`${file}: there is no container of ${instance.name}`, down, start);
+    if (found === undefined)
+      return finding(`${file}: there is no container of ${instance.name}`, down, start);
     if (found.State === 'restarting')
       return finding(
         `the container of ${instance.name} restarts again and again`,
@@ -81,7 +121,11 @@ async function checkCompose({ system }: Context, instances: readonly Instance[])
         logOf(instance),
       );
     if (found.State !== 'running')
-      return finding(`the container of ${instance.name} is ${found.State} (${found.Status})`, down, `${logOf(instance)}; then: ${start}`);
+      return finding(
+        `the container of ${instance.name} is ${found.State} (${found.Status})`,
+        down,
+        `${logOf(instance)}; then: ${start}`,
+      );
     if (found.Health === 'unhealthy')
       return finding(
         `the container of ${instance.name} is unhealthy`,
@@ -96,4 +140,6 @@ async function checkCompose({ system }: Context, instances: readonly Instance[])
 const rowsOf = (text: string): Container[] =>
   text.trim().startsWith('[')
     ? (JSON.parse(text) as Container[])
-    : text.split('\n').flatMap((line) => (line.trim() === '' ? [] : [JSON.parse(line) as Container]));
+    : text
+        .split('\n')
+        .flatMap((line) => (line.trim() === '' ? [] : [JSON.parse(line) as Container]));

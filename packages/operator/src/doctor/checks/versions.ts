@@ -1,4 +1,7 @@
-/** Versions that Berth needs: Node.js, Traefik, the system, and agents that are not newer than their control plane. */
+/**
+ * Versions that Berth needs: Node.js, Traefik, the system, and agents that are not newer than their
+ * control plane.
+ */
 import { dirname } from 'node:path';
 import { BERTH_VERSION, isOlderVersion, nodeWarning } from '@berth/wire/version';
 import { parseEnv } from '../../lib/etc-files.ts';
@@ -55,16 +58,22 @@ async function traefik({ instances, system }: Context): Promise<Result[]> {
       const argv = isComposed
         ? ['docker', 'compose', 'exec', '-T', name, 'traefik', 'version']
         : [settings.get('TRAEFIK_BIN') ?? 'traefik', 'version'];
-      const ran = await system.run(argv, { timeoutMs: RUN_MS, ...(isComposed ? { cwd: dirname(file) } : {}) });
+      const ran = await system.run(argv, {
+        timeoutMs: RUN_MS,
+        ...(isComposed ? { cwd: dirname(file) } : {}),
+      });
       const why = failedRun('traefik', ran);
       if (why !== null) return notChecked(`the version of Traefik: ${why}`);
       const version = /^\s*Version:\s*v?(\S+)/m.exec(ran?.stdout ?? '')?.[1] ?? '';
-      if (version === '') return notChecked('the version of Traefik: `traefik version` prints none');
+      if (version === '')
+        return notChecked('the version of Traefik: `traefik version` prints none');
       if (!isOlderVersion(version, OLDEST_TRAEFIK)) return ok(`Traefik ${version}`);
       return finding(
         `Traefik is ${version}; Berth needs ${OLDEST_TRAEFIK} or newer`,
-        'Traefik forwards headers such as X!Forwarded!User, which an application may read as the signed-in user',
-        `install Traefik ${OLDEST_TRAEFIK} or newer, and keep aliasHeadersStrategy: delete on both entry points`,
+        'Traefik forwards headers such as X!Forwarded!User, which an application may read as ' +
+          'the signed-in user',
+        `install Traefik ${OLDEST_TRAEFIK} or newer, and keep aliasHeadersStrategy: delete on ` +
+          'both entry points',
       );
     }),
   );
@@ -76,10 +85,15 @@ async function agents({ instances, facts }: Context): Promise<Result[]> {
     .filter(({ role }) => role === 'control-plane')
     .map(async (instance) => {
       const reached = await facts.readiness(instance);
-      if ('problem' in reached) return notChecked('the versions of the agents: the control plane does not answer');
+      if ('problem' in reached)
+        return notChecked('the versions of the agents: the control plane does not answer');
       const older = reached.value.notes.find((one) => OLDER_AGENTS.test(one));
       if (older === undefined) return ok('no agent is older than the control plane');
-      return finding(older, 'these agents work, without what is new', 'on each of these machines: install the package of this version');
+      return finding(
+        older,
+        'these agents work, without what is new',
+        'on each of these machines: install the package of this version',
+      );
     });
   return Promise.all(results);
 }

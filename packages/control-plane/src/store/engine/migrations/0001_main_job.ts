@@ -36,7 +36,9 @@ export const mainJob = ({ autoNumber, text }: Capabilities): Migration => ({
     await db.schema
       .createTable('deployments')
       .addColumn('id', text, (c) => c.primaryKey())
-      .addColumn('project_id', text, (c) => c.notNull().references('projects.id').onDelete('cascade'))
+      .addColumn('project_id', text, (c) =>
+        c.notNull().references('projects.id').onDelete('cascade'),
+      )
       .addColumn('generation', 'bigint', (c) => c.notNull())
       .addColumn('status', text, (c) => c.notNull())
       .addColumn('settings', text, (c) => c.notNull())
@@ -74,22 +76,52 @@ export const mainJob = ({ autoNumber, text }: Capabilities): Migration => ({
       .column('project_id')
       .where(sql.ref('status'), '=', sql.lit('running'))
       .execute();
-    await db.schema.createIndex('deployments_created').on('deployments').columns(['created_at', 'id']).execute();
-    await db.schema.createIndex('deployments_project_created').on('deployments').columns(['project_id', 'created_at', 'id']).execute();
-    await db.schema.createIndex('deployments_project_status').on('deployments').columns(['project_id', 'status']).execute();
-    await db.schema.createIndex('deployments_status_created').on('deployments').columns(['status', 'created_at', 'id']).execute();
-    await db.schema.createIndex('deployments_node').on('deployments').columns(['node_id', 'status']).execute();
-    await db.schema.createIndex('deployments_domain_prefix').on('deployments').columns(['domain_prefix', 'status']).execute();
+    await db.schema
+      .createIndex('deployments_created')
+      .on('deployments')
+      .columns(['created_at', 'id'])
+      .execute();
+    await db.schema
+      .createIndex('deployments_project_created')
+      .on('deployments')
+      .columns(['project_id', 'created_at', 'id'])
+      .execute();
+    await db.schema
+      .createIndex('deployments_project_status')
+      .on('deployments')
+      .columns(['project_id', 'status'])
+      .execute();
+    await db.schema
+      .createIndex('deployments_status_created')
+      .on('deployments')
+      .columns(['status', 'created_at', 'id'])
+      .execute();
+    await db.schema
+      .createIndex('deployments_node')
+      .on('deployments')
+      .columns(['node_id', 'status'])
+      .execute();
+    await db.schema
+      .createIndex('deployments_domain_prefix')
+      .on('deployments')
+      .columns(['domain_prefix', 'status'])
+      .execute();
 
     await db.schema
       .createTable('deployment_events')
       .addColumn('id', autoNumber.type, autoNumber.with)
-      .addColumn('deployment_id', text, (c) => c.notNull().references('deployments.id').onDelete('cascade'))
+      .addColumn('deployment_id', text, (c) =>
+        c.notNull().references('deployments.id').onDelete('cascade'),
+      )
       .addColumn('at', 'bigint', (c) => c.notNull())
       .addColumn('kind', text, (c) => c.notNull())
       .addColumn('message', text, (c) => c.notNull())
       .execute();
-    await db.schema.createIndex('deployment_events_deployment').on('deployment_events').columns(['deployment_id', 'id']).execute();
+    await db.schema
+      .createIndex('deployment_events_deployment')
+      .on('deployment_events')
+      .columns(['deployment_id', 'id'])
+      .execute();
 
     await db.schema
       .createTable('tasks')
@@ -97,7 +129,9 @@ export const mainJob = ({ autoNumber, text }: Capabilities): Migration => ({
       .addColumn('id', text, (c) => c.notNull().unique())
       .addColumn('kind', text, (c) => c.notNull())
       .addColumn('status', text, (c) => c.notNull())
-      .addColumn('project_id', text, (c) => c.notNull().references('projects.id').onDelete('cascade'))
+      .addColumn('project_id', text, (c) =>
+        c.notNull().references('projects.id').onDelete('cascade'),
+      )
       .addColumn('deployment_id', text, (c) => c.references('deployments.id').onDelete('cascade'))
       // No foreign key: a task outlives its node.
       .addColumn('node_id', text, (c) => c.notNull())
@@ -112,7 +146,10 @@ export const mainJob = ({ autoNumber, text }: Capabilities): Migration => ({
       .addColumn('created_at', 'bigint', (c) => c.notNull())
       .addColumn('started_at', 'bigint')
       .addColumn('finished_at', 'bigint')
-      .addCheckConstraint('tasks_open_unfinished', sql`(status in ('pending', 'running')) = (finished_at is null)`)
+      .addCheckConstraint(
+        'tasks_open_unfinished',
+        sql`(status in ('pending', 'running')) = (finished_at is null)`,
+      )
       .execute();
     // A partial index: a platform has few open tasks and a long history of finished ones.
     await db.schema
@@ -127,8 +164,16 @@ export const mainJob = ({ autoNumber, text }: Capabilities): Migration => ({
       .columns(['project_id', 'seq'])
       .where(sql.ref('finished_at'), 'is', null)
       .execute();
-    await db.schema.createIndex('tasks_project_kind').on('tasks').columns(['project_id', 'kind', 'finished_at']).execute();
-    await db.schema.createIndex('tasks_deployment').on('tasks').columns(['deployment_id']).execute();
+    await db.schema
+      .createIndex('tasks_project_kind')
+      .on('tasks')
+      .columns(['project_id', 'kind', 'finished_at'])
+      .execute();
+    await db.schema
+      .createIndex('tasks_deployment')
+      .on('tasks')
+      .columns(['deployment_id'])
+      .execute();
 
     await db.schema
       .createTable('nodes')
@@ -155,7 +200,9 @@ export const mainJob = ({ autoNumber, text }: Capabilities): Migration => ({
 
     await db.schema
       .createTable('routes')
-      .addColumn('project_id', text, (c) => c.primaryKey().references('projects.id').onDelete('cascade'))
+      .addColumn('project_id', text, (c) =>
+        c.primaryKey().references('projects.id').onDelete('cascade'),
+      )
       .addColumn('deployment_id', text, (c) => c.notNull())
       .addColumn('node_id', text, (c) => c.notNull())
       .addColumn('domain_prefix', text, (c) => c.notNull())
@@ -187,7 +234,9 @@ export const mainJob = ({ autoNumber, text }: Capabilities): Migration => ({
 
     await db.schema
       .createTable('idempotency_keys')
-      .addColumn('project_id', text, (c) => c.notNull().references('projects.id').onDelete('cascade'))
+      .addColumn('project_id', text, (c) =>
+        c.notNull().references('projects.id').onDelete('cascade'),
+      )
       .addColumn('key', text, (c) => c.notNull())
       .addColumn('body_hash', text, (c) => c.notNull())
       .addColumn('deployment_id', text, (c) => c.notNull())
@@ -197,7 +246,9 @@ export const mainJob = ({ autoNumber, text }: Capabilities): Migration => ({
 
     await db.schema
       .createTable('log_lines')
-      .addColumn('deployment_id', text, (c) => c.notNull().references('deployments.id').onDelete('cascade'))
+      .addColumn('deployment_id', text, (c) =>
+        c.notNull().references('deployments.id').onDelete('cascade'),
+      )
       .addColumn('seq', 'integer', (c) => c.notNull())
       .addColumn('at', 'bigint', (c) => c.notNull())
       .addColumn('stream', text, (c) => c.notNull())
@@ -207,7 +258,9 @@ export const mainJob = ({ autoNumber, text }: Capabilities): Migration => ({
       .execute();
     await db.schema
       .createTable('log_heads')
-      .addColumn('deployment_id', text, (c) => c.primaryKey().references('deployments.id').onDelete('cascade'))
+      .addColumn('deployment_id', text, (c) =>
+        c.primaryKey().references('deployments.id').onDelete('cascade'),
+      )
       .addColumn('last_seq', 'integer', (c) => c.notNull())
       .addColumn('bytes', 'bigint', (c) => c.notNull())
       .addColumn('left_out', 'integer', (c) => c.notNull())
@@ -216,10 +269,16 @@ export const mainJob = ({ autoNumber, text }: Capabilities): Migration => ({
       .createTable('log_marks')
       .addColumn('task_id', text, (c) => c.notNull())
       .addColumn('attempt', 'integer', (c) => c.notNull())
-      .addColumn('deployment_id', text, (c) => c.notNull().references('deployments.id').onDelete('cascade'))
+      .addColumn('deployment_id', text, (c) =>
+        c.notNull().references('deployments.id').onDelete('cascade'),
+      )
       .addColumn('next_line', 'bigint', (c) => c.notNull())
       .addPrimaryKeyConstraint('log_marks_primary', ['task_id', 'attempt'])
       .execute();
-    await db.schema.createIndex('log_marks_deployment').on('log_marks').columns(['deployment_id']).execute();
+    await db.schema
+      .createIndex('log_marks_deployment')
+      .on('log_marks')
+      .columns(['deployment_id'])
+      .execute();
   },
 });

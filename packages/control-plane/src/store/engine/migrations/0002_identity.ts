@@ -12,16 +12,28 @@ export const identity = ({ autoNumber, text }: Capabilities): Migration => ({
       .addColumn('revoked_at', 'bigint', (c) => c.notNull())
       .addColumn('expires_at', 'bigint', (c) => c.notNull())
       .execute();
-    await db.schema.createIndex('revoked_sessions_expires').on('revoked_sessions').columns(['expires_at', 'id']).execute();
+    await db.schema
+      .createIndex('revoked_sessions_expires')
+      .on('revoked_sessions')
+      .columns(['expires_at', 'id'])
+      .execute();
 
-    await db.schema.createIndex('revoked_sessions_email').on('revoked_sessions').columns(['email', 'expires_at']).execute();
+    await db.schema
+      .createIndex('revoked_sessions_email')
+      .on('revoked_sessions')
+      .columns(['email', 'expires_at'])
+      .execute();
 
     await db.schema
       .createTable('used_codes')
       .addColumn('id', text, (c) => c.primaryKey())
       .addColumn('expires_at', 'bigint', (c) => c.notNull())
       .execute();
-    await db.schema.createIndex('used_codes_expires').on('used_codes').column('expires_at').execute();
+    await db.schema
+      .createIndex('used_codes_expires')
+      .on('used_codes')
+      .column('expires_at')
+      .execute();
 
     await db.schema
       .createTable('device_codes')
@@ -37,7 +49,11 @@ export const identity = ({ autoNumber, text }: Capabilities): Migration => ({
       .addColumn('expires_at', 'bigint', (c) => c.notNull())
       .addUniqueConstraint('device_codes_user_hash_unique', ['user_hash'])
       .execute();
-    await db.schema.createIndex('device_codes_expires').on('device_codes').column('expires_at').execute();
+    await db.schema
+      .createIndex('device_codes_expires')
+      .on('device_codes')
+      .column('expires_at')
+      .execute();
 
     await db.schema
       .createTable('device_tokens')
@@ -52,9 +68,21 @@ export const identity = ({ autoNumber, text }: Capabilities): Migration => ({
       .addColumn('last_used_at', 'bigint')
       .addUniqueConstraint('device_tokens_hash_unique', ['hash'])
       .execute();
-    await db.schema.createIndex('device_tokens_expires').on('device_tokens').columns(['expires_at', 'id']).execute();
-    await db.schema.createIndex('device_tokens_email').on('device_tokens').columns(['email', 'created_at', 'id']).execute();
-    await db.schema.createIndex('device_tokens_created').on('device_tokens').columns(['created_at', 'id']).execute();
+    await db.schema
+      .createIndex('device_tokens_expires')
+      .on('device_tokens')
+      .columns(['expires_at', 'id'])
+      .execute();
+    await db.schema
+      .createIndex('device_tokens_email')
+      .on('device_tokens')
+      .columns(['email', 'created_at', 'id'])
+      .execute();
+    await db.schema
+      .createIndex('device_tokens_created')
+      .on('device_tokens')
+      .columns(['created_at', 'id'])
+      .execute();
 
     await db.schema
       .createTable('api_sessions')
@@ -66,8 +94,16 @@ export const identity = ({ autoNumber, text }: Capabilities): Migration => ({
       .addColumn('refreshed_at', 'bigint', (c) => c.notNull())
       .addColumn('expires_at', 'bigint', (c) => c.notNull())
       .execute();
-    await db.schema.createIndex('api_sessions_expires').on('api_sessions').column('expires_at').execute();
-    await db.schema.createIndex('api_sessions_user').on('api_sessions').columns(['user_id', 'created_at', 'id']).execute();
+    await db.schema
+      .createIndex('api_sessions_expires')
+      .on('api_sessions')
+      .column('expires_at')
+      .execute();
+    await db.schema
+      .createIndex('api_sessions_user')
+      .on('api_sessions')
+      .columns(['user_id', 'created_at', 'id'])
+      .execute();
 
     await db.schema
       .createTable('api_tokens')
@@ -81,8 +117,16 @@ export const identity = ({ autoNumber, text }: Capabilities): Migration => ({
       .addColumn('last_used_at', 'bigint')
       .addUniqueConstraint('api_tokens_hash_unique', ['hash'])
       .execute();
-    await db.schema.createIndex('api_tokens_expires').on('api_tokens').column('expires_at').execute();
-    await db.schema.createIndex('api_tokens_user').on('api_tokens').columns(['user_id', 'created_at', 'id']).execute();
+    await db.schema
+      .createIndex('api_tokens_expires')
+      .on('api_tokens')
+      .column('expires_at')
+      .execute();
+    await db.schema
+      .createIndex('api_tokens_user')
+      .on('api_tokens')
+      .columns(['user_id', 'created_at', 'id'])
+      .execute();
 
     await db.schema
       .createTable('audit_log')
@@ -99,9 +143,21 @@ export const identity = ({ autoNumber, text }: Capabilities): Migration => ({
       .addColumn('request_id', text, (c) => c.notNull())
       .execute();
     await db.schema.createIndex('audit_log_at').on('audit_log').columns(['at', 'id']).execute();
-    await db.schema.createIndex('audit_log_email').on('audit_log').columns(['email', 'at', 'id']).execute();
-    await db.schema.createIndex('audit_log_action').on('audit_log').columns(['action', 'at', 'id']).execute();
-    await db.schema.createIndex('audit_log_outcome').on('audit_log').columns(['outcome', 'at', 'id']).execute();
+    await db.schema
+      .createIndex('audit_log_email')
+      .on('audit_log')
+      .columns(['email', 'at', 'id'])
+      .execute();
+    await db.schema
+      .createIndex('audit_log_action')
+      .on('audit_log')
+      .columns(['action', 'at', 'id'])
+      .execute();
+    await db.schema
+      .createIndex('audit_log_outcome')
+      .on('audit_log')
+      .columns(['outcome', 'at', 'id'])
+      .execute();
 
     // The policy of the gateways lists the disabled users.
     await db.schema.createIndex('users_disabled').on('users').column('disabled').execute();

@@ -1,4 +1,7 @@
-/** Adds a lower bound for the age of a node's list of containers: a list may arrive long after the agent made it. */
+/**
+ * Adds a lower bound for the age of a node's list of containers: a list may arrive long after the
+ * agent made it.
+ */
 import type { Kysely } from 'kysely';
 import type { Migration } from 'kysely/migration';
 

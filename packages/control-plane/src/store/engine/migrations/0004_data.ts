@@ -1,4 +1,7 @@
-/** Adds datasets with versions and history, columns for them in other tables, and tasks that belong to a node without a project. */
+/**
+ * Adds datasets with versions and history, columns for them in other tables, and tasks that belong
+ * to a node without a project.
+ */
 import { type Kysely, sql } from 'kysely';
 import type { Migration } from 'kysely/migration';
 import type { Capabilities } from '../capabilities.ts';
@@ -34,7 +37,9 @@ export const data = (capabilities: Capabilities): Migration => ({
 
     await db.schema
       .createTable('dataset_versions')
-      .addColumn('dataset_id', text, (c) => c.notNull().references('datasets.id').onDelete('cascade'))
+      .addColumn('dataset_id', text, (c) =>
+        c.notNull().references('datasets.id').onDelete('cascade'),
+      )
       .addColumn('version', 'bigint', (c) => c.notNull())
       .addColumn('created_at', 'bigint', (c) => c.notNull())
       .addColumn('files', 'bigint', (c) => c.notNull())
@@ -44,17 +49,23 @@ export const data = (capabilities: Capabilities): Migration => ({
       .execute();
     await db.schema
       .createTable('dataset_trees')
-      .addColumn('dataset_id', text, (c) => c.notNull().references('datasets.id').onDelete('cascade'))
+      .addColumn('dataset_id', text, (c) =>
+        c.notNull().references('datasets.id').onDelete('cascade'),
+      )
       .addColumn('digest', text, (c) => c.notNull())
       .addColumn('body', bytes, (c) => c.notNull())
       .addPrimaryKeyConstraint('dataset_trees_primary', ['dataset_id', 'digest'])
       .execute();
-    // The primary key is the only index: pages are sorted by version, then by path (store/datasets/dataset-versions.ts).
+    // The primary key is the only index: pages are sorted by version, then by path
+    // (store/datasets/dataset-versions.ts).
     await db.schema
       .createTable('dataset_history')
-      .addColumn('dataset_id', text, (c) => c.notNull().references('datasets.id').onDelete('cascade'))
+      .addColumn('dataset_id', text, (c) =>
+        c.notNull().references('datasets.id').onDelete('cascade'),
+      )
       .addColumn('version', 'bigint', (c) => c.notNull())
-      // Shortened to what an index accepts (store/datasets/history-path.ts); `long_path` has a longer path.
+      // Shortened to what an index accepts (store/datasets/history-path.ts); `long_path` has a
+      // longer path.
       .addColumn('path', text, (c) => c.notNull())
       .addColumn('long_path', text)
       .addColumn('change', text, (c) => c.notNull())
@@ -71,7 +82,12 @@ export const data = (capabilities: Capabilities): Migration => ({
     await db.schema.alterTable('deployments').addColumn('datasets', text).execute();
     await db.schema.alterTable('nodes').addColumn('copy_rate', 'double precision').execute();
     await db.schema.alterTable('nodes').addColumn('drain', text).execute();
-    await db.schema.createIndex('nodes_drain').on('nodes').columns(['id']).where(sql.ref('drain'), 'is not', null).execute();
+    await db.schema
+      .createIndex('nodes_drain')
+      .on('nodes')
+      .columns(['id'])
+      .where(sql.ref('drain'), 'is not', null)
+      .execute();
     await nodeTasks(db, capabilities);
     await db.schema
       .createIndex('tasks_sync')
@@ -92,8 +108,14 @@ async function nodeTasks(db: Kysely<unknown>, capabilities: Capabilities): Promi
   await db.schema.alterTable('tasks').addColumn('progress', capabilities.text).execute();
 }
 
-/** Copies the table of 0001 with other columns (https://sqlite.org/lang_altertable.html#otheralter). No foreign key refers to it. */
-async function rebuildTasks(db: Kysely<unknown>, { autoNumber, text }: Capabilities): Promise<void> {
+/**
+ * Copies the table of 0001 with other columns (https://sqlite.org/lang_altertable.html#otheralter).
+ * No foreign key refers to it.
+ */
+async function rebuildTasks(
+  db: Kysely<unknown>,
+  { autoNumber, text }: Capabilities,
+): Promise<void> {
   await db.schema
     .createTable('tasks_anew')
     .addColumn('seq', autoNumber.type, autoNumber.with)
@@ -115,16 +137,23 @@ async function rebuildTasks(db: Kysely<unknown>, { autoNumber, text }: Capabilit
     .addColumn('started_at', 'bigint')
     .addColumn('finished_at', 'bigint')
     .addColumn('progress', text)
-    .addCheckConstraint('tasks_open_unfinished', sql`(status in ('pending', 'running')) = (finished_at is null)`)
+    .addCheckConstraint(
+      'tasks_open_unfinished',
+      sql`(status in ('pending', 'running')) = (finished_at is null)`,
+    )
     .execute();
   const columns = sql.raw(
-    'seq, id, kind, status, project_id, deployment_id, node_id, attempt, payload, lease_token, lease_expires_at, ' +
-      'queue_deadline_at, wall_deadline_at, cancel_requested_at, report, created_at, started_at, finished_at',
+    'seq, id, kind, status, project_id, deployment_id, node_id, attempt, payload, lease_token, ' +
+      'lease_expires_at, ' +
+      'queue_deadline_at, wall_deadline_at, cancel_requested_at, report, created_at, ' +
+      'started_at, finished_at',
   );
   await sql`insert into tasks_anew (${columns}) select ${columns} from tasks`.execute(db);
   // Keeps the last number, even if its row was deleted: no number is used twice.
   await sql`delete from sqlite_sequence where name = 'tasks_anew'`.execute(db);
-  await sql`insert into sqlite_sequence (name, seq) select 'tasks_anew', seq from sqlite_sequence where name = 'tasks'`.execute(db);
+  await sql`insert into sqlite_sequence (name, seq) select 'tasks_anew', seq from sqlite_sequence where name = 'tasks'`.execute(
+    db,
+  );
   await db.schema.dropTable('tasks').execute();
   await db.schema.alterTable('tasks_anew').renameTo('tasks').execute();
   for (const [name, columns] of [
@@ -137,6 +166,10 @@ async function rebuildTasks(db: Kysely<unknown>, { autoNumber, text }: Capabilit
       .columns([...columns])
       .where(sql.ref('finished_at'), 'is', null)
       .execute();
-  await db.schema.createIndex('tasks_project_kind').on('tasks').columns(['project_id', 'kind', 'finished_at']).execute();
+  await db.schema
+    .createIndex('tasks_project_kind')
+    .on('tasks')
+    .columns(['project_id', 'kind', 'finished_at'])
+    .execute();
   await db.schema.createIndex('tasks_deployment').on('tasks').columns(['deployment_id']).execute();
 }

@@ -16,7 +16,9 @@ export const record = ({ text }: Capabilities): Migration => ({
   },
 });
 
-/** Until this migration a deployment was stopped first if its text `waiting` began in a certain way. */
+/**
+ * Until this migration a deployment was stopped first if its text `waiting` began in a certain way.
+ */
 async function stoppedFirst(db: Kysely<unknown>): Promise<void> {
   const told = 'stopped first: it stands still until the newer version serves or has failed';
   // A deployment that waits to be started again was stopped too.
@@ -28,8 +30,9 @@ async function stoppedFirst(db: Kysely<unknown>): Promise<void> {
 type Use = { dataset_id: string; mount_path?: string };
 
 /**
- * Until this migration a mount without a path followed the name of its dataset. Now the project stores the path: the path in its
- * running deployment, or else the path that its next deployment would have had.
+ * Until this migration a mount without a path followed the name of its dataset. Now the project
+ * stores the path: the path in its running deployment, or else the path that its next deployment
+ * would have had.
  */
 async function mountPaths(db: Kysely<unknown>): Promise<void> {
   const { rows } = await sql<{ id: string; datasets: string; pins: string | null }>`
@@ -37,13 +40,18 @@ async function mountPaths(db: Kysely<unknown>): Promise<void> {
     left join deployments on deployments.project_id = projects.id and deployments.status = 'running'
     where projects.datasets <> '[]'`.execute(db);
   const names = new Map(
-    (await sql<{ id: string; name: string }>`select id, name from datasets`.execute(db)).rows.map(({ id, name }) => [id, name]),
+    (await sql<{ id: string; name: string }>`select id, name from datasets`.execute(db)).rows.map(
+      ({ id, name }) => [id, name],
+    ),
   );
   for (const { id, datasets, pins } of rows) {
     const ran = JSON.parse(pins ?? '[]') as { dataset_id: string; name: string }[];
     const uses = (JSON.parse(datasets) as Use[]).map((use) => {
-      const name = ran.find((pin) => pin.dataset_id === use.dataset_id)?.name ?? names.get(use.dataset_id);
-      return use.mount_path !== undefined || name === undefined ? use : { ...use, mount_path: `/data/${name}` };
+      const name =
+        ran.find((pin) => pin.dataset_id === use.dataset_id)?.name ?? names.get(use.dataset_id);
+      return use.mount_path !== undefined || name === undefined
+        ? use
+        : { ...use, mount_path: `/data/${name}` };
     });
     await sql`update projects set datasets = ${JSON.stringify(uses)} where id = ${id}`.execute(db);
   }

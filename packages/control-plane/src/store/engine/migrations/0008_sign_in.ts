@@ -1,4 +1,7 @@
-/** Adds scopes of device tokens, tombstones of deleted accounts, and the epoch from which a project's sessions are valid. */
+/**
+ * Adds scopes of device tokens, tombstones of deleted accounts, and the epoch from which a
+ * project's sessions are valid.
+ */
 import type { Kysely } from 'kysely';
 import type { Migration } from 'kysely/migration';
 import type { Capabilities } from '../capabilities.ts';
@@ -18,6 +21,10 @@ export const signIn = ({ text }: Capabilities): Migration => ({
       .addColumn('deleted_at', 'bigint', (c) => c.notNull())
       .addColumn('expires_at', 'bigint', (c) => c.notNull())
       .execute();
-    await db.schema.createIndex('deleted_users_expires').on('deleted_users').column('expires_at').execute();
+    await db.schema
+      .createIndex('deleted_users_expires')
+      .on('deleted_users')
+      .column('expires_at')
+      .execute();
   },
 });

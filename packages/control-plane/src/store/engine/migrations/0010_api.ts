@@ -1,4 +1,6 @@
-/** Adds stored answers for an Idempotency-Key, the feed of events, and an index of the audit log. */
+/**
+ * Adds stored answers for an Idempotency-Key, the feed of events, and an index of the audit log.
+ */
 import type { Kysely } from 'kysely';
 import type { Migration } from 'kysely/migration';
 import type { Capabilities } from '../capabilities.ts';
@@ -18,8 +20,16 @@ export const api = ({ autoNumber, bytes, text }: Capabilities): Migration => ({
       .addColumn('expires_at', 'bigint', (c) => c.notNull())
       .addPrimaryKeyConstraint('kept_answers_primary', ['user_id', 'request'])
       .execute();
-    await db.schema.createIndex('kept_answers_expires').on('kept_answers').column('expires_at').execute();
-    await db.schema.createIndex('kept_answers_age').on('kept_answers').columns(['user_id', 'created_at', 'request', 'bytes']).execute();
+    await db.schema
+      .createIndex('kept_answers_expires')
+      .on('kept_answers')
+      .column('expires_at')
+      .execute();
+    await db.schema
+      .createIndex('kept_answers_age')
+      .on('kept_answers')
+      .columns(['user_id', 'created_at', 'request', 'bytes'])
+      .execute();
 
     await db.schema
       .createTable('events')
@@ -33,9 +43,14 @@ export const api = ({ autoNumber, bytes, text }: Capabilities): Migration => ({
       .addColumn('user_id', text)
       .addColumn('message', text, (c) => c.notNull())
       .execute();
-    // The last state of the node in the feed, so that one control plane alone announces each change.
+    // The last state of the node in the feed, so that one control plane alone announces each
+    // change.
     await db.schema.alterTable('nodes').addColumn('announced', text).execute();
 
-    await db.schema.createIndex('audit_log_target').on('audit_log').columns(['target', 'at', 'id']).execute();
+    await db.schema
+      .createIndex('audit_log_target')
+      .on('audit_log')
+      .columns(['target', 'at', 'id'])
+      .execute();
   },
 });

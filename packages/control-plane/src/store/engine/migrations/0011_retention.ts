@@ -18,12 +18,19 @@ export const retention = (): Migration => ({
       .columns(['project_id', 'generation'])
       .where(sql.ref('log_removed_at'), 'is', null)
       .execute();
-    // The last end of work on each node is one step in an index, whatever the number of tasks (store/ended-work.ts).
+    // The last end of work on each node is one step in an index, whatever the number of tasks
+    // (store/ended-work.ts).
     await sql`create index tasks_ended_work on tasks (project_id, node_id, finished_at)
       where kind in ('deploy', 'retire') and finished_at is not null`.execute(db);
     await sql`create index tasks_unreported on tasks (project_id, node_id, finished_at)
       where kind in ('deploy', 'retire') and finished_at is not null
-      and ((report is null and attempt > 0) or (kind = 'retire' and status = 'failed'))`.execute(db);
-    await db.schema.createIndex('idempotency_keys_expires').on('idempotency_keys').column('expires_at').execute();
+      and ((report is null and attempt > 0) or (kind = 'retire' and status = 'failed'))`.execute(
+      db,
+    );
+    await db.schema
+      .createIndex('idempotency_keys_expires')
+      .on('idempotency_keys')
+      .column('expires_at')
+      .execute();
   },
 });

@@ -1,13 +1,26 @@
-/** Adds who requested a deployment, how, from which commit, and the time of its phases. Null in rows of an earlier version. */
+/**
+ * Adds who requested a deployment, how, from which commit, and the time of its phases. Null in rows
+ * of an earlier version.
+ */
 import { type Kysely, sql } from 'kysely';
 import type { Migration } from 'kysely/migration';
 import type { Capabilities } from '../capabilities.ts';
 
 export const origin = ({ engine, text }: Capabilities): Migration => ({
   async up(db: Kysely<unknown>) {
-    for (const column of ['created_by', 'trigger', 'branch', 'commit_message', 'commit_author', 'phases'])
+    for (const column of [
+      'created_by',
+      'trigger',
+      'branch',
+      'commit_message',
+      'commit_author',
+      'phases',
+    ])
       await db.schema.alterTable('deployments').addColumn(column, text).execute();
-    const branch = engine === 'sqlite' ? sql`json_extract(settings, '$.branch')` : sql`cast(settings as jsonb) ->> 'branch'`;
+    const branch =
+      engine === 'sqlite'
+        ? sql`json_extract(settings, '$.branch')`
+        : sql`cast(settings as jsonb) ->> 'branch'`;
     await sql`update deployments set branch = ${branch}`.execute(db);
   },
 });

@@ -7,7 +7,9 @@ export const keptSettings = ({ text }: Capabilities): Migration => ({
   async up(db: Kysely<unknown>) {
     await db.schema
       .createTable('kept_settings')
-      .addColumn('project_id', text, (c) => c.notNull().references('projects.id').onDelete('cascade'))
+      .addColumn('project_id', text, (c) =>
+        c.notNull().references('projects.id').onDelete('cascade'),
+      )
       .addColumn('digest', text, (c) => c.notNull())
       .addColumn('settings', text, (c) => c.notNull())
       .addPrimaryKeyConstraint('kept_settings_primary', ['project_id', 'digest'])

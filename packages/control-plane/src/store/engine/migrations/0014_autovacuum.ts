@@ -1,5 +1,6 @@
 /**
- * PostgreSQL: autovacuum of the tables that retention empties begins at 2 % dead rows, not at 20 %. Otherwise dead rows of a year
+ * PostgreSQL: autovacuum of the tables that retention empties begins at 2 % dead rows, not at 20 %.
+ * Otherwise dead rows of a year
  * take up to a fifth more space. https://www.postgresql.org/docs/current/routine-vacuuming.html#AUTOVACUUM
  */
 import { type Kysely, sql } from 'kysely';
@@ -11,6 +12,9 @@ const TABLES = ['deployments', 'deployment_events', 'tasks', 'log_lines', 'audit
 export const autovacuum = ({ engine }: Capabilities): Migration => ({
   async up(db: Kysely<unknown>) {
     if (engine !== 'postgres') return;
-    for (const table of TABLES) await sql`alter table ${sql.table(table)} set (autovacuum_vacuum_scale_factor = 0.02)`.execute(db);
+    for (const table of TABLES)
+      await sql`alter table ${sql.table(table)} set (autovacuum_vacuum_scale_factor = 0.02)`.execute(
+        db,
+      );
   },
 });

@@ -1,4 +1,6 @@
-/** Adds the sealed secrets of projects, the keys that seal them, and which secrets a deployment got. */
+/**
+ * Adds the sealed secrets of projects, the keys that seal them, and which secrets a deployment got.
+ */
 import type { Kysely } from 'kysely';
 import type { Migration } from 'kysely/migration';
 import type { Capabilities } from '../capabilities.ts';
@@ -7,15 +9,23 @@ export const secrets = ({ text }: Capabilities): Migration => ({
   async up(db: Kysely<unknown>) {
     await db.schema
       .createTable('project_keys')
-      .addColumn('project_id', text, (c) => c.primaryKey().references('projects.id').onDelete('cascade'))
+      .addColumn('project_id', text, (c) =>
+        c.primaryKey().references('projects.id').onDelete('cascade'),
+      )
       .addColumn('wrapped', text, (c) => c.notNull())
       .addColumn('wrapped_by', text, (c) => c.notNull())
       .addColumn('created_at', 'bigint', (c) => c.notNull())
       .execute();
-    await db.schema.createIndex('project_keys_wrapped_by').on('project_keys').column('wrapped_by').execute();
+    await db.schema
+      .createIndex('project_keys_wrapped_by')
+      .on('project_keys')
+      .column('wrapped_by')
+      .execute();
     await db.schema
       .createTable('project_secrets')
-      .addColumn('project_id', text, (c) => c.notNull().references('projects.id').onDelete('cascade'))
+      .addColumn('project_id', text, (c) =>
+        c.notNull().references('projects.id').onDelete('cascade'),
+      )
       .addColumn('name', text, (c) => c.notNull())
       .addColumn('sealed', text, (c) => c.notNull())
       .addColumn('fingerprint', text, (c) => c.notNull())

@@ -1,11 +1,15 @@
-/** Adds the build settings of projects, their deploy keys and git tokens, and the ssh host keys that Berth trusts. */
+/**
+ * Adds the build settings of projects, their deploy keys and git tokens, and the ssh host keys that
+ * Berth trusts.
+ */
 import { type Kysely, sql } from 'kysely';
 import type { Migration } from 'kysely/migration';
 import type { Capabilities } from '../capabilities.ts';
 
 export const git = ({ text }: Capabilities): Migration => ({
   async up(db: Kysely<unknown>) {
-    const projects = (): ReturnType<typeof db.schema.alterTable> => db.schema.alterTable('projects');
+    const projects = (): ReturnType<typeof db.schema.alterTable> =>
+      db.schema.alterTable('projects');
     await projects()
       .addColumn('build_context', text, (c) => c.notNull().defaultTo('.'))
       .execute();
@@ -18,7 +22,9 @@ export const git = ({ text }: Capabilities): Migration => ({
       .execute();
     await db.schema
       .createTable('deploy_keys')
-      .addColumn('project_id', text, (c) => c.primaryKey().references('projects.id').onDelete('cascade'))
+      .addColumn('project_id', text, (c) =>
+        c.primaryKey().references('projects.id').onDelete('cascade'),
+      )
       .addColumn('public_key', text, (c) => c.notNull())
       .addColumn('fingerprint', text, (c) => c.notNull())
       .addColumn('sealed', text, (c) => c.notNull())
@@ -26,7 +32,9 @@ export const git = ({ text }: Capabilities): Migration => ({
       .execute();
     await db.schema
       .createTable('git_tokens')
-      .addColumn('project_id', text, (c) => c.primaryKey().references('projects.id').onDelete('cascade'))
+      .addColumn('project_id', text, (c) =>
+        c.primaryKey().references('projects.id').onDelete('cascade'),
+      )
       .addColumn('host', text, (c) => c.notNull())
       .addColumn('username', text)
       .addColumn('sealed', text, (c) => c.notNull())
@@ -44,11 +52,14 @@ export const git = ({ text }: Capabilities): Migration => ({
       .addColumn('at', 'bigint', (c) => c.notNull())
       .addPrimaryKeyConstraint('git_host_keys_primary', ['host', 'fingerprint'])
       .execute();
-    // The builders of before this version trusted host keys by themselves. Each may import them once; a later builder may not.
+    // The builders of before this version trusted host keys by themselves. Each may import them
+    // once; a later builder may not.
     await db.schema
       .createTable('git_host_imports')
       .addColumn('node_id', text, (c) => c.primaryKey().references('nodes.id').onDelete('cascade'))
       .execute();
-    await sql`insert into git_host_imports (node_id) select id from nodes where role = 'builder'`.execute(db);
+    await sql`insert into git_host_imports (node_id) select id from nodes where role = 'builder'`.execute(
+      db,
+    );
   },
 });

@@ -1,4 +1,7 @@
-/** Adds hooks with their deliveries, the outbox of commit statuses, and the settings of push to deploy. */
+/**
+ * Adds hooks with their deliveries, the outbox of commit statuses, and the settings of push to
+ * deploy.
+ */
 import { type Kysely, sql } from 'kysely';
 import type { Migration } from 'kysely/migration';
 import type { Capabilities } from '../capabilities.ts';
@@ -15,7 +18,9 @@ export const hooks = ({ autoNumber, text }: Capabilities): Migration => ({
       .execute();
     await db.schema
       .createTable('hooks')
-      .addColumn('project_id', text, (c) => c.primaryKey().references('projects.id').onDelete('cascade'))
+      .addColumn('project_id', text, (c) =>
+        c.primaryKey().references('projects.id').onDelete('cascade'),
+      )
       .addColumn('forge', text, (c) => c.notNull())
       .addColumn('secret', text, (c) => c.notNull())
       .addColumn('refused', 'bigint', (c) => c.notNull())
@@ -30,7 +35,9 @@ export const hooks = ({ autoNumber, text }: Capabilities): Migration => ({
       .createTable('deliveries')
       .addColumn('seq', autoNumber.type, autoNumber.with)
       .addColumn('id', text, (c) => c.notNull())
-      .addColumn('project_id', text, (c) => c.notNull().references('hooks.project_id').onDelete('cascade'))
+      .addColumn('project_id', text, (c) =>
+        c.notNull().references('hooks.project_id').onDelete('cascade'),
+      )
       .addColumn('forge_id', text)
       .addColumn('at', 'bigint', (c) => c.notNull())
       .addColumn('event', text, (c) => c.notNull())
@@ -43,7 +50,11 @@ export const hooks = ({ autoNumber, text }: Capabilities): Migration => ({
       // Null values are distinct on both engines.
       .addUniqueConstraint('deliveries_forge_id_unique', ['project_id', 'forge_id'])
       .execute();
-    await db.schema.createIndex('deliveries_project').on('deliveries').columns(['project_id', 'seq']).execute();
+    await db.schema
+      .createIndex('deliveries_project')
+      .on('deliveries')
+      .columns(['project_id', 'seq'])
+      .execute();
     await db.schema.createIndex('deliveries_at').on('deliveries').columns(['at']).execute();
     // Few deliveries wait at any time.
     await db.schema
@@ -56,8 +67,12 @@ export const hooks = ({ autoNumber, text }: Capabilities): Migration => ({
     await db.schema
       .createTable('commit_statuses')
       .addColumn('seq', autoNumber.type, autoNumber.with)
-      .addColumn('project_id', text, (c) => c.notNull().references('projects.id').onDelete('cascade'))
-      .addColumn('deployment_id', text, (c) => c.notNull().references('deployments.id').onDelete('cascade'))
+      .addColumn('project_id', text, (c) =>
+        c.notNull().references('projects.id').onDelete('cascade'),
+      )
+      .addColumn('deployment_id', text, (c) =>
+        c.notNull().references('deployments.id').onDelete('cascade'),
+      )
       .addColumn('state', text, (c) => c.notNull())
       .addColumn('commit', text, (c) => c.notNull())
       .addColumn('description', text, (c) => c.notNull())
@@ -76,7 +91,15 @@ export const hooks = ({ autoNumber, text }: Capabilities): Migration => ({
       .columns(['seq'])
       .where(sql.ref('done_at'), 'is', null)
       .execute();
-    await db.schema.createIndex('commit_statuses_project').on('commit_statuses').columns(['project_id', 'seq']).execute();
-    await db.schema.createIndex('commit_statuses_done').on('commit_statuses').columns(['done_at']).execute();
+    await db.schema
+      .createIndex('commit_statuses_project')
+      .on('commit_statuses')
+      .columns(['project_id', 'seq'])
+      .execute();
+    await db.schema
+      .createIndex('commit_statuses_done')
+      .on('commit_statuses')
+      .columns(['done_at'])
+      .execute();
   },
 });

@@ -1,4 +1,7 @@
-/** Adds which value of AGENT_SECRET a node sent last, as a fingerprint. Null: the node has its own secret, or sent none since then. */
+/**
+ * Adds which value of AGENT_SECRET a node sent last, as a fingerprint. Null: the node has its own
+ * secret, or sent none since then.
+ */
 import type { Kysely } from 'kysely';
 import type { Migration } from 'kysely/migration';
 import type { Capabilities } from '../capabilities.ts';

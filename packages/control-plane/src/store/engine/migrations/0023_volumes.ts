@@ -1,4 +1,7 @@
-/** Adds the project field `volumes`, and the copies of volumes on nodes. A copy outlives its project: rows have no foreign key. */
+/**
+ * Adds the project field `volumes`, and the copies of volumes on nodes. A copy outlives its
+ * project: rows have no foreign key.
+ */
 import type { Kysely } from 'kysely';
 import type { Migration } from 'kysely/migration';
 import type { Capabilities } from '../capabilities.ts';
@@ -28,7 +31,15 @@ export const volumes = ({ text }: Capabilities): Migration => ({
       .addColumn('created_at', 'bigint', (c) => c.notNull())
       .addColumn('changed_at', 'bigint', (c) => c.notNull())
       .execute();
-    await db.schema.createIndex('volume_copies_project').on('volume_copies').columns(['project_id']).execute();
-    await db.schema.createIndex('volume_copies_node').on('volume_copies').columns(['node_id']).execute();
+    await db.schema
+      .createIndex('volume_copies_project')
+      .on('volume_copies')
+      .columns(['project_id'])
+      .execute();
+    await db.schema
+      .createIndex('volume_copies_node')
+      .on('volume_copies')
+      .columns(['node_id'])
+      .execute();
   },
 });

@@ -17,7 +17,15 @@ export const domains = ({ text }: Capabilities): Migration => ({
       .addColumn('claimed_at', 'bigint', (c) => c.notNull())
       .addColumn('released_at', 'bigint')
       .execute();
-    await db.schema.createIndex('domain_claims_project').on('domain_claims').columns(['project_id']).execute();
-    await db.schema.createIndex('domain_claims_released').on('domain_claims').columns(['released_at']).execute();
+    await db.schema
+      .createIndex('domain_claims_project')
+      .on('domain_claims')
+      .columns(['project_id'])
+      .execute();
+    await db.schema
+      .createIndex('domain_claims_released')
+      .on('domain_claims')
+      .columns(['released_at'])
+      .execute();
   },
 });

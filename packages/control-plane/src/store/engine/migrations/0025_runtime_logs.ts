@@ -5,7 +5,8 @@ import type { Capabilities } from '../capabilities.ts';
 
 export const runtimeLogs = ({ text }: Capabilities): Migration => ({
   async up(db: Kysely<unknown>) {
-    // Without references: rows live for seconds, and a deleted deployment or node needs no order of deletion.
+    // Without references: rows live for seconds, and a deleted deployment or node needs no order of
+    // deletion.
     await db.schema
       .createTable('log_wants')
       .addColumn('key', text, (c) => c.notNull())
@@ -23,7 +24,9 @@ export const runtimeLogs = ({ text }: Capabilities): Migration => ({
       .execute();
     await db.schema
       .createTable('container_exits')
-      .addColumn('deployment_id', text, (c) => c.notNull().references('deployments.id').onDelete('cascade'))
+      .addColumn('deployment_id', text, (c) =>
+        c.notNull().references('deployments.id').onDelete('cascade'),
+      )
       .addColumn('run', text, (c) => c.notNull())
       .addColumn('node_id', text)
       .addColumn('container', text, (c) => c.notNull())

@@ -7,7 +7,9 @@ export const usage = ({ text }: Capabilities): Migration => ({
   async up(db: Kysely<unknown>) {
     await db.schema
       .createTable('usage_points')
-      .addColumn('project_id', text, (c) => c.notNull().references('projects.id').onDelete('cascade'))
+      .addColumn('project_id', text, (c) =>
+        c.notNull().references('projects.id').onDelete('cascade'),
+      )
       .addColumn('step', 'integer', (c) => c.notNull())
       .addColumn('slot', 'integer', (c) => c.notNull())
       .addColumn('deployment_id', text, (c) => c.notNull())
@@ -24,6 +26,10 @@ export const usage = ({ text }: Capabilities): Migration => ({
       .addPrimaryKeyConstraint('usage_points_key', ['project_id', 'step', 'slot', 'deployment_id'])
       .execute();
     // Retention removes whole slots.
-    await db.schema.createIndex('usage_points_slot').on('usage_points').columns(['step', 'slot']).execute();
+    await db.schema
+      .createIndex('usage_points_slot')
+      .on('usage_points')
+      .columns(['step', 'slot'])
+      .execute();
   },
 });

@@ -1,4 +1,7 @@
-/** Adds notifications with their deliveries, the problems that Berth found, and the keys of values that belong to no project. */
+/**
+ * Adds notifications with their deliveries, the problems that Berth found, and the keys of values
+ * that belong to no project.
+ */
 import { type Kysely, sql } from 'kysely';
 import type { Migration } from 'kysely/migration';
 import type { Capabilities } from '../capabilities.ts';
@@ -24,7 +27,12 @@ export const notifications = ({ autoNumber, text }: Capabilities): Migration => 
       .addColumn('flaps', 'integer', (c) => c.notNull())
       .addPrimaryKeyConstraint('problems_pk', ['kind', 'subject'])
       .execute();
-    await db.schema.createIndex('problems_open').on('problems').columns(['kind']).where(sql.ref('ended_at'), 'is', null).execute();
+    await db.schema
+      .createIndex('problems_open')
+      .on('problems')
+      .columns(['kind'])
+      .where(sql.ref('ended_at'), 'is', null)
+      .execute();
     await db.schema.createIndex('problems_ended').on('problems').columns(['ended_at']).execute();
     await db.schema
       .createTable('problem_changes')
@@ -58,7 +66,9 @@ export const notifications = ({ autoNumber, text }: Capabilities): Migration => 
       .createTable('notices')
       .addColumn('seq', autoNumber.type, autoNumber.with)
       .addColumn('id', text, (c) => c.notNull())
-      .addColumn('notification_id', text, (c) => c.notNull().references('notifications.id').onDelete('cascade'))
+      .addColumn('notification_id', text, (c) =>
+        c.notNull().references('notifications.id').onDelete('cascade'),
+      )
       .addColumn('message', text, (c) => c.notNull())
       .addColumn('tries', 'integer', (c) => c.notNull())
       .addColumn('next_at', 'bigint', (c) => c.notNull())
@@ -71,7 +81,11 @@ export const notifications = ({ autoNumber, text }: Capabilities): Migration => 
       .addColumn('error', text)
       .addUniqueConstraint('notices_id_unique', ['id'])
       .execute();
-    await db.schema.createIndex('notices_notification').on('notices').columns(['notification_id', 'seq']).execute();
+    await db.schema
+      .createIndex('notices_notification')
+      .on('notices')
+      .columns(['notification_id', 'seq'])
+      .execute();
     await db.schema.createIndex('notices_done').on('notices').columns(['done_at']).execute();
     await db.schema
       .createIndex('notices_waiting')

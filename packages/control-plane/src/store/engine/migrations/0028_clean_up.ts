@@ -1,4 +1,7 @@
-/** Adds the record of clean-ups of the registry, which images were removed, and the images that deleted projects left. */
+/**
+ * Adds the record of clean-ups of the registry, which images were removed, and the images that
+ * deleted projects left.
+ */
 import { type Kysely, sql } from 'kysely';
 import type { Migration } from 'kysely/migration';
 import type { Capabilities } from '../capabilities.ts';
@@ -26,11 +29,17 @@ export const cleanUp = ({ text }: Capabilities): Migration => ({
       .addColumn('started_at', 'bigint')
       .addColumn('finished_at', 'bigint')
       .execute();
-    await db.schema.createIndex('clean_ups_requested').on('clean_ups').columns(['requested_at']).execute();
+    await db.schema
+      .createIndex('clean_ups_requested')
+      .on('clean_ups')
+      .columns(['requested_at'])
+      .execute();
     await db.schema.alterTable('deployments').addColumn('image_removed_at', 'bigint').execute();
     // 1: the registry has not confirmed the deletion yet.
     await db.schema.alterTable('deployments').addColumn('image_deleting', 'integer').execute();
-    await sql`create index deployments_image on deployments (image_digest) where image_digest is not null`.execute(db);
+    await sql`create index deployments_image on deployments (image_digest) where image_digest is not null`.execute(
+      db,
+    );
     await db.schema
       .createTable('orphan_images')
       .addColumn('repository', text, (c) => c.notNull())

@@ -10,7 +10,8 @@ export const rights = ({ text }: Capabilities): Migration => ({
       .addColumn('members', text, (c) => c.notNull().defaultTo('[]'))
       .execute();
     await db.schema.alterTable('api_tokens').addColumn('projects', text).execute();
-    // Without foreign keys: a row outlives its project while events of the project are kept, and its user if it is the last one.
+    // Without foreign keys: a row outlives its project while events of the project are kept, and
+    // its user if it is the last one.
     await db.schema
       .createTable('project_members')
       .addColumn('project_id', text, (c) => c.notNull())
@@ -18,6 +19,10 @@ export const rights = ({ text }: Capabilities): Migration => ({
       .addColumn('role', text, (c) => c.notNull())
       .addPrimaryKeyConstraint('project_members_pk', ['project_id', 'user_id'])
       .execute();
-    await db.schema.createIndex('project_members_user').on('project_members').columns(['user_id']).execute();
+    await db.schema
+      .createIndex('project_members_user')
+      .on('project_members')
+      .columns(['user_id'])
+      .execute();
   },
 });

@@ -1,4 +1,7 @@
-/** Adds the digest of a copy of volumes. Both ends of a move report it, and the switch needs two equal ones. */
+/**
+ * Adds the digest of a copy of volumes. Both ends of a move report it, and the switch needs two
+ * equal ones.
+ */
 import type { Kysely } from 'kysely';
 import type { Migration } from 'kysely/migration';
 import type { Capabilities } from '../capabilities.ts';

@@ -1,4 +1,7 @@
-/** Adds the containers that a move of volumes saw on both nodes when it began. A proof without them does not count. */
+/**
+ * Adds the containers that a move of volumes saw on both nodes when it began. A proof without them
+ * does not count.
+ */
 import type { Kysely } from 'kysely';
 import type { Migration } from 'kysely/migration';
 import type { Capabilities } from '../capabilities.ts';

@@ -14,10 +14,19 @@ export const prefixClaims = ({ text }: Capabilities): Migration => ({
       .addColumn('claimed_at', 'bigint', (c) => c.notNull())
       .addColumn('released_at', 'bigint')
       .execute();
-    await db.schema.createIndex('prefix_claims_project').on('prefix_claims').columns(['project_id']).execute();
-    await db.schema.createIndex('prefix_claims_released').on('prefix_claims').columns(['released_at']).execute();
+    await db.schema
+      .createIndex('prefix_claims_project')
+      .on('prefix_claims')
+      .columns(['project_id'])
+      .execute();
+    await db.schema
+      .createIndex('prefix_claims_released')
+      .on('prefix_claims')
+      .columns(['released_at'])
+      .execute();
     const now = Date.now();
-    // Sessions of a project that never moved stay valid. A project that moved may have cookies at a prefix that is not its own any more.
+    // Sessions of a project that never moved stay valid. A project that moved may have cookies at a
+    // prefix that is not its own any more.
     await sql`insert into prefix_claims (prefix, id, project_id, claimed_at, released_at)
       select p.domain_prefix,
         case when exists (select 1 from deployments d where d.project_id = p.id and d.domain_prefix <> p.domain_prefix)

@@ -17,7 +17,11 @@ export const unmanagedContainers = ({ text }: Capabilities): Migration => ({
       .addColumn('confirmed_at', 'bigint')
       .addPrimaryKeyConstraint('unmanaged_containers_pk', ['node_id', 'container', 'project_id'])
       .execute();
-    await db.schema.createIndex('unmanaged_containers_project').on('unmanaged_containers').columns(['project_id']).execute();
+    await db.schema
+      .createIndex('unmanaged_containers_project')
+      .on('unmanaged_containers')
+      .columns(['project_id'])
+      .execute();
     // A container of a deleted project is not in the database any more.
     await sql`
       insert into unmanaged_containers (node_id, container, project_id, project, deployment_id, placed_at, labelled)

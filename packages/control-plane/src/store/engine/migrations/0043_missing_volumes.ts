@@ -7,7 +7,11 @@ export const missingVolumes = (): Migration => ({
     for (const column of ['reported_at', 'missing_since', 'delete_asked_at'])
       await db.schema.alterTable('volume_copies').addColumn(column, 'bigint').execute();
     // A copy with a size was reported. Its deletion was asked for with the next registration.
-    await sql`update volume_copies set reported_at = changed_at where bytes is not null`.execute(db);
-    await sql`update volume_copies set delete_asked_at = changed_at where state = 'deleting'`.execute(db);
+    await sql`update volume_copies set reported_at = changed_at where bytes is not null`.execute(
+      db,
+    );
+    await sql`update volume_copies set delete_asked_at = changed_at where state = 'deleting'`.execute(
+      db,
+    );
   },
 });

@@ -1,4 +1,7 @@
-/** Adds what a rollback left behind: the number of the deployment, and the project settings that it set aside. */
+/**
+ * Adds what a rollback left behind: the number of the deployment, and the project settings that it
+ * set aside.
+ */
 import type { Kysely } from 'kysely';
 import type { Migration } from 'kysely/migration';
 import type { Capabilities } from '../capabilities.ts';

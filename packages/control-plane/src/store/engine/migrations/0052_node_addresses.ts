@@ -1,4 +1,7 @@
-/** Finds the nodes of an address: a node that registers at a new one looks for a silent node that had it. */
+/**
+ * Finds the nodes of an address: a node that registers at a new one looks for a silent node that
+ * had it.
+ */
 import type { Kysely } from 'kysely';
 import type { Migration } from 'kysely/migration';
 

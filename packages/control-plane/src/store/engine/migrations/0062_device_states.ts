@@ -4,6 +4,10 @@ import type { Migration } from 'kysely/migration';
 
 export const deviceStates = (): Migration => ({
   async up(db: Kysely<unknown>) {
-    await db.schema.createIndex('device_codes_status').on('device_codes').column('status').execute();
+    await db.schema
+      .createIndex('device_codes_status')
+      .on('device_codes')
+      .column('status')
+      .execute();
   },
 });

@@ -1,6 +1,7 @@
 /**
- * All migrations, oldest first. A released migration never changes. The number in its name gives the order. A migration that removes
- * or renames something, or adds a rule that rows of the previous version break, has `contracts: true` (migrate.ts).
+ * All migrations, oldest first. A released migration never changes. The number in its name gives
+ * the order. A migration that removes or renames something, or adds a rule that rows of the
+ * previous version break, has `contracts: true` (migrate.ts).
  */
 import type { Capabilities } from '../capabilities.ts';
 import type { Steps } from '../migrate.ts';
