@@ -13,7 +13,7 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { POLL_HOLD } from '@berth/agent/loop';
+import { POLL_HOLD } from '@berth/agent/link/poll-loop';
 import { freePort } from '@berth/testbed/ports';
 import { type RunningProcess, startProcess, statOf, untilReady } from '@berth/testbed/process';
 import { GiveUp, waitFor } from '@berth/testbed/wait';

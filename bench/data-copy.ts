@@ -9,7 +9,7 @@ import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createDatasetParts, type DatasetParts } from '@berth/agent/data/dataset-parts';
-import { createStorage } from '@berth/agent/storage';
+import { createStorage } from '@berth/agent/disk/storage';
 import { createScanner } from '@berth/control-plane/monitor/scanner';
 import { silentLogger } from '@berth/kit/log';
 import type { Client } from '@berth/wire/client';

@@ -2,10 +2,10 @@
  * Chooses one of 10,000 nodes for a project with 100 datasets: the scheduler's choice against the
  * naive loop.
  */
-import { createCacheIndex } from '@berth/control-plane/domain/cache-index';
-import { DEFAULT_LIMITS } from '@berth/control-plane/domain/facts';
-import { choose, type Question } from '@berth/control-plane/domain/placement';
-import type { NodeRecord } from '@berth/control-plane/domain/records';
+import { createCacheIndex } from '@berth/control-plane/domain/nodes/cache-index';
+import { DEFAULT_LIMITS } from '@berth/control-plane/domain/deployments/facts';
+import { choose, type Question } from '@berth/control-plane/domain/nodes/placement';
+import type { NodeRecord } from '@berth/control-plane/domain/platform/records';
 import { summary } from './stats.ts';
 
 const [NODES, DATASETS, CHOICES] = [10_000, 100, 40];

@@ -11,7 +11,7 @@ import { availableParallelism, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout } from 'node:timers/promises';
 import { createScanner } from '@berth/control-plane/monitor/scanner';
-import type { ScanRequest, ScanResult } from '@berth/control-plane/domain/scan';
+import type { ScanRequest, ScanResult } from '@berth/control-plane/domain/data/scan';
 import { statOf } from '@berth/testbed/process';
 import { childrenOf } from '@berth/testbed/process-tree';
 import { summary } from './stats.ts';

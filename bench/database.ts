@@ -6,7 +6,7 @@
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { emptyPlan } from '@berth/control-plane/domain/plan';
+import { emptyPlan } from '@berth/control-plane/domain/deployments/plan';
 import { openStores } from '@berth/control-plane/store/open';
 import { startPostgres, whyNoPostgres } from '@berth/testbed/postgres';
 import { summary } from './stats.ts';

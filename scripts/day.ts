@@ -24,7 +24,7 @@ import { type Registry, startRegistry } from '@berth/testbed/registry';
 import { waitFor } from '@berth/testbed/wait';
 import type { Deployment, DeploymentItem } from '@berth/wire/deployment';
 import type { Project } from '@berth/wire/project';
-import { bytesOf } from '../packages/agent/src/tools/engine-use.ts';
+import { bytesOf } from '../packages/agent/src/engine/engine-use.ts';
 
 const { values } = parseArgs({
   options: {

@@ -197,7 +197,7 @@ export const used = [${specifiers.map((_, i) => `m${i}`).join(', ')}];\n`;
       imports('@berth/wire/task', '@berth/kit/exec', 'node:fs', './other.ts', '../x.ts'),
       null,
     ],
-    'packages/agent/src/cp.ts': [imports('@berth/control-plane/domain/plan'), ARROW],
+    'packages/agent/src/cp.ts': [imports('@berth/control-plane/domain/deployments/plan'), ARROW],
     'packages/agent/src/relative.ts': [imports('../../proxy/src/router.ts'), ARROW],
     'packages/agent/src/dynamic.ts': [
       `export const load = (): Promise<unknown> => import('@berth/proxy/router');\n`,

@@ -2,7 +2,7 @@
  * A container engine in memory that keeps what one container prints, as `docker logs --timestamps`
  * shows it.
  */
-import type { Docker, ReadLogOptions } from '../packages/agent/src/tools/docker.ts';
+import type { Docker, ReadLogOptions } from '../packages/agent/src/engine/docker.ts';
 
 type Stream = 'stdout' | 'stderr';
 

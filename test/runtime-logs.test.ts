@@ -11,7 +11,7 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { createExits } from '../packages/agent/src/logs/exits.ts';
 import { createLogReaders, type LogReaders } from '../packages/agent/src/logs/readers.ts';
 import { createRedact } from '../packages/agent/src/secrets/redaction.ts';
-import type { Container, Docker } from '../packages/agent/src/tools/docker.ts';
+import type { Container, Docker } from '../packages/agent/src/engine/docker.ts';
 import { createWorld } from '../packages/control-plane/test/api/deployed.ts';
 import {
   AGENT_SECRET,

@@ -93,7 +93,7 @@ test('the environment is read in config.ts alone', () => {
  * Names the shell of a HEALTHCHECK, which the engine runs inside the container of the image that
  * declares it.
  */
-const INSIDE_CONTAINERS = path.join('packages', 'agent', 'src', 'tools', 'image-config.ts');
+const INSIDE_CONTAINERS = path.join('packages', 'agent', 'src', 'engine', 'image-config.ts');
 
 test('no program is given to a shell', () => {
   const outside = programs.filter((file) => !file.endsWith(INSIDE_CONTAINERS));
@@ -176,14 +176,14 @@ describe('commands of a machine', () => {
 const MAY_READ_THE_WALL_CLOCK: Record<string, readonly string[]> = {
   agent: [
     'data/trees.ts',
-    'data/volume-inventory.ts',
+    'data/volumes/inventory.ts',
     'data/work-folders.ts',
-    'images.ts',
+    'disk/old-images.ts',
     'logs/follower.ts',
     'logs/readers.ts',
-    'metrics.ts',
-    'run-task.ts',
-    'task-trace.ts',
+    'link/metrics.ts',
+    'tasks/run-task.ts',
+    'tasks/task-trace.ts',
     'usage/meter.ts',
   ],
   cli: ['commands/logs.ts', 'commands/metrics.ts', 'main.ts'],
@@ -202,11 +202,11 @@ const MAY_READ_THE_WALL_CLOCK: Record<string, readonly string[]> = {
     'store/engine/migrations/0039_prefix_claims.ts',
     'store/open.ts',
   ],
-  gateway: ['app.ts', 'metrics.ts', 'traces.ts'],
+  gateway: ['app.ts', 'link/metrics.ts', 'traces.ts'],
   kit: ['loop.ts', 'write-file.ts'],
   operator: ['doctor/system.ts', 'install/checks.ts', 'rotate/run.ts', 'upgrade/run.ts'],
   proxy: [],
-  relay: ['config-store.ts', 'metrics.ts', 'server.ts'],
+  relay: ['config-store.ts', 'link/metrics.ts', 'server.ts'],
   wire: [],
 };
 test.each(Object.entries(MAY_READ_THE_WALL_CLOCK))(

@@ -15,29 +15,29 @@ import { CAN_MOVE_VOLUMES, CAN_VOLUMES } from '@berth/wire/volume';
 import type { AgentConfig, Task } from '@berth/wire/task';
 import type { Replace } from '@berth/kit/reload';
 import type { AGENT_SETTINGS, AgentOptions } from './config.ts';
-import { createHandlers, createRegistryParts, gitHome } from './handlers.ts';
-import { type HealthServer, startHealthServer } from './health.ts';
+import { createHandlers, createRegistryParts, gitHome } from './tasks/handlers.ts';
+import { type HealthServer, startHealthServer } from './link/health.ts';
 import type { Locks } from './locks.ts';
-import { createTaskLoop } from './loop.ts';
-import { importKnownHosts } from './import-known-hosts.ts';
-import { createMetrics } from './metrics.ts';
-import { watchContainers } from './observe.ts';
+import { createTaskLoop } from './link/poll-loop.ts';
+import { importKnownHosts } from './link/import-known-hosts.ts';
+import { createMetrics } from './link/metrics.ts';
+import { watchContainers } from './engine/observe.ts';
 import { createParts, type AgentParts } from './parts.ts';
-import { type Readiness, readinessOf } from './readiness.ts';
-import { reconcile } from './reconcile.ts';
-import { startRegistrationLoop } from './registration-loop.ts';
-import { AGENT_VERSION, createRegistration, type Registration } from './registration.ts';
+import { type Readiness, readinessOf } from './link/readiness.ts';
+import { reconcile } from './engine/reconcile.ts';
+import { startRegistrationLoop } from './link/registration-loop.ts';
+import { AGENT_VERSION, createRegistration, type Registration } from './link/registration.ts';
 import {
   createRegistrySettings,
   keptReleases,
   type RegistrySettings,
-} from './registry-settings.ts';
-import { runTask } from './run-task.ts';
-import { openStateFolder } from './state-folder.ts';
+} from './link/registry-settings.ts';
+import { runTask } from './tasks/run-task.ts';
+import { openStateFolder } from './link/state-folder.ts';
 import { sendUsage } from './usage/sender.ts';
 import { pause } from './stopped.ts';
 import { REGISTRY_LOCK, type RegistryParts } from './tasks/clean.ts';
-import { createWritable } from './writable.ts';
+import { createWritable } from './disk/writable.ts';
 
 export type Agent = {
   readiness(): Promise<Readiness>;

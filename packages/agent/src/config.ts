@@ -22,8 +22,8 @@ import { failPoints } from '@berth/kit/fail-point';
 import type { Logger } from '@berth/kit/log';
 import { createReloading, type Reloading } from '@berth/kit/reload';
 import { NODE_ROLES } from '@berth/wire/vocabulary';
-import { type Range, rangeOf } from './networks.ts';
-import type { Ports } from './port-rule.ts';
+import { type Range, rangeOf } from './engine/networks.ts';
+import type { Ports } from './engine/port-rule.ts';
 
 /**
  * The path becomes a part of git’s ssh command and of an option with a list of files, so it holds

@@ -9,49 +9,49 @@ import type { Watermarks } from '@berth/wire/eviction';
 import { LABELS } from '@berth/wire/vocabulary';
 import type { AgentConfig } from '@berth/wire/task';
 import type { AgentOptions } from './config.ts';
-import { type Credentials, readCredentials } from './credentials.ts';
-import { readAgentId } from './data/agent-id.ts';
+import { type Credentials, readCredentials } from './link/credentials.ts';
+import { readAgentId } from './link/agent-id.ts';
 import {
   createDatasetParts,
   type DatasetParts,
   type DatasetPartsOptions,
 } from './data/dataset-parts.ts';
-import { createVolumeInventory, type VolumeInventory } from './data/volume-inventory.ts';
-import { createVolumes, type Volumes } from './data/volumes.ts';
-import { createDiskUse, type DiskUse } from './disk-use.ts';
-import { createEngineSpace } from './engine-space.ts';
-import { createEngineStatus, type EngineStatus } from './engine-status.ts';
-import { createEvictableImages } from './evictable-images.ts';
-import { createShownHealth, type ShownHealth } from './health-check.ts';
-import { createHostIp } from './host-ip.ts';
-import { createHostPorts, type HostPorts } from './host-ports.ts';
-import { createImages, type Images } from './images.ts';
+import { createVolumeInventory, type VolumeInventory } from './data/volumes/inventory.ts';
+import { createVolumes, type Volumes } from './data/volumes/volumes.ts';
+import { createDiskUse, type DiskUse } from './disk/disk-use.ts';
+import { createEngineSpace } from './disk/engine-space.ts';
+import { createEngineStatus, type EngineStatus } from './engine/engine-status.ts';
+import { createEvictableImages } from './disk/evictable-images.ts';
+import { createShownHealth, type ShownHealth } from './engine/health-check.ts';
+import { createHostIp } from './link/host-ip.ts';
+import { createHostPorts, type HostPorts } from './engine/host-ports.ts';
+import { createImages, type Images } from './disk/old-images.ts';
 import { createLocks, type Locks } from './locks.ts';
 import { createExits, type Exits } from './logs/exits.ts';
 import { createLogReaders, type LogReaders } from './logs/readers.ts';
 import { createRedactOf } from './logs/secrets-of.ts';
-import type { Metrics } from './metrics.ts';
-import { createNetworks, type Networks } from './networks.ts';
+import type { Metrics } from './link/metrics.ts';
+import { createNetworks, type Networks } from './engine/networks.ts';
 import {
   createNodeIds,
   type ListNodeContainers,
   listNodeContainers,
   type NodeIds,
-} from './node-ids.ts';
-import { createPortGuard, type PortGuard } from './port-guard.ts';
-import { createPullSize } from './pull-size.ts';
+} from './link/node-ids.ts';
+import { createPortGuard, type PortGuard } from './engine/port-guard.ts';
+import { createPullSize } from './disk/pull-size.ts';
 import { createRegistryApi } from './registry/api.ts';
-import { createRevival, type Revival } from './revive.ts';
-import { createRoom, type KeepOptions, RECENT_MS, type Room } from './room.ts';
-import type { StateFolder } from './state-folder.ts';
-import { type BuildDigests, createBuildDigests } from './secrets/build-digests.ts';
+import { createRevival, type Revival } from './engine/revive.ts';
+import { createRoom, type KeepOptions, RECENT_MS, type Room } from './disk/eviction.ts';
+import type { StateFolder } from './link/state-folder.ts';
+import { type BuildDigests, createBuildDigests } from './build/build-digests.ts';
 import { createSecretFiles, type SecretFiles } from './secrets/files.ts';
-import { createStorage, type StorageMeter } from './storage.ts';
-import { createDockerCli, type DockerCli } from './tools/docker-cli.ts';
-import { createDocker, type Docker } from './tools/docker.ts';
-import { createDockerNetworks } from './tools/docker-networks.ts';
-import { createIsInsecure } from './tools/insecure.ts';
-import { createImageSizes } from './tools/engine-use.ts';
+import { createStorage, type StorageMeter } from './disk/storage.ts';
+import { createDockerCli, type DockerCli } from './engine/docker-cli.ts';
+import { createDocker, type Docker } from './engine/docker.ts';
+import { createDockerNetworks } from './engine/docker-networks.ts';
+import { createIsInsecure } from './engine/insecure-registries.ts';
+import { createImageSizes } from './engine/engine-use.ts';
 import { createControlGroups } from './usage/control-groups.ts';
 import { createMeter, type Meter } from './usage/meter.ts';
 import { createOomMemory } from './usage/oom-memory.ts';

@@ -3,8 +3,8 @@ import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect, it } from 'vitest';
-import { buildArgs, createBuild } from '../src/tools/buildx.ts';
-import type { DockerCli, RunOptions } from '../src/tools/docker-cli.ts';
+import { buildArgs, createBuild } from '../src/build/buildx.ts';
+import type { DockerCli, RunOptions } from '../src/engine/docker-cli.ts';
 
 it('a value is in the environment and not among the arguments', () => {
   expect(buildArgs({ VERSION: '1', api_key: 'secret', EMPTY: '' })).toEqual({

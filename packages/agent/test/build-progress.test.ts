@@ -1,6 +1,6 @@
 /** Reads the output of buildx: log lines with steps, and the failed step. */
 import { expect, it } from 'vitest';
-import { type BuildLine, plainReader, rawJsonReader } from '../src/tools/build-progress.ts';
+import { type BuildLine, plainReader, rawJsonReader } from '../src/build/build-progress.ts';
 
 const at = (s: number): string => new Date(Date.UTC(2026, 0, 1, 0, 0, s)).toISOString();
 const b64 = (text: string): string => Buffer.from(text).toString('base64');

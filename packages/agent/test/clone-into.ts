@@ -1,6 +1,6 @@
 /** Runs one clone with real git. */
-import { createPrivateFolder } from '../src/private-folder.ts';
-import { type CloneSpec, type Cloned, createClone } from '../src/tools/git.ts';
+import { createPrivateFolder } from '../src/secrets/private-folder.ts';
+import { type CloneSpec, type Cloned, createClone } from '../src/git/git.ts';
 
 export type CloneSettings = {
   home: string;

@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { silentLogger } from '@berth/kit/log';
 import { ApiError } from '@berth/wire/client';
 import { beforeEach, expect, it, onTestFinished } from 'vitest';
-import { type Credentials, readCredentials } from '../src/credentials.ts';
+import { type Credentials, readCredentials } from '../src/link/credentials.ts';
 
 let stateDir: string;
 beforeEach(() => {

@@ -5,7 +5,7 @@
 import type { TaskOf } from '@berth/wire/task';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { Stopped } from '../src/stopped.ts';
-import { TaskFailure } from '../src/tools/failures.ts';
+import { TaskFailure } from '../src/failures.ts';
 import type { Product, TaskContext } from '../src/tasks/task.ts';
 import { deployHandlerOn } from './deploy-handler.ts';
 import { deployTask } from './fake-control-plane.ts';

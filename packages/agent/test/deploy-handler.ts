@@ -1,5 +1,5 @@
-import type { HostPorts } from '../src/host-ports.ts';
-import type { Images } from '../src/images.ts';
+import type { HostPorts } from '../src/engine/host-ports.ts';
+import type { Images } from '../src/disk/old-images.ts';
 import { createLocks } from '../src/locks.ts';
 import { createDeployHandler, type DeployDeps } from '../src/tasks/deploy.ts';
 

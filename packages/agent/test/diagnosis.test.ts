@@ -6,8 +6,8 @@ import {
   type ExitFacts,
   probeFailure,
   type ProbeFacts,
-} from '../src/diagnosis.ts';
-import { startHint } from '../src/tools/start-failures.ts';
+} from '../src/engine/diagnosis.ts';
+import { startHint } from '../src/engine/start-failures.ts';
 
 const facts: ProbeFacts = {
   containerPort: 8080,

@@ -4,8 +4,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { silentLogger } from '@berth/kit/log';
 import { expect, it, onTestFinished } from 'vitest';
-import { createDiskUse } from '../src/disk-use.ts';
-import type { EngineContents } from '../src/engine-space.ts';
+import { createDiskUse } from '../src/disk/disk-use.ts';
+import type { EngineContents } from '../src/disk/engine-space.ts';
 import { until } from './fake-control-plane.ts';
 
 it('disk use is unknown before the first count; the rest besides datasets, images and build cache is "other"', async () => {

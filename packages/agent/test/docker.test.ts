@@ -4,8 +4,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { ExecResult } from '@berth/kit/exec';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
-import { createDocker, mountOption } from '../src/tools/docker.ts';
-import type { DockerCli, RunOptions } from '../src/tools/docker-cli.ts';
+import { createDocker, mountOption } from '../src/engine/docker.ts';
+import type { DockerCli, RunOptions } from '../src/engine/docker-cli.ts';
 
 it.each([
   [

@@ -5,7 +5,7 @@ import {
   type DockerfileFacts,
   dockerfileFacts,
   instructions,
-} from '../src/tools/dockerfile-facts.ts';
+} from '../src/build/dockerfile-facts.ts';
 
 it.each<[string, string, number[]]>([
   ['one port', 'FROM node\nEXPOSE 3000', [3000]],
@@ -73,7 +73,7 @@ async function inSmallHeap(text: string): Promise<DockerfileFacts> {
     import(workerData.module).then(({ dockerfileFacts }) => parentPort.postMessage(dockerfileFacts(workerData.text)));`;
   const workerData = {
     text,
-    module: new URL('../src/tools/dockerfile-facts.ts', import.meta.url).href,
+    module: new URL('../src/build/dockerfile-facts.ts', import.meta.url).href,
   };
   const worker = new Worker(code, {
     eval: true,

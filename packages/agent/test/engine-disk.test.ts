@@ -2,9 +2,9 @@
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect, it } from 'vitest';
-import { createEngineSpace } from '../src/engine-space.ts';
-import type { EvictableImages, ImageCandidate } from '../src/evictable-images.ts';
-import type { DockerCli } from '../src/tools/docker-cli.ts';
+import { createEngineSpace } from '../src/disk/engine-space.ts';
+import type { EvictableImages, ImageCandidate } from '../src/disk/evictable-images.ts';
+import type { DockerCli } from '../src/engine/docker-cli.ts';
 import { never } from './data/share.ts';
 
 const image: ImageCandidate = {

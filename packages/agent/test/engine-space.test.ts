@@ -1,8 +1,8 @@
 /** Counts of the engine: which of them are shared, and which begin anew. */
 import { expect, it, vi } from 'vitest';
-import { createEngineSpace } from '../src/engine-space.ts';
-import type { DockerCli } from '../src/tools/docker-cli.ts';
-import { createImageSizes, engineUse } from '../src/tools/engine-use.ts';
+import { createEngineSpace } from '../src/disk/engine-space.ts';
+import type { DockerCli } from '../src/engine/docker-cli.ts';
+import { createImageSizes, engineUse } from '../src/engine/engine-use.ts';
 import { never } from './data/share.ts';
 
 /** An engine whose counts wait for `open`. */

@@ -1,6 +1,6 @@
 /** The engine in a registration. */
 import { expect, it } from 'vitest';
-import { createEngineStatus } from '../src/engine-status.ts';
+import { createEngineStatus } from '../src/engine/engine-status.ts';
 
 const never = new AbortController().signal;
 

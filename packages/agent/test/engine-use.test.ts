@@ -1,6 +1,6 @@
 /** Sizes as docker prints them. */
 import { expect, it } from 'vitest';
-import { bytesOf } from '../src/tools/engine-use.ts';
+import { bytesOf } from '../src/engine/engine-use.ts';
 
 it.each([
   ['0B', 0],

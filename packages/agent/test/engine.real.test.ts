@@ -10,23 +10,23 @@ import { layerOf, pushImage, registryHeaders } from '@berth/testbed/images';
 import { waitFor } from '@berth/testbed/wait';
 import { randomBytes } from 'node:crypto';
 import { join } from 'node:path';
-import { createEngineSpace, type EngineSpace } from '../src/engine-space.ts';
-import { createEvictableImages } from '../src/evictable-images.ts';
-import { createImages, type Images } from '../src/images.ts';
+import { createEngineSpace, type EngineSpace } from '../src/disk/engine-space.ts';
+import { createEvictableImages } from '../src/disk/evictable-images.ts';
+import { createImages, type Images } from '../src/disk/old-images.ts';
 import { createLocks } from '../src/locks.ts';
-import { createPullSize, type PullSize } from '../src/pull-size.ts';
+import { createPullSize, type PullSize } from '../src/disk/pull-size.ts';
 import { createRegistryApi } from '../src/registry/api.ts';
-import { createRoom, type Room } from '../src/room.ts';
-import { createStorage } from '../src/storage.ts';
+import { createRoom, type Room } from '../src/disk/eviction.ts';
+import { createStorage } from '../src/disk/storage.ts';
 import {
   createImageSizes,
   engineUse,
   imageSizes,
   pruneBuildCache,
-} from '../src/tools/engine-use.ts';
-import { createIsInsecure } from '../src/tools/insecure.ts';
-import { createDocker, type Docker } from '../src/tools/docker.ts';
-import { createDockerCli, type DockerCli } from '../src/tools/docker-cli.ts';
+} from '../src/engine/engine-use.ts';
+import { createIsInsecure } from '../src/engine/insecure-registries.ts';
+import { createDocker, type Docker } from '../src/engine/docker.ts';
+import { createDockerCli, type DockerCli } from '../src/engine/docker-cli.ts';
 
 describe.skipIf(missingParts !== undefined)('the agent and its engine', () => {
   let parts: RealParts;

@@ -1,10 +1,10 @@
 /** Which images a node may remove to make room. */
 import { silentLogger } from '@berth/kit/log';
 import { describe, expect, it } from 'vitest';
-import { createEvictableImages, neededImages } from '../src/evictable-images.ts';
-import { createImages } from '../src/images.ts';
-import type { Docker, Image } from '../src/tools/docker.ts';
-import type { ImageSize } from '../src/tools/engine-use.ts';
+import { createEvictableImages, neededImages } from '../src/disk/evictable-images.ts';
+import { createImages } from '../src/disk/old-images.ts';
+import type { Docker, Image } from '../src/engine/docker.ts';
+import type { ImageSize } from '../src/engine/engine-use.ts';
 import { never } from './data/share.ts';
 
 const NOW = Date.now() / 1000;

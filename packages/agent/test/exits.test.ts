@@ -5,7 +5,7 @@ import { LABELS } from '@berth/wire/vocabulary';
 import { expect, test } from 'vitest';
 import { createExits } from '../src/logs/exits.ts';
 import { createRedact } from '../src/secrets/redaction.ts';
-import type { Container, Docker } from '../src/tools/docker.ts';
+import type { Container, Docker } from '../src/engine/docker.ts';
 
 const START = '2026-11-24T01:00:00.000000000Z';
 const AGAIN = '2026-11-24T01:05:00.000000000Z';

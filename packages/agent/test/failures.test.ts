@@ -4,15 +4,15 @@
  */
 import { ExecError } from '@berth/kit/exec';
 import { describe, expect, it } from 'vitest';
-import { gitFailure, unknownBranch } from '../src/tools/git.ts';
+import { gitFailure, unknownBranch } from '../src/git/git.ts';
 import {
   classify,
   PULL_FAILURES,
   REGISTRY_FAILURES,
   TaskFailure,
   taskErrorOf,
-} from '../src/tools/failures.ts';
-import { builderProblem, buildFailure } from '../src/tools/buildx.ts';
+} from '../src/failures.ts';
+import { builderProblem, buildFailure } from '../src/build/buildx.ts';
 
 const spec = {
   url: 'http://git.example/timeout-certificate.git',

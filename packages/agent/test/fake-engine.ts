@@ -5,9 +5,9 @@
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { reasonOf } from '../src/stopped.ts';
-import type { Container, Docker } from '../src/tools/docker.ts';
-import { TaskFailure } from '../src/tools/failures.ts';
-import type { ImageConfig } from '../src/tools/image-config.ts';
+import type { Container, Docker } from '../src/engine/docker.ts';
+import { TaskFailure } from '../src/failures.ts';
+import type { ImageConfig } from '../src/engine/image-config.ts';
 
 export type FakeEngine = {
   docker: Docker;

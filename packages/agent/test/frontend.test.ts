@@ -1,6 +1,6 @@
 /** Which Dockerfile frontends are found and allowed. */
 import { expect, it } from 'vitest';
-import { checkFrontend, syntaxOf } from '../src/tools/frontend.ts';
+import { checkFrontend, syntaxOf } from '../src/build/frontend.ts';
 
 it.each([
   ['FROM x', null],

@@ -1,6 +1,6 @@
 /** Which redirects and submodule addresses git may follow. */
 import { expect, it } from 'vitest';
-import { gitHost, isListed, redirectTarget, submoduleUrl } from '../src/tools/git-hosts.ts';
+import { gitHost, isListed, redirectTarget, submoduleUrl } from '../src/git/git-hosts.ts';
 
 const INFO = '/info/refs?service=git-upload-pack';
 

@@ -1,9 +1,9 @@
 /** The HEALTHCHECK of an image: before a container goes live, and as the agent reports it. */
 import { silentLogger } from '@berth/kit/log';
 import { expect, it } from 'vitest';
-import { createShownHealth, untilChecked } from '../src/health-check.ts';
+import { createShownHealth, untilChecked } from '../src/engine/health-check.ts';
 import { createRedact } from '../src/secrets/redaction.ts';
-import type { Container } from '../src/tools/docker.ts';
+import type { Container } from '../src/engine/docker.ts';
 import { container } from './fake-engine.ts';
 
 const CHECK = { command: ['check'], timeoutMs: 5_000 };

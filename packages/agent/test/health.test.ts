@@ -1,6 +1,6 @@
 /** The pages of the agent. */
 import { expect, it } from 'vitest';
-import { startHealthServer } from '../src/health.ts';
+import { startHealthServer } from '../src/link/health.ts';
 
 it('the health server answers /healthz, /readyz and /metrics', async () => {
   let reasons = ['not yet'];

@@ -2,7 +2,7 @@
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { expect, it } from 'vitest';
-import { createHostIp, localAddressTo } from '../src/host-ip.ts';
+import { createHostIp, localAddressTo } from '../src/link/host-ip.ts';
 
 it('HOST_IP is the setting, else the local address of a connection to the control plane', async () => {
   const server = createServer();

@@ -6,8 +6,8 @@ import { join } from 'node:path';
 import { silentLogger } from '@berth/kit/log';
 import { ApiError, type Client } from '@berth/wire/client';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { importKnownHosts } from '../src/import-known-hosts.ts';
-import { knownHosts, resolvedServer, sshServer } from '../src/tools/host-keys.ts';
+import { importKnownHosts } from '../src/link/import-known-hosts.ts';
+import { knownHosts, resolvedServer, sshServer } from '../src/git/host-keys.ts';
 
 /** The key that GitHub publishes, and its published fingerprint. */
 const KEY = 'AAAAC3NzaC1lZDI1NTE5AAAAIOMqqnkVzrm0SdG6UOoqKLsabgH5C9okWi0dh2l9GKJl';

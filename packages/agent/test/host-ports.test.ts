@@ -4,9 +4,9 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { silentLogger } from '@berth/kit/log';
 import { beforeEach, expect, it, onTestFinished } from 'vitest';
-import { createHostPorts, isPortTaken } from '../src/host-ports.ts';
+import { createHostPorts, isPortTaken } from '../src/engine/host-ports.ts';
 import { createLocks } from '../src/locks.ts';
-import { TaskFailure } from '../src/tools/failures.ts';
+import { TaskFailure } from '../src/failures.ts';
 
 let path: string;
 /** The ports of the containers on the engine. */

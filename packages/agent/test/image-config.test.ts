@@ -1,7 +1,7 @@
 /** The configuration of images, and what the story says about it. */
 import { describe, expect, it } from 'vitest';
-import { imageNotes } from '../src/image-notes.ts';
-import { readImageConfig } from '../src/tools/image-config.ts';
+import { imageNotes } from '../src/engine/image-notes.ts';
+import { readImageConfig } from '../src/engine/image-config.ts';
 import { PLAIN_IMAGE } from './fake-engine.ts';
 
 describe('readImageConfig', () => {

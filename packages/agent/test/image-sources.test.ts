@@ -1,6 +1,6 @@
 /** Which images of Berth's registry a Dockerfile may name. */
 import { expect, it } from 'vitest';
-import { checkImages, registryNames, sourcePolicy } from '../src/tools/image-sources.ts';
+import { checkImages, registryNames, sourcePolicy } from '../src/build/image-sources.ts';
 
 const REGISTRY = 'reg.example:5000';
 const rules = {

@@ -1,8 +1,8 @@
 /** Which images are removed from a node. */
 import { silentLogger } from '@berth/kit/log';
 import { describe, expect, it } from 'vitest';
-import { createImages, removableRefs, repositoryOf } from '../src/images.ts';
-import type { Docker } from '../src/tools/docker.ts';
+import { createImages, removableRefs, repositoryOf } from '../src/disk/old-images.ts';
+import type { Docker } from '../src/engine/docker.ts';
 
 const image = (id: string, created: number): { id: string; created: number; refs: string[] } => ({
   id,

@@ -14,7 +14,7 @@ import {
   type LfsPointer,
   pointersText,
   readLfsUrl,
-} from '../src/tools/lfs.ts';
+} from '../src/git/lfs.ts';
 
 const CONTENT = Buffer.from('the content of a model\n'.repeat(5_000));
 const sha256 = (bytes: Buffer): string => createHash('sha256').update(bytes).digest('hex');

@@ -3,8 +3,8 @@ import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect, it } from 'vitest';
-import { listenersOf, parseListeners } from '../src/listening.ts';
-import type { Docker } from '../src/tools/docker.ts';
+import { listenersOf, parseListeners } from '../src/engine/listening.ts';
+import type { Docker } from '../src/engine/docker.ts';
 
 const HEAD =
   '  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout ' +

@@ -2,7 +2,7 @@
 import type { LogLineIn } from '@berth/wire/task';
 import { stripVTControlCharacters } from 'node:util';
 import { expect, it } from 'vitest';
-import { createLogShipper } from '../src/log-shipper.ts';
+import { createLogShipper } from '../src/link/log-shipper.ts';
 
 const line = (text: string): LogLineIn => ({ stream: 'stdout', text });
 const soon = (): AbortSignal => AbortSignal.timeout(2_000);

@@ -10,12 +10,12 @@ import { checkMetrics, noPromtool } from '@berth/testbed/promtool';
 import { waitFor } from '@berth/testbed/wait';
 import type { NodeDisk } from '@berth/wire/node';
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import { createDiskUse } from '../src/disk-use.ts';
-import { createMetrics, type Metrics } from '../src/metrics.ts';
-import { runTask } from '../src/run-task.ts';
+import { createDiskUse } from '../src/disk/disk-use.ts';
+import { createMetrics, type Metrics } from '../src/link/metrics.ts';
+import { runTask } from '../src/tasks/run-task.ts';
 import { pause } from '../src/stopped.ts';
 import type { Handler, Product } from '../src/tasks/task.ts';
-import { TaskFailure } from '../src/tools/failures.ts';
+import { TaskFailure } from '../src/failures.ts';
 import { ensureCached, startShare, startSite } from './data/share.ts';
 import { buildTask, type FakeControlPlane, startFakeControlPlane } from './fake-control-plane.ts';
 

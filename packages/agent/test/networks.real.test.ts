@@ -5,7 +5,7 @@ import { freePort } from '@berth/testbed/ports';
 import { startProcess } from '@berth/testbed/process';
 import { waitFor } from '@berth/testbed/wait';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { createPortRule } from '../src/port-rule.ts';
+import { createPortRule } from '../src/engine/port-rule.ts';
 import { deployTask, retireTask, until } from './fake-control-plane.ts';
 import {
   missingParts,

@@ -3,10 +3,10 @@ import { silentLogger } from '@berth/kit/log';
 import { expect, it } from 'vitest';
 import { readConfig } from '../src/config.ts';
 import { createLocks } from '../src/locks.ts';
-import { createNetworks, freeSubnet, rangeOf } from '../src/networks.ts';
-import { controlPlaneAddresses } from '../src/port-guard.ts';
-import { type ControlPlaneAddress, createPortRule } from '../src/port-rule.ts';
-import type { DockerNetworks, Network } from '../src/tools/docker-networks.ts';
+import { createNetworks, freeSubnet, rangeOf } from '../src/engine/networks.ts';
+import { controlPlaneAddresses } from '../src/engine/port-guard.ts';
+import { type ControlPlaneAddress, createPortRule } from '../src/engine/port-rule.ts';
+import type { DockerNetworks, Network } from '../src/engine/docker-networks.ts';
 
 const never = new AbortController().signal;
 const range = (cidr: string): { first: number; last: number } => {

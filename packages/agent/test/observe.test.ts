@@ -1,8 +1,8 @@
 /** Observed containers and the event stream. */
 import { silentLogger } from '@berth/kit/log';
 import { expect, it } from 'vitest';
-import { toObserved, watchContainers } from '../src/observe.ts';
-import type { Docker } from '../src/tools/docker.ts';
+import { toObserved, watchContainers } from '../src/engine/observe.ts';
+import type { Docker } from '../src/engine/docker.ts';
 import { until } from './fake-control-plane.ts';
 import { container } from './fake-engine.ts';
 

@@ -3,8 +3,8 @@ import { once } from 'node:events';
 import { expect, it } from 'vitest';
 import { silentLogger } from '@berth/kit/log';
 import { readConfig } from '../src/config.ts';
-import { createPortGuard, type PortGuard } from '../src/port-guard.ts';
-import type { Network } from '../src/tools/docker-networks.ts';
+import { createPortGuard, type PortGuard } from '../src/engine/port-guard.ts';
+import type { Network } from '../src/engine/docker-networks.ts';
 
 const ID = 'ab12'.repeat(16);
 const OWN: Network = {

@@ -2,7 +2,7 @@
 import { createServer } from 'node:http';
 import { type AddressInfo, createServer as createTcpServer } from 'node:net';
 import { expect, it } from 'vitest';
-import { probe } from '../src/probe.ts';
+import { probe } from '../src/engine/probe.ts';
 
 const never = new AbortController().signal;
 async function serve(status: number, then: (port: number) => Promise<void>): Promise<void> {

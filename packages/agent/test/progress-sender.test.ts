@@ -1,7 +1,7 @@
 /** Progress reports of copies. */
 import type { CopyProgress } from '@berth/wire/dataset';
 import { expect, it } from 'vitest';
-import { createProgressSender } from '../src/progress-sender.ts';
+import { createProgressSender } from '../src/link/progress-sender.ts';
 import { until } from './fake-control-plane.ts';
 
 const row = (bytes_done: number): CopyProgress => ({

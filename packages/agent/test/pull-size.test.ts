@@ -1,9 +1,9 @@
 /** The bytes that a pull is expected to add to the disk. */
 import { silentLogger } from '@berth/kit/log';
 import { expect, it } from 'vitest';
-import { createPullSize } from '../src/pull-size.ts';
+import { createPullSize } from '../src/disk/pull-size.ts';
 import type { Layer } from '../src/registry/api.ts';
-import type { Image } from '../src/tools/docker.ts';
+import type { Image } from '../src/engine/docker.ts';
 import { never } from './data/share.ts';
 
 const MB = 1_000_000;

@@ -2,8 +2,8 @@
 import { createServer, type IncomingMessage } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { expect, it, onTestFinished, test } from 'vitest';
-import { listsInsecure } from '../src/tools/insecure.ts';
-import { createPushAccess, tokenUrl, untilRefused } from '../src/tools/push-access.ts';
+import { listsInsecure } from '../src/engine/insecure-registries.ts';
+import { createPushAccess, tokenUrl, untilRefused } from '../src/build/push-access.ts';
 
 type Reply = { status: number; headers?: Record<string, string>; body?: unknown };
 async function registry(reply: (request: IncomingMessage, at: string) => Reply) {

@@ -1,6 +1,6 @@
 /** Why an agent is not ready. */
 import { expect, it } from 'vitest';
-import { readinessOf, type ReadinessFacts } from '../src/readiness.ts';
+import { readinessOf, type ReadinessFacts } from '../src/link/readiness.ts';
 
 const READY: ReadinessFacts = {
   folderProblems: [],

@@ -1,7 +1,7 @@
 /** Leftover containers of an earlier agent process. */
 import { expect, it } from 'vitest';
-import { neverStarted } from '../src/reconcile.ts';
-import type { Container } from '../src/tools/docker.ts';
+import { neverStarted } from '../src/engine/reconcile.ts';
+import type { Container } from '../src/engine/docker.ts';
 import { deployTask } from './fake-control-plane.ts';
 import { container } from './fake-engine.ts';
 

@@ -1,6 +1,6 @@
 /** Records that end with NUL, in output of any size. */
 import { expect, it } from 'vitest';
-import { recordReader, type RecordLimits } from '../src/tools/records.ts';
+import { recordReader, type RecordLimits } from '../src/git/nul-records.ts';
 
 const LIMITS: RecordLimits = { records: 100, bytes: 1_000_000, length: 10 };
 function read(

@@ -7,8 +7,8 @@ import type { Client } from '@berth/wire/client';
 import type { NodeRegister } from '@berth/wire/node';
 import type { NodeRole } from '@berth/wire/vocabulary';
 import { expect, it, onTestFinished } from 'vitest';
-import { createNodeIds } from '../src/node-ids.ts';
-import { createRegistration, type RegistrationDeps } from '../src/registration.ts';
+import { createNodeIds } from '../src/link/node-ids.ts';
+import { createRegistration, type RegistrationDeps } from '../src/link/registration.ts';
 
 async function registered(
   role: NodeRole,

@@ -4,7 +4,7 @@
 import type { TaskOf } from '@berth/wire/task';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { waitFor } from '@berth/testbed/wait';
-import type { Images } from '../src/images.ts';
+import type { Images } from '../src/disk/old-images.ts';
 import { createLocks } from '../src/locks.ts';
 import { Stopped } from '../src/stopped.ts';
 import { createRetireHandler } from '../src/tasks/retire.ts';

@@ -4,8 +4,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
 import { silentLogger } from '@berth/kit/log';
-import { createRevival } from '../src/revive.ts';
-import type { Container, Docker } from '../src/tools/docker.ts';
+import { createRevival } from '../src/engine/revive.ts';
+import type { Container, Docker } from '../src/engine/docker.ts';
 
 const container = (id: string, state: string, endedAt?: number): Container =>
   ({

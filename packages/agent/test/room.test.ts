@@ -5,11 +5,11 @@
 import { silentLogger } from '@berth/kit/log';
 import type { CachedDataset } from '@berth/wire/node';
 import { describe, expect, it, vi } from 'vitest';
-import type { EngineContents, EngineSpace } from '../src/engine-space.ts';
+import type { EngineContents, EngineSpace } from '../src/disk/engine-space.ts';
 import { createLocks } from '../src/locks.ts';
-import { createRoom, type DatasetSpace } from '../src/room.ts';
-import type { StorageMeter } from '../src/storage.ts';
-import { TaskFailure } from '../src/tools/failures.ts';
+import { createRoom, type DatasetSpace } from '../src/disk/eviction.ts';
+import type { StorageMeter } from '../src/disk/storage.ts';
+import { TaskFailure } from '../src/failures.ts';
 import { never } from './data/share.ts';
 
 type Layer = { name: string; bytes: number };

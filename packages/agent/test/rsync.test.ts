@@ -1,6 +1,6 @@
 /** How the exits of rsync are read. */
 import { expect, it } from 'vitest';
-import { readExit } from '../src/tools/rsync.ts';
+import { readExit } from '../src/data/rsync.ts';
 
 const ended = (code: number | null, stderr = '', over = {}) => ({
   argv: [],

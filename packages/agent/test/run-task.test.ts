@@ -4,10 +4,10 @@
 import { silentLogger } from '@berth/kit/log';
 import { createClient } from '@berth/wire/client';
 import { afterEach, beforeEach, expect, it } from 'vitest';
-import { renewIn, runTask, type TaskRun } from '../src/run-task.ts';
+import { renewIn, runTask, type TaskRun } from '../src/tasks/run-task.ts';
 import { pause } from '../src/stopped.ts';
 import type { Handler, Handlers, Product } from '../src/tasks/task.ts';
-import { TaskFailure } from '../src/tools/failures.ts';
+import { TaskFailure } from '../src/failures.ts';
 import {
   buildTask,
   type FakeControlPlane,

@@ -9,7 +9,7 @@ import { waitFor } from '@berth/testbed/wait';
 import { existsSync } from 'node:fs';
 import { silentLogger } from '@berth/kit/log';
 import { afterEach, beforeEach, expect, it } from 'vitest';
-import { createStorage } from '../src/storage.ts';
+import { createStorage } from '../src/disk/storage.ts';
 
 let dir: string;
 beforeEach(async () => void (dir = await mkdtemp(join(tmpdir(), 'agent-storage-'))));

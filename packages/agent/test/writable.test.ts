@@ -4,7 +4,7 @@ import { mkdir, mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { createWritable } from '../src/writable.ts';
+import { createWritable } from '../src/disk/writable.ts';
 
 let dir: string;
 beforeEach(async () => {

@@ -3,7 +3,7 @@
  * database beside a control plane.
  */
 import { readDatabaseUrl } from './config.ts';
-import { readRotation } from './domain/rotation.ts';
+import { readRotation } from './domain/secrets/rotation.ts';
 import { openRotation } from './store/open.ts';
 
 const USAGE = `Usage: berth rotation

@@ -2,7 +2,7 @@
  * A deployment that was just asked for, without what says which one it is: the fixtures of flow and
  * store add that.
  */
-import type { DeploymentRecord } from '../src/domain/records.ts';
+import type { DeploymentRecord } from '../src/domain/platform/records.ts';
 
 type Which =
   | 'id'

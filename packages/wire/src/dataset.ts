@@ -18,7 +18,10 @@ export type DatasetState = (typeof DATASET_STATES)[number];
  * or look like an option.
  */
 export const DatasetName = Type.String({ pattern: '^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$' });
-/** Path relative to DATASET_NFS_BASE_PATH. control-plane/src/domain/paths.ts has the full rules. */
+/**
+ * Path relative to DATASET_NFS_BASE_PATH. control-plane/src/domain/projects/paths.ts has the full
+ * rules.
+ */
 export const NfsPath = Type.String({ minLength: 1, maxLength: 1000 });
 /** `sha256:` and the hash of the root tree object (tree.ts). */
 export const ManifestDigest = Type.String({ pattern: '^sha256:[0-9a-f]{64}$' });

@@ -8,7 +8,7 @@ import { literals, orNull, Time } from './vocabulary.ts';
 export const MAX_DOMAINS = 20;
 /**
  * A host name in any spelling; Berth stores it in lower case and as punycode.
- * control-plane/src/domain/domains.ts has the full rules.
+ * control-plane/src/domain/routes/domains.ts has the full rules.
  */
 export const Domain = Type.String({ minLength: 1, maxLength: 300 });
 

@@ -7,13 +7,13 @@ import { ContainerToRemove } from './node.ts';
 import { DnsLabel, Id, literals, orNull, REPLACE_MODES, Time } from './vocabulary.ts';
 
 /**
- * https, http, ssh or `user@host:path`, without a password. control-plane/src/domain/git-url.ts has
- * the full rules.
+ * https, http, ssh or `user@host:path`, without a password. control-plane/src/domain/git/git-url.ts
+ * has the full rules.
  */
 export const GitUrl = Type.String({ minLength: 1, maxLength: 2000 });
 /**
- * A branch name that git accepts (git-check-ref-format). control-plane/src/domain/git-ref.ts has
- * the full rules.
+ * A branch name that git accepts (git-check-ref-format). control-plane/src/domain/git/git-ref.ts
+ * has the full rules.
  */
 export const Branch = Type.String({ minLength: 1, maxLength: 255 });
 /** A relative path inside the repository, without `..`. */
@@ -40,7 +40,7 @@ export const EnvPatch = Type.Record(EnvKey, orNull(EnvValue), {
   additionalProperties: false,
 });
 export type EnvPatch = Static<typeof EnvPatch>;
-/** domain/env.ts checks the name, so that an invalid name gets 422 and not 404. */
+/** domain/projects/env.ts checks the name, so that an invalid name gets 422 and not 404. */
 export const ByEnvName = Type.Object({ ...ByName.properties, name: Type.String({ minLength: 1 }) });
 export const EnvSet = Type.Object({ value: EnvValue }, { additionalProperties: false });
 

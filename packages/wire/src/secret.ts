@@ -38,7 +38,7 @@ export const Secret = Type.Object({
 });
 export type Secret = Static<typeof Secret>;
 
-/** domain/secrets.ts checks the name and counts the bytes of the value. */
+/** domain/secrets/secrets.ts checks the name and counts the bytes of the value. */
 const SecretSet = Type.Object(
   {
     value: Type.String({

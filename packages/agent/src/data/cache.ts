@@ -7,7 +7,7 @@
  */
 import type { DatasetSource } from '@berth/wire/dataset';
 import type { RefCounts } from '../ref-counts.ts';
-import { TaskFailure } from '../tools/failures.ts';
+import { TaskFailure } from '../failures.ts';
 import type { Evict } from './evict.ts';
 import { keyOf, type Layout } from './layout.ts';
 import type { Copied, CopyListener } from './transfer.ts';

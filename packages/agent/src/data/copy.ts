@@ -9,13 +9,13 @@
  */
 import { failPoint } from '@berth/kit/fail-point';
 import { TreeFormatError } from '@berth/wire/tree';
-import type { Reservation } from '../storage.ts';
-import { TaskFailure } from '../tools/failures.ts';
-import type { Rsync } from '../tools/rsync.ts';
+import type { Reservation } from '../disk/storage.ts';
+import { TaskFailure } from '../failures.ts';
+import type { Rsync } from './rsync.ts';
 import { errorCode, syncFileSystem } from './disk.ts';
 import type { Layout } from './layout.ts';
 import { type LinkSource, makeStaging, sourceOfTree, type Staging } from './staging.ts';
-import type { MakeRoom } from '../room.ts';
+import type { MakeRoom } from '../disk/eviction.ts';
 import type { FindSource } from './source.ts';
 import type { Trees } from './trees.ts';
 import { verifyCopy } from './verify.ts';

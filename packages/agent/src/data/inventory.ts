@@ -5,8 +5,8 @@
 import type { CachedDataset } from '@berth/wire/node';
 import { LABELS } from '@berth/wire/vocabulary';
 import type { Logger } from '@berth/kit/log';
-import type { StorageMeter } from '../storage.ts';
-import type { Container } from '../tools/docker.ts';
+import type { StorageMeter } from '../disk/storage.ts';
+import type { Container } from '../engine/docker.ts';
 import type { CopyRate } from './copy-rate.ts';
 import type { Evict } from './evict.ts';
 import type { Recopyable } from './recopyable.ts';

@@ -9,8 +9,8 @@
 import type { CopyProgress, DatasetMount } from '@berth/wire/dataset';
 import type { TaskOf, TaskReport } from '@berth/wire/task';
 import type { TaskContext } from '../tasks/task.ts';
-import type { Mount } from '../tools/docker.ts';
-import { TaskFailure } from '../tools/failures.ts';
+import type { Mount } from '../engine/docker.ts';
+import { TaskFailure } from '../failures.ts';
 import type { RefCounts } from '../ref-counts.ts';
 import type { Cache } from './cache.ts';
 import type { Mounts } from './mounts.ts';

@@ -1,9 +1,9 @@
 /** Rescans a dataset whose files changed during the copy, and waits for its new version. */
 import type { DatasetStanding } from '@berth/wire/dataset';
 import { ApiError, type Client } from '@berth/wire/client';
-import { retryUntilAnswered } from '../retry.ts';
+import { retryUntilAnswered } from '../link/retry.ts';
 import { pause } from '../stopped.ts';
-import { TaskFailure } from '../tools/failures.ts';
+import { TaskFailure } from '../failures.ts';
 
 export type Rescan = (datasetId: string, signal: AbortSignal) => Promise<DatasetStanding>;
 

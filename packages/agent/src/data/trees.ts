@@ -7,7 +7,7 @@ import { readdir, readFile, rmdir, stat, unlink } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { isTemporary } from '@berth/kit/write-file';
 import { decodeTree, TreeFormatError } from '@berth/wire/tree';
-import { TaskFailure } from '../tools/failures.ts';
+import { TaskFailure } from '../failures.ts';
 import { inParallel, nullIfMissing, writeWhole } from './disk.ts';
 import type { Layout } from './layout.ts';
 

@@ -3,7 +3,7 @@
  * folders of hard links.
  */
 import type { Logger } from '@berth/kit/log';
-import type { StorageMeter } from '../storage.ts';
+import type { StorageMeter } from '../disk/storage.ts';
 import type { Evict } from './evict.ts';
 import { keyOf } from './layout.ts';
 import type { Mounts } from './mounts.ts';

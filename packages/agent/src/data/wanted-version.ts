@@ -1,6 +1,6 @@
 /** The version of a dataset that a task needs on this node. */
 import type { DatasetSource } from '@berth/wire/dataset';
-import { TaskFailure } from '../tools/failures.ts';
+import { TaskFailure } from '../failures.ts';
 
 export type WantedVersion = {
   dataset_id: string;

@@ -8,10 +8,10 @@ import type { Logger } from '@berth/kit/log';
 import type { Client } from '@berth/wire/client';
 import { EXIT_CHARS, EXIT_LINES, type ExitReport } from '@berth/wire/runtime';
 import { LABELS } from '@berth/wire/vocabulary';
-import { retryUntilAnswered } from '../retry.ts';
-import { createShownText } from '../shown-text.ts';
+import { retryUntilAnswered } from '../link/retry.ts';
+import { createShownText } from './shown-text.ts';
 import { pause } from '../stopped.ts';
-import type { Container, Docker } from '../tools/docker.ts';
+import type { Container, Docker } from '../engine/docker.ts';
 import { readHistory } from './history.ts';
 import type { RedactOf } from './secrets-of.ts';
 

@@ -5,7 +5,7 @@
 import { LABELS } from '@berth/wire/vocabulary';
 import { createRedact, type Redact } from '../secrets/redaction.ts';
 import type { SecretFiles } from '../secrets/files.ts';
-import type { Container, Docker } from '../tools/docker.ts';
+import type { Container, Docker } from '../engine/docker.ts';
 
 export type RedactOf = (container: Pick<Container, 'id' | 'labels'>) => Promise<Redact>;
 

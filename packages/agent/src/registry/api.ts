@@ -4,9 +4,9 @@
  */
 import { trimOws } from '@berth/kit/ows';
 import type { AgentConfig } from '@berth/wire/task';
-import type { IsInsecure } from '../tools/insecure.ts';
-import { TaskFailure } from '../tools/failures.ts';
-import { tokenUrl } from '../tools/push-access.ts';
+import type { IsInsecure } from '../engine/insecure-registries.ts';
+import { TaskFailure } from '../failures.ts';
+import { tokenUrl } from '../build/push-access.ts';
 
 export type RegistryMode = 'writable' | 'read-only' | 'down';
 /** `size`: compressed bytes. */

@@ -14,8 +14,8 @@ import { join } from 'node:path';
 import { exec } from '@berth/kit/exec';
 import { failPoint } from '@berth/kit/fail-point';
 import { pause } from '../stopped.ts';
-import type { DockerCli } from '../tools/docker-cli.ts';
-import { outputTail, TaskFailure } from '../tools/failures.ts';
+import type { DockerCli } from '../engine/docker-cli.ts';
+import { outputTail, TaskFailure } from '../failures.ts';
 import type { RegistryApi, RegistryMode } from './api.ts';
 import type { RegistryConfigFile } from './config-file.ts';
 

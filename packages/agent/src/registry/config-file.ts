@@ -7,7 +7,7 @@ import { open, readFile, realpath, rm, stat } from 'node:fs/promises';
 import { failPoint } from '@berth/kit/fail-point';
 import { writeFileWhole } from '@berth/kit/write-file';
 import { type Document, isMap, parseDocument } from 'yaml';
-import { TaskFailure } from '../tools/failures.ts';
+import { TaskFailure } from '../failures.ts';
 
 export type RegistryConfigFile = {
   path: string;

@@ -28,9 +28,9 @@ import { createSecretFile, readSecretFile, type SecretFile } from '@berth/kit/se
 import { removeTemporary, writeFileWhole } from '@berth/kit/write-file';
 import { LABELS } from '@berth/wire/vocabulary';
 import { nullIfMissing } from '../data/disk.ts';
-import { nearest } from '../private-folder.ts';
-import type { Docker, Mount } from '../tools/docker.ts';
-import { TaskFailure } from '../tools/failures.ts';
+import { nearest } from './private-folder.ts';
+import type { Docker, Mount } from '../engine/docker.ts';
+import { TaskFailure } from '../failures.ts';
 
 export type FileSecret = { name: string; value: string };
 export type SecretFiles = {

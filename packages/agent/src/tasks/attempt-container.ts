@@ -10,7 +10,7 @@
  */
 import type { TaskOf } from '@berth/wire/task';
 import { LABELS } from '@berth/wire/vocabulary';
-import type { Container, Docker } from '../tools/docker.ts';
+import type { Container, Docker } from '../engine/docker.ts';
 import type { TaskContext } from './task.ts';
 
 export type AttemptContainer = {

@@ -5,13 +5,13 @@
 import { join } from 'node:path';
 import { failPoint } from '@berth/kit/fail-point';
 import type { LogLineIn } from '@berth/wire/task';
-import type { Build } from '../tools/buildx.ts';
-import type { Clone } from '../tools/git.ts';
-import { findContext, findDockerfile } from '../dockerfile.ts';
-import type { Images } from '../images.ts';
+import type { Build } from '../build/buildx.ts';
+import type { Clone } from '../git/git.ts';
+import { findContext, findDockerfile } from '../build/dockerfile.ts';
+import type { Images } from '../disk/old-images.ts';
 import type { KeepRoom } from '../parts.ts';
-import type { BuildDigests } from '../secrets/build-digests.ts';
-import type { Workspaces } from '../workspace.ts';
+import type { BuildDigests } from '../build/build-digests.ts';
+import type { Workspaces } from './workspace.ts';
 import { type Handler, nothingToDiscard, traced } from './task.ts';
 
 export type BuildDeps = {

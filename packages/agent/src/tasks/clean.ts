@@ -8,7 +8,7 @@ import type { Locks } from '../locks.ts';
 import type { RegistryApi } from '../registry/api.ts';
 import type { Collector } from '../registry/collect.ts';
 import type { RegistryConfigFile } from '../registry/config-file.ts';
-import { TaskFailure } from '../tools/failures.ts';
+import { TaskFailure } from '../failures.ts';
 import { type Handler, nothingToDiscard } from './task.ts';
 
 /** The parts that clean the registry; null on an agent without REGISTRY_CONFIG. */

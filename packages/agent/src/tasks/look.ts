@@ -4,9 +4,9 @@
  */
 import { join } from 'node:path';
 import type { LookResult } from '@berth/wire/look';
-import type { Look } from '../tools/look.ts';
-import type { LookAtRepository } from '../tools/repository.ts';
-import type { Workspaces } from '../workspace.ts';
+import type { Look } from '../git/look.ts';
+import type { LookAtRepository } from '../git/repository.ts';
+import type { Workspaces } from './workspace.ts';
 import { type Handler, nothingToDiscard } from './task.ts';
 
 type Parts = { look: Look; lookAtRepository: LookAtRepository; workspaces: Workspaces };

@@ -14,15 +14,15 @@ import { failPoint } from '@berth/kit/fail-point';
 import { LABELS } from '@berth/wire/vocabulary';
 import { MAX_CHUNK_BYTES, type MoveResult } from '@berth/wire/volume';
 import type { TaskOf } from '@berth/wire/task';
-import type { ChunkClient, TakenChunk } from '../data/volume-chunks.ts';
-import { digestOf, packFolders, unpackFolders } from '../data/volume-files.ts';
+import type { ChunkClient, TakenChunk } from '../data/volumes/chunks.ts';
+import { digestOf, packFolders, unpackFolders } from '../data/volumes/files.ts';
 import { syncFileSystem } from '../data/disk.ts';
-import type { Volumes } from '../data/volumes.ts';
+import type { Volumes } from '../data/volumes/volumes.ts';
 import type { Locks } from '../locks.ts';
-import type { ListNodeContainers } from '../node-ids.ts';
-import { retryUntilAnswered } from '../retry.ts';
+import type { ListNodeContainers } from '../link/node-ids.ts';
+import { retryUntilAnswered } from '../link/retry.ts';
 import { Stopped } from '../stopped.ts';
-import { TaskFailure } from '../tools/failures.ts';
+import { TaskFailure } from '../failures.ts';
 import { type Handler, nothingToDiscard, type TaskContext } from './task.ts';
 
 export type MoveDeps = {

@@ -1,4 +1,4 @@
-import type { Container, Docker } from '../tools/docker.ts';
+import type { Container, Docker } from '../engine/docker.ts';
 import type { TaskContext } from './task.ts';
 
 const KILLED = 137;

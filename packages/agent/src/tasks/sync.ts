@@ -2,7 +2,7 @@
 import type { Cache } from '../data/cache.ts';
 import { createReporters } from '../data/prepare.ts';
 import { versionText } from '../data/wanted-version.ts';
-import { TaskFailure } from '../tools/failures.ts';
+import { TaskFailure } from '../failures.ts';
 import { type Handler, NO_DATASETS, nothingToDiscard } from './task.ts';
 
 export function createSyncHandler({ cache }: { cache: Cache | null }): Handler<'sync'> {

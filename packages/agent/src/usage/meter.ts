@@ -5,7 +5,7 @@
 import type { ObservedContainer } from '@berth/wire/node';
 import { MEMORY_PRESSURE_MS, type Pressure, type SentPoint } from '@berth/wire/metrics';
 import { LABELS } from '@berth/wire/vocabulary';
-import type { Container } from '../tools/docker.ts';
+import type { Container } from '../engine/docker.ts';
 import {
   type ControlGroups,
   type Group,

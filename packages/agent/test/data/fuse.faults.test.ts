@@ -22,7 +22,7 @@ const missing = await missingForFuse();
 const STALL_MS = 1_500;
 /**
  * The agent waits so long for a process that cannot be killed, and then abandons it
- * (tools/rsync.ts).
+ * (data/rsync.ts).
  */
 const ABANDON_MS = 10_000;
 /** Allowance for immediate steps on a busy machine. */

@@ -6,7 +6,7 @@ import { armFailPoints, failPoints } from '@berth/kit/fail-point';
 import { silentLogger } from '@berth/kit/log';
 import { createClient } from '@berth/wire/client';
 import { createDatasetParts } from '../../src/data/dataset-parts.ts';
-import { createStorage } from '../../src/storage.ts';
+import { createStorage } from '../../src/disk/storage.ts';
 import type { TaskOf } from '@berth/wire/task';
 
 export type ChildOrder = {

@@ -33,14 +33,14 @@ import {
   type DatasetPartsOptions,
 } from '../../src/data/dataset-parts.ts';
 import type { ProtectedVersion } from '../../src/data/cache.ts';
-import { createStorage, type StorageMeter } from '../../src/storage.ts';
+import { createStorage, type StorageMeter } from '../../src/disk/storage.ts';
 import type { TaskContext } from '../../src/tasks/task.ts';
 import {
   type FakeControlPlane,
   type FakeDataset,
   startFakeControlPlane,
 } from '../fake-control-plane.ts';
-import type { Container } from '../../src/tools/docker.ts';
+import type { Container } from '../../src/engine/docker.ts';
 
 export const sha256 = (data: Uint8Array | string): string =>
   createHash('sha256').update(data).digest('hex');

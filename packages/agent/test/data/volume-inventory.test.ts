@@ -5,9 +5,9 @@ import { join } from 'node:path';
 import { waitFor } from '@berth/testbed/wait';
 import { silentLogger } from '@berth/kit/log';
 import { afterEach, beforeEach, expect, it } from 'vitest';
-import { createVolumeInventory, type VolumeInventory } from '../../src/data/volume-inventory.ts';
-import { createVolumes, type Volumes } from '../../src/data/volumes.ts';
-import type { ListNodeContainers } from '../../src/node-ids.ts';
+import { createVolumeInventory, type VolumeInventory } from '../../src/data/volumes/inventory.ts';
+import { createVolumes, type Volumes } from '../../src/data/volumes/volumes.ts';
+import type { ListNodeContainers } from '../../src/link/node-ids.ts';
 
 let root: string;
 let volumes: Volumes;

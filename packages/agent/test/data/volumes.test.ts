@@ -3,7 +3,7 @@ import { chmod, lstat, mkdir, mkdtemp, rm, symlink, writeFile } from 'node:fs/pr
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, it } from 'vitest';
-import { createVolumes, type Volumes } from '../../src/data/volumes.ts';
+import { createVolumes, type Volumes } from '../../src/data/volumes/volumes.ts';
 
 let root: string;
 let volumes: Volumes;

@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { silentLogger } from '@berth/kit/log';
 import { expect, it } from 'vitest';
-import { createBuildDigests } from '../../src/secrets/build-digests.ts';
+import { createBuildDigests } from '../../src/build/build-digests.ts';
 
 const path = (): string =>
   join(mkdtempSync(join(tmpdir(), 'berth-digests-')), 'build-secrets.json');

@@ -1,9 +1,9 @@
 /** No value of a secret is left in text that an agent sends, whatever form it has there. */
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { createLogShipper } from '../../src/log-shipper.ts';
+import { createLogShipper } from '../../src/link/log-shipper.ts';
 import { createRedact, redactError } from '../../src/secrets/redaction.ts';
-import { rawJsonReader } from '../../src/tools/build-progress.ts';
+import { rawJsonReader } from '../../src/build/build-progress.ts';
 
 const TOKEN = 'canary-7c21f9';
 const PEM = '-----BEGIN KEY-----\nMIIcanaryline1\r\n  MIIcanaryline2\n-----END KEY-----\n';

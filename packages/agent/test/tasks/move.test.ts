@@ -17,11 +17,11 @@ import { join } from 'node:path';
 import type { MoveResult } from '@berth/wire/volume';
 import type { TaskOf } from '@berth/wire/task';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import type { ChunkClient, TakenChunk } from '../../src/data/volume-chunks.ts';
-import { createVolumes, type Volumes } from '../../src/data/volumes.ts';
+import type { ChunkClient, TakenChunk } from '../../src/data/volumes/chunks.ts';
+import { createVolumes, type Volumes } from '../../src/data/volumes/volumes.ts';
 import { createLocks } from '../../src/locks.ts';
 import { createMoveHandler } from '../../src/tasks/move.ts';
-import type { ListNodeContainers } from '../../src/node-ids.ts';
+import type { ListNodeContainers } from '../../src/link/node-ids.ts';
 
 const isRoot = process.getuid?.() === 0;
 let root: string;

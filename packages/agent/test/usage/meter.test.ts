@@ -9,7 +9,7 @@ import { expect, it, onTestFinished } from 'vitest';
 import type { GroupReading } from '../../src/usage/control-groups.ts';
 import { createMeter } from '../../src/usage/meter.ts';
 import { createOomMemory } from '../../src/usage/oom-memory.ts';
-import type { Container } from '../../src/tools/docker.ts';
+import type { Container } from '../../src/engine/docker.ts';
 import { container } from '../fake-engine.ts';
 
 const MINUTE = 60_000;

@@ -7,8 +7,8 @@ import type { AuditOutcome, AuditVia } from '@berth/wire/audit';
 import type { Route } from '@berth/wire/route';
 import { ROUTES, type RouteName } from '@berth/wire/routes';
 import type { FastifyReply, FastifyRequest } from 'fastify';
-import type { AuditRecord } from '../domain/identity-records.ts';
-import type { AuditStore } from '../domain/identity-stores.ts';
+import type { AuditRecord } from '../domain/identity/identity-records.ts';
+import type { AuditStore } from '../domain/identity/identity-stores.ts';
 
 /** Details that only a handler knows. They override those of the hook. */
 export type Audited = {

@@ -3,7 +3,7 @@
  */
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { diffTrees, type LoadTree, type TreeChange } from '@berth/wire/tree';
-import { DomainError } from '../domain/errors.ts';
+import { DomainError } from '../domain/platform/errors.ts';
 
 /** Differences that are counted and listed at most. */
 const MOST_DIFFERENCES = 100_000;

@@ -6,8 +6,8 @@ import type {
   DatasetVersion,
 } from '@berth/wire/dataset';
 import { displayPath } from '@berth/wire/tree';
-import type { HistoryRecord } from '../domain/dataset-stores.ts';
-import type { DatasetRecord, DatasetVersionRecord } from '../domain/records.ts';
+import type { HistoryRecord } from '../domain/data/dataset-stores.ts';
+import type { DatasetRecord, DatasetVersionRecord } from '../domain/platform/records.ts';
 import { time } from './views.ts';
 
 const timeOrNull = (ms: number | null): string | null => (ms === null ? null : time(ms));

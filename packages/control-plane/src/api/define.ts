@@ -25,9 +25,9 @@ import type {
   RawServerDefault,
 } from 'fastify';
 import { type TSchema, Type } from 'typebox';
-import type { AgentProof } from '../domain/agent-identity.ts';
-import type { ProjectAccess } from '../domain/access.ts';
-import { DomainError, invalid } from '../domain/errors.ts';
+import type { AgentProof } from '../domain/nodes/agent-identity.ts';
+import type { ProjectAccess } from '../domain/identity/access.ts';
+import { DomainError, invalid } from '../domain/platform/errors.ts';
 import { type Audit, type Audited, whenAudited } from './audit.ts';
 import type { Caller, Callers } from './auth/callers.ts';
 import type { SessionCookies } from './auth/session-cookie.ts';

@@ -3,8 +3,8 @@
  * 10,000 nodes list their cached datasets every 30 s. They are read again after a change, and every
  * minute, since a notification from another control plane may be lost.
  */
-import type { Changes } from '../domain/changes.ts';
-import type { Stores } from '../domain/stores.ts';
+import type { Changes } from '../domain/platform/changes.ts';
+import type { Stores } from '../domain/platform/stores.ts';
 
 const MAX_AGE_MS = 60_000;
 /** Limit in memory: a node can send any ids. */

@@ -8,11 +8,11 @@ import { createHash } from 'node:crypto';
 import type { Logger } from '@berth/kit/log';
 import { CAN_SECRETS } from '@berth/wire/secret';
 import type { BuildPayload, ClaimedSecret, DeployPayload, TaskClaim } from '@berth/wire/task';
-import { DomainError } from '../domain/errors.ts';
-import type { SecretPrint, TaskRecord } from '../domain/records.ts';
-import { vaultName } from '../domain/secrets.ts';
-import type { Stores } from '../domain/stores.ts';
-import type { Vault } from '../domain/vault.ts';
+import { DomainError } from '../domain/platform/errors.ts';
+import type { SecretPrint, TaskRecord } from '../domain/platform/records.ts';
+import { vaultName } from '../domain/secrets/secrets.ts';
+import type { Stores } from '../domain/platform/stores.ts';
+import type { Vault } from '../domain/secrets/vault.ts';
 
 export type Delivered = {
   /** Fields of the answer to the claim. */

@@ -1,7 +1,7 @@
 /** Entity tags (RFC 9110 sections 8.8.3 and 13.1.2). */
 import { hash } from 'node:crypto';
 import { trimOws } from '@berth/kit/ows';
-import { DomainError } from '../domain/errors.ts';
+import { DomainError } from '../domain/platform/errors.ts';
 
 export const etagOf = (bytes: string): string =>
   `"${hash('sha256', bytes, 'base64url').slice(0, 27)}"`;

@@ -9,11 +9,11 @@ import {
   TASK_KINDS,
 } from '@berth/wire/vocabulary';
 import { Gauge } from 'prom-client';
-import { isFailing, lastGood } from '../domain/backups.ts';
+import { isFailing, lastGood } from '../domain/platform/backups.ts';
 import type { Connections } from '@berth/kit/connections';
 import type { Logger } from '@berth/kit/log';
 import type { ApiDeps } from './deps.ts';
-import type { Holds } from './holds.ts';
+import type { Holds } from './long-poll.ts';
 
 export type GaugeDeps = Pick<
   ApiDeps,

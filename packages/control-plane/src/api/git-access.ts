@@ -12,10 +12,10 @@ import {
   presented,
   type StoredKey,
   trustedKeys,
-} from '../domain/git-hosts.ts';
-import { isRepositoryLook, type RepositoryLookRecord } from '../domain/repository-looks.ts';
-import { mayUse, remoteOf, usernameOf } from '../domain/git-token.ts';
-import type { TaskRecord } from '../domain/records.ts';
+} from '../domain/git/git-hosts.ts';
+import { isRepositoryLook, type RepositoryLookRecord } from '../domain/git/repository-looks.ts';
+import { mayUse, remoteOf, usernameOf } from '../domain/git/git-token.ts';
+import type { TaskRecord } from '../domain/platform/records.ts';
 import type { ApiDeps } from './deps.ts';
 
 type Deps = Pick<ApiDeps, 'stores' | 'vault' | 'now'>;

@@ -3,9 +3,9 @@
  * "Held answers").
  */
 import type { FastifyReply } from 'fastify';
-import type { Changes, Topic } from '../domain/changes.ts';
+import type { Changes, Topic } from '../domain/platform/changes.ts';
 import { matchesEtag } from './etag.ts';
-import { type Holds, readUntil } from './holds.ts';
+import { type Holds, readUntil } from './long-poll.ts';
 
 /** Poll interval of a held request without a notification. */
 const POLL_MS = 5_000;

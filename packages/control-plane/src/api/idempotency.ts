@@ -23,8 +23,8 @@ import { deflate, inflate } from 'node:zlib';
 import { fingerprintOf } from '@berth/kit/fingerprint';
 import type { Live } from '@berth/kit/live';
 import type { FastifyRequest } from 'fastify';
-import { DomainError, invalid } from '../domain/errors.ts';
-import type { IdempotencyAnswerStore } from '../domain/identity-stores.ts';
+import { DomainError, invalid } from '../domain/platform/errors.ts';
+import type { IdempotencyAnswerStore } from '../domain/identity/identity-stores.ts';
 import { newId } from './auth/secrets.ts';
 
 const HEADER = 'Idempotency-Key';

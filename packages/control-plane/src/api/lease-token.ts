@@ -1,6 +1,6 @@
 /** Reads the lease token of an agent's request (docs/interfaces.md "Tasks"). */
 import type { FastifyRequest } from 'fastify';
-import { invalid } from '../domain/errors.ts';
+import { invalid } from '../domain/platform/errors.ts';
 
 /** Returns null without the header: contract-only agents do not send it. */
 export function leaseToken(request: FastifyRequest): string | null {

@@ -14,12 +14,12 @@ import {
   MAX_TAIL,
   type RuntimeStream,
 } from '@berth/wire/runtime';
-import type { Changes } from '../domain/changes.ts';
-import { DomainError } from '../domain/errors.ts';
-import type { NodeRecord } from '../domain/records.ts';
-import type { WantRecord } from '../domain/runtime-logs.ts';
-import type { Stores } from '../domain/stores.ts';
-import type { UptimeClock } from '../domain/uptime.ts';
+import type { Changes } from '../domain/platform/changes.ts';
+import { DomainError } from '../domain/platform/errors.ts';
+import type { NodeRecord } from '../domain/platform/records.ts';
+import type { WantRecord } from '../domain/deployments/runtime-logs.ts';
+import type { Stores } from '../domain/platform/stores.ts';
+import type { UptimeClock } from '../domain/platform/uptime.ts';
 import { type Channel, createChannel } from './log-channel.ts';
 
 export type ReaderLimits = {

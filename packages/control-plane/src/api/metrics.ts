@@ -9,10 +9,10 @@ import type { Route } from '@berth/wire/route';
 import { type RouteName, ROUTES } from '@berth/wire/routes';
 import { TASK_KINDS } from '@berth/wire/vocabulary';
 import { collectDefaultMetrics, Counter, Gauge, Histogram, Registry } from 'prom-client';
-import { type Overdue, QUERY_KINDS } from '../domain/stores.ts';
+import { type Overdue, QUERY_KINDS } from '../domain/platform/stores.ts';
 import type { ApiDeps } from './deps.ts';
 import { type GaugeDeps, gaugeOf, gauges } from './gauges.ts';
-import type { Holds } from './holds.ts';
+import type { Holds } from './long-poll.ts';
 import type { Readers } from './log-readers.ts';
 import { NODE_CHANGES, type NodeChangeLog } from './node-changes.ts';
 

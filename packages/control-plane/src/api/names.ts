@@ -6,9 +6,9 @@
 import type { Route } from '@berth/wire/route';
 import type { Role } from '@berth/wire/vocabulary';
 import { type TSchema, Type } from 'typebox';
-import { roleIn } from '../domain/access.ts';
-import { DomainError, invalid } from '../domain/errors.ts';
-import type { Stores } from '../domain/stores.ts';
+import { roleIn } from '../domain/identity/access.ts';
+import { DomainError, invalid } from '../domain/platform/errors.ts';
+import type { Stores } from '../domain/platform/stores.ts';
 import type { Caller } from './auth/callers.ts';
 
 type Kind = 'project' | 'dataset' | 'node' | 'notification';

@@ -5,7 +5,7 @@
  */
 import { isIPv4 } from 'node:net';
 import { MAX_NEIGHBOURS, type Neighbours } from '@berth/wire/node';
-import type { Stores } from '../domain/stores.ts';
+import type { Stores } from '../domain/platform/stores.ts';
 import { etagOf } from './etag.ts';
 
 /** A node that joins is closed to others within this time and one registration. */

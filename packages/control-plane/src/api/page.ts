@@ -1,5 +1,5 @@
 /** Converts the query of a list to the page that stores expect. */
-import type { Page } from '../domain/page.ts';
+import type { Page } from '../domain/platform/page.ts';
 
 const DEFAULT_LIMIT = 50;
 

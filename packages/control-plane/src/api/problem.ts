@@ -1,7 +1,7 @@
 /** Creates problem documents (RFC 9457) from the error table. */
 import { cutText } from '@berth/kit/cut-text';
 import { ERRORS, type ErrorCode, type ProblemDocument } from '@berth/wire/errors';
-import type { FieldProblem } from '../domain/errors.ts';
+import type { FieldProblem } from '../domain/platform/errors.ts';
 
 /**
  * Page that explains the codes (plugins/errors-page.ts). `type` of a problem refers to it (RFC 9457

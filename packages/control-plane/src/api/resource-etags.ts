@@ -4,13 +4,13 @@
  */
 import { ProjectPatch } from '@berth/wire/project';
 import type { Role } from '@berth/wire/vocabulary';
-import { maySeeEnv } from '../domain/access.ts';
+import { maySeeEnv } from '../domain/identity/access.ts';
 import type {
   DatasetRecord,
   ProjectRecord,
   ProjectSettings,
   UserRecord,
-} from '../domain/records.ts';
+} from '../domain/platform/records.ts';
 import { etagOf } from './etag.ts';
 
 const SETTABLE = Object.keys(ProjectPatch.properties).sort() as (keyof ProjectSettings)[];

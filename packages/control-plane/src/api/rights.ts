@@ -6,9 +6,9 @@
 import type { Route } from '@berth/wire/route';
 import { ROUTES } from '@berth/wire/routes';
 import type { Role } from '@berth/wire/vocabulary';
-import { atLeast, roleIn, seesAll } from '../domain/access.ts';
-import { DomainError } from '../domain/errors.ts';
-import type { Stores } from '../domain/stores.ts';
+import { atLeast, roleIn, seesAll } from '../domain/identity/access.ts';
+import { DomainError } from '../domain/platform/errors.ts';
+import type { Stores } from '../domain/platform/stores.ts';
 import type { Caller } from './auth/callers.ts';
 import { namesIn } from './names.ts';
 

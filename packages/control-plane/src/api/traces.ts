@@ -7,9 +7,9 @@ import type { IncomingMessage } from 'node:http';
 import { newSpanId, newTraceId, readTraceparent, traceOf } from '@berth/kit/trace-ids';
 import type { Tracing } from '@berth/kit/tracing';
 import type { RouteName } from '@berth/wire/routes';
-import type { Telemetry } from '../domain/telemetry.ts';
+import type { Telemetry } from '../domain/platform/telemetry.ts';
 import type { Server } from './define.ts';
-import type { Holds } from './holds.ts';
+import type { Holds } from './long-poll.ts';
 
 const CREATES: RouteName = 'createDeployment';
 /** Pages of operators and of monitoring, which are asked every few seconds. */

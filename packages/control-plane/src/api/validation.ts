@@ -7,7 +7,7 @@ import { Ajv, type ErrorObject, type ValidateFunction } from 'ajv';
 import formats from 'ajv-formats';
 import type { FastifySchemaCompiler } from 'fastify';
 import type { TSchema } from 'typebox';
-import type { FieldProblem } from '../domain/errors.ts';
+import type { FieldProblem } from '../domain/platform/errors.ts';
 
 const COMMON = {
   removeAdditional: false,

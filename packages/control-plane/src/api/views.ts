@@ -2,7 +2,7 @@
  * Converts records to their JSON form in the API: RFC 3339 times, public URLs, and no secrets for
  * people who may not see them.
  */
-import { projectUrl } from '../domain/host.ts';
+import { projectUrl } from '../domain/nodes/host.ts';
 import type { AuditEntry } from '@berth/wire/audit';
 import type { Certificate } from '@berth/wire/certificate';
 import type { TaskProgress } from '@berth/wire/dataset';
@@ -17,14 +17,18 @@ import type { ApiToken } from '@berth/wire/token';
 import type { User } from '@berth/wire/user';
 import { isOpenTask, type Role } from '@berth/wire/vocabulary';
 import type { Static } from 'typebox';
-import { maySeeEnv } from '../domain/access.ts';
-import type { HostCertificate } from '../domain/configuration.ts';
-import type { StatusRecord } from '../domain/commit-statuses.ts';
-import type { DatasetFact, Limits } from '../domain/facts.ts';
-import type { DeliveryRecord, HookRecord } from '../domain/hooks.ts';
-import type { ApiTokenRecord, AuditRecord, DeviceTokenRecord } from '../domain/identity-records.ts';
-import { isOnline } from '../domain/placement.ts';
-import { removeByHand, type UnmanagedContainer } from '../domain/unmanaged.ts';
+import { maySeeEnv } from '../domain/identity/access.ts';
+import type { HostCertificate } from '../domain/routes/configuration.ts';
+import type { StatusRecord } from '../domain/git/commit-statuses.ts';
+import type { DatasetFact, Limits } from '../domain/deployments/facts.ts';
+import type { DeliveryRecord, HookRecord } from '../domain/git/hooks.ts';
+import type {
+  ApiTokenRecord,
+  AuditRecord,
+  DeviceTokenRecord,
+} from '../domain/identity/identity-records.ts';
+import { isOnline } from '../domain/nodes/placement.ts';
+import { removeByHand, type UnmanagedContainer } from '../domain/nodes/unmanaged.ts';
 import type { Remaining } from '../flow/drain.ts';
 import { failure, failureOf } from '../flow/failure.ts';
 import type {
@@ -39,7 +43,7 @@ import type {
   ProjectRecord,
   TaskRecord,
   UserRecord,
-} from '../domain/records.ts';
+} from '../domain/platform/records.ts';
 
 export const time = (ms: number): string => new Date(ms).toISOString();
 export const timeOrNull = (ms: number | null): string | null => (ms === null ? null : time(ms));

@@ -11,8 +11,8 @@
  *   move:{copy}:want:{stream}:{number}    … for this one, so it has all before it
  */
 import type { ChunkAnswer } from '@berth/wire/volume';
-import type { Changes, Topic } from '../domain/changes.ts';
-import { DomainError } from '../domain/errors.ts';
+import type { Changes, Topic } from '../domain/platform/changes.ts';
+import { DomainError } from '../domain/platform/errors.ts';
 
 export type Chunk = { stream: string; number: number; last: boolean; bytes: Buffer };
 type Offer = Chunk & { answer: (answer: ChunkAnswer) => void };

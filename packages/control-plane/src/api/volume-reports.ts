@@ -4,7 +4,7 @@
  */
 import type { ReportedCopy } from '@berth/wire/volume';
 import { LRUCache } from 'lru-cache';
-import type { Stores, VolumeWork } from '../domain/stores.ts';
+import type { Stores, VolumeWork } from '../domain/platform/stores.ts';
 import { growingTo } from './lru.ts';
 
 const NOTHING: VolumeWork = { remove: [], setAside: [] };

@@ -15,7 +15,7 @@ import { ETC_BESIDE, restoreBackup } from './restore.ts';
 import { backupAt, targetOf } from './targets.ts';
 import { verifyBackup } from './verify.ts';
 import { type BackupConfig, readBackupConfig } from '../config.ts';
-import type { BackupStore } from '../domain/backups.ts';
+import type { BackupStore } from '../domain/platform/backups.ts';
 import { openBackups } from '../store/open.ts';
 
 const USAGE = {

@@ -10,7 +10,7 @@ import { failPoint } from '@berth/kit/fail-point';
 import { BERTH_VERSION } from '@berth/wire/version';
 import { JWT_SECRET_FILE } from '../api/auth/jwt-secret.ts';
 import { type BackupConfig, dataFolder } from '../config.ts';
-import type { BackupStore } from '../domain/backups.ts';
+import type { BackupStore } from '../domain/platform/backups.ts';
 import { SECRETS_KEY_FILE } from '../secrets/open.ts';
 import { copyDatabase } from '../store/backup/copy.ts';
 import { isSqlite, pathIn } from '../store/backup/plain.ts';

@@ -4,7 +4,7 @@
  */
 import { fileURLToPath } from 'node:url';
 import { dyingWithParent, exec } from '@berth/kit/exec';
-import { LONGEST_BACKUP_MS, type ScheduledBackup } from '../domain/backups.ts';
+import { LONGEST_BACKUP_MS, type ScheduledBackup } from '../domain/platform/backups.ts';
 
 const CHILD = fileURLToPath(new URL('./backup-child.ts', import.meta.url));
 /** Time to remove what was half written. */

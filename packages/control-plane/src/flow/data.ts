@@ -1,8 +1,8 @@
 /** Dataset versions of a deployment, and their lines in its story. Pure. */
 import type { TaskReport } from '@berth/wire/task';
-import type { DatasetFact } from '../domain/facts.ts';
-import { newerVersions } from '../domain/mounts.ts';
-import type { DeploymentRecord, PinnedDataset } from '../domain/records.ts';
+import type { DatasetFact } from '../domain/deployments/facts.ts';
+import { newerVersions } from '../domain/data/mounts.ts';
+import type { DeploymentRecord, PinnedDataset } from '../domain/platform/records.ts';
 import type { Draft } from './draft.ts';
 
 /** Assumed copy rate in bytes per second: an old disk over a slow network. */

@@ -3,11 +3,11 @@
  *
  * The path of a dataset from the share to a container:
  *
- *   scan          monitor/child reads the share ──▶ ScanOutcome (domain/scan.ts)
+ *   scan          monitor/child reads the share ──▶ ScanOutcome (domain/data/scan.ts)
  *     ▼
  *   version       loops/dataset-monitor.ts ──▶ afterScan (here) ──▶ store/datasets/record-version.ts
  *     ▼
- *   placement     domain/placement.ts chooses the node; flow/tasks.ts creates the deploy task with the pinned versions
+ *   placement     domain/nodes/placement.ts chooses the node; flow/tasks.ts creates the deploy task with the pinned versions
  *     ▼
  *   copy          agent/data: staging, rsync, verification, rename
  *     ▼
@@ -23,9 +23,9 @@
  * read or has lost most of its files. `changing` (files changed during the whole scan) changes no
  * state: `problem` says so, and the next scan comes sooner.
  */
-import type { ScanPlan } from '../domain/dataset-stores.ts';
-import type { DatasetRecord } from '../domain/records.ts';
-import type { ScanOutcome } from '../domain/scan.ts';
+import type { ScanPlan } from '../domain/data/dataset-stores.ts';
+import type { DatasetRecord } from '../domain/platform/records.ts';
+import type { ScanOutcome } from '../domain/data/scan.ts';
 
 /**
  * Time until the next scan of a share that was unreachable or kept changing; at most the usual

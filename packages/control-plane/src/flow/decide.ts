@@ -3,15 +3,15 @@
  * the waiters. Decides again when another request changed the project in between. Decisions reach
  * the stores only here.
  */
-import type { CacheIndex } from '../domain/cache-index.ts';
-import type { Changes, Topic } from '../domain/changes.ts';
-import { DomainError } from '../domain/errors.ts';
-import type { Facts, Limits } from '../domain/facts.ts';
-import { isEmptyPlan, type Plan } from '../domain/plan.ts';
-import type { DeploymentRecord } from '../domain/records.ts';
-import type { Stores } from '../domain/stores.ts';
-import { measuredOf, type Telemetry } from '../domain/telemetry.ts';
-import { isPast, type UptimeClock } from '../domain/uptime.ts';
+import type { CacheIndex } from '../domain/nodes/cache-index.ts';
+import type { Changes, Topic } from '../domain/platform/changes.ts';
+import { DomainError } from '../domain/platform/errors.ts';
+import type { Facts, Limits } from '../domain/deployments/facts.ts';
+import { isEmptyPlan, type Plan } from '../domain/deployments/plan.ts';
+import type { DeploymentRecord } from '../domain/platform/records.ts';
+import type { Stores } from '../domain/platform/stores.ts';
+import { measuredOf, type Telemetry } from '../domain/platform/telemetry.ts';
+import { isPast, type UptimeClock } from '../domain/platform/uptime.ts';
 import { advance } from './deployment.ts';
 import type { EventOf, FlowEvent } from './events.ts';
 

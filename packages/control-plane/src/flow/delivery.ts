@@ -1,5 +1,5 @@
 /** Decides at its arrival whether a delivery needs a check of the branch. Pure. */
-import type { ProjectRecord } from '../domain/records.ts';
+import type { ProjectRecord } from '../domain/platform/records.ts';
 
 /**
  * Content of a verified delivery. `refs` is null if the delivery does not name the pushed branches:

@@ -11,27 +11,27 @@
  *          failed · cancelled · superseded   (from any state before running; the step's `undo` lists what is undone)
  *
  * The old version serves until the proxy serves the new route: no running version is changed before
- * `route_confirmed`. This file turns each event into a Plan (domain/plan.ts). store/commit-plan.ts
- * writes the whole plan or nothing. When the project changed in between, flow/decide.ts decides
- * again. transitions.ts lists every change of state.
+ * `route_confirmed`. This file turns each event into a Plan (domain/deployments/plan.ts).
+ * store/commit-plan.ts writes the whole plan or nothing. When the project changed in between,
+ * flow/decide.ts decides again. transitions.ts lists every change of state.
  */
 import type { FailureCode } from '@berth/wire/errors';
 import { whyNotProject } from '@berth/wire/can';
 import type { DeployPayload } from '@berth/wire/task';
 import { type DeploymentState, isTerminal, type NodeRole } from '@berth/wire/vocabulary';
-import { DomainError } from '../domain/errors.ts';
-import type { Facts } from '../domain/facts.ts';
+import { DomainError } from '../domain/platform/errors.ts';
+import type { Facts } from '../domain/deployments/facts.ts';
 import {
   builtOtherwise,
   commitNeeds,
   ignoredSettings,
   limitNeeds,
   needsOf,
-} from '../domain/build-needs.ts';
-import { atPresentRegistry } from '../domain/clean-up.ts';
-import { finalName } from '../domain/container-name.ts';
-import { chooseBuilder } from '../domain/builder-choice.ts';
-import { mountsOf, pinsOf, wantedOf } from '../domain/mounts.ts';
+} from '../domain/nodes/build-needs.ts';
+import { atPresentRegistry } from '../domain/deployments/clean-up.ts';
+import { finalName } from '../domain/projects/container-name.ts';
+import { chooseBuilder } from '../domain/nodes/builder-choice.ts';
+import { mountsOf, pinsOf, wantedOf } from '../domain/data/mounts.ts';
 import {
   choose,
   dataRefusal,
@@ -40,9 +40,9 @@ import {
   type Question,
   refusal,
   whyNone,
-} from '../domain/placement.ts';
-import type { Plan } from '../domain/plan.ts';
-import type { DeploymentRecord, Failure } from '../domain/records.ts';
+} from '../domain/nodes/placement.ts';
+import type { Plan } from '../domain/deployments/plan.ts';
+import type { DeploymentRecord, Failure } from '../domain/platform/records.ts';
 import { addNewerVersions, addVersions, mounted } from './data.ts';
 import { createDraft, type Draft, isBerthAgent } from './draft.ts';
 import type { EventOf, FlowEvent } from './events.ts';
@@ -71,12 +71,12 @@ import {
   volumesMounted,
   whyNotMounted,
 } from './volumes.ts';
-import { moveNeed, volumeNeeds } from '../domain/volumes.ts';
+import { moveNeed, volumeNeeds } from '../domain/data/volumes.ts';
 import { addCopied, addNotes, keepFacts, learned } from './learned.ts';
 import { retireEnded } from './retired.ts';
 import { lastSeen, leadsThere, routeBack, routeTo, whyUnconfirmed } from './route.ts';
 import { canRestart, reasonToWait, restartStopped } from './single-writer.ts';
-import { endLeave, endVoidMove, leaveEnded, volumesLeave } from './leave.ts';
+import { endLeave, endVoidMove, leaveEnded, volumesLeave } from './volume-handoff.ts';
 import { isAtRest, isProjectStopped, stoppedRoute, stopRunning } from './stop.ts';
 import {
   createBuildTask,

@@ -1,17 +1,17 @@
-/** Collects the changes of one decision into a plan (domain/plan.ts). Pure. */
+/** Collects the changes of one decision into a plan (domain/deployments/plan.ts). Pure. */
 import type { DeploymentState } from '@berth/wire/vocabulary';
-import { DomainError } from '../domain/errors.ts';
-import type { Facts, NodeFact } from '../domain/facts.ts';
+import { DomainError } from '../domain/platform/errors.ts';
+import type { Facts, NodeFact } from '../domain/deployments/facts.ts';
 import {
   type DeploymentChange,
   emptyPlan,
   type NewTask,
   type Plan,
   type TaskChange,
-} from '../domain/plan.ts';
-import type { DeploymentRecord, NodeRecord, TaskRecord } from '../domain/records.ts';
-import type { UnmanagedChange } from '../domain/unmanaged.ts';
-import type { VolumeCopy } from '../domain/volume-copy.ts';
+} from '../domain/deployments/plan.ts';
+import type { DeploymentRecord, NodeRecord, TaskRecord } from '../domain/platform/records.ts';
+import type { UnmanagedChange } from '../domain/nodes/unmanaged.ts';
+import type { VolumeCopy } from '../domain/data/volume-copy.ts';
 import { phasesAfter } from './phases.ts';
 import { isTransition } from './transitions.ts';
 

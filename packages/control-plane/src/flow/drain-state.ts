@@ -1,8 +1,8 @@
 /** Reads the facts for one decision of a drain (flow/drain.ts). */
-import type { DeploymentRecord, DrainRecord, NodeRecord } from '../domain/records.ts';
-import type { Stores } from '../domain/stores.ts';
+import type { DeploymentRecord, DrainRecord, NodeRecord } from '../domain/platform/records.ts';
+import type { Stores } from '../domain/platform/stores.ts';
 import type { Remaining, Rest } from './drain.ts';
-import { STOPPED_AND } from './leave.ts';
+import { STOPPED_AND } from './volume-handoff.ts';
 import { isAtRest, STOPPED } from './stop.ts';
 
 /** Only a deployment with these volumes can move them. */

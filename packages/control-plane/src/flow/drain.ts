@@ -1,17 +1,17 @@
 /**
  * Decides the steps of a drain. Each deployment that runs on the node is deployed again; the node
  * is cordoned, so the new one goes to another node. A deployment that cannot move keeps serving on
- * the node. The volumes of a stopped project move without it (flow/leave.ts). Pure; loops/drains.ts
- * carries the steps out.
+ * the node. The volumes of a stopped project move without it (flow/volume-handoff.ts). Pure;
+ * loops/drains.ts carries the steps out.
  *
  *   remaining ──tries are left, fewer than AT_ONCE move──▶ moving ──the new one runs──▶ moved
  *    ▲                                                       │
  *    └───────────────it failed: the record keeps why─────────┘  after TRIES tries it stays
  */
 import { isSettled } from '@berth/wire/vocabulary';
-import { DomainError } from '../domain/errors.ts';
-import type { DeploymentRecord, DrainRecord, NodeRecord } from '../domain/records.ts';
-import type { NodeStore } from '../domain/stores.ts';
+import { DomainError } from '../domain/platform/errors.ts';
+import type { DeploymentRecord, DrainRecord, NodeRecord } from '../domain/platform/records.ts';
+import type { NodeStore } from '../domain/platform/stores.ts';
 
 export const AT_ONCE = 2;
 export const TRIES = 3;
@@ -59,8 +59,8 @@ export const newDrain = (now: number): DrainRecord => ({
 
 /**
  * Allows new tries: for deployments that used all of them, and for the volumes of every stopped
- * project, because a disk that was full may have room now (flow/leave.ts). Returns the same record
- * if nothing changes.
+ * project, because a disk that was full may have room now (flow/volume-handoff.ts). Returns the
+ * same record if nothing changes.
  */
 export function withFreshTries(drain: DrainRecord, now: number): DrainRecord {
   const isOfRest = (t: DrainRecord['tries'][string]): boolean => t.deployment_id === null;

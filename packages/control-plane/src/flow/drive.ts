@@ -6,18 +6,18 @@ import { failPoint } from '@berth/kit/fail-point';
 import type { CreatedBy, Trigger } from '@berth/wire/deployment';
 import type { TaskFacts, TaskReport } from '@berth/wire/task';
 import { isOpenTask, LABELS, type TaskState } from '@berth/wire/vocabulary';
-import { DomainError, invalid } from '../domain/errors.ts';
-import type { Facts } from '../domain/facts.ts';
-import type { Plan } from '../domain/plan.ts';
+import { DomainError, invalid } from '../domain/platform/errors.ts';
+import type { Facts } from '../domain/deployments/facts.ts';
+import type { Plan } from '../domain/deployments/plan.ts';
 import type {
   DeploymentRecord,
   NodeRecord,
   ProjectRecord,
   RouteRecord,
   TaskRecord,
-} from '../domain/records.ts';
-import { checkRepositoryReport, isRepositoryLook } from '../domain/repository-looks.ts';
-import type { Stores } from '../domain/stores.ts';
+} from '../domain/platform/records.ts';
+import { checkRepositoryReport, isRepositoryLook } from '../domain/git/repository-looks.ts';
+import type { Stores } from '../domain/platform/stores.ts';
 import { isBehind } from './data.ts';
 import { createDecider, type Decider, type DriverDeps, isStillLost, type Write } from './decide.ts';
 import { advance, request, stop } from './deployment.ts';

@@ -1,6 +1,6 @@
 /** Finds the release of a rollback, a restart or a start that names no deployment. Pure. */
 import type { Trigger } from '@berth/wire/deployment';
-import type { DeploymentRecord } from '../domain/records.ts';
+import type { DeploymentRecord } from '../domain/platform/records.ts';
 
 /** A deployment that ran or runs. Lists of them are newest first. */
 export type Ran = Pick<DeploymentRecord, 'id' | 'generation' | 'rollback_of' | 'trigger'>;

@@ -1,7 +1,7 @@
 /** Events of a deployment. All other input of a decision is in its Facts. */
 import type { ObservedContainer } from '@berth/wire/node';
 import type { TaskFacts, TaskReport } from '@berth/wire/task';
-import type { TaskRecord } from '../domain/records.ts';
+import type { TaskRecord } from '../domain/platform/records.ts';
 
 export type LossReason = 'queue' | 'lease' | 'wall' | 'attempts';
 
@@ -36,7 +36,7 @@ export type FlowEvent =
   | { type: 'project_stopped' }
   /**
    * The node of its volumes is drained or being deleted, and its project is stopped: they move
-   * alone (flow/leave.ts).
+   * alone (flow/volume-handoff.ts).
    */
   | { type: 'volumes_leave' }
   /**

@@ -1,7 +1,7 @@
 /** Failures with the texts of the table FAILURES (wire/errors). */
 import { type FailureCode, FAILURES, isFailureCode } from '@berth/wire/errors';
 import type { TaskReport } from '@berth/wire/task';
-import type { Failure } from '../domain/records.ts';
+import type { Failure } from '../domain/platform/records.ts';
 
 export const failure = (code: FailureCode, details?: string): Failure => ({
   code,

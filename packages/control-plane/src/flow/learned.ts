@@ -3,8 +3,8 @@
  * the end of the build is. Pure.
  */
 import type { BuildPayload, TaskFacts, TaskReport } from '@berth/wire/task';
-import type { DeploymentRecord, TaskRecord } from '../domain/records.ts';
-import { bytesText } from '../domain/sizes.ts';
+import type { DeploymentRecord, TaskRecord } from '../domain/platform/records.ts';
+import { bytesText } from '../domain/platform/sizes.ts';
 import type { Change, Draft } from './draft.ts';
 import type { EventOf } from './events.ts';
 import { isOwnImage } from './report.ts';

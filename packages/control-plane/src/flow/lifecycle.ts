@@ -3,13 +3,13 @@
  * removes the rows.
  */
 import { failPoint } from '@berth/kit/fail-point';
-import type { RecordGuard } from '../domain/guard.ts';
-import type { NodeRecord, ProjectRecord } from '../domain/records.ts';
-import type { Stores } from '../domain/stores.ts';
+import type { RecordGuard } from '../domain/platform/guard.ts';
+import type { NodeRecord, ProjectRecord } from '../domain/platform/records.ts';
+import type { Stores } from '../domain/platform/stores.ts';
 import type { Decider, DriverDeps } from './decide.ts';
 import { changeDrain, newDrain, withFreshTries } from './drain.ts';
 import { readDrainState } from './drain-state.ts';
-import { reviewMove } from './leave.ts';
+import { reviewMove } from './volume-handoff.ts';
 import { endLooks } from './push.ts';
 import { isAtRest } from './stop.ts';
 

@@ -1,7 +1,7 @@
 /** The containers of a project as its nodes listed them, and how old these lists are. Pure. */
 import type { ObservedContainer } from '@berth/wire/node';
 import { LABELS } from '@berth/wire/vocabulary';
-import type { NodeFact } from '../domain/facts.ts';
+import type { NodeFact } from '../domain/deployments/facts.ts';
 import type { Draft } from './draft.ts';
 
 const STOPPED_STATES: readonly string[] = ['created', 'exited', 'dead'];

@@ -1,6 +1,6 @@
 /** Creates the record of a new deployment with a copy of the settings. */
 import type { CreatedBy, Trigger } from '@berth/wire/deployment';
-import type { DeploymentRecord, ProjectRecord } from '../domain/records.ts';
+import type { DeploymentRecord, ProjectRecord } from '../domain/platform/records.ts';
 import { rolledBack, settingsFor } from './release.ts';
 
 export type DeploymentRequest = {

@@ -5,16 +5,16 @@
  * stay (quarantine).
  */
 import { type HealthState, isTerminal, LABELS } from '@berth/wire/vocabulary';
-import { finalName } from '../domain/container-name.ts';
-import type { Facts } from '../domain/facts.ts';
-import { isOnline } from '../domain/placement.ts';
-import { currentCopy } from '../domain/volumes.ts';
+import { finalName } from '../domain/projects/container-name.ts';
+import type { Facts } from '../domain/deployments/facts.ts';
+import { isOnline } from '../domain/nodes/placement.ts';
+import { currentCopy } from '../domain/data/volumes.ts';
 import type {
   DeploymentRecord,
   NodeRecord,
   ProjectRecord,
   RouteRecord,
-} from '../domain/records.ts';
+} from '../domain/platform/records.ts';
 import { type Draft, isBerthAgent } from './draft.ts';
 import type { EventOf } from './events.ts';
 import { isStoppedContainer } from './listed.ts';

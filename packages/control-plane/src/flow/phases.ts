@@ -4,7 +4,7 @@
  */
 import type { PhaseName } from '@berth/wire/deployment';
 import type { DeploymentState } from '@berth/wire/vocabulary';
-import type { DeploymentRecord, PhaseRecord, TaskRecord } from '../domain/records.ts';
+import type { DeploymentRecord, PhaseRecord, TaskRecord } from '../domain/platform/records.ts';
 
 type Phases = DeploymentRecord['phases'];
 

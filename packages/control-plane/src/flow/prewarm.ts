@@ -2,10 +2,10 @@
  * Copies a dataset to a node before a project needs it there. The task belongs to the node and to
  * no project.
  */
-import { DomainError, invalid } from '../domain/errors.ts';
-import type { Facts, Limits } from '../domain/facts.ts';
-import { isOnline } from '../domain/placement.ts';
-import type { Stores } from '../domain/stores.ts';
+import { DomainError, invalid } from '../domain/platform/errors.ts';
+import type { Facts, Limits } from '../domain/deployments/facts.ts';
+import { isOnline } from '../domain/nodes/placement.ts';
+import type { Stores } from '../domain/platform/stores.ts';
 import { copyMs } from './data.ts';
 
 type Stored = Pick<Stores, 'nodes' | 'datasets' | 'tasks'>;

@@ -16,12 +16,17 @@
 import { LOOK_CAPABILITY, type LookPayload, type LookResult } from '@berth/wire/look';
 import type { FailureCode } from '@berth/wire/errors';
 import type { TaskReport } from '@berth/wire/task';
-import { type DeliveryRecord, type PushChange, type Pushes, REPLACED } from '../domain/hooks.ts';
-import type { Facts, NodeFact } from '../domain/facts.ts';
-import { refusal } from '../domain/placement.ts';
-import type { Plan } from '../domain/plan.ts';
-import type { DeploymentRecord, TaskRecord } from '../domain/records.ts';
-import { stableJson } from '../domain/stable-json.ts';
+import {
+  type DeliveryRecord,
+  type PushChange,
+  type Pushes,
+  REPLACED,
+} from '../domain/git/hooks.ts';
+import type { Facts, NodeFact } from '../domain/deployments/facts.ts';
+import { refusal } from '../domain/nodes/placement.ts';
+import type { Plan } from '../domain/deployments/plan.ts';
+import type { DeploymentRecord, TaskRecord } from '../domain/platform/records.ts';
+import { stableJson } from '../domain/platform/stable-json.ts';
 import { judgeAgain } from './delivery.ts';
 import { createDraft, type Draft } from './draft.ts';
 import type { LossReason } from './events.ts';

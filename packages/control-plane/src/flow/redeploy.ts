@@ -3,9 +3,9 @@
  * versions. Pure.
  */
 import type { Trigger } from '@berth/wire/deployment';
-import type { Facts } from '../domain/facts.ts';
-import type { Plan } from '../domain/plan.ts';
-import type { DeploymentRecord } from '../domain/records.ts';
+import type { Facts } from '../domain/deployments/facts.ts';
+import type { Plan } from '../domain/deployments/plan.ts';
+import type { DeploymentRecord } from '../domain/platform/records.ts';
 import { addUnannounced, unannounced } from './data.ts';
 import { request } from './deployment.ts';
 import { createDraft } from './draft.ts';

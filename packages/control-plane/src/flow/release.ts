@@ -1,15 +1,15 @@
 /** Decides which settings a redeployed release keeps and which it takes from its project. Pure. */
 import { can } from '@berth/wire/can';
-import { DomainError } from '../domain/errors.ts';
-import type { Facts } from '../domain/facts.ts';
-import { pathsOfRelease } from '../domain/mounts.ts';
+import { DomainError } from '../domain/platform/errors.ts';
+import type { Facts } from '../domain/deployments/facts.ts';
+import { pathsOfRelease } from '../domain/data/mounts.ts';
 import type {
   DeploymentRecord,
   ProjectRecord,
   ProjectSettings,
   RolledBack,
-} from '../domain/records.ts';
-import { digestOf, stableJson } from '../domain/stable-json.ts';
+} from '../domain/platform/records.ts';
+import { digestOf, stableJson } from '../domain/platform/stable-json.ts';
 
 /**
  * Settings whose current value in the project always applies, also to earlier deployments.

@@ -3,9 +3,9 @@ import { isLookResult } from '@berth/wire/look';
 import { isMoveResult } from '@berth/wire/volume';
 import type { BuildPayload, TaskReport } from '@berth/wire/task';
 import type { TaskState } from '@berth/wire/vocabulary';
-import { DomainError, invalid } from '../domain/errors.ts';
-import type { TaskRecord } from '../domain/records.ts';
-import { stableJson } from '../domain/stable-json.ts';
+import { DomainError, invalid } from '../domain/platform/errors.ts';
+import type { TaskRecord } from '../domain/platform/records.ts';
+import { stableJson } from '../domain/platform/stable-json.ts';
 
 /** Throws validation if a completed task lacks its result. */
 export function checkReport(task: TaskRecord, report: TaskReport): void {

@@ -3,7 +3,7 @@
  * shows work that is still open. Pure.
  */
 import { isSettled } from '@berth/wire/vocabulary';
-import type { DeploymentRecord, TaskRecord } from '../domain/records.ts';
+import type { DeploymentRecord, TaskRecord } from '../domain/platform/records.ts';
 import type { Draft } from './draft.ts';
 import type { EventOf } from './events.ts';
 import { failureOf } from './failure.ts';

@@ -2,7 +2,7 @@
  * Backoff for removals, starts and stops of a container. Each attempt is a task, and a node reports
  * twice a minute. Pure.
  */
-import type { DeploymentRecord } from '../domain/records.ts';
+import type { DeploymentRecord } from '../domain/platform/records.ts';
 import type { Draft } from './draft.ts';
 
 const FIRST_MS = 30_000;

@@ -1,8 +1,13 @@
 /** The route of a deployment, and whether the proxy's configuration leads to it. Pure. */
 import { LABELS } from '@berth/wire/vocabulary';
 import type { ObservedContainer } from '@berth/wire/node';
-import { isOnline } from '../domain/placement.ts';
-import type { DeploymentRecord, Failure, NodeRecord, RouteRecord } from '../domain/records.ts';
+import { isOnline } from '../domain/nodes/placement.ts';
+import type {
+  DeploymentRecord,
+  Failure,
+  NodeRecord,
+  RouteRecord,
+} from '../domain/platform/records.ts';
 import { type Draft, isBerthAgent } from './draft.ts';
 import type { EventOf } from './events.ts';
 import { failure } from './failure.ts';

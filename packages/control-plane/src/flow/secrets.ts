@@ -4,9 +4,9 @@
  */
 import type { BuildPayload, DeployPayload } from '@berth/wire/task';
 import { CAN_SECRET_FILES, CAN_SECRETS } from '@berth/wire/secret';
-import { lack, type Need } from '../domain/build-needs.ts';
-import type { NodeRecord, SecretPrint } from '../domain/records.ts';
-import type { SecretRecord } from '../domain/secrets.ts';
+import { lack, type Need } from '../domain/nodes/build-needs.ts';
+import type { NodeRecord, SecretPrint } from '../domain/platform/records.ts';
+import type { SecretRecord } from '../domain/secrets/secrets.ts';
 
 type Secrets = readonly SecretRecord[];
 

@@ -11,21 +11,21 @@
  *
  * The decision uses the open tasks of a node, how its earlier tasks ended (Facts.endedWork), and
  * its reported containers if that report is newer. If the machine of a silent node reports as
- * another node, that report decides (domain/heir.ts). A contract-only agent reports no containers
- * and stops only the one whose name the new one gets: another container, there or elsewhere, blocks
- * the new version until an admin confirms that it is gone (domain/unmanaged.ts) or the node is
- * deleted. Pure.
+ * another node, that report decides (domain/nodes/renamed-machine.ts). A contract-only agent
+ * reports no containers and stops only the one whose name the new one gets: another container,
+ * there or elsewhere, blocks the new version until an admin confirms that it is gone
+ * (domain/nodes/unmanaged.ts) or the node is deleted. Pure.
  */
 import { LABELS } from '@berth/wire/vocabulary';
 import type { ObservedContainer } from '@berth/wire/node';
 import type { TaskReport } from '@berth/wire/task';
-import { finalName } from '../domain/container-name.ts';
-import { presentNode } from '../domain/heir.ts';
-import { isOnline } from '../domain/placement.ts';
-import { currentCopy } from '../domain/volumes.ts';
-import type { NodeFact } from '../domain/facts.ts';
-import type { DeploymentRecord, TaskRecord } from '../domain/records.ts';
-import { removeByHand } from '../domain/unmanaged.ts';
+import { finalName } from '../domain/projects/container-name.ts';
+import { presentNode } from '../domain/nodes/renamed-machine.ts';
+import { isOnline } from '../domain/nodes/placement.ts';
+import { currentCopy } from '../domain/data/volumes.ts';
+import type { NodeFact } from '../domain/deployments/facts.ts';
+import type { DeploymentRecord, TaskRecord } from '../domain/platform/records.ts';
+import { removeByHand } from '../domain/nodes/unmanaged.ts';
 import { type Draft, isBerthAgent } from './draft.ts';
 import { isStoppedContainer, observedAt, ofProject } from './listed.ts';
 import { mayTry } from './retry.ts';

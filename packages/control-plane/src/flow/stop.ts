@@ -11,8 +11,8 @@
  * decision expects the container to run. Pure.
  */
 import type { ObservedContainer } from '@berth/wire/node';
-import type { RouteChange } from '../domain/plan.ts';
-import type { DeploymentRecord, RouteRecord } from '../domain/records.ts';
+import type { RouteChange } from '../domain/deployments/plan.ts';
+import type { DeploymentRecord, RouteRecord } from '../domain/platform/records.ts';
 import { type Draft, isBerthAgent } from './draft.ts';
 import type { EventOf } from './events.ts';
 import { isStoppedContainer } from './listed.ts';

@@ -2,14 +2,14 @@
 import type { DatasetMount } from '@berth/wire/dataset';
 import type { DeployPayload } from '@berth/wire/task';
 import type { MovePayload, VolumeMounts } from '@berth/wire/volume';
-import { buildSettings } from '../domain/build-needs.ts';
-import { atPresentRegistry } from '../domain/clean-up.ts';
-import { finalName } from '../domain/container-name.ts';
-import type { Limits, NodeFact } from '../domain/facts.ts';
-import { projectUrl } from '../domain/host.ts';
+import { buildSettings } from '../domain/nodes/build-needs.ts';
+import { atPresentRegistry } from '../domain/deployments/clean-up.ts';
+import { finalName } from '../domain/projects/container-name.ts';
+import type { Limits, NodeFact } from '../domain/deployments/facts.ts';
+import { projectUrl } from '../domain/nodes/host.ts';
 import { copyMs } from './data.ts';
-import type { DeploymentRecord, NodeRecord, TaskRecord } from '../domain/records.ts';
-import { removeByHand } from '../domain/unmanaged.ts';
+import type { DeploymentRecord, NodeRecord, TaskRecord } from '../domain/platform/records.ts';
+import { removeByHand } from '../domain/nodes/unmanaged.ts';
 import { buildSecrets, deploySecrets } from './secrets.ts';
 import { type Draft, isBerthAgent } from './draft.ts';
 

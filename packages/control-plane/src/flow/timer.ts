@@ -2,8 +2,8 @@
  * The timer of a deployment's current state. It stops while the deployment waits for a task of
  * Berth. Pure.
  */
-import type { DeploymentRecord, Timer } from '../domain/records.ts';
-import { isPast } from '../domain/uptime.ts';
+import type { DeploymentRecord, Timer } from '../domain/platform/records.ts';
+import { isPast } from '../domain/platform/uptime.ts';
 import type { Draft } from './draft.ts';
 
 type Timed = Pick<DeploymentRecord, 'id' | 'status' | 'state_since' | 'timer'>;

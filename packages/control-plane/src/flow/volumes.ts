@@ -1,6 +1,6 @@
 /**
- * Decides where the volumes of a project are, for flow/deployment.ts (domain/volumes.ts has the
- * states of a copy). Pure.
+ * Decides where the volumes of a project are, for flow/deployment.ts (domain/data/volumes.ts has
+ * the states of a copy). Pure.
  *
  * A move, while the deployment is `built`:
  *
@@ -19,12 +19,17 @@ import {
   type MovePayload,
   type VolumeMounts,
 } from '@berth/wire/volume';
-import type { NodeFact } from '../domain/facts.ts';
-import { isOnline } from '../domain/placement.ts';
-import type { DeploymentRecord, Failure, NodeRecord, TaskRecord } from '../domain/records.ts';
-import { bytesText } from '../domain/sizes.ts';
-import type { MoveWitness, VolumeCopy } from '../domain/volume-copy.ts';
-import { copyText, currentCopy, isProven, volumeMounts } from '../domain/volumes.ts';
+import type { NodeFact } from '../domain/deployments/facts.ts';
+import { isOnline } from '../domain/nodes/placement.ts';
+import type {
+  DeploymentRecord,
+  Failure,
+  NodeRecord,
+  TaskRecord,
+} from '../domain/platform/records.ts';
+import { bytesText } from '../domain/platform/sizes.ts';
+import type { MoveWitness, VolumeCopy } from '../domain/data/volume-copy.ts';
+import { copyText, currentCopy, isProven, volumeMounts } from '../domain/data/volumes.ts';
 import type { Draft } from './draft.ts';
 import type { EventOf, LossReason } from './events.ts';
 import { failure, failureOf } from './failure.ts';
@@ -384,8 +389,8 @@ export function moveReported(
 
 /** A copy that no container answered with is deleted, if it belongs to this deployment. */
 export function dropIncoming(draft: Draft, d: DeploymentRecord, isSourceGone = false): void {
-  // The volumes of a stopped project move (flow/leave.ts), and this deployment only waited for
-  // that.
+  // The volumes of a stopped project move (flow/volume-handoff.ts), and this deployment only waited
+  // for that.
   if (draft.facts.tasks.some((t) => t.kind === 'move' && t.deployment_id !== d.id)) return;
   const others = draft.facts.live.some(
     (o) => o.id !== d.id && (o.status === 'built' || o.status === 'deploying'),

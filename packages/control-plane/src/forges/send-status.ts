@@ -11,7 +11,7 @@ import { request as httpRequest } from 'node:http';
 import { request as httpsRequest } from 'node:https';
 import { isIP, type LookupFunction } from 'node:net';
 import { addressScope } from '@berth/kit/address-scope';
-import type { ForgeAnswer, ForgeRequest } from '../domain/forge-api.ts';
+import type { ForgeAnswer, ForgeRequest } from '../domain/git/forge-api.ts';
 
 type SendToForge = (request: ForgeRequest, signal: AbortSignal) => Promise<ForgeAnswer>;
 

@@ -1,5 +1,5 @@
 /** Makes a backup when one is due. Of several control planes, one at a time does it. */
-import { isLate, lastGood, nextBackupAt } from '../domain/backups.ts';
+import { isLate, lastGood, nextBackupAt } from '../domain/platform/backups.ts';
 import type { LoopDeps } from './deps.ts';
 
 export const backups =

@@ -11,8 +11,8 @@ import {
   type CleanUpRecord,
   nextCleanUpAt,
   PATIENCE_MS,
-} from '../domain/clean-up.ts';
-import { isOnline } from '../domain/placement.ts';
+} from '../domain/deployments/clean-up.ts';
+import { isOnline } from '../domain/nodes/placement.ts';
 import type { LoopDeps } from './deps.ts';
 
 export const cleanUps = ({

@@ -3,13 +3,13 @@
  * status never changes a deployment.
  */
 import { failPoint } from '@berth/kit/fail-point';
-import { type StatusRecord, statusPause } from '../domain/commit-statuses.ts';
+import { type StatusRecord, statusPause } from '../domain/git/commit-statuses.ts';
 import {
   type ForgeAnswer,
   isSetAlready,
   statusRequest,
   statusTarget,
-} from '../domain/forge-api.ts';
+} from '../domain/git/forge-api.ts';
 import type { LoopDeps } from './deps.ts';
 
 /** Longer than a request to a forge may take. */

@@ -4,8 +4,8 @@
  * back at shutdown, and expires when the process dies.
  */
 import { randomUUID } from 'node:crypto';
-import type { ScanClaim } from '../domain/dataset-stores.ts';
-import type { Scanner, ScanOutcome, ScanRequest, ScanResult } from '../domain/scan.ts';
+import type { ScanClaim } from '../domain/data/dataset-stores.ts';
+import type { Scanner, ScanOutcome, ScanRequest, ScanResult } from '../domain/data/scan.ts';
 import { afterScan } from '../flow/dataset.ts';
 import type { LoopDeps } from './deps.ts';
 

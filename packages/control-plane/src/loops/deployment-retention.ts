@@ -5,7 +5,7 @@
  */
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Removed, RetentionPass } from '../domain/retention.ts';
+import type { Removed, RetentionPass } from '../domain/deployments/retention.ts';
 import type { LoopDeps } from './deps.ts';
 
 const ONE_RUN_MS = 20_000;

@@ -1,26 +1,26 @@
 /** Dependencies of the loops. */
 import type { Logger } from '@berth/kit/log';
-import type { BackupSettings } from '../domain/backups.ts';
-import type { CleanSettings } from '../domain/clean-up.ts';
-import type { Changes } from '../domain/changes.ts';
+import type { BackupSettings } from '../domain/platform/backups.ts';
+import type { CleanSettings } from '../domain/deployments/clean-up.ts';
+import type { Changes } from '../domain/platform/changes.ts';
 import type {
   AliasWatch,
   CertificateWatch,
   ConfigSource,
   ProxyProbe,
   Reach,
-} from '../domain/configuration.ts';
-import type { ForgeAnswer, ForgeRequest, ForgeToken } from '../domain/forge-api.ts';
-import type { Limits } from '../domain/facts.ts';
-import type { SendNotice } from '../domain/notifications.ts';
-import type { PolicySource } from '../domain/policy.ts';
-import type { Observation } from '../domain/problems.ts';
-import type { Presence } from '../domain/presence.ts';
-import type { Keep } from '../domain/retention.ts';
-import type { Scanner } from '../domain/scan.ts';
-import type { Stores } from '../domain/stores.ts';
-import type { Telemetry } from '../domain/telemetry.ts';
-import type { UptimeClock } from '../domain/uptime.ts';
+} from '../domain/routes/configuration.ts';
+import type { ForgeAnswer, ForgeRequest, ForgeToken } from '../domain/git/forge-api.ts';
+import type { Limits } from '../domain/deployments/facts.ts';
+import type { SendNotice } from '../domain/notifications/notifications.ts';
+import type { PolicySource } from '../domain/identity/policy.ts';
+import type { Observation } from '../domain/notifications/problems.ts';
+import type { Presence } from '../domain/identity/presence.ts';
+import type { Keep } from '../domain/deployments/retention.ts';
+import type { Scanner } from '../domain/data/scan.ts';
+import type { Stores } from '../domain/platform/stores.ts';
+import type { Telemetry } from '../domain/platform/telemetry.ts';
+import type { UptimeClock } from '../domain/platform/uptime.ts';
 import type { Driver } from '../flow/drive.ts';
 
 export type DatasetSettings = {

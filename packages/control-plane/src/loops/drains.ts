@@ -3,8 +3,8 @@
  * that must leave it: a machine that returns under the node's name brings its volumes along.
  * Several control planes may run it: a step counts only if the record has not changed since.
  */
-import { DomainError } from '../domain/errors.ts';
-import type { DrainRecord, NodeRecord } from '../domain/records.ts';
+import { DomainError } from '../domain/platform/errors.ts';
+import type { DrainRecord, NodeRecord } from '../domain/platform/records.ts';
 import { drainStep, type DrainStep, inTurn, withProblem } from '../flow/drain.ts';
 import { readDrainState } from '../flow/drain-state.ts';
 import type { LoopDeps } from './deps.ts';

@@ -1,9 +1,9 @@
 /**
  * Ends tasks that their nodes did not claim, renew or end in time, by the uptime clock
- * (domain/uptime.ts).
+ * (domain/platform/uptime.ts).
  */
 import { failPoint } from '@berth/kit/fail-point';
-import { isRepositoryLook } from '../domain/repository-looks.ts';
+import { isRepositoryLook } from '../domain/git/repository-looks.ts';
 import type { LoopDeps } from './deps.ts';
 
 /**

@@ -2,8 +2,8 @@
  * Announces nodes that went online or offline. Sets the health of deployments to `unknown` when
  * their node has not reported within the offline limit. Their routes stay.
  */
-import { isOnline } from '../domain/placement.ts';
-import type { Span } from '../domain/stores.ts';
+import { isOnline } from '../domain/nodes/placement.ts';
+import type { Span } from '../domain/platform/stores.ts';
 import type { LoopDeps } from './deps.ts';
 
 export const nodeWatch =

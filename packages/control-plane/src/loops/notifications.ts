@@ -8,7 +8,7 @@ import {
   NOTICE_CLAIM_MS,
   noticePause,
   type NoticeRecord,
-} from '../domain/notifications.ts';
+} from '../domain/notifications/notifications.ts';
 import type { LoopDeps } from './deps.ts';
 
 export const notifications = ({ stores, sendNotice, uptime, now, telemetry, log }: LoopDeps) => {

@@ -3,7 +3,7 @@
  * that are open, so a restart loses nothing. Events only say which projects to look at; after a
  * start and after a gap it looks at all of them.
  */
-import { isOnline } from '../domain/placement.ts';
+import { isOnline } from '../domain/nodes/placement.ts';
 import {
   isOwnDisk,
   isRegistry,
@@ -16,8 +16,12 @@ import {
   ofProject,
   ofRegistry,
   ofVolumes,
-} from '../domain/problem-texts.ts';
-import { type Observation, problemKey, type ProblemRecord } from '../domain/problems.ts';
+} from '../domain/notifications/problem-texts.ts';
+import {
+  type Observation,
+  problemKey,
+  type ProblemRecord,
+} from '../domain/notifications/problems.ts';
 import type { LoopDeps } from './deps.ts';
 
 const EVENTS_AT_ONCE = 1_000;

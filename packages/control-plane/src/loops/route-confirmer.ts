@@ -5,7 +5,7 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { failPoint } from '@berth/kit/fail-point';
-import type { ReachTarget, ReachVerdict } from '../domain/configuration.ts';
+import type { ReachTarget, ReachVerdict } from '../domain/routes/configuration.ts';
 import type { LoopDeps } from './deps.ts';
 
 const BETWEEN_PROBES_MS = 15;

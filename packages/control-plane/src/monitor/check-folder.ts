@@ -5,7 +5,7 @@
  */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
-import type { FolderProblem, CheckFolder } from '../domain/folder-check.ts';
+import type { FolderProblem, CheckFolder } from '../domain/data/folder-check.ts';
 
 const CHILD = fileURLToPath(new URL('./child/check-folder-child.ts', import.meta.url));
 const ANSWER_MS = 5_000;

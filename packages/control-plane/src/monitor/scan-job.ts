@@ -1,5 +1,5 @@
 /** Messages between the control plane and its scanning child process (child/scan-child.ts). */
-import type { ScanOutcome, ScanProgress, ScanRequest } from '../domain/scan.ts';
+import type { ScanOutcome, ScanProgress, ScanRequest } from '../domain/data/scan.ts';
 
 export type ScanJob = ScanRequest & {
   /** The dataset's cache file; its folder exists and is on one file system with `scratchDir`. */

@@ -7,7 +7,7 @@ import { spawn } from 'node:child_process';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { dyingWithParent } from '@berth/kit/exec';
-import type { ScanOutcome, ScanProgress } from '../domain/scan.ts';
+import type { ScanOutcome, ScanProgress } from '../domain/data/scan.ts';
 import { groupRuns } from './process-group.ts';
 import type { ChildMessage, ScanJob, ToChild } from './scan-job.ts';
 import { stepBack } from './step-back.ts';

@@ -8,7 +8,13 @@ import { randomUUID } from 'node:crypto';
 import { chmodSync, existsSync, mkdirSync, readdirSync, rmSync } from 'node:fs';
 import { mkdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
-import type { ScanOptions, ScanOutcome, Scanner, ScanRequest, ScanResult } from '../domain/scan.ts';
+import type {
+  ScanOptions,
+  ScanOutcome,
+  Scanner,
+  ScanRequest,
+  ScanResult,
+} from '../domain/data/scan.ts';
 import type { ScanJob } from './scan-job.ts';
 import {
   createScanProcesses,

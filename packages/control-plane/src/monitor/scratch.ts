@@ -8,7 +8,7 @@ import { closeSync, openSync, writeFileSync, writeSync } from 'node:fs';
 import { open, readFile, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { TreeWriter } from '@berth/wire/tree';
-import type { ScannedTrees } from '../domain/scan.ts';
+import type { ScannedTrees } from '../domain/data/scan.ts';
 
 const ROW = 44;
 const FLUSH_AT = 1024 * 1024;

@@ -11,7 +11,7 @@ import { request as httpRequest } from 'node:http';
 import { request as httpsRequest } from 'node:https';
 import { isIP, type LookupFunction } from 'node:net';
 import { addressScope } from '@berth/kit/address-scope';
-import { hostOf, isNamed } from '../domain/notice-target.ts';
+import { hostOf, isNamed } from '../domain/notifications/notice-target.ts';
 
 /** `status` 0: no answer; `text` says why. */
 export type PostAnswer = { status: number; text: string; retryAfterMs: number };

@@ -3,7 +3,7 @@
  * escaped for the target.
  */
 import { createHmac } from 'node:crypto';
-import type { Message, NoticeItem } from '../domain/notifications.ts';
+import type { Message, NoticeItem } from '../domain/notifications/notifications.ts';
 
 const MAX_LINE = 300;
 const DISCORD_LIMIT = 2_000;

@@ -4,9 +4,9 @@ import type {
   NotificationRecord,
   SendAnswer,
   SendNotice,
-} from '../domain/notifications.ts';
-import { recipientsOf } from '../domain/notice-target.ts';
-import type { Vault } from '../domain/vault.ts';
+} from '../domain/notifications/notifications.ts';
+import { recipientsOf } from '../domain/notifications/notice-target.ts';
+import type { Vault } from '../domain/secrets/vault.ts';
 import type { SendMail } from './mail.ts';
 import type { Post, PostAnswer } from './post.ts';
 import { discordBody, mailOf, signature, slackBody, webhookBody } from './render.ts';

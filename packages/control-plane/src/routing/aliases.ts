@@ -5,7 +5,7 @@
  * the second path of the marker answers only if such headers reach the routers.
  */
 import type { Logger } from '@berth/kit/log';
-import type { AliasWatch } from '../domain/configuration.ts';
+import type { AliasWatch } from '../domain/routes/configuration.ts';
 import { answersMarker } from './confirm.ts';
 import { ALIAS_HEADERS, aliasPath } from './traefik.ts';
 

@@ -5,13 +5,17 @@
  */
 import { checkServerIdentity, connect, type PeerCertificate } from 'node:tls';
 import type { Logger } from '@berth/kit/log';
-import type { CertificateWatch, HostCertificate, WatchedHost } from '../domain/configuration.ts';
+import type {
+  CertificateWatch,
+  HostCertificate,
+  WatchedHost,
+} from '../domain/routes/configuration.ts';
 import {
   type Handshake,
   type Judged,
   judgeCertificate,
   worstCertificate,
-} from '../domain/certificates.ts';
+} from '../domain/routes/certificates.ts';
 
 /** Hosts that one run asks for, at each address. The loop runs once a second. */
 export const HOSTS_PER_RUN = 5;

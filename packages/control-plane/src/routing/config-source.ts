@@ -8,10 +8,10 @@ import { EventEmitter } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { failPoint } from '@berth/kit/fail-point';
 import type { Logger } from '@berth/kit/log';
-import type { Changes } from '../domain/changes.ts';
-import type { BuiltConfig, ConfigSource } from '../domain/configuration.ts';
-import { DomainError } from '../domain/errors.ts';
-import type { RouteStore } from '../domain/stores.ts';
+import type { Changes } from '../domain/platform/changes.ts';
+import type { BuiltConfig, ConfigSource } from '../domain/routes/configuration.ts';
+import { DomainError } from '../domain/platform/errors.ts';
+import type { RouteStore } from '../domain/platform/stores.ts';
 import { dynamicConfig, type RoutingSettings } from './traefik.ts';
 
 const UNSURE_MS = 10_000;

@@ -3,7 +3,7 @@
  * clients cannot cause more queries.
  */
 import { Resolver } from 'node:dns/promises';
-import { type CheckDns, type Expected, judgeDns, type Resolved } from '../domain/dns.ts';
+import { type CheckDns, type Expected, judgeDns, type Resolved } from '../domain/routes/dns.ts';
 
 /** Time limit for everything about one name, also if no name server answers. */
 const LIMIT_MS = 4_000;

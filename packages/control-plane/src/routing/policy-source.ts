@@ -8,12 +8,12 @@ import { EventEmitter } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Logger } from '@berth/kit/log';
 import type { Policy } from '@berth/wire/gateway';
-import type { Changes } from '../domain/changes.ts';
-import { isUnderBase } from '../domain/domains.ts';
-import { DomainError } from '../domain/errors.ts';
-import type { PolicyFacts } from '../domain/identity-records.ts';
-import type { PolicyStore } from '../domain/identity-stores.ts';
-import type { PolicySource } from '../domain/policy.ts';
+import type { Changes } from '../domain/platform/changes.ts';
+import { isUnderBase } from '../domain/routes/domains.ts';
+import { DomainError } from '../domain/platform/errors.ts';
+import type { PolicyFacts } from '../domain/identity/identity-records.ts';
+import type { PolicyStore } from '../domain/identity/identity-stores.ts';
+import type { PolicySource } from '../domain/identity/policy.ts';
 
 /** Builds the policy. Pure; equal facts give equal bytes. */
 export function policyOf(

@@ -13,7 +13,7 @@ import { request as httpsRequest } from 'node:https';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Live } from '@berth/kit/live';
 import { signReach } from '@berth/kit/reach-token';
-import type { Reach, ReachTarget, ReachVerdict } from '../domain/configuration.ts';
+import type { Reach, ReachTarget, ReachVerdict } from '../domain/routes/configuration.ts';
 
 /** Berth's agents wait longer only for the first answers of an application. */
 const ANSWER_MS = 10_000;

@@ -8,11 +8,11 @@ import { createHash } from 'node:crypto';
 import { isIP } from 'node:net';
 import { DEVICE_TOKEN_PATTERN } from '@berth/wire/gateway';
 import { CLIENT_HEADERS, IDENTITY_HEADERS } from '@berth/wire/vocabulary';
-import { canonicalAddress } from '../domain/address.ts';
-import type { BuiltConfig, RouteTarget } from '../domain/configuration.ts';
-import { isUnderBase } from '../domain/domains.ts';
-import { stableJson } from '../domain/stable-json.ts';
-import type { PublishedRoute } from '../domain/stores.ts';
+import { canonicalAddress } from '../domain/nodes/address.ts';
+import type { BuiltConfig, RouteTarget } from '../domain/routes/configuration.ts';
+import { isUnderBase } from '../domain/routes/domains.ts';
+import { stableJson } from '../domain/platform/stable-json.ts';
+import type { PublishedRoute } from '../domain/platform/stores.ts';
 
 export type RoutingSettings = {
   baseDomain: string;

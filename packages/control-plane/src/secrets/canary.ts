@@ -1,7 +1,7 @@
 /** Shows that keys open what a database has: the check of `meta` and the key of every project. */
-import { SECRETS_CHECK, sealedBy } from '../domain/sealed.ts';
-import type { MetaStore } from '../domain/stores.ts';
-import type { ProjectKeyStore } from '../domain/vault.ts';
+import { SECRETS_CHECK, sealedBy } from '../domain/secrets/sealed.ts';
+import type { MetaStore } from '../domain/platform/stores.ts';
+import type { ProjectKeyStore } from '../domain/secrets/vault.ts';
 import type { KeyRing } from './key-ring.ts';
 import { openProjectKey } from './vault.ts';
 

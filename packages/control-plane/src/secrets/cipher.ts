@@ -3,7 +3,7 @@
  * ciphertext and tag in base64url.
  */
 import { createCipheriv, createDecipheriv, hkdfSync, randomBytes } from 'node:crypto';
-import { SEALED, sealedBy } from '../domain/sealed.ts';
+import { SEALED, sealedBy } from '../domain/secrets/sealed.ts';
 
 const VERSION = 'v1';
 const NONCE_BYTES = 12;

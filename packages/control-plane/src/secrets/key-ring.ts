@@ -1,5 +1,5 @@
 /** The keys of SECRETS_KEY. The first one wraps the keys of projects; all of them unwrap. */
-import { sealedBy } from '../domain/sealed.ts';
+import { sealedBy } from '../domain/secrets/sealed.ts';
 import { type Cipher, createCipher, keyIdOf } from './cipher.ts';
 
 export type KeyRing = {

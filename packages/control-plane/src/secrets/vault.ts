@@ -6,14 +6,14 @@
 import { createHmac } from 'node:crypto';
 import { failPoint } from '@berth/kit/fail-point';
 import type { Live } from '@berth/kit/live';
-import { DomainError } from '../domain/errors.ts';
+import { DomainError } from '../domain/platform/errors.ts';
 import type {
   KeyCounts,
   ProjectKeyRecord,
   ProjectKeyStore,
   ProjectVault,
   Vault,
-} from '../domain/vault.ts';
+} from '../domain/secrets/vault.ts';
 import { createCipher, derive, newKey } from './cipher.ts';
 import type { KeyRing } from './key-ring.ts';
 

@@ -1,5 +1,9 @@
 import { sql } from 'kysely';
-import { type BackupRecord, type BackupStore, LONGEST_BACKUP_MS } from '../domain/backups.ts';
+import {
+  type BackupRecord,
+  type BackupStore,
+  LONGEST_BACKUP_MS,
+} from '../domain/platform/backups.ts';
 import type { Database } from './engine/database.ts';
 import type { Row, Tx } from './engine/tables.ts';
 

@@ -29,9 +29,9 @@ import {
   MOST_MISSING,
   repositoryPath,
   type StartOfCleanUp,
-} from '../domain/clean-up.ts';
-import { DomainError } from '../domain/errors.ts';
-import type { Overdue } from '../domain/stores.ts';
+} from '../domain/deployments/clean-up.ts';
+import { DomainError } from '../domain/platform/errors.ts';
+import type { Overdue } from '../domain/platform/stores.ts';
 import { writeEvents } from './events.ts';
 import type { Database } from './engine/database.ts';
 import type { Row, Tx } from './engine/tables.ts';

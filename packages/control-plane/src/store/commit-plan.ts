@@ -5,10 +5,16 @@
  */
 import { failPoint } from '@berth/kit/fail-point';
 import { isTerminal } from '@berth/wire/vocabulary';
-import { DomainError } from '../domain/errors.ts';
-import type { DeploymentChange, NewTask, Plan, RouteChange, TaskChange } from '../domain/plan.ts';
-import type { DeploymentRecord } from '../domain/records.ts';
-import type { IdempotencyKey } from '../domain/stores.ts';
+import { DomainError } from '../domain/platform/errors.ts';
+import type {
+  DeploymentChange,
+  NewTask,
+  Plan,
+  RouteChange,
+  TaskChange,
+} from '../domain/deployments/plan.ts';
+import type { DeploymentRecord } from '../domain/platform/records.ts';
+import type { IdempotencyKey } from '../domain/platform/stores.ts';
 import type { NodeQueryCache } from './memory/node-query-cache.ts';
 import { writeStatuses } from './commit-statuses.ts';
 import { areBuildsHeld, imagePushed, refuseRemovedImage } from './clean-ups.ts';

@@ -13,9 +13,9 @@ import {
   statusOf,
   type StatusRecord,
   type StatusStore,
-} from '../domain/commit-statuses.ts';
-import type { PushChange } from '../domain/hooks.ts';
-import type { Plan } from '../domain/plan.ts';
+} from '../domain/git/commit-statuses.ts';
+import type { PushChange } from '../domain/git/hooks.ts';
+import type { Plan } from '../domain/deployments/plan.ts';
 import type { Database } from './engine/database.ts';
 import type { Db, NewRow, Row, Tx } from './engine/tables.ts';
 import { writeEvents } from './events.ts';

@@ -1,14 +1,14 @@
 import { DEPLOYMENT_ACTIONS } from '@berth/wire/can';
 import { type RawBuilder, sql } from 'kysely';
-import { DomainError } from '../domain/errors.ts';
+import { DomainError } from '../domain/platform/errors.ts';
 import type {
   DeploymentRecord,
   EventRecord,
   NodeRecord,
   PinnedDataset,
   RouteRecord,
-} from '../domain/records.ts';
-import type { DeploymentStore } from '../domain/stores.ts';
+} from '../domain/platform/records.ts';
+import type { DeploymentStore } from '../domain/platform/stores.ts';
 import type { NodeQueryCache } from './memory/node-query-cache.ts';
 import type { Database } from './engine/database.ts';
 import type { Db } from './engine/tables.ts';

@@ -3,7 +3,7 @@
  * report (flow/single-writer.ts).
  */
 import { sql } from 'kysely';
-import type { EndedWork } from '../domain/facts.ts';
+import type { EndedWork } from '../domain/deployments/facts.ts';
 import type { Db } from './engine/tables.ts';
 
 /**

@@ -6,7 +6,7 @@
  * lock before it gets numbers and holds it until it ends, so events become visible in the order of
  * their numbers.
  */
-import type { EventStore, FeedEvent } from '../domain/event-store.ts';
+import type { EventStore, FeedEvent } from '../domain/platform/event-store.ts';
 import { sql } from 'kysely';
 import type { Database } from './engine/database.ts';
 import type { Tx } from './engine/tables.ts';

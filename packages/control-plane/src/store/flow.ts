@@ -1,9 +1,9 @@
 /** Reads everything that a decision about one project uses, and writes its plan. */
-import { DomainError } from '../domain/errors.ts';
-import { isMisnamedOn } from '../domain/container-name.ts';
-import type { GitCredentials } from '../domain/build-needs.ts';
-import type { NodeFact } from '../domain/facts.ts';
-import type { FlowStore } from '../domain/stores.ts';
+import { DomainError } from '../domain/platform/errors.ts';
+import { isMisnamedOn } from '../domain/projects/container-name.ts';
+import type { GitCredentials } from '../domain/nodes/build-needs.ts';
+import type { NodeFact } from '../domain/deployments/facts.ts';
+import type { FlowStore } from '../domain/platform/stores.ts';
 import type { NodeQueryCache } from './memory/node-query-cache.ts';
 import { commitPlan } from './commit-plan.ts';
 import type { Claiming } from './claiming.ts';

@@ -3,9 +3,9 @@
  * name, or never returned.
  */
 import { LABELS } from '@berth/wire/vocabulary';
-import { DEFAULT_LIMITS } from '../domain/facts.ts';
-import { presentNode } from '../domain/heir.ts';
-import type { NodeRecord } from '../domain/records.ts';
+import { DEFAULT_LIMITS } from '../domain/deployments/facts.ts';
+import { presentNode } from '../domain/nodes/renamed-machine.ts';
+import type { NodeRecord } from '../domain/platform/records.ts';
 import { sql } from 'kysely';
 import type { Database } from './engine/database.ts';
 import type { Tx } from './engine/tables.ts';

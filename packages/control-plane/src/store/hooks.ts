@@ -3,7 +3,7 @@
  * verdict (commit-plan.ts). The methods that add deliveries also remove old ones, so the number for
  * each project is bounded.
  */
-import { DomainError } from '../domain/errors.ts';
+import { DomainError } from '../domain/platform/errors.ts';
 import {
   type DeliveryRecord,
   type HookRecord,
@@ -15,7 +15,7 @@ import {
   type PushChange,
   REPLACED,
   REPLAY_MS,
-} from '../domain/hooks.ts';
+} from '../domain/git/hooks.ts';
 import type { Database } from './engine/database.ts';
 import type { Row, Tx } from './engine/tables.ts';
 import { writeEvents } from './events.ts';

@@ -5,7 +5,7 @@
  */
 import { createHash } from 'node:crypto';
 import { sql } from 'kysely';
-import type { DeploymentRecord, ProjectSettings } from '../domain/records.ts';
+import type { DeploymentRecord, ProjectSettings } from '../domain/platform/records.ts';
 import type { Db, NewRow, Row, Tx } from './engine/tables.ts';
 import { deploymentOf } from './rows/deployment.ts';
 

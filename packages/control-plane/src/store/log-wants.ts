@@ -2,7 +2,7 @@
  * The logs of containers that somebody reads now. Rows expire after seconds unless their control
  * plane renews them.
  */
-import type { LogWantStore, WantRecord } from '../domain/runtime-logs.ts';
+import type { LogWantStore, WantRecord } from '../domain/deployments/runtime-logs.ts';
 import type { Database } from './engine/database.ts';
 
 /** Far above the limits of the control planes (api/log-readers.ts). */

@@ -1,6 +1,6 @@
 /** Finds ids by name. */
 import { sql } from 'kysely';
-import type { Guarded } from '../domain/access.ts';
+import type { Guarded } from '../domain/identity/access.ts';
 import type { Db } from './engine/tables.ts';
 import { guardedOf } from './rows/project.ts';
 

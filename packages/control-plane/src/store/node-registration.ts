@@ -12,11 +12,16 @@ import {
   NODE_SECRET,
   type SecretState,
   wantsSecret,
-} from '../domain/agent-identity.ts';
-import { bootStep, type BootStep, type Boots, type Doubled } from '../domain/boots.ts';
-import { DomainError } from '../domain/errors.ts';
-import { labelledNodes, withEarlier } from '../domain/heir.ts';
-import type { EarlierNode, NodeRecord } from '../domain/records.ts';
+} from '../domain/nodes/agent-identity.ts';
+import {
+  bootStep,
+  type BootStep,
+  type Boots,
+  type Doubled,
+} from '../domain/nodes/duplicate-agents.ts';
+import { DomainError } from '../domain/platform/errors.ts';
+import { labelledNodes, withEarlier } from '../domain/nodes/renamed-machine.ts';
+import type { EarlierNode, NodeRecord } from '../domain/platform/records.ts';
 import type { Database } from './engine/database.ts';
 import type { Tx } from './engine/tables.ts';
 import type { NewId } from './ids.ts';

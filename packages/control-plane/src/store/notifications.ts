@@ -2,8 +2,8 @@
  * Notifications and the outbox of their deliveries. A notification has at most one unfinished
  * delivery: changes that happen meanwhile wait in `problem_changes` and become one digest.
  */
-import type { ProjectAccess } from '../domain/access.ts';
-import { DomainError, invalid } from '../domain/errors.ts';
+import type { ProjectAccess } from '../domain/identity/access.ts';
+import { DomainError, invalid } from '../domain/platform/errors.ts';
 import {
   COLLECT_MS,
   concerns,
@@ -24,9 +24,9 @@ import {
   PACE_MS,
   SINGLE_MOST,
   TESTS_A_MINUTE,
-} from '../domain/notifications.ts';
-import { seenBy } from '../domain/problem-texts.ts';
-import type { Seen } from '../domain/problems.ts';
+} from '../domain/notifications/notifications.ts';
+import { seenBy } from '../domain/notifications/problem-texts.ts';
+import type { Seen } from '../domain/notifications/problems.ts';
 import type { Database } from './engine/database.ts';
 import type { NewRow, Row, Tx } from './engine/tables.ts';
 import type { NewId } from './ids.ts';

@@ -1,11 +1,11 @@
 /** Opens the database and creates the stores. app.ts imports no other file of store/. */
-import { DOMAIN_QUARANTINE_MS } from '../domain/domains.ts';
-import type { Stores } from '../domain/stores.ts';
+import { DOMAIN_QUARANTINE_MS } from '../domain/routes/domains.ts';
+import type { Stores } from '../domain/platform/stores.ts';
 import { createApiSessionStore } from './identity/api-sessions.ts';
 import { createApiTokenStore } from './identity/api-tokens.ts';
 import { createAuditStore } from './identity/audit.ts';
-import type { BackupStore } from '../domain/backups.ts';
-import type { RotationSource } from '../domain/rotation.ts';
+import type { BackupStore } from '../domain/platform/backups.ts';
+import type { RotationSource } from '../domain/secrets/rotation.ts';
 import { createBackupStore } from './backups.ts';
 import { createCleanUpStore } from './clean-ups.ts';
 import { createStatusStore } from './commit-statuses.ts';

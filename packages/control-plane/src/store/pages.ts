@@ -4,8 +4,8 @@
  * array).
  */
 import { type SelectQueryBuilder, sql } from 'kysely';
-import { invalid } from '../domain/errors.ts';
-import type { Page, Paged } from '../domain/page.ts';
+import { invalid } from '../domain/platform/errors.ts';
+import type { Page, Paged } from '../domain/platform/page.ts';
 import type { Tables } from './engine/tables.ts';
 
 type Key = readonly (string | number)[];

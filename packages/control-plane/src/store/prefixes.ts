@@ -4,8 +4,8 @@
  * (DOMAIN_QUARANTINE), like a custom domain (domains.ts).
  */
 import { sql } from 'kysely';
-import { claimRefusal, refusalMessage } from '../domain/domains.ts';
-import { DomainError } from '../domain/errors.ts';
+import { claimRefusal, refusalMessage } from '../domain/routes/domains.ts';
+import { DomainError } from '../domain/platform/errors.ts';
 import type { Claiming } from './claiming.ts';
 import type { Database } from './engine/database.ts';
 import type { NewRow, Tx } from './engine/tables.ts';

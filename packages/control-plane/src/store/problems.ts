@@ -12,8 +12,8 @@ import {
   type ProblemRecord,
   type ProblemStore,
   type ProjectStanding,
-} from '../domain/problems.ts';
-import type { PinnedDataset } from '../domain/records.ts';
+} from '../domain/notifications/problems.ts';
+import type { PinnedDataset } from '../domain/platform/records.ts';
 import type { Database } from './engine/database.ts';
 import type { Row, Tx } from './engine/tables.ts';
 

@@ -5,8 +5,8 @@
  */
 import { type RawBuilder, sql } from 'kysely';
 import type { Member } from '@berth/wire/project';
-import { type ProjectAccess, seesAll } from '../domain/access.ts';
-import { invalid } from '../domain/errors.ts';
+import { type ProjectAccess, seesAll } from '../domain/identity/access.ts';
+import { invalid } from '../domain/platform/errors.ts';
 import type { Database } from './engine/database.ts';
 import type { Db, Tx } from './engine/tables.ts';
 

@@ -1,5 +1,5 @@
 /** The row of a project. */
-import { DomainError } from '../domain/errors.ts';
+import { DomainError } from '../domain/platform/errors.ts';
 import type { Database } from './engine/database.ts';
 import type { Row, Tx } from './engine/tables.ts';
 

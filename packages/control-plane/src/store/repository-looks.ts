@@ -8,7 +8,7 @@
 import type { RepositoryLookPayload } from '@berth/wire/repository-look';
 import type { TaskReport } from '@berth/wire/task';
 import { sql } from 'kysely';
-import { DomainError } from '../domain/errors.ts';
+import { DomainError } from '../domain/platform/errors.ts';
 import {
   FRESH_MS,
   isRepositoryLook,
@@ -19,7 +19,7 @@ import {
   STOPPED,
   type RepositoryLookRecord,
   type RepositoryLookStore,
-} from '../domain/repository-looks.ts';
+} from '../domain/git/repository-looks.ts';
 import type { Database } from './engine/database.ts';
 import type { Db, Row, Tx } from './engine/tables.ts';
 import { newTaskColumns, taskOf } from './rows/task.ts';

@@ -1,8 +1,13 @@
 /**
- * Removes old history in small steps (domain/retention.ts), and returns the freed space to the
- * disk.
+ * Removes old history in small steps (domain/deployments/retention.ts), and returns the freed space
+ * to the disk.
  */
-import type { Keep, Removed, RetentionPass, RetentionStore } from '../domain/retention.ts';
+import type {
+  Keep,
+  Removed,
+  RetentionPass,
+  RetentionStore,
+} from '../domain/deployments/retention.ts';
 import type { Database } from './engine/database.ts';
 import { forgetNodes } from './forgotten-nodes.ts';
 import { limitLogs } from './log-limit.ts';
@@ -10,7 +15,7 @@ import { createFirstProtected } from './first-protected.ts';
 import type { NodeMemory } from './memory/node-memory.ts';
 import { isSync } from './task-row.ts';
 import { removeExpired } from './sweep.ts';
-import { thinOld } from './thinning.ts';
+import { thinOld } from './deployment-retention.ts';
 import { removeUnreachableCopies } from './volumes.ts';
 
 /**

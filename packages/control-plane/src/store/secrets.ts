@@ -3,8 +3,8 @@
  * with their project.
  */
 import { sql } from 'kysely';
-import { DomainError, invalid } from '../domain/errors.ts';
-import type { ProjectRecord } from '../domain/records.ts';
+import { DomainError, invalid } from '../domain/platform/errors.ts';
+import type { ProjectRecord } from '../domain/platform/records.ts';
 import {
   envHasName,
   type NewSecret,
@@ -12,7 +12,7 @@ import {
   type SecretRecord,
   type SecretStore,
   secretsProblem,
-} from '../domain/secrets.ts';
+} from '../domain/secrets/secrets.ts';
 import type { Database } from './engine/database.ts';
 import type { Db, Row, Tx } from './engine/tables.ts';
 import { writeEvents } from './events.ts';

@@ -2,7 +2,13 @@
  * Writes lines of deployments' stories inside the caller's transaction, and keeps each story short.
  * No other file writes them.
  */
-import { LEFT_OUT, leftOut, repeats, STORY_HEAD, STORY_LINES } from '../domain/story.ts';
+import {
+  LEFT_OUT,
+  leftOut,
+  repeats,
+  STORY_HEAD,
+  STORY_LINES,
+} from '../domain/deployments/story.ts';
 import type { Tx } from './engine/tables.ts';
 
 type Line = { deployment_id: string; kind: string; message: string };

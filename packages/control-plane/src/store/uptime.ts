@@ -2,7 +2,7 @@
  * The uptime clock, in its one row. If control planes raise it at the same moment, the larger value
  * stays.
  */
-import type { UptimeStore } from '../domain/uptime.ts';
+import type { UptimeStore } from '../domain/platform/uptime.ts';
 import type { Database } from './engine/database.ts';
 
 const ROW = 1;

@@ -1,5 +1,6 @@
 /**
- * Points of what containers use (domain/usage.ts). A crash of the machine may lose the newest ones.
+ * Points of what containers use (domain/nodes/usage.ts). A crash of the machine may lose the newest
+ * ones.
  */
 import { sql } from 'kysely';
 import { METRIC_VALUES } from '@berth/wire/metrics';
@@ -11,7 +12,7 @@ import {
   type UsageStore,
   type UsageStep,
   type UsageValues,
-} from '../domain/usage.ts';
+} from '../domain/nodes/usage.ts';
 import type { Database } from './engine/database.ts';
 import type { NewRow, Row, Tx } from './engine/tables.ts';
 

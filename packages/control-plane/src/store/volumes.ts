@@ -1,10 +1,10 @@
-/** The copies of volumes (domain/volumes.ts). */
+/** The copies of volumes (domain/data/volumes.ts). */
 import type { ReportedCopy } from '@berth/wire/volume';
-import { DomainError } from '../domain/errors.ts';
-import { DEFAULT_LIMITS } from '../domain/facts.ts';
-import { presentNode } from '../domain/heir.ts';
-import type { VolumeStore, VolumeWork } from '../domain/stores.ts';
-import type { VolumeCopy } from '../domain/volume-copy.ts';
+import { DomainError } from '../domain/platform/errors.ts';
+import { DEFAULT_LIMITS } from '../domain/deployments/facts.ts';
+import { presentNode } from '../domain/nodes/renamed-machine.ts';
+import type { VolumeStore, VolumeWork } from '../domain/platform/stores.ts';
+import type { VolumeCopy } from '../domain/data/volume-copy.ts';
 import type { Database } from './engine/database.ts';
 import type { Row, Tx } from './engine/tables.ts';
 import { nodeOf } from './rows/node.ts';
@@ -241,7 +241,7 @@ function goneOf(
 /**
  * Returns the copy if it belongs to this node from now on; null: no row has it. `foreign`: another
  * node has it. The machine of a node that is silent may have come back as this one
- * (domain/heir.ts).
+ * (domain/nodes/renamed-machine.ts).
  */
 async function adopted(
   tx: Tx,

@@ -5,7 +5,7 @@
 import { ROUTES, type RouteName } from '@berth/wire/routes';
 import { ROLES, type Role } from '@berth/wire/vocabulary';
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
-import { createPresence } from '../../src/domain/presence.ts';
+import { createPresence } from '../../src/domain/identity/presence.ts';
 import {
   AGENT_SECRET,
   type Api,

@@ -1,7 +1,7 @@
 /** Many agents at once: a registration without news costs little, and a task reaches its agent. */
 import { silentLogger } from '@berth/kit/log';
 import { expect, onTestFinished, test } from 'vitest';
-import type { Stores } from '../../src/domain/stores.ts';
+import type { Stores } from '../../src/domain/platform/stores.ts';
 import { openStores } from '../../src/store/open.ts';
 import { type Api, createApi, createProject, deploy, NODE, register, tick } from './harness.ts';
 

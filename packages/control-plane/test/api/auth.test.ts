@@ -8,7 +8,7 @@ import { silentLogger } from '@berth/kit/log';
 import { createPasswords } from '../../src/api/auth/passwords.ts';
 import { createApp } from '../../src/app.ts';
 import { readConfig } from '../../src/config.ts';
-import type { UserRecord } from '../../src/domain/records.ts';
+import type { UserRecord } from '../../src/domain/platform/records.ts';
 import {
   type Api,
   claimsOf,

@@ -14,7 +14,7 @@ import {
 } from '@berth/wire/can';
 import { type DeploymentState, type Role, ROLES } from '@berth/wire/vocabulary';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { emptyPlan } from '../../src/domain/plan.ts';
+import { emptyPlan } from '../../src/domain/deployments/plan.ts';
 import { createWorld, type World } from './deployed.ts';
 import {
   type Api,

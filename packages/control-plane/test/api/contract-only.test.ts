@@ -6,7 +6,7 @@ import { silentLogger } from '@berth/kit/log';
 import type { Deployment } from '@berth/wire/deployment';
 import type { Node } from '@berth/wire/node';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { emptyPlan } from '../../src/domain/plan.ts';
+import { emptyPlan } from '../../src/domain/deployments/plan.ts';
 import type { LoopDeps } from '../../src/loops/deps.ts';
 import { drains } from '../../src/loops/drains.ts';
 import { removals } from '../../src/loops/removals.ts';

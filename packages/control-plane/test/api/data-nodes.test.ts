@@ -8,7 +8,7 @@ import { drains } from '../../src/loops/drains.ts';
 import { leaseReaper } from '../../src/loops/lease-reaper.ts';
 import type { LoopDeps } from '../../src/loops/deps.ts';
 import { silentLogger } from '@berth/kit/log';
-import { DomainError } from '../../src/domain/errors.ts';
+import { DomainError } from '../../src/domain/platform/errors.ts';
 import { type Api, createApi, createProject, deploy, register, rulesOf, tick } from './harness.ts';
 import { withVersions } from './with-versions.ts';
 

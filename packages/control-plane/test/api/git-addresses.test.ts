@@ -1,9 +1,13 @@
 /** Accepted and refused repositories, branches and paths, with the rule of each refusal. */
 import { describe, expect, test } from 'vitest';
-import { branchProblem } from '../../src/domain/git-ref.ts';
-import { gitUrlProblem } from '../../src/domain/git-url.ts';
-import { hostProblem } from '../../src/domain/host.ts';
-import { healthPathProblem, mountPathProblem, repoPathProblem } from '../../src/domain/paths.ts';
+import { branchProblem } from '../../src/domain/git/git-ref.ts';
+import { gitUrlProblem } from '../../src/domain/git/git-url.ts';
+import { hostProblem } from '../../src/domain/nodes/host.ts';
+import {
+  healthPathProblem,
+  mountPathProblem,
+  repoPathProblem,
+} from '../../src/domain/projects/paths.ts';
 
 describe('git_url', () => {
   test.each([

@@ -2,8 +2,8 @@
 import { EventEmitter } from 'node:events';
 import type { ServerResponse } from 'node:http';
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
-import { createHolds, type Hold, readUntil } from '../../src/api/holds.ts';
-import { createChanges } from '../../src/domain/changes.ts';
+import { createHolds, type Hold, readUntil } from '../../src/api/long-poll.ts';
+import { createChanges } from '../../src/domain/platform/changes.ts';
 
 beforeEach(() => void vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout', 'performance'] }));
 afterEach(() => void vi.useRealTimers());

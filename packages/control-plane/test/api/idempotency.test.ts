@@ -6,7 +6,7 @@ import { ROUTES } from '@berth/wire/routes';
 import type { Route } from '@berth/wire/route';
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
 import { createRunOnce } from '../../src/api/idempotency.ts';
-import type { Stores } from '../../src/domain/stores.ts';
+import type { Stores } from '../../src/domain/platform/stores.ts';
 import { freshPath, open, rowsOf } from '../store/fixtures.ts';
 import {
   type Api,

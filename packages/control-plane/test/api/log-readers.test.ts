@@ -2,9 +2,9 @@ import { silentLogger } from '@berth/kit/log';
 import type { LogBatch } from '@berth/wire/runtime';
 import { afterEach, expect, test } from 'vitest';
 import { createReaders, type ReaderLimits, type Readers } from '../../src/api/log-readers.ts';
-import { createChanges, type Changes } from '../../src/domain/changes.ts';
-import type { LogRelay } from '../../src/domain/runtime-logs.ts';
-import type { Stores } from '../../src/domain/stores.ts';
+import { createChanges, type Changes } from '../../src/domain/platform/changes.ts';
+import type { LogRelay } from '../../src/domain/deployments/runtime-logs.ts';
+import type { Stores } from '../../src/domain/platform/stores.ts';
 import { storesInMemory } from '../store/in-memory.ts';
 
 const ends: (() => Promise<unknown>)[] = [];

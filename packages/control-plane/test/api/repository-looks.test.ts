@@ -13,7 +13,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest';
-import { DEFAULT_LIMITS } from '../../src/domain/facts.ts';
+import { DEFAULT_LIMITS } from '../../src/domain/deployments/facts.ts';
 import { type Api, createApi, createProject, onceOnly, type Reply, rulesOf } from './harness.ts';
 
 const URL_ = 'https://git.example.com/team/shop.git';

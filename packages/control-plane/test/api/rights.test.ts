@@ -10,7 +10,7 @@ import { ROUTES, type RouteName } from '@berth/wire/routes';
 import { ROLES, type Role } from '@berth/wire/vocabulary';
 import { Type } from 'typebox';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
-import type { Message } from '../../src/domain/notifications.ts';
+import type { Message } from '../../src/domain/notifications/notifications.ts';
 import { sampleOf } from '../../src/api/openapi/samples.ts';
 import {
   type Api,

@@ -1,6 +1,6 @@
 /** Fingerprints of shared secrets that a gateway gets. */
 import { expect, onTestFinished, test } from 'vitest';
-import { useKey } from '../../src/domain/rotation.ts';
+import { useKey } from '../../src/domain/secrets/rotation.ts';
 import { createApi } from './harness.ts';
 
 test('a gateway gets fingerprints of GATEWAY_SECRET and SESSION_SECRET only', async () => {

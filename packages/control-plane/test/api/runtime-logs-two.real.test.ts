@@ -4,8 +4,8 @@
  */
 import { startPostgres, whyNoPostgres } from '@berth/testbed/postgres';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import type { WantRecord } from '../../src/domain/runtime-logs.ts';
-import type { Stores } from '../../src/domain/stores.ts';
+import type { WantRecord } from '../../src/domain/deployments/runtime-logs.ts';
+import type { Stores } from '../../src/domain/platform/stores.ts';
 import { createWorld } from './deployed.ts';
 import { type Api, createApi, createProject, register } from './harness.ts';
 import { logAgent, view, type Viewer } from './log-agent.ts';

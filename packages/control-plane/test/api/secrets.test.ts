@@ -5,7 +5,7 @@
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
 import { createKeyRing } from '../../src/secrets/key-ring.ts';
 import { createVault } from '../../src/secrets/vault.ts';
-import type { ProjectVault } from '../../src/domain/vault.ts';
+import type { ProjectVault } from '../../src/domain/secrets/vault.ts';
 import { createWorld } from './deployed.ts';
 import {
   type Api,

@@ -3,7 +3,7 @@ import { newSpanId, newTraceId, traceparent } from '@berth/kit/trace-ids';
 import type { SpanRecord } from '@berth/kit/tracing';
 import Fastify from 'fastify';
 import { expect, test } from 'vitest';
-import type { AgentProof } from '../../src/domain/agent-identity.ts';
+import type { AgentProof } from '../../src/domain/nodes/agent-identity.ts';
 import type { Server } from '../../src/api/define.ts';
 import { traceRequests } from '../../src/api/traces.ts';
 

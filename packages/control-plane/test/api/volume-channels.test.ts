@@ -1,7 +1,7 @@
 /** Chunks of moving volumes between two agents, also at different control planes. */
 import { describe, expect, it } from 'vitest';
 import { createVolumeChannels } from '../../src/api/volume-channels.ts';
-import { createChanges, type Topic } from '../../src/domain/changes.ts';
+import { createChanges, type Topic } from '../../src/domain/platform/changes.ts';
 
 const chunk = (number: number, stream = 's1', last = false) => ({
   stream,

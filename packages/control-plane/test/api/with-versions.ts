@@ -1,7 +1,7 @@
 /** Creates datasets with versions, as scans would, without files. */
 import { randomUUID } from 'node:crypto';
 import { expect } from 'vitest';
-import type { Stores } from '../../src/domain/stores.ts';
+import type { Stores } from '../../src/domain/platform/stores.ts';
 
 /**
  * Records a version for each of `sizes` (in bytes), for a new dataset or for `id`. Returns the id.

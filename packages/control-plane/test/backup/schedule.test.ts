@@ -4,7 +4,12 @@
  */
 import { silentLogger } from '@berth/kit/log';
 import { expect, onTestFinished, test } from 'vitest';
-import { type BackupRecord, isLate, lastGood, nextBackupAt } from '../../src/domain/backups.ts';
+import {
+  type BackupRecord,
+  isLate,
+  lastGood,
+  nextBackupAt,
+} from '../../src/domain/platform/backups.ts';
 import { backups } from '../../src/loops/backups.ts';
 import type { LoopDeps } from '../../src/loops/deps.ts';
 import { type Api, createApi } from '../api/harness.ts';

@@ -2,7 +2,7 @@
  * Restarts, and two machines under one name: which processes the registrations of a node come from.
  */
 import { expect, test } from 'vitest';
-import { type Boots, bootStep } from '../../src/domain/boots.ts';
+import { type Boots, bootStep } from '../../src/domain/nodes/duplicate-agents.ts';
 
 const OFFLINE = 120_000;
 

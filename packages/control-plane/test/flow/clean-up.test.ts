@@ -1,6 +1,6 @@
 /** Which images a clean-up removes, and when it is due. */
 import { describe, expect, it, test } from 'vitest';
-import type { NodeRecord } from '../../src/domain/records.ts';
+import type { NodeRecord } from '../../src/domain/platform/records.ts';
 import {
   cleanerOf,
   type CleanUpRecord,
@@ -8,7 +8,7 @@ import {
   type ImageUse,
   nextCleanUpAt,
   repositoryPath,
-} from '../../src/domain/clean-up.ts';
+} from '../../src/domain/deployments/clean-up.ts';
 
 const digest = (name: string | number): string => `sha256:${String(name).padStart(64, '0')}`;
 const use = (generation: number, over: Partial<ImageUse> = {}): ImageUse => ({

@@ -3,8 +3,8 @@
  * deployments.
  */
 import { describe, expect, it } from 'vitest';
-import { DEFAULT_LIMITS, type Facts } from '../../src/domain/facts.ts';
-import type { DeploymentRecord, PinnedDataset } from '../../src/domain/records.ts';
+import { DEFAULT_LIMITS, type Facts } from '../../src/domain/deployments/facts.ts';
+import type { DeploymentRecord, PinnedDataset } from '../../src/domain/platform/records.ts';
 import { onDatasetChange } from '../../src/flow/redeploy.ts';
 import { copyMs } from '../../src/flow/data.ts';
 import { advance, request } from '../../src/flow/deployment.ts';

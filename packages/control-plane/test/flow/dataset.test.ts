@@ -2,7 +2,7 @@
 import fc from 'fast-check';
 import { DATASET_STATES, type DatasetState } from '@berth/wire/dataset';
 import { expect, test } from 'vitest';
-import type { ScanOutcome } from '../../src/domain/scan.ts';
+import type { ScanOutcome } from '../../src/domain/data/scan.ts';
 import { afterScan } from '../../src/flow/dataset.ts';
 
 const NOW = 1_790_000_000_000;

@@ -1,7 +1,7 @@
 /** A waiting deployment says at once that no node has a working container engine. */
 import { describe, expect, it } from 'vitest';
-import type { Facts } from '../../src/domain/facts.ts';
-import type { DeploymentRecord } from '../../src/domain/records.ts';
+import type { Facts } from '../../src/domain/deployments/facts.ts';
+import type { DeploymentRecord } from '../../src/domain/platform/records.ts';
 import { advance } from '../../src/flow/deployment.ts';
 import {
   builder,

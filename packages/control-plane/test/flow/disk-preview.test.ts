@@ -1,7 +1,7 @@
 /** The preview of evictions from a node. */
 import { describe, expect, it } from 'vitest';
 import type { CachedDataset, NodeDisk } from '@berth/wire/node';
-import { previewDisk } from '../../src/domain/disk-preview.ts';
+import { previewDisk } from '../../src/domain/nodes/disk-preview.ts';
 
 const data = (dataset_id: string, over: Partial<CachedDataset> = {}): CachedDataset => ({
   dataset_id,

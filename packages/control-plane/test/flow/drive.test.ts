@@ -1,6 +1,6 @@
 /** The driver on the real store: races between two reads of the database. */
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import type { Stores } from '../../src/domain/stores.ts';
+import type { Stores } from '../../src/domain/platform/stores.ts';
 import type { Driver } from '../../src/flow/drive.ts';
 import { driverOn } from './driver.ts';
 import { storesInMemory } from '../store/in-memory.ts';

@@ -1,8 +1,8 @@
 /** The driver with fixed settings, for tests of decisions on real stores. */
-import { createCacheIndex } from '../../src/domain/cache-index.ts';
-import { createChanges } from '../../src/domain/changes.ts';
-import { DEFAULT_LIMITS } from '../../src/domain/facts.ts';
-import type { Stores } from '../../src/domain/stores.ts';
+import { createCacheIndex } from '../../src/domain/nodes/cache-index.ts';
+import { createChanges } from '../../src/domain/platform/changes.ts';
+import { DEFAULT_LIMITS } from '../../src/domain/deployments/facts.ts';
+import type { Stores } from '../../src/domain/platform/stores.ts';
 import { createDriver, type Driver } from '../../src/flow/drive.ts';
 import { steadyUptime } from '../steady-uptime.ts';
 

@@ -1,19 +1,19 @@
 /** Records and facts with default values; a test names only the values that matter to it. */
-import { createCacheIndex } from '../../src/domain/cache-index.ts';
+import { createCacheIndex } from '../../src/domain/nodes/cache-index.ts';
 import {
   type DatasetFact,
   DEFAULT_LIMITS,
   type Facts,
   type NodeFact,
-} from '../../src/domain/facts.ts';
-import type { Plan } from '../../src/domain/plan.ts';
+} from '../../src/domain/deployments/facts.ts';
+import type { Plan } from '../../src/domain/deployments/plan.ts';
 import type {
   DeploymentRecord,
   ProjectRecord,
   ProjectSettings,
   RouteRecord,
   TaskRecord,
-} from '../../src/domain/records.ts';
+} from '../../src/domain/platform/records.ts';
 import { UNTOUCHED } from '../untouched.ts';
 
 export const NOW = Date.parse('2026-11-21T12:00:00Z');

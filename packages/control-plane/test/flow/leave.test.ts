@@ -1,9 +1,9 @@
 /** The volumes of a stopped project leave a node that is drained or deleted, without a start. */
 import type { TaskReport } from '@berth/wire/task';
 import { describe, expect, it } from 'vitest';
-import type { Facts, NodeFact } from '../../src/domain/facts.ts';
-import type { Plan } from '../../src/domain/plan.ts';
-import type { DeploymentRecord, NodeRecord } from '../../src/domain/records.ts';
+import type { Facts, NodeFact } from '../../src/domain/deployments/facts.ts';
+import type { Plan } from '../../src/domain/deployments/plan.ts';
+import type { DeploymentRecord, NodeRecord } from '../../src/domain/platform/records.ts';
 import { advance } from '../../src/flow/deployment.ts';
 import { changeOf, facts, node, NOW, on, project, SETTINGS, stateOf } from './fixtures.ts';
 import {

@@ -5,9 +5,9 @@
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
 import { isOpenTask, isSettled, isTerminal } from '@berth/wire/vocabulary';
-import { DomainError } from '../../src/domain/errors.ts';
-import { DEFAULT_LIMITS } from '../../src/domain/facts.ts';
-import type { Stores } from '../../src/domain/stores.ts';
+import { DomainError } from '../../src/domain/platform/errors.ts';
+import { DEFAULT_LIMITS } from '../../src/domain/deployments/facts.ts';
+import type { Stores } from '../../src/domain/platform/stores.ts';
 import type { Driver } from '../../src/flow/drive.ts';
 import { driverOn } from './driver.ts';
 import { openUnnamed, runsOf } from '../store/fixtures.ts';

@@ -3,9 +3,9 @@
  * renamed.
  */
 import { describe, expect, it } from 'vitest';
-import type { NodeFact } from '../../src/domain/facts.ts';
-import { isEmptyPlan } from '../../src/domain/plan.ts';
-import type { DeploymentRecord, TaskRecord } from '../../src/domain/records.ts';
+import type { NodeFact } from '../../src/domain/deployments/facts.ts';
+import { isEmptyPlan } from '../../src/domain/deployments/plan.ts';
+import type { DeploymentRecord, TaskRecord } from '../../src/domain/platform/records.ts';
 import { advance } from '../../src/flow/deployment.ts';
 import { changeOf, facts, NOW, node, on, routeTo, SETTINGS, task } from './fixtures.ts';
 

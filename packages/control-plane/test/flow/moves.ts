@@ -2,8 +2,8 @@
  * A project with a volume, and a move of it: `from` (home) is drained, and `to` (away) receives.
  */
 import type { TaskReport } from '@berth/wire/task';
-import type { TaskRecord } from '../../src/domain/records.ts';
-import type { VolumeCopy } from '../../src/domain/volume-copy.ts';
+import type { TaskRecord } from '../../src/domain/platform/records.ts';
+import type { VolumeCopy } from '../../src/domain/data/volume-copy.ts';
 import { node, NOW, SETTINGS, task } from './fixtures.ts';
 
 export const volumes = [{ name: 'data', mount_path: '/data' }];

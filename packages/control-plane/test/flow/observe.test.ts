@@ -1,8 +1,8 @@
 /** Health of a deployment by its reported container. */
 import type { ObservedContainer } from '@berth/wire/node';
 import { describe, expect, it } from 'vitest';
-import { isEmptyPlan } from '../../src/domain/plan.ts';
-import type { DeploymentRecord } from '../../src/domain/records.ts';
+import { isEmptyPlan } from '../../src/domain/deployments/plan.ts';
+import type { DeploymentRecord } from '../../src/domain/platform/records.ts';
 import { advance } from '../../src/flow/deployment.ts';
 import { isAsExpected, judge, undeployedSettings } from '../../src/flow/observe.ts';
 import {

@@ -1,9 +1,9 @@
 /** No deadline runs while a deployment waits for a task of Berth, which has its own deadlines. */
 import { afterEach, beforeEach, expect, it } from 'vitest';
-import { createChanges } from '../../src/domain/changes.ts';
-import { DEFAULT_LIMITS } from '../../src/domain/facts.ts';
-import type { Stores } from '../../src/domain/stores.ts';
-import { createCacheIndex } from '../../src/domain/cache-index.ts';
+import { createChanges } from '../../src/domain/platform/changes.ts';
+import { DEFAULT_LIMITS } from '../../src/domain/deployments/facts.ts';
+import type { Stores } from '../../src/domain/platform/stores.ts';
+import { createCacheIndex } from '../../src/domain/nodes/cache-index.ts';
 import { createDriver, type Driver } from '../../src/flow/drive.ts';
 import { storesInMemory } from '../store/in-memory.ts';
 import { steadyUptime } from '../steady-uptime.ts';

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import type { PhaseRecord } from '../../src/domain/records.ts';
+import type { PhaseRecord } from '../../src/domain/platform/records.ts';
 import { begin, built, end, phasesAfter, started } from '../../src/flow/phases.ts';
 
 const row = (

@@ -2,10 +2,10 @@
 import type { PlacementRow } from '@berth/wire/node';
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
-import { createCacheIndex } from '../../src/domain/cache-index.ts';
-import { DEFAULT_LIMITS } from '../../src/domain/facts.ts';
-import { choose, place, type Question } from '../../src/domain/placement.ts';
-import type { NodeRecord } from '../../src/domain/records.ts';
+import { createCacheIndex } from '../../src/domain/nodes/cache-index.ts';
+import { DEFAULT_LIMITS } from '../../src/domain/deployments/facts.ts';
+import { choose, place, type Question } from '../../src/domain/nodes/placement.ts';
+import type { NodeRecord } from '../../src/domain/platform/records.ts';
 import { runsOf } from '../store/fixtures.ts';
 import { node, NOW } from './fixtures.ts';
 

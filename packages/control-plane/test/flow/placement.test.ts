@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
-import { chooseBuilder } from '../../src/domain/builder-choice.ts';
-import { createCacheIndex } from '../../src/domain/cache-index.ts';
-import { DEFAULT_LIMITS } from '../../src/domain/facts.ts';
+import { chooseBuilder } from '../../src/domain/nodes/builder-choice.ts';
+import { createCacheIndex } from '../../src/domain/nodes/cache-index.ts';
+import { DEFAULT_LIMITS } from '../../src/domain/deployments/facts.ts';
 import {
   choose,
   dataRefusal,
@@ -10,7 +10,7 @@ import {
   type Question,
   score,
   whyNone,
-} from '../../src/domain/placement.ts';
+} from '../../src/domain/nodes/placement.ts';
 import { builder, deployment, NOW, node } from './fixtures.ts';
 
 const L = DEFAULT_LIMITS;

@@ -1,9 +1,9 @@
 /** Pushes of a project: when a look starts, and the decision after its report. */
 import type { TaskReport } from '@berth/wire/task';
 import { describe, expect, it } from 'vitest';
-import type { DeliveryRecord, HookRecord, Pushes } from '../../src/domain/hooks.ts';
-import type { Facts } from '../../src/domain/facts.ts';
-import type { TaskRecord } from '../../src/domain/records.ts';
+import type { DeliveryRecord, HookRecord, Pushes } from '../../src/domain/git/hooks.ts';
+import type { Facts } from '../../src/domain/deployments/facts.ts';
+import type { TaskRecord } from '../../src/domain/platform/records.ts';
 import { judge } from '../../src/flow/delivery.ts';
 import { checkPushes, lookLost, lookReported } from '../../src/flow/push.ts';
 import { builder, COMMIT, facts, NOW, on, project, SETTINGS } from './fixtures.ts';

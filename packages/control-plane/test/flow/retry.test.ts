@@ -1,10 +1,10 @@
 /** Work on a container that always fails: retries become rare, and their tasks do not pile up. */
 import { LABELS } from '@berth/wire/vocabulary';
 import { beforeEach, expect, it } from 'vitest';
-import { createChanges } from '../../src/domain/changes.ts';
-import { DEFAULT_LIMITS } from '../../src/domain/facts.ts';
-import type { Stores } from '../../src/domain/stores.ts';
-import { createCacheIndex } from '../../src/domain/cache-index.ts';
+import { createChanges } from '../../src/domain/platform/changes.ts';
+import { DEFAULT_LIMITS } from '../../src/domain/deployments/facts.ts';
+import type { Stores } from '../../src/domain/platform/stores.ts';
+import { createCacheIndex } from '../../src/domain/nodes/cache-index.ts';
 import { createDriver, type Driver } from '../../src/flow/drive.ts';
 import { steadyUptime } from '../steady-uptime.ts';
 import { commit, deploymentIn, NOW, open, projectIn } from '../store/fixtures.ts';

@@ -2,7 +2,7 @@
  * Decisions about secrets: which names a task gets, which nodes can take it, what a rollback says.
  */
 import { describe, expect, test } from 'vitest';
-import type { SecretRecord } from '../../src/domain/secrets.ts';
+import type { SecretRecord } from '../../src/domain/secrets/secrets.ts';
 import { noNodeCan, secretNeeds, secretsLine } from '../../src/flow/secrets.ts';
 import { advance, request } from '../../src/flow/deployment.ts';
 import { builder, facts, node, old, on } from './fixtures.ts';

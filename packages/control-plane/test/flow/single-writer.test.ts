@@ -6,9 +6,9 @@ import {
   type EndedWork,
   type Facts,
   type NodeFact,
-} from '../../src/domain/facts.ts';
-import type { Plan } from '../../src/domain/plan.ts';
-import type { DeploymentRecord } from '../../src/domain/records.ts';
+} from '../../src/domain/deployments/facts.ts';
+import type { Plan } from '../../src/domain/deployments/plan.ts';
+import type { DeploymentRecord } from '../../src/domain/platform/records.ts';
 import { advance } from '../../src/flow/deployment.ts';
 import { judge } from '../../src/flow/observe.ts';
 import {

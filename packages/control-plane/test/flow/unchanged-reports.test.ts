@@ -4,7 +4,7 @@
  */
 import { LABELS } from '@berth/wire/vocabulary';
 import { beforeEach, expect, test } from 'vitest';
-import type { Stores } from '../../src/domain/stores.ts';
+import type { Stores } from '../../src/domain/platform/stores.ts';
 import type { Driver } from '../../src/flow/drive.ts';
 import { driverOn } from './driver.ts';
 import { commit, deploymentIn, NOW, open, projectIn, routeOf } from '../store/fixtures.ts';

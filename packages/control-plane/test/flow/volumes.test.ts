@@ -1,11 +1,11 @@
 /** A project with volumes runs where its data is, and nowhere else. */
 import { describe, expect, it, test } from 'vitest';
-import type { Facts, NodeFact } from '../../src/domain/facts.ts';
-import type { Plan } from '../../src/domain/plan.ts';
+import type { Facts, NodeFact } from '../../src/domain/deployments/facts.ts';
+import type { Plan } from '../../src/domain/deployments/plan.ts';
 import type { TaskReport } from '@berth/wire/task';
-import type { DeploymentRecord } from '../../src/domain/records.ts';
-import { replaceProblem, settingsOf } from '../../src/domain/project-rules.ts';
-import { volumeProblems } from '../../src/domain/volumes.ts';
+import type { DeploymentRecord } from '../../src/domain/platform/records.ts';
+import { replaceProblem, settingsOf } from '../../src/domain/projects/project-rules.ts';
+import { volumeProblems } from '../../src/domain/data/volumes.ts';
 import { advance } from '../../src/flow/deployment.ts';
 import {
   builder,

@@ -2,8 +2,8 @@
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { STATUS_LIFETIME_MS, statusOf, statusPause } from '../../src/domain/commit-statuses.ts';
-import { isSetAlready, statusRequest, statusTarget } from '../../src/domain/forge-api.ts';
+import { STATUS_LIFETIME_MS, statusOf, statusPause } from '../../src/domain/git/commit-statuses.ts';
+import { isSetAlready, statusRequest, statusTarget } from '../../src/domain/git/forge-api.ts';
 import { createSendToForge, isLocalAddress } from '../../src/forges/send-status.ts';
 
 const COMMIT = 'c'.repeat(40);

@@ -5,12 +5,12 @@
  */
 import { silentLogger } from '@berth/kit/log';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { createChanges } from '../../src/domain/changes.ts';
-import { DEFAULT_LIMITS } from '../../src/domain/facts.ts';
-import type { TaskRecord } from '../../src/domain/records.ts';
-import type { Stores } from '../../src/domain/stores.ts';
-import { createUptimeClock, type UptimeClock } from '../../src/domain/uptime.ts';
-import { createCacheIndex } from '../../src/domain/cache-index.ts';
+import { createChanges } from '../../src/domain/platform/changes.ts';
+import { DEFAULT_LIMITS } from '../../src/domain/deployments/facts.ts';
+import type { TaskRecord } from '../../src/domain/platform/records.ts';
+import type { Stores } from '../../src/domain/platform/stores.ts';
+import { createUptimeClock, type UptimeClock } from '../../src/domain/platform/uptime.ts';
+import { createCacheIndex } from '../../src/domain/nodes/cache-index.ts';
 import { createDriver, type Driver } from '../../src/flow/drive.ts';
 import type { LoopDeps } from '../../src/loops/deps.ts';
 import { removals } from '../../src/loops/removals.ts';

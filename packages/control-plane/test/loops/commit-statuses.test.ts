@@ -4,7 +4,7 @@
  */
 import { createLogger, silentLogger } from '@berth/kit/log';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import type { ForgeAnswer, ForgeRequest } from '../../src/domain/forge-api.ts';
+import type { ForgeAnswer, ForgeRequest } from '../../src/domain/git/forge-api.ts';
 import { commitStatuses } from '../../src/loops/commit-statuses.ts';
 import type { LoopDeps } from '../../src/loops/deps.ts';
 import { createWorld, type World } from '../api/deployed.ts';

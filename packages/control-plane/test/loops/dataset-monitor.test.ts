@@ -1,7 +1,7 @@
 import { silentLogger } from '@berth/kit/log';
 import { expect, onTestFinished, test, vi } from 'vitest';
-import { createChanges } from '../../src/domain/changes.ts';
-import type { ScanRequest, Scanner, ScanResult } from '../../src/domain/scan.ts';
+import { createChanges } from '../../src/domain/platform/changes.ts';
+import type { ScanRequest, Scanner, ScanResult } from '../../src/domain/data/scan.ts';
 import { datasetMonitor } from '../../src/loops/dataset-monitor.ts';
 import { datasetRemovals } from '../../src/loops/dataset-removals.ts';
 import type { DatasetSettings, LoopDeps } from '../../src/loops/deps.ts';

@@ -1,8 +1,8 @@
 /** The pace of retention. The tests of the store cover what it removes. */
 import { silentLogger } from '@berth/kit/log';
 import { expect, test } from 'vitest';
-import type { Removed, RetentionPass } from '../../src/domain/retention.ts';
-import type { Stores } from '../../src/domain/stores.ts';
+import type { Removed, RetentionPass } from '../../src/domain/deployments/retention.ts';
+import type { Stores } from '../../src/domain/platform/stores.ts';
 import { deploymentRetention } from '../../src/loops/deployment-retention.ts';
 
 const NOTHING: Removed = { thinned: 0, logs: 0, nodes: [] };

@@ -4,7 +4,11 @@
  */
 import { silentLogger } from '@berth/kit/log';
 import { expect, test } from 'vitest';
-import type { DeploymentRecord, DrainRecord, NodeRecord } from '../../src/domain/records.ts';
+import type {
+  DeploymentRecord,
+  DrainRecord,
+  NodeRecord,
+} from '../../src/domain/platform/records.ts';
 import { newDrain, TRIED_AT_ONCE } from '../../src/flow/drain.ts';
 import type { LoopDeps } from '../../src/loops/deps.ts';
 import { drains } from '../../src/loops/drains.ts';

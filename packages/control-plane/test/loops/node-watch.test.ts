@@ -4,11 +4,11 @@
  */
 import { LABELS } from '@berth/wire/vocabulary';
 import { beforeEach, expect, it } from 'vitest';
-import { createChanges } from '../../src/domain/changes.ts';
-import { DEFAULT_LIMITS } from '../../src/domain/facts.ts';
-import type { Stores } from '../../src/domain/stores.ts';
-import type { UptimeClock } from '../../src/domain/uptime.ts';
-import { createCacheIndex } from '../../src/domain/cache-index.ts';
+import { createChanges } from '../../src/domain/platform/changes.ts';
+import { DEFAULT_LIMITS } from '../../src/domain/deployments/facts.ts';
+import type { Stores } from '../../src/domain/platform/stores.ts';
+import type { UptimeClock } from '../../src/domain/platform/uptime.ts';
+import { createCacheIndex } from '../../src/domain/nodes/cache-index.ts';
 import { createDriver, type Driver } from '../../src/flow/drive.ts';
 import type { LoopDeps } from '../../src/loops/deps.ts';
 import { nodeWatch } from '../../src/loops/node-watch.ts';

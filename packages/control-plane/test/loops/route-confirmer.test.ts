@@ -1,7 +1,7 @@
 /** A confirmation names the address in the probed configuration, not in a newer one. */
 import { silentLogger } from '@berth/kit/log';
 import { expect, test } from 'vitest';
-import type { ReachTarget, ReachVerdict } from '../../src/domain/configuration.ts';
+import type { ReachTarget, ReachVerdict } from '../../src/domain/routes/configuration.ts';
 import type { LoopDeps } from '../../src/loops/deps.ts';
 import { routeConfirmer } from '../../src/loops/route-confirmer.ts';
 

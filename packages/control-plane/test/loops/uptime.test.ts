@@ -1,8 +1,8 @@
 /** The uptime clock runs while a control plane serves, and several control planes share it. */
 import { beforeEach, describe, expect, it } from 'vitest';
-import { createUptimeClock, isPast, type UptimeClock } from '../../src/domain/uptime.ts';
+import { createUptimeClock, isPast, type UptimeClock } from '../../src/domain/platform/uptime.ts';
 import { open } from '../store/fixtures.ts';
-import type { Stores } from '../../src/domain/stores.ts';
+import type { Stores } from '../../src/domain/platform/stores.ts';
 
 const LEASE_MS = 30_000;
 const START = 1_790_000_000_000;

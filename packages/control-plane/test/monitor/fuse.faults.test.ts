@@ -18,7 +18,7 @@ import { isRunning, processesOf } from '@berth/testbed/process';
 import { waitFor } from '@berth/testbed/wait';
 import { describe, expect, onTestFinished, test } from 'vitest';
 import { createCheckFolder } from '../../src/monitor/check-folder.ts';
-import type { ScanResult } from '../../src/domain/scan.ts';
+import type { ScanResult } from '../../src/domain/data/scan.ts';
 import type { ScannerOptions } from '../../src/monitor/scanner.ts';
 import {
   leavesOf,

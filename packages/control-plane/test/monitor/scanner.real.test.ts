@@ -28,7 +28,7 @@ import { processesOf } from '@berth/testbed/process';
 import { waitFor } from '@berth/testbed/wait';
 import { decodeName, diffTrees } from '@berth/wire/tree';
 import { describe, expect, onTestFinished, test } from 'vitest';
-import type { ShareIdentity } from '../../src/domain/records.ts';
+import type { ShareIdentity } from '../../src/domain/platform/records.ts';
 import { ScanError } from '../../src/monitor/scanner.ts';
 import {
   changed,

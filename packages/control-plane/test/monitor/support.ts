@@ -15,7 +15,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { type TreeLeaf, walkTree } from '@berth/wire/tree';
 import { afterAll, onTestFinished } from 'vitest';
-import type { ScanProgress, ScanRequest, ScanResult } from '../../src/domain/scan.ts';
+import type { ScanProgress, ScanRequest, ScanResult } from '../../src/domain/data/scan.ts';
 import { createScanner, type ScannerOptions } from '../../src/monitor/scanner.ts';
 
 export const SYSTEM_PATH = '/usr/bin:/bin';

@@ -6,7 +6,7 @@ import {
   type Handshake,
   judgeCertificate,
   worstCertificate,
-} from '../../src/domain/certificates.ts';
+} from '../../src/domain/routes/certificates.ts';
 import { createCertificateWatch, HOSTS_PER_RUN } from '../../src/routing/certificates.ts';
 
 const HOUR = 3_600_000;

@@ -1,9 +1,9 @@
 /** Custom domains: their normal form and rules, their routers, and where they lead. */
 import { startDnsServer } from '@berth/testbed/dns-server';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { claimRefusal, domainProblems, normalDomains } from '../../src/domain/domains.ts';
-import { judgeDns, type Resolved } from '../../src/domain/dns.ts';
-import type { PublishedRoute } from '../../src/domain/stores.ts';
+import { claimRefusal, domainProblems, normalDomains } from '../../src/domain/routes/domains.ts';
+import { judgeDns, type Resolved } from '../../src/domain/routes/dns.ts';
+import type { PublishedRoute } from '../../src/domain/platform/stores.ts';
 import { createDnsCheck } from '../../src/routing/dns.ts';
 import { policyOf } from '../../src/routing/policy-source.ts';
 import {

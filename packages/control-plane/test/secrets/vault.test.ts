@@ -10,7 +10,7 @@ import { createLogger, silentLogger } from '@berth/kit/log';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { type App, createApp } from '../../src/app.ts';
 import { readConfig } from '../../src/config.ts';
-import type { Vault } from '../../src/domain/vault.ts';
+import type { Vault } from '../../src/domain/secrets/vault.ts';
 import { openVault } from '../../src/secrets/open.ts';
 import { openStores } from '../../src/store/open.ts';
 import { ENV } from '../api/harness.ts';

@@ -9,9 +9,9 @@ import type { CachedDataset, NodeDisk } from '@berth/wire/node';
 import type { TaskReport } from '@berth/wire/task';
 import { CAN_MOVE_VOLUMES, CAN_VOLUMES } from '@berth/wire/volume';
 import { LOOK_CAPABILITY } from '@berth/wire/look';
-import { DomainError } from '../../src/domain/errors.ts';
-import type { TaskRecord } from '../../src/domain/records.ts';
-import { NODE_SECRET } from '../../src/domain/agent-identity.ts';
+import { DomainError } from '../../src/domain/platform/errors.ts';
+import type { TaskRecord } from '../../src/domain/platform/records.ts';
+import { NODE_SECRET } from '../../src/domain/nodes/agent-identity.ts';
 import type { OwnSecret, Registered } from './control-plane.ts';
 import type { Forge } from './forge.ts';
 import type { ControlPlane } from './front.ts';
@@ -100,8 +100,8 @@ export function createAgent(deps: AgentDeps): Agent {
   let hostname = deps.hostname;
   let boots = 0;
   /**
-   * Ids under which this disk worked, as packages/agent/src/node-ids.ts keeps them. They outlive
-   * the process.
+   * Ids under which this disk worked, as packages/agent/src/link/node-ids.ts keeps them. They
+   * outlive the process.
    */
   const nodeIds = new Set<string>();
   let knownAt = 0;

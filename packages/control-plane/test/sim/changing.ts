@@ -4,7 +4,7 @@
  * runs have them. A source of chance of its own leaves the other decisions of the seed as they are.
  */
 import type { History } from '@berth/testbed/history';
-import type { ProjectSettings } from '../../src/domain/records.ts';
+import type { ProjectSettings } from '../../src/domain/platform/records.ts';
 import type { ControlPlane } from './front.ts';
 import { type Forge, type Place, placeOf } from './forge.ts';
 import type { Random } from './random.ts';

@@ -2,8 +2,8 @@
  * A contract-only agent: registers, polls every 5 s, works, completes. No lease, no container list.
  */
 import type { TaskReport } from '@berth/wire/task';
-import { DomainError } from '../../src/domain/errors.ts';
-import type { TaskRecord } from '../../src/domain/records.ts';
+import { DomainError } from '../../src/domain/platform/errors.ts';
+import type { TaskRecord } from '../../src/domain/platform/records.ts';
 import type { Agent, AgentDeps } from './agent.ts';
 import type { Life } from './world.ts';
 

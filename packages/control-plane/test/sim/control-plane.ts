@@ -9,17 +9,21 @@ import type { NodeRegister } from '@berth/wire/node';
 import type { TaskReport } from '@berth/wire/task';
 import type { TaskState } from '@berth/wire/vocabulary';
 import type { History } from '@berth/testbed/history';
-import { type Changes, createChanges, type Notifier } from '../../src/domain/changes.ts';
-import type { BuiltConfig, ConfigSource, ReachVerdict } from '../../src/domain/configuration.ts';
-import type { AgentProof, NodeSecret } from '../../src/domain/agent-identity.ts';
-import { DomainError } from '../../src/domain/errors.ts';
-import { DEFAULT_LIMITS, type Limits } from '../../src/domain/facts.ts';
-import type { ForgeAnswer, ForgeRequest } from '../../src/domain/forge-api.ts';
-import type { Plan } from '../../src/domain/plan.ts';
-import type { NodeRecord, TaskRecord } from '../../src/domain/records.ts';
-import type { Claim, Stores, VolumeWork } from '../../src/domain/stores.ts';
-import { createUptimeClock, type UptimeClock } from '../../src/domain/uptime.ts';
-import { createCacheIndex } from '../../src/domain/cache-index.ts';
+import { type Changes, createChanges, type Notifier } from '../../src/domain/platform/changes.ts';
+import type {
+  BuiltConfig,
+  ConfigSource,
+  ReachVerdict,
+} from '../../src/domain/routes/configuration.ts';
+import type { AgentProof, NodeSecret } from '../../src/domain/nodes/agent-identity.ts';
+import { DomainError } from '../../src/domain/platform/errors.ts';
+import { DEFAULT_LIMITS, type Limits } from '../../src/domain/deployments/facts.ts';
+import type { ForgeAnswer, ForgeRequest } from '../../src/domain/git/forge-api.ts';
+import type { Plan } from '../../src/domain/deployments/plan.ts';
+import type { NodeRecord, TaskRecord } from '../../src/domain/platform/records.ts';
+import type { Claim, Stores, VolumeWork } from '../../src/domain/platform/stores.ts';
+import { createUptimeClock, type UptimeClock } from '../../src/domain/platform/uptime.ts';
+import { createCacheIndex } from '../../src/domain/nodes/cache-index.ts';
 import { createDriver, type Driver } from '../../src/flow/drive.ts';
 import type { LoopDeps, StatusSettings } from '../../src/loops/deps.ts';
 import { LOOPS } from '../../src/loops/index.ts';

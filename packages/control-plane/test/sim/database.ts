@@ -2,7 +2,7 @@
  * The database of a run, and each control plane's connection to it. On PostgreSQL: on-postgres.ts.
  */
 import { sql } from 'kysely';
-import type { Stores } from '../../src/domain/stores.ts';
+import type { Stores } from '../../src/domain/platform/stores.ts';
 import { type Database, openDatabase } from '../../src/store/engine/database.ts';
 import { storesOn } from '../../src/store/open.ts';
 import type { Moment } from './gate.ts';

@@ -10,7 +10,8 @@ export type Content = { entries: string[]; counts: Counts };
 export type Copy = Content & { copy: string; project: string };
 export type Disk = {
   /**
-   * Returns the copy to mount; null: the agent refuses, as packages/agent/src/data/volumes.ts does.
+   * Returns the copy to mount; null: the agent refuses, as
+   * packages/agent/src/data/volumes/volumes.ts does.
    */
   mount(project: string, given: VolumeMounts): Copy | null;
   /** A container starts with the copy, or again with the one that it has. */

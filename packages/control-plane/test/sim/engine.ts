@@ -70,7 +70,10 @@ export type Engine = {
 
 /** Few ports, so that they are soon used again, like on a busy machine. */
 const ENGINE_PORTS = { from: 32_000, size: 30 };
-/** As packages/agent/src/host-ports.ts: a port that was given up rests while others can be used. */
+/**
+ * As packages/agent/src/engine/host-ports.ts: a port that was given up rests while others can be
+ * used.
+ */
 const OWN_PORTS = { from: 20_000, size: 40 };
 
 /** `loosePorts`: a planted bug, the engine chooses the ports that an agent should choose. */

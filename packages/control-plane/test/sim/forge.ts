@@ -5,9 +5,9 @@
  */
 import { createHash } from 'node:crypto';
 import type { History } from '@berth/testbed/history';
-import { DomainError } from '../../src/domain/errors.ts';
-import type { ForgeAnswer, ForgeRequest } from '../../src/domain/forge-api.ts';
-import type { ProjectSettings } from '../../src/domain/records.ts';
+import { DomainError } from '../../src/domain/platform/errors.ts';
+import type { ForgeAnswer, ForgeRequest } from '../../src/domain/git/forge-api.ts';
+import type { ProjectSettings } from '../../src/domain/platform/records.ts';
 import { judge } from '../../src/flow/delivery.ts';
 import type { ControlPlane } from './front.ts';
 import type { Network } from './network.ts';

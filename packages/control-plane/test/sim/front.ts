@@ -1,5 +1,5 @@
 /** The address of the control planes, behind which any running one may answer. */
-import type { Changes } from '../../src/domain/changes.ts';
+import type { Changes } from '../../src/domain/platform/changes.ts';
 import type { ControlPlaneProcess, Endpoints } from './control-plane.ts';
 import type { Network } from './network.ts';
 import type { Life, World } from './world.ts';

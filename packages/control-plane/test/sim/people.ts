@@ -4,8 +4,8 @@
  */
 import type { History } from '@berth/testbed/history';
 import { isTerminal, LABELS } from '@berth/wire/vocabulary';
-import { DomainError } from '../../src/domain/errors.ts';
-import type { DeploymentRecord, NodeRecord } from '../../src/domain/records.ts';
+import { DomainError } from '../../src/domain/platform/errors.ts';
+import type { DeploymentRecord, NodeRecord } from '../../src/domain/platform/records.ts';
 import { newDrain } from '../../src/flow/drain.ts';
 import type { NewDeployment } from '../../src/flow/drive.ts';
 import { type Endpoints, LIMITS } from './control-plane.ts';

@@ -4,11 +4,11 @@
  */
 import type { DeploymentState } from '@berth/wire/vocabulary';
 import { isTerminal } from '@berth/wire/vocabulary';
-import type { BuiltConfig, ConfigSource } from '../../src/domain/configuration.ts';
-import type { DeploymentRecord } from '../../src/domain/records.ts';
-import type { Plan } from '../../src/domain/plan.ts';
-import type { MoveWitness } from '../../src/domain/volume-copy.ts';
-import type { Stores } from '../../src/domain/stores.ts';
+import type { BuiltConfig, ConfigSource } from '../../src/domain/routes/configuration.ts';
+import type { DeploymentRecord } from '../../src/domain/platform/records.ts';
+import type { Plan } from '../../src/domain/deployments/plan.ts';
+import type { MoveWitness } from '../../src/domain/data/volume-copy.ts';
+import type { Stores } from '../../src/domain/platform/stores.ts';
 import type { Driver } from '../../src/flow/drive.ts';
 import type { World } from './world.ts';
 

@@ -6,11 +6,11 @@
 import type { Happening, HistoryEvent } from '@berth/testbed/history';
 import { check, type Violation } from '@berth/testbed/invariants';
 import { isSettled } from '@berth/wire/vocabulary';
-import { DomainError } from '../../src/domain/errors.ts';
-import type { StatusRecord } from '../../src/domain/commit-statuses.ts';
-import type { ProjectRecord } from '../../src/domain/records.ts';
-import type { Stores } from '../../src/domain/stores.ts';
-import { currentCopy } from '../../src/domain/volumes.ts';
+import { DomainError } from '../../src/domain/platform/errors.ts';
+import type { StatusRecord } from '../../src/domain/git/commit-statuses.ts';
+import type { ProjectRecord } from '../../src/domain/platform/records.ts';
+import type { Stores } from '../../src/domain/platform/stores.ts';
+import { currentCopy } from '../../src/domain/data/volumes.ts';
 import { isStoppedFirst } from '../../src/flow/single-writer.ts';
 import { isAtRest } from '../../src/flow/stop.ts';
 import { type Agent, createAgent } from './agent.ts';

@@ -1,8 +1,8 @@
 /** Sessions and tokens of the API, removal of users, and the audit log. */
 import { expect, test } from 'vitest';
-import type { AuditRecord } from '../../src/domain/identity-records.ts';
-import type { UserRecord } from '../../src/domain/records.ts';
-import type { Stores } from '../../src/domain/stores.ts';
+import type { AuditRecord } from '../../src/domain/identity/identity-records.ts';
+import type { UserRecord } from '../../src/domain/platform/records.ts';
+import type { Stores } from '../../src/domain/platform/stores.ts';
 import { codeOf, NOW, open } from './fixtures.ts';
 
 const LIFE = 30 * 86_400_000;

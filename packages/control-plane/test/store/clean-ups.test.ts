@@ -5,9 +5,9 @@
 import { describe, expect, test } from 'vitest';
 import type { CleanPayload, CleanResult } from '@berth/wire/clean-up';
 import type { TaskReport } from '@berth/wire/task';
-import type { DeploymentRecord, ProjectRecord } from '../../src/domain/records.ts';
-import { ofRegistry } from '../../src/domain/problem-texts.ts';
-import type { Stores } from '../../src/domain/stores.ts';
+import type { DeploymentRecord, ProjectRecord } from '../../src/domain/platform/records.ts';
+import { ofRegistry } from '../../src/domain/notifications/problem-texts.ts';
+import type { Stores } from '../../src/domain/platform/stores.ts';
 import {
   codeOf,
   commit,

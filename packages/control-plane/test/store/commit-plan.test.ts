@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
-import type { Plan } from '../../src/domain/plan.ts';
-import type { ProjectRecord } from '../../src/domain/records.ts';
-import type { Stores } from '../../src/domain/stores.ts';
+import type { Plan } from '../../src/domain/deployments/plan.ts';
+import type { ProjectRecord } from '../../src/domain/platform/records.ts';
+import type { Stores } from '../../src/domain/platform/stores.ts';
 import {
   codeOf,
   commit,

@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 import { expect, test } from 'vitest';
-import type { HistoryFilter } from '../../src/domain/dataset-stores.ts';
-import type { Stores } from '../../src/domain/stores.ts';
+import type { HistoryFilter } from '../../src/domain/data/dataset-stores.ts';
+import type { Stores } from '../../src/domain/platform/stores.ts';
 import { checksumOf, fakeTree } from '../fake-tree.ts';
 import { datasetIn, scanned } from './datasets-in.ts';
 import { codeOf, NOW, open } from './fixtures.ts';

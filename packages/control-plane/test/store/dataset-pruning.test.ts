@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import type { Stores } from '../../src/domain/stores.ts';
+import type { Stores } from '../../src/domain/platform/stores.ts';
 import { fakeTree } from '../fake-tree.ts';
 import { claimed, datasetIn, scanned } from './datasets-in.ts';
 import { deploymentIn, freshPath, nodeIn, NOW, open, projectIn, rowsOf } from './fixtures.ts';

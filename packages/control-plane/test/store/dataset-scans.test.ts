@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import type { ScanClaim } from '../../src/domain/dataset-stores.ts';
+import type { ScanClaim } from '../../src/domain/data/dataset-stores.ts';
 import { fakeTree } from '../fake-tree.ts';
 import { claimed, datasetIn, found, record, scanned, versionOf } from './datasets-in.ts';
 import { freshPath, NOW, open, rowsOf } from './fixtures.ts';

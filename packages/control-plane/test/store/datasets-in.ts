@@ -1,8 +1,8 @@
 /** Makes datasets with versions, as the monitor records them. */
 import { expect } from 'vitest';
-import type { ScanClaim, ScanPlan } from '../../src/domain/dataset-stores.ts';
-import type { DatasetRecord } from '../../src/domain/records.ts';
-import type { Stores } from '../../src/domain/stores.ts';
+import type { ScanClaim, ScanPlan } from '../../src/domain/data/dataset-stores.ts';
+import type { DatasetRecord } from '../../src/domain/platform/records.ts';
+import type { Stores } from '../../src/domain/platform/stores.ts';
 import { type FakeTree, fakeTree } from '../fake-tree.ts';
 import { NOW } from './fixtures.ts';
 

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import type { DeploymentRecord } from '../../src/domain/records.ts';
+import type { DeploymentRecord } from '../../src/domain/platform/records.ts';
 import { codeOf, commit, deploymentIn, nodeIn, NOW, open, projectIn, routeOf } from './fixtures.ts';
 
 test('every field is read as it was written', async () => {

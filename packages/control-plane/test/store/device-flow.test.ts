@@ -1,7 +1,7 @@
 /** Device codes and tokens, one-time codes, revoked sessions, and the policy that contains them. */
 import { expect, test } from 'vitest';
 import type { Identity } from '@berth/wire/gateway';
-import type { Stores } from '../../src/domain/stores.ts';
+import type { Stores } from '../../src/domain/platform/stores.ts';
 import {
   codeOf,
   commit,

@@ -3,10 +3,10 @@
  * project for a while.
  */
 import { expect, test } from 'vitest';
-import type { DomainError } from '../../src/domain/errors.ts';
-import type { Plan } from '../../src/domain/plan.ts';
-import type { ProjectRecord } from '../../src/domain/records.ts';
-import type { Stores } from '../../src/domain/stores.ts';
+import type { DomainError } from '../../src/domain/platform/errors.ts';
+import type { Plan } from '../../src/domain/deployments/plan.ts';
+import type { ProjectRecord } from '../../src/domain/platform/records.ts';
+import type { Stores } from '../../src/domain/platform/stores.ts';
 import { markRestored } from '../../src/store/backup/as-new.ts';
 import {
   codeOf,

@@ -1,7 +1,7 @@
 /** Ended work on deploy nodes: when it ended, and whether it ended without a report. */
 import { expect, test } from 'vitest';
-import type { NewTask } from '../../src/domain/plan.ts';
-import type { Stores } from '../../src/domain/stores.ts';
+import type { NewTask } from '../../src/domain/deployments/plan.ts';
+import type { Stores } from '../../src/domain/platform/stores.ts';
 import {
   commit,
   deploymentIn,

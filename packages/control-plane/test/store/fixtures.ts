@@ -6,16 +6,16 @@ import Sqlite from 'better-sqlite3';
 import { onTestFinished } from 'vitest';
 import type { ProjectCreate } from '@berth/wire/project';
 import type { TaskKind } from '@berth/wire/vocabulary';
-import { DomainError } from '../../src/domain/errors.ts';
-import { emptyPlan, type NewTask, type Plan } from '../../src/domain/plan.ts';
+import { DomainError } from '../../src/domain/platform/errors.ts';
+import { emptyPlan, type NewTask, type Plan } from '../../src/domain/deployments/plan.ts';
 import type {
   DeploymentRecord,
   NodeRecord,
   ProjectRecord,
   ProjectSettings,
   RouteRecord,
-} from '../../src/domain/records.ts';
-import type { Stores } from '../../src/domain/stores.ts';
+} from '../../src/domain/platform/records.ts';
+import type { Stores } from '../../src/domain/platform/stores.ts';
 import { openStores } from '../../src/store/open.ts';
 import { UNTOUCHED } from '../untouched.ts';
 import { storesInMemory } from './in-memory.ts';
@@ -304,7 +304,9 @@ export const routeOf = (
   ...more,
 });
 
-/** Runs `one` for 0 to `many` - 1, eight at a time: alone, each waits for the answers of the server. */
+/**
+ * Runs `one` for 0 to `many` - 1, eight at a time: alone, each waits for the answers of the server.
+ */
 export async function manyTimes(many: number, one: (i: number) => Promise<unknown>): Promise<void> {
   for (let from = 0; from < many; from += 8)
     await Promise.all(Array.from({ length: Math.min(8, many - from) }, (_, i) => one(from + i)));

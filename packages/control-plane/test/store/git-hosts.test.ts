@@ -7,8 +7,8 @@ import {
   type StoredKey,
   presented,
   trust,
-} from '../../src/domain/git-hosts.ts';
-import type { Stores } from '../../src/domain/stores.ts';
+} from '../../src/domain/git/git-hosts.ts';
+import type { Stores } from '../../src/domain/platform/stores.ts';
 import { codeOf, emptyUrlOf, freshPath, NOW, open } from './fixtures.ts';
 import { migrateBefore, raw } from './raw.ts';
 

@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import Sqlite from 'better-sqlite3';
 import { openStores } from '../../src/store/open.ts';
-import type { Stores } from '../../src/domain/stores.ts';
+import type { Stores } from '../../src/domain/platform/stores.ts';
 
 const quiet = { info: () => {}, warn: () => {} };
 let image: Promise<Buffer> | null = null;

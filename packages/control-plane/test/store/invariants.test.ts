@@ -8,9 +8,9 @@ import {
   isTerminal,
   type TaskState,
 } from '@berth/wire/vocabulary';
-import { DomainError } from '../../src/domain/errors.ts';
-import type { Plan } from '../../src/domain/plan.ts';
-import type { Stores } from '../../src/domain/stores.ts';
+import { DomainError } from '../../src/domain/platform/errors.ts';
+import type { Plan } from '../../src/domain/deployments/plan.ts';
+import type { Stores } from '../../src/domain/platform/stores.ts';
 import {
   deploymentOf,
   nodeIn,

@@ -3,9 +3,9 @@
  * the inner one by a symlink.
  */
 import { describe, expect, test } from 'vitest';
-import { DomainError } from '../../src/domain/errors.ts';
-import type { DatasetRecord } from '../../src/domain/records.ts';
-import type { Stores } from '../../src/domain/stores.ts';
+import { DomainError } from '../../src/domain/platform/errors.ts';
+import type { DatasetRecord } from '../../src/domain/platform/records.ts';
+import type { Stores } from '../../src/domain/platform/stores.ts';
 import { commit, deploymentIn, nodeIn, NOW, open, projectIn, taskOf, tasksIn } from './fixtures.ts';
 
 const dataset = (stores: Stores, nfs_path: string): Promise<DatasetRecord> =>

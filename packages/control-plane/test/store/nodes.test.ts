@@ -1,6 +1,6 @@
 import type { NodeRegister } from '@berth/wire/node';
 import { expect, onTestFinished, test } from 'vitest';
-import type { Stores } from '../../src/domain/stores.ts';
+import type { Stores } from '../../src/domain/platform/stores.ts';
 import { openDatabase } from '../../src/store/engine/database.ts';
 import { storesOn } from '../../src/store/open.ts';
 import {

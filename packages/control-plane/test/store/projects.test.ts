@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { DomainError } from '../../src/domain/errors.ts';
+import { DomainError } from '../../src/domain/platform/errors.ts';
 import {
   codeOf,
   commit,

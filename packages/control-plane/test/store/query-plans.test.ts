@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import Sqlite from 'better-sqlite3';
 import { sql } from 'kysely';
 import { expect, onTestFinished, test, vi } from 'vitest';
-import type { Stores } from '../../src/domain/stores.ts';
+import type { Stores } from '../../src/domain/platform/stores.ts';
 import { openDatabase } from '../../src/store/engine/database.ts';
 import { storesOn } from '../../src/store/open.ts';
 import { claimed, datasetIn, scanned } from './datasets-in.ts';

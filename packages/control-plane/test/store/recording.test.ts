@@ -6,7 +6,7 @@ import { existsSync, statSync } from 'node:fs';
 import { setTimeout as pause } from 'node:timers/promises';
 import type { Worker } from 'node:worker_threads';
 import { expect, onTestFinished, test } from 'vitest';
-import type { Stores } from '../../src/domain/stores.ts';
+import type { Stores } from '../../src/domain/platform/stores.ts';
 import { openDatabase } from '../../src/store/engine/database.ts';
 import { storesOn } from '../../src/store/open.ts';
 import { createRecorder } from '../../src/store/datasets/recording.ts';

@@ -1,11 +1,11 @@
 /**
  * A machine returns under another name: its old node never reports again, and its new one has its
- * containers (domain/heir.ts).
+ * containers (domain/nodes/renamed-machine.ts).
  */
 import { LABELS } from '@berth/wire/vocabulary';
 import { expect, test } from 'vitest';
-import type { NodeRecord, ProjectRecord } from '../../src/domain/records.ts';
-import type { Stores } from '../../src/domain/stores.ts';
+import type { NodeRecord, ProjectRecord } from '../../src/domain/platform/records.ts';
+import type { Stores } from '../../src/domain/platform/stores.ts';
 import { codeOf, commit, deploymentIn, NOW, open, projectIn, taskOf, tasksIn } from './fixtures.ts';
 
 const OFFLINE = 120_001;

@@ -1,6 +1,6 @@
 /** The task of a look into a repository without a project, among many others. */
 import { expect, test } from 'vitest';
-import { MAX_KEPT } from '../../src/domain/repository-looks.ts';
+import { MAX_KEPT } from '../../src/domain/git/repository-looks.ts';
 import { freshPath, NOW, nodeIn, open, rowsOf, runOn } from './fixtures.ts';
 
 test('finds the same look without reading the reports of the others', async () => {

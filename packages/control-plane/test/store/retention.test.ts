@@ -1,10 +1,10 @@
 /** Retention: the rows that it removes and keeps, and interruption at any point. */
 import { expect, test } from 'vitest';
 import type { DatasetMount } from '@berth/wire/dataset';
-import type { Keep, Removed } from '../../src/domain/retention.ts';
-import type { Facts } from '../../src/domain/facts.ts';
-import type { ProjectRecord } from '../../src/domain/records.ts';
-import type { Stores } from '../../src/domain/stores.ts';
+import type { Keep, Removed } from '../../src/domain/deployments/retention.ts';
+import type { Facts } from '../../src/domain/deployments/facts.ts';
+import type { ProjectRecord } from '../../src/domain/platform/records.ts';
+import type { Stores } from '../../src/domain/platform/stores.ts';
 import { refuseRelease } from '../../src/flow/release.ts';
 import {
   commit,

@@ -2,7 +2,7 @@
 import type { NodeRegister } from '@berth/wire/node';
 import { startPostgres, whyNoPostgres } from '@berth/testbed/postgres';
 import { afterAll, describe, expect, onTestFinished, test } from 'vitest';
-import type { Stores } from '../../src/domain/stores.ts';
+import type { Stores } from '../../src/domain/platform/stores.ts';
 import { openStores } from '../../src/store/open.ts';
 import { codeOf, commit, deploymentIn, NOW, projectIn, quiet } from './fixtures.ts';
 

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import type { NewSync, Stores } from '../../src/domain/stores.ts';
+import type { NewSync, Stores } from '../../src/domain/platform/stores.ts';
 import { codeOf, nodeIn, NOW, open } from './fixtures.ts';
 
 const MINUTE = 60_000;

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
-import type { NodeRecord, ProjectRecord } from '../../src/domain/records.ts';
-import type { Stores } from '../../src/domain/stores.ts';
+import type { NodeRecord, ProjectRecord } from '../../src/domain/platform/records.ts';
+import type { Stores } from '../../src/domain/platform/stores.ts';
 import {
   codeOf,
   commit,

@@ -1,7 +1,12 @@
 /** Points of what containers use: slots, repeated and late points, retention. */
 import { expect, onTestFinished, test } from 'vitest';
-import { MINUTES, QUARTERS, type UsagePoint, type UsageStep } from '../../src/domain/usage.ts';
-import type { Stores } from '../../src/domain/stores.ts';
+import {
+  MINUTES,
+  QUARTERS,
+  type UsagePoint,
+  type UsageStep,
+} from '../../src/domain/nodes/usage.ts';
+import type { Stores } from '../../src/domain/platform/stores.ts';
 import { deploymentIn, nodeIn, open, projectIn } from './fixtures.ts';
 
 const MINUTE = 60_000;

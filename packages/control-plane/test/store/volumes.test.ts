@@ -3,9 +3,9 @@
  * its machine.
  */
 import { beforeEach, describe, expect, it } from 'vitest';
-import type { Stores } from '../../src/domain/stores.ts';
-import type { VolumeCopy } from '../../src/domain/volume-copy.ts';
-import { emptyPlan } from '../../src/domain/plan.ts';
+import type { Stores } from '../../src/domain/platform/stores.ts';
+import type { VolumeCopy } from '../../src/domain/data/volume-copy.ts';
+import { emptyPlan } from '../../src/domain/deployments/plan.ts';
 import { markRestored } from '../../src/store/backup/as-new.ts';
 import { codeOf, freshPath, nodeIn, NOW, open, projectIn, urlOf } from './fixtures.ts';
 

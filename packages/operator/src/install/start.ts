@@ -41,7 +41,7 @@ const answers =
     }
   };
 
-/** Refusals that no waiting changes (packages/agent/src/readiness.ts). */
+/** Refusals that no waiting changes (packages/agent/src/link/readiness.ts). */
 const REFUSED = /refuses the secret or join token|registered under this name/;
 
 const agentReady =

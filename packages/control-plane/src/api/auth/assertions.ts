@@ -11,7 +11,7 @@ import {
   type JWTVerifyGetKey,
   jwtVerify,
 } from 'jose';
-import { DomainError } from '../../domain/errors.ts';
+import { DomainError } from '../../domain/platform/errors.ts';
 import type { Origin } from './origins.ts';
 
 /** Least time between two reads of the keys for an unknown `kid`. */

@@ -3,7 +3,7 @@
  * (docs/interfaces.md "Limits").
  */
 import { LRUCache } from 'lru-cache';
-import { DomainError } from '../../domain/errors.ts';
+import { DomainError } from '../../domain/platform/errors.ts';
 import { growingTo } from '../lru.ts';
 
 const WINDOW_MS = 60_000;

@@ -3,7 +3,7 @@
  * When its owner revokes the origin, the API session ends too. The origin is a part of the
  * session's tokens; the signature or the hash of the whole token protects it.
  */
-import type { Stores } from '../../domain/stores.ts';
+import type { Stores } from '../../domain/platform/stores.ts';
 
 export type Origin = { kind: 'device_token' | 'gateway_session'; id: string };
 

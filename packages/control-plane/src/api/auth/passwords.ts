@@ -3,7 +3,7 @@
  * that the cost can rise later.
  */
 import { randomBytes, type ScryptOptions, scrypt, timingSafeEqual } from 'node:crypto';
-import { DomainError } from '../../domain/errors.ts';
+import { DomainError } from '../../domain/platform/errors.ts';
 
 /** N as a power of two. */
 export type PasswordCost = { logN: number; r: number; p: number };

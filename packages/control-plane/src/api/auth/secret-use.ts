@@ -1,6 +1,6 @@
 /**
- * Records who uses which value of a shared secret (domain/rotation.ts), for `berth rotate`. Values
- * appear as fingerprints only.
+ * Records who uses which value of a shared secret (domain/secrets/rotation.ts), for `berth rotate`.
+ * Values appear as fingerprints only.
  */
 import { randomUUID } from 'node:crypto';
 import { hostname } from 'node:os';
@@ -15,8 +15,8 @@ import {
   SECRET_USE,
   useKey,
   type ValuePrints,
-} from '../../domain/rotation.ts';
-import type { MetaStore } from '../../domain/stores.ts';
+} from '../../domain/secrets/rotation.ts';
+import type { MetaStore } from '../../domain/platform/stores.ts';
 import { TOKEN_SECONDS } from './tokens.ts';
 
 /** Senders of an earlier GATEWAY_SECRET that are remembered between two reports. */

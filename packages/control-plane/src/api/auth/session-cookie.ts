@@ -11,7 +11,7 @@ import { cookiesNamed } from '@berth/kit/cookie-header';
 import type { LoginAnswer } from '@berth/wire/access';
 import { API_TOKEN_PREFIX } from '@berth/wire/token';
 import type { FastifyReply, FastifyRequest } from 'fastify';
-import { DomainError } from '../../domain/errors.ts';
+import { DomainError } from '../../domain/platform/errors.ts';
 import type { Caller, Callers } from './callers.ts';
 
 /** Lifetime in seconds of the cookie and of the token in it. The session can end earlier. */

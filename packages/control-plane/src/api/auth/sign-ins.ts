@@ -3,9 +3,9 @@
  * JWT.
  */
 import type { LoginAnswer } from '@berth/wire/access';
-import { DomainError } from '../../domain/errors.ts';
-import type { UserRecord } from '../../domain/records.ts';
-import type { Stores } from '../../domain/stores.ts';
+import { DomainError } from '../../domain/platform/errors.ts';
+import type { UserRecord } from '../../domain/platform/records.ts';
+import type { Stores } from '../../domain/platform/stores.ts';
 import { type Origin, isOriginValid } from './origins.ts';
 import { sha256Of, newId, newRefreshToken, readRefreshToken } from './secrets.ts';
 import { TOKEN_SECONDS, type Tokens } from './tokens.ts';

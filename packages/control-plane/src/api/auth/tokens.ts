@@ -6,7 +6,7 @@ import { createSecretKey } from 'node:crypto';
 import { derived, type Live } from '@berth/kit/live';
 import { errors, jwtVerify, SignJWT } from 'jose';
 import { LRUCache } from 'lru-cache';
-import type { UserRecord } from '../../domain/records.ts';
+import type { UserRecord } from '../../domain/platform/records.ts';
 import { type Origin, originOf, originText } from './origins.ts';
 import { sha256Of } from './secrets.ts';
 

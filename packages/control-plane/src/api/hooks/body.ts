@@ -5,7 +5,7 @@
  */
 import type { Readable } from 'node:stream';
 import { MAX_DELIVERY_BYTES } from '@berth/wire/hook';
-import { DomainError } from '../../domain/errors.ts';
+import { DomainError } from '../../domain/platform/errors.ts';
 import type { SignatureCheck } from './signatures.ts';
 
 /** Most bytes of one body that are kept, and of all bodies that arrive at the same time. */

@@ -6,7 +6,7 @@ import { isUtf8 } from 'node:buffer';
 import type { Route } from '@berth/wire/route';
 import { ROUTES } from '@berth/wire/routes';
 import type { FastifyRequest } from 'fastify';
-import { DomainError, invalid } from '../../domain/errors.ts';
+import { DomainError, invalid } from '../../domain/platform/errors.ts';
 import type { Server } from '../define.ts';
 
 const BYTE_ORDER_MARK = '\ufeff';

@@ -12,11 +12,11 @@ import {
 } from '@berth/wire/volume';
 import { isOpenTask } from '@berth/wire/vocabulary';
 import type { FastifyRequest } from 'fastify';
-import { DomainError } from '../../domain/errors.ts';
+import { DomainError } from '../../domain/platform/errors.ts';
 import type { Agents } from '../agents.ts';
 import { type Define, SENT } from '../define.ts';
 import type { ApiDeps } from '../deps.ts';
-import type { Holds } from '../holds.ts';
+import type { Holds } from '../long-poll.ts';
 import { requiredToken } from '../lease-token.ts';
 import { createVolumeChannels } from '../volume-channels.ts';
 

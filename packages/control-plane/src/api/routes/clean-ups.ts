@@ -9,7 +9,7 @@ import {
   type CleanUpRecord,
   nextCleanUpAt,
   NO_AGENT,
-} from '../../domain/clean-up.ts';
+} from '../../domain/deployments/clean-up.ts';
 import type { Define } from '../define.ts';
 import type { ApiDeps } from '../deps.ts';
 import { time } from '../views.ts';

@@ -1,9 +1,9 @@
 /** Routes of deployments. The flow decides what happens to a deployment. */
 import type { CreatedBy, Deployment, DeploymentItem } from '@berth/wire/deployment';
 import type { FastifyReply, FastifyRequest } from 'fastify';
-import type { ProjectAccess } from '../../domain/access.ts';
-import type { DeploymentRecord, DeploymentSummary } from '../../domain/records.ts';
-import type { DeploymentFilter } from '../../domain/stores.ts';
+import type { ProjectAccess } from '../../domain/identity/access.ts';
+import type { DeploymentRecord, DeploymentSummary } from '../../domain/platform/records.ts';
+import type { DeploymentFilter } from '../../domain/platform/stores.ts';
 import type { NewDeployment } from '../../flow/drive.ts';
 import { undeployedSettings } from '../../flow/observe.ts';
 import type { Caller } from '../auth/callers.ts';
@@ -11,7 +11,7 @@ import { type Define, SENT } from '../define.ts';
 import type { ApiDeps } from '../deps.ts';
 import { etagOf, matchesEtag } from '../etag.ts';
 import { createHoldWhile } from '../hold-while.ts';
-import type { Holds } from '../holds.ts';
+import type { Holds } from '../long-poll.ts';
 import { deploymentKey, keyOf } from '../idempotency.ts';
 import { pageOf } from '../page.ts';
 import {

@@ -2,7 +2,7 @@
  * Shows where the custom domains of a project lead, and their certificates. Frees hosts that are
  * kept for their last project.
  */
-import { hostMeant } from '../../domain/domains.ts';
+import { hostMeant } from '../../domain/routes/domains.ts';
 import type { Define } from '../define.ts';
 import type { ApiDeps } from '../deps.ts';
 import { certificateView, time } from '../views.ts';

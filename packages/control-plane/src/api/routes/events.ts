@@ -6,12 +6,12 @@
  */
 import type { Event } from '@berth/wire/event';
 import type { FastifyReply, FastifyRequest } from 'fastify';
-import { DomainError, invalid } from '../../domain/errors.ts';
-import type { EventFilter, FeedEvent } from '../../domain/event-store.ts';
+import { DomainError, invalid } from '../../domain/platform/errors.ts';
+import type { EventFilter, FeedEvent } from '../../domain/platform/event-store.ts';
 import type { Caller } from '../auth/callers.ts';
 import { type Define, SENT } from '../define.ts';
 import type { ApiDeps } from '../deps.ts';
-import type { Hold, Holds } from '../holds.ts';
+import type { Hold, Holds } from '../long-poll.ts';
 import { type EventStream, openEventStream, resumeAt } from '../sse.ts';
 import { time } from '../views.ts';
 

@@ -8,13 +8,13 @@ import {
   DEVICE_TOKEN_SECONDS,
 } from '@berth/wire/gateway';
 import type { RotatedSetting, Rotation } from '@berth/wire/rotation';
-import { DomainError } from '../../domain/errors.ts';
-import { readRotation } from '../../domain/rotation.ts';
+import { DomainError } from '../../domain/platform/errors.ts';
+import { readRotation } from '../../domain/secrets/rotation.ts';
 import { type Attempts, networkOf } from '../auth/attempts.ts';
 import { type Define, SENT } from '../define.ts';
 import type { ApiDeps } from '../deps.ts';
 import { matchesEtag } from '../etag.ts';
-import type { Holds } from '../holds.ts';
+import type { Holds } from '../long-poll.ts';
 import {
   sha256Of,
   newDeviceCode,

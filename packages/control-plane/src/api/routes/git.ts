@@ -1,9 +1,9 @@
 /** Routes of deploy keys, git tokens and git hosts. */
 import type { GitHost, GitToken } from '@berth/wire/git';
-import { DomainError } from '../../domain/errors.ts';
-import { hostName, type StoredKey, trust, trustedKeys } from '../../domain/git-hosts.ts';
-import type { GitTokenRecord } from '../../domain/git-stores.ts';
-import { checkApiUrl, tokenHost } from '../../domain/git-token.ts';
+import { DomainError } from '../../domain/platform/errors.ts';
+import { hostName, type StoredKey, trust, trustedKeys } from '../../domain/git/git-hosts.ts';
+import type { GitTokenRecord } from '../../domain/git/git-stores.ts';
+import { checkApiUrl, tokenHost } from '../../domain/git/git-token.ts';
 import { newSshKey } from '../ssh-keys.ts';
 import type { Agents } from '../agents.ts';
 import type { Define } from '../define.ts';

@@ -5,7 +5,7 @@
 import type { ReadStream } from 'node:fs';
 import { Readable } from 'node:stream';
 import { duration } from '@berth/kit/config';
-import { DomainError, invalid } from '../../domain/errors.ts';
+import { DomainError, invalid } from '../../domain/platform/errors.ts';
 import { type Define, SENT } from '../define.ts';
 import type { ApiDeps } from '../deps.ts';
 import { joinCommand } from '../join-command.ts';

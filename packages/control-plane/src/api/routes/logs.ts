@@ -6,11 +6,11 @@
  */
 import { isSettled } from '@berth/wire/vocabulary';
 import type { FastifyReply, FastifyRequest } from 'fastify';
-import { DomainError } from '../../domain/errors.ts';
-import type { DeploymentRecord } from '../../domain/records.ts';
+import { DomainError } from '../../domain/platform/errors.ts';
+import type { DeploymentRecord } from '../../domain/platform/records.ts';
 import { type Define, SENT } from '../define.ts';
 import type { ApiDeps } from '../deps.ts';
-import type { Hold, Holds } from '../holds.ts';
+import type { Hold, Holds } from '../long-poll.ts';
 import { type EventStream, openEventStream, resumeAt } from '../sse.ts';
 import { logLineView, logUnavailable, time } from '../views.ts';
 

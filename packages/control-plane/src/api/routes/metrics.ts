@@ -8,8 +8,8 @@ import {
   type SentPoint,
 } from '@berth/wire/metrics';
 import { LABELS } from '@berth/wire/vocabulary';
-import { invalid } from '../../domain/errors.ts';
-import { MINUTES, stepFor, type UsagePoint } from '../../domain/usage.ts';
+import { invalid } from '../../domain/platform/errors.ts';
+import { MINUTES, stepFor, type UsagePoint } from '../../domain/nodes/usage.ts';
 import type { Agents } from '../agents.ts';
 import type { Define } from '../define.ts';
 import type { ApiDeps } from '../deps.ts';

@@ -2,12 +2,12 @@
 import type { Node, ObservedContainer } from '@berth/wire/node';
 import { planEviction } from '@berth/wire/eviction';
 import { LABELS } from '@berth/wire/vocabulary';
-import { type ProjectAccess, seesAll } from '../../domain/access.ts';
-import { previewDisk } from '../../domain/disk-preview.ts';
-import { DomainError } from '../../domain/errors.ts';
-import { freeStorage } from '../../domain/placement.ts';
-import type { DrainRecord, NodeRecord } from '../../domain/records.ts';
-import type { UnmanagedContainer } from '../../domain/unmanaged.ts';
+import { type ProjectAccess, seesAll } from '../../domain/identity/access.ts';
+import { previewDisk } from '../../domain/nodes/disk-preview.ts';
+import { DomainError } from '../../domain/platform/errors.ts';
+import { freeStorage } from '../../domain/nodes/placement.ts';
+import type { DrainRecord, NodeRecord } from '../../domain/platform/records.ts';
+import type { UnmanagedContainer } from '../../domain/nodes/unmanaged.ts';
 import { changeDrain, newDrain, withFreshTries } from '../../flow/drain.ts';
 import { readDrainState } from '../../flow/drain-state.ts';
 import type { Define } from '../define.ts';

@@ -6,15 +6,19 @@ import { randomBytes } from 'node:crypto';
 import type { Notification, NotificationDelivery } from '@berth/wire/notification';
 import { STANDARD_SECRET_PREFIX } from '@berth/wire/hook';
 import type { Role } from '@berth/wire/vocabulary';
-import { atLeast, roleIn } from '../../domain/access.ts';
-import { DomainError, invalid } from '../../domain/errors.ts';
-import { checkTarget, recipientsOf, type TargetRules } from '../../domain/notice-target.ts';
+import { atLeast, roleIn } from '../../domain/identity/access.ts';
+import { DomainError, invalid } from '../../domain/platform/errors.ts';
+import {
+  checkTarget,
+  recipientsOf,
+  type TargetRules,
+} from '../../domain/notifications/notice-target.ts';
 import {
   NOTICE_CLAIM_MS,
   type NoticeRecord,
   type NotificationRecord,
   testMessage,
-} from '../../domain/notifications.ts';
+} from '../../domain/notifications/notifications.ts';
 import type { Attempts } from '../auth/attempts.ts';
 import { newId } from '../auth/secrets.ts';
 import type { Caller } from '../auth/callers.ts';

@@ -1,8 +1,8 @@
 /** Returns which node the scheduler would choose for a project, and why. Changes nothing. */
-import { wantedOf } from '../../domain/mounts.ts';
-import { place } from '../../domain/placement.ts';
-import { limitNeeds } from '../../domain/build-needs.ts';
-import { currentCopy, volumeNeeds } from '../../domain/volumes.ts';
+import { wantedOf } from '../../domain/data/mounts.ts';
+import { place } from '../../domain/nodes/placement.ts';
+import { limitNeeds } from '../../domain/nodes/build-needs.ts';
+import { currentCopy, volumeNeeds } from '../../domain/data/volumes.ts';
 import { secretNeeds } from '../../flow/secrets.ts';
 import type { Define } from '../define.ts';
 import type { ApiDeps } from '../deps.ts';

@@ -1,14 +1,20 @@
-/** Routes of projects and their settings. Checks settings against domain/project-rules.ts. */
+/**
+ * Routes of projects and their settings. Checks settings against domain/projects/project-rules.ts.
+ */
 import type { EnvPatch, Project, ProjectPatch } from '@berth/wire/project';
-import type { HostCertificate } from '../../domain/configuration.ts';
-import { roleIn } from '../../domain/access.ts';
-import { normalOrigins } from '../../domain/cors-origins.ts';
-import { normalDomains } from '../../domain/domains.ts';
-import { envNameProblem, mergedEnv } from '../../domain/env.ts';
-import { DomainError, type FieldProblem } from '../../domain/errors.ts';
-import { withPaths } from '../../domain/mounts.ts';
-import { type ProjectRules, projectProblems, settingsOf } from '../../domain/project-rules.ts';
-import type { ProjectRecord, ProjectSettings } from '../../domain/records.ts';
+import type { HostCertificate } from '../../domain/routes/configuration.ts';
+import { roleIn } from '../../domain/identity/access.ts';
+import { normalOrigins } from '../../domain/routes/cors-origins.ts';
+import { normalDomains } from '../../domain/routes/domains.ts';
+import { envNameProblem, mergedEnv } from '../../domain/projects/env.ts';
+import { DomainError, type FieldProblem } from '../../domain/platform/errors.ts';
+import { withPaths } from '../../domain/data/mounts.ts';
+import {
+  type ProjectRules,
+  projectProblems,
+  settingsOf,
+} from '../../domain/projects/project-rules.ts';
+import type { ProjectRecord, ProjectSettings } from '../../domain/platform/records.ts';
 import type { Caller } from '../auth/callers.ts';
 import type { Define, SetEtag } from '../define.ts';
 import type { ApiDeps } from '../deps.ts';

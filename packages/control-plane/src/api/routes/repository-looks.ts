@@ -3,23 +3,23 @@ import { randomUUID } from 'node:crypto';
 import { type FailureCode, FAILURES } from '@berth/wire/errors';
 import { RepositoryFound, type RepositoryLook } from '@berth/wire/repository-look';
 import { Value } from 'typebox/value';
-import { atLeast, roleIn } from '../../domain/access.ts';
-import { DomainError, invalid } from '../../domain/errors.ts';
-import { gitUrlProblem } from '../../domain/git-url.ts';
-import { branchProblem } from '../../domain/git-ref.ts';
+import { atLeast, roleIn } from '../../domain/identity/access.ts';
+import { DomainError, invalid } from '../../domain/platform/errors.ts';
+import { gitUrlProblem } from '../../domain/git/git-url.ts';
+import { branchProblem } from '../../domain/git/git-ref.ts';
 import {
   chooseBuilder,
   CLAIM_MS,
   LOOK_MS,
   type RepositoryLookRecord,
-} from '../../domain/repository-looks.ts';
+} from '../../domain/git/repository-looks.ts';
 import type { Caller } from '../auth/callers.ts';
-import type { ProjectRecord } from '../../domain/records.ts';
+import type { ProjectRecord } from '../../domain/platform/records.ts';
 import { type Define, SENT } from '../define.ts';
 import type { ApiDeps } from '../deps.ts';
 import { etagOf, matchesEtag } from '../etag.ts';
 import { createHoldWhile } from '../hold-while.ts';
-import type { Holds } from '../holds.ts';
+import type { Holds } from '../long-poll.ts';
 import { time } from '../views.ts';
 
 /**

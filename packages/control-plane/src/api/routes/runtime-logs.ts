@@ -21,15 +21,15 @@ import {
 import type { QueryOf } from '@berth/wire/routes';
 import { isTerminal } from '@berth/wire/vocabulary';
 import type { FastifyReply, FastifyRequest } from 'fastify';
-import { DomainError, invalid } from '../../domain/errors.ts';
-import { isOnline } from '../../domain/placement.ts';
-import type { NodeRecord } from '../../domain/records.ts';
-import type { ExitRecord } from '../../domain/runtime-logs.ts';
+import { DomainError, invalid } from '../../domain/platform/errors.ts';
+import { isOnline } from '../../domain/nodes/placement.ts';
+import type { NodeRecord } from '../../domain/platform/records.ts';
+import type { ExitRecord } from '../../domain/deployments/runtime-logs.ts';
 import type { Agents } from '../agents.ts';
 import type { Caller } from '../auth/callers.ts';
 import { type Define, SENT } from '../define.ts';
 import type { ApiDeps } from '../deps.ts';
-import type { Hold, Holds } from '../holds.ts';
+import type { Hold, Holds } from '../long-poll.ts';
 import type { Channel, ChannelLine } from '../log-channel.ts';
 import {
   createGaps,

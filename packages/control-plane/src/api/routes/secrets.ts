@@ -1,16 +1,16 @@
 /** Routes of the secrets of a project. No answer, event or error has a value. */
 import type { Secret } from '@berth/wire/secret';
-import { envNameProblem } from '../../domain/env.ts';
-import { DomainError } from '../../domain/errors.ts';
-import type { ProjectRecord } from '../../domain/records.ts';
+import { envNameProblem } from '../../domain/projects/env.ts';
+import { DomainError } from '../../domain/platform/errors.ts';
+import type { ProjectRecord } from '../../domain/platform/records.ts';
 import {
   type ChangedSecret,
   type NewSecret,
   secretValueProblem,
   type SecretRecord,
   vaultName,
-} from '../../domain/secrets.ts';
-import type { ProjectVault } from '../../domain/vault.ts';
+} from '../../domain/secrets/secrets.ts';
+import type { ProjectVault } from '../../domain/secrets/vault.ts';
 import type { Caller } from '../auth/callers.ts';
 import type { Define } from '../define.ts';
 import type { ApiDeps } from '../deps.ts';

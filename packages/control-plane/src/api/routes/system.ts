@@ -1,11 +1,17 @@
 /** Routes about the control plane itself: health, readiness, metrics, version, OpenAPI document. */
 import type { SystemReadiness } from '@berth/wire/system';
 import { BERTH_VERSION, OLDEST_AGENT } from '@berth/wire/version';
-import { isLate, lastGood, nextBackupAt, RESTORED, type Restored } from '../../domain/backups.ts';
+import {
+  isLate,
+  lastGood,
+  nextBackupAt,
+  RESTORED,
+  type Restored,
+} from '../../domain/platform/backups.ts';
 import { type Define, SENT } from '../define.ts';
 import type { StaticAnswer } from '../static-answer.ts';
 import type { ApiDeps } from '../deps.ts';
-import type { Holds } from '../holds.ts';
+import type { Holds } from '../long-poll.ts';
 import type { Metrics } from '../metrics.ts';
 import type { NodeNotes } from '../node-notes.ts';
 

@@ -2,9 +2,9 @@
  * Routes of tokens with which programs act for people: personal API tokens, and device tokens from
  * the gateway.
  */
-import { DomainError, invalid } from '../../domain/errors.ts';
+import { DomainError, invalid } from '../../domain/platform/errors.ts';
 import type { Role } from '@berth/wire/vocabulary';
-import { atLeast, roleIn } from '../../domain/access.ts';
+import { atLeast, roleIn } from '../../domain/identity/access.ts';
 import type { Caller } from '../auth/callers.ts';
 import type { Define } from '../define.ts';
 import type { ApiDeps } from '../deps.ts';

@@ -9,7 +9,7 @@ import type { FastifyReply } from 'fastify';
 import { type Define, SENT } from '../define.ts';
 import type { ApiDeps } from '../deps.ts';
 import { matchesEtag } from '../etag.ts';
-import type { Holds } from '../holds.ts';
+import type { Holds } from '../long-poll.ts';
 
 export function traefikRoutes(route: Define, deps: ApiDeps & { holds: Holds }): void {
   const { source, holds } = deps;

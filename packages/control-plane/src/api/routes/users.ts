@@ -1,7 +1,7 @@
 /** Routes of users and their roles, for admins. */
 import type { User } from '@berth/wire/user';
-import { DomainError, invalid } from '../../domain/errors.ts';
-import type { UserRecord } from '../../domain/records.ts';
+import { DomainError, invalid } from '../../domain/platform/errors.ts';
+import type { UserRecord } from '../../domain/platform/records.ts';
 import type { Define, SetEtag } from '../define.ts';
 import type { ApiDeps } from '../deps.ts';
 import { checkIfMatch } from '../etag.ts';

@@ -1,8 +1,8 @@
 /** The volumes on a node. */
 import type { NodeVolumes, VolumeState } from '@berth/wire/volume';
-import type { ProjectAccess } from '../../domain/access.ts';
-import { DomainError } from '../../domain/errors.ts';
-import type { VolumeCopy } from '../../domain/volume-copy.ts';
+import type { ProjectAccess } from '../../domain/identity/access.ts';
+import { DomainError } from '../../domain/platform/errors.ts';
+import type { VolumeCopy } from '../../domain/data/volume-copy.ts';
 import type { Define } from '../define.ts';
 import type { ApiDeps } from '../deps.ts';
 import { time, timeOrNull } from '../views.ts';

@@ -4,7 +4,7 @@
  */
 import { realpathSync, statSync } from 'node:fs';
 import { join } from 'node:path';
-import type { FolderProblem } from '../../domain/folder-check.ts';
+import type { FolderProblem } from '../../domain/data/folder-check.ts';
 import { reasonOf } from './share.ts';
 
 const [, , basePath = '', nfsPath = ''] = process.argv;

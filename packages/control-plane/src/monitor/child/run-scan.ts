@@ -5,8 +5,8 @@
  */
 import { closeSync } from 'node:fs';
 import { join } from 'node:path';
-import type { ShareIdentity } from '../../domain/records.ts';
-import type { ScanOutcome } from '../../domain/scan.ts';
+import type { ShareIdentity } from '../../domain/platform/records.ts';
+import type { ScanOutcome } from '../../domain/data/scan.ts';
 import type { ScanJob } from '../scan-job.ts';
 import { openCache } from './cache.ts';
 import { sameBytes, writeListing } from './listing.ts';

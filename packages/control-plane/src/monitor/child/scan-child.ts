@@ -5,7 +5,7 @@
  */
 import { flushCompileCache } from 'node:module';
 import { setGentle } from '@berth/kit/pace';
-import type { ScanOutcome, ScanProgress } from '../../domain/scan.ts';
+import type { ScanOutcome, ScanProgress } from '../../domain/data/scan.ts';
 import type { ChildMessage, ScanJob, ToChild } from '../scan-job.ts';
 import { runScan } from './run-scan.ts';
 import { pace } from './scan-pace.ts';

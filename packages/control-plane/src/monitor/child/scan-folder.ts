@@ -1,6 +1,6 @@
 /** The folder of one scan, as run-scan.ts opens it and scan-state.ts reads it. */
-import type { ScanProgress } from '../../domain/scan.ts';
-import type { ShareIdentity } from '../../domain/records.ts';
+import type { ScanProgress } from '../../domain/data/scan.ts';
+import type { ShareIdentity } from '../../domain/platform/records.ts';
 import type { ScanJob } from '../scan-job.ts';
 import type { Listing } from './listing.ts';
 

@@ -5,7 +5,7 @@
  */
 import { closeSync, constants, copyFileSync, openSync } from 'node:fs';
 import { setTimeout } from 'node:timers/promises';
-import type { ScanOutcome } from '../../domain/scan.ts';
+import type { ScanOutcome } from '../../domain/data/scan.ts';
 import { buildTree } from './build-tree.ts';
 import { type Cache, type CacheHeader, saveCache } from './cache.ts';
 import { hashRound, type KnownSums, type Round } from './hash-round.ts';

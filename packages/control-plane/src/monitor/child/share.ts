@@ -7,7 +7,7 @@
 import { randomUUID } from 'node:crypto';
 import { lstatSync, readFileSync, realpathSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import type { ShareIdentity } from '../../domain/records.ts';
+import type { ShareIdentity } from '../../domain/platform/records.ts';
 
 const MARKER = '.berth-share';
 const MARKER_TEXT = /^berth-share ([0-9a-f-]{36})\n$/;

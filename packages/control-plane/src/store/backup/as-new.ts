@@ -4,7 +4,7 @@
  */
 import { randomUUID } from 'node:crypto';
 import { sql } from 'kysely';
-import { RESTORED, type Restored } from '../../domain/backups.ts';
+import { RESTORED, type Restored } from '../../domain/platform/backups.ts';
 import { openPlain } from './plain.ts';
 
 /** Sessions and codes of the old machine, and its one-time answers. */

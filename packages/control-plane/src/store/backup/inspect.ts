@@ -1,6 +1,6 @@
 /** Reads what a manifest says about a database, of any version of Berth. */
 import { type Kysely, sql } from 'kysely';
-import { SECRETS_CHECK, sealedBy } from '../../domain/sealed.ts';
+import { SECRETS_CHECK, sealedBy } from '../../domain/secrets/sealed.ts';
 import type { Tables } from '../engine/tables.ts';
 import { presentIn } from '../engine/migrate.ts';
 

@@ -2,7 +2,7 @@
  * Checks whether a scan's claim on its dataset is still valid. Every write of a scan does this in
  * its own transaction.
  */
-import type { ScanClaim } from '../../domain/dataset-stores.ts';
+import type { ScanClaim } from '../../domain/data/dataset-stores.ts';
 import type { Tx } from '../engine/tables.ts';
 import type { Connection } from '../engine/connection.ts';
 import type { Row } from '../engine/tables.ts';

@@ -1,7 +1,7 @@
 /**
  * The facts about datasets that decisions use. A dataset that is being deleted counts as deleted.
  */
-import type { DatasetFact } from '../../domain/facts.ts';
+import type { DatasetFact } from '../../domain/deployments/facts.ts';
 import type { Db } from '../engine/tables.ts';
 
 const COLUMNS = [

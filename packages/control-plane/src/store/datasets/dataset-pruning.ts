@@ -5,8 +5,8 @@
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import type { CachedDataset } from '@berth/wire/node';
 import { decodeTree } from '@berth/wire/tree';
-import type { ScanClaim } from '../../domain/dataset-stores.ts';
-import type { PinnedDataset } from '../../domain/records.ts';
+import type { ScanClaim } from '../../domain/data/dataset-stores.ts';
+import type { PinnedDataset } from '../../domain/platform/records.ts';
 import type { Database } from '../engine/database.ts';
 import type { Db, Tx } from '../engine/tables.ts';
 import { deleteHistory, deleteTrees, type Guard } from './dataset-cleaning.ts';

@@ -1,6 +1,6 @@
 /** Queries about a dataset's row that several files use inside their own transactions. */
-import { DomainError, invalid } from '../../domain/errors.ts';
-import type { ProjectSettings } from '../../domain/records.ts';
+import { DomainError, invalid } from '../../domain/platform/errors.ts';
+import type { ProjectSettings } from '../../domain/platform/records.ts';
 import type { Database } from '../engine/database.ts';
 import type { Db, Tx } from '../engine/tables.ts';
 import { NOBODY, visibleOf } from '../project-access.ts';

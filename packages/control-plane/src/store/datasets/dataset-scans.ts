@@ -13,7 +13,7 @@
  * finishScan inserts into dataset_versions.
  */
 import { type ExpressionBuilder, sql } from 'kysely';
-import type { DatasetStore, VersionContent, ScanPlan } from '../../domain/dataset-stores.ts';
+import type { DatasetStore, VersionContent, ScanPlan } from '../../domain/data/dataset-stores.ts';
 import type { Database } from '../engine/database.ts';
 import type { Db, Tx } from '../engine/tables.ts';
 import { claimedRow, isClaimed } from './dataset-claims.ts';

@@ -1,7 +1,7 @@
 /** Stored tree objects: deflated, once for each dataset that has them. */
 import { promisify } from 'node:util';
 import { inflate } from 'node:zlib';
-import type { TreeObject } from '../../domain/dataset-stores.ts';
+import type { TreeObject } from '../../domain/data/dataset-stores.ts';
 import type { Db } from '../engine/tables.ts';
 import type { NewRow } from '../engine/tables.ts';
 

@@ -3,7 +3,11 @@
  * or partly removed ones are not.
  */
 import { setImmediate as nextTurn } from 'node:timers/promises';
-import type { DatasetStore, HistoryFilter, HistoryRecord } from '../../domain/dataset-stores.ts';
+import type {
+  DatasetStore,
+  HistoryFilter,
+  HistoryRecord,
+} from '../../domain/data/dataset-stores.ts';
 import type { Database } from '../engine/database.ts';
 import type { Db } from '../engine/tables.ts';
 import { datasetRow } from './dataset-rows.ts';

@@ -2,10 +2,10 @@
  * Datasets that people register. Scans are in dataset-scans.ts, versions and history in
  * dataset-versions.ts.
  */
-import type { DatasetStore } from '../../domain/dataset-stores.ts';
+import type { DatasetStore } from '../../domain/data/dataset-stores.ts';
 import { canDataset } from '@berth/wire/can';
-import { DomainError, taken } from '../../domain/errors.ts';
-import type { ShareIdentity } from '../../domain/records.ts';
+import { DomainError, taken } from '../../domain/platform/errors.ts';
+import type { ShareIdentity } from '../../domain/platform/records.ts';
 import { datasetFacts } from './dataset-facts.ts';
 import { scanMethods } from './dataset-scans.ts';
 import { versionMethods } from './dataset-versions.ts';

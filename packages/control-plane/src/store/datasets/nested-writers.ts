@@ -4,10 +4,10 @@
  * engine follows it, even out of the share, when it starts a container with the inner dataset.
  */
 import type { DatasetMount } from '@berth/wire/dataset';
-import type { ProjectAccess } from '../../domain/access.ts';
-import { invalid } from '../../domain/errors.ts';
-import { liesInside } from '../../domain/paths.ts';
-import type { ProjectSettings } from '../../domain/records.ts';
+import type { ProjectAccess } from '../../domain/identity/access.ts';
+import { invalid } from '../../domain/platform/errors.ts';
+import { liesInside } from '../../domain/projects/paths.ts';
+import type { ProjectSettings } from '../../domain/platform/records.ts';
 import type { Database } from '../engine/database.ts';
 import type { Tx } from '../engine/tables.ts';
 import { NOBODY, visibleOf } from '../project-access.ts';

@@ -15,7 +15,7 @@ import type {
   ScanClaim,
   TreeObject,
   VersionContent,
-} from '../../domain/dataset-stores.ts';
+} from '../../domain/data/dataset-stores.ts';
 import type { Tx } from '../engine/tables.ts';
 import { isClaimed } from './dataset-claims.ts';
 import { deleteHistory, historyVersions } from './dataset-cleaning.ts';

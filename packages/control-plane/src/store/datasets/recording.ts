@@ -6,7 +6,7 @@
  */
 import { setFlagsFromString } from 'node:v8';
 import { MessageChannel, Worker } from 'node:worker_threads';
-import type { DatasetStore } from '../../domain/dataset-stores.ts';
+import type { DatasetStore } from '../../domain/data/dataset-stores.ts';
 import {
   type FromRecording,
   problemOf,

@@ -5,9 +5,9 @@
  * pending -> running (claimed) -> completed | failed (reported)
  * running -> pending (lease expired); pending, running -> lost (deadline passed, node deleted)
  */
-import { DomainError } from '../../domain/errors.ts';
-import type { TaskRecord } from '../../domain/records.ts';
-import type { NewSync, TaskStore } from '../../domain/stores.ts';
+import { DomainError } from '../../domain/platform/errors.ts';
+import type { TaskRecord } from '../../domain/platform/records.ts';
+import type { NewSync, TaskStore } from '../../domain/platform/stores.ts';
 import type { Database } from '../engine/database.ts';
 import type { Row, Tx } from '../engine/tables.ts';
 import { newTaskColumns, taskOf } from '../rows/task.ts';

@@ -4,9 +4,9 @@
  * methods of the stores begin the transaction; small functions take `tx`.
  */
 import { type Dialect, Kysely } from 'kysely';
-import type { Notifier } from '../../domain/changes.ts';
-import type { LogRelay } from '../../domain/runtime-logs.ts';
-import type { QueryKind } from '../../domain/stores.ts';
+import type { Notifier } from '../../domain/platform/changes.ts';
+import type { LogRelay } from '../../domain/deployments/runtime-logs.ts';
+import type { QueryKind } from '../../domain/platform/stores.ts';
 import { type Capabilities, POSTGRES, SQLITE } from './capabilities.ts';
 import {
   createConnection,

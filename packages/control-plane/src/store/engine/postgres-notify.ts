@@ -6,7 +6,7 @@
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Client } from 'pg';
-import type { Notifier, Topic } from '../../domain/changes.ts';
+import type { Notifier, Topic } from '../../domain/platform/changes.ts';
 import type { StoreLog } from './errors.ts';
 import { clientConfig } from './postgres.ts';
 

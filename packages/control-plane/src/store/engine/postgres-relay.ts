@@ -8,7 +8,7 @@ import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { deflateRawSync, inflateRawSync } from 'node:zlib';
 import { Client } from 'pg';
-import type { LogRelay } from '../../domain/runtime-logs.ts';
+import type { LogRelay } from '../../domain/deployments/runtime-logs.ts';
 import type { StoreLog } from './errors.ts';
 import { clientConfig } from './postgres.ts';
 

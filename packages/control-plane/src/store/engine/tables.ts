@@ -16,21 +16,21 @@ import type {
   TaskState,
 } from '@berth/wire/vocabulary';
 import type { Generated, Insertable, Kysely, Selectable, Transaction } from 'kysely';
-import type { CleanUpRecord } from '../../domain/clean-up.ts';
-import type { CommitState, StatusRecord } from '../../domain/commit-statuses.ts';
-import type { DeployKeyRecord, GitTokenRecord } from '../../domain/git-stores.ts';
-import type { HookRecord } from '../../domain/hooks.ts';
-import type { DeviceCodeStatus } from '../../domain/identity-records.ts';
-import type { StoredKey } from '../../domain/git-hosts.ts';
-import type { StoppedFirst } from '../../domain/records.ts';
-import type { UnmanagedContainer } from '../../domain/unmanaged.ts';
-import type { VolumeCopy } from '../../domain/volume-copy.ts';
+import type { CleanUpRecord } from '../../domain/deployments/clean-up.ts';
+import type { CommitState, StatusRecord } from '../../domain/git/commit-statuses.ts';
+import type { DeployKeyRecord, GitTokenRecord } from '../../domain/git/git-stores.ts';
+import type { HookRecord } from '../../domain/git/hooks.ts';
+import type { DeviceCodeStatus } from '../../domain/identity/identity-records.ts';
+import type { StoredKey } from '../../domain/git/git-hosts.ts';
+import type { StoppedFirst } from '../../domain/platform/records.ts';
+import type { UnmanagedContainer } from '../../domain/nodes/unmanaged.ts';
+import type { VolumeCopy } from '../../domain/data/volume-copy.ts';
 
 /** 0 or 1 on both engines. */
 type Flag = number;
 /** Milliseconds since the epoch, by the machine's clock. */
 type Ms = number;
-/** Milliseconds by the uptime clock (domain/uptime.ts). Never compare it with `Ms`. */
+/** Milliseconds by the uptime clock (domain/platform/uptime.ts). Never compare it with `Ms`. */
 type UptimeMs = number;
 type Json = string;
 
@@ -147,7 +147,7 @@ export type Tables = {
     set_by: string | null;
     set_at: Ms;
   };
-  /** Copies of volumes on nodes (domain/volumes.ts). They outlive their project. */
+  /** Copies of volumes on nodes (domain/data/volumes.ts). They outlive their project. */
   volume_copies: Omit<VolumeCopy, 'names' | 'sizes' | 'seen' | 'missing_since'> & {
     names: Json;
     sizes: Generated<Json>;
@@ -162,7 +162,7 @@ export type Tables = {
   };
   deploy_keys: DeployKeyRecord;
   git_tokens: GitTokenRecord;
-  /** ssh host keys (domain/git-hosts.ts). */
+  /** ssh host keys (domain/git/git-hosts.ts). */
   git_host_keys: {
     host: string;
     fingerprint: string;
@@ -309,7 +309,7 @@ export type Tables = {
      * secret, or none.
      */
     shared_secret: string | null;
-    /** domain/boots.ts. */
+    /** domain/nodes/duplicate-agents.ts. */
     boots: Json | null;
     schedulable: Flag;
     deleting_at: Ms | null;
@@ -317,7 +317,7 @@ export type Tables = {
     copy_rate: number | null;
     drain: Json | null;
     containers: Json;
-    /** domain/heir.ts. */
+    /** domain/nodes/renamed-machine.ts. */
     earlier_nodes: Json | null;
     /** When the last list of containers arrived. */
     observed_at: UptimeMs | null;
@@ -556,7 +556,7 @@ export type Tables = {
      */
     state: CommitState | `failure of ${string}`;
   };
-  /** One row for each kind and subject (domain/problems.ts). */
+  /** One row for each kind and subject (domain/notifications/problems.ts). */
   problems: {
     kind: ProblemKind;
     subject: string;
@@ -631,7 +631,9 @@ export type Tables = {
     /** Null: it runs, or its process died. */
     finished_at: Ms | null;
   };
-  /** domain/usage.ts. `step`: length of the slot in ms. `slot`: number of the slot since 1970. */
+  /**
+   * domain/nodes/usage.ts. `step`: length of the slot in ms. `slot`: number of the slot since 1970.
+   */
   usage_points: {
     project_id: string;
     step: number;
@@ -654,13 +656,13 @@ export type Tables = {
   };
   /** Images that deleted projects left in the registry. `repository` has no host. */
   orphan_images: { repository: string; digest: string; noted_at: Ms };
-  /** Containers on nodes with a contract-only agent (domain/unmanaged.ts). */
+  /** Containers on nodes with a contract-only agent (domain/nodes/unmanaged.ts). */
   unmanaged_containers: Omit<UnmanagedContainer, 'labelled' | 'confirmed_at'> & {
     labelled: Flag;
     confirmed_at: Generated<Ms | null>;
   };
   meta: { key: string; value: string };
-  /** One row: the clock of every deadline (domain/uptime.ts). */
+  /** One row: the clock of every deadline (domain/platform/uptime.ts). */
   uptime: { id: number; clock: UptimeMs };
   /**
    * Idempotency-Key of `POST /api/projects/{id}/deployments`, which `kept_answers` does not cover.

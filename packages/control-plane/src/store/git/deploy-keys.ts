@@ -1,5 +1,5 @@
-import { DomainError } from '../../domain/errors.ts';
-import type { DeployKeyStore } from '../../domain/git-stores.ts';
+import { DomainError } from '../../domain/platform/errors.ts';
+import type { DeployKeyStore } from '../../domain/git/git-stores.ts';
 import type { Database } from '../engine/database.ts';
 import { writeEvents } from '../events.ts';
 import { accessEvent, changingProject } from './project-row.ts';

@@ -1,4 +1,4 @@
-import { DomainError } from '../../domain/errors.ts';
+import { DomainError } from '../../domain/platform/errors.ts';
 import {
   BY_LOOK,
   importable,
@@ -6,8 +6,8 @@ import {
   MAX_KEYS,
   type StoredKey,
   trustedKeys,
-} from '../../domain/git-hosts.ts';
-import type { GitHostStore } from '../../domain/git-stores.ts';
+} from '../../domain/git/git-hosts.ts';
+import type { GitHostStore } from '../../domain/git/git-stores.ts';
 import type { Database } from '../engine/database.ts';
 import type { Tx } from '../engine/tables.ts';
 import { writeEvents } from '../events.ts';

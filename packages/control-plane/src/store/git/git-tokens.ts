@@ -1,6 +1,6 @@
-import { DomainError } from '../../domain/errors.ts';
-import type { GitTokenStore } from '../../domain/git-stores.ts';
-import { afterMove } from '../../domain/git-token.ts';
+import { DomainError } from '../../domain/platform/errors.ts';
+import type { GitTokenStore } from '../../domain/git/git-stores.ts';
+import { afterMove } from '../../domain/git/git-token.ts';
 import type { Database } from '../engine/database.ts';
 import type { Tx } from '../engine/tables.ts';
 import { type NewEvent, writeEvents } from '../events.ts';

@@ -1,4 +1,4 @@
-import { DomainError } from '../../domain/errors.ts';
+import { DomainError } from '../../domain/platform/errors.ts';
 import type { Database } from '../engine/database.ts';
 import type { Row, Tx } from '../engine/tables.ts';
 import type { NewEvent } from '../events.ts';

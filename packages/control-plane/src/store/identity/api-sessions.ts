@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto';
-import type { ApiSessionStore } from '../../domain/identity-stores.ts';
+import type { ApiSessionStore } from '../../domain/identity/identity-stores.ts';
 import type { Database } from '../engine/database.ts';
 import { removeExpired } from '../sweep.ts';
 import { userOf } from './users.ts';

@@ -1,6 +1,6 @@
-import { DomainError } from '../../domain/errors.ts';
-import type { ApiTokenRecord } from '../../domain/identity-records.ts';
-import type { ApiTokenStore } from '../../domain/identity-stores.ts';
+import { DomainError } from '../../domain/platform/errors.ts';
+import type { ApiTokenRecord } from '../../domain/identity/identity-records.ts';
+import type { ApiTokenStore } from '../../domain/identity/identity-stores.ts';
 import type { Database } from '../engine/database.ts';
 import { newestFirst } from '../pages.ts';
 import { removeExpired } from '../sweep.ts';

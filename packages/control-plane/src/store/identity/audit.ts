@@ -1,5 +1,5 @@
 import { AUDIT_OUTCOMES } from '@berth/wire/audit';
-import type { AuditStore } from '../../domain/identity-stores.ts';
+import type { AuditStore } from '../../domain/identity/identity-stores.ts';
 import type { Database } from '../engine/database.ts';
 import { keyAfter, paged } from '../pages.ts';
 

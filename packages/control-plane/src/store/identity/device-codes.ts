@@ -1,6 +1,10 @@
 import type { Identity } from '@berth/wire/gateway';
-import { DomainError } from '../../domain/errors.ts';
-import type { DeviceCodeStore, NewDeviceToken, Polled } from '../../domain/identity-stores.ts';
+import { DomainError } from '../../domain/platform/errors.ts';
+import type {
+  DeviceCodeStore,
+  NewDeviceToken,
+  Polled,
+} from '../../domain/identity/identity-stores.ts';
 import type { Database } from '../engine/database.ts';
 import type { Tx } from '../engine/tables.ts';
 import { insertDeviceToken, MAX_DEVICE_TOKENS } from './device-tokens.ts';

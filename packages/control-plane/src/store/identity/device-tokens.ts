@@ -1,6 +1,6 @@
 import type { DeviceScope, Identity } from '@berth/wire/gateway';
-import type { Asker, DeviceTokenRecord } from '../../domain/identity-records.ts';
-import type { DeviceTokenStore, NewDeviceToken } from '../../domain/identity-stores.ts';
+import type { Asker, DeviceTokenRecord } from '../../domain/identity/identity-records.ts';
+import type { DeviceTokenStore, NewDeviceToken } from '../../domain/identity/identity-stores.ts';
 import type { Database } from '../engine/database.ts';
 import type { Tx } from '../engine/tables.ts';
 import { newestFirst } from '../pages.ts';

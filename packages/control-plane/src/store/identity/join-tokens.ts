@@ -2,9 +2,9 @@
  * Join tokens for new machines (docs/interfaces.md "Joining"): each is for one machine and one
  * role, and expires.
  */
-import { DomainError } from '../../domain/errors.ts';
-import type { JoinTokenRecord } from '../../domain/records.ts';
-import type { JoinTokenStore } from '../../domain/stores.ts';
+import { DomainError } from '../../domain/platform/errors.ts';
+import type { JoinTokenRecord } from '../../domain/platform/records.ts';
+import type { JoinTokenStore } from '../../domain/platform/stores.ts';
 import type { Database } from '../engine/database.ts';
 import type { Tx } from '../engine/tables.ts';
 import { newestFirst } from '../pages.ts';

@@ -1,6 +1,6 @@
 import type { Identity } from '@berth/wire/gateway';
 import { sql } from 'kysely';
-import type { PolicyStore } from '../../domain/identity-stores.ts';
+import type { PolicyStore } from '../../domain/identity/identity-stores.ts';
 import type { Database } from '../engine/database.ts';
 import { ACCESS_VERSION } from './access-version.ts';
 import { UNSETTLED_STATES } from '../states.ts';

@@ -2,7 +2,7 @@
  * Gives an operator on the control plane's machine an admin account again (admin.ts). A running
  * control plane follows within seconds.
  */
-import type { AuditRecord } from '../../domain/identity-records.ts';
+import type { AuditRecord } from '../../domain/identity/identity-records.ts';
 import { raiseAccessVersion } from './access-version.ts';
 import type { Database } from '../engine/database.ts';
 import { writeEvents } from '../events.ts';

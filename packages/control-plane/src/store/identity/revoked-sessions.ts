@@ -1,5 +1,5 @@
-import { DomainError } from '../../domain/errors.ts';
-import type { RevokedSessionStore } from '../../domain/identity-stores.ts';
+import { DomainError } from '../../domain/platform/errors.ts';
+import type { RevokedSessionStore } from '../../domain/identity/identity-stores.ts';
 import type { Database } from '../engine/database.ts';
 import { removeExpired } from '../sweep.ts';
 

@@ -3,7 +3,7 @@
  * owner's column and in the name.
  */
 import { sql } from 'kysely';
-import { DomainError } from '../../domain/errors.ts';
+import { DomainError } from '../../domain/platform/errors.ts';
 import type { Database } from '../engine/database.ts';
 import type { Tx } from '../engine/tables.ts';
 

@@ -1,8 +1,8 @@
 import { type Identity, SESSION_MAX_MS } from '@berth/wire/gateway';
-import { refuseDeletedSince } from '../../domain/deleted-account.ts';
-import { DomainError, taken } from '../../domain/errors.ts';
-import type { UserRecord } from '../../domain/records.ts';
-import type { UserStore } from '../../domain/stores.ts';
+import { refuseDeletedSince } from '../../domain/identity/deleted-account.ts';
+import { DomainError, taken } from '../../domain/platform/errors.ts';
+import type { UserRecord } from '../../domain/platform/records.ts';
+import type { UserStore } from '../../domain/platform/stores.ts';
 import { raiseAccessVersion } from './access-version.ts';
 import type { Database } from '../engine/database.ts';
 import type { Db, Tx } from '../engine/tables.ts';

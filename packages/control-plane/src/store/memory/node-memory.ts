@@ -17,7 +17,7 @@
 import type { NodeDisk } from '@berth/wire/node';
 import type { NodeRole } from '@berth/wire/vocabulary';
 import { sql } from 'kysely';
-import type { NodeRecord } from '../../domain/records.ts';
+import type { NodeRecord } from '../../domain/platform/records.ts';
 import type { Database } from '../engine/database.ts';
 import type { Db } from '../engine/tables.ts';
 import { nodeOf } from '../rows/node.ts';

@@ -1,4 +1,4 @@
-import type { DatasetRecord } from '../../domain/records.ts';
+import type { DatasetRecord } from '../../domain/platform/records.ts';
 import type { Row } from '../engine/tables.ts';
 
 export const datasetOf = (row: Row<'datasets'>): DatasetRecord => ({

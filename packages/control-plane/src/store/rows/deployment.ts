@@ -4,7 +4,7 @@ import type {
   DeploymentSummary,
   EventRecord,
   Failure,
-} from '../../domain/records.ts';
+} from '../../domain/platform/records.ts';
 import type { NewRow, Row } from '../engine/tables.ts';
 
 type Settings = DeploymentRecord['settings'];

@@ -1,5 +1,5 @@
-import type { Boots } from '../../domain/boots.ts';
-import type { NodeRecord } from '../../domain/records.ts';
+import type { Boots } from '../../domain/nodes/duplicate-agents.ts';
+import type { NodeRecord } from '../../domain/platform/records.ts';
 import type { Row } from '../engine/tables.ts';
 
 type Hidden =

@@ -1,5 +1,5 @@
-import type { Guarded } from '../../domain/access.ts';
-import type { ProjectRecord, ProjectSettings } from '../../domain/records.ts';
+import type { Guarded } from '../../domain/identity/access.ts';
+import type { ProjectRecord, ProjectSettings } from '../../domain/platform/records.ts';
 import type { NewRow, Row } from '../engine/tables.ts';
 
 type SettingColumns = Pick<NewRow<'projects'>, keyof ProjectSettings>;

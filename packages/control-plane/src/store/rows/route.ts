@@ -1,4 +1,4 @@
-import type { RouteRecord } from '../../domain/records.ts';
+import type { RouteRecord } from '../../domain/platform/records.ts';
 
 /** Replaces the column `stopped` by the field, which only a stopped route has. */
 export const routeOf = <T extends { stopped: number }>({

@@ -1,7 +1,7 @@
 import type { TaskProgress } from '@berth/wire/dataset';
 import type { Payload, TaskReport } from '@berth/wire/task';
-import type { NewTask } from '../../domain/plan.ts';
-import type { TaskRecord } from '../../domain/records.ts';
+import type { NewTask } from '../../domain/deployments/plan.ts';
+import type { TaskRecord } from '../../domain/platform/records.ts';
 import type { NewRow, Row } from '../engine/tables.ts';
 
 export const taskOf = ({ seq: _order, ...row }: Row<'tasks'>): TaskRecord => ({

@@ -10,8 +10,8 @@ export const nodeIdentity = ({ text }: Capabilities): Migration => ({
   async up(db: Kysely<unknown>) {
     for (const column of ['arch', 'engine', 'capabilities', 'disk', 'secret_hash', 'boots'])
       await db.schema.alterTable('nodes').addColumn(column, text).execute();
-    // `boots`: other agent processes that use the name of this node (domain/boots.ts), as JSON. Few
-    // nodes have any: the index is partial.
+    // `boots`: other agent processes that use the name of this node
+    // (domain/nodes/duplicate-agents.ts), as JSON. Few nodes have any: the index is partial.
     await db.schema
       .createIndex('nodes_boots')
       .on('nodes')

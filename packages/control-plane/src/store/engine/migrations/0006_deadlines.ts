@@ -1,6 +1,6 @@
 /**
- * Adds the uptime clock (domain/uptime.ts), and columns of deployments for deadlines, retries and
- * their order in lists.
+ * Adds the uptime clock (domain/platform/uptime.ts), and columns of deployments for deadlines,
+ * retries and their order in lists.
  */
 import { type Kysely, sql } from 'kysely';
 import type { Migration } from 'kysely/migration';

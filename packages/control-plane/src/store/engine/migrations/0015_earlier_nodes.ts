@@ -1,4 +1,6 @@
-/** Adds which earlier nodes a machine was (domain/heir.ts). Null: none is known. */
+/**
+ * Adds which earlier nodes a machine was (domain/nodes/renamed-machine.ts). Null: none is known.
+ */
 import type { Kysely } from 'kysely';
 import type { Migration } from 'kysely/migration';
 import type { Capabilities } from '../capabilities.ts';

@@ -1,0 +1,451 @@
+/** Builds and pushes an image with `docker buildx build --push`. */
+import { randomBytes } from 'node:crypto';
+import { open, readFile, writeFile } from 'node:fs/promises';
+import { failPoint } from '@berth/kit/fail-point';
+import type { FailureCode } from '@berth/wire/errors';
+import { repositoryOf } from '../disk/old-images.ts';
+import { createBuildSpool } from './build-spool.ts';
+import type { DockerCli } from '../engine/docker-cli.ts';
+import {
+  type BuildLine,
+  type FailedStep,
+  MAX_MESSAGE,
+  plainReader,
+  rawJsonReader,
+} from './build-progress.ts';
+import { classify, outputTail, PUSH_FAILURES, TaskFailure } from '../failures.ts';
+import { checkFrontend, syntaxOf } from './frontend.ts';
+import { dockerfileFacts } from './dockerfile-facts.ts';
+import { checkImages, type ImageRules, sourcePolicy, unchecked } from './image-sources.ts';
+import { type PushAccess, untilRefused } from './push-access.ts';
+
+export type BuildSpec = {
+  /** Id of the project. Its cache mounts are separate from those of other projects. */
+  project: string;
+  /** The build context. */
+  context: string;
+  dockerfile: string;
+  /** Null: the last stage. */
+  target: string | null;
+  args: Readonly<Record<string, string>>;
+  tag: string;
+  labels: Record<string, string>;
+  /** File in which buildx describes the image; outside the context. */
+  metadataFile: string;
+  /** File for the rules that BuildKit checks itself; outside the context. */
+  policyFile: string;
+  /**
+   * File for messages of the builder that wait for room in the log; outside the context, and it
+   * must not exist.
+   */
+  spoolFile: string;
+  /** Values for `RUN --mount=type=secret,id=NAME`. */
+  secrets: readonly { name: string; value: string }[];
+  noCache: boolean;
+};
+export type BuildOptions = {
+  signal: AbortSignal;
+  timeoutMs: number;
+  onLine: (line: BuildLine) => void;
+  /**
+   * Null: the log has room. Otherwise messages of the builder wait until the promise is settled.
+   */
+  room?: () => Promise<void> | null;
+};
+/**
+ * `digest`: the image can be pulled by it. `arch`: Go’s name; null if the builder does not report
+ * it.
+ */
+export type Built = { digest: string | null; arch: string | null };
+/** Builds and pushes. Throws TaskFailure build_…, registry_…, disk_full, engine_unavailable. */
+export type Build = (spec: BuildSpec, options: BuildOptions) => Promise<Built>;
+
+/** The first buildx that has `--progress=rawjson`. */
+const RAWJSON_SINCE = [0, 13] as const;
+/**
+ * The first buildx with `--provenance`; without the option an image becomes an index of two
+ * manifests.
+ */
+const OLDEST_BUILDX = [0, 10] as const;
+/** The BuildKit of engine 20.10, which separates cache mounts by BUILDKIT_CACHE_MOUNT_NS. */
+const OLDEST_BUILDKIT = [0, 8] as const;
+
+/** Bytes of a Dockerfile. A larger one is refused, because its end would not be checked. */
+const MAX_DOCKERFILE = 1024 * 1024;
+
+type Version = readonly [major: number, minor: number];
+const versionIn = (text: string, pattern: RegExp): Version | null => {
+  const [, major, minor] = pattern.exec(text) ?? [];
+  return major === undefined ? null : [Number(major), Number(minor)];
+};
+const isOlder = ([major, minor]: Version, than: Version): boolean =>
+  major < than[0] || (major === than[0] && minor < than[1]);
+const buildxVersion = (output: string): Version | null =>
+  versionIn(output.replace(/^\S+/, ''), /v?(\d+)\.(\d+)/);
+
+/**
+ * Explains why Berth cannot build with the versions that `buildx version` and `buildx inspect`
+ * print; null if it can, or if they are unknown.
+ */
+export function builderProblem(version: string, builder: string): string | null {
+  const buildx = buildxVersion(version);
+  if (buildx !== null && isOlder(buildx, OLDEST_BUILDX))
+    return `buildx ${buildx.join('.')} is too old; Berth needs ${OLDEST_BUILDX.join('.')} or newer`;
+  const buildkit = versionIn(builder, /^BuildKit(?: version)?:\s*v?(\d+)\.(\d+)/im);
+  if (buildkit !== null && isOlder(buildkit, OLDEST_BUILDKIT))
+    return (
+      `BuildKit ${buildkit.join('.')} is too old to separate projects’ build caches; Berth needs ` +
+      `${OLDEST_BUILDKIT.join('.')} or newer`
+    );
+  return null;
+}
+
+export type BuildSettings = {
+  /** Allowed Dockerfile frontends besides docker/dockerfile (frontend.ts). */
+  frontends: readonly string[];
+  /** Which images of the registry a build of this repository may use (image-sources.ts). */
+  imageRules: (repository: string) => Promise<ImageRules>;
+};
+
+export function createBuild(
+  cli: DockerCli,
+  access: PushAccess,
+  { frontends, imageRules }: BuildSettings,
+): Build {
+  let rawJson: Promise<boolean> | null = null;
+  /** Checks the builder, once. Returns whether it has rawjson. Throws if it is too old. */
+  async function checkBuilder(): Promise<boolean> {
+    const { stdout } = await cli.runOrThrow(['buildx', 'version']);
+    const builder = await cli.run(['buildx', 'inspect'], { timeoutMs: 20_000 });
+    const problem = builderProblem(stdout, builder.stdout);
+    if (problem !== null) throw new Error(problem);
+    const version = buildxVersion(stdout);
+    return version !== null && !isOlder(version, RAWJSON_SINCE);
+  }
+
+  return async (spec, { signal, timeoutMs, onLine, room }) => {
+    const dockerfile = await readDockerfile(spec.dockerfile);
+    checkFrontend(dockerfile, frontends);
+    const rules = await imageRules(repositoryOf(spec.tag));
+    checkImages(dockerfile, spec.args, rules, spec.target);
+    await writeFile(spec.policyFile, sourcePolicy(rules, frontends));
+    rawJson ??= checkBuilder();
+    const raw = await rawJson.catch((error: unknown) => {
+      rawJson = null;
+      throw new TaskFailure(
+        'build_failed',
+        'docker buildx failed on this builder: ' +
+          (error instanceof Error ? error.message : String(error)),
+        { cause: error },
+      );
+    });
+    const reader = raw ? rawJsonReader(onLine) : plainReader(onLine);
+    const labels = Object.entries(spec.labels).flatMap(([k, v]) => ['--label', `${k}=${v}`]);
+    const output = [
+      '--push',
+      '--provenance=false',
+      `--progress=${raw ? 'rawjson' : 'plain'}`,
+      '--metadata-file',
+      spec.metadataFile,
+    ];
+    // Without a namespace, a project could put files into a cache mount that another project’s
+    // build executes.
+    const namespace = ['--build-arg', `BUILDKIT_CACHE_MOUNT_NS=${spec.project}`];
+    const target = spec.target === null ? [] : ['--target', spec.target];
+    const args = buildArgs(spec.args);
+    // Values pass through the environment of the docker command: never through argv, a layer or a
+    // file. A variable has a random name, so that no build argument can have the same name and take
+    // the value of the secret.
+    const secrets = spec.secrets.map((secret) => ({
+      ...secret,
+      variable: `BERTH_SECRET_${randomBytes(16).toString('hex')}`,
+    }));
+    const noCache = spec.noCache ? ['--no-cache'] : [];
+    // The namespace comes last, so that no argument of the project can replace it.
+    const argv = [
+      'buildx',
+      'build',
+      ...output,
+      ...labels,
+      ...target,
+      ...args.argv,
+      ...secrets.flatMap(({ name, variable }) => ['--secret', `id=${name},env=${variable}`]),
+      ...noCache,
+      ...namespace,
+      '--file',
+      spec.dockerfile,
+      '--tag',
+      spec.tag,
+      '--',
+      spec.context,
+    ];
+    const spool = createBuildSpool({
+      path: spec.spoolFile,
+      room: room ?? (() => null),
+      take: (message) => reader.read(message),
+      signal,
+    });
+    const pushing = watchPush((during) => access(repositoryOf(spec.tag), during));
+    const running = cli
+      .run(argv, {
+        signal: AbortSignal.any([signal, pushing.refused]),
+        timeoutMs,
+        cwd: spec.context,
+        env: {
+          ...args.env,
+          ...Object.fromEntries(secrets.map(({ variable, value }) => [variable, value])),
+          // buildx passes the policy to BuildKit, which also sees the images that a base image
+          // names (ONBUILD).
+          EXPERIMENTAL_BUILDKIT_SOURCE_POLICY: spec.policyFile,
+        },
+        dieWithParent: true,
+        maxLine: MAX_MESSAGE,
+        // The reader knows where the output of a step begins in a line.
+        carriageReturns: 'keep',
+        room: () => spool.room(),
+        onLine: (line, stream) => {
+          if (line.includes('pushing')) {
+            void failPoint('push.during');
+            pushing.started();
+          }
+          if (stream === 'stderr') spool.add(line);
+        },
+      })
+      .finally(pushing.stop);
+    await Promise.allSettled([running]);
+    await spool.end();
+    const result = await running;
+    if (result.ended === 'timeout')
+      throw new TaskFailure(
+        'build_timeout',
+        `the build did not end within ${Math.round(timeoutMs / 1000)} s (BUILD_TIMEOUT)`,
+      );
+    if (result.code !== 0) throw buildFailure(reader.failed(), result.stderr, dockerfile);
+    const { digest, arch } = await readMetadata(spec.metadataFile);
+    return { digest, arch: arch ?? (await imageArch(cli, spec.tag, signal)) };
+  };
+}
+
+/**
+ * Variables that docker, buildx or their libraries read. A build argument of this name must not
+ * reach their environment, where it would configure them.
+ */
+const READ_BY_TOOLS = new RegExp(
+  `^(${[
+    'PATH|HOME|PWD|OLDPWD|USER|LOGNAME|SHELL|TERM|COLUMNS|LINES|CI|NO_COLOR|DISPLAY|TMPDIR|TZ|TZDIR|LANG|LANGUAGE',
+    'HOSTALIASES|LOCALDOMAIN|RES_OPTIONS|RESOLV\\w*|NLSPATH|LOCPATH|GCONV_PATH|ZONEINFO|GETCONF_DIR|\\w*_PROXY',
+    '(LC|LD|GLIBC|MALLOC|GO|DOCKER|BUILDX|BUILDKIT|COMPOSE|OTEL|SSL|XDG|GIT|SSH|DBUS|KRB5|GSS|AWS|AZURE|GOOGLE|GITHUB|ACTIONS|SOURCE_DATE)\\w*',
+    '(EXPERIMENTAL|GPG|GNUPG|PASSWORD_STORE|CURL|OPENSSL|PKCS11|BERTH|SYSTEMD|NOTIFY|LISTEN|JOURNAL|INVOCATION|NODE|NPM)\\w*',
+  ].join('|')})$`,
+  'i',
+);
+
+/**
+ * The values are in the environment of buildx and not in its arguments, which every user of the
+ * machine can read.
+ */
+export function buildArgs(args: Readonly<Record<string, string>>): {
+  argv: string[];
+  env: NodeJS.ProcessEnv;
+} {
+  const argv: string[] = [];
+  const env: NodeJS.ProcessEnv = {};
+  for (const [name, value] of Object.entries(args)) {
+    if (/^BUILDKIT_/i.test(name))
+      throw new TaskFailure(
+        'build_failed',
+        `the build argument ${name} configures the builder itself`,
+      );
+    if (READ_BY_TOOLS.test(name)) argv.push('--build-arg', `${name}=${value}`);
+    else {
+      argv.push('--build-arg', name);
+      env[name] = value;
+    }
+  }
+  return { argv, env };
+}
+
+/**
+ * Asks the registry during a push. `refused` is aborted, with the failure as its reason, if the
+ * registry refuses the push.
+ */
+function watchPush(ask: (signal: AbortSignal) => Promise<string | null>) {
+  const ended = new AbortController();
+  const refused = new AbortController();
+  let started = false;
+  return {
+    refused: refused.signal,
+    started(): void {
+      if (started || ended.signal.aborted) return;
+      started = true;
+      untilRefused(() => ask(ended.signal), ended.signal).then(
+        (refusal) => refused.abort(new TaskFailure('registry_refused', refusal)),
+        // The push has ended, with or without success.
+        () => undefined,
+      );
+    },
+    stop: () => ended.abort(new Error('the push has ended')),
+  };
+}
+
+/** Throws TaskFailure build_image_refused if the file is too large to be checked. */
+async function readDockerfile(path: string): Promise<string> {
+  const file = await open(path);
+  try {
+    const { bytesRead, buffer } = await file.read(
+      Buffer.alloc(MAX_DOCKERFILE + 1),
+      0,
+      MAX_DOCKERFILE + 1,
+      0,
+    );
+    if (bytesRead > MAX_DOCKERFILE) throw unchecked('1 MiB');
+    return buffer.toString('utf8', 0, bytesRead);
+  } finally {
+    await file.close();
+  }
+}
+
+async function readMetadata(path: string): Promise<Built> {
+  const metadata = JSON.parse(await readFile(path, 'utf8')) as Record<string, unknown>;
+  const digest = metadata['containerimage.digest'];
+  const descriptor = metadata['containerimage.descriptor'] as
+    | { platform?: { architecture?: unknown } }
+    | undefined;
+  return {
+    digest: typeof digest === 'string' && /^sha256:[0-9a-f]{64}$/.test(digest) ? digest : null,
+    arch: archName(descriptor?.platform?.architecture),
+  };
+}
+
+/**
+ * Reads the architecture from the engine’s image. Null if the engine lacks the image because a
+ * separate builder made it.
+ */
+async function imageArch(cli: DockerCli, tag: string, signal: AbortSignal): Promise<string | null> {
+  const { code, stdout } = await cli.run(
+    ['image', 'inspect', '--format', '{{.Architecture}}', '--', tag],
+    { signal, timeoutMs: 15_000 },
+  );
+  return code === 0 ? archName(stdout.trim()) : null;
+}
+const archName = (name: unknown): string | null =>
+  typeof name === 'string' && /^[a-z0-9_]{1,40}$/.test(name) ? name : null;
+
+/**
+ * Chooses the failure code by what failed: the base image, a step of the Dockerfile, or the push.
+ */
+export function buildFailure(
+  failed: FailedStep | null,
+  stderr: string,
+  dockerfile = '',
+): TaskFailure {
+  const tail = outputTail(
+    stderr
+      .split('\n')
+      .filter((l) => l.startsWith('ERROR') || /^[^{#]/.test(l))
+      .join('\n'),
+    2,
+  );
+  const error = failed?.error ?? tail;
+  const classified = classify(PUSH_FAILURES, `${error}\n${tail}`, 'build_failed');
+  if (classified === 'disk_full' || classified === 'engine_unavailable')
+    return new TaskFailure(classified, error);
+  // The message that named the step was too long to read, but the end of the output tells that a
+  // step failed.
+  if (failed === null && /did not complete successfully: exit code: \d+/.test(tail))
+    return new TaskFailure('build_step_failed', tail);
+  if (/target stage .* could not be found/i.test(`${error}\n${tail}`))
+    return new TaskFailure('build_target_missing', `${error}. ${stagesOf(dockerfile)}`);
+  const syntax = syntaxFailure(`${error}\n${tail}`, dockerfile);
+  if (syntax !== null) return syntax;
+  const frontend = failed === null ? undefined : FRONTEND_STEP.exec(failed.step)?.[1];
+  if (frontend !== undefined)
+    return new TaskFailure(
+      'build_failed',
+      `the frontend ${frontend} of the line "# syntax=" could not be pulled: ${error}. Allow ` +
+        'the builder to reach its registry, or remove the line: the builder then uses the ' +
+        'frontend of its engine',
+    );
+  if (failed === null)
+    return new TaskFailure(
+      /push|registry|blob|manifest/i.test(tail) ? classified : 'build_failed',
+      tail,
+    );
+
+  const code = codeOfStep(failed, classified);
+  if (code !== 'build_step_failed')
+    return new TaskFailure(code, `${failed.step.replace(METADATA_OF, '')}: ${failed.error}`);
+  const exit = /exit code: (\d+)/.exec(failed.error)?.[1];
+  const missing = MISSING_FILE.exec(failed.error)?.[1];
+  const how =
+    exit !== undefined
+      ? `exit code ${exit}`
+      : missing !== undefined
+        ? `${missing} is not in the build context; commit it, or correct the path or .dockerignore`
+        : failed.error;
+  const lastOutput = failed.output.length === 0 ? '' : `\n${failed.output.map(short).join('\n')}`;
+  return new TaskFailure('build_step_failed', `${failed.step}: ${how}${lastOutput}`);
+}
+
+/** The step that fetches the frontend of a line `# syntax=`. It is no base image. */
+const FRONTEND_STEP = /^resolve image config for (?:docker-image:\/\/)?(\S+)/;
+/** BuildKit's texts about syntax that it does not know. */
+const UNKNOWN_SYNTAX =
+  /(?:dockerfile parse error|failed to parse|unknown instruction|unknown flag)[^\n]*?(unknown (instruction|flag): \S+)/i;
+const BARE_SYNTAX = /(unknown (instruction|flag): \S+)/i;
+/** Syntax that the frontend of an old engine does not know. */
+const NEWER_SYNTAX =
+  /<<-?\s*["']?[A-Za-z_]|^\s*(?:COPY|ADD|RUN|FROM|HEALTHCHECK)\s[^\n]*--(?:link|parents|exclude|checksum|chmod|keep-git-dir|security|network|mount|start-interval|unpack)\b/im;
+
+/** Explains an instruction or a flag that the frontend does not know; null for another failure. */
+function syntaxFailure(text: string, dockerfile: string): TaskFailure | null {
+  const [, what, kind] = UNKNOWN_SYNTAX.exec(text) ?? BARE_SYNTAX.exec(text) ?? [];
+  if (what === undefined || !/dockerfile|solve/i.test(text)) return null;
+  const line = /line (\d+)/i.exec(text)?.[1];
+  const where = line === undefined ? '' : ` in line ${line} of the Dockerfile`;
+  const isOwn = syntaxOf(dockerfile) !== null;
+  const newer = NEWER_SYNTAX.test(dockerfile) || /flag/i.test(kind ?? '');
+  const next =
+    newer && !isOwn
+      ? "The Dockerfile uses syntax that is newer than the BuildKit of this builder's engine (a " +
+        'heredoc, or a flag like --link). Begin it with the line "# ' +
+        'syntax=docker/dockerfile:1", or ' +
+        'use Docker 23 or newer on the builder'
+      : 'Correct the line; a line that continues the one before needs a backslash at the end of ' +
+        'that one';
+  return new TaskFailure('build_failed', `${what}${where}. ${next}`);
+}
+
+/** Names the stages of a Dockerfile. */
+function stagesOf(dockerfile: string): string {
+  const { targets } = dockerfileFacts(dockerfile);
+  return targets.length === 0
+    ? 'No stage of the Dockerfile has a name (FROM image AS name); add one, or remove build_target'
+    : `The Dockerfile has the stages ${targets
+        .slice(0, 10)
+        .map(({ name }) => name)
+        .join(', ')}; set build_target to one of them`;
+}
+
+/** Name of the step that asks the registry for a base image, without the image. */
+const METADATA_OF = /^\[internal\] load metadata for /;
+/** BuildKit's texts about the source of COPY and ADD. */
+const MISSING_FILE = /("\/[^"]*")(?: not found)?: not found$/;
+
+/** Twelve lines fit into the failure message; the log has the full lines. */
+const short = (line: string): string => (line.length > 300 ? `${line.slice(0, 300)}…` : line);
+
+function codeOfStep({ step, error }: FailedStep, classified: FailureCode): FailureCode {
+  if (/^(exporting|push|\[auth\])/.test(step))
+    return classified === 'build_failed' && /push/.test(error)
+      ? 'registry_unreachable'
+      : classified;
+  if (
+    step.startsWith('[internal] load metadata') ||
+    /^\[[^\]]*\] FROM /.test(step) ||
+    step.startsWith('resolve image config')
+  )
+    return 'build_base_image';
+  if (step.startsWith('[') && !step.startsWith('[internal]')) return 'build_step_failed';
+  return 'build_failed';
+}

@@ -1,0 +1,129 @@
+/** Finds the project's Dockerfile and build context, and checks that they lie inside the clone. */
+import { lstat, readdir, realpath, stat } from 'node:fs/promises';
+import { isAbsolute, join, relative, sep } from 'node:path';
+import { TaskFailure } from '../failures.ts';
+import { isDockerfilePath } from '../git/repository.ts';
+
+/**
+ * Returns the path for the builder, without symlinks. Throws TaskFailure dockerfile_missing,
+ * dockerfile_outside.
+ */
+export async function findDockerfile(workspace: string, path: string): Promise<string> {
+  const root = await realpath(workspace);
+  const wanted = join(root, path);
+  if (isAbsolute(path) || isOutside(root, wanted))
+    throw new TaskFailure('dockerfile_outside', path);
+  let found: string;
+  try {
+    found = await realpath(wanted);
+  } catch (error) {
+    const code = (error as NodeJS.ErrnoException).code;
+    // A dangling link may lead out of the repository on another machine, so the failure names the
+    // link.
+    const link = await lstat(wanted).then(
+      (s) => s.isSymbolicLink(),
+      () => false,
+    );
+    if (code === 'ELOOP' || link)
+      throw new TaskFailure(
+        'dockerfile_outside',
+        `${path} is a symlink without a target inside the repository`,
+        { cause: error },
+      );
+    if (code === 'ENOENT' || code === 'ENOTDIR' || code === 'ENAMETOOLONG')
+      throw new TaskFailure('dockerfile_missing', `${path}. ${await otherDockerfiles(root)}`, {
+        cause: error,
+      });
+    throw error;
+  }
+  if (isOutside(root, found))
+    throw new TaskFailure(
+      'dockerfile_outside',
+      `${path} is a symlink to a file outside the repository`,
+    );
+  if (!(await stat(found)).isFile())
+    throw new TaskFailure(
+      'dockerfile_missing',
+      `${path} is not a file. ${await otherDockerfiles(root)}`,
+    );
+  return found;
+}
+
+/**
+ * Returns the folder for the builder, without symlinks. Throws TaskFailure build_context_missing,
+ * build_context_outside.
+ */
+export async function findContext(workspace: string, path: string): Promise<string> {
+  const root = await realpath(workspace);
+  const wanted = join(root, path);
+  if (isAbsolute(path) || isOutside(root, wanted))
+    throw new TaskFailure('build_context_outside', path);
+  let found: string;
+  try {
+    found = await realpath(wanted);
+  } catch (error) {
+    if (
+      !['ENOENT', 'ENOTDIR', 'ENAMETOOLONG', 'ELOOP'].includes(
+        (error as NodeJS.ErrnoException).code ?? '',
+      )
+    )
+      throw error;
+    throw new TaskFailure(
+      'build_context_missing',
+      `${path}. Set build_context to a folder of the repository; "." is its root`,
+      {
+        cause: error,
+      },
+    );
+  }
+  if (isOutside(root, found))
+    throw new TaskFailure(
+      'build_context_outside',
+      `${path} is a symlink to a folder outside the repository`,
+    );
+  if (!(await stat(found)).isDirectory())
+    throw new TaskFailure(
+      'build_context_missing',
+      `${path} is not a folder. Set build_context to a folder of the repository; "." is its root`,
+    );
+  return found;
+}
+
+function isOutside(root: string, path: string): boolean {
+  const fromRoot = relative(root, path);
+  return fromRoot === '..' || fromRoot.startsWith(`..${sep}`) || isAbsolute(fromRoot);
+}
+
+/** Bounds of the search for Dockerfiles: the repository is not trusted. */
+const MAX_FOLDERS = 500;
+const MAX_DEPTH = 5;
+const SHOWN = 5;
+
+/** Says which Dockerfiles the repository has, those near its root first, and what to do. */
+async function otherDockerfiles(root: string): Promise<string> {
+  const found: string[] = [];
+  let folders = [''];
+  let seen = 0;
+  for (let depth = 0; depth < MAX_DEPTH && folders.length > 0; depth += 1) {
+    const below: string[] = [];
+    for (const folder of folders) {
+      if ((seen += 1) > MAX_FOLDERS || found.length > SHOWN) break;
+      const entries = await readdir(join(root, folder), { withFileTypes: true }).catch(() => []);
+      for (const entry of entries.sort((a, b) => (a.name < b.name ? -1 : 1))) {
+        const path = folder === '' ? entry.name : `${folder}/${entry.name}`;
+        if (entry.isFile() && isDockerfilePath(path)) found.push(path);
+        // A symlink is no folder here.
+        else if (entry.isDirectory() && !['.git', 'node_modules', 'vendor'].includes(entry.name))
+          below.push(path);
+      }
+    }
+    folders = below;
+  }
+  if (found.length === 0)
+    return 'The repository has no Dockerfile; add one, or set dockerfile_path to its path';
+  const more = found.length > SHOWN ? ', and others' : '';
+  return (
+    `The repository has ${found.slice(0, SHOWN).join(', ')}${more}; set dockerfile_path to the ` +
+    'right one'
+  );
+}

@@ -1,0 +1,523 @@
+/**
+ * Finds the images that a Dockerfile names, and refuses those that Berth's registry holds for other
+ * projects. The builder reads every repository of the registry with one account, so without this
+ * check a build could copy the image of a project that is hidden from its author.
+ *
+ * Anybody may have written the file. Versions of BuildKit read some forms differently; where they
+ * do, each reading counts. So the check may refuse a form that no BuildKit accepts, and never
+ * misses one that some BuildKit accepts. Images that only a base image names (ONBUILD) are not in
+ * the file: `sourcePolicy` has BuildKit refuse them.
+ */
+import { TaskFailure } from '../failures.ts';
+
+export type ImageRules = {
+  /** The project's own repository, `{registry}/{project}`. */
+  own: string;
+  /** Names of the registry (`registryNames`), `host[:port][/path]`. */
+  registries: readonly string[];
+  /** Repositories of the registry that every project may use; `/*` at the end means all below. */
+  shared: readonly string[];
+};
+
+/**
+ * Limits of the check. A Dockerfile beyond them is refused, because its end would not be checked.
+ */
+const MAX_LINES = 20_000;
+const MAX_JOINED = 8 * 1024 * 1024;
+const MAX_VALUE = 4096;
+const MAX_DEPTH = 8;
+
+/**
+ * `target`: the stage that is built; null: the last one. Throws TaskFailure build_image_refused.
+ */
+export function checkImages(
+  dockerfile: string,
+  args: Args,
+  rules: ImageRules,
+  target: string | null,
+): void {
+  const text = dockerfile.replace(/^\u{FEFF}/u, '');
+  const lines = text.split('\n');
+  if (lines.length > MAX_LINES)
+    throw refused(
+      null,
+      `the Dockerfile has more than ${MAX_LINES} lines, so its images cannot be checked`,
+    );
+  for (const reading of readingsOf(text)) check(lines, reading, args, rules, target);
+}
+
+/** Refuses a Dockerfile that was not read completely. */
+export const unchecked = (limit: string): TaskFailure =>
+  refused(null, `the Dockerfile is larger than ${limit}, so its images cannot be checked`);
+
+const refused = (line: number | null, why: string): TaskFailure =>
+  new TaskFailure('build_image_refused', line === null ? why : `line ${line}: ${why}`);
+
+type Args = Readonly<Record<string, string>>;
+type Reading = {
+  /** A directive chooses the character. */
+  escape: string;
+  /** Whether a doubled escape character continues a line. */
+  isDoubledJoined: boolean;
+  /** Whether a line is a comment if blanks are before the `#`. */
+  isIndentedComment: boolean;
+  /** Whether all carriage returns at the end of a line are removed, or one. */
+  dropsAllReturns: boolean;
+};
+
+/** The white space of Go. U+FEFF belongs to that of JavaScript only, U+0085 to that of Go only. */
+const BLANK = '[\\t-\\r \\u0085\\u00a0\\u1680\\u2000-\\u200a\\u2028\\u2029\\u202f\\u205f\\u3000]';
+const BLANKS = new RegExp(`${BLANK}+`);
+const ONLY_BLANKS = new RegExp(`^${BLANK}*$`);
+const INDENTED_COMMENT = new RegExp(`^${BLANK}*#`);
+/** Go changes U+0130 to an i, too, so it can be a letter of an instruction. */
+const WORD = /^[\s\u0085]*([A-Za-z\u0130]+)/;
+const INSTRUCTION = /^[\s\u0085]*([A-Za-z\u0130]+)(.*)$/s;
+const upper = (word: string): string => word.toUpperCase().replaceAll('\u0130', 'I');
+
+/**
+ * The ways in which versions of BuildKit read the text. A way that cannot matter for it is left
+ * out.
+ */
+function readingsOf(text: string): Reading[] {
+  const both = (isNeeded: boolean): boolean[] => (isNeeded ? [true, false] : [true]);
+  return (text.includes('`') ? ['\\', '`'] : ['\\']).flatMap((escape) =>
+    both(text.includes(escape + escape)).flatMap((isDoubledJoined) =>
+      both(new RegExp(`^${BLANK}+#`, 'm').test(text)).flatMap((isIndentedComment) =>
+        both(text.includes('\r\r')).map((dropsAllReturns) => ({
+          escape,
+          isDoubledJoined,
+          isIndentedComment,
+          dropsAllReturns,
+        })),
+      ),
+    ),
+  );
+}
+
+function check(
+  lines: readonly string[],
+  reading: Reading,
+  args: Args,
+  rules: ImageRules,
+  target: string | null,
+): void {
+  const { escape } = reading;
+  const env = builtIn(args, target);
+  let joined = 0;
+  let end = 0;
+  for (let at = 0; at < lines.length; at += 1) {
+    const [, first = ''] = WORD.exec(lines[at] ?? '') ?? [];
+    // A line inside another instruction counts too: the end of a here-document is hard to tell.
+    if (at < end && !begins(first, (lines[at] ?? '').trim(), escape)) continue;
+    const { text, next } = instruction(lines, at, reading);
+    joined += text.length;
+    if (joined > MAX_JOINED)
+      throw refused(at + 1, 'the Dockerfile is too long to check its images');
+    end = Math.max(end, next);
+    const [, word = '', rest = ''] = INSTRUCTION.exec(text) ?? [];
+    const name = upper(word);
+    const judgeWords = (names: string): void => {
+      for (const part of words(names, escape))
+        for (const value of values(part, env, escape)) judge(value, at + 1, rules);
+    };
+    if (name === 'ARG') define(rest, env, args, escape);
+    if (name === 'FROM') judgeWords(rest);
+    if (/^(COPY|ADD|RUN|ONBUILD)$/.test(name)) {
+      for (const value of namedImages(rest)) judge({ text: value, isWhole: true }, at + 1, rules);
+      const inner = /^[\s\u0085]*FROM(.*)$/is.exec(rest)?.[1];
+      if (name === 'ONBUILD' && inner !== undefined) judgeWords(inner);
+    }
+  }
+}
+
+const NAMING = ['ARG', 'FROM', 'COPY', 'ADD', 'RUN', 'ONBUILD'];
+/**
+ * Whether an instruction that matters here may begin with the line. Its first word may go on in the
+ * next line.
+ */
+function begins(first: string, line: string, escape: string): boolean {
+  const word = upper(first);
+  return (
+    NAMING.includes(word) ||
+    (line === `${first}${escape}` && NAMING.some((name) => name.startsWith(word)))
+  );
+}
+
+/**
+ * Joins the instruction that begins at a line, as BuildKit does: comments and empty lines between
+ * continued lines do not count.
+ */
+function instruction(
+  lines: readonly string[],
+  at: number,
+  reading: Reading,
+): { text: string; next: number } {
+  const { escape, isDoubledJoined, isIndentedComment, dropsAllReturns } = reading;
+  const returns = dropsAllReturns ? /\r+$/ : /\r$/;
+  let text = '';
+  let next = at;
+  if (INDENTED_COMMENT.test(lines[at] ?? '')) return { text, next: at + 1 };
+  for (; next < lines.length; next += 1) {
+    const line = (lines[next] ?? '').replace(returns, '');
+    const isComment = isIndentedComment ? INDENTED_COMMENT.test(line) : line.startsWith('#');
+    if (next > at && (isComment || ONLY_BLANKS.test(line))) continue;
+    const bare = line.replace(/[ \t]+$/, '');
+    const isContinued = bare.endsWith(escape) && (isDoubledJoined || bare.at(-2) !== escape);
+    text += isContinued ? bare.slice(0, -1) : line;
+    if (!isContinued) return { text, next: next + 1 };
+    if (text.length > MAX_JOINED) return { text, next: next + 1 };
+  }
+  return { text, next };
+}
+
+/** The values of `--from=` and of `from=` in a mount. BuildKit expands no variables there. */
+function* namedImages(text: string): Generator<string> {
+  // Quotes and escapes inside a word do not change its value.
+  for (const [, value = ''] of text
+    .replace(/["'\\`]/g, '')
+    .matchAll(/from[\s\u0085]*=[\s\u0085]*([^\s\u0085,]+)/gi))
+    yield value;
+}
+
+/** Most characters need no regular expression. */
+const isBlank = (char: string): boolean =>
+  char > ' ' && char < '\u007f' ? false : BLANKS.test(char);
+
+/** Splits at blanks that are neither quoted nor escaped. Quotes and escapes stay. */
+function words(text: string, escape: string): string[] {
+  const found: string[] = [];
+  let word = '';
+  let quote = '';
+  for (let at = 0; at < text.length; at += 1) {
+    const char = text.charAt(at);
+    if (quote === '' && isBlank(char)) {
+      if (word !== '') found.push(word);
+      word = '';
+      continue;
+    }
+    if (char === escape && quote !== "'") {
+      word += char + text.charAt(at + 1);
+      at += 1;
+      continue;
+    }
+    if (quote === '' ? char === '"' || char === "'" : char === quote)
+      quote = quote === '' ? char : '';
+    word += char;
+  }
+  if (word !== '') found.push(word);
+  // FROM splits at every blank, quoted or not.
+  return [...found, ...found.flatMap((one) => (BLANKS.test(one) ? one.split(BLANKS) : []))];
+}
+
+/**
+ * All values that an argument has anywhere in the file. Versions of BuildKit differ in what a
+ * second ARG of a name does, and an ARG of a stage does not count before it. `undefined` (no value)
+ * is always one of them.
+ */
+type Env = {
+  known: Map<string, Set<string | undefined>> /** Characters that were expanded so far. */;
+  work: number;
+};
+/** Most values of one argument, and most combinations of values in one word. */
+const MAX_VALUES = 32;
+const MAX_COMBINATIONS = 256;
+/** Characters that are expanded, over all combinations. */
+const MAX_WORK = 4 * 1024 * 1024;
+
+/** Marks, inside a value, that its rest is unknown. No image name has this character. */
+const UNKNOWN = '\0';
+/** `isWhole`: false if only the beginning of the value is known. */
+type Value = { text: string; isWhole: boolean };
+
+/** The arguments that exist without an ARG. Some platforms have no variant and no version. */
+function builtIn(args: Args, target: string | null): Env {
+  const platform = ['BUILD', 'TARGET'].flatMap((side) => [
+    ...['PLATFORM', 'OS', 'ARCH'].map((of) => [side + of, 'linux'] as const),
+    ...['VARIANT', 'OSVERSION'].map((of) => [side + of, UNKNOWN] as const),
+  ]);
+  const all = [...platform, ['TARGETSTAGE', target ?? 'default'] as const];
+  const given = (name: string): string[] => (Object.hasOwn(args, name) ? [args[name] ?? ''] : []);
+  return {
+    known: new Map(all.map(([name, value]) => [name, new Set([undefined, value, ...given(name)])])),
+    work: 0,
+  };
+}
+
+function define(rest: string, env: Env, args: Args, escape: string): void {
+  const add = (name: string, value: string): void => {
+    const known = env.known.get(name) ?? new Set([undefined]);
+    known.add(known.size < MAX_VALUES ? value : UNKNOWN);
+    env.known.set(name, known);
+  };
+  for (const pair of words(rest, escape)) {
+    const at = pair.indexOf('=');
+    const key = at === -1 ? pair : pair.slice(0, at);
+    // Whether BuildKit expands the name depends on its version.
+    const names = new Set([key, ...values(key, env, escape).map(({ text }) => text)]);
+    for (const name of names) {
+      const given = Object.hasOwn(args, name) ? args[name] : undefined;
+      if (given !== undefined) add(name, given);
+      else if (at !== -1)
+        for (const { text, isWhole } of values(pair.slice(at + 1), env, escape))
+          add(name, isWhole ? text : `${text}${UNKNOWN}`);
+    }
+  }
+}
+
+/**
+ * Expands variables and removes quotes, as BuildKit does for FROM and ARG. Returns the result for
+ * each combination of values.
+ */
+function values(word: string, env: Env, escape: string): Value[] {
+  let chosen: Map<string, string>[] = [new Map()];
+  const names = word.includes('$') ? new Set(word.slice(0, MAX_VALUE).match(/[A-Za-z_]\w*/g)) : [];
+  for (const name of names) {
+    const possible = env.known.get(name);
+    if (possible === undefined) continue;
+    if (chosen.length * possible.size > MAX_COMBINATIONS)
+      return [{ text: /^[^$"'\\`]*/.exec(word)?.[0] ?? '', isWhole: false }];
+    chosen = chosen.flatMap((one) =>
+      [...possible].map((value) => (value === undefined ? one : new Map(one).set(name, value))),
+    );
+  }
+  env.work += chosen.length * word.length;
+  if (env.work > MAX_WORK)
+    throw refused(
+      null,
+      'the values of its arguments are too many to check the images of the Dockerfile',
+    );
+  const found = new Set(chosen.map((one) => new Lexer(word, one, escape).read('', 0)));
+  return [...found].map((text) => {
+    const unknown = text.indexOf(UNKNOWN);
+    return unknown === -1
+      ? { text, isWhole: true }
+      : { text: text.slice(0, unknown), isWhole: false };
+  });
+}
+
+class Lexer {
+  private at = 0;
+  private readonly word: string;
+  private readonly env: ReadonlyMap<string, string>;
+  private readonly escape: string;
+  constructor(word: string, env: ReadonlyMap<string, string>, escape: string) {
+    this.word = word;
+    this.env = env;
+    this.escape = escape;
+  }
+
+  /** Reads up to `stop` or the end. */
+  read(stop: string, depth: number): string {
+    let text = '';
+    while (this.at < this.word.length && text.length <= MAX_VALUE) {
+      const char = this.word.charAt(this.at);
+      if (stop !== '' && char === stop) break;
+      if (char === "'") text += this.single();
+      else if (char === '"') text += this.double(depth);
+      else if (char === '$') text += this.variable(depth);
+      else if (char === this.escape) text += this.escaped();
+      else {
+        text += char;
+        this.at += 1;
+      }
+    }
+    return text.length > MAX_VALUE ? `${text.slice(0, MAX_VALUE)}${UNKNOWN}` : text;
+  }
+  private escaped(): string {
+    this.at += 2;
+    return this.word.charAt(this.at - 1);
+  }
+  private single(): string {
+    const end = this.word.indexOf("'", this.at + 1);
+    const text = this.word.slice(this.at + 1, end === -1 ? undefined : end);
+    this.at = end === -1 ? this.word.length : end + 1;
+    return text;
+  }
+  private double(depth: number): string {
+    let text = '';
+    this.at += 1;
+    while (
+      this.at < this.word.length &&
+      this.word.charAt(this.at) !== '"' &&
+      text.length <= MAX_VALUE
+    ) {
+      const char = this.word.charAt(this.at);
+      if (char === '$') text += this.variable(depth);
+      else if (
+        char === this.escape &&
+        ['"', '$', this.escape].includes(this.word.charAt(this.at + 1))
+      )
+        text += this.escaped();
+      else {
+        text += char;
+        this.at += 1;
+      }
+    }
+    this.at += 1;
+    return text;
+  }
+  private variable(depth: number): string {
+    this.at += 1;
+    const [bare] =
+      /^(?:[A-Za-z_]\w*|[0-9@*#?$!-])/.exec(this.word.slice(this.at, this.at + MAX_VALUE)) ?? [];
+    if (bare !== undefined) {
+      this.at += bare.length;
+      return this.env.get(bare) ?? '';
+    }
+    if (this.word.charAt(this.at) !== '{') return '$';
+    const [start, name = '', sign = ''] =
+      /^\{([A-Za-z_]\w*)(:?[-+?]|[}])?/.exec(this.word.slice(this.at, this.at + MAX_VALUE)) ?? [];
+    if (start === undefined || sign === '' || depth > MAX_DEPTH) {
+      // Another modifier, such as a removed prefix: what follows is unknown, also if the variable
+      // is empty.
+      this.at = this.word.length;
+      return UNKNOWN;
+    }
+    this.at += start.length;
+    const known = this.env.get(name);
+    if (sign === '}') return known ?? '';
+    const otherwise = this.read('}', depth + 1);
+    this.at += 1;
+    const isSet = known !== undefined && (known !== '' || !sign.startsWith(':'));
+    if (sign.endsWith('+')) return isSet ? otherwise : '';
+    return isSet ? known : sign.endsWith('-') ? otherwise : '';
+  }
+}
+
+function judge({ text, isWhole }: Value, line: number, rules: ImageRules): void {
+  const image = fullName(text);
+  const own = fullName(rules.own);
+  const project = own.slice(own.lastIndexOf('/') + 1);
+  for (const registry of rules.registries.map((name) => `${fullRegistry(name)}/`)) {
+    if (!isWhole && registry.startsWith(text.toLowerCase()) && !image.startsWith(registry))
+      throw refused(
+        line,
+        `the image “${text}…” depends on a value that the builder cannot tell, and could be an ` +
+          'image of Berth’s registry',
+      );
+    if (!image.startsWith(registry)) continue;
+    const rest = image.slice(registry.length);
+    if (
+      isBelow(rest, project) ||
+      rules.shared.some((allowed) => isShared(image, fullName(allowed)))
+    )
+      return;
+    throw refused(
+      line,
+      `${text.slice(0, 300)} is in Berth’s registry, outside the repository of this project. A ` +
+        `build may use ${rules.own}, ` +
+        'and what BUILD_BASE_IMAGES of the builder names',
+    );
+  }
+}
+
+const isBelow = (image: string, repository: string): boolean =>
+  image === repository ||
+  (/^[:@]/.test(image.slice(repository.length)) && image.startsWith(repository));
+const isShared = (image: string, allowed: string): boolean =>
+  allowed.endsWith('/*') ? image.startsWith(allowed.slice(0, -1)) : isBelow(image, allowed);
+
+const isHost = (part: string): boolean => /[.:A-Z]/.test(part) || part === 'localhost';
+const HUB = /^(index\.|registry-1\.)?docker\.io$/;
+
+/** Completes the name of an image as docker does: without a host, it is on Docker Hub. */
+function fullName(image: string): string {
+  const slash = image.indexOf('/');
+  const first = slash === -1 ? '' : image.slice(0, slash);
+  if (!isHost(first)) return `docker.io/${slash === -1 ? 'library/' : ''}${image}`;
+  return `${fullHost(first)}${image.slice(slash)}`;
+}
+function fullHost(host: string): string {
+  const name = host.toLowerCase().replace(/\.(?=:|$)/, '');
+  return HUB.test(name) ? 'docker.io' : plainAddress(name);
+}
+/**
+ * Writes an address in its usual form: a number, a short form or an IPv4 address inside an IPv6 one
+ * reach the same machine.
+ */
+function plainAddress(host: string): string {
+  const [, name = '', port = ''] = /^(.*?)(:\d+)?$/.exec(host) ?? [];
+  if (!/^(\[.*\]|[\dx.a-f]*\d[\dx.a-f]*)$/.test(name) || !URL.canParse(`http://${name}`))
+    return host;
+  const { hostname } = new URL(`http://${name}`);
+  const [, high, low] = /^\[::ffff:([\da-f]{1,4}):([\da-f]{1,4})\]$/.exec(hostname) ?? [];
+  const inner = [high, low].flatMap((part) => {
+    const bits = Number.parseInt(part ?? '', 16);
+    return Number.isNaN(bits) ? [] : [bits >> 8, bits & 255];
+  });
+  const address = inner.length === 4 ? inner.join('.') : hostname;
+  return `${/^127\.\d+\.\d+\.\d+$/.test(address) ? '127.0.0.1' : address}${port}`;
+}
+function fullRegistry(name: string): string {
+  const [host = '', ...path] = name.split('/');
+  return path.length === 0 && !isHost(host)
+    ? `docker.io/${host}`
+    : [fullHost(host), ...path].join('/');
+}
+
+const LOOPBACK = /^(localhost|127(\.\d+){3}|0\.0\.0\.0|\[::1?\])$/;
+const LOOPBACK_NAMES = ['localhost', '127.0.0.1', '127.0.1.1', '0.0.0.0', '[::1]', '[::]'];
+
+/**
+ * Returns the names by which a build could reach a registry: with and without its default port, by
+ * its addresses, and, if it runs on this machine, by the addresses of this machine.
+ */
+export function registryNames(
+  addresses: readonly string[],
+  resolved: (host: string) => readonly string[],
+  machine: readonly string[],
+): string[] {
+  const names = addresses.flatMap((address) => {
+    const [authority = '', ...path] = address.split('/');
+    const [, host = '', port = ''] = /^(.*?)(?::(\d+))?$/.exec(authority.toLowerCase()) ?? [];
+    const found = resolved(host);
+    const isHere =
+      LOOPBACK.test(host) ||
+      machine.includes(host) ||
+      found.some((one) => machine.includes(one) || LOOPBACK.test(one));
+    const hosts = [host, ...found, ...(isHere ? [...LOOPBACK_NAMES, ...machine] : [])];
+    const ports =
+      port === ''
+        ? ['', ':443', ':80']
+        : port === '443' || port === '80'
+          ? ['', `:${port}`]
+          : [`:${port}`];
+    return hosts.flatMap((one) =>
+      ports.map((end) =>
+        [`${one.includes(':') && !one.startsWith('[') ? `[${one}]` : one}${end}`, ...path].join(
+          '/',
+        ),
+      ),
+    );
+  });
+  return [...new Set(names)];
+}
+
+/**
+ * A source policy of BuildKit with the same rules. The last rule that matches decides. BuildKit
+ * before 0.11 ignores it.
+ */
+export function sourcePolicy(
+  { own, registries, shared }: ImageRules,
+  frontends: readonly string[],
+): string {
+  const rule = (action: 'ALLOW' | 'DENY', image: string) => ({
+    action,
+    selector: { identifier: `docker-image://${image}` },
+  });
+  const all = (repository: string) =>
+    ['', ':*', '@*'].map((end) => rule('ALLOW', `${repository}${end}`));
+  const prefixes = registries.map(fullRegistry);
+  const project = own.slice(own.lastIndexOf('/'));
+  return JSON.stringify({
+    rules: [
+      ...prefixes.map((prefix) => rule('DENY', `${prefix}/*`)),
+      ...prefixes.flatMap((prefix) => all(`${prefix}${project}`)),
+      ...shared.flatMap((name) =>
+        name.endsWith('/*') ? [rule('ALLOW', fullName(name))] : all(fullName(name)),
+      ),
+      ...frontends.flatMap((name) => all(fullName(name))),
+    ],
+  });
+}

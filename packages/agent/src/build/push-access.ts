@@ -1,0 +1,152 @@
+/**
+ * Asks the registry's own API whether a push is allowed (OCI distribution,
+ * "Pushing a blob in chunks"): it starts a test upload and cancels it. Docker retries a refused
+ * layer for most of a minute and buildx does not report the reason, so without this check a build
+ * that cannot be pushed would fail only at its time limit.
+ */
+import type { AgentConfig } from '@berth/wire/task';
+import { pause } from '../stopped.ts';
+import type { IsInsecure } from '../engine/insecure-registries.ts';
+
+/** Returns the registry’s refusal; null if it allows the push, or if that is unknown. */
+export type PushAccess = (repository: string, signal: AbortSignal) => Promise<string | null>;
+type Login = Pick<AgentConfig, 'registry_user' | 'registry_password'>;
+
+const ANSWER_TIMEOUT_MS = 5_000;
+/** Pause before the first check: most pushes end earlier and need none. */
+const FIRST_CHECK_MS = 3_000;
+const NEXT_CHECK_MS = 30_000;
+
+/**
+ * Runs during a push. Resolves with the refusal when two checks in a row were refused. Rejects with
+ * the signal’s reason.
+ */
+export async function untilRefused(
+  ask: () => Promise<string | null>,
+  signal: AbortSignal,
+  firstMs = FIRST_CHECK_MS,
+): Promise<string> {
+  for (let waitMs = firstMs; ; waitMs = NEXT_CHECK_MS) {
+    await pause(waitMs, signal);
+    if ((await ask()) === null) continue;
+    // A single refusal may come from a busy token server: docker’s own retry may succeed.
+    await pause(firstMs, signal);
+    const refusal = await ask();
+    if (refusal !== null) return refusal;
+  }
+}
+
+export function createPushAccess(login: () => Login | null, isInsecure: IsInsecure): PushAccess {
+  return async (repository, signal) => {
+    const slash = repository.indexOf('/');
+    const host = repository.slice(0, slash);
+    // Without a dot or a port the first part is not a host: the image is on Docker Hub.
+    if (slash === -1 || !/[.:]|^localhost$/.test(host)) return null;
+    for (const scheme of ['https', 'http']) {
+      try {
+        // Plain http exposes the password, so it is used only if the operator configured it in the
+        // engine.
+        if (scheme === 'http' && !(await isInsecure(host, signal))) return null;
+        return await tryUpload(`${scheme}://${host}`, repository.slice(slash + 1), login(), signal);
+      } catch {
+        signal.throwIfAborted();
+        // Unsupported scheme, a certificate that only the engine trusts, or no answer. Docker
+        // reports these errors itself.
+      }
+    }
+    return null;
+  };
+}
+
+async function tryUpload(
+  origin: string,
+  name: string,
+  login: Login | null,
+  signal: AbortSignal,
+): Promise<string | null> {
+  const basic =
+    login === null || login.registry_user === '' ? {} : { authorization: basicOf(login) };
+  let auth: Record<string, string> = basic;
+  type Content = { body?: string; headers?: Record<string, string> };
+  const send = (method: string, url: string, { body, headers }: Content = {}): Promise<Response> =>
+    fetch(url, {
+      method,
+      redirect: 'manual',
+      signal: AbortSignal.any([signal, AbortSignal.timeout(ANSWER_TIMEOUT_MS)]),
+      ...(body === undefined ? {} : { body }),
+      // Only the registry gets the login; a token server gets its own `headers`.
+      headers: { ...(new URL(url).origin === origin ? auth : {}), ...headers },
+    });
+  const begin = `${origin}/v2/${name}/blobs/uploads/`;
+  let answer = await send('POST', begin);
+  const challenge = /^bearer /i.test(answer.headers.get('www-authenticate') ?? '')
+    ? answer.headers.get('www-authenticate')
+    : null;
+  if (answer.status === 401 && challenge !== null) {
+    await answer.body?.cancel();
+    const tokenRequest = tokenUrl(challenge, name, origin);
+    const token = await send('GET', tokenRequest, { headers: basic });
+    if (isRefusal(token)) return refusalText(token);
+    const answered = (await token.json()) as { token?: string; access_token?: string };
+    auth = { authorization: `Bearer ${answered.token ?? answered.access_token ?? ''}` };
+    answer = await send('POST', begin);
+  }
+  if (isRefusal(answer)) return refusalText(answer);
+  await answer.body?.cancel();
+  const location = answer.headers.get('location');
+  if (answer.status !== 202 || location === null) return null;
+  const upload = new URL(location, origin).href;
+  // Some registries start an upload for everyone and refuse its content.
+  const content = { 'content-type': 'application/octet-stream', 'content-range': '0-0' };
+  const patched = await send('PATCH', upload, { body: '.', headers: content });
+  if (isRefusal(patched)) return refusalText(patched);
+  await patched.body?.cancel();
+  const next = new URL(patched.headers.get('location') ?? upload, origin).href;
+  // If the upload cannot be cancelled, it expires at the registry.
+  await send('DELETE', next).then(
+    (r) => r.body?.cancel(),
+    () => undefined,
+  );
+  return null;
+}
+
+const isRefusal = ({ status }: Response): boolean => status === 401 || status === 403;
+const basicOf = (login: Login): string =>
+  `Basic ${Buffer.from(`${login.registry_user}:${login.registry_password}`).toString('base64')}`;
+
+/**
+ * Builds the token request from an RFC 6750 challenge. Throws if the login would be sent without
+ * https.
+ */
+export function tokenUrl(
+  challenge: string,
+  name: string,
+  origin: string,
+  actions = 'pull,push',
+): string {
+  const field = (key: string): string | undefined =>
+    new RegExp(`${key}="([^"]*)"`).exec(challenge)?.[1];
+  const url = new URL(field('realm') ?? '');
+  if (url.protocol !== 'https:' && !origin.startsWith('http:'))
+    throw new Error(`the token server ${url.host} uses plain http`);
+  const service = field('service');
+  if (service !== undefined) url.searchParams.set('service', service);
+  url.searchParams.set('scope', `repository:${name}:${actions}`);
+  return url.href;
+}
+
+async function refusalText(answer: Response): Promise<string> {
+  const text = await answer.text();
+  let detail = text.slice(0, 300).trim();
+  try {
+    const [first] =
+      (JSON.parse(text) as { errors?: { code?: string; message?: string }[] }).errors ?? [];
+    if (first !== undefined) detail = `${first.code ?? ''} ${first.message ?? ''}`.trim();
+  } catch {
+    // A plain text answer is shown unchanged.
+  }
+  return (
+    'the registry refused an upload with status ' +
+    `${answer.status}${detail === '' ? '' : ` (${detail})`}`
+  );
+}

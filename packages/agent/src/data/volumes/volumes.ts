@@ -1,0 +1,253 @@
+/**
+ * The volumes on this node: folders that outlive deployments.
+ *
+ *   volumes/{project_id}/{name}        mounted into the containers of the project
+ *   volumes/{project_id}/.copy.json    the id of this copy (control-plane/src/domain/data/volumes.ts). Containers cannot reach it
+ *   volumes/.incoming/{copy}/          a copy that is being received; it appears by one rename
+ *   volumes/.left/{copy}/              an older copy of a project that came back to this node; never deleted unasked
+ *
+ * A folder is mounted only if the mark has the id of the task. A missing folder is created only if
+ * the task says that it never existed: a project never starts with an empty or an older folder in
+ * place of its own.
+ *
+ * Only the owner of the agent may enter `volumes` and what is directly below it: a program that a
+ * container marks setuid would run as root for every user of the node otherwise. Containers do not
+ * need to enter these folders, because the engine mounts the folder of the volume.
+ */
+import { chmod, chown, lstat, mkdir, readdir, readFile, rename, rm } from 'node:fs/promises';
+import { join } from 'node:path';
+import { failPoint } from '@berth/kit/fail-point';
+import { flush, writeFileWhole } from '@berth/kit/write-file';
+import type { MoveResult, VolumeMounts } from '@berth/wire/volume';
+import type { Mount } from '../../engine/docker.ts';
+import { TaskFailure } from '../../failures.ts';
+import { makePrivate, removeTree, writeWhole } from '../disk.ts';
+import { isId } from '../layout.ts';
+
+export type Volumes = {
+  /**
+   * Returns the mounts; creates what may be created. `uid`: the owner of new folders. Throws
+   * TaskFailure volume_missing, volume_failed.
+   */
+  mounts(projectId: string, given: VolumeMounts, uid: () => Promise<number>): Promise<Mount[]>;
+  /** Returns the folders of a copy that leaves. Throws TaskFailure volume_missing. */
+  outgoing(projectId: string, copy: string): Promise<Folders>;
+  /** Returns what an earlier attempt has verified and moved to its place; null: nothing. */
+  arrived(projectId: string, copy: string): Promise<MoveResult | null>;
+  /** The place where a copy is received. */
+  incoming(copy: string): Incoming;
+  /**
+   * Moves a received copy to its place. An older copy of the project stays in .left. Throws
+   * TaskFailure volume_failed.
+   */
+  finish(projectId: string, copy: string, result: MoveResult): Promise<void>;
+  /** Removes copies that were being received, except those of open tasks. */
+  removeIncoming(except: readonly string[]): Promise<void>;
+};
+
+/** Folders of a copy below `root`. */
+export type Folders = { root: string; names: string[] };
+export type Incoming = {
+  /** Empties the place. */
+  begin(): Promise<string>;
+  /** Records that all files are there and on the disk. */
+  complete(): Promise<void>;
+  /** Returns the folders if an earlier attempt received all files; else null. */
+  whole(): Promise<Folders | null>;
+  discard(): Promise<void>;
+};
+
+/** `moved`: what the agent verified, if the copy came from another node. */
+export type Mark = { copy: string; project_id: string; created_at: string; moved?: MoveResult };
+const MARK = '.copy.json';
+const COMPLETE = '.complete';
+const NAME = /^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/;
+
+export async function createVolumes(root: string): Promise<Volumes> {
+  const folder = join(root, 'volumes');
+  await makePrivate(folder);
+  // Earlier versions let every user of the node enter.
+  for (const name of await readdir(folder)) await tighten(join(folder, name));
+  for (const parent of ['.incoming', '.left', '.removing'])
+    for (const name of (await readdir(join(folder, parent)).catch(ignoreMissing)) ?? [])
+      await tighten(join(folder, parent, name));
+  const ofProject = (projectId: string): string => {
+    if (!isId(projectId)) throw new Error('not an id of a project');
+    return join(folder, projectId);
+  };
+
+  const hidden = (parent: string, copy: string): string => {
+    if (!isId(copy)) throw new Error('not an id of a copy');
+    return join(folder, parent, copy);
+  };
+
+  /** Makes a volume appear with its owner by one rename. */
+  async function create(project: string, name: string, uid: number): Promise<void> {
+    const fresh = join(project, `.new-${name}`);
+    await rm(fresh, { recursive: true, force: true });
+    await mkdir(fresh, { mode: 0o755 });
+    try {
+      await chown(fresh, uid, uid);
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code !== 'EPERM') throw error;
+      // An agent without CAP_CHOWN: the user of the container must be able to write all the same.
+      await chmod(fresh, 0o777);
+    }
+    await rename(fresh, join(project, name));
+  }
+
+  async function begin(project: string, projectId: string, copy: string): Promise<void> {
+    await makePrivate(project);
+    const rest = (await readdir(project)).filter((name) => !name.startsWith('.'));
+    if (rest.length > 0)
+      throw new TaskFailure(
+        'volume_missing',
+        `${project} has folders (${rest.slice(0, 3).join(', ')}) but no ${MARK}; Berth does ` +
+          'not know them. Move them away or restore the file',
+      );
+    const mark: Mark = { copy, project_id: projectId, created_at: new Date().toISOString() };
+    await writeMark(project, mark);
+    await flush(folder);
+  }
+
+  return {
+    async mounts(projectId, { copy, mounts }, uid) {
+      const project = ofProject(projectId);
+      const mark = await readMark(project);
+      if (mark === null) {
+        const missing = mounts.filter((m) => !m.create).map((m) => m.name);
+        if (missing.length > 0)
+          throw new TaskFailure(
+            'volume_missing',
+            `${project} does not exist, but it should have ${missing.join(', ')}; restore it`,
+          );
+        await begin(project, projectId, copy);
+      } else if (mark.copy !== copy) {
+        throw new TaskFailure(
+          'volume_missing',
+          `${project} is another copy (${mark.copy}, of ${mark.created_at}) than the project’s ` +
+            `(${copy}); Berth does not mount it`,
+        );
+      }
+      const found: Mount[] = [];
+      for (const { name, mount_path, create: mayCreate } of mounts) {
+        if (!NAME.test(name)) throw new Error('not the name of a volume');
+        const source = join(project, name);
+        const stat = await lstat(source).catch(ignoreMissing);
+        if (stat === null && !mayCreate)
+          throw new TaskFailure(
+            'volume_missing',
+            `${source} does not exist; restore it. Berth does not start the project with an ` +
+              'empty one',
+          );
+        if (stat !== null && !stat.isDirectory())
+          throw new TaskFailure('volume_failed', `${source} is not a folder`);
+        if (stat === null) await create(project, name, await uid());
+        found.push({ source, target: mount_path, readonly: false });
+      }
+      return found;
+    },
+
+    async outgoing(projectId, copy) {
+      const project = ofProject(projectId);
+      const mark = await readMark(project);
+      const names = await visible(project);
+      if (mark?.copy !== copy || names.length === 0)
+        throw new TaskFailure(
+          'volume_missing',
+          `${project} ${mark === null ? 'does not exist' : `is not the copy ${copy}`}; restore it`,
+        );
+      return { root: project, names };
+    },
+
+    async arrived(projectId, copy) {
+      const mark = await readMark(ofProject(projectId));
+      return mark?.copy === copy ? (mark.moved ?? null) : null;
+    },
+
+    incoming(copy) {
+      const place = hidden('.incoming', copy);
+      return {
+        async begin() {
+          await removeTree(place);
+          await makePrivate(place);
+          return place;
+        },
+        async complete() {
+          await writeWhole(join(place, COMPLETE), '');
+        },
+        async whole() {
+          if ((await lstat(join(place, COMPLETE)).catch(ignoreMissing)) === null) return null;
+          return { root: place, names: await visible(place) };
+        },
+        discard: async () => void (await removeTree(place)),
+      };
+    },
+
+    async finish(projectId, copy, result) {
+      const [project, place] = [ofProject(projectId), hidden('.incoming', copy)];
+      await writeMark(place, {
+        copy,
+        project_id: projectId,
+        created_at: new Date().toISOString(),
+        moved: result,
+      });
+      const older = await readMark(project);
+      if (older !== null) {
+        await makePrivate(join(folder, '.left'));
+        await rename(project, hidden('.left', older.copy));
+      } else if ((await visible(project)).length > 0)
+        throw new TaskFailure(
+          'volume_failed',
+          `${project} has folders but no ${MARK}; Berth does not know them. Move them away`,
+        );
+      await failPoint('move.displaced');
+      await rename(place, project);
+      await flush(folder);
+      await rm(join(project, COMPLETE), { force: true });
+    },
+
+    async removeIncoming(except) {
+      // Copies whose deletion was interrupted.
+      await removeTree(join(folder, '.removing'));
+      for (const copy of await visible(join(folder, '.incoming')))
+        if (!except.includes(copy)) await removeTree(join(folder, '.incoming', copy));
+    },
+  };
+}
+
+async function tighten(path: string): Promise<void> {
+  const found = await lstat(path).catch(ignoreMissing);
+  if (found?.isDirectory() === true && (found.mode & 0o777) !== 0o700) await chmod(path, 0o700);
+}
+
+/** Folders of volumes below this one. */
+export const visible = async (path: string): Promise<string[]> =>
+  ((await readdir(path).catch(ignoreMissing)) ?? [])
+    .filter((name) => !name.startsWith('.'))
+    .toSorted();
+
+const writeMark = (project: string, mark: Mark): Promise<void> =>
+  writeFileWhole(join(project, MARK), JSON.stringify(mark));
+
+export async function readMark(project: string): Promise<Mark | null> {
+  const text = await readFile(join(project, MARK), 'utf8').catch(ignoreMissing);
+  if (text === null) return null;
+  try {
+    const mark = JSON.parse(text) as Partial<Mark>;
+    if (
+      typeof mark.copy === 'string' &&
+      typeof mark.created_at === 'string' &&
+      typeof mark.project_id === 'string'
+    )
+      return mark as Mark;
+  } catch {
+    // Named below.
+  }
+  throw new TaskFailure('volume_failed', `${join(project, MARK)} is damaged; restore it`);
+}
+
+function ignoreMissing(error: unknown): null {
+  if ((error as NodeJS.ErrnoException).code === 'ENOENT') return null;
+  throw error;
+}

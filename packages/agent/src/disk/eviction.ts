@@ -1,0 +1,394 @@
+/**
+ * Keeps this node within its budget, and makes room for a copy, a pull or a build (wire/eviction.ts
+ * has the order).
+ *
+ * Two limits refuse a copy: MAX_STORAGE less what SVC_ROOT holds, and the free bytes of the disk.
+ * The budget is tighter, because images and build cache count too; it makes this node evict, but
+ * what cannot go (images of running containers) refuses no copy. Pulls in progress count with the
+ * bytes that they are about to add. If the engine is on a disk of its own, MAX_STORAGE limits the
+ * datasets, and images and build cache may fill the engine’s disk.
+ */
+import {
+  mustStay,
+  planNode,
+  type DiskPlan,
+  type NodeLimits,
+  type Watermarks,
+} from '@berth/wire/eviction';
+import type { CachedDataset } from '@berth/wire/node';
+import type { Logger } from '@berth/kit/log';
+import { sizeText } from '../data/format.ts';
+import type { EngineContents, EngineSpace, EngineStep } from './engine-space.ts';
+import type { ImageCandidate } from './evictable-images.ts';
+import type { Locks } from '../locks.ts';
+import type { Reservation, StorageMeter } from './storage.ts';
+import { TaskFailure } from '../failures.ts';
+
+/** The datasets of this node. */
+export type DatasetSpace = {
+  /** Versions in `refused` count as in use. */
+  list(refused: ReadonlySet<string>, recopyable: ReadonlySet<string>): Promise<CachedDataset[]>;
+  keyOf(dataset: CachedDataset): string;
+  /**
+   * Removes mounts that no deployment needs, and returns the keys of versions that the share still
+   * has.
+   */
+  refresh(signal: AbortSignal): Promise<ReadonlySet<string>>;
+  /** Returns the freed bytes; null if it came into use. */
+  evict(dataset: CachedDataset, signal: AbortSignal, logLine: Say): Promise<number | null>;
+};
+type Say = (text: string) => void;
+/**
+ * Reserves `bytes` on the disk. Throws TaskFailure no_room. It has then evicted nothing, except if
+ * versions share files: their eviction frees less than the sum of their sizes, which only shows
+ * afterwards.
+ */
+export type MakeRoom = (bytes: number, signal: AbortSignal, logLine: Say) => Promise<Reservation>;
+export type Room = {
+  make: MakeRoom;
+  /**
+   * Evicts down to the low watermark if more than the high one is used, or if less than `wanted`
+   * bytes are free on the disk.
+   */
+  keep(signal: AbortSignal, options?: KeepOptions): Promise<void>;
+  /** Notes about the budget for the operator. */
+  notes(): string[];
+};
+/**
+ * `wanted`: bytes that a pull needs, on the disk of the engine. `recount`: the last count of images
+ * and build cache is too old. `logLine`: a task waits. It goes on at once if nothing can go
+ * according to the last count, and otherwise the line says so.
+ */
+export type KeepOptions = { wanted?: number; recount?: boolean; logLine?: Say };
+export type RoomDeps = {
+  storage: StorageMeter;
+  /** Null on a builder. */
+  datasets: DatasetSpace | null;
+  /** Null: images and build cache are left alone. */
+  engine: EngineSpace | null;
+  /** Bytes for images and build cache if the engine has its own disk. Null: that whole disk. */
+  engineMax: number | null;
+  locks: Locks;
+  watermarks: Watermarks;
+  log: Logger;
+};
+
+type Plan = DiskPlan<CachedDataset, ImageCandidate>;
+/** The state of one run. */
+type Run = {
+  /** Bytes that must be free. */
+  wanted: number;
+  /** The run is about the engine’s own disk. */
+  engineOnly: boolean;
+  /** Keys of datasets and names of images that cannot go after all. */
+  refused: Set<string>;
+  recopyable: ReadonlySet<string>;
+  contents: EngineContents | null;
+  /** `contents` and `recopyable` are of this run. */
+  isFresh: boolean;
+  /** Work before the next round. */
+  due: 'refresh' | 'count' | null;
+  /** The last prune: bytes of build cache before it, and whether it removed something. */
+  pruned: { before: number; hasRemoved: boolean } | null;
+  /** Prunes in succession that did not make the build cache smaller. */
+  idlePrunes: number;
+  cacheIsSpent: boolean;
+  hasBegun: boolean;
+};
+type Now = {
+  plan: Plan;
+  cached: CachedDataset[];
+  limits: NodeLimits;
+  mayFit: boolean;
+  fits: boolean;
+};
+/** A count of this age is still good, if nothing was removed since. */
+export const RECENT_MS = 60_000;
+/** The engine prunes records that share their bytes with an image too, which frees nothing. */
+const MAX_IDLE_PRUNES = 5;
+const NONE: ReadonlySet<string> = new Set();
+const sum = (all: readonly { bytes: number }[]): number =>
+  all.reduce((total, one) => total + one.bytes, 0);
+
+export function createRoom(deps: RoomDeps): Room {
+  const { storage, datasets, engine, locks, watermarks, log } = deps;
+
+  const begin = (wanted: number, engineOnly: boolean): Run => ({
+    wanted,
+    engineOnly,
+    refused: new Set(),
+    recopyable: NONE,
+    contents: engine?.last() ?? null,
+    isFresh: false,
+    due: null,
+    pruned: null,
+    idlePrunes: 0,
+    cacheIsSpent: false,
+    hasBegun: false,
+  });
+  /** Needs no lock: a count may take minutes. */
+  async function prepare(run: Run, signal: AbortSignal): Promise<void> {
+    const { due } = run;
+    run.due = null;
+    if (due === 'refresh') await refresh(run, signal);
+    if (due === 'count') await recount(run, signal);
+    if (run.pruned === null) return;
+    const { before, hasRemoved } = run.pruned;
+    run.pruned = null;
+    run.idlePrunes = (run.contents?.build_cache ?? 0) < before ? 0 : run.idlePrunes + 1;
+    run.cacheIsSpent = !hasRemoved || run.idlePrunes >= MAX_IDLE_PRUNES;
+  }
+  async function refresh(run: Run, signal: AbortSignal): Promise<void> {
+    run.isFresh = true;
+    if (!run.engineOnly && datasets !== null) run.recopyable = await datasets.refresh(signal);
+    await recount(run, signal);
+  }
+  async function recount(run: Run, signal: AbortSignal, maxAgeMs = RECENT_MS): Promise<void> {
+    if (engine === null) return;
+    try {
+      run.contents = await engine.count(signal, maxAgeMs);
+    } catch (err) {
+      signal.throwIfAborted();
+      run.contents = null;
+      log.warn({ err }, 'counting images and build cache failed; none of them is evicted');
+    }
+  }
+  async function limitsOf({ engineOnly, contents }: Run, signal: AbortSignal): Promise<NodeLimits> {
+    if (!engineOnly) return storage.now(signal);
+    const { free, total } = contents?.disk ?? { free: 0, total: 0 };
+    const max = Math.min(deps.engineMax ?? total, total);
+    return { max, budget: max, disk: free - (engine?.reserved() ?? 0) };
+  }
+  async function plan(run: Run, signal: AbortSignal): Promise<Now> {
+    const limits = await limitsOf(run, signal);
+    const cached =
+      run.engineOnly || datasets === null ? [] : await datasets.list(run.refused, run.recopyable);
+    const here = run.contents?.disk?.isOwn === run.engineOnly ? run.contents : null;
+    const images = (here?.candidates ?? []).filter(({ name }) => !run.refused.has(name));
+    const total = here?.build_cache ?? 0;
+    const buildCache = {
+      total,
+      evictable: run.cacheIsSpent ? 0 : Math.min(total, here?.build_cache_unused ?? 0),
+    };
+    const engineBytes = here === null ? 0 : total + (here.images ?? 0) + (engine?.reserved() ?? 0);
+    const { wanted, hasBegun } = run;
+    const next = planNode({
+      cached,
+      images,
+      buildCache,
+      engineBytes,
+      limits,
+      wanted,
+      hasBegun,
+      watermarks,
+    });
+    const datasetsFree = sum(cached.filter((c) => !mustStay(c)));
+    const mayFit =
+      limits.budget + datasetsFree >= run.wanted &&
+      limits.disk + datasetsFree + buildCache.evictable + sum(images) >= run.wanted;
+    // While images go, layers that they share with others still count as staying.
+    const isDown = next.steps[0] === undefined || next.steps[0].kind === 'dataset';
+    const isBudget = here !== null && (!run.engineOnly || deps.engineMax !== null);
+    if (isDown && isBudget) noteImages((here.images ?? 0) - sum(images), limits.max);
+    return {
+      plan: next,
+      cached,
+      limits,
+      mayFit,
+      fits: wanted <= Math.min(limits.budget, limits.disk),
+    };
+  }
+
+  let note: string | null = null;
+  function noteImages(bytes: number, max: number): void {
+    const isNew = note === null;
+    note = bytes <= watermarks.low * max ? null : textOfImages(bytes, max);
+    if (isNew && note !== null)
+      log.warn({ reason: note }, 'images that stay use most of the budget');
+  }
+
+  async function evictAll(
+    { plan: { steps } }: Now,
+    run: Run,
+    signal: AbortSignal,
+    logLine: Say,
+  ): Promise<void> {
+    const [first] = steps;
+    run.hasBegun = true;
+    if (first?.kind === 'build_cache') {
+      const before = run.contents?.build_cache ?? 0;
+      run.pruned = { before, hasRemoved: await evictOfEngine(first, run, signal) };
+      log.info({ keep: first.keep, wanted: run.wanted }, 'build cache pruned');
+    }
+    for (const step of steps) {
+      if (step.kind !== first?.kind || step.kind === 'build_cache') break;
+      signal.throwIfAborted();
+      if (step.kind === 'image') {
+        if (step.image.kept && step !== first) break;
+        // An image is tried once: one that is still listed afterwards has come into use.
+        run.refused.add(step.image.name);
+        if (await evictOfEngine(step, run, signal)) {
+          log.info({ image: step.image.name, kept: step.image.kept }, 'image evicted to make room');
+          if (step.image.kept)
+            logLine(
+              `evicted the image ${step.image.name}, which was kept for a rollback; a rollback ` +
+                'pulls it again',
+            );
+        }
+      } else if (datasets !== null) {
+        const freed = await datasets.evict(step.dataset, signal, logLine);
+        if (freed === null) run.refused.add(datasets.keyOf(step.dataset));
+        else storage.add(-freed);
+      }
+    }
+    // Images and build cache share layers, so only a count tells how much an eviction freed.
+    if (first?.kind !== 'dataset' && run.contents !== null) run.due = 'count';
+  }
+  async function evictOfEngine(step: EngineStep, run: Run, signal: AbortSignal): Promise<boolean> {
+    if (engine === null || run.contents === null) return false;
+    try {
+      return await engine.evict(step, signal);
+    } catch (err) {
+      signal.throwIfAborted();
+      // If the engine does not answer at all, the count that follows says so. A node may only lack
+      // buildx.
+      log.warn(
+        { err, kind: step.kind },
+        'evicting from the engine failed; will retry after the next task',
+      );
+      return false;
+    }
+  }
+  /** Evicts one group. Returns `again` until there is room, or until there cannot be. */
+  async function round(
+    run: Run,
+    signal: AbortSignal,
+    logLine: Say,
+  ): Promise<'again' | 'done' | Now> {
+    // Another run may have evicted something, and counted again.
+    if (run.isFresh && run.contents !== null) run.contents = engine?.last() ?? null;
+    const now = await plan(run, signal);
+    const { steps } = now.plan;
+    if (steps.length === 0 && now.fits) return 'done';
+    if (!run.isFresh) run.due = 'refresh';
+    // Or it evicted something and has not counted yet.
+    else if (run.contents !== null && engine?.isCurrent() === false) run.due = 'count';
+    if (run.due !== null) return 'again';
+    if (steps.length === 0 || (!now.fits && !now.mayFit)) return now;
+    await evictAll(now, run, signal, logLine);
+    const onlyDatasets = steps.every((step) => step.kind === 'dataset');
+    // Versions share files, and a shared file is freed with the last of them: compare again with
+    // what is free now.
+    return onlyDatasets && run.wanted <= (await storage.now(signal)).free ? 'done' : 'again';
+  }
+  let holders = 0;
+  /** One budget for all: the second request must see the reservation of the first. */
+  async function locked<T>(signal: AbortSignal, work: () => Promise<T>): Promise<T> {
+    holders += 1;
+    try {
+      const unlock = await locks.acquire('room on the disk', signal);
+      try {
+        return await work();
+      } finally {
+        unlock();
+      }
+    } finally {
+      holders -= 1;
+    }
+  }
+  const toLog: Say = (text) => log.info(text);
+  /**
+   * Holds the lock for one round at a time: a copy that needs room does not wait for all of them.
+   * Returns null if there is room.
+   */
+  async function evictInRounds(
+    wanted: number,
+    engineOnly: boolean,
+    signal: AbortSignal,
+  ): Promise<Now | null> {
+    const run = begin(wanted, engineOnly);
+    for (;;) {
+      await prepare(run, signal);
+      const outcome = await locked(signal, () => round(run, signal, toLog));
+      if (outcome !== 'again') return outcome === 'done' ? null : outcome;
+    }
+  }
+  const isApart = (): boolean => engine?.last()?.disk?.isOwn === true;
+  async function canEvict(signal: AbortSignal): Promise<boolean> {
+    const hasSteps = async (engineOnly: boolean): Promise<boolean> => {
+      const now = await plan(begin(0, engineOnly), signal);
+      return now.plan.steps.length > 0 && (now.fits || now.mayFit);
+    };
+    return (await hasSteps(false)) || (isApart() && (await hasSteps(true)));
+  }
+  let wasFull = false;
+  function reportFull(full: Now | null): void {
+    if (full !== null && !wasFull)
+      log.warn({ reason: textOfFull(full) }, 'the disk is full, and nothing else can be evicted');
+    wasFull = full !== null;
+  }
+  return {
+    notes: () => (note === null ? [] : [note]),
+    make(bytes, signal, logLine) {
+      if (holders > 0)
+        logLine('waiting for room on the disk: this node makes room for something else first');
+      return locked(signal, async () => {
+        const run = begin(bytes, false);
+        for (;;) {
+          await prepare(run, signal);
+          const outcome = await round(run, signal, logLine);
+          if (outcome === 'done') return storage.reserve(bytes);
+          if (outcome !== 'again') throw noRoom(bytes, outcome);
+        }
+      });
+    },
+    async keep(signal, { wanted = 0, recount: isOld = false, logLine } = {}) {
+      // After a pull that found the disk full, the last count is wrong.
+      if (isOld) await recount(begin(0, false), signal, wanted > 0 ? 0 : RECENT_MS);
+      if (logLine !== undefined) {
+        if (wanted === 0 && !(await canEvict(signal))) return;
+        logLine('making room on the disk');
+      }
+      for (const engineOnly of [false, true]) {
+        if (engineOnly && !isApart()) continue;
+        // If all of it cannot be free, as much as possible.
+        const tries = wanted > 0 && engineOnly === isApart() ? [wanted, 0] : [0];
+        let full: Now | null = null;
+        for (const bytes of tries) {
+          full = await evictInRounds(bytes, engineOnly, signal);
+          if (full === null) break;
+        }
+        if (!engineOnly) reportFull(full);
+      }
+    },
+  };
+}
+
+const textOfImages = (bytes: number, max: number): string =>
+  `images that stay use ${sizeText(bytes)} of the ${sizeText(max)} of MAX_STORAGE: containers ` +
+  'need them, or Berth did not build them. ' +
+  `${sizeText(Math.max(0, max - bytes))} are left for datasets and build cache. Raise ` +
+  'MAX_STORAGE, or move projects to another node';
+
+const stayText = (stay: readonly CachedDataset[]): string =>
+  `${sizeText(sum(stay))} of datasets are in use or kept for the last releases`;
+function textOfFull({ limits, cached }: Now): string {
+  const over = Math.max(0, -Math.min(limits.budget, limits.disk));
+  const stay = cached.filter(mustStay);
+  return (
+    `SVC_ROOT and running copies use ${sizeText(over)} more than the ${sizeText(limits.max)} of ` +
+    `MAX_STORAGE; ${stayText(stay)}`
+  );
+}
+function noRoom(bytes: number, { limits, cached, plan }: Now): TaskFailure {
+  const free = Math.max(0, Math.min(limits.budget, limits.disk));
+  const stay = cached.filter(mustStay);
+  const evictable =
+    sum(cached) - sum(stay) + sum(plan.steps.filter((step) => step.kind !== 'dataset'));
+  return new TaskFailure(
+    'no_room',
+    `the copy needs ${sizeText(bytes)}; ${sizeText(free)} of ${sizeText(limits.max)} are free, ` +
+      `${sizeText(evictable)} could be evicted, ${sizeText(sum(stay))} are in use or kept for ` +
+      'the last releases',
+  );
+}

@@ -1,0 +1,207 @@
+/**
+ * Removes old images from this node, in the background after each task; the registry still has
+ * them.
+ *
+ * - Of each project, the newest KEEP_RELEASES images stay.
+ * - All images go when the project was deleted.
+ * - All images go a week after the newest was built, if the node has no container of the project.
+ *
+ * An image is never removed by force, while a container was made from it, or while a task protects
+ * it. eviction.ts removes more when the disk is full.
+ */
+import type { Logger } from '@berth/kit/log';
+import { createRefCounts } from '../ref-counts.ts';
+import type { Docker, Image } from '../engine/docker.ts';
+
+export type Images = {
+  /**
+   * Keeps `ref` from being removed until the returned function is called. A removal that has begun
+   * still ends: wait for `removed`.
+   */
+  protect(ref: string): () => void;
+  isProtected(ref: string): boolean;
+  /** Resolves when no removal is running. */
+  removed(): Promise<void>;
+  /**
+   * Removes all these references of one image. Returns false if a task protects one of them, or if
+   * the engine refuses.
+   */
+  remove(refs: readonly string[]): Promise<boolean>;
+  /**
+   * Cleans soon, once for several requests. `repository` is `{registry}/{project}`; a name without
+   * a registry is ignored.
+   */
+  cleanLater(repository: string): void;
+  /** Removes all images of a deleted project; otherwise like `cleanLater`. */
+  forgetLater(repository: string): void;
+  /** Cleans every repository of this registry; otherwise like `cleanLater`. */
+  sweepLater(registry: string): void;
+  /** Runs the requested clean-ups at once. */
+  settle(): Promise<void>;
+  /** Drops the requests. Resolves when the running removal has ended. */
+  stop(): Promise<void>;
+};
+
+/** Limit per run and repository; the next run removes the rest. */
+const MAX_REMOVED = 50;
+/** Long enough for the switch to the new version, which needs the CPU for itself. */
+const DELAY_MS = 20_000;
+/** Images of a project without a container on this node stay so long after the newest was built. */
+const ABSENT_S = 7 * 86_400;
+
+export function createImages({
+  delayMs = DELAY_MS,
+  onCleaned = async () => undefined,
+  ...deps
+}: {
+  docker: Docker;
+  keepNewest: () => number;
+  log: Logger;
+  delayMs?: number;
+  /** Called after each clean-up. */
+  onCleaned?: () => Promise<void>;
+}): Images {
+  const protectedRefs = createRefCounts();
+  const waiting = new Set<string>();
+  const forgotten = new Set<string>();
+  const registries = new Set<string>();
+  let running: Promise<void> | null = null;
+  let timer: NodeJS.Timeout | undefined;
+  let stopped = false;
+  /** One removal at a time: a task waits for it before it looks for its image. */
+  let removing: Promise<unknown> = Promise.resolve();
+
+  function remove(refs: readonly string[]): Promise<boolean> {
+    const isProtected = (): boolean => refs.some(protectedRefs.has);
+    const removal = removing.then(async () => {
+      for (const ref of refs) {
+        // Check each time: a task may have started to protect it meanwhile.
+        if (isProtected() || !(await deps.docker.removeImageRef(ref))) return false;
+      }
+      return true;
+    });
+    removing = removal.catch(() => undefined);
+    return removal;
+  }
+  async function clean(repository: string): Promise<void> {
+    const [images, inUse] = [await deps.docker.images(repository), await deps.docker.imagesInUse()];
+    const keepNewest =
+      forgotten.delete(repository) || isAbsent(images, inUse) ? 0 : deps.keepNewest();
+    let removed = 0;
+    for (const ref of removableRefs(images, { keepNewest, inUse, maxRefs: MAX_REMOVED })) {
+      if (stopped) return;
+      if (await remove([ref])) removed += 1;
+    }
+    if (removed > 0) deps.log.info({ repository, removed }, 'old images removed');
+  }
+  async function sweep(registry: string): Promise<void> {
+    const images = await deps.docker.images(`${registry}/*`);
+    for (const repository of new Set(images.flatMap((i) => i.refs.map(repositoryOf))))
+      waiting.add(repository);
+  }
+  async function work(): Promise<void> {
+    for (const registry of registries) {
+      registries.delete(registry);
+      await sweep(registry).catch((error: unknown) =>
+        deps.log.warn({ err: error, registry }, 'listing images failed; will retry'),
+      );
+    }
+    for (const repository of waiting) {
+      waiting.delete(repository);
+      await clean(repository).catch((error: unknown) =>
+        deps.log.warn(
+          { err: error, repository },
+          'removing old images failed; will retry after the next task',
+        ),
+      );
+    }
+  }
+  async function start(): Promise<void> {
+    clearTimeout(timer);
+    timer = undefined;
+    while (!stopped && (waiting.size > 0 || registries.size > 0 || running !== null))
+      await (running ??= work()
+        .then(() => (stopped ? undefined : onCleaned()))
+        .finally(() => (running = null)));
+  }
+  const later = (): void => {
+    if (!stopped) timer ??= setTimeout(() => void start(), delayMs).unref();
+  };
+  return {
+    protect: protectedRefs.add,
+    isProtected: protectedRefs.has,
+    remove,
+    async removed() {
+      await removing;
+    },
+    cleanLater(repository) {
+      if (!namesRegistry(repository)) return;
+      waiting.add(repository);
+      later();
+    },
+    forgetLater(repository) {
+      if (!namesRegistry(repository)) return;
+      forgotten.add(repository);
+      waiting.add(repository);
+      later();
+    },
+    sweepLater(registry) {
+      if (!namesRegistry(`${registry}/`)) return;
+      registries.add(registry);
+      later();
+    },
+    settle: start,
+    async stop() {
+      stopped = true;
+      clearTimeout(timer);
+      await running;
+    },
+  };
+}
+
+/**
+ * Whether the name begins with the address of a registry, by the engine’s own rule, and holds no
+ * pattern. Every other name belongs to somebody else’s images, and the engine takes an empty name
+ * for all images of the machine.
+ */
+const namesRegistry = (repository: string): boolean =>
+  /^(localhost|[^/*?[]*[.:][^/*?[]*)\/[^*?[]*$/.test(repository);
+
+/** No container uses any of them and the newest is a week old, so no task is about to run one. */
+export const isAbsent = (images: readonly Image[], inUse: ReadonlySet<string>): boolean =>
+  !images.some((i) => inUse.has(i.id)) &&
+  Math.max(0, ...images.map((i) => i.created)) < Date.now() / 1000 - ABSENT_S;
+
+export const newestFirst = (images: readonly Image[]): Image[] =>
+  images.toSorted((a, b) => b.created - a.created);
+
+/**
+ * References of the images that may be removed: beyond the `keepNewest` newest ones, unused, oldest
+ * first.
+ */
+export function removableRefs(
+  images: readonly Image[],
+  {
+    keepNewest,
+    inUse,
+    maxRefs,
+  }: { keepNewest: number; inUse: ReadonlySet<string>; maxRefs: number },
+): string[] {
+  return newestFirst(images)
+    .slice(keepNewest)
+    .filter((image) => !inUse.has(image.id))
+    .toReversed()
+    .flatMap((image) => image.refs)
+    .slice(0, maxRefs);
+}
+
+/**
+ * Returns `{registry}/{project}` of `{registry}/{project}:{tag}` or `…@sha256:…`. The port of a
+ * registry is not a tag.
+ */
+export function repositoryOf(ref: string): string {
+  const withoutDigest = ref.split('@')[0] ?? ref;
+  const slash = withoutDigest.lastIndexOf('/');
+  const colon = withoutDigest.indexOf(':', slash + 1);
+  return colon === -1 ? withoutDigest : withoutDigest.slice(0, colon);
+}

@@ -1,0 +1,119 @@
+/**
+ * The HEALTHCHECK of an image. While a container runs, the engine runs the check and the agent
+ * reports its result (observe.ts). Before a new container goes live, the agent runs the check once
+ * itself: the engine waits for the interval first, which may be an hour.
+ */
+import type { Logger } from '@berth/kit/log';
+import { MAX_HEALTH_OUTPUT, type ObservedContainer } from '@berth/wire/node';
+import type { RedactOf } from '../logs/secrets-of.ts';
+import { createShownText } from '../logs/shown-text.ts';
+import { pause } from '../stopped.ts';
+import type { Container, Docker } from './docker.ts';
+import type { HealthCheck } from './image-config.ts';
+
+const PAUSE_MS = 1_000;
+const LEAST_MS = 1_000;
+/**
+ * The agent cannot end a check without a result: it stays in the container, and needs its memory.
+ * After these, only the engine runs it.
+ */
+const MAX_LATE = 3;
+
+/**
+ * The result of a check that did not pass. `isFinal`: the engine gave up, after the retries of the
+ * check.
+ */
+export type CheckFailure = { output: string; isFinal: boolean };
+
+/**
+ * Runs the check until it passes, the engine calls the container healthy (null) or unhealthy, or
+ * `until` (monotonic) has come. Rejects with the reason when the signal aborts.
+ */
+export async function untilChecked(
+  docker: Pick<Docker, 'runInside' | 'inspect'>,
+  id: string,
+  check: HealthCheck,
+  until: number,
+  signal: AbortSignal,
+): Promise<CheckFailure | null> {
+  let late = 0;
+  let output = '';
+  for (;;) {
+    const timeoutMs = Math.max(
+      LEAST_MS,
+      Math.min(check.timeoutMs, Math.ceil(until - performance.now())),
+    );
+    if (late < MAX_LATE) {
+      const run = await docker.runInside(id, check.command, { timeoutMs, signal });
+      if (run.ok) return null;
+      if (run.isLate) late += 1;
+      output = run.output;
+    }
+    const health = (await docker.inspect(id, signal))?.health;
+    if (health?.status === 'healthy') return null;
+    const isFinal = health?.status === 'unhealthy';
+    const left = Math.ceil(until - performance.now());
+    if (isFinal || left <= 0)
+      return { output: outputLine(output || (health?.output ?? '')), isFinal };
+    await pause(Math.min(PAUSE_MS, left), signal);
+  }
+}
+
+const shown = createShownText((text) => text);
+/** The output of a check on one line, cut. */
+const outputLine = (output: string, show = shown): string =>
+  show(
+    output
+      .split('\n')
+      .map((line) => line.trim())
+      .filter((line) => line !== '')
+      .join(' · '),
+    MAX_HEALTH_OUTPUT,
+    false,
+  );
+
+type Health = NonNullable<ObservedContainer['health']>;
+export type ShownHealth = (
+  containers: readonly Container[],
+) => Promise<ReadonlyMap<string, Health>>;
+
+/**
+ * Returns a function that gives the health to report. Of an unhealthy container, it has the output
+ * of the check, without secrets: the first one, because the engine is asked for the values of the
+ * secrets each time.
+ */
+export function createShownHealth(redactOf: RedactOf, log: Logger): ShownHealth {
+  let known = new Map<string, string>();
+
+  /**
+   * Undefined if the values of its secrets are unknown, for example because the container is gone.
+   */
+  async function shownOutput(container: Container, output: string): Promise<string | undefined> {
+    try {
+      return outputLine(output, createShownText(await redactOf(container)));
+    } catch (err) {
+      log.debug(
+        { err, container: container.name },
+        'reading the secrets of a container failed; its health is reported without output',
+      );
+      return undefined;
+    }
+  }
+  return async (containers) => {
+    const found = new Map<string, Health>();
+    const next: typeof known = new Map();
+    for (const container of containers) {
+      const { id, state, health } = container;
+      if (health === null || state !== 'running') continue;
+      if (health.status !== 'unhealthy' || health.output === '') {
+        found.set(id, { status: health.status });
+        continue;
+      }
+      const output = known.get(id) ?? (await shownOutput(container, health.output));
+      if (output !== undefined) next.set(id, output);
+      found.set(id, { status: health.status, ...(output === undefined ? {} : { output }) });
+    }
+    known = next;
+    return found;
+  };
+}

@@ -1,0 +1,126 @@
+/**
+ * Sends HTTP requests to a new container from outside until it answers. A TCP connect would prove
+ * nothing: the engine accepts connections to a port on which no program listens.
+ */
+import { request } from 'node:http';
+import { pause, reasonOf } from '../stopped.ts';
+
+export type ProbeTarget = {
+  host: string;
+  port: number;
+  /** Null: any HTTP answer passes. Otherwise a status below 400 passes. */
+  healthPath: string | null;
+  /**
+   * The address that visitors use. Applications with a list of allowed hosts refuse any other Host.
+   * Null if unknown.
+   */
+  visitorUrl: string | null;
+};
+/** The last result, for the diagnosis. */
+export type ProbeAnswer =
+  | { kind: 'status'; status: number }
+  | { kind: 'refused'; message: string }
+  | { kind: 'no_http'; message: string };
+export type ProbeResult =
+  | { ok: true; status: number; tries: number }
+  | { ok: false; last: ProbeAnswer | null; tries: number };
+
+/** Short at first: most containers answer in less than a second. */
+const waitBefore = (attempt: number): number => Math.min(1_000, 25 * 1.5 ** attempt);
+const TRY_MS = 5_000;
+/**
+ * After a request without an answer, the next one may take longer: the first answer of some
+ * applications does.
+ */
+const MAX_TRY_MS = 30_000;
+const LATE = 'no answer in time';
+/** As much as Traefik reads: an answer that a visitor gets must not fail here. */
+const MAX_HEADERS = 10 * 1024 * 1024;
+
+/**
+ * Ends when the container is healthy or `deadlineMs` has passed. Rejects with the reason when the
+ * signal aborts.
+ */
+export async function probe(
+  target: ProbeTarget,
+  deadlineMs: number,
+  signal: AbortSignal,
+): Promise<ProbeResult> {
+  const until = performance.now() + deadlineMs;
+  let last: ProbeAnswer | null = null;
+  let tryMs = TRY_MS;
+  for (let tries = 0; ; tries += 1) {
+    const left = Math.ceil(until - performance.now());
+    if (left <= 0) return { ok: false, last, tries };
+    const answer = await ask(target, Math.min(tryMs, left), signal);
+    if (answer.kind === 'no_http' && answer.message === LATE)
+      tryMs = Math.min(MAX_TRY_MS, tryMs * 2);
+    if (answer.kind === 'status' && (target.healthPath === null || answer.status < 400))
+      return { ok: true, status: answer.status, tries: tries + 1 };
+    // A status explains more than a refused connection after it.
+    if (answer.kind === 'status' || last?.kind !== 'status') last = answer;
+    await pause(
+      Math.min(waitBefore(tries), Math.max(0, Math.ceil(until - performance.now()))),
+      signal,
+    );
+  }
+}
+
+/** The headers that the reverse proxy adds to a visitor’s request. */
+function visitorHeaders(visitorUrl: string | null): Record<string, string> {
+  if (visitorUrl === null || !URL.canParse(visitorUrl)) return {};
+  const { host, protocol } = new URL(visitorUrl);
+  return { host, 'x-forwarded-host': host, 'x-forwarded-proto': protocol.slice(0, -1) };
+}
+
+/** Sends one GET on a new connection. A redirect counts as an answer and is not followed. */
+function ask(target: ProbeTarget, timeoutMs: number, signal: AbortSignal): Promise<ProbeAnswer> {
+  return new Promise((resolve, reject) => {
+    if (signal.aborted) return reject(reasonOf(signal));
+    const deadline = AbortSignal.timeout(timeoutMs);
+    const req = request({
+      host: target.host,
+      port: target.port,
+      path: target.healthPath ?? '/',
+      method: 'GET',
+      agent: false,
+      maxHeaderSize: MAX_HEADERS,
+      // Only the status is read, so an answer that proxies and browsers accept is accepted here
+      // too.
+      insecureHTTPParser: true,
+      signal: AbortSignal.any([signal, deadline]),
+      headers: {
+        'user-agent': 'berth-agent',
+        accept: '*/*',
+        connection: 'close',
+        ...visitorHeaders(target.visitorUrl),
+      },
+    });
+    req.once('response', (response) => {
+      const status = response.statusCode ?? 0;
+      // Only the status matters; a body may be endless.
+      response.destroy();
+      resolve({ kind: 'status', status });
+    });
+    // 101 without a request for it: node:http emits no response.
+    req.once('upgrade', (response, socket) => {
+      socket.destroy();
+      resolve({ kind: 'status', status: response.statusCode ?? 0 });
+    });
+    req.once('close', () =>
+      resolve({ kind: 'no_http', message: 'the connection was closed without an answer' }),
+    );
+    req.once('error', (error: NodeJS.ErrnoException) => {
+      if (signal.aborted) return reject(reasonOf(signal));
+      if (deadline.aborted) return resolve({ kind: 'no_http', message: LATE });
+      if (
+        error.code === 'ECONNREFUSED' ||
+        error.code === 'EHOSTUNREACH' ||
+        error.code === 'ENETUNREACH'
+      )
+        return resolve({ kind: 'refused', message: error.message });
+      resolve({ kind: 'no_http', message: error.message });
+    });
+    req.end();
+  });
+}

@@ -1,0 +1,39 @@
+/**
+ * After a start, removes containers that an earlier agent process created but never started, if
+ * their task has ended. An open task adopts its own container (tasks/deploy.ts). All other
+ * containers are reported, and the control plane decides. Containers without the label of this node
+ * are never touched.
+ */
+import { failPoint } from '@berth/kit/fail-point';
+import type { Logger } from '@berth/kit/log';
+import type { Task } from '@berth/wire/task';
+import { LABELS } from '@berth/wire/vocabulary';
+import type { Container, Docker } from './docker.ts';
+
+export async function reconcile(
+  docker: Docker,
+  nodeId: string,
+  open: readonly Task[],
+  log: Logger,
+  signal: AbortSignal,
+): Promise<void> {
+  for (const container of neverStarted(
+    await docker.list({ [LABELS.node]: nodeId }, signal),
+    open,
+  )) {
+    log.info(
+      { container: container.name },
+      'removing a container that was created but never started',
+    );
+    await failPoint('reconcile.before');
+    await docker.remove(container.id);
+    await failPoint('reconcile.after');
+  }
+}
+
+export function neverStarted(containers: readonly Container[], open: readonly Task[]): Container[] {
+  const openDeployments = new Set(open.map((t) => t.deployment_id));
+  return containers.filter(
+    (c) => c.state === 'created' && !openDeployments.has(c.labels[LABELS.deployment] ?? null),
+  );
+}

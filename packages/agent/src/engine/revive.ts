@@ -1,0 +1,126 @@
+/**
+ * Starts containers that should run and do not, after an engine restart. Engine 20.10, when it
+ * alone was killed, stops the containers that outlived it and does not restart them, whatever their
+ * restart policy is. Without this, a project would be down until a person starts it.
+ *
+ *   watching ──the event stream broke──▶ suspicious ──SETTLE_MS after a complete check of the containers──▶ watching
+ *   just started ──the engine process differs from the one at the last check──▶ suspicious
+ *
+ * While suspicious, the agent starts each exited container that ran at the last check, that has its
+ * restart policy, and that no agent stopped on purpose. A container that a person stops while the
+ * engine runs is seen as stopped before the agent becomes suspicious. The last check and the
+ * agent's own stops are saved on disk, because agent and engine may end together.
+ */
+import type { Logger } from '@berth/kit/log';
+import { createRunMemory, type RunMemory } from './run-memory.ts';
+import type { Container, Docker } from './docker.ts';
+
+/** The engine answers before it has stopped all the containers that it will stop. */
+const SETTLE_MS = 10_000;
+/**
+ * A starting engine stops the containers that it finds (10 s for each, in parallel) before it
+ * records its own start.
+ */
+const STOPPING_MS = 20_000;
+
+export type Revival = {
+  /** The same Docker, but its stops are recorded: a container that a task stopped stays stopped. */
+  docker: Docker;
+  /** Call when the engine may have been restarted. */
+  suspect(): void;
+  /**
+   * Starts the listed containers that should run. Returns true if it started one, and the list is
+   * then out of date.
+   */
+  revive(listed: readonly Container[], signal: AbortSignal): Promise<boolean>;
+};
+
+const RESTART_POLICY = 'unless-stopped';
+
+export async function createRevival(
+  docker: Docker,
+  { path, log, now = () => performance.now() }: { path: string; log: Logger; now?: () => number },
+): Promise<Revival> {
+  let suspiciousUntil = 0;
+  /**
+   * Containers that ended before this time were stopped while no agent ran, and not by the engine.
+   */
+  let endedSince = 0;
+  let started = false;
+  const memory: RunMemory = await createRunMemory(path, log);
+
+  /**
+   * Becomes suspicious if the engine was restarted since the last check of an earlier agent
+   * process.
+   */
+  async function start(
+    listed: readonly Container[],
+    engine: string | undefined,
+    since: number,
+  ): Promise<void> {
+    started = true;
+    await memory.retainOnly(listed);
+    if (engine === undefined || memory.engine() === null || memory.engine() === engine) return;
+    log.warn('the engine was restarted while this agent was away');
+    suspiciousUntil = Infinity;
+    endedSince = since - STOPPING_MS;
+  }
+
+  async function reviveOne(container: Container, signal: AbortSignal): Promise<boolean> {
+    if ((await docker.restartPolicy(container.id, signal)) !== RESTART_POLICY) return false;
+    // A task may have stopped it since it was listed.
+    if (memory.wasStopped(container)) return false;
+    log.warn(
+      { container: container.name, exit_code: container.exitCode },
+      'restarting a container that ran before the engine restart',
+    );
+    try {
+      await docker.start(container.id);
+      return true;
+    } catch (error) {
+      // Its state is reported as it is; the other containers must not wait.
+      log.error({ err: error, container: container.name }, 'restarting the container failed');
+      return false;
+    }
+  }
+
+  const isDue = (c: Container): boolean =>
+    c.state === 'exited' &&
+    memory.ran(c) &&
+    !memory.wasStopped(c) &&
+    (c.finishedAt === null || Date.parse(c.finishedAt) >= endedSince);
+
+  return {
+    docker: {
+      ...docker,
+      // Record before stopping: a check in between, or after agent and engine were killed in
+      // between, must not start it again.
+      async stop(id, graceSeconds, signal) {
+        await memory.stopping(id);
+        await docker.stop(id, graceSeconds, signal);
+      },
+      async remove(ref) {
+        await memory.stopping(ref);
+        await docker.remove(ref);
+        await memory.forget(ref);
+      },
+      async start(id) {
+        await memory.forget(id);
+        await docker.start(id);
+      },
+    },
+    suspect: () => void (suspiciousUntil = Infinity),
+    async revive(listed, signal) {
+      const engine = await docker.engineStart(signal);
+      if (!started) await start(listed, engine?.id, engine?.since ?? 0);
+      const due = now() < suspiciousUntil ? listed.filter(isDue) : [];
+      let anyStarted = false;
+      for (const container of due) anyStarted = (await reviveOne(container, signal)) || anyStarted;
+      if (suspiciousUntil === Infinity) suspiciousUntil = now() + SETTLE_MS;
+      else if (now() >= suspiciousUntil) endedSince = 0;
+      const runs = listed.filter((c) => c.state === 'running' || due.includes(c)).map((c) => c.id);
+      await memory.checked({ engine: engine?.id ?? null, running: runs });
+      return anyStarted;
+    },
+  };
+}

@@ -1,0 +1,254 @@
+/**
+ * How git authenticates during one task. Keys and known_hosts are files in memory; a token is in
+ * the environment of git. Nothing of it is in arguments, in the workspace or in the log.
+ */
+import { writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import type { GitAccess, SeenHostKey } from '@berth/wire/git';
+import { TaskFailure } from '../failures.ts';
+import { gitHost, isListed } from './git-hosts.ts';
+import { type HostKeys, type SshServer, sshServer } from './host-keys.ts';
+
+/** The access that a transfer used; it explains a refusal. */
+export type Used = 'deploy key' | 'git token' | 'builder keys' | 'nothing';
+export type Connection = { env: NodeJS.ProcessEnv; used: Used; redact: readonly string[] };
+
+export type GitSession = {
+  /**
+   * Prepares a transfer from `url`. `again`: the host key was refused. Throws git_host_unknown,
+   * git_host_changed, git_unreachable.
+   */
+  connect(url: string, again: boolean, signal: AbortSignal): Promise<Connection>;
+  /** Whether a refused host key may be looked up again. */
+  checksHostKeys: boolean;
+  /**
+   * Returns the header with the git token, for its host only and over https only; null for another
+   * address.
+   */
+  authorization(url: string): string | null;
+  /** The host keys that servers presented in this session. */
+  presented(): SeenHostKey[];
+};
+
+export type SessionOptions = {
+  /** The address of the project. Only its host gets the project’s key and token. */
+  url: string;
+  /** Null: the control plane is of an earlier version and keeps no host keys. */
+  access: GitAccess | null;
+  /** Makes the folder in memory for the files of this task. */
+  dir: () => Promise<string>;
+  hostKeys: HostKeys;
+  /** Hosts to which ssh may offer the keys of this machine. */
+  sshKeyHosts: readonly string[];
+  sshAuthSock: string | undefined;
+  /** known_hosts of earlier versions. */
+  legacyKnownHosts: string;
+  stallSeconds: number;
+};
+
+/**
+ * The known_hosts file names every server like this, so that the port and aliases in ssh_config do
+ * not matter.
+ */
+const ALIAS = 'berth-git-host';
+
+export function createGitSession(options: SessionOptions): GitSession {
+  const { url: ownUrl, access, dir, hostKeys, sshKeyHosts, sshAuthSock, stallSeconds } = options;
+  const ownHost = gitHost(ownUrl);
+  const seen = new Map<string, SeenHostKey>();
+  const ssh = [
+    'ssh -oBatchMode=yes -oServerAliveCountMax=2',
+    `-oConnectTimeout=${Math.min(15, stallSeconds)} ` +
+      `-oServerAliveInterval=${Math.min(15, stallSeconds)}`,
+  ].join(' ');
+  let files = 0;
+  let keyFile: Promise<string> | null = null;
+
+  async function strict(
+    server: SshServer,
+    hosts: GitAccess['hosts'],
+    again: boolean,
+    signal: AbortSignal,
+  ): Promise<string> {
+    const trusted = hosts.find(({ host }) => host === server.name)?.fingerprints ?? [];
+    const { keys, presented } = await hostKeys.trusted(server, trusted, again, signal);
+    for (const key of presented) seen.set(`${key.host} ${key.fingerprint}`, key);
+    const path = join(await dir(), `known_hosts-${(files += 1)}`);
+    await writeFile(path, keys.map((key) => `${ALIAS} ${key.type} ${key.key}\n`).join(''), {
+      mode: 0o600,
+    });
+    return [
+      `-oStrictHostKeyChecking=yes -oUserKnownHostsFile=${path} ` +
+        `-oGlobalKnownHostsFile=/dev/null -oHostKeyAlias=${ALIAS}`,
+      '-oCheckHostIP=no -oUpdateHostKeys=no -oVerifyHostKeyDNS=no ' +
+        '-oIgnoreUnknown=KnownHostsCommand -oKnownHostsCommand=none',
+    ].join(' ');
+  }
+
+  /** Writes the deploy key once, for the first transfer that needs it. */
+  const deployKey = (privateKey: string): Promise<string> => {
+    keyFile ??= (async () => {
+      const path = join(await dir(), 'key');
+      await writeFile(path, privateKey, { mode: 0o600 });
+      return path;
+    })();
+    return keyFile;
+  };
+
+  async function overSsh(
+    url: string,
+    server: SshServer,
+    again: boolean,
+    signal: AbortSignal,
+  ): Promise<Connection> {
+    const host = gitHost(url);
+    /**
+     * A server that sees the keys of this machine learns its identity and could use an agent’s
+     * access, so only listed hosts get them.
+     */
+    const listed = host !== null && isListed(host, sshKeyHosts);
+    const checks =
+      access === null
+        ? `-oStrictHostKeyChecking=accept-new -oUserKnownHostsFile=${options.legacyKnownHosts}`
+        : await strict(
+            listed ? await hostKeys.resolve(server, signal) : server,
+            access.hosts,
+            again,
+            signal,
+          );
+    const key = access?.deploy_key;
+    if (key !== undefined && host !== null && host === ownHost) {
+      const path = await deployKey(key.private_key);
+      // ssh_config of a listed host may say how to reach it.
+      const own =
+        `${listed ? '' : '-F /dev/null '}-i ${path} -oIdentitiesOnly=yes -oIdentityAgent=none ` +
+        '-oForwardAgent=no';
+      return {
+        env: { GIT_SSH_COMMAND: `${ssh} ${checks} ${own}` },
+        used: 'deploy key',
+        redact: [],
+      };
+    }
+    if (listed) {
+      const agent = sshAuthSock === undefined ? {} : { SSH_AUTH_SOCK: sshAuthSock };
+      return {
+        env: { ...agent, GIT_SSH_COMMAND: `${ssh} ${checks}` },
+        used: 'builder keys',
+        redact: [],
+      };
+    }
+    const none = '-F /dev/null -oPubkeyAuthentication=no -oIdentityAgent=none -oForwardAgent=no';
+    return { env: { GIT_SSH_COMMAND: `${ssh} ${checks} ${none}` }, used: 'nothing', redact: [] };
+  }
+
+  /** The git token, if it is for the host of this address. */
+  function tokenFor(url: string): { host: string; token: string; basic: string } | null {
+    const token = access?.token;
+    const parsed = URL.canParse(url) ? new URL(url) : null;
+    if (
+      token === undefined ||
+      parsed?.protocol !== 'https:' ||
+      parsed.host.replace(/\.(?=:|$)/, '') !== token.host
+    )
+      return null;
+    return {
+      host: parsed.host,
+      token: token.token,
+      basic: Buffer.from(`${token.username}:${token.token}`).toString('base64'),
+    };
+  }
+  function overHttp(url: string): Connection {
+    const own = tokenFor(url);
+    if (own === null) return { env: {}, used: 'nothing', redact: [] };
+    const { host, token, basic } = own;
+    const config = [
+      // The address in the key makes git send the header to this host only, and over https only.
+      [`http.https://${host}/.extraHeader`, `Authorization: Basic ${basic}`],
+      // The trace of a request redacts the header in the form that HTTP/1.1 has in every version of
+      // git.
+      ['http.version', 'HTTP/1.1'],
+    ];
+    const env = Object.fromEntries(
+      config.flatMap(([name, value], i) => [
+        [`GIT_CONFIG_KEY_${i}`, name],
+        [`GIT_CONFIG_VALUE_${i}`, value],
+      ]),
+    );
+    return {
+      env: { ...env, GIT_CONFIG_COUNT: String(config.length) },
+      used: 'git token',
+      redact: [token, basic],
+    };
+  }
+
+  return {
+    checksHostKeys: access !== null,
+    presented: () => [...seen.values()],
+    authorization(url) {
+      const own = tokenFor(url);
+      return own === null ? null : `Basic ${own.basic}`;
+    },
+    async connect(url, again, signal) {
+      const server = sshServer(url);
+      return server === null ? overHttp(url) : overSsh(url, server, again, signal);
+    },
+  };
+}
+
+/** Replaces a refusal by one that names what was used, and what to do. */
+export function explainRefusal(
+  failure: TaskFailure,
+  used: Used,
+  url: string,
+  access: GitAccess | null,
+): TaskFailure {
+  if (failure.code !== 'git_credentials' && failure.code !== 'git_repository_not_found')
+    return failure;
+  const host = gitHost(url) ?? 'the host';
+  const say = (
+    code: 'git_credentials' | 'git_key_refused' | 'git_token_refused',
+    more: string,
+  ): TaskFailure =>
+    new TaskFailure(
+      failure.code === 'git_repository_not_found' ? failure.code : code,
+      `${failure.detail}. ${more}`,
+      { cause: failure },
+    );
+  if (used === 'deploy key')
+    return say(
+      'git_key_refused',
+      `Add the public key of the project (${access?.deploy_key?.fingerprint ?? ''}) to the ` +
+        `repository on ${host} as a deploy key`,
+    );
+  if (used === 'git token')
+    return say(
+      'git_token_refused',
+      `The token may have expired, or it may not read this repository: set a new git token`,
+    );
+  if (failure.code === 'git_repository_not_found' && access === null) return failure;
+  if (sshServer(url) !== null)
+    return used === 'builder keys'
+      ? failure
+      : failure.code === 'git_repository_not_found'
+        ? failure
+        : say(
+            'git_credentials',
+            access === null
+              ? `This builder offers no ssh key to ${host}; add the host to SSH_KEY_HOSTS`
+              : `The project has no deploy key, and this builder offers no ssh key to ${host}: ` +
+                  'create a deploy key, or add the host to SSH_KEY_HOSTS',
+          );
+  return access === null ? failure : say('git_credentials', withoutToken(url, access));
+}
+
+function withoutToken(url: string, access: GitAccess): string {
+  if (!/^https:/i.test(url))
+    return (
+      'If the repository is private, use its https address and a git token, or its ssh address ' +
+      'and a deploy key'
+    );
+  return access.deploy_key === undefined
+    ? 'If the repository is private, set a git token'
+    : 'If the repository is private, set a git token, or change git_url to the ssh address, for ' +
+        'which the project has a deploy key';
+}

@@ -1,0 +1,90 @@
+/**
+ * The registry settings that the control plane hands out (GET /api/agent/config), and the login
+ * with them.
+ */
+import type { Logger } from '@berth/kit/log';
+import type { Client } from '@berth/wire/client';
+import type { AgentConfig } from '@berth/wire/task';
+import { logIn } from '../engine/registry-login.ts';
+import { retryUntilAnswered } from './retry.ts';
+import type { DockerCli } from '../engine/docker-cli.ts';
+
+export type RegistrySettings = {
+  /** Null before the first answer. */
+  current(): AgentConfig | null;
+  /**
+   * Asks the control plane until it answers, and logs in. A failed login is only logged: each task
+   * reports its own registry errors.
+   */
+  fetch(): Promise<void>;
+  /**
+   * The control plane names the settings that it has now. Fetches them if they are others than the
+   * last ones.
+   */
+  announced(etag: string | undefined): Promise<void>;
+  /** Returns `{registry}/{project}`; null while the registry is unknown. */
+  repositoryOf(project: string): string | null;
+};
+export type RegistrySettingsDeps = {
+  client: Client;
+  cli: DockerCli;
+  signal: AbortSignal;
+  /** Called with the registry's address after each fetch. */
+  onFetched: (address: string) => void;
+  log: Logger;
+};
+
+export function createRegistrySettings({
+  client,
+  cli,
+  signal,
+  onFetched,
+  log,
+}: RegistrySettingsDeps): RegistrySettings {
+  let current: AgentConfig | null = null;
+  let known: string | undefined;
+  async function fetch(): Promise<void> {
+    const onFailure = (err: unknown): void =>
+      log.warn({ err }, 'fetching the configuration failed; will retry');
+    const answer = await retryUntilAnswered(() => client.call('agentConfig', { signal }), {
+      signal,
+      onFailure,
+    });
+    const problem = await logIn(cli, answer, signal);
+    if (problem !== null)
+      log.warn({ registry: answer.registry_addr, problem }, 'registry login failed');
+    current = answer;
+    if (answer.registry_addr !== '') onFetched(answer.registry_addr);
+  }
+  return {
+    current: () => current,
+    repositoryOf: (project) =>
+      current === null || current.registry_addr === ''
+        ? null
+        : `${current.registry_addr}/${project}`,
+    fetch,
+    async announced(etag) {
+      const isNews = etag !== undefined && etag !== known;
+      const isFirst = known === undefined;
+      known = etag ?? known;
+      // The first registration starts a fetch anyway.
+      if (!isNews || isFirst || current === null) return;
+      log.info('the registry settings of the control plane changed; fetching them');
+      await fetch();
+    },
+  };
+}
+
+/** Kept if the control plane is of an earlier version, which does not say. */
+const KEPT_BY_EARLIER = 3;
+/**
+ * The agent's own setting can only lower the control plane's. Before the first answer (`settings`
+ * null) everything stays.
+ */
+export const keptReleases = (
+  own: number | undefined,
+  settings: Pick<AgentConfig, 'keep_releases'> | null,
+): number =>
+  settings === null
+    ? Number.POSITIVE_INFINITY
+    : Math.min(own ?? Number.POSITIVE_INFINITY, settings.keep_releases ?? own ?? KEPT_BY_EARLIER);

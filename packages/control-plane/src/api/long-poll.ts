@@ -1,0 +1,164 @@
+/**
+ * Held requests: long polls and streams. A hold ends when its client disconnects or the server
+ * closes. At most MAX_HOLDS are open, and at most MAX_HOLDS_OF_ONE for one person or one address.
+ */
+import type { ServerResponse } from 'node:http';
+import type { Changes, Topic } from '../domain/platform/changes.ts';
+
+const MAX_HOLDS = 20_000;
+/**
+ * Agents and gateways share MAX_HOLDS with all readers. This limit keeps one reader from taking all
+ * holds.
+ */
+const MAX_HOLDS_OF_ONE = 100;
+
+export type HoldKind = 'tasks' | 'config' | 'logs' | 'policy' | 'deployments' | 'events';
+export type Hold = {
+  /**
+   * True once the client disconnected, the server closes or `release` was called. Then answer with
+   * the current state.
+   */
+  ended(): boolean;
+  /**
+   * Calls `listener` at the end, or at once if the hold has ended. A second listener replaces the
+   * first. Cheaper than `signal`.
+   */
+  onEnd(listener: () => void): void;
+  /** Aborts at the end. Created on first use: with 10,000 polls its cost is measurable. */
+  readonly signal: AbortSignal;
+  release(): void;
+};
+
+export type Holds = {
+  /**
+   * Returns null if too many requests are held. Call `release` in a `finally`. `holder`: the person
+   * or address to count; absent for agents and gateways, which have no limit of their own.
+   */
+  begin(kind: HoldKind, response: ServerResponse, holder?: string): Hold | null;
+  counts(): Record<HoldKind, number>;
+  /** True if the request was held. Its duration is then a waiting time and not a response time. */
+  wasHeld(response: ServerResponse): boolean;
+  /** Ends all holds, and each later one as soon as it begins. */
+  closeAll(): void;
+  closed(): boolean;
+};
+
+type Open = { kind: HoldKind; end: () => void };
+
+export function createHolds(max = MAX_HOLDS): Holds {
+  const open = new Set<Open>();
+  const countByHolder = new Map<string, number>();
+  const held = new WeakSet<ServerResponse>();
+  let closed = false;
+  function decrement(holder: string): void {
+    const left = (countByHolder.get(holder) ?? 1) - 1;
+    if (left > 0) countByHolder.set(holder, left);
+    else countByHolder.delete(holder);
+  }
+  return {
+    begin(kind, response, holder) {
+      const others = holder === undefined ? 0 : (countByHolder.get(holder) ?? 0);
+      if (open.size >= max || others >= MAX_HOLDS_OF_ONE) return null;
+      if (holder !== undefined) countByHolder.set(holder, others + 1);
+      let ended = false;
+      let abort: AbortController | null = null;
+      let listener: (() => void) | null = null;
+      const end = (): void => {
+        if (ended) return;
+        ended = true;
+        abort?.abort();
+        listener?.();
+      };
+      const entry: Open = { kind, end };
+      open.add(entry);
+      held.add(response);
+      response.on('close', end);
+      if (closed || response.destroyed) end();
+      return {
+        ended: () => ended,
+        onEnd(given) {
+          listener = given;
+          if (ended) given();
+        },
+        get signal() {
+          abort ??= new AbortController();
+          if (ended) abort.abort();
+          return abort.signal;
+        },
+        release() {
+          listener = null;
+          if (open.delete(entry) && holder !== undefined) decrement(holder);
+          response.off('close', end);
+          end();
+        },
+      };
+    },
+    counts() {
+      const counts: Record<HoldKind, number> = {
+        tasks: 0,
+        config: 0,
+        logs: 0,
+        policy: 0,
+        deployments: 0,
+        events: 0,
+      };
+      for (const { kind } of open) counts[kind]++;
+      return counts;
+    },
+    wasHeld: (response) => held.has(response),
+    closeAll() {
+      closed = true;
+      for (const { end } of open) end();
+    },
+    closed: () => closed,
+  };
+}
+
+/**
+ * Reads now and after every notification of the topic, until `isNew`, the end of `waitMs` or the
+ * end of the hold. Returns the last result. The loop task-watch notifies about changes that other
+ * control planes make.
+ */
+export async function readUntil<T>(
+  read: () => Promise<T>,
+  isNew: (result: T) => boolean,
+  until: { changes: Changes; topic: Topic; waitMs: number; hold: Hold },
+): Promise<T> {
+  const end = performance.now() + until.waitMs;
+  let notified = false;
+  let wake = (): void => {};
+  // Subscribe before the read, so that no change during it is missed.
+  const unsubscribe = until.changes.on(until.topic, () => {
+    notified = true;
+    wake();
+  });
+  until.hold.onEnd(() => wake());
+  try {
+    for (;;) {
+      notified = false;
+      const result = await read();
+      const left = end - performance.now();
+      if (isNew(result) || left <= 0 || until.hold.ended()) return result;
+      if (notified) continue;
+      await sleepUntilWoken(left, (f) => (wake = f));
+      // Without a notification the last result is still current.
+      if (!notified) return result;
+    }
+  } finally {
+    unsubscribe();
+  }
+}
+
+/**
+ * Resolves when the function that it passes to `onWake` is called, and after `ms` at the latest.
+ */
+function sleepUntilWoken(ms: number, onWake: (wake: () => void) => void): Promise<void> {
+  return new Promise((resolve) => {
+    const wake = (): void => {
+      clearTimeout(timer);
+      resolve();
+    };
+    const timer = setTimeout(wake, ms);
+    onWake(wake);
+  });
+}

@@ -1,0 +1,108 @@
+/**
+ * Volumes: folders on the disk of a deploy node that outlive the deployments of their project. A
+ * *copy* is the folders of one project on one node. Exactly one copy of a project is `current`, and
+ * only its node may run a deployment with volumes:
+ *
+ *   (first deployment) ──▶ current ──the data moved to another node──▶ left ──▶ stays until an admin deletes it
+ *   (a move begins) ──▶ incoming ──a container answers with it──▶ current    or ──the move failed──▶ deleting
+ *   current ──project deleted──▶ kept ──▶ stays until an admin deletes it
+ *   deleting ──its node deleted it──▶ (row removed)
+ *
+ * A copy has an id of its own, and the agent writes it beside the folders. A node whose folders
+ * have another id, or none, never gets a container that would write there: a full volume is never
+ * replaced by an empty or an older one. Pure.
+ */
+import { CAN_MOVE_VOLUMES, CAN_VOLUMES, type VolumeMounts } from '@berth/wire/volume';
+import type { Need } from '../nodes/build-needs.ts';
+import type { FieldProblem } from '../platform/errors.ts';
+import { overlap } from './mounts.ts';
+import { mountPathProblem } from '../projects/paths.ts';
+import type { ProjectSettings } from '../platform/records.ts';
+import type { VolumeCopy } from './volume-copy.ts';
+
+type Uses = Pick<ProjectSettings, 'volumes'>;
+
+/** Returns whether two versions of the project would write at the same place. */
+export const isStopFirst = ({
+  datasets,
+  volumes,
+}: Pick<ProjectSettings, 'datasets' | 'volumes'>): boolean =>
+  volumes.length > 0 || datasets.some((d) => d.mode === 'readwrite');
+
+/** Checks the volumes, also against the mount paths of the datasets. */
+export function volumeProblems({
+  volumes,
+  datasets,
+}: Pick<ProjectSettings, 'datasets' | 'volumes'>): FieldProblem[] {
+  const names = new Set<string>();
+  const taken = datasets.flatMap(({ mount_path }) => mount_path ?? []);
+  return volumes.flatMap(({ name, mount_path }, i) => {
+    const other = taken.find((path) => overlap(path, mount_path));
+    const problems = [
+      names.has(name)
+        ? { field: `volumes[${i}].name`, rule: 'unique', message: 'another volume has this name' }
+        : null,
+      mountPathProblem(mount_path, `volumes[${i}].mount_path`),
+      other === undefined
+        ? null
+        : {
+            field: `volumes[${i}].mount_path`,
+            rule: other === mount_path ? 'unique' : 'nested',
+            message: `${mount_path} and ${other}: one mount would hide the other`,
+          },
+    ].filter((problem) => problem !== null);
+    names.add(name);
+    taken.push(mount_path);
+    return problems;
+  });
+}
+
+export const currentCopy = (copies: readonly VolumeCopy[]): VolumeCopy | null =>
+  copies.find((c) => c.state === 'current') ?? null;
+
+export const volumeNeeds = ({ volumes }: Uses): Need[] =>
+  volumes.length === 0
+    ? []
+    : [
+        {
+          capability: CAN_VOLUMES,
+          what:
+            `mount the ${volumes.length === 1 ? 'volume' : 'volumes'} ` +
+            volumes.map((v) => v.name).join(', '),
+          because: 'is of an earlier version, or cannot write to SVC_ROOT',
+        },
+      ];
+
+/** Whatever receives a copy of the volumes. */
+export const moveNeed: Need = {
+  capability: CAN_MOVE_VOLUMES,
+  what: 'receive the volumes of another node',
+  because: 'is of an earlier version',
+};
+
+/** Returns whether both ends of the move reported the same files. */
+export const isProven = (
+  source: Pick<VolumeCopy, 'digest'>,
+  copy: Pick<VolumeCopy, 'digest'>,
+): boolean => source.digest !== null && source.digest === copy.digest;
+
+/** Returns the mounts of a deploy task. A volume that the copy does not have yet may be created. */
+export const volumeMounts = (
+  { volumes }: Uses,
+  copy: Pick<VolumeCopy, 'id' | 'names'>,
+): VolumeMounts => ({
+  copy: copy.id,
+  mounts: volumes.map(({ name, mount_path }) => ({
+    name,
+    mount_path,
+    create: !copy.names.includes(name),
+  })),
+});
+
+/** Says which data is where, for people. */
+export const copyText = (
+  { project, hostname, names, bytes }: VolumeCopy,
+  sizeText: (bytes: number) => string,
+): string =>
+  `the ${names.length === 1 ? 'volume' : 'volumes'} ${names.join(', ')} of ${project} ` +
+  `(${bytes === null ? 'size unknown' : sizeText(bytes)}) on ${hostname}`;

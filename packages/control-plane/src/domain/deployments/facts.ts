@@ -1,0 +1,143 @@
+/**
+ * All input of a decision about one project. FlowStore.facts reads it at once; a decision fetches
+ * nothing more.
+ */
+import type { CacheIndex } from '../nodes/cache-index.ts';
+import type { GitCredentials } from '../nodes/build-needs.ts';
+import type { SecretRecord } from '../secrets/secrets.ts';
+import type { UnmanagedContainer } from '../nodes/unmanaged.ts';
+import type { Uptime } from '../platform/uptime.ts';
+import type { VolumeCopy } from '../data/volume-copy.ts';
+import type {
+  DatasetRecord,
+  DeploymentRecord,
+  NodeRecord,
+  ProjectRecord,
+  RouteRecord,
+  TaskRecord,
+} from '../platform/records.ts';
+
+export type Limits = {
+  /** A task that no node claims within this time is reassigned. */
+  claimMs: number;
+  leaseMs: number;
+  /** Longest wait of a deployment for an eligible node. */
+  queueMs: number;
+  buildMs: number;
+  deployMs: number;
+  retireMs: number;
+  /** Time limit of a `look` task. */
+  lookMs: number;
+  /** The reverse proxy must apply a published route within this time. */
+  routeMs: number;
+  /**
+   * A node that has not reported for this long is offline (docs/contract.md "Limits": 2 minutes).
+   */
+  offlineMs: number;
+  probeSeconds: number;
+  /** A deployment fails after this many losses. */
+  maxLosses: number;
+  /** A task fails after this many claims. */
+  maxAttempts: number;
+  /**
+   * Weights of the score: points for a cached dataset and a free byte, and points off for a missing
+   * byte.
+   */
+  weights: { cached: number; missing: number; free: number };
+};
+
+export const DEFAULT_LIMITS: Limits = {
+  claimMs: 60_000,
+  leaseMs: 30_000,
+  queueMs: 30 * 60_000,
+  buildMs: 45 * 60_000,
+  deployMs: 15 * 60_000,
+  retireMs: 30 * 60_000,
+  lookMs: 6 * 60_000,
+  routeMs: 120_000,
+  offlineMs: 120_000,
+  probeSeconds: 120,
+  maxLosses: 3,
+  maxAttempts: 5,
+  weights: { cached: 10, missing: 0.000001, free: 0.0000001 },
+};
+
+/** A node with the number of its open build tasks. */
+export type NodeFact = NodeRecord & { open_builds: number };
+
+/** The fields of a dataset that a decision needs. */
+export type DatasetFact = Pick<
+  DatasetRecord,
+  | 'id'
+  | 'name'
+  | 'nfs_path'
+  | 'status'
+  | 'problem'
+  | 'version'
+  | 'manifest_digest'
+  | 'bytes'
+  | 'files'
+>;
+
+/**
+ * Ended tasks of a project on one deploy node. `ended_at`: when the last task ended. `claimed_at`:
+ * when the last one ended that an agent had claimed or reported; null: none. `unreported_at`: when
+ * the last task ended without a report (lost, cancelled) or failed to remove a container; null if
+ * all were reported. By the uptime clock.
+ */
+export type EndedWork = {
+  node_id: string;
+  ended_at: number;
+  claimed_at: number | null;
+  unreported_at: number | null;
+};
+
+export type Facts = {
+  /** The machine's clock, for times that people read. It may jump, so deadlines use `uptime`. */
+  now: number;
+  uptime: Uptime;
+  limits: Limits;
+  project: ProjectRecord;
+  /** All deployments of the project that are not in a terminal state, oldest first. */
+  live: DeploymentRecord[];
+  /** All open tasks of the project. */
+  tasks: TaskRecord[];
+  route: RouteRecord | null;
+  nodes: NodeFact[];
+  /** Datasets of the project, of its live deployments, and of the release for a rollback. */
+  datasets: DatasetFact[];
+  /**
+   * Ended tasks by deploy node. Only read for stop-first projects (flow/single-writer.ts), for
+   * stopped ones (flow/stop.ts), and while a running deployment has a container that does not have
+   * its final name (flow/observe.ts).
+   */
+  endedWork: EndedWork[];
+  /** The builder of the project's newest finished build, which has a warm build cache. */
+  lastBuilderId: string | null;
+  /** Only read if a deployment waits for a builder; null otherwise. */
+  gitCredentials: GitCredentials | null;
+  /**
+   * New builds wait for a clean-up of the registry. Only read if a deployment waits for a builder.
+   */
+  buildsHeld?: boolean;
+  /** Secrets of the project, without values. */
+  secrets: readonly SecretRecord[];
+  /** Settings of the platform that affect decisions. */
+  platform: {
+    registryAddr: string;
+    authServiceUrl: string | null;
+    /** Base of the projects' addresses. Unset in tests that need no address. */
+    public?: { url: string; baseDomain: string };
+    reservedPrefixes: readonly string[];
+    /** Hosts from which submodules may come; empty: any host. */
+    allowedGitHosts?: readonly string[];
+  };
+  /** Index of the datasets that nodes have cached, for placement. */
+  cacheIndex: CacheIndex;
+  /** Copies of its volumes. Only read if the project or a live deployment has volumes. */
+  volumes: readonly VolumeCopy[];
+  /** Its containers on nodes with a contract-only agent. Absent: none. */
+  unmanaged?: readonly UnmanagedContainer[];
+  /** Unused ids, enough for one plan. */
+  freshIds: readonly string[];
+};

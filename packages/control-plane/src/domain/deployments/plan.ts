@@ -1,0 +1,97 @@
+/**
+ * The changes of a decision as data. store/commit-plan.ts writes the whole plan in one transaction,
+ * or nothing if the project changed since the decision (`flow_version`).
+ */
+import type { TaskReport } from '@berth/wire/task';
+import type { DeploymentState, TaskKind, TaskState } from '@berth/wire/vocabulary';
+import type { PushChange } from '../git/hooks.ts';
+import type { UnmanagedChange } from '../nodes/unmanaged.ts';
+import type { VolumeCopy } from '../data/volume-copy.ts';
+import type {
+  DeploymentRecord,
+  ProjectRecord,
+  RouteRecord,
+  TaskRecord,
+} from '../platform/records.ts';
+
+export type DeploymentChange = {
+  id: string;
+  /** The state that it must still have. */
+  from: DeploymentState;
+  set: Partial<
+    Omit<DeploymentRecord, 'id' | 'project_id' | 'generation' | 'settings' | 'created_at'>
+  >;
+};
+
+export type NewTask = Pick<
+  TaskRecord,
+  'id' | 'deployment_id' | 'node_id' | 'queue_deadline_at' | 'wall_deadline_at'
+> &
+  { [K in TaskKind]: { kind: K; payload: TaskRecord<K>['payload'] } }[TaskKind];
+
+/** Ends an open task or requests its cancellation. `attempt` must still be the current one. */
+export type TaskChange = { id: string; attempt: number } & (
+  | {
+      end: Exclude<TaskState, 'pending' | 'running'>;
+      report?: TaskReport;
+      /** The expired lease. If the agent renewed it since, the plan is stale. */
+      lease_expires_at?: number | null;
+    }
+  | { requestCancel: true }
+);
+
+export type RouteChange = { set: RouteRecord } | { remove: { project_id: string } };
+
+export type Plan = {
+  /** The version of the project that the plan is based on. */
+  project: { id: string; flow_version: number };
+  createDeployment: DeploymentRecord | null;
+  changeDeployments: DeploymentChange[];
+  createTasks: NewTask[];
+  changeTasks: TaskChange[];
+  route: RouteChange | null;
+  /** Stops the project (`at`) or ends its stop (null). `message`: for the feed. */
+  stopped?: { at: number | null; message: string };
+  /** Lines for the deployments' stories. The feed `GET /api/events` shows them too. */
+  storyLines: { deployment_id: string; kind: string; message: string }[];
+  push: PushChange | null;
+  /** New and changed copies of volumes. */
+  volumes: VolumeCopy[];
+  unmanaged?: UnmanagedChange[];
+  now: number;
+  /**
+   * Uptime clock (domain/platform/uptime.ts). It orders the end of tasks and the reports of nodes.
+   */
+  uptime: number;
+};
+
+export const emptyPlan = (
+  project: Pick<ProjectRecord, 'id' | 'flow_version'>,
+  now: number,
+  uptime: number,
+): Plan => ({
+  project: { id: project.id, flow_version: project.flow_version },
+  createDeployment: null,
+  changeDeployments: [],
+  createTasks: [],
+  changeTasks: [],
+  route: null,
+  storyLines: [],
+  push: null,
+  volumes: [],
+  now,
+  uptime,
+});
+
+export const isEmptyPlan = (p: Plan): boolean =>
+  p.createDeployment === null &&
+  p.changeDeployments.length +
+    p.createTasks.length +
+    p.changeTasks.length +
+    p.storyLines.length +
+    p.volumes.length ===
+    0 &&
+  p.route === null &&
+  p.stopped === undefined &&
+  p.unmanaged === undefined &&
+  p.push === null;

@@ -1,0 +1,133 @@
+/** Lists what a task needs from the agent of its node, beyond the contract. Pure. */
+import { BUILD_SETTINGS, GIT_ACCESS, GIT_LFS } from '@berth/wire/git';
+import { PROJECT_DEFAULTS } from '@berth/wire/project';
+import type { BuildPayload } from '@berth/wire/task';
+import { mayUse, remoteOf } from '../git/git-token.ts';
+import type { DeploymentRecord, NodeRecord, ProjectSettings } from '../platform/records.ts';
+
+/**
+ * `capability` null: each agent of Berth can do it. `what` completes the sentence “the agent cannot
+ * …”. `because` completes “it …”, for an agent that implements more than the contract.
+ */
+export type Need = { capability: string | null; what: string; because?: string };
+
+/** The deploy key and the host of the git token of a project. */
+export type GitCredentials = { deployKey: boolean; tokenHost: string | null };
+
+/** The build settings that are not the defaults, as the payload of a build has them. */
+export function buildSettings(
+  settings: ProjectSettings,
+): Pick<BuildPayload, 'build_context' | 'build_target' | 'build_args' | 'submodules' | 'git_lfs'> {
+  const { build_context, build_target, build_args, submodules, git_lfs } = settings;
+  return {
+    ...(isRoot(build_context) ? {} : { build_context }),
+    ...(build_target === PROJECT_DEFAULTS.build_target ? {} : { build_target }),
+    ...(Object.keys(build_args).length === 0 ? {} : { build_args }),
+    ...(submodules ? {} : { submodules }),
+    ...(git_lfs ? { git_lfs } : {}),
+  };
+}
+const isRoot = (folder: string): boolean =>
+  folder.split('/').every((part) => part === '' || part === '.');
+
+export function needsOf(
+  settings: ProjectSettings,
+  { deployKey, tokenHost }: GitCredentials,
+): Need[] {
+  const names = Object.keys(buildSettings(settings)).filter((name) => name !== 'git_lfs');
+  return [
+    ...(deployKey && remoteOf(settings.git_url).scheme === 'ssh'
+      ? [{ capability: GIT_ACCESS, what: 'use the deploy key of the project' }]
+      : []),
+    ...(tokenHost !== null && mayUse(tokenHost, settings.git_url)
+      ? [{ capability: GIT_ACCESS, what: 'use the git token of the project' }]
+      : []),
+    ...(settings.git_lfs ? [{ capability: GIT_LFS, what: 'fetch Git LFS files' }] : []),
+    ...(names.length === 0
+      ? []
+      : [{ capability: BUILD_SETTINGS, what: `apply ${names.join(', ')}` }]),
+  ];
+}
+
+const shortOf = (commit: string): string => commit.slice(0, 12);
+
+/**
+ * A contract-only builder builds the tip of the branch. The commit of a push is usually that tip;
+ * the commit of a person is not.
+ */
+export const commitNeeds = ({
+  requested_commit,
+  trigger,
+}: Pick<DeploymentRecord, 'requested_commit' | 'trigger'>): Need[] =>
+  requested_commit === null || trigger === 'hook'
+    ? []
+    : [
+        {
+          capability: null,
+          what: `build commit ${shortOf(requested_commit)} instead of the tip of the branch`,
+        },
+      ];
+
+/** Limits that protect the other containers of a node. A contract-only agent sets none. */
+export function limitNeeds({
+  memory_bytes,
+  cpus,
+}: Pick<ProjectSettings, 'memory_bytes' | 'cpus'>): Need[] {
+  const names = [
+    ...(memory_bytes === null ? [] : ['memory_bytes']),
+    ...(cpus === null ? [] : ['cpus']),
+  ];
+  return names.length === 0 ? [] : [{ capability: null, what: `apply ${names.join(' and ')}` }];
+}
+
+/** Returns what a contract-only builder does otherwise than asked, for the story; null: nothing. */
+export function builtOtherwise({
+  settings,
+  requested_commit,
+}: Pick<DeploymentRecord, 'settings' | 'requested_commit'>): string | null {
+  const parts = [
+    ...(requested_commit === null
+      ? []
+      : [
+          `builds the tip of branch ${settings.branch}, which need not be commit ` +
+            shortOf(requested_commit),
+        ]),
+    ...(settings.submodules ? ['need not fetch submodules'] : []),
+  ];
+  return parts.length === 0 ? null : parts.join(', and ');
+}
+
+/**
+ * Settings that a contract-only agent does not know. Without them the container runs all the same.
+ */
+const UNKNOWN_TO_CONTRACT = [
+  'health_path',
+  'start_seconds',
+  'drain_seconds',
+  'stop_grace_seconds',
+] as const satisfies readonly (keyof ProjectSettings)[];
+
+/**
+ * Returns the settings of the deployment that differ from the defaults and that a contract-only
+ * agent does not know.
+ */
+export const ignoredSettings = (settings: ProjectSettings): string[] =>
+  UNKNOWN_TO_CONTRACT.filter((name) => settings[name] !== PROJECT_DEFAULTS[name]);
+
+/** Returns what the agent of a node lacks, as a sentence; null if it lacks nothing. */
+export function lack(
+  node: Pick<NodeRecord, 'hostname' | 'agent_version' | 'capabilities'>,
+  needs: readonly Need[],
+): string | null {
+  const missing = needs.filter(({ capability }) =>
+    capability === null
+      ? node.agent_version === null
+      : node.capabilities?.includes(capability) !== true,
+  );
+  if (missing.length === 0) return null;
+  const why =
+    node.agent_version === null
+      ? 'implements only the contract'
+      : (missing[0]?.because ?? 'is of an earlier version; update it');
+  return `its agent cannot ${missing.map(({ what }) => what).join(' or ')}: it ${why}`;
+}

@@ -1,0 +1,239 @@
+/**
+ * Notifications: where problems are reported to, which changes concern them, and the outbox of
+ * their deliveries.
+ */
+import type { NoticeType, NotificationEvent, NotificationKind } from '@berth/wire/notification';
+import { PROBLEM_KINDS } from '@berth/wire/notification';
+import type { ProjectAccess } from '../identity/access.ts';
+import type { NameFilter, Page, Paged } from '../platform/page.ts';
+import type { ProblemChange, Seen } from './problems.ts';
+
+export type NotificationRecord = {
+  id: string;
+  name: string;
+  kind: NotificationKind;
+  /** Sealed, as `secret`. */
+  target: string;
+  shown: string;
+  secret: string | null;
+  on: NotificationEvent[];
+  projects: string[];
+  last_sent_at: number | null;
+  failing_since: number | null;
+  problem: string | null;
+  created_at: number;
+  updated_at: number;
+};
+export type NewNotification = Pick<
+  NotificationRecord,
+  'id' | 'name' | 'kind' | 'target' | 'shown' | 'secret' | 'on' | 'projects'
+>;
+export type NotificationChange = Partial<
+  Pick<NotificationRecord, 'name' | 'target' | 'shown' | 'on' | 'projects'>
+>;
+
+/** One problem, or its end, in a message. */
+export type NoticeItem = {
+  kind: ProblemChange['kind'];
+  subject: string;
+  is_over: boolean;
+  seen: Seen;
+  opened_at: number;
+  at: number;
+};
+/**
+ * Content of one delivery, independent of the kind of the target. `total`: number of changes, of
+ * which `items` are the first. `range`: the changes that it was made of; a test has none.
+ */
+export type Message = {
+  type: NoticeType;
+  title: string;
+  items: NoticeItem[];
+  total: number;
+  at: number;
+  range?: { after: number; to: number | null };
+};
+
+export type NoticeRecord = {
+  seq: number;
+  id: string;
+  notification_id: string;
+  message: Message;
+  /** Number of tries that failed. */
+  tries: number;
+  /** By the uptime clock, as `give_up_at` and `claimed_until`. */
+  next_at: number;
+  give_up_at: number;
+  claimed_until: number | null;
+  /** Recipients of an e-mail that have it. */
+  received: string[];
+  created_at: number;
+  done_at: number | null;
+  is_sent: boolean;
+  error: string | null;
+};
+type HeldNotice = Pick<
+  NoticeRecord,
+  'seq' | 'claimed_until' | 'tries' | 'give_up_at' | 'notification_id'
+>;
+/**
+ * `target`: the sealed target of this try. Another one may replace it meanwhile: then the try says
+ * nothing about the notification.
+ */
+export type NoticeClaim = HeldNotice & Pick<NotificationRecord, 'target'>;
+
+/**
+ * `status`: of the HTTP answer; 0 without one. `received`: recipients of an e-mail that need no
+ * further try.
+ */
+export type SendAnswer =
+  | { isSent: true; note: string | null }
+  | {
+      isSent: false;
+      error: string;
+      status: number;
+      retryAfterMs: number;
+      received: string[];
+      isHopeless?: true;
+    };
+/** Sends a delivery once, within a bounded time. Throws secrets_locked. */
+export type SendNotice = (
+  notification: NotificationRecord,
+  notice: NoticeRecord,
+  signal: AbortSignal,
+) => Promise<SendAnswer>;
+
+export type NotificationStore = {
+  /**
+   * `access`: only notifications that name projects, all of which exist and are visible to this
+   * caller.
+   */
+  list(page: Page, filter: NameFilter, access?: ProjectAccess): Promise<Paged<NotificationRecord>>;
+  idOf(idOrName: string): Promise<string | null>;
+  /** Throws not_found. */
+  get(id: string): Promise<NotificationRecord>;
+  /**
+   * Throws validation (`name` is taken, or there are MAX_NOTIFICATIONS). It hears of what happens
+   * from now on.
+   */
+  create(notification: NewNotification, now: number): Promise<NotificationRecord>;
+  patch(id: string, change: NotificationChange, now: number): Promise<NotificationRecord>;
+  remove(id: string): Promise<void>;
+
+  /**
+   * Makes deliveries of the changes that notifications have not read. Each has one unfinished
+   * delivery at most. Returns their number.
+   */
+  compose(clock: { now: number; uptime: number }): Promise<number>;
+  /** Claims deliveries that are due. */
+  claim(at: { uptime: number; until: number }, most: number): Promise<NoticeRecord[]>;
+  /**
+   * Returns a claimed delivery and its notification as they are now, read at one moment; null: the
+   * claim or the notification is gone.
+   */
+  take(
+    claim: HeldNotice,
+  ): Promise<{ notification: NotificationRecord; notice: NoticeRecord } | null>;
+  /** Adds a claimed test. Throws too_many_requests. */
+  addTest(id: string, message: Message, until: number): Promise<NoticeRecord>;
+  /**
+   * These end a claim. They return null and change nothing if another claim replaced it.
+   * `received`: replaces the list. After a failure at an earlier target the delivery is due at
+   * once, at the present one.
+   */
+  sent(claim: NoticeClaim, note: string | null, now: number): Promise<NoticeRecord | null>;
+  retry(
+    claim: NoticeClaim,
+    nextAt: number,
+    error: string,
+    received: readonly string[],
+    now: number,
+  ): Promise<NoticeRecord | null>;
+  giveUp(claim: NoticeClaim, error: string, now: number): Promise<NoticeRecord | null>;
+  deliveries(id: string, page: Page): Promise<Paged<NoticeRecord>>;
+  /** Counts unfinished deliveries and notifications whose deliveries fail. */
+  counts(): Promise<{ waiting: number; failing: number }>;
+  /** Removes old deliveries. Returns the number of rows. */
+  sweep(now: number): Promise<number>;
+};
+
+/** One process sends to all of them at the same time, so a slow one delays no other. */
+export const MAX_NOTIFICATIONS = 200;
+/** Longer than a try may take: an e-mail may wait for other ones. */
+export const NOTICE_CLAIM_MS = 120_000;
+/** A target that is down for a day still gets the message. */
+export const NOTICE_LIFETIME_MS = 3 * 86_400_000;
+export const NOTICE_KEPT_MS = 30 * 86_400_000;
+export const KEPT_NOTICES = 200;
+/** Changes within this time become one message. */
+export const COLLECT_MS = 2_000;
+/** More changes than this become a digest. */
+export const SINGLE_MOST = 3;
+export const DIGEST_ITEMS = 10;
+/** Messages of one notification within PACE_MS. Further changes wait and become a digest. */
+export const PACE = 10;
+export const PACE_MS = 10 * 60_000;
+export const TESTS_A_MINUTE = 6;
+
+const BACKOFF_MS = { first: 5_000, most: 3_600_000 };
+/**
+ * Returns the pause before the next try in whole ms, which a target may ask to prolong. `random`: 0
+ * to 1.
+ */
+export function noticePause(tries: number, retryAfterMs: number, random: number): number {
+  const pause = BACKOFF_MS.first * 3 ** Math.min(tries, 8) * (0.75 + random / 2);
+  return Math.round(Math.min(BACKOFF_MS.most, Math.max(pause, retryAfterMs)));
+}
+
+/** Answers that another try rarely changes: the address is wrong or was revoked. */
+const FINAL = [400, 401, 403, 404, 405, 410, 413, 422];
+const TRIES_IF_FINAL = 4;
+export const isFinal = (status: number, tries: number): boolean =>
+  FINAL.includes(status) && tries + 1 >= TRIES_IF_FINAL;
+
+type Filter = Pick<NotificationRecord, 'on' | 'projects' | 'created_at'>;
+
+/**
+ * Returns whether a notification reports this change. It hears of the end of a problem only if it
+ * could hear of its beginning.
+ */
+export function concerns(
+  { on, projects, created_at }: Filter,
+  change: Pick<ProblemChange, 'kind' | 'is_over' | 'opened_at'>,
+  ids: () => string[],
+) {
+  if (change.is_over) {
+    if (!on.includes('recovered') || change.opened_at < created_at) return false;
+    const ofKinds = PROBLEM_KINDS.some((kind) => on.includes(kind));
+    if (ofKinds && !on.includes(change.kind)) return false;
+  } else if (!on.includes(change.kind)) return false;
+  return projects.length === 0 || ids().some((id) => projects.includes(id));
+}
+
+/** `items`: the first of `total` changes, at least one. */
+export function messageOf(items: readonly NoticeItem[], total: number, now: number): Message {
+  const [first] = items;
+  if (total === 1 && first !== undefined) {
+    const type = first.is_over ? 'recovered' : 'problem';
+    return { type, title: first.seen.title, items: [first], total, at: first.at };
+  }
+  const over = items.filter((item) => item.is_over).length;
+  const title =
+    total > items.length
+      ? `${total} problems began or ended`
+      : [
+          over < total ? `${total - over} ${total - over === 1 ? 'problem' : 'problems'}` : '',
+          over > 0 ? `${over} over` : '',
+        ]
+          .filter((part) => part !== '')
+          .join(', ');
+  return { type: 'digest', title, items: [...items], total, at: now };
+}
+
+export const testMessage = (name: string, now: number): Message => ({
+  type: 'test',
+  title: `Test of the notification ${name}`,
+  items: [],
+  total: 0,
+  at: now,
+});

@@ -1,0 +1,310 @@
+/**
+ * Observations of problems, with the texts that people read: what happened, to which thing, and
+ * what to do. Pure.
+ */
+import { FAILURES, isFailureCode } from '@berth/wire/errors';
+import { type CleanUpRecord, MOST_MISSING } from '../deployments/clean-up.ts';
+import type { HostCertificate } from '../routes/configuration.ts';
+import type { DatasetFact } from '../deployments/facts.ts';
+import type { Observation, ProjectStanding, Seen } from './problems.ts';
+import type { NodeRecord } from '../platform/records.ts';
+import type { VolumeCopy } from '../data/volume-copy.ts';
+
+const MAX_DETAIL = 500;
+const NAMED_PROJECTS = 5;
+/** Part of a disk that is free when the problem begins, and when it ends. */
+const DISK_FULL = { begins: 0.1, ends: 0.12 };
+
+const clip = (text: string | null): string | null => {
+  const line = text?.replaceAll(/\p{Cc}+/gu, ' ').trim() ?? '';
+  if (line === '') return null;
+  return line.length <= MAX_DETAIL ? line : `${line.slice(0, MAX_DETAIL - 1).toWellFormed()}…`;
+};
+const gone = (
+  kind: Observation['kind'],
+  subject: string,
+  title: string,
+  project_ids: string[] = [],
+): Observation => ({
+  kind,
+  subject,
+  at: null,
+  isProblem: false,
+  seen: { title, detail: null, advice: null, path: null, project_ids },
+});
+
+export function ofProject({ id, name, newest, running }: ProjectStanding): Observation[] {
+  const found: Observation[] = [];
+  const path = `/projects/${id}`;
+  const [project_ids, at] = [[id], null];
+  if (newest === null)
+    found.push(gone('failed', id, `${name} has no failed deployment any more`, project_ids));
+  else if (newest.status === 'failed') {
+    const why =
+      newest.error_code !== null && isFailureCode(newest.error_code)
+        ? `: ${FAILURES[newest.error_code]}`
+        : '';
+    const seen = {
+      title: `Deployment ${newest.generation} of ${name} failed${why}`,
+      detail: clip(newest.error_message),
+      advice:
+        'Read the log of the deployment, correct the cause and deploy ' +
+        `again.${running === null ? '' : ' The earlier version still runs.'}`,
+      path: `/deployments/${newest.id}`,
+      project_ids,
+    };
+    found.push({ kind: 'failed', subject: id, at, isProblem: true, seen });
+  } else
+    found.push({
+      ...gone('failed', id, `Deployment ${newest.generation} of ${name} is live`, project_ids),
+    });
+
+  if (running === null)
+    found.push(
+      gone('unhealthy', id, `The unhealthy version of ${name} does not run any more`, project_ids),
+    );
+  else if (running.health === 'unhealthy') {
+    const advice =
+      'Read the log of its container. Deploy a correction, or roll back to an earlier deployment.';
+    found.push({
+      kind: 'unhealthy',
+      subject: id,
+      at,
+      isProblem: true,
+      seen: {
+        title: `${name} is unhealthy`,
+        detail: clip(running.detail),
+        advice,
+        path,
+        project_ids,
+      },
+    });
+  } else if (running.health === 'healthy' || running.health === 'drifted')
+    found.push(gone('unhealthy', id, `${name} is healthy`, project_ids));
+  return found;
+}
+
+const minuteOf = (ms: number): string => new Date(ms).toISOString().slice(0, 16).replace('T', ' ');
+
+type Node = Pick<NodeRecord, 'id' | 'hostname' | 'role' | 'disk' | 'last_seen_at' | 'deleting_at'>;
+type Named = { id: string; name: string };
+
+/** `isOnline`: null while the control planes have not served long enough to know it. */
+export function ofNode(
+  node: Node,
+  isOnline: boolean | null,
+  projects: readonly Named[],
+): Observation[] {
+  const found: Observation[] = [];
+  const { id, hostname } = node;
+  const path = `/nodes/${id}`;
+  const project_ids = projects.map((project) => project.id);
+  const its = `${node.role === 'builder' ? 'Builder' : 'Node'} ${hostname}`;
+  const [at, isProblem] = [null, true];
+  if (isOnline === true || node.deleting_at !== null)
+    found.push(gone('node_offline', id, `${its} is online`, project_ids));
+  else if (isOnline === false) {
+    const since = `It has not reported since ${minuteOf(node.last_seen_at)} UTC.`;
+    const seen = {
+      title: `${its} is offline`,
+      detail: since,
+      advice:
+        "Check the machine, its network and the agent (systemctl status 'berth-agent*'). " +
+        (node.role === 'builder'
+          ? 'If it never comes back: berth node delete --force.'
+          : 'If it never comes back, move its projects, then delete it (docs/disasters.md, “A ' +
+            'node is gone”).'),
+      path,
+      project_ids,
+      runs: [...projects],
+    };
+    found.push({ kind: 'node_offline', subject: id, at, isProblem, seen });
+  }
+  // The figures of a silent node are old.
+  if (node.disk === null || isOnline !== true) return found;
+  found.push(
+    ...ofDisk(
+      id,
+      `The disk of ${its.toLowerCase().slice(0, its.indexOf(' '))} ${hostname}`,
+      node.disk,
+      path,
+      project_ids,
+    ),
+  );
+  return found;
+}
+
+const VOLUMES = 'volumes:';
+export const isVolumes = (subject: string): boolean => subject.startsWith(VOLUMES);
+export const nodeOfVolumes = (subject: string): string => subject.slice(VOLUMES.length);
+/** `missing`: copies without which the node reports. */
+export function ofVolumes(
+  { id, hostname }: Pick<NodeRecord, 'id' | 'hostname'>,
+  missing: readonly VolumeCopy[],
+): Observation {
+  if (missing.length === 0)
+    return gone('disk', `${VOLUMES}${id}`, `Node ${hostname} has its volumes again`);
+  const current = missing.filter(({ state }) => state === 'current');
+  const since = Math.min(
+    ...missing.map(({ missing_since }) => missing_since ?? Number.POSITIVE_INFINITY),
+  );
+  const seen = {
+    title: `Node ${hostname} reports without volumes that it had`,
+    detail: `They are missing since ${minuteOf(since)} UTC.`,
+    advice:
+      'Check that the disk with the volumes of the node is mounted, then restart its agent. A ' +
+      'project does not start without its volumes. ' +
+      'If the disk is lost, see docs/volumes.md.',
+    path: `/nodes/${id}`,
+    project_ids: current.map(({ project_id }) => project_id),
+    runs: current.map(({ project_id, project }) => ({ id: project_id, name: project })),
+  };
+  return { kind: 'disk', subject: `${VOLUMES}${id}`, at: null, isProblem: true, seen };
+}
+
+/** Returns nothing between the two limits: the problem stays as it is. */
+export function ofDisk(
+  subject: string,
+  its: string,
+  { free, total }: { free: number; total: number },
+  path: string | null,
+  project_ids: string[] = [],
+  at: number | null = null,
+): Observation[] {
+  if (total <= 0) return [];
+  const part = free / total;
+  if (part >= DISK_FULL.ends)
+    return [{ ...gone('disk', subject, `${its} has free space again`, project_ids), at }];
+  if (part >= DISK_FULL.begins) return [];
+  const seen = {
+    title: `${its} is nearly full`,
+    detail: `${gigabytes(free)} of ${gigabytes(total)} are free.`,
+    advice:
+      'Find out what uses the space, delete what nobody needs, or add a larger disk. A full ' +
+      'disk makes deployments fail.',
+    path,
+    project_ids,
+  };
+  return [{ kind: 'disk', subject, at, isProblem: true, seen }];
+}
+const gigabytes = (bytes: number): string => `${(bytes / 1e9).toFixed(1)} GB`;
+
+function namesOf(projects: readonly Named[]): string {
+  if (projects.length === 0) return '';
+  const named = projects.slice(0, NAMED_PROJECTS).map((project) => project.name);
+  const more = projects.length - named.length;
+  return ` Projects that run there: ${named.join(', ')}${more === 0 ? '' : ` and ${more} more`}.`;
+}
+
+/**
+ * Returns what a notification about these projects may tell: nothing about other ones, which its
+ * readers may not see.
+ */
+export function seenBy(projects: readonly string[], { runs = [], ...seen }: Seen): Seen {
+  const isOurs = (id: string): boolean => projects.length === 0 || projects.includes(id);
+  const detail = `${seen.detail ?? ''}${namesOf(runs.filter(({ id }) => isOurs(id)))}`.trim();
+  return {
+    ...seen,
+    detail: detail === '' ? null : detail,
+    project_ids: seen.project_ids.filter(isOurs),
+  };
+}
+
+export function ofDataset(
+  { id, name, status, problem }: DatasetFact,
+  project_ids: string[],
+): Observation[] {
+  if (status === 'ok') return [gone('dataset', id, `Dataset ${name} is ok`, project_ids)];
+  if (status === 'new') return [];
+  const advice =
+    status === 'unreachable'
+      ? 'Check the shared storage and its mount on the control plane. Deployments keep the ' +
+        'versions that their nodes have.'
+      : 'Check whether somebody deleted files on the shared storage. Berth keeps the last good ' +
+        'version until the files are back.';
+  const seen = {
+    title: `Dataset ${name} is ${status}`,
+    detail: clip(problem),
+    advice,
+    path: `/datasets/${id}`,
+    project_ids,
+  };
+  return [{ kind: 'dataset', subject: id, at: null, isProblem: true, seen }];
+}
+
+export function ofCertificate(
+  host: string,
+  project_id: string | null,
+  last: HostCertificate | null,
+): Observation[] {
+  if (last === null || last.state === 'pending') return [];
+  const [at, project_ids] = [last.checked_at, project_id === null ? [] : [project_id]];
+  if (last.problem === null)
+    return [
+      { ...gone('certificate', host, `The certificate of ${host} is in order`, project_ids), at },
+    ];
+  const seen = {
+    title:
+      last.state === 'expires_soon'
+        ? `The certificate of ${host} ends soon`
+        : `${host} has no valid certificate`,
+    detail: clip(last.problem),
+    advice:
+      'Search the log of the proxy for the host: it says why the certificate was not issued or ' +
+      'renewed.',
+    path: project_id === null ? null : `/projects/${project_id}`,
+    project_ids,
+  };
+  return [{ kind: 'certificate', subject: host, at, isProblem: true, seen }];
+}
+
+/** The subject of an open problem does not exist any more. */
+export const ofNobody = (kind: Observation['kind'], subject: string): Observation => {
+  const title = {
+    failed: 'The project was deleted',
+    unhealthy: 'The project was deleted',
+    node_offline: 'The node was deleted',
+    disk: 'The node was deleted',
+    dataset: 'The dataset was deleted',
+    certificate: `${subject} is not published any more`,
+  }[kind];
+  return gone(kind, subject, title);
+};
+
+const OWN_DISK = 'control-plane:';
+export const isOwnDisk = (subject: string): boolean => subject.startsWith(OWN_DISK);
+export const diskObservations = (
+  host: string,
+  { free, size }: { free: number; size: number },
+  now: number,
+): Observation[] =>
+  ofDisk(
+    `${OWN_DISK}${host}`,
+    `The disk of the control plane ${host}`,
+    { free, total: size },
+    null,
+    [],
+    now,
+  );
+
+const REGISTRY = 'registry:';
+const LACKS_IMAGES: readonly string[] = [MOST_MISSING, 'registry_other'];
+export const isRegistry = (subject: string): boolean => subject === REGISTRY;
+/** `last`: the clean-up that ended last. Another failure says nothing about the images. */
+export function ofRegistry(
+  last: Pick<CleanUpRecord, 'state' | 'error_code' | 'error_message'> | null,
+): Observation[] {
+  if (last === null || (last.state === 'failed' && !LACKS_IMAGES.includes(last.error_code ?? '')))
+    return [];
+  if (last.state !== 'failed') return [gone('disk', REGISTRY, 'The registry has its images')];
+  const seen = {
+    title: 'The registry lacks most of its images',
+    detail: clip(last.error_message),
+    advice:
+      'Check that the disk of the registry is mounted, and start a clean-up again. Berth ' +
+      'marked no image as removed.',
+    path: null,
+    project_ids: [],
+  };
+  return [{ kind: 'disk', subject: REGISTRY, at: null, isProblem: true, seen }];
+}

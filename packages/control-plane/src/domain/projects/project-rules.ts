@@ -1,0 +1,223 @@
+/**
+ * Rules for a project beyond its schema. All violated rules are returned together, each with its
+ * field. Pure.
+ */
+import { PROJECT_DEFAULTS, type ProjectCreate } from '@berth/wire/project';
+import type { ReplaceMode } from '@berth/wire/vocabulary';
+import { buildArgProblems } from './build-args.ts';
+import { envSizeProblems } from './env.ts';
+import { originProblems } from '../routes/cors-origins.ts';
+import { type DomainRules, domainProblems, punycodeProblem } from '../routes/domains.ts';
+import type { FieldProblem } from '../platform/errors.ts';
+import { branchProblem } from '../git/git-ref.ts';
+import { type GitUrlRules, gitUrlProblem } from '../git/git-url.ts';
+import { isStopFirst, volumeProblems } from '../data/volumes.ts';
+import { mountPathOf, overlap } from '../data/mounts.ts';
+import {
+  healthPathProblem,
+  mountPathProblem,
+  repoFolderProblem,
+  repoPathProblem,
+  watchPathProblem,
+} from './paths.ts';
+import type { ProjectSettings } from '../platform/records.ts';
+
+export type ProjectRules = GitUrlRules &
+  DomainRules & {
+    /** AUTH_SERVICE_URL is set, so logins are possible. */
+    hasLogin: boolean;
+    /** Labels below the base domain that the platform uses itself. */
+    reservedPrefixes: readonly string[];
+    /** Returns the name of a dataset, or null if none has this id. */
+    datasetName: (id: string) => string | null;
+  };
+
+type Settings = Omit<ProjectSettings, 'replace'> & { replace: ReplaceMode };
+
+/**
+ * Adds the defaults. Without a given value, `replace` depends on the datasets and volumes
+ * (docs/interfaces.md "Project").
+ */
+export function settingsOf(input: ProjectCreate): Settings {
+  const { name: _, ...given } = input;
+  const datasets = given.datasets ?? [];
+  const volumes = given.volumes ?? [];
+  const replace = given.replace ?? (isStopFirst({ datasets, volumes }) ? 'recreate' : 'rolling');
+  return {
+    ...PROJECT_DEFAULTS,
+    ...given,
+    env: given.env ?? {},
+    build_args: given.build_args ?? {},
+    watch_paths: given.watch_paths ?? [],
+    members: given.members ?? [],
+    domains: given.domains ?? [],
+    cors_origins: given.cors_origins ?? [],
+    datasets,
+    volumes,
+    replace,
+  };
+}
+
+/**
+ * Checks the rules of the fields in `given` against `settings`, which already include the change.
+ */
+export function projectProblems(
+  given: Partial<ProjectSettings> & { name?: string },
+  settings: ProjectSettings,
+  rules: ProjectRules,
+): FieldProblem[] {
+  const problems: (FieldProblem | null)[] = [];
+  if (given.name !== undefined) problems.push(nameProblem(given.name));
+  if (given.domain_prefix !== undefined)
+    problems.push(...prefixProblems(given.domain_prefix, rules));
+  // A new prefix can make the project's own host one that it may not list.
+  if (given.domains !== undefined || given.domain_prefix !== undefined)
+    problems.push(...domainProblems(settings.domains, settings.domain_prefix, rules));
+  if (given.git_url !== undefined) problems.push(gitUrlProblem(given.git_url, rules));
+  if (given.branch !== undefined) problems.push(branchProblem(given.branch));
+  if (given.dockerfile_path !== undefined)
+    problems.push(repoPathProblem(given.dockerfile_path, 'dockerfile_path'));
+  if (given.build_context !== undefined)
+    problems.push(repoFolderProblem(given.build_context, 'build_context'));
+  if (given.build_args !== undefined) problems.push(...buildArgProblems(given.build_args));
+  if (given.health_path !== undefined && given.health_path !== null)
+    problems.push(healthPathProblem(given.health_path, 'health_path'));
+  if (given.auth_required === true && !rules.hasLogin) problems.push(NO_LOGIN);
+  if (given.watch_paths !== undefined)
+    problems.push(
+      ...given.watch_paths.map((path, i) => watchPathProblem(path, `watch_paths[${i}]`)),
+    );
+  if (given.cors_origins !== undefined) problems.push(...originProblems(given.cors_origins));
+  if (given.members !== undefined) problems.push(...memberProblems(given.members));
+  if (given.env !== undefined)
+    problems.push(...envProblems(given.env), ...envSizeProblems(given.env));
+  if (given.datasets !== undefined) problems.push(...datasetProblems(given.datasets, rules));
+  if (given.volumes !== undefined || given.datasets !== undefined)
+    problems.push(...volumeProblems(settings));
+  if (given.datasets !== undefined || given.volumes !== undefined || given.replace !== undefined)
+    problems.push(replaceProblem(settings));
+  return problems.filter((p) => p !== null);
+}
+
+const memberProblems = (members: ProjectSettings['members']): FieldProblem[] =>
+  members.flatMap(({ user_id }, i) =>
+    members.findIndex((other) => other.user_id === user_id) < i
+      ? [{ field: `members[${i}].user_id`, rule: 'unique', message: 'this user is listed twice' }]
+      : [],
+  );
+
+const NO_LOGIN: FieldProblem = {
+  field: 'auth_required',
+  rule: 'auth_service',
+  message:
+    'requires AUTH_SERVICE_URL to be set; without it the proxy cannot check a login, so the ' +
+    'project could not be published',
+};
+
+/**
+ * Project `x` has the routers `x` and `x-http`, so no project may have a name like the second one.
+ */
+const nameProblem = (name: string): FieldProblem | null => {
+  // The dashboard has the page of a new project there.
+  if (name === 'new')
+    return {
+      field: 'name',
+      rule: 'reserved',
+      message: 'must not be “new”, which is an address of the dashboard',
+    };
+  return name.endsWith('-http') || name.startsWith('berth-marker')
+    ? {
+        field: 'name',
+        rule: 'reserved',
+        message:
+          'must not end with “-http” or begin with “berth-marker”; Berth uses these names for ' +
+          'its own routers',
+      }
+    : null;
+};
+
+function prefixProblems(prefix: string, rules: ProjectRules): (FieldProblem | null)[] {
+  const host = `${prefix}.${rules.baseDomain}`;
+  const punycode = punycodeProblem(prefix);
+  return [
+    punycode === null ? null : { field: 'domain_prefix', ...punycode },
+    rules.reservedPrefixes.includes(prefix)
+      ? {
+          field: 'domain_prefix',
+          rule: 'reserved',
+          message: `“${host}” is reserved for the platform`,
+        }
+      : null,
+    host.length > 253
+      ? {
+          field: 'domain_prefix',
+          rule: 'host_length',
+          message: `“${host}” would be longer than 253 characters`,
+        }
+      : null,
+  ];
+}
+
+function envProblems(env: Record<string, string>): FieldProblem[] {
+  return Object.keys(env)
+    .filter((name) => name.length > 200)
+    .map((name) => ({
+      field: `env.${name.slice(0, 40)}…`,
+      rule: 'max_length',
+      message: 'the name must not be longer than 200 characters',
+    }));
+}
+
+function datasetProblems(
+  datasets: ProjectSettings['datasets'],
+  rules: ProjectRules,
+): (FieldProblem | null)[] {
+  const ids = new Set<string>();
+  const taken: string[] = [];
+  return datasets.flatMap((use, i) => {
+    const at = `datasets[${i}]`;
+    const name = rules.datasetName(use.dataset_id);
+    const isGiven = use.mount_path !== undefined;
+    const path = mountPathOf(use, name ?? use.dataset_id);
+    const other = taken.find((t) => overlap(t, path));
+    const found = [
+      name === null
+        ? { field: `${at}.dataset_id`, rule: 'exists', message: 'there is no dataset with this id' }
+        : null,
+      ids.has(use.dataset_id)
+        ? { field: `${at}.dataset_id`, rule: 'unique', message: 'this dataset is listed twice' }
+        : null,
+      use.mount_path === undefined ? null : mountPathProblem(use.mount_path, `${at}.mount_path`),
+      other === undefined || (ids.has(use.dataset_id) && !isGiven)
+        ? null
+        : other === path
+          ? {
+              field: `${at}.mount_path`,
+              rule: 'unique',
+              message: `two datasets cannot be mounted at one path (${path})`,
+            }
+          : {
+              field: `${at}.mount_path`,
+              rule: 'nested',
+              message: `${path} and ${other}: one would be mounted inside the other`,
+            },
+    ];
+    ids.add(use.dataset_id);
+    taken.push(path);
+    return found;
+  });
+}
+
+/** The store checks this rule too, because two concurrent changes may each be valid alone. */
+export const replaceProblem = (
+  settings: Pick<ProjectSettings, 'replace' | 'datasets' | 'volumes'>,
+): FieldProblem | null =>
+  settings.replace === 'rolling' && isStopFirst(settings)
+    ? {
+        field: 'replace',
+        rule: 'single_writer',
+        message: `must be “recreate” while ${
+          settings.volumes.length > 0 ? 'the project has volumes' : 'a dataset is mounted readwrite'
+        }: with “rolling” two versions would write at once`,
+      }
+    : null;

@@ -1,0 +1,107 @@
+/**
+ * The users of each value of a shared secret. Each process writes rows of `meta` with fingerprints,
+ * so the answer survives a restart:
+ *   control-plane <id>, gateway <id>   the values that a process has; renewed every REPORT_MS, removed at its stop
+ *   sent <fingerprint> <address>       a request with an earlier GATEWAY_SECRET
+ *   signed <setting> <fingerprint>     until when something lives that a value signed
+ * A node has its value in its own row, and a project key the id of its key.
+ */
+import type { GatewaySeen, RotatedSetting, Rotation } from '@berth/wire/rotation';
+import type { MetaStore, NodeStore } from '../platform/stores.ts';
+import type { ProjectKeyStore } from './vault.ts';
+
+export const SECRET_USE = 'secret_use ';
+export const REPORT_MS = 20_000;
+/** A process that has not reported for this long does not run. */
+const SILENT_MS = 75_000;
+/** Rows of processes that stopped without a word, and of old requests. */
+const KEEP_MS = 86_400_000;
+
+export type ValuePrints = GatewaySeen['values'];
+export type Seen = { name: string; at: number; values: ValuePrints };
+export type ControlPlaneSeen = Seen & { key_id: string };
+export type GatewayRow = Seen & { address: string; sends: string };
+
+export const useKey = {
+  controlPlane: (id: string): string => `${SECRET_USE}control-plane ${id}`,
+  gateway: (id: string): string => `${SECRET_USE}gateway ${id}`,
+  sent: (fingerprint: string, address: string): string =>
+    `${SECRET_USE}sent ${fingerprint} ${address}`,
+  signed: (setting: RotatedSetting, fingerprint: string): string =>
+    `${SECRET_USE}signed ${setting} ${fingerprint}`,
+};
+
+export type RotationSource = {
+  meta: MetaStore;
+  nodes: Pick<NodeStore, 'withoutSecret'>;
+  keys: Pick<ProjectKeyStore, 'counts'>;
+};
+
+/** `named`: with the nodes, which only admins see. */
+export async function readRotation(
+  { meta, nodes, keys }: RotationSource,
+  now: number,
+  named: boolean,
+): Promise<Rotation> {
+  const [rows, shared, counts] = await Promise.all([
+    meta.startingWith(SECRET_USE),
+    named ? nodes.withoutSecret() : [],
+    keys.counts(),
+  ]);
+  const rotation: Rotation = {
+    control_planes: [],
+    gateways: [],
+    senders: [],
+    signed: [],
+    nodes: shared.map(({ hostname, role, agent_version, shared_secret, last_seen_at }) => ({
+      name: hostname,
+      role,
+      agent_version,
+      fingerprint: shared_secret,
+      seen_at: time(last_seen_at),
+    })),
+    project_keys: Object.fromEntries(counts),
+  };
+  for (const { key, value } of rows) {
+    const [kind, ...rest] = key.slice(SECRET_USE.length).split(' ');
+    const row = JSON.parse(value) as ControlPlaneSeen & GatewayRow & { until: number };
+    const seen = {
+      name: row.name,
+      seen_at: time(row.at ?? 0),
+      running: now - row.at < SILENT_MS,
+      values: row.values,
+    };
+    if (kind === 'control-plane') rotation.control_planes.push({ ...seen, key_id: row.key_id });
+    if (kind === 'gateway')
+      rotation.gateways.push({ ...seen, address: row.address, sends: row.sends });
+    if (kind === 'sent')
+      rotation.senders.push({
+        fingerprint: rest[0] ?? '',
+        address: rest[1] ?? '',
+        seen_at: time(row.at),
+      });
+    if (kind === 'signed')
+      rotation.signed.push({
+        setting: rest[0] as RotatedSetting,
+        fingerprint: rest[1] ?? '',
+        until: time(row.until),
+      });
+  }
+  rotation.control_planes = withoutEarlier(rotation.control_planes);
+  rotation.gateways = withoutEarlier(rotation.gateways);
+  return rotation;
+}
+
+/** A process that was killed left a row. The same one runs again, so the row says nothing. */
+const withoutEarlier = <T extends { name: string; running: boolean }>(all: readonly T[]): T[] =>
+  all.filter(
+    (one) => one.running || !all.some((other) => other.running && other.name === one.name),
+  );
+
+/** Returns the rows that say nothing any more. */
+export const isOld = (value: string, now: number): boolean => {
+  const { at, until } = JSON.parse(value) as { at?: number; until?: number };
+  return Math.max(at ?? 0, until ?? 0) < now - KEEP_MS;
+};
+
+const time = (ms: number): string => new Date(ms).toISOString();

@@ -1,0 +1,218 @@
+/**
+ * Moves the volumes of a stopped project from a node that is drained or being deleted. The project
+ * is not started: the tasks belong to its running deployment, whose container is stopped
+ * (flow/stop.ts).
+ *
+ *   drain ──▶ `volumes_leave`: `incoming` copy, tasks `move` for both nodes ──▶ both report the same digest
+ *     ──▶ the next list of the old node shows no container that ran meanwhile
+ *     ──▶ the new copy is `current`, the other one `left`; the stopped container is removed; a start runs on the new node
+ *     ──▶ a failure: the copy is deleted, the data stays where it was, and the drain tries again (flow/drain.ts)
+ *
+ * A start that is requested meanwhile waits for the end of the copy. Pure.
+ */
+import { limitNeeds } from '../domain/nodes/build-needs.ts';
+import { wantedOf } from '../domain/data/mounts.ts';
+import { choose, whyNone } from '../domain/nodes/placement.ts';
+import type { DeploymentRecord, NodeRecord } from '../domain/platform/records.ts';
+import type { Facts } from '../domain/deployments/facts.ts';
+import type { Plan } from '../domain/deployments/plan.ts';
+import { currentCopy, isProven, moveNeed, volumeNeeds } from '../domain/data/volumes.ts';
+import { createDraft, type Draft } from './draft.ts';
+import type { EventOf } from './events.ts';
+import { noNodeCan, secretNeeds } from './secrets.ts';
+import { reasonToWait } from './single-writer.ts';
+import { isAtRest, isProjectStopped, STOPPED } from './stop.ts';
+import { createRetireTask } from './tasks.ts';
+import {
+  dropIncoming,
+  endMove,
+  incomingOf,
+  isMoving,
+  leavingNode,
+  type MoveProblem,
+  moveLost,
+  moveReported,
+  moveVolumes,
+  notConfirmed,
+  pinOf,
+  saveProven,
+  switchCopies,
+  volumesAway,
+  whyMoveEnds,
+} from './volumes.ts';
+
+/** The reason of the wait follows in the same sentence. */
+export const STOPPED_AND = `${STOPPED}; `;
+
+/** Begins the move if nothing prevents it. Otherwise the deployment says why it waits. */
+export function volumesLeave(draft: Draft, d: DeploymentRecord): void {
+  const { live, nodes } = draft.facts;
+  if (!isProjectStopped(draft) || !isAtRest(d)) return;
+  endVoidMove(draft);
+  if (isMoving(draft) !== null) return;
+  // Another deployment in progress moves the volumes itself.
+  if (live.some((o) => o.id !== d.id)) return;
+  const pin = pinOf(draft, d);
+  const from = draft.node(pin?.node_id ?? null);
+  if (pin === null || from === undefined || (from.drain === null && from.deleting_at === null))
+    return;
+  if (leavingNode(draft, pin) === null)
+    return setWaiting(
+      draft,
+      d,
+      `the agent of ${from.hostname} cannot move volumes, because it is of an earlier version`,
+    );
+  const away = volumesAway(draft, pin);
+  if (away !== null) return setWaiting(draft, d, away.plain);
+  if (d.stopped_first !== 'stopped')
+    return setWaiting(draft, d, 'its volumes move when its container has stopped');
+  const arrived = incomingOf(draft, pin);
+  if (arrived !== null && isProven(pin, arrived)) return useCopy(draft, d);
+  const needs = [
+    ...secretNeeds(draft.facts.secrets, 'deploy'),
+    ...volumeNeeds(d.settings),
+    ...limitNeeds(d.settings),
+    moveNeed,
+  ];
+  const cannot = noNodeCan(needs, nodes);
+  if (cannot !== null) return setWaiting(draft, d, cannot);
+  const wanted = wantedOf(d.settings.datasets, draft.facts.datasets);
+  // A full disk of this drain excludes its node. Older failures say nothing about the node of
+  // today.
+  const since = leavingSince(from, d.project_id);
+  const losses = d.losses.filter((loss) => loss.error !== undefined && loss.at >= since);
+  const placement = choose(
+    { wanted, losses, runsOn: null, stays: false, arch: d.image_arch, needs },
+    nodes,
+    draft.facts,
+  );
+  const to = draft.node(placement.winner);
+  if (to === undefined) {
+    const again =
+      'a node that was full is tried when the ' +
+      `${from.deleting_at === null ? 'drain' : 'deletion'} of ${from.hostname} is requested again`;
+    const hint = losses.length === 0 ? '' : `; ${again}`;
+    return setWaiting(draft, d, `no node can take its volumes: ${whyNone(placement, true)}${hint}`);
+  }
+  const notYet = reasonToWait(draft, d, to);
+  if (notYet !== null) return setWaiting(draft, d, notYet.why);
+  const moving = moveVolumes(draft, d, { pin, from, to });
+  setWaiting(draft, d, moving);
+}
+
+/** Returns when the drain began to count the failed moves of the project (flow/drain.ts). */
+const leavingSince = (
+  { drain, deleting_at }: Pick<NodeRecord, 'drain' | 'deleting_at'>,
+  projectId: string,
+): number => drain?.tries[projectId]?.at ?? drain?.started_at ?? deleting_at ?? 0;
+
+/** An end of the move reported or was lost. */
+export function leaveEnded(
+  draft: Draft,
+  d: DeploymentRecord,
+  event: EventOf<'task_reported'> | EventOf<'task_lost'>,
+): void {
+  if (event.task.kind !== 'move') return;
+  const problem =
+    event.type === 'task_lost'
+      ? moveLost(draft, event.task, event.why)
+      : moveReported(draft, d, event);
+  if (problem !== null) return leaveFailed(draft, d, event.task.node_id, problem);
+  if (!endVoidMove(draft)) useCopy(draft, d);
+}
+
+/**
+ * The new copy counts if both ends have proven it, and the old node has listed its containers
+ * since.
+ */
+function useCopy(draft: Draft, d: DeploymentRecord): void {
+  const source = currentCopy(draft.volumes());
+  const copy = source === null ? null : incomingOf(draft, source);
+  // The other end has not reported yet.
+  if (source === null || copy === null || !isProven(source, copy)) return;
+  const why = notConfirmed(draft, source);
+  // The drain asks again.
+  if (why !== null) return setWaiting(draft, d, why);
+  switchCopies(draft, d, source, copy);
+  draft.set(d, { waiting: STOPPED });
+  // A start runs a new container. This one could only write to the old copy.
+  const removed = { deployment: d, reason: `its volumes are on ${copy.hostname} now` };
+  createRetireTask(draft, draft.node(source.node_id), {
+    of: d,
+    remove: [removed],
+    keep: null,
+    drain: false,
+  });
+}
+
+/**
+ * Ends a move whose copy must not be used any more (flow/volumes.ts has the reasons), also of a
+ * project that runs. Returns whether it did.
+ */
+export function endVoidMove(draft: Draft): boolean {
+  const ends = whyMoveEnds(draft);
+  if (ends === null) return false;
+  const { live, now, limits } = draft.facts;
+  const waits = live.find(
+    (o) => o.settings.volumes.length > 0 && (o.status === 'built' || o.status === 'deploying'),
+  );
+  const d = waits ?? live.find((o) => o.status === 'running') ?? null;
+  endMove(draft, d, ends.why);
+  if (d === null) return true;
+  if (ends.loss !== null && d.status !== 'deploying')
+    draft.set(d, {
+      losses: [...d.losses, { node_id: ends.loss, at: now }].slice(-limits.maxLosses),
+    });
+  if (isProjectStopped(draft) && isAtRest(d) && d.waiting !== STOPPED)
+    draft.set(d, { waiting: STOPPED });
+  return true;
+}
+
+/**
+ * Ends the move of a project if something happened that no event of its deployments tells: an
+ * uncordoned or deleted node.
+ */
+export function reviewMove(facts: Facts): Plan {
+  const draft = createDraft(facts, 'volumes_leave');
+  endVoidMove(draft);
+  return draft.plan;
+}
+
+/**
+ * Ends the other half of a move, because its deployment or a node is gone. `gone`: the node whose
+ * disk nobody can reach any more.
+ */
+export function endLeave(draft: Draft, d: DeploymentRecord, gone: string | null = null): void {
+  if (gone !== null && saveProven(draft, d, gone)) return;
+  const open = draft.openTasks(d).filter((t) => t.kind === 'move');
+  const isSource = gone !== null && currentCopy(draft.volumes())?.node_id === gone;
+  if (open.length > 0 || isSource) dropIncoming(draft, d, isSource);
+  for (const task of draft.openTasks(d))
+    if (task.kind === 'move') draft.task({ id: task.id, attempt: task.attempt, end: 'cancelled' });
+}
+
+function leaveFailed(
+  draft: Draft,
+  d: DeploymentRecord,
+  nodeId: string,
+  { error, again }: MoveProblem,
+): void {
+  dropIncoming(draft, d);
+  for (const task of draft.openTasks(d))
+    if (task.kind === 'move') draft.task({ id: task.id, attempt: task.attempt, end: 'cancelled' });
+  const loss = {
+    node_id: nodeId,
+    at: draft.facts.now,
+    ...(again === 'elsewhere' ? { error } : {}),
+  };
+  draft.set(d, { losses: [...d.losses, loss].slice(-draft.facts.limits.maxLosses) });
+  setWaiting(draft, d, `its volumes were not moved: ${error.message}`);
+}
+
+/** Adds a line to the story when the reason changes. */
+function setWaiting(draft: Draft, d: DeploymentRecord, why: string): void {
+  const waiting = STOPPED_AND + why;
+  if (d.waiting === waiting) return;
+  draft.set(d, { waiting });
+  draft.addLine(d, 'volumes', why);
+}
