@@ -3,6 +3,7 @@
  * cache. Wired by hand.
  */
 import { join } from 'node:path';
+import { defined } from '@berth/kit/defined';
 import type { Logger } from '@berth/kit/log';
 import { type Client, createClient } from '@berth/wire/client';
 import type { Watermarks } from '@berth/wire/eviction';
@@ -388,7 +389,7 @@ const dataOptions = (
 ): DatasetPartsOptions => ({
   client,
   storage,
-  ...(engine === undefined ? {} : { engine }),
+  ...defined({ engine }),
   listContainers,
   log,
   root: config.SVC_ROOT,

@@ -6,6 +6,7 @@
 import { lookup as systemLookup } from 'node:dns';
 import type { IncomingMessage } from 'node:http';
 import type { LookupFunction } from 'node:net';
+import { defined } from '@berth/kit/defined';
 import { CliError, EXIT } from './problem.ts';
 
 /** Longest answer in bytes, except of a stream. */
@@ -56,7 +57,7 @@ export async function open(
         method,
         headers: { ...headers, ...length },
         lookup,
-        ...(signal === undefined ? {} : { signal }),
+        ...defined({ signal }),
       },
       (message) => {
         const status = message.statusCode ?? 0;

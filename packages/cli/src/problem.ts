@@ -1,4 +1,5 @@
 /** Errors of the command line, and the exit code of every error. */
+import { defined } from '@berth/kit/defined';
 import { ApiError, UnreachableError } from '@berth/wire/client';
 import type { ProblemDocument } from '@berth/wire/errors';
 import { oneLine } from './output/text.ts';
@@ -35,7 +36,7 @@ export class CliError extends Error {
 }
 
 export const usage = (message: string, next?: string, cause?: unknown): CliError =>
-  new CliError(EXIT.usage, 'usage', message, { ...(next === undefined ? {} : { next }), cause });
+  new CliError(EXIT.usage, 'usage', message, { ...defined({ next }), cause });
 export const signInNeeded = (message: string, next = 'berth login'): CliError =>
   new CliError(EXIT.signIn, 'signed_out', message, { next });
 export const refused = (code: string, message: string, next?: string): CliError =>
@@ -131,13 +132,13 @@ export function failureOf(given: unknown): Failure {
       detail,
       code,
       exit_code: exit,
-      ...(next === undefined ? {} : { next }),
+      ...defined({ next }),
     },
   });
   if (error instanceof CliError)
     return {
       ...about(error.code, error.message, error.message, error.next),
-      ...(error.shown ? { lines: [] } : {}),
+      ...defined({ lines: error.shown ? [] : undefined }),
     };
   if (error instanceof UnreachableError) {
     // Node names the abort, not the server that was slow.
@@ -189,6 +190,6 @@ function apiFailure(
       ...(problem.retry_after === undefined ? [] : [`try again in ${problem.retry_after} s`]),
       ...(next === undefined ? [] : [`next: ${next}`]),
     ],
-    problem: { ...problem, exit_code: exit, ...(next === undefined ? {} : { next }) },
+    problem: { ...problem, exit_code: exit, ...defined({ next }) },
   };
 }

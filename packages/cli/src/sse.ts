@@ -1,4 +1,5 @@
 /** Reads an event stream of the control plane. */
+import { defined } from '@berth/kit/defined';
 import { ApiError, UnreachableError } from '@berth/wire/client';
 import { createFrameReader } from '@berth/wire/event-stream';
 import { readText } from './http.ts';
@@ -18,7 +19,7 @@ export async function* readStream(
 ): AsyncGenerator<StreamEvent> {
   const headers = {
     accept: 'text/event-stream',
-    ...(lastId === null ? {} : { 'last-event-id': lastId }),
+    ...defined({ 'last-event-id': lastId ?? undefined }),
   };
   try {
     const answer = await session.send(`${session.url}${path}`, { headers, signal });

@@ -7,6 +7,7 @@ import { availableParallelism, hostname } from 'node:os';
 import { isIP } from 'node:net';
 import { join, resolve } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { defined } from '@berth/kit/defined';
 import { backoff } from '@berth/kit/backoff';
 import { createClosers } from '@berth/kit/closers';
 import { list } from '@berth/kit/config';
@@ -266,9 +267,11 @@ export async function createApp(config: Config, overrides: Overrides): Promise<A
           : createReach({ probeUrls, gatewaySecrets: settings.gatewaySecrets, now }),
       ...aliases,
       ...certificates,
-      ...(config.PUBLIC_URL.startsWith('https:')
-        ? { ownHost: new URL(config.PUBLIC_URL).hostname }
-        : {}),
+      ...defined({
+        ownHost: config.PUBLIC_URL.startsWith('https:')
+          ? new URL(config.PUBLIC_URL).hostname
+          : undefined,
+      }),
       settleMs: config.SETTLE_TIME,
       datasets,
       presence,
@@ -309,7 +312,7 @@ export async function createApp(config: Config, overrides: Overrides): Promise<A
       source,
       policy,
       limits,
-      ...(overrides.readerLimits === undefined ? {} : { readerLimits: overrides.readerLimits }),
+      ...defined({ readerLimits: overrides.readerLimits }),
       cacheIndex,
       settings,
       telemetry,

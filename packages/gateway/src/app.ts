@@ -3,6 +3,7 @@
  * too.
  */
 import type { AddressInfo } from 'node:net';
+import { defined } from '@berth/kit/defined';
 import { limitConnections } from '@berth/kit/connections';
 import { live } from '@berth/kit/live';
 import type { Logger } from '@berth/kit/log';
@@ -77,7 +78,7 @@ export async function createGateway(config: Config, overrides: Overrides): Promi
     log,
     now,
     allowed: allowedBy(config.ALLOWED_EMAILS),
-    ...(overrides.peers === undefined ? {} : { peers: overrides.peers }),
+    ...defined({ peers: overrides.peers }),
   });
   const platform = {
     baseDomain: config.BASE_DOMAIN,

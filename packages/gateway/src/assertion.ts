@@ -4,6 +4,7 @@
  * assertion is cached per session and host, so that the hot path does not sign.
  */
 import { type KeyObject, sign } from 'node:crypto';
+import { defined } from '@berth/kit/defined';
 import type { DeviceScope, Identity } from '@berth/wire/gateway';
 import { LRUCache } from 'lru-cache';
 import type { Keys } from './deps.ts';
@@ -85,12 +86,11 @@ function make(
     aud: host,
     sub: identity.email,
     email: identity.email,
-    ...(identity.name === null ? {} : { name: identity.name }),
-    ...(identity.avatar_url === null ? {} : { avatar_url: identity.avatar_url }),
+    ...defined({ name: identity.name ?? undefined, avatar_url: identity.avatar_url ?? undefined }),
     provider: identity.provider,
     // Set for a device token: the API accepts its assertion only if the scope includes `api`, as
     // for the token itself.
-    ...(scope === null ? {} : { scope }),
+    ...defined({ scope: scope ?? undefined }),
     ...(origin === null ? {} : scope === null ? { sid: origin } : { device_token: origin }),
     iat: seconds,
     exp: Math.floor(endsAt / 1000),

@@ -5,6 +5,7 @@
  * browser. The control plane remembers used codes.
  */
 import { createHash, randomBytes, timingSafeEqual } from 'node:crypto';
+import { defined } from '@berth/kit/defined';
 import { ApiError, type Client } from '@berth/wire/client';
 import type { OneTimeCodes, Sealer, Session } from './deps.ts';
 
@@ -43,7 +44,7 @@ export function createCodes(sealer: Sealer, controlPlane: Client, now: () => num
         session,
         host,
         challenge,
-        ...(claim === undefined ? {} : { claim }),
+        ...defined({ claim }),
         expires_at: now() + CODE_TTL_MS,
       };
       return sealer.seal(PURPOSE, content, CODE_TTL_MS);

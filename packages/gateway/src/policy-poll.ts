@@ -1,4 +1,5 @@
 /** Fetches the policy from the control plane with held requests (long polls). */
+import { defined } from '@berth/kit/defined';
 import type { Client } from '@berth/wire/client';
 import { isPolicy, type PolicyFile } from './policy-file.ts';
 import type { PolicyState } from './policy-state.ts';
@@ -53,7 +54,7 @@ export function createPolicyPoll(parts: PolicyPollParts, storedAt: number | null
     const mayHold = etag !== null && lastError === null;
     const result = await controlPlane.exchange('gatewayPolicy', {
       query: { wait: mayHold ? WAIT_SECONDS : 0 },
-      ...(etag === null ? {} : { headers: { 'if-none-match': etag } }),
+      ...defined({ headers: etag === null ? undefined : { 'if-none-match': etag } }),
       timeoutMs: mayHold ? WAIT_SECONDS * 1000 + GRACE_MS : PATIENT_MS,
       signal,
     });

@@ -4,6 +4,7 @@
  */
 import { randomUUID } from 'node:crypto';
 import { hostname } from 'node:os';
+import { defined } from '@berth/kit/defined';
 import { fingerprintsOf } from '@berth/kit/fingerprint';
 import type { GatewayDeps } from './deps.ts';
 
@@ -45,7 +46,7 @@ export function createPresence({
       name: `${hostname()} ${host}:${port}`,
       values,
       session_seconds,
-      ...(stopped ? { stopped } : {}),
+      ...defined({ stopped: stopped ? stopped : undefined }),
     };
     await controlPlane
       .call('gatewaySeen', { body, timeoutMs: TIMEOUT_MS })

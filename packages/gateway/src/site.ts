@@ -1,4 +1,5 @@
 /** Which project a host belongs to, and for whom session cookies of that host are valid. */
+import { defined } from '@berth/kit/defined';
 import { FIRST_CLAIM, type Policy } from '@berth/wire/gateway';
 import { type Audience, audienceOfProject, type PolicyView } from './deps.ts';
 
@@ -36,8 +37,7 @@ export function siteAt(host: string, view: PolicyView, platform: Platform): Site
     audience: isPlatform
       ? audienceOfHost(host, claim, project)
       : `domain:${host} ${claim} ${audienceOfProject(project)}`,
-    ...(claim === undefined ? {} : { claim }),
-    ...(cookie_seconds === undefined ? {} : { cookieSeconds: cookie_seconds }),
+    ...defined({ claim, cookieSeconds: cookie_seconds }),
   };
 }
 

@@ -2,6 +2,7 @@
  * GET /_oauth/userinfo: the visitor's identity, for the JavaScript of a project (docs/contract.md
  * "Userinfo record").
  */
+import { defined } from '@berth/kit/defined';
 import type { Identity } from '@berth/wire/gateway';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { deviceTokenIn, MAX_TOKEN } from './bearer.ts';
@@ -106,7 +107,7 @@ export function userinfoRoutes(server: FastifyInstance, context: Context): void 
         detail:
           status === 401 ? 'there is no valid session or device token in this request' : title,
         code,
-        ...(status === 401 ? { login_url: `${config.PUBLIC_URL}/_oauth/login` } : {}),
+        ...defined({ login_url: status === 401 ? `${config.PUBLIC_URL}/_oauth/login` : undefined }),
         request_id: request.id,
       });
   }

@@ -1,6 +1,7 @@
 /** Logs in JSON (pino), or readable logs for a terminal. */
 import { type Logger, pino } from 'pino';
 import pretty from 'pino-pretty';
+import { defined } from './defined.ts';
 import { cutTexts } from './cut-text.ts';
 import { traceOf } from './trace-ids.ts';
 
@@ -41,7 +42,7 @@ export function createLogger(options: LogOptions): Logger {
     serializers: {
       err: (error: Error) => cutTexts({ ...pino.stdSerializers.err(error) }, MAX_FIELD),
     },
-    ...(options.traces === true ? { mixin: traceIdIn } : {}),
+    ...defined({ mixin: options.traces === true ? traceIdIn : undefined }),
     timestamp: () => `,"time":"${new Date().toISOString()}"`,
   };
   // Both formats write synchronously, so that lines before a crash are not lost.

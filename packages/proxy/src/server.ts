@@ -16,6 +16,7 @@ import http, { type IncomingMessage, type ServerResponse } from 'node:http';
 import { type AddressInfo, isIPv6, type Socket } from 'node:net';
 import { hostname } from 'node:os';
 import { type Duplex, pipeline } from 'node:stream';
+import { defined } from '@berth/kit/defined';
 import type { Listen } from '@berth/kit/config';
 import type { Logger } from '@berth/kit/log';
 import { trimOws } from '@berth/kit/ows';
@@ -243,7 +244,7 @@ export function createProxy(log: Logger): ProxyServer {
     // A request that cannot be repeated uses a new connection, because a kept-alive one may be
     // closing just now.
     const agent = repeatable && !isRetry ? backends.get(backend.origin) : undefined;
-    proxy.web(req, res, { target: backend, ...(agent === undefined ? {} : { agent }) }, (error) => {
+    proxy.web(req, res, { target: backend, ...defined({ agent }) }, (error) => {
       const request = outgoing.get(req);
       if (
         !isRetry &&

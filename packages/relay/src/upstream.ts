@@ -3,6 +3,7 @@
  * the stored configuration is served.
  */
 import { setTimeout as pause } from 'node:timers/promises';
+import { defined } from '@berth/kit/defined';
 import { backoff } from '@berth/kit/backoff';
 import type { Logger } from '@berth/kit/log';
 import { isConfiguration, type ConfigStore } from './config-store.ts';
@@ -32,7 +33,7 @@ export function followUpstream(controlPlaneUrl: string, store: ConfigStore, log:
   /** Sends one request. Returns whether the configuration was sent again. */
   async function ask(): Promise<boolean> {
     const response = await fetch(url, {
-      headers: { accept: 'application/json', ...(etag === null ? {} : { 'if-none-match': etag }) },
+      headers: { accept: 'application/json', ...defined({ 'if-none-match': etag ?? undefined }) },
       signal: AbortSignal.any([signal, AbortSignal.timeout(WAIT_SECONDS * 1000 + GRACE_MS)]),
     });
     if (response.status === 304) {

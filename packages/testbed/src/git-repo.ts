@@ -2,6 +2,7 @@
 // machine.
 import { readFile, readdir, stat } from 'node:fs/promises';
 import { join, relative } from 'node:path';
+import { defined } from '@berth/kit/defined';
 import type { Environment } from './config.ts';
 import { type Argv, type Finished, run } from './process.ts';
 
@@ -36,7 +37,7 @@ export function git(
   input?: Uint8Array,
 ): Promise<Finished> {
   const argv: Argv = ['git', '--git-dir', repository, ...args];
-  return run(argv, { env: hermeticGit, ...(input === undefined ? {} : { input }) });
+  return run(argv, { env: hermeticGit, ...defined({ input }) });
 }
 
 /** Creates an empty bare repository whose HEAD is `branch`. */

@@ -2,6 +2,7 @@
 import { randomBytes } from 'node:crypto';
 import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import { defined } from '@berth/kit/defined';
 import { findGitea } from './config.ts';
 import { commitFiles, type Files, git, initRepository } from './git-repo.ts';
 import { freePorts } from './ports.ts';
@@ -93,7 +94,7 @@ export async function startGitea(options: { dir: string }): Promise<Gitea> {
     const answer = await fetch(`${url}/api/v1${path}`, {
       method,
       headers: { authorization: `token ${token}`, 'content-type': 'application/json' },
-      ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+      ...defined({ body: body === undefined ? undefined : JSON.stringify(body) }),
       signal: AbortSignal.timeout(20_000),
     });
     const text = await answer.text();

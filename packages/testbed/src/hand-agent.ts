@@ -3,6 +3,7 @@
  * running is one that the caller started. For tests of the proxies in front of projects, not of
  * containers.
  */
+import { defined } from '@berth/kit/defined';
 import { setTimeout as pause } from 'node:timers/promises';
 
 export type HandAgentOptions = {
@@ -39,7 +40,7 @@ export async function startHandAgent(options: HandAgentOptions): Promise<HandAge
         'content-type': 'application/json',
       },
       signal,
-      ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+      ...defined({ body: body === undefined ? undefined : JSON.stringify(body) }),
     });
     if (!response.ok)
       throw new Error(`${method} ${path}: ${response.status} ${await response.text()}`);

@@ -15,6 +15,7 @@ import {
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import Provider, { type ClientMetadata, type Configuration } from 'oidc-provider';
+import { defined } from '@berth/kit/defined';
 import { createOidcMemory } from './oidc-memory.ts';
 import type { Page, PlainBrowser } from './plain-browser.ts';
 
@@ -188,8 +189,7 @@ export async function startIdentityProvider(
           email,
           email_verified: emailVerified,
           name,
-          ...(picture === null ? {} : { picture }),
-          ...(hostedDomain === undefined ? {} : { hd: hostedDomain }),
+          ...defined({ picture: picture ?? undefined, hd: hostedDomain }),
         };
         return { accountId: sub, claims: () => claims };
       },

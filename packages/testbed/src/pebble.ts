@@ -8,6 +8,7 @@ import { request } from 'node:https';
 import { isIP } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { defined } from '@berth/kit/defined';
 import { makeCertificate } from './certificate.ts';
 import { findProgram } from './config.ts';
 import { freePort } from './ports.ts';
@@ -137,9 +138,7 @@ async function start({ dir, address, certFile, keyFile, ...options }: Prepared):
         ocspResponderURL: '',
         externalAccountBindingRequired: false,
         domainBlocklist: options.refuses ?? [],
-        ...(options.validitySeconds === undefined
-          ? {}
-          : { certificateValidityPeriod: options.validitySeconds }),
+        ...defined({ certificateValidityPeriod: options.validitySeconds }),
       },
     };
     const configFile = join(dir, 'pebble.json');

@@ -3,6 +3,7 @@
  * host leads to this machine, because Node does not resolve `*.localhost`. Certificates are not
  * checked. For checks that must run on machines without Chromium.
  */
+import { defined } from '@berth/kit/defined';
 import { request as httpRequest } from 'node:http';
 import { request as httpsRequest } from 'node:https';
 
@@ -123,9 +124,11 @@ export class PlainBrowser {
       .map((cookie) => `${cookie.name}=${cookie.value}`);
     const sent = {
       host: url.host,
-      ...(cookies.length === 0 ? {} : { cookie: cookies.join('; ') }),
+      ...defined({ cookie: cookies.length === 0 ? undefined : cookies.join('; ') }),
       ...headers,
-      ...(body === undefined ? {} : { 'content-length': String(Buffer.byteLength(body)) }),
+      ...defined({
+        'content-length': body === undefined ? undefined : String(Buffer.byteLength(body)),
+      }),
     };
     return new Promise((resolve, reject) => {
       const request = (secure ? httpsRequest : httpRequest)({

@@ -8,6 +8,7 @@ import { mkdir, writeFile } from 'node:fs/promises';
 import { request as httpRequest } from 'node:http';
 import { request as httpsRequest } from 'node:https';
 import { join } from 'node:path';
+import { defined } from '@berth/kit/defined';
 import { type Client, createClient } from '@berth/wire/client';
 import type { Deployment } from '@berth/wire/deployment';
 import type { Project, ProjectCreate } from '@berth/wire/project';
@@ -264,7 +265,9 @@ export async function startPlatform(options: PlatformOptions): Promise<Platform>
         ? program('proxy', dir, `http://127.0.0.1:${proxyPort}/readyz`, ['proxy'], {
             LISTEN: `127.0.0.1:${proxyPort}`,
             CONFIG_URL: configUrl,
-            ...(gateway === undefined ? {} : { FILE_CONFIG: join(dir, 'proxy-files.json') }),
+            ...defined({
+              FILE_CONFIG: gateway === undefined ? undefined : join(dir, 'proxy-files.json'),
+            }),
           })
         : undefined;
     if (proxy !== undefined) {
@@ -292,11 +295,12 @@ export async function startPlatform(options: PlatformOptions): Promise<Platform>
         configUrl: relay === undefined ? configUrl : `${relayUrl}/api/traefik/config`,
         held: options.proxy === 'traefik',
         ports: traefikPorts,
-        ...(gateway === undefined ? {} : { deploy: files }),
-        ...(gatewaysPort === undefined
-          ? {}
-          : { gateways: { port: gatewaysPort, urls: urlsOfGateways } }),
-        ...(bin === undefined ? {} : { bin }),
+        ...defined({
+          deploy: gateway === undefined ? undefined : files,
+          gateways:
+            gatewaysPort === undefined ? undefined : { port: gatewaysPort, urls: urlsOfGateways },
+          bin,
+        }),
       });
       stops.push(() => traefik?.stop() ?? Promise.resolve());
     }
@@ -321,7 +325,7 @@ export async function startPlatform(options: PlatformOptions): Promise<Platform>
           AGENT_SECRET: secrets.agent,
           CONTROL_PLANE_URL: tap?.url ?? url,
           HOST_IP: agent.engine.hostIp,
-          ...(agent.engine.publishIp === undefined ? {} : { PUBLISH_IP: agent.engine.publishIp }),
+          ...defined({ PUBLISH_IP: agent.engine.publishIp }),
           DOCKER_HOST: agent.engine.host,
           DOCKER_PLUGINS_DIR: join(toolsDir, 'docker-plugins'),
           STATE_DIR: state,
@@ -332,7 +336,7 @@ export async function startPlatform(options: PlatformOptions): Promise<Platform>
           LISTEN: health,
           // Only an agent in its engine's own network may change a firewall: elsewhere it would be
           // that of this machine.
-          ...(agent.enter === undefined ? { FIREWALL: 'off' } : {}),
+          ...defined({ FIREWALL: agent.enter === undefined ? 'off' : undefined }),
           ...agent.env,
         };
         const started = program(

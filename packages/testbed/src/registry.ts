@@ -2,6 +2,7 @@ import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { defined } from '@berth/kit/defined';
 import { findProgram } from './config.ts';
 import { lockFolder } from './lock.ts';
 import { freePort, isFree } from './ports.ts';
@@ -114,13 +115,14 @@ async function serve(
       delete: { enabled: options.deletes ?? true },
     },
     http: { addr: address },
-    ...(credentials === undefined
-      ? {}
-      : {
-          auth: {
-            htpasswd: { realm: 'berth-testbed', path: await writeHtpasswd(dir, credentials) },
-          },
-        }),
+    ...defined({
+      auth:
+        credentials === undefined
+          ? undefined
+          : {
+              htpasswd: { realm: 'berth-testbed', path: await writeHtpasswd(dir, credentials) },
+            },
+    }),
   };
   // JSON is YAML.
   const configFile = join(dir, 'config.yml');

@@ -1,6 +1,7 @@
 import { copyFile, mkdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as pause } from 'node:timers/promises';
+import { defined } from '@berth/kit/defined';
 import { writeFileWhole } from '@berth/kit/write-file';
 import { makeCertificate } from './certificate.ts';
 import { findTraefik, repositoryRoot } from './config.ts';
@@ -169,14 +170,15 @@ function staticConfig(
         http: { tls: {}, ...unchanged, ...(keepsAliases ? {} : deletesAliases) },
       },
       traefik: { address: `127.0.0.1:${at.api}` },
-      ...(options.gateways === undefined
-        ? {}
-        : {
-            gateways: {
-              address: `127.0.0.1:${options.gateways.port}`,
-              forwardedHeaders: { trustedIPs: ['127.0.0.1/32'] },
-            },
-          }),
+      ...defined({
+        gateways:
+          options.gateways === undefined
+            ? undefined
+            : {
+                address: `127.0.0.1:${options.gateways.port}`,
+                forwardedHeaders: { trustedIPs: ['127.0.0.1/32'] },
+              },
+      }),
     },
     api: { insecure: true, dashboard: false },
     ping: {},
@@ -188,9 +190,12 @@ function staticConfig(
       file: { directory: at.files, watch: true },
     },
     log: { level: 'INFO' },
-    ...(options.accessLog === true
-      ? { accessLog: { filePath: join(options.dir, 'access.log'), format: 'json' } }
-      : {}),
+    ...defined({
+      accessLog:
+        options.accessLog === true
+          ? { filePath: join(options.dir, 'access.log'), format: 'json' }
+          : undefined,
+    }),
   };
 }
 

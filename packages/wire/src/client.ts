@@ -1,4 +1,5 @@
 /** Typed API client, derived from routes.ts. Agent and gateway use it. */
+import { defined } from '@berth/kit/defined';
 import { type ProblemDocument } from './errors.ts';
 import {
   type AnswerOf,
@@ -96,12 +97,12 @@ export function createClient(options: ClientOptions): Client {
       method: route.method,
       headers: {
         accept: 'application/json',
-        ...(given.body === undefined ? {} : { 'content-type': 'application/json' }),
+        ...defined({ 'content-type': given.body === undefined ? undefined : 'application/json' }),
         ...options.headers?.(),
         ...input.headers,
       },
       signal,
-      ...(given.body === undefined ? {} : { body: JSON.stringify(given.body) }),
+      ...defined({ body: given.body === undefined ? undefined : JSON.stringify(given.body) }),
     };
     let response: Response;
     let text: string;

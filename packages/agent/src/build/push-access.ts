@@ -4,6 +4,7 @@
  * layer for most of a minute and buildx does not report the reason, so without this check a build
  * that cannot be pushed would fail only at its time limit.
  */
+import { defined } from '@berth/kit/defined';
 import type { AgentConfig } from '@berth/wire/task';
 import { pause } from '../stopped.ts';
 import type { IsInsecure } from '../engine/insecure-registries.ts';
@@ -73,7 +74,7 @@ async function tryUpload(
       method,
       redirect: 'manual',
       signal: AbortSignal.any([signal, AbortSignal.timeout(ANSWER_TIMEOUT_MS)]),
-      ...(body === undefined ? {} : { body }),
+      ...defined({ body }),
       // Only the registry gets the login; a token server gets its own `headers`.
       headers: { ...(new URL(url).origin === origin ? auth : {}), ...headers },
     });

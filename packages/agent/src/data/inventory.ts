@@ -2,6 +2,7 @@
  * Reports the cached dataset versions to the control plane, and evicts those that it names
  * (wire/node.ts `cached`, `copy_rate`, `forget`).
  */
+import { defined } from '@berth/kit/defined';
 import type { CachedDataset } from '@berth/wire/node';
 import { LABELS } from '@berth/wire/vocabulary';
 import type { Logger } from '@berth/kit/log';
@@ -64,11 +65,11 @@ export function createInventory({
       version: v.version,
       bytes: v.bytes,
       last_used_at: v.last_used_at,
-      ...(v.name === '' ? {} : { name: v.name }),
+      ...defined({ name: v.name === '' ? undefined : v.name }),
       // A version that a task protects does not count as pinned: nothing would report the end of
       // the protection.
       pinned: pinned.has(keyOf(v.datasetId, v.version)),
-      ...(recopyable.has(keyOf(v.datasetId, v.version)) ? { recopyable: true } : {}),
+      ...defined({ recopyable: recopyable.has(keyOf(v.datasetId, v.version)) ? true : undefined }),
     }));
   }
   return {

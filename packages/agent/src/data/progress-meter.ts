@@ -1,6 +1,7 @@
 /**
  * Measures the progress of one copy: numbers for the deployment page, and for the lines of its log.
  */
+import { defined } from '@berth/kit/defined';
 import type { CopyProgress } from '@berth/wire/dataset';
 import type { WantedVersion } from './wanted-version.ts';
 
@@ -40,7 +41,7 @@ export function createProgressMeter(
         step,
         bytes_per_second: null,
         remaining_seconds: null,
-        ...(bytesTotal === undefined ? {} : { bytes_total: bytesTotal }),
+        ...defined({ bytes_total: bytesTotal }),
       });
     },
     bytes(done) {

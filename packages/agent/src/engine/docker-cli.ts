@@ -4,6 +4,7 @@
  */
 import { chmod, mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
+import { defined } from '@berth/kit/defined';
 import { exec, type ExecOptions, type ExecResult, exitError } from '@berth/kit/exec';
 import { writeFileWhole } from '@berth/kit/write-file';
 import { classify, REGISTRY_FAILURES, TaskFailure } from '../failures.ts';
@@ -104,7 +105,9 @@ async function writeConfig(
       registry === null || registry.user === ''
         ? {}
         : { [registry.address]: { auth: basic(registry) } },
-    ...(options.pluginsDir === undefined ? {} : { cliPluginsExtraDirs: [options.pluginsDir] }),
+    ...defined({
+      cliPluginsExtraDirs: options.pluginsDir === undefined ? undefined : [options.pluginsDir],
+    }),
   };
   const path = join(options.configDir, 'config.json');
   await writeFileWhole(path, JSON.stringify(content));

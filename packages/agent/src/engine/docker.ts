@@ -5,6 +5,7 @@
 import { randomUUID } from 'node:crypto';
 import { rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import { defined } from '@berth/kit/defined';
 import { failPoint } from '@berth/kit/fail-point';
 import { ExecError } from '@berth/kit/exec';
 import { pause } from '../stopped.ts';
@@ -219,7 +220,7 @@ export function createDocker(cli: DockerCli, options: { scratchDir: string }): D
   async function inspectAll(refs: readonly string[], signal?: AbortSignal): Promise<Container[]> {
     if (refs.length === 0) return [];
     const result = await cli.run(['container', 'inspect', '--', ...refs], {
-      ...(signal === undefined ? {} : { signal }),
+      ...defined({ signal }),
       maxOutput: MAX_ANSWER,
     });
     if (result.stdoutCut && refs.length > 1) {
@@ -256,7 +257,7 @@ export function createDocker(cli: DockerCli, options: { scratchDir: string }): D
     signal?: AbortSignal,
   ): Promise<void> {
     try {
-      await cli.runOrThrow(args, { timeoutMs, ...(signal === undefined ? {} : { signal }) });
+      await cli.runOrThrow(args, { timeoutMs, ...defined({ signal }) });
     } catch (error) {
       if (!(error instanceof ExecError && CONTAINER_GONE.test(error.result?.stderr ?? '')))
         throw error;

@@ -3,6 +3,7 @@
  * reports its result (observe.ts). Before a new container goes live, the agent runs the check once
  * itself: the engine waits for the interval first, which may be an hour.
  */
+import { defined } from '@berth/kit/defined';
 import type { Logger } from '@berth/kit/log';
 import { MAX_HEALTH_OUTPUT, type ObservedContainer } from '@berth/wire/node';
 import type { RedactOf } from '../logs/secrets-of.ts';
@@ -111,7 +112,7 @@ export function createShownHealth(redactOf: RedactOf, log: Logger): ShownHealth 
       }
       const output = known.get(id) ?? (await shownOutput(container, health.output));
       if (output !== undefined) next.set(id, output);
-      found.set(id, { status: health.status, ...(output === undefined ? {} : { output }) });
+      found.set(id, { status: health.status, ...defined({ output }) });
     }
     known = next;
     return found;

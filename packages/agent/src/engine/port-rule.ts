@@ -13,6 +13,7 @@
  *   BERTH-BUILDS    the same for build steps, by the agent of a builder
  */
 import { readFile } from 'node:fs/promises';
+import { defined } from '@berth/kit/defined';
 import { exec } from '@berth/kit/exec';
 
 /** Runs one command of the iptables family to its end. */
@@ -58,7 +59,7 @@ export const iptablesOf =
     exec(argv, {
       env: { ...inherit, LC_ALL: 'C' },
       timeoutMs: 15_000,
-      ...(stdin === undefined ? {} : { stdin }),
+      ...defined({ stdin }),
     });
 
 export type Targets = {

@@ -8,6 +8,7 @@ import { createHash } from 'node:crypto';
 import { constants } from 'node:fs';
 import { open } from 'node:fs/promises';
 import { join } from 'node:path';
+import { defined } from '@berth/kit/defined';
 import { TaskFailure } from '../failures.ts';
 import { gitHost, isListed } from './git-hosts.ts';
 import type { Git } from './submodules.ts';
@@ -167,7 +168,7 @@ async function fetchBatch(
   const headers = {
     accept: MEDIA_TYPE,
     'content-type': MEDIA_TYPE,
-    ...(authorization === null ? {} : { authorization }),
+    ...defined({ authorization: authorization ?? undefined }),
   };
   const answer = await request(endpoint, { method: 'POST', headers, body }, options);
   if (answer.status >= 300 && answer.status < 400)

@@ -10,6 +10,7 @@
  * most 30 s for an accepted batch, and 5 minutes in all. Afterwards each new line beyond the bounds
  * pushes out the oldest one, and a line in its place says how many and why.
  */
+import { defined } from '@berth/kit/defined';
 import { MAX_LINE } from '@berth/kit/lines';
 import type { LogLineIn } from '@berth/wire/task';
 import { createShownText } from '../logs/shown-text.ts';
@@ -172,9 +173,12 @@ export function createLogShipper({
         ...line,
         at: line.at ?? now().toISOString(),
         text: hide(line.text, MAX_LINE, true),
-        ...(line.step === null || line.step === undefined
-          ? {}
-          : { step: hide(line.step, MAX_STEP, false) }),
+        ...defined({
+          step:
+            line.step === null || line.step === undefined
+              ? undefined
+              : hide(line.step, MAX_STEP, false),
+        }),
       };
       buffer.push(shown);
       chars += sizeOf(shown);

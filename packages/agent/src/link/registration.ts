@@ -2,6 +2,7 @@
  * Registers the node with POST /api/agent/register: its identity, its capacity, and the containers
  * and datasets on it (docs/contract.md "Node", docs/interfaces.md "Register").
  */
+import { defined } from '@berth/kit/defined';
 import { failPoint } from '@berth/kit/fail-point';
 import type { Logger } from '@berth/kit/log';
 import { ApiError, type Client } from '@berth/wire/client';
@@ -109,7 +110,7 @@ export function createRegistration(deps: RegistrationDeps): Registration {
         const checked = health.get(container.id);
         return {
           ...toObserved(container),
-          ...(checked === undefined ? {} : { health: checked }),
+          ...defined({ health: checked }),
           ...deps.usage?.notesOf(container.id),
         };
       });
@@ -149,19 +150,23 @@ export function createRegistration(deps: RegistrationDeps): Registration {
       role: deps.role,
       host_ip: hostIp,
       max_storage: storage.max,
-      ...(storage.free === null ? {} : { free_storage: storage.free }),
+      ...defined({ free_storage: storage.free ?? undefined }),
       max_builds: deps.maxBuilds,
-      ...(cached === undefined ? {} : { cached }),
+      ...defined({ cached }),
       ...volumes,
-      ...(deps.inventory === null ? {} : { copy_rate: deps.inventory.copyRate() }),
-      ...(seen === undefined ? {} : { containers: seen }),
+      ...defined({
+        copy_rate: deps.inventory === null ? undefined : deps.inventory.copyRate(),
+        containers: seen,
+      }),
       agent_version: AGENT_VERSION,
       last_answer_at: answeredAt,
       boot_id: deps.credentials.bootId,
       arch: deps.engine.arch(),
-      ...(engine === null ? {} : { engine }),
-      ...(disk === null ? {} : { disk }),
-      ...(deps.neighbours === null ? {} : { neighbours_etag: neighboursEtag }),
+      ...defined({
+        engine: engine ?? undefined,
+        disk: disk ?? undefined,
+        neighbours_etag: deps.neighbours === null ? undefined : neighboursEtag,
+      }),
       ...(deps.role === 'deploy'
         ? {
             publish_ip: deps.limits.publishIp ?? null,

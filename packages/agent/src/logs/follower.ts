@@ -9,6 +9,7 @@
  *         └──────────────────────────────────────────────┘
  */
 import { randomUUID } from 'node:crypto';
+import { defined } from '@berth/kit/defined';
 import { backoff } from '@berth/kit/backoff';
 import type { Logger } from '@berth/kit/log';
 import {
@@ -253,8 +254,10 @@ export function startFollower(want: LogWant, deps: FollowerDeps): Follower {
       first,
       lines,
       now: 0,
-      ...(isLast ? { end: true } : {}),
-      ...(problem === null ? {} : { problem: problem.slice(0, 500) }),
+      ...defined({
+        end: isLast ? true : undefined,
+        problem: problem === null ? undefined : problem.slice(0, 500),
+      }),
     };
   }
   /**

@@ -3,6 +3,7 @@
  * tasks says that the wants changed; the list itself is requested then, and every 10 s while a log
  * is read. A reader stops when the list does not name it, and when no list arrives for a minute.
  */
+import { defined } from '@berth/kit/defined';
 import type { Logger } from '@berth/kit/log';
 import type { Client } from '@berth/wire/client';
 import { MAX_BATCH_LINES, MAX_LINE_CHARS, type LogWant } from '@berth/wire/runtime';
@@ -112,7 +113,7 @@ export function createLogReaders({
       nodeBudget,
       log,
       now,
-      ...(onRestart === undefined ? {} : { onRestart }),
+      ...defined({ onRestart }),
     });
     followers.set(want.key, started);
     track(
@@ -183,7 +184,7 @@ export function createLogReaders({
         lines,
         now: now(),
         ...(end ? { end: true, left_out: result.leftOut } : {}),
-        ...(result.problem === null ? {} : { problem: result.problem.slice(0, 500) }),
+        ...defined({ problem: result.problem === null ? undefined : result.problem.slice(0, 500) }),
       };
       const { wanted } = await retryUntilAnswered(() => send(want.key, batch, signal), {
         signal,

@@ -3,6 +3,7 @@
  * Each step has its own failure codes. The workspace is removed after every outcome.
  */
 import { join } from 'node:path';
+import { defined } from '@berth/kit/defined';
 import { failPoint } from '@berth/kit/fail-point';
 import type { LogLineIn } from '@berth/wire/task';
 import type { Build } from '../build/buildx.ts';
@@ -118,7 +119,7 @@ export function createBuildHandler(deps: BuildDeps): Handler<'build'> {
         context.learned({
           image_tag: tag,
           image_digest: digest,
-          ...(arch === null ? {} : { arch }),
+          ...defined({ arch: arch ?? undefined }),
         });
         endPush?.();
         endBuild?.();
@@ -135,7 +136,7 @@ export function createBuildHandler(deps: BuildDeps): Handler<'build'> {
             commit_message: message,
             commit_author: author,
             arch,
-            ...(hostKeys.length === 0 ? {} : { host_keys: hostKeys }),
+            ...defined({ host_keys: hostKeys.length === 0 ? undefined : hostKeys }),
           },
           discard: nothingToDiscard,
         };

@@ -3,6 +3,7 @@
  * repository has for a new project. It builds nothing.
  */
 import { join } from 'node:path';
+import { defined } from '@berth/kit/defined';
 import type { LookResult } from '@berth/wire/look';
 import type { Look } from '../git/look.ts';
 import type { LookAtRepository } from '../git/repository.ts';
@@ -23,7 +24,10 @@ export function createLookHandler({ look, lookAtRepository, workspaces }: Parts)
         );
         const report = { status: 'completed' as const, result: found as Record<string, unknown> };
         return {
-          report: { ...report, ...(hostKeys.length === 0 ? {} : { host_keys: hostKeys }) },
+          report: {
+            ...report,
+            ...defined({ host_keys: hostKeys.length === 0 ? undefined : hostKeys }),
+          },
           discard: nothingToDiscard,
         };
       }

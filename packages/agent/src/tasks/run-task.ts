@@ -10,6 +10,7 @@
  * report is repeated until it is answered. If the process dies before that, the control plane
  * offers the task again.
  */
+import { defined } from '@berth/kit/defined';
 import { failPoint } from '@berth/kit/fail-point';
 import type { Logger } from '@berth/kit/log';
 import type { Tracing } from '@berth/kit/tracing';
@@ -136,7 +137,7 @@ export function runTask(
       client.call('agentProgress', {
         params,
         headers,
-        body: { datasets, ...(learned === undefined ? {} : { learned }) },
+        body: { datasets, ...defined({ learned }) },
         signal,
       }),
     );
@@ -194,7 +195,7 @@ export function runTask(
         if (notes.length < MAX_NOTES)
           notes.push({ kind, message: redact(message).slice(0, MAX_NOTE).toWellFormed() });
       },
-      ...(trace === null ? {} : { span: trace.span }),
+      ...defined({ span: trace === null ? undefined : trace.span }),
     };
     try {
       work.signal.throwIfAborted();

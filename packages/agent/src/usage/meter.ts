@@ -2,6 +2,7 @@
  * Measures what the containers of this node use. Registrations tell it which containers exist, the
  * engine's events tell it about kills out of memory, and a reading reads the control groups.
  */
+import { defined } from '@berth/kit/defined';
 import type { ObservedContainer } from '@berth/wire/node';
 import { MEMORY_PRESSURE_MS, type Pressure, type SentPoint } from '@berth/wire/metrics';
 import { LABELS } from '@berth/wire/vocabulary';
@@ -134,8 +135,10 @@ export function createMeter({
     if (one === undefined) return {};
     const pressure = pressureOf(one);
     return {
-      ...(pressure.length === 0 ? {} : { pressure }),
-      ...(one.problem === null ? {} : { metrics_problem: one.problem }),
+      ...defined({
+        pressure: pressure.length === 0 ? undefined : pressure,
+        metrics_problem: one.problem ?? undefined,
+      }),
     };
   };
   function announce(): void {

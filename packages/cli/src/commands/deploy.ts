@@ -1,4 +1,5 @@
 /** Verbs that bring a version live: deploy, rollback, cancel, deployment list|show|watch. */
+import { defined } from '@berth/kit/defined';
 import { isAway, refused } from '../problem.ts';
 import type { Deployment, DeploymentItem } from '@berth/wire/deployment';
 import type { Project } from '@berth/wire/project';
@@ -48,8 +49,7 @@ export const DEPLOY_COMMANDS: readonly Command[] = [
       const { project, how } = await projectToDeploy(cli, named);
       if (how !== 'argument') await sayDifferences(cli, project);
       const body = {
-        ...(commit === undefined ? {} : { commit }),
-        ...(note === undefined ? {} : { note }),
+        ...defined({ commit, note }),
       };
       const created = await request(cli, (headers) =>
         cli.client().call('createDeployment', { params: { id: project.id }, body, headers }),
@@ -115,7 +115,7 @@ export const DEPLOY_COMMANDS: readonly Command[] = [
       const count = (limit as number | undefined) ?? 20;
       const query = {
         limit: Math.min(count, 200),
-        ...(status === undefined ? {} : { status: status as Deployment['status'] }),
+        ...defined({ status: status === undefined ? undefined : (status as Deployment['status']) }),
       };
       const project = all === true ? null : await cli.project(named);
       const items = await allPages<DeploymentItem>(

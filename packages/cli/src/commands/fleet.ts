@@ -2,6 +2,7 @@
  * Verbs of operators: node, dataset, user, token, device, audit. Most rows follow from their row of
  * the route table.
  */
+import { defined } from '@berth/kit/defined';
 import type { User } from '@berth/wire/user';
 import { DatasetCreate, type DatasetDiff, DatasetPatch, DatasetScan } from '@berth/wire/dataset';
 import { AdmissionCreate, JoinTokenCreate } from '@berth/wire/joining';
@@ -597,8 +598,7 @@ export const FLEET_COMMANDS: readonly Command[] = [
       const { version, limit } = options;
       const query = {
         limit: Math.min(limitOf(limit), 200),
-        ...(path === undefined ? {} : { path }),
-        ...(version === undefined ? {} : { version: Number(version) }),
+        ...defined({ path, version: version === undefined ? undefined : Number(version) }),
       };
       const items = await allPages(
         (cursor) =>
@@ -693,7 +693,7 @@ export const FLEET_COMMANDS: readonly Command[] = [
         throw usage('--disable and --enable exclude one another');
       const id = await userId(cli, argument(args, 0));
       const body = {
-        ...(role === undefined ? {} : { role: role as Role }),
+        ...defined({ role: role === undefined ? undefined : (role as Role) }),
         ...(disable === true ? { disabled: true } : enable === true ? { disabled: false } : {}),
         ...(password === true
           ? { password: await readValue(cli.io, `New password of ${argument(args, 0)}`, true) }
@@ -786,7 +786,7 @@ export const FLEET_COMMANDS: readonly Command[] = [
         expires_at,
       };
       const made = await cli.client().call('createToken', {
-        body: { ...body, ...(projects === undefined ? {} : { projects }) },
+        body: { ...body, ...defined({ projects }) },
       });
       cli.print(made, () => made.token);
       cli.say(

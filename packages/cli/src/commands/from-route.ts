@@ -1,6 +1,7 @@
 /**
  * Verbs that follow from one row of the route table: their summary, options, request and output.
  */
+import { defined } from '@berth/kit/defined';
 import type { CallInput } from '@berth/wire/client';
 import type { Route } from '@berth/wire/route';
 import { type AnswerOf, ROUTES, type RouteName } from '@berth/wire/routes';
@@ -95,7 +96,7 @@ export function memberCommand<N extends RouteName>(
       const input = {
         params: { id },
         query: asked,
-        ...(fields === undefined ? {} : { body: fields }),
+        ...defined({ body: fields }),
       };
       const answer = await cli.client().call(route, input as unknown as CallInput<N>);
       cli.print(answer ?? { done: true }, () => given.text(cli, answer));

@@ -2,6 +2,7 @@
  * Verbs of private repositories: deploy keys, git tokens, git hosts. A token comes from a prompt or
  * from standard input.
  */
+import { defined } from '@berth/kit/defined';
 import { ROUTES } from '@berth/wire/routes';
 import type { DeployKey, GitHost, GitToken } from '@berth/wire/git';
 import { confirmed, readValue } from '../ask.ts';
@@ -184,7 +185,7 @@ export const GIT_COMMANDS: readonly Command[] = [
     async run(cli, args, { type }) {
       const body = {
         fingerprint: argument(args, 1),
-        ...(typeof type === 'string' ? { key_type: type } : {}),
+        ...defined({ key_type: typeof type === 'string' ? type : undefined }),
       };
       const host = await cli
         .client()

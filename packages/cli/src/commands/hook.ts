@@ -1,4 +1,5 @@
 /** Verbs of push to deploy: the hook of a project and its deliveries. */
+import { defined } from '@berth/kit/defined';
 import { type Delivery, FORGES, type Forge, type Hook } from '@berth/wire/hook';
 import { confirmed, readValue } from '../ask.ts';
 import type { Cli } from '../cli.ts';
@@ -57,7 +58,7 @@ export const HOOK_COMMANDS: readonly Command[] = [
       const project = await cli.project(named);
       const secret =
         ownSecret === true ? await readValue(cli.io, 'Secret of the hook', true) : undefined;
-      const body = { forge: forge as Forge, ...(secret === undefined ? {} : { secret }) };
+      const body = { forge: forge as Forge, ...defined({ secret }) };
       const hook = await cli.client().call('putHook', { params: { id: project.id }, body });
       cli.print(hook, () =>
         record([

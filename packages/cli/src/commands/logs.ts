@@ -1,6 +1,7 @@
 /**
  * `berth logs`: what the containers of a project print, or with --build the log of a deployment.
  */
+import { defined } from '@berth/kit/defined';
 import type { LogLine } from '@berth/wire/deployment';
 import { pathOf } from '@berth/wire/client';
 import { ROUTES } from '@berth/wire/routes';
@@ -124,9 +125,7 @@ async function runtimeLog(
   const tail = Math.min((options['tail'] as number | undefined) ?? DEFAULT_TAIL, MAX_TAIL);
   const query = {
     tail,
-    ...(since === undefined ? {} : { since }),
-    ...(until === undefined ? {} : { until }),
-    ...(deployment === null ? {} : { deployment_id: deployment }),
+    ...defined({ since, until, deployment_id: deployment ?? undefined }),
   };
   if (options['follow'] === true)
     return followRuntime(cli, pathOf(ROUTES.projectLogs, { id: project }, query));
@@ -218,7 +217,7 @@ async function buildLog(
         deployment_id: target.id,
         generation: target.generation,
         lines: page.lines,
-        ...(page.unavailable === null ? {} : { unavailable: page.unavailable }),
+        ...defined({ unavailable: page.unavailable ?? undefined }),
       },
       () => '',
     );

@@ -1,4 +1,5 @@
 /** `berth metrics`: what the containers of a project use. */
+import { defined } from '@berth/kit/defined';
 import type { MetricPoint, ProjectMetrics } from '@berth/wire/metrics';
 import { oneLine, table } from '../output/text.ts';
 import { bytes } from '../output/units.ts';
@@ -36,7 +37,7 @@ export const METRICS_COMMANDS: readonly Command[] = [
       const project = await cli.project(named);
       const query = {
         from: new Date(since).toISOString(),
-        ...(until === undefined ? {} : { to: new Date(until).toISOString() }),
+        ...defined({ to: until === undefined ? undefined : new Date(until).toISOString() }),
       };
       const metrics = await cli
         .client()

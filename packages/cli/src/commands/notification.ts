@@ -7,6 +7,7 @@ import {
   type NotificationEvent,
   type NotificationKind,
 } from '@berth/wire/notification';
+import { defined } from '@berth/kit/defined';
 import { confirmed, readValue } from '../ask.ts';
 import type { Cli } from '../cli.ts';
 import { record, table } from '../output/text.ts';
@@ -200,9 +201,7 @@ export const NOTIFICATION_COMMANDS: readonly Command[] = [
       const target =
         options['target'] === true ? await readValue(cli.io, 'Target', true) : undefined;
       const body = {
-        ...(name === undefined ? {} : { name }),
-        ...(on === undefined ? {} : { on }),
-        ...(target === undefined ? {} : { target }),
+        ...defined({ name, on, target }),
         ...projectsOf(options),
       };
       if (Object.keys(body).length === 0)

@@ -1,4 +1,5 @@
 /** Verbs of projects: project, link, env. */
+import { defined } from '@berth/kit/defined';
 import { ProjectCreate, ProjectPatch } from '@berth/wire/project';
 import type { RepositoryFound } from '@berth/wire/repository-look';
 import { MOUNT_MODES, type MountMode } from '@berth/wire/dataset';
@@ -136,7 +137,7 @@ export const PROJECT_COMMANDS: readonly Command[] = [
       const name = named ?? nameFrom(git_url);
       const branch = here?.branch ?? undefined;
       const body = {
-        ...(branch === undefined ? {} : { branch }),
+        ...defined({ branch }),
         ...given,
         ...(await datasetsOf(cli, options)),
         ...volumesOf(options),
@@ -185,8 +186,7 @@ export const PROJECT_COMMANDS: readonly Command[] = [
           'berth project look URL',
         );
       const look = await lookAt(cli, {
-        ...(git_url === undefined ? {} : { git_url }),
-        ...(project_id === undefined ? {} : { project_id }),
+        ...defined({ git_url, project_id }),
         branch: textOf(options, 'branch') ?? null,
       });
       if (look.error !== null)
@@ -251,7 +251,7 @@ export const PROJECT_COMMANDS: readonly Command[] = [
       );
       const deleted = await cli.client().call('deleteProject', {
         params: { id: project.id },
-        ...(volumes === true ? { query: { volumes: true } } : {}),
+        ...defined({ query: volumes === true ? { volumes: true } : undefined }),
       });
       cli.print(deleted, () =>
         [
@@ -287,7 +287,7 @@ export const PROJECT_COMMANDS: readonly Command[] = [
     routes: ['getProject'],
     async run(cli, [named]) {
       const { env, env_names, env_hidden } = await cli.project(named);
-      cli.print({ env_names, env_hidden, ...(env === undefined ? {} : { env }) }, () =>
+      cli.print({ env_names, env_hidden, ...defined({ env }) }, () =>
         env_names.length === 0
           ? 'no variables; set one: berth env set NAME'
           : env_names
@@ -449,7 +449,7 @@ async function datasetsOf(
       if (found === undefined) throw usage(`there is no dataset “${name}”`, 'berth dataset list');
       if (mode !== 'dependency' && mode !== 'readwrite')
         throw usage(`--dataset ${text}: the mode must be ${MOUNT_MODES.join(' or ')}`);
-      return { dataset_id: found.id, mode, ...(mount_path === undefined ? {} : { mount_path }) };
+      return { dataset_id: found.id, mode, ...defined({ mount_path }) };
     }),
   };
 }

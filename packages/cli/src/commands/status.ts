@@ -1,4 +1,5 @@
 /** Commands that show what happens and change nothing: status, logs, open, placement, events. */
+import { defined } from '@berth/kit/defined';
 import { errorSentence } from '@berth/wire/error-sentence';
 import type { Deployment } from '@berth/wire/deployment';
 import type { Event } from '@berth/wire/event';
@@ -261,7 +262,7 @@ async function events(
   const page = await cli.client().call('events', {
     query: {
       limit: projectId === null ? Math.min(Math.max(limit, 1), 1000) : 1000,
-      ...(after === undefined ? {} : { after }),
+      ...defined({ after }),
     },
   });
   for (const event of page.items

@@ -1,4 +1,5 @@
 /** Follows a deployment to its end on a terminal, in a pipe or as JSON lines. */
+import { defined } from '@berth/kit/defined';
 import type { Deployment } from '@berth/wire/deployment';
 import { isSettled } from '@berth/wire/vocabulary';
 import type { Cli } from '../cli.ts';
@@ -153,7 +154,7 @@ function jsonRenderer(cli: Cli, id: string): Renderer {
           step: name,
           state,
           detail: oneLine(detail),
-          ...(endedAt === null ? {} : { seconds: (endedAt - startedAt) / 1000 }),
+          ...defined({ seconds: endedAt === null ? undefined : (endedAt - startedAt) / 1000 }),
         });
       }
     },

@@ -3,6 +3,7 @@
  * goes away, it says so, tries again and gives up after a deadline. The deployment itself does not
  * depend on this reader.
  */
+import { defined } from '@berth/kit/defined';
 import { ApiError, type CallResult } from '@berth/wire/client';
 import type { Deployment } from '@berth/wire/deployment';
 import { backoff } from '@berth/kit/backoff';
@@ -49,7 +50,7 @@ export async function watchDeployment(
         query: etag === null ? {} : { wait: HOLD_SECONDS },
         headers: etag === null ? {} : { 'if-none-match': etag },
         timeoutMs: (HOLD_SECONDS + 15) * 1000,
-        ...(options.signal === undefined ? {} : { signal: options.signal }),
+        ...defined({ signal: options.signal }),
       });
       const { answer } = result;
       if (awaySince !== null)

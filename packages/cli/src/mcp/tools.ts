@@ -2,6 +2,7 @@
  * Tools of the MCP server: questions about the platform, and with --allow-changes deploy and
  * rollback.
  */
+import { defined } from '@berth/kit/defined';
 import { overview } from '../attention.ts';
 import type { Cli } from '../cli.ts';
 import { rollbackBody } from '../commands/deploy.ts';
@@ -141,7 +142,9 @@ export const TOOLS: readonly Tool[] = [
           seconds: s.endedAt === null ? null : (s.endedAt - s.startedAt) / 1000,
         })),
         story: deployment.events.slice(-ITEMS).map((e) => `${e.at} ${safe(e.message)}`),
-        ...(failed ? { failure: await failureFor(cli, deployment, steps, project.name) } : {}),
+        ...defined({
+          failure: failed ? await failureFor(cli, deployment, steps, project.name) : undefined,
+        }),
       };
     },
   },
@@ -247,7 +250,7 @@ export const TOOLS: readonly Tool[] = [
     async run(cli, { project: named, commit, note }) {
       const project = await cli.project(named);
       const body = {
-        ...(commit === undefined ? {} : { commit }),
+        ...defined({ commit }),
         note: note ?? 'requested by an MCP client',
       };
       const headers = { 'idempotency-key': crypto.randomUUID() };

@@ -1,4 +1,5 @@
 /** A change of a list of a project, which is sent as a whole. */
+import { defined } from '@berth/kit/defined';
 import { ApiError } from '@berth/wire/client';
 import type { Project } from '@berth/wire/project';
 import type { BodyOf } from '@berth/wire/routes';
@@ -29,7 +30,7 @@ export async function changeProject(
       return await client.call('patchProject', {
         params: { id },
         body,
-        ...(etag === null ? {} : { headers: { 'if-match': etag } }),
+        ...defined({ headers: etag === null ? undefined : { 'if-match': etag } }),
       });
     } catch (error) {
       if (!(error instanceof ApiError) || error.code !== 'changed_meanwhile' || tries === TRIES)

@@ -1,5 +1,6 @@
 /** The project of `berth deploy`: the selected one, or a new one for a folder that has none. */
 import { basename } from 'node:path';
+import { defined } from '@berth/kit/defined';
 import type { ProjectCreate } from '@berth/wire/project';
 import type { Cli } from '../cli.ts';
 import { cancelled } from '../ask.ts';
@@ -94,6 +95,6 @@ async function askForProject(cli: Cli): Promise<ProjectCreate> {
     git_url,
     domain_prefix: name,
     container_port: Number(port),
-    ...(branch === null ? {} : { branch }),
+    ...defined({ branch: branch ?? undefined }),
   };
 }

@@ -4,6 +4,7 @@
  * A route without a row is refused.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
+import { defined } from '@berth/kit/defined';
 import type { ErrorCode } from '@berth/wire/errors';
 import { pathOf } from '@berth/wire/client';
 import type { Route, Who } from '@berth/wire/route';
@@ -131,11 +132,11 @@ export function createDefine(
     runOnce: RunOnce;
   },
 ): { route: Define; assertComplete(): void } {
-  const defined = new Set<RouteName>();
+  const named = new Set<RouteName>();
   const route: Define = (name, handler, options = {}) => {
     const row: Route = ROUTES[name];
-    if (defined.has(name)) throw new Error(`route ${name} has two handlers`);
-    defined.add(name);
+    if (named.has(name)) throw new Error(`route ${name} has two handlers`);
+    named.add(name);
     const checkRights = isRole(row.who) ? rightsOn(row, stores) : null;
     const register = (scope: Pick<Server, 'route'>): unknown =>
       scope.route({
@@ -226,7 +227,10 @@ export function createDefine(
         const location = locationOf(row, request.params, answer);
         return {
           text: JSON.stringify(answer),
-          headers: { location, ...(etag === undefined ? {} : { etag: String(etag) }) },
+          headers: {
+            location,
+            ...defined({ etag: etag === undefined ? undefined : String(etag) }),
+          },
           target,
         };
       },
@@ -248,7 +252,7 @@ export function createDefine(
   return {
     route,
     assertComplete() {
-      const missing = Object.keys(ROUTES).filter((name) => !defined.has(name as RouteName));
+      const missing = Object.keys(ROUTES).filter((name) => !named.has(name as RouteName));
       if (missing.length > 0) throw new Error(`routes without a handler: ${missing.join(', ')}`);
     },
   };
@@ -333,13 +337,13 @@ const strict = (query: TSchema, row: Route): TSchema =>
 /** Returns the schemas for a request. Only the tests validate answers. */
 function schemaOf(row: Route): Record<string, unknown> {
   return {
-    ...(row.params === undefined ? {} : { params: row.params }),
+    ...defined({ params: row.params }),
     ...(row.query === undefined
       ? isRole(row.who)
         ? { querystring: Type.Object({}, { additionalProperties: false }) }
         : {}
       : { querystring: strict(row.query, row) }),
-    ...(row.body === undefined ? {} : { body: row.body }),
+    ...defined({ body: row.body }),
   };
 }
 

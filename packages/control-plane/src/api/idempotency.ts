@@ -20,6 +20,7 @@ import {
 import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import { deflate, inflate } from 'node:zlib';
+import { defined } from '@berth/kit/defined';
 import { fingerprintOf } from '@berth/kit/fingerprint';
 import type { Live } from '@berth/kit/live';
 import type { FastifyRequest } from 'fastify';
@@ -106,7 +107,7 @@ export function createRunOnce(deps: {
           isSameBody: hash.matches,
           claimed_until: now() + CLAIM_MS,
           expires_at: now() + LIFETIME_MS,
-          ...(watched.ms > DEAD_MS ? { abandoned: watched.renewed } : {}),
+          ...defined({ abandoned: watched.ms > DEAD_MS ? watched.renewed : undefined }),
         },
         now(),
       );

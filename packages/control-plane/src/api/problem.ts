@@ -1,4 +1,5 @@
 /** Creates problem documents (RFC 9457) from the error table. */
+import { defined } from '@berth/kit/defined';
 import { cutText } from '@berth/kit/cut-text';
 import { ERRORS, type ErrorCode, type ProblemDocument } from '@berth/wire/errors';
 import type { FieldProblem } from '../domain/platform/errors.ts';
@@ -26,11 +27,14 @@ export function problemOf(
     status,
     detail,
     code,
-    ...(errors.length > 0 || code === 'validation'
-      ? { errors: errors.slice(0, MAX_ERRORS).map((e) => ({ ...e })) }
-      : {}),
-    ...(requestId === null ? {} : { request_id: requestId }),
-    ...(retryAfter === null ? {} : { retry_after: retryAfter }),
+    ...defined({
+      errors:
+        errors.length > 0 || code === 'validation'
+          ? errors.slice(0, MAX_ERRORS).map((e) => ({ ...e }))
+          : undefined,
+      request_id: requestId ?? undefined,
+      retry_after: retryAfter ?? undefined,
+    }),
   };
 }
 

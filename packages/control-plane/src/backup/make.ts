@@ -6,6 +6,7 @@ import { createHash, randomUUID } from 'node:crypto';
 import { mkdir, readFile, stat } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
 import { Transform } from 'node:stream';
+import { defined } from '@berth/kit/defined';
 import { failPoint } from '@berth/kit/fail-point';
 import { BERTH_VERSION } from '@berth/wire/version';
 import { JWT_SECRET_FILE } from '../api/auth/jwt-secret.ts';
@@ -111,8 +112,10 @@ export async function write({
       rows: copied.rows,
       key_ids: copied.keyIds,
       settings: config.plain,
-      ...(copied.volumes.length === 0 ? {} : { volumes: copied.volumes }),
-      ...(machine === null ? {} : { etc: machine.etc }),
+      ...defined({
+        volumes: copied.volumes.length === 0 ? undefined : copied.volumes,
+        etc: machine === null ? undefined : machine.etc,
+      }),
     };
     const manifest = newManifest(
       { ...content, engine: isSqlite(databaseUrl) ? 'sqlite' : 'postgres' },

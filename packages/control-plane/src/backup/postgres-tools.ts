@@ -1,6 +1,7 @@
 /**
  * pg_dump and pg_restore. The password goes through the environment: process lists show arguments.
  */
+import { defined } from '@berth/kit/defined';
 import { dyingWithParent, exec, exitError, type ExecResult } from '@berth/kit/exec';
 import { BackupError, isDiskFull, wordsOf } from './errors.ts';
 
@@ -46,7 +47,7 @@ async function runTool(argv: readonly string[], env: NodeJS.ProcessEnv): Promise
   try {
     result = await exec(dyingWithParent(argv), {
       env,
-      ...(env['PGPASSWORD'] === undefined ? {} : { redact: [env['PGPASSWORD']] }),
+      ...defined({ redact: env['PGPASSWORD'] === undefined ? undefined : [env['PGPASSWORD']] }),
     });
   } catch (error) {
     throw new BackupError('failed', `${wordsOf(error)}${INSTALL}`, {
@@ -82,7 +83,7 @@ function connection(
     env: {
       PATH: searchPath,
       LC_ALL: 'C.UTF-8',
-      ...(password === '' ? {} : { PGPASSWORD: password }),
+      ...defined({ PGPASSWORD: password === '' ? undefined : password }),
     },
   };
 }

@@ -10,6 +10,7 @@ import {
 } from '@aws-sdk/client-s3';
 import { Upload } from '@aws-sdk/lib-storage';
 import type { Readable } from 'node:stream';
+import { defined } from '@berth/kit/defined';
 import { BackupError, wordsOf } from './errors.ts';
 import { named } from './names.ts';
 import type { Target } from './targets.ts';
@@ -93,7 +94,7 @@ export function s3Target({
             new ListObjectsV2Command({
               Bucket: bucket,
               Prefix: keyOf('berth-'),
-              ...(token === undefined ? {} : { ContinuationToken: token }),
+              ...defined({ ContinuationToken: token }),
             }),
           );
           names.push(

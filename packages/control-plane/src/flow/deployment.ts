@@ -15,6 +15,7 @@
  * store/commit-plan.ts writes the whole plan or nothing. When the project changed in between,
  * flow/decide.ts decides again. transitions.ts lists every change of state.
  */
+import { defined } from '@berth/kit/defined';
 import type { FailureCode } from '@berth/wire/errors';
 import { whyNotProject } from '@berth/wire/can';
 import type { DeployPayload } from '@berth/wire/task';
@@ -706,7 +707,11 @@ function moveFailed(
   UNDO.end_tasks(draft, d);
   const losses = [
     ...d.losses,
-    { node_id: nodeId, at: draft.facts.now, ...(again === 'elsewhere' ? { error } : {}) },
+    {
+      node_id: nodeId,
+      at: draft.facts.now,
+      ...defined({ error: again === 'elsewhere' ? error : undefined }),
+    },
   ];
   // The project is down while it waits for a node, so it starts again where it was.
   const isHopeless = again === 'never' || (again === 'elsewhere' && !canReceive(draft, d, losses));

@@ -1,4 +1,5 @@
 /** Collects the changes of one decision into a plan (domain/deployments/plan.ts). Pure. */
+import { defined } from '@berth/kit/defined';
 import type { DeploymentState } from '@berth/wire/vocabulary';
 import { DomainError } from '../domain/platform/errors.ts';
 import type { Facts, NodeFact } from '../domain/deployments/facts.ts';
@@ -88,7 +89,7 @@ export function createDraft(facts: Facts, event: string): Draft {
       );
       set(d, {
         ...change,
-        ...(phases === null ? {} : { phases }),
+        ...defined({ phases: phases ?? undefined }),
         status: to,
         state_since: facts.now,
         waiting: null,

@@ -2,6 +2,7 @@
  * The driver: what the API, the agents and the loops ask of the flow. Each request becomes a
  * decision (decide.ts).
  */
+import { defined } from '@berth/kit/defined';
 import { failPoint } from '@berth/kit/fail-point';
 import type { CreatedBy, Trigger } from '@berth/wire/deployment';
 import type { TaskFacts, TaskReport } from '@berth/wire/task';
@@ -201,10 +202,7 @@ async function requestDeployment(
     const last = lastOf(input, facts) ?? release;
     if (input.rollbackOf !== null && last === null) throw noneThatRan(input, facts);
     const { commit, note, by = null, trigger } = input;
-    return request(
-      { id, commit, note, release: last, by, ...(trigger === undefined ? {} : { trigger }) },
-      facts,
-    );
+    return request({ id, commit, note, release: last, by, ...defined({ trigger }) }, facts);
   };
   const write: Write = (plan) =>
     idempotency === null

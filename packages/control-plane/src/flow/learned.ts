@@ -2,6 +2,7 @@
  * Facts that a build learned: commit, author, pushed image. They stay with the deployment, whatever
  * the end of the build is. Pure.
  */
+import { defined } from '@berth/kit/defined';
 import type { BuildPayload, TaskFacts, TaskReport } from '@berth/wire/task';
 import type { DeploymentRecord, TaskRecord } from '../domain/platform/records.ts';
 import { bytesText } from '../domain/platform/sizes.ts';
@@ -18,11 +19,13 @@ export function factsOf(d: DeploymentRecord, facts: TaskFacts): Change {
   const isAnother = typeof commit === 'string' && commit !== d.commit;
   const set: Change = {
     ...(isAnother ? { ...NO_IMAGE, commit, commit_message: null, commit_author: null } : {}),
-    ...(typeof commit_message === 'string' ? { commit_message } : {}),
-    ...(typeof commit_author === 'string' ? { commit_author } : {}),
-    ...(typeof image_tag === 'string' ? { image_tag } : {}),
-    ...(typeof image_digest === 'string' ? { image_digest } : {}),
-    ...(typeof arch === 'string' ? { image_arch: arch } : {}),
+    ...defined({
+      commit_message: typeof commit_message === 'string' ? commit_message : undefined,
+      commit_author: typeof commit_author === 'string' ? commit_author : undefined,
+      image_tag: typeof image_tag === 'string' ? image_tag : undefined,
+      image_digest: typeof image_digest === 'string' ? image_digest : undefined,
+      image_arch: typeof arch === 'string' ? arch : undefined,
+    }),
   };
   return Object.fromEntries(
     Object.entries(set).filter(([field, value]) => d[field as keyof DeploymentRecord] !== value),

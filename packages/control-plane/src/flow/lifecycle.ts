@@ -2,6 +2,7 @@
  * Deletions of projects and nodes: they end or move every deployment concerned. loops/removals.ts
  * removes the rows.
  */
+import { defined } from '@berth/kit/defined';
 import { failPoint } from '@berth/kit/fail-point';
 import type { RecordGuard } from '../domain/platform/guard.ts';
 import type { NodeRecord, ProjectRecord } from '../domain/platform/records.ts';
@@ -24,7 +25,7 @@ export async function deleteProject(
 ): Promise<ProjectRecord> {
   const project = await stores.projects.markDeleting(projectId, now(), {
     volumes,
-    ...(guard === undefined ? {} : { guard }),
+    ...defined({ guard }),
   });
   await failPoint('project.marked');
   const { live } = await stores.flow.facts(projectId);

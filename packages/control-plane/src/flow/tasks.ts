@@ -1,4 +1,5 @@
 /** Creates the tasks of the flow. A task contains everything that its agent needs. Pure. */
+import { defined } from '@berth/kit/defined';
 import type { DatasetMount } from '@berth/wire/dataset';
 import type { DeployPayload } from '@berth/wire/task';
 import type { MovePayload, VolumeMounts } from '@berth/wire/volume';
@@ -30,9 +31,10 @@ export function createBuildTask(draft: Draft, d: DeploymentRecord, builder: Node
       git_url: d.settings.git_url,
       branch: d.settings.branch,
       commit: d.requested_commit,
-      ...(platform.allowedGitHosts === undefined
-        ? {}
-        : { allowed_git_hosts: [...platform.allowedGitHosts] }),
+      ...defined({
+        allowed_git_hosts:
+          platform.allowedGitHosts === undefined ? undefined : [...platform.allowedGitHosts],
+      }),
       dockerfile_path: d.settings.dockerfile_path,
       ...buildSettings(d.settings),
       image_repository: `${platform.registryAddr}/${project.name}`,
@@ -64,15 +66,12 @@ export function createDeployTask(
     project: project.name,
     generation: d.generation,
     domain_prefix: d.settings.domain_prefix,
-    ...(platform.public === undefined
-      ? {}
-      : {
-          url: projectUrl(
-            platform.public.url,
-            platform.public.baseDomain,
-            d.settings.domain_prefix,
-          ),
-        }),
+    ...defined({
+      url:
+        platform.public === undefined
+          ? undefined
+          : projectUrl(platform.public.url, platform.public.baseDomain, d.settings.domain_prefix),
+    }),
     container_port: d.settings.container_port,
     // A tag can move to other content, a digest cannot.
     image:
@@ -86,7 +85,7 @@ export function createDeployTask(
     env: d.settings.env,
     ...deploySecrets(draft.facts.secrets),
     datasets: mounts,
-    ...(volumes === undefined ? {} : { volumes }),
+    ...defined({ volumes }),
     health_path: d.settings.health_path,
     probe_seconds: startSeconds(d, limits),
     memory_bytes: d.settings.memory_bytes,
@@ -203,11 +202,10 @@ export function createRetireTask(
         request.keep === null
           ? null
           : { deployment_id: request.keep.id, name: finalName(request.keep.settings) },
-      ...(project.deleting_at === null ? {} : { project_deleted: true }),
+      ...defined({ project_deleted: project.deleting_at === null ? undefined : true }),
       drain_seconds: drain,
       stop_grace_seconds: grace,
-      ...(request.stop === undefined ? {} : { stop: request.stop }),
-      ...(request.start === undefined ? {} : { start: request.start }),
+      ...defined({ stop: request.stop, start: request.start }),
     },
   });
 }

@@ -10,6 +10,7 @@
  *
  * A start that is requested meanwhile waits for the end of the copy. Pure.
  */
+import { defined } from '@berth/kit/defined';
 import { limitNeeds } from '../domain/nodes/build-needs.ts';
 import { wantedOf } from '../domain/data/mounts.ts';
 import { choose, whyNone } from '../domain/nodes/placement.ts';
@@ -203,7 +204,7 @@ function leaveFailed(
   const loss = {
     node_id: nodeId,
     at: draft.facts.now,
-    ...(again === 'elsewhere' ? { error } : {}),
+    ...defined({ error: again === 'elsewhere' ? error : undefined }),
   };
   draft.set(d, { losses: [...d.losses, loss].slice(-draft.facts.limits.maxLosses) });
   setWaiting(draft, d, `its volumes were not moved: ${error.message}`);

@@ -10,6 +10,7 @@ import { lookup } from 'node:dns';
 import { request as httpRequest } from 'node:http';
 import { request as httpsRequest } from 'node:https';
 import { isIP, type LookupFunction } from 'node:net';
+import { defined } from '@berth/kit/defined';
 import { addressScope } from '@berth/kit/address-scope';
 import type { ForgeAnswer, ForgeRequest } from '../domain/git/forge-api.ts';
 
@@ -52,7 +53,7 @@ export function createSendToForge({
           },
           signal: AbortSignal.any([signal, AbortSignal.timeout(TIMEOUT_MS)]),
           agent: false,
-          ...(named ? {} : { lookup: publicLookup }),
+          ...defined({ lookup: named ? undefined : publicLookup }),
         },
         (answer) => {
           let text = '';
@@ -67,7 +68,7 @@ export function createSendToForge({
             resolve({
               status: answer.statusCode ?? 0,
               text: text.slice(0, MAX_ANSWER),
-              ...(isInternal ? { isInternal } : {}),
+              ...defined({ isInternal: isInternal ? isInternal : undefined }),
               retryAfterMs: 1000 * (Number(answer.headers['retry-after']) || 0),
             }),
           );

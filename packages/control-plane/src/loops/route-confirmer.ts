@@ -4,6 +4,7 @@
  * route is live `settleMs` after the proxy fetched the current configuration.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
+import { defined } from '@berth/kit/defined';
 import { failPoint } from '@berth/kit/fail-point';
 import type { ReachTarget, ReachVerdict } from '../domain/routes/configuration.ts';
 import type { LoopDeps } from './deps.ts';
@@ -38,8 +39,10 @@ export function routeConfirmer({
       type: 'route_confirmed',
       host_ip: target.host_ip,
       host_port: target.host_port,
-      ...(entryPoints === 0 ? {} : { entry_points: entryPoints }),
-      ...(note === null ? {} : { note }),
+      ...defined({
+        entry_points: entryPoints === 0 ? undefined : entryPoints,
+        note: note ?? undefined,
+      }),
     });
   }
 

@@ -10,6 +10,7 @@ import { lookup as systemLookup } from 'node:dns';
 import { request as httpRequest } from 'node:http';
 import { request as httpsRequest } from 'node:https';
 import { isIP, type LookupFunction } from 'node:net';
+import { defined } from '@berth/kit/defined';
 import { addressScope } from '@berth/kit/address-scope';
 import { hostOf, isNamed } from '../domain/notifications/notice-target.ts';
 
@@ -80,7 +81,7 @@ export function createPost({
           headers: { ...headers, 'content-length': String(Buffer.byteLength(body)) },
           signal: AbortSignal.any([signal, limit]),
           agent: false,
-          ...(named ? {} : { lookup: publicLookup(lookup) }),
+          ...defined({ lookup: named ? undefined : publicLookup(lookup) }),
         },
         (answer) => {
           const parts: Buffer[] = [];

@@ -5,6 +5,7 @@
  */
 import { request as httpRequest } from 'node:http';
 import { request as httpsRequest } from 'node:https';
+import { defined } from '@berth/kit/defined';
 import { MARKER_HOST } from './traefik.ts';
 
 const PROBE_TIMEOUT_MS = 2_000;
@@ -45,7 +46,7 @@ export function answersMarker(
         ...(secure ? { rejectUnauthorized: false, servername: MARKER_HOST } : {}),
         timeout: PROBE_TIMEOUT_MS,
         agent: false,
-        ...(signal === undefined ? {} : { signal }),
+        ...defined({ signal }),
       },
       (response) => {
         response.resume();

@@ -6,6 +6,7 @@
 import { createHash } from 'node:crypto';
 import { EventEmitter } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { defined } from '@berth/kit/defined';
 import type { Logger } from '@berth/kit/log';
 import type { Policy } from '@berth/wire/gateway';
 import type { Changes } from '../domain/platform/changes.ts';
@@ -33,8 +34,10 @@ export function policyOf(
       return {
         ...project,
         hosts: prefixes.map((prefix) => `${prefix}.${baseDomain}`),
-        ...(inside.length === 0 ? {} : { host_claims: inside.map(bounded) }),
-        ...(outside.length === 0 ? {} : { domains: outside.map(bounded) }),
+        ...defined({
+          host_claims: inside.length === 0 ? undefined : inside.map(bounded),
+          domains: outside.length === 0 ? undefined : outside.map(bounded),
+        }),
       };
     }),
     disabled_users: facts.disabled,

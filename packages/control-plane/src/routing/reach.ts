@@ -11,6 +11,7 @@
 import { request as httpRequest, type IncomingHttpHeaders, STATUS_CODES } from 'node:http';
 import { request as httpsRequest } from 'node:https';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { defined } from '@berth/kit/defined';
 import type { Live } from '@berth/kit/live';
 import { signReach } from '@berth/kit/reach-token';
 import type { Reach, ReachTarget, ReachVerdict } from '../domain/routes/configuration.ts';
@@ -112,7 +113,7 @@ function ask(
         accept: '*/*',
         'user-agent': 'berth-control-plane',
         connection: 'close',
-        ...(authorization === null ? {} : { authorization }),
+        ...defined({ authorization: authorization ?? undefined }),
       },
       // The first certificate may not be issued yet. The request contains no secret: its token is
       // valid for this one check only.

@@ -6,6 +6,7 @@
  */
 import { createHash } from 'node:crypto';
 import { isIP } from 'node:net';
+import { defined } from '@berth/kit/defined';
 import { DEVICE_TOKEN_PATTERN } from '@berth/wire/gateway';
 import { CLIENT_HEADERS, IDENTITY_HEADERS } from '@berth/wire/vocabulary';
 import { canonicalAddress } from '../domain/nodes/address.ts';
@@ -265,7 +266,7 @@ function addProject(
       parentRefs: [TOKENS],
       priority: 1,
       service: name,
-      ...(page.length === 0 ? {} : { middlewares: page }),
+      ...defined({ middlewares: page.length === 0 ? undefined : page }),
     };
   http.routers[`${name}-http`] = {
     rule,
@@ -344,7 +345,7 @@ function addDomains(
       parentRefs: [DOMAIN_TOKENS],
       priority: 1,
       service: name,
-      ...(page.length === 0 ? {} : { middlewares: page }),
+      ...defined({ middlewares: page.length === 0 ? undefined : page }),
     };
   http.routers[`${name}_domains-http`] = {
     rule,
@@ -384,7 +385,7 @@ function addTokens(
     entryPoints: ['websecure'],
     middlewares: [STRIP, STRIP_TOKEN],
     tls: {},
-    ...(priority === undefined ? {} : { priority }),
+    ...defined({ priority }),
   };
 }
 

@@ -3,6 +3,7 @@
  * the project's version, the state of a deployment, the attempt of a task. One mismatch makes the
  * whole plan stale, and the flow decides again.
  */
+import { defined } from '@berth/kit/defined';
 import { failPoint } from '@berth/kit/fail-point';
 import { isTerminal } from '@berth/wire/vocabulary';
 import { DomainError } from '../domain/platform/errors.ts';
@@ -136,7 +137,7 @@ async function raiseVersion(tx: Tx, plan: Plan): Promise<void> {
     .updateTable('projects')
     .set((eb) => ({
       flow_version: eb('flow_version', '+', 1),
-      ...(generation === undefined ? {} : { last_generation: generation }),
+      ...defined({ last_generation: generation }),
       ...(plan.stopped === undefined ? {} : { stopped_at: plan.stopped.at, updated_at: plan.now }),
     }))
     .where('id', '=', plan.project.id)
@@ -295,7 +296,9 @@ async function changeTask(tx: Tx, plan: Plan, change: TaskChange): Promise<void>
             status: change.end,
             finished_at: plan.now,
             lease_expires_at: plan.uptime,
-            ...(change.report === undefined ? {} : { report: JSON.stringify(change.report) }),
+            ...defined({
+              report: change.report === undefined ? undefined : JSON.stringify(change.report),
+            }),
           })
           .returning(['kind', 'payload'])
           .executeTakeFirst()

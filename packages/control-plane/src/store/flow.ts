@@ -1,4 +1,5 @@
 /** Reads everything that a decision about one project uses, and writes its plan. */
+import { defined } from '@berth/kit/defined';
 import { DomainError } from '../domain/platform/errors.ts';
 import { isMisnamedOn } from '../domain/projects/container-name.ts';
 import type { GitCredentials } from '../domain/nodes/build-needs.ts';
@@ -81,7 +82,7 @@ export function createFlowStore(
           nodes,
           endedWork: needsEnds ? await endedWork(tx, projectId, now()) : [],
           secrets: record.secrets_version === 0 ? [] : await secretsOf(tx, projectId),
-          ...(unmanaged.length === 0 ? {} : { unmanaged }),
+          ...defined({ unmanaged: unmanaged.length === 0 ? undefined : unmanaged }),
           volumes: hasVolumes ? await volumesOf(tx, projectId) : [],
           lastBuilderId: await lastBuilder(tx, projectId),
           gitCredentials: deployments.some((d) => d.status === 'pending')

@@ -3,6 +3,7 @@
  * and what is written.
  */
 import { timingSafeEqual } from 'node:crypto';
+import { defined } from '@berth/kit/defined';
 import type { NodeRegister } from '@berth/wire/node';
 import { LABELS } from '@berth/wire/vocabulary';
 import {
@@ -167,8 +168,10 @@ export async function registerNode(
     ...(await unlistedColumn(tx, before, input, at)),
     ...(given === null ? {} : { secret_hash: given.hash, secret_used: 0, secret_reset_at: null }),
     // An admin's word lets one machine in.
-    ...(before === undefined || before.host_ip === input.host_ip ? {} : { secret_reset_at: null }),
-    ...(context.proof.kind === 'node' ? { secret_used: 1 } : {}),
+    ...defined({
+      secret_reset_at: before === undefined || before.host_ip === input.host_ip ? undefined : null,
+      secret_used: context.proof.kind === 'node' ? 1 : undefined,
+    }),
     shared_secret: context.proof.kind === 'shared' ? context.proof.fingerprint : null,
   };
   if (context.proof.kind === 'join')

@@ -1,3 +1,4 @@
+import { defined } from '@berth/kit/defined';
 import { failPoint } from '@berth/kit/fail-point';
 import type { NodeDisk, NodeEngine, NodeRegister } from '@berth/wire/node';
 import type { NodeRole } from '@berth/wire/vocabulary';
@@ -96,12 +97,15 @@ export function createNodeStore(
     memory.setHeardAt(row.id, at.uptime);
     memory.mark(row.id, {
       last_seen_at,
-      ...(observed_at === undefined ? {} : { observed_at }),
-      ...(observed_since === undefined ? {} : { observed_since }),
-      ...(free_storage === undefined ? {} : { free_storage }),
-      ...(input.disk === undefined || sameDisk(input.disk, before.disk)
-        ? {}
-        : { disk: diskOf(input.disk) }),
+      ...defined({
+        observed_at,
+        observed_since,
+        free_storage,
+        disk:
+          input.disk === undefined || sameDisk(input.disk, before.disk)
+            ? undefined
+            : diskOf(input.disk),
+      }),
     });
     return { node: recordOf(row), before };
   }
@@ -180,12 +184,13 @@ export function createNodeStore(
         node,
         before,
         ...(registered.verdict === 'taken' ? await followAddress(node, input, at) : {}),
-        ...(registered.secret === null ? {} : { secret: registered.secret }),
-        ...(registered.nameTaken ? { nameTaken: true } : {}),
-        ...(displaced === null ? {} : { displaced: recordOf(displaced.row) }),
-        ...(registered.silentThere === null
-          ? {}
-          : { silentThere: recordOf(registered.silentThere) }),
+        ...defined({
+          secret: registered.secret ?? undefined,
+          nameTaken: registered.nameTaken ? (true as const) : undefined,
+          displaced: displaced === null ? undefined : recordOf(displaced.row),
+          silentThere:
+            registered.silentThere === null ? undefined : recordOf(registered.silentThere),
+        }),
       };
     },
 
@@ -319,7 +324,7 @@ export function createNodeStore(
       const changed = await db.write(async (tx) => {
         const row = await tx
           .updateTable('nodes')
-          .set({ drain: text(drain), ...(drain === null ? {} : { schedulable: 0 }) })
+          .set({ drain: text(drain), ...defined({ schedulable: drain === null ? undefined : 0 }) })
           .where('id', '=', id)
           .where('drain', 'is not distinct from', text(expected))
           .returningAll()
@@ -338,7 +343,10 @@ export function createNodeStore(
         if (node.deleting_at !== null) throw new DomainError('being_deleted');
         const row = await tx
           .updateTable('nodes')
-          .set({ schedulable: Number(schedulable), ...(schedulable ? { drain: null } : {}) })
+          .set({
+            schedulable: Number(schedulable),
+            ...defined({ drain: schedulable ? null : undefined }),
+          })
           .where('id', '=', id)
           .returningAll()
           .executeTakeFirstOrThrow();
@@ -561,10 +569,12 @@ const reportedColumns = (input: NodeRegister, at: Times) =>
     capabilities: input.capabilities === undefined ? null : JSON.stringify(input.capabilities),
     last_seen_at: at.now,
     ...diskColumn(input),
-    ...(input.free_storage === undefined ? {} : { free_storage: input.free_storage }),
-    ...(input.copy_rate === undefined ? {} : { copy_rate: input.copy_rate }),
-    ...(input.cached === undefined ? {} : { cached: JSON.stringify(input.cached) }),
-    ...(input.containers === undefined ? {} : { containers: JSON.stringify(input.containers) }),
+    ...defined({
+      free_storage: input.free_storage,
+      copy_rate: input.copy_rate,
+      cached: input.cached === undefined ? undefined : JSON.stringify(input.cached),
+      containers: input.containers === undefined ? undefined : JSON.stringify(input.containers),
+    }),
   }) satisfies Partial<NewRow<'nodes'>>;
 
 /** A Berth agent without `disk` has not measured it yet; a contract-only agent never sends it. */
@@ -588,7 +598,7 @@ const diskOf = ({
   other,
   free,
   total,
-  ...(evictable === undefined ? {} : { evictable: evictableOf(evictable) }),
+  ...defined({ evictable: evictable === undefined ? undefined : evictableOf(evictable) }),
 });
 const evictableOf = ({
   build_cache,

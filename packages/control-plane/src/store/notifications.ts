@@ -2,6 +2,7 @@
  * Notifications and the outbox of their deliveries. A notification has at most one unfinished
  * delivery: changes that happen meanwhile wait in `problem_changes` and become one digest.
  */
+import { defined } from '@berth/kit/defined';
 import type { ProjectAccess } from '../domain/identity/access.ts';
 import { DomainError, invalid } from '../domain/platform/errors.ts';
 import {
@@ -56,8 +57,10 @@ const noticeOf = (row: Row<'notices'>): NoticeRecord => ({
 });
 const columnsOf = ({ on, projects, ...rest }: Partial<NewNotification>) => ({
   ...rest,
-  ...(on === undefined ? {} : { events: JSON.stringify(on) }),
-  ...(projects === undefined ? {} : { projects: JSON.stringify(projects) }),
+  ...defined({
+    events: on === undefined ? undefined : JSON.stringify(on),
+    projects: projects === undefined ? undefined : JSON.stringify(projects),
+  }),
 });
 /** A delivery that is due, and that its present target has not refused. */
 const FRESH = { next_at: 0, tries: 0, error: null } as const;
@@ -120,7 +123,7 @@ export function createNotificationStore(db: Database, newId: NewId): Notificatio
       // A test has no second try.
       const isAgain = isOfEarlier && fares === 'failed' && claim.give_up_at > 0;
       const { received } = set;
-      const again = { ...FRESH, ...(received === undefined ? {} : { received }) };
+      const again = { ...FRESH, ...defined({ received }) };
       const row = await tx
         .updateTable('notices')
         .set({ ...(isAgain ? again : set), claimed_until: null })

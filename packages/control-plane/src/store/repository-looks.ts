@@ -5,6 +5,7 @@
  * pending -> running (claimed) -> completed | failed (reported)
  * pending, running -> lost (deadline passed, lease expired, control plane stopped)
  */
+import { defined } from '@berth/kit/defined';
 import type { RepositoryLookPayload } from '@berth/wire/repository-look';
 import type { TaskReport } from '@berth/wire/task';
 import { sql } from 'kysely';
@@ -40,7 +41,7 @@ const payloadOf = ({ git_url, branch, project_id }: Asked): RepositoryLookPayloa
   repository: true,
   git_url,
   branch,
-  ...(project_id === undefined ? {} : { project_id }),
+  ...defined({ project_id }),
 });
 
 /** The index tasks_project_kind finds them. */

@@ -2,6 +2,7 @@
  * Reads `GET /api/events` as a stream and opens it again after each end (WHATWG HTML,
  * "Server-sent events"). Runs in pages and workers.
  */
+import { defined } from '@berth/kit/defined';
 import type { Event } from '@berth/wire/event';
 import type { Frame } from '@berth/wire/event-stream';
 import { readSse } from './sse.ts';
@@ -39,7 +40,7 @@ async function run(tell: (news: StreamNews) => void, signal: AbortSignal): Promi
       const response: Response = await fetch('/api/events', {
         headers: {
           accept: 'text/event-stream',
-          ...(after === null ? {} : { 'last-event-id': after }),
+          ...defined({ 'last-event-id': after ?? undefined }),
         },
         signal: attempt.signal,
       });

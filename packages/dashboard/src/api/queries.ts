@@ -15,6 +15,7 @@ import {
   type UseQueryResult,
 } from '@tanstack/react-query';
 import { useMemo } from 'react';
+import { defined } from '@berth/kit/defined';
 import { ApiError, type CallInput } from '@berth/wire/client';
 import type { AnswerOf, RouteName } from '@berth/wire/routes';
 import { call, exchange, isAway } from './client.ts';
@@ -111,8 +112,7 @@ export function useEvents(find: string) {
       call('events', {
         query: {
           limit: EVENTS,
-          ...(find === '' ? {} : { find }),
-          ...(pageParam === null ? {} : { before: pageParam }),
+          ...defined({ find: find === '' ? undefined : find, before: pageParam ?? undefined }),
         },
         signal,
       }),
@@ -149,7 +149,7 @@ export function useList<N extends RouteName>(
       initialPageParam: null as string | null,
       queryFn: async ({ pageParam, signal }): Promise<Page<N>> => {
         const given = input as { query?: object };
-        const query = { ...given.query, ...(pageParam === null ? {} : { cursor: pageParam }) };
+        const query = { ...given.query, ...defined({ cursor: pageParam ?? undefined }) };
         return (await call(name, {
           ...input,
           query,
@@ -159,7 +159,7 @@ export function useList<N extends RouteName>(
       getNextPageParam: (last: Page<N>) => last.next_cursor,
     }),
     ...options,
-    ...(keep ? { placeholderData: keepPreviousData } : {}),
+    ...defined({ placeholderData: keep ? keepPreviousData : undefined }),
   });
   const items = useMemo(() => query.data?.pages.flatMap((page) => page.items) ?? [], [query.data]);
   return listOf(query, items);

@@ -1,5 +1,6 @@
 /** The command palette: go to a page, a project, a node or a dataset by a few letters. */
 import { useDeferredValue, useId, useMemo, useRef, useState } from 'react';
+import { defined } from '@berth/kit/defined';
 import { useList } from '../api/queries.ts';
 import { score } from './score.ts';
 import { Dialog } from '../ui/overlay.tsx';
@@ -32,7 +33,10 @@ function Search({ pages, onClose, openAt }: Omit<PaletteProps, 'open'>) {
   const projects = useList(
     'listProjects',
     {
-      query: { limit: FOUND, ...(wanted === '' ? {} : { find: wanted.slice(0, LONGEST_SEARCH) }) },
+      query: {
+        limit: FOUND,
+        ...defined({ find: wanted === '' ? undefined : wanted.slice(0, LONGEST_SEARCH) }),
+      },
     },
     { keep: true },
   );

@@ -1,3 +1,4 @@
+import { defined } from '@berth/kit/defined';
 import { ROLES, type Role } from '@berth/wire/vocabulary';
 import { ApiError } from '@berth/wire/client';
 import { useState } from 'react';
@@ -89,7 +90,12 @@ export const Page = () => {
             event.preventDefault();
             const expires_at = new Date(Date.now() + (days ?? DAYS) * DAY_MS).toISOString();
             void create.run({
-              body: { name, role, expires_at, ...(projects.length === 0 ? {} : { projects }) },
+              body: {
+                name,
+                role,
+                expires_at,
+                ...defined({ projects: projects.length === 0 ? undefined : projects }),
+              },
             });
           }}
         >

@@ -1,5 +1,6 @@
 import { useNavigate, useSearch } from '@tanstack/react-router';
 import { useDeferredValue } from 'react';
+import { defined } from '@berth/kit/defined';
 import { Page as Head } from '../app/page.tsx';
 import { hasRole, useMe } from '../app/session.tsx';
 import { useEvents, useList } from '../api/queries.ts';
@@ -51,7 +52,7 @@ export const Page = () => {
       {kind === 'events' && (
         <Events
           find={search['find'] ?? ''}
-          onFind={(find) => go({ kind, ...(find === '' ? {} : { find }) })}
+          onFind={(find) => go({ kind, ...defined({ find: find === '' ? undefined : find }) })}
         />
       )}
       {kind === 'deployment' && <AllDeployments />}
@@ -59,7 +60,7 @@ export const Page = () => {
         (hasRole(me.role, 'admin') ? (
           <Audit
             user={search['user'] ?? ''}
-            onUser={(user) => go({ kind, ...(user === '' ? {} : { user }) })}
+            onUser={(user) => go({ kind, ...defined({ user: user === '' ? undefined : user }) })}
           />
         ) : (
           <Text>Only admins see the audit log; your role is {me.role}.</Text>
@@ -151,7 +152,7 @@ function AllDeployments() {
 
 function Audit({ user, onUser }: { user: string; onUser: (text: string) => void }) {
   const entries = useList('audit', {
-    query: { limit: 100, ...(user.includes('@') ? { user } : {}) },
+    query: { limit: 100, ...defined({ user: user.includes('@') ? user : undefined }) },
   });
   return (
     <Panel

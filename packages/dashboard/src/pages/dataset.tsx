@@ -1,3 +1,4 @@
+import { defined } from '@berth/kit/defined';
 import type { Dataset, DatasetChange, DatasetDiff } from '@berth/wire/dataset';
 import { useNavigate, useParams, useSearch } from '@tanstack/react-router';
 import { type ReactNode, useState } from 'react';
@@ -408,8 +409,7 @@ function History({ dataset }: { dataset: Dataset }) {
     params: { id: dataset.id },
     query: {
       limit: 100,
-      ...(path === '' ? {} : { path }),
-      ...(version === undefined ? {} : { version }),
+      ...defined({ path: path === '' ? undefined : path, version }),
     },
   });
   return (
@@ -430,8 +430,10 @@ function History({ dataset }: { dataset: Dataset }) {
             to: '/datasets/$name',
             params: { name: dataset.name },
             search: {
-              ...(typed === '' ? {} : { path: typed }),
-              ...(version === undefined ? {} : { version: String(version) }),
+              ...defined({
+                path: typed === '' ? undefined : typed,
+                version: version === undefined ? undefined : String(version),
+              }),
             } as never,
           });
         }}

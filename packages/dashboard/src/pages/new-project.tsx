@@ -1,3 +1,4 @@
+import { defined } from '@berth/kit/defined';
 import { PROJECT_DEFAULTS } from '@berth/wire/project';
 import type { RepositoryFound } from '@berth/wire/repository-look';
 import { useNavigate } from '@tanstack/react-router';
@@ -98,7 +99,7 @@ export const Page = () => {
         domain_prefix: shownPrefix,
         branch: values.branch,
         dockerfile_path: values.dockerfile,
-        ...(values.port === null ? {} : { container_port: values.port }),
+        ...defined({ container_port: values.port ?? undefined }),
         auth_required: auth,
         datasets: uses.map((dataset_id) => ({ dataset_id, mode: 'dependency' as const })),
       },

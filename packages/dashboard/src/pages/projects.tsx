@@ -1,3 +1,4 @@
+import { defined } from '@berth/kit/defined';
 import type { DeploymentItem } from '@berth/wire/deployment';
 import type { Project } from '@berth/wire/project';
 import { keepPreviousData, useQueries } from '@tanstack/react-query';
@@ -53,7 +54,7 @@ export const Page = () => {
   const find = useDeferredValue(typed.trim().slice(0, LONGEST_SEARCH));
   const projects = useList(
     'listProjects',
-    { query: { limit: PAGE, ...(find === '' ? {} : { find }) } },
+    { query: { limit: PAGE, ...defined({ find: find === '' ? undefined : find }) } },
     { keep: true },
   );
   const live = useLive(projects.items);

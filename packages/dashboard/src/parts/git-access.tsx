@@ -2,6 +2,7 @@
  * How Berth reads a private repository: a deploy key for ssh, or a token for https. Nobody can read
  * either of them again.
  */
+import { defined } from '@berth/kit/defined';
 import { ApiError } from '@berth/wire/client';
 import type { Project } from '@berth/wire/project';
 import { useState } from 'react';
@@ -161,7 +162,7 @@ function GitToken({ project: shown }: Props) {
             if (reason === null)
               void put.run({
                 params,
-                body: { token, ...(username === '' ? {} : { username }) },
+                body: { token, ...defined({ username: username === '' ? undefined : username }) },
                 ...headers,
               });
           }}

@@ -1,4 +1,5 @@
 /** Reads logs as streams. Lines arrive in batches, and the page renders once for each batch. */
+import { defined } from '@berth/kit/defined';
 import type { LogLine } from '@berth/wire/deployment';
 import type { GoneNode, LostLines, RuntimeLine } from '@berth/wire/runtime';
 import { useEffect, useState } from 'react';
@@ -62,7 +63,7 @@ export function useLogStream(path: string | null): LogData {
           const response: Response = await fetch(path, {
             headers: {
               accept: 'text/event-stream',
-              ...(after === null ? {} : { 'last-event-id': after }),
+              ...defined({ 'last-event-id': after ?? undefined }),
             },
             signal: stop.signal,
           });

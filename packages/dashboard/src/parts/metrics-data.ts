@@ -10,7 +10,7 @@ export type Line = (number | null)[];
  * All lines have one value for each time of `at` (seconds since 1970), which has every step from
  * the first point to the last.
  */
-export type Lines = {
+export type ChartLines = {
   at: number[];
   memory: Line;
   limit: Line;
@@ -31,8 +31,8 @@ const GAP_STEPS = 2.5;
 export function linesOf({
   points,
   step_seconds: step,
-}: Pick<ProjectMetrics, 'points' | 'step_seconds'>): Lines {
-  const lines: Lines = {
+}: Pick<ProjectMetrics, 'points' | 'step_seconds'>): ChartLines {
+  const lines: ChartLines = {
     at: [],
     memory: [],
     limit: [],

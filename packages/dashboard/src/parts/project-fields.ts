@@ -2,6 +2,7 @@
  * The fields that people set at a project, from the schema of the API: a new field has a control in
  * the settings by itself. This list adds the words.
  */
+import { defined } from '@berth/kit/defined';
 import { ProjectPatch } from '@berth/wire/project';
 import type { Project } from '@berth/wire/project';
 import { type Words, WORDS, wordsOf } from './field-words.ts';
@@ -56,7 +57,7 @@ function fieldOf(name: FormField, whole: Schema): FieldOfForm {
   const schema = parts.find(({ type }) => type !== 'null') ?? whole;
   const words = WORDS[name] ?? {
     label: wordsOf(name),
-    ...(whole.description === undefined ? {} : { help: whole.description }),
+    ...defined({ help: whole.description }),
   };
   const { minimum: min, maximum: max } = schema;
   return {
@@ -65,8 +66,7 @@ function fieldOf(name: FormField, whole: Schema): FieldOfForm {
     kind: kindOf(schema, literal),
     nullable,
     options: literal,
-    ...(min === undefined ? {} : { min }),
-    ...(max === undefined ? {} : { max }),
+    ...defined({ min, max }),
   };
 }
 

@@ -1,4 +1,5 @@
 /** The tab Settings of a project: its fields, the access to its repository, its deletion. */
+import { defined } from '@berth/kit/defined';
 import { ApiError } from '@berth/wire/client';
 import type { Project } from '@berth/wire/project';
 import { useNavigate } from '@tanstack/react-router';
@@ -55,7 +56,7 @@ type ControlProps = {
 };
 /** The control of one field, by its kind. */
 function Control({ field, value, onChange, error, help = field.help, ...text }: ControlProps) {
-  const common = { label: field.label, error, ...(help === undefined ? {} : { help }) };
+  const common = { label: field.label, error, ...defined({ help }) };
   if (field.kind === 'switch')
     return <Switch {...common} value={value === true} onChange={onChange} />;
   if (field.kind === 'list')
@@ -230,7 +231,7 @@ function SettingsForm({ project, etag }: { project: Project; etag: string | null
             void save.run({
               params: { id: project.id },
               body: patchOf(changed, draft, start.draft),
-              ...(tag === null ? {} : { headers: { 'if-match': tag } }),
+              ...defined({ headers: tag === null ? undefined : { 'if-match': tag } }),
             });
           }}
         >
@@ -321,7 +322,7 @@ function SettingsForm({ project, etag }: { project: Project; etag: string | null
         onConfirm={() =>
           void remove.run({
             params: { id: project.id },
-            ...(etag === null ? {} : { headers: { 'if-match': etag } }),
+            ...defined({ headers: etag === null ? undefined : { 'if-match': etag } }),
           })
         }
       >

@@ -6,6 +6,7 @@ import 'uplot/dist/uPlot.min.css';
 import { useComputedColorScheme } from '@mantine/core';
 import { type KeyboardEvent, useEffect, useRef, useState } from 'react';
 import UPlot from 'uplot';
+import { defined } from '@berth/kit/defined';
 import { Text } from './text.tsx';
 
 export type ChartLine = {
@@ -88,7 +89,7 @@ export function Chart({ label, at, lines, from, to, format, steps, summary }: Ch
             size: SCALE_WIDTH,
             space: 26,
             values: (_plot, splits) => splits.map(format),
-            ...(steps === undefined ? {} : { incrs: steps }),
+            ...defined({ incrs: steps }),
           },
         ],
         series: [
@@ -98,7 +99,7 @@ export function Chart({ label, at, lines, from, to, format, steps, summary }: Ch
             stroke: color(COLORS[look]),
             width: 1.5,
             dash: DASHES[look],
-            ...(look === 'main' ? { fill: `${color(COLORS.main)}22` } : {}),
+            ...defined({ fill: look === 'main' ? `${color(COLORS.main)}22` : undefined }),
           })),
         ],
         hooks: { setCursor: [(self) => setIndex(self.cursor.idx ?? null)] },

@@ -1,6 +1,7 @@
 /** Tables, lists of facts and tabs. */
 import { Link, useRouterState } from '@tanstack/react-router';
 import { memo, type ReactNode, useDeferredValue, useEffect, useRef } from 'react';
+import { defined } from '@berth/kit/defined';
 import { cleanNode } from './foreign.ts';
 
 export type Cell<T> = {
@@ -93,9 +94,9 @@ function BodyRow<T>({ row, cells }: { row: T; cells: readonly Cell<T>[] }) {
         const content = cleanNode(cell(row));
         const classes = [...(number ? ['number'] : []), ...(wide && !rowHead ? [WIDE] : [])];
         const given = {
-          ...(classes.length === 0 ? {} : { className: classes.join(' ') }),
+          ...defined({ className: classes.length === 0 ? undefined : classes.join(' ') }),
           'data-head': head,
-          ...(content === null || content === '' ? { 'data-empty': true } : {}),
+          ...defined({ 'data-empty': content === null || content === '' ? true : undefined }),
         };
         return rowHead ? (
           <th key={head} scope="row" role="rowheader" {...given}>

@@ -2,6 +2,7 @@
  * The text field, and the properties that every form field has. The first page loads this file and
  * not the larger fields.
  */
+import { defined } from '@berth/kit/defined';
 import { PasswordInput, TextInput } from '@mantine/core';
 import { type ReactNode, useId } from 'react';
 
@@ -17,10 +18,12 @@ export type Field<T> = Common & { value: T; onChange: (value: T) => void };
 /** The properties that every field has. */
 export const common = ({ label, help, error, required, disabled }: Common) => ({
   label,
-  ...(help === undefined ? {} : { description: help }),
-  ...(error === null || error === undefined ? {} : { error }),
-  ...(required === true ? { required } : {}),
-  ...(disabled === true ? { disabled } : {}),
+  ...defined({
+    description: help,
+    error: error === null || error === undefined ? undefined : error,
+    required: required === true ? required : undefined,
+    disabled: disabled === true ? disabled : undefined,
+  }),
 });
 
 type TextFieldProps = Field<string> & {

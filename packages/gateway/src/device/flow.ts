@@ -2,6 +2,7 @@
  * The requests of a device (RFC 8628): POST /_oauth/device/code for its codes, POST
  * /_oauth/device/token for its token.
  */
+import { defined } from '@berth/kit/defined';
 import { DEVICE_TOKEN_SECONDS, type DeviceScope } from '@berth/wire/gateway';
 import type { FastifyInstance } from 'fastify';
 import type { Context } from '../login/context.ts';
@@ -59,7 +60,7 @@ export function deviceFlowRoutes(
       access_token: token,
       token_type: 'Bearer',
       expires_in: DEVICE_TOKEN_SECONDS,
-      ...(scope === undefined ? {} : { scope }),
+      ...defined({ scope }),
     });
   });
 }

@@ -4,6 +4,7 @@
  */
 import { randomBytes } from 'node:crypto';
 import type { FastifyInstance, FastifyRequest } from 'fastify';
+import { defined } from '@berth/kit/defined';
 import type { Session } from '../deps.ts';
 import { CALLBACK_CHECKS, type CallbackState, required } from '../oidc/callback-checks.ts';
 import { ProviderUnavailable } from '../oidc/fetch.ts';
@@ -79,7 +80,7 @@ export function callbackRoutes(server: FastifyInstance, context: Context): void 
     if (error instanceof Refusal)
       return new Refusal(error.code, {
         retryPath,
-        ...(error.detail === null ? {} : { detail: error.detail }),
+        ...defined({ detail: error.detail ?? undefined }),
         cause: error.cause,
       });
     if (error instanceof ProviderUnavailable)

@@ -3,6 +3,7 @@
  * identity comes from its API. GITHUB_URL and GITHUB_API_URL select a GitHub Enterprise server.
  */
 import { createHash } from 'node:crypto';
+import { defined } from '@berth/kit/defined';
 import { Refusal } from '../login/refusal.ts';
 import { type Fetch, ProviderUnavailable } from './fetch.ts';
 import type { Live } from '@berth/kit/live';
@@ -81,7 +82,7 @@ export function createGithubProvider(options: GithubOptions): Provider {
         state: secrets.state,
         code_challenge: createHash('sha256').update(secrets.verifier).digest('base64url'),
         code_challenge_method: 'S256',
-        ...(fresh ? { prompt: 'select_account' } : {}),
+        ...defined({ prompt: fresh ? 'select_account' : undefined }),
       }).toString();
       return url;
     },

@@ -20,6 +20,7 @@ import {
   ResponseBodyError,
   WWWAuthenticateChallengeError,
 } from 'openid-client';
+import { defined } from '@berth/kit/defined';
 import type { Live } from '@berth/kit/live';
 import { Refusal } from '../login/refusal.ts';
 import { type Fetch, ProviderUnavailable, PROVIDER_TIMEOUT_MS } from './fetch.ts';
@@ -164,7 +165,7 @@ export function createOpenidProvider(options: OpenidOptions): Provider {
         // RFC 9700 section 2.1.1: PKCE always, and S256 only.
         code_challenge: await calculatePKCECodeChallenge(secrets.verifier),
         code_challenge_method: 'S256',
-        ...(fresh ? { prompt: promptOf(config) } : {}),
+        ...defined({ prompt: fresh ? promptOf(config) : undefined }),
       });
     },
     async signOutUrl(returnTo) {
@@ -210,9 +211,10 @@ export function createOpenidProvider(options: OpenidOptions): Provider {
         const hd = all['hd'];
         return {
           ...claimed(all),
-          ...(options.hasHostedDomain === true
-            ? { hosted_domain: typeof hd === 'string' ? hd : null }
-            : {}),
+          ...defined({
+            hosted_domain:
+              options.hasHostedDomain === true ? (typeof hd === 'string' ? hd : null) : undefined,
+          }),
         };
       } catch (error) {
         if (error instanceof Refusal) throw error;

@@ -1,5 +1,6 @@
 /** A check, and the facts that several checks use. Each fact is read once. */
 import { dirname } from 'node:path';
+import { defined } from '@berth/kit/defined';
 import type { Result } from './result.ts';
 import { type Instance, lastLine, type MachineRole } from './roles.ts';
 import type { Ran, System } from './system.ts';
@@ -95,7 +96,7 @@ export function createFacts(system: System): Facts {
       const options = {
         timeoutMs,
         ...more,
-        ...(host === undefined ? {} : { env: { DOCKER_HOST: host } }),
+        ...defined({ env: host === undefined ? undefined : { DOCKER_HOST: host } }),
       };
       if (auth !== true && plugins === undefined) return system.run(['docker', ...args], options);
       // A configuration of its own: a login must not replace the operator's.

@@ -8,6 +8,7 @@ import { mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promise
 import { networkInterfaces, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { connect } from 'node:tls';
+import { defined } from '@berth/kit/defined';
 import { exec, type ExecResult } from '@berth/kit/exec';
 import { PROGRAM_ENV } from '../lib/machine.ts';
 import { environment } from './config.ts';
@@ -93,8 +94,7 @@ export function thisMachine(): System {
           timeoutMs,
           killAfterMs: 500,
           redact: secrets,
-          ...(cwd === undefined ? {} : { cwd }),
-          ...(stdin === undefined ? {} : { stdin }),
+          ...defined({ cwd, stdin }),
         });
       } catch (error) {
         if (

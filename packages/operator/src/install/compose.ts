@@ -4,6 +4,7 @@
  */
 import { existsSync, statSync } from 'node:fs';
 import { isIP } from 'node:net';
+import { defined } from '@berth/kit/defined';
 import { exec, execOk } from '@berth/kit/exec';
 import { print, Problem } from '../lib/command.ts';
 import { type Access, ETC, parseEnv, readText } from '../lib/etc-files.ts';
@@ -73,8 +74,10 @@ export function wantedForCompose(settings: ComposeSettings): Wanted[] {
     ACME_EMAIL: acmeEmail,
     ADMIN_EMAILS: admins,
     ENGINE_GID: String(engineGid),
-    ...(acmeCaServer === undefined ? {} : { ACME_CA_SERVER: acmeCaServer }),
-    ...(acmeChallenge === undefined ? {} : { ACME_CHALLENGE_OPTION: CHALLENGES[acmeChallenge] }),
+    ...defined({
+      ACME_CA_SERVER: acmeCaServer,
+      ACME_CHALLENGE_OPTION: acmeChallenge === undefined ? undefined : CHALLENGES[acmeChallenge],
+    }),
     ...(internalAddress === undefined
       ? {}
       : { INTERNAL_IP: internalAddress, REGISTRY_ADDR: `registry.${baseDomain}` }),

@@ -3,6 +3,7 @@
  * machine.
  */
 import { randomBytes } from 'node:crypto';
+import { defined } from '@berth/kit/defined';
 import type { AcmeChallenge } from '../lib/traefik-config.ts';
 import { traefikConfig } from '../lib/traefik-config.ts';
 import { Problem } from '../lib/command.ts';
@@ -293,9 +294,11 @@ function proxy(sheet: Sheet): void {
     access: readable(0o644),
     edit: (text) =>
       traefikConfig(text ?? extras.shipped('traefik/traefik.yml'), {
-        ...(settings.acmeEmail === undefined ? {} : { acmeEmail: settings.acmeEmail }),
-        ...(extras.acmeCaServer === undefined ? {} : { acmeCaServer: extras.acmeCaServer }),
-        ...(extras.acmeChallenge === undefined ? {} : { acmeChallenge: extras.acmeChallenge }),
+        ...defined({
+          acmeEmail: settings.acmeEmail,
+          acmeCaServer: extras.acmeCaServer,
+          acmeChallenge: extras.acmeChallenge,
+        }),
         // The relay, which has the routes also while the control plane is down. The operator may
         // have changed it since.
         ...(text === undefined ? { routesFrom: RELAY_URL, dynamicDir: `${folder}/dynamic` } : {}),
@@ -338,9 +341,9 @@ function agent(sheet: Sheet, role: 'builder' | 'deploy'): void {
   const cleans =
     settings.parts.has('registry') && (role === 'builder' || !settings.parts.has('builder'));
   const forContainers: Record<string, string> = {
-    ...(address === undefined ? {} : { HOST_IP: address, PUBLISH_IP: address }),
+    ...defined({ HOST_IP: address, PUBLISH_IP: address }),
     DEFAULT_MEMORY: '1g',
-    ...(proxies.length > 0 ? { PROXY_IPS: proxies.join(',') } : {}),
+    ...defined({ PROXY_IPS: proxies.length > 0 ? proxies.join(',') : undefined }),
   };
   env(
     sheet,
@@ -350,8 +353,10 @@ function agent(sheet: Sheet, role: 'builder' | 'deploy'): void {
       CONTROL_PLANE_URL: settings.controlPlane,
       [`${secret}_FILE`]: secretPath(process, secret),
       LISTEN: `127.0.0.1:${AGENT_PORTS[role]}`,
-      ...(extras.nodeName === undefined ? {} : { NODE_NAME: extras.nodeName }),
-      ...(cleans ? { REGISTRY_CONFIG: `${ETC}/registry.yml` } : {}),
+      ...defined({
+        NODE_NAME: extras.nodeName,
+        REGISTRY_CONFIG: cleans ? `${ETC}/registry.yml` : undefined,
+      }),
       ...(role === 'deploy' ? forContainers : {}),
     },
     ['LISTEN'],

@@ -1,5 +1,6 @@
 /** Questions to the operator in a terminal. */
 import { confirm, isCancel, password, text } from '@clack/prompts';
+import { defined } from '@berth/kit/defined';
 import { Problem } from './command.ts';
 
 export const canAsk = (): boolean => process.stdin.isTTY && process.stderr.isTTY;
@@ -13,8 +14,10 @@ export async function askText(
   const given = await text({
     message,
     output: process.stderr,
-    ...(initial === undefined ? {} : { initialValue: initial }),
-    ...(problem === undefined ? {} : { validate: (answer) => problem(answer ?? '') }),
+    ...defined({
+      initialValue: initial,
+      validate: problem === undefined ? undefined : (answer?: string) => problem(answer ?? ''),
+    }),
   });
   if (isCancel(given)) throw cancelled();
   return given;

@@ -4,6 +4,7 @@
  */
 import { existsSync, statSync } from 'node:fs';
 import { join } from 'node:path';
+import { defined } from '@berth/kit/defined';
 import { exec } from '@berth/kit/exec';
 import { createClient } from '@berth/wire/client';
 import type { Rotation } from '@berth/wire/rotation';
@@ -113,8 +114,10 @@ async function ofDatabase(env: ReadonlyMap<string, string>): Promise<string> {
   return run([...(await asOwner(folder)), ...argv], {
     env: {
       ...PROGRAM_ENV,
-      ...(database === undefined ? {} : { DATABASE_URL: database }),
-      ...(env.has('DATABASE_URL_FILE') ? { DATABASE_URL_FILE: env.get('DATABASE_URL_FILE') } : {}),
+      ...defined({
+        DATABASE_URL: database,
+        DATABASE_URL_FILE: env.has('DATABASE_URL_FILE') ? env.get('DATABASE_URL_FILE') : undefined,
+      }),
     },
     cwd: existsSync(folder) ? folder : '/',
   });

@@ -1,6 +1,7 @@
 /** Reads the running system and the next version for `upgrade --check`. */
 import { existsSync, statSync } from 'node:fs';
 import { join } from 'node:path';
+import { defined } from '@berth/kit/defined';
 import { exec } from '@berth/kit/exec';
 import type { SchemaReport } from '@berth/wire/schema-report';
 import { environment } from '../lib/config.ts';
@@ -52,7 +53,7 @@ export async function readState(): Promise<SchemaReport> {
   const { code, stdout, stderr } = await exec(argv, {
     env,
     timeoutMs: 120_000,
-    ...(isInstalled ? { cwd: '/' } : {}),
+    ...defined({ cwd: isInstalled ? '/' : undefined }),
   });
   if (code !== 0)
     throw new Problem(

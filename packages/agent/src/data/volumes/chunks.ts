@@ -2,6 +2,7 @@
  * The requests of a move: one end sends numbered chunks to the control plane, the other end takes
  * them (wire/volume.ts).
  */
+import { defined } from '@berth/kit/defined';
 import { ApiError, UnreachableError } from '@berth/wire/client';
 import {
   CHUNK_ANSWERS,
@@ -45,7 +46,9 @@ export function createChunkClient(
         headers: {
           ...headers(),
           'x-lease-token': lease,
-          ...(init.body === undefined ? {} : { 'content-type': 'application/octet-stream' }),
+          ...defined({
+            'content-type': init.body === undefined ? undefined : 'application/octet-stream',
+          }),
         },
         signal: AbortSignal.any([signal, AbortSignal.timeout(TIMEOUT_MS)]),
       });
@@ -60,7 +63,11 @@ export function createChunkClient(
 
   return {
     async send(of, { stream, number, last, bytes }) {
-      const query = { stream, number: String(number), ...(last ? { last: 'true' } : {}) };
+      const query = {
+        stream,
+        number: String(number),
+        ...defined({ last: last ? 'true' : undefined }),
+      };
       const answer = await ask(of, query, { method: 'POST', body: new Uint8Array(bytes) });
       const next = (JSON.parse(answer.bytes.toString()) as { next?: ChunkAnswer }).next;
       if (next === undefined || !CHUNK_ANSWERS.includes(next))
@@ -69,7 +76,7 @@ export function createChunkClient(
     },
     async take(of, { stream, number, wait = CHUNK_HOLD_SECONDS }) {
       const query = {
-        ...(stream === null ? {} : { stream }),
+        ...defined({ stream: stream ?? undefined }),
         number: String(number),
         hold: String(wait),
       };

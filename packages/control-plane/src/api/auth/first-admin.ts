@@ -3,6 +3,7 @@
  * settings have none.
  */
 import { randomBytes } from 'node:crypto';
+import { defined } from '@berth/kit/defined';
 import { SettingsError } from '@berth/kit/config';
 import type { Logger } from '@berth/kit/log';
 import { writeFileWhole } from '@berth/kit/write-file';
@@ -57,7 +58,7 @@ export async function ensureFirstAdmin(
   log.info(
     {
       email: settings.email,
-      ...(settings.password === null ? { file: settings.passwordFile } : {}),
+      ...defined({ file: settings.password === null ? settings.passwordFile : undefined }),
     },
     settings.password === null
       ? 'first admin created; its password is in the file'

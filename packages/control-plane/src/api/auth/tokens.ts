@@ -3,6 +3,7 @@
  * secrets can rotate.
  */
 import { createSecretKey } from 'node:crypto';
+import { defined } from '@berth/kit/defined';
 import { derived, type Live } from '@berth/kit/live';
 import { errors, jwtVerify, SignJWT } from 'jose';
 import { LRUCache } from 'lru-cache';
@@ -49,7 +50,7 @@ export function createTokens(secrets: Live<readonly string[]>, now: () => number
         email: user.email,
         role: user.role,
         sid: sessionId,
-        ...(origin === null ? {} : { origin: originText(origin) }),
+        ...defined({ origin: origin === null ? undefined : originText(origin) }),
       })
         .setProtectedHeader({ alg: 'HS256', typ: 'JWT' })
         .setIssuer(ISSUER)

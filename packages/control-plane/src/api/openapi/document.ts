@@ -2,6 +2,7 @@
  * Creates the OpenAPI 3.1 document from the route table, without the routes that only Berth's own
  * processes call. Pure.
  */
+import { defined } from '@berth/kit/defined';
 import { ERRORS, type ErrorCode, ProblemDocument } from '@berth/wire/errors';
 import type { Route } from '@berth/wire/route';
 import { ROUTES, type RouteName } from '@berth/wire/routes';
@@ -61,7 +62,7 @@ export function openapiDocument(publicUrl: string): Schema {
     servers: [{ url: publicUrl }],
     tags: [...used].map((name) => ({
       name,
-      ...(TAGS[name] === undefined ? {} : { description: TAGS[name] }),
+      ...defined({ description: TAGS[name] }),
     })),
     paths,
     components: {
@@ -85,9 +86,11 @@ function operationOf(
   return {
     operationId: name,
     summary: route.summary,
-    ...(isRole(route.who)
-      ? { description: `Requires the role ${route.who} or a higher one.` }
-      : {}),
+    ...defined({
+      description: isRole(route.who)
+        ? `Requires the role ${route.who} or a higher one.`
+        : undefined,
+    }),
     tags: [tagOf(route)],
     security: isRole(route.who) ? [{ bearer: [] }] : [],
     ...parametersOf(route, components),
@@ -223,34 +226,38 @@ function success(route: Route, components: Components): Schema {
           },
         };
   const headers = {
-    ...(route.etag === true
-      ? { ETag: text('Version of the resource, for If-Match and If-None-Match') }
-      : {}),
-    ...(route.status === 201 || route.status === 202
-      ? { Location: text('Path of the resource') }
-      : {}),
-    ...(takesIdempotencyKey(route)
-      ? {
-          'Idempotent-Replayed': text(
+    ...defined({
+      ETag:
+        route.etag === true
+          ? text('Version of the resource, for If-Match and If-None-Match')
+          : undefined,
+      Location:
+        route.status === 201 || route.status === 202 ? text('Path of the resource') : undefined,
+      'Idempotent-Replayed': takesIdempotencyKey(route)
+        ? text(
             '`true` if this is the stored answer to an earlier request with the same ' +
               'Idempotency-Key',
-          ),
-        }
-      : {}),
+          )
+        : undefined,
+    }),
   };
   return {
     [route.status]: {
       description: DESCRIPTIONS[route.status] ?? 'Done',
-      ...(Object.keys(headers).length === 0 ? {} : { headers }),
+      ...defined({ headers: Object.keys(headers).length === 0 ? undefined : headers }),
       content: {
         ...content,
-        ...(route.streams === true ? { 'text/event-stream': { schema: { type: 'string' } } } : {}),
+        ...defined({
+          'text/event-stream': route.streams === true ? { schema: { type: 'string' } } : undefined,
+        }),
       },
     },
-    ...(isHeld(route)
-      ? { 304: { description: 'Nothing changed while the request was held' } }
-      : {}),
-    ...(route.path === '/readyz' ? { 503: { description: 'Not ready', content } } : {}),
+    ...defined({
+      304: isHeld(route)
+        ? { description: 'Nothing changed while the request was held' }
+        : undefined,
+      503: route.path === '/readyz' ? { description: 'Not ready', content } : undefined,
+    }),
   };
 }
 

@@ -2,6 +2,7 @@
  * Converts the schemas of wire/ to OpenAPI 3.1. An exported object schema becomes a named
  * component, `null` becomes one of several types, and a map becomes `additionalProperties`.
  */
+import { defined } from '@berth/kit/defined';
 import * as access from '@berth/wire/access';
 import * as audit from '@berth/wire/audit';
 import * as dataset from '@berth/wire/dataset';
@@ -68,14 +69,13 @@ function inline(schema: Schema, components: Components): Schema {
   const { patternProperties, properties, items, additionalProperties, ...rest } = schema;
   return {
     ...rest,
-    ...(properties === undefined
-      ? {}
-      : {
-          properties: mapValues(properties as Record<string, Schema>, (s) =>
-            toOpenapi(s, components),
-          ),
-        }),
-    ...(items === undefined ? {} : { items: toOpenapi(items as Schema, components) }),
+    ...defined({
+      properties:
+        properties === undefined
+          ? undefined
+          : mapValues(properties as Record<string, Schema>, (s) => toOpenapi(s, components)),
+      items: items === undefined ? undefined : toOpenapi(items as Schema, components),
+    }),
     ...(patternProperties === undefined
       ? additionalProperties === undefined
         ? {}
@@ -89,7 +89,7 @@ function mapOf(patterns: Record<string, Schema>, components: Components): Schema
   const [[pattern, value] = [ANY_NAME, {}]] = Object.entries(patterns);
   return {
     additionalProperties: toOpenapi(value, components),
-    ...(pattern === ANY_NAME ? {} : { propertyNames: { pattern } }),
+    ...defined({ propertyNames: pattern === ANY_NAME ? undefined : { pattern } }),
   };
 }
 
@@ -109,7 +109,7 @@ function unionOf(schema: Schema, branches: Schema[], components: Components): Sc
     ...rest,
     ...only,
     type: [only['type'], 'null'],
-    ...(Array.isArray(values) ? { enum: [...(values as unknown[]), null] } : {}),
+    ...defined({ enum: Array.isArray(values) ? [...(values as unknown[]), null] : undefined }),
   };
 }
 

@@ -2,6 +2,7 @@
  * Turns every error into a problem document (RFC 9457). An unknown error is logged and becomes
  * `internal`, without its message.
  */
+import { defined } from '@berth/kit/defined';
 import { cutText } from '@berth/kit/cut-text';
 import { ERRORS, type ErrorCode } from '@berth/wire/errors';
 import { ROUTES } from '@berth/wire/routes';
@@ -124,7 +125,7 @@ function translate(error: FastifyError, request: FastifyRequest): ProblemParts {
       code: error.code,
       detail: error.message,
       fields: error.fields,
-      ...(error.retryAfter === null ? {} : { retryAfter: error.retryAfter }),
+      ...defined({ retryAfter: error.retryAfter ?? undefined }),
     };
   if (error.validation !== undefined) return fromValidation(error, request);
   switch (error.code) {

@@ -5,6 +5,7 @@
 import { randomUUID } from 'node:crypto';
 import type { IncomingMessage } from 'node:http';
 import type { FastifyBaseLogger } from 'fastify';
+import { defined } from '@berth/kit/defined';
 import type { Server } from '../define.ts';
 import { addressOf } from '../problem.ts';
 
@@ -76,9 +77,12 @@ export function installRequestLog(server: Server): void {
       status: reply.statusCode,
       ms: Math.round(reply.elapsedTime),
       ip: request.ip,
-      ...(request.caller === null || request.caller === undefined
-        ? {}
-        : { user: request.caller.email }),
+      ...defined({
+        user:
+          request.caller === null || request.caller === undefined
+            ? undefined
+            : request.caller.email,
+      }),
     };
     request.log[quiet ? 'debug' : 'info'](line, 'request');
   });

@@ -3,6 +3,7 @@
  * "Agent API beyond the contract"). They ignore unknown fields.
  */
 import { createHmac, randomBytes } from 'node:crypto';
+import { defined } from '@berth/kit/defined';
 import { failPoint } from '@berth/kit/fail-point';
 import { derived } from '@berth/kit/live';
 import type { NodeRegister } from '@berth/wire/node';
@@ -107,12 +108,14 @@ export function agentRoutes(route: Define, deps: Deps): void {
       const neighbours = await neighboursFor(body.neighbours_etag);
       return {
         ...nodeView(node, now(), limits),
-        ...(secret === undefined ? {} : { node_secret: secret }),
-        ...(open === null ? {} : { open_tasks: open }),
-        ...(forget.length === 0 ? {} : { forget }),
-        ...(remove.length === 0 ? {} : { remove_volumes: remove }),
-        ...(setAside.length === 0 ? {} : { set_aside_volumes: setAside }),
-        ...(neighbours === undefined ? {} : { neighbours }),
+        ...defined({
+          node_secret: secret,
+          open_tasks: open ?? undefined,
+          forget: forget.length === 0 ? undefined : forget,
+          remove_volumes: remove.length === 0 ? undefined : remove,
+          set_aside_volumes: setAside.length === 0 ? undefined : setAside,
+          neighbours,
+        }),
         config_etag: configEtag(),
       };
     },
@@ -264,7 +267,7 @@ export function agentRoutes(route: Define, deps: Deps): void {
       lease_token: claim.lease_token,
       lease_expires_at,
       lease_seconds: limits.leaseMs / 1000,
-      ...(git === null ? {} : { git }),
+      ...defined({ git: git ?? undefined }),
       ...delivered?.claim,
     };
   });

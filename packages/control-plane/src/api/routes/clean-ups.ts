@@ -1,5 +1,6 @@
 /** Routes of the registry's clean-up: its state, and the request of one. */
 import { randomUUID } from 'node:crypto';
+import { defined } from '@berth/kit/defined';
 import type { CleanUp, CleanUps } from '@berth/wire/clean-up';
 import { FAILURES, isFailureCode } from '@berth/wire/errors';
 import type { Role } from '@berth/wire/vocabulary';
@@ -27,7 +28,7 @@ export function cleanUpRoutes(route: Define, { stores, settings, now }: ApiDeps)
     const next = isPossible ? nextCleanUpAt(all, intervalMs, since) : null;
     const current = all.find((one) => one.finished_at === null);
     return {
-      ...(isPossible ? {} : { unavailable: NO_AGENT }),
+      ...defined({ unavailable: isPossible ? undefined : NO_AGENT }),
       keep_releases: keepReleases,
       interval_seconds: intervalMs === null ? null : intervalMs / 1000,
       next_at: next === null || current !== undefined ? null : time(next),

@@ -1,4 +1,5 @@
 /** Routes of datasets: create, change, scan, read versions and history. */
+import { defined } from '@berth/kit/defined';
 import type { Dataset } from '@berth/wire/dataset';
 import { decodeName, displayPath, encodeName, TreeFormatError } from '@berth/wire/tree';
 import { LRUCache } from 'lru-cache';
@@ -98,9 +99,11 @@ export function datasetRoutes(
   route('datasetHistory', async ({ params, query }) => {
     const filter: HistoryFilter = {
       ...(query.path === undefined ? {} : pathFilter(query.path)),
-      ...(query.version === undefined ? {} : { version: query.version }),
-      ...(query.since === undefined ? {} : { since: Date.parse(query.since) }),
-      ...(query.until === undefined ? {} : { until: Date.parse(query.until) }),
+      ...defined({
+        version: query.version,
+        since: query.since === undefined ? undefined : Date.parse(query.since),
+        until: query.until === undefined ? undefined : Date.parse(query.until),
+      }),
     };
     const { items, next } = await stores.datasets.history(params.id, filter, pageOf(query));
     return { items: items.map(historyView), next_cursor: next };

@@ -1,4 +1,5 @@
 /** Routes of deployments. The flow decides what happens to a deployment. */
+import { defined } from '@berth/kit/defined';
 import type { CreatedBy, Deployment, DeploymentItem } from '@berth/wire/deployment';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { ProjectAccess } from '../../domain/identity/access.ts';
@@ -177,10 +178,12 @@ export function deploymentRoutes(route: Define, deps: ApiDeps & { holds: Holds }
     list(
       {
         ...stateFilter(query),
-        ...(query.project_id === undefined ? {} : { project_id: query.project_id }),
-        ...(query.dataset_id === undefined ? {} : { dataset_id: query.dataset_id }),
-        ...(query.ids === undefined ? {} : { ids: query.ids.split(',') }),
-        ...(query.attention === true ? { attention: true } : {}),
+        ...defined({
+          project_id: query.project_id,
+          dataset_id: query.dataset_id,
+          ids: query.ids === undefined ? undefined : query.ids.split(','),
+          attention: query.attention === true ? true : undefined,
+        }),
       },
       query,
       access,

@@ -4,6 +4,7 @@
  * were removed already, it first gets an event of kind `gap`. The `gap` has no id, so a reader that
  * reconnects gets it again.
  */
+import { defined } from '@berth/kit/defined';
 import type { Event } from '@berth/wire/event';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { DomainError, invalid } from '../../domain/platform/errors.ts';
@@ -44,11 +45,15 @@ export function eventRoutes(route: Define, deps: ApiDeps & { holds: Holds }): vo
     if (after !== null && before !== undefined)
       throw invalid('before', 'exclusive', 'must not be given together with `after`');
     const filter = {
-      ...(before === undefined ? {} : { before }),
-      ...(find === undefined ? {} : { find }),
+      ...defined({ before, find }),
     };
     const { items, next, gap, previous } = await read(after, limit, user, filter);
-    return { items, next, gap, ...(after !== null || previous === null ? {} : { previous }) };
+    return {
+      items,
+      next,
+      gap,
+      ...defined({ previous: after !== null || previous === null ? undefined : previous }),
+    };
   });
 
   type Page = { items: Event[]; next: number; previous: number | null; gap: boolean };

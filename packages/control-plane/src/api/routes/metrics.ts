@@ -7,6 +7,7 @@ import {
   type ProjectMetrics,
   type SentPoint,
 } from '@berth/wire/metrics';
+import { defined } from '@berth/kit/defined';
 import { LABELS } from '@berth/wire/vocabulary';
 import { invalid } from '../../domain/platform/errors.ts';
 import { MINUTES, stepFor, type UsagePoint } from '../../domain/nodes/usage.ts';
@@ -56,7 +57,7 @@ export function metricRoutes(
       to: time(to),
       step_seconds: step.ms / 1000,
       truncated: points.length > MAX_METRIC_POINTS,
-      ...(unavailable === null ? {} : { unavailable }),
+      ...defined({ unavailable: unavailable ?? undefined }),
     } satisfies ProjectMetrics;
   });
 

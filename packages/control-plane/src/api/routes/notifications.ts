@@ -3,6 +3,7 @@
  * answer that creates a secret.
  */
 import { randomBytes } from 'node:crypto';
+import { defined } from '@berth/kit/defined';
 import type { Notification, NotificationDelivery } from '@berth/wire/notification';
 import { STANDARD_SECRET_PREFIX } from '@berth/wire/hook';
 import type { Role } from '@berth/wire/vocabulary';
@@ -121,7 +122,9 @@ export function notificationRoutes(
     const checked = given === undefined ? null : checkTarget(before.kind, given, rules);
     const change = {
       ...rest,
-      ...(projects === undefined ? {} : { projects: await projectIds(projects, user) }),
+      ...defined({
+        projects: projects === undefined ? undefined : await projectIds(projects, user),
+      }),
       ...(checked === null
         ? {}
         : {
@@ -173,7 +176,7 @@ export function notificationRoutes(
       projectsOf(notice).some((project) => !seen.has(project));
     const views = items.map((notice) => ({
       ...deliveryView(notice),
-      ...(isHidden(notice) ? { title: HIDDEN } : {}),
+      ...defined({ title: isHidden(notice) ? HIDDEN : undefined }),
     }));
     return { items: views, next_cursor: next };
   });

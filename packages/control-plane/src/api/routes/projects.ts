@@ -1,6 +1,7 @@
 /**
  * Routes of projects and their settings. Checks settings against domain/projects/project-rules.ts.
  */
+import { defined } from '@berth/kit/defined';
 import type { EnvPatch, Project, ProjectPatch } from '@berth/wire/project';
 import type { HostCertificate } from '../../domain/routes/configuration.ts';
 import { roleIn } from '../../domain/identity/access.ts';
@@ -96,15 +97,17 @@ export function projectRoutes(route: Define, deps: ApiDeps): void {
         const { datasets } = given;
         const changed: Partial<ProjectSettings> = {
           ...rest,
-          ...(env === undefined ? {} : { env: mergedEnv(present.env, env) }),
-          ...(build_args === undefined
-            ? {}
-            : { build_args: mergedEnv(present.build_args, build_args) }),
-          ...(domains === undefined ? {} : { domains: normalDomains(domains) }),
-          ...(cors_origins === undefined ? {} : { cors_origins: normalOrigins(cors_origins) }),
-          ...(datasets === undefined
-            ? {}
-            : { datasets: withPaths(datasets, present.datasets, rules.datasetName) }),
+          ...defined({
+            env: env === undefined ? undefined : mergedEnv(present.env, env),
+            build_args:
+              build_args === undefined ? undefined : mergedEnv(present.build_args, build_args),
+            domains: domains === undefined ? undefined : normalDomains(domains),
+            cors_origins: cors_origins === undefined ? undefined : normalOrigins(cors_origins),
+            datasets:
+              datasets === undefined
+                ? undefined
+                : withPaths(datasets, present.datasets, rules.datasetName),
+          }),
         };
         throwIfAny(projectProblems(changed, { ...present, ...changed }, rules));
         requireIfMatch(call)(present);
@@ -138,9 +141,7 @@ export function projectRoutes(route: Define, deps: ApiDeps): void {
         ? (troubled ?? wanted)
         : troubled.filter((id) => wanted.includes(id));
     const filter = {
-      ...(name === undefined ? {} : { name }),
-      ...(find === undefined ? {} : { find }),
-      ...(ids === undefined ? {} : { ids }),
+      ...defined({ name, find, ids }),
     };
     const { items, next } = await stores.projects.list(pageOf(query), filter, access);
     const running = await stores.projects.runningDeployments(items.map((p) => p.id));
@@ -164,9 +165,11 @@ export function projectRoutes(route: Define, deps: ApiDeps): void {
     const { datasets, domains, cors_origins } = call.body;
     const body = {
       ...call.body,
-      ...(domains === undefined ? {} : { domains: normalDomains(domains) }),
-      ...(cors_origins === undefined ? {} : { cors_origins: normalOrigins(cors_origins) }),
-      ...(datasets === undefined ? {} : { datasets: withPaths(datasets, [], rules.datasetName) }),
+      ...defined({
+        domains: domains === undefined ? undefined : normalDomains(domains),
+        cors_origins: cors_origins === undefined ? undefined : normalOrigins(cors_origins),
+        datasets: datasets === undefined ? undefined : withPaths(datasets, [], rules.datasetName),
+      }),
     };
     const filled = settingsOf(body);
     throwIfAny(projectProblems(body, filled, rules));

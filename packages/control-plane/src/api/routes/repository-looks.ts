@@ -1,5 +1,6 @@
 /** Routes of looks into repositories, before their projects exist or for a project. */
 import { randomUUID } from 'node:crypto';
+import { defined } from '@berth/kit/defined';
 import { type FailureCode, FAILURES } from '@berth/wire/errors';
 import { RepositoryFound, type RepositoryLook } from '@berth/wire/repository-look';
 import { Value } from 'typebox/value';
@@ -130,7 +131,11 @@ export function repositoryLookRoutes(
       (branch === null ? null : branchProblem(branch));
     if (problem !== null) throw invalid(problem.field, problem.rule, problem.message);
     request.audited = { target: git_url };
-    const of = { git_url, branch, ...(project === null ? {} : { project_id: project.id }) };
+    const of = {
+      git_url,
+      branch,
+      ...defined({ project_id: project === null ? undefined : project.id }),
+    };
     const counted = count(user.id);
     const same = await stores.repositoryLooks.same(of, now());
     if (same !== null) return view(same);
@@ -202,7 +207,7 @@ function view(look: RepositoryLookRecord): RepositoryLook {
     id,
     git_url,
     branch,
-    ...(project_id === undefined ? {} : { project_id }),
+    ...defined({ project_id }),
     requested_at: time(created_at),
   };
   const hint = project_id === undefined ? BEFORE_PROJECT : OF_PROJECT;

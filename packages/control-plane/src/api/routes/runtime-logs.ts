@@ -18,6 +18,7 @@ import {
   type RuntimeLine,
   type RuntimeLogs,
 } from '@berth/wire/runtime';
+import { defined } from '@berth/kit/defined';
 import type { QueryOf } from '@berth/wire/routes';
 import { isTerminal } from '@berth/wire/vocabulary';
 import type { FastifyReply, FastifyRequest } from 'fastify';
@@ -209,7 +210,7 @@ export function runtimeLogRoutes(route: Define, deps: Deps): void {
     return {
       lines: tail === 0 ? [] : lines.slice(-tail),
       truncated: lines.length > tail || parts.some((part) => part.truncated),
-      ...(problems.length === 0 ? {} : { unavailable: problems.join('; ') }),
+      ...defined({ unavailable: problems.length === 0 ? undefined : problems.join('; ') }),
     };
   }
 
@@ -238,7 +239,7 @@ export function runtimeLogRoutes(route: Define, deps: Deps): void {
     return {
       lines,
       truncated: channel.leftOut() + channel.dropped() > 0,
-      ...(unread === null ? {} : { unavailable: unread }),
+      ...defined({ unavailable: unread ?? undefined }),
     };
   }
 

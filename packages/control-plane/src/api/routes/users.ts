@@ -1,4 +1,5 @@
 /** Routes of users and their roles, for admins. */
+import { defined } from '@berth/kit/defined';
 import type { User } from '@berth/wire/user';
 import { DomainError, invalid } from '../../domain/platform/errors.ts';
 import type { UserRecord } from '../../domain/platform/records.ts';
@@ -60,7 +61,7 @@ export function userRoutes(route: Define, deps: ApiDeps & { passwords: Passwords
     const { password, ...rest } = body;
     const hash =
       password === undefined || password === null ? password : await passwords.hash(password);
-    const change = { ...rest, ...(hash === undefined ? {} : { password_hash: hash }) };
+    const change = { ...rest, ...defined({ password_hash: hash }) };
     const changed = await stores.users.patch(params.id, change, unchanged(ifMatch));
     changes.notify('access', 'policy', 'events');
     return view(changed, setEtag);

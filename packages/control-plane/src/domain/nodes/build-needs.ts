@@ -1,4 +1,5 @@
 /** Lists what a task needs from the agent of its node, beyond the contract. Pure. */
+import { defined } from '@berth/kit/defined';
 import { BUILD_SETTINGS, GIT_ACCESS, GIT_LFS } from '@berth/wire/git';
 import { PROJECT_DEFAULTS } from '@berth/wire/project';
 import type { BuildPayload } from '@berth/wire/task';
@@ -20,11 +21,13 @@ export function buildSettings(
 ): Pick<BuildPayload, 'build_context' | 'build_target' | 'build_args' | 'submodules' | 'git_lfs'> {
   const { build_context, build_target, build_args, submodules, git_lfs } = settings;
   return {
-    ...(isRoot(build_context) ? {} : { build_context }),
-    ...(build_target === PROJECT_DEFAULTS.build_target ? {} : { build_target }),
-    ...(Object.keys(build_args).length === 0 ? {} : { build_args }),
-    ...(submodules ? {} : { submodules }),
-    ...(git_lfs ? { git_lfs } : {}),
+    ...defined({
+      build_context: isRoot(build_context) ? undefined : build_context,
+      build_target: build_target === PROJECT_DEFAULTS.build_target ? undefined : build_target,
+      build_args: Object.keys(build_args).length === 0 ? undefined : build_args,
+      submodules: submodules ? undefined : submodules,
+      git_lfs: git_lfs ? git_lfs : undefined,
+    }),
   };
 }
 const isRoot = (folder: string): boolean =>

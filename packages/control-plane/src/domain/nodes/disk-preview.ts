@@ -11,6 +11,7 @@ import {
   planDisk,
   planNode,
 } from '@berth/wire/eviction';
+import { defined } from '@berth/kit/defined';
 import type { NodeDisk, NodeDiskView } from '@berth/wire/node';
 import type { NodeRecord } from '../platform/records.ts';
 
@@ -73,7 +74,7 @@ export function previewDisk(
       evictedOf(step, namesImages ? null : `image ${i + 1}`),
     ),
     kept_bytes: datasetsStay + (evictable === undefined ? 0 : Math.max(0, engineBytes - canGo)),
-    ...(evictable === undefined ? { unavailable: whyNot(disk) } : {}),
+    ...defined({ unavailable: evictable === undefined ? whyNot(disk) : undefined }),
   };
 }
 

@@ -3,6 +3,7 @@
  * reason for each refused node. One pass over the nodes with the caller's index of their caches
  * (cache-index.ts): 10,000 nodes take milliseconds. Pure.
  */
+import { defined } from '@berth/kit/defined';
 import type { Placement, PlacementRow } from '@berth/wire/node';
 import { lack, type Need } from './build-needs.ts';
 import type { CacheIndex, Rows } from './cache-index.ts';
@@ -354,7 +355,7 @@ export function choose(
   return {
     items: [...named].map((i) => rowOf(rated, i)),
     winner: nodes[rated.winner]?.id ?? null,
-    ...(others === null ? {} : { left_out: others }),
+    ...defined({ left_out: others ?? undefined }),
   };
 }
 

@@ -13,6 +13,7 @@
  * finishScan inserts into dataset_versions.
  */
 import { type ExpressionBuilder, sql } from 'kysely';
+import { defined } from '@berth/kit/defined';
 import type { DatasetStore, VersionContent, ScanPlan } from '../../domain/data/dataset-stores.ts';
 import type { Database } from '../engine/database.ts';
 import type { Db, Tx } from '../engine/tables.ts';
@@ -120,14 +121,17 @@ export function scanMethods(db: Database): ScanMethods {
             ...free,
             ...plain,
             ...newVersion,
-            ...(skipped === undefined ? {} : { skipped: JSON.stringify(skipped) }),
-            ...(share === undefined
-              ? {}
-              : { share: share === null ? null : JSON.stringify(share) }),
+            ...defined({
+              skipped: skipped === undefined ? undefined : JSON.stringify(skipped),
+              share:
+                share === undefined ? undefined : share === null ? null : JSON.stringify(share),
+            }),
             scan_full: remainingFlag(row.scan_full),
             accept_loss: remainingFlag(row.accept_loss),
-            ...(answered ? { scan_requested_at: null } : {}),
-            ...(changed ? { updated_at: now } : {}),
+            ...defined({
+              scan_requested_at: answered ? null : undefined,
+              updated_at: changed ? now : undefined,
+            }),
           })
           .where('id', '=', id)
           .execute();

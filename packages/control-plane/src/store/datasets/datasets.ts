@@ -2,6 +2,7 @@
  * Datasets that people register. Scans are in dataset-scans.ts, versions and history in
  * dataset-versions.ts.
  */
+import { defined } from '@berth/kit/defined';
 import type { DatasetStore } from '../../domain/data/dataset-stores.ts';
 import { canDataset } from '@berth/wire/can';
 import { DomainError, taken } from '../../domain/platform/errors.ts';
@@ -198,7 +199,7 @@ export function createDatasetStore(db: Database, newId: NewId, clock: () => numb
             scan_requested_at: nextRequestTime(before, now),
             scan_full: requestedFlag(before.scan_full, full, scanning),
             accept_loss: requestedFlag(before.accept_loss, acceptLoss, scanning),
-            ...(acceptShare ? { share: acceptedShare(before.share) } : {}),
+            ...defined({ share: acceptShare ? acceptedShare(before.share) : undefined }),
           })
           .where('id', '=', id)
           .returningAll()

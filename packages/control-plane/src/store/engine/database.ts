@@ -4,6 +4,7 @@
  * methods of the stores begin the transaction; small functions take `tx`.
  */
 import { type Dialect, Kysely } from 'kysely';
+import { defined } from '@berth/kit/defined';
 import type { Notifier } from '../../domain/platform/changes.ts';
 import type { LogRelay } from '../../domain/deployments/runtime-logs.ts';
 import type { QueryKind } from '../../domain/platform/stores.ts';
@@ -182,14 +183,14 @@ function engineOf(url: string, log: StoreLog, now: () => number, image?: Buffer)
     const { dialect, path, release } = openSqlite(rest, now(), {
       onCheckpointFailure,
       onCompact,
-      ...(image === undefined ? {} : { image }),
+      ...defined({ image }),
     });
     return {
       dialect,
       capabilities: SQLITE,
       release,
       name: path,
-      ...(rest === ':memory:' ? {} : { recorder: createRecorder(path) }),
+      ...defined({ recorder: rest === ':memory:' ? undefined : createRecorder(path) }),
     };
   }
   if (scheme === 'postgres' || scheme === 'postgresql') {

@@ -1,3 +1,4 @@
+import { defined } from '@berth/kit/defined';
 import type { Identity } from '@berth/wire/gateway';
 import { sql } from 'kysely';
 import type { PolicyStore } from '../../domain/identity/identity-stores.ts';
@@ -103,9 +104,10 @@ export const createPolicyStore = (db: Database): PolicyStore => ({
             })),
             auth_required: auth_required !== 0,
             auth_epoch,
-            ...(cors_origins === '[]'
-              ? {}
-              : { cors_origins: JSON.parse(cors_origins) as string[] }),
+            ...defined({
+              cors_origins:
+                cors_origins === '[]' ? undefined : (JSON.parse(cors_origins) as string[]),
+            }),
             domains: (domains.get(id) ?? []).map((claim) => ({
               host: claim.host,
               claim: claim.id,

@@ -1,3 +1,4 @@
+import { defined } from '@berth/kit/defined';
 import { type Identity, SESSION_MAX_MS } from '@berth/wire/gateway';
 import { refuseDeletedSince } from '../../domain/identity/deleted-account.ts';
 import { DomainError, taken } from '../../domain/platform/errors.ts';
@@ -95,7 +96,7 @@ export function createUserStore(db: Database, newId: NewId, clock: () => number)
         const set = {
           role: before.role,
           ...plain,
-          ...(disabled === undefined ? {} : { disabled: Number(disabled) }),
+          ...defined({ disabled: disabled === undefined ? undefined : Number(disabled) }),
         };
         const after = { ...before, ...set };
         if (isAdmin(before) && !isAdmin(after)) await refuseWithoutAdmin(tx, id);

@@ -1,3 +1,4 @@
+import { defined } from '@berth/kit/defined';
 import { PROJECT_DEFAULTS } from '@berth/wire/project';
 import type {
   DeploymentRecord,
@@ -50,9 +51,10 @@ export function deploymentColumns({
     ...(error === undefined
       ? {}
       : { error_code: error?.code ?? null, error_message: error?.message ?? null }),
-    ...(placement === undefined
-      ? {}
-      : { placement: placement === null ? null : JSON.stringify(placement) }),
+    ...defined({
+      placement:
+        placement === undefined ? undefined : placement === null ? null : JSON.stringify(placement),
+    }),
     ...(health === undefined
       ? {}
       : {
@@ -60,22 +62,28 @@ export function deploymentColumns({
           health_since: health?.since ?? null,
           health_detail: health?.detail ?? null,
         }),
-    ...(losses === undefined ? {} : { losses: JSON.stringify(losses) }),
-    ...(datasets === undefined
-      ? {}
-      : { datasets: datasets === null ? null : JSON.stringify(datasets) }),
-    ...(timer === undefined ? {} : { timer: timer === null ? null : JSON.stringify(timer) }),
-    ...(secrets === undefined
-      ? {}
-      : { secrets: secrets === null ? null : JSON.stringify(secrets) }),
-    ...(created_by === undefined
-      ? {}
-      : { created_by: created_by === null ? null : JSON.stringify(created_by) }),
-    ...(rolled_back === undefined
-      ? {}
-      : { rolled_back: rolled_back === null ? null : JSON.stringify(rolled_back) }),
-    ...(phases === undefined ? {} : { phases: phases === null ? null : JSON.stringify(phases) }),
-    ...(retry === undefined ? {} : { retry: retry === null ? null : JSON.stringify(retry) }),
+    ...defined({
+      losses: losses === undefined ? undefined : JSON.stringify(losses),
+      datasets:
+        datasets === undefined ? undefined : datasets === null ? null : JSON.stringify(datasets),
+      timer: timer === undefined ? undefined : timer === null ? null : JSON.stringify(timer),
+      secrets:
+        secrets === undefined ? undefined : secrets === null ? null : JSON.stringify(secrets),
+      created_by:
+        created_by === undefined
+          ? undefined
+          : created_by === null
+            ? null
+            : JSON.stringify(created_by),
+      rolled_back:
+        rolled_back === undefined
+          ? undefined
+          : rolled_back === null
+            ? null
+            : JSON.stringify(rolled_back),
+      phases: phases === undefined ? undefined : phases === null ? null : JSON.stringify(phases),
+      retry: retry === undefined ? undefined : retry === null ? null : JSON.stringify(retry),
+    }),
   };
 }
 
@@ -181,7 +189,7 @@ export function deploymentOf(row: Row<'deployments'>): DeploymentRecord {
   return {
     ...plain,
     settings: { ...laterDefaults(), ...(JSON.parse(settings) as OldSettings) },
-    ...(image_missing === 1 ? { image_missing: true } : {}),
+    ...defined({ image_missing: image_missing === 1 ? true : undefined }),
     ...partsOf(row),
     placement: placement === null ? null : (JSON.parse(placement) as DeploymentRecord['placement']),
     losses: JSON.parse(losses) as DeploymentRecord['losses'],

@@ -1,3 +1,4 @@
+import { defined } from '@berth/kit/defined';
 import type { Guarded } from '../../domain/identity/access.ts';
 import type { ProjectRecord, ProjectSettings } from '../../domain/platform/records.ts';
 import type { NewRow, Row } from '../engine/tables.ts';
@@ -25,18 +26,20 @@ export function settingColumns({
 }: Partial<ProjectSettings>): Partial<SettingColumns> {
   return {
     ...plain,
-    ...(auth_required === undefined ? {} : { auth_required: Number(auth_required) }),
-    ...(deploy_on_push === undefined ? {} : { deploy_on_push: Number(deploy_on_push) }),
-    ...(watch_paths === undefined ? {} : { watch_paths: JSON.stringify(watch_paths) }),
-    ...(volumes === undefined ? {} : { volumes: JSON.stringify(volumes) }),
-    ...(members === undefined ? {} : { members: JSON.stringify(members) }),
-    ...(domains === undefined ? {} : { domains: JSON.stringify(domains) }),
-    ...(cors_origins === undefined ? {} : { cors_origins: JSON.stringify(cors_origins) }),
-    ...(submodules === undefined ? {} : { submodules: Number(submodules) }),
-    ...(git_lfs === undefined ? {} : { git_lfs: Number(git_lfs) }),
-    ...(build_args === undefined ? {} : { build_args: JSON.stringify(build_args) }),
-    ...(env === undefined ? {} : { env: JSON.stringify(env) }),
-    ...(datasets === undefined ? {} : { datasets: JSON.stringify(datasets) }),
+    ...defined({
+      auth_required: auth_required === undefined ? undefined : Number(auth_required),
+      deploy_on_push: deploy_on_push === undefined ? undefined : Number(deploy_on_push),
+      watch_paths: watch_paths === undefined ? undefined : JSON.stringify(watch_paths),
+      volumes: volumes === undefined ? undefined : JSON.stringify(volumes),
+      members: members === undefined ? undefined : JSON.stringify(members),
+      domains: domains === undefined ? undefined : JSON.stringify(domains),
+      cors_origins: cors_origins === undefined ? undefined : JSON.stringify(cors_origins),
+      submodules: submodules === undefined ? undefined : Number(submodules),
+      git_lfs: git_lfs === undefined ? undefined : Number(git_lfs),
+      build_args: build_args === undefined ? undefined : JSON.stringify(build_args),
+      env: env === undefined ? undefined : JSON.stringify(env),
+      datasets: datasets === undefined ? undefined : JSON.stringify(datasets),
+    }),
   };
 }
 

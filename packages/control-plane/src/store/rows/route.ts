@@ -6,5 +6,5 @@ export const routeOf = <T extends { stopped: number }>({
   ...row
 }: T): Omit<T, 'stopped'> & Pick<RouteRecord, 'stopped'> => ({
   ...row,
-  ...(stopped === 0 ? {} : { stopped: true }),
+  ...(stopped !== 0 && { stopped: true as const }),
 });

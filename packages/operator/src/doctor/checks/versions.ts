@@ -3,6 +3,7 @@
  * control plane.
  */
 import { dirname } from 'node:path';
+import { defined } from '@berth/kit/defined';
 import { BERTH_VERSION, isOlderVersion, nodeWarning } from '@berth/wire/version';
 import { parseEnv } from '../../lib/etc-files.ts';
 import { type Check, type Context, failedRun, OLDER_AGENTS } from '../check.ts';
@@ -60,7 +61,7 @@ async function traefik({ instances, system }: Context): Promise<Result[]> {
         : [settings.get('TRAEFIK_BIN') ?? 'traefik', 'version'];
       const ran = await system.run(argv, {
         timeoutMs: RUN_MS,
-        ...(isComposed ? { cwd: dirname(file) } : {}),
+        ...defined({ cwd: isComposed ? dirname(file) : undefined }),
       });
       const why = failedRun('traefik', ran);
       if (why !== null) return notChecked(`the version of Traefik: ${why}`);
