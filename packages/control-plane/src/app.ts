@@ -19,7 +19,7 @@ import { openTracing } from '@berth/kit/tracing';
 import { nodeWarning } from '@berth/wire/version';
 import manifest from '../package.json' with { type: 'json' };
 import type { Server } from './api/define.ts';
-import type { ApiSettings } from './api/deps.ts';
+import type { ApiSettings } from './api/settings.ts';
 import type { ReaderLimits } from './api/log-readers.ts';
 import { ensureFirstAdmin } from './api/auth/first-admin.ts';
 import { createSecretWatch, jwtSecretIn } from './api/auth/jwt-secret.ts';
@@ -306,6 +306,7 @@ export async function createApp(config: Config, overrides: Overrides): Promise<A
     };
     let loops: Loops | null = null;
     const server = await buildServer({
+      ...stores,
       stores,
       driver,
       changes,

@@ -122,7 +122,7 @@ export function createHolds(max = MAX_HOLDS): Holds {
 export async function readUntil<T>(
   read: () => Promise<T>,
   isNew: (result: T) => boolean,
-  until: { changes: Changes; topic: Topic; waitMs: number; hold: Hold },
+  until: { changes: Pick<Changes, 'on'>; topic: Topic; waitMs: number; hold: Hold },
 ): Promise<T> {
   const end = performance.now() + until.waitMs;
   let notified = false;
