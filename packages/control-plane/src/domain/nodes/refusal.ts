@@ -2,7 +2,7 @@
  * Why a node cannot take work now, as data. Decisions compare reasons by `sameReason`; only
  * `refusalText` and `plainRefusalText` write their English. Pure.
  */
-import type { DatasetFact } from '../deployments/facts.ts';
+import type { DatasetState } from '@berth/wire/dataset';
 import { bytesText } from '../platform/sizes.ts';
 
 export type Refusal =
@@ -19,7 +19,7 @@ export type Refusal =
   | { kind: 'without_volumes' }
   | { kind: 'other_arch'; arch: string; image: string }
   | AgentCannot
-  | { kind: 'without_dataset'; dataset: string; status: DatasetFact['status'] }
+  | { kind: 'without_dataset'; dataset: string; status: DatasetState }
   | { kind: 'no_room'; missing: number; free: number; evictable: number }
   | { kind: 'builds_full'; running: number; max: number };
 
