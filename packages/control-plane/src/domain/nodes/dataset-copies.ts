@@ -1,7 +1,7 @@
 /**
- * What each node has of the datasets that a deployment wants, for placement.ts. Typed arrays over
- * the rows of the cache index: 10,000 nodes with 100 datasets take milliseconds. Nodes are numbered
- * by their position in the list. Pure.
+ * Counts the copies that each node has of the datasets that a deployment wants, for placement.ts.
+ * Typed arrays over the rows of the cache index: 10,000 nodes with 100 datasets take milliseconds.
+ * Nodes are numbered by their position in the list. Pure.
  */
 import type { DatasetFact } from '../deployments/facts.ts';
 import type { NodeRecord } from '../platform/records.ts';

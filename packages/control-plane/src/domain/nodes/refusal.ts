@@ -1,5 +1,5 @@
 /**
- * Why a node cannot take work now, as data. Decisions compare reasons by `sameReason`; only
+ * Reasons why a node cannot take work now, as data. Decisions compare reasons by `sameReason`; only
  * `refusalText` and `plainRefusalText` write their English. Pure.
  */
 import type { DatasetState } from '@berth/wire/dataset';
