@@ -23,12 +23,7 @@ const ALONE = ['sign-in', 'dashboard', 'dashboard-forms', 'redeploys'].map(
 );
 const UNIT = ['packages/*/test/**/*.test.ts', 'test/*.test.ts'];
 /** Files that take more than about 1.5 seconds: many simulated runs, or waits in real time. */
-const SLOW = [
-  'packages/*/test/**/*.slow.test.ts',
-  'test/*.slow.test.ts',
-  'packages/agent/test/data/{faults,evict,odd-moments,copy}.test.ts',
-  'packages/agent/test/{engine-space,loop,run-task,tasks/move,dockerfile-facts,metrics}.test.ts',
-];
+const SLOW = ['packages/*/test/**/*.slow.test.ts', 'test/*.slow.test.ts'];
 const REAL = ['packages/*/test/**/*.real.test.ts', 'test/e2e/**/*.test.ts'];
 const FAULTS = ['packages/*/test/**/*.faults.test.ts', 'test/faults/**/*.test.ts'];
 
@@ -46,7 +41,7 @@ const LONGEST = [
   'control-plane/test/sim/two-control-planes.real.test.ts',
   'control-plane/test/store/on-postgres.real.test.ts',
   'test/e2e/isolation.test.ts',
-  'agent/test/engine.real.test.ts',
+  'agent/test/engine/engine.real.test.ts',
   'agent/test/registry/clean.real.test.ts',
   'test/e2e/drain.test.ts',
   'test/e2e/rotate.test.ts',
