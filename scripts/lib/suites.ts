@@ -13,7 +13,7 @@ const results = join(root, '.tools', 'results');
 
 type Counts = { passed: number; failed: number; skipped: number };
 const total: Counts = { passed: 0, failed: 0, skipped: 0 };
-/** What failed, each with the first lines of its message (empty: none). */
+/** Gates and tests that failed, each with the first lines of its message (empty: none). */
 const trouble = new Map<string, string>();
 const skipped: string[] = [];
 
