@@ -157,7 +157,7 @@ test('an answer that version 0.1.0 stored is returned', async () => {
   const stored =
     '6agYUbviwzS2D931iJAO1j4tUSalce7_r6T3_O6K91Rb2isyB3wgzr_7qkBUMErMjcWlDKQYArloOww9ePfCRWmGFbWT' +
     'JyXZCR8x4pXfGFgtM9LLskjYi5IS';
-  const begin: Stores['idempotencyAnswers']['begin'] = () =>
+  const begin: AllStores['idempotencyAnswers']['begin'] = () =>
     Promise.resolve({ kind: 'stored', answer: Buffer.from(stored, 'base64url') });
   const runOnce = createRunOnce({
     idempotencyAnswers: { ...(await open()).idempotencyAnswers, begin },
