@@ -32,7 +32,7 @@ const SLOW = [
   'packages/control-plane/test/api/{metrics-of-projects,repository-looks,secret-delivery,log-gaps,log-readers,runtime-logs,rights,openapi,can,users,domains,audit,metrics,node-secrets}.test.ts',
   'packages/control-plane/test/api/{access,agent,agent-scale,broken-requests,join-tokens,release,story,idempotency,hooks,git-access,data-nodes,gateway,auth,sessions,system,tokens}.test.ts',
   'packages/agent/test/data/{faults,evict,odd-moments,copy}.test.ts',
-  'packages/agent/test/{disk/engine-space,link/{poll-loop,metrics},tasks/{run-task,move},build/dockerfile-facts}.test.ts',
+  'packages/agent/test/{disk/engine-space,link/poll-loop,metrics,tasks/{run-task,move},build/dockerfile-facts}.test.ts',
   'packages/gateway/test/login/{provider-faults,attacks,device,sign-in}.test.ts',
   'packages/gateway/test/{domains,mutations,policy}.test.ts',
   'packages/cli/test/{deploy,verbs,folders,completion,session}.test.ts',

@@ -16,11 +16,11 @@ import type { Reservation, StorageMeter } from '../disk/storage.ts';
 import { TaskFailure } from '../failures.ts';
 import { type CopyDeps, copyRound, type Round } from './copy.ts';
 import type { CopyRate } from './copy-rate.ts';
-import { removeTree } from './disk.ts';
+import { removeTree } from '../file-system.ts';
 import { createProgressMeter } from './progress-meter.ts';
 import { type LinkSource, sourceOfStaging } from './staging.ts';
 import type { Rescan } from './rescan.ts';
-import { countText, filesText, sizeText, timeText } from './format.ts';
+import { countText, filesText, sizeText, timeText } from '../disk/size-text.ts';
 import type { InSlot } from './slots.ts';
 import { versionText, type WantedVersion } from './wanted-version.ts';
 
