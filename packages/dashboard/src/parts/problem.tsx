@@ -2,6 +2,7 @@
  * A server error, shown once, where it belongs: the sentence of the server, its code and the id for
  * the log.
  */
+import { messageOf } from '@berth/kit/message-of';
 import { ApiError } from '@berth/wire/client';
 import { isAway } from '../api/client.ts';
 import { Button } from '../ui/controls.tsx';
@@ -114,7 +115,7 @@ export function problemText(error: unknown): string {
     if (error.code === 'changed_meanwhile') return CHANGED_MEANWHILE;
     return inWords(error.message);
   }
-  return error instanceof Error ? error.message : String(error);
+  return messageOf(error);
 }
 
 type ProblemProps = {
