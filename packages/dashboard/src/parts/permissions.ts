@@ -1,4 +1,4 @@
-/** Who is signed in, and what this person can do. */
+/** The signed-in person, and the actions that this person can do. */
 import {
   type Action,
   type ACTIONS,

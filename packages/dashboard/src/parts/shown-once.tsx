@@ -5,7 +5,7 @@ import { Row } from '../ui/layout.tsx';
 import { Code } from '../ui/text.tsx';
 
 type ShownOnceProps = {
-  /** What it is, for example `token`. */
+  /** The kind of secret, for example `token`. */
   what: string;
   /** Null: there is none to show. */
   secret: string | null;
