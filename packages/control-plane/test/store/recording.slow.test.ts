@@ -1,6 +1,6 @@
 /**
- * The recording thread. The content of recordings is tested in dataset-scans.test.ts and
- * dataset-history.test.ts.
+ * The recording thread. The content of recordings is tested in dataset-scans.slow.test.ts and
+ * dataset-history.slow.test.ts.
  */
 import { existsSync, statSync } from 'node:fs';
 import { setTimeout as pause } from 'node:timers/promises';
