@@ -3,9 +3,14 @@ import { type ReactNode, useEffect } from 'react';
 import { Column, Row } from '../ui/layout.tsx';
 import { Text, Title } from '../ui/text.tsx';
 
-type PageProps = { title: string; lead?: ReactNode; actions?: ReactNode; children: ReactNode };
+type PageLayoutProps = {
+  title: string;
+  lead?: ReactNode;
+  actions?: ReactNode;
+  children: ReactNode;
+};
 /** `title` is the h1 and the title of the tab. `lead` is one sentence that says how things are. */
-export function Page({ title, lead, actions, children }: PageProps) {
+export function PageLayout({ title, lead, actions, children }: PageLayoutProps) {
   useEffect(() => {
     document.title = `${title} · Berth`;
   }, [title]);

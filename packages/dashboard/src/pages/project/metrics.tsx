@@ -2,17 +2,17 @@
 import type { Project } from '@berth/wire/project';
 import type { ProjectMetrics } from '@berth/wire/metrics';
 import { useMemo, useState } from 'react';
-import { useAsk } from '../api/queries.ts';
-import { Chart, type ChartLine } from '../ui/chart.tsx';
-import { Facts, Table } from '../ui/data.tsx';
-import { Select } from '../ui/fields.tsx';
-import { Note } from '../ui/feedback.tsx';
-import { Column, Columns, Panel } from '../ui/layout.tsx';
-import { Answer } from './answer.tsx';
-import { Command, Empty } from './command.tsx';
+import { useApiQuery } from '../../api/queries.ts';
+import { Chart, type ChartLine } from '../../ui/chart.tsx';
+import { Facts, Table } from '../../ui/data.tsx';
+import { Select } from '../../ui/fields.tsx';
+import { Note } from '../../ui/feedback.tsx';
+import { Column, Columns, Panel } from '../../ui/layout.tsx';
+import { QueryBoundary } from '../../parts/query-boundary.tsx';
+import { Command, Empty } from '../../parts/command.tsx';
 import { type Line, linesOf, rowsOf, summaryOf } from './metrics-data.ts';
-import { Exact } from './time.tsx';
-import { bytesText, exactTime, relativeTime } from './time-text.ts';
+import { Exact } from '../../parts/time.tsx';
+import { bytesText, exactTime, relativeTime } from '../../parts/time-text.ts';
 
 const HOURS = {
   '1': '1 hour',
@@ -35,7 +35,7 @@ const timeOf = (at: number): string => exactTime(new Date(at * 1_000).toISOStrin
 export function Metrics({ project }: { project: Project }) {
   const [hours, setHours] = useState<Hours>('1');
   const [from, setFrom] = useState(() => startOf('1'));
-  const metrics = useAsk(
+  const metrics = useApiQuery(
     'projectMetrics',
     { params: { id: project.id }, query: { from } },
     { everyMs: AGAIN_MS },
@@ -62,7 +62,7 @@ export function Metrics({ project }: { project: Project }) {
         </>
       }
     >
-      <Answer query={metrics} what="the metrics">
+      <QueryBoundary query={metrics} what="the metrics">
         {(answer) => (
           <Column>
             {answer.unavailable !== undefined && <Note tone="warn">{answer.unavailable}</Note>}
@@ -74,7 +74,7 @@ export function Metrics({ project }: { project: Project }) {
             )}
           </Column>
         )}
-      </Answer>
+      </QueryBoundary>
     </Panel>
   );
 }

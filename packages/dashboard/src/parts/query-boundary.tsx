@@ -1,8 +1,8 @@
 /** Shows the answer of a query, its error, or that it loads. */
 import { ApiError } from '@berth/wire/client';
 import type { ReactNode } from 'react';
-import { NotFound } from '../app/not-found.tsx';
-import { Ghost } from '../ui/feedback.tsx';
+import { NotFound } from './not-found.tsx';
+import { SkeletonLines } from '../ui/feedback.tsx';
 import { Problem } from './problem.tsx';
 
 type Query<T> = { data: T | undefined; error: unknown; refetch: () => unknown };
@@ -10,7 +10,7 @@ type Query<T> = { data: T | undefined; error: unknown; refetch: () => unknown };
  * `page`: a 404 is the view of an unknown address. Old data stays on the screen while an error
  * lasts; the banner says so.
  */
-export function Answer<T>({
+export function QueryBoundary<T>({
   query,
   what,
   page = false,
@@ -30,7 +30,7 @@ export function Answer<T>({
   return (
     <div role="status">
       <span className="visually-hidden">Loading {what}</span>
-      <Ghost />
+      <SkeletonLines />
     </div>
   );
 }

@@ -6,10 +6,10 @@ import { useMutation } from '@tanstack/react-query';
 import { useRef } from 'react';
 import { ApiError, type CallInput } from '@berth/wire/client';
 import type { AnswerOf, RouteName } from '@berth/wire/routes';
-import { call } from '../api/client.ts';
-import { queries } from '../api/queries.ts';
+import { call } from './client.ts';
+import { queries } from './queries.ts';
 
-export type Change<N extends RouteName> = {
+export type ApiMutation<N extends RouteName> = {
   run: (input: CallInput<N>) => Promise<AnswerOf<N> | null>;
   busy: boolean;
   error: unknown;
@@ -22,11 +22,11 @@ export type Change<N extends RouteName> = {
  * `run` returns null after an error, which `error` then has, and for a change that runs already.
  * `once`: any other change counts as the same one, for a form whose input has the present time.
  */
-export function useChange<N extends RouteName>(
+export function useApiMutation<N extends RouteName>(
   name: N,
   then?: (answer: AnswerOf<N>) => void,
   { once = false }: { once?: boolean } = {},
-): Change<N> {
+): ApiMutation<N> {
   const mutation = useMutation({
     mutationFn: (input: CallInput<N>) => call(name, input),
     onSuccess: (answer) => {
@@ -66,5 +66,5 @@ export function useChange<N extends RouteName>(
  * An older error is history.
  */
 export const errorOfLast = (
-  ...changes: readonly Pick<Change<RouteName>, 'error' | 'startedAt'>[]
+  ...changes: readonly Pick<ApiMutation<RouteName>, 'error' | 'startedAt'>[]
 ): unknown => changes.toSorted((a, b) => b.startedAt - a.startedAt)[0]?.error;

@@ -6,19 +6,19 @@ import { defined } from '@berth/kit/defined';
 import { ApiError } from '@berth/wire/client';
 import type { Project } from '@berth/wire/project';
 import { useState } from 'react';
-import { useProjectReasons } from '../app/session.tsx';
-import { useAsk } from '../api/queries.ts';
-import { Button, Copy } from '../ui/controls.tsx';
-import { Facts } from '../ui/data.tsx';
-import { Column, Columns, Panel, Row } from '../ui/layout.tsx';
-import { TextField } from '../ui/text-field.tsx';
-import { Code, Text } from '../ui/text.tsx';
-import { errorOfLast, useChange } from './actions.tsx';
-import { Answer } from './answer.tsx';
-import { Command } from './command.tsx';
-import { fieldErrors, FormProblem, Problem } from './problem.tsx';
-import { useTagged } from './tagged.ts';
-import { Ago } from './time.tsx';
+import { useProjectReasons } from '../../parts/permissions.ts';
+import { useApiQuery } from '../../api/queries.ts';
+import { Button, Copy } from '../../ui/controls.tsx';
+import { Facts } from '../../ui/data.tsx';
+import { Column, Columns, Panel, Row } from '../../ui/layout.tsx';
+import { TextField } from '../../ui/text-field.tsx';
+import { Code, Text } from '../../ui/text.tsx';
+import { errorOfLast, useApiMutation } from '../../api/mutations.ts';
+import { QueryBoundary } from '../../parts/query-boundary.tsx';
+import { Command } from '../../parts/command.tsx';
+import { fieldErrors, FormProblem, Problem } from '../../parts/problem.tsx';
+import { useTaggedProject } from '../../parts/tagged-project.ts';
+import { Ago } from '../../parts/time.tsx';
 
 type Props = { project: Project };
 const isNone = (error: unknown): boolean => error instanceof ApiError && error.status === 404;
@@ -33,10 +33,10 @@ export const GitAccess = ({ project }: Props) => (
 
 function DeployKey({ project }: Props) {
   const params = { id: project.id };
-  const key = useAsk('getDeployKey', { params });
+  const key = useApiQuery('getDeployKey', { params });
   const reasonAgainst = useProjectReasons(project);
-  const create = useChange('createDeployKey');
-  const remove = useChange('deleteDeployKey');
+  const create = useApiMutation('createDeployKey');
+  const remove = useApiMutation('deleteDeployKey');
   const error = errorOfLast(create, remove);
   return (
     <Panel
@@ -45,9 +45,7 @@ function DeployKey({ project }: Props) {
       actions={<Command words={['deploy-key', 'show', project.name]} />}
     >
       <Column gap="sm">
-        {error !== null && error !== undefined && (
-          <Problem error={error} what="The change of the deploy key" />
-        )}
+        <Problem error={error} what="The change of the deploy key" />
         {isNone(key.error) ? (
           <>
             <Text>
@@ -65,7 +63,7 @@ function DeployKey({ project }: Props) {
             </Row>
           </>
         ) : (
-          <Answer query={key} what="the deploy key">
+          <QueryBoundary query={key} what="the deploy key">
             {(found) => (
               <>
                 <Facts
@@ -93,7 +91,7 @@ function DeployKey({ project }: Props) {
                 </Row>
               </>
             )}
-          </Answer>
+          </QueryBoundary>
         )}
       </Column>
     </Panel>
@@ -102,17 +100,17 @@ function DeployKey({ project }: Props) {
 
 function GitToken({ project: shown }: Props) {
   // Only the address that the person sees gets the token.
-  const { project, headers } = useTagged(shown);
+  const { project, headers } = useTaggedProject(shown);
   const params = { id: project.id };
-  const known = useAsk('getGitToken', { params });
+  const known = useApiQuery('getGitToken', { params });
   const reasonAgainst = useProjectReasons(project);
   const [token, setToken] = useState('');
   const [username, setUsername] = useState('');
-  const put = useChange('putGitToken', () => {
+  const put = useApiMutation('putGitToken', () => {
     setToken('');
     setUsername('');
   });
-  const remove = useChange('deleteGitToken');
+  const remove = useApiMutation('deleteGitToken');
   const errors = fieldErrors(put.error);
   const reason = reasonAgainst('set_git_token') ?? (token === '' ? 'it needs a token' : null);
   return (
@@ -128,12 +126,10 @@ function GitToken({ project: shown }: Props) {
             address with another host deletes it.
           </Text>
         ) : (
-          <Answer query={known} what="the git token">
+          <QueryBoundary query={known} what="the git token">
             {(found) => (
               <>
-                {remove.error !== null && remove.error !== undefined && (
-                  <Problem error={remove.error} what="Deleting the git token" />
-                )}
+                <Problem error={remove.error} what="Deleting the git token" />
                 <Facts
                   items={[
                     ['Host', <Code key="h">{found.host}</Code>],
@@ -154,7 +150,7 @@ function GitToken({ project: shown }: Props) {
                 </Row>
               </>
             )}
-          </Answer>
+          </QueryBoundary>
         )}
         <form
           onSubmit={(event) => {

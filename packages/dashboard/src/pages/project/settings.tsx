@@ -4,22 +4,22 @@ import { ApiError } from '@berth/wire/client';
 import type { Project } from '@berth/wire/project';
 import { useNavigate } from '@tanstack/react-router';
 import { useState } from 'react';
-import { useProjectReasons } from '../app/session.tsx';
-import { useAskWithTag } from '../api/queries.ts';
-import { Button } from '../ui/controls.tsx';
-import { NumberField, Select, Switch, TagsField, TextArea } from '../ui/fields.tsx';
-import { Note } from '../ui/feedback.tsx';
-import { Column, Columns, Panel, Row } from '../ui/layout.tsx';
-import { Confirm } from '../ui/overlay.tsx';
-import { TextField } from '../ui/text-field.tsx';
-import { Code, Text } from '../ui/text.tsx';
-import { useChange } from './actions.tsx';
-import { Answer } from './answer.tsx';
-import { Command } from './command.tsx';
-import { Conflict } from './conflict.tsx';
+import { useProjectReasons } from '../../parts/permissions.ts';
+import { useApiQueryWithTag } from '../../api/queries.ts';
+import { Button } from '../../ui/controls.tsx';
+import { NumberField, Select, Switch, TagsField, TextArea } from '../../ui/fields.tsx';
+import { Note } from '../../ui/feedback.tsx';
+import { Column, Columns, Panel, Row } from '../../ui/layout.tsx';
+import { Confirm } from '../../ui/overlay.tsx';
+import { TextField } from '../../ui/text-field.tsx';
+import { Code, Text } from '../../ui/text.tsx';
+import { useApiMutation } from '../../api/mutations.ts';
+import { QueryBoundary } from '../../parts/query-boundary.tsx';
+import { Command } from '../../parts/command.tsx';
+import { Conflict } from '../../parts/conflict.tsx';
 import { GitAccess } from './git-access.tsx';
-import { labelOf } from './field-words.ts';
-import { dialogError, fieldErrors, FormProblem } from './problem.tsx';
+import { labelOf } from '../../parts/field-words.ts';
+import { dialogError, fieldErrors, FormProblem } from '../../parts/problem.tsx';
 import {
   type Draft,
   draftOf,
@@ -31,16 +31,16 @@ import {
   pairsOf,
   pairsText,
   patchOf,
-} from './project-fields.ts';
-import { LookStatus, useRepositoryLook } from './repository.tsx';
-import { looksSecret } from './secret-name.ts';
+} from '../../parts/project-fields.ts';
+import { LookStatus, useRepositoryLook } from '../../parts/repository.tsx';
+import { looksSecret } from '../../parts/secret-name.ts';
 
 export function Settings({ project }: { project: Project }) {
-  const tagged = useAskWithTag('getProject', { params: { id: project.id } });
+  const tagged = useApiQueryWithTag('getProject', { params: { id: project.id } });
   return (
-    <Answer query={tagged} what="the settings">
+    <QueryBoundary query={tagged} what="the settings">
       {({ answer, etag }) => <SettingsForm key={project.id} project={answer} etag={etag} />}
-    </Answer>
+    </QueryBoundary>
   );
 }
 
@@ -163,10 +163,10 @@ function SettingsForm({ project, etag }: { project: Project; etag: string | null
   const [start, setStart] = useState({ draft: draftOf(project), etag, at: project.updated_at });
   const [draft, setDraft] = useState<Draft>(start.draft);
   const [deleting, setDeleting] = useState(false);
-  const save = useChange('patchProject', (answer) =>
+  const save = useApiMutation('patchProject', (answer) =>
     setStart({ draft: draftOf(answer), etag: null, at: answer.updated_at }),
   );
-  const remove = useChange('deleteProject', () => void navigate({ to: '/projects' }));
+  const remove = useApiMutation('deleteProject', () => void navigate({ to: '/projects' }));
   const errors = fieldErrors(save.error);
   const names = FORM.map(({ name }) => name);
   const changed = names.filter((name) => !isEqual(draft[name], start.draft[name]));

@@ -3,21 +3,21 @@ import { ApiError } from '@berth/wire/client';
 import type { Member, Project } from '@berth/wire/project';
 import { MEMBER_ROLES } from '@berth/wire/project';
 import { useEffect, useState } from 'react';
-import { hasRole, useMe, useProjectReasons } from '../app/session.tsx';
-import { useList } from '../api/queries.ts';
-import { Button, Menu } from '../ui/controls.tsx';
-import { Table } from '../ui/data.tsx';
-import { Note } from '../ui/feedback.tsx';
-import { Select } from '../ui/fields.tsx';
-import { Column, Columns, Panel, Row } from '../ui/layout.tsx';
-import { Confirm } from '../ui/overlay.tsx';
-import { Code, Text } from '../ui/text.tsx';
-import { useChange } from './actions.tsx';
-import { Answer } from './answer.tsx';
-import { Command } from './command.tsx';
-import { Conflict } from './conflict.tsx';
-import { dialogError, FormProblem, Problem } from './problem.tsx';
-import { useTagged } from './tagged.ts';
+import { hasRole, useMe, useProjectReasons } from '../../parts/permissions.ts';
+import { useApiList } from '../../api/queries.ts';
+import { Button, Menu } from '../../ui/controls.tsx';
+import { Table } from '../../ui/data.tsx';
+import { Note } from '../../ui/feedback.tsx';
+import { Select } from '../../ui/fields.tsx';
+import { Column, Columns, Panel, Row } from '../../ui/layout.tsx';
+import { Confirm } from '../../ui/overlay.tsx';
+import { Code, Text } from '../../ui/text.tsx';
+import { useApiMutation } from '../../api/mutations.ts';
+import { QueryBoundary } from '../../parts/query-boundary.tsx';
+import { Command } from '../../parts/command.tsx';
+import { Conflict } from '../../parts/conflict.tsx';
+import { dialogError, FormProblem, listError, Problem } from '../../parts/problem.tsx';
+import { useTaggedProject } from '../../parts/tagged-project.ts';
 
 const ROLE_TEXTS = { viewer: 'viewer: reads', developer: 'developer: reads and changes' } as const;
 const ROLE_OPTIONS = MEMBER_ROLES.map((value) => ({ value, label: ROLE_TEXTS[value] }));
@@ -39,10 +39,10 @@ export const Members = ({ project }: { project: Project }) => {
 };
 
 function MembersForm({ project }: { project: Project }) {
-  const users = useList('listUsers', { query: { limit: 200 } });
+  const users = useApiList('listUsers', { query: { limit: 200 } });
   const { more } = users;
   useEffect(() => more?.(), [more]);
-  const { project: current, headers, isRead } = useTagged(project);
+  const { project: current, headers, isRead } = useTaggedProject(project);
   const { members } = current;
   const [user, setUser] = useState('');
   /** The role of somebody else's change that the person agreed to replace. */
@@ -54,17 +54,13 @@ function MembersForm({ project }: { project: Project }) {
   const [role, setRole] = useState<Member['role']>('developer');
   /** The member of whom a dialog asks whether to remove it. */
   const [removing, setRemoving] = useState<string | null>(null);
-  const add = useChange('patchProject', () => choose(''));
-  const change = useChange('patchProject', () => setRemoving(null));
+  const add = useApiMutation('patchProject', () => choose(''));
+  const change = useApiMutation('patchProject', () => setRemoving(null));
   const emails = new Map(users.items.map(({ id, email }) => [id, email]));
   const nameOf = (id: string): string => emails.get(id) ?? id;
   const save = (next: Member[], by = change): void => {
     if (isRead) void by.run({ params: { id: project.id }, body: { members: next }, ...headers });
   };
-  const wrong =
-    add.error instanceof ApiError
-      ? add.error.problem?.errors?.find(({ field }) => field.startsWith('members'))
-      : undefined;
   // A person whom somebody else adds meanwhile stays the choice.
   const others = users.items.filter(
     ({ id }) => id === user || !members.some(({ user_id }) => user_id === id),
@@ -111,7 +107,7 @@ function MembersForm({ project }: { project: Project }) {
                   { value: '', label: 'choose' },
                   ...others.map(({ id, email }) => ({ value: id, label: email })),
                 ]}
-                error={wrong?.message}
+                error={listError(add.error, 'members')?.message}
               />
               <Select
                 label="Role in this project"
@@ -169,7 +165,7 @@ function MembersForm({ project }: { project: Project }) {
         id="members"
         actions={<Command words={['project', 'members', 'list', project.name]} />}
       >
-        <Answer query={users.query} what="the people">
+        <QueryBoundary query={users.query} what="the people">
           {() =>
             members.length === 0 ? (
               <div style={{ padding: 16 }}>
@@ -223,7 +219,7 @@ function MembersForm({ project }: { project: Project }) {
               />
             )
           }
-        </Answer>
+        </QueryBoundary>
       </Panel>
       <Confirm
         open={removing !== null}
