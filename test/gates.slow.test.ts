@@ -208,6 +208,14 @@ export const used = [${specifiers.map((_, i) => `m${i}`).join(', ')}];\n`;
     'packages/proxy/src/agent.ts': [imports('@berth/agent/main'), ARROW],
     'packages/cli/src/gateway.ts': [imports('@berth/gateway/main'), ARROW],
     'packages/dashboard/src/cli.ts': [imports('@berth/cli/main'), ARROW],
+    'packages/dashboard/src/pages/ok.ts': [
+      imports('../parts/x.ts', '../ui/x.tsx', '../api/x.ts', './project/x.tsx'),
+      null,
+    ],
+    'packages/dashboard/src/pages/project/app.ts': [imports('../../app/shell.tsx'), ARROW],
+    'packages/dashboard/src/parts/page.ts': [imports('../pages/node.tsx'), ARROW],
+    'packages/dashboard/src/parts/app.ts': [imports('../app/shell.tsx'), ARROW],
+    'packages/dashboard/src/api/parts.ts': [imports('../parts/problem.tsx'), ARROW],
     'packages/operator/src/ok.ts': [
       imports('@berth/wire/joining', '@berth/kit/exec', './lib/x.ts', '@clack/prompts'),
       null,

@@ -8,7 +8,7 @@ import { ExecError } from '@berth/kit/exec';
 import { messageOf } from '@berth/kit/message-of';
 import { FAILURES, type FailureCode } from '@berth/wire/errors';
 import type { TaskError, TaskReport } from '@berth/wire/task';
-import { terminalText } from './logs/terminal-text.ts';
+import { terminalText } from './terminal-text.ts';
 
 /** A failure with a code. Its message is the code’s sentence and then the detail. */
 export class TaskFailure extends CodedError<FailureCode> {

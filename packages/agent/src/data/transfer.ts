@@ -17,11 +17,11 @@ import type { Reservation, StorageMeter } from '../disk/storage.ts';
 import { TaskFailure } from '../failures.ts';
 import { type CopyDeps, copyRound, type Round } from './copy.ts';
 import type { CopyRate } from './copy-rate.ts';
-import { removeTree } from './disk.ts';
+import { removeTree } from '../file-system.ts';
 import { createProgressMeter } from './progress-meter.ts';
 import { type LinkSource, sourceOfStaging } from './staging.ts';
 import type { Rescan } from './rescan.ts';
-import { countText, filesText, sizeText, timeText } from './format.ts';
+import { countText, filesText, sizeText, timeText } from '../disk/size-text.ts';
 import { versionText, type WantedVersion } from './wanted-version.ts';
 
 export const COPY_OUTCOMES = ['completed', 'failed', 'cancelled'] as const;

@@ -30,11 +30,15 @@ import { seal, type SealFormat, unseal } from '@berth/kit/seal';
 import { createSecretFile, readSecretFile, type SecretFile } from '@berth/kit/secret-file';
 import { removeTemporary, writeFileWhole } from '@berth/kit/write-file';
 import { LABELS } from '@berth/wire/vocabulary';
-import { nullIfMissing } from '../data/disk.ts';
-import { nearest } from './private-folder.ts';
-import type { Docker, Mount } from '../engine/docker.ts';
+import { nullIfMissing } from '../file-system.ts';
+import { nearest } from '../state/private-folder.ts';
 import { TaskFailure } from '../failures.ts';
 
+/** The engine, which lists the containers that have these labels; null: with any value. */
+type Containers = {
+  list(labels: Record<string, null>): Promise<readonly { labels: Record<string, string> }[]>;
+};
+export type SecretMount = { source: string; target: string; readonly: true };
 export type FileSecret = { name: string; value: string };
 export type SecretFiles = {
   /** Why this node cannot mount file secrets; null if it can. */
@@ -43,7 +47,7 @@ export type SecretFiles = {
    * Fills the folder of a deployment and returns its mount. `uid`: owner of the files. Throws
    * TaskFailure agent_cannot.
    */
-  fill(deployment: string, files: readonly FileSecret[], uid: number): Promise<Mount>;
+  fill(deployment: string, files: readonly FileSecret[], uid: number): Promise<SecretMount>;
   /** Returns the values in the folder of a deployment; none if it has no folder. */
   values(deployment: string): Promise<string[]>;
   /**
@@ -73,7 +77,7 @@ export type SecretFilesOptions = {
   folder: string;
   /** Folder of the encrypted copies. */
   copies: string;
-  docker: Pick<Docker, 'list'>;
+  docker: Containers;
   log: Logger;
 };
 

@@ -3,8 +3,12 @@ import { silentLogger } from '@berth/kit/log';
 import { createClient } from '@berth/wire/client';
 import { openTasksText, type Task } from '@berth/wire/task';
 import { afterEach, beforeEach, expect, it } from 'vitest';
-import { createTaskLoop, type TaskLoop } from '../../src/link/poll-loop.ts';
-import type { TaskOutcome, TaskRun } from '../../src/tasks/run-task.ts';
+import {
+  createTaskLoop,
+  type TaskLoop,
+  type TaskOutcome,
+  type TaskRun,
+} from '../../src/link/poll-loop.ts';
 import {
   buildTask,
   deployTask,
