@@ -10,7 +10,7 @@ import type { CopyProgress, DatasetMount } from '@berth/wire/dataset';
 import type { TaskOf, TaskReport } from '@berth/wire/task';
 import type { Mount } from '../engine/docker.ts';
 import { TaskFailure } from '../failures.ts';
-import type { RefCounts } from '../ref-counts.ts';
+import type { RefCounts } from '@berth/kit/ref-count';
 import type { Cache } from './cache.ts';
 import type { Mounts } from './mounts.ts';
 import type { FindSource } from './source.ts';
