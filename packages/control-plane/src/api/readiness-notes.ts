@@ -10,6 +10,7 @@ import type { MetaStore } from '../domain/platform/meta-store.ts';
 import type { AliasWatch, CertificateWatch, ConfigSource } from '../domain/routes/configuration.ts';
 import { keptFor } from './kept-for.ts';
 import type { NodeNotes } from './node-notes.ts';
+import type { Quarantine } from './node-quarantine.ts';
 import type { ApiSettings } from './settings.ts';
 
 export type Deps = {
@@ -22,6 +23,7 @@ export type Deps = {
   /** Absent without an https address in PROXY_PROBE_URLS. */
   certificates?: Pick<CertificateWatch, 'problems'>;
   nodeNotes: readonly Pick<NodeNotes, 'notes'>[];
+  quarantine: Pick<Quarantine, 'notes'>;
   limits: Pick<Limits, 'offlineMs'>;
   now: () => number;
   log: Logger;
@@ -42,6 +44,7 @@ export function createReadinessNotes(deps: Deps): () => Promise<string[]> {
     ...(await doubled()),
     ...(await restored()),
     ...deps.nodeNotes.flatMap((one) => one.notes()),
+    ...deps.quarantine.notes(),
   ];
 }
 
