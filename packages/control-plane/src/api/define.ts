@@ -102,7 +102,7 @@ type Answer<N extends RouteName> = AnswerOf<N> extends undefined ? unknown : Ans
  * ends.
  */
 export const SENT = Symbol('sent');
-/** What a handler answers. */
+/** The answer of a handler. */
 export type Answered<N extends RouteName> = Promise<Answer<N> | typeof SENT>;
 export type Handler<N extends RouteName> = (call: Call<N>) => Answered<N>;
 export type Define = <N extends RouteName>(
