@@ -7,6 +7,8 @@ import { randomBytes, randomUUID } from 'node:crypto';
 import { hostname, userInfo } from 'node:os';
 import { text } from 'node:stream/consumers';
 import { parseArgs } from 'node:util';
+import { messageOf } from '@berth/kit/message-of';
+import { WrongUsage } from '@berth/kit/wrong-usage';
 import { Email } from '@berth/wire/email';
 import { Password } from '@berth/wire/user';
 import { Value } from 'typebox/value';
@@ -29,8 +31,6 @@ Sessions of this user at the API end in any case. The audit log records the reco
 const print = (line: string): void => void process.stdout.write(`${line}\n`);
 const complain = (line: string): void => void process.stderr.write(`${line}\n`);
 
-class WrongUsage extends Error {}
-
 /** Returns the exit code: 0, 1 (failed), 2 (wrong usage or settings). */
 export async function main(args: string[]): Promise<number> {
   if (args.includes('--help') || args.includes('-h')) {
@@ -43,10 +43,7 @@ export async function main(args: string[]): Promise<number> {
   } catch (error) {
     const usage = error instanceof WrongUsage;
     // Messages of StoreError are for this reader; a stack trace helps nobody here.
-    complain(
-      'berth admin: ' +
-        `${error instanceof Error ? error.message : String(error)}${usage ? `\n\n${USAGE}` : ''}`,
-    );
+    complain(`berth admin: ${messageOf(error)}${usage ? `\n\n${USAGE}` : ''}`);
     return usage || (error instanceof Error && error.name === 'SettingsError') ? 2 : 1;
   }
 }
@@ -123,6 +120,6 @@ function parsed(args: string[]) {
       options: { 'password-stdin': { type: 'boolean' }, 'end-tokens': { type: 'boolean' } },
     });
   } catch (error) {
-    throw new WrongUsage(error instanceof Error ? error.message : String(error));
+    throw new WrongUsage(messageOf(error));
   }
 }

@@ -12,6 +12,7 @@ import { randomUUID } from 'node:crypto';
 import { defined } from '@berth/kit/defined';
 import { backoff } from '@berth/kit/backoff';
 import type { Logger } from '@berth/kit/log';
+import { messageOf } from '@berth/kit/message-of';
 import {
   MAX_BATCH_LINES,
   MAX_LINE_CHARS,
@@ -20,15 +21,15 @@ import {
   type LogWant,
 } from '@berth/wire/runtime';
 import { LABELS } from '@berth/wire/vocabulary';
-import type { ListNodeContainers } from '../link/node-ids.ts';
+import type { ListNodeContainers } from '../engine/node-ids.ts';
 import { isTransient } from '../link/retry.ts';
-import { createShownText } from './shown-text.ts';
+import { createShownText } from '../secrets/shown-text.ts';
 import { pause } from '../stopped.ts';
 import type { Container, Docker } from '../engine/docker.ts';
 import { type Budget, createBudget, type Rate } from './budget.ts';
 import { earlier, inOrder } from './history.ts';
 import { createLineReader, type RawLine } from './line-reader.ts';
-import type { RedactOf } from './secrets-of.ts';
+import type { RedactOf } from '../secrets/secrets-of.ts';
 
 export type SendBatch = (
   key: string,
@@ -288,8 +289,7 @@ export function startFollower(want: LogWant, deps: FollowerDeps): Follower {
   async function run(): Promise<void> {
     const reading = readAll()
       .catch((error: unknown) => {
-        if (!signal.aborted)
-          problem = `reading the log failed: ${error instanceof Error ? error.message : String(error)}`;
+        if (!signal.aborted) problem = `reading the log failed: ${messageOf(error)}`;
       })
       .finally(() => (ended = true));
     await sendAll().catch((error: unknown) => {

@@ -1,11 +1,12 @@
 /** `bin/berth export` and `import`: move an installation between the engines by JSON lines. */
 import { createInterface } from 'node:readline';
 import { parseArgs } from 'node:util';
+import { messageOf } from '@berth/kit/message-of';
+import { WrongUsage } from '@berth/kit/wrong-usage';
 import { BERTH_VERSION } from '@berth/wire/version';
 import { readBackupConfig } from '../config.ts';
 import { exportLines, importLines } from '../store/backup/transfer.ts';
 import { openTransfer } from '../store/open.ts';
-import { wordsOf } from './errors.ts';
 import { asOwner, chooseSettings } from './machine.ts';
 
 const USAGE = {
@@ -21,8 +22,6 @@ encrypted secrets, but no keys.
 Reads an export of the same version of Berth into the database that DATABASE_URL names. The database must be
 empty. Everything is imported, or nothing.`,
 };
-class WrongUsage extends Error {}
-
 /** Returns the exit code: 0, 1 (failed), 2 (wrong usage or settings). */
 export async function runTransfer(command: 'export' | 'import', args: string[]): Promise<number> {
   if (args.includes('--help') || args.includes('-h')) {
@@ -38,7 +37,7 @@ export async function runTransfer(command: 'export' | 'import', args: string[]):
   } catch (error) {
     const usage = error instanceof WrongUsage;
     process.stderr.write(
-      `berth ${command}: ${wordsOf(error)}${usage ? `\n\n${USAGE[command]}` : ''}\n`,
+      `berth ${command}: ${messageOf(error)}${usage ? `\n\n${USAGE[command]}` : ''}\n`,
     );
     return usage || (error instanceof Error && error.name === 'SettingsError') ? 2 : 1;
   }
@@ -51,7 +50,7 @@ function optionsOf(
   try {
     return parseArgs({ args, options }).values;
   } catch (error) {
-    throw new WrongUsage(wordsOf(error));
+    throw new WrongUsage(messageOf(error));
   }
 }
 

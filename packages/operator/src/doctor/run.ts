@@ -1,6 +1,8 @@
 /** `berth doctor`: checks the roles of this machine, all at once, each check with a deadline. */
 import { parseArgs } from 'node:util';
-import { print, Problem, runCommand, WrongUsage } from '../lib/command.ts';
+import { messageOf } from '@berth/kit/message-of';
+import { WrongUsage } from '@berth/kit/wrong-usage';
+import { print, Problem, runCommand } from '../lib/command.ts';
 import { ETC } from '../lib/etc-files.ts';
 import { type Check, createFacts } from './check.ts';
 import { CHECKS } from './checks/table.ts';
@@ -151,9 +153,7 @@ async function inTime({ name }: Check, running: Promise<Result[]>): Promise<Resu
     );
   });
   const guarded = running.catch((error: unknown) => [
-    notChecked(
-      `${name}: the check failed: ${error instanceof Error ? error.message : String(error)}`,
-    ),
+    notChecked(`${name}: the check failed: ${messageOf(error)}`),
   ]);
   try {
     return await Promise.race([guarded, late]);

@@ -4,8 +4,10 @@
  */
 import { isIP } from 'node:net';
 import { domainName, emails, httpUrl } from '@berth/kit/config';
+import { messageOf } from '@berth/kit/message-of';
+import { WrongUsage } from '@berth/kit/wrong-usage';
 import { askText, canAsk } from '../lib/ask.ts';
-import { createCollector, wordsOf, WrongUsage } from '../lib/command.ts';
+import { createCollector } from '../lib/command.ts';
 import { ETC, parseEnv, readText } from '../lib/etc-files.ts';
 import { AGENT_ROLES, type AgentRole, type Options, type Target } from './options.ts';
 
@@ -271,7 +273,7 @@ function checked<T>(flag: string, text: string, parse: (text: string) => T): T {
   try {
     return parse(text);
   } catch (error) {
-    throw new WrongUsage(`${flag}: ${wordsOf(error)}`, { cause: error });
+    throw new WrongUsage(`${flag}: ${messageOf(error)}`, { cause: error });
   }
 }
 
@@ -290,7 +292,7 @@ async function answer<T>(
       parse(text);
       return undefined;
     } catch (error) {
-      return wordsOf(error);
+      return messageOf(error);
     }
   };
   return parse(await askText(question, { problem }));
