@@ -10,8 +10,7 @@
  * - commit-plan.ts creates no build task while a clean-up is running or holds builds
  *   (`refuseBuilds`).
  */
-import type { TaskState } from '@berth/wire/vocabulary';
-import type { TaskRecord } from '../domain/platform/records.ts';
+
 import { failPoint } from '@berth/kit/fail-point';
 import {
   type CleanPayload,
@@ -22,21 +21,23 @@ import {
   type RepositoryImages,
 } from '@berth/wire/clean-up';
 import type { TaskReport } from '@berth/wire/task';
+import type { TaskState } from '@berth/wire/vocabulary';
 import {
   type CleanUpRecord,
   type CleanUpStore,
-  imagesOf,
   type ImageUse,
+  imagesOf,
   lossOf,
   MOST_MISSING,
   repositoryPath,
   type StartOfCleanUp,
 } from '../domain/deployments/clean-up.ts';
-import { DomainError } from '../domain/platform/errors.ts';
 import type { Overdue } from '../domain/deployments/task-store.ts';
-import { writeEvents } from './events.ts';
+import { DomainError } from '../domain/platform/errors.ts';
+import type { TaskRecord } from '../domain/platform/records.ts';
 import type { Database } from './engine/database.ts';
 import type { Row, Tx } from './engine/tables.ts';
+import { writeEvents } from './events.ts';
 import { newTaskColumns, taskOf } from './rows/task.ts';
 import { LIVE_STATES } from './states.ts';
 import {

@@ -3,6 +3,7 @@
  * deployment; a loop sends it.
  */
 import { type FailureCode, isFailureCode } from '@berth/wire/errors';
+import type { Plan } from '../domain/deployments/plan.ts';
 import {
   type CommitState,
   MAX_WAITING_STATUSES,
@@ -10,12 +11,11 @@ import {
   STATUS_KEPT_MS,
   STATUS_LIFETIME_MS,
   type StatusClaim,
-  statusOf,
   type StatusRecord,
   type StatusStore,
+  statusOf,
 } from '../domain/git/commit-statuses.ts';
 import type { PushChange } from '../domain/git/hooks.ts';
-import type { Plan } from '../domain/deployments/plan.ts';
 import type { Database } from './engine/database.ts';
 import type { Db, NewRow, Row, Tx } from './engine/tables.ts';
 import { writeEvents } from './events.ts';

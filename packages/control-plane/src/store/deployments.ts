@@ -1,31 +1,34 @@
-import type { Guarded, ProjectAccess } from '../domain/identity/access.ts';
-import type { DeploymentFilter, Span } from '../domain/platform/stores.ts';
-import type { Page, Paged } from '../domain/platform/page.ts';
-import type { DeploymentSummary } from '../domain/platform/records.ts';
-import type { DeploymentState } from '@berth/wire/vocabulary';
 import { DEPLOYMENT_ACTIONS } from '@berth/wire/can';
+import type { DeploymentState } from '@berth/wire/vocabulary';
 import { type RawBuilder, sql } from 'kysely';
+import type {
+  DeploymentFilter,
+  DeploymentStore,
+  Span,
+} from '../domain/deployments/deployment-store.ts';
+import type { Guarded, ProjectAccess } from '../domain/identity/access.ts';
 import { DomainError } from '../domain/platform/errors.ts';
+import type { Page, Paged } from '../domain/platform/page.ts';
 import type {
   DeploymentRecord,
+  DeploymentSummary,
   EventRecord,
   NodeRecord,
   PinnedDataset,
   RouteRecord,
 } from '../domain/platform/records.ts';
-import type { DeploymentStore } from '../domain/deployments/deployment-store.ts';
-import type { NodeQueryCache } from './memory/node-query-cache.ts';
 import type { Database } from './engine/database.ts';
 import type { Db } from './engine/tables.ts';
-import type { NodeMemory } from './memory/node-memory.ts';
 import { deploymentsOf } from './kept-settings.ts';
+import type { NodeMemory } from './memory/node-memory.ts';
+import type { NodeQueryCache } from './memory/node-query-cache.ts';
 import { keyAfter, paged } from './pages.ts';
 import { fewVisible, visible } from './project-access.ts';
-import { guardedOf } from './rows/project.ts';
 import { deploymentOf, eventOf, SUMMARY_COLUMNS, summaryOf } from './rows/deployment.ts';
+import { guardedOf } from './rows/project.ts';
 import { routeOf } from './rows/route.ts';
-import { createStatusCounts } from './status-counts.ts';
 import { UNSETTLED_STATES } from './states.ts';
+import { createStatusCounts } from './status-counts.ts';
 
 /** A rollback without a body looks back at most this far. */
 const MAX_RAN = 1_000;

@@ -1,7 +1,7 @@
 /** Ends of containers: exit code and last lines. A deployment keeps the newest EXITS_KEPT. */
-import type { ExitRecord } from '../domain/deployments/runtime-logs.ts';
+
 import { EXITS_KEPT } from '@berth/wire/runtime';
-import type { ExitLineRecord, ExitStore } from '../domain/deployments/runtime-logs.ts';
+import type { ExitLineRecord, ExitRecord, ExitStore } from '../domain/deployments/runtime-logs.ts';
 import type { Database } from './engine/database.ts';
 
 export const createExitStore = (db: Database): ExitStore => ({

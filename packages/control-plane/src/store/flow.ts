@@ -1,20 +1,20 @@
 /** Reads everything that a decision about one project uses, and writes its plan. */
-import type { StoredFacts } from '../domain/platform/stores.ts';
-import type { Database } from './engine/database.ts';
+
 import { defined } from '@berth/kit/defined';
+import type { NodeFact } from '../domain/deployments/facts.ts';
+import type { FlowStore, StoredFacts } from '../domain/deployments/flow-store.ts';
+import type { GitCredentials } from '../domain/nodes/build-needs.ts';
 import { DomainError } from '../domain/platform/errors.ts';
 import { isMisnamedOn } from '../domain/projects/container-name.ts';
-import type { GitCredentials } from '../domain/nodes/build-needs.ts';
-import type { NodeFact } from '../domain/deployments/facts.ts';
-import type { FlowStore } from '../domain/deployments/flow-store.ts';
-import type { NodeQueryCache } from './memory/node-query-cache.ts';
-import { commitPlan } from './commit-plan.ts';
 import type { Claiming } from './claiming.ts';
 import { holdsBuilds } from './clean-ups.ts';
-import type { Tx } from './engine/tables.ts';
+import { commitPlan } from './commit-plan.ts';
 import { datasetFacts } from './datasets/dataset-facts.ts';
 import { endedWork } from './ended-work.ts';
+import type { Database } from './engine/database.ts';
+import type { Tx } from './engine/tables.ts';
 import type { NodeMemory } from './memory/node-memory.ts';
+import type { NodeQueryCache } from './memory/node-query-cache.ts';
 import { deploymentOf } from './rows/deployment.ts';
 import { projectOf } from './rows/project.ts';
 import { routeOf } from './rows/route.ts';

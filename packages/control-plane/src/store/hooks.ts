@@ -3,9 +3,8 @@
  * verdict (commit-plan.ts). The methods that add deliveries also remove old ones, so the number for
  * each project is bounded.
  */
-import type { Page, Paged } from '../domain/platform/page.ts';
+
 import type { Pushes } from '../domain/git/hooks.ts';
-import { DomainError } from '../domain/platform/errors.ts';
 import {
   type DeliveryRecord,
   type HookRecord,
@@ -18,6 +17,8 @@ import {
   REPLACED,
   REPLAY_MS,
 } from '../domain/git/hooks.ts';
+import { DomainError } from '../domain/platform/errors.ts';
+import type { Page, Paged } from '../domain/platform/page.ts';
 import type { Database } from './engine/database.ts';
 import type { Row, Tx } from './engine/tables.ts';
 import { writeEvents } from './events.ts';

@@ -3,8 +3,7 @@
  * stores its answer in the row. It renews its claim while it runs. The next request with the same
  * key takes over a claim that is not renewed.
  */
-import type { AnswerClaim } from '../domain/identity/identity-stores.ts';
-import type { IdempotencyAnswerStore } from '../domain/identity/identity-stores.ts';
+import type { AnswerClaim, IdempotencyAnswerStore } from '../domain/identity/identity-stores.ts';
 import type { Database } from './engine/database.ts';
 import { removeExpired } from './sweep.ts';
 

@@ -2,11 +2,11 @@
  * Counts for each scrape of /metrics. Each query reads open tasks, running deployments or nodes by
  * an index, never the history.
  */
+
 import type { DeploymentState, HealthState, TaskKind, TaskState } from '@berth/wire/vocabulary';
-import type { NodeFigures } from '../domain/platform/stores.ts';
 import { DEPLOYMENT_STATES, isSettled, type NodeRole } from '@berth/wire/vocabulary';
 import { sql } from 'kysely';
-import type { MetricsStore } from '../domain/platform/metrics-store.ts';
+import type { MetricsStore, NodeFigures } from '../domain/platform/metrics-store.ts';
 import type { Database } from './engine/database.ts';
 import type { NodeMemory } from './memory/node-memory.ts';
 

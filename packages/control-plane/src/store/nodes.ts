@@ -1,29 +1,28 @@
-import type { Uptime } from '../domain/platform/uptime.ts';
-import type { NodeStanding, Registered } from '../domain/platform/stores.ts';
-import type { NameFilter, Page, Paged } from '../domain/platform/page.ts';
 import { defined } from '@berth/kit/defined';
 import { failPoint } from '@berth/kit/fail-point';
 import type { NodeDisk, NodeEngine, NodeRegister } from '@berth/wire/node';
 import type { NodeRole } from '@berth/wire/vocabulary';
-import type { RegistrationContext } from '../domain/nodes/agent-identity.ts';
-import { DomainError } from '../domain/platform/errors.ts';
 import { DEFAULT_LIMITS } from '../domain/deployments/facts.ts';
-import { presentNode } from '../domain/nodes/renamed-machine.ts';
-import type { DrainRecord, NodeRecord } from '../domain/platform/records.ts';
+import type { RegistrationContext } from '../domain/nodes/agent-identity.ts';
+import type { NodeStanding, NodeStore, Registered } from '../domain/nodes/node-store.ts';
 import { isSilent } from '../domain/nodes/offline.ts';
-import type { NodeStore } from '../domain/nodes/node-store.ts';
+import { presentNode } from '../domain/nodes/renamed-machine.ts';
+import { DomainError } from '../domain/platform/errors.ts';
+import type { NameFilter, Page, Paged } from '../domain/platform/page.ts';
+import type { DrainRecord, NodeRecord } from '../domain/platform/records.ts';
+import type { Uptime } from '../domain/platform/uptime.ts';
 import type { Database } from './engine/database.ts';
-import type { Db, Tx } from './engine/tables.ts';
+import type { Db, NewRow, Row, Tx } from './engine/tables.ts';
 import { type NewEvent, writeEvents } from './events.ts';
 import type { NewId } from './ids.ts';
+import { fingerprintOf, type NodeMemory } from './memory/node-memory.ts';
 import {
   deploymentsIn,
+  isKnownSender,
   registerNode,
   sameSecret,
-  isKnownSender,
   withoutProof,
 } from './node-registration.ts';
-import { type NodeMemory, fingerprintOf } from './memory/node-memory.ts';
 import { keyAfter, paged } from './pages.ts';
 import { afterAll } from './routes.ts';
 import { nodeOf } from './rows/node.ts';
@@ -31,7 +30,6 @@ import { LIVE_STATES } from './states.ts';
 import { isSync } from './task-row.ts';
 import { forgetUnmanagedOf, leftOf } from './unmanaged.ts';
 import { hasVolumes } from './volumes.ts';
-import type { NewRow, Row } from './engine/tables.ts';
 
 const MOST_LISTED = 1_000;
 /** The nodes that AGENT_SECRET still authorizes. */

@@ -2,11 +2,10 @@
  * Notifications and the outbox of their deliveries. A notification has at most one unfinished
  * delivery: changes that happen meanwhile wait in `problem_changes` and become one digest.
  */
-import type { NameFilter, Page, Paged } from '../domain/platform/page.ts';
-import type { HeldNotice, NotificationChange } from '../domain/notifications/notifications.ts';
+
 import { defined } from '@berth/kit/defined';
 import type { ProjectAccess } from '../domain/identity/access.ts';
-import { DomainError, invalid } from '../domain/platform/errors.ts';
+import type { HeldNotice, NotificationChange } from '../domain/notifications/notifications.ts';
 import {
   COLLECT_MS,
   concerns,
@@ -30,6 +29,8 @@ import {
 } from '../domain/notifications/notifications.ts';
 import { seenBy } from '../domain/notifications/problem-texts.ts';
 import type { Seen } from '../domain/notifications/problems.ts';
+import { DomainError, invalid } from '../domain/platform/errors.ts';
+import type { NameFilter, Page, Paged } from '../domain/platform/page.ts';
 import type { Database } from './engine/database.ts';
 import type { NewRow, Row, Tx } from './engine/tables.ts';
 import type { NewId } from './ids.ts';

@@ -1,33 +1,30 @@
-import type { ProjectAccess } from '../domain/identity/access.ts';
-import type { ProjectRecord } from '../domain/platform/records.ts';
-import type { Page, Paged, ProjectFilter } from '../domain/platform/page.ts';
-import type { RecordChange, RecordGuard } from '../domain/platform/guard.ts';
-import type { NewId } from './ids.ts';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { failPoint } from '@berth/kit/fail-point';
-import { LABELS } from '@berth/wire/vocabulary';
 import { PROJECT_DEFAULTS, type ProjectCreate } from '@berth/wire/project';
-import { DomainError, type FieldProblem, invalid, taken } from '../domain/platform/errors.ts';
+import { LABELS } from '@berth/wire/vocabulary';
 import { DEFAULT_LIMITS } from '../domain/deployments/facts.ts';
+import type { ProjectAccess } from '../domain/identity/access.ts';
 import { presentNode } from '../domain/nodes/renamed-machine.ts';
+import { DomainError, type FieldProblem, invalid, taken } from '../domain/platform/errors.ts';
+import type { RecordChange, RecordGuard } from '../domain/platform/guard.ts';
+import type { Page, Paged, ProjectFilter } from '../domain/platform/page.ts';
+import type { ProjectRecord, ProjectSettings } from '../domain/platform/records.ts';
 import { replaceProblem } from '../domain/projects/project-rules.ts';
-import type { ProjectSettings } from '../domain/platform/records.ts';
-import { secretsHaveNames } from '../domain/secrets/secrets.ts';
 import type { ProjectStore } from '../domain/projects/project-store.ts';
-import { noteOrphans } from './clean-ups.ts';
+import { secretsHaveNames } from '../domain/secrets/secrets.ts';
 import type { Claiming } from './claiming.ts';
+import { noteOrphans } from './clean-ups.ts';
+import { refuseUnknownDatasets } from './datasets/dataset-rows.ts';
+import { refuseNestedWriters } from './datasets/nested-writers.ts';
 import { changeDomains, releaseAll } from './domains.ts';
+import { ENDED_AT } from './ended-work.ts';
 import type { Database } from './engine/database.ts';
 import type { Tx } from './engine/tables.ts';
-import { refuseUnknownDatasets } from './datasets/dataset-rows.ts';
-import { ENDED_AT } from './ended-work.ts';
 import { type NewEvent, writeEvents } from './events.ts';
 import { dropMovedToken } from './git/git-tokens.ts';
+import type { NewId } from './ids.ts';
 import { guardedProject, idOf } from './names.ts';
-import { refuseNestedWriters } from './datasets/nested-writers.ts';
 import { keyAfter, paged } from './pages.ts';
-import { nodeOf } from './rows/node.ts';
-import { existing, lockedProject } from './project-row.ts';
 import {
   claimPrefix,
   lockPrefix,
@@ -44,6 +41,8 @@ import {
   visible,
   visibleOf,
 } from './project-access.ts';
+import { existing, lockedProject } from './project-row.ts';
+import { nodeOf } from './rows/node.ts';
 import { guardedOf, projectOf, settingColumns } from './rows/project.ts';
 import { contains } from './search.ts';
 import { forgetUnmanagedOf } from './unmanaged.ts';

@@ -5,14 +5,13 @@
  * pending -> running (claimed) -> completed | failed (reported)
  * pending, running -> lost (deadline passed, lease expired, control plane stopped)
  */
-import type { Loss, NewRepositoryLook } from '../domain/git/repository-looks.ts';
-import type { TaskState } from '@berth/wire/vocabulary';
-import type { TaskRecord } from '../domain/platform/records.ts';
+
 import { defined } from '@berth/kit/defined';
 import type { RepositoryLookPayload } from '@berth/wire/repository-look';
 import type { TaskReport } from '@berth/wire/task';
+import type { TaskState } from '@berth/wire/vocabulary';
 import { sql } from 'kysely';
-import { DomainError } from '../domain/platform/errors.ts';
+import type { Loss, NewRepositoryLook } from '../domain/git/repository-looks.ts';
 import {
   FRESH_MS,
   isRepositoryLook,
@@ -20,10 +19,12 @@ import {
   LOST,
   MAX_KEPT,
   MAX_OPEN,
-  STOPPED,
   type RepositoryLookRecord,
   type RepositoryLookStore,
+  STOPPED,
 } from '../domain/git/repository-looks.ts';
+import { DomainError } from '../domain/platform/errors.ts';
+import type { TaskRecord } from '../domain/platform/records.ts';
 import type { Database } from './engine/database.ts';
 import type { Db, Row, Tx } from './engine/tables.ts';
 import { newTaskColumns, taskOf } from './rows/task.ts';

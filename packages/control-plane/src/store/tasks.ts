@@ -2,25 +2,24 @@
  * Tasks and their leases: offering, claiming, renewing. Only a plan creates and ends tasks
  * (commit-plan.ts), except `sync` tasks.
  */
-import type { Claim } from '../domain/platform/stores.ts';
-import type { TaskProgress } from '@berth/wire/dataset';
+
 import { failPoint } from '@berth/kit/fail-point';
+import type { TaskProgress } from '@berth/wire/dataset';
 import { MAX_HOLD_SECONDS } from '@berth/wire/route';
 import { openTasksText } from '@berth/wire/task';
 import type { TaskKind } from '@berth/wire/vocabulary';
+import type { Claim, Overdue, TaskStore } from '../domain/deployments/task-store.ts';
 import { DomainError } from '../domain/platform/errors.ts';
 import type { TaskRecord } from '../domain/platform/records.ts';
-import type { Overdue, TaskStore } from '../domain/deployments/task-store.ts';
 import { isPast, type Uptime } from '../domain/platform/uptime.ts';
-import { writeEvents } from './events.ts';
+import { syncMethods } from './datasets/syncs.ts';
 import type { Database } from './engine/database.ts';
-import type { Db, Tx } from './engine/tables.ts';
+import type { Db, Row, Tx } from './engine/tables.ts';
+import { writeEvents } from './events.ts';
 import type { NodeMemory } from './memory/node-memory.ts';
 import { taskOf } from './rows/task.ts';
 import { writeStoryLine } from './story.ts';
-import { syncMethods } from './datasets/syncs.ts';
 import { taskRow } from './task-row.ts';
-import type { Row } from './engine/tables.ts';
 
 const CONTRACT_KINDS: readonly TaskKind[] = ['build', 'deploy'];
 const CLAIMED: Record<TaskKind, string> = {

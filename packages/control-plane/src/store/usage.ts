@@ -2,15 +2,16 @@
  * Points of what containers use (domain/nodes/usage.ts). A crash of the machine may lose the newest
  * ones.
  */
-import { sql } from 'kysely';
+
 import { METRIC_VALUES } from '@berth/wire/metrics';
+import { sql } from 'kysely';
 import {
   MINUTES,
   QUARTERS,
   USAGE_STEPS,
   type UsagePoint,
-  type UsageStore,
   type UsageStep,
+  type UsageStore,
   type UsageValues,
 } from '../domain/nodes/usage.ts';
 import type { Database } from './engine/database.ts';

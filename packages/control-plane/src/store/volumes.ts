@@ -1,10 +1,10 @@
 /** The copies of volumes (domain/data/volumes.ts). */
 import type { ReportedCopy } from '@berth/wire/volume';
-import { DomainError } from '../domain/platform/errors.ts';
+import type { VolumeCopy } from '../domain/data/volume-copy.ts';
+import type { VolumeStore, VolumeWork } from '../domain/data/volume-store.ts';
 import { DEFAULT_LIMITS } from '../domain/deployments/facts.ts';
 import { presentNode } from '../domain/nodes/renamed-machine.ts';
-import type { VolumeStore, VolumeWork } from '../domain/data/volume-store.ts';
-import type { VolumeCopy } from '../domain/data/volume-copy.ts';
+import { DomainError } from '../domain/platform/errors.ts';
 import type { Database } from './engine/database.ts';
 import type { Row, Tx } from './engine/tables.ts';
 import { nodeOf } from './rows/node.ts';

@@ -12,20 +12,24 @@
  * Tree objects and history are written before their version is visible (record-version.ts):
  * finishScan inserts into dataset_versions.
  */
-import type { ScanClaim } from '../../domain/data/dataset-stores.ts';
-import { type ExpressionBuilder, sql } from 'kysely';
+
 import { defined } from '@berth/kit/defined';
-import type { DatasetStore, VersionContent, ScanPlan } from '../../domain/data/dataset-stores.ts';
+import { type ExpressionBuilder, sql } from 'kysely';
+import type {
+  DatasetStore,
+  ScanClaim,
+  ScanPlan,
+  VersionContent,
+} from '../../domain/data/dataset-stores.ts';
 import type { Database } from '../engine/database.ts';
-import type { Db, Tx } from '../engine/tables.ts';
+import type { Db, Row, Tables, Tx } from '../engine/tables.ts';
+import { datasetEvent, type NewEvent, writeEvents } from '../events.ts';
+import { datasetOf } from '../rows/dataset.ts';
 import { claimedRow, isClaimed } from './dataset-claims.ts';
 import { pruneVersions } from './dataset-pruning.ts';
-import { datasetEvent, type NewEvent, writeEvents } from '../events.ts';
 import { readTrees } from './dataset-trees.ts';
 import { MAIN_THREAD, recordVersion } from './record-version.ts';
-import { datasetOf } from '../rows/dataset.ts';
-import { remainingFlag, claimedFlag } from './scan-flags.ts';
-import type { Row, Tables } from '../engine/tables.ts';
+import { claimedFlag, remainingFlag } from './scan-flags.ts';
 
 type ScanMethods = Pick<
   DatasetStore,

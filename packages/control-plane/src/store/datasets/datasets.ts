@@ -2,31 +2,30 @@
  * Datasets that people register. Scans are in dataset-scans.ts, versions and history in
  * dataset-versions.ts.
  */
-import type { DatasetCreate, DatasetPatch, DatasetState } from '@berth/wire/dataset';
-import type { DatasetRecord } from '../../domain/platform/records.ts';
-import type { NameFilter, Page, Paged } from '../../domain/platform/page.ts';
-import type { RecordGuard } from '../../domain/platform/guard.ts';
-import type { ProjectAccess } from '../../domain/identity/access.ts';
+
 import { defined } from '@berth/kit/defined';
-import type { DatasetStore } from '../../domain/data/dataset-stores.ts';
 import { canDataset } from '@berth/wire/can';
+import type { DatasetCreate, DatasetPatch, DatasetState } from '@berth/wire/dataset';
+import type { DatasetStore } from '../../domain/data/dataset-stores.ts';
+import type { ProjectAccess } from '../../domain/identity/access.ts';
 import { DomainError, taken } from '../../domain/platform/errors.ts';
-import type { ShareIdentity } from '../../domain/platform/records.ts';
-import { datasetFacts } from './dataset-facts.ts';
-import { scanMethods } from './dataset-scans.ts';
-import { versionMethods } from './dataset-versions.ts';
-import { deleteHistory, deleteTrees, historyVersions } from './dataset-cleaning.ts';
-import { datasetRow, lockDatasets, usersOf } from './dataset-rows.ts';
+import type { RecordGuard } from '../../domain/platform/guard.ts';
+import type { NameFilter, Page, Paged } from '../../domain/platform/page.ts';
+import type { DatasetRecord, ShareIdentity } from '../../domain/platform/records.ts';
 import type { Database } from '../engine/database.ts';
-import type { Db, Tx } from '../engine/tables.ts';
-import { idOf } from '../names.ts';
+import type { Db, Row, Tx } from '../engine/tables.ts';
 import { datasetEvent, writeEvents } from '../events.ts';
 import type { NewId } from '../ids.ts';
-import { refuseNestedPath } from './nested-writers.ts';
+import { idOf } from '../names.ts';
 import { keyAfter, paged } from '../pages.ts';
 import { datasetOf } from '../rows/dataset.ts';
+import { deleteHistory, deleteTrees, historyVersions } from './dataset-cleaning.ts';
+import { datasetFacts } from './dataset-facts.ts';
+import { datasetRow, lockDatasets, usersOf } from './dataset-rows.ts';
+import { scanMethods } from './dataset-scans.ts';
+import { versionMethods } from './dataset-versions.ts';
+import { refuseNestedPath } from './nested-writers.ts';
 import { requestedFlag } from './scan-flags.ts';
-import type { Row } from '../engine/tables.ts';
 
 /**
  * Returns a time that differs from the request of a running scan, so that the end of that scan does

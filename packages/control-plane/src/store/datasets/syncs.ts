@@ -5,12 +5,12 @@
  * pending -> running (claimed) -> completed | failed (reported)
  * running -> pending (lease expired); pending, running -> lost (deadline passed, node deleted)
  */
+
 import type { TaskReport } from '@berth/wire/task';
 import type { TaskState } from '@berth/wire/vocabulary';
-import type { Overdue } from '../../domain/platform/stores.ts';
+import type { NewSync, Overdue, TaskStore } from '../../domain/deployments/task-store.ts';
 import { DomainError } from '../../domain/platform/errors.ts';
 import type { TaskRecord } from '../../domain/platform/records.ts';
-import type { NewSync, TaskStore } from '../../domain/deployments/task-store.ts';
 import type { Database } from '../engine/database.ts';
 import type { Row, Tx } from '../engine/tables.ts';
 import { newTaskColumns, taskOf } from '../rows/task.ts';

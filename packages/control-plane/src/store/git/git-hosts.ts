@@ -1,5 +1,4 @@
 import type { HostKey, HostKeyChange } from '../../domain/git/git-hosts.ts';
-import { DomainError } from '../../domain/platform/errors.ts';
 import {
   BY_LOOK,
   importable,
@@ -9,6 +8,7 @@ import {
   trustedKeys,
 } from '../../domain/git/git-hosts.ts';
 import type { GitHostStore } from '../../domain/git/git-stores.ts';
+import { DomainError } from '../../domain/platform/errors.ts';
 import type { Database } from '../engine/database.ts';
 import type { Tx } from '../engine/tables.ts';
 import { writeEvents } from '../events.ts';

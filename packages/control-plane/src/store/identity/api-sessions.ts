@@ -1,8 +1,7 @@
-import type { NewApiSession } from '../../domain/identity/identity-stores.ts';
-import type { ApiSessionRecord } from '../../domain/identity/identity-records.ts';
-import type { UserRecord } from '../../domain/platform/records.ts';
 import { createHash } from 'node:crypto';
-import type { ApiSessionStore } from '../../domain/identity/identity-stores.ts';
+import type { ApiSessionRecord } from '../../domain/identity/identity-records.ts';
+import type { ApiSessionStore, NewApiSession } from '../../domain/identity/identity-stores.ts';
+import type { UserRecord } from '../../domain/platform/records.ts';
 import type { Database } from '../engine/database.ts';
 import { removeExpired } from '../sweep.ts';
 import { userOf } from './users.ts';

@@ -1,18 +1,16 @@
+import type { DeviceScope, Identity } from '@berth/wire/gateway';
 import type { Asker, DeviceCodeRecord } from '../../domain/identity/identity-records.ts';
-import type { DeviceScope } from '@berth/wire/gateway';
-import type { Identity } from '@berth/wire/gateway';
-import { DomainError } from '../../domain/platform/errors.ts';
 import type {
   DeviceCodeStore,
   NewDeviceToken,
   Polled,
 } from '../../domain/identity/identity-stores.ts';
+import { DomainError } from '../../domain/platform/errors.ts';
 import type { Database } from '../engine/database.ts';
-import type { Tx } from '../engine/tables.ts';
+import type { Row, Tx } from '../engine/tables.ts';
+import { removeExpired } from '../sweep.ts';
 import { insertDeviceToken, MAX_DEVICE_TOKENS } from './device-tokens.ts';
 import { countTokens } from './tokens.ts';
-import { removeExpired } from '../sweep.ts';
-import type { Row } from '../engine/tables.ts';
 
 /** Open codes. Anybody may ask for one; an unconfirmed code expires after 10 minutes. */
 const MAX_OPEN = 10_000;

@@ -1,11 +1,11 @@
-import type { PolicyFacts } from '../../domain/identity/identity-records.ts';
 import { defined } from '@berth/kit/defined';
 import type { Identity } from '@berth/wire/gateway';
 import { sql } from 'kysely';
+import type { PolicyFacts } from '../../domain/identity/identity-records.ts';
 import type { PolicyStore } from '../../domain/identity/identity-stores.ts';
 import type { Database } from '../engine/database.ts';
-import { ACCESS_VERSION } from './access-version.ts';
 import { UNSETTLED_STATES } from '../states.ts';
+import { ACCESS_VERSION } from './access-version.ts';
 
 export const createPolicyStore = (db: Database): PolicyStore => ({
   stamp: () => policyStamp(db),

@@ -1,22 +1,21 @@
-import type { Page, Paged } from '../../domain/platform/page.ts';
-import type { Role } from '@berth/wire/vocabulary';
-import type { UserChange } from '../../domain/identity/identity-stores.ts';
-import type { RecordGuard } from '../../domain/platform/guard.ts';
 import { defined } from '@berth/kit/defined';
 import { type Identity, SESSION_MAX_MS } from '@berth/wire/gateway';
+import type { Role } from '@berth/wire/vocabulary';
 import { refuseDeletedSince } from '../../domain/identity/deleted-account.ts';
-import { DomainError, taken } from '../../domain/platform/errors.ts';
-import type { UserRecord } from '../../domain/platform/records.ts';
+import type { UserChange } from '../../domain/identity/identity-stores.ts';
 import type { UserStore } from '../../domain/identity/user-store.ts';
-import { raiseAccessVersion } from './access-version.ts';
+import { DomainError, taken } from '../../domain/platform/errors.ts';
+import type { RecordGuard } from '../../domain/platform/guard.ts';
+import type { Page, Paged } from '../../domain/platform/page.ts';
+import type { UserRecord } from '../../domain/platform/records.ts';
 import type { Database } from '../engine/database.ts';
-import type { Db, Tx } from '../engine/tables.ts';
+import type { Db, Row, Tx } from '../engine/tables.ts';
 import { type NewEvent, writeEvents } from '../events.ts';
 import type { NewId } from '../ids.ts';
 import { keyAfter, paged } from '../pages.ts';
-import { leaveProjects, type LeftProject } from '../project-access.ts';
+import { type LeftProject, leaveProjects } from '../project-access.ts';
 import { removeExpired } from '../sweep.ts';
-import type { Row } from '../engine/tables.ts';
+import { raiseAccessVersion } from './access-version.ts';
 
 export const userOf = (row: Row<'users'>): UserRecord => ({ ...row, disabled: row.disabled !== 0 });
 

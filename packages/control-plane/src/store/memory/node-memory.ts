@@ -19,10 +19,9 @@ import type { NodeRole } from '@berth/wire/vocabulary';
 import { sql } from 'kysely';
 import type { NodeRecord } from '../../domain/platform/records.ts';
 import type { Database } from '../engine/database.ts';
-import type { Db } from '../engine/tables.ts';
+import type { Db, Row } from '../engine/tables.ts';
 import { nodeOf } from '../rows/node.ts';
 import type { NodeQueryCache } from './node-query-cache.ts';
-import type { Row } from '../engine/tables.ts';
 
 type NodeRow = Row<'nodes'>;
 type Mark = Partial<
