@@ -12,7 +12,7 @@ import { afterEach, beforeEach, expect, it, onTestFinished } from 'vitest';
 import { createEngineStatus } from '../../src/engine/engine-status.ts';
 import { createImages } from '../../src/disk/old-images.ts';
 import { createLocks } from '../../src/locks.ts';
-import { createNodeIds, listNodeContainers } from '../../src/link/node-ids.ts';
+import { createNodeIds, listNodeContainers } from '../../src/engine/node-ids.ts';
 import { createRegistration } from '../../src/link/registration.ts';
 import { createRetireHandler } from '../../src/tasks/retire.ts';
 import { retireTask } from '../fake-control-plane.ts';

@@ -8,9 +8,9 @@ import { join } from 'node:path';
 import type { Logger } from '@berth/kit/log';
 import { ApiError, type Client } from '@berth/wire/client';
 import { MAX_SEEN_KEYS } from '@berth/wire/git';
-import { retryUntilAnswered } from './retry.ts';
-import { KNOWN_HOSTS } from '../git/git.ts';
-import { knownHosts } from '../git/host-keys.ts';
+import { retryUntilAnswered } from '../link/retry.ts';
+import { KNOWN_HOSTS } from './git.ts';
+import { knownHosts } from './host-keys.ts';
 
 export type ImportOptions = {
   client: Client;

@@ -4,11 +4,11 @@
 import { mkdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Logger } from '@berth/kit/log';
+import type { NodeRole } from '@berth/wire/vocabulary';
 import { removeTemporary } from '@berth/kit/write-file';
-import type { AgentOptions } from '../config.ts';
-import { makePrivate } from '../data/disk.ts';
-import { createPrivateFolder, keysBase, type PrivateFolder } from '../secrets/private-folder.ts';
-import { createWorkspaces, type Workspaces } from '../tasks/workspace.ts';
+import { makePrivate } from '../file-system.ts';
+import { createPrivateFolder, keysBase, type PrivateFolder } from './private-folder.ts';
+import { createWorkspaces, type Workspaces } from './workspace.ts';
 
 export type StateFolder = {
   /**
@@ -23,7 +23,14 @@ export type StateFolder = {
   keys: PrivateFolder;
 };
 
-export async function openStateFolder(config: AgentOptions, log: Logger): Promise<StateFolder> {
+type StateSettings = {
+  STATE_DIR: string;
+  NODE_ROLE: NodeRole;
+  KEYS_DIR?: string | undefined;
+  SECRETS_DIR: string;
+};
+
+export async function openStateFolder(config: StateSettings, log: Logger): Promise<StateFolder> {
   const root = join(config.STATE_DIR, config.NODE_ROLE);
   const scratch = join(root, 'scratch');
   await makePrivate(root);

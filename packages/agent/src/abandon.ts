@@ -2,7 +2,7 @@
  * A process that hangs in the kernel (a share that does not answer) cannot be killed. The agent
  * stops waiting for it.
  */
-import { reasonOf } from '../stopped.ts';
+import { reasonOf } from './stopped.ts';
 
 export class AbandonedError extends Error {
   override name = 'AbandonedError';

@@ -1,6 +1,6 @@
 /** Waiting for work that may hang in the kernel. */
 import { describe, expect, it } from 'vitest';
-import { AbandonedError, orAbandon } from '../../src/tasks/abandon.ts';
+import { AbandonedError, orAbandon } from '../src/abandon.ts';
 
 describe('work that hangs', () => {
   const hangs = new Promise<never>(() => undefined);

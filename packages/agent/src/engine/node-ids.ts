@@ -7,7 +7,7 @@ import { readFile } from 'node:fs/promises';
 import type { Logger } from '@berth/kit/log';
 import { writeFileWhole } from '@berth/kit/write-file';
 import { LABELS } from '@berth/wire/vocabulary';
-import type { Container, Docker } from '../engine/docker.ts';
+import type { Container, Docker } from './docker.ts';
 
 export type NodeIds = {
   /** Includes the ids of earlier processes. */

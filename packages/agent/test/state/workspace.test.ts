@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { silentLogger } from '@berth/kit/log';
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import { createWorkspaces } from '../../src/tasks/workspace.ts';
+import { createWorkspaces } from '../../src/state/workspace.ts';
 
 let dir: string;
 beforeAll(async () => void (dir = await mkdtemp(join(tmpdir(), 'agent-workspace-'))));

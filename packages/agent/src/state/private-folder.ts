@@ -36,7 +36,7 @@ export async function keysBase({
   KEYS_DIR,
   SECRETS_DIR,
 }: {
-  KEYS_DIR: string | undefined;
+  KEYS_DIR?: string | undefined;
   SECRETS_DIR: string;
 }): Promise<string> {
   if (KEYS_DIR !== undefined) return KEYS_DIR;

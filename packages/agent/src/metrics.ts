@@ -5,17 +5,9 @@
 import type { NodeDisk } from '@berth/wire/node';
 import { type NodeRole, TASK_KINDS } from '@berth/wire/vocabulary';
 import { collectDefaultMetrics, Counter, Gauge, Histogram, Registry } from 'prom-client';
-import type { Measured } from '../usage/meter.ts';
-import { COPY_OUTCOMES, type CopyEnd } from '../data/transfer.ts';
-
-/**
- * `shutdown`: the agent stopped first, and the task is offered again. `lost`: another agent has the
- * task, or it was withdrawn.
- */
-const TASK_ENDS = ['completed', 'failed', 'cancelled', 'lost', 'shutdown'] as const;
-export type TaskEnd = (typeof TASK_ENDS)[number];
-/** Counts a task from its claim. Call the returned function once, when the task has ended. */
-export type TaskMeter = { taskBegan(kind: string): (end: TaskEnd) => void };
+import type { Measured } from './usage/meter.ts';
+import { TASK_ENDS, type TaskEnd, type TaskMeter } from './tasks/run-task.ts';
+import { COPY_OUTCOMES, type CopyEnd } from './data/transfer.ts';
 
 export type Metrics = TaskMeter & {
   registered(): void;

@@ -3,14 +3,16 @@
  * them; the engine has the values.
  */
 import { LABELS } from '@berth/wire/vocabulary';
-import { createRedact, type Redact } from '../secrets/redaction.ts';
-import type { SecretFiles } from '../secrets/files.ts';
-import type { Container, Docker } from '../engine/docker.ts';
+import { createRedact, type Redact } from './redaction.ts';
+import type { SecretFiles } from './files.ts';
 
-export type RedactOf = (container: Pick<Container, 'id' | 'labels'>) => Promise<Redact>;
+type LabelledContainer = { id: string; labels: Readonly<Record<string, string>> };
+export type RedactOf = (container: LabelledContainer) => Promise<Redact>;
+/** The engine, which has the environment of each container as NAME=value. */
+type Environments = { envOf(id: string): Promise<readonly string[]> };
 
 export const createRedactOf =
-  (docker: Pick<Docker, 'envOf'>, files: Pick<SecretFiles, 'values'>): RedactOf =>
+  (docker: Environments, files: Pick<SecretFiles, 'values'>): RedactOf =>
   async ({ id, labels }) => {
     if (labels[LABELS.secrets] === undefined) return createRedact([]);
     const names = labels[LABELS.secret_names]?.split(',');

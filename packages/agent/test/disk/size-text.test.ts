@@ -1,6 +1,6 @@
 /** Numbers in deployment logs. */
 import { expect, it } from 'vitest';
-import { sizeText, timeText } from '../../src/data/format.ts';
+import { sizeText, timeText } from '../../src/disk/size-text.ts';
 
 it.each([
   [0, '0 B'],

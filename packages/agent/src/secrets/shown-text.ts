@@ -3,8 +3,8 @@
  * not too long.
  */
 import { cutLine } from '@berth/kit/lines';
-import type { Redact } from '../secrets/redaction.ts';
-import { terminalText } from './terminal-text.ts';
+import type { Redact } from './redaction.ts';
+import { terminalText } from '../terminal-text.ts';
 
 export type ShownText = (text: string, max: number, colours: boolean) => string;
 

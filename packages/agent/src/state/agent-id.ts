@@ -4,7 +4,7 @@
  */
 import { randomUUID } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
-import { nullIfMissing, writeWhole } from '../data/disk.ts';
+import { nullIfMissing, writeWhole } from '../file-system.ts';
 
 export async function readAgentId(path: string): Promise<string> {
   const saved = ((await nullIfMissing(readFile(path, 'utf8'))) ?? '').trim();

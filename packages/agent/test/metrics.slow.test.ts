@@ -10,14 +10,14 @@ import { checkMetrics, noPromtool } from '@berth/testbed/promtool';
 import { waitFor } from '@berth/testbed/wait';
 import type { NodeDisk } from '@berth/wire/node';
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import { createDiskUse } from '../../src/disk/disk-use.ts';
-import { createMetrics, type Metrics } from '../../src/link/metrics.ts';
-import { runTask } from '../../src/tasks/run-task.ts';
-import { pause } from '../../src/stopped.ts';
-import type { Handler, Product } from '../../src/tasks/task.ts';
-import { TaskFailure } from '../../src/failures.ts';
-import { ensureCached, startShare, startSite } from '../data/share.ts';
-import { buildTask, type FakeControlPlane, startFakeControlPlane } from '../fake-control-plane.ts';
+import { createDiskUse } from '../src/disk/disk-use.ts';
+import { createMetrics, type Metrics } from '../src/metrics.ts';
+import { runTask } from '../src/tasks/run-task.ts';
+import { pause } from '../src/stopped.ts';
+import type { Handler, Product } from '../src/tasks/task.ts';
+import { TaskFailure } from '../src/failures.ts';
+import { ensureCached, startShare, startSite } from './data/share.ts';
+import { buildTask, type FakeControlPlane, startFakeControlPlane } from './fake-control-plane.ts';
 
 let plane: FakeControlPlane;
 beforeAll(async () => {
@@ -107,7 +107,7 @@ it('counters and only counters end in `_total`, and each metric has a help text'
 it('docs/metrics.md names exactly the metrics of the agent', async () => {
   const text = await scrape(create());
   const wanted = [...text.matchAll(/^# TYPE (berth_\S+) /gm)].map((m) => m[1] ?? '');
-  const docs = await readFile(join(import.meta.dirname, '../../../../docs/metrics.md'), 'utf8');
+  const docs = await readFile(join(import.meta.dirname, '../../../docs/metrics.md'), 'utf8');
   const table = /^\| metric of an agent .*\n(?:\|.*\n?)+/m.exec(docs)?.[0] ?? '';
   const named = [...table.matchAll(/berth_\w+/g)].map((m) => m[0]);
   expect([...new Set(named)].toSorted()).toEqual(wanted.toSorted());
