@@ -62,8 +62,9 @@ export async function createApp(config: Config, overrides: Overrides): Promise<A
   const stores = overrides.stores ?? (await openDatabase(config, log, now));
   closers.add('database', () => stores.close());
   try {
-    const platform = await createPlatform(config, overrides, stores, closers);
-    await addAdmins(config, platform);
+    const parts = await createPlatform(config, overrides, stores, closers);
+    await addAdmins(config, { ...parts, users: stores.users });
+    const platform = { ...stores, ...parts };
     let loops: Loops | null = null;
     const server = await buildServer({
       ...platform,
@@ -72,8 +73,8 @@ export async function createApp(config: Config, overrides: Overrides): Promise<A
     });
     closers.add('loops', () => loops?.stop());
     closers.add('server', () => closeServer(server));
-    for (const note of platform.settings.notes) log.warn(note);
-    const { changes, driver, source, policy, presence, uptime, limits, sendNotice } = platform;
+    for (const note of parts.settings.notes) log.warn(note);
+    const { changes, driver, source, policy, presence, uptime, limits, sendNotice } = parts;
     return {
       server,
       stores,
@@ -85,12 +86,12 @@ export async function createApp(config: Config, overrides: Overrides): Promise<A
       uptime,
       limits,
       sendNotice,
-      secrets: secretsOf(platform),
+      secrets: secretsOf(parts),
       async listen() {
         const address = await server.listen({ host: config.LISTEN.host, port: config.LISTEN.port });
         if (overrides.loops === false) return address;
         loops = startLoops(platform);
-        startSecretLoops(platform, closers);
+        startSecretLoops(parts, closers);
         return address;
       },
       close: () => closers.close(),
@@ -121,7 +122,10 @@ function snapshotBefore(config: Config, log: Logger): BeforeMigration | undefine
 }
 
 /** Creates the first admin if there is no user, and makes the users of ADMIN_EMAILS admins. */
-async function addAdmins(config: Config, { users, settings, now, log }: Platform): Promise<void> {
+async function addAdmins(
+  config: Config,
+  { users, settings, now, log }: Platform & { users: AllStores['users'] },
+): Promise<void> {
   const firstAdmin = {
     email: config.ADMIN_EMAILS?.[0] ?? `admin@${config.BASE_DOMAIN}`,
     password: config.ADMIN_PASSWORD ?? null,

@@ -24,21 +24,26 @@ import { runScheduled } from './backup/process.ts';
 import { type Config, dataFolder } from './config.ts';
 import type { Scanner } from './domain/data/scan.ts';
 import type { Limits } from './domain/deployments/facts.ts';
+import type { GitTokenStore } from './domain/git/git-stores.ts';
+import type { ApiSessionStore, PolicyStore } from './domain/identity/identity-stores.ts';
 import { createPresence, type Presence } from './domain/identity/presence.ts';
 import { createCacheIndex } from './domain/nodes/cache-index.ts';
 import { diskObservations } from './domain/notifications/problem-texts.ts';
 import type { BackupSettings } from './domain/platform/backups.ts';
-import { type Changes, createChanges } from './domain/platform/changes.ts';
+import { type Changes, createChanges, type Notifier } from './domain/platform/changes.ts';
+import type { MetaStore } from './domain/platform/meta-store.ts';
 import { createTelemetry } from './domain/platform/telemetry.ts';
-import { createUptimeClock, type UptimeClock } from './domain/platform/uptime.ts';
+import { createUptimeClock, type UptimeClock, type UptimeStore } from './domain/platform/uptime.ts';
 import type {
   AliasWatch,
   CertificateWatch,
   ProxyProbe,
   Reach,
 } from './domain/routes/configuration.ts';
-import type { Vault } from './domain/secrets/vault.ts';
+import type { RouteStore } from './domain/routes/route-stores.ts';
+import type { ProjectKeyStore, Vault } from './domain/secrets/vault.ts';
 import { createDriver } from './flow/drive.ts';
+import type { FlowStores } from './flow/flow-stores.ts';
 import { createSendToForge } from './forges/send-status.ts';
 import type { ScanSettings, StatusSettings } from './loops/settings.ts';
 import { createCheckFolder } from './monitor/check-folder.ts';
@@ -54,7 +59,6 @@ import { createDnsCheck } from './routing/dns.ts';
 import { createPolicySource } from './routing/policy-source.ts';
 import { createReach } from './routing/reach.ts';
 import { openVault } from './secrets/open.ts';
-import type { AllStores } from './store/open.ts';
 
 /** Replaces parts, for tests. */
 export type PlatformOverrides = {
@@ -71,11 +75,23 @@ export type PlatformOverrides = {
   backUp?: BackupSettings['run'];
 };
 
+/** Stores that parts of the platform use; routes and loops get theirs from app.ts. */
+export type PlatformStores = FlowStores & {
+  apiSessions: Pick<ApiSessionStore, 'hashIds'>;
+  gitTokens: Pick<GitTokenStore, 'get'>;
+  meta: MetaStore;
+  policy: PolicyStore;
+  projectKeys: ProjectKeyStore;
+  routes: RouteStore;
+  uptime: UptimeStore;
+  notifier: Notifier | null;
+};
+
 /** Every step of the composition starts from these. */
 type Start = {
   config: Config;
   overrides: PlatformOverrides;
-  stores: AllStores;
+  stores: PlatformStores;
   /** Ends each part when the control plane stops. */
   closers: Closers;
   log: Logger;
@@ -97,7 +113,7 @@ export type Platform = Awaited<ReturnType<typeof createPlatform>>;
 export async function createPlatform(
   config: Config,
   overrides: PlatformOverrides,
-  stores: AllStores,
+  stores: PlatformStores,
   closers: Closers,
 ) {
   const { log, now = Date.now } = overrides;
@@ -139,7 +155,6 @@ export async function createPlatform(
   });
   const presence = createPresence();
   return {
-    ...stores,
     ...secrets,
     ...clocks,
     ...(await openRouting(start, changes, settings.ownHosts)),
@@ -233,7 +248,7 @@ const folderOf = (config: Config): string | null =>
  */
 const generatedSecrets = async (
   config: Config,
-  { meta }: Pick<AllStores, 'meta'>,
+  { meta }: Pick<PlatformStores, 'meta'>,
   log: Logger,
 ): Promise<string[]> =>
   config.DATABASE_URL === 'sqlite::memory:'

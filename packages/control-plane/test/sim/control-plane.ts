@@ -5,6 +5,7 @@
  * restart creates everything again on the same database.
  */
 import { silentLogger } from '@berth/kit/log';
+import type { PolicySource } from '../../src/domain/identity/policy.ts';
 import type { NodeRegister } from '@berth/wire/node';
 import type { TaskReport } from '@berth/wire/task';
 import type { TaskState } from '@berth/wire/vocabulary';
