@@ -2,6 +2,7 @@
 import { defined } from '@berth/kit/defined';
 import type { DeploymentState } from '@berth/wire/vocabulary';
 import { DomainError } from '../domain/platform/errors.ts';
+import { waitingFor } from '../domain/deployments/wait-reason.ts';
 import type { Facts, NodeFact } from '../domain/deployments/facts.ts';
 import {
   type DeploymentChange,
@@ -92,7 +93,7 @@ export function createDraft(facts: Facts, event: string): Draft {
         ...defined({ phases: phases ?? undefined }),
         status: to,
         state_since: facts.now,
-        waiting: null,
+        ...waitingFor(null),
         stopped_first: null,
       });
       addLine(d, to, message);

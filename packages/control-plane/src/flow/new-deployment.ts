@@ -62,6 +62,7 @@ export function newDeployment(
     losses: [],
     datasets: null,
     waiting: null,
+    waiting_reason: null,
     stopped_first: null,
     created_at: now,
     state_since: now,

@@ -207,6 +207,8 @@ export type Tables = {
     losses: Json;
     datasets: Json | null;
     waiting: string | null;
+    /** The reason as data; null also in rows that an earlier version wrote. */
+    waiting_reason: Generated<Json | null>;
     stopped_first: StoppedFirst | null;
     created_by: Json | null;
     trigger: Trigger | null;
