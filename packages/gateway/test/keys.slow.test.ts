@@ -50,6 +50,11 @@ describe('sealed values', () => {
     expect(createSealer(deriveKeys(['s']), () => now() + 1001).open('one', text)).toBeNull();
   });
 
+  it('of version 0.1.0 open', () => {
+    const text = 'yr6uGJyQvQuMto8pyvfOGBWoioVwfdFQkI1rUSiPUO71hTwWmW_RlwBW5-3g_pUJi9hJnQPTeD0PFQ';
+    expect(sealer('s'.repeat(32)).open('login', text)).toEqual({ to: '/x' });
+  });
+
   it('do not open if any part was changed', () => {
     const text = sealer('s').seal('one', { secret: 'a value' }, 60_000);
     expect(Buffer.from(text, 'base64url').toString('latin1')).not.toContain('a value');

@@ -17,6 +17,7 @@ import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { WrongUsage } from '@berth/kit/wrong-usage';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { bcryptHash, isBcryptOf } from '../src/install/bcrypt.ts';
 import { apply, compare, type Wanted } from '../src/install/changes.ts';
@@ -33,7 +34,6 @@ import {
   settingsOf,
 } from '../src/install/settings.ts';
 import { stateOf, usersOf } from '../src/install/run.ts';
-import { WrongUsage } from '../src/lib/command.ts';
 import { shipped } from '../src/install/shipped.ts';
 import { type Extras, wantedFor } from '../src/install/wanted.ts';
 import { parseEnv } from '../src/lib/etc-files.ts';

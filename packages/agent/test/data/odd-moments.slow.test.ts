@@ -17,7 +17,7 @@ import {
 import { join } from 'node:path';
 import { silentLogger } from '@berth/kit/log';
 import { beforeEach, expect, it } from 'vitest';
-import { inParallel } from '../../src/data/disk.ts';
+import { inParallel } from '../../src/file-system.ts';
 import { createEvict } from '../../src/data/evict.ts';
 import { createLayout } from '../../src/data/layout.ts';
 import { createMounts } from '../../src/data/mounts.ts';

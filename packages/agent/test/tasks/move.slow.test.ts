@@ -21,7 +21,7 @@ import type { ChunkClient, TakenChunk } from '../../src/data/volumes/chunks.ts';
 import { createVolumes, type Volumes } from '../../src/data/volumes/volumes.ts';
 import { createLocks } from '../../src/locks.ts';
 import { createMoveHandler } from '../../src/tasks/move.ts';
-import type { ListNodeContainers } from '../../src/link/node-ids.ts';
+import type { ListNodeContainers } from '../../src/engine/node-ids.ts';
 
 const isRoot = process.getuid?.() === 0;
 let root: string;

@@ -4,7 +4,8 @@
 import { silentLogger } from '@berth/kit/log';
 import { createClient } from '@berth/wire/client';
 import { afterEach, beforeEach, expect, it } from 'vitest';
-import { renewIn, runTask, type TaskRun } from '../../src/tasks/run-task.ts';
+import { renewIn, runTask } from '../../src/tasks/run-task.ts';
+import type { TaskRun } from '../../src/link/poll-loop.ts';
 import { pause } from '../../src/stopped.ts';
 import type { Handler, Handlers, Product } from '../../src/tasks/task.ts';
 import { TaskFailure } from '../../src/failures.ts';

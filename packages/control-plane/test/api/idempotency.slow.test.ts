@@ -153,6 +153,26 @@ test('an error is not stored: the next request with the key runs', async () => {
   expect([reply.status, replayed(reply)]).toEqual([201, undefined]);
 });
 
+test('an answer that version 0.1.0 stored is returned', async () => {
+  const stored =
+    '6agYUbviwzS2D931iJAO1j4tUSalce7_r6T3_O6K91Rb2isyB3wgzr_7qkBUMErMjcWlDKQYArloOww9ePfCRWmGFbWT' +
+    'JyXZCR8x4pXfGFgtM9LLskjYi5IS';
+  const begin: AllStores['idempotencyAnswers']['begin'] = () =>
+    Promise.resolve({ kind: 'stored', answer: Buffer.from(stored, 'base64url') });
+  const runOnce = createRunOnce({
+    idempotencyAnswers: { ...(await open()).idempotencyAnswers, begin },
+    secrets: () => ['another', 's'.repeat(32)],
+    now: Date.now,
+  });
+  const request = { user: 'u1', key: 'k1', method: 'POST', path: '/api/tokens', body: {} };
+  expect(await runOnce(request, () => Promise.reject(new Error('runs again')))).toEqual({
+    text: '{"token":"t"}',
+    headers: {},
+    target: null,
+    replayed: true,
+  });
+});
+
 describe('a control plane that was killed during a request', () => {
   const answer = { text: '{}', headers: {}, target: null };
   const asked = (user: string) => ({ user, key: 'k', method: 'POST', path: '/p', body: {} });
@@ -179,11 +199,10 @@ describe('a control plane that was killed during a request', () => {
       return new Promise(() => {});
     });
     await claimed;
-    const began = performance.now();
+    // A claim lasts for a minute, which is longer than the time limit of a test.
     expect(await plane()(asked(user), () => Promise.resolve(answer))).toMatchObject({
       replayed: false,
     });
-    expect(performance.now() - began).toBeLessThan(6_000);
   });
 
   test('is distinguished from one whose request takes long', async () => {

@@ -2,13 +2,13 @@ import { defined } from '@berth/kit/defined';
 import { ROLES, type Role } from '@berth/wire/vocabulary';
 import { ApiError } from '@berth/wire/client';
 import { useState } from 'react';
-import { Page as Head } from '../app/page.tsx';
-import { hasRole, useMe } from '../app/session.tsx';
+import { PageLayout } from '../parts/page-layout.tsx';
+import { hasRole, useMe } from '../parts/permissions.ts';
 import { call } from '../api/client.ts';
 import { reportProblem } from '../api/connection.ts';
-import { useList } from '../api/queries.ts';
-import { useChange } from '../parts/actions.tsx';
-import { Answer } from '../parts/answer.tsx';
+import { useApiList } from '../api/queries.ts';
+import { useApiMutation } from '../api/mutations.ts';
+import { QueryBoundary } from '../parts/query-boundary.tsx';
 import { Command, Empty } from '../parts/command.tsx';
 import { useProjectNames } from '../parts/names.ts';
 import { fieldErrors, FormProblem, Problem } from '../parts/problem.tsx';
@@ -25,16 +25,16 @@ const DAY_MS = 86_400_000;
 /** Validity of a new token. */
 const DAYS = 90;
 
-export const Page = () => {
+export const AccountPage = () => {
   const me = useMe();
-  const tokens = useList('listTokens', { query: { limit: 200 } });
+  const tokens = useApiList('listTokens', { query: { limit: 200 } });
   const [name, setName] = useState('');
   const [role, setRole] = useState<Role>('viewer');
   const [days, setDays] = useState<number | null>(DAYS);
   const [projects, setProjects] = useState<string[]>([]);
   const [secret, setSecret] = useState<string | null>(null);
   const nameOf = useProjectNames(tokens.items.flatMap((token) => token.projects ?? []));
-  const create = useChange(
+  const create = useApiMutation(
     'createToken',
     (answer) => {
       setSecret(answer.token);
@@ -45,10 +45,10 @@ export const Page = () => {
     },
     { once: true },
   );
-  const revoke = useChange('deleteToken');
+  const revoke = useApiMutation('deleteToken');
   const [old, setOld] = useState('');
   const [next, setNext] = useState('');
-  const password = useChange('changePassword', () => {
+  const password = useApiMutation('changePassword', () => {
     setOld('');
     setNext('');
   });
@@ -65,12 +65,12 @@ export const Page = () => {
     location.assign('/');
   };
   return (
-    <Head
+    <PageLayout
       title="Your account"
       lead={`${me.email}, role ${me.role}`}
       actions={<Button onClick={() => void signOut()}>Sign out</Button>}
     >
-      {signOutError !== null && <Problem error={signOutError} what="Signing out" />}
+      <Problem error={signOutError} what="Signing out" />
       {secret !== null && (
         <Note
           tone="warn"
@@ -150,10 +150,8 @@ export const Page = () => {
         </form>
       </Panel>
       <Panel flush title="API tokens" id="tokens" actions={<Command words={['token', 'list']} />}>
-        {revoke.error !== null && revoke.error !== undefined && (
-          <Problem error={revoke.error} what="Revoking" />
-        )}
-        <Answer query={tokens.query} what="the tokens">
+        <Problem error={revoke.error} what="Revoking" />
+        <QueryBoundary query={tokens.query} what="the tokens">
           {() =>
             tokens.items.length === 0 ? (
               <Empty words={['token', 'create', 'ci', '--role', 'developer']}>
@@ -195,7 +193,7 @@ export const Page = () => {
               />
             )
           }
-        </Answer>
+        </QueryBoundary>
       </Panel>
       <Panel title="Password" id="password">
         <form
@@ -240,6 +238,6 @@ export const Page = () => {
           </Column>
         </form>
       </Panel>
-    </Head>
+    </PageLayout>
   );
 };

@@ -4,11 +4,11 @@ import type { Project } from '@berth/wire/project';
 import { isSettled } from '@berth/wire/vocabulary';
 import { can } from '@berth/wire/can';
 import { useNavigate, useParams } from '@tanstack/react-router';
-import { Page as Head } from '../app/page.tsx';
-import { conditionOf, useReasons } from '../app/session.tsx';
-import { useAsk } from '../api/queries.ts';
-import { errorOfLast, useChange } from '../parts/actions.tsx';
-import { Answer } from '../parts/answer.tsx';
+import { PageLayout } from '../parts/page-layout.tsx';
+import { conditionOf, useReasons } from '../parts/permissions.ts';
+import { useApiQuery } from '../api/queries.ts';
+import { errorOfLast, useApiMutation } from '../api/mutations.ts';
+import { QueryBoundary } from '../parts/query-boundary.tsx';
 import { Command, Empty } from '../parts/command.tsx';
 import { commitText, LiveStatus, rolledBackText } from '../parts/deployments.tsx';
 import { useLogStream } from '../parts/log-data.ts';
@@ -26,20 +26,24 @@ import { Column, Panel, WithSide } from '../ui/layout.tsx';
 import { Status } from '../ui/status.tsx';
 import { Code, OutLink, PageLink, Text } from '../ui/text.tsx';
 
-export const Page = () => {
+export const DeploymentPage = () => {
   const { id } = useParams({ strict: false }) as { id: string };
-  const deployment = useAsk('getDeployment', { params: { id } });
+  const deployment = useApiQuery('getDeployment', { params: { id } });
   return (
-    <Answer query={deployment} what="the deployment" page>
+    <QueryBoundary query={deployment} what="the deployment" page>
       {(found) => <Loaded key={found.id} deployment={found} />}
-    </Answer>
+    </QueryBoundary>
   );
 };
 
 /** The first question after a failure: what do visitors get now? */
 function StillServes({ project }: { project: Project }) {
   const id = project.running_deployment_id;
-  const running = useAsk('getDeployment', { params: { id: id ?? '' } }, { enabled: id !== null });
+  const running = useApiQuery(
+    'getDeployment',
+    { params: { id: id ?? '' } },
+    { enabled: id !== null },
+  );
   if (id === null) return <Text>No version of this project serves.</Text>;
   if (project.stopped)
     return <Text>The project is stopped; visitors get a page that says so.</Text>;
@@ -57,14 +61,14 @@ function StillServes({ project }: { project: Project }) {
 
 function Loaded({ deployment }: { deployment: Deployment }) {
   const navigate = useNavigate();
-  const project = useAsk('getProject', { params: { id: deployment.project_id } });
+  const project = useApiQuery('getProject', { params: { id: deployment.project_id } });
   const reasonAgainst = useReasons(project.data);
-  const cancel = useChange('cancelDeployment');
-  const rollback = useChange(
+  const cancel = useApiMutation('cancelDeployment');
+  const rollback = useApiMutation(
     'rollback',
     (answer) => void navigate({ to: '/deployments/$id', params: { id: answer.id } }),
   );
-  const again = useChange(
+  const again = useApiMutation(
     'createDeployment',
     (answer) => void navigate({ to: '/deployments/$id', params: { id: answer.id } }),
   );
@@ -74,9 +78,9 @@ function Loaded({ deployment }: { deployment: Deployment }) {
   /** Null until it is read: a command with a placeholder could be copied. */
   const name = project.data?.name ?? null;
   const error = errorOfLast(cancel, rollback, again);
-  const exits = useAsk('deploymentExits', { params: { id: deployment.id } });
+  const exits = useApiQuery('deploymentExits', { params: { id: deployment.id } });
   return (
-    <Head
+    <PageLayout
       title={
         name === null ? `Deployment #${deployment.generation}` : `${name} #${deployment.generation}`
       }
@@ -142,7 +146,7 @@ function Loaded({ deployment }: { deployment: Deployment }) {
         </>
       }
     >
-      {error !== null && error !== undefined && <Problem error={error} what="The action" />}
+      <Problem error={error} what="The action" />
       {deployment.error !== null && (
         <Note tone="bad" title="Why it failed">
           <Column gap="xs">
@@ -219,7 +223,7 @@ function Loaded({ deployment }: { deployment: Deployment }) {
           ))}
         </Panel>
       )}
-    </Head>
+    </PageLayout>
   );
 }
 

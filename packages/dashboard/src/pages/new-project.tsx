@@ -3,11 +3,11 @@ import { PROJECT_DEFAULTS } from '@berth/wire/project';
 import type { RepositoryFound } from '@berth/wire/repository-look';
 import { useNavigate } from '@tanstack/react-router';
 import { useState } from 'react';
-import { Page as Head } from '../app/page.tsx';
-import { useReasons } from '../app/session.tsx';
+import { PageLayout } from '../parts/page-layout.tsx';
+import { useReasons } from '../parts/permissions.ts';
 import { call } from '../api/client.ts';
-import { queries, useList } from '../api/queries.ts';
-import { useChange } from '../parts/actions.tsx';
+import { queries, useApiList } from '../api/queries.ts';
+import { useApiMutation } from '../api/mutations.ts';
 import { Command } from '../parts/command.tsx';
 import { fieldErrors, FormProblem, problemText } from '../parts/problem.tsx';
 import {
@@ -41,10 +41,10 @@ export const nameOf = (address: string): string =>
     .replace(/^-+|-+$/g, '')
     .slice(0, 63);
 
-export const Page = () => {
+export const NewProjectPage = () => {
   const navigate = useNavigate();
   const reason = useReasons()('create_project', null);
-  const datasets = useList('listDatasets', { query: { limit: 200 } });
+  const datasets = useApiList('listDatasets', { query: { limit: 200 } });
   const [git, setGit] = useState('');
   const [name, setName] = useState<string | null>(null);
   const [prefix, setPrefix] = useState<string | null>(null);
@@ -74,7 +74,7 @@ export const Page = () => {
     };
   };
   const { branch, dockerfile, ports, port } = valuesWith(found);
-  const create = useChange('createProject');
+  const create = useApiMutation('createProject');
   const errors = fieldErrors(create.error);
 
   /** From the click until the next page: two requests. */
@@ -117,7 +117,7 @@ export const Page = () => {
     void navigate({ to: '/projects/$name', params: { name: project.name }, state });
   }
   return (
-    <Head
+    <PageLayout
       title="New project"
       lead={
         'Berth builds the Dockerfile of a git repository and publishes it at an address of its ' +
@@ -235,6 +235,6 @@ export const Page = () => {
           </Column>
         </form>
       </Panel>
-    </Head>
+    </PageLayout>
   );
 };

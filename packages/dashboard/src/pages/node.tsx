@@ -2,11 +2,11 @@ import { projectsWithMovingPorts } from '@berth/wire/moving-ports';
 import type { Drain, Node } from '@berth/wire/node';
 import { useParams } from '@tanstack/react-router';
 import { useState } from 'react';
-import { Page as Head } from '../app/page.tsx';
-import { useReasons } from '../app/session.tsx';
-import { useAsk, useList } from '../api/queries.ts';
-import { errorOfLast, useChange } from '../parts/actions.tsx';
-import { Answer } from '../parts/answer.tsx';
+import { PageLayout } from '../parts/page-layout.tsx';
+import { useReasons } from '../parts/permissions.ts';
+import { useApiQuery, useApiList } from '../api/queries.ts';
+import { errorOfLast, useApiMutation } from '../api/mutations.ts';
+import { QueryBoundary } from '../parts/query-boundary.tsx';
 import { Command, Empty } from '../parts/command.tsx';
 import { DiskBar } from '../parts/disk.tsx';
 import { dialogError, Problem } from '../parts/problem.tsx';
@@ -26,17 +26,17 @@ const COMMANDS_AT_ONCE = 5;
 /**
  * The address has an id or a hostname. Two nodes can share a hostname, then the page lists both.
  */
-export const Page = () => {
+export const NodePage = () => {
   const { name } = useParams({ strict: false }) as { name: string };
-  const same = useList('listNodes', { query: { name } });
-  const one = useAsk(
+  const same = useApiList('listNodes', { query: { name } });
+  const one = useApiQuery(
     'getNode',
     { params: { id: name } },
     { enabled: same.query.data !== undefined && same.items.length < 2 },
   );
   if (same.items.length > 1)
     return (
-      <Head
+      <PageLayout
         title={name}
         lead={
           `${same.items.length} nodes have this hostname: one machine can be a builder and a ` +
@@ -48,12 +48,12 @@ export const Page = () => {
             {node.hostname} ({node.role})
           </PageLink>
         ))}
-      </Head>
+      </PageLayout>
     );
   return (
-    <Answer query={one} what="the node" page>
+    <QueryBoundary query={one} what="the node" page>
       {(node) => <Loaded key={node.id} node={node} />}
-    </Answer>
+    </QueryBoundary>
   );
 };
 
@@ -61,18 +61,18 @@ function Loaded({ node }: { node: Node }) {
   const reasonAgainst = useReasons();
   const [asking, setAsking] = useState(false);
   const params = { id: node.id };
-  const drain = useChange('drainNode', () => setAsking(false));
-  const cordon = useChange('cordonNode');
-  const uncordon = useChange('uncordonNode');
+  const drain = useApiMutation('drainNode', () => setAsking(false));
+  const cordon = useApiMutation('cordonNode');
+  const uncordon = useApiMutation('uncordonNode');
   /** The container of which an admin says that it is gone. */
   const [gone, setGone] = useState<string | null>(null);
-  const removed = useChange('confirmRemoved', () => setGone(null));
-  const disk = useAsk('nodeDisk', { params });
+  const removed = useApiMutation('confirmRemoved', () => setGone(null));
+  const disk = useApiQuery('nodeDisk', { params });
   const left = node.unmanaged ?? [];
   const moving = projectsWithMovingPorts(node.containers);
   const error = errorOfLast(cordon, uncordon);
   return (
-    <Head
+    <PageLayout
       title={node.hostname}
       lead={
         <span>
@@ -115,7 +115,7 @@ function Loaded({ node }: { node: Node }) {
         </>
       }
     >
-      {error !== null && error !== undefined && <Problem error={error} what="The action" />}
+      <Problem error={error} what="The action" />
       {node.doubled !== null && (
         <Note tone="warn" title="Another machine registers under this name">
           <Text>
@@ -248,7 +248,7 @@ function Loaded({ node }: { node: Node }) {
           ) : (
             <DiskBar disk={node.disk} />
           )}
-          <Answer query={disk} what="the preview of evictions">
+          <QueryBoundary query={disk} what="the preview of evictions">
             {(view) => (
               <>
                 <Text>
@@ -274,7 +274,7 @@ function Loaded({ node }: { node: Node }) {
                 )}
               </>
             )}
-          </Answer>
+          </QueryBoundary>
         </Column>
       </Panel>
       <Panel flush title="Containers" id="containers">
@@ -341,7 +341,7 @@ function Loaded({ node }: { node: Node }) {
           id="volumes"
           actions={<Command words={['node', 'volumes', node.hostname]} />}
         >
-          <Answer query={disk} what="the volumes">
+          <QueryBoundary query={disk} what="the volumes">
             {({ volumes }) =>
               volumes.length === 0 ? (
                 <Empty>None.</Empty>
@@ -381,7 +381,7 @@ function Loaded({ node }: { node: Node }) {
                 />
               )
             }
-          </Answer>
+          </QueryBoundary>
         </Panel>
         <Panel title="Facts" id="facts">
           <Facts
@@ -434,7 +434,7 @@ function Loaded({ node }: { node: Node }) {
           runs, two versions may write the same data.
         </Text>
       </Confirm>
-    </Head>
+    </PageLayout>
   );
 }
 

@@ -5,11 +5,11 @@ import {
   type NotificationKind,
 } from '@berth/wire/notification';
 import { useState } from 'react';
-import { Page as Head } from '../app/page.tsx';
-import { hasRole, useMe } from '../app/session.tsx';
-import { useList } from '../api/queries.ts';
-import { errorOfLast, useChange } from '../parts/actions.tsx';
-import { Answer } from '../parts/answer.tsx';
+import { PageLayout } from '../parts/page-layout.tsx';
+import { hasRole, useMe } from '../parts/permissions.ts';
+import { useApiList } from '../api/queries.ts';
+import { errorOfLast, useApiMutation } from '../api/mutations.ts';
+import { QueryBoundary } from '../parts/query-boundary.tsx';
 import { Command, Empty } from '../parts/command.tsx';
 import { useProjectNames } from '../parts/names.ts';
 import { fieldErrors, FormProblem, Problem } from '../parts/problem.tsx';
@@ -23,20 +23,20 @@ import { Status } from '../ui/status.tsx';
 import { TextField } from '../ui/text-field.tsx';
 import { Code, Text } from '../ui/text.tsx';
 
-export const Page = () => {
+export const NotificationsPage = () => {
   const me = useMe();
   if (!hasRole(me.role, 'developer'))
     return (
-      <Head title="Notifications">
+      <PageLayout title="Notifications">
         <Note title="Only developers and admins see this page">Your role is {me.role}.</Note>
-      </Head>
+      </PageLayout>
     );
   return <Notifications isAdmin={me.role === 'admin'} />;
 };
 
 function Notifications({ isAdmin }: { isAdmin: boolean }) {
-  const list = useList('listNotifications', { query: { limit: 200 } });
-  const projects = useList('listProjects', { query: { limit: 200 } });
+  const list = useApiList('listNotifications', { query: { limit: 200 } });
+  const projects = useApiList('listProjects', { query: { limit: 200 } });
   const projectName = useProjectNames(list.items.flatMap((row) => row.projects));
   const [name, setName] = useState('');
   const [kind, setKind] = useState<NotificationKind>('webhook');
@@ -45,17 +45,20 @@ function Notifications({ isAdmin }: { isAdmin: boolean }) {
   const [only, setOnly] = useState<string[]>([]);
   const [secret, setSecret] = useState<string | null>(null);
   const [tested, setTested] = useState<{ name: string; error: string | null } | null>(null);
-  const create = useChange('createNotification', (answer) => {
+  const create = useApiMutation('createNotification', (answer) => {
     setSecret(answer.secret);
     setName('');
     setTarget('');
   });
-  const test = useChange('testNotification');
-  const remove = useChange('deleteNotification');
+  const test = useApiMutation('testNotification');
+  const remove = useApiMutation('deleteNotification');
   const errors = fieldErrors(create.error);
   const error = errorOfLast(test, remove);
   return (
-    <Head title="Notifications" lead="Berth reports each problem once, and again when it is over.">
+    <PageLayout
+      title="Notifications"
+      lead="Berth reports each problem once, and again when it is over."
+    >
       {secret !== null && (
         <Note
           tone="warn"
@@ -83,14 +86,14 @@ function Notifications({ isAdmin }: { isAdmin: boolean }) {
           {tested.error}
         </Note>
       )}
-      {error !== null && error !== undefined && <Problem error={error} what="The action" />}
+      <Problem error={error} what="The action" />
       <Panel
         flush
         title="Targets"
         id="targets"
         actions={<Command words={['notification', 'list']} />}
       >
-        <Answer query={list.query} what="the notifications">
+        <QueryBoundary query={list.query} what="the notifications">
           {() =>
             list.items.length === 0 ? (
               <Empty words={['notification', 'create', 'ops', '--kind', 'webhook']}>
@@ -163,7 +166,7 @@ function Notifications({ isAdmin }: { isAdmin: boolean }) {
               />
             )
           }
-        </Answer>
+        </QueryBoundary>
       </Panel>
       <Panel title="New notification" id="new">
         <form
@@ -237,6 +240,6 @@ function Notifications({ isAdmin }: { isAdmin: boolean }) {
           </Column>
         </form>
       </Panel>
-    </Head>
+    </PageLayout>
   );
 }

@@ -1,9 +1,9 @@
 import { errorSentence } from '@berth/wire/error-sentence';
 import type { Node } from '@berth/wire/node';
 import type { ReactNode } from 'react';
-import { Page as Head } from '../app/page.tsx';
-import { useAsk, useList } from '../api/queries.ts';
-import { Answer } from '../parts/answer.tsx';
+import { PageLayout } from '../parts/page-layout.tsx';
+import { useApiQuery, useApiList } from '../api/queries.ts';
+import { QueryBoundary } from '../parts/query-boundary.tsx';
 import { useAll, useAttention } from '../parts/attention.ts';
 import { Command, Empty } from '../parts/command.tsx';
 import { Deployments } from '../parts/deployments.tsx';
@@ -25,7 +25,9 @@ const BUSY = ['pending', 'building', 'built', 'deploying'] as const;
  * Deployments in progress, newest first. A few states have few rows each, whatever the history is.
  */
 function useBusy() {
-  const lists = BUSY.map((status) => useList('listDeployments', { query: { status, limit: 50 } }));
+  const lists = BUSY.map((status) =>
+    useApiList('listDeployments', { query: { status, limit: 50 } }),
+  );
   return {
     items: lists
       .flatMap(({ items }) => items)
@@ -34,14 +36,14 @@ function useBusy() {
   };
 }
 
-export const Page = () => {
+export const OverviewPage = () => {
   const attention = useAttention();
-  const certificates = useList('listProjects', { query: { attention: true, limit: 200 } });
-  const nodes = useAll(useList('listNodes', { query: { limit: 200 } }));
-  const datasets = useAll(useList('listDatasets', { query: { limit: 200 } }));
+  const certificates = useApiList('listProjects', { query: { attention: true, limit: 200 } });
+  const nodes = useAll(useApiList('listNodes', { query: { limit: 200 } }));
+  const datasets = useAll(useApiList('listDatasets', { query: { limit: 200 } }));
   const busy = useBusy();
-  const latest = useList('listDeployments', { query: { limit: 50 } });
-  const events = useAsk('events', { query: { limit: 1 } });
+  const latest = useApiList('listDeployments', { query: { limit: 50 } });
+  const events = useApiQuery('events', { query: { limit: 1 } });
   const seen = new Set<string>();
   const newest = latest.items.filter(({ project_id }) =>
     seen.has(project_id) ? false : seen.add(project_id),
@@ -156,7 +158,7 @@ export const Page = () => {
     );
   const isMore = attention.hasMore || certificates.hasMore;
   return (
-    <Head
+    <PageLayout
       title="Overview"
       actions={<Command words={['status', '--all']} />}
       lead={
@@ -177,7 +179,7 @@ export const Page = () => {
         )
       }
     >
-      <Answer query={latest.query} what="the overview">
+      <QueryBoundary query={latest.query} what="the overview">
         {() => (
           <>
             {needs.length > 0 && (
@@ -236,8 +238,8 @@ export const Page = () => {
             </Panel>
           </>
         )}
-      </Answer>
-    </Head>
+      </QueryBoundary>
+    </PageLayout>
   );
 };
 

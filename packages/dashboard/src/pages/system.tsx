@@ -1,10 +1,10 @@
 import { errorSentence } from '@berth/wire/error-sentence';
 import type { SystemReadiness } from '@berth/wire/system';
-import { Page as Head } from '../app/page.tsx';
-import { useAsk, useList } from '../api/queries.ts';
-import { useChange } from '../parts/actions.tsx';
+import { PageLayout } from '../parts/page-layout.tsx';
+import { useApiQuery, useApiList } from '../api/queries.ts';
+import { useApiMutation } from '../api/mutations.ts';
 import { AdminOnly } from '../parts/admin-only.tsx';
-import { Answer } from '../parts/answer.tsx';
+import { QueryBoundary } from '../parts/query-boundary.tsx';
 import { Command } from '../parts/command.tsx';
 import { Problem } from '../parts/problem.tsx';
 import { Ago } from '../parts/time.tsx';
@@ -16,7 +16,7 @@ import { Column, Panel } from '../ui/layout.tsx';
 import { Status } from '../ui/status.tsx';
 import { Code, Text } from '../ui/text.tsx';
 
-export const Page = () => (
+export const SystemPage = () => (
   <AdminOnly title="System">
     <System />
   </AdminOnly>
@@ -30,13 +30,13 @@ const UNKNOWN: Pick<SystemReadiness, 'parts' | 'notes'> & { status: string } = {
 };
 
 function System() {
-  const version = useAsk('version', {});
-  const cleanUps = useAsk('cleanUps', {});
-  const system = useAsk('system', {}, { everyMs: 10_000 });
-  const nodes = useList('listNodes', { query: { limit: 200 } });
-  const clean = useChange('startCleanUp');
+  const version = useApiQuery('version', {});
+  const cleanUps = useApiQuery('cleanUps', {});
+  const system = useApiQuery('system', {}, { everyMs: 10_000 });
+  const nodes = useApiList('listNodes', { query: { limit: 200 } });
+  const clean = useApiMutation('startCleanUp');
   return (
-    <Head title="System">
+    <PageLayout title="System">
       <Column gap="lg">
         <Panel
           flush
@@ -44,7 +44,7 @@ function System() {
           id="ready"
           actions={<Command words={['doctor', 'control-plane']} />}
         >
-          <Answer query={system} what="the readiness">
+          <QueryBoundary query={system} what="the readiness">
             {({ readiness: { status, parts, notes } = UNKNOWN }) => (
               <>
                 <div style={{ padding: '0 16px 12px' }}>
@@ -76,10 +76,10 @@ function System() {
                 />
               </>
             )}
-          </Answer>
+          </QueryBoundary>
         </Panel>
         <Panel title="Versions" id="versions">
-          <Answer query={version} what="the versions">
+          <QueryBoundary query={version} what="the versions">
             {(answer) => (
               <Facts
                 items={[
@@ -99,7 +99,7 @@ function System() {
                 ]}
               />
             )}
-          </Answer>
+          </QueryBoundary>
         </Panel>
       </Column>
       <Panel
@@ -112,10 +112,8 @@ function System() {
           </Button>
         }
       >
-        {clean.error !== null && clean.error !== undefined && (
-          <Problem error={clean.error} what="The clean-up" />
-        )}
-        <Answer query={cleanUps} what="the clean-ups">
+        <Problem error={clean.error} what="The clean-up" />
+        <QueryBoundary query={cleanUps} what="the clean-ups">
           {({ items, unavailable }) => {
             if (unavailable !== undefined) return <div style={{ padding: 16 }}>{unavailable}</div>;
             return items.length === 0 ? (
@@ -158,9 +156,9 @@ function System() {
               />
             );
           }}
-        </Answer>
+        </QueryBoundary>
       </Panel>
-      <Answer query={system} what="the settings">
+      <QueryBoundary query={system} what="the settings">
         {({ settings, backups }) => (
           <Column gap="lg">
             <Panel
@@ -260,7 +258,7 @@ function System() {
             </Panel>
           </Column>
         )}
-      </Answer>
-    </Head>
+      </QueryBoundary>
+    </PageLayout>
   );
 }
