@@ -158,7 +158,9 @@ export function plainWaitText(reason: WaitReason): string {
     case 'builders_busy':
       return refusalsText(reason.refusals);
     case 'never_registered':
-      return `no ${reason.role} node has ever registered`;
+      return reason.role === 'builder'
+        ? 'no builder node has ever registered'
+        : 'no deploy node has ever registered';
     case 'no_node':
       return noNodeText(reason, plainRefusalsText(reason.refusals));
     case 'no_node_can':
