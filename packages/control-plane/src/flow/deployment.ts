@@ -13,7 +13,7 @@
  * The old version serves until the proxy serves the new route: no running version is changed before
  * `route_confirmed`. This file turns each event into a Plan (domain/deployments/plan.ts).
  * store/commit-plan.ts writes the whole plan or nothing. When the project changed in between,
- * flow/decide.ts decides again. transitions.ts lists every change of state.
+ * flow/decide-and-commit.ts decides again. transitions.ts lists every change of state.
  */
 import { defined } from '@berth/kit/defined';
 import type { FailureCode } from '@berth/wire/errors';
@@ -60,7 +60,7 @@ import {
 import type { Plan } from '../domain/deployments/plan.ts';
 import type { DeploymentRecord, Failure } from '../domain/platform/records.ts';
 import { addNewerVersions, addVersions, mounted } from './data.ts';
-import { createDraft, type Draft, isBerthAgent } from './draft.ts';
+import { createDraft, type Draft, isBerthAgent } from './plan-draft.ts';
 import type { EventOf, FlowEvent } from './events.ts';
 import { failure, failureOf } from './failure.ts';
 import { type DeploymentRequest, newDeployment } from './new-deployment.ts';
@@ -89,8 +89,8 @@ import {
   whyNotMounted,
 } from './volumes.ts';
 import { moveNeed, volumeNeeds } from '../domain/data/volumes.ts';
-import { addCopied, addNotes, keepFacts, learned } from './learned.ts';
-import { retireEnded } from './retired.ts';
+import { addCopied, addNotes, keepFacts, learned } from './task-facts.ts';
+import { retireEnded } from './retire-ended.ts';
 import { lastSeen, leadsThere, routeBack, routeTo, whyUnconfirmed } from './route.ts';
 import { canRestart, reasonToWait, restartStopped } from './single-writer.ts';
 import { endLeave, endVoidMove, leaveEnded, volumesLeave } from './volume-handoff.ts';

@@ -28,7 +28,7 @@ import type { Plan } from '../domain/deployments/plan.ts';
 import type { DeploymentRecord, TaskRecord } from '../domain/platform/records.ts';
 import { stableJson } from '../domain/platform/stable-json.ts';
 import { judgeAgain } from './delivery.ts';
-import { createDraft, type Draft } from './draft.ts';
+import { createDraft, type Draft } from './plan-draft.ts';
 import type { LossReason } from './events.ts';
 import { MAX_SUPERSEDED_BUILDS, isBefore, request } from './deployment.ts';
 import { failureOf } from './failure.ts';

@@ -8,7 +8,7 @@ import type {
   NodeRecord,
   RouteRecord,
 } from '../domain/platform/records.ts';
-import { type Draft, isBerthAgent } from './draft.ts';
+import { type Draft, isBerthAgent } from './plan-draft.ts';
 import type { EventOf } from './events.ts';
 import { failure } from './failure.ts';
 

@@ -14,7 +14,7 @@
  * another node, that report decides (domain/nodes/renamed-machine.ts). A contract-only agent
  * reports no containers and stops only the one whose name the new one gets: another container,
  * there or elsewhere, blocks the new version until an admin confirms that it is gone
- * (domain/nodes/unmanaged.ts) or the node is deleted. Pure.
+ * (domain/nodes/unmanaged-containers.ts) or the node is deleted. Pure.
  */
 import { LABELS } from '@berth/wire/vocabulary';
 import type { ObservedContainer } from '@berth/wire/node';
@@ -31,8 +31,8 @@ import {
   waitText,
 } from '../domain/deployments/wait-reason.ts';
 import type { DeploymentRecord, TaskRecord } from '../domain/platform/records.ts';
-import { type Draft, isBerthAgent } from './draft.ts';
-import { isStoppedContainer, observedAt, ofProject } from './listed.ts';
+import { type Draft, isBerthAgent } from './plan-draft.ts';
+import { isStoppedContainer, observedAt, ofProject } from './reported-containers.ts';
 import { mayTry } from './retry.ts';
 import { isProjectStopped } from './stop.ts';
 import { createRetireTask } from './tasks.ts';

@@ -26,7 +26,7 @@ import type { DeploymentRecord, NodeRecord } from '../domain/platform/records.ts
 import type { Facts } from '../domain/deployments/facts.ts';
 import type { Plan } from '../domain/deployments/plan.ts';
 import { currentCopy, isProven, moveNeed, volumeNeeds } from '../domain/data/volumes.ts';
-import { createDraft, type Draft } from './draft.ts';
+import { createDraft, type Draft } from './plan-draft.ts';
 import type { EventOf } from './events.ts';
 import { noNodeCan, secretNeeds } from './secrets.ts';
 import { reasonToWait } from './single-writer.ts';

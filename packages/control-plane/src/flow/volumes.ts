@@ -30,10 +30,10 @@ import type {
 import { bytesText } from '../domain/platform/sizes.ts';
 import type { MoveWitness, VolumeCopy } from '../domain/data/volume-copy.ts';
 import { copyText, currentCopy, isProven, volumeMounts } from '../domain/data/volumes.ts';
-import type { Draft } from './draft.ts';
+import type { Draft } from './plan-draft.ts';
 import type { EventOf, LossReason } from './events.ts';
 import { failure, failureOf } from './failure.ts';
-import { isStoppedContainer, observedAt, ofProject } from './listed.ts';
+import { isStoppedContainer, observedAt, ofProject } from './reported-containers.ts';
 import { isAtRest, isProjectStopped } from './stop.ts';
 import { createMoveTask } from './tasks.ts';
 

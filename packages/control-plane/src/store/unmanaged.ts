@@ -1,4 +1,4 @@
-/** The containers that contract-only agents may have started (domain/nodes/unmanaged.ts). */
+/** The containers that contract-only agents may have started (domain/nodes/unmanaged-containers.ts). */
 import { LABELS } from '@berth/wire/vocabulary';
 import { DomainError } from '../domain/platform/errors.ts';
 import type { NodeRecord } from '../domain/platform/records.ts';
@@ -7,7 +7,7 @@ import {
   leftOver,
   type UnmanagedChange,
   type UnmanagedContainer,
-} from '../domain/nodes/unmanaged.ts';
+} from '../domain/nodes/unmanaged-containers.ts';
 import type { Database } from './engine/database.ts';
 import type { Row, Tx } from './engine/tables.ts';
 import { writeEvents } from './events.ts';

@@ -6,7 +6,7 @@ import { defined } from '@berth/kit/defined';
 import type { BuildPayload, TaskFacts, TaskReport } from '@berth/wire/task';
 import type { DeploymentRecord, TaskRecord } from '../domain/platform/records.ts';
 import { bytesText } from '../domain/platform/sizes.ts';
-import type { Change, Draft } from './draft.ts';
+import type { Change, Draft } from './plan-draft.ts';
 import type { EventOf } from './events.ts';
 import { isOwnImage } from './report.ts';
 

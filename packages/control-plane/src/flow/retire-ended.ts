@@ -10,10 +10,10 @@ import {
   waitText,
 } from '../domain/deployments/wait-reason.ts';
 import type { DeploymentRecord, TaskRecord } from '../domain/platform/records.ts';
-import type { Draft } from './draft.ts';
+import type { Draft } from './plan-draft.ts';
 import type { EventOf } from './events.ts';
 import { failureOf } from './failure.ts';
-import { addNotes } from './learned.ts';
+import { addNotes } from './task-facts.ts';
 import { holderOfName, judge } from './observe.ts';
 import { endRetries, tryLater } from './retry.ts';
 import { lastSeen } from './route.ts';

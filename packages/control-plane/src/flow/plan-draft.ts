@@ -12,7 +12,7 @@ import {
   type TaskChange,
 } from '../domain/deployments/plan.ts';
 import type { DeploymentRecord, NodeRecord, TaskRecord } from '../domain/platform/records.ts';
-import type { UnmanagedChange } from '../domain/nodes/unmanaged.ts';
+import type { UnmanagedChange } from '../domain/nodes/unmanaged-containers.ts';
 import type { VolumeCopy } from '../domain/data/volume-copy.ts';
 import { phasesAfter } from './phases.ts';
 import { isTransition } from './transitions.ts';
@@ -56,7 +56,7 @@ export function createDraft(facts: Facts, event: string): Draft {
   let used = 0;
   const freshId = (): string => {
     const id = facts.freshIds[used++];
-    // Every plan fits into FRESH_IDS (drive.ts), so this is a bug in the flow.
+    // Every plan fits into FRESH_IDS (driver.ts), so this is a bug in the flow.
     if (id === undefined)
       throw new Error(
         `a plan of project ${facts.project.id} needs more than ${facts.freshIds.length} new ids`,
