@@ -295,8 +295,8 @@ export function advance(d: DeploymentRecord, event: FlowEvent, facts: Facts): Pl
     else if (event.type === 'cancel')
       throw new DomainError(
         'wrong_state',
-        `deployment ${d.generation} is ${d.status}: only a deployment that is not live yet can be ` +
-          'cancelled',
+        `deployment ${d.generation} is ${d.status}: only a deployment that is not live yet can ` +
+          'be cancelled',
       );
     else if (event.type === 'observed') sweep(draft, d, event);
   }
@@ -356,14 +356,7 @@ export function request(input: DeploymentRequest, facts: Facts): Plan {
     leave(draft, older, 'superseded', null, `deployment ${created.generation} was requested`);
   }
   draft.plan.createDeployment = created;
-  const asked =
-    release !== null
-      ? `${input.trigger === 'restart' || input.trigger === 'start' ? input.trigger : 'requested'}: ` +
-        `release of deployment ${release.generation}, without a build`
-      : 'requested from ' +
-        `${input.commit === null ? `branch ${project.branch}` : `commit ${input.commit}`} of ` +
-        project.git_url;
-  draft.addLine({ id: input.id }, 'pending', input.why ?? asked);
+  draft.addLine({ id: input.id }, 'pending', input.why ?? requestText(input, project));
   if (release !== null) {
     for (const line of settingsLines(release, project))
       draft.addLine({ id: input.id }, 'settings', line);
@@ -372,6 +365,18 @@ export function request(input: DeploymentRequest, facts: Facts): Plan {
     addNewerVersions(draft, { id: input.id }, release);
   }
   return draft.plan;
+}
+
+function requestText(
+  { release, trigger, commit }: DeploymentRequest,
+  { branch, git_url }: Facts['project'],
+): string {
+  if (release === null) {
+    const source = commit === null ? `branch ${branch}` : `commit ${commit}`;
+    return `requested from ${source} of ${git_url}`;
+  }
+  const verb = trigger === 'restart' || trigger === 'start' ? trigger : 'requested';
+  return `${verb}: release of deployment ${release.generation}, without a build`;
 }
 
 /**
@@ -682,7 +687,8 @@ function copyVolumes(draft: Draft, d: DeploymentRecord, move: VolumeMove): void 
   const tries = draft.plan.changeDeployments.find((c) => c.id === d.id)?.set.losses ?? d.losses;
   if (tries.length < draft.facts.limits.maxLosses)
     return waitForOwnWork(draft, d, moveVolumes(draft, d, move));
-  const disturbed = `${tries.length} attempts to copy them from ${move.from.hostname} were disturbed`;
+  const from = move.from.hostname;
+  const disturbed = `${tries.length} attempts to copy them from ${from} were disturbed`;
   fail(draft, d, failure('volume_failed', disturbed));
 }
 
@@ -968,12 +974,12 @@ function routeConfirmed(
 }
 
 /** Without entry points to ask, Berth knows only that the proxy fetched the configuration. */
-const servedBy = (entryPoints: number | undefined): string =>
-  entryPoints === undefined
-    ? 'the reverse proxy serves'
-    : entryPoints === 1
-      ? 'the entry point of the reverse proxy serves'
-      : `${entryPoints} of ${entryPoints} entry points of the reverse proxy serve`;
+function servedBy(entryPoints: number | undefined): string {
+  if (entryPoints === undefined) return 'the reverse proxy serves';
+  return entryPoints === 1
+    ? 'the entry point of the reverse proxy serves'
+    : `${entryPoints} of ${entryPoints} entry points of the reverse proxy serve`;
+}
 
 /**
  * Restores the old route at once: requests have failed since the new route was published, and the
@@ -991,15 +997,11 @@ function routeUnreachable(
   // No grace period: the decision waits for no agent, and requests fail until the route is
   // restored.
   if (!isProbed && !hasRunOut(draft, d, startSeconds(d, draft.facts.limits) * 1000, 0)) return;
-  const seen = `the proxy at ${event.proxy} returned ${event.saw} for ${event.host_ip}:${event.host_port}`;
-  fail(
-    draft,
-    d,
-    failure(
-      'proxy_cannot_reach_node',
-      `${seen}; allow connections from the proxy to the node’s published ports`,
-    ),
-  );
+  const address = `${event.host_ip}:${event.host_port}`;
+  const why =
+    `the proxy at ${event.proxy} returned ${event.saw} for ${address}; allow connections from ` +
+    'the proxy to the node’s published ports';
+  fail(draft, d, failure('proxy_cannot_reach_node', why));
 }
 
 function routeDeadline(draft: Draft, d: DeploymentRecord): void {

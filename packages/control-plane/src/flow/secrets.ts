@@ -30,7 +30,8 @@ export function secretNeeds(secrets: Secrets, role: NodeRecord['role']): Need[] 
     role === 'builder' ? s.scope === 'build' : s.scope === 'run' && s.as === 'file',
   );
   if (needed.length === 0) return [];
-  const names = `${needed.length === 1 ? 'secret' : 'secrets'} ${needed.map((s) => s.name).join(', ')}`;
+  const noun = needed.length === 1 ? 'secret' : 'secrets';
+  const names = `${noun} ${needed.map((s) => s.name).join(', ')}`;
   return role === 'builder'
     ? [{ capability: CAN_SECRETS, what: `give the build the ${names}` }]
     : [
