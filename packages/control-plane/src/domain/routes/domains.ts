@@ -63,7 +63,7 @@ function problemOf(
     return {
       rule: 'wildcard',
       message:
-        `${quoted} has a wildcard: list each host, because each one needs its own ` + 'certificate',
+        `${quoted} has a wildcard: list each host, ` + 'because each one needs its own certificate',
     };
   const last = domain.slice(domain.lastIndexOf('.') + 1);
   if (isV6(domain.replace(/^\[|\]$/g, '')) || /^(\d+|0x[0-9a-f]*)$/.test(last))
@@ -88,8 +88,8 @@ function problemOf(
     return {
       rule: 'base_domain',
       message:
-        `${quoted} is under ${baseDomain}: a project has only the host of its domain_prefix there ` +
-        `(${ownHost})`,
+        `${quoted} is under ${baseDomain}: a project has only the host of its domain_prefix ` +
+        `there (${ownHost})`,
     };
   return null;
 }
