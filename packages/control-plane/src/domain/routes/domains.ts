@@ -53,6 +53,8 @@ export function domainProblems(
   });
 }
 
+const LIST_EACH_HOST = 'list each host, because each one needs its own certificate';
+
 function problemOf(
   domain: string,
   ownHost: string,
@@ -62,8 +64,7 @@ function problemOf(
   if (domain.includes('*'))
     return {
       rule: 'wildcard',
-      message:
-        `${quoted} has a wildcard: list each host, ` + 'because each one needs its own certificate',
+      message: `${quoted} has a wildcard: ${LIST_EACH_HOST}`,
     };
   const last = domain.slice(domain.lastIndexOf('.') + 1);
   if (isV6(domain.replace(/^\[|\]$/g, '')) || /^(\d+|0x[0-9a-f]*)$/.test(last))
