@@ -20,7 +20,11 @@ beforeEach(async () => {
     ...real,
     deployments: {
       ...real.deployments,
-      servingOn: (id) => (asked++, real.deployments.servingOn(id)),
+      async concerning(node, named) {
+        const concerned = await real.deployments.concerning(node, named);
+        if (concerned !== null) asked++;
+        return concerned;
+      },
     },
   };
   [stores, now] = [counted, NOW];
