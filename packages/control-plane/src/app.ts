@@ -21,7 +21,7 @@ import type { Changes } from './domain/platform/changes.ts';
 import type { UptimeClock } from './domain/platform/uptime.ts';
 import type { ConfigSource } from './domain/routes/configuration.ts';
 import { REPORT_MS } from './domain/secrets/rotation.ts';
-import type { Driver } from './flow/drive.ts';
+import type { Driver } from './flow/driver.ts';
 import { type Loops, startLoops } from './loops/index.ts';
 import { createPlatform, type Platform, type PlatformOverrides } from './platform.ts';
 import { type AllStores, type BeforeMigration, openStores } from './store/open.ts';

@@ -42,7 +42,7 @@ import type {
 } from './domain/routes/configuration.ts';
 import type { RouteStore } from './domain/routes/route-stores.ts';
 import type { ProjectKeyStore, Vault } from './domain/secrets/vault.ts';
-import { createDriver } from './flow/drive.ts';
+import { createDriver } from './flow/driver.ts';
 import type { FlowStores } from './flow/flow-stores.ts';
 import { createSendToForge } from './forges/send-status.ts';
 import type { ScanSettings, StatusSettings } from './loops/settings.ts';

@@ -21,7 +21,7 @@ import type { NodeStore } from '../domain/nodes/node-store.ts';
 import type { Changes } from '../domain/platform/changes.ts';
 import type { MetaStore } from '../domain/platform/meta-store.ts';
 import type { UptimeClock } from '../domain/platform/uptime.ts';
-import type { Driver } from '../flow/drive.ts';
+import type { Driver } from '../flow/driver.ts';
 import type { Logger } from '@berth/kit/log';
 
 export type Deps = {

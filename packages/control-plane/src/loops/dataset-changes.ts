@@ -6,7 +6,7 @@
 import { isBehind } from '../flow/data.ts';
 import type { DatasetStore } from '../domain/data/dataset-stores.ts';
 import type { DeploymentStore } from '../domain/deployments/deployment-store.ts';
-import type { Driver } from '../flow/drive.ts';
+import type { Driver } from '../flow/driver.ts';
 import type { Logger } from '@berth/kit/log';
 
 export type Deps = {

@@ -10,7 +10,7 @@ import type { Scanner, ScanOutcome, ScanRequest, ScanResult } from '../domain/da
 import { afterScan } from '../flow/dataset.ts';
 import type { Changes } from '../domain/platform/changes.ts';
 import type { UptimeClock } from '../domain/platform/uptime.ts';
-import type { Driver } from '../flow/drive.ts';
+import type { Driver } from '../flow/driver.ts';
 import type { ScanSettings } from './settings.ts';
 import type { Logger } from '@berth/kit/log';
 

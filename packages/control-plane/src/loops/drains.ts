@@ -9,7 +9,7 @@ import { drainStep, type DrainStep, inTurn, withProblem } from '../flow/drain.ts
 import { type DrainStores, readDrainState } from '../flow/drain-state.ts';
 import type { NodeStore } from '../domain/nodes/node-store.ts';
 import type { UnmanagedStore } from '../domain/nodes/unmanaged-store.ts';
-import type { Driver } from '../flow/drive.ts';
+import type { Driver } from '../flow/driver.ts';
 import type { Logger } from '@berth/kit/log';
 
 /** The stopped project whose volumes each drain tried to move last, by node. */

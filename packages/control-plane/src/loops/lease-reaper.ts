@@ -10,7 +10,7 @@ import type { TaskStore } from '../domain/deployments/task-store.ts';
 import type { Changes } from '../domain/platform/changes.ts';
 import type { Telemetry } from '../domain/platform/telemetry.ts';
 import type { UptimeClock } from '../domain/platform/uptime.ts';
-import type { Driver } from '../flow/drive.ts';
+import type { Driver } from '../flow/driver.ts';
 import type { Logger } from '@berth/kit/log';
 
 /**

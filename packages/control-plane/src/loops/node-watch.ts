@@ -8,7 +8,7 @@ import type { Limits } from '../domain/deployments/facts.ts';
 import type { NodeStore } from '../domain/nodes/node-store.ts';
 import type { Changes } from '../domain/platform/changes.ts';
 import type { UptimeClock } from '../domain/platform/uptime.ts';
-import type { Driver } from '../flow/drive.ts';
+import type { Driver } from '../flow/driver.ts';
 
 export type Deps = {
   nodes: Pick<NodeStore, 'all' | 'announce'>;

@@ -1,6 +1,6 @@
 /** Advances the deliveries that wait for a check of their branch. Each commit wakes this loop. */
 import type { HookStore } from '../domain/git/hooks.ts';
-import type { Driver } from '../flow/drive.ts';
+import type { Driver } from '../flow/driver.ts';
 import type { Logger } from '@berth/kit/log';
 
 export type Deps = {

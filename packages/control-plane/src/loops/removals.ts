@@ -7,7 +7,7 @@ import type { FlowStore } from '../domain/deployments/flow-store.ts';
 import type { NodeStore } from '../domain/nodes/node-store.ts';
 import type { Changes } from '../domain/platform/changes.ts';
 import type { ProjectStore } from '../domain/projects/project-store.ts';
-import type { Driver } from '../flow/drive.ts';
+import type { Driver } from '../flow/driver.ts';
 import type { Logger } from '@berth/kit/log';
 
 export type Deps = {

@@ -4,7 +4,7 @@
  * report that shows their own container publishes them again.
  */
 import type { ConfigSource } from '../domain/routes/configuration.ts';
-import type { Driver } from '../flow/drive.ts';
+import type { Driver } from '../flow/driver.ts';
 
 export type Deps = {
   driver: Pick<Driver, 'advance'>;

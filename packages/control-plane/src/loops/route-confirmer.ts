@@ -14,7 +14,7 @@ import type {
   Reach,
 } from '../domain/routes/configuration.ts';
 import type { DeploymentStore } from '../domain/deployments/deployment-store.ts';
-import type { Driver } from '../flow/drive.ts';
+import type { Driver } from '../flow/driver.ts';
 
 const BETWEEN_PROBES_MS = 15;
 const ONE_RUN_MS = 2_000;

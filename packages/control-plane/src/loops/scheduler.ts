@@ -2,7 +2,7 @@
  * Sends a tick to each deployment that is not settled, for dispatch and deadlines. Each commit
  * wakes this loop.
  */
-import type { Driver } from '../flow/drive.ts';
+import type { Driver } from '../flow/driver.ts';
 import type { DeploymentStore } from '../domain/deployments/deployment-store.ts';
 import type { Logger } from '@berth/kit/log';
 

@@ -9,7 +9,7 @@ import { createHostKeysSeen, type HostKeyDeps, type HostKeysSeen } from '../git-
 import { requiredToken } from '../lease-token.ts';
 import type { DatasetStore } from '../../domain/data/dataset-stores.ts';
 import type { TaskStore } from '../../domain/deployments/task-store.ts';
-import type { Driver } from '../../flow/drive.ts';
+import type { Driver } from '../../flow/driver.ts';
 import type { Changes } from '../../domain/platform/changes.ts';
 
 export type Deps = HostKeyDeps & {

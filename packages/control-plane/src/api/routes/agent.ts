@@ -53,7 +53,7 @@ import type { TaskStore } from '../../domain/deployments/task-store.ts';
 import type { LogStore } from '../../domain/deployments/log-store.ts';
 import type { ApiSettings } from '../settings.ts';
 import type { Limits } from '../../domain/deployments/facts.ts';
-import type { Driver } from '../../flow/drive.ts';
+import type { Driver } from '../../flow/driver.ts';
 import type { Changes } from '../../domain/platform/changes.ts';
 import type { Live } from '@berth/kit/live';
 

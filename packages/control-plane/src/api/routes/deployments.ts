@@ -8,7 +8,7 @@ import type {
   DeploymentFilter,
   DeploymentStore,
 } from '../../domain/deployments/deployment-store.ts';
-import type { NewDeployment, Driver } from '../../flow/drive.ts';
+import type { NewDeployment, Driver } from '../../flow/driver.ts';
 import { undeployedSettings } from '../../flow/observe.ts';
 import type { Caller } from '../auth/callers.ts';
 import { type Define, SENT, type Call } from '../define.ts';

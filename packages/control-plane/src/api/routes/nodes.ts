@@ -7,7 +7,7 @@ import { previewDisk } from '../../domain/nodes/disk-preview.ts';
 import { DomainError } from '../../domain/platform/errors.ts';
 import { freeStorage } from '../../domain/nodes/placement.ts';
 import type { DrainRecord, NodeRecord } from '../../domain/platform/records.ts';
-import type { UnmanagedContainer } from '../../domain/nodes/unmanaged.ts';
+import type { UnmanagedContainer } from '../../domain/nodes/unmanaged-containers.ts';
 import { changeDrain, newDrain, withFreshTries } from '../../flow/drain.ts';
 import { readDrainState, type DrainStores } from '../../flow/drain-state.ts';
 import type { Define, Call } from '../define.ts';
@@ -30,7 +30,7 @@ import type { ProjectStore } from '../../domain/projects/project-store.ts';
 import type { UnmanagedStore } from '../../domain/nodes/unmanaged-store.ts';
 import type { VolumeStore } from '../../domain/data/volume-store.ts';
 import type { Limits } from '../../domain/deployments/facts.ts';
-import type { Driver } from '../../flow/drive.ts';
+import type { Driver } from '../../flow/driver.ts';
 import type { Changes } from '../../domain/platform/changes.ts';
 
 export type Deps = DrainStores & {

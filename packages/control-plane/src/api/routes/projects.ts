@@ -33,7 +33,7 @@ import type { ProjectStore } from '../../domain/projects/project-store.ts';
 import type { UnmanagedStore } from '../../domain/nodes/unmanaged-store.ts';
 import type { NodeStore } from '../../domain/nodes/node-store.ts';
 import type { ApiSettings } from '../settings.ts';
-import type { Driver } from '../../flow/drive.ts';
+import type { Driver } from '../../flow/driver.ts';
 import type { Changes } from '../../domain/platform/changes.ts';
 import type { Logger } from '@berth/kit/log';
 
