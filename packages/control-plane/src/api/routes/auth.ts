@@ -4,6 +4,7 @@
 import { DEVICE_TOKEN_PREFIX } from '@berth/wire/gateway';
 import type { LoginAnswer } from '@berth/wire/access';
 import type { FastifyReply, FastifyRequest } from 'fastify';
+import { createRefCounts, type RefCounts } from '@berth/kit/ref-count';
 import { LRUCache } from 'lru-cache';
 import { refuseDeletedSince } from '../../domain/identity/deleted-account.ts';
 import { DomainError, invalid } from '../../domain/platform/errors.ts';
@@ -50,7 +51,8 @@ export type Deps = OriginStores & {
 /** Shared by all requests. */
 type Context = Deps & {
   proven: LRUCache<string, true>;
-  underWay: Map<string, number>;
+  /** Tries of strangers that are being checked, by network. */
+  underWay: RefCounts;
 };
 
 export function authRoutes(route: Define, deps: Deps): void {
@@ -59,7 +61,7 @@ export function authRoutes(route: Define, deps: Deps): void {
    * limit them.
    */
   const proven = new LRUCache<string, true>(growingTo(20_000));
-  const underWay = new Map<string, number>();
+  const underWay = createRefCounts();
   const context: Context = { ...deps, proven, underWay };
   route('authMethods', () => authMethods(deps));
   route('login', (call) => login(context, call));
@@ -106,19 +108,16 @@ async function asStranger(
   network: string,
   verify: () => Promise<boolean>,
 ): Promise<boolean> {
-  const others = context.underWay.get(network) ?? 0;
-  if (others >= AT_ONCE) throw new DomainError('too_many_requests');
+  if (context.underWay.count(network) >= AT_ONCE) throw new DomainError('too_many_requests');
   context.strangerAttempts.begin(network);
-  context.underWay.set(network, others + 1);
+  const finish = context.underWay.add(network);
   let counts = false;
   try {
     counts = !(await verify());
     return !counts;
   } finally {
     if (!counts) context.strangerAttempts.takeBack(network);
-    const left = (context.underWay.get(network) ?? 1) - 1;
-    if (left > 0) context.underWay.set(network, left);
-    else context.underWay.delete(network);
+    finish();
   }
 }
 

@@ -142,7 +142,7 @@ async function datasetVersions(deps: Deps, { params, query }: Call<'datasetVersi
 
 async function datasetHistory(deps: Deps, { params, query }: Call<'datasetHistory'>) {
   const filter: HistoryFilter = {
-    ...(query.path === undefined ? {} : pathFilter(query.path)),
+    ...pathFilter(query.path),
     ...defined({
       version: query.version,
       since: query.since === undefined ? undefined : Date.parse(query.since),
@@ -233,7 +233,8 @@ function noVersion({ name, version: newest }: DatasetRecord, version: number): D
  * The API shows a path as text, or encoded if it is not UTF-8. So a filter may have either form. A
  * final `/` means a folder.
  */
-function pathFilter(shown: string): HistoryFilter {
+function pathFilter(shown: string | undefined): Pick<HistoryFilter, 'folders' | 'paths'> {
+  if (shown === undefined) return {};
   const asText = encodeName(Buffer.from(shown));
   const both = isEncoded(shown) ? [...new Set([asText, shown])] : [asText];
   return shown.endsWith('/') ? { folders: both } : { paths: both };

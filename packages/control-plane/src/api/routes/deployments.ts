@@ -41,7 +41,7 @@ export type Deps = {
   projects: Pick<ProjectStore, 'getMany'>;
   deployments: Pick<DeploymentStore, 'events' | 'get' | 'getMany' | 'list'>;
   commitStatuses: Pick<StatusStore, 'ofDeployment'>;
-  settings: ApiSettings;
+  settings: Pick<ApiSettings, 'baseDomain' | 'publicUrl'>;
   driver: Pick<Driver, 'advance' | 'request'>;
   changes: Pick<Changes, 'notify' | 'on'>;
 };

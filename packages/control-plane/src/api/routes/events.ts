@@ -6,13 +6,13 @@
  */
 import { defined } from '@berth/kit/defined';
 import type { Event } from '@berth/wire/event';
-import type { FastifyReply, FastifyRequest } from 'fastify';
-import { DomainError, invalid } from '../../domain/platform/errors.ts';
+import { invalid } from '../../domain/platform/errors.ts';
 import type { EventFilter, FeedEvent, EventStore } from '../../domain/platform/event-store.ts';
 import type { Caller } from '../auth/callers.ts';
-import { type Define, SENT, type Call } from '../define.ts';
+import type { Call, Define } from '../define.ts';
 import type { Hold, Holds } from '../long-poll.ts';
-import { type EventStream, openEventStream, resumeAt } from '../sse.ts';
+import { type EventStream, resumeAt } from '../sse.ts';
+import { streamTo } from '../stream-answer.ts';
 import { time } from '../views.ts';
 import type { Changes } from '../../domain/platform/changes.ts';
 
@@ -45,20 +45,22 @@ async function events(
     for (const name of ['before', 'find'] as const)
       if (query[name] !== undefined)
         throw invalid(name, 'stream', 'must be left out of a stream; request JSON');
-    return follow(
-      deps,
-      resumeAt(request.raw, query.after ?? null),
-      { userId: user.id, recheck },
+    const after = resumeAt(request.raw, query.after ?? null);
+    return streamTo({
+      holds: deps.holds,
+      kind: 'events',
+      userId: user.id,
       request,
       reply,
-    );
+      pump: async (feed, hold) =>
+        pump(deps, after ?? (await deps.events.read(null, 1)).newest, feed, hold, recheck),
+      onFault: (err) => request.log.error({ err }, 'event stream failed'),
+    });
   }
   const { after = null, limit = PAGE, before, find } = query;
   if (after !== null && before !== undefined)
     throw invalid('before', 'exclusive', 'must not be given together with `after`');
-  const filter = {
-    ...defined({ before, find }),
-  };
+  const filter = defined({ before, find });
   const { items, next, gap, previous } = await read(deps, after, limit, user, filter);
   return {
     items,
@@ -100,36 +102,6 @@ function gapEvent(deps: Deps, oldest: number): Event {
     kind: 'gap',
     message: `events before ${oldest} were removed: reload what you show`,
   };
-}
-
-async function follow(
-  deps: Deps,
-  after: number | null,
-  { userId, recheck }: { userId: string; recheck: Recheck },
-  request: FastifyRequest,
-  reply: FastifyReply,
-): Promise<typeof SENT> {
-  const hold = deps.holds.begin('events', reply.raw, userId);
-  if (hold === null)
-    throw new DomainError('too_many_requests', 'too many streams are open; close some first');
-  reply.hijack();
-  const stream = openEventStream(
-    reply.raw,
-    { 'x-request-id': request.id, 'x-content-type-options': 'nosniff' },
-    hold.signal,
-  );
-  try {
-    await pump(deps, after ?? (await deps.events.read(null, 1)).newest, stream, hold, recheck);
-  } catch (error) {
-    // Normal ends: the client disconnects, the server closes, or the caller's rights end. After a
-    // fault the client reconnects.
-    if (!hold.signal.aborted && !(error instanceof DomainError))
-      request.log.error({ err: error }, 'event stream failed');
-  } finally {
-    hold.release();
-    stream.end();
-  }
-  return SENT;
 }
 
 async function pump(

@@ -10,6 +10,7 @@ import {
 import type { RotatedSetting, Rotation } from '@berth/wire/rotation';
 import { DomainError } from '../../domain/platform/errors.ts';
 import { readRotation, type RotationSource } from '../../domain/secrets/rotation.ts';
+import type { Audited } from '../audit.ts';
 import { type Attempts, networkOf } from '../auth/attempts.ts';
 import { type Define, SENT, type Call } from '../define.ts';
 import { matchesEtag } from '../etag.ts';
@@ -245,12 +246,13 @@ async function revokeDeviceTokenOf(deps: Deps, { body, request }: Call<'revokeDe
 }
 
 async function loginSeen({ body, request }: Call<'loginSeen'>) {
-  request.audited = {
+  const audited: Audited = {
     user: body.email,
     via: 'gateway',
     action: body.outcome === 'signed_out' ? 'signOut' : 'signIn',
     target: body.provider,
     address: body.address,
-    ...(body.outcome === 'refused' ? { outcome: 'refused', code: body.reason } : {}),
   };
+  request.audited =
+    body.outcome === 'refused' ? { ...audited, outcome: 'refused', code: body.reason } : audited;
 }

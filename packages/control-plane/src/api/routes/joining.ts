@@ -5,6 +5,7 @@
 import type { ReadStream } from 'node:fs';
 import { Readable } from 'node:stream';
 import { duration } from '@berth/kit/config';
+import { createRefCounts, type RefCounts } from '@berth/kit/ref-count';
 import { DomainError, invalid } from '../../domain/platform/errors.ts';
 import { type Define, SENT, type Call } from '../define.ts';
 import { joinCommand } from '../join-command.ts';
@@ -33,20 +34,20 @@ const RETRY_SECONDS = 10;
 export type Deps = {
   joinTokens: Pick<JoinTokenStore, 'create' | 'list' | 'remove'>;
   admissions: Pick<AdmissionStore, 'create' | 'list' | 'remove'>;
-  settings: ApiSettings;
+  settings: Pick<ApiSettings, 'controlPlaneUrl' | 'packageDir' | 'registry' | 'version'>;
   now: () => number;
 };
 
 /** Shared by all requests. */
 type Context = Deps & {
   packages: Packages;
-  downloads: Map<string, number>;
+  /** Running downloads by network. */
+  downloads: RefCounts;
 };
 
 export function joiningRoutes(route: Define, deps: Deps): void {
   const packages = createPackages(deps.settings.packageDir);
-  /** Running downloads by network. */
-  const downloads = new Map<string, number>();
+  const downloads = createRefCounts();
   const context: Context = { ...deps, packages, downloads };
   route('getPackage', (call) => getPackage(context, call));
   route('createJoinToken', (call) => createJoinToken(context, call));
@@ -66,16 +67,10 @@ export function joiningRoutes(route: Define, deps: Deps): void {
  * Takes a place at once, so that a burst cannot pass the limit. Returns a function that frees it.
  */
 function takePlace(context: Context, network: string): () => void {
-  const own = context.downloads.get(network) ?? 0;
-  const all = [...context.downloads.values()].reduce((sum, count) => sum + count, 0);
-  if (own >= MOST_OF_ONE || all >= MOST_DOWNLOADS)
+  const { downloads } = context;
+  if (downloads.count(network) >= MOST_OF_ONE || downloads.total() >= MOST_DOWNLOADS)
     throw new DomainError('too_many_requests', undefined, [], RETRY_SECONDS);
-  context.downloads.set(network, own + 1);
-  return () => {
-    const left = (context.downloads.get(network) ?? 1) - 1;
-    if (left > 0) context.downloads.set(network, left);
-    else context.downloads.delete(network);
-  };
+  return downloads.add(network);
 }
 
 async function getPackage(context: Context, { params, request, reply }: Call<'getPackage'>) {

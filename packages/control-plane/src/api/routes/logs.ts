@@ -5,12 +5,11 @@
  * (`{message}`: retention removed the log). Last-Event-ID resumes an interrupted stream.
  */
 import { isSettled } from '@berth/wire/vocabulary';
-import type { FastifyReply, FastifyRequest } from 'fastify';
-import { DomainError } from '../../domain/platform/errors.ts';
 import type { DeploymentRecord } from '../../domain/platform/records.ts';
-import { type Define, SENT, type Call } from '../define.ts';
+import type { Call, Define } from '../define.ts';
 import type { Hold, Holds } from '../long-poll.ts';
-import { type EventStream, openEventStream, resumeAt } from '../sse.ts';
+import { type EventStream, resumeAt } from '../sse.ts';
+import { streamTo } from '../stream-answer.ts';
 import { logLineView, logUnavailable, time } from '../views.ts';
 import type { DeploymentStore } from '../../domain/deployments/deployment-store.ts';
 import type { LogStore } from '../../domain/deployments/log-store.ts';
@@ -41,49 +40,20 @@ async function deploymentLogs(
   const deployment = await deps.deployments.get(params.id);
   const after = query.after ?? 0;
   if (stream)
-    return follow(
-      deps,
-      deployment,
-      resumeAt(request.raw, after),
-      { userId: user.id, recheck },
+    return streamTo({
+      holds: deps.holds,
+      kind: 'logs',
+      userId: user.id,
       request,
       reply,
-    );
+      pump: (events, hold) =>
+        pump(deps, deployment.id, resumeAt(request.raw, after), events, hold, recheck),
+      onFault: (err) => request.log.error({ err, deployment: deployment.id }, 'log stream failed'),
+    });
   const unavailable = logUnavailable(deployment);
   if (unavailable !== null) return { lines: [], next: after, unavailable };
   const lines = await deps.logs.read(params.id, after, query.limit ?? PAGE);
   return { lines: lines.map(logLineView), next: lines.at(-1)?.seq ?? after };
-}
-
-async function follow(
-  deps: Deps,
-  deployment: DeploymentRecord,
-  after: number,
-  { userId, recheck }: { userId: string; recheck: Recheck },
-  request: FastifyRequest,
-  reply: FastifyReply,
-): Promise<typeof SENT> {
-  const hold = deps.holds.begin('logs', reply.raw, userId);
-  if (hold === null)
-    throw new DomainError('too_many_requests', 'too many streams are open; close some first');
-  reply.hijack();
-  const stream = openEventStream(
-    reply.raw,
-    { 'x-request-id': request.id, 'x-content-type-options': 'nosniff' },
-    hold.signal,
-  );
-  try {
-    await pump(deps, deployment.id, after, stream, hold, recheck);
-  } catch (error) {
-    // Normal ends: the client disconnects, the server closes, or the caller's rights end. After a
-    // fault the client reconnects.
-    if (!hold.signal.aborted && !(error instanceof DomainError))
-      request.log.error({ err: error, deployment: deployment.id }, 'log stream failed');
-  } finally {
-    hold.release();
-    stream.end();
-  }
-  return SENT;
 }
 
 async function pump(

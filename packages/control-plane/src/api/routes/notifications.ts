@@ -158,13 +158,12 @@ async function patchNotification(
     ...rest,
     ...defined({
       projects: projects === undefined ? undefined : await projectIds(context, projects, user),
+      shown: checked?.shown,
+      target:
+        checked === null
+          ? undefined
+          : await context.vault.seal('notifications', `target:${before.id}`, checked.target),
     }),
-    ...(checked === null
-      ? {}
-      : {
-          shown: checked.shown,
-          target: await context.vault.seal('notifications', `target:${before.id}`, checked.target),
-        }),
   };
   return notificationView(await context.notifications.patch(before.id, change, context.now()));
 }
@@ -244,6 +243,11 @@ const notificationView = (n: NotificationRecord): Notification => ({
   updated_at: time(n.updated_at),
 });
 
+function deliveryStatus(isDone: boolean, isSent: boolean): NotificationDelivery['status'] {
+  if (!isDone) return 'waiting';
+  return isSent ? 'sent' : 'failed';
+}
+
 const deliveryView = ({
   id,
   created_at,
@@ -257,7 +261,7 @@ const deliveryView = ({
   at: time(created_at),
   type: message.type,
   title: message.title,
-  status: done_at === null ? 'waiting' : is_sent ? 'sent' : 'failed',
+  status: deliveryStatus(done_at !== null, is_sent),
   tries,
   error,
   finished_at: timeOrNull(done_at),

@@ -44,7 +44,15 @@ export type Deps = {
   projects: Pick<ProjectStore, 'create' | 'get' | 'list' | 'patch' | 'runningDeployments'>;
   unmanaged: Pick<UnmanagedStore, 'left'>;
   nodes: Pick<NodeStore, 'getMany'>;
-  settings: ApiSettings;
+  settings: Pick<
+    ApiSettings,
+    | 'allowedGitHosts'
+    | 'authServiceUrl'
+    | 'baseDomain'
+    | 'ownHosts'
+    | 'publicUrl'
+    | 'reservedPrefixes'
+  >;
   driver: Pick<Driver, 'deleteProject' | 'stop'>;
   changes: Pick<Changes, 'notify'>;
   now: () => number;
