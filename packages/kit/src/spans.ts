@@ -1,4 +1,4 @@
-/** What a process records for OpenTelemetry, and its settings. tracing.ts begins the recording. */
+/** Spans that a process records for OpenTelemetry, and the settings. tracing.ts begins the recording. */
 
 export type SpanRecord = {
   name: string;
