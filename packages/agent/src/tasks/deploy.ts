@@ -41,7 +41,7 @@ import { type StartDeps, startContainer } from './start-container.ts';
 import { type Handler, NO_DATASETS, type Product, type TaskContext, traced } from './task.ts';
 import { type AnswerDeps, keepRunning, untilHealthy } from './until-healthy.ts';
 
-/** What each step of the deployment uses, and what the task protects while it runs. */
+/** The parts of each step, and those that the task protects while it runs. */
 export type DeployDeps = ImageDeps &
   StartDeps &
   AnswerDeps &

@@ -81,7 +81,7 @@ type Run = {
   failureCode: string | null;
   countEnd: (end: TaskEnd) => void;
 };
-/** What one claim adds to a run. */
+/** The part of a run that begins with its claim. */
 type Attempt = {
   claim: TaskClaim;
   headers: Record<string, string>;
