@@ -62,11 +62,12 @@ describe.skipIf(reason !== undefined)(
       const viewer: Viewer = { lines: [], marks: 0, unexplained: [] };
       const newest = new Map<string, number>();
       let lastId = '';
-      let isMarked = false;
+      /** Kinds of lines that the last mark can explain. */
+      const marked = new Set<string>();
       const take = (event: string, data: unknown): void => {
         if (event === 'lost') {
           viewer.marks += 1;
-          isMarked = true;
+          marked.add('tick').add('burst');
         }
         if (event !== 'line') return;
         const line = data as RuntimeLine;
@@ -78,9 +79,9 @@ describe.skipIf(reason !== undefined)(
         newest.set(key, at.number);
         // A new run of the container counts from 1, and so does a burst.
         const isNext = before === undefined || at.number === before + 1 || at.number === 1;
-        if (!isNext && !(isMarked && at.number > before))
+        if (!isNext && !(marked.has(at.kind) && at.number > before))
           viewer.unexplained.push(`${at.kind} ${before} to ${at.number}`);
-        isMarked = false;
+        marked.delete(at.kind);
       };
       void (async () => {
         while (!stop.signal.aborted) {

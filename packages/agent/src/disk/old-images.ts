@@ -10,7 +10,7 @@
  * it. eviction.ts removes more when the disk is full.
  */
 import type { Logger } from '@berth/kit/log';
-import { createRefCounts } from '../ref-counts.ts';
+import { createRefCounts } from '@berth/kit/ref-count';
 import type { Docker, Image } from '../engine/docker.ts';
 
 export type Images = {

@@ -10,6 +10,7 @@ import { randomUUID } from 'node:crypto';
 import { defined } from '@berth/kit/defined';
 import { backoff } from '@berth/kit/backoff';
 import type { Logger } from '@berth/kit/log';
+import { messageOf } from '@berth/kit/message-of';
 import { createCursorCounter, isAfter, type LogCursor } from '@berth/wire/log-cursor';
 import {
   MAX_LINE_CHARS,
@@ -18,9 +19,9 @@ import {
   type LogWant,
 } from '@berth/wire/runtime';
 import { LABELS } from '@berth/wire/vocabulary';
-import type { ListNodeContainers } from '../link/node-ids.ts';
+import type { ListNodeContainers } from '../engine/node-ids.ts';
 import { isTransient } from '../link/retry.ts';
-import { createShownText, type ShownText } from './shown-text.ts';
+import { createShownText, type ShownText } from '../secrets/shown-text.ts';
 import { pause } from '../stopped.ts';
 import type { Container, Docker } from '../engine/docker.ts';
 import { type Budget, createBudget, type Rate } from './budget.ts';
@@ -36,7 +37,7 @@ import {
   type Segment,
   takeBatch,
 } from './outbox.ts';
-import type { RedactOf } from './secrets-of.ts';
+import type { RedactOf } from '../secrets/secrets-of.ts';
 
 export type Batch = Omit<LogBatch, 'node_id'>;
 export type SendBatch = (key: string, batch: Batch, signal: AbortSignal) => Promise<LogBatchAnswer>;
@@ -112,8 +113,7 @@ async function run(following: Following, stop: () => void): Promise<void> {
   const { signal, deps, want } = following;
   const reading = readAll(following)
     .catch((error: unknown) => {
-      if (!signal.aborted)
-        following.problem = `reading the log failed: ${error instanceof Error ? error.message : String(error)}`;
+      if (!signal.aborted) following.problem = `reading the log failed: ${messageOf(error)}`;
     })
     .finally(() => (following.hasEnded = true));
   await sendAll(following).catch((err: unknown) => {

@@ -3,12 +3,12 @@ import { randomUUID } from 'node:crypto';
 import { defined } from '@berth/kit/defined';
 import { MAX_BATCH_LINES, MAX_LINE_CHARS, type LogWant } from '@berth/wire/runtime';
 import type { Docker } from '../engine/docker.ts';
-import type { ListNodeContainers } from '../link/node-ids.ts';
+import type { ListNodeContainers } from '../engine/node-ids.ts';
 import { retryUntilAnswered } from '../link/retry.ts';
 import { type Batch, containerOf, type SendBatch, wireLine } from './follower.ts';
 import { engineTime, type History, type LogLine, readHistory } from './history.ts';
-import type { RedactOf } from './secrets-of.ts';
-import { createShownText } from './shown-text.ts';
+import type { RedactOf } from '../secrets/secrets-of.ts';
+import { createShownText } from '../secrets/shown-text.ts';
 
 export type HistorySenderDeps = {
   docker: Pick<Docker, 'logs'>;

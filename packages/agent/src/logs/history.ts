@@ -3,7 +3,7 @@ import { createCursorCounter, type CursorCounter, type LogCursor } from '@berth/
 import { MAX_LINE_CHARS, type RuntimeStream } from '@berth/wire/runtime';
 import type { Container, Docker } from '../engine/docker.ts';
 import { createLineReader, PIECE, type RawLine } from './line-reader.ts';
-import type { ShownText } from './shown-text.ts';
+import type { ShownText } from '../secrets/shown-text.ts';
 
 export type Range = {
   /** Most lines, the newest ones. */

@@ -7,12 +7,12 @@ import { defined } from '@berth/kit/defined';
 import type { Logger } from '@berth/kit/log';
 import type { Client } from '@berth/wire/client';
 import type { LogWant } from '@berth/wire/runtime';
-import type { ListNodeContainers } from '../link/node-ids.ts';
+import type { ListNodeContainers } from '../engine/node-ids.ts';
 import type { Container, Docker } from '../engine/docker.ts';
 import { type Budget, createBudget } from './budget.ts';
 import { type Follower, type SendBatch, startFollower } from './follower.ts';
 import { sendHistory } from './history-sender.ts';
-import type { RedactOf } from './secrets-of.ts';
+import type { RedactOf } from '../secrets/secrets-of.ts';
 
 export type LogReadersDeps = {
   client: Client;

@@ -1,60 +1,60 @@
 /** Opens the database and creates the stores. app.ts imports no other file of store/. */
-import { DOMAIN_QUARANTINE_MS } from '../domain/routes/domains.ts';
-import type { Stores } from '../domain/platform/stores.ts';
-import { createApiSessionStore } from './identity/api-sessions.ts';
-import { createApiTokenStore } from './identity/api-tokens.ts';
-import { createAuditStore } from './identity/audit.ts';
+
 import type { BackupStore } from '../domain/platform/backups.ts';
+import { DOMAIN_QUARANTINE_MS } from '../domain/routes/domains.ts';
 import type { RotationSource } from '../domain/secrets/rotation.ts';
 import { createBackupStore } from './backups.ts';
+import type { Claiming } from './claiming.ts';
 import { createCleanUpStore } from './clean-ups.ts';
 import { createStatusStore } from './commit-statuses.ts';
-import { type Database, openBeside, openDatabase } from './engine/database.ts';
-import type { StoreLog } from './engine/errors.ts';
-import type { Claiming } from './claiming.ts';
-import { createDomainStore } from './domains.ts';
 import { createDatasetStore } from './datasets/datasets.ts';
 import { createDeploymentStore } from './deployments.ts';
-import { createDeviceCodeStore } from './identity/device-codes.ts';
-import { createDeviceTokenStore } from './identity/device-tokens.ts';
+import { createDomainStore } from './domains.ts';
+import { type Database, openBeside, openDatabase } from './engine/database.ts';
+import type { StoreLog } from './engine/errors.ts';
+import type { BeforeMigration } from './engine/migrate.ts';
+import { allMigrations } from './engine/migrations/all.ts';
 import { createEventStore } from './events.ts';
 import { createExitStore } from './exits.ts';
 import { createFlowStore } from './flow.ts';
 import { createDeployKeyStore } from './git/deploy-keys.ts';
 import { createGitHostStore } from './git/git-hosts.ts';
 import { createGitTokenStore } from './git/git-tokens.ts';
-import { type NewId, randomId } from './ids.ts';
-import { createJoinTokenStore } from './identity/join-tokens.ts';
-import { createIdempotencyAnswerStore } from './idempotency-answers.ts';
-import { createMetricsStore } from './metric-counts.ts';
 import { createHookStore } from './hooks.ts';
+import { createIdempotencyAnswerStore } from './idempotency-answers.ts';
+import { createApiSessionStore } from './identity/api-sessions.ts';
+import { createApiTokenStore } from './identity/api-tokens.ts';
+import { createAuditStore } from './identity/audit.ts';
+import { createDeviceCodeStore } from './identity/device-codes.ts';
+import { createDeviceTokenStore } from './identity/device-tokens.ts';
+import { createJoinTokenStore } from './identity/join-tokens.ts';
+import { createAdmissionStore } from './identity/node-admissions.ts';
+import { createPolicyStore } from './identity/policy.ts';
+import { createRecovery, type Recovered, type Recovery } from './identity/recovery.ts';
+import { createRevokedSessionStore } from './identity/revoked-sessions.ts';
+import { createUsedCodeStore } from './identity/used-codes.ts';
+import { createUserStore } from './identity/users.ts';
+import { type NewId, randomId } from './ids.ts';
 import { createLogWantStore } from './log-wants.ts';
 import { createLogStore } from './logs.ts';
-import { createMetaStore } from './meta.ts';
-import { createNodeQueryCache } from './memory/node-query-cache.ts';
-import { createAdmissionStore } from './identity/node-admissions.ts';
 import { createNodeMemory } from './memory/node-memory.ts';
+import { createNodeQueryCache } from './memory/node-query-cache.ts';
+import { createMetaStore } from './meta.ts';
+import { createMetricsStore } from './metric-counts.ts';
 import { createNodeStore, withoutSecret } from './nodes.ts';
 import { createNotificationStore } from './notifications.ts';
 import { createProblemStore } from './problems.ts';
-import { createPolicyStore } from './identity/policy.ts';
 import { createProjectKeyStore } from './project-keys.ts';
 import { createProjectStore } from './projects.ts';
-import { createRecovery, type Recovered, type Recovery } from './identity/recovery.ts';
 import { createRepositoryLookStore } from './repository-looks.ts';
 import { createRetentionStore } from './retention.ts';
-import { createRevokedSessionStore } from './identity/revoked-sessions.ts';
 import { createRouteStore } from './routes.ts';
 import { createSecretStore } from './secrets.ts';
 import { createTaskStore } from './tasks.ts';
 import { createUnmanagedStore } from './unmanaged.ts';
-import { createVolumeStore } from './volumes.ts';
 import { createUptimeStore } from './uptime.ts';
 import { createUsageStore } from './usage.ts';
-import { createUsedCodeStore } from './identity/used-codes.ts';
-import { createUserStore } from './identity/users.ts';
-import type { BeforeMigration } from './engine/migrate.ts';
-import { allMigrations } from './engine/migrations/all.ts';
+import { createVolumeStore } from './volumes.ts';
 
 export type { BeforeMigration };
 
@@ -71,6 +71,9 @@ export type OpenStores = {
   domainQuarantineMs?: number;
 };
 
+/** The stores of one database. Only app.ts and tests name all of them. */
+export type AllStores = ReturnType<typeof storesOn>;
+
 /** Throws StoreError, whose message is for the person who starts the control plane. */
 export async function openStores({
   databaseUrl,
@@ -79,7 +82,7 @@ export async function openStores({
   image,
   before,
   domainQuarantineMs,
-}: OpenStores): Promise<Stores> {
+}: OpenStores): Promise<AllStores> {
   return storesOn(
     await openDatabase(databaseUrl, log, now, { image, before }),
     now,
@@ -154,7 +157,7 @@ export function storesOn(
   now: () => number,
   newId: NewId = randomId,
   domainQuarantineMs: number = DOMAIN_QUARANTINE_MS,
-): Stores {
+) {
   const queryCache = createNodeQueryCache(db);
   const memory = createNodeMemory(db, queryCache);
   const claiming: Claiming = { db, newId, quarantineMs: domainQuarantineMs };
