@@ -231,8 +231,7 @@ async function readReport(
 ): Promise<ExitReport> {
   const shown = createShownText(await redactOf(container));
   const range = { tail: EXIT_LINES, since: null, until, after: null, stream: null };
-  const deps = { docker, shown, now: Date.now };
-  const history = await readHistory(deps, container, range, signal, EXIT_CHARS);
+  const history = await readHistory({ docker, shown }, container, range, signal, EXIT_CHARS);
   if (history.problem !== null)
     log.debug(
       { container: container.name, problem: history.problem },

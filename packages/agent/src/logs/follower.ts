@@ -25,7 +25,7 @@ import { createShownText, type ShownText } from '../secrets/shown-text.ts';
 import { pause } from '../stopped.ts';
 import type { Container, Docker } from '../engine/docker.ts';
 import { type Budget, createBudget, type Rate } from './budget.ts';
-import { engineTime, hasCursorTime, type LogLine, runOf, sinceOf } from './history.ts';
+import { engineTime, hasCursorTime, type CursorLine, runOf, sinceOf } from './history.ts';
 import { createLineReader, type RawLine } from './line-reader.ts';
 import {
   addLine,
@@ -284,7 +284,7 @@ function batchOf(following: Following, segment: Segment | null, isLast: boolean)
 
 /** A line as a batch has it. */
 export const wireLine = (
-  { at, stream, text, cursor }: LogLine,
+  { at, stream, text, cursor }: CursorLine,
   shown?: ShownText,
 ): LogBatch['lines'][number] => ({
   at,

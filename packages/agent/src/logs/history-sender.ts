@@ -6,7 +6,7 @@ import type { Docker } from '../engine/docker.ts';
 import type { ListNodeContainers } from '../engine/node-ids.ts';
 import { retryUntilAnswered } from '../link/retry.ts';
 import { type Batch, containerOf, type SendBatch, wireLine } from './follower.ts';
-import { engineTime, type History, type LogLine, readHistory } from './history.ts';
+import { type CursorLine, engineTime, type History, readHistory, sinceOf } from './history.ts';
 import type { RedactOf } from '../secrets/secrets-of.ts';
 import { createShownText } from '../secrets/shown-text.ts';
 
@@ -16,7 +16,7 @@ export type HistorySenderDeps = {
   redactOf: RedactOf;
   send: SendBatch;
   /** Clock of this node, in ms. */
-  now?: () => number;
+  now: () => number;
 };
 
 const READ_MS = 15_000;
@@ -28,7 +28,7 @@ export async function sendHistory(
   ending: AbortSignal,
 ): Promise<void> {
   const signal = AbortSignal.any([ending, AbortSignal.timeout(READ_MS)]);
-  const now = deps.now ?? Date.now;
+  const { now } = deps;
   const history = await readWanted(want, deps, now, signal);
   for (const batch of batchesOf(history)) {
     const { wanted } = await retryUntilAnswered(
@@ -54,11 +54,11 @@ async function readWanted(
     tail,
     after,
     stream,
-    since: timeAgo(want.since_ago_ms),
+    since: after === null ? timeAgo(want.since_ago_ms) : sinceOf(after, now()),
     until: timeAgo(want.until_ago_ms),
   };
   const shown = createShownText(await redactOf(container));
-  return readHistory({ docker, shown, now }, container, range, signal);
+  return readHistory({ docker, shown }, container, range, signal);
 }
 
 const NO_CONTAINER: History = {
@@ -95,8 +95,8 @@ function* batchesOf({ lines, leftOut, last, isReset, problem }: History): Genera
 }
 
 /** The lines from `first` on that fit into a batch. */
-function partOf(lines: readonly LogLine[], first: number): LogLine[] {
-  const part: LogLine[] = [];
+function partOf(lines: readonly CursorLine[], first: number): CursorLine[] {
+  const part: CursorLine[] = [];
   for (let chars = 0; part.length < MAX_BATCH_LINES && chars < MAX_BATCH_CHARS; ) {
     const line = lines[first + part.length];
     if (line === undefined) break;

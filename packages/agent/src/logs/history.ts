@@ -10,13 +10,13 @@ export type Range = {
   tail: number;
   since: string | null;
   until: string | null;
-  /** The lines from this time of a cursor on. */
+  /** The lines from this time of a cursor on; `since` is `sinceOf` it. */
   after: string | null;
   stream: RuntimeStream | null;
 };
-export type LogLine = RawLine & { cursor: LogCursor };
+export type CursorLine = RawLine & { cursor: LogCursor };
 export type History = {
-  lines: LogLine[];
+  lines: CursorLine[];
   /** Older lines of the range that are not in `lines`, at least. */
   leftOut: number;
   /** The cursor of the newest line of the log, also if it is not in `lines`; null: unknown. */
@@ -25,7 +25,7 @@ export type History = {
   isReset: boolean;
   problem: string | null;
 };
-export type HistoryDeps = { docker: Pick<Docker, 'logs'>; shown: ShownText; now: () => number };
+export type HistoryDeps = { docker: Pick<Docker, 'logs'>; shown: ShownText };
 
 /** Bytes of the lines that are kept while the log is read. */
 const MOST_BYTES = 3 * 1024 * 1024;
@@ -46,7 +46,7 @@ export const sinceOf = (at: string, now: number): string | null =>
   at > engineTime(now) ? null : earlier(at, DISORDER_MS);
 
 export async function readHistory(
-  { docker, shown, now }: HistoryDeps,
+  { docker, shown }: HistoryDeps,
   container: Pick<Container, 'id'>,
   range: Range,
   signal: AbortSignal,
@@ -56,7 +56,7 @@ export async function readHistory(
     readLines(docker, container, { ...range, since, mostBytes, engineTail: tail }, signal);
   const kept = isTailOnly(range)
     ? await readTail(read, range.tail)
-    : await readFrom(read, beginOf(range, now()));
+    : await readFrom(read, range.since);
   const lines = newestOf(kept);
   return {
     lines: lines.map((line) => ({ ...line, text: shown(line.text, MAX_LINE_CHARS, true) })),
@@ -69,9 +69,6 @@ export async function readHistory(
 
 const isTailOnly = ({ since, until, after, stream }: Range): boolean =>
   since === null && until === null && after === null && stream === null;
-
-const beginOf = ({ since, after }: Range, now: number): string | null =>
-  after === null ? since : sinceOf(after, now);
 
 type Read = (since: string | null, tail: number | null) => Promise<Kept>;
 
@@ -131,7 +128,7 @@ async function readLines(
 type Kept = {
   range: LineRange;
   cursorOf: CursorCounter;
-  lines: LogLine[];
+  lines: CursorLine[];
   /** Lines before this index were dropped. */
   head: number;
   bytes: number;
@@ -162,7 +159,7 @@ const createKept = (run: string, range: LineRange): Kept => ({
   problem: null,
 });
 
-const newestOf = ({ lines, head }: Kept): LogLine[] => lines.slice(head);
+const newestOf = ({ lines, head }: Kept): CursorLine[] => lines.slice(head);
 
 /** Gives the next line of the engine its cursor. The range begins again at the line of `after`. */
 function passLine(kept: Kept, bytes: number, at: string): true {

@@ -8,7 +8,7 @@
  */
 import type { LogCursor } from '@berth/wire/log-cursor';
 import { MAX_BATCH_LINES, MAX_LINE_CHARS } from '@berth/wire/runtime';
-import type { LogLine } from './history.ts';
+import type { CursorLine } from './history.ts';
 
 /** Bounds of the lines that wait for the control plane. */
 const MAX_WAITING = { lines: 10_000, bytes: 2 * 1024 * 1024 };
@@ -21,7 +21,7 @@ export type Segment = {
   after: LogCursor | null;
   gap: boolean;
   reset: boolean;
-  lines: LogLine[];
+  lines: CursorLine[];
   bytes: number;
 };
 
@@ -29,7 +29,7 @@ export type Outbox = {
   segments: Segment[];
   waiting: { lines: number; bytes: number };
   /** Read since the last flush. */
-  fresh: LogLine[];
+  fresh: CursorLine[];
   freshBytes: number;
   /** A line was dropped since the last flush: the lines after it are dropped too. */
   isClosed: boolean;
@@ -37,7 +37,7 @@ export type Outbox = {
   dropped: number;
   /** Number of the next line. */
   next: number;
-  /** What the next segment says about the lines before it. */
+  /** Describes the lines before the next segment. */
   link: Pick<Segment, 'after' | 'gap' | 'reset'>;
 };
 
@@ -61,7 +61,7 @@ export function dropLine(box: Outbox): void {
   box.dropped += 1;
 }
 
-export function addLine(box: Outbox, line: LogLine): void {
+export function addLine(box: Outbox, line: CursorLine): void {
   box.fresh.push(line);
   box.freshBytes += sizeOf(line);
 }
@@ -77,7 +77,7 @@ export function flush(box: Outbox): void {
   while (box.segments.length > 1 && isOver(box.waiting)) dropOldest(box);
 }
 
-function addSegment(box: Outbox, lines: LogLine[]): void {
+function addSegment(box: Outbox, lines: CursorLine[]): void {
   const bytes = lines.reduce((sum, line) => sum + sizeOf(line), 0);
   box.segments.push({ first: box.next, ...box.link, lines, bytes });
   box.waiting = { lines: box.waiting.lines + lines.length, bytes: box.waiting.bytes + bytes };
@@ -121,6 +121,6 @@ const fits = (batch: Segment, next: Segment): boolean =>
   batch.lines.length + next.lines.length <= MAX_BATCH_LINES &&
   batch.bytes + next.bytes <= MAX_BATCH_BYTES;
 
-const sizeOf = ({ text }: LogLine): number => Math.min(text.length, MAX_LINE_CHARS);
+const sizeOf = ({ text }: CursorLine): number => Math.min(text.length, MAX_LINE_CHARS);
 const isOver = ({ lines, bytes }: Outbox['waiting']): boolean =>
   lines > MAX_WAITING.lines || bytes > MAX_WAITING.bytes;

@@ -187,7 +187,8 @@ function readNext(work: Work): void {
 async function read(work: Work, want: LogWant): Promise<void> {
   const { deps, ending, send } = work;
   try {
-    await sendHistory(want, { ...deps, send }, ending.signal);
+    const now = deps.now ?? Date.now;
+    await sendHistory(want, { ...deps, send, now }, ending.signal);
   } catch (err) {
     if (!ending.signal.aborted)
       deps.log.warn({ err, deployment: want.deployment_id }, 'reading a runtime log failed');

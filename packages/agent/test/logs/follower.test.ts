@@ -4,7 +4,7 @@ import { LABELS } from '@berth/wire/vocabulary';
 import { afterEach, expect, test } from 'vitest';
 import { createBudget, type Rate } from '../../src/logs/budget.ts';
 import { type Follower, startFollower } from '../../src/logs/follower.ts';
-import { type History, type Range, readHistory } from '../../src/logs/history.ts';
+import { type History, type Range, readHistory, sinceOf } from '../../src/logs/history.ts';
 import { createRedact } from '../../src/secrets/redaction.ts';
 import { createShownText } from '../../src/secrets/shown-text.ts';
 import type { ReadLogOptions } from '../../src/engine/docker.ts';
@@ -191,9 +191,16 @@ const engine = (printed: readonly { at: string; kind: string }[]) => ({
 });
 const read = (printed: readonly { at: string; kind: string }[], range: Partial<Range>, now = NOW) =>
   readHistory(
-    { docker: engine(printed), shown: createShownText((text) => text), now: () => now },
+    { docker: engine(printed), shown: createShownText((text) => text) },
     { id: 'c1' },
-    { tail: 10, since: null, until: null, stream: null, after: null, ...range },
+    {
+      tail: 10,
+      until: null,
+      stream: null,
+      after: null,
+      since: range.after === undefined || range.after === null ? null : sinceOf(range.after, now),
+      ...range,
+    },
     new AbortController().signal,
   );
 const shortOf = ({ lines }: History) =>

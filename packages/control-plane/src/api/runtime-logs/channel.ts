@@ -18,7 +18,7 @@ import {
 import type { LogBatch, RuntimeStream } from '@berth/wire/runtime';
 
 /**
- * What is before a line, if it does not directly follow the line before it in the channel. `gap`:
+ * Missing lines before a line of the channel. `gap`:
  * the agent dropped lines. A cursor: the lines up to there came to nobody here.
  */
 export type Seam = 'gap' | LogCursor;
@@ -60,7 +60,7 @@ export type Channel = {
   earlierEpochs: string[];
   /** The number that the next batch of this epoch begins with; null: any. */
   expected: number | null;
-  /** What is before the next line. */
+  /** Missing lines before the next line. */
   seam: Seam | null;
   /** Counts the lines of an agent of 0.1.0, which have no cursors. */
   cursorOf: CursorCounter;
@@ -72,9 +72,9 @@ export type Channel = {
   problem: string | null;
   /** Older lines in the range of a `read` that were not sent. */
   leftOut: number;
-  /** Of a `read`: the newest line of the log; undefined: the agent does not say it. */
+  /** With a `read`: the newest line of the log; undefined: the agent does not say it. */
   last: LogCursor | null | undefined;
-  /** Of a `read`: the log does not have the line to begin after. */
+  /** With a `read`: the log does not have the line to begin after. */
   isReset: boolean;
   /** Monotonic time of the last batch; null before the first. */
   heardAt: number | null;
@@ -208,7 +208,7 @@ function cursorOf(
     : { run, at: record ?? at, ordinal: ordinal ?? 0 };
 }
 
-/** What is between the newest line of the channel and the batch. Null: nothing is missing. */
+/** Missing lines between the newest line of the channel and the batch. Null: none. */
 function seamBefore({ expected, end }: Channel, batch: Batch): Seam | null {
   const { run, first, lines, gap, reset, after = null } = batch;
   const [line] = lines;

@@ -183,7 +183,7 @@ function isGapBefore({ viewer, place }: Source, first: ChannelLine, read: ReadRe
   return read.isReset || (read.isCut && read.lines[0] === first);
 }
 
-/** Sends the new lines until the agent says that there are no more. */
+/** Sends the new lines until the agent says that the last one was sent. */
 async function sendNew(source: Source, node: NodeRecord, held: Held): Promise<void> {
   const { viewer, signal } = source;
   const { channel } = held;

@@ -22,7 +22,7 @@ export type Viewer = {
   recheck: () => Promise<unknown>;
   /** Monotonic time of the last check of the rights. */
   checkedAt: number;
-  /** What the client had of each deployment when the stream began (Last-Event-ID). */
+  /** The newest line of each deployment that the client had when the stream began (Last-Event-ID). */
   resumed: ReadonlyMap<string, LogCursor>;
   /** The newest line of each deployment that was sent. */
   cursors: Map<string, LogCursor>;
