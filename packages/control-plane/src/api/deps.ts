@@ -4,7 +4,7 @@
  */
 import type { Live } from '@berth/kit/live';
 import type { Logger } from '@berth/kit/log';
-import type { Tracing } from '@berth/kit/tracing';
+import type { Tracing } from '@berth/kit/spans';
 import type { Role } from '@berth/wire/vocabulary';
 import type { CacheIndex } from '../domain/nodes/cache-index.ts';
 import type { CleanSettings } from '../domain/deployments/clean-up.ts';

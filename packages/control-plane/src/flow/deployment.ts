@@ -481,11 +481,11 @@ function waitForBuilder(
 
 function buildReported(
   draft: Draft,
-  given: DeploymentRecord,
+  stored: DeploymentRecord,
   { report, task }: EventOf<'task_reported'>,
 ): void {
-  const known = report.status === 'failed' ? keepFacts(draft, given, task, report) : given;
-  const d = { ...known, phases: built(given.phases, task) };
+  const withFacts = report.status === 'failed' ? keepFacts(draft, stored, task, report) : stored;
+  const d = { ...withFacts, phases: built(stored.phases, task) };
   addNotes(draft, d, report);
   if (d.cancel_requested_at !== null)
     return leave(draft, d, 'cancelled', null, 'the builder stopped the build');
@@ -1036,10 +1036,10 @@ function addressTaken(
   )
     return;
   const node = draft.node(d.node_id);
-  const seen = lastSeen(draft, d);
+  const reported = lastSeen(draft, d);
   // The route of a node that has another address now waits for the list of its containers.
   const isThere = node !== undefined && node.host_ip === host_ip && isOnline(node, now, limits);
-  const isOwn = isThere && (seen === undefined || seen.host_port === host_port);
+  const isOwn = isThere && (reported === undefined || reported.host_port === host_port);
   if (!isRouted && isOwn) return;
   draft.plan.route = { remove: { project_id: d.project_id } };
   const isSilent = node === undefined || !isOnline(node, now, limits);
@@ -1087,13 +1087,13 @@ function whySilent({ facts, node: nodeOf }: Draft, d: DeploymentRecord): string 
 
 function taskLost(
   draft: Draft,
-  given: DeploymentRecord,
+  stored: DeploymentRecord,
   { task, why }: EventOf<'task_lost'>,
 ): void {
   const { now, limits } = draft.facts;
   const phases =
-    task.kind === 'deploy' ? started(given.phases, task, now, false) : built(given.phases, task);
-  const d = task.kind === 'deploy' || task.kind === 'build' ? { ...given, phases } : given;
+    task.kind === 'deploy' ? started(stored.phases, task, now, false) : built(stored.phases, task);
+  const d = task.kind === 'deploy' || task.kind === 'build' ? { ...stored, phases } : stored;
   addCopied(draft, d, task);
   const name = draft.node(task.node_id)?.hostname ?? task.node_id;
   if (d.cancel_requested_at !== null)

@@ -64,9 +64,9 @@ export const newDrain = (now: number): DrainRecord => ({
  */
 export function withFreshTries(drain: DrainRecord, now: number): DrainRecord {
   const isOfRest = (t: DrainRecord['tries'][string]): boolean => t.deployment_id === null;
-  const before = Object.entries(drain.tries);
-  if (!before.some(([, t]) => isOfRest(t) || t.count >= TRIES)) return drain;
-  const kept = before.filter(([, t]) => isOfRest(t) || t.count < TRIES);
+  const earlierTries = Object.entries(drain.tries);
+  if (!earlierTries.some(([, t]) => isOfRest(t) || t.count >= TRIES)) return drain;
+  const kept = earlierTries.filter(([, t]) => isOfRest(t) || t.count < TRIES);
   return {
     ...drain,
     tries: Object.fromEntries(
@@ -120,26 +120,26 @@ export const withProblem = (
  * only a person can remove.
  */
 export function drainStep(
-  before: DrainRecord,
+  earlierTries: DrainRecord,
   remaining: readonly Remaining[],
   isUsed: boolean,
   now: number,
   freshId: string,
 ): DrainStep {
   const there = new Set(remaining.map((l) => l.running.project_id));
-  const gone = Object.keys(before.tries).filter((project) => !there.has(project));
+  const gone = Object.keys(earlierTries.tries).filter((project) => !there.has(project));
   const tries: DrainRecord['tries'] = {};
   for (const l of remaining) {
-    const t = before.tries[l.running.project_id];
+    const t = earlierTries.tries[l.running.project_id];
     if (l.rest !== null) tries[l.running.project_id] = triesOfRest(l.running, l.rest, t, now);
     else if (t !== undefined)
       tries[l.running.project_id] = { ...t, problem: problemOf(l) ?? t.problem };
   }
   const drain: DrainRecord = {
-    ...before,
-    moved: before.moved + gone.length,
+    ...earlierTries,
+    moved: earlierTries.moved + gone.length,
     tries,
-    finished_at: remaining.length === 0 && !isUsed ? (before.finished_at ?? now) : null,
+    finished_at: remaining.length === 0 && !isUsed ? (earlierTries.finished_at ?? now) : null,
   };
   const room =
     AT_ONCE - remaining.filter((l) => l.inProgress !== null || l.rest?.isMoving === true).length;

@@ -239,18 +239,18 @@ async function releaseOf(
   if (release === null) return null;
   if (typeof release !== 'string') {
     const ran = await stores.deployments.ran(projectId);
-    const found = release.find === 'last' ? ran[0] : nextOlder(ran);
-    return found === undefined || found === null ? null : stores.deployments.get(found.id);
+    const target = release.find === 'last' ? ran[0] : nextOlder(ran);
+    return target === undefined || target === null ? null : stores.deployments.get(target.id);
   }
-  const found = await stores.deployments.get(release).catch((error: unknown) => {
+  const target = await stores.deployments.get(release).catch((error: unknown) => {
     if (error instanceof DomainError && error.code === 'not_found') return null;
     throw error;
   });
   // The caller may not see the other project, so its deployments get the answer of those that do
   // not exist.
-  if (found?.project_id !== projectId)
+  if (target?.project_id !== projectId)
     throw invalid('deployment_id', 'exists', 'this project has no such deployment');
-  return found;
+  return target;
 }
 
 function noneThatRan(

@@ -80,13 +80,13 @@ export async function vacate(
   const node = await stores.nodes.get(nodeId);
   if (node.drain?.finished_at === null) return;
   const { remaining } = await readDrainState(stores, node, { tries: {} });
-  const left = new Set(remaining.map((l) => l.running.id));
+  const remainingIds = new Set(remaining.map((l) => l.running.id));
   // The project keeps its page; a start deploys its release on another node. Its volumes move
   // first.
   for (const d of await stores.deployments.servingOn(nodeId))
-    if (isAtRest(d) && !left.has(d.id))
+    if (isAtRest(d) && !remainingIds.has(d.id))
       await decider.advance(d.id, { type: 'node_deleted', node_id: nodeId, reachable: true });
-  if (left.size > 0) await stores.nodes.setDrain(nodeId, newDrain(now()), node.drain);
+  if (remainingIds.size > 0) await stores.nodes.setDrain(nodeId, newDrain(now()), node.drain);
 }
 
 /**

@@ -141,9 +141,9 @@ function updateRoute(
     return;
   }
   if (node === undefined || project.deleting_at !== null || other !== null) return;
-  const wanted = routeTo(draft, d, node, container.host_port);
-  if (route === null || (route.deployment_id === d.id && !hasAddress(route, wanted.set)))
-    draft.plan.route = wanted;
+  const expected = routeTo(draft, d, node, container.host_port);
+  if (route === null || (route.deployment_id === d.id && !hasAddress(route, expected.set)))
+    draft.plan.route = expected;
 }
 
 const hasAddress = (
@@ -348,40 +348,40 @@ function differences(
   { retiring, holder }: At,
 ): string[] {
   const { image, labels, memory_bytes, cpus } = container;
-  const wanted = d.image_digest ?? d.image_tag;
-  const found: string[] = [];
+  const expected = d.image_digest ?? d.image_tag;
+  const differing: string[] = [];
   // The address of the registry may have changed since the build or since the start.
   const path = d.image_tag?.slice(d.image_tag.indexOf('/')) ?? null;
   if (
     image !== undefined &&
-    wanted !== null &&
-    !image.endsWith(wanted) &&
+    expected !== null &&
+    !image.endsWith(expected) &&
     (path === null || !image.endsWith(path))
   )
-    found.push(`it runs the image ${image} instead of ${wanted}`);
+    differing.push(`it runs the image ${image} instead of ${expected}`);
   for (const [label, want] of [
     [LABELS.project, d.project_id],
     [LABELS.generation, String(d.generation)],
   ] as const)
     if (labels[label] !== undefined && labels[label] !== want)
-      found.push(`its label ${label} is ${labels[label]} instead of ${want}`);
+      differing.push(`its label ${label} is ${labels[label]} instead of ${want}`);
   if (memory_bytes !== undefined && memory_bytes !== d.settings.memory_bytes)
-    found.push(
+    differing.push(
       `its memory limit is ${limit(memory_bytes, ' bytes')} instead of ` +
         limit(d.settings.memory_bytes, ' bytes'),
     );
   if (cpus !== undefined && Math.abs((cpus ?? 0) - (d.settings.cpus ?? 0)) > 1e-6)
-    found.push(`its CPU limit is ${limit(cpus, '')} instead of ${limit(d.settings.cpus, '')}`);
+    differing.push(`its CPU limit is ${limit(cpus, '')} instead of ${limit(d.settings.cpus, '')}`);
   if (!retiring && isMisnamed(d, container)) {
     const taken =
       holder === null
         ? ''
         : `; that name belongs to a container of deployment ${holder.labels[LABELS.deployment]}`;
-    found.push(
+    differing.push(
       `its container is named ${container.name} instead of ${finalName(d.settings)}${taken}`,
     );
   }
-  return found;
+  return differing;
 }
 
 /**

@@ -153,8 +153,10 @@ function judgedAgain({ waiting }: Pushes, facts: Facts): Plan | null {
   const skipped = waiting
     .map((d) => ({ id: d.id, why: judgeAgain(d, project) }))
     .filter(({ why }) => why !== null);
-  const left = waiting.length - skipped.length;
-  const looks = tasks.filter((t) => t.kind === 'look' && (left === 0 || !isPresent(t, project)));
+  const remaining = waiting.length - skipped.length;
+  const looks = tasks.filter(
+    (t) => t.kind === 'look' && (remaining === 0 || !isPresent(t, project)),
+  );
   for (const look of looks) end({ id: look.id, attempt: look.attempt, end: 'cancelled' });
   if (skipped.length + looks.length === 0) return null;
   const verdicts = skipped.map(({ id, why }) => ({

@@ -147,15 +147,15 @@ function actionOf(
  * is gone (observe.ts).
  */
 function showDrift(draft: Draft, d: DeploymentRecord): void {
-  const seen = lastSeen(draft, d);
-  if (d.status !== 'running' || seen === undefined) return;
+  const reported = lastSeen(draft, d);
+  if (d.status !== 'running' || reported === undefined) return;
   const at = {
     now: draft.facts.now,
     retiring: false,
     holder: holderOfName(draft.node(d.node_id), d),
     squatter: null,
   };
-  const { status, detail } = judge(d, seen, at);
+  const { status, detail } = judge(d, reported, at);
   if (status !== 'drifted' || d.health?.detail === detail) return;
   draft.set(d, { health: { status, since: at.now, detail } });
   draft.addLine(d, 'health', `${status}: ${detail}`);

@@ -102,9 +102,9 @@ export function leadsThere(
 }
 
 export function whyUnconfirmed(draft: Draft, d: DeploymentRecord): Failure {
-  const seen = lastSeen(draft, d);
-  if (seen !== undefined && seen.state !== 'running')
-    return failure('container_exited', `it was ${seen.state} before its route was confirmed`);
+  const reported = lastSeen(draft, d);
+  if (reported !== undefined && reported.state !== 'running')
+    return failure('container_exited', `it was ${reported.state} before its route was confirmed`);
   const seconds = draft.facts.limits.routeMs / 1000;
   return failure(
     'proxy_unconfirmed',

@@ -70,8 +70,8 @@ function stateOf(draft: Draft, node: NodeFact, removal: Removal | null = null): 
   );
   const serves = live.find((o) => o.status === 'running' && o.node_id === node.id);
   const busy = hasOpenWork(draft, node.id);
-  const left = stillThere(draft, node, null);
-  if (left !== null) return { is: 'unknown', why: left };
+  const unmanaged = stillThere(draft, node, null);
+  if (unmanaged !== null) return { is: 'unknown', why: unmanaged };
   if (
     work === undefined &&
     runs.length === 0 &&
@@ -301,14 +301,14 @@ export function restartStopped(
     draft.set(old, waitingFor(reason));
     return draft.addLine(old, 'stopped_first', waitText(reason));
   }
-  const seen = ofProject(home, draft.facts.project.id).find(
+  const ownContainer = ofProject(home, draft.facts.project.id).find(
     (c) => c.labels[LABELS.deployment] === old.id,
   );
   const isReportNew =
     observedAt(draft, home) >
     (draft.facts.endedWork.find((w) => w.node_id === home.id)?.claimed_at ?? 0);
   // Its container never stopped or does not exist any more.
-  if (isReportNew && (seen === undefined || !isStoppedContainer(seen)))
+  if (isReportNew && (ownContainer === undefined || !isStoppedContainer(ownContainer)))
     return draft.set(old, { stopped_first: null, ...waitingFor(null) });
   const why = whyNotRestart(draft, stopped, removal);
   if (why !== null) {
@@ -408,8 +408,8 @@ function besides(
     return id !== old.id && !gone.includes(id) && !isStoppedContainer(c);
   });
   if (others.length > 0) return stillRuns(home);
-  const left = stillThere(draft, home, null);
-  if (left !== null) return left;
+  const unmanaged = stillThere(draft, home, null);
+  if (unmanaged !== null) return unmanaged;
   // A poll in the future dates from before the machine's clock was set back. The agent polls before
   // it gets the restart in any case.
   const polled =

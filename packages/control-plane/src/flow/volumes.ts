@@ -170,8 +170,10 @@ function whyTouched(draft: Draft, { seen, state }: VolumeCopy, node: NodeFact): 
     return `${running.name} runs on ${node.hostname} and may write to them`;
   if (seen === null) return 'it is not known what has run since';
   const ran = listed.find((c) => {
-    const before = seen.containers[keyOf(c)];
-    return before === undefined ? c.state !== 'created' : before !== (c.started_at ?? null);
+    const startedBefore = seen.containers[keyOf(c)];
+    return startedBefore === undefined
+      ? c.state !== 'created'
+      : startedBefore !== (c.started_at ?? null);
   });
   return ran === undefined
     ? null

@@ -100,20 +100,20 @@ export type HostKeyChange = { remove: string[]; put: StoredKey[] };
 export function trust(
   host: string,
   stored: readonly StoredKey[],
-  given: HostKey,
+  presented: HostKey,
   by: string,
   at: number,
 ): HostKeyChange {
-  const known = stored.find((key) => key.fingerprint === given.fingerprint);
+  const storedKey = stored.find((key) => key.fingerprint === presented.fingerprint);
   const pinnedType = trustedKeys(host, []).find(
-    (key) => key.fingerprint === given.fingerprint,
+    (key) => key.fingerprint === presented.fingerprint,
   )?.key_type;
-  const key_type = known?.key_type ?? pinnedType ?? given.key_type;
-  if (known !== undefined && known.state !== 'presented' && known.key_type === key_type)
+  const key_type = storedKey?.key_type ?? pinnedType ?? presented.key_type;
+  if (storedKey !== undefined && storedKey.state !== 'presented' && storedKey.key_type === key_type)
     return { remove: [], put: [] };
   const replaced = stored.filter(
     (key) =>
-      key.fingerprint !== given.fingerprint &&
+      key.fingerprint !== presented.fingerprint &&
       key.state !== 'presented' &&
       key.key_type !== null &&
       key.key_type === key_type,
@@ -127,7 +127,7 @@ export function trust(
     );
   return {
     remove: replaced.map((key) => key.fingerprint),
-    put: [{ host, fingerprint: given.fingerprint, key_type, state: 'admin', added_by: by, at }],
+    put: [{ host, fingerprint: presented.fingerprint, key_type, state: 'admin', added_by: by, at }],
   };
 }
 
@@ -176,7 +176,7 @@ export function importable(
   stored: readonly StoredKey[],
   at: number,
 ): StoredKey[] {
-  const found = new Map<string, StoredKey>();
+  const storedByHost = new Map<string, StoredKey>();
   for (const { host: given, fingerprint, key_type } of keys) {
     const host = validName(given);
     if (
@@ -187,7 +187,7 @@ export function importable(
       ).length > 0
     )
       continue;
-    found.set(`${host} ${key_type}`, {
+    storedByHost.set(`${host} ${key_type}`, {
       host,
       fingerprint,
       key_type,
@@ -196,7 +196,7 @@ export function importable(
       at,
     });
   }
-  return [...found.values()];
+  return [...storedByHost.values()];
 }
 
 function validName(given: string): string | null {

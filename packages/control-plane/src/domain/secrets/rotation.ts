@@ -66,15 +66,15 @@ export async function readRotation(
   for (const { key, value } of rows) {
     const [kind, ...rest] = key.slice(SECRET_USE.length).split(' ');
     const row = JSON.parse(value) as ControlPlaneSeen & GatewayRow & { until: number };
-    const seen = {
+    const presence = {
       name: row.name,
       seen_at: time(row.at ?? 0),
       running: now - row.at < SILENT_MS,
       values: row.values,
     };
-    if (kind === 'control-plane') rotation.control_planes.push({ ...seen, key_id: row.key_id });
+    if (kind === 'control-plane') rotation.control_planes.push({ ...presence, key_id: row.key_id });
     if (kind === 'gateway')
-      rotation.gateways.push({ ...seen, address: row.address, sends: row.sends });
+      rotation.gateways.push({ ...presence, address: row.address, sends: row.sends });
     if (kind === 'sent')
       rotation.senders.push({
         fingerprint: rest[0] ?? '',
