@@ -17,7 +17,7 @@ import manifest from '../package.json' with { type: 'json' };
 import { createSecretWatch, jwtSecretIn } from './api/auth/jwt-secret.ts';
 import { createSecretUse } from './api/auth/secret-use.ts';
 import { diskOf } from './api/disk.ts';
-import type { ReaderLimits } from './api/log-readers.ts';
+import type { ReaderLimits } from './api/runtime-logs/readers.ts';
 import type { PasswordCost } from './api/auth/passwords.ts';
 import { apiSettingsOf, limitsOf, type SecretsInUse } from './app-settings.ts';
 import { runScheduled } from './backup/process.ts';

@@ -15,7 +15,7 @@ import { type MetricsStore, QUERY_KINDS } from '../domain/platform/metrics-store
 import type { Telemetry } from '../domain/platform/telemetry.ts';
 import { gaugeOf } from './gauges/gauge-row.ts';
 import { type GaugeDeps, gauges } from './gauges/index.ts';
-import type { Readers } from './log-readers.ts';
+import type { Readers } from './runtime-logs/readers.ts';
 import { NODE_CHANGES, type NodeChangeLog } from './node-changes.ts';
 import type { ApiSettings } from './settings.ts';
 

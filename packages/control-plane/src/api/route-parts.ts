@@ -10,7 +10,7 @@ import { createTokens } from './auth/tokens.ts';
 import type { Changes } from '../domain/platform/changes.ts';
 import type { Limits } from '../domain/deployments/facts.ts';
 import type { AuditStore } from '../domain/identity/identity-stores.ts';
-import { createReaders, type ReaderDeps } from './log-readers.ts';
+import { createReaders, type ReaderDeps } from './runtime-logs/readers.ts';
 import { createHolds } from './long-poll.ts';
 import { createNodeChangeLog } from './node-changes.ts';
 import { createNodeEngines } from './node-engines.ts';

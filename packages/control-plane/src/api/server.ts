@@ -6,7 +6,7 @@ import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox';
 import type { Connections } from '@berth/kit/connections';
 import { defined } from '@berth/kit/defined';
 import type { Logger } from '@berth/kit/log';
-import type { Tracing } from '@berth/kit/tracing';
+import type { Tracing } from '@berth/kit/spans';
 import { hstsOf } from '@berth/wire/hsts';
 import Fastify, { type FastifyBaseLogger, LogController } from 'fastify';
 import type { AuditStore, IdempotencyAnswerStore } from '../domain/identity/identity-stores.ts';

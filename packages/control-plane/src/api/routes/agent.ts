@@ -46,7 +46,7 @@ import {
 } from '../volume-reports.ts';
 import { leaseToken, requiredToken } from '../lease-token.ts';
 import { sha256Of, newNodeSecret } from '../auth/secrets.ts';
-import type { Readers } from '../log-readers.ts';
+import type { Readers } from '../runtime-logs/readers.ts';
 import { createNeighbours, type NeighboursFor } from '../neighbours.ts';
 import { nodeView, taskView, time } from '../views.ts';
 import type { TaskStore } from '../../domain/deployments/task-store.ts';

@@ -2,7 +2,6 @@
  * Datasets that people register. Scans are in dataset-scans.ts, versions and history in
  * dataset-versions.ts.
  */
-
 import { defined } from '@berth/kit/defined';
 import { canDataset } from '@berth/wire/can';
 import type { DatasetCreate, DatasetPatch, DatasetState } from '@berth/wire/dataset';
