@@ -1,22 +1,23 @@
 /** `berth control-plane`: the API, the scheduler and the database. */
-import { type RunningProcess, runProcess } from '@berth/kit/run-process';
+import { type ProcessContext, runProcess } from '@berth/kit/run-process';
 import { createApp } from './app.ts';
 import { type Config, readConfig, reloading, type SETTINGS } from './config.ts';
 
-export const main = (): Promise<void> =>
-  runProcess({
+export async function main(): Promise<void> {
+  await runProcess({
     reloading,
     readConfig,
     logOf: (config) => ({ name: 'control-plane', format: config.LOG_FORMAT }),
     start,
   });
+}
 
 async function start({
   config,
   log,
   closers,
   ready,
-}: RunningProcess<Config, typeof SETTINGS>): Promise<void> {
+}: ProcessContext<Config, typeof SETTINGS>): Promise<void> {
   const app = await createApp(config, { log, processMetrics: true });
   closers.add('app', () => app.close());
   const address = await app.listen();

@@ -1,5 +1,5 @@
 /** `berth gateway`: one process, or a supervisor with GATEWAY_WORKERS workers. */
-import { type RunningProcess, runProcess } from '@berth/kit/run-process';
+import { type ProcessContext, runProcess } from '@berth/kit/run-process';
 import { createGateway, type Overrides } from './app.ts';
 import { type Config, inheritedSocket, readConfig, reloading, type SETTINGS } from './config.ts';
 import {
@@ -10,16 +10,17 @@ import {
   workerSide,
 } from './workers.ts';
 
-type GatewayProcess = RunningProcess<Config, typeof SETTINGS>;
+type GatewayProcess = ProcessContext<Config, typeof SETTINGS>;
 
-export const main = (): Promise<void> =>
-  runProcess({
+export async function main(): Promise<void> {
+  await runProcess({
     reloading,
     readConfig,
     logOf: (config) => ({ name: 'gateway', format: config.LOG_FORMAT }),
     handlesSignals: !isWorker(),
     start: isWorker() ? startWorker : startMain,
   });
+}
 
 async function startWorker(running: GatewayProcess): Promise<void> {
   const side = workerSide();

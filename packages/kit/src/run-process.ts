@@ -22,7 +22,7 @@ type ProcessSettings = {
   OTEL_EXPORTER_OTLP_ENDPOINT?: unknown;
 };
 
-export type RunningProcess<Config, Shape extends SettingsShape> = {
+export type ProcessContext<Config, Shape extends SettingsShape> = {
   config: Config;
   log: Logger;
   /** Each part that was started adds its closer. */
@@ -41,7 +41,7 @@ export type ProcessPlan<Config extends ProcessSettings, Shape extends SettingsSh
   handlesSignals?: boolean;
   /** Logs a start that failed. Default: the message of the error is the line. */
   logFailure?: (log: Logger, error: unknown) => void;
-  start(running: RunningProcess<Config, Shape>): Promise<void>;
+  start(running: ProcessContext<Config, Shape>): Promise<void>;
 };
 
 export async function runProcess<Config extends ProcessSettings, Shape extends SettingsShape>(
@@ -59,7 +59,7 @@ export async function runProcess<Config extends ProcessSettings, Shape extends S
   const closers = createClosers(log, CLOSE_MS);
   // Before the parts, so that a signal during the start ends the process too.
   if (plan.handlesSignals !== false) closeOnSignals(closers, log);
-  const running: RunningProcess<Config, Shape> = {
+  const running: ProcessContext<Config, Shape> = {
     config,
     log,
     closers,
@@ -78,7 +78,7 @@ export async function runProcess<Config extends ProcessSettings, Shape extends S
 
 async function endFailedStart(
   error: unknown,
-  { log, closers }: Pick<RunningProcess<never, never>, 'log' | 'closers'>,
+  { log, closers }: Pick<ProcessContext<never, never>, 'log' | 'closers'>,
   logFailure = logMessage,
 ): Promise<never> {
   const isSetting = error instanceof SettingsError;

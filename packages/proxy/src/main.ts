@@ -1,25 +1,26 @@
 /** `berth proxy`: a development proxy that serves Traefik's dynamic configuration on one port. */
 import { SettingsError } from '@berth/kit/config';
 import { messageOf } from '@berth/kit/message-of';
-import { type RunningProcess, runProcess } from '@berth/kit/run-process';
+import { type ProcessContext, runProcess } from '@berth/kit/run-process';
 import type { Configuration } from './configuration.ts';
 import { type ProxyConfig, readConfig, type SETTINGS } from './config.ts';
 import { readConfigurationFile, startHttpProvider, watchConfigurationFile } from './provider.ts';
 import { type Configurations, compile, type Provider } from './router.ts';
 import { createProxy } from './server.ts';
 
-export const main = (): Promise<void> =>
-  runProcess({
+export async function main(): Promise<void> {
+  await runProcess({
     readConfig,
     logOf: (config) => ({ name: 'proxy', format: config.logFormat }),
     start,
   });
+}
 
 async function start({
   config,
   log,
   closers,
-}: RunningProcess<ProxyConfig, typeof SETTINGS>): Promise<void> {
+}: ProcessContext<ProxyConfig, typeof SETTINGS>): Promise<void> {
   const proxy = createProxy(log);
 
   let configurations: Configurations = {};

@@ -2,27 +2,28 @@
  * `berth relay`: runs beside the reverse proxy and serves it the last configuration while the
  * control plane is away (docs/adr/0009-configuration-relay.md).
  */
-import { type RunningProcess, runProcess } from '@berth/kit/run-process';
+import { type ProcessContext, runProcess } from '@berth/kit/run-process';
 import { type RelayConfig, readConfig, reloading, type SETTINGS } from './config.ts';
 import { openConfigStore } from './config-store.ts';
 import { createMetrics } from './metrics.ts';
 import { createRelayServer } from './server.ts';
 import { followUpstream } from './upstream.ts';
 
-export const main = (): Promise<void> =>
-  runProcess({
+export async function main(): Promise<void> {
+  await runProcess({
     reloading,
     readConfig,
     logOf: (config) => ({ name: 'relay', format: config.logFormat }),
     start,
   });
+}
 
 async function start({
   config,
   log,
   closers,
   ready,
-}: RunningProcess<RelayConfig, typeof SETTINGS>): Promise<void> {
+}: ProcessContext<RelayConfig, typeof SETTINGS>): Promise<void> {
   const store = await openConfigStore(config.STATE_DIR, log);
   const upstream = followUpstream(config.CONTROL_PLANE_URL, store, log);
   closers.add('upstream', () => upstream.stop());
