@@ -199,7 +199,7 @@ describe.skipIf(executablePath === undefined)('forms of the dashboard', () => {
     },
     { change: 'account call logout', path: '/account', act: () => press('Sign out') },
     {
-      change: 'account create createToken',
+      change: 'tokens create createToken',
       path: '/account',
       act: async () => {
         await fill('Name', 'ci');
@@ -207,9 +207,9 @@ describe.skipIf(executablePath === undefined)('forms of the dashboard', () => {
       },
       field: 'name',
     },
-    { change: 'account revoke deleteToken', path: '/account', act: () => press('Revoke ci') },
+    { change: 'tokens revoke deleteToken', path: '/account', act: () => press('Revoke ci') },
     {
-      change: 'account password changePassword',
+      change: 'password-form password changePassword',
       path: '/account',
       act: async () => {
         await fill('Current password', 'one long password');
@@ -438,7 +438,7 @@ describe.skipIf(executablePath === undefined)('forms of the dashboard', () => {
       },
     },
     {
-      change: 'node removed confirmRemoved',
+      change: 'to-remove removed confirmRemoved',
       path: '/nodes/node-c',
       act: async () => {
         await press('Confirm that svc-minutes is removed');
@@ -460,7 +460,7 @@ describe.skipIf(executablePath === undefined)('forms of the dashboard', () => {
       },
     },
     {
-      change: 'notifications create createNotification',
+      change: 'notification-form create createNotification',
       path: '/notifications',
       act: async () => {
         await fill('Name', 'ops');
@@ -470,12 +470,12 @@ describe.skipIf(executablePath === undefined)('forms of the dashboard', () => {
       field: 'target',
     },
     {
-      change: 'notifications test testNotification',
+      change: 'targets test testNotification',
       path: '/notifications',
       act: () => choose(/^Actions for /, 'Send a test'),
     },
     {
-      change: 'notifications remove deleteNotification',
+      change: 'targets remove deleteNotification',
       path: '/notifications',
       act: () => choose(/^Actions for /, 'Delete'),
     },
@@ -493,7 +493,7 @@ describe.skipIf(executablePath === undefined)('forms of the dashboard', () => {
       path: '/people',
       act: () => choose('Actions for grace@example.org', 'Make viewer'),
     },
-    { change: 'system clean startCleanUp', path: '/system', act: () => press('Clean up now') },
+    { change: 'clean-ups clean startCleanUp', path: '/system', act: () => press('Clean up now') },
   ];
 
   const problemOf = (status: number, detail: string, errors: object[] = []) => ({
