@@ -16,7 +16,7 @@ import { openStores } from '../store/open.ts';
 import { type Contents, unpack } from './archive.ts';
 import { BackupError } from './errors.ts';
 import type { Keys, Manifest } from './manifest.ts';
-import type { Target } from './targets.ts';
+import type { Target } from './target.ts';
 
 export type Source = { target: Target; name: string; identities: readonly string[] };
 

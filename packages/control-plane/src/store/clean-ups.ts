@@ -10,7 +10,6 @@
  * - commit-plan.ts creates no build task while a clean-up is running or holds builds
  *   (`refuseBuilds`).
  */
-
 import { failPoint } from '@berth/kit/fail-point';
 import {
   type CleanPayload,

@@ -2,14 +2,13 @@
  * Notifications and the outbox of their deliveries. A notification has at most one unfinished
  * delivery: changes that happen meanwhile wait in `problem_changes` and become one digest.
  */
-
 import { defined } from '@berth/kit/defined';
 import type { ProjectAccess } from '../domain/identity/access.ts';
-import type { HeldNotice, NotificationChange } from '../domain/notifications/notifications.ts';
 import {
   COLLECT_MS,
   concerns,
   DIGEST_ITEMS,
+  type HeldNotice,
   KEPT_NOTICES,
   MAX_NOTIFICATIONS,
   type Message,
@@ -20,6 +19,7 @@ import {
   type NoticeClaim,
   type NoticeItem,
   type NoticeRecord,
+  type NotificationChange,
   type NotificationRecord,
   type NotificationStore,
   PACE,

@@ -2,7 +2,6 @@
  * Points of what containers use (domain/nodes/usage.ts). A crash of the machine may lose the newest
  * ones.
  */
-
 import { METRIC_VALUES } from '@berth/wire/metrics';
 import { sql } from 'kysely';
 import {

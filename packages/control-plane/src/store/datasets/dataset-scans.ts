@@ -12,7 +12,6 @@
  * Tree objects and history are written before their version is visible (record-version.ts):
  * finishScan inserts into dataset_versions.
  */
-
 import { defined } from '@berth/kit/defined';
 import { type ExpressionBuilder, sql } from 'kysely';
 import type {

@@ -1,6 +1,7 @@
-import type { HostKey, HostKeyChange } from '../../domain/git/git-hosts.ts';
 import {
   BY_LOOK,
+  type HostKey,
+  type HostKeyChange,
   importable,
   MAX_HOSTS,
   MAX_KEYS,
