@@ -46,7 +46,7 @@ export type VerifyDeps = Pick<GatewayDeps, 'policy' | 'sessions' | 'codes' | 'no
   log: Logger;
 };
 
-/** What the functions of one `Verify` share. */
+/** Shared by the functions of one `Verify`. */
 type Verifier = {
   readonly deps: VerifyDeps;
   readonly answers: Answers;

@@ -1,4 +1,4 @@
-/** What one proxy holds. Functions of this package get it, or a part of it, as their first argument. */
+/** The state of one proxy. Functions of this package get it, or a part of it, first. */
 import type http from 'node:http';
 import { hostname } from 'node:os';
 import type { Duplex } from 'node:stream';
