@@ -1,9 +1,12 @@
 /**
- * Composes the dataset parts of a deploy node (docs/data.md).
+ * Wires the dataset parts of a deploy node (docs/data.md). Read this file first: the other files of
+ * this room take each other as parameters, and only here you see which one gets which.
  *
  *   deploy, sync ──> cache ──> transfer (shared by tasks) ──> copy rounds ──> versions     layout.ts: where each file is
  *      │                                      │
- *      └─ prepare: symlinks, the share         └─ ../room ──> evict ──> versions that nothing pins
+ *      └─ prepare: symlinks, the share         └─ disk/eviction ──> evict ──> versions that nothing pins
+ *
+ * volumes/ has the volumes of projects, which are no datasets.
  */
 import { createLimit } from '@berth/kit/limit';
 import type { Logger } from '@berth/kit/log';

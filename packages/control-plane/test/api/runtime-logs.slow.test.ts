@@ -2,7 +2,7 @@ import { connect } from 'node:net';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { createWorld, type World } from './deployed.ts';
 import { type Api, createApi, createProject, deploy, register } from './harness.ts';
-import { logAgent, view } from './log-agent.ts';
+import { logAgent, unexplainedGaps, view } from './log-agent.ts';
 
 let api: Api;
 let world: World;
@@ -29,7 +29,7 @@ const held = async (): Promise<string | undefined> =>
     (await api.call('metrics', { as: 'admin' })).text,
   )?.[1];
 
-test('a viewer that does not read is disconnected, and the others get every line', async () => {
+test('a viewer that does not read is disconnected, and the others get every line or a mark of the gap', async () => {
   const agent = logAgent(() => url, world.home);
   const viewer = await view(url, project, api.token('viewer'));
   const { hostname, port } = new URL(url);
@@ -49,7 +49,7 @@ test('a viewer that does not read is disconnected, and the others get every line
       async () => {
         await agent.print(
           key,
-          Array.from({ length: 100 }, () => 'x'.repeat(4_000)),
+          Array.from({ length: 100 }, (_, i) => `line ${sent + i} ${'x'.repeat(4_000)}`),
         );
         sent += 100;
         return held();
@@ -57,24 +57,27 @@ test('a viewer that does not read is disconnected, and the others get every line
       { timeout: 60_000, interval: 20 },
     )
     .toBe('1');
-  const lost = (): number => viewer.of('lost').reduce((sum, { count = 0 }) => sum + count, 0);
-  await expect.poll(() => viewer.of('line').length + lost(), { timeout: 20_000 }).toBe(sent);
+  // The channel keeps 1 MiB: on a busy machine this viewer can fall behind, too.
+  await expect
+    .poll(() => viewer.of('line').at(-1)?.text, { timeout: 20_000 })
+    .toContain(`line ${sent - 1} `);
+  expect(unexplainedGaps(viewer)).toEqual([]);
   viewer.close();
   mute.destroy();
 });
 
-test('lost lines are counted, and their times are corrected when the clock of the node is an hour behind', async () => {
+test('a gap is marked, and its times are corrected when the clock of the node is an hour behind', async () => {
   const agent = logAgent(() => url, world.home);
   const viewer = await view(url, project, api.token('viewer'));
   const key = await agent.ready();
   await agent.print(key, ['one'], { clockMs: -3_600_000 });
-  await agent.print(key, ['two'], { skipped: 41, clockMs: -3_600_000 });
+  await agent.print(key, ['two'], { dropped: 41, clockMs: -3_600_000 });
   await expect
     .poll(() => viewer.of('line').map((line) => line.text), { timeout: 20_000 })
     .toEqual(['one', 'two']);
   expect(viewer.events.map((e) => e.event)).toEqual(['line', 'lost', 'line']);
   const [lost] = viewer.of('lost');
-  expect(lost?.count).toBe(41);
+  expect(lost?.count).toBe('some');
   for (const at of [lost?.from, lost?.to])
     expect(Math.abs(Date.now() - Date.parse(at ?? ''))).toBeLessThan(120_000);
   viewer.close();

@@ -1,7 +1,7 @@
 /**
  * Carries lines of runtime logs between the control planes of one database, by LISTEN/NOTIFY: the
  * agent may send a batch to another control plane than the one where the reader waits. Nothing is
- * stored, and the numbers of the lines show what was lost. It has a connection of its own, so that
+ * stored, and the chain of batches shows what was lost. It has a connection of its own, so that
  * lines never delay notifications of changes, and opens it when somebody first reads a log.
  */
 import { randomUUID } from 'node:crypto';
