@@ -16,7 +16,7 @@ import type { Watermarks } from '@berth/wire/eviction';
 import { createLocks } from '../locks.ts';
 import type { ListNodeContainers } from '../engine/node-ids.ts';
 import { retryUntilAnswered } from '../link/retry.ts';
-import { createRoom, type Room } from '../disk/eviction.ts';
+import { createRoom, type DatasetSpace, type Room } from '../disk/eviction.ts';
 import type { EngineSpace } from '../disk/engine-space.ts';
 import type { StorageMeter } from '../disk/storage.ts';
 import { createRsync, type RsyncSettings } from './rsync.ts';
@@ -131,9 +131,9 @@ export async function createDatasetParts(options: DatasetPartsOptions): Promise<
     deploymentsInUse,
     log,
   });
-  const room = createRoom({
-    storage,
-    datasets: createDatasetSpace({
+  const room = roomOf(
+    options,
+    createDatasetSpace({
       versions,
       mounts,
       evict,
@@ -142,12 +142,7 @@ export async function createDatasetParts(options: DatasetPartsOptions): Promise<
       isProtected,
       log,
     }),
-    engine: options.engine ?? null,
-    engineMax: null,
-    locks: createLocks(),
-    watermarks: options.watermarks,
-    log,
-  });
+  );
   const findSource = createFindSource(options.share, rsync.inherit);
   const trim = createTrim({
     versions,
@@ -210,6 +205,20 @@ export async function createDatasetParts(options: DatasetPartsOptions): Promise<
     },
   };
 }
+
+const roomOf = (
+  { storage, engine, watermarks, log }: DatasetPartsOptions,
+  datasets: DatasetSpace,
+): Room =>
+  createRoom({
+    storage,
+    datasets,
+    engine: engine ?? null,
+    engineMax: null,
+    locks: createLocks(),
+    watermarks,
+    log,
+  });
 
 /** Fetches tree objects from the control plane until it answers. */
 const fetchTrees =
