@@ -83,7 +83,9 @@ test('a gap is marked, and its times are corrected when the clock of the node is
   viewer.close();
 });
 
-test('a Last-Event-ID that is forged, or of another project, chooses only where this stream begins', async () => {
+test('a Last-Event-ID that is forged, or of another project, chooses only where this stream begins', {
+  timeout: 60_000,
+}, async () => {
   const agent = logAgent(() => url, world.home);
   await agent.elsewhere(3);
   const token = api.token('viewer');
