@@ -439,6 +439,9 @@ async function lockedRow(
   return own ?? row;
 }
 
+const NEEDS_JOIN_TOKEN =
+  'REQUIRE_NODE_SECRETS is on, and this agent supports node secrets: it needs a join token';
+
 /** Returns why this registration is refused, for the log; null: it is accepted. */
 async function refusal(
   tx: Tx,
@@ -461,10 +464,7 @@ async function refusal(
     return (await joinRefusal(tx, before, offline, { input, at, proof })) ?? why;
   }
   if (!context.requireSecrets) return why;
-  if (wantsSecret(input))
-    return (
-      'REQUIRE_NODE_SECRETS is on, and this agent supports node secrets: ' + 'it needs a join token'
-    );
+  if (wantsSecret(input)) return NEEDS_JOIN_TOKEN;
   // The later requests of the agent are checked by the name of its node, which may differ from the
   // machine's name.
   const hostname = before === undefined ? input.hostname : await nameFor(tx, before, input);
