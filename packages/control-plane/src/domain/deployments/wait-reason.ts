@@ -124,7 +124,10 @@ export function waitReasonOf({ waiting, waiting_reason }: Waiting): WaitReason |
   return waiting === PROJECT_STOPPED ? { kind: 'project_stopped' } : null;
 }
 
-/** Returns whether the deployment already waits for this reason; reads earlier rows by their text. */
+/**
+ * Returns whether the deployment already waits for this reason. In a row of an earlier version the
+ * whole text decides.
+ */
 export const waitsFor = (d: Waiting, reason: WaitReason): boolean =>
   sameWait(waitReasonOf(d), reason) || d.waiting === plainWaitText(reason);
 
