@@ -24,9 +24,6 @@ type Later =
   | 'git_lfs';
 type OldSettings = Omit<Settings, Later> & Partial<Pick<Settings, Later>>;
 
-const jsonOf = (value: unknown): string | undefined =>
-  value === undefined ? undefined : JSON.stringify(value);
-
 /** Returns columns for the given fields only. */
 export function deploymentColumns<T extends Partial<DeploymentRecord>>(
   record: T,
@@ -64,7 +61,7 @@ export function deploymentColumns({
       rolled_back: jsonColumn(rolled_back),
       phases: jsonColumn(phases),
       retry: jsonColumn(retry),
-      waiting_reason: waiting_reason === null ? null : jsonOf(waiting_reason),
+      waiting_reason: jsonColumn(waiting_reason),
     }),
   };
 }
