@@ -48,7 +48,7 @@ export function judge({ event, refs }: Received, { branch, deploy_on_push }: Set
 }
 
 /**
- * Returns why a delivery that waits is skipped now that the settings of its project may have
+ * Returns why a delivery that waits is skipped now that the settings of its project might have
  * changed; null: it still waits.
  */
 export function judgeAgain(

@@ -43,7 +43,7 @@ export type DrainStep = {
   /** The deployment to deploy again. `drain` already counts the try. */
   move: { running: DeploymentRecord; id: string } | null;
   /**
-   * Stopped projects whose volumes should begin to move, in this order, and how many of them may
+   * Stopped projects whose volumes should begin to move, in this order, and how many of them can
    * begin.
    */
   leave: readonly DeploymentRecord[];
@@ -59,7 +59,7 @@ export const newDrain = (now: number): DrainRecord => ({
 
 /**
  * Allows new tries: for deployments that used all of them, and for the volumes of every stopped
- * project, because a disk that was full may have room now (flow/volume-handoff.ts). Returns the
+ * project, because a disk that was full might have room now (flow/volume-handoff.ts). Returns the
  * same record if nothing changes.
  */
 export function withFreshTries(drain: DrainRecord, now: number): DrainRecord {

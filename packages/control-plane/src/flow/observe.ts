@@ -156,7 +156,7 @@ const hasAddress = (
   route.stopped !== true;
 
 /**
- * Returns whether a retire task works on the container, and the list may be older than the end of
+ * Returns whether a retire task works on the container, and the list might be older than the end of
  * that task: a wrong name is normal then, and so is a container that still runs. The report of the
  * task and the list travel on two connections.
  */
@@ -211,7 +211,7 @@ function observedElsewhere(draft: Draft, d: DeploymentRecord, event: EventOf<'ob
   );
 }
 
-/** Returns whether the node is online and may still have the container. */
+/** Returns whether the node is online and might still have the container. */
 const stillHas = (node: NodeRecord, containerId: string, { now, limits }: Facts): boolean =>
   isOnline(node, now, limits) &&
   (node.observed_at === null || node.containers.some((c) => c.id === containerId));
@@ -350,7 +350,7 @@ function differences(
   const { image, labels, memory_bytes, cpus } = container;
   const expected = d.image_digest ?? d.image_tag;
   const differing: string[] = [];
-  // The address of the registry may have changed since the build or since the start.
+  // The address of the registry might have changed since the build or since the start.
   const path = d.image_tag?.slice(d.image_tag.indexOf('/')) ?? null;
   if (
     image !== undefined &&
@@ -504,7 +504,7 @@ export function sweep(draft: Draft, d: DeploymentRecord, event: EventOf<'observe
 
 /**
  * Returns whether the reported container needs no decision. It does not in almost every
- * registration. Compares everything that `observed` may change: node, port, route and health.
+ * registration. Compares everything that `observed` can change: node, port, route and health.
  * `route`: the project's.
  */
 export function isAsExpected(
@@ -535,7 +535,7 @@ function isRoutedAsExpected(
   { container, squatter }: { container: Container; squatter: Container | null },
   route: RouteRecord | null,
 ): boolean {
-  // A newer version may have the route already.
+  // A newer version might have the route already.
   if (route !== null && route.deployment_id !== d.id) return true;
   if (container.state !== 'running') return squatter === null || route === null;
   return (
@@ -553,7 +553,7 @@ export type Routes = ReadonlyMap<string, RouteRecord>;
 
 /**
  * Returns whether an identical report needs no decision as long as none of these deployments and
- * routes changes. An unhealthy container is excluded, because it may become healthy by the passing
+ * routes changes. An unhealthy container is excluded, because it can become healthy by the passing
  * of time alone (STEADY_MS).
  */
 export const areAsExpected = (

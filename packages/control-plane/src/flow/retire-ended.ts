@@ -79,7 +79,7 @@ function addEnd(
       action: actionOf(d, task.payload),
       message,
     });
-    // Other failures may pass, for example when the engine is back. The next report of the node
+    // Other failures can pass, for example when the engine is back. The next report of the node
     // then starts a retry (observe.ts).
     if (code === 'container_name_taken' && task.payload.keep?.deployment_id === d.id)
       showDrift(draft, d);

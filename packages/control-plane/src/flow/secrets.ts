@@ -45,7 +45,7 @@ export function secretNeeds(secrets: Secrets, role: NodeRecord['role']): Need[] 
 
 /**
  * Returns the reason of `agent_cannot` if no deploy node can ever take the work, or null. A node
- * that is only offline may return.
+ * that is only offline can return.
  */
 export function noNodeCan(needs: readonly Need[], nodes: readonly NodeRecord[]): NoNodeCan | null {
   const deployNodes = nodes.filter((n) => n.role === 'deploy' && n.deleting_at === null);

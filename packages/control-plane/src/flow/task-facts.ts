@@ -46,7 +46,7 @@ export function keepFacts(
   sent: TaskFacts,
 ): DeploymentRecord {
   const { image_tag, image_digest: _digest, arch: _arch, ...source } = sent;
-  // Like the report of a completed build, facts may name only an image of the project's own
+  // Like the report of a completed build, facts must name only an image of the project's own
   // repository.
   const isOwn =
     typeof image_tag === 'string' &&

@@ -247,7 +247,7 @@ export const NO_AGENT =
 /**
  * Chooses the agent of a clean-up. Two agents would make the registry writable while the other one
  * collects, so more than one is an error: `several`. Agents that are offline do not count beside
- * one that is online, because a machine may have been replaced.
+ * one that is online, because a machine might have been replaced.
  */
 export function cleanerOf(
   nodes: readonly NodeRecord[],

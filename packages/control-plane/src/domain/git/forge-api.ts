@@ -56,7 +56,7 @@ function repositoryOf(gitUrl: string): Repository {
     path: tidy(decoded(url.pathname)),
   };
 }
-/** An address may have a percent sign that encodes nothing. */
+/** An address might have a percent sign that encodes nothing. */
 function decoded(path: string): string {
   try {
     return decodeURI(path);

@@ -18,7 +18,7 @@ export type StoredKey = HostKey & {
 
 /**
  * `added_by` of a presented key that only looks into repositories without a project have seen.
- * Anybody may choose their hosts.
+ * Anybody can choose their hosts.
  */
 export const BY_LOOK = 'look';
 
@@ -94,7 +94,7 @@ export type HostKeyChange = { remove: string[]; put: StoredKey[] };
 
 /**
  * Trusts a key. It replaces a trusted key of the same type, because a host has one key of each type
- * and an old key may be stolen. The type is that of the request, else the one that a builder
+ * and an old key might be stolen. The type is that of the request, else the one that a builder
  * reported. Throws validation.
  */
 export function trust(
@@ -168,7 +168,7 @@ export function presented(
 }
 
 /**
- * The keys of a builder that may be imported: of hosts without a trusted key. Throws nothing;
+ * The keys of a builder that can be imported: of hosts without a trusted key. Throws nothing;
  * invalid hosts are left out.
  */
 export function importable(

@@ -5,7 +5,7 @@
  * container changes its engine.
  *
  * The proof holds only for the process that was last registered as the old node, because another
- * machine may get the old name and address. A node with its own secret has no heir: a renamed
+ * machine can get the old name and address. A node with its own secret has no heir: a renamed
  * machine would register with that secret. Pure.
  */
 import type { ObservedContainer } from '@berth/wire/node';

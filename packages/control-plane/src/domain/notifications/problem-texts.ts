@@ -197,8 +197,8 @@ function namesOf(projects: readonly Named[]): string {
 }
 
 /**
- * Returns what a notification about these projects may tell: nothing about other ones, which its
- * readers may not see.
+ * Returns what a notification about these projects can tell: nothing about other ones, which its
+ * readers must not see.
  */
 export function seenBy(projects: readonly string[], { runs = [], ...seen }: Seen): Seen {
   const isOurs = (id: string): boolean => projects.length === 0 || projects.includes(id);

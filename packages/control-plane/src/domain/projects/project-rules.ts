@@ -80,7 +80,7 @@ export function projectProblems(
   if (changed.name !== undefined) problems.push(nameProblem(changed.name));
   if (changed.domain_prefix !== undefined)
     problems.push(...prefixProblems(changed.domain_prefix, rules));
-  // A new prefix can make the project's own host one that it may not list.
+  // After a prefix change, a listed domain can equal the project's own host.
   if (changed.domains !== undefined || changed.domain_prefix !== undefined)
     problems.push(...domainProblems(settings.domains, settings.domain_prefix, rules));
   if (changed.git_url !== undefined) problems.push(gitUrlProblem(changed.git_url, rules));
@@ -129,7 +129,7 @@ const NO_LOGIN: FieldProblem = {
 };
 
 /**
- * Project `x` has the routers `x` and `x-http`, so no project may have a name like the second one.
+ * Project `x` has the routers `x` and `x-http`, so no project must have a name like the second one.
  */
 const nameProblem = (name: string): FieldProblem | null => {
   // The dashboard has the page of a new project there.
@@ -212,7 +212,7 @@ function datasetProblems(
   });
 }
 
-/** The store checks this rule too, because two concurrent changes may each be valid alone. */
+/** The store checks this rule too, because two concurrent changes can each be valid alone. */
 export const replaceProblem = (
   settings: Pick<ProjectSettings, 'replace' | 'datasets' | 'volumes'>,
 ): FieldProblem | null =>

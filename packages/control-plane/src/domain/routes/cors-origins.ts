@@ -1,5 +1,5 @@
 /**
- * Origins whose pages may call a project that requires a login: their normal form and their rules.
+ * Origins whose pages can call a project that requires a login: their normal form and their rules.
  * Pure.
  */
 import type { FieldProblem } from '../platform/errors.ts';

@@ -4,7 +4,8 @@
  *   control-plane <id>, gateway <id>   the values that a process has; renewed every REPORT_MS, removed at its stop
  *   sent <fingerprint> <address>       a request with an earlier GATEWAY_SECRET
  *   signed <setting> <fingerprint>     until when something lives that a value signed
- * A node has its value in its own row, and a project key the id of its key.
+ * Not listed here: nodes (in their own rows) and project keys (each has the id of its wrapping
+ * key).
  */
 import type { GatewaySeen, RotatedSetting, Rotation } from '@berth/wire/rotation';
 import type { MetaStore } from '../platform/meta-store.ts';
