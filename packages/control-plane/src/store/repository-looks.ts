@@ -123,8 +123,8 @@ function createLook(
     // The second of two concurrent requests finds the task of the first, and the limit holds
     // with several control planes.
     await db.capabilities.lockName(tx, LOCK);
-    const found = await findSameLook(tx, look.payload, now);
-    if (found !== null) return found;
+    const sameLook = await findSameLook(tx, look.payload, now);
+    if (sameLook !== null) return sameLook;
     if ((await openLookIds(tx)).length >= MAX_OPEN)
       throw new DomainError(
         'too_many_requests',

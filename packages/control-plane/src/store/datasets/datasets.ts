@@ -202,7 +202,10 @@ function patchDataset(
         .set({
           ...patch,
           updated_at: now,
-          ...(moved ? { scan_requested_at: nextRequestTime(before, now), accept_loss: 0 } : {}),
+          ...defined({
+            scan_requested_at: moved ? nextRequestTime(before, now) : undefined,
+            accept_loss: moved ? 0 : undefined,
+          }),
         })
         .where('id', '=', id)
         .returningAll()

@@ -13,13 +13,13 @@ export const createAdmissionStore = (db: Database, newId: NewId): AdmissionStore
   create({ hostname, role }, now) {
     return db.write(async (tx) => {
       await db.capabilities.lockName(tx, 'node-admissions');
-      const known = await tx
+      const earlierAdmission = await tx
         .selectFrom('node_admissions')
         .selectAll()
         .where('hostname', '=', hostname)
         .where('role', '=', role)
         .executeTakeFirst();
-      if (known !== undefined) return known;
+      if (earlierAdmission !== undefined) return earlierAdmission;
       const { rows } = await tx
         .selectFrom('node_admissions')
         .select((eb) => eb.fn.countAll<number>().as('rows'))
