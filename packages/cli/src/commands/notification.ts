@@ -59,18 +59,15 @@ function kindsOf(options: Options): NotificationEvent[] | undefined {
   return listOf(given) as NotificationEvent[];
 }
 function projectsOf(options: Options): { projects?: string[] } {
-  const given = textOf(options, 'projects');
-  return given === undefined ? {} : { projects: listOf(given) };
+  const projects = textOf(options, 'projects');
+  return projects === undefined ? {} : { projects: listOf(projects) };
 }
 
-const standingOf = (n: Notification): string =>
-  n.failing_since !== null
-    ? 'failing'
-    : n.last_sent_at === null
-      ? 'nothing sent yet'
-      : n.problem === null
-        ? 'ok'
-        : 'sent, see problem';
+function standingOf({ failing_since, last_sent_at, problem }: Notification): string {
+  if (failing_since !== null) return 'failing';
+  if (last_sent_at === null) return 'nothing sent yet';
+  return problem === null ? 'ok' : 'sent, see problem';
+}
 
 const onText = ({ on }: Notification): string =>
   NOTIFICATION_EVENTS.every((kind) => on.includes(kind)) ? 'all' : on.join(', ');

@@ -75,6 +75,12 @@ export const PROJECT_ARGUMENT = {
 } as const;
 const NAME = { name: 'NAME', doc: 'name of the variable', required: true } as const;
 
+function stateText({ deleting, stopped, running_deployment_id }: Project): string {
+  if (deleting) return 'being deleted';
+  if (stopped) return 'stopped';
+  return running_deployment_id === null ? 'not live' : 'live';
+}
+
 export const PROJECT_COMMANDS: readonly Command[] = [
   {
     name: 'project list',
@@ -89,17 +95,7 @@ export const PROJECT_COMMANDS: readonly Command[] = [
           ? 'no projects; create one: berth project create'
           : table(items, [
               { head: 'NAME', of: (p) => p.name },
-              {
-                head: 'STATE',
-                of: (p) =>
-                  p.deleting
-                    ? 'being deleted'
-                    : p.stopped
-                      ? 'stopped'
-                      : p.running_deployment_id === null
-                        ? 'not live'
-                        : 'live',
-              },
+              { head: 'STATE', of: stateText },
               { head: 'ADDRESS', of: (p) => p.url },
               { head: 'REPOSITORY', of: (p) => `${p.git_url} (${p.branch})` },
             ]),
@@ -454,22 +450,19 @@ async function datasetsOf(
   };
 }
 
+function portsText(ports: readonly number[] | null): string {
+  if (ports === null) return 'not readable';
+  return ports.length === 0 ? 'exposes no port' : `exposes ${ports.join(', ')}`;
+}
+
 function lookText(found: RepositoryFound): string {
   const left = found.branches_left_out === 0 ? '' : ` and ${found.branches_left_out} more`;
   const lines = [`branches: ${found.branches.join(', ')}${left}`];
   if (found.branch === null)
     return [...lines, 'the repository does not have the branch'].join('\n');
   for (const { path, ports, targets } of found.dockerfiles) {
-    const exposes =
-      ports === null
-        ? 'not readable'
-        : ports.length === 0
-          ? 'exposes no port'
-          : `exposes ${ports.join(', ')}`;
-    lines.push(
-      `${path}: ${exposes}` +
-        (targets.length === 0 ? '' : `; stages ${targets.map(({ name }) => name).join(', ')}`),
-    );
+    const stages = targets.map(({ name }) => name).join(', ');
+    lines.push(`${path}: ${portsText(ports)}${stages === '' ? '' : `; stages ${stages}`}`);
   }
   if (found.dockerfiles.length === 0) lines.push(`no Dockerfile on ${found.branch}`);
   if (found.dockerfiles_left_out > 0) lines.push(`and ${found.dockerfiles_left_out} more`);

@@ -6,7 +6,7 @@ import { changeProject } from '../project/change.ts';
 import { usage } from '../problem.ts';
 import { table } from '../output/text.ts';
 import { argument, type Command } from './command.ts';
-import { allUsers, userId } from './fleet.ts';
+import { allUsers, userId } from './user.ts';
 import { YES } from './project.ts';
 
 const USER = { name: 'user', doc: 'e-mail address or id', required: true } as const;
