@@ -9,7 +9,7 @@ import { errorSentence } from '@berth/wire/error-sentence';
 import { projectsWithMovingPorts } from '@berth/wire/moving-ports';
 import type { Node } from '@berth/wire/node';
 import type { Project } from '@berth/wire/project';
-import { bytes } from './output/units.ts';
+import { sizeText } from '@berth/wire/size-text';
 import { allPages } from './project/pages.ts';
 
 export type Attention = {
@@ -274,7 +274,7 @@ function diskNeed({ id, status, disk }: Node): NodeNeed {
   if (disk.free / disk.total >= DISK_FULL) return undefined;
   return {
     kind: 'disk',
-    message: `its disk is nearly full: ${bytes(disk.free)} of ${bytes(disk.total)} are free`,
+    message: `its disk is nearly full: ${sizeText(disk.free)} of ${sizeText(disk.total)} are free`,
     next: `berth node disk ${id}, which shows what uses it`,
   };
 }

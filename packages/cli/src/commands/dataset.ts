@@ -2,10 +2,11 @@
 import { defined } from '@berth/kit/defined';
 import { DatasetCreate, type DatasetDiff, DatasetPatch, DatasetScan } from '@berth/wire/dataset';
 import { ROUTES } from '@berth/wire/routes';
+import { sizeText } from '@berth/wire/size-text';
 import { usage } from '../problem.ts';
 import { allPages } from '../project/pages.ts';
 import { record, table } from '../output/text.ts';
-import { ago, bytes } from '../output/units.ts';
+import { ago } from '../output/units.ts';
 import { argument, type Command, textOf } from './command.ts';
 import { flagsOf } from './flags.ts';
 import { listCommand, memberCommand } from './from-route.ts';
@@ -23,7 +24,7 @@ export const DATASET_COMMANDS: readonly Command[] = [
       { head: 'STATUS', of: (d) => `${d.status}${d.scanning ? ', scanning' : ''}` },
       { head: 'VERSION', of: (d) => (d.version === null ? '–' : `v${d.version}`) },
       { head: 'FILES', of: (d) => String(d.files) },
-      { head: 'SIZE', of: (d) => bytes(d.bytes) },
+      { head: 'SIZE', of: (d) => sizeText(d.bytes) },
       { head: 'SCANNED', of: (d) => ago(d.last_scanned_at, cli.io.now()) },
       { head: 'FOLDER', of: (d) => d.nfs_path },
       { head: 'PROBLEM', of: (d) => d.problem ?? '' },
@@ -58,7 +59,7 @@ export const DATASET_COMMANDS: readonly Command[] = [
         ['problem', d.problem],
         [
           'version',
-          d.version === null ? 'none yet' : `v${d.version}, ${d.files} files, ${bytes(d.bytes)}`,
+          d.version === null ? 'none yet' : `v${d.version}, ${d.files} files, ${sizeText(d.bytes)}`,
         ],
         ['folder', d.nfs_path],
         ['scanned', ago(d.last_scanned_at, cli.io.now())],
@@ -125,7 +126,7 @@ export const DATASET_COMMANDS: readonly Command[] = [
               { head: 'VERSION', of: (v) => `v${v.version}` },
               { head: 'CREATED', of: (v) => ago(v.created_at, cli.io.now()) },
               { head: 'FILES', of: (v) => String(v.files) },
-              { head: 'SIZE', of: (v) => bytes(v.bytes) },
+              { head: 'SIZE', of: (v) => sizeText(v.bytes) },
               { head: 'MANIFEST', of: (v) => v.manifest_digest },
             ]),
       );
@@ -162,18 +163,21 @@ export const DATASET_COMMANDS: readonly Command[] = [
       cli.print({ from, to, totals, items }, () => {
         const { added, modified, removed, complete } = totals;
         const counts = [
-          `${added.files} added (${bytes(added.bytes)})`,
-          `${modified.files} modified (${bytes(modified.previous_bytes)} before, ` +
-            `${bytes(modified.bytes)} now)`,
-          `${removed.files} removed (${bytes(removed.bytes)})`,
+          `${added.files} added (${sizeText(added.bytes)})`,
+          `${modified.files} modified (${sizeText(modified.previous_bytes)} before, ` +
+            `${sizeText(modified.bytes)} now)`,
+          `${removed.files} removed (${sizeText(removed.bytes)})`,
         ];
         const atLeast = complete ? '' : 'at least ';
         const head = `v${from.version} to v${to.version}: ${atLeast}${counts.join(', ')}`;
         if (items.length === 0) return head;
         const rows = table(items, [
           { head: 'CHANGE', of: (d) => d.change },
-          { head: 'BEFORE', of: (d) => (d.previous_size === null ? '' : bytes(d.previous_size)) },
-          { head: 'NOW', of: (d) => (d.size === null ? '' : bytes(d.size)) },
+          {
+            head: 'BEFORE',
+            of: (d) => (d.previous_size === null ? '' : sizeText(d.previous_size)),
+          },
+          { head: 'NOW', of: (d) => (d.size === null ? '' : sizeText(d.size)) },
           { head: 'PATH', of: (d) => d.path },
         ]);
         return `${head}\n\n${rows}`;
@@ -212,7 +216,7 @@ export const DATASET_COMMANDS: readonly Command[] = [
               { head: 'VERSION', of: (h) => `v${h.version}` },
               { head: 'AT', of: (h) => h.at },
               { head: 'CHANGE', of: (h) => h.change },
-              { head: 'SIZE', of: (h) => (h.size === null ? '' : bytes(h.size)) },
+              { head: 'SIZE', of: (h) => (h.size === null ? '' : sizeText(h.size)) },
               { head: 'PATH', of: (h) => h.path },
             ]),
       );

@@ -2,9 +2,10 @@
 import { projectsWithMovingPorts } from '@berth/wire/moving-ports';
 import type { Node, NodeDiskView } from '@berth/wire/node';
 import type { NodeVolumes } from '@berth/wire/volume';
+import { sizeText } from '@berth/wire/size-text';
 import type { Cli } from '../cli.ts';
 import { record } from '../output/text.ts';
-import { ago, bytes } from '../output/units.ts';
+import { ago } from '../output/units.ts';
 
 export const nodeText = (cli: Cli, node: Node): string =>
   record([
@@ -13,10 +14,13 @@ export const nodeText = (cli: Cli, node: Node): string =>
     ['address', node.host_ip],
     ['agent', node.agent_version ?? 'contract-only'],
     ['engine', engineText(node)],
-    ['storage', `${bytes(node.free_storage ?? 0)} free of ${bytes(node.max_storage)}`],
+    ['storage', `${sizeText(node.free_storage ?? 0)} free of ${sizeText(node.max_storage)}`],
     [
       'datasets',
-      listText(node.cached, (c) => `${c.name ?? c.dataset_id} v${c.version} (${bytes(c.bytes)})`),
+      listText(
+        node.cached,
+        (c) => `${c.name ?? c.dataset_id} v${c.version} (${sizeText(c.bytes)})`,
+      ),
     ],
     ['containers', String(node.containers.length)],
     ['doubled', doubledText(node)],
@@ -73,11 +77,11 @@ export const evictedText = ({ kind, name }: { kind: string; name: string }): str
 type Budget = Pick<NodeDiskView, 'free_bytes' | 'budget_bytes'>;
 export const budgetText = ({ free_bytes, budget_bytes }: Budget): string =>
   free_bytes < 0
-    ? `${bytes(-free_bytes)} more than ${bytes(budget_bytes)} are used`
-    : `${bytes(free_bytes)} free of ${bytes(budget_bytes)}`;
+    ? `${sizeText(-free_bytes)} more than ${sizeText(budget_bytes)} are used`
+    : `${sizeText(free_bytes)} free of ${sizeText(budget_bytes)}`;
 
 export const sizeOf = (size: number | null | undefined): string | null =>
-  size === null || size === undefined ? null : bytes(size);
+  size === null || size === undefined ? null : sizeText(size);
 
 export function volumeText(cli: Cli, volume: NodeDiskView['volumes'][number]): string {
   const { project, name } = volume;

@@ -1,10 +1,11 @@
 /** Verbs about nodes, their disks, join tokens and admissions. */
 import { AdmissionCreate, JoinTokenCreate } from '@berth/wire/joining';
 import { ROUTES } from '@berth/wire/routes';
+import { sizeText } from '@berth/wire/size-text';
 import { confirmed } from '../ask.ts';
 import { record, table } from '../output/text.ts';
 import { toRemove } from '../output/to-remove.ts';
-import { ago, bytes } from '../output/units.ts';
+import { ago } from '../output/units.ts';
 import { argument, type Command } from './command.ts';
 import { flagsOf } from './flags.ts';
 import { listCommand, memberCommand } from './from-route.ts';
@@ -36,7 +37,7 @@ export const NODE_COMMANDS: readonly Command[] = [
           (n.schedulable ? '' : ', cordoned'),
       },
       { head: 'SEEN', of: (n) => ago(n.last_seen_at, cli.io.now()) },
-      { head: 'FREE', of: (n) => (n.free_storage === null ? '–' : bytes(n.free_storage)) },
+      { head: 'FREE', of: (n) => (n.free_storage === null ? '–' : sizeText(n.free_storage)) },
       { head: 'AGENT', of: (n) => n.agent_version ?? 'contract-only' },
       { head: 'ADDRESS', of: (n) => n.host_ip },
       { head: 'ID', of: (n) => n.id },
@@ -87,11 +88,11 @@ export const NODE_COMMANDS: readonly Command[] = [
         `Is ${container} gone from ${id}? Berth starts other versions as if it was.`,
       );
       const node = await cli.client().call('confirmRemoved', { params: { id, container } });
-      const left = node.unmanaged ?? [];
+      const containers = node.unmanaged ?? [];
       cli.print(node, () =>
-        left.length === 0
+        containers.length === 0
           ? `nothing is left to remove on ${node.hostname}`
-          : `left on ${node.hostname}: ${left.map((c) => c.container).join(', ')}`,
+          : `left on ${node.hostname}: ${containers.map((c) => c.container).join(', ')}`,
       );
     },
   },
@@ -126,18 +127,18 @@ export const NODE_COMMANDS: readonly Command[] = [
     docs: { bytes: 'room to make, such as 20GiB' },
     text: (_, room) =>
       [
-        `${bytes(room.free_bytes)} free, ${bytes(room.pinned_bytes)} in use by containers and ` +
+        `${sizeText(room.free_bytes)} free, ${sizeText(room.pinned_bytes)} in use by containers and ` +
           'releases',
         ...room.evict.map(
           (one) =>
-            `would be evicted: ${one.name ?? one.dataset_id} v${one.version} (${bytes(one.bytes)})`,
+            `would be evicted: ${one.name ?? one.dataset_id} v${one.version} (${sizeText(one.bytes)})`,
         ),
         ...(room.wanted_bytes === 0
           ? []
           : [
               room.enough
-                ? `${bytes(room.wanted_bytes)} would fit`
-                : `${bytes(room.wanted_bytes)} would not fit`,
+                ? `${sizeText(room.wanted_bytes)} would fit`
+                : `${sizeText(room.wanted_bytes)} would not fit`,
             ]),
       ].join('\n'),
   }),
@@ -150,21 +151,23 @@ export const NODE_COMMANDS: readonly Command[] = [
         record([
           [
             'disk',
-            disk === null ? 'not reported' : `${bytes(disk.free)} free of ${bytes(disk.total)}`,
+            disk === null
+              ? 'not reported'
+              : `${sizeText(disk.free)} free of ${sizeText(disk.total)}`,
           ],
           ['datasets', sizeOf(disk?.datasets)],
           ['images', sizeOf(disk?.images)],
           ['build cache', sizeOf(disk?.build_cache)],
           ['other', sizeOf(disk?.other)],
-          ['budget', `${budgetText(view)}; ${bytes(view.kept_bytes)} are needed`],
+          ['budget', `${budgetText(view)}; ${sizeText(view.kept_bytes)} are needed`],
           ['note', view.unavailable ?? null],
         ]),
         ...view.evict.map(
-          (one) => `would be evicted: ${evictedText(one)} (${bytes(one.bytes)}): ${one.why}`,
+          (one) => `would be evicted: ${evictedText(one)} (${sizeText(one.bytes)}): ${one.why}`,
         ),
         ...(view.wanted_bytes === 0
           ? []
-          : [`${bytes(view.wanted_bytes)} would ${view.enough ? '' : 'not '}fit`]),
+          : [`${sizeText(view.wanted_bytes)} would ${view.enough ? '' : 'not '}fit`]),
         ...view.volumes.map((volume) => `volume: ${volumeText(cli, volume)}`),
       ].join('\n'),
   }),
@@ -184,7 +187,7 @@ export const NODE_COMMANDS: readonly Command[] = [
               head: 'VOLUMES',
               of: (v) =>
                 v.folders
-                  .map((f) => (f.bytes === null ? f.name : `${f.name} (${bytes(f.bytes)})`))
+                  .map((f) => (f.bytes === null ? f.name : `${f.name} (${sizeText(f.bytes)})`))
                   .join(', '),
             },
             { head: 'SINCE', of: (v) => ago(v.changed_at, cli.io.now()) },

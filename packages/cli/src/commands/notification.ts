@@ -48,15 +48,15 @@ const listOf = (text: string): string[] =>
     .map((part) => part.trim())
     .filter((part) => part !== '');
 function kindsOf(options: Options): NotificationEvent[] | undefined {
-  const given = textOf(options, 'on');
-  if (given === undefined) return undefined;
-  if (given.trim() === 'all') return [...NOTIFICATION_EVENTS];
-  const wrong = listOf(given).filter(
+  const events = textOf(options, 'on');
+  if (events === undefined) return undefined;
+  if (events.trim() === 'all') return [...NOTIFICATION_EVENTS];
+  const wrong = listOf(events).filter(
     (one) => !(NOTIFICATION_EVENTS as readonly string[]).includes(one),
   );
-  if (wrong.length > 0 || listOf(given).length === 0)
+  if (wrong.length > 0 || listOf(events).length === 0)
     throw usage(`--on takes all, ${NOTIFICATION_EVENTS.join(', ')}`);
-  return listOf(given) as NotificationEvent[];
+  return listOf(events) as NotificationEvent[];
 }
 function projectsOf(options: Options): { projects?: string[] } {
   const projects = textOf(options, 'projects');
@@ -175,10 +175,10 @@ export const NOTIFICATION_COMMANDS: readonly Command[] = [
     args: [NOTIFICATION],
     routes: ['getNotification', 'getProject'],
     async run(cli, args) {
-      const found = await cli
+      const notification = await cli
         .client()
         .call('getNotification', { params: { id: argument(args, 0) } });
-      printNotification(cli, found, await namesOf(cli, found.projects));
+      printNotification(cli, notification, await namesOf(cli, notification.projects));
     },
   },
   {

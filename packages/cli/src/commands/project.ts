@@ -122,9 +122,9 @@ export const PROJECT_COMMANDS: readonly Command[] = [
     ],
     routes: ['createProject', 'listDatasets', 'createRepositoryLook', 'getRepositoryLook'],
     async run(cli, [named], options) {
-      const given = createFlags.read(options);
-      const here = given['git_url'] === undefined ? await defaultsHere(cli) : null;
-      const git_url = given['git_url'] ?? here?.git_url ?? undefined;
+      const settings = createFlags.read(options);
+      const here = settings['git_url'] === undefined ? await defaultsHere(cli) : null;
+      const git_url = settings['git_url'] ?? here?.git_url ?? undefined;
       if (typeof git_url !== 'string')
         throw usage(
           'this folder has no git remote “origin”, so the repository must be named',
@@ -134,12 +134,12 @@ export const PROJECT_COMMANDS: readonly Command[] = [
       const branch = here?.branch ?? undefined;
       const body = {
         ...defined({ branch }),
-        ...given,
+        ...settings,
         ...(await datasetsOf(cli, options)),
         ...volumesOf(options),
         name,
         git_url,
-        domain_prefix: (given['domain_prefix'] as string | undefined) ?? name,
+        domain_prefix: (settings['domain_prefix'] as string | undefined) ?? name,
       };
       const found = options['look'] === false ? {} : await proposed(cli, git_url, body);
       const project = await cli.client().call('createProject', { body: { ...body, ...found } });

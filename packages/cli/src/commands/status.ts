@@ -2,11 +2,12 @@
 import { defined } from '@berth/kit/defined';
 import type { Event } from '@berth/wire/event';
 import type { Project } from '@berth/wire/project';
+import { sizeText } from '@berth/wire/size-text';
 import type { Cli } from '../cli.ts';
 import { overview } from '../attention.ts';
 import { CliError, refused } from '../problem.ts';
 import { oneLine, table } from '../output/text.ts';
-import { bytes, seconds } from '../output/units.ts';
+import { seconds } from '../output/units.ts';
 import { selectProject } from '../project/select.ts';
 import { reconnecting } from '../reconnecting.ts';
 import { openBrowser } from '../session/browser.ts';
@@ -83,8 +84,8 @@ export const STATUS_COMMANDS: readonly Command[] = [
               { head: 'NODE', of: (row) => row.hostname },
               { head: 'SCORE', of: (row) => (row.eligible ? row.score.toFixed(1) : '–') },
               { head: 'DATASETS HERE', of: (row) => String(row.cached_dataset_count) },
-              { head: 'TO COPY', of: (row) => bytes(row.missing_bytes) },
-              { head: 'FREE', of: (row) => bytes(row.free_storage_bytes) },
+              { head: 'TO COPY', of: (row) => sizeText(row.missing_bytes) },
+              { head: 'FREE', of: (row) => sizeText(row.free_storage_bytes) },
               {
                 head: 'TIME',
                 of: (row) =>

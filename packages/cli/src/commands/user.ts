@@ -37,13 +37,13 @@ export const USER_COMMANDS: readonly Command[] = [
     ],
     routes: ['createUser'],
     async run(cli, args, { role, password }) {
-      const given =
+      const passwordField =
         password === true
           ? { password: await readValue(cli.io, `Password of ${argument(args, 0)}`, true) }
           : {};
-      const user = await cli
-        .client()
-        .call('createUser', { body: { email: argument(args, 0), role: role as Role, ...given } });
+      const user = await cli.client().call('createUser', {
+        body: { email: argument(args, 0), role: role as Role, ...passwordField },
+      });
       cli.print(user, () => `created ${user.email} (${user.role})`);
     },
   },
@@ -155,8 +155,8 @@ export const allUsers = (cli: Cli): Promise<User[]> =>
 export async function userId(cli: Cli, named: string): Promise<string> {
   if (!named.includes('@')) return named;
   const users = await allUsers(cli);
-  const found = users.find((user) => user.email === named.toLowerCase());
-  if (found === undefined)
+  const match = users.find((user) => user.email === named.toLowerCase());
+  if (match === undefined)
     throw refused('not_found', `there is no user “${named}”`, 'berth user list');
-  return found.id;
+  return match.id;
 }

@@ -20,7 +20,7 @@ const isOwnFile = (line: string): boolean =>
 
 /** Returns null if git could not be started. */
 async function run(io: Io, args: readonly string[]): Promise<ExecResult | null> {
-  // A repository may name a program for core.fsmonitor; `git status` would run it.
+  // A repository can name a program for core.fsmonitor; `git status` would run it.
   const argv = ['git', '-c', 'core.fsmonitor=false', ...args];
   const { exec } = await import('@berth/kit/exec');
   return exec(argv, {
@@ -43,13 +43,13 @@ const MAX_REMOTES = 50;
  */
 async function remotesOf(io: Io): Promise<Repository['remotes']> {
   const names = linesOf(await git(io, ['remote'])).slice(0, MAX_REMOTES);
-  const found = await Promise.all(
+  const remotes = await Promise.all(
     names.map(async (name) => ({
       name,
       urls: linesOf(await git(io, ['remote', 'get-url', '--all', '--', name])),
     })),
   );
-  return found.flatMap(({ name, urls }) => urls.map((url) => ({ name, url })));
+  return remotes.flatMap(({ name, urls }) => urls.map((url) => ({ name, url })));
 }
 
 /** Returns null if the folder is not in a repository, or if there is no git. */
@@ -174,7 +174,8 @@ async function unpushedText(
     ];
   if (behind > 0)
     return [
-      `${head} is ${commits(behind)} behind ${upstream} as last fetched; Berth builds the newer one`,
+      `${head} is ${commits(behind)} behind ${upstream} as last fetched; ` +
+        'Berth builds the newer one',
     ];
   return [];
 }

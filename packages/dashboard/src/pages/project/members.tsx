@@ -85,7 +85,7 @@ function AddMember({ tagged, users }: { tagged: TaggedProject; users: Users }) {
     setReplacedRole(null);
   };
   const add = useApiMutation('patchProject', () => choose(''));
-  // While the own change runs, its event may come before its answer.
+  // While the own change runs, its event can come before its answer.
   const theirs = add.busy ? undefined : members.find(({ user_id }) => user_id === user)?.role;
   const isConflict = theirs !== undefined && theirs !== role && theirs !== replacedRole;
   /** The conflict already says what the error would say. */
