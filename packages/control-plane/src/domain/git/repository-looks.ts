@@ -71,7 +71,7 @@ export type RepositoryLookStore = {
   /** Removes ended ones. Returns their number. */
   sweep(now: number): Promise<number>;
 };
-type Loss = 'queue' | 'lease' | 'wall' | 'attempts';
+export type Loss = 'queue' | 'lease' | 'wall' | 'attempts';
 
 export const isRepositoryLook = (task: TaskRecord): task is RepositoryLookRecord =>
   task.kind === 'look' && task.project_id === null;
