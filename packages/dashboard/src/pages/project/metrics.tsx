@@ -175,7 +175,8 @@ function chartsOf({
         main('used', memory),
         ...(some(limit) ? [{ label: 'limit', values: limit, look: 'limit' as const }] : []),
       ],
-      format: steps: BYTE_STEPS,
+      format: sizeText,
+      steps: BYTE_STEPS,
     },
     {
       label: 'CPU cores',
