@@ -20,7 +20,7 @@ import { nodeWarning } from '@berth/wire/version';
 import manifest from '../package.json' with { type: 'json' };
 import type { Server } from './api/define.ts';
 import type { ApiSettings } from './api/deps.ts';
-import type { ReaderLimits } from './api/log-readers.ts';
+import type { ReaderLimits } from './api/runtime-logs/readers.ts';
 import { ensureFirstAdmin } from './api/auth/first-admin.ts';
 import { createSecretWatch, jwtSecretIn } from './api/auth/jwt-secret.ts';
 import { createPasswords, PASSWORD_COST, type PasswordCost } from './api/auth/passwords.ts';

@@ -4,7 +4,7 @@
  */
 import type { Live } from '@berth/kit/live';
 import type { Logger } from '@berth/kit/log';
-import type { Tracing } from '@berth/kit/tracing';
+import type { Tracing } from '@berth/kit/spans';
 import type { Role } from '@berth/wire/vocabulary';
 import type { CacheIndex } from '../domain/nodes/cache-index.ts';
 import type { CleanSettings } from '../domain/deployments/clean-up.ts';
@@ -22,7 +22,7 @@ import type { UptimeClock } from '../domain/platform/uptime.ts';
 import type { Vault } from '../domain/secrets/vault.ts';
 import type { Driver } from '../flow/driver.ts';
 import type { AliasWatch, CertificateWatch, ConfigSource } from '../domain/routes/configuration.ts';
-import type { ReaderLimits } from './log-readers.ts';
+import type { ReaderLimits } from './runtime-logs/readers.ts';
 import type { PasswordCost } from './auth/passwords.ts';
 import type { SettingInForce } from '@berth/wire/system';
 import type { SecretUse } from './auth/secret-use.ts';

@@ -14,7 +14,7 @@ import { QUERY_KINDS } from '../domain/platform/metrics-store.ts';
 import type { ApiDeps } from './deps.ts';
 import { type GaugeDeps, gaugeOf, gauges } from './gauges.ts';
 import type { Holds } from './long-poll.ts';
-import type { Readers } from './log-readers.ts';
+import type { Readers } from './runtime-logs/readers.ts';
 import { NODE_CHANGES, type NodeChangeLog } from './node-changes.ts';
 
 export type Metrics = {

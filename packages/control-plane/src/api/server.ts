@@ -72,7 +72,7 @@ import { systemRoutes } from './routes/system.ts';
 import { apiTokenRoutes } from './routes/tokens.ts';
 import { traefikRoutes } from './routes/traefik.ts';
 import { userRoutes } from './routes/users.ts';
-import { createReaders } from './log-readers.ts';
+import { createReaders } from './runtime-logs/readers.ts';
 import { volumeRoutes } from './routes/volumes.ts';
 import { createSignIns } from './auth/sign-ins.ts';
 import { createTokens } from './auth/tokens.ts';

@@ -243,10 +243,12 @@ async function register(
   if (registered.refusal !== null) throw registered.refusal;
   const node = recordOf(parts, registered.row);
   if (registered.before?.host_ip !== node.host_ip) parts.routedAt.delete(node.id);
+  const moved =
+    registered.verdict === 'taken' ? await followAddress(parts, node, input, at) : undefined;
   return {
     node,
     before,
-    ...(registered.verdict === 'taken' ? await followAddress(parts, node, input, at) : {}),
+    ...moved,
     ...defined({
       secret: registered.secret ?? undefined,
       nameTaken: registered.nameTaken ? (true as const) : undefined,
@@ -525,7 +527,7 @@ async function removeNodeIfGone(
       !force &&
       ((await mayHaveContainers(tx, node)) ||
         (await hasOpenTask(tx, id)) ||
-        (await isNeeded(tx, id)) ||
+        (await hasLiveDeployments(tx, id)) ||
         (await leftOf(tx, { nodes: [id] })).length > 0)
     )
       return false;
@@ -806,7 +808,7 @@ async function hasOpenTask(tx: Tx, nodeId: string): Promise<boolean> {
  * Returns whether the node has live deployments. A contract-only agent reports no containers, so
  * only its deployments tell.
  */
-async function isNeeded(tx: Tx, nodeId: string): Promise<boolean> {
+async function hasLiveDeployments(tx: Tx, nodeId: string): Promise<boolean> {
   const live = await tx
     .selectFrom('deployments')
     .select('id')

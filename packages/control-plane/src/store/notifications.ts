@@ -2,14 +2,13 @@
  * Notifications and the outbox of their deliveries. A notification has at most one unfinished
  * delivery: changes that happen meanwhile wait in `problem_changes` and become one digest.
  */
-
 import { defined } from '@berth/kit/defined';
 import type { ProjectAccess } from '../domain/identity/access.ts';
-import type { HeldNotice, NotificationChange } from '../domain/notifications/notifications.ts';
 import {
   COLLECT_MS,
   concerns,
   DIGEST_ITEMS,
+  type HeldNotice,
   KEPT_NOTICES,
   MAX_NOTIFICATIONS,
   type Message,
@@ -20,6 +19,7 @@ import {
   type NoticeClaim,
   type NoticeItem,
   type NoticeRecord,
+  type NotificationChange,
   type NotificationRecord,
   type NotificationStore,
   PACE,
@@ -36,6 +36,7 @@ import type { NewRow, Row, Tx } from './engine/tables.ts';
 import type { NewId } from './ids.ts';
 import { keyAfter, paged } from './pages.ts';
 import { visibleOf } from './project-access.ts';
+import { jsonColumn } from './rows/json.ts';
 
 const SWEPT_AT_ONCE = 500;
 /** Changes that one delivery covers at most. */
@@ -61,8 +62,8 @@ const noticeOf = (row: Row<'notices'>): NoticeRecord => ({
 const columnsOf = ({ on, projects, ...rest }: Partial<NewNotification>) => ({
   ...rest,
   ...defined({
-    events: on === undefined ? undefined : JSON.stringify(on),
-    projects: projects === undefined ? undefined : JSON.stringify(projects),
+    events: jsonColumn(on),
+    projects: jsonColumn(projects),
   }),
 });
 /** A delivery that is due, and that its present target has not refused. */
@@ -119,13 +120,13 @@ async function visibleTo(db: Database, access: ProjectAccess): Promise<string[]>
     .select('id')
     .where('id', 'in', named)
     .execute();
-  const known = await visibleOf(
+  const visibleProjects = await visibleOf(
     db.kysely,
     projects.map(({ id }) => id),
     access,
   );
   return rows
-    .filter((row) => (JSON.parse(row.projects) as string[]).every((id) => known.has(id)))
+    .filter((row) => (JSON.parse(row.projects) as string[]).every((id) => visibleProjects.has(id)))
     .map(({ id }) => id);
 }
 
@@ -335,7 +336,10 @@ function patchNotification(
       .set({
         ...columnsOf(change),
         updated_at: now,
-        ...(change.target === undefined ? {} : { failing_since: null, problem: null }),
+        ...defined({
+          failing_since: change.target === undefined ? undefined : null,
+          problem: change.target === undefined ? undefined : null,
+        }),
       })
       .where('id', '=', id)
       .returningAll()

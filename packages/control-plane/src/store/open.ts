@@ -1,5 +1,4 @@
 /** Opens the database and creates the stores. app.ts imports no other file of store/. */
-
 import type { BackupStore } from '../domain/platform/backups.ts';
 import { DOMAIN_QUARANTINE_MS } from '../domain/routes/domains.ts';
 import type { RotationSource } from '../domain/secrets/rotation.ts';

@@ -32,7 +32,7 @@ import type { Quarantine } from '../node-quarantine.ts';
 import { createVolumeReports } from '../volume-reports.ts';
 import { leaseToken, requiredToken } from '../lease-token.ts';
 import { sha256Of, newNodeSecret } from '../auth/secrets.ts';
-import type { Readers } from '../log-readers.ts';
+import type { Readers } from '../runtime-logs/readers.ts';
 import { createNeighbours } from '../neighbours.ts';
 import { nodeView, taskView, time } from '../views.ts';
 
