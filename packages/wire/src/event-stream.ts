@@ -9,7 +9,7 @@ export type Frame = { event: string; id: string | null; data: string };
 /** Longest event in characters: a line of a log has at most 16,000. */
 const MAX_EVENT = 1024 * 1024;
 
-/** What the reader has of the event that is not complete yet. */
+/** The fields of the event that is not complete yet. */
 type Unfinished = {
   event: string;
   id: string | null;
