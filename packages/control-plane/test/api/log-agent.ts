@@ -98,12 +98,13 @@ export function logAgent(url: () => string, node_id: string) {
     for (const want of await wants()) {
       if (want.mode !== 'read') continue;
       const since = want.since_ago_ms === null ? 0 : Date.now() - want.since_ago_ms;
-      const range = printed.filter(({ cursor, at }) =>
-        want.after === null ? at >= since : cursor.at >= want.after,
-      );
-      const lines = want.tail === 0 ? [] : range.slice(-want.tail);
       const isReset =
         want.after !== null && printed.every(({ cursor }) => cursor.at !== want.after);
+      // As the agent does: without the line to begin at, all that is there.
+      const range = printed.filter(({ cursor, at }) =>
+        want.after === null ? at >= since : isReset || cursor.at >= want.after,
+      );
+      const lines = want.tail === 0 ? [] : range.slice(-want.tail);
       for (let first = 0; first < lines.length || first === 0; first += MAX_BATCH_LINES) {
         const part = lines.slice(first, first + MAX_BATCH_LINES);
         const isEnd = first + part.length === lines.length;

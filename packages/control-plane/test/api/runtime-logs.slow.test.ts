@@ -83,6 +83,44 @@ test('a gap is marked, and its times are corrected when the clock of the node is
   viewer.close();
 });
 
+test('a Last-Event-ID that is forged, or of another project, chooses only where this stream begins', {
+  timeout: 60_000,
+}, async () => {
+  const agent = logAgent(() => url, world.home);
+  await agent.elsewhere(3);
+  const token = api.token('viewer');
+  const deployment = (await agentKey(agent, token)).slice('f-'.length);
+  const id = (at: string) => `${deployment}~${at}~${at},999999999:zzz`;
+  const forged = [
+    id('9999-01-01T00:00:00.000000000Z'),
+    id('2001-01-01T00:00:00.000000000Z'),
+    'd-of-another-project~2026-01-01T00:00:00Z~,0:c1',
+    `${'x'.repeat(5_000)}~~`,
+    'a~b~c~d,e:f:g',
+  ];
+  for (const lastId of forged) {
+    const viewer = await view(url, project, token, '', lastId);
+    await expect.poll(() => viewer.of('line').length, { timeout: 20_000 }).toBe(3);
+    const isKnown = lastId.startsWith(deployment);
+    expect(viewer.of('lost')).toHaveLength(isKnown ? 1 : 0);
+    viewer.close();
+  }
+  // The shared follower begins where the log ended, not where a client says.
+  const honest = await view(url, project, token);
+  await agent.print(await agent.ready(), ['line 3']);
+  await expect
+    .poll(() => honest.of('line').map(({ text }) => text), { timeout: 20_000 })
+    .toEqual(['line 3']);
+  honest.close();
+});
+
+async function agentKey(agent: ReturnType<typeof logAgent>, token: string): Promise<string> {
+  const viewer = await view(url, project, token);
+  const key = await agent.ready();
+  viewer.close();
+  return key;
+}
+
 test('a node that is lost while its log is read: the stream says so once and goes on when the node is back', async () => {
   const agent = logAgent(() => url, world.home);
   const viewer = await view(url, project, api.token('viewer'));
