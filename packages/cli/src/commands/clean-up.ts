@@ -1,9 +1,10 @@
 /** clean-up: the state of the registry's clean-up, and the request of one. */
 import type { CleanUp, CleanUps } from '@berth/wire/clean-up';
 import { ROUTES } from '@berth/wire/routes';
+import { sizeText } from '@berth/wire/size-text';
 import type { Cli } from '../cli.ts';
 import { record } from '../output/text.ts';
-import { ago, bytes } from '../output/units.ts';
+import { ago } from '../output/units.ts';
 import type { Command } from './command.ts';
 
 export const CLEAN_UP_COMMANDS: readonly Command[] = [
@@ -48,7 +49,7 @@ function lineOf(cli: Cli, one: CleanUp): string {
   const freed =
     bytes_before === null || bytes_after === null
       ? ''
-      : `, ${bytes(Math.max(0, bytes_before - bytes_after))} freed, ${bytes(bytes_after)} left`;
+      : `, ${sizeText(Math.max(0, bytes_before - bytes_after))} freed, ${sizeText(bytes_after)} left`;
   return [
     `${at}: ${one.removed ?? 0} images removed${freed}`,
     ...(one.images_left === 0 ? [] : [`${one.images_left} more follow soon`]),
