@@ -8,7 +8,7 @@ import type { ExitReport } from '@berth/wire/runtime';
 import { DomainError, invalid } from '../../domain/platform/errors.ts';
 import type { Agents } from '../agents.ts';
 import { type Define, SENT } from '../define.ts';
-import type { ApiDeps } from '../deps.ts';
+import type { RuntimeLogDeps } from '../runtime-logs/deps.ts';
 import type { Holds } from '../long-poll.ts';
 import { exitView } from '../runtime-logs/lines.ts';
 import { readPage } from '../runtime-logs/page.ts';
@@ -16,7 +16,7 @@ import type { Readers } from '../runtime-logs/readers.ts';
 import { streamLogs } from '../runtime-logs/stream.ts';
 import { deploymentOf } from '../runtime-logs/targets.ts';
 
-type Deps = Pick<ApiDeps, 'stores' | 'changes' | 'now' | 'limits'> & {
+type Deps = Pick<RuntimeLogDeps, 'stores' | 'changes' | 'now' | 'limits'> & {
   holds: Holds;
   agents: Agents;
   readers: Readers;

@@ -1,7 +1,7 @@
 /** Runtime logs as JSON: the newest lines of a range. */
 import { defined } from '@berth/kit/defined';
 import { DEFAULT_TAIL, type RuntimeLogs } from '@berth/wire/runtime';
-import type { ApiDeps } from '../deps.ts';
+import type { RuntimeLogDeps } from './deps.ts';
 import {
   endOf,
   lineView,
@@ -15,7 +15,7 @@ import {
 import type { Readers } from './readers.ts';
 import { readableNode, type Target, targetsOf } from './targets.ts';
 
-export type PageDeps = Pick<ApiDeps, 'stores' | 'now' | 'limits'> & { readers: Readers };
+export type PageDeps = Pick<RuntimeLogDeps, 'stores' | 'now' | 'limits'> & { readers: Readers };
 
 export async function readPage(
   deps: PageDeps,

@@ -4,11 +4,11 @@ import { isTerminal } from '@berth/wire/vocabulary';
 import { isOnline } from '../../domain/nodes/placement.ts';
 import { DomainError } from '../../domain/platform/errors.ts';
 import type { DeploymentRecord, NodeRecord } from '../../domain/platform/records.ts';
-import type { ApiDeps } from '../deps.ts';
+import type { RuntimeLogDeps } from './deps.ts';
 import { time } from '../views.ts';
 
 export type Target = { id: string; node_id: string | null; ended: boolean };
-export type TargetDeps = Pick<ApiDeps, 'stores' | 'now' | 'limits'>;
+export type TargetDeps = Pick<RuntimeLogDeps, 'stores' | 'now' | 'limits'>;
 
 /** Deployments of one project that a stream follows at once. */
 export const MOST_SOURCES = 6;

@@ -1,13 +1,13 @@
 /** One open stream of runtime logs, and what is sent on it. */
 import type { LogCursor } from '@berth/wire/log-cursor';
 import type { GoneNode } from '@berth/wire/runtime';
-import type { ApiDeps } from '../deps.ts';
+import type { RuntimeLogDeps } from './deps.ts';
 import type { Hold } from '../long-poll.ts';
 import type { EventStream, SseEvent } from '../sse.ts';
 import type { LogQuery } from './lines.ts';
 import type { Readers } from './readers.ts';
 
-export type ViewerDeps = Pick<ApiDeps, 'stores' | 'changes' | 'now' | 'limits'> & {
+export type ViewerDeps = Pick<RuntimeLogDeps, 'stores' | 'changes' | 'now' | 'limits'> & {
   readers: Readers;
 };
 

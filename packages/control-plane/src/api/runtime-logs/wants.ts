@@ -8,12 +8,12 @@ import type { Logger } from '@berth/kit/log';
 import type { LogWant } from '@berth/wire/runtime';
 import type { WantRecord } from '../../domain/deployments/runtime-logs.ts';
 import type { Changes } from '../../domain/platform/changes.ts';
-import type { Stores } from '../../domain/platform/stores.ts';
+import type { LogRelay, LogWantStore } from '../../domain/deployments/runtime-logs.ts';
 import type { UptimeClock } from '../../domain/platform/uptime.ts';
 import { type Channel, closeChannel } from './channel.ts';
 
 export type WantDeps = {
-  stores: Pick<Stores, 'logWants' | 'logRelay'>;
+  stores: { logWants: LogWantStore; logRelay: LogRelay | null };
   changes: Changes;
   uptime: Pick<UptimeClock, 'estimate'>;
   now: () => number;
