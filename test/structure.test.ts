@@ -244,7 +244,7 @@ const MAY_READ_THE_WALL_CLOCK: Record<string, readonly string[]> = {
   cli: ['commands/logs.ts', 'commands/metrics.ts', 'main.ts'],
   'control-plane': [
     'admin.ts',
-    'api/gauges.ts',
+    'api/gauges/process-gauges.ts',
     'api/traces.ts',
     'app.ts',
     'backup/commands.ts',
@@ -252,6 +252,7 @@ const MAY_READ_THE_WALL_CLOCK: Record<string, readonly string[]> = {
     'backup/targets.ts',
     'monitor/child/run-scan.ts',
     'notify/post.ts',
+    'platform.ts',
     'rotation.ts',
     'store/engine/database.ts',
     'store/engine/migrations/0039_prefix_claims.ts',

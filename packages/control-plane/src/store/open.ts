@@ -123,7 +123,7 @@ export async function openRotation({
   return {
     meta: createMetaStore(db),
     nodes: { withoutSecret: () => withoutSecret(db) },
-    keys: createProjectKeyStore(db),
+    projectKeys: createProjectKeyStore(db),
     close: db.close,
   };
 }

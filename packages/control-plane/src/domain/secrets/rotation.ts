@@ -36,19 +36,19 @@ export const useKey = {
 export type RotationSource = {
   meta: MetaStore;
   nodes: Pick<NodeStore, 'withoutSecret'>;
-  keys: Pick<ProjectKeyStore, 'counts'>;
+  projectKeys: Pick<ProjectKeyStore, 'counts'>;
 };
 
 /** `named`: with the nodes, which only admins see. */
 export async function readRotation(
-  { meta, nodes, keys }: RotationSource,
+  { meta, nodes, projectKeys }: RotationSource,
   now: number,
   named: boolean,
 ): Promise<Rotation> {
   const [rows, shared, counts] = await Promise.all([
     meta.startingWith(SECRET_USE),
     named ? nodes.withoutSecret() : [],
-    keys.counts(),
+    projectKeys.counts(),
   ]);
   const rotation: Rotation = {
     control_planes: [],
