@@ -46,13 +46,14 @@ function lineOf(cli: Cli, one: CleanUp): string {
     return `running since ${one.started_at}: ${one.images} images to remove; new builds wait`;
   if (one.error !== null) return `failed ${at}: ${one.error.message}`;
   const { bytes_before, bytes_after } = one;
-  const freed =
-    bytes_before === null || bytes_after === null
-      ? ''
-      : `, ${sizeText(Math.max(0, bytes_before - bytes_after))} freed, ${sizeText(bytes_after)} left`;
   return [
-    `${at}: ${one.removed ?? 0} images removed${freed}`,
+    `${at}: ${one.removed ?? 0} images removed${freedText(bytes_before, bytes_after)}`,
     ...(one.images_left === 0 ? [] : [`${one.images_left} more follow soon`]),
     ...((one.missing ?? 0) === 0 ? [] : [`${one.missing} kept images are missing in the registry`]),
   ].join('; ');
+}
+
+function freedText(before: number | null, after: number | null): string {
+  if (before === null || after === null) return '';
+  return `, ${sizeText(Math.max(0, before - after))} freed, ${sizeText(after)} left`;
 }

@@ -127,11 +127,11 @@ export const NODE_COMMANDS: readonly Command[] = [
     docs: { bytes: 'room to make, such as 20GiB' },
     text: (_, room) =>
       [
-        `${sizeText(room.free_bytes)} free, ${sizeText(room.pinned_bytes)} in use by containers and ` +
-          'releases',
+        `${sizeText(room.free_bytes)} free, ` +
+          `${sizeText(room.pinned_bytes)} in use by containers and releases`,
         ...room.evict.map(
-          (one) =>
-            `would be evicted: ${one.name ?? one.dataset_id} v${one.version} (${sizeText(one.bytes)})`,
+          ({ name, dataset_id, version, bytes }) =>
+            `would be evicted: ${name ?? dataset_id} v${version} (${sizeText(bytes)})`,
         ),
         ...(room.wanted_bytes === 0
           ? []
