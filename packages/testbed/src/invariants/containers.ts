@@ -3,7 +3,7 @@ import { groupBy, type HistoryFacts, LATE_MS, type Of, upsert } from './facts.ts
 
 type Container = Of<'container'>;
 
-/** What the events so far have shown. */
+/** State after the events so far. */
 type Seen = {
   /** Addresses that agents reported, by project and by deployment. */
   reported: Map<string, Set<string>>;
@@ -30,7 +30,7 @@ type Seen = {
   liveSince: Map<string, Of<'read'>>;
 };
 
-/** What the whole history says about the containers. */
+/** Facts from the whole history. */
 type Overview = {
   starts: ReadonlyMap<string, Container[]>;
   /** Projects that are stop-first from the beginning. */

@@ -1,4 +1,4 @@
-/** What the checks of invariants read: the events of a history by type, and what follows from them. */
+/** Facts that the checks of invariants read: the events of a history, by type. */
 import type { HistoryEvent } from '../history.ts';
 import type { InvariantId } from './list.ts';
 
@@ -14,7 +14,7 @@ export type HistoryFacts = {
   all: <T extends HistoryEvent['type']>(type: T) => Of<T>[];
   /** Records a violation. */
   broken: (invariant: InvariantId, at: number, message: string) => void;
-  /** What clients read about each deployment. */
+  /** Reads of each deployment by clients. */
   reads: ReadonlyMap<string, Of<'read'>[]>;
   /** The acceptance of each deployment. */
   accepted: ReadonlyMap<string, Of<'accepted'>>;
