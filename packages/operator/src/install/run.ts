@@ -234,11 +234,14 @@ function acmeOf(
   challenge: string | undefined,
   server: string | undefined,
 ): { challenge?: AcmeChallenge | undefined; server?: string | undefined } {
-  const found = ACME_CHALLENGES.find((one) => one === challenge);
-  if (challenge !== undefined && found === undefined)
+  const knownChallenge = ACME_CHALLENGES.find((one) => one === challenge);
+  if (challenge !== undefined && knownChallenge === undefined)
     throw new WrongUsage(`--acme-challenge must be one of ${ACME_CHALLENGES.join(', ')}`);
   try {
-    return { challenge: found, server: server === undefined ? undefined : acmeCaServer(server) };
+    return {
+      challenge: knownChallenge,
+      server: server === undefined ? undefined : acmeCaServer(server),
+    };
   } catch (error) {
     throw new WrongUsage(`--acme-ca-server: ${messageOf(error)}`, { cause: error });
   }
