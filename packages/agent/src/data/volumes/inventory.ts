@@ -89,7 +89,10 @@ export function createVolumeInventory(deps: VolumeInventoryDeps): VolumeInventor
     work({ remove, setAside }) {
       if (remove.length + setAside.length === 0) return;
       state.working ??= deleteAndSetAside(state, remove, setAside)
-        .catch((err: unknown) => warn(state, err, 'deleting volumes failed; will retry'))
+        .catch((err: unknown) => {
+          if (!state.ending.signal.aborted)
+            state.log.warn({ err }, 'deleting volumes failed; will retry');
+        })
         .finally(() => (state.working = null));
     },
     async stop() {
@@ -97,11 +100,6 @@ export function createVolumeInventory(deps: VolumeInventoryDeps): VolumeInventor
       await Promise.all([state.counting, state.working]);
     },
   };
-}
-
-/** Logs a failure, unless the agent stops. */
-function warn({ ending, log }: Counting, err: unknown, message: string): void {
-  if (!ending.signal.aborted) log.warn({ err }, message);
 }
 
 async function reportInTime(state: Counting): Promise<VolumeReport | undefined> {
@@ -162,7 +160,10 @@ function countInBackground(state: Counting): void {
   if (state.counting !== null || performance.now() - state.countedAt <= state.countEveryMs) return;
   state.countedAt = performance.now();
   state.counting = countSizes(state)
-    .catch((err: unknown) => warn(state, err, 'counting the sizes of volumes failed'))
+    .catch((err: unknown) => {
+      if (!state.ending.signal.aborted)
+        state.log.warn({ err }, 'counting the sizes of volumes failed');
+    })
     .finally(() => (state.counting = null));
 }
 
