@@ -121,9 +121,7 @@ async function otherDockerfiles(root: string): Promise<string> {
   }
   if (dockerfiles.length === 0)
     return 'The repository has no Dockerfile; add one, or set dockerfile_path to its path';
+  const shown = dockerfiles.slice(0, SHOWN).join(', ');
   const more = dockerfiles.length > SHOWN ? ', and others' : '';
-  return (
-    `The repository has ${dockerfiles.slice(0, SHOWN).join(', ')}${more}; set dockerfile_path to the ` +
-    'right one'
-  );
+  return `The repository has ${shown}${more}; set dockerfile_path to the right one`;
 }
