@@ -332,8 +332,9 @@ function createLines(
       loggedAt = performance.now();
       tenth = now;
       const rate = bytes_per_second === null ? '' : `, ${sizeText(bytes_per_second)}/s`;
-      const left = remaining_seconds === null ? '' : `, ${timeText(remaining_seconds * 1000)} left`;
-      logLine(`${name}: ${sizeText(bytes_done)} of ${sizeText(total)}${rate}${left}`);
+      const timeLeft =
+        remaining_seconds === null ? '' : `, ${timeText(remaining_seconds * 1000)} left`;
+      logLine(`${name}: ${sizeText(bytes_done)} of ${sizeText(total)}${rate}${timeLeft}`);
     },
   };
 }
