@@ -71,8 +71,8 @@ export async function doctor(
 }
 
 /**
- * Says which roles are here and what to run. A clone has no settings, and a machine may not have
- * the role: neither is wrong usage.
+ * Says which roles are here and what to run. A clone without settings and a machine without the
+ * role are no wrong usage.
  */
 function nothingToCheck(role: string | undefined, here: readonly Instance[], etc: string): string {
   if (role !== undefined && here.length > 0)

@@ -79,7 +79,7 @@ export function checkSystem(
 }
 
 const SYSTEMD = 1;
-/** Port, and the units of Berth that may have it already. */
+/** Port, and the units of Berth that can have it already. */
 const PORTS: Readonly<
   Record<Exclude<Part, 'builder' | 'deploy'>, readonly (readonly [port: number, unit: string])[]>
 > = {
@@ -191,7 +191,7 @@ export function isAtLeast(text: string, least: readonly number[]): boolean {
   return true;
 }
 
-/** Warnings only: DNS may follow later, and a machine behind NAT has another public address. */
+/** Warnings only: DNS can follow later, and a machine behind NAT has another public address. */
 async function checkDns(baseDomain: string, { warnings }: Findings): Promise<void> {
   const resolver = new Resolver({ timeout: 3_000, tries: 1 });
   const leads = async (name: string): Promise<boolean> => {

@@ -110,8 +110,7 @@ const nothingHere = ({ setting, name }: RotatedSecret, { etc }: How): string =>
   `machine that has it${name === 'session' ? ', a gateway' : ', the control plane'}`;
 
 /**
- * Only verifiers decide: a file of an agent may be of an earlier time, and the agent may not need
- * it.
+ * Only verifiers decide: an agent can have an old file that it does not need.
  */
 const isVerifier = ({ verifiers }: RotatedSecret, { process }: Copy): boolean =>
   verifiers.some((one) => one === process);
