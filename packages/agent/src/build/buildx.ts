@@ -53,11 +53,12 @@ export type BuildOptions = {
    */
   room?: () => Promise<void> | null;
 };
-/**
- * `digest`: the image can be pulled by it. `arch`: Go’s name; null if the builder does not report
- * it.
- */
-export type Built = { digest: string | null; arch: string | null };
+export type Built = {
+  /** The image can be pulled by it. */
+  digest: string | null;
+  /** Go’s name of the architecture; null if the builder does not report it. */
+  arch: string | null;
+};
 /** Builds and pushes. Throws TaskFailure build_…, registry_…, disk_full, engine_unavailable. */
 export type Build = (spec: BuildSpec, options: BuildOptions) => Promise<Built>;
 
@@ -104,7 +105,7 @@ export function builderProblem(version: string, builder: string): string | null 
 export type BuildSettings = {
   /** Allowed Dockerfile frontends besides docker/dockerfile (frontend.ts). */
   frontends: readonly string[];
-  /** Which images of the registry a build of this repository may use (image-sources.ts). */
+  /** Which images of the registry a build of this repository can use (image-sources.ts). */
   imageRules: (repository: string) => Promise<ImageRules>;
 };
 
