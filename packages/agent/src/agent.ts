@@ -103,13 +103,13 @@ export async function startAgent(
   const { client, docker, images, data } = parts;
   const registry = createRegistrySettings({
     client,
-    cli: parts.cli,
+    login: { engine: parts.engine, credentials: parts.registryLogin },
     signal,
     onFetched: images.sweepLater,
     log,
   });
   known = registry;
-  const cleaning = createRegistryParts(config, parts.cli, registry, state);
+  const cleaning = createRegistryParts(config, parts, registry, state);
   const handlers = createHandlers(config, parts, { registry, cleaning, state });
 
   const registration = createNodeRegistration(config, parts, log);

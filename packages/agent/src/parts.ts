@@ -49,6 +49,11 @@ import { type BuildDigests, createBuildDigests } from './build/build-digests.ts'
 import { createSecretFiles, type SecretFiles } from './secrets/files.ts';
 import { createStorage, type StorageMeter } from './disk/storage.ts';
 import { createDockerCli, type DockerCli } from './engine/docker-cli.ts';
+import { createEngineClient, type EngineClient } from './engine/engine-client.ts';
+import {
+  createRegistryCredentials,
+  type RegistryCredentials,
+} from './engine/registry-credentials.ts';
 import { createDocker, type Docker } from './engine/docker.ts';
 import { createDockerNetworks } from './engine/docker-networks.ts';
 import { createIsInsecure } from './engine/insecure-registries.ts';
@@ -60,7 +65,10 @@ import { createOomMemory } from './usage/oom-memory.ts';
 export type AgentParts = {
   credentials: Credentials;
   client: Client;
+  /** Starts the docker command, for builds. */
   cli: DockerCli;
+  engine: EngineClient;
+  registryLogin: RegistryCredentials;
   docker: Docker;
   revival: Revival;
   ids: NodeIds;
@@ -137,14 +145,15 @@ export async function createParts(
   });
   const client = createClient({ baseUrl: config.CONTROL_PLANE_URL, headers: credentials.headers });
 
-  const cli = createDockerCli({
+  const registryLogin = createRegistryCredentials({
     configDir: join(state.root, 'docker'),
-    inherit,
-    dockerHost: config.DOCKER_HOST,
     pluginsDir: config.DOCKER_PLUGINS_DIR,
   });
-  await cli.useRegistry(null);
-  const revival = await createRevival(createDocker(cli, { scratchDir: state.scratch }), {
+  await registryLogin.use(null);
+  const dockerHost = config.DOCKER_HOST;
+  const cli = createDockerCli({ credentials: registryLogin, inherit, dockerHost });
+  const engine = createEngineClient({ credentials: registryLogin, inherit, dockerHost });
+  const revival = await createRevival(createDocker({ engine, credentials: registryLogin }), {
     path: join(state.root, 'containers.json'),
     log,
   });
@@ -189,7 +198,7 @@ export async function createParts(
   const images = createImages({
     docker: onRemovedImages(docker, () => {
       metrics.imageRemoved();
-      engine.changed();
+      engineSpace.changed();
     }),
     keepNewest: keepReleases,
     onCleaned: () => keepRoomLater(true),
@@ -197,17 +206,17 @@ export async function createParts(
   });
   const registryApi = createRegistryApi({
     settings: registrySettings,
-    isInsecure: createIsInsecure(cli),
+    isInsecure: createIsInsecure(engine),
     url: config.REGISTRY_URL,
   });
   const pullSize = createPullSize({ docker, layersOf: registryApi.layersOf, log });
-  const engine = createEngineSpace({
-    cli,
+  const engineSpace = createEngineSpace({
+    engine,
     root: config.SVC_ROOT,
     images: createEvictableImages({
       docker,
       images,
-      sizes: createImageSizes(cli),
+      sizes: createImageSizes(engine),
       keepNewest: keepReleases,
       registry: () => registrySettings()?.registry_addr ?? '',
       registryHas: registryApi.holds,
@@ -217,7 +226,7 @@ export async function createParts(
 
   const locks = createLocks();
   const pool = config.PROJECT_NETWORK_POOL?.range ?? null;
-  const dockerNetworks = createDockerNetworks(cli);
+  const dockerNetworks = createDockerNetworks(engine);
   const ports = await createPortGuard(config, { docker: dockerNetworks, owner: agentId, log });
   const networks = createNetworks({
     docker: dockerNetworks,
@@ -240,7 +249,7 @@ export async function createParts(
           dataOptions(config, {
             client,
             storage,
-            engine,
+            engine: engineSpace,
             listContainers,
             agentId,
             keepReleases,
@@ -255,7 +264,7 @@ export async function createParts(
     createRoom({
       storage,
       datasets: null,
-      engine,
+      engine: engineSpace,
       // A node without datasets has MAX_STORAGE for the engine, wherever the engine’s disk is.
       engineMax: config.MAX_STORAGE ?? null,
       locks,
@@ -276,7 +285,7 @@ export async function createParts(
   const diskUse = createDiskUse({
     folders: [config.SVC_ROOT, state.root],
     datasets: () => (data === null ? 0 : storage.used()),
-    engine: (signal) => engine.count(signal, RECENT_MS),
+    engine: (signal) => engineSpace.count(signal, RECENT_MS),
     onFirst: wakeRegistration,
     onCounted: () => void keepRoomLater(false),
     log,
@@ -295,6 +304,8 @@ export async function createParts(
     credentials,
     client,
     cli,
+    engine,
+    registryLogin,
     docker,
     revival,
     ids,
@@ -323,13 +334,13 @@ export async function createParts(
     diskNotes: room.notes,
     async expectPull(image, signal) {
       const bytes = await pullSize(image, signal);
-      const release = engine.reserve(bytes);
+      const release = engineSpace.reserve(bytes);
       return {
         bytes,
         release,
         async pulled() {
           // The image shares layers with others, so it may have added less than its size.
-          engine.grew(bytes || ((await docker.imageSize(image, signal)) ?? 0));
+          engineSpace.grew(bytes || ((await docker.imageSize(image, signal)) ?? 0));
         },
       };
     },
