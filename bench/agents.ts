@@ -14,6 +14,7 @@ import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { POLL_HOLD } from '@berth/agent/link/poll-loop';
+import { messageOf } from '@berth/kit/message-of';
 import { freePort } from '@berth/testbed/ports';
 import { type RunningProcess, startProcess, statOf, untilReady } from '@berth/testbed/process';
 import { GiveUp, waitFor } from '@berth/testbed/wait';
@@ -106,7 +107,7 @@ export async function benchAgents(options: AgentsOptions): Promise<string[]> {
       lines.push(`agents: ${fleet.errors.length} ERRORS, the first: ${fleet.errors[0]}`);
     return lines;
   } catch (error) {
-    throw new Error([...lines, error instanceof Error ? error.message : String(error)].join('\n'), {
+    throw new Error([...lines, messageOf(error)].join('\n'), {
       cause: error,
     });
   } finally {

@@ -7,6 +7,7 @@ import { existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
+import { messageOf } from '@berth/kit/message-of';
 import { findProgram, repositoryRoot, toolsDir } from '@berth/testbed/config';
 import { freePort } from '@berth/testbed/ports';
 import { run, startProcess, untilReady } from '@berth/testbed/process';
@@ -46,10 +47,7 @@ async function install(): Promise<string | null> {
       deadlineMs: 300_000,
     });
   } catch (error) {
-    return (
-      'schemathesis could not be installed: ' +
-      (error instanceof Error ? error.message : String(error))
-    );
+    return 'schemathesis could not be installed: ' + messageOf(error);
   }
   writeFileSync(stamp, '');
   return null;

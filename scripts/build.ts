@@ -5,6 +5,7 @@
  * BERTH_NODE is the same as --node. SOURCE_DATE_EPOCH and BERTH_COMMIT replace what git says.
  */
 import { parseArgs } from 'node:util';
+import { messageOf } from '@berth/kit/message-of';
 import { buildArtefact } from './lib/artefact/build.ts';
 import { buildDeb, COMPRESSIONS } from './lib/artefact/deb.ts';
 import { buildImage } from './lib/artefact/image.ts';
@@ -41,6 +42,6 @@ try {
   if (values.image !== undefined)
     console.log(await buildImage(out, { tag: values.image, base: values.base }));
 } catch (error) {
-  console.error(`npm run build: ${error instanceof Error ? error.message : String(error)}`);
+  console.error(`npm run build: ${messageOf(error)}`);
   process.exitCode = 1;
 }

@@ -6,6 +6,7 @@
 import { randomBytes } from 'node:crypto';
 import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join, relative } from 'node:path';
+import { messageOf } from '@berth/kit/message-of';
 import type { Deployment } from '@berth/wire/deployment';
 import type { ProjectCreate } from '@berth/wire/project';
 import { ensureBaseImages } from '@berth/testbed/base-images';
@@ -91,10 +92,7 @@ function end(): Promise<void> {
       try {
         await run();
       } catch (error) {
-        console.error(
-          `${elapsed()}  could not clean up ${what}: ` +
-            (error instanceof Error ? error.message : String(error)),
-        );
+        console.error(`${elapsed()}  could not clean up ${what}: ` + messageOf(error));
         process.exitCode = 1;
       }
     }
@@ -361,7 +359,7 @@ async function checkLogin(
       seen === account.email
     );
   } catch (error) {
-    printLine(`checked ${address}: ${error instanceof Error ? error.message : String(error)}`);
+    printLine(`checked ${address}: ${messageOf(error)}`);
     return false;
   }
 }
@@ -437,7 +435,7 @@ try {
   await main(process.argv.includes('--exit'));
 } catch (error) {
   if (ending === undefined) {
-    console.error(`\n${elapsed()}  ${error instanceof Error ? error.message : String(error)}`);
+    console.error(`\n${elapsed()}  ${messageOf(error)}`);
     process.exitCode = 1;
   }
 }

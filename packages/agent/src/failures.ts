@@ -4,6 +4,7 @@
  * their messages. test/failures.test.ts has real output for every row.
  */
 import { ExecError } from '@berth/kit/exec';
+import { messageOf } from '@berth/kit/message-of';
 import { FAILURES, type FailureCode } from '@berth/wire/errors';
 import type { TaskError, TaskReport } from '@berth/wire/task';
 import { terminalText } from './logs/terminal-text.ts';
@@ -153,9 +154,7 @@ export function taskErrorOf(error: unknown): TaskError {
     : 'task_failed';
   return {
     code,
-    message: reportText(
-      `${FAILURES[code]}: ${error instanceof Error ? error.message : String(error)}`,
-    ),
+    message: reportText(`${FAILURES[code]}: ${messageOf(error)}`),
   };
 }
 

@@ -5,6 +5,7 @@
 import { join } from 'node:path';
 import { defined } from '@berth/kit/defined';
 import type { Logger } from '@berth/kit/log';
+import { messageOf } from '@berth/kit/message-of';
 import { type Client, createClient } from '@berth/wire/client';
 import type { Watermarks } from '@berth/wire/eviction';
 import { LABELS } from '@berth/wire/vocabulary';
@@ -431,7 +432,7 @@ async function openData(
       { err, SVC_ROOT: options.root },
       'opening SVC_ROOT failed; this node takes no datasets',
     );
-    const message = err instanceof Error ? err.message : String(err);
+    const message = messageOf(err);
     return {
       data: null,
       problem:

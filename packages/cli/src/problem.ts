@@ -1,5 +1,6 @@
 /** Errors of the command line, and the exit code of every error. */
 import { defined } from '@berth/kit/defined';
+import { messageOf } from '@berth/kit/message-of';
 import { ApiError, UnreachableError } from '@berth/wire/client';
 import type { ProblemDocument } from '@berth/wire/errors';
 import { oneLine } from './output/text.ts';
@@ -154,7 +155,7 @@ export function failureOf(given: unknown): Failure {
     );
   }
   if (error instanceof ApiError) return apiFailure(error, exit, about);
-  const message = error instanceof Error ? error.message : String(error);
+  const message = messageOf(error);
   return about('internal', 'The command line failed', `the command line failed: ${message}`);
 }
 

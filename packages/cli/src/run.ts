@@ -1,4 +1,5 @@
 /** Parses the arguments, runs the command and returns the exit code. */
+import { messageOf } from '@berth/kit/message-of';
 import { Command as Parser, CommanderError, Option as ParserOption } from 'commander';
 import { BERTH_VERSION } from '@berth/wire/version';
 import { createCli, type GlobalOptions } from './cli.ts';
@@ -149,7 +150,7 @@ function optionOf({ flags, doc, repeats, choices, parse }: Option): ParserOption
       try {
         return parse(text);
       } catch (error) {
-        throw usage(`option ${flags}: ${error instanceof Error ? error.message : String(error)}`);
+        throw usage(`option ${flags}: ${messageOf(error)}`);
       }
     });
   return option;

@@ -1,5 +1,6 @@
 /** Reads an event stream of the control plane. */
 import { defined } from '@berth/kit/defined';
+import { messageOf } from '@berth/kit/message-of';
 import { ApiError, UnreachableError } from '@berth/wire/client';
 import { createFrameReader } from '@berth/wire/event-stream';
 import { readText } from './http.ts';
@@ -33,10 +34,7 @@ export async function* readStream(
     if (signal.aborted) return;
     if (error instanceof ApiError || (error instanceof Error && error.name === 'CliError'))
       throw error;
-    throw new UnreachableError(
-      `${session.url}: ${error instanceof Error ? error.message : String(error)}`,
-      { cause: error },
-    );
+    throw new UnreachableError(`${session.url}: ${messageOf(error)}`, { cause: error });
   }
 }
 

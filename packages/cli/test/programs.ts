@@ -8,6 +8,7 @@ import { tmpdir } from 'node:os';
 import { delimiter, dirname, join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { promisify, stripVTControlCharacters } from 'node:util';
+import { messageOf } from '@berth/kit/message-of';
 import { repositoryRoot } from '@berth/testbed/config';
 import { waitFor } from '@berth/testbed/wait';
 import { afterAll, beforeAll, onTestFinished } from 'vitest';
@@ -138,11 +139,9 @@ export function programs(): Programs {
           },
           { deadlineMs: DEADLINE_MS },
         ).catch((error: unknown) => {
-          throw new Error(
-            `${error instanceof Error ? error.message : String(error)}; it ` +
-              `shows:\n${text().slice(from)}`,
-            { cause: error },
-          );
+          throw new Error(`${messageOf(error)}; it shows:\n${text().slice(from)}`, {
+            cause: error,
+          });
         });
         from += at;
       },

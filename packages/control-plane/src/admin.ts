@@ -7,6 +7,7 @@ import { randomBytes, randomUUID } from 'node:crypto';
 import { hostname, userInfo } from 'node:os';
 import { text } from 'node:stream/consumers';
 import { parseArgs } from 'node:util';
+import { messageOf } from '@berth/kit/message-of';
 import { Email } from '@berth/wire/email';
 import { Password } from '@berth/wire/user';
 import { Value } from 'typebox/value';
@@ -43,10 +44,7 @@ export async function main(args: string[]): Promise<number> {
   } catch (error) {
     const usage = error instanceof WrongUsage;
     // Messages of StoreError are for this reader; a stack trace helps nobody here.
-    complain(
-      'berth admin: ' +
-        `${error instanceof Error ? error.message : String(error)}${usage ? `\n\n${USAGE}` : ''}`,
-    );
+    complain(`berth admin: ${messageOf(error)}${usage ? `\n\n${USAGE}` : ''}`);
     return usage || (error instanceof Error && error.name === 'SettingsError') ? 2 : 1;
   }
 }
@@ -123,6 +121,6 @@ function parsed(args: string[]) {
       options: { 'password-stdin': { type: 'boolean' }, 'end-tokens': { type: 'boolean' } },
     });
   } catch (error) {
-    throw new WrongUsage(error instanceof Error ? error.message : String(error));
+    throw new WrongUsage(messageOf(error));
   }
 }

@@ -37,7 +37,7 @@ import { DEFAULT_LIMITS, type Limits } from './domain/deployments/facts.ts';
 import type { PolicySource } from './domain/identity/policy.ts';
 import { REPORT_MS } from './domain/secrets/rotation.ts';
 import { createPresence, type Presence } from './domain/identity/presence.ts';
-import type { Stores } from './domain/platform/stores.ts';
+import type { AllStores } from './store/open.ts';
 import { createTelemetry } from './domain/platform/telemetry.ts';
 import type { Scanner } from './domain/data/scan.ts';
 import { createUptimeClock, type UptimeClock } from './domain/platform/uptime.ts';
@@ -65,7 +65,7 @@ import { type BeforeMigration, openStores } from './store/open.ts';
 
 export type Overrides = {
   log: Logger;
-  stores?: Stores;
+  stores?: AllStores;
   now?: () => number;
   /** Replaces the clock that the database keeps. */
   uptime?: UptimeClock;
@@ -82,7 +82,7 @@ export type Overrides = {
 
 export type App = {
   server: Server;
-  stores: Stores;
+  stores: AllStores;
   changes: Changes;
   driver: Driver;
   source: ConfigSource;
@@ -486,7 +486,11 @@ function datasetsOf(
  * Returns the JWT secrets of the file that the first start creates. A database in memory gets a
  * secret in memory.
  */
-const generatedSecrets = async (config: Config, stores: Stores, log: Logger): Promise<string[]> =>
+const generatedSecrets = async (
+  config: Config,
+  stores: AllStores,
+  log: Logger,
+): Promise<string[]> =>
   config.DATABASE_URL === 'sqlite::memory:'
     ? [randomBytes(48).toString('base64url')]
     : list(await jwtSecretIn(resolve(dataFolder(config)), stores.meta, log));
@@ -500,7 +504,7 @@ type SecretsInUse = {
 };
 type InUse = { read: () => SecretsInUse; change(some: Partial<SecretsInUse>): void };
 
-async function secretsOf(config: Config, stores: Stores, log: Logger): Promise<InUse> {
+async function secretsOf(config: Config, stores: AllStores, log: Logger): Promise<InUse> {
   const { read, replace } = live<SecretsInUse>({
     agent: config.AGENT_SECRET ?? [],
     gateway: config.GATEWAY_SECRET ?? [],

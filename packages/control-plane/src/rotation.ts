@@ -2,6 +2,7 @@
  * `berth rotation`: prints as JSON who uses which value of a secret, for `berth rotate`. Reads the
  * database beside a control plane.
  */
+import { messageOf } from '@berth/kit/message-of';
 import { readDatabaseUrl } from './config.ts';
 import { readRotation } from './domain/secrets/rotation.ts';
 import { openRotation } from './store/open.ts';
@@ -33,9 +34,7 @@ export async function main(args: string[]): Promise<number> {
     }
     return 0;
   } catch (error) {
-    process.stderr.write(
-      `berth rotation: ${error instanceof Error ? error.message : String(error)}\n`,
-    );
+    process.stderr.write(`berth rotation: ${messageOf(error)}\n`);
     return error instanceof Error && error.name === 'SettingsError' ? 2 : 1;
   }
 }

@@ -132,7 +132,6 @@ export type Sealer = {
   /**
    * Returns null if `seal` did not make the text for this purpose, or if it expired. Never throws.
    */
-  // oxlint-disable-next-line typescript/no-unnecessary-type-parameters -- the opened value has the type that was sealed
   open<T>(purpose: string, text: string): T | null;
 };
 

@@ -2,6 +2,7 @@
 import { setTimeout as pause } from 'node:timers/promises';
 import { backoff } from '@berth/kit/backoff';
 import type { Logger } from '@berth/kit/log';
+import { messageOf } from '@berth/kit/message-of';
 
 const RETRY = { min: 100, max: 2_000 };
 
@@ -29,7 +30,7 @@ export async function repeat(
       onResult?.(null);
     } catch (error) {
       if (signal.aborted) return;
-      onResult?.(error instanceof Error ? error.message : String(error));
+      onResult?.(messageOf(error));
       pauseMs = backoff(failures, RETRY);
       failures += 1;
       // Log only the first failure, so that a long outage does not fill the log.

@@ -5,6 +5,7 @@
  */
 import { readFileSync } from 'node:fs';
 import { isIP } from 'node:net';
+import { messageOf } from './message-of.ts';
 
 export type Parser<T> = (text: string) => T;
 export type Setting<T> = {
@@ -54,7 +55,7 @@ export function readSettings<const S extends SettingsShape>(
     try {
       values[name] = setting.parse(text);
     } catch (error) {
-      problems.push(`${name}: ${error instanceof Error ? error.message : String(error)}`);
+      problems.push(`${name}: ${messageOf(error)}`);
     }
   }
   if (problems.length > 0) throw new SettingsError(problems);
@@ -116,7 +117,7 @@ export function fileText(
     if (value === '') problems.push(`${name}_FILE: ${file} is empty`);
     return value;
   } catch (error) {
-    problems.push(`${name}_FILE: ${error instanceof Error ? error.message : String(error)}`);
+    problems.push(`${name}_FILE: ${messageOf(error)}`);
     return undefined;
   }
 }

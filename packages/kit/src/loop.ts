@@ -4,6 +4,7 @@
  * the run); any -> stopped.
  */
 import type { Logger } from './log.ts';
+import { messageOf } from './message-of.ts';
 
 export type LoopSpec = {
   name: string;
@@ -40,7 +41,7 @@ export function startLoop(spec: LoopSpec, log: Logger): Loop {
       lastError = null;
     } catch (error) {
       if (abort.signal.aborted) return;
-      lastError = error instanceof Error ? error.message : String(error);
+      lastError = messageOf(error);
       log.error({ err: error, loop: spec.name }, 'loop run failed; will retry');
     }
   };

@@ -9,6 +9,7 @@
  */
 import { fileText, type SettingsShape, type Values } from './config.ts';
 import type { Logger } from './log.ts';
+import { messageOf } from './message-of.ts';
 
 /**
  * Replaces the value of a setting. Throws if the process cannot use the value; then the earlier one
@@ -80,7 +81,7 @@ export function createReloading<S extends SettingsShape>(
         refused += 1;
         // Parsers of secrets name the rule and never the value.
         log.error(
-          { setting: name, rule: error instanceof Error ? error.message : String(error) },
+          { setting: name, rule: messageOf(error) },
           'setting not read again; its value stays',
         );
       }

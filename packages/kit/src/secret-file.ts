@@ -4,6 +4,7 @@
  */
 import { chmod, readFile, stat } from 'node:fs/promises';
 import type { Logger } from './log.ts';
+import { messageOf } from './message-of.ts';
 import { writeFileWhole } from './write-file.ts';
 
 export type SecretFile = {
@@ -42,7 +43,7 @@ export async function readSecretFile(
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code === 'ENOENT') return null;
     throw new Error(
-      `the ${name} ${path} cannot be read: ${reasonOf(error)}. Make it a file of mode 0600 ` +
+      `the ${name} ${path} cannot be read: ${messageOf(error)}. Make it a file of mode 0600 ` +
         `that this user owns, ${instead}`,
       {
         cause: error,
@@ -80,7 +81,7 @@ async function writeOnce({ path, name, instead }: SecretFile, secret: string): P
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code === 'EEXIST') return;
     throw new Error(
-      `the ${name} ${path} cannot be written: ${reasonOf(error)}. Make the folder writable for ` +
+      `the ${name} ${path} cannot be written: ${messageOf(error)}. Make the folder writable for ` +
         `this user, ${instead}`,
       {
         cause: error,
@@ -88,6 +89,3 @@ async function writeOnce({ path, name, instead }: SecretFile, secret: string): P
     );
   }
 }
-
-const reasonOf = (error: unknown): string =>
-  error instanceof Error ? error.message : String(error);

@@ -4,6 +4,7 @@
  * A document that is not a configuration is refused as a whole, and the caller keeps the last valid
  * one. An error within one router, service or middleware disables only that part and is reported.
  */
+import { messageOf } from '@berth/kit/message-of';
 
 export type RouterSpec = {
   rule: string;
@@ -74,7 +75,7 @@ function guarded<T>(part: unknown, read: (part: Json) => T): T | { problem: stri
     if (!isObject(part)) throw new Error('is not an object');
     return read(part);
   } catch (error) {
-    return { problem: error instanceof Error ? error.message : String(error) };
+    return { problem: messageOf(error) };
   }
 }
 

@@ -2,6 +2,7 @@
 import { createClosers, closeOnSignals } from '@berth/kit/closers';
 import { SettingsError } from '@berth/kit/config';
 import { createLogger } from '@berth/kit/log';
+import { messageOf } from '@berth/kit/message-of';
 import type { Configuration } from './configuration.ts';
 import { readConfig } from './config.ts';
 import { readConfigurationFile, startHttpProvider, watchConfigurationFile } from './provider.ts';
@@ -54,8 +55,6 @@ function readAtStart(path: string): Configuration {
   try {
     return readConfigurationFile(path);
   } catch (error) {
-    throw new SettingsError([
-      `FILE_CONFIG: ${path}: ${error instanceof Error ? error.message : String(error)}`,
-    ]);
+    throw new SettingsError([`FILE_CONFIG: ${path}: ${messageOf(error)}`]);
   }
 }

@@ -3,6 +3,7 @@
  * router with an invalid rule, service or middleware is skipped and reported, because a proxy must
  * never let a request through without a middleware that should stop it.
  */
+import { messageOf } from '@berth/kit/message-of';
 import type { Configuration, MiddlewareSpec, Parts, RouterSpec } from './configuration.ts';
 import { type Matches, parseRule, type Target } from './rule.ts';
 
@@ -45,7 +46,7 @@ export function compile(configurations: Configurations): Table {
         if ('problem' in spec) throw new Error(spec.problem);
         rows.push(...rowsOf(full, spec, provider, configurations));
       } catch (error) {
-        problems.push(`router ${full}: ${error instanceof Error ? error.message : String(error)}`);
+        problems.push(`router ${full}: ${messageOf(error)}`);
       }
     }
   }

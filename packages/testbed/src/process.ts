@@ -2,6 +2,7 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { createWriteStream, readFileSync } from 'node:fs';
 import { readdir, readFile } from 'node:fs/promises';
 import type { Readable } from 'node:stream';
+import { messageOf } from '@berth/kit/message-of';
 import { childEnvironment, type Environment, findProgram } from './config.ts';
 import { GiveUp, waitFor } from './wait.ts';
 
@@ -254,12 +255,9 @@ export async function untilReady(
     );
   } catch (error) {
     await running.stop(1_000);
-    throw new Error(
-      `${error instanceof Error ? error.message : String(error)}\n${lastLines(running.tail(), 20)}`,
-      {
-        cause: error,
-      },
-    );
+    throw new Error(`${messageOf(error)}\n${lastLines(running.tail(), 20)}`, {
+      cause: error,
+    });
   }
 }
 

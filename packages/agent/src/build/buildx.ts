@@ -2,6 +2,7 @@
 import { randomBytes } from 'node:crypto';
 import { open, readFile, writeFile } from 'node:fs/promises';
 import { failPoint } from '@berth/kit/fail-point';
+import { messageOf } from '@berth/kit/message-of';
 import type { FailureCode } from '@berth/wire/errors';
 import { repositoryOf } from '../disk/old-images.ts';
 import { createBuildSpool } from './build-spool.ts';
@@ -136,8 +137,7 @@ export function createBuild(
       rawJson = null;
       throw new TaskFailure(
         'build_failed',
-        'docker buildx failed on this builder: ' +
-          (error instanceof Error ? error.message : String(error)),
+        'docker buildx failed on this builder: ' + messageOf(error),
         { cause: error },
       );
     });

@@ -4,6 +4,7 @@
  */
 import { rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import { messageOf } from '@berth/kit/message-of';
 
 export type CheckedFolder = { setting: 'SVC_ROOT' | 'STATE_DIR'; path: string };
 type Options = { write?: (path: string) => Promise<void>; deadlineMs?: number; freshMs?: number };
@@ -68,5 +69,4 @@ async function writeTestFile(path: string): Promise<void> {
   }
 }
 
-const withoutPath = (error: unknown): string =>
-  (error instanceof Error ? error.message : String(error)).replace(/ '.*'$/, '');
+const withoutPath = (error: unknown): string => messageOf(error).replace(/ '.*'$/, '');

@@ -2,6 +2,7 @@
  * The state and version of the container engine: `engine` and `arch` of a registration
  * (wire/node.ts).
  */
+import { messageOf } from '@berth/kit/message-of';
 import type { NodeEngine } from '@berth/wire/node';
 import type { Docker } from './docker.ts';
 
@@ -47,7 +48,7 @@ export function createEngineStatus(
   let answeredAt = Number.NEGATIVE_INFINITY;
 
   function failed(error: unknown): void {
-    const text = error instanceof Error ? error.message : String(error);
+    const text = messageOf(error);
     answeredAt = Number.NEGATIVE_INFINITY;
     state = { ok: false, version: lastAnswer?.version ?? null, error: text.slice(0, MAX_ERROR) };
   }

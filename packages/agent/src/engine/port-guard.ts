@@ -8,6 +8,7 @@ import { readFile } from 'node:fs/promises';
 import { isIPv4 } from 'node:net';
 import { networkInterfaces } from 'node:os';
 import type { Logger } from '@berth/kit/log';
+import { messageOf } from '@berth/kit/message-of';
 import { LABELS } from '@berth/wire/vocabulary';
 import type { AgentOptions } from '../config.ts';
 import {
@@ -167,7 +168,7 @@ export async function createPortGuard(
     try {
       return why ?? (await (await present()).ensure());
     } catch (error) {
-      return error instanceof Error ? error.message : String(error);
+      return messageOf(error);
     }
   }
 

@@ -15,6 +15,7 @@
 import { readFile } from 'node:fs/promises';
 import { defined } from '@berth/kit/defined';
 import { exec } from '@berth/kit/exec';
+import { messageOf } from '@berth/kit/message-of';
 
 /** Runs one command of the iptables family to its end. */
 export type RunIptables = (
@@ -193,7 +194,7 @@ function createRule(run: RunIptables, { chains, jumps }: Plan): PortRule {
       try {
         return (await inForce()) ? null : await apply();
       } catch (error) {
-        return error instanceof Error ? error.message : String(error);
+        return messageOf(error);
       }
     },
   };

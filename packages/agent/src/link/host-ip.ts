@@ -1,5 +1,6 @@
 /** Detects HOST_IP: the local address of a connection to the control plane. */
 import { connect, isIPv6 } from 'node:net';
+import { messageOf } from '@berth/kit/message-of';
 import { UnreachableError } from '@berth/wire/client';
 
 /**
@@ -43,8 +44,7 @@ export function createHostIp(
     } catch (error) {
       if (detected === null)
         throw new UnreachableError(
-          'detecting HOST_IP failed (set HOST_IP to skip the detection): ' +
-            (error instanceof Error ? error.message : String(error)),
+          'detecting HOST_IP failed (set HOST_IP to skip the detection): ' + messageOf(error),
           {
             cause: error,
           },

@@ -12,6 +12,7 @@ import { randomUUID } from 'node:crypto';
 import { defined } from '@berth/kit/defined';
 import { backoff } from '@berth/kit/backoff';
 import type { Logger } from '@berth/kit/log';
+import { messageOf } from '@berth/kit/message-of';
 import {
   MAX_BATCH_LINES,
   MAX_LINE_CHARS,
@@ -288,8 +289,7 @@ export function startFollower(want: LogWant, deps: FollowerDeps): Follower {
   async function run(): Promise<void> {
     const reading = readAll()
       .catch((error: unknown) => {
-        if (!signal.aborted)
-          problem = `reading the log failed: ${error instanceof Error ? error.message : String(error)}`;
+        if (!signal.aborted) problem = `reading the log failed: ${messageOf(error)}`;
       })
       .finally(() => (ended = true));
     await sendAll().catch((error: unknown) => {

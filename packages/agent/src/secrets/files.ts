@@ -24,6 +24,7 @@ import {
 import { join } from 'node:path';
 import { failPoint } from '@berth/kit/fail-point';
 import type { Logger } from '@berth/kit/log';
+import { messageOf } from '@berth/kit/message-of';
 import { createSecretFile, readSecretFile, type SecretFile } from '@berth/kit/secret-file';
 import { removeTemporary, writeFileWhole } from '@berth/kit/write-file';
 import { LABELS } from '@berth/wire/vocabulary';
@@ -227,10 +228,7 @@ async function whyUnusable(folder: string): Promise<string | null> {
     }
     return null;
   } catch (error) {
-    return (
-      `SECRETS_DIR (${folder}) is not usable: ` +
-      (error instanceof Error ? error.message : String(error))
-    );
+    return `SECRETS_DIR (${folder}) is not usable: ` + messageOf(error);
   }
 }
 

@@ -15,6 +15,7 @@
  * task, when the new version is live.
  */
 import { failPoint } from '@berth/kit/fail-point';
+import { messageOf } from '@berth/kit/message-of';
 import { LABELS } from '@berth/wire/vocabulary';
 import type { TaskOf } from '@berth/wire/task';
 import type { Prepare, Prepared } from '../data/prepare.ts';
@@ -138,8 +139,7 @@ export function createDeployHandler(deps: DeployDeps): Handler<'deploy'> {
       return { id, hostPort, datasets: data.datasets };
     } catch (error) {
       await undo(docker, attemptContainer, containerToRestart(others, payload), context).catch(
-        (e: unknown) =>
-          logStep('deploy', `clean-up failed: ${e instanceof Error ? e.message : String(e)}`),
+        (e: unknown) => logStep('deploy', `clean-up failed: ${messageOf(e)}`),
       );
       const left = attemptContainer.left();
       if (left !== null) context.leaves?.(left);
@@ -192,7 +192,7 @@ export function createDeployHandler(deps: DeployDeps): Handler<'deploy'> {
       };
     } catch (error) {
       await undoData().catch((e: unknown) =>
-        context.logStep('data', `clean-up failed: ${e instanceof Error ? e.message : String(e)}`),
+        context.logStep('data', `clean-up failed: ${messageOf(e)}`),
       );
       throw error;
     } finally {
@@ -530,7 +530,7 @@ const portsTaken = (tries: number, { first, last }: Ports, error: unknown): Task
   new TaskFailure(
     'ports_exhausted',
     `the engine refused ${tries} ports between ${first} and ${last} (PUBLISH_PORTS), the last ` +
-      `one with: ${error instanceof Error ? error.message : String(error)}`,
+      `one with: ${messageOf(error)}`,
   );
 
 async function mountVolumes(

@@ -7,7 +7,7 @@ import type { Logger } from '@berth/kit/log';
 import { LRUCache } from 'lru-cache';
 import type { AuditStore } from '../domain/identity/identity-stores.ts';
 import type { NodeRecord } from '../domain/platform/records.ts';
-import type { Registered } from '../domain/platform/stores.ts';
+import type { Registered } from '../domain/nodes/node-store.ts';
 import { growingTo } from './lru.ts';
 
 export const NODE_CHANGES = [

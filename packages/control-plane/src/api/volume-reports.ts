@@ -4,7 +4,8 @@
  */
 import type { ReportedCopy } from '@berth/wire/volume';
 import { LRUCache } from 'lru-cache';
-import type { Stores, VolumeWork } from '../domain/platform/stores.ts';
+import type { Stores } from '../domain/platform/stores.ts';
+import type { VolumeWork } from '../domain/data/volume-store.ts';
 import { growingTo } from './lru.ts';
 
 const NOTHING: VolumeWork = { remove: [], setAside: [] };

@@ -10,9 +10,10 @@ import { PassThrough, Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import type { ReadableStream } from 'node:stream/web';
 import { createGunzip, createGzip } from 'node:zlib';
+import { messageOf } from '@berth/kit/message-of';
 import { Decrypter } from 'age-encryption';
 import { extract, pack } from 'tar-stream';
-import { BackupError, isDiskFull, wordsOf } from './errors.ts';
+import { BackupError, isDiskFull } from './errors.ts';
 import { appendFooter, checkFooter } from './footer.ts';
 import { type EtcSecrets, etcSecretsIn } from './etc.ts';
 import { encrypterFor } from './recipients.ts';
@@ -163,7 +164,7 @@ async function decrypted(source: Readable, identities: readonly string[]): Promi
     return Readable.fromWeb((await decrypter.decrypt(webOf(whole))) as ReadableStream);
   } catch (error) {
     whole.destroy();
-    if (NO_IDENTITY.test(wordsOf(error)))
+    if (NO_IDENTITY.test(messageOf(error)))
       throw new BackupError(
         'wrong_identity',
         'none of the given age identities opens it; it was encrypted for another one',
@@ -225,11 +226,11 @@ function failureOf(error: unknown, name: string, into: string): BackupError {
     return new BackupError(code, `${name} ${what}: ${message}`, { cause: error });
   }
   if (isOfSource(error))
-    return new BackupError('target_unavailable', `${name} cannot be read: ${wordsOf(error)}`, {
+    return new BackupError('target_unavailable', `${name} cannot be read: ${messageOf(error)}`, {
       cause: error,
     });
   // age, gzip, tar and JSON say that the bytes are wrong, each in its own way.
-  return new BackupError('damaged', `the backup ${name} is damaged: ${wordsOf(error)}`, {
+  return new BackupError('damaged', `the backup ${name} is damaged: ${messageOf(error)}`, {
     cause: error,
   });
 }

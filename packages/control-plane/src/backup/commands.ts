@@ -6,8 +6,9 @@
 import { readFile } from 'node:fs/promises';
 import { basename } from 'node:path';
 import { parseArgs } from 'node:util';
+import { messageOf } from '@berth/kit/message-of';
 import { makeBackup, type Made } from './make.ts';
-import { BackupError, wordsOf } from './errors.ts';
+import { BackupError } from './errors.ts';
 import { encrypterFor } from './recipients.ts';
 import { asOwner, chooseSettings } from './machine.ts';
 import type { Manifest } from './manifest.ts';
@@ -58,8 +59,8 @@ export async function runCommand(command: 'backup' | 'restore', args: string[]):
   } catch (error) {
     const usage = error instanceof WrongUsage;
     const code = error instanceof BackupError ? error.code : usage ? 'usage' : 'failed';
-    if (args.includes('--json')) complain(JSON.stringify({ code, detail: wordsOf(error) }));
-    else complain(`berth ${command}: ${wordsOf(error)}${usage ? `\n\n${USAGE[command]}` : ''}`);
+    if (args.includes('--json')) complain(JSON.stringify({ code, detail: messageOf(error) }));
+    else complain(`berth ${command}: ${messageOf(error)}${usage ? `\n\n${USAGE[command]}` : ''}`);
     return usage || (error instanceof Error && error.name === 'SettingsError') ? 2 : 1;
   }
 }
@@ -89,7 +90,7 @@ async function backup({ values }: Given): Promise<void> {
   try {
     encrypterFor(recipients);
   } catch (error) {
-    throw new WrongUsage(`one of the recipients is no age recipient (age1…): ${wordsOf(error)}`);
+    throw new WrongUsage(`one of the recipients is no age recipient (age1…): ${messageOf(error)}`);
   }
   const withKeys = values['with-keys'] === true;
   if (withKeys && recipients.length === 0)
@@ -225,7 +226,7 @@ async function identitiesIn(paths: readonly string[] = []): Promise<string[]> {
   const texts = await Promise.all(
     paths.map((path) =>
       readFile(path, 'utf8').catch((error: unknown) => {
-        throw new WrongUsage(`--identity: ${wordsOf(error)}`);
+        throw new WrongUsage(`--identity: ${messageOf(error)}`);
       }),
     ),
   );
@@ -259,6 +260,6 @@ function parsed(args: string[]) {
       },
     });
   } catch (error) {
-    throw new WrongUsage(wordsOf(error));
+    throw new WrongUsage(messageOf(error));
   }
 }

@@ -30,9 +30,6 @@ export class BackupError extends Error {
   }
 }
 
-export const wordsOf = (error: unknown): string =>
-  error instanceof Error ? error.message : String(error);
-
 const FULL = /^(ENOSPC|EDQUOT|SQLITE_FULL)$/;
 /** Returns whether the disk or the quota is full. */
 export function isDiskFull(error: unknown): boolean {

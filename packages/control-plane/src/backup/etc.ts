@@ -5,10 +5,11 @@
  */
 import { lstat, mkdir, readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import { messageOf } from '@berth/kit/message-of';
 import { writeFileWhole } from '@berth/kit/write-file';
 import { type Static, Type } from 'typebox';
 import { Value } from 'typebox/value';
-import { BackupError, wordsOf } from './errors.ts';
+import { BackupError } from './errors.ts';
 import { isPlain } from './plain-settings.ts';
 
 const File = Type.Object({ path: Type.String(), mode: Type.Integer(), text: Type.String() });
@@ -53,7 +54,7 @@ export async function readEtc(
         else if (entry.isFile()) await add(path);
         else leaveOut(path, 'not a plain file');
       } catch (error) {
-        leaveOut(path, wordsOf(error));
+        leaveOut(path, messageOf(error));
       }
     }
   }
@@ -78,7 +79,7 @@ export async function readEtc(
     await walk('');
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code === 'ENOENT') return null;
-    leaveOut('.', wordsOf(error));
+    leaveOut('.', messageOf(error));
   }
   return { etc, secrets };
 }

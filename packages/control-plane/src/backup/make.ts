@@ -8,6 +8,7 @@ import { join, resolve } from 'node:path';
 import { Transform } from 'node:stream';
 import { defined } from '@berth/kit/defined';
 import { failPoint } from '@berth/kit/fail-point';
+import { messageOf } from '@berth/kit/message-of';
 import { BERTH_VERSION } from '@berth/wire/version';
 import { JWT_SECRET_FILE } from '../api/auth/jwt-secret.ts';
 import { type BackupConfig, dataFolder } from '../config.ts';
@@ -16,7 +17,7 @@ import { SECRETS_KEY_FILE } from '../secrets/open.ts';
 import { copyDatabase } from '../store/backup/copy.ts';
 import { isSqlite, pathIn } from '../store/backup/plain.ts';
 import { packed } from './archive.ts';
-import { BackupError, isDiskFull, wordsOf } from './errors.ts';
+import { BackupError, isDiskFull } from './errors.ts';
 import { type EtcFiles, readEtc } from './etc.ts';
 import { type Keep, notKept } from './keep.ts';
 import { type Keys, newManifest } from './manifest.ts';
@@ -61,7 +62,7 @@ export async function makeBackup(make: Make): Promise<Made | null> {
   try {
     made = await write(make);
   } catch (error) {
-    await record?.end(id, { error: wordsOf(error) }, now());
+    await record?.end(id, { error: messageOf(error) }, now());
     throw error;
   }
   await record?.end(id, { name: made.name, bytes: made.bytes }, now());

@@ -3,7 +3,8 @@
  */
 import { defined } from '@berth/kit/defined';
 import { dyingWithParent, exec, exitError, type ExecResult } from '@berth/kit/exec';
-import { BackupError, isDiskFull, wordsOf } from './errors.ts';
+import { messageOf } from '@berth/kit/message-of';
+import { BackupError, isDiskFull } from './errors.ts';
 
 type Tools = { databaseUrl: string; searchPath: string };
 
@@ -50,7 +51,7 @@ async function runTool(argv: readonly string[], env: NodeJS.ProcessEnv): Promise
       ...defined({ redact: env['PGPASSWORD'] === undefined ? undefined : [env['PGPASSWORD']] }),
     });
   } catch (error) {
-    throw new BackupError('failed', `${wordsOf(error)}${INSTALL}`, {
+    throw new BackupError('failed', `${messageOf(error)}${INSTALL}`, {
       cause: error,
     });
   }

@@ -11,7 +11,8 @@ import {
 import { Upload } from '@aws-sdk/lib-storage';
 import type { Readable } from 'node:stream';
 import { defined } from '@berth/kit/defined';
-import { BackupError, wordsOf } from './errors.ts';
+import { messageOf } from '@berth/kit/message-of';
+import { BackupError } from './errors.ts';
 import { named } from './names.ts';
 import type { Target } from './targets.ts';
 
@@ -52,7 +53,7 @@ export function s3Target({
     } catch (error) {
       if (error instanceof BackupError) throw error;
       const where = endpoint === null ? shown : `${shown} at ${endpoint}`;
-      throw new BackupError('target_unavailable', `${where}: ${doing}: ${wordsOf(error)}`, {
+      throw new BackupError('target_unavailable', `${where}: ${doing}: ${messageOf(error)}`, {
         cause: error,
       });
     }

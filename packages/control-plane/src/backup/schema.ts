@@ -3,12 +3,12 @@
  * JSON object. It has no secrets, works beside a control plane of any version, and changes nothing.
  */
 import { exec } from '@berth/kit/exec';
+import { messageOf } from '@berth/kit/message-of';
 import type { SchemaReport } from '@berth/wire/schema-report';
 import { BERTH_VERSION, OLDEST_AGENT } from '@berth/wire/version';
 import { readBackupConfig } from '../config.ts';
 import { knownSteps, stateOf } from '../store/backup/upgrade-state.ts';
 import { isSqlite } from '../store/backup/plain.ts';
-import { wordsOf } from './errors.ts';
 import { snapshotFolder, snapshotRoom } from './snapshot.ts';
 
 const USAGE = `Usage: berth schema
@@ -44,7 +44,7 @@ export async function runSchema(args: string[]): Promise<number> {
     process.stdout.write(`${JSON.stringify(report)}\n`);
     return 0;
   } catch (error) {
-    process.stderr.write(`berth schema: ${wordsOf(error)}\n`);
+    process.stderr.write(`berth schema: ${messageOf(error)}\n`);
     return error instanceof Error && error.name === 'SettingsError' ? 2 : 1;
   }
 }

@@ -4,7 +4,8 @@
  */
 import { mkdtemp, rm, statfs } from 'node:fs/promises';
 import { join } from 'node:path';
-import { BackupError, wordsOf } from './errors.ts';
+import { messageOf } from '@berth/kit/message-of';
+import { BackupError } from './errors.ts';
 import { SCRATCH } from './targets.ts';
 
 /** Free space that stays: the control plane may use the same disk. */
@@ -22,7 +23,7 @@ export async function inScratch<T>(
       (error as NodeJS.ErrnoException).code === 'ENOENT' ? '; create it, or mount its disk' : '';
     throw new BackupError(
       'target_unavailable',
-      `the folder ${folder} cannot be written: ${wordsOf(error)}${hint}`,
+      `the folder ${folder} cannot be written: ${messageOf(error)}${hint}`,
       { cause: error },
     );
   });

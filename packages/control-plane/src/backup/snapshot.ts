@@ -7,9 +7,10 @@ import { mkdir, readdir, rm, statfs } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
 import { failPoint } from '@berth/kit/fail-point';
 import type { Logger } from '@berth/kit/log';
+import { messageOf } from '@berth/kit/message-of';
 import { type BackupConfig, dataFolder } from '../config.ts';
 import { measure } from '../store/backup/measure.ts';
-import { BackupError, wordsOf } from './errors.ts';
+import { BackupError } from './errors.ts';
 import { write } from './make.ts';
 import { named } from './names.ts';
 import { SPARE_BYTES } from './scratch.ts';
@@ -66,7 +67,7 @@ export async function takeSnapshot(
     throw new BackupError(
       error instanceof BackupError ? error.code : 'failed',
       'the upgrade stopped, and the database is unchanged: its snapshot failed: ' +
-        `${wordsOf(error)}. Solve this, or start the control plane once ` +
+        `${messageOf(error)}. Solve this, or start the control plane once ` +
         'with UPGRADE_SNAPSHOT=off when you have a backup',
       { cause: error },
     );

@@ -7,8 +7,9 @@ import { open, readdir, rm, stat } from 'node:fs/promises';
 import { basename, dirname, join, resolve } from 'node:path';
 import type { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
+import { messageOf } from '@berth/kit/message-of';
 import { replaceFile } from '@berth/kit/write-file';
-import { BackupError, isDiskFull, wordsOf } from './errors.ts';
+import { BackupError, isDiskFull } from './errors.ts';
 import { type Named, named } from './names.ts';
 
 export type Target = {
@@ -57,7 +58,7 @@ function folderTarget(folder: string): Target {
       ? new BackupError('disk_full', `the disk of ${folder} is full: ${doing}`, { cause: error })
       : new BackupError(
           'target_unavailable',
-          `the folder ${folder} cannot be used: ${doing}: ${wordsOf(error)}`,
+          `the folder ${folder} cannot be used: ${doing}: ${messageOf(error)}`,
           { cause: error },
         );
   async function names(): Promise<string[]> {
@@ -69,7 +70,7 @@ function folderTarget(folder: string): Target {
         (error as NodeJS.ErrnoException).code === 'ENOENT' ? '; create it, or mount its disk' : '';
       throw new BackupError(
         'target_unavailable',
-        `the folder ${folder} cannot be read: ${wordsOf(error)}${hint}`,
+        `the folder ${folder} cannot be read: ${messageOf(error)}${hint}`,
         { cause: error },
       );
     }
@@ -98,7 +99,7 @@ function folderTarget(folder: string): Target {
       } catch (error) {
         throw new BackupError(
           'target_unavailable',
-          `the backup ${path} cannot be read: ${wordsOf(error)}`,
+          `the backup ${path} cannot be read: ${messageOf(error)}`,
           { cause: error },
         );
       }

@@ -1,11 +1,11 @@
 /** `bin/berth export` and `import`: move an installation between the engines by JSON lines. */
 import { createInterface } from 'node:readline';
 import { parseArgs } from 'node:util';
+import { messageOf } from '@berth/kit/message-of';
 import { BERTH_VERSION } from '@berth/wire/version';
 import { readBackupConfig } from '../config.ts';
 import { exportLines, importLines } from '../store/backup/transfer.ts';
 import { openTransfer } from '../store/open.ts';
-import { wordsOf } from './errors.ts';
 import { asOwner, chooseSettings } from './machine.ts';
 
 const USAGE = {
@@ -38,7 +38,7 @@ export async function runTransfer(command: 'export' | 'import', args: string[]):
   } catch (error) {
     const usage = error instanceof WrongUsage;
     process.stderr.write(
-      `berth ${command}: ${wordsOf(error)}${usage ? `\n\n${USAGE[command]}` : ''}\n`,
+      `berth ${command}: ${messageOf(error)}${usage ? `\n\n${USAGE[command]}` : ''}\n`,
     );
     return usage || (error instanceof Error && error.name === 'SettingsError') ? 2 : 1;
   }
@@ -51,7 +51,7 @@ function optionsOf(
   try {
     return parseArgs({ args, options }).values;
   } catch (error) {
-    throw new WrongUsage(wordsOf(error));
+    throw new WrongUsage(messageOf(error));
   }
 }
 

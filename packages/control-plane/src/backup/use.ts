@@ -4,6 +4,7 @@
  */
 import { readFile } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
+import { messageOf } from '@berth/kit/message-of';
 import { type BackupConfig, dataFolder } from '../config.ts';
 import { openAll } from '../secrets/canary.ts';
 import { keyIdOf } from '../secrets/cipher.ts';
@@ -13,7 +14,7 @@ import { migrationNames } from '../store/backup/copy.ts';
 import { isSqlite } from '../store/backup/plain.ts';
 import { openStores } from '../store/open.ts';
 import { type Contents, unpack } from './archive.ts';
-import { BackupError, wordsOf } from './errors.ts';
+import { BackupError } from './errors.ts';
 import type { Keys, Manifest } from './manifest.ts';
 import type { Target } from './targets.ts';
 
@@ -112,7 +113,7 @@ export async function openRestored(
       } catch (error) {
         throw new BackupError(
           'missing_key',
-          `the secrets of the backup ${name} cannot be decrypted: ${wordsOf(error)}`,
+          `the secrets of the backup ${name} cannot be decrypted: ${messageOf(error)}`,
           { cause: error },
         );
       }

@@ -3,11 +3,12 @@
  * can. Changes nothing else.
  */
 import { tmpdir } from 'node:os';
+import { messageOf } from '@berth/kit/message-of';
 import type { BackupConfig } from '../config.ts';
 import { inspect } from '../store/backup/inspect.ts';
 import { corruptionOf, createScratchDatabase } from '../store/backup/place.ts';
 import { openPlain } from '../store/backup/plain.ts';
-import { BackupError, wordsOf } from './errors.ts';
+import { BackupError } from './errors.ts';
 import type { Manifest } from './manifest.ts';
 import { restoreDump } from './postgres-tools.ts';
 import { inScratch } from './scratch.ts';
@@ -46,7 +47,7 @@ async function placeFor(
   const place = await createScratchDatabase(DATABASE_URL).catch((error: unknown) => {
     throw new BackupError(
       'failed',
-      `no scratch database could be created on the server of DATABASE_URL: ${wordsOf(error)}; ` +
+      `no scratch database could be created on the server of DATABASE_URL: ${messageOf(error)}; ` +
         'give its user the right CREATEDB, or verify on another server',
       { cause: error },
     );

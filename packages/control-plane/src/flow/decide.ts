@@ -9,14 +9,14 @@ import { DomainError } from '../domain/platform/errors.ts';
 import type { Facts, Limits } from '../domain/deployments/facts.ts';
 import { isEmptyPlan, type Plan } from '../domain/deployments/plan.ts';
 import type { DeploymentRecord } from '../domain/platform/records.ts';
-import type { Stores } from '../domain/platform/stores.ts';
+import type { FlowStores } from './flow-stores.ts';
 import { measuredOf, type Telemetry } from '../domain/platform/telemetry.ts';
 import { isPast, type UptimeClock } from '../domain/platform/uptime.ts';
 import { advance } from './deployment.ts';
 import type { EventOf, FlowEvent } from './events.ts';
 
 export type DriverDeps = {
-  stores: Stores;
+  stores: FlowStores;
   changes: Changes;
   limits: Limits;
   platform: Facts['platform'];

@@ -1,6 +1,6 @@
 /** Reads the facts for one decision of a drain (flow/drain.ts). */
 import type { DeploymentRecord, DrainRecord, NodeRecord } from '../domain/platform/records.ts';
-import type { Stores } from '../domain/platform/stores.ts';
+import type { FlowStores } from './flow-stores.ts';
 import type { Remaining, Rest } from './drain.ts';
 import { STOPPED_AND } from './volume-handoff.ts';
 import { isAtRest, STOPPED } from './stop.ts';
@@ -14,7 +14,7 @@ const DROPPED =
   'volumes that it used before are on this node; add them to its settings again and deploy, ' +
   'delete the project, or delete the node with force, which leaves their folders on its disk';
 
-type Read = Pick<Stores, 'deployments' | 'volumes' | 'projects' | 'tasks'>;
+type Read = Pick<FlowStores, 'deployments' | 'volumes' | 'projects' | 'tasks'>;
 type Leaving = Pick<NodeRecord, 'id' | 'deleting_at'>;
 
 /**

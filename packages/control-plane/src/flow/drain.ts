@@ -11,7 +11,7 @@
 import { isSettled } from '@berth/wire/vocabulary';
 import { DomainError } from '../domain/platform/errors.ts';
 import type { DeploymentRecord, DrainRecord, NodeRecord } from '../domain/platform/records.ts';
-import type { NodeStore } from '../domain/platform/stores.ts';
+import type { NodeStore } from '../domain/nodes/node-store.ts';
 
 export const AT_ONCE = 2;
 export const TRIES = 3;

@@ -18,7 +18,7 @@ import type {
   TaskRecord,
 } from '../domain/platform/records.ts';
 import { checkRepositoryReport, isRepositoryLook } from '../domain/git/repository-looks.ts';
-import type { Stores } from '../domain/platform/stores.ts';
+import type { FlowStores } from './flow-stores.ts';
 import { isBehind } from './data.ts';
 import { createDecider, type Decider, type DriverDeps, isStillLost, type Write } from './decide.ts';
 import { advance, request, stop } from './deployment.ts';
@@ -227,7 +227,7 @@ function lastOf({ rollbackOf: release }: NewDeployment, { live }: Facts): Deploy
  * the release that it asks for.
  */
 async function releaseOf(
-  stores: Stores,
+  stores: FlowStores,
   { projectId, rollbackOf: release }: NewDeployment,
 ): Promise<DeploymentRecord | null> {
   if (release === null) return null;

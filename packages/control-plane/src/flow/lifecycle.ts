@@ -6,7 +6,7 @@ import { defined } from '@berth/kit/defined';
 import { failPoint } from '@berth/kit/fail-point';
 import type { RecordGuard } from '../domain/platform/guard.ts';
 import type { NodeRecord, ProjectRecord } from '../domain/platform/records.ts';
-import type { Stores } from '../domain/platform/stores.ts';
+import type { FlowStores } from './flow-stores.ts';
 import type { Decider, DriverDeps } from './decide.ts';
 import { changeDrain, newDrain, withFreshTries } from './drain.ts';
 import { readDrainState } from './drain-state.ts';
@@ -93,7 +93,7 @@ export async function vacate(
  * loops/drains.ts repeats it, since a control plane may die between the change of a node and this.
  */
 export async function reviewMoves(
-  { volumes }: Pick<Stores, 'volumes'>,
+  { volumes }: Pick<FlowStores, 'volumes'>,
   decider: Decider,
 ): Promise<void> {
   const failed: unknown[] = [];

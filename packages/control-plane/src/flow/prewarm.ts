@@ -5,10 +5,10 @@
 import { DomainError, invalid } from '../domain/platform/errors.ts';
 import type { Facts, Limits } from '../domain/deployments/facts.ts';
 import { isOnline } from '../domain/nodes/placement.ts';
-import type { Stores } from '../domain/platform/stores.ts';
+import type { FlowStores } from './flow-stores.ts';
 import { copyMs } from './data.ts';
 
-type Stored = Pick<Stores, 'nodes' | 'datasets' | 'tasks'>;
+type Stored = Pick<FlowStores, 'nodes' | 'datasets' | 'tasks'>;
 type Prewarm = { id: string; nodeId: string; datasetId: string };
 type At = Pick<Facts, 'now' | 'uptime'>;
 

@@ -4,6 +4,7 @@
  * back at shutdown, and expires when the process dies.
  */
 import { randomUUID } from 'node:crypto';
+import { messageOf } from '@berth/kit/message-of';
 import type { ScanClaim } from '../domain/data/dataset-stores.ts';
 import type { Scanner, ScanOutcome, ScanRequest, ScanResult } from '../domain/data/scan.ts';
 import { afterScan } from '../flow/dataset.ts';
@@ -105,9 +106,7 @@ async function scanAndRecord(
   } catch (error) {
     if (signal.aborted) throw error;
     log.error({ err: error, dataset: dataset.name }, 'scan failed; will retry');
-    const problem =
-      'the scan failed; Berth retries it: ' +
-      (error instanceof Error ? error.message : String(error));
+    const problem = 'the scan failed; Berth retries it: ' + messageOf(error);
     const plan = afterScan(
       dataset,
       { kind: 'changing', problem },

@@ -3,7 +3,7 @@
  * their node has not reported within the offline limit. Their routes stay.
  */
 import { isOnline } from '../domain/nodes/placement.ts';
-import type { Span } from '../domain/platform/stores.ts';
+import type { Span } from '../domain/deployments/deployment-store.ts';
 import type { LoopDeps } from './deps.ts';
 
 export const nodeWatch =

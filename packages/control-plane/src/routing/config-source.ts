@@ -11,7 +11,7 @@ import type { Logger } from '@berth/kit/log';
 import type { Changes } from '../domain/platform/changes.ts';
 import type { BuiltConfig, ConfigSource } from '../domain/routes/configuration.ts';
 import { DomainError } from '../domain/platform/errors.ts';
-import type { RouteStore } from '../domain/platform/stores.ts';
+import type { RouteStore } from '../domain/routes/route-stores.ts';
 import { dynamicConfig, type RoutingSettings } from './traefik.ts';
 
 const UNSURE_MS = 10_000;

@@ -13,7 +13,7 @@ import { canonicalAddress } from '../domain/nodes/address.ts';
 import type { BuiltConfig, RouteTarget } from '../domain/routes/configuration.ts';
 import { isUnderBase } from '../domain/routes/domains.ts';
 import { stableJson } from '../domain/platform/stable-json.ts';
-import type { PublishedRoute } from '../domain/platform/stores.ts';
+import type { PublishedRoute } from '../domain/routes/route-stores.ts';
 
 export type RoutingSettings = {
   baseDomain: string;

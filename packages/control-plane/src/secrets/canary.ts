@@ -1,6 +1,6 @@
 /** Shows that keys open what a database has: the check of `meta` and the key of every project. */
 import { SECRETS_CHECK, sealedBy } from '../domain/secrets/sealed.ts';
-import type { MetaStore } from '../domain/platform/stores.ts';
+import type { MetaStore } from '../domain/platform/meta-store.ts';
 import type { ProjectKeyStore } from '../domain/secrets/vault.ts';
 import type { KeyRing } from './key-ring.ts';
 import { openProjectKey } from './vault.ts';

@@ -9,7 +9,7 @@ import { fingerprintsOf } from '@berth/kit/fingerprint';
 import { live } from '@berth/kit/live';
 import type { Logger } from '@berth/kit/log';
 import { createSecretFile, readSecretFile, type SecretFile } from '@berth/kit/secret-file';
-import type { MetaStore } from '../domain/platform/stores.ts';
+import type { MetaStore } from '../domain/platform/meta-store.ts';
 import type { ProjectKeyStore, Vault } from '../domain/secrets/vault.ts';
 import { SECRETS_CHECK, sealedBy } from '../domain/secrets/sealed.ts';
 import { CHECK } from './canary.ts';

@@ -31,7 +31,7 @@ import {
   type StartOfCleanUp,
 } from '../domain/deployments/clean-up.ts';
 import { DomainError } from '../domain/platform/errors.ts';
-import type { Overdue } from '../domain/platform/stores.ts';
+import type { Overdue } from '../domain/deployments/task-store.ts';
 import { writeEvents } from './events.ts';
 import type { Database } from './engine/database.ts';
 import type { Row, Tx } from './engine/tables.ts';

@@ -15,7 +15,7 @@ import type {
   TaskChange,
 } from '../domain/deployments/plan.ts';
 import type { DeploymentRecord } from '../domain/platform/records.ts';
-import type { IdempotencyKey } from '../domain/platform/stores.ts';
+import type { IdempotencyKey } from '../domain/deployments/flow-store.ts';
 import type { NodeQueryCache } from './memory/node-query-cache.ts';
 import { writeStatuses } from './commit-statuses.ts';
 import { areBuildsHeld, imagePushed, refuseRemovedImage } from './clean-ups.ts';

@@ -8,7 +8,7 @@ import type {
   PinnedDataset,
   RouteRecord,
 } from '../domain/platform/records.ts';
-import type { DeploymentStore } from '../domain/platform/stores.ts';
+import type { DeploymentStore } from '../domain/deployments/deployment-store.ts';
 import type { NodeQueryCache } from './memory/node-query-cache.ts';
 import type { Database } from './engine/database.ts';
 import type { Db } from './engine/tables.ts';

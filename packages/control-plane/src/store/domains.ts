@@ -5,7 +5,7 @@
  */
 import { claimRefusal, refusalMessage } from '../domain/routes/domains.ts';
 import { DomainError, type FieldProblem } from '../domain/platform/errors.ts';
-import type { DomainStore } from '../domain/platform/stores.ts';
+import type { DomainStore } from '../domain/routes/route-stores.ts';
 import type { Claiming } from './claiming.ts';
 import type { Tx } from './engine/tables.ts';
 import { writeEvents } from './events.ts';

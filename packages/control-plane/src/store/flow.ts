@@ -4,7 +4,7 @@ import { DomainError } from '../domain/platform/errors.ts';
 import { isMisnamedOn } from '../domain/projects/container-name.ts';
 import type { GitCredentials } from '../domain/nodes/build-needs.ts';
 import type { NodeFact } from '../domain/deployments/facts.ts';
-import type { FlowStore } from '../domain/platform/stores.ts';
+import type { FlowStore } from '../domain/deployments/flow-store.ts';
 import type { NodeQueryCache } from './memory/node-query-cache.ts';
 import { commitPlan } from './commit-plan.ts';
 import type { Claiming } from './claiming.ts';

@@ -7,7 +7,7 @@ import { failPoint } from '@berth/kit/fail-point';
 import type { LogLineIn } from '@berth/wire/task';
 import { DomainError } from '../domain/platform/errors.ts';
 import type { LogLineRecord } from '../domain/platform/records.ts';
-import type { LogStore } from '../domain/platform/stores.ts';
+import type { LogStore } from '../domain/deployments/log-store.ts';
 import type { Database } from './engine/database.ts';
 import type { Tx } from './engine/tables.ts';
 import type { NewRow } from './engine/tables.ts';

@@ -1,4 +1,4 @@
-import type { MetaStore } from '../domain/platform/stores.ts';
+import type { MetaStore } from '../domain/platform/meta-store.ts';
 import type { Database } from './engine/database.ts';
 import type { Db } from './engine/tables.ts';
 

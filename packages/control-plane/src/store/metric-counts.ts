@@ -4,7 +4,7 @@
  */
 import { DEPLOYMENT_STATES, isSettled, type NodeRole } from '@berth/wire/vocabulary';
 import { sql } from 'kysely';
-import type { MetricsStore } from '../domain/platform/stores.ts';
+import type { MetricsStore } from '../domain/platform/metrics-store.ts';
 import type { Database } from './engine/database.ts';
 import type { NodeMemory } from './memory/node-memory.ts';
 

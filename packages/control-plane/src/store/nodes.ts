@@ -8,7 +8,7 @@ import { DEFAULT_LIMITS } from '../domain/deployments/facts.ts';
 import { presentNode } from '../domain/nodes/renamed-machine.ts';
 import type { DrainRecord, NodeRecord } from '../domain/platform/records.ts';
 import { isSilent } from '../domain/nodes/offline.ts';
-import type { NodeStore } from '../domain/platform/stores.ts';
+import type { NodeStore } from '../domain/nodes/node-store.ts';
 import type { Database } from './engine/database.ts';
 import type { Db, Tx } from './engine/tables.ts';
 import { type NewEvent, writeEvents } from './events.ts';

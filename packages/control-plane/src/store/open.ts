@@ -1,6 +1,5 @@
 /** Opens the database and creates the stores. app.ts imports no other file of store/. */
 import { DOMAIN_QUARANTINE_MS } from '../domain/routes/domains.ts';
-import type { Stores } from '../domain/platform/stores.ts';
 import { createApiSessionStore } from './identity/api-sessions.ts';
 import { createApiTokenStore } from './identity/api-tokens.ts';
 import { createAuditStore } from './identity/audit.ts';
@@ -71,6 +70,9 @@ export type OpenStores = {
   domainQuarantineMs?: number;
 };
 
+/** The stores of one database. Only app.ts and tests name all of them. */
+export type AllStores = ReturnType<typeof storesOn>;
+
 /** Throws StoreError, whose message is for the person who starts the control plane. */
 export async function openStores({
   databaseUrl,
@@ -79,7 +81,7 @@ export async function openStores({
   image,
   before,
   domainQuarantineMs,
-}: OpenStores): Promise<Stores> {
+}: OpenStores): Promise<AllStores> {
   return storesOn(
     await openDatabase(databaseUrl, log, now, { image, before }),
     now,
@@ -154,7 +156,7 @@ export function storesOn(
   now: () => number,
   newId: NewId = randomId,
   domainQuarantineMs: number = DOMAIN_QUARANTINE_MS,
-): Stores {
+) {
   const queryCache = createNodeQueryCache(db);
   const memory = createNodeMemory(db, queryCache);
   const claiming: Claiming = { db, newId, quarantineMs: domainQuarantineMs };

@@ -8,7 +8,7 @@ import { presentNode } from '../domain/nodes/renamed-machine.ts';
 import { replaceProblem } from '../domain/projects/project-rules.ts';
 import type { ProjectSettings } from '../domain/platform/records.ts';
 import { secretsHaveNames } from '../domain/secrets/secrets.ts';
-import type { ProjectStore } from '../domain/platform/stores.ts';
+import type { ProjectStore } from '../domain/projects/project-store.ts';
 import { noteOrphans } from './clean-ups.ts';
 import type { Claiming } from './claiming.ts';
 import { changeDomains, releaseAll } from './domains.ts';

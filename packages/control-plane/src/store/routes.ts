@@ -1,5 +1,5 @@
 import type { SelectQueryBuilder } from 'kysely';
-import type { RouteStore } from '../domain/platform/stores.ts';
+import type { RouteStore } from '../domain/routes/route-stores.ts';
 import type { Database } from './engine/database.ts';
 import type { Tables } from './engine/tables.ts';
 import { routeOf } from './rows/route.ts';

@@ -8,7 +8,7 @@ import { openTasksText } from '@berth/wire/task';
 import type { TaskKind } from '@berth/wire/vocabulary';
 import { DomainError } from '../domain/platform/errors.ts';
 import type { TaskRecord } from '../domain/platform/records.ts';
-import type { Overdue, TaskStore } from '../domain/platform/stores.ts';
+import type { Overdue, TaskStore } from '../domain/deployments/task-store.ts';
 import { isPast, type Uptime } from '../domain/platform/uptime.ts';
 import { writeEvents } from './events.ts';
 import type { Database } from './engine/database.ts';

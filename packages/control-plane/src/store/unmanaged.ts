@@ -2,7 +2,7 @@
 import { LABELS } from '@berth/wire/vocabulary';
 import { DomainError } from '../domain/platform/errors.ts';
 import type { NodeRecord } from '../domain/platform/records.ts';
-import type { LeftWhere, UnmanagedStore } from '../domain/platform/stores.ts';
+import type { LeftWhere, UnmanagedStore } from '../domain/nodes/unmanaged-store.ts';
 import {
   leftOver,
   type UnmanagedChange,

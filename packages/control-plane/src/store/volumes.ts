@@ -3,7 +3,7 @@ import type { ReportedCopy } from '@berth/wire/volume';
 import { DomainError } from '../domain/platform/errors.ts';
 import { DEFAULT_LIMITS } from '../domain/deployments/facts.ts';
 import { presentNode } from '../domain/nodes/renamed-machine.ts';
-import type { VolumeStore, VolumeWork } from '../domain/platform/stores.ts';
+import type { VolumeStore, VolumeWork } from '../domain/data/volume-store.ts';
 import type { VolumeCopy } from '../domain/data/volume-copy.ts';
 import type { Database } from './engine/database.ts';
 import type { Row, Tx } from './engine/tables.ts';

@@ -1,7 +1,7 @@
 /** Many agents at once: a registration without news costs little, and a task reaches its agent. */
 import { silentLogger } from '@berth/kit/log';
 import { expect, onTestFinished, test } from 'vitest';
-import type { Stores } from '../../src/domain/platform/stores.ts';
+import type { AllStores } from '../../src/store/open.ts';
 import { openStores } from '../../src/store/open.ts';
 import { type Api, createApi, createProject, deploy, NODE, register, tick } from './harness.ts';
 
@@ -26,7 +26,7 @@ test('a registration without changes is answered even while the database is gone
 
 test('a task wakes only the held request of its agent among 2,000 others', async () => {
   let looks = 0;
-  const counted = (real: Stores): Stores => ({
+  const counted = (real: AllStores): AllStores => ({
     ...real,
     tasks: { ...real.tasks, openFor: (node, now) => (looks++, real.tasks.openFor(node, now)) },
   });

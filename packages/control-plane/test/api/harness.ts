@@ -15,7 +15,7 @@ import formats from 'ajv-formats';
 import { describe, expect, test } from 'vitest';
 import { type App, createApp, type Overrides } from '../../src/app.ts';
 import { readConfig } from '../../src/config.ts';
-import type { Stores } from '../../src/domain/platform/stores.ts';
+import type { AllStores } from '../../src/store/open.ts';
 import { steadyUptime } from '../steady-uptime.ts';
 import { openStores } from '../../src/store/open.ts';
 import type { EmptiedDatabases } from '../store/emptied-databases.ts';
@@ -103,7 +103,7 @@ export async function createApi(
   given: {
     env?: Record<string, string | undefined>;
     overrides?: Partial<Overrides>;
-    stores?: (real: Stores) => Stores;
+    stores?: (real: AllStores) => AllStores;
     /** Default: a new one. */
     databaseUrl?: string;
   } = {},

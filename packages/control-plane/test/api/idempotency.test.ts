@@ -6,7 +6,7 @@ import { ROUTES } from '@berth/wire/routes';
 import type { Route } from '@berth/wire/route';
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
 import { createRunOnce } from '../../src/api/idempotency.ts';
-import type { Stores } from '../../src/domain/platform/stores.ts';
+import type { AllStores } from '../../src/store/open.ts';
 import { freshPath, open, rowsOf } from '../store/fixtures.ts';
 import {
   type Api,
@@ -163,8 +163,9 @@ describe('a control plane that was killed during a request', () => {
       { email: 'ann@example.com', role: 'developer', password_hash: null },
       0,
     );
-    const plane = (idempotencyAnswers: Stores['idempotencyAnswers'] = stores.idempotencyAnswers) =>
-      createRunOnce({ idempotencyAnswers, secrets: () => ['s'], now: Date.now });
+    const plane = (
+      idempotencyAnswers: AllStores['idempotencyAnswers'] = stores.idempotencyAnswers,
+    ) => createRunOnce({ idempotencyAnswers, secrets: () => ['s'], now: Date.now });
     return { stores, user: id, plane };
   }
 

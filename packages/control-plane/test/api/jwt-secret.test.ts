@@ -11,7 +11,7 @@ import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { createSecretWatch, jwtSecretIn } from '../../src/api/auth/jwt-secret.ts';
 import { type App, createApp } from '../../src/app.ts';
 import { readConfig } from '../../src/config.ts';
-import type { MetaStore } from '../../src/domain/platform/stores.ts';
+import type { MetaStore } from '../../src/domain/platform/meta-store.ts';
 import { openStores } from '../../src/store/open.ts';
 import { claimsOf, ENV, jwt, PASSWORD } from './harness.ts';
 

@@ -4,7 +4,7 @@ import { afterEach, expect, test } from 'vitest';
 import { createReaders, type ReaderLimits, type Readers } from '../../src/api/log-readers.ts';
 import { createChanges, type Changes } from '../../src/domain/platform/changes.ts';
 import type { LogRelay } from '../../src/domain/deployments/runtime-logs.ts';
-import type { Stores } from '../../src/domain/platform/stores.ts';
+import type { AllStores } from '../../src/store/open.ts';
 import { storesInMemory } from '../store/in-memory.ts';
 
 const ends: (() => Promise<unknown>)[] = [];
@@ -14,7 +14,7 @@ afterEach(async () => {
 
 /** Control planes that share a database, and the clock of its uptime. */
 async function world() {
-  const stores: Stores = await storesInMemory();
+  const stores: AllStores = await storesInMemory();
   ends.push(() => stores.close());
   const listeners = new Map<string, (message: string) => void>();
   const clock = { at: 1_000_000 };

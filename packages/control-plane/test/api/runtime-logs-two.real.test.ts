@@ -5,7 +5,7 @@
 import { startPostgres, whyNoPostgres } from '@berth/testbed/postgres';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { WantRecord } from '../../src/domain/deployments/runtime-logs.ts';
-import type { Stores } from '../../src/domain/platform/stores.ts';
+import type { AllStores } from '../../src/store/open.ts';
 import { createWorld } from './deployed.ts';
 import { type Api, createApi, createProject, register } from './harness.ts';
 import { logAgent, view, type Viewer } from './log-agent.ts';
@@ -34,7 +34,7 @@ describe.skipIf(server === undefined)(
     beforeAll(async () => {
       const databaseUrl = (await server?.createDatabase('logs')) ?? '';
       for (let i = 0; i < 2; i++) {
-        const stores = (real: Stores): Stores => ({
+        const stores = (real: AllStores): AllStores => ({
           ...real,
           logWants: {
             ...real.logWants,

@@ -5,7 +5,7 @@
 import { createHash } from 'node:crypto';
 import { Agent, type IncomingMessage, request } from 'node:http';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
-import type { PublishedRoute } from '../../src/domain/platform/stores.ts';
+import type { PublishedRoute } from '../../src/domain/routes/route-stores.ts';
 import { type Api, createApi, rulesOf } from './harness.ts';
 
 let api: Api;

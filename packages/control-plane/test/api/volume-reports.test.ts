@@ -1,7 +1,7 @@
 /** Reports of volumes cost a query only if something may have changed. */
 import { expect, it, vi } from 'vitest';
 import { createVolumeReports } from '../../src/api/volume-reports.ts';
-import type { VolumeStore, VolumeWork } from '../../src/domain/platform/stores.ts';
+import type { VolumeStore, VolumeWork } from '../../src/domain/data/volume-store.ts';
 
 const node = { id: 'n1', hostname: 'node-1' };
 const volumes = [{ copy: 'v1', project_id: 'p1', in_place: true, folders: [] }];

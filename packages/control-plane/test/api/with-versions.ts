@@ -1,13 +1,13 @@
 /** Creates datasets with versions, as scans would, without files. */
 import { randomUUID } from 'node:crypto';
 import { expect } from 'vitest';
-import type { Stores } from '../../src/domain/platform/stores.ts';
+import type { AllStores } from '../../src/store/open.ts';
 
 /**
  * Records a version for each of `sizes` (in bytes), for a new dataset or for `id`. Returns the id.
  */
 export async function withVersions(
-  { stores }: { stores: Stores },
+  { stores }: { stores: AllStores },
   name: string,
   sizes: readonly number[],
   id: string | null = null,

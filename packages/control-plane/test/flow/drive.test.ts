@@ -1,12 +1,12 @@
 /** The driver on the real store: races between two reads of the database. */
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import type { Stores } from '../../src/domain/platform/stores.ts';
+import type { AllStores } from '../../src/store/open.ts';
 import type { Driver } from '../../src/flow/drive.ts';
 import { driverOn } from './driver.ts';
 import { storesInMemory } from '../store/in-memory.ts';
 import { COMMIT, DIGEST } from './fixtures.ts';
 
-let stores: Stores;
+let stores: AllStores;
 let driver: Driver;
 let now = 1_000_000;
 let paused: number[] = [];

@@ -2,12 +2,12 @@
 import { createCacheIndex } from '../../src/domain/nodes/cache-index.ts';
 import { createChanges } from '../../src/domain/platform/changes.ts';
 import { DEFAULT_LIMITS } from '../../src/domain/deployments/facts.ts';
-import type { Stores } from '../../src/domain/platform/stores.ts';
+import type { AllStores } from '../../src/store/open.ts';
 import { createDriver, type Driver } from '../../src/flow/drive.ts';
 import { steadyUptime } from '../steady-uptime.ts';
 
 export function driverOn(
-  stores: Stores,
+  stores: AllStores,
   now: () => number,
   pause: (attempt: number) => Promise<void> = async () => {},
 ): Driver {

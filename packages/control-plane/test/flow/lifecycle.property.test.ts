@@ -7,14 +7,14 @@ import { expect, it } from 'vitest';
 import { isOpenTask, isSettled, isTerminal } from '@berth/wire/vocabulary';
 import { DomainError } from '../../src/domain/platform/errors.ts';
 import { DEFAULT_LIMITS } from '../../src/domain/deployments/facts.ts';
-import type { Stores } from '../../src/domain/platform/stores.ts';
+import type { AllStores } from '../../src/store/open.ts';
 import type { Driver } from '../../src/flow/drive.ts';
 import { driverOn } from './driver.ts';
 import { openUnnamed, runsOf } from '../store/fixtures.ts';
 import { COMMIT } from './fixtures.ts';
 
 type World = {
-  stores: Stores;
+  stores: AllStores;
   driver: Driver;
   now: number;
   project: string;

@@ -4,7 +4,7 @@
  */
 import { LABELS } from '@berth/wire/vocabulary';
 import { beforeEach, expect, test } from 'vitest';
-import type { Stores } from '../../src/domain/platform/stores.ts';
+import type { AllStores } from '../../src/store/open.ts';
 import type { Driver } from '../../src/flow/drive.ts';
 import { driverOn } from './driver.ts';
 import {
@@ -17,7 +17,7 @@ import {
   tasksIn,
 } from '../store/fixtures.ts';
 
-let stores: Stores;
+let stores: AllStores;
 let driver: Driver;
 let now = NOW;
 /** The last answer that the agent got. */

@@ -2,7 +2,7 @@
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { createChanges } from '../../src/domain/platform/changes.ts';
 import { DEFAULT_LIMITS } from '../../src/domain/deployments/facts.ts';
-import type { Stores } from '../../src/domain/platform/stores.ts';
+import type { AllStores } from '../../src/store/open.ts';
 import { createCacheIndex } from '../../src/domain/nodes/cache-index.ts';
 import { createDriver, type Driver } from '../../src/flow/drive.ts';
 import { storesInMemory } from '../store/in-memory.ts';
@@ -10,7 +10,7 @@ import { steadyUptime } from '../steady-uptime.ts';
 import { COMMIT, DIGEST, facts } from './fixtures.ts';
 
 const MINUTE = 60_000;
-let stores: Stores;
+let stores: AllStores;
 let driver: Driver;
 let now = 0;
 let ids = 0;

@@ -3,7 +3,7 @@ import { LABELS } from '@berth/wire/vocabulary';
 import { beforeEach, expect, it } from 'vitest';
 import { createChanges } from '../../src/domain/platform/changes.ts';
 import { DEFAULT_LIMITS } from '../../src/domain/deployments/facts.ts';
-import type { Stores } from '../../src/domain/platform/stores.ts';
+import type { AllStores } from '../../src/store/open.ts';
 import { createCacheIndex } from '../../src/domain/nodes/cache-index.ts';
 import { createDriver, type Driver } from '../../src/flow/drive.ts';
 import { steadyUptime } from '../steady-uptime.ts';
@@ -21,7 +21,7 @@ const failed = {
   status: 'failed',
   result: { error: { code: 'container_remove_failed', message: 'device or resource busy' } },
 } as const;
-let stores: Stores;
+let stores: AllStores;
 let driver: Driver;
 let now = NOW;
 let ids = 0;

@@ -4,19 +4,19 @@
  */
 import { LABELS } from '@berth/wire/vocabulary';
 import { beforeEach, expect, test } from 'vitest';
-import type { Stores } from '../../src/domain/platform/stores.ts';
+import type { AllStores } from '../../src/store/open.ts';
 import type { Driver } from '../../src/flow/drive.ts';
 import { driverOn } from './driver.ts';
 import { commit, deploymentIn, NOW, open, projectIn, routeOf } from '../store/fixtures.ts';
 
-let stores: Stores;
+let stores: AllStores;
 let driver: Driver;
 let now = NOW;
 let asked = 0;
 
 beforeEach(async () => {
   const real = await open();
-  const counted: Stores = {
+  const counted: AllStores = {
     ...real,
     deployments: {
       ...real.deployments,

@@ -8,7 +8,7 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { createChanges } from '../../src/domain/platform/changes.ts';
 import { DEFAULT_LIMITS } from '../../src/domain/deployments/facts.ts';
 import type { TaskRecord } from '../../src/domain/platform/records.ts';
-import type { Stores } from '../../src/domain/platform/stores.ts';
+import type { AllStores } from '../../src/store/open.ts';
 import { createUptimeClock, type UptimeClock } from '../../src/domain/platform/uptime.ts';
 import { createCacheIndex } from '../../src/domain/nodes/cache-index.ts';
 import { createDriver, type Driver } from '../../src/flow/drive.ts';
@@ -26,7 +26,7 @@ const MINUTE = 60_000;
 
 /** A machine whose wall clock may jump. Its monotonic clock never jumps. */
 type ControlPlane = {
-  stores: Stores;
+  stores: AllStores;
   driver: Driver;
   uptime: UptimeClock;
   /** Kills the process and starts it again. */

@@ -10,7 +10,7 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { createChanges } from '../../src/domain/platform/changes.ts';
 import { DEFAULT_LIMITS } from '../../src/domain/deployments/facts.ts';
 import type { TaskRecord } from '../../src/domain/platform/records.ts';
-import type { Stores } from '../../src/domain/platform/stores.ts';
+import type { AllStores } from '../../src/store/open.ts';
 import { newDrain } from '../../src/flow/drain.ts';
 import type { Driver } from '../../src/flow/drive.ts';
 import type { LoopDeps } from '../../src/loops/deps.ts';
@@ -23,7 +23,7 @@ import { steadyUptime } from '../steady-uptime.ts';
 import { storesInMemory } from '../store/in-memory.ts';
 import { COMMIT, DIGEST } from '../flow/fixtures.ts';
 
-let stores: Stores;
+let stores: AllStores;
 let driver: Driver;
 let now = 0;
 let loops: ((signal: AbortSignal) => Promise<void>)[] = [];

@@ -6,7 +6,7 @@ import { LABELS } from '@berth/wire/vocabulary';
 import { beforeEach, expect, it } from 'vitest';
 import { createChanges } from '../../src/domain/platform/changes.ts';
 import { DEFAULT_LIMITS } from '../../src/domain/deployments/facts.ts';
-import type { Stores } from '../../src/domain/platform/stores.ts';
+import type { AllStores } from '../../src/store/open.ts';
 import type { UptimeClock } from '../../src/domain/platform/uptime.ts';
 import { createCacheIndex } from '../../src/domain/nodes/cache-index.ts';
 import { createDriver, type Driver } from '../../src/flow/drive.ts';
@@ -16,7 +16,7 @@ import { facts } from '../flow/fixtures.ts';
 import { NOW, commit, deploymentIn, open, projectIn, routeOf } from '../store/fixtures.ts';
 
 const MINUTE = 60_000;
-let stores: Stores;
+let stores: AllStores;
 let driver: Driver;
 let now = NOW;
 let since = 0;

@@ -2,11 +2,11 @@
 import { beforeEach, describe, expect, it } from 'vitest';
 import { createUptimeClock, isPast, type UptimeClock } from '../../src/domain/platform/uptime.ts';
 import { open } from '../store/fixtures.ts';
-import type { Stores } from '../../src/domain/platform/stores.ts';
+import type { AllStores } from '../../src/store/open.ts';
 
 const LEASE_MS = 30_000;
 const START = 1_790_000_000_000;
-let stores: Stores;
+let stores: AllStores;
 let elapsed = 0;
 
 beforeEach(async () => {

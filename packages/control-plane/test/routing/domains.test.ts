@@ -3,7 +3,7 @@ import { startDnsServer } from '@berth/testbed/dns-server';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { claimRefusal, domainProblems, normalDomains } from '../../src/domain/routes/domains.ts';
 import { judgeDns, type Resolved } from '../../src/domain/routes/dns.ts';
-import type { PublishedRoute } from '../../src/domain/platform/stores.ts';
+import type { PublishedRoute } from '../../src/domain/routes/route-stores.ts';
 import { createDnsCheck } from '../../src/routing/dns.ts';
 import { policyOf } from '../../src/routing/policy-source.ts';
 import {

@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import type { PublishedRoute } from '../../src/domain/platform/stores.ts';
+import type { PublishedRoute } from '../../src/domain/routes/route-stores.ts';
 import {
   type DynamicConfig,
   dynamicConfig,

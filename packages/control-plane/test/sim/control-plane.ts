@@ -21,7 +21,9 @@ import { DEFAULT_LIMITS, type Limits } from '../../src/domain/deployments/facts.
 import type { ForgeAnswer, ForgeRequest } from '../../src/domain/git/forge-api.ts';
 import type { Plan } from '../../src/domain/deployments/plan.ts';
 import type { NodeRecord, TaskRecord } from '../../src/domain/platform/records.ts';
-import type { Claim, Stores, VolumeWork } from '../../src/domain/platform/stores.ts';
+import type { Claim } from '../../src/domain/deployments/task-store.ts';
+import type { AllStores } from '../../src/store/open.ts';
+import type { VolumeWork } from '../../src/domain/data/volume-store.ts';
 import { createUptimeClock, type UptimeClock } from '../../src/domain/platform/uptime.ts';
 import { createCacheIndex } from '../../src/domain/nodes/cache-index.ts';
 import { createDriver, type Driver } from '../../src/flow/drive.ts';
@@ -80,7 +82,7 @@ export type Registered = NodeRecord & { secret?: OwnSecret; volumes?: VolumeWork
 
 /** The endpoints of the API that others use. */
 export type Endpoints = {
-  stores: Stores;
+  stores: AllStores;
   driver: Driver;
   changes: Changes;
   source: ConfigSource;
@@ -352,7 +354,7 @@ export function createControlPlane(deps: {
   /**
    * Its steps are no store calls: they end with the process, whose database is closed under them.
    */
-  async function clean(stores: Stores, mine: Life): Promise<void> {
+  async function clean(stores: AllStores, mine: Life): Promise<void> {
     try {
       for await (const _step of await stores.retention.begin(KEEP, world.now))
         if (!mine.alive) return;
@@ -377,7 +379,7 @@ export function createControlPlane(deps: {
    * Lets every method of every store wait for its turn; each may be the last call of this control
    * plane.
    */
-  function withTurns(stores: Stores, mine: Process): Stores {
+  function withTurns(stores: AllStores, mine: Process): AllStores {
     const never = new Promise<never>(() => {});
     const thawed = async (): Promise<void> => {
       // In pieces, because it may be continued sooner.
@@ -414,7 +416,7 @@ export function createControlPlane(deps: {
     };
   }
 
-  function recorded(stores: Stores, mine: Life): Stores {
+  function recorded(stores: AllStores, mine: Life): AllStores {
     const commit =
       (write: typeof stores.flow.commit): typeof stores.flow.commit =>
       async (plan) => {
@@ -502,7 +504,7 @@ export function createControlPlane(deps: {
 
   /** The endpoints of api/routes/agent.ts and traefik.ts, without HTTP. */
   function endpoints(
-    stores: Stores,
+    stores: AllStores,
     driver: Driver,
     changes: Changes,
     source: ConfigSource,
@@ -584,9 +586,9 @@ export function createControlPlane(deps: {
 
 /** Wraps every call of the stores with `around`. */
 export function eachMethod(
-  stores: Stores,
+  stores: AllStores,
   around: (call: () => Promise<unknown>, noun: string, method: string) => Promise<unknown>,
-): Stores {
+): AllStores {
   const wrapped = Object.entries(stores).map(([noun, store]) => {
     if (typeof store !== 'object' || store === null) return [noun, store];
     const methods = Object.entries(
@@ -597,7 +599,7 @@ export function eachMethod(
     ]);
     return [noun, Object.fromEntries(methods)];
   });
-  return Object.fromEntries(wrapped) as Stores;
+  return Object.fromEntries(wrapped) as AllStores;
 }
 
 const verdictOf = (reached: boolean): ReachVerdict =>

@@ -2,7 +2,7 @@
  * The database of a run, and each control plane's connection to it. On PostgreSQL: on-postgres.ts.
  */
 import { sql } from 'kysely';
-import type { Stores } from '../../src/domain/platform/stores.ts';
+import type { AllStores } from '../../src/store/open.ts';
 import { type Database, openDatabase } from '../../src/store/engine/database.ts';
 import { storesOn } from '../../src/store/open.ts';
 import type { Moment } from './gate.ts';
@@ -10,7 +10,7 @@ import type { Random } from './random.ts';
 
 /** One process' connection to the database. */
 export type Hold = {
-  stores: Stores;
+  stores: AllStores;
   /** Acts like kill -9: nothing in progress or in memory is written any more. */
   kill(): void;
   /** Faults of the wire, where there is one. */
@@ -32,7 +32,7 @@ export type SimDatabase = {
   /**
    * Reads without the control planes: whether everything is idle, and the measurements at the end.
    */
-  onlooker(): Stores;
+  onlooker(): AllStores;
   close(): Promise<void>;
 };
 

@@ -8,13 +8,13 @@ import type { BuiltConfig, ConfigSource } from '../../src/domain/routes/configur
 import type { DeploymentRecord } from '../../src/domain/platform/records.ts';
 import type { Plan } from '../../src/domain/deployments/plan.ts';
 import type { MoveWitness } from '../../src/domain/data/volume-copy.ts';
-import type { Stores } from '../../src/domain/platform/stores.ts';
+import type { AllStores } from '../../src/store/open.ts';
 import type { Driver } from '../../src/flow/drive.ts';
 import type { World } from './world.ts';
 
 export type Plant = {
-  stores(stores: Stores, world: World): Stores;
-  driver(driver: Driver, stores: Stores, world: World): Driver;
+  stores(stores: AllStores, world: World): AllStores;
+  driver(driver: Driver, stores: AllStores, world: World): Driver;
   probe(live: boolean): boolean;
   source(source: ConfigSource): ConfigSource;
   /** Whether the engine chooses the ports of every container. */
@@ -32,9 +32,9 @@ const NONE: Plant = {
   loosePorts: false,
 };
 
-type FactsOf = Awaited<ReturnType<Stores['flow']['facts']>>;
+type FactsOf = Awaited<ReturnType<AllStores['flow']['facts']>>;
 /** Decides with other facts than those that the database has. */
-const withFacts = (stores: Stores, change: (facts: FactsOf) => FactsOf): Stores => ({
+const withFacts = (stores: AllStores, change: (facts: FactsOf) => FactsOf): AllStores => ({
   ...stores,
   flow: {
     ...stores.flow,
@@ -330,7 +330,7 @@ export const PLANTS = {
     ...NONE,
     stores: (stores, world) => {
       const { lists, nodes, ends, unreported } = machineTimes(world);
-      const commit = async (plan: Plan): ReturnType<Stores['flow']['commit']> => {
+      const commit = async (plan: Plan): ReturnType<AllStores['flow']['commit']> => {
         const answer = await stores.flow.commit(plan);
         for (const change of answer === 'committed' ? plan.changeTasks : []) {
           if (!('end' in change)) continue;
@@ -624,7 +624,7 @@ export type PlantName = keyof typeof PLANTS;
 
 /** As in src/flow/stop.ts. */
 const isOfStop = ({ reason }: { reason: string }): boolean => reason === 'the project is stopped';
-const withCommit = (stores: Stores, change: (plan: Plan) => Plan): Stores => ({
+const withCommit = (stores: AllStores, change: (plan: Plan) => Plan): AllStores => ({
   ...stores,
   flow: { ...stores.flow, commit: (plan) => stores.flow.commit(change(plan)) },
 });

@@ -9,7 +9,7 @@ import { isSettled } from '@berth/wire/vocabulary';
 import { DomainError } from '../../src/domain/platform/errors.ts';
 import type { StatusRecord } from '../../src/domain/git/commit-statuses.ts';
 import type { ProjectRecord } from '../../src/domain/platform/records.ts';
-import type { Stores } from '../../src/domain/platform/stores.ts';
+import type { AllStores } from '../../src/store/open.ts';
 import { currentCopy } from '../../src/domain/data/volumes.ts';
 import { isStoppedFirst } from '../../src/flow/single-writer.ts';
 import { isAtRest } from '../../src/flow/stop.ts';
@@ -463,7 +463,7 @@ export async function run({
      * that counts.
      */
     async function measureReleases(
-      stores: Stores,
+      stores: AllStores,
       { id: project, volumes, deleting_at }: ProjectRecord,
     ): Promise<void> {
       if (deleting_at !== null) return;
@@ -506,7 +506,7 @@ export async function run({
      * Records what each push caused, and whether the last pushed commit was deployed, by its id or
      * without a look.
      */
-    async function measurePushes(stores: Stores, settings: ProjectRecord): Promise<void> {
+    async function measurePushes(stores: AllStores, settings: ProjectRecord): Promise<void> {
       const project = settings.id;
       const tip = forge.tip(settings);
       const { items } = await stores.deployments.list(
@@ -564,7 +564,7 @@ export async function run({
 }
 
 /** A control plane may delete the node after it was listed. */
-async function hasOpenTask(stores: Stores, nodeId: string, now: number): Promise<boolean> {
+async function hasOpenTask(stores: AllStores, nodeId: string, now: number): Promise<boolean> {
   try {
     return (await stores.tasks.openFor(nodeId, now)).length > 0;
   } catch (error) {

@@ -2,17 +2,17 @@
 import { expect, test } from 'vitest';
 import type { AuditRecord } from '../../src/domain/identity/identity-records.ts';
 import type { UserRecord } from '../../src/domain/platform/records.ts';
-import type { Stores } from '../../src/domain/platform/stores.ts';
+import type { AllStores } from '../../src/store/open.ts';
 import { codeOf, NOW, open } from './fixtures.ts';
 
 const LIFE = 30 * 86_400_000;
 const userIn = (
-  stores: Stores,
+  stores: AllStores,
   name = 'ann',
   role: UserRecord['role'] = 'developer',
 ): Promise<UserRecord> =>
   stores.users.create({ email: `${name}@example.org`, role, password_hash: 'h' }, NOW);
-const sessionIn = (stores: Stores, user: UserRecord, id = 's1', now = NOW): Promise<boolean> =>
+const sessionIn = (stores: AllStores, user: UserRecord, id = 's1', now = NOW): Promise<boolean> =>
   stores.apiSessions.create(
     { id, user_id: user.id, refresh_hash: `r-${id}`, address: '127.0.0.1', expires_at: now + LIFE },
     now,
@@ -211,7 +211,7 @@ test('the audit log is listed newest first, with filters and pages', async () =>
   await stores.audit.append(
     line({ at: NOW + 3, email: null, via: 'none', action: 'signIn', target: null }),
   );
-  const times = async (filter: Parameters<Stores['audit']['list']>[0], limit = 10) =>
+  const times = async (filter: Parameters<AllStores['audit']['list']>[0], limit = 10) =>
     (await stores.audit.list(filter, { limit, cursor: null })).items.map((r) => r.at - NOW);
   expect(await times({})).toEqual([3, 2, 1, 0]);
   expect(await times({ email: 'ANN@example.org' })).toEqual([2, 0]);

@@ -7,7 +7,7 @@ import type { CleanPayload, CleanResult } from '@berth/wire/clean-up';
 import type { TaskReport } from '@berth/wire/task';
 import type { DeploymentRecord, ProjectRecord } from '../../src/domain/platform/records.ts';
 import { ofRegistry } from '../../src/domain/notifications/problem-texts.ts';
-import type { Stores } from '../../src/domain/platform/stores.ts';
+import type { AllStores } from '../../src/store/open.ts';
 import {
   codeOf,
   commit,
@@ -27,7 +27,7 @@ const image = (name: string, n: number): Partial<DeploymentRecord> => ({
   image_tag: `r:5000/${name}:${n}`,
   image_digest: digest(n),
 });
-type Scene = { stores: Stores; path: string; project: ProjectRecord; node: string };
+type Scene = { stores: AllStores; path: string; project: ProjectRecord; node: string };
 
 /** Three releases that ran, the third one is running. */
 async function scene(): Promise<Scene> {

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import type { Plan } from '../../src/domain/deployments/plan.ts';
 import type { ProjectRecord } from '../../src/domain/platform/records.ts';
-import type { Stores } from '../../src/domain/platform/stores.ts';
+import type { AllStores } from '../../src/store/open.ts';
 import {
   codeOf,
   commit,
@@ -23,7 +23,7 @@ import {
  * A project with a running and a built deployment, an open task (claimed once) and a finished task.
  */
 async function scene(): Promise<{
-  stores: Stores;
+  stores: AllStores;
   path: string;
   project: ProjectRecord;
   nodeId: string;

@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 import { expect, test } from 'vitest';
 import type { HistoryFilter } from '../../src/domain/data/dataset-stores.ts';
-import type { Stores } from '../../src/domain/platform/stores.ts';
+import type { AllStores } from '../../src/store/open.ts';
 import { checksumOf, fakeTree } from '../fake-tree.ts';
 import { datasetIn, scanned } from './datasets-in.ts';
 import { codeOf, NOW, open } from './fixtures.ts';
@@ -9,7 +9,7 @@ import { codeOf, NOW, open } from './fixtures.ts';
 const page = { limit: 100, cursor: null };
 
 async function threeVersions(): Promise<{
-  stores: Stores;
+  stores: AllStores;
   id: string;
   rows: (filter?: HistoryFilter) => Promise<string[]>;
 }> {

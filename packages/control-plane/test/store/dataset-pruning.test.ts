@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import type { Stores } from '../../src/domain/platform/stores.ts';
+import type { AllStores } from '../../src/store/open.ts';
 import { fakeTree } from '../fake-tree.ts';
 import { claimed, datasetIn, scanned } from './datasets-in.ts';
 import { deploymentIn, freshPath, nodeIn, NOW, open, projectIn, rowsOf } from './fixtures.ts';
@@ -14,7 +14,7 @@ const files = (v: number): Record<string, string> => ({
 
 async function versions(
   count: number,
-): Promise<{ stores: Stores; path: string; id: string; kept: () => Promise<number[]> }> {
+): Promise<{ stores: AllStores; path: string; id: string; kept: () => Promise<number[]> }> {
   const path = freshPath();
   const stores = await open(path);
   const { id } = await datasetIn(stores);

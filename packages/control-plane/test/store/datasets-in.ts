@@ -2,16 +2,16 @@
 import { expect } from 'vitest';
 import type { ScanClaim, ScanPlan } from '../../src/domain/data/dataset-stores.ts';
 import type { DatasetRecord } from '../../src/domain/platform/records.ts';
-import type { Stores } from '../../src/domain/platform/stores.ts';
+import type { AllStores } from '../../src/store/open.ts';
 import { type FakeTree, fakeTree } from '../fake-tree.ts';
 import { NOW } from './fixtures.ts';
 
-export const datasetIn = (stores: Stores, name = 'photos', now = NOW): Promise<DatasetRecord> =>
+export const datasetIn = (stores: AllStores, name = 'photos', now = NOW): Promise<DatasetRecord> =>
   stores.datasets.create({ name, nfs_path: `data/${name}` }, now);
 
 /** Claims the one dataset that is due. */
 export async function claimed(
-  stores: Stores,
+  stores: AllStores,
   now = NOW,
   token = `token-${now}`,
 ): Promise<ScanClaim> {
@@ -37,7 +37,7 @@ export const versionOf = (
   bytes: tree.bytes,
 });
 
-export const record = (stores: Stores, claim: ScanClaim, tree: FakeTree): Promise<boolean> =>
+export const record = (stores: AllStores, claim: ScanClaim, tree: FakeTree): Promise<boolean> =>
   stores.datasets.record(
     claim,
     versionOf(claim, tree),
@@ -47,7 +47,7 @@ export const record = (stores: Stores, claim: ScanClaim, tree: FakeTree): Promis
 
 /** Runs one scan, from its claim to its end. */
 export async function scanned(
-  stores: Stores,
+  stores: AllStores,
   files: Record<string, string>,
   now: number,
 ): Promise<DatasetRecord> {

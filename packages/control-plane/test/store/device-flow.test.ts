@@ -1,7 +1,7 @@
 /** Device codes and tokens, one-time codes, revoked sessions, and the policy that contains them. */
 import { expect, test } from 'vitest';
 import type { Identity } from '@berth/wire/gateway';
-import type { Stores } from '../../src/domain/platform/stores.ts';
+import type { AllStores } from '../../src/store/open.ts';
 import {
   codeOf,
   commit,
@@ -26,7 +26,7 @@ const BOB: Identity = {
 const asker = { address: '203.0.113.9', user_agent: 'curl/8' };
 const LIFE = 600_000;
 
-const ask = (stores: Stores, name = 'a', now = NOW): Promise<boolean> =>
+const ask = (stores: AllStores, name = 'a', now = NOW): Promise<boolean> =>
   stores.deviceCodes.create(
     {
       device_hash: `d-${name}`,
@@ -43,7 +43,12 @@ const token = (name: string, at = NOW) => ({
   hash: `hash-${name}`,
   expires_at: at + 90 * 86_400_000,
 });
-async function tokenOf(stores: Stores, name: string, identity: Identity, now = NOW): Promise<void> {
+async function tokenOf(
+  stores: AllStores,
+  name: string,
+  identity: Identity,
+  now = NOW,
+): Promise<void> {
   await ask(stores, name, now);
   await stores.deviceCodes.decide(`u-${name}`, true, identity, now);
   expect(await stores.deviceCodes.poll(`d-${name}`, token(name, now), now)).toBe('issued');

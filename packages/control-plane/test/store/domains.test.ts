@@ -6,7 +6,7 @@ import { expect, test } from 'vitest';
 import type { DomainError } from '../../src/domain/platform/errors.ts';
 import type { Plan } from '../../src/domain/deployments/plan.ts';
 import type { ProjectRecord } from '../../src/domain/platform/records.ts';
-import type { Stores } from '../../src/domain/platform/stores.ts';
+import type { AllStores } from '../../src/store/open.ts';
 import { markRestored } from '../../src/store/backup/as-new.ts';
 import {
   codeOf,
@@ -27,13 +27,13 @@ import {
 const DAY = 86_400_000;
 const WWW = 'www.example.com';
 const set = (
-  stores: Stores,
+  stores: AllStores,
   { id }: ProjectRecord,
   domains: string[],
   now = NOW,
 ): Promise<ProjectRecord> => stores.projects.patch(id, { domains }, now);
 /** Makes the project one that had visitors. */
-async function publish(stores: Stores, project: ProjectRecord): Promise<void> {
+async function publish(stores: AllStores, project: ProjectRecord): Promise<void> {
   const node = await nodeIn(stores, `node-of-${project.name}`);
   const { id } = await deploymentIn(stores, project, `d-${project.name}`, {
     status: 'running',
@@ -43,7 +43,7 @@ async function publish(stores: Stores, project: ProjectRecord): Promise<void> {
     'committed',
   );
 }
-const claimsIn = async (stores: Stores): Promise<string[]> =>
+const claimsIn = async (stores: AllStores): Promise<string[]> =>
   (await stores.policy.read(NOW)).projects.flatMap(({ name, domains = [] }) =>
     domains.map(({ host }) => `${name} ${host}`),
   );
@@ -169,7 +169,7 @@ test('a project cannot fill the table with domains that it gives up', async () =
 });
 
 /** The next deployment of the project is live at this prefix, and the earlier one is retired. */
-async function goLive(stores: Stores, { id }: ProjectRecord): Promise<void> {
+async function goLive(stores: AllStores, { id }: ProjectRecord): Promise<void> {
   const project = await stores.projects.get(id);
   const retire: Partial<Plan> = {
     changeDeployments: [{ id: `d-${project.name}`, from: 'running', set: { status: 'retired' } }],
@@ -186,7 +186,7 @@ async function goLive(stores: Stores, { id }: ProjectRecord): Promise<void> {
   ).toBe('committed');
 }
 const takePrefix = async (
-  stores: Stores,
+  stores: AllStores,
   name: string,
   now: number,
 ): Promise<DomainError | string> =>
@@ -194,7 +194,7 @@ const takePrefix = async (
     (project) => project.domain_prefix,
     (error: unknown) => error as DomainError,
   );
-const prefixClaims = async (stores: Stores, id: string): Promise<Record<string, string>> =>
+const prefixClaims = async (stores: AllStores, id: string): Promise<Record<string, string>> =>
   Object.fromEntries(
     (await stores.policy.read(NOW)).projects
       .find((p) => p.id === id)
@@ -362,7 +362,7 @@ test.each([false, true])(
     const path = freshPath();
     const stores = await open(path);
     const shop = await projectIn(stores, 'shop', { domains: [WWW], auth_required: true });
-    const claims = async (all: Stores): Promise<string[]> => {
+    const claims = async (all: AllStores): Promise<string[]> => {
       const { projects } = await all.policy.read(NOW);
       return projects.flatMap(({ claims: prefixes = [], domains = [] }) =>
         [...prefixes, ...domains].map(({ claim }) => claim),

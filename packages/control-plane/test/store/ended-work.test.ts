@@ -1,7 +1,7 @@
 /** Ended work on deploy nodes: when it ended, and whether it ended without a report. */
 import { expect, test } from 'vitest';
 import type { NewTask } from '../../src/domain/deployments/plan.ts';
-import type { Stores } from '../../src/domain/platform/stores.ts';
+import type { AllStores } from '../../src/store/open.ts';
 import {
   commit,
   deploymentIn,
@@ -22,7 +22,7 @@ type End = {
 let ids = 0;
 
 async function ended(
-  stores: Stores,
+  stores: AllStores,
   project: string,
   node_id: string,
   kind: 'deploy' | 'retire',
@@ -58,7 +58,7 @@ async function given(replace: 'rolling' | 'recreate', now = () => NOW) {
   await deploymentIn(stores, project, 'd1', {});
   return { stores, id: project.id };
 }
-const work = async (stores: Stores, id: string) =>
+const work = async (stores: AllStores, id: string) =>
   (await stores.flow.facts(id)).endedWork.toSorted((a, b) => (a.node_id < b.node_id ? -1 : 1));
 
 test('a report tells how work ended; lost or withdrawn tasks and failed removals leave it unknown', async () => {

@@ -15,7 +15,7 @@ import type {
   ProjectSettings,
   RouteRecord,
 } from '../../src/domain/platform/records.ts';
-import type { Stores } from '../../src/domain/platform/stores.ts';
+import type { AllStores } from '../../src/store/open.ts';
 import { openStores } from '../../src/store/open.ts';
 import { UNTOUCHED } from '../untouched.ts';
 import { storesInMemory } from './in-memory.ts';
@@ -108,13 +108,13 @@ export function freshPath(): string {
 }
 
 /** Opens stores on a new database that has no name. */
-export const openUnnamed = async (now = (): number => NOW): Promise<Stores> =>
+export const openUnnamed = async (now = (): number => NOW): Promise<AllStores> =>
   engine === files
     ? storesInMemory(now)
     : openStores({ databaseUrl: await urlOf(':memory:'), log: quiet, now });
 
 /** Opens stores that are closed when the test ends; the file stays until then. */
-export async function open(path = freshPath(), now = (): number => NOW): Promise<Stores> {
+export async function open(path = freshPath(), now = (): number => NOW): Promise<AllStores> {
   const stores =
     path === ':memory:'
       ? await openUnnamed(now)
@@ -131,15 +131,15 @@ export const projectInput = (name: string, more: Partial<ProjectCreate> = {}): P
 });
 
 export const projectIn = (
-  stores: Stores,
+  stores: AllStores,
   name = 'shop',
   more: Partial<ProjectCreate> = {},
 ): Promise<ProjectRecord> => stores.projects.create(projectInput(name, more), NOW);
 
 export async function nodeIn(
-  stores: Stores,
+  stores: AllStores,
   hostname = 'b1',
-  more: Partial<Parameters<Stores['nodes']['register']>[0]> = {},
+  more: Partial<Parameters<AllStores['nodes']['register']>[0]> = {},
   now = NOW,
 ): Promise<NodeRecord> {
   const { node } = await stores.nodes.register(
@@ -186,7 +186,7 @@ export const deploymentOf = (
 
 /** Commits a plan with the present version of the project. */
 export async function commit(
-  stores: Stores,
+  stores: AllStores,
   projectId: string,
   more: Partial<Plan>,
 ): Promise<'committed' | 'stale'> {
@@ -194,7 +194,7 @@ export async function commit(
 }
 
 export async function deploymentIn(
-  stores: Stores,
+  stores: AllStores,
   project: ProjectRecord,
   id: string,
   more: Partial<DeploymentRecord> = {},
@@ -280,7 +280,7 @@ export function taskOf(
 }
 
 export async function tasksIn(
-  stores: Stores,
+  stores: AllStores,
   project: ProjectRecord,
   ...createTasks: NewTask[]
 ): Promise<void> {

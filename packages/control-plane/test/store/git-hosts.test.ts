@@ -8,7 +8,7 @@ import {
   presented,
   trust,
 } from '../../src/domain/git/git-hosts.ts';
-import type { Stores } from '../../src/domain/platform/stores.ts';
+import type { AllStores } from '../../src/store/open.ts';
 import { codeOf, emptyUrlOf, freshPath, NOW, open } from './fixtures.ts';
 import { migrateBefore, raw } from './raw.ts';
 
@@ -18,14 +18,14 @@ const key = (host: string, text: string, key_type = 'ssh-ed25519') => ({
   fingerprint: FP(text),
   key_type,
 });
-const trustIn = (stores: Stores, host: string, given: HostKey): Promise<StoredKey[]> =>
+const trustIn = (stores: AllStores, host: string, given: HostKey): Promise<StoredKey[]> =>
   stores.gitHosts.change(
     host,
     (stored) => ({ ...trust(host, stored, given, 'ada@example.com', NOW), event: null }),
     NOW,
   );
 const showIn = (
-  stores: Stores,
+  stores: AllStores,
   host: string,
   keys: HostKey[],
   at: number,
@@ -36,7 +36,7 @@ const showIn = (
     (stored) => ({ ...presented(host, stored, keys, at, by), event: null }),
     at,
   );
-const messages = async (stores: Stores): Promise<string[]> =>
+const messages = async (stores: AllStores): Promise<string[]> =>
   (await stores.events.read(null, 50)).items.map((event) => event.message);
 
 test('a builder from before the upgrade imports its host keys once, for hosts without a trusted key', async () => {

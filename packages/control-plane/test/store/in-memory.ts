@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import Sqlite from 'better-sqlite3';
 import { openStores } from '../../src/store/open.ts';
-import type { Stores } from '../../src/domain/platform/stores.ts';
+import type { AllStores } from '../../src/store/open.ts';
 
 const quiet = { info: () => {}, warn: () => {} };
 let image: Promise<Buffer> | null = null;
@@ -28,7 +28,7 @@ async function migrated(): Promise<Buffer> {
 export async function storesInMemory(
   now: () => number = Date.now,
   domainQuarantineMs?: number,
-): Promise<Stores> {
+): Promise<AllStores> {
   image ??= migrated();
   return openStores({
     databaseUrl: 'sqlite::memory:',

@@ -10,7 +10,7 @@ import {
 } from '@berth/wire/vocabulary';
 import { DomainError } from '../../src/domain/platform/errors.ts';
 import type { Plan } from '../../src/domain/deployments/plan.ts';
-import type { Stores } from '../../src/domain/platform/stores.ts';
+import type { AllStores } from '../../src/store/open.ts';
 import {
   deploymentOf,
   nodeIn,
@@ -70,7 +70,7 @@ type Memory = {
   ids: number;
 };
 
-async function play(stores: Stores, steps: readonly Step[]): Promise<void> {
+async function play(stores: AllStores, steps: readonly Step[]): Promise<void> {
   const { id: projectId } = await projectIn(stores);
   const node = await nodeIn(stores);
   const memory: Memory = {
@@ -160,7 +160,7 @@ async function allowed(promise: Promise<unknown>): Promise<void> {
 }
 
 /** Reads everything, checks it against the earlier state, and remembers it. */
-async function look(stores: Stores, projectId: string, memory: Memory): Promise<unknown> {
+async function look(stores: AllStores, projectId: string, memory: Memory): Promise<unknown> {
   const facts = await stores.flow.facts(projectId);
   const deployments = await stores.deployments.getMany([...memory.deployments.keys()]);
   const tasks = await Promise.all([...memory.tasks.keys()].map((id) => stores.tasks.get(id)));
@@ -193,7 +193,7 @@ async function look(stores: Stores, projectId: string, memory: Memory): Promise<
 }
 
 /** Opens a database in memory if the engine can, else a separate one. */
-const fresh = (): Promise<Stores> => openUnnamed(Date.now);
+const fresh = (): Promise<AllStores> => openUnnamed(Date.now);
 
 test('random plans keep the invariants', async () => {
   await fc.assert(

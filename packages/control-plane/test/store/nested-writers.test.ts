@@ -5,10 +5,10 @@
 import { describe, expect, test } from 'vitest';
 import { DomainError } from '../../src/domain/platform/errors.ts';
 import type { DatasetRecord } from '../../src/domain/platform/records.ts';
-import type { Stores } from '../../src/domain/platform/stores.ts';
+import type { AllStores } from '../../src/store/open.ts';
 import { commit, deploymentIn, nodeIn, NOW, open, projectIn, taskOf, tasksIn } from './fixtures.ts';
 
-const dataset = (stores: Stores, nfs_path: string): Promise<DatasetRecord> =>
+const dataset = (stores: AllStores, nfs_path: string): Promise<DatasetRecord> =>
   stores.datasets.create({ name: nfs_path.replaceAll('/', '-'), nfs_path }, NOW);
 const written = (...datasets: DatasetRecord[]) => ({
   replace: 'recreate' as const,

@@ -1,6 +1,6 @@
 import type { NodeRegister } from '@berth/wire/node';
 import { expect, onTestFinished, test } from 'vitest';
-import type { Stores } from '../../src/domain/platform/stores.ts';
+import type { AllStores } from '../../src/store/open.ts';
 import { openDatabase } from '../../src/store/engine/database.ts';
 import { storesOn } from '../../src/store/open.ts';
 import {
@@ -343,7 +343,7 @@ test('a forced deletion loses the tasks and forgets the containers', async () =>
  * Reads the file through a second connection, as another program or this one after a crash would.
  */
 async function onDisk(): Promise<{
-  stores: Stores;
+  stores: AllStores;
   row: (id: string) => Promise<Rows[number]>;
   rows: () => Promise<Rows>;
 }> {

@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import Sqlite from 'better-sqlite3';
 import { sql } from 'kysely';
 import { expect, onTestFinished, test, vi } from 'vitest';
-import type { Stores } from '../../src/domain/platform/stores.ts';
+import type { AllStores } from '../../src/store/open.ts';
 import { openDatabase } from '../../src/store/engine/database.ts';
 import { storesOn } from '../../src/store/open.ts';
 import { claimed, datasetIn, scanned } from './datasets-in.ts';
@@ -44,7 +44,7 @@ const GROWS = [
 ];
 
 /** Runs every statement of store/identity. */
-async function useIdentity(stores: Stores): Promise<void> {
+async function useIdentity(stores: AllStores): Promise<void> {
   const page = { limit: 1, cursor: null };
   const identity = { email: 'a@b.c', name: null, avatar_url: null, provider: 'oidc' };
   const user = await stores.users.create(
@@ -134,7 +134,7 @@ async function useIdentity(stores: Stores): Promise<void> {
 }
 
 /** Runs every statement of datasets, scans and sync tasks. */
-async function useData(stores: Stores, nodeId: string): Promise<void> {
+async function useData(stores: AllStores, nodeId: string): Promise<void> {
   const { id } = await datasetIn(stores);
   const page = { limit: 1, cursor: null };
   await stores.datasets.patch(id, { name: 'other' }, NOW);

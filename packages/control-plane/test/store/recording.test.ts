@@ -6,7 +6,7 @@ import { existsSync, statSync } from 'node:fs';
 import { setTimeout as pause } from 'node:timers/promises';
 import type { Worker } from 'node:worker_threads';
 import { expect, onTestFinished, test } from 'vitest';
-import type { Stores } from '../../src/domain/platform/stores.ts';
+import type { AllStores } from '../../src/store/open.ts';
 import { openDatabase } from '../../src/store/engine/database.ts';
 import { storesOn } from '../../src/store/open.ts';
 import { createRecorder } from '../../src/store/datasets/recording.ts';
@@ -49,7 +49,7 @@ async function recorded(path: string): Promise<{ trees: Rows; history: Rows }> {
   return { trees: await rows('dataset_trees'), history: await rows('dataset_history') };
 }
 
-async function finished(stores: Stores, tree: FakeTree, now: number): Promise<void> {
+async function finished(stores: AllStores, tree: FakeTree, now: number): Promise<void> {
   const claim = await claimed(stores, now);
   expect(await record(stores, claim, tree)).toBe(true);
   expect(

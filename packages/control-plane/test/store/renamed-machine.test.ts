@@ -5,14 +5,14 @@
 import { LABELS } from '@berth/wire/vocabulary';
 import { expect, test } from 'vitest';
 import type { NodeRecord, ProjectRecord } from '../../src/domain/platform/records.ts';
-import type { Stores } from '../../src/domain/platform/stores.ts';
+import type { AllStores } from '../../src/store/open.ts';
 import { codeOf, commit, deploymentIn, NOW, open, projectIn, taskOf, tasksIn } from './fixtures.ts';
 
 const OFFLINE = 120_001;
 type Listed = { id: string; node: string; project: string; deployment?: string };
 
 async function report(
-  stores: Stores,
+  stores: AllStores,
   hostname: string,
   at: number,
   listed: Listed[],
@@ -45,7 +45,7 @@ async function report(
  * The old node `a` has container `c1` of a project; a claimed task of that project was lost there.
  */
 async function given(): Promise<{
-  stores: Stores;
+  stores: AllStores;
   shop: ProjectRecord;
   a: NodeRecord;
   c1: Listed;

@@ -4,7 +4,7 @@ import type { DatasetMount } from '@berth/wire/dataset';
 import type { Keep, Removed } from '../../src/domain/deployments/retention.ts';
 import type { Facts } from '../../src/domain/deployments/facts.ts';
 import type { ProjectRecord } from '../../src/domain/platform/records.ts';
-import type { Stores } from '../../src/domain/platform/stores.ts';
+import type { AllStores } from '../../src/store/open.ts';
 import { refuseRelease } from '../../src/flow/release.ts';
 import {
   commit,
@@ -28,7 +28,11 @@ const LATER = NOW + 1_000 * DAY;
 const KEEP: Keep = { deployments: 2, ms: 90 * DAY, logBytes: 1e9 };
 const ENV = { TOKEN: 'a-secret-of-old' };
 
-async function pass(stores: Stores, keep: Keep, at: number): Promise<Removed & { steps: number }> {
+async function pass(
+  stores: AllStores,
+  keep: Keep,
+  at: number,
+): Promise<Removed & { steps: number }> {
   const work = await stores.retention.begin(keep, () => at);
   for (let steps = 1; ; steps++) {
     const { done, value } = await work.next();
@@ -43,7 +47,7 @@ type Past = { at?: number; lines?: number; status?: 'retired' | 'failed'; image?
  * with a log of `lines` lines.
  */
 async function ran(
-  stores: Stores,
+  stores: AllStores,
   project: ProjectRecord,
   id: string,
   nodeId: string,
@@ -349,7 +353,7 @@ async function tablesOf(path: string): Promise<string[]> {
 }
 
 /** Moves a variable into a secret. */
-async function importToken(stores: Stores, projectId: string): Promise<void> {
+async function importToken(stores: AllStores, projectId: string): Promise<void> {
   const secret = {
     name: 'TOKEN',
     sealed: 'sealed',

@@ -2,7 +2,7 @@
 import type { NodeRegister } from '@berth/wire/node';
 import { startPostgres, whyNoPostgres } from '@berth/testbed/postgres';
 import { afterAll, describe, expect, onTestFinished, test } from 'vitest';
-import type { Stores } from '../../src/domain/platform/stores.ts';
+import type { AllStores } from '../../src/store/open.ts';
 import { openStores } from '../../src/store/open.ts';
 import { codeOf, commit, deploymentIn, NOW, projectIn, quiet } from './fixtures.ts';
 
@@ -25,7 +25,7 @@ describe.skipIf(server === undefined)(
     if (server === undefined) return;
     const pg = server;
     let made = 0;
-    async function two(): Promise<[Stores, Stores]> {
+    async function two(): Promise<[AllStores, AllStores]> {
       const url = await pg.createDatabase(`n${made++}`);
       const opened = [
         await openStores({ databaseUrl: url, log: quiet }),

@@ -1,5 +1,6 @@
 import { expect, test } from 'vitest';
-import type { NewSync, Stores } from '../../src/domain/platform/stores.ts';
+import type { NewSync } from '../../src/domain/deployments/task-store.ts';
+import type { AllStores } from '../../src/store/open.ts';
 import { codeOf, nodeIn, NOW, open } from './fixtures.ts';
 
 const MINUTE = 60_000;
@@ -19,7 +20,7 @@ const sync = (id: string, node: string, version = 1): NewSync => ({
   queue_deadline_at: NOW + MINUTE,
   wall_deadline_at: NOW + 60 * MINUTE,
 });
-async function scene(): Promise<{ stores: Stores; node: string }> {
+async function scene(): Promise<{ stores: AllStores; node: string }> {
   const stores = await open();
   const { id } = await nodeIn(stores, 'n1', { role: 'deploy', agent_version: '1' });
   return { stores, node: id };

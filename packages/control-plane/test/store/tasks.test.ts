@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import type { NodeRecord, ProjectRecord } from '../../src/domain/platform/records.ts';
-import type { Stores } from '../../src/domain/platform/stores.ts';
+import type { AllStores } from '../../src/store/open.ts';
 import {
   codeOf,
   commit,
@@ -15,7 +15,7 @@ import {
 
 async function scene(
   more: { agent_version?: string } = { agent_version: '1' },
-): Promise<{ stores: Stores; project: ProjectRecord; node: NodeRecord }> {
+): Promise<{ stores: AllStores; project: ProjectRecord; node: NodeRecord }> {
   const stores = await open();
   const project = await projectIn(stores);
   const node = await nodeIn(stores, 'b1', more);

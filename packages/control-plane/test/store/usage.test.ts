@@ -6,7 +6,7 @@ import {
   type UsagePoint,
   type UsageStep,
 } from '../../src/domain/nodes/usage.ts';
-import type { Stores } from '../../src/domain/platform/stores.ts';
+import type { AllStores } from '../../src/store/open.ts';
 import { deploymentIn, nodeIn, open, projectIn } from './fixtures.ts';
 
 const MINUTE = 60_000;
@@ -30,7 +30,7 @@ const point = (at: number, given: Partial<UsagePoint> = {}): UsagePoint => ({
 });
 
 async function scene() {
-  const stores: Stores = await open();
+  const stores: AllStores = await open();
   onTestFinished(() => stores.close());
   const project = await projectIn(stores);
   const { id: node } = await nodeIn(stores, 'n1', { role: 'deploy' });

@@ -3,13 +3,13 @@
  * its machine.
  */
 import { beforeEach, describe, expect, it } from 'vitest';
-import type { Stores } from '../../src/domain/platform/stores.ts';
+import type { AllStores } from '../../src/store/open.ts';
 import type { VolumeCopy } from '../../src/domain/data/volume-copy.ts';
 import { emptyPlan } from '../../src/domain/deployments/plan.ts';
 import { markRestored } from '../../src/store/backup/as-new.ts';
 import { codeOf, freshPath, nodeIn, NOW, open, projectIn, urlOf } from './fixtures.ts';
 
-let stores: Stores;
+let stores: AllStores;
 let node: { id: string; hostname: string };
 let projectId: string;
 const copy = (over: Partial<VolumeCopy> = {}): VolumeCopy => ({

@@ -1,4 +1,5 @@
 /** Search in logs: text, or /regular expression/i. */
+import { messageOf } from '@berth/kit/message-of';
 
 /** Returns the matcher, or the error of the regular expression. */
 export function matcherOf(typed: string): ((text: string) => boolean) | string {
@@ -12,6 +13,6 @@ export function matcherOf(typed: string): ((text: string) => boolean) | string {
     const regex = new RegExp(pattern[1] ?? '', pattern[2]);
     return (text) => regex.test(text);
   } catch (error) {
-    return error instanceof Error ? error.message : String(error);
+    return messageOf(error);
   }
 }

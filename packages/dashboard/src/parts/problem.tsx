@@ -2,6 +2,7 @@
  * A server error, shown once, where it belongs: the sentence of the server, its code and the id for
  * the log.
  */
+import { messageOf } from '@berth/kit/message-of';
 import { ApiError } from '@berth/wire/client';
 import { isAway } from '../api/client.ts';
 import { Button } from '../ui/controls.tsx';
@@ -104,7 +105,7 @@ export function problemText(error: unknown): string {
       return 'Somebody else changed this meanwhile. Your text is still here; compare, then save again.';
     return inWords(error.message);
   }
-  return error instanceof Error ? error.message : String(error);
+  return messageOf(error);
 }
 
 export function Problem({

@@ -3,6 +3,7 @@
  * of the signature; checking both also detects answers that were changed behind the TLS connection.
  * openid-client checks the claims.
  */
+import { messageOf } from '@berth/kit/message-of';
 import { compactVerify, createRemoteJWKSet, customFetch, errors, type RemoteJWKSet } from 'jose';
 import { Refusal } from '../login/refusal.ts';
 import { type Fetch, ProviderUnavailable } from './fetch.ts';
@@ -62,7 +63,7 @@ const staleKeys = (error: unknown): boolean =>
 
 function translate(error: unknown): Error {
   if (error instanceof ProviderUnavailable) return error;
-  const what = error instanceof Error ? error.message : String(error);
+  const what = messageOf(error);
   // These errors concern the key document: a temporary problem of the provider.
   if (
     error instanceof errors.JWKSInvalid ||

@@ -22,6 +22,7 @@ import {
 } from 'openid-client';
 import { defined } from '@berth/kit/defined';
 import type { Live } from '@berth/kit/live';
+import { messageOf } from '@berth/kit/message-of';
 import { Refusal } from '../login/refusal.ts';
 import { type Fetch, ProviderUnavailable, PROVIDER_TIMEOUT_MS } from './fetch.ts';
 import { createSignatures, type Signatures } from './id-token.ts';
@@ -72,7 +73,6 @@ export function createOpenidProvider(options: OpenidOptions): Provider {
         {
           [customFetch]: (url, init) => options.fetch(url, init as RequestInit),
           timeout: Math.ceil(PROVIDER_TIMEOUT_MS / 1000),
-          // oxlint-disable-next-line no-deprecated -- marked as deprecated only as a warning; a provider on this machine is its intended use.
           execute: insecure ? [allowInsecureRequests] : [],
         },
       );
@@ -326,7 +326,7 @@ function reasonOf(error: unknown): string {
     return `${error.status} ${/^[\w.-]{1,60}$/.test(error.error) ? error.error : 'error'}`;
   if (error instanceof ClientError)
     return `${error.message}${error.code === undefined ? '' : ` (${error.code})`}`;
-  return error instanceof Error ? error.message : String(error);
+  return messageOf(error);
 }
 
 function causes(error: unknown): Error[] {

@@ -80,7 +80,6 @@ describe('the device', () => {
     };
     const config = await discovery(new URL(site.url), 'any-client', undefined, None(), {
       algorithm: 'oauth2',
-      // oxlint-disable-next-line no-deprecated -- marked as deprecated only as a warning; the gateway of this test has no TLS.
       execute: [allowInsecureRequests],
       [customFetch]: insecureHost,
     });

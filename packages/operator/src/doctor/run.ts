@@ -1,5 +1,6 @@
 /** `berth doctor`: checks the roles of this machine, all at once, each check with a deadline. */
 import { parseArgs } from 'node:util';
+import { messageOf } from '@berth/kit/message-of';
 import { print, Problem, runCommand, WrongUsage } from '../lib/command.ts';
 import { ETC } from '../lib/etc-files.ts';
 import { type Check, createFacts } from './check.ts';
@@ -151,9 +152,7 @@ async function inTime({ name }: Check, running: Promise<Result[]>): Promise<Resu
     );
   });
   const guarded = running.catch((error: unknown) => [
-    notChecked(
-      `${name}: the check failed: ${error instanceof Error ? error.message : String(error)}`,
-    ),
+    notChecked(`${name}: the check failed: ${messageOf(error)}`),
   ]);
   try {
     return await Promise.race([guarded, late]);

@@ -2,7 +2,7 @@
 import { existsSync, readdirSync } from 'node:fs';
 import { Resolver } from 'node:dns/promises';
 import { exec } from '@berth/kit/exec';
-import { wordsOf } from '../lib/command.ts';
+import { messageOf } from '@berth/kit/message-of';
 import { ETC, parseEnv, readText } from '../lib/etc-files.ts';
 import { listenerOn, type OsRelease, osRelease, PROGRAM_ENV } from '../lib/machine.ts';
 import { unitState } from '../lib/units.ts';
@@ -221,7 +221,9 @@ export async function checkControlPlane(url: string, { problems }: Findings): Pr
     date = answer.headers.get('date');
   } catch (error) {
     const cause =
-      error instanceof Error && error.cause instanceof Error ? error.cause.message : wordsOf(error);
+      error instanceof Error && error.cause instanceof Error
+        ? error.cause.message
+        : messageOf(error);
     problems.push(
       `the control plane does not answer at ${url}: ${cause}. Check the address and the ` +
         'firewall. On its machine, it must listen on an ' +

@@ -19,6 +19,7 @@ import {
 } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
 import { exec, execOk } from '@berth/kit/exec';
+import { messageOf } from '@berth/kit/message-of';
 import { replaceFileSync } from '@berth/kit/write-file';
 import { Problem, WrongUsage } from '../lib/command.ts';
 import { PROGRAM_ENV } from '../lib/machine.ts';
@@ -149,13 +150,9 @@ function pack({ files, control, scripts, build }: Parts, target: string): void {
     }
     build(tree, target);
   } catch (error) {
-    throw new Problem(
-      'the package cannot be made from the installed files: ' +
-        (error instanceof Error ? error.message : String(error)),
-      {
-        cause: error,
-      },
-    );
+    throw new Problem('the package cannot be made from the installed files: ' + messageOf(error), {
+      cause: error,
+    });
   } finally {
     rmSync(tree, { recursive: true, force: true });
   }

@@ -4,6 +4,7 @@
 import { existsSync, readFileSync } from 'node:fs';
 import { connect } from 'node:net';
 import { basename } from 'node:path';
+import { messageOf } from '@berth/kit/message-of';
 import { askSecret, askYes, canAsk } from '../lib/ask.ts';
 import {
   type Collector,
@@ -12,7 +13,6 @@ import {
   print,
   Problem,
   runCommand,
-  wordsOf,
   WrongUsage,
 } from '../lib/command.ts';
 import { ETC, type Owner, parseEnv, readPlain, readText } from '../lib/etc-files.ts';
@@ -239,7 +239,7 @@ function acmeOf(
   try {
     return { challenge: found, server: server === undefined ? undefined : acmeCaServer(server) };
   } catch (error) {
-    throw new WrongUsage(`--acme-ca-server: ${wordsOf(error)}`, { cause: error });
+    throw new WrongUsage(`--acme-ca-server: ${messageOf(error)}`, { cause: error });
   }
 }
 
@@ -263,7 +263,7 @@ async function secretFrom(
   } catch (error) {
     throw error instanceof Problem
       ? error
-      : new WrongUsage(`${flag}: ${wordsOf(error)}`, { cause: error });
+      : new WrongUsage(`${flag}: ${messageOf(error)}`, { cause: error });
   }
   const secret = text.trim();
   if (secret === '' || secret.length > MOST_SECRET || /\s/.test(secret))

@@ -4,8 +4,9 @@
  */
 import { isIP } from 'node:net';
 import { domainName, emails, httpUrl } from '@berth/kit/config';
+import { messageOf } from '@berth/kit/message-of';
 import { askText, canAsk } from '../lib/ask.ts';
-import { createCollector, wordsOf, WrongUsage } from '../lib/command.ts';
+import { createCollector, WrongUsage } from '../lib/command.ts';
 import { ETC, parseEnv, readText } from '../lib/etc-files.ts';
 import { AGENT_ROLES, type AgentRole, type Options, type Target } from './options.ts';
 
@@ -271,7 +272,7 @@ function checked<T>(flag: string, text: string, parse: (text: string) => T): T {
   try {
     return parse(text);
   } catch (error) {
-    throw new WrongUsage(`${flag}: ${wordsOf(error)}`, { cause: error });
+    throw new WrongUsage(`${flag}: ${messageOf(error)}`, { cause: error });
   }
 }
 
@@ -290,7 +291,7 @@ async function answer<T>(
       parse(text);
       return undefined;
     } catch (error) {
-      return wordsOf(error);
+      return messageOf(error);
     }
   };
   return parse(await askText(question, { problem }));

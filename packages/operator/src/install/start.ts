@@ -2,7 +2,8 @@
 import { statSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { exec } from '@berth/kit/exec';
-import { print, Problem, wordsOf } from '../lib/command.ts';
+import { messageOf } from '@berth/kit/message-of';
+import { print, Problem } from '../lib/command.ts';
 import { ETC } from '../lib/etc-files.ts';
 import { PROGRAM_ENV } from '../lib/machine.ts';
 import { hasSystemd, lastLines, systemctl, unitStartedAt, unitState } from '../lib/units.ts';
@@ -36,7 +37,7 @@ const answers =
         `${url} does not answer: ` +
         (error instanceof Error && error.cause instanceof Error
           ? error.cause.message
-          : wordsOf(error))
+          : messageOf(error))
       );
     }
   };

@@ -1,4 +1,5 @@
 /** Output, errors and exit codes of the commands of this package. */
+import { messageOf } from '@berth/kit/message-of';
 
 /** A text of another machine must not steer the terminal: control characters are left out. */
 const plain = (line: string): string => line.replaceAll(/[^\P{C}\n\t]/gu, '');
@@ -40,9 +41,6 @@ export function createCollector(): Collector {
   };
 }
 
-export const wordsOf = (error: unknown): string =>
-  error instanceof Error ? error.message : String(error);
-
 /**
  * Runs one command and prints its error. Returns the exit code: that of `body`, 1 (failed) or 2
  * (wrong usage).
@@ -68,7 +66,7 @@ export async function runCommand(
     const unexpected = !wrong && !(error instanceof Problem);
     complain(
       `berth ${name}: ` +
-        (unexpected && error instanceof Error ? (error.stack ?? error.message) : wordsOf(error)),
+        (unexpected && error instanceof Error ? (error.stack ?? error.message) : messageOf(error)),
     );
     if (wrong) complain(`\n${usage}`);
     return wrong ? 2 : 1;

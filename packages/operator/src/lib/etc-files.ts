@@ -18,8 +18,9 @@ import {
   rmSync,
 } from 'node:fs';
 import { join } from 'node:path';
+import { messageOf } from '@berth/kit/message-of';
 import { isTemporary, writeFileWholeSync } from '@berth/kit/write-file';
-import { Problem, wordsOf } from './command.ts';
+import { Problem } from './command.ts';
 
 /** The folder of all settings. */
 export const ETC = '/etc/berth';
@@ -33,7 +34,7 @@ export function readText(path: string): string | undefined {
     return readFileSync(path, 'utf8');
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code === 'ENOENT') return undefined;
-    throw new Problem(`${path} cannot be read: ${wordsOf(error)}`, { cause: error });
+    throw new Problem(`${path} cannot be read: ${messageOf(error)}`, { cause: error });
   }
 }
 
@@ -54,7 +55,7 @@ function withPlainFile<T>(path: string, use: (file: number) => T): T | undefined
         `${path} is a symbolic link, which is not followed: put a regular file there`,
         { cause: error },
       );
-    throw new Problem(`${path} cannot be opened: ${wordsOf(error)}`, { cause: error });
+    throw new Problem(`${path} cannot be opened: ${messageOf(error)}`, { cause: error });
   }
   try {
     if (!fstatSync(file).isFile())
@@ -95,7 +96,7 @@ export function writeText(path: string, text: string, { mode, uid, gid }: Access
   try {
     writeFileWholeSync(path, text, { mode, owner: { uid, gid } });
   } catch (error) {
-    throw new Problem(`${path} cannot be written: ${wordsOf(error)}`, { cause: error });
+    throw new Problem(`${path} cannot be written: ${messageOf(error)}`, { cause: error });
   }
 }
 
@@ -105,7 +106,7 @@ export function makeFolder(path: string, { mode, uid, gid }: Access): void {
     mkdirSync(path, { mode: 0o700 });
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code !== 'EEXIST')
-      throw new Problem(`${path} cannot be made: ${wordsOf(error)}`, { cause: error });
+      throw new Problem(`${path} cannot be made: ${messageOf(error)}`, { cause: error });
   }
   chownSync(path, uid, gid);
   chmodSync(path, mode);

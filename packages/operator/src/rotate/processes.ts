@@ -6,9 +6,10 @@ import { existsSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { defined } from '@berth/kit/defined';
 import { exec } from '@berth/kit/exec';
+import { messageOf } from '@berth/kit/message-of';
 import { createClient } from '@berth/wire/client';
 import type { Rotation } from '@berth/wire/rotation';
-import { Problem, wordsOf } from '../lib/command.ts';
+import { Problem } from '../lib/command.ts';
 import { parseEnv, readText } from '../lib/etc-files.ts';
 import { PROGRAM_ENV } from '../lib/machine.ts';
 import { hasSystemd, systemctl, unitState } from '../lib/units.ts';
@@ -48,7 +49,9 @@ export async function reload(how: How, processes: readonly string[]): Promise<st
       try {
         process.kill(pid, 'SIGHUP');
       } catch (error) {
-        throw new Problem(`process ${pid} cannot be reloaded: ${wordsOf(error)}`, { cause: error });
+        throw new Problem(`process ${pid} cannot be reloaded: ${messageOf(error)}`, {
+          cause: error,
+        });
       }
     }
     return `sent SIGHUP to ${how.pids.join(', ')}`;

@@ -14,8 +14,9 @@ import { text } from 'node:stream/consumers';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { parseArgs } from 'node:util';
 import { fingerprintOf, fingerprintsOf } from '@berth/kit/fingerprint';
+import { messageOf } from '@berth/kit/message-of';
 import type { Rotation } from '@berth/wire/rotation';
-import { complain, print, Problem, runCommand, WrongUsage, wordsOf } from '../lib/command.ts';
+import { complain, print, Problem, runCommand, WrongUsage } from '../lib/command.ts';
 import { ETC, readText } from '../lib/etc-files.ts';
 import { type Copy, findCopies, valuesIn, writeCopy } from './copies.ts';
 import { type RotatedSecret, SECRETS, verifiersIn } from './names.ts';
@@ -230,7 +231,7 @@ async function finish(
   const rotation = await how.readRotation(how).catch((error: unknown) => {
     if (force) return null;
     throw new Problem(
-      `what uses the earlier value is not known, so nothing was changed: ${wordsOf(error)}`,
+      `what uses the earlier value is not known, so nothing was changed: ${messageOf(error)}`,
       { cause: error },
     );
   });

@@ -3,6 +3,7 @@ import { existsSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { defined } from '@berth/kit/defined';
 import { exec } from '@berth/kit/exec';
+import { messageOf } from '@berth/kit/message-of';
 import type { SchemaReport } from '@berth/wire/schema-report';
 import { environment } from '../lib/config.ts';
 import { Problem } from '../lib/command.ts';
@@ -158,9 +159,6 @@ function buildIn(text: string, from: string, more: { version?: string; arch?: st
       throw new Error('its schema is no list');
     return { version, arch, commit, schema, oldest_agent };
   } catch (error) {
-    throw new Problem(
-      `${from} cannot be read: ${error instanceof Error ? error.message : String(error)}`,
-      { cause: error },
-    );
+    throw new Problem(`${from} cannot be read: ${messageOf(error)}`, { cause: error });
   }
 }

@@ -8,7 +8,7 @@ import { SettingsError } from '@berth/kit/config';
 import type { Logger } from '@berth/kit/log';
 import { writeFileWhole } from '@berth/kit/write-file';
 import { PASSWORD_LENGTH } from '@berth/wire/user';
-import type { UserStore } from '../../domain/platform/stores.ts';
+import type { UserStore } from '../../domain/identity/user-store.ts';
 import type { Passwords } from './passwords.ts';
 
 export type FirstAdmin = {

@@ -7,7 +7,7 @@ import { join } from 'node:path';
 import { derived, type Live } from '@berth/kit/live';
 import type { Logger } from '@berth/kit/log';
 import { createSecretFile, readSecretFile, type SecretFile } from '@berth/kit/secret-file';
-import type { MetaStore } from '../../domain/platform/stores.ts';
+import type { MetaStore } from '../../domain/platform/meta-store.ts';
 
 export const JWT_SECRET_FILE = 'jwt-secret';
 /** Row of `meta` where earlier versions kept the secret. */

@@ -16,7 +16,7 @@ import {
   useKey,
   type ValuePrints,
 } from '../../domain/secrets/rotation.ts';
-import type { MetaStore } from '../../domain/platform/stores.ts';
+import type { MetaStore } from '../../domain/platform/meta-store.ts';
 import { TOKEN_SECONDS } from './tokens.ts';
 
 /** Senders of an earlier GATEWAY_SECRET that are remembered between two reports. */

@@ -17,7 +17,7 @@ import { hostProblem } from '../../domain/nodes/host.ts';
 import { isOnline } from '../../domain/nodes/placement.ts';
 import type { NodeRecord, TaskRecord } from '../../domain/platform/records.ts';
 import type { Uptime } from '../../domain/platform/uptime.ts';
-import type { Registered } from '../../domain/platform/stores.ts';
+import type { Registered } from '../../domain/nodes/node-store.ts';
 import { type Agents, proofOf } from '../agents.ts';
 import { type Define, SENT } from '../define.ts';
 import type { ApiDeps } from '../deps.ts';

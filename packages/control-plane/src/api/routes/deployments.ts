@@ -4,7 +4,7 @@ import type { CreatedBy, Deployment, DeploymentItem } from '@berth/wire/deployme
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { ProjectAccess } from '../../domain/identity/access.ts';
 import type { DeploymentRecord, DeploymentSummary } from '../../domain/platform/records.ts';
-import type { DeploymentFilter } from '../../domain/platform/stores.ts';
+import type { DeploymentFilter } from '../../domain/deployments/deployment-store.ts';
 import type { NewDeployment } from '../../flow/drive.ts';
 import { undeployedSettings } from '../../flow/observe.ts';
 import type { Caller } from '../auth/callers.ts';

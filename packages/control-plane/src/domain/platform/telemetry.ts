@@ -14,7 +14,7 @@ import {
 import type { Facts } from '../deployments/facts.ts';
 import type { Plan } from '../deployments/plan.ts';
 import type { PhaseRecord } from './records.ts';
-import type { Overdue } from './stores.ts';
+import type { Overdue } from '../deployments/task-store.ts';
 
 export type Measured =
   /** A deployment went live or ended before. `code`: why it failed. */

@@ -7,7 +7,8 @@
  * A node has its value in its own row, and a project key the id of its key.
  */
 import type { GatewaySeen, RotatedSetting, Rotation } from '@berth/wire/rotation';
-import type { MetaStore, NodeStore } from '../platform/stores.ts';
+import type { MetaStore } from '../platform/meta-store.ts';
+import type { NodeStore } from '../nodes/node-store.ts';
 import type { ProjectKeyStore } from './vault.ts';
 
 export const SECRET_USE = 'secret_use ';

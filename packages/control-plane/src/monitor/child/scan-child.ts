@@ -4,6 +4,7 @@
  * never waits for the control plane.
  */
 import { flushCompileCache } from 'node:module';
+import { messageOf } from '@berth/kit/message-of';
 import { setGentle } from '@berth/kit/pace';
 import type { ScanOutcome, ScanProgress } from '../../domain/data/scan.ts';
 import type { ChildMessage, ScanJob, ToChild } from '../scan-job.ts';
@@ -33,7 +34,7 @@ async function scan(job: ScanJob): Promise<void> {
     }),
     (error: unknown): ChildMessage => ({
       kind: 'failed',
-      message: error instanceof Error ? error.message : String(error),
+      message: messageOf(error),
       reusable: false,
     }),
   );

@@ -17,7 +17,3 @@ export type FromRecording =
   | { kind: 'wanted'; digest: string }
   | { kind: 'ended'; held: boolean }
   | { kind: 'failed'; problem: string };
-
-/** As text, since SQLite's errors lose their message between threads. */
-export const problemOf = (error: unknown): string =>
-  error instanceof Error ? error.message : String(error);

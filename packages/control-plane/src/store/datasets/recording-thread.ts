@@ -4,16 +4,12 @@ import { setPriority } from 'node:os';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { parentPort, workerData } from 'node:worker_threads';
 import { deflateSync } from 'node:zlib';
+import { messageOf } from '@berth/kit/message-of';
 import { Kysely } from 'kysely';
 import { SQLITE } from '../engine/capabilities.ts';
 import { createConnection, createRetries } from '../engine/connection.ts';
 import { type ThreadOptions, recordVersion } from './record-version.ts';
-import {
-  type FromRecording,
-  problemOf,
-  type ToRecording,
-  type ToThread,
-} from './recording-messages.ts';
+import { type FromRecording, type ToRecording, type ToThread } from './recording-messages.ts';
 import { openSecondConnection } from '../engine/sqlite.ts';
 import type { Tables } from '../engine/tables.ts';
 
@@ -92,7 +88,7 @@ async function record(
     if (held) await syncWal();
     send({ kind: 'ended', held });
   } catch (error) {
-    send({ kind: 'failed', problem: problemOf(error) });
+    send({ kind: 'failed', problem: messageOf(error) });
   }
 }
 

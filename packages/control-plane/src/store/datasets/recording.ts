@@ -6,13 +6,9 @@
  */
 import { setFlagsFromString } from 'node:v8';
 import { MessageChannel, Worker } from 'node:worker_threads';
+import { messageOf } from '@berth/kit/message-of';
 import type { DatasetStore } from '../../domain/data/dataset-stores.ts';
-import {
-  type FromRecording,
-  problemOf,
-  type ToRecording,
-  type ToThread,
-} from './recording-messages.ts';
+import { type FromRecording, type ToRecording, type ToThread } from './recording-messages.ts';
 
 export type Recorder = {
   record: DatasetStore['record'];
@@ -65,7 +61,7 @@ export function createRecorder(path: string): Recorder {
         else
           objects(reply.digest).then(
             (text) => send({ kind: 'object', text }),
-            (error: unknown) => send({ kind: 'no object', problem: problemOf(error) }),
+            (error: unknown) => send({ kind: 'no object', problem: messageOf(error) }),
           );
       });
       underWay.add(reject);

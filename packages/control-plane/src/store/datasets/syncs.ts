@@ -7,7 +7,7 @@
  */
 import { DomainError } from '../../domain/platform/errors.ts';
 import type { TaskRecord } from '../../domain/platform/records.ts';
-import type { NewSync, TaskStore } from '../../domain/platform/stores.ts';
+import type { NewSync, TaskStore } from '../../domain/deployments/task-store.ts';
 import type { Database } from '../engine/database.ts';
 import type { Row, Tx } from '../engine/tables.ts';
 import { newTaskColumns, taskOf } from '../rows/task.ts';

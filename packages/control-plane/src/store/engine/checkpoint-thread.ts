@@ -2,6 +2,7 @@
  * The thread of checkpoints.ts, with its own connection. It runs one checkpoint for each message.
  */
 import { parentPort, workerData } from 'node:worker_threads';
+import { messageOf } from '@berth/kit/message-of';
 import Sqlite from 'better-sqlite3';
 
 /** The answer to a checkpoint: null, or the error. */
@@ -18,7 +19,7 @@ function checkpoint(): CheckpointEnd {
     database.pragma('wal_checkpoint(PASSIVE)');
     return null;
   } catch (error) {
-    return error instanceof Error ? error.message : String(error);
+    return messageOf(error);
   }
 }
 

@@ -5,6 +5,7 @@
  * https://sqlite.org/wal.html#ckpt
  */
 import { Worker } from 'node:worker_threads';
+import { messageOf } from '@berth/kit/message-of';
 import type Sqlite from 'better-sqlite3';
 import type { CheckpointEnd } from './checkpoint-thread.ts';
 
@@ -107,7 +108,7 @@ export function createCheckpoints(
           resumeWriters = resolve;
         });
       } catch (error) {
-        fail(error instanceof Error ? error.message : String(error));
+        fail(messageOf(error));
         return null;
       }
     },

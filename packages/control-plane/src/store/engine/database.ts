@@ -7,7 +7,7 @@ import { type Dialect, Kysely } from 'kysely';
 import { defined } from '@berth/kit/defined';
 import type { Notifier } from '../../domain/platform/changes.ts';
 import type { LogRelay } from '../../domain/deployments/runtime-logs.ts';
-import type { QueryKind } from '../../domain/platform/stores.ts';
+import type { QueryKind } from '../../domain/platform/metrics-store.ts';
 import { type Capabilities, POSTGRES, SQLITE } from './capabilities.ts';
 import {
   createConnection,

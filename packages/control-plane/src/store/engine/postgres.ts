@@ -4,6 +4,7 @@
  * races that this level allows.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
+import { messageOf } from '@berth/kit/message-of';
 import { type Dialect, type Kysely, PostgresDialect, type PostgresPool, sql } from 'kysely';
 import { type ClientConfig, Pool, type PoolClient, types } from 'pg';
 import type { StoreLog } from './errors.ts';
@@ -175,18 +176,14 @@ function isConnectionError(error: unknown): boolean {
   return SOCKET.test(code) || SERVER.test(code) || PG_MESSAGES.test(error.message);
 }
 
-const wordsOf = (error: unknown): string =>
-  error instanceof AggregateError
-    ? error.errors.map(wordsOf).join('; ')
-    : error instanceof Error
-      ? error.message
-      : String(error);
+const messagesOf = (error: unknown): string =>
+  error instanceof AggregateError ? error.errors.map(messagesOf).join('; ') : messageOf(error);
 const unreachable = (name: string, cause: unknown): StoreError =>
-  new StoreError('unreachable', `the database ${name} cannot be reached: ${wordsOf(cause)}`, {
+  new StoreError('unreachable', `the database ${name} cannot be reached: ${messagesOf(cause)}`, {
     cause,
   });
 const refused = (name: string, cause: unknown): StoreError =>
-  new StoreError('cannot_open', `the database ${name} cannot be opened: ${wordsOf(cause)}`, {
+  new StoreError('cannot_open', `the database ${name} cannot be opened: ${messagesOf(cause)}`, {
     cause,
   });
 

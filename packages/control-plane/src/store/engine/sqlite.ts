@@ -1,6 +1,7 @@
 /** The embedded engine: better-sqlite3 under Kysely. A committed transaction is on the disk. */
 import { closeSync, existsSync, mkdirSync, openSync, realpathSync } from 'node:fs';
 import { basename, dirname, join, resolve } from 'node:path';
+import { messageOf } from '@berth/kit/message-of';
 import Sqlite from 'better-sqlite3';
 import {
   CompiledQuery,
@@ -181,7 +182,7 @@ const cannotOpen = (path: string, cause: unknown): StoreError =>
   new StoreError(
     'cannot_open',
     `the database ${path} cannot be opened: ` +
-      `${cause instanceof Error ? cause.message : String(cause)}; check DATABASE_URL, and that ` +
+      `${messageOf(cause)}; check DATABASE_URL, and that ` +
       'this ' +
       'user may read and write the file',
     { cause },

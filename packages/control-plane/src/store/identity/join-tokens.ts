@@ -4,7 +4,7 @@
  */
 import { DomainError } from '../../domain/platform/errors.ts';
 import type { JoinTokenRecord } from '../../domain/platform/records.ts';
-import type { JoinTokenStore } from '../../domain/platform/stores.ts';
+import type { JoinTokenStore } from '../../domain/nodes/join-stores.ts';
 import type { Database } from '../engine/database.ts';
 import type { Tx } from '../engine/tables.ts';
 import { newestFirst } from '../pages.ts';

@@ -2,7 +2,7 @@
  * Admissions: contract-only nodes that may use the shared secret while REQUIRE_NODE_SECRETS is on.
  */
 import { DomainError } from '../../domain/platform/errors.ts';
-import type { AdmissionStore } from '../../domain/platform/stores.ts';
+import type { AdmissionStore } from '../../domain/nodes/join-stores.ts';
 import type { Database } from '../engine/database.ts';
 import type { NewId } from '../ids.ts';
 

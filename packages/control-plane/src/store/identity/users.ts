@@ -3,7 +3,7 @@ import { type Identity, SESSION_MAX_MS } from '@berth/wire/gateway';
 import { refuseDeletedSince } from '../../domain/identity/deleted-account.ts';
 import { DomainError, taken } from '../../domain/platform/errors.ts';
 import type { UserRecord } from '../../domain/platform/records.ts';
-import type { UserStore } from '../../domain/platform/stores.ts';
+import type { UserStore } from '../../domain/identity/user-store.ts';
 import { raiseAccessVersion } from './access-version.ts';
 import type { Database } from '../engine/database.ts';
 import type { Db, Tx } from '../engine/tables.ts';

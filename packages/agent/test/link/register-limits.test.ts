@@ -1,0 +1,79 @@
+/** The settings in a registration that the control plane's /readyz warns about. */
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { silentLogger } from '@berth/kit/log';
+import type { Client } from '@berth/wire/client';
+import type { NodeRegister } from '@berth/wire/node';
+import type { NodeRole } from '@berth/wire/vocabulary';
+import { expect, it, onTestFinished } from 'vitest';
+import { createNodeIds } from '../../src/link/node-ids.ts';
+import { createRegistration, type RegistrationDeps } from '../../src/link/registration.ts';
+
+async function registered(
+  role: NodeRole,
+  limits: RegistrationDeps['limits'],
+): Promise<Partial<NodeRegister>> {
+  const dir = mkdtempSync(join(tmpdir(), 'agent-register-'));
+  onTestFinished(() => rmSync(dir, { recursive: true }));
+  const sent: NodeRegister[] = [];
+  const call = async (_: string, { body }: { body: NodeRegister }) => {
+    sent.push(body);
+    return { id: 'node' };
+  };
+  const registration = createRegistration({
+    client: { call } as unknown as Client,
+    list: async () => [],
+    ids: await createNodeIds(join(dir, 'node-ids.json'), silentLogger()),
+    inventory: null,
+    volumes: null,
+    usage: null,
+    health: async () => new Map(),
+    neighbours: null,
+    revive: async () => false,
+    log: silentLogger(),
+    nodeName: 'node',
+    role,
+    maxBuilds: 1,
+    capabilities: () => [],
+    credentials: {
+      bootId: 'boot',
+      headers: () => ({}),
+      use: () => {},
+      register: (send) => send({}, true),
+    },
+    hostIp: async () => '127.0.0.1',
+    storage: async () => ({ max: 1, free: 1 }),
+    engine: {
+      ask: async () => undefined,
+      answered: async () => undefined,
+      failed: () => undefined,
+      now: () => null,
+      arch: () => 'amd64',
+    },
+    disk: () => null,
+    limits,
+  });
+  await registration.register(new AbortController().signal);
+  return sent.at(-1) ?? {};
+}
+
+it('a deploy node sends its publish address and default memory, or null', async () => {
+  expect(
+    await registered('deploy', { publishIp: undefined, defaultMemory: undefined }),
+  ).toMatchObject({
+    publish_ip: null,
+    default_memory: null,
+  });
+  expect(await registered('deploy', { publishIp: '10.0.0.7', defaultMemory: 5e8 })).toMatchObject({
+    publish_ip: '10.0.0.7',
+    default_memory: 5e8,
+  });
+});
+
+it('a builder sends neither', async () => {
+  const body = await registered('builder', { publishIp: undefined, defaultMemory: undefined });
+  expect(
+    Object.keys(body).filter((name) => name === 'publish_ip' || name === 'default_memory'),
+  ).toEqual([]);
+});

@@ -1,0 +1,22 @@
+/**
+ * Interface to the logs of deployments. Each method runs its own transaction,
+ * and documents its rule and the codes of DomainError that it throws. Implemented in store/.
+ */
+import type { LogLineIn } from '@berth/wire/task';
+import type { LogLineRecord } from '../platform/records.ts';
+
+export type LogStore = {
+  /**
+   * Numbers and stores the lines, and returns the number of stored lines. Beyond the limit of a
+   * deployment (lines, bytes) the middle of its log is omitted, and one line says so. `first`:
+   * number of the first line in its attempt, so a repeated batch is stored once. Throws not_found.
+   */
+  append(
+    deploymentId: string,
+    source: { task_id: string; attempt: number; first: number | null },
+    lines: readonly LogLineIn[],
+    now: number,
+  ): Promise<number>;
+  /** Returns lines with seq > after, in order. */
+  read(deploymentId: string, after: number, limit: number): Promise<LogLineRecord[]>;
+};

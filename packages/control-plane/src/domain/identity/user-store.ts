@@ -1,0 +1,48 @@
+/**
+ * Interface to the users in the database. Each method runs its own transaction,
+ * and documents its rule and the codes of DomainError that it throws. Implemented in store/.
+ */
+import type { Role } from '@berth/wire/vocabulary';
+import type { RecordGuard } from '../platform/guard.ts';
+import type { Page, Paged } from '../platform/page.ts';
+import type { UserRecord } from '../platform/records.ts';
+import type { UserChange } from './identity-stores.ts';
+
+export type UserStore = {
+  /** Ignores case. */
+  findByEmail(email: string): Promise<UserRecord | null>;
+  /** Throws not_found. */
+  get(id: string): Promise<UserRecord>;
+  /** Lists by address. */
+  list(page: Page): Promise<Paged<UserRecord>>;
+  count(): Promise<number>;
+  /**
+   * `provenAt`: when the person proved who they are. Throws email_taken, and unauthenticated if the
+   * account was deleted after that.
+   */
+  create(
+    input: { email: string; role: Role; password_hash: string | null },
+    now: number,
+    provenAt?: number,
+  ): Promise<UserRecord>;
+  /**
+   * Changes the given fields. A new password ends the user's API sessions; disabling also ends the
+   * device tokens. Throws not_found, last_admin (no enabled admin would remain).
+   */
+  patch(id: string, change: UserChange, guard?: RecordGuard<UserRecord>): Promise<UserRecord>;
+  /**
+   * Removes the user with sessions, API tokens and device tokens, and keeps a tombstone. Throws
+   * not_found, last_admin.
+   */
+  remove(id: string, now: number, guard?: RecordGuard<UserRecord>): Promise<void>;
+  /**
+   * Returns the last deletion of an account with this address while an older session could still be
+   * valid, else null.
+   */
+  deletedAt(email: string): Promise<number | null>;
+  /** Removes expired tombstones. Returns the number of rows. */
+  sweep(now: number): Promise<number>;
+  /** Makes the existing users among them admins and enables them. */
+  makeAdmins(emails: readonly string[]): Promise<void>;
+  setLastLogin(id: string, now: number): Promise<void>;
+};

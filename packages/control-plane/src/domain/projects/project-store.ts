@@ -1,0 +1,67 @@
+/**
+ * Interface to the projects in the database. Each method runs its own transaction,
+ * and documents its rule and the codes of DomainError that it throws. Implemented in store/.
+ */
+import type { ProjectCreate } from '@berth/wire/project';
+import type { Guarded, ProjectAccess } from '../identity/access.ts';
+import type { RecordChange, RecordGuard } from '../platform/guard.ts';
+import type { Page, Paged, ProjectFilter } from '../platform/page.ts';
+import type { ProjectRecord, ProjectSettings } from '../platform/records.ts';
+
+export type ProjectStore = {
+  /**
+   * Creates a project with the defaults of PROJECT_DEFAULTS (`replace`: rolling). Throws
+   * name_taken, domain_prefix_taken, domain_taken, validation (a dataset is unknown or being
+   * deleted, a member is unknown). `access`: errors name no project that this caller may not see.
+   */
+  create(input: ProjectCreate, now: number, access?: ProjectAccess): Promise<ProjectRecord>;
+  /** Throws not_found. */
+  get(id: string): Promise<ProjectRecord>;
+  /** Returns the existing records; missing ids are skipped. */
+  getMany(ids: readonly string[]): Promise<ProjectRecord[]>;
+  /** `access`: only projects that this caller may see. */
+  list(page: Page, filter?: ProjectFilter, access?: ProjectAccess): Promise<Paged<ProjectRecord>>;
+  /**
+   * Returns what decides who may see the project with this id, else with this name; null if there
+   * is none.
+   */
+  guarded(idOrName: string): Promise<Guarded | null>;
+  /** Returns those of these ids that the caller may see. A deleted project counts as it was. */
+  visible(ids: readonly string[], access: ProjectAccess): Promise<Set<string>>;
+  /**
+   * Removes members of projects that are gone and of which no event is left. Returns the number of
+   * removed rows.
+   */
+  sweep(now: number): Promise<number>;
+  /** Returns the id of the project with this id, else with this name, else null. */
+  idOf(idOrName: string): Promise<string | null>;
+  /**
+   * Changes the given fields and raises flow_version. A function as `change` runs inside the
+   * transaction with the current project, possibly more than once, and throws to reject. A prefix
+   * is also taken while another project still serves under it. Throws not_found,
+   * domain_prefix_taken, domain_taken, being_deleted, validation. `access`: as in `create`.
+   */
+  patch(
+    id: string,
+    change: RecordChange<ProjectRecord, Partial<ProjectSettings>>,
+    now: number,
+    access?: ProjectAccess,
+  ): Promise<ProjectRecord>;
+  /**
+   * Marks it for deletion and raises flow_version. Idempotent. `volumes`: its volumes are deleted
+   * too; without it they stay on their nodes. Throws not_found.
+   */
+  markDeleting(
+    id: string,
+    now: number,
+    options?: { volumes?: boolean; guard?: RecordGuard<ProjectRecord> },
+  ): Promise<ProjectRecord>;
+  listDeleting(): Promise<ProjectRecord[]>;
+  /**
+   * Removes a marked project with its data if none of its tasks is open and no node reports a
+   * container of it. Returns whether it was removed.
+   */
+  removeIfGone(id: string): Promise<boolean>;
+  /** Returns the id of the running deployment by project id. */
+  runningDeployments(ids: readonly string[]): Promise<Map<string, string>>;
+};

@@ -1,0 +1,31 @@
+/**
+ * Interfaces to the published routes and to the owners of custom domains. Each method runs its own transaction,
+ * and documents its rule and the codes of DomainError that it throws. Implemented in store/.
+ */
+import type { RouteRecord } from '../platform/records.ts';
+
+/** A route with the fields of its project that the proxy's configuration needs. */
+export type PublishedRoute = RouteRecord & {
+  project_name: string;
+  auth_required: boolean;
+  domains?: readonly string[];
+};
+
+export type RouteStore = {
+  /** Returns all routes. Throws if they cannot be read; never returns an empty list instead. */
+  all(): Promise<PublishedRoute[]>;
+};
+
+/** Owners of custom domains (store/domains.ts). `projects` changes them. */
+export type DomainStore = {
+  /**
+   * Removes domains and domain prefixes whose quarantine is over. Returns the number of rows of
+   * domains.
+   */
+  sweep(now: number): Promise<number>;
+  /**
+   * Ends the quarantine of a host, and of the prefix that has this host. Throws not_found (neither
+   * is kept), wrong_state (a project has or serves it).
+   */
+  free(host: { domain: string; prefix: string | null }, now: number): Promise<void>;
+};

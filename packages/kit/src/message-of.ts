@@ -1,0 +1,3 @@
+/** Returns the text of anything that was thrown. */
+export const messageOf = (error: unknown): string =>
+  error instanceof Error ? error.message : String(error);
