@@ -55,7 +55,8 @@ import {
   createRegistryCredentials,
   type RegistryCredentials,
 } from './engine/registry-credentials.ts';
-import { createDocker, type Docker } from './engine/docker.ts';
+import { createDocker } from './engine/create-docker.ts';
+import type { Docker } from './engine/docker.ts';
 import { createDockerNetworks } from './engine/docker-networks.ts';
 import { createIsInsecure } from './engine/insecure-registries.ts';
 import { createImageSizes } from './engine/engine-use.ts';

@@ -4,7 +4,8 @@ import { createServer, type IncomingMessage, type ServerResponse } from 'node:ht
 import type { Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { createDocker, type Docker } from '../src/engine/docker.ts';
+import { createDocker } from '../src/engine/create-docker.ts';
+import type { Docker } from '../src/engine/docker.ts';
 import { createEngineClient, type EngineClient } from '../src/engine/engine-client.ts';
 import {
   createRegistryCredentials,

@@ -4,7 +4,7 @@ import { open, readFile, writeFile } from 'node:fs/promises';
 import { failPoint } from '@berth/kit/fail-point';
 import { messageOf } from '@berth/kit/message-of';
 import type { FailureCode } from '@berth/wire/errors';
-import { repositoryOf } from '../disk/old-images.ts';
+import { repositoryOf } from '../engine/image-ref.ts';
 import { createBuildSpool } from './build-spool.ts';
 import type { DockerCli } from '../engine/docker-cli.ts';
 import {

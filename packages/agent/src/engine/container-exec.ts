@@ -1,17 +1,10 @@
 /** Runs commands inside a container. */
 import { createLines, cutLine, MAX_LINE } from '@berth/kit/lines';
 import { TaskFailure } from '../failures.ts';
+import type { ExecuteOptions, Executed } from './docker.ts';
 import { type EngineClient, EngineError } from './engine-client.ts';
 import { reasonOf } from './engine-errors.ts';
 import { createFrameReader } from './log-frames.ts';
-
-export type ExecuteOptions = {
-  signal: AbortSignal;
-  timeoutMs: number;
-  onLine?: (line: string) => void;
-};
-/** The last MAX_OUTPUT bytes of each stream. */
-export type Executed = { code: number; stdout: string; stderr: string };
 
 const MAX_OUTPUT = 64 * 1024;
 const MAX_CHECK_OUTPUT = 16 * 1024;

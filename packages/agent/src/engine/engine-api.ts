@@ -1,6 +1,6 @@
 /**
- * Types of the Docker Engine API 1.41, written by packages/testbed/src/write-engine-api.ts from
- * the API's own OpenAPI document. Do not edit. Engines leave out fields, and send null where the
+ * Types of the Docker Engine API 1.41, written by scripts/engine-api.ts from the API's own OpenAPI
+ * document. Do not edit. Engines leave out fields, and send null where the
  * document does not say so.
  */
 

@@ -2,6 +2,7 @@
 import type { Image } from './docker.ts';
 import type { Answer, EngineClient } from './engine-client.ts';
 import { isImageGone, isInUse, orElse, withCode } from './engine-errors.ts';
+import { repositoryOf } from './image-ref.ts';
 import { type ImageConfig, readImageConfig } from './image-config.ts';
 
 type ImageDescription = Answer<'GET /images/{name}/json'>;
@@ -37,6 +38,7 @@ export async function imageSizeOf(
   return (await describeImage(engine, ref, signal))?.Size ?? null;
 }
 
+/** `repository` can end with `/*`: one more part of a name. */
 export async function listImages(engine: EngineClient, repository: string): Promise<Image[]> {
   const images = await engine.call('GET /images/json', {
     query: { filters: JSON.stringify({ reference: [repository] }) },
@@ -48,8 +50,13 @@ export async function listImages(engine: EngineClient, repository: string): Prom
   }));
 }
 /** An image can have names in other repositories too. `<none>` stands for no tag or no digest. */
-const isOf = (ref: string, repository: string): boolean =>
-  (ref.startsWith(`${repository}:`) || ref.startsWith(`${repository}@`)) && !ref.includes('<none>');
+function isOf(ref: string, repository: string): boolean {
+  if (ref.includes('<none>')) return false;
+  const name = repositoryOf(ref);
+  if (!repository.endsWith('/*')) return name === repository;
+  const prefix = repository.slice(0, -1);
+  return name.startsWith(prefix) && !name.slice(prefix.length).includes('/');
+}
 
 export async function imagesWithContainer(engine: EngineClient): Promise<Set<string>> {
   const containers = await engine.call('GET /containers/json', { query: { all: true } });

@@ -2,15 +2,12 @@
 import { redactor } from '@berth/kit/exec';
 import { classify, outputTail, PULL_FAILURES, TaskFailure } from '../failures.ts';
 import { pause } from '../stopped.ts';
+import type { PullOptions } from './docker.ts';
 import { type EngineClient, EngineError } from './engine-client.ts';
+import { partsOf } from './image-ref.ts';
 import { createJsonLines } from './json-lines.ts';
 import type { RegistryCredentials } from './registry-credentials.ts';
 
-export type PullOptions = {
-  signal: AbortSignal;
-  timeoutMs: number;
-  onLine: (line: string) => void;
-};
 type Progress = {
   id?: string;
   status?: string;
@@ -91,12 +88,4 @@ async function attempt(
 function lineOf({ id, status, progressDetail }: Progress): string | null {
   if (status === undefined || progressDetail?.current !== undefined) return null;
   return id === undefined ? status : `${id}: ${status}`;
-}
-
-/** The engine takes a digest as a tag. Without a tag it would pull all of them. */
-export function partsOf(ref: string): { name: string; tag: string } {
-  const [named = '', digest] = ref.split('@');
-  const colon = named.indexOf(':', named.lastIndexOf('/') + 1);
-  const name = colon === -1 ? named : named.slice(0, colon);
-  return { name, tag: digest ?? (colon === -1 ? 'latest' : named.slice(colon + 1)) };
 }

@@ -7,6 +7,7 @@ import { chmod, mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { defined } from '@berth/kit/defined';
 import { writeFileWhole } from '@berth/kit/write-file';
+import { registryOf } from './image-ref.ts';
 
 export type RegistryLogin = { address: string; user: string; password: string };
 export type RegistryCredentials = {
@@ -54,11 +55,6 @@ const encodeAuth = (auth: object): string =>
 
 const hostOf = (address: string): string =>
   address.replace(/^https?:\/\//, '').replace(/\/.*$/s, '');
-/** Returns the registry in the name of an image: it has a dot or a port, or is localhost. */
-function registryOf(image: string): string {
-  const [first = '', ...rest] = image.split('/');
-  return rest.length > 0 && /[.:]|^localhost$/.test(first) ? first : 'docker.io';
-}
 
 /** A docker command that starts meanwhile reads the old credentials or the new ones. */
 async function writeConfig(

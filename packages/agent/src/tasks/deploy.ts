@@ -24,7 +24,8 @@ import { addressOf, checkFailure, exitFailure, probeFailure } from '../engine/di
 import { type CheckFailure, untilChecked } from '../engine/health-check.ts';
 import { type HostPorts, isPortTaken } from '../engine/host-ports.ts';
 import { imageNotes } from '../engine/image-notes.ts';
-import { type Images, repositoryOf } from '../disk/old-images.ts';
+import { type Images } from '../disk/old-images.ts';
+import { repositoryOf } from '../engine/image-ref.ts';
 import { listenersOf } from '../engine/listening.ts';
 import type { Locks } from '../locks.ts';
 import type { Networks } from '../engine/networks.ts';

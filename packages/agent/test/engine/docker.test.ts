@@ -1,8 +1,9 @@
-/** What the agent asks of the engine for a container, and pulls while the registry restarts. */
+/** The calls for a container, and pulls while the registry restarts. */
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import type { RunSpec } from '../../src/engine/docker.ts';
 import { type EngineClient, EngineError } from '../../src/engine/engine-client.ts';
-import { partsOf, pullImage } from '../../src/engine/pull-image.ts';
+import { partsOf } from '../../src/engine/image-ref.ts';
+import { pullImage } from '../../src/engine/pull-image.ts';
 import { createBody } from '../../src/engine/run-container.ts';
 import { never } from '../data/share.ts';
 import { type HttpEngine, json, refuse, startHttpEngine } from '../http-engine.ts';
@@ -65,7 +66,7 @@ it.each([
   expect(site.requests[0]?.query.get('name')).toBe('svc-a');
 });
 
-it('a container has its limits, one published port and no more rights than it needs', () => {
+it('a container has its limits, one published port and few rights', () => {
   const { Env, HostConfig, ExposedPorts } = createBody({
     ...SPEC,
     memoryBytes: 1e8,

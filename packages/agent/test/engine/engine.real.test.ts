@@ -24,7 +24,8 @@ import {
   pruneBuildCache,
 } from '../../src/engine/engine-use.ts';
 import { createIsInsecure } from '../../src/engine/insecure-registries.ts';
-import { createDocker, type Docker } from '../../src/engine/docker.ts';
+import { createDocker } from '../../src/engine/create-docker.ts';
+import type { Docker } from '../../src/engine/docker.ts';
 import { createEngineClient, type EngineClient } from '../../src/engine/engine-client.ts';
 import {
   createRegistryCredentials,

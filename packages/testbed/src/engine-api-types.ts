@@ -1,13 +1,10 @@
 /**
- * Writes the types of the Docker Engine API that the agent uses, from the API's own OpenAPI
- * document: `node packages/testbed/src/write-engine-api.ts v1.41.yaml`. The document is docs/api/v1.41.yaml of
- * https://github.com/moby/moby/tree/v28.2.2.
+ * Types of the Docker Engine API that the agent uses, from the API's own OpenAPI document
+ * (scripts/engine-api.ts writes them).
  */
-import { readFile, writeFile } from 'node:fs/promises';
 import openapiTS, { astToString, type OpenAPI3 } from 'openapi-typescript';
 import { parse } from 'yaml';
 
-const TARGET = 'packages/agent/src/engine/engine-api.ts';
 const OPERATIONS: readonly (readonly [method: string, path: string])[] = [
   ['get', '/version'],
   ['get', '/info'],
@@ -40,8 +37,8 @@ const OPERATIONS: readonly (readonly [method: string, path: string])[] = [
   ['delete', '/networks/{id}'],
 ];
 const HEADER = `/**
- * Types of the Docker Engine API 1.41, written by packages/testbed/src/write-engine-api.ts from
- * the API's own OpenAPI document. Do not edit. Engines leave out fields, and send null where the
+ * Types of the Docker Engine API 1.41, written by scripts/engine-api.ts from the API's own OpenAPI
+ * document. Do not edit. Engines leave out fields, and send null where the
  * document does not say so.
  */
 
@@ -122,7 +119,7 @@ function schemaOf(operation: Json): Json {
   const query = parameters.filter((parameter) => parameter.in === 'query');
   const body = parameters.find((parameter) => parameter.in === 'body');
   const success = Object.entries(operation['responses'] as Record<string, Json>).find(
-    ([status, { schema }]) => /^2/.test(status) && isObject(schema),
+    ([status, { schema }]) => status.startsWith('2') && isObject(schema),
   );
   return object({
     ...(query.length === 0
@@ -148,39 +145,36 @@ function reachable(value: unknown, schemas: Json, names = new Set<string>()): Se
   return names;
 }
 
-const [source] = process.argv.slice(2);
-if (source === undefined) throw new Error('give the path of the OpenAPI document');
-const document = parse(await readFile(source, 'utf8')) as {
-  definitions: Json;
-  paths: Record<string, Record<string, Json>>;
-};
-const operations: Json = {};
-for (const [method, path] of OPERATIONS) {
-  const raw = document.paths[path]?.[method];
-  if (raw === undefined) throw new Error(`the document has no ${method} ${path}`);
-  operations[`${method.toUpperCase()} ${path}`] = schemaOf(raw);
+/** `text`: the document in YAML. */
+export async function engineApiTypes(text: string): Promise<string> {
+  const document = parse(text) as Swagger;
+  const schemas = shapeOf(document.definitions, true) as Json;
+  const operations = operationsOf(document);
+  for (const [name, fields] of Object.entries(FIELDS)) keepFields(schemas[name], fields);
+  for (const [name, fields] of Object.entries(ANSWER_FIELDS))
+    keepFields((operations[name] as { properties: Json }).properties['answer'], fields);
+  const used = reachable(operations, schemas);
+  const usedSchemas = Object.entries(schemas).filter(([name]) => used.has(name));
+  const types = await openapiTS({
+    openapi: '3.0.3',
+    info: { title: 'Docker Engine API', version: '1.41' },
+    paths: {},
+    components: { schemas: { ...operations, ...Object.fromEntries(usedSchemas) } },
+  } as unknown as OpenAPI3);
+  // Without paths, only the schemas are of use.
+  const [, body = ''] =
+    /export interface components \{\n\s+schemas: (\{.*?\n {4}\});/s.exec(astToString(types)) ?? [];
+  return `${HEADER}export interface EngineApi ${body.replaceAll('components["schemas"]', 'EngineApi')}\n`;
 }
-const schemas = shapeOf(document.definitions, true) as Json;
-for (const [name, fields] of Object.entries(FIELDS)) keepFields(schemas[name], fields);
-for (const [name, fields] of Object.entries(ANSWER_FIELDS))
-  keepFields((operations[name] as { properties: Json }).properties['answer'], fields);
-const used = reachable(operations, schemas);
-const components = {
-  openapi: '3.0.3',
-  info: { title: 'Docker Engine API', version: '1.41' },
-  paths: {},
-  components: {
-    schemas: {
-      ...operations,
-      ...Object.fromEntries(Object.entries(schemas).filter(([name]) => used.has(name))),
-    },
-  },
-};
-const types = astToString(await openapiTS(components as unknown as OpenAPI3));
-// Without paths, only the schemas are of use.
-const [, body = ''] =
-  /export interface components \{\n\s+schemas: (\{.*?\n {4}\});/s.exec(types) ?? [];
-await writeFile(
-  TARGET,
-  `${HEADER}export interface EngineApi ${body.replaceAll(/components\["schemas"\]/g, 'EngineApi')}\n`,
-);
+
+type Swagger = { definitions: Json; paths: Record<string, Record<string, Json>> };
+
+function operationsOf(document: Swagger): Json {
+  const operations: Json = {};
+  for (const [method, path] of OPERATIONS) {
+    const raw = document.paths[path]?.[method];
+    if (raw === undefined) throw new Error(`the document has no ${method} ${path}`);
+    operations[`${method.toUpperCase()} ${path}`] = schemaOf(raw);
+  }
+  return operations;
+}
