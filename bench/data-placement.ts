@@ -125,7 +125,7 @@ export async function benchPlacement(): Promise<string[]> {
     needs: [],
   };
   const context = { now: NOW, limits: DEFAULT_LIMITS, cacheIndex: createCacheIndex() };
-  const ask = () => timed(() => choose(question, nodes, context));
+  const ask = () => timed(() => choose(question, nodes, context).placement);
   const first = ask();
   const plain = [0, 1, 2].map(() => timed(() => naive(question, nodes)));
   const same: number[] = [];

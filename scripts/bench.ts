@@ -7,14 +7,11 @@ import { benchAgents } from '../bench/agents.ts';
 import { benchAnonymous } from '../bench/anonymous.ts';
 import { benchCli } from '../bench/cli.ts';
 import { benchDashboard } from '../bench/dashboard.ts';
-import { benchDashboardReal } from '../bench/dashboard-real.ts';
 import { benchData } from '../bench/data.ts';
 import { benchDatabase } from '../bench/database.ts';
 import { benchDeploy } from '../bench/deploy.ts';
 import { benchLogs } from '../bench/logs.ts';
-import { benchProjects } from '../bench/projects.ts';
 import { benchPush } from '../bench/push.ts';
-import { benchRetention } from '../bench/retention.ts';
 import { benchRoutes } from '../bench/routes.ts';
 import { benchVerify } from '../bench/verify.ts';
 
@@ -25,14 +22,8 @@ const { values: options, positionals: wanted } = parseArgs({
     agents: { type: 'string', default: '10000' },
     /** File to which `agents` writes a CPU profile of its control plane. */
     profile: { type: 'string' },
-    /** Number of deployments of `retention`. */
-    deployments: { type: 'string', default: '100000' },
-    /** Number of projects of `projects`. */
-    projects: { type: 'string', default: '5000' },
     /** `agents` also measures what a bare server needs for the same requests. */
     floor: { type: 'boolean', default: false },
-    /** `dashboard` measures the pages of a real control plane with 5,000 projects instead. */
-    real: { type: 'boolean', default: false },
   },
 });
 const agents = (): Promise<string[]> =>
@@ -41,10 +32,6 @@ const agents = (): Promise<string[]> =>
     profile: options.profile ?? null,
     floor: options.floor,
   });
-const retention = (): Promise<string[]> =>
-  benchRetention({ deployments: Number(options.deployments) });
-const projects = (): Promise<string[]> => benchProjects({ projects: Number(options.projects) });
-const dashboard = (): Promise<string[]> => (options.real ? benchDashboardReal() : benchDashboard());
 const BENCHES = {
   deploy: benchDeploy,
   push: benchPush,
@@ -56,9 +43,7 @@ const BENCHES = {
   anonymous: benchAnonymous,
   cli: benchCli,
   logs: benchLogs,
-  dashboard,
-  retention,
-  projects,
+  dashboard: benchDashboard,
 };
 
 const unknown = wanted.filter((name) => !Object.hasOwn(BENCHES, name));

@@ -14,7 +14,6 @@ rmSync(join(import.meta.dirname, '..', '.tools', 'compile-cache'), {
   recursive: true,
   force: true,
 });
-// Side by side: the gates and the unit tests fill both cores.
-await Promise.all([filters.length === 0 ? gates() : undefined, suite('unit', filters)]);
-for (const project of ['slow', 'real', 'alone'] as const) await suite(project, filters);
+if (filters.length === 0) await gates();
+for (const project of ['unit', 'slow', 'real', 'alone'] as const) await suite(project, filters);
 conclude();

@@ -6,9 +6,9 @@ import { commandProblem } from './known-command.ts';
 
 const SRC = join(import.meta.dirname, '../packages/dashboard/src');
 const SOURCES = ['pages', 'parts', 'app'].flatMap((folder) =>
-  readdirSync(join(SRC, folder)).map(
-    (file) => [`${folder}/${file}`, readFileSync(join(SRC, folder, file), 'utf8')] as const,
-  ),
+  readdirSync(join(SRC, folder), { recursive: true, encoding: 'utf8' })
+    .filter((file) => /\.tsx?$/.test(file))
+    .map((file) => [`${folder}/${file}`, readFileSync(join(SRC, folder, file), 'utf8')] as const),
 );
 
 describe('commands that pages show', () => {

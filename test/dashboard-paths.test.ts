@@ -17,7 +17,7 @@ const filled = (path: string): string =>
 
 /** Names of the routes that the sources request. */
 const REQUESTS =
-  /\b(?:useAsk|useAskWithTag|useList|useChange|call|exchange|ask)(?:<\w+>)?\(\s*'(\w+)'/g;
+  /\b(?:useApiQuery|useApiQueryWithTag|useApiList|useApiMutation|call|exchange|apiQuery)(?:<\w+>)?\(\s*'(\w+)'/g;
 const routes = new Set(
   SOURCES.flatMap(([, text]) => [...text.matchAll(REQUESTS)].map(([, name = '']) => name)),
 );

@@ -84,12 +84,12 @@ test.each(PAGES)('%s begins with its purpose', (page) => {
 });
 
 const LONGEST = 140;
-/** Skips tables, generated parts, HTML, and lines that are a link only. */
+/** Skips tables, generated parts, HTML, and lines that are a link or the name of a test only. */
 const proseOf = (file: string): string[] =>
   textOf(file)
     .replaceAll(/<!-- generated[^]*?<!-- \/generated -->/g, '')
     .split('\n')
-    .filter((line) => !/^ *(\||<|!\[)/.test(line));
+    .filter((line) => !/^ *(\||<|!\[|- `packages\/)/.test(line));
 
 describe('no line of prose is longer than 140 characters', () => {
   test.each(DOCUMENTS)('%s', (file) => {

@@ -12,12 +12,12 @@ const { scripts } = JSON.parse(readFileSync(path.join(ROOT, 'package.json'), 'ut
   scripts: Record<string, string>;
 };
 const OWN = Object.entries(scripts).flatMap(([name, command]) => {
-  const file = /^node (scripts\/\S+)$/.exec(command)?.[1];
-  return file === undefined ? [] : [[name, file] as const];
+  const words = /^node (scripts\/\S+(?: [\w-]+)?)$/.exec(command)?.[1];
+  return words === undefined ? [] : [[name, words] as const];
 });
 /** Without BERTH and npm variables; the PATH has no program that a script could start. */
-const run = (file: string, ...args: string[]) =>
-  spawnSync(process.execPath, [path.join(ROOT, file), ...args], {
+const run = (words: string, ...args: string[]) =>
+  spawnSync(process.execPath, [...words.split(' '), ...args], {
     cwd: ROOT,
     env: { PATH: '/nowhere' },
     encoding: 'utf8',
@@ -30,16 +30,16 @@ test('all scripts of package.json are known', () => {
   expect(others.toSorted()).toEqual(['dead', 'format', 'format:check', 'lint', 'types']);
 });
 
-describe.each(OWN)('npm run %s', (name, file) => {
+describe.each(OWN)('npm run %s', (name, words) => {
   test.each(['--help', '-h'])('%s says what it does, and starts nothing', (flag) => {
-    const { status, stdout, stderr } = run(file, 'word', flag);
+    const { status, stdout, stderr } = run(words, 'word', flag);
     expect({ status, stderr }).toEqual({ status: 0, stderr: '' });
     expect(stdout.split('\n')[0]).toBe(`npm run ${name} -- [options]`);
     expect(stdout.split('\n')[1]).toMatch(/^[a-z].{20,}/);
   });
   test('an option that it does not have is refused', () => {
-    const { status, stdout, stderr } = run(file, '--no-such-option=1');
-    const passes = run(file, '--help').stdout.includes('passed to vitest');
+    const { status, stdout, stderr } = run(words, '--no-such-option=1');
+    const passes = run(words, '--help').stdout.includes('passed to vitest');
     if (passes) return;
     expect(status).toBe(2);
     expect(stdout + stderr).toContain(

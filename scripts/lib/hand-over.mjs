@@ -16,9 +16,10 @@ const WITH_TEST_PARTS = ['test.ts', 'faults.ts', 'sim.ts', 'bench.ts', 'backup-r
  * set-up as JSON. Ends this process with the exit code of that one (128 + signal number when a
  * signal ended it).
  * @param {string} script name in scripts/
+ * @param {string[]} options its arguments
  */
-export async function handOver(script) {
-  answerHelp(script);
+export async function handOver(script, options) {
+  answerHelp(script, options);
   const capabilities = await setup({ tests: WITH_TEST_PARTS.includes(script) });
   if (capabilities.node === undefined || !capabilities.deps) {
     printLine(
@@ -34,7 +35,7 @@ export async function handOver(script) {
   }
   const env = childEnvironment({ BERTH_CAPABILITIES: JSON.stringify(capabilities) });
   env.PATH = [dirname(nodeProgram), join(root, 'node_modules', '.bin'), env.PATH].join(delimiter);
-  const child = spawn(nodeProgram, [file, ...process.argv.slice(2)], {
+  const child = spawn(nodeProgram, [file, ...options], {
     stdio: 'inherit',
     env,
     cwd: root,

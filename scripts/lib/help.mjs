@@ -65,10 +65,7 @@ export const SCRIPTS = {
     options: {
       '--agents': 'NUMBER of agents (10000)',
       '--profile': 'FILE: CPU profile of the control plane of `agents`',
-      '--deployments': 'NUMBER of deployments of `retention`',
-      '--projects': 'NUMBER of projects of `projects`',
       '--floor': '`agents` also measures a bare server',
-      '--real': '`dashboard` measures a real control plane with 5,000 projects',
     },
   },
   'sim.ts': {
@@ -145,6 +142,11 @@ export const SCRIPTS = {
       '--worktree': 'copies the working tree instead of cloning HEAD',
       '--keep': 'keeps the root',
     },
+  },
+  'release.ts': {
+    name: 'release',
+    does: 'makes a version: checks, writes the number into each file, commits, sets the tag',
+    words: 'VERSION: such as 0.2.0',
   },
   'docs.ts': { name: 'docs', does: 'writes the generated tables of docs/' },
   'pictures.ts': {

@@ -125,7 +125,7 @@ async function settled(page: Page): Promise<void> {
   await page.locator('h1').first().waitFor();
   // The next lines wait for answers and fonts, and for what the page draws from them.
   await page.waitForFunction(
-    "document.querySelector('[data-ghost]') === null && !/(^|\\n)(Loading |No lines " +
+    "document.querySelector('[data-skeleton]') === null && !/(^|\\n)(Loading |No lines " +
       'yet)/.test(document.body.innerText)',
   );
   await page.evaluate('document.fonts.ready');

@@ -4,7 +4,8 @@
  */
 import { spawn } from 'node:child_process';
 import { existsSync, mkdirSync, readFileSync, rmSync } from 'node:fs';
-import { join } from 'node:path';
+import { join, relative } from 'node:path';
+import { stripVTControlCharacters } from 'node:util';
 
 const root = join(import.meta.dirname, '..', '..');
 const bin = (name: string): string => join(root, 'node_modules', '.bin', name);
@@ -12,7 +13,8 @@ const results = join(root, '.tools', 'results');
 
 type Counts = { passed: number; failed: number; skipped: number };
 const total: Counts = { passed: 0, failed: 0, skipped: 0 };
-const trouble: string[] = [];
+/** Gates and tests that failed, each with the first lines of its message (empty: none). */
+const trouble = new Map<string, string>();
 const skipped: string[] = [];
 
 /** Parts whose tests must not be skipped. CI names the parts that it has. */
@@ -51,7 +53,7 @@ async function gate(name: string, program: string, args: string[]): Promise<void
   total[code === 0 ? 'passed' : 'failed']++;
   console.log(`${code === 0 ? '✓' : '✗'} ${name} (${seconds} s)`);
   if (code !== 0) {
-    trouble.push(name);
+    trouble.set(name, '');
     console.log(output.trimEnd());
   }
 }
@@ -61,7 +63,12 @@ type Report = {
     name: string;
     status: string;
     message?: string;
-    assertionResults: { status: string; fullName: string; ancestorTitles: string[] }[];
+    assertionResults: {
+      status: string;
+      fullName: string;
+      ancestorTitles: string[];
+      failureMessages?: string[] | null;
+    }[];
   }[];
 };
 
@@ -97,13 +104,16 @@ export async function suite(
     if (
       testFile.status === 'failed' &&
       testFile.assertionResults.every((a) => a.status !== 'failed')
-    )
+    ) {
       failed++;
-    for (const { status, fullName, ancestorTitles } of testFile.assertionResults) {
+      trouble.set(relative(root, testFile.name), firstLines(testFile.message));
+    }
+    for (const result of testFile.assertionResults) {
+      const { status, fullName, ancestorTitles } = result;
       if (status === 'passed') total.passed++;
       else if (status === 'failed') {
         failed++;
-        trouble.push(fullName);
+        trouble.set(fullName, firstLines(result.failureMessages?.[0]));
       } else {
         total.skipped++;
         skipped.push(ancestorTitles[0] ?? fullName);
@@ -111,8 +121,19 @@ export async function suite(
     }
   }
   if (code !== 0 && failed === 0) failed = 1;
-  if (failed > 0) trouble.push(`suite ${project}`);
+  if (failed > 0) trouble.set(`suite ${project}`, '');
   total.failed += failed;
+}
+
+/** Returns the first lines of a failure, indented: a log may keep only the end of the output. */
+function firstLines(message = ''): string {
+  const lines = stripVTControlCharacters(message)
+    .split('\n')
+    .filter((line) => line.trim() !== '');
+  return lines
+    .slice(0, 6)
+    .map((line) => `\n      ${line.slice(0, 200)}`)
+    .join('');
 }
 
 /** Runs every gate, one after the other. */
@@ -134,12 +155,13 @@ export function conclude(): void {
     const missed = skipped.filter((reason) => reason.toLowerCase().includes(name.toLowerCase()));
     if (missed.length === 0) continue;
     total.failed++;
-    trouble.push(
+    trouble.set(
       `${missed.length} tests that need ${name} were skipped, but BERTH_REQUIRE asks for it`,
+      '',
     );
   }
-  if (trouble.length > 0)
-    console.log(`\nfailed:\n${[...new Set(trouble)].map((name) => `  ${name}`).join('\n')}`);
+  if (trouble.size > 0) console.log('\nfailed:');
+  for (const [name, message] of trouble) console.log(`  ${name}${message}`);
   console.log(`\n${total.passed} passed, ${total.failed} failed, ${total.skipped} skipped`);
   process.exitCode = total.failed === 0 ? 0 : 1;
 }

@@ -1,6 +1,6 @@
 /**
  * Lint rules of this repository, for what oxlint has no rule of its own (.oxlintrc.json,
- * `jsPlugins`). test/gates.test.ts plants a breach of each rule.
+ * `jsPlugins`). test/gates.slow.test.ts plants a breach of each rule.
  */
 
 /**

@@ -40,7 +40,7 @@ const VALUES: Readonly<Record<string, readonly string[]>> = {
 /** A change of the dashboard: its file, the name of its helper (`call` without one), its route. */
 type ChangeName = `${string} ${string} ${RouteName}`;
 /**
- * The changes in the sources: `const NAME = useChange('ROUTE'`, and requests without that helper
+ * The changes in the sources: `const NAME = useApiMutation('ROUTE'`, and requests without that helper
  * that change something.
  */
 function changesOfSource(): string[] {
@@ -50,10 +50,10 @@ function changesOfSource(): string[] {
     .flatMap((file) => {
       const text = readFileSync(join(src, file), 'utf8');
       const found = [
-        ...text.matchAll(/(?:const (\w+) = useChange|\b(?:call|exchange))\(\s*'(\w+)'/g),
+        ...text.matchAll(/(?:const (\w+) = useApiMutation|\b(?:call|exchange))\(\s*'(\w+)'/g),
       ];
       expect(found.filter(([, name]) => name !== undefined).length, `${file}: changes`).toBe(
-        [...text.matchAll(/\buseChange\(/g)].length,
+        [...text.matchAll(/\buseApiMutation\(/g)].length,
       );
       return found
         .filter(([, , route]) => ROUTES[route as RouteName].method !== 'GET')
@@ -95,7 +95,7 @@ describe.skipIf(executablePath === undefined)('forms of the dashboard', () => {
       'the page has loaded',
       async () =>
         (await page.getByText(/^Loading /).count()) +
-          (await page.locator('[data-ghost]').count()) ===
+          (await page.locator('[data-skeleton]').count()) ===
         0,
     );
   };
@@ -199,7 +199,7 @@ describe.skipIf(executablePath === undefined)('forms of the dashboard', () => {
     },
     { change: 'account call logout', path: '/account', act: () => press('Sign out') },
     {
-      change: 'account create createToken',
+      change: 'tokens create createToken',
       path: '/account',
       act: async () => {
         await fill('Name', 'ci');
@@ -207,9 +207,9 @@ describe.skipIf(executablePath === undefined)('forms of the dashboard', () => {
       },
       field: 'name',
     },
-    { change: 'account revoke deleteToken', path: '/account', act: () => press('Revoke ci') },
+    { change: 'tokens revoke deleteToken', path: '/account', act: () => press('Revoke ci') },
     {
-      change: 'account password changePassword',
+      change: 'password-form password changePassword',
       path: '/account',
       act: async () => {
         await fill('Current password', 'one long password');
@@ -275,13 +275,13 @@ describe.skipIf(executablePath === undefined)('forms of the dashboard', () => {
     },
 
     {
-      change: 'project-tabs putSecret putSecret',
+      change: 'env-form putSecret putSecret',
       path: '/projects/explorer/env',
       act: setSecret,
       field: 'value',
     },
     {
-      change: 'project-tabs putEnv putEnv',
+      change: 'env-form putEnv putEnv',
       path: '/projects/explorer/env',
       act: async () => {
         await page.getByLabel(/^Secret: /).uncheck();
@@ -290,17 +290,17 @@ describe.skipIf(executablePath === undefined)('forms of the dashboard', () => {
       field: 'name',
     },
     {
-      change: 'project-tabs deleteEnv deleteEnv',
+      change: 'env deleteEnv deleteEnv',
       path: '/projects/explorer/env',
       act: () => choose('Actions for TZ', 'Remove'),
     },
     {
-      change: 'project-tabs deleteSecret deleteSecret',
+      change: 'env deleteSecret deleteSecret',
       path: '/projects/explorer/env',
       act: () => choose('Actions for DATABASE_URL', 'Delete'),
     },
     {
-      change: 'project-tabs add patchProject',
+      change: 'domains add patchProject',
       path: '/projects/explorer/domains',
       act: async () => {
         await fill('Domain', 'www.example.org');
@@ -309,7 +309,7 @@ describe.skipIf(executablePath === undefined)('forms of the dashboard', () => {
       field: 'domains[1]',
     },
     {
-      change: 'project-tabs remove patchProject',
+      change: 'domains remove patchProject',
       path: '/projects/explorer/domains',
       act: async () => {
         await choose('Actions for explorer.example.com', 'Remove');
@@ -317,12 +317,12 @@ describe.skipIf(executablePath === undefined)('forms of the dashboard', () => {
       },
     },
     {
-      change: 'project-tabs put putHook',
+      change: 'hook put putHook',
       path: '/projects/shop/hook',
       act: () => press('Create the hook'),
     },
     {
-      change: 'project-tabs remove deleteHook',
+      change: 'hook remove deleteHook',
       path: '/projects/explorer/hook',
       act: () => press('Delete the hook'),
     },
@@ -351,7 +351,7 @@ describe.skipIf(executablePath === undefined)('forms of the dashboard', () => {
       },
     },
     {
-      change: 'project-tabs addVolume patchProject',
+      change: 'data-volumes addVolume patchProject',
       path: '/projects/explorer/data',
       act: async () => {
         await fill('Volume', 'uploads');
@@ -361,12 +361,12 @@ describe.skipIf(executablePath === undefined)('forms of the dashboard', () => {
       field: 'volumes[0].mount_path',
     },
     {
-      change: 'project-tabs removeVolume patchProject',
+      change: 'data-volumes removeVolume patchProject',
       path: '/projects/labels/data',
       act: () => choose('Actions for uploads', 'Remove from the project'),
     },
     {
-      change: 'project-tabs addDataset patchProject',
+      change: 'data-datasets addDataset patchProject',
       path: '/projects/explorer/data',
       act: async () => {
         await select('Dataset', 'd-genomes');
@@ -375,7 +375,7 @@ describe.skipIf(executablePath === undefined)('forms of the dashboard', () => {
       field: 'datasets[1].dataset_id',
     },
     {
-      change: 'project-tabs removeDataset patchProject',
+      change: 'data-datasets removeDataset patchProject',
       path: '/projects/explorer/data',
       act: () => choose('Actions for stations', 'Remove from the project'),
     },
@@ -409,7 +409,7 @@ describe.skipIf(executablePath === undefined)('forms of the dashboard', () => {
       act: () => press('Deploy again'),
     },
     {
-      change: 'project-settings save patchProject',
+      change: 'settings save patchProject',
       path: '/projects/explorer/settings',
       act: async () => {
         await fill('Branch', 'next');
@@ -418,7 +418,7 @@ describe.skipIf(executablePath === undefined)('forms of the dashboard', () => {
       field: 'branch',
     },
     {
-      change: 'project-settings remove deleteProject',
+      change: 'settings remove deleteProject',
       path: '/projects/explorer/settings',
       act: async () => {
         await press('Delete …');
@@ -438,7 +438,7 @@ describe.skipIf(executablePath === undefined)('forms of the dashboard', () => {
       },
     },
     {
-      change: 'node removed confirmRemoved',
+      change: 'to-remove removed confirmRemoved',
       path: '/nodes/node-c',
       act: async () => {
         await press('Confirm that svc-minutes is removed');
@@ -460,7 +460,7 @@ describe.skipIf(executablePath === undefined)('forms of the dashboard', () => {
       },
     },
     {
-      change: 'notifications create createNotification',
+      change: 'notification-form create createNotification',
       path: '/notifications',
       act: async () => {
         await fill('Name', 'ops');
@@ -470,12 +470,12 @@ describe.skipIf(executablePath === undefined)('forms of the dashboard', () => {
       field: 'target',
     },
     {
-      change: 'notifications test testNotification',
+      change: 'targets test testNotification',
       path: '/notifications',
       act: () => choose(/^Actions for /, 'Send a test'),
     },
     {
-      change: 'notifications remove deleteNotification',
+      change: 'targets remove deleteNotification',
       path: '/notifications',
       act: () => choose(/^Actions for /, 'Delete'),
     },
@@ -493,7 +493,7 @@ describe.skipIf(executablePath === undefined)('forms of the dashboard', () => {
       path: '/people',
       act: () => choose('Actions for grace@example.org', 'Make viewer'),
     },
-    { change: 'system clean startCleanUp', path: '/system', act: () => press('Clean up now') },
+    { change: 'clean-ups clean startCleanUp', path: '/system', act: () => press('Clean up now') },
   ];
 
   const problemOf = (status: number, detail: string, errors: object[] = []) => ({
@@ -1178,7 +1178,7 @@ describe.skipIf(executablePath === undefined)('forms of the dashboard', () => {
         });
         await page.goto(mock.url);
         await page.getByText('Loading the ways to sign in').waitFor({ state: 'attached' });
-        expect(await page.locator('[data-ghost]').count()).toBeGreaterThan(0);
+        expect(await page.locator('[data-skeleton]').count()).toBeGreaterThan(0);
         held.resolve();
         const button = page.getByRole('link', {
           name: 'Sign in with the identity provider of your team',

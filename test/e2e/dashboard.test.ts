@@ -629,7 +629,8 @@ async function loaded(page: Page): Promise<void> {
   await waitFor(
     'the page has loaded',
     async () =>
-      (await page.getByText(/^Loading /).count()) + (await page.locator('[data-ghost]').count()) ===
+      (await page.getByText(/^Loading /).count()) +
+        (await page.locator('[data-skeleton]').count()) ===
       0,
   );
 }

@@ -577,7 +577,7 @@ describe.skipIf(reason !== undefined)(
           `${path} has loaded`,
           async () =>
             (await tab.getByText(/^Loading /).count()) +
-              (await tab.locator('[data-ghost]').count()) ===
+              (await tab.locator('[data-skeleton]').count()) ===
             0,
         );
         for (const text of await tab

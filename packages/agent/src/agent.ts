@@ -15,12 +15,12 @@ import { CAN_MOVE_VOLUMES, CAN_VOLUMES } from '@berth/wire/volume';
 import type { AgentConfig, Task } from '@berth/wire/task';
 import type { Replace } from '@berth/kit/reload';
 import type { AGENT_SETTINGS, AgentOptions } from './config.ts';
-import { createHandlers, createRegistryParts, gitHome } from './tasks/handlers.ts';
+import { createHandlers, createRegistryParts, gitHome } from './handlers.ts';
 import { type HealthServer, startHealthServer } from './link/health.ts';
 import type { Locks } from './locks.ts';
 import { createTaskLoop } from './link/poll-loop.ts';
-import { importKnownHosts } from './link/import-known-hosts.ts';
-import { createMetrics } from './link/metrics.ts';
+import { importKnownHosts } from './git/import-known-hosts.ts';
+import { createMetrics } from './metrics.ts';
 import { watchContainers } from './engine/observe.ts';
 import { createParts, type AgentParts } from './parts.ts';
 import { type Readiness, readinessOf } from './link/readiness.ts';
@@ -33,7 +33,7 @@ import {
   type RegistrySettings,
 } from './link/registry-settings.ts';
 import { runTask } from './tasks/run-task.ts';
-import { openStateFolder } from './link/state-folder.ts';
+import { openStateFolder } from './state/state-folder.ts';
 import { sendUsage } from './usage/sender.ts';
 import { pause } from './stopped.ts';
 import { REGISTRY_LOCK, type RegistryParts } from './tasks/clean.ts';
@@ -103,7 +103,7 @@ export async function startAgent(
   const { client, docker, images, data } = parts;
   const registry = createRegistrySettings({
     client,
-    login: { engine: parts.engine, credentials: parts.registryLogin },
+    login: { engine: parts.engineClient, credentials: parts.registryLogin },
     signal,
     onFetched: images.sweepLater,
     log,

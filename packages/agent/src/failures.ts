@@ -3,16 +3,16 @@
  * that maps its output to a code. The tools have no error codes of their own, so the tables match
  * their messages. test/failures.test.ts has real output for every row.
  */
+import { CodedError } from '@berth/kit/coded-error';
 import { ExecError } from '@berth/kit/exec';
 import { messageOf } from '@berth/kit/message-of';
 import { FAILURES, type FailureCode } from '@berth/wire/errors';
 import type { TaskError, TaskReport } from '@berth/wire/task';
-import { terminalText } from './logs/terminal-text.ts';
+import { terminalText } from './terminal-text.ts';
 
 /** A failure with a code. Its message is the code’s sentence and then the detail. */
-export class TaskFailure extends Error {
+export class TaskFailure extends CodedError<FailureCode> {
   override name = 'TaskFailure';
-  readonly code: FailureCode;
   /** The detail without the code’s sentence. */
   readonly detail: string;
   /** Fields for the report of the task. */
@@ -22,8 +22,7 @@ export class TaskFailure extends Error {
     detail: string,
     options?: ErrorOptions & { report?: Pick<TaskReport, 'host_keys'> },
   ) {
-    super(detail === '' ? `${FAILURES[code]}.` : `${FAILURES[code]}: ${detail}`, options);
-    this.code = code;
+    super(code, detail === '' ? `${FAILURES[code]}.` : `${FAILURES[code]}: ${detail}`, options);
     this.detail = detail;
     this.report = options?.report ?? {};
   }

@@ -1,18 +1,17 @@
 /**
- * The parts of an agent that work on this machine: the container engine, the disks and the dataset
- * cache. Wired by hand.
+ * Wires, by hand, the parts of an agent that work on this machine. Each function below adds a room:
+ *
+ *   control plane -> engine -> network -> disk -> datasets and volumes -> the rest
  */
 import { join } from 'node:path';
-import { defined } from '@berth/kit/defined';
 import type { Logger } from '@berth/kit/log';
 import { messageOf } from '@berth/kit/message-of';
 import { type Client, createClient } from '@berth/wire/client';
 import type { Watermarks } from '@berth/wire/eviction';
 import { LABELS } from '@berth/wire/vocabulary';
 import type { AgentConfig } from '@berth/wire/task';
+import { type BuildDigests, createBuildDigests } from './build/build-digests.ts';
 import type { AgentOptions } from './config.ts';
-import { type Credentials, readCredentials } from './link/credentials.ts';
-import { readAgentId } from './link/agent-id.ts';
 import {
   createDatasetParts,
   type DatasetParts,
@@ -21,61 +20,86 @@ import {
 import { createVolumeInventory, type VolumeInventory } from './data/volumes/inventory.ts';
 import { createVolumes, type Volumes } from './data/volumes/volumes.ts';
 import { createDiskUse, type DiskUse } from './disk/disk-use.ts';
-import { createEngineSpace } from './disk/engine-space.ts';
-import { createEngineStatus, type EngineStatus } from './engine/engine-status.ts';
+import { createEngineSpace, type EngineSpace } from './disk/engine-space.ts';
 import { createEvictableImages } from './disk/evictable-images.ts';
-import { createShownHealth, type ShownHealth } from './engine/health-check.ts';
-import { createHostIp } from './link/host-ip.ts';
-import { createHostPorts, type HostPorts } from './engine/host-ports.ts';
+import { createRoom, RECENT_MS, type Room } from './disk/eviction.ts';
+import {
+  createExpectPull,
+  createRoomKeeper,
+  type ExpectPull,
+  type KeepRoom,
+  type RoomKeeper,
+} from './disk/keep-room.ts';
 import { createImages, type Images } from './disk/old-images.ts';
-import { createLocks, type Locks } from './locks.ts';
-import { createExits, type Exits } from './logs/exits.ts';
-import { createLogReaders, type LogReaders } from './logs/readers.ts';
-import { createRedactOf } from './logs/secrets-of.ts';
-import type { Metrics } from './link/metrics.ts';
+import { createPullSize } from './disk/pull-size.ts';
+import { createStorage, type StorageMeter } from './disk/storage.ts';
+import { createDockerCli, type DockerCli } from './engine/docker-cli.ts';
+import { createDockerNetworks } from './engine/docker-networks.ts';
+import { createDocker } from './engine/create-docker.ts';
+import type { Docker } from './engine/docker.ts';
+import { createEngineClient, type EngineClient } from './engine/engine-client.ts';
+import { createEngineStatus, type EngineStatus } from './engine/engine-status.ts';
+import { createImageSizes } from './engine/engine-use.ts';
+import { createShownHealth, type ShownHealth } from './engine/health-check.ts';
+import { createHostPorts, type HostPorts } from './engine/host-ports.ts';
+import { createIsInsecure } from './engine/insecure-registries.ts';
 import { createNetworks, type Networks } from './engine/networks.ts';
 import {
   createNodeIds,
   type ListNodeContainers,
   listNodeContainers,
   type NodeIds,
-} from './link/node-ids.ts';
+} from './engine/node-ids.ts';
 import { createPortGuard, type PortGuard } from './engine/port-guard.ts';
-import { createPullSize } from './disk/pull-size.ts';
-import { createRegistryApi } from './registry/api.ts';
-import { createRevival, type Revival } from './engine/revive.ts';
-import { createRoom, type KeepOptions, RECENT_MS, type Room } from './disk/eviction.ts';
-import type { StateFolder } from './link/state-folder.ts';
-import { type BuildDigests, createBuildDigests } from './build/build-digests.ts';
-import { createSecretFiles, type SecretFiles } from './secrets/files.ts';
-import { createStorage, type StorageMeter } from './disk/storage.ts';
-import { createDockerCli, type DockerCli } from './engine/docker-cli.ts';
-import { createEngineClient, type EngineClient } from './engine/engine-client.ts';
 import {
   createRegistryCredentials,
   type RegistryCredentials,
 } from './engine/registry-credentials.ts';
-import { createDocker } from './engine/create-docker.ts';
-import type { Docker } from './engine/docker.ts';
-import { createDockerNetworks } from './engine/docker-networks.ts';
-import { createIsInsecure } from './engine/insecure-registries.ts';
-import { createImageSizes } from './engine/engine-use.ts';
+import { createRevival, type Revival } from './engine/revive.ts';
+import { type Credentials, readCredentials } from './link/credentials.ts';
+import { createHostIp } from './link/host-ip.ts';
+import { createLocks, type Locks } from './locks.ts';
+import { createExits, type Exits } from './logs/exits.ts';
+import { createLogReaders, type LogReaders } from './logs/readers.ts';
+import type { Metrics } from './metrics.ts';
+import { createRegistryApi } from './registry/api.ts';
+import { createSecretFiles, type SecretFiles } from './secrets/files.ts';
+import { createRedactOf } from './secrets/secrets-of.ts';
+import { readAgentId } from './state/agent-id.ts';
+import type { StateFolder } from './state/state-folder.ts';
 import { createControlGroups } from './usage/control-groups.ts';
 import { createMeter, type Meter } from './usage/meter.ts';
 import { createOomMemory } from './usage/oom-memory.ts';
 
-export type AgentParts = {
-  credentials: Credentials;
-  client: Client;
+export type AgentPartsOptions = {
+  keepReleases: () => number;
+  /** Null before the first answer of the control plane. */
+  registrySettings: () => AgentConfig | null;
+  state: StateFolder;
+  metrics: Pick<Metrics, 'imageRemoved' | 'copyEnded'>;
+  wakeRegistration: () => void;
+  /** Null: not registered yet. */
+  nodeId: () => string | null;
+  log: Logger;
+};
+
+type ControlPlaneParts = { credentials: Credentials; client: Client; agentId: string };
+type EngineParts = {
   /** Starts the docker command, for builds. */
   cli: DockerCli;
-  engine: EngineClient;
+  engineClient: EngineClient;
   registryLogin: RegistryCredentials;
   docker: Docker;
   revival: Revival;
   ids: NodeIds;
   listContainers: ListNodeContainers;
-  images: Images;
+  engineStatus: EngineStatus;
+  secretFiles: SecretFiles;
+  exits: Exits;
+  shownHealth: ShownHealth;
+  logReaders: LogReaders;
+};
+type NetworkParts = {
   locks: Locks;
   networks: Networks;
   ports: PortGuard;
@@ -83,95 +107,128 @@ export type AgentParts = {
   /** The address on which containers publish their ports; undefined: all addresses. */
   publishIp: string | undefined;
   hostPorts: HostPorts;
+};
+type DiskParts = {
+  images: Images;
+  engine: EngineSpace;
   storage: StorageMeter;
+  expectPull: ExpectPull;
+};
+type DataParts = {
   /** Null on a builder, and if SVC_ROOT is not usable. */
   data: DatasetParts | null;
   /** Why a deploy node takes no datasets. */
   dataProblem: string | null;
+};
+type VolumeParts = {
   /** Null on a builder, and if SVC_ROOT is not usable. */
   volumes: Volumes | null;
   volumeInventory: VolumeInventory | null;
-  diskUse: DiskUse;
-  /** Keeps the disk of this node within its budget. */
-  keepRoom: KeepRoom;
-  /** Notes about the budget for the operator. */
-  diskNotes: () => string[];
-  /** Counts the bytes that a pull is about to add. */
-  expectPull: ExpectPull;
-  /** Ends the evictions that run in the background. */
-  stopKeepingRoom: () => void;
-  /** Null on a builder. */
-  usage: Meter | null;
-  buildDigests: BuildDigests;
-  secretFiles: SecretFiles;
-  exits: Exits;
-  engineStatus: EngineStatus;
-  shownHealth: ShownHealth;
-  logReaders: LogReaders;
 };
-/** Never rejects, except with the signal’s reason. */
-/** A pull in progress. `bytes`: what it is about to add; 0: unknown. */
-export type ExpectedPull = { bytes: number; pulled(): Promise<void>; release(): void };
-export type ExpectPull = (image: string, signal: AbortSignal) => Promise<ExpectedPull>;
-export type KeepRoom = (signal: AbortSignal, options?: KeepOptions) => Promise<void>;
-export type AgentPartsOptions = {
-  keepReleases: () => number;
-  /** Null before the first answer of the control plane. */
-  registrySettings: () => AgentConfig | null;
-  state: StateFolder;
-  metrics: Metrics;
-  wakeRegistration: () => void;
-  /** Null: not registered yet. */
-  nodeId: () => string | null;
-  log: Logger;
-};
+
+export type AgentParts = ControlPlaneParts &
+  EngineParts &
+  NetworkParts &
+  DiskParts &
+  DataParts &
+  VolumeParts & {
+    keepRoom: KeepRoom;
+    /** Notes about the budget for the operator. */
+    diskNotes: () => string[];
+    /** Ends the evictions that run in the background. */
+    stopKeepingRoom: () => void;
+    diskUse: DiskUse;
+    /** Null on a builder. */
+    usage: Meter | null;
+    buildDigests: BuildDigests;
+  };
 
 export async function createParts(
   config: AgentOptions,
-  {
-    keepReleases,
-    registrySettings,
-    state,
-    metrics,
-    wakeRegistration,
-    nodeId,
-    log,
-  }: AgentPartsOptions,
+  options: AgentPartsOptions,
 ): Promise<AgentParts> {
-  const { inherit } = config;
+  const { state, wakeRegistration, log } = options;
+  const link = await createControlPlaneParts(config, options);
+  const engine = await createEngineParts(config, options, link);
+  const network = await createNetworkParts(config, options, { ...link, ...engine });
+  const keeper = createRoomKeeper(log);
+  const disk = createDiskParts(config, options, engine, keeper);
+  const { data, dataProblem } = await createDataParts(config, options, {
+    ...link,
+    ...engine,
+    ...disk,
+  });
+  const room = data?.room ?? roomWithoutDatasets(config, { ...disk, ...network, log });
+  keeper.use(room);
+  return {
+    ...link,
+    ...engine,
+    ...network,
+    ...disk,
+    data,
+    dataProblem,
+    ...(await createVolumeParts(config, options, { data, ...engine })),
+    keepRoom: keeper.keep,
+    diskNotes: room.notes,
+    stopKeepingRoom: keeper.stop,
+    diskUse: createDiskUse({
+      folders: [config.SVC_ROOT, state.root],
+      datasets: () => (data === null ? 0 : disk.storage.used()),
+      engine: (signal) => disk.engine.count(signal, RECENT_MS),
+      onFirst: wakeRegistration,
+      onCounted: () => void keeper.keepLater(false),
+      log,
+    }),
+    usage: config.NODE_ROLE === 'deploy' ? await createUsage(options) : null,
+    buildDigests: await createBuildDigests(join(state.root, 'build-secrets.json'), log),
+  };
+}
+
+async function createControlPlaneParts(
+  config: AgentOptions,
+  { state, log }: AgentPartsOptions,
+): Promise<ControlPlaneParts> {
   const credentials = await readCredentials({
     stateDir: state.root,
     shared: config.AGENT_SECRET ?? [],
     joinToken: config.JOIN_TOKEN,
     log,
   });
-  const client = createClient({ baseUrl: config.CONTROL_PLANE_URL, headers: credentials.headers });
+  return {
+    credentials,
+    client: createClient({ baseUrl: config.CONTROL_PLANE_URL, headers: credentials.headers }),
+    agentId: await readAgentId(join(state.root, 'agent-id')),
+  };
+}
 
+async function createEngineParts(
+  config: AgentOptions,
+  { state, nodeId, log }: AgentPartsOptions,
+  { client, agentId }: ControlPlaneParts,
+): Promise<EngineParts> {
   const registryLogin = createRegistryCredentials({
     configDir: join(state.root, 'docker'),
     pluginsDir: config.DOCKER_PLUGINS_DIR,
   });
   await registryLogin.use(null);
-  const dockerHost = config.DOCKER_HOST;
-  const cli = createDockerCli({ credentials: registryLogin, inherit, dockerHost });
-  const engine = createEngineClient({ credentials: registryLogin, inherit, dockerHost });
-  const revival = await createRevival(createDocker({ engine, credentials: registryLogin }), {
+  const access = {
+    credentials: registryLogin,
+    inherit: config.inherit,
+    dockerHost: config.DOCKER_HOST,
+  };
+  const engineClient = createEngineClient(access);
+  const plainDocker = createDocker({ engine: engineClient, credentials: registryLogin });
+  const revival = await createRevival(plainDocker, {
     path: join(state.root, 'containers.json'),
     log,
   });
-  const ids = await createNodeIds(join(state.root, 'node-ids.json'), log);
-  const agentId = await readAgentId(join(state.root, 'agent-id'));
-  const secretFiles = await createSecretFiles({
-    folder: join(config.SECRETS_DIR, agentId),
-    copies: join(state.root, 'secret-files'),
+  const secretFiles = await openSecretFiles(config, {
+    state,
+    agentId,
     docker: revival.docker,
     log,
   });
-  // Before the first look at the containers: a container that the engine could not start is started
-  // then.
-  await secretFiles.restore();
-  if (config.NODE_ROLE === 'deploy' && secretFiles.problem !== null)
-    log.warn({ reason: secretFiles.problem }, 'this node mounts no file secrets');
+  const ids = await createNodeIds(join(state.root, 'node-ids.json'), log);
   const redactOf = createRedactOf(revival.docker, secretFiles);
   const exits = createExits({
     docker: revival.docker,
@@ -183,174 +240,17 @@ export async function createParts(
   });
   const { docker } = exits;
   const listContainers = listNodeContainers(docker, ids);
-  // Set below; they are called only later.
-  let room: Room | null = null;
-  const stopping = new AbortController();
-  const keepRoom: KeepRoom = async (signal, options) => {
-    await room?.keep(signal, options).catch((err: unknown) => {
-      signal.throwIfAborted();
-      log.warn(
-        { err },
-        'keeping the disk within its budget failed; will retry after the next task',
-      );
-    });
-  };
-  const keepRoomLater = (recount: boolean): Promise<void> =>
-    keepRoom(stopping.signal, { recount }).catch(() => undefined);
-  const images = createImages({
-    docker: onRemovedImages(docker, () => {
-      metrics.imageRemoved();
-      engineSpace.changed();
-    }),
-    keepNewest: keepReleases,
-    onCleaned: () => keepRoomLater(true),
-    log,
-  });
-  const registryApi = createRegistryApi({
-    settings: registrySettings,
-    isInsecure: createIsInsecure(engine),
-    url: config.REGISTRY_URL,
-  });
-  const pullSize = createPullSize({ docker, layersOf: registryApi.layersOf, log });
-  const engineSpace = createEngineSpace({
-    engine,
-    root: config.SVC_ROOT,
-    images: createEvictableImages({
-      docker,
-      images,
-      sizes: createImageSizes(engine),
-      keepNewest: keepReleases,
-      registry: () => registrySettings()?.registry_addr ?? '',
-      registryHas: registryApi.holds,
-      log,
-    }),
-  });
-
-  const locks = createLocks();
-  const pool = config.PROJECT_NETWORK_POOL?.range ?? null;
-  const dockerNetworks = createDockerNetworks(engine);
-  const ports = await createPortGuard(config, { docker: dockerNetworks, owner: agentId, log });
-  const networks = createNetworks({
-    docker: dockerNetworks,
-    locks,
-    pool,
-    owner: agentId,
-    onCreated: () => ports.guard(true),
-    log,
-  });
-
-  const storage = createStorage({
-    root: config.SVC_ROOT,
-    maxStorage: config.MAX_STORAGE,
-    inherit,
-    log,
-  });
-  const { data, problem: dataProblem } =
-    config.NODE_ROLE === 'deploy'
-      ? await openData(
-          dataOptions(config, {
-            client,
-            storage,
-            engine: engineSpace,
-            listContainers,
-            agentId,
-            keepReleases,
-            metrics,
-            wakeRegistration,
-            log,
-          }),
-        )
-      : { data: null, problem: null };
-  room =
-    data?.room ??
-    createRoom({
-      storage,
-      datasets: null,
-      engine: engineSpace,
-      // A node without datasets has MAX_STORAGE for the engine, wherever the engine’s disk is.
-      engineMax: config.MAX_STORAGE ?? null,
-      locks,
-      watermarks: watermarksOf(config),
-      log,
-    });
-  const volumes = data === null ? null : await createVolumes(config.SVC_ROOT);
-  const volumeInventory =
-    volumes === null
-      ? null
-      : createVolumeInventory({
-          root: config.SVC_ROOT,
-          listContainers,
-          inherit,
-          onChange: wakeRegistration,
-          log,
-        });
-  const diskUse = createDiskUse({
-    folders: [config.SVC_ROOT, state.root],
-    datasets: () => (data === null ? 0 : storage.used()),
-    engine: (signal) => engineSpace.count(signal, RECENT_MS),
-    onFirst: wakeRegistration,
-    onCounted: () => void keepRoomLater(false),
-    log,
-  });
-
-  const usage =
-    config.NODE_ROLE === 'deploy'
-      ? createMeter({
-          groups: createControlGroups(),
-          memory: await createOomMemory(join(state.root, 'oom-kills.json'), log),
-          onChange: wakeRegistration,
-        })
-      : null;
-
   return {
-    credentials,
-    client,
-    cli,
-    engine,
+    cli: createDockerCli(access),
+    engineClient,
     registryLogin,
     docker,
     revival,
     ids,
     listContainers,
-    images,
-    locks,
-    networks,
-    ports,
-    hostIp: createHostIp(config.HOST_IP, config.CONTROL_PLANE_URL),
-    // The firewall rules cover IPv4 only, so with PROXY_IPS the engine must not publish on IPv6.
-    publishIp: config.PUBLISH_IP ?? (config.PROXY_IPS === undefined ? undefined : '0.0.0.0'),
-    hostPorts: await createHostPorts({
-      range: config.PUBLISH_PORTS,
-      path: join(state.root, 'host-ports.json'),
-      listAll: (signal) => docker.list({ [LABELS.node]: null }, signal),
-      locks,
-      log,
-    }),
-    storage,
-    data,
-    dataProblem,
-    volumes,
-    volumeInventory,
-    diskUse,
-    keepRoom,
-    diskNotes: room.notes,
-    async expectPull(image, signal) {
-      const bytes = await pullSize(image, signal);
-      const release = engineSpace.reserve(bytes);
-      return {
-        bytes,
-        release,
-        async pulled() {
-          // The image shares layers with others, so it may have added less than its size.
-          engineSpace.grew(bytes || ((await docker.imageSize(image, signal)) ?? 0));
-        },
-      };
-    },
-    stopKeepingRoom: () => stopping.abort(),
-    usage,
+    engineStatus: createEngineStatus(docker),
     secretFiles,
     exits,
-    engineStatus: createEngineStatus(docker),
     shownHealth: createShownHealth(redactOf, log),
     logReaders: createLogReaders({
       client,
@@ -361,7 +261,107 @@ export async function createParts(
       onRestart: exits.restarted,
       log,
     }),
-    buildDigests: await createBuildDigests(join(state.root, 'build-secrets.json'), log),
+  };
+}
+
+type SecretFilesDeps = { state: StateFolder; agentId: string; docker: Docker; log: Logger };
+
+/** Restores the secret files, so that revive.ts can start the containers that mount them. */
+async function openSecretFiles(
+  config: AgentOptions,
+  { state, agentId, docker, log }: SecretFilesDeps,
+): Promise<SecretFiles> {
+  const secretFiles = await createSecretFiles({
+    folder: join(config.SECRETS_DIR, agentId),
+    copies: join(state.root, 'secret-files'),
+    docker,
+    log,
+  });
+  await secretFiles.restore();
+  if (config.NODE_ROLE === 'deploy' && secretFiles.problem !== null)
+    log.warn({ reason: secretFiles.problem }, 'this node mounts no file secrets');
+  return secretFiles;
+}
+
+async function createNetworkParts(
+  config: AgentOptions,
+  { state, log }: AgentPartsOptions,
+  { agentId, engineClient, docker }: ControlPlaneParts & EngineParts,
+): Promise<NetworkParts> {
+  const locks = createLocks();
+  const dockerNetworks = createDockerNetworks(engineClient);
+  const ports = await createPortGuard(config, { docker: dockerNetworks, owner: agentId, log });
+  return {
+    locks,
+    ports,
+    networks: createNetworks({
+      docker: dockerNetworks,
+      locks,
+      pool: config.PROJECT_NETWORK_POOL?.range ?? null,
+      owner: agentId,
+      onCreated: () => ports.guard(true),
+      log,
+    }),
+    hostIp: createHostIp(config.HOST_IP, config.CONTROL_PLANE_URL),
+    // The firewall rules cover IPv4 only, so with PROXY_IPS the engine must not publish on IPv6.
+    publishIp: config.PUBLISH_IP ?? (config.PROXY_IPS === undefined ? undefined : '0.0.0.0'),
+    hostPorts: await createHostPorts({
+      range: config.PUBLISH_PORTS,
+      path: join(state.root, 'host-ports.json'),
+      listAll: (signal) => docker.list({ [LABELS.node]: null }, signal),
+      locks,
+      log,
+    }),
+  };
+}
+
+function createDiskParts(
+  config: AgentOptions,
+  { keepReleases, registrySettings, metrics, log }: AgentPartsOptions,
+  { engineClient, docker }: EngineParts,
+  keeper: RoomKeeper,
+): DiskParts {
+  const registryApi = createRegistryApi({
+    settings: registrySettings,
+    isInsecure: createIsInsecure(engineClient),
+    url: config.REGISTRY_URL,
+  });
+  const images = createImages({
+    docker: onRemovedImages(docker, () => {
+      metrics.imageRemoved();
+      engine.changed();
+    }),
+    keepNewest: keepReleases,
+    onCleaned: () => keeper.keepLater(true),
+    log,
+  });
+  const engine = createEngineSpace({
+    engine: engineClient,
+    root: config.SVC_ROOT,
+    images: createEvictableImages({
+      docker,
+      images,
+      sizes: createImageSizes(engineClient),
+      keepNewest: keepReleases,
+      registry: () => registrySettings()?.registry_addr ?? '',
+      registryHas: registryApi.holds,
+      log,
+    }),
+  });
+  return {
+    images,
+    engine,
+    storage: createStorage({
+      root: config.SVC_ROOT,
+      maxStorage: config.MAX_STORAGE,
+      inherit: config.inherit,
+      log,
+    }),
+    expectPull: createExpectPull({
+      engine,
+      pullSize: createPullSize({ docker, layersOf: registryApi.layersOf, log }),
+      imageSize: docker.imageSize,
+    }),
   };
 }
 
@@ -369,40 +369,44 @@ function onRemovedImages(docker: Docker, onRemoved: () => void): Docker {
   return {
     ...docker,
     async removeImageRef(ref) {
-      const removed = await docker.removeImageRef(ref);
-      if (removed) onRemoved();
-      return removed;
+      const isRemoved = await docker.removeImageRef(ref);
+      if (isRemoved) onRemoved();
+      return isRemoved;
     },
   };
 }
 
-const watermarksOf = ({ CACHE_HIGH, CACHE_LOW }: AgentOptions): Watermarks => ({
-  high: CACHE_HIGH / 100,
-  low: CACHE_LOW / 100,
-});
-
-type DataDeps = Pick<
-  DatasetPartsOptions,
-  'client' | 'storage' | 'engine' | 'listContainers' | 'keepReleases' | 'log'
-> &
-  Pick<AgentPartsOptions, 'metrics' | 'wakeRegistration'> & { agentId: string };
-const dataOptions = (
+/** `data` is null if SVC_ROOT is not usable: projects without datasets run all the same. */
+async function createDataParts(
   config: AgentOptions,
-  {
-    client,
-    storage,
-    engine,
-    listContainers,
-    agentId,
-    keepReleases,
-    metrics,
-    wakeRegistration,
-    log,
-  }: DataDeps,
+  { log, ...options }: AgentPartsOptions,
+  parts: ControlPlaneParts & EngineParts & DiskParts,
+): Promise<DataParts> {
+  if (config.NODE_ROLE !== 'deploy') return { data: null, dataProblem: null };
+  const root = config.SVC_ROOT;
+  try {
+    const data = await createDatasetParts(datasetOptions(config, { log, ...options }, parts));
+    return { data, dataProblem: null };
+  } catch (err) {
+    log.warn({ err, SVC_ROOT: root }, 'opening SVC_ROOT failed; this node takes no datasets');
+    const message = messageOf(err);
+    return {
+      data: null,
+      dataProblem:
+        `SVC_ROOT (${root}) was not usable at the start (${message}); ` +
+        'repair it and restart the agent',
+    };
+  }
+}
+
+const datasetOptions = (
+  config: AgentOptions,
+  { keepReleases, metrics, wakeRegistration, log }: AgentPartsOptions,
+  { client, agentId, listContainers, storage, engine }: ControlPlaneParts & EngineParts & DiskParts,
 ): DatasetPartsOptions => ({
   client,
   storage,
-  ...defined({ engine }),
+  engine,
   listContainers,
   log,
   root: config.SVC_ROOT,
@@ -422,23 +426,47 @@ const dataOptions = (
   onChange: wakeRegistration,
 });
 
-/** `data` is null if SVC_ROOT is not usable: projects without datasets run all the same. */
-async function openData(
-  options: DatasetPartsOptions,
-): Promise<{ data: DatasetParts | null; problem: string | null }> {
-  try {
-    return { data: await createDatasetParts(options), problem: null };
-  } catch (err) {
-    options.log.warn(
-      { err, SVC_ROOT: options.root },
-      'opening SVC_ROOT failed; this node takes no datasets',
-    );
-    const message = messageOf(err);
-    return {
-      data: null,
-      problem:
-        `SVC_ROOT (${options.root}) was not usable at the start (${message}); repair it and ` +
-        'restart the agent',
-    };
-  }
+const watermarksOf = ({ CACHE_HIGH, CACHE_LOW }: AgentOptions): Watermarks => ({
+  high: CACHE_HIGH / 100,
+  low: CACHE_LOW / 100,
+});
+
+/** A node without datasets has MAX_STORAGE for the engine, wherever the engine’s disk is. */
+const roomWithoutDatasets = (
+  config: AgentOptions,
+  { storage, engine, locks, log }: DiskParts & NetworkParts & { log: Logger },
+): Room =>
+  createRoom({
+    storage,
+    datasets: null,
+    engine,
+    engineMax: config.MAX_STORAGE ?? null,
+    locks,
+    watermarks: watermarksOf(config),
+    log,
+  });
+
+async function createVolumeParts(
+  config: AgentOptions,
+  { wakeRegistration, log }: AgentPartsOptions,
+  { data, listContainers }: Pick<DataParts, 'data'> & EngineParts,
+): Promise<VolumeParts> {
+  if (data === null) return { volumes: null, volumeInventory: null };
+  return {
+    volumes: await createVolumes(config.SVC_ROOT),
+    volumeInventory: createVolumeInventory({
+      root: config.SVC_ROOT,
+      listContainers,
+      inherit: config.inherit,
+      onChange: wakeRegistration,
+      log,
+    }),
+  };
 }
+
+const createUsage = async ({ state, wakeRegistration, log }: AgentPartsOptions): Promise<Meter> =>
+  createMeter({
+    groups: createControlGroups(),
+    memory: await createOomMemory(join(state.root, 'oom-kills.json'), log),
+    onChange: wakeRegistration,
+  });

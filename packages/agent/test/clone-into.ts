@@ -1,5 +1,5 @@
 /** Runs one clone with real git. */
-import { createPrivateFolder } from '../src/secrets/private-folder.ts';
+import { createPrivateFolder } from '../src/state/private-folder.ts';
 import { type CloneSpec, type Cloned, createClone } from '../src/git/git.ts';
 
 export type CloneSettings = {

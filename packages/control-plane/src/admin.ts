@@ -8,6 +8,7 @@ import { hostname, userInfo } from 'node:os';
 import { text } from 'node:stream/consumers';
 import { parseArgs } from 'node:util';
 import { messageOf } from '@berth/kit/message-of';
+import { WrongUsage } from '@berth/kit/wrong-usage';
 import { Email } from '@berth/wire/email';
 import { Password } from '@berth/wire/user';
 import { Value } from 'typebox/value';
@@ -29,8 +30,6 @@ Sessions of this user at the API end in any case. The audit log records the reco
 
 const print = (line: string): void => void process.stdout.write(`${line}\n`);
 const complain = (line: string): void => void process.stderr.write(`${line}\n`);
-
-class WrongUsage extends Error {}
 
 /** Returns the exit code: 0, 1 (failed), 2 (wrong usage or settings). */
 export async function main(args: string[]): Promise<number> {

@@ -7,9 +7,9 @@ import { besideFields, fieldErrors } from '../src/parts/problem.tsx';
 
 const SRC = join(import.meta.dirname, '../src');
 const SOURCES = ['pages', 'parts', 'app'].flatMap((folder) =>
-  readdirSync(join(SRC, folder)).map(
-    (file) => [`${folder}/${file}`, readFileSync(join(SRC, folder, file), 'utf8')] as const,
-  ),
+  readdirSync(join(SRC, folder), { recursive: true, encoding: 'utf8' })
+    .filter((file) => /\.tsx?$/.test(file))
+    .map((file) => [`${folder}/${file}`, readFileSync(join(SRC, folder, file), 'utf8')] as const),
 );
 
 const refused = (errors: [field: string, message: string][]): ApiError => {
@@ -50,7 +50,7 @@ describe('an error of the server stands at its field or once at the form', () =>
 
   it('every change has its error on the page', () => {
     const missing = SOURCES.flatMap(([file, text]) =>
-      [...text.matchAll(/const (\w+) = useChange\(/g)]
+      [...text.matchAll(/const (\w+) = useApiMutation\(/g)]
         .map(([, name = '']) => name)
         .filter(
           (name) =>
@@ -60,7 +60,7 @@ describe('an error of the server stands at its field or once at the form', () =>
     );
     // createProject of the form of a new project, and 30 others.
     expect(
-      SOURCES.flatMap(([, text]) => [...text.matchAll(/= useChange\(/g)]).length,
+      SOURCES.flatMap(([, text]) => [...text.matchAll(/= useApiMutation\(/g)]).length,
     ).toBeGreaterThan(30);
     expect(missing).toEqual([]);
   });
@@ -89,7 +89,7 @@ describe('an error of the server stands at its field or once at the form', () =>
           expect(
             text.includes(`errors['${field}']`) ||
               text.includes(`fields['${field}']`) ||
-              text.includes('error={wrong?.message}'),
+              new RegExp(`listError\\((?:\\w+\\.)?error, '${field}'\\)`).test(text),
             `${file}: ${field}`,
           ).toBe(true);
   });

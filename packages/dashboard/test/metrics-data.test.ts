@@ -1,7 +1,7 @@
 /** The lines of the charts: rates of counters, gaps, restarts, and two containers at a time. */
 import { describe, expect, test } from 'vitest';
 import type { MetricPoint } from '@berth/wire/metrics';
-import { linesOf, rowsOf, summaryOf } from '../src/parts/metrics-data.ts';
+import { linesOf, rowsOf, summaryOf } from '../src/pages/project/metrics-data.ts';
 
 const BEGIN = Date.parse('2026-11-24T12:00:00Z');
 const time = (second: number): string => new Date(BEGIN + second * 1_000).toISOString();

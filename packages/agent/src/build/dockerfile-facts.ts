@@ -164,3 +164,9 @@ function expose(rest: string, stage: Stage | undefined): void {
       stage.ports.add(Number(port));
   }
 }
+
+/** Whether the file is a Dockerfile by its name, outside of installed packages. */
+export const isDockerfilePath = (path: string): boolean =>
+  /(?:^|\/)(?:(?:dockerfile|containerfile)(?:\.[^/]+)?|[^/]+\.dockerfile)$/i.test(path) &&
+  !/\.dockerignore$/i.test(path) &&
+  !/(?:^|\/)(?:node_modules|vendor|\.git)\//.test(path);

@@ -2,7 +2,7 @@
 import { lstat, readdir, realpath, stat } from 'node:fs/promises';
 import { isAbsolute, join, relative, sep } from 'node:path';
 import { TaskFailure } from '../failures.ts';
-import { isDockerfilePath } from '../git/repository.ts';
+import { isDockerfilePath } from './dockerfile-facts.ts';
 
 /**
  * Returns the path for the builder, without symlinks. Throws TaskFailure dockerfile_missing,

@@ -7,6 +7,7 @@
 import { defined } from '@berth/kit/defined';
 import type { AgentConfig } from '@berth/wire/task';
 import { pause } from '../stopped.ts';
+import { tokenUrl } from '../registry/token-url.ts';
 import type { IsInsecure } from '../engine/insecure-registries.ts';
 
 /** Returns the registry’s refusal; null if it allows the push, or if that is unknown. */
@@ -114,27 +115,6 @@ async function tryUpload(
 const isRefusal = ({ status }: Response): boolean => status === 401 || status === 403;
 const basicOf = (login: Login): string =>
   `Basic ${Buffer.from(`${login.registry_user}:${login.registry_password}`).toString('base64')}`;
-
-/**
- * Builds the token request from an RFC 6750 challenge. Throws if the login would be sent without
- * https.
- */
-export function tokenUrl(
-  challenge: string,
-  name: string,
-  origin: string,
-  actions = 'pull,push',
-): string {
-  const field = (key: string): string | undefined =>
-    new RegExp(`${key}="([^"]*)"`).exec(challenge)?.[1];
-  const url = new URL(field('realm') ?? '');
-  if (url.protocol !== 'https:' && !origin.startsWith('http:'))
-    throw new Error(`the token server ${url.host} uses plain http`);
-  const service = field('service');
-  if (service !== undefined) url.searchParams.set('service', service);
-  url.searchParams.set('scope', `repository:${name}:${actions}`);
-  return url.href;
-}
 
 async function refusalText(answer: Response): Promise<string> {
   const text = await answer.text();

@@ -6,7 +6,7 @@
  * keeps no other state.
  */
 import type { DatasetSource } from '@berth/wire/dataset';
-import type { RefCounts } from '../ref-counts.ts';
+import type { RefCounts } from '@berth/kit/ref-count';
 import { TaskFailure } from '../failures.ts';
 import type { Evict } from './evict.ts';
 import { keyOf, type Layout } from './layout.ts';

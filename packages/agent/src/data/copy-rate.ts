@@ -2,7 +2,7 @@
  * The average speed of this node's recent copies in bytes per second. It is saved to disk and
  * survives a restart. The control plane uses it to estimate when a deployment can start.
  */
-import { readJson, writeWhole } from './disk.ts';
+import { readJson, writeWhole } from '../file-system.ts';
 
 export type CopyRate = {
   /** Null before the first copy. */

@@ -12,7 +12,7 @@ import { TreeFormatError } from '@berth/wire/tree';
 import type { Reservation } from '../disk/storage.ts';
 import { TaskFailure } from '../failures.ts';
 import type { Rsync } from './rsync.ts';
-import { errorCode, syncFileSystem } from './disk.ts';
+import { errorCode, syncFileSystem } from '../file-system.ts';
 import type { Layout } from './layout.ts';
 import { type LinkSource, makeStaging, sourceOfTree, type Staging } from './staging.ts';
 import type { MakeRoom } from '../disk/eviction.ts';

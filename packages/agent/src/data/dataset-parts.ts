@@ -5,20 +5,21 @@
  *      │                                      │
  *      └─ prepare: symlinks, the share         └─ ../room ──> evict ──> versions that nothing pins
  */
+import { createLimit } from '@berth/kit/limit';
 import type { Logger } from '@berth/kit/log';
 import type { Client } from '@berth/wire/client';
 import type { Watermarks } from '@berth/wire/eviction';
 import { createLocks } from '../locks.ts';
-import type { ListNodeContainers } from '../link/node-ids.ts';
+import type { ListNodeContainers } from '../engine/node-ids.ts';
 import { retryUntilAnswered } from '../link/retry.ts';
 import { createRoom, type Room } from '../disk/eviction.ts';
 import type { EngineSpace } from '../disk/engine-space.ts';
 import type { StorageMeter } from '../disk/storage.ts';
 import { createRsync, type RsyncSettings } from './rsync.ts';
-import { createRefCounts } from '../ref-counts.ts';
+import { createRefCounts } from '@berth/kit/ref-count';
 import { type Cache, createCache } from './cache.ts';
 import { createCopyRate } from './copy-rate.ts';
-import { makePrivate } from './disk.ts';
+import { makePrivate } from '../file-system.ts';
 import { createEvict } from './evict.ts';
 import { createInventory, type Inventory } from './inventory.ts';
 import { createSweepMounts, type SweepMounts } from './sweep-mounts.ts';
@@ -29,7 +30,6 @@ import { createPrepare, type Prepare } from './prepare.ts';
 import { createRescan } from './rescan.ts';
 import { createDatasetSpace } from './evictable-datasets.ts';
 import { createFindSource } from './source.ts';
-import { createSlots } from './slots.ts';
 import type { CopyEnd } from './transfer.ts';
 import { createTransfers, type Transfers } from './transfers.ts';
 import { createTrees } from './trees.ts';
@@ -178,7 +178,7 @@ export async function createDatasetParts(options: DatasetPartsOptions): Promise<
       rescan: createRescan(client),
       copyRate: rate,
       onEnded: (ended) => options.onCopyEnded?.(ended),
-      inSlot: createSlots(options.copiesAtOnce),
+      limit: createLimit(options.copiesAtOnce),
     },
     (ended) => {
       trimming = trimming.then(() => trim(ended.dataset_id, ended.version));

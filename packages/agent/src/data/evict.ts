@@ -7,7 +7,7 @@ import { mkdir, readdir, rename, rmdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { failPoint } from '@berth/kit/fail-point';
 import type { Logger } from '@berth/kit/log';
-import { errorCode, nullIfMissing, removeTree } from './disk.ts';
+import { errorCode, nullIfMissing, removeTree } from '../file-system.ts';
 import { keyOf, type Layout, trashedOf, trashName } from './layout.ts';
 import type { Mounts } from './mounts.ts';
 import type { Trees } from './trees.ts';

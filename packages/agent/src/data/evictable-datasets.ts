@@ -8,7 +8,7 @@ import type { SweepMounts } from './sweep-mounts.ts';
 import type { Recopyable } from './recopyable.ts';
 import type { Mounts } from './mounts.ts';
 import type { CachedVersion, Versions } from './versions.ts';
-import { sizeText } from './format.ts';
+import { sizeText } from '../disk/size-text.ts';
 
 export type DatasetSpaceDeps = {
   versions: Versions;

@@ -7,7 +7,7 @@ import { mkdir, readdir, readlink, rename, symlink, unlink } from 'node:fs/promi
 import { join } from 'node:path';
 import { failPoint } from '@berth/kit/fail-point';
 import { flush } from '@berth/kit/write-file';
-import { errorCode, nullIfMissing, readJson, removeTree, writeWhole } from './disk.ts';
+import { errorCode, nullIfMissing, readJson, removeTree, writeWhole } from '../file-system.ts';
 import { isId, keyOf, type Layout, targetOf, targetText } from './layout.ts';
 import type { WorkFolders } from './work-folders.ts';
 

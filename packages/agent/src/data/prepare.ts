@@ -8,10 +8,9 @@
  */
 import type { CopyProgress, DatasetMount } from '@berth/wire/dataset';
 import type { TaskOf, TaskReport } from '@berth/wire/task';
-import type { TaskContext } from '../tasks/task.ts';
 import type { Mount } from '../engine/docker.ts';
 import { TaskFailure } from '../failures.ts';
-import type { RefCounts } from '../ref-counts.ts';
+import type { RefCounts } from '@berth/kit/ref-count';
 import type { Cache } from './cache.ts';
 import type { Mounts } from './mounts.ts';
 import type { FindSource } from './source.ts';
@@ -20,13 +19,20 @@ import type { Versions } from './versions.ts';
 import { versionText } from './wanted-version.ts';
 import type { WorkFolders } from './work-folders.ts';
 
+/** The part of a task's context (tasks/task.ts) that the mounts need. */
+export type PrepareContext = {
+  attempt: number;
+  signal: AbortSignal;
+  logStep(step: string, text: string): void;
+  progress(datasets: readonly CopyProgress[]): void;
+};
 export type Prepared = { mounts: Mount[]; datasets: NonNullable<TaskReport['datasets']> };
 export type Prepare = {
   /**
    * Copies missing versions and links them. Throws TaskFailure as Cache.ensure does, and
    * dataset_unreachable, no_share.
    */
-  mounts(task: TaskOf<'deploy'>, deploymentId: string, context: TaskContext): Promise<Prepared>;
+  mounts(task: TaskOf<'deploy'>, deploymentId: string, context: PrepareContext): Promise<Prepared>;
   /**
    * Checks the folders of the share again, right before the container starts: the engine follows
    * symlinks, and a program that writes to the share may have made one in the meantime. Throws
@@ -88,7 +94,7 @@ export function createPrepare({
   async function dependency(
     row: DatasetMount,
     deploymentId: string,
-    context: TaskContext,
+    context: PrepareContext,
     listener: CopyListener,
   ): Promise<Mount & { version: number }> {
     for (let i = 0; i < MAX_TRIES; i += 1) {
@@ -111,7 +117,7 @@ export function createPrepare({
       `${row.name} was evicted ${MAX_TRIES} times before it could be mounted; try again`,
     );
   }
-  async function readwrite(row: DatasetMount, { signal, logStep }: TaskContext): Promise<Mount> {
+  async function readwrite(row: DatasetMount, { signal, logStep }: PrepareContext): Promise<Mount> {
     const source = await findSource(row.nfs_path, signal, true);
     logStep(
       'data',
@@ -187,7 +193,7 @@ export function createPrepare({
 }
 
 /** Collects the progress of several copies into one report. */
-export function createReporters(context: Pick<TaskContext, 'progress' | 'logStep'>): {
+export function createReporters(context: Pick<PrepareContext, 'progress' | 'logStep'>): {
   of(name: string): CopyListener;
 } {
   const rows = new Map<string, CopyProgress>();

@@ -6,8 +6,8 @@
 import type { Logger } from '@berth/kit/log';
 import type { Client } from '@berth/wire/client';
 import { LABELS } from '@berth/wire/vocabulary';
-import type { ListNodeContainers } from '../link/node-ids.ts';
-import type { RefCounts } from '../ref-counts.ts';
+import type { ListNodeContainers } from '../engine/node-ids.ts';
+import type { RefCounts } from '@berth/kit/ref-count';
 import { keyOf } from './layout.ts';
 import type { MountFolder, Mounts } from './mounts.ts';
 import type { Versions } from './versions.ts';

@@ -4,7 +4,7 @@
  * verify the result (data/verify.ts).
  */
 import { exec, ExecError, type ExecResult } from '@berth/kit/exec';
-import { orAbandon } from '../tasks/abandon.ts';
+import { orAbandon } from '../abandon.ts';
 import { outputTail, TaskFailure } from '../failures.ts';
 
 export type RsyncSpec = {

@@ -4,7 +4,7 @@
  */
 import { join } from 'node:path';
 import { exec } from '@berth/kit/exec';
-import { AbandonedError, orAbandon } from '../tasks/abandon.ts';
+import { AbandonedError, orAbandon } from '../abandon.ts';
 import { outputTail, TaskFailure } from '../failures.ts';
 
 /** `plain`: no part of the path below the root of the share may be a symlink. */

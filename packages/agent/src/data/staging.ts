@@ -13,7 +13,7 @@ import {
   type NamedEntry,
   walkTree,
 } from '@berth/wire/tree';
-import { errorCode, inParallel, isMissing } from './disk.ts';
+import { errorCode, inParallel, isMissing } from '../file-system.ts';
 
 /** Files on this node by content (`contentKey`). `paths` are encoded. */
 export type LinkSource = { folder: string; paths: ReadonlyMap<string, string> };

@@ -7,9 +7,9 @@
  * - if another agent made it on this SVC_ROOT.
  */
 import { LABELS } from '@berth/wire/vocabulary';
-import type { ListNodeContainers } from '../link/node-ids.ts';
+import type { ListNodeContainers } from '../engine/node-ids.ts';
 import type { Container } from '../engine/docker.ts';
-import type { RefCounts } from '../ref-counts.ts';
+import type { RefCounts } from '@berth/kit/ref-count';
 import type { MountFolder, Mounts } from './mounts.ts';
 import type { WorkFolders } from './work-folders.ts';
 

@@ -9,6 +9,7 @@
  * removed before the end is reported.
  */
 import { join } from 'node:path';
+import type { Limit } from '@berth/kit/limit';
 import type { CopyProgress } from '@berth/wire/dataset';
 import { displayPath } from '@berth/wire/tree';
 import { reasonOf } from '../stopped.ts';
@@ -16,12 +17,11 @@ import type { Reservation, StorageMeter } from '../disk/storage.ts';
 import { TaskFailure } from '../failures.ts';
 import { type CopyDeps, copyRound, type Round } from './copy.ts';
 import type { CopyRate } from './copy-rate.ts';
-import { removeTree } from './disk.ts';
+import { removeTree } from '../file-system.ts';
 import { createProgressMeter } from './progress-meter.ts';
 import { type LinkSource, sourceOfStaging } from './staging.ts';
 import type { Rescan } from './rescan.ts';
-import { countText, filesText, sizeText, timeText } from './format.ts';
-import type { InSlot } from './slots.ts';
+import { countText, filesText, sizeText, timeText } from '../disk/size-text.ts';
 import { versionText, type WantedVersion } from './wanted-version.ts';
 
 export const COPY_OUTCOMES = ['completed', 'failed', 'cancelled'] as const;
@@ -39,7 +39,7 @@ export type TransferDeps = CopyDeps & {
   copyRate: CopyRate;
   onEnded(ended: CopyEnd): void;
   /** Runs `work` when fewer than COPIES_AT_ONCE other copies run. */
-  inSlot: InSlot;
+  limit: Limit;
 };
 export type CopyListener = {
   onProgress(progress: CopyProgress): void;
@@ -138,7 +138,7 @@ export function startTransfer(
     const sources: LinkSource[] = [];
     const sum = { files: 0, bytes: 0 };
     for (let number = 1; ; number += 1) {
-      const result = await deps.inSlot(signal, () => runRound(number, sources));
+      const result = await deps.limit(() => runRound(number, sources), signal);
       sum.files += result.staging.copy.files;
       sum.bytes += result.staging.copy.bytes;
       if (result.kind === 'done') {

@@ -8,7 +8,7 @@ import { basename, join } from 'node:path';
 import { isTemporary } from '@berth/kit/write-file';
 import { decodeTree, TreeFormatError } from '@berth/wire/tree';
 import { TaskFailure } from '../failures.ts';
-import { inParallel, nullIfMissing, writeWhole } from './disk.ts';
+import { inParallel, nullIfMissing, writeWhole } from '../file-system.ts';
 import type { Layout } from './layout.ts';
 
 export type Trees = {

@@ -5,7 +5,7 @@
 import { chmod, lstat } from 'node:fs/promises';
 import { availableParallelism } from 'node:os';
 import { createSha256Pool, type FileToHash } from '@berth/kit/sha256-files';
-import { inParallel, nullIfMissing } from './disk.ts';
+import { inParallel, nullIfMissing } from '../file-system.ts';
 import { type Expected, pathIn, readExpected } from './staging.ts';
 
 type File = FileToHash & { expected: Expected };

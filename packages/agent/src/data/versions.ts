@@ -7,7 +7,7 @@ import { readdir, rename, stat, unlink } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { failPoint } from '@berth/kit/fail-point';
 import { flush } from '@berth/kit/write-file';
-import { errorCode, isMissing, nullIfMissing, readJson, writeWhole } from './disk.ts';
+import { errorCode, isMissing, nullIfMissing, readJson, writeWhole } from '../file-system.ts';
 import { isId, type Layout } from './layout.ts';
 
 /**

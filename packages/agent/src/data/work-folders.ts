@@ -8,7 +8,7 @@ import { randomUUID } from 'node:crypto';
 import { mkdir, readdir, readFile, readlink, stat, utimes } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Layout } from './layout.ts';
-import { nullIfMissing, readJson, writeWhole } from './disk.ts';
+import { nullIfMissing, readJson, writeWhole } from '../file-system.ts';
 
 export type WorkFolders = {
   /** Id of this process; also the name of its folders. */

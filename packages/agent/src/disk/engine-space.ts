@@ -6,7 +6,7 @@ import { stat, statfs } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import type { DiskStep } from '@berth/wire/eviction';
 import type { CachedDataset } from '@berth/wire/node';
-import { AbandonedError, orAbandon } from '../tasks/abandon.ts';
+import { AbandonedError, orAbandon } from '../abandon.ts';
 import type { EvictableImages, ImageCandidate } from './evictable-images.ts';
 import type { EngineClient } from '../engine/engine-client.ts';
 import { engineUse, type EngineUse, pruneBuildCache } from '../engine/engine-use.ts';

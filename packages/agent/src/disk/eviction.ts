@@ -17,7 +17,7 @@ import {
 } from '@berth/wire/eviction';
 import type { CachedDataset } from '@berth/wire/node';
 import type { Logger } from '@berth/kit/log';
-import { sizeText } from '../data/format.ts';
+import { sizeText } from './size-text.ts';
 import type { EngineContents, EngineSpace, EngineStep } from './engine-space.ts';
 import type { ImageCandidate } from './evictable-images.ts';
 import type { Locks } from '../locks.ts';

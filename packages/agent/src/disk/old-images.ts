@@ -10,9 +10,9 @@
  * it. eviction.ts removes more when the disk is full.
  */
 import type { Logger } from '@berth/kit/log';
-import { createRefCounts } from '../ref-counts.ts';
-import { repositoryOf } from '../engine/image-ref.ts';
+import { createRefCounts } from '@berth/kit/ref-count';
 import type { Docker, Image } from '../engine/docker.ts';
+import { repositoryOf } from '../engine/image-ref.ts';
 
 export type Images = {
   /**

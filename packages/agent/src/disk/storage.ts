@@ -11,7 +11,7 @@ import { statfs } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { exec } from '@berth/kit/exec';
 import type { Logger } from '@berth/kit/log';
-import { orAbandon } from '../tasks/abandon.ts';
+import { orAbandon } from '../abandon.ts';
 
 export type Storage = {
   max: number;

@@ -6,8 +6,8 @@
 import { defined } from '@berth/kit/defined';
 import type { Logger } from '@berth/kit/log';
 import { MAX_HEALTH_OUTPUT, type ObservedContainer } from '@berth/wire/node';
-import type { RedactOf } from '../logs/secrets-of.ts';
-import { createShownText } from '../logs/shown-text.ts';
+import type { RedactOf } from '../secrets/secrets-of.ts';
+import { createShownText } from '../secrets/shown-text.ts';
 import { pause } from '../stopped.ts';
 import type { Container, Docker } from './docker.ts';
 import type { HealthCheck } from './image-config.ts';

@@ -8,7 +8,7 @@ import { randomBytes } from 'node:crypto';
 import type { Logger } from '@berth/kit/log';
 import { LABELS } from '@berth/wire/vocabulary';
 import type { Locks } from '../locks.ts';
-import { createRefCounts } from '../ref-counts.ts';
+import { createRefCounts } from '@berth/kit/ref-count';
 import type { DockerNetworks, Network } from './docker-networks.ts';
 import { TaskFailure } from '../failures.ts';
 

@@ -6,7 +6,7 @@ import { backoff } from '@berth/kit/backoff';
 import type { Logger } from '@berth/kit/log';
 import type { ObservedContainer } from '@berth/wire/node';
 import { LABELS } from '@berth/wire/vocabulary';
-import type { ListNodeContainers } from '../link/node-ids.ts';
+import type { ListNodeContainers } from './node-ids.ts';
 import { pause } from '../stopped.ts';
 import type { Revival } from './revive.ts';
 import type { Container, Docker } from './docker.ts';

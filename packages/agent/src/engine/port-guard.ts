@@ -9,8 +9,7 @@ import { isIPv4 } from 'node:net';
 import { networkInterfaces } from 'node:os';
 import type { Logger } from '@berth/kit/log';
 import { messageOf } from '@berth/kit/message-of';
-import { LABELS } from '@berth/wire/vocabulary';
-import type { AgentOptions } from '../config.ts';
+import { LABELS, type NodeRole } from '@berth/wire/vocabulary';
 import {
   type ControlPlaneAddress,
   createBuildRule,
@@ -20,6 +19,7 @@ import {
   type PortRule,
   type Ports,
 } from './port-rule.ts';
+import type { Range } from './networks.ts';
 import type { DockerNetworks } from './docker-networks.ts';
 
 export type PortGuard = {
@@ -37,6 +37,17 @@ export type PortGuard = {
   problem(): string | null;
   /** Facts about published ports that an operator should know. */
   notes(): string[];
+};
+/** The settings of the agent that decide about the rules. */
+export type PortGuardSettings = {
+  NODE_ROLE: NodeRole;
+  CONTROL_PLANE_URL: string;
+  FIREWALL: 'auto' | 'off';
+  PROXY_IPS?: readonly string[] | undefined;
+  PROJECT_NETWORK_POOL: { cidr: string; range: Range } | null;
+  PUBLISH_IP?: string | undefined;
+  PUBLISH_PORTS: Ports;
+  inherit: NodeJS.ProcessEnv;
 };
 export type PortGuardDeps = {
   docker: Pick<DockerNetworks, 'list' | 'defaultNetwork'>;
@@ -62,7 +73,7 @@ const PERIOD_MS = 10_000;
 const ENGINE_MS = 5_000;
 
 export async function createPortGuard(
-  config: AgentOptions,
+  config: PortGuardSettings,
   deps: PortGuardDeps,
 ): Promise<PortGuard> {
   const {
@@ -212,7 +223,7 @@ export async function createPortGuard(
 
 const NO_NETWORK = 'the agent does not run in the network of its engine';
 
-function openPorts({ PROXY_IPS, PUBLISH_IP }: AgentOptions): string[] {
+function openPorts({ PROXY_IPS, PUBLISH_IP }: PortGuardSettings): string[] {
   if (PROXY_IPS !== undefined || PUBLISH_IP !== undefined) return [];
   return [
     'PROXY_IPS and PUBLISH_IP are not set: every machine that reaches this node reaches the ' +

@@ -21,7 +21,7 @@ import { lastRedirect } from './git-trace.ts';
 import { createHostKeys, sshServer } from './host-keys.ts';
 import { type Checkout, fetchPointers, findPointers, pointersText, readLfsUrl } from './lfs.ts';
 import { look, type Look, type Looked, type LookSpec } from './look.ts';
-import type { PrivateFolder } from '../secrets/private-folder.ts';
+import type { PrivateFolder } from '../state/private-folder.ts';
 import { recordReader } from './nul-records.ts';
 import {
   type Heads,

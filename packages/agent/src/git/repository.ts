@@ -9,7 +9,7 @@ import {
   MAX_DOCKERFILES_FOUND,
   type RepositoryFound,
 } from '@berth/wire/repository-look';
-import { dockerfileFacts } from '../build/dockerfile-facts.ts';
+import { dockerfileFacts, isDockerfilePath } from '../build/dockerfile-facts.ts';
 import { TaskFailure } from '../failures.ts';
 import type { LookGit } from './look.ts';
 import type { RecordLimits } from './nul-records.ts';
@@ -169,10 +169,6 @@ function treeEntry(record: string): Entry | null {
 }
 
 const isDockerfile = ({ path, isFile }: Entry): boolean => isFile && isDockerfilePath(path);
-export const isDockerfilePath = (path: string): boolean =>
-  /(?:^|\/)(?:(?:dockerfile|containerfile)(?:\.[^/]+)?|[^/]+\.dockerfile)$/i.test(path) &&
-  !/\.dockerignore$/i.test(path) &&
-  !/(?:^|\/)(?:node_modules|vendor|\.git)\//.test(path);
 
 /** Fetches these files with the access of the task, and reads those that arrived. */
 async function readFiles(git: RepositoryGit, ids: readonly string[]): Promise<Map<string, string>> {

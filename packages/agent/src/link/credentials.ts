@@ -12,7 +12,7 @@ import type { Logger } from '@berth/kit/log';
 import { writeFileWhole } from '@berth/kit/write-file';
 import { ApiError } from '@berth/wire/client';
 import { NODE_SECRET_PREFIX } from '@berth/wire/node';
-import { nullIfMissing } from '../data/disk.ts';
+import { nullIfMissing } from '../file-system.ts';
 
 export type Credentials = {
   bootId: string;

@@ -13,7 +13,7 @@
 import { defined } from '@berth/kit/defined';
 import { MAX_LINE } from '@berth/kit/lines';
 import type { LogLineIn } from '@berth/wire/task';
-import { createShownText } from '../logs/shown-text.ts';
+import { createShownText } from '../secrets/shown-text.ts';
 
 export type SendLines = (first: number, lines: LogLineIn[]) => Promise<void>;
 export type LogShipper = {

@@ -11,9 +11,19 @@ import type { Logger } from '@berth/kit/log';
 import { ApiError, type Client } from '@berth/wire/client';
 import { LOGS_WANTED_HEADER } from '@berth/wire/runtime';
 import { openTasksText, type Task } from '@berth/wire/task';
-import type { TaskOutcome, TaskRun } from '../tasks/run-task.ts';
 import { pause, type Stopped } from '../stopped.ts';
 
+/**
+ * reported: answered with 200; lost: answered with 404 or 409; shutdown: given up, the task is
+ * offered again.
+ */
+export type TaskOutcome = 'reported' | 'lost' | 'shutdown';
+export type TaskRun = {
+  task: Task;
+  done: Promise<TaskOutcome>;
+  /** Stops the work. A report that is being sent is not stopped by `lost`: its answer decides. */
+  stop(why: Stopped['why']): void;
+};
 export type TaskLoopDeps = {
   client: Client;
   log: Logger;

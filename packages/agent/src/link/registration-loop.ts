@@ -6,7 +6,6 @@ import type { Logger } from '@berth/kit/log';
 import { type Loop, startLoop } from '@berth/kit/loop';
 import type { Node } from '@berth/wire/node';
 import type { TaskLoop } from './poll-loop.ts';
-import type { Metrics } from './metrics.ts';
 import type { PortGuard } from '../engine/port-guard.ts';
 import type { Registration } from './registration.ts';
 import { retryUntilAnswered } from './retry.ts';
@@ -15,7 +14,7 @@ export type RegistrationLoopDeps = {
   registration: Registration;
   tasks: Pick<TaskLoop, 'abortPoll' | 'checkOpenTasks'>;
   ports: PortGuard;
-  metrics: Pick<Metrics, 'registered' | 'registrationFailed'>;
+  metrics: { registered(): void; registrationFailed(): void };
   /** Called after each registration. */
   onAnswer: (node: Node) => void;
   /** Called once, after the first successful registration. */

@@ -15,14 +15,24 @@ import type { Credentials } from './credentials.ts';
 import type { EngineStatus } from '../engine/engine-status.ts';
 import type { PortGuard } from '../engine/port-guard.ts';
 import type { ShownHealth } from '../engine/health-check.ts';
-import { type ListNodeContainers, type NodeIds } from './node-ids.ts';
+import { type ListNodeContainers, type NodeIds } from '../engine/node-ids.ts';
 import { observe, toObserved } from '../engine/observe.ts';
 import type { Meter } from '../usage/meter.ts';
-import type { Inventory } from '../data/inventory.ts';
-import type { VolumeInventory } from '../data/volumes/inventory.ts';
-import type { Storage } from '../disk/storage.ts';
 import type { Container } from '../engine/docker.ts';
 import type { Revival } from '../engine/revive.ts';
+
+/** The part of data/inventory.ts that a registration needs. */
+type ReportedDatasets = {
+  cached(): Promise<NodeRegister['cached']>;
+  copyRate(): NonNullable<NodeRegister['copy_rate']> | null;
+  /** Evicts all unused versions of these datasets. */
+  forget(datasetIds: readonly string[]): Promise<void>;
+};
+/** The part of data/volumes/inventory.ts that a registration needs. */
+type ReportedVolumes = {
+  reported(): Promise<Pick<NodeRegister, 'volumes' | 'removed_volumes'> | undefined>;
+  work(copies: { remove: readonly string[]; setAside: readonly string[] }): void;
+};
 
 export const AGENT_VERSION = '0.1.0';
 
@@ -57,11 +67,11 @@ export type RegistrationDeps = {
   /** Features of this agent that are not part of the contract. */
   capabilities: () => readonly string[];
   hostIp: () => Promise<string>;
-  storage: (signal: AbortSignal) => Promise<Storage>;
+  storage: (signal: AbortSignal) => Promise<{ max: number; free: number | null }>;
   /** Null on a node that takes no datasets. */
-  inventory: Inventory | null;
+  inventory: ReportedDatasets | null;
   /** Null on a node that takes no volumes. */
-  volumes: VolumeInventory | null;
+  volumes: ReportedVolumes | null;
 };
 export type Registration = {
   /** Sends one registration. Rejects if it did not succeed. */

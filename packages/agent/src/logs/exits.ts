@@ -9,11 +9,11 @@ import type { Client } from '@berth/wire/client';
 import { EXIT_CHARS, EXIT_LINES, type ExitReport } from '@berth/wire/runtime';
 import { LABELS } from '@berth/wire/vocabulary';
 import { retryUntilAnswered } from '../link/retry.ts';
-import { createShownText } from './shown-text.ts';
+import { createShownText } from '../secrets/shown-text.ts';
 import { pause } from '../stopped.ts';
 import type { Container, Docker } from '../engine/docker.ts';
 import { readHistory } from './history.ts';
-import type { RedactOf } from './secrets-of.ts';
+import type { RedactOf } from '../secrets/secrets-of.ts';
 
 export type Exits = {
   /** The same engine, but a container is read and reported before it is removed. */

@@ -21,15 +21,15 @@ import {
   type LogWant,
 } from '@berth/wire/runtime';
 import { LABELS } from '@berth/wire/vocabulary';
-import type { ListNodeContainers } from '../link/node-ids.ts';
+import type { ListNodeContainers } from '../engine/node-ids.ts';
 import { isTransient } from '../link/retry.ts';
-import { createShownText } from './shown-text.ts';
+import { createShownText } from '../secrets/shown-text.ts';
 import { pause } from '../stopped.ts';
 import type { Container, Docker } from '../engine/docker.ts';
 import { type Budget, createBudget, type Rate } from './budget.ts';
 import { earlier, inOrder } from './history.ts';
 import { createLineReader, type RawLine } from './line-reader.ts';
-import type { RedactOf } from './secrets-of.ts';
+import type { RedactOf } from '../secrets/secrets-of.ts';
 
 export type SendBatch = (
   key: string,

@@ -1,6 +1,6 @@
 /** Reads a part of the log of a container once: the newest lines of a range, within limits. */
 import { MAX_LINE_CHARS, type RuntimeStream } from '@berth/wire/runtime';
-import type { ShownText } from './shown-text.ts';
+import type { ShownText } from '../secrets/shown-text.ts';
 import type { Docker } from '../engine/docker.ts';
 import { createLineReader, type RawLine } from './line-reader.ts';
 

@@ -8,14 +8,14 @@ import type { Logger } from '@berth/kit/log';
 import type { Client } from '@berth/wire/client';
 import { MAX_BATCH_LINES, MAX_LINE_CHARS, type LogWant } from '@berth/wire/runtime';
 import { randomUUID } from 'node:crypto';
-import type { ListNodeContainers } from '../link/node-ids.ts';
+import type { ListNodeContainers } from '../engine/node-ids.ts';
 import { retryUntilAnswered } from '../link/retry.ts';
-import { createShownText } from './shown-text.ts';
+import { createShownText } from '../secrets/shown-text.ts';
 import type { Container, Docker } from '../engine/docker.ts';
 import { createBudget } from './budget.ts';
 import { containerOf, type Follower, type SendBatch, startFollower } from './follower.ts';
 import { readHistory } from './history.ts';
-import type { RedactOf } from './secrets-of.ts';
+import type { RedactOf } from '../secrets/secrets-of.ts';
 
 export type LogReadersDeps = {
   client: Client;

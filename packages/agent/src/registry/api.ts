@@ -6,7 +6,7 @@ import { trimOws } from '@berth/kit/ows';
 import type { AgentConfig } from '@berth/wire/task';
 import type { IsInsecure } from '../engine/insecure-registries.ts';
 import { TaskFailure } from '../failures.ts';
-import { tokenUrl } from '../build/push-access.ts';
+import { tokenUrl } from './token-url.ts';
 
 export type RegistryMode = 'writable' | 'read-only' | 'down';
 /** `size`: compressed bytes. */

@@ -7,7 +7,7 @@
  * task. So STATE_DIR has an encrypted copy, from which the agent fills the folder again at its
  * start (`restore`). Until then such a container cannot start; revive.ts starts it.
  */
-import { createCipheriv, createDecipheriv, randomBytes } from 'node:crypto';
+import { randomBytes } from 'node:crypto';
 // The folders are on tmpfs: a power failure leaves nothing of them.
 import {
   access,
@@ -25,14 +25,20 @@ import { join } from 'node:path';
 import { failPoint } from '@berth/kit/fail-point';
 import type { Logger } from '@berth/kit/log';
 import { messageOf } from '@berth/kit/message-of';
+import { createRefCounts } from '@berth/kit/ref-count';
+import { seal, type SealFormat, unseal } from '@berth/kit/seal';
 import { createSecretFile, readSecretFile, type SecretFile } from '@berth/kit/secret-file';
 import { removeTemporary, writeFileWhole } from '@berth/kit/write-file';
 import { LABELS } from '@berth/wire/vocabulary';
-import { nullIfMissing } from '../data/disk.ts';
-import { nearest } from './private-folder.ts';
-import type { Docker, Mount } from '../engine/docker.ts';
+import { nullIfMissing } from '../file-system.ts';
+import { nearest } from '../state/private-folder.ts';
 import { TaskFailure } from '../failures.ts';
 
+/** The engine, which lists the containers that have these labels; null: with any value. */
+type Containers = {
+  list(labels: Record<string, null>): Promise<readonly { labels: Record<string, string> }[]>;
+};
+export type SecretMount = { source: string; target: string; readonly: true };
 export type FileSecret = { name: string; value: string };
 export type SecretFiles = {
   /** Why this node cannot mount file secrets; null if it can. */
@@ -41,7 +47,7 @@ export type SecretFiles = {
    * Fills the folder of a deployment and returns its mount. `uid`: owner of the files. Throws
    * TaskFailure agent_cannot.
    */
-  fill(deployment: string, files: readonly FileSecret[], uid: number): Promise<Mount>;
+  fill(deployment: string, files: readonly FileSecret[], uid: number): Promise<SecretMount>;
   /** Returns the values in the folder of a deployment; none if it has no folder. */
   values(deployment: string): Promise<string[]>;
   /**
@@ -71,7 +77,7 @@ export type SecretFilesOptions = {
   folder: string;
   /** Folder of the encrypted copies. */
   copies: string;
-  docker: Pick<Docker, 'list'>;
+  docker: Containers;
   log: Logger;
 };
 
@@ -82,7 +88,7 @@ export async function createSecretFiles({
   log,
 }: SecretFilesOptions): Promise<SecretFiles> {
   const problem = await whyUnusable(folder);
-  const inUse = new Map<string, number>();
+  const inUse = createRefCounts();
   let cleaning: Promise<void> | null = null;
   let again = false;
   let key: Promise<Buffer> | null = null;
@@ -115,7 +121,7 @@ export async function createSecretFiles({
     ]);
     if (known.size === 0) return;
     // A task may end while the engine answers: its container is not in that answer.
-    const busy = new Set(inUse.keys());
+    const busy = inUse.keys();
     const containers = new Set(
       (await docker.list({ [LABELS.deployment]: null })).map((c) => c.labels[LABELS.deployment]),
     );
@@ -150,11 +156,8 @@ export async function createSecretFiles({
         throw new TaskFailure('agent_cannot', `this node cannot mount file secrets: ${problem}`);
       // The copy first: a container whose folder cannot be filled again must not start.
       await mkdir(copies, { recursive: true, mode: 0o700 });
-      const sealed = seal(
-        await copyKey(),
-        deployment,
-        JSON.stringify({ uid, files } satisfies Copy),
-      );
+      const copy = Buffer.from(JSON.stringify({ uid, files } satisfies Copy));
+      const sealed = seal(await copyKey(), copy, formatFor(deployment));
       // Flushed: the copy exists only for the time after a restart of the machine, which can be a
       // power failure.
       await writeFileWhole(join(copies, deployment + SEALED), sealed);
@@ -168,14 +171,7 @@ export async function createSecretFiles({
       const names = problem === null ? await readdir(path).catch(() => []) : [];
       return Promise.all(names.map((name) => readFile(join(path, name), 'utf8')));
     },
-    protect(deployment) {
-      inUse.set(deployment, (inUse.get(deployment) ?? 0) + 1);
-      return () => {
-        const left = (inUse.get(deployment) ?? 1) - 1;
-        if (left === 0) inUse.delete(deployment);
-        else inUse.set(deployment, left);
-      };
-    },
+    protect: (deployment) => inUse.add(deployment),
     async restore() {
       if (problem !== null) return;
       // No task runs yet, so nothing is being written.
@@ -187,7 +183,8 @@ export async function createSecretFiles({
         if (await exists(join(folder, deployment))) continue;
         try {
           const sealed = await readFile(join(copies, deployment + SEALED));
-          await write(deployment, JSON.parse(open(await copyKey(), deployment, sealed)) as Copy);
+          const copy = unseal(await copyKey(), sealed, formatFor(deployment));
+          await write(deployment, JSON.parse(copy.toString()) as Copy);
           log.info(
             { deployment },
             'secret files of a container restored after a restart of the machine',
@@ -253,22 +250,8 @@ async function keyIn(path: string, log: Logger): Promise<Buffer> {
   return Buffer.from(text, 'base64');
 }
 
-const NONCE = 12;
-const TAG = 16;
-function seal(key: Buffer, deployment: string, text: string): Buffer {
-  const nonce = randomBytes(NONCE);
-  const cipher = createCipheriv('aes-256-gcm', key, nonce, { authTagLength: TAG }).setAAD(
-    Buffer.from(deployment),
-  );
-  return Buffer.concat([nonce, cipher.update(text, 'utf8'), cipher.final(), cipher.getAuthTag()]);
-}
-function open(key: Buffer, deployment: string, sealed: Buffer): string {
-  const decipher = createDecipheriv('aes-256-gcm', key, sealed.subarray(0, NONCE), {
-    authTagLength: TAG,
-  });
-  decipher.setAAD(Buffer.from(deployment)).setAuthTag(sealed.subarray(-TAG));
-  return Buffer.concat([
-    decipher.update(sealed.subarray(NONCE, -TAG)),
-    decipher.final(),
-  ]).toString();
-}
+/** A copy opens only for the deployment that it was made for. */
+const formatFor = (deployment: string): SealFormat => ({
+  tag: 'last',
+  about: Buffer.from(deployment),
+});

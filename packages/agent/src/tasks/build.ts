@@ -10,9 +10,9 @@ import type { Build } from '../build/buildx.ts';
 import type { Clone } from '../git/git.ts';
 import { findContext, findDockerfile } from '../build/dockerfile.ts';
 import type { Images } from '../disk/old-images.ts';
-import type { KeepRoom } from '../parts.ts';
+import type { KeepRoom } from '../disk/keep-room.ts';
 import type { BuildDigests } from '../build/build-digests.ts';
-import type { Workspaces } from './workspace.ts';
+import type { Workspaces } from '../state/workspace.ts';
 import { type Handler, nothingToDiscard, traced } from './task.ts';
 
 export type BuildDeps = {

@@ -7,7 +7,7 @@ import { defined } from '@berth/kit/defined';
 import type { LookResult } from '@berth/wire/look';
 import type { Look } from '../git/look.ts';
 import type { LookAtRepository } from '../git/repository.ts';
-import type { Workspaces } from './workspace.ts';
+import type { Workspaces } from '../state/workspace.ts';
 import { type Handler, nothingToDiscard } from './task.ts';
 
 type Parts = { look: Look; lookAtRepository: LookAtRepository; workspaces: Workspaces };

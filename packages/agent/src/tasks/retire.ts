@@ -12,7 +12,7 @@ import type { DatasetParts } from '../data/dataset-parts.ts';
 import type { Images } from '../disk/old-images.ts';
 import type { Locks } from '../locks.ts';
 import type { Networks } from '../engine/networks.ts';
-import type { ListNodeContainers } from '../link/node-ids.ts';
+import type { ListNodeContainers } from '../engine/node-ids.ts';
 import type { SecretFiles } from '../secrets/files.ts';
 import { pause } from '../stopped.ts';
 import type { Container, Docker } from '../engine/docker.ts';

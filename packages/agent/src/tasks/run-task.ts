@@ -26,7 +26,7 @@ import {
   type TaskReport,
 } from '@berth/wire/task';
 import { createLogShipper, type LogShipper } from '../link/log-shipper.ts';
-import type { TaskEnd, TaskMeter } from '../link/metrics.ts';
+import type { TaskOutcome, TaskRun } from '../link/poll-loop.ts';
 import { createProgressSender, type ProgressSender } from '../link/progress-sender.ts';
 import { retryUntilAnswered } from '../link/retry.ts';
 import { createRedact, type Redact, redactError } from '../secrets/redaction.ts';
@@ -37,16 +37,13 @@ import { nothingToDiscard } from './task.ts';
 import { TaskFailure, taskErrorOf } from '../failures.ts';
 
 /**
- * reported: answered with 200; lost: answered with 404 or 409; shutdown: given up, the task is
- * offered again.
+ * `shutdown`: the agent stopped first, and the task is offered again. `lost`: another agent has the
+ * task, or it was withdrawn.
  */
-export type TaskOutcome = 'reported' | 'lost' | 'shutdown';
-export type TaskRun = {
-  task: Task;
-  done: Promise<TaskOutcome>;
-  /** Stops the work. A report that is being sent is not stopped by `lost`: its answer decides. */
-  stop(why: Stopped['why']): void;
-};
+export const TASK_ENDS = ['completed', 'failed', 'cancelled', 'lost', 'shutdown'] as const;
+export type TaskEnd = (typeof TASK_ENDS)[number];
+/** Counts a task from its claim. Call the returned function once, when the task has ended. */
+export type TaskMeter = { taskBegan(kind: string): (end: TaskEnd) => void };
 export type RunTaskDeps = {
   client: Client;
   handlers: Handlers;

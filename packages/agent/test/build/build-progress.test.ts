@@ -114,12 +114,11 @@ function printed(pieces: readonly (string | Buffer)[]): string[] {
   return lines.filter((line) => line.stream === 'stdout').map((line) => line.text);
 }
 
+// In quadratic time, this takes longer than the time limit of a test.
 it('rawjson: output without line feeds is read in linear time', () => {
-  const began = performance.now();
   expect(printed(Array.from({ length: 40_000 }, () => 'x'.repeat(50)))).toEqual([
     `${'x'.repeat(15_950)}… (line cut: 1984050 more characters)`,
   ]);
-  expect(performance.now() - began).toBeLessThan(3_000);
 });
 
 it('rawjson: a character that is split between two pieces is joined', () => {

@@ -3,7 +3,8 @@ import { createServer, type IncomingMessage } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { expect, it, onTestFinished, test } from 'vitest';
 import { listsInsecure } from '../../src/engine/insecure-registries.ts';
-import { createPushAccess, tokenUrl, untilRefused } from '../../src/build/push-access.ts';
+import { createPushAccess, untilRefused } from '../../src/build/push-access.ts';
+import { tokenUrl } from '../../src/registry/token-url.ts';
 
 type Reply = { status: number; headers?: Record<string, string>; body?: unknown };
 async function registry(reply: (request: IncomingMessage, at: string) => Reply) {

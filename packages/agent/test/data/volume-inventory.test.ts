@@ -7,7 +7,7 @@ import { silentLogger } from '@berth/kit/log';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { createVolumeInventory, type VolumeInventory } from '../../src/data/volumes/inventory.ts';
 import { createVolumes, type Volumes } from '../../src/data/volumes/volumes.ts';
-import type { ListNodeContainers } from '../../src/link/node-ids.ts';
+import type { ListNodeContainers } from '../../src/engine/node-ids.ts';
 
 let root: string;
 let volumes: Volumes;

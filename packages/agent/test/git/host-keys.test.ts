@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { silentLogger } from '@berth/kit/log';
 import { ApiError, type Client } from '@berth/wire/client';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { importKnownHosts } from '../../src/link/import-known-hosts.ts';
+import { importKnownHosts } from '../../src/git/import-known-hosts.ts';
 import { knownHosts, resolvedServer, sshServer } from '../../src/git/host-keys.ts';
 
 /** The key that GitHub publishes, and its published fingerprint. */

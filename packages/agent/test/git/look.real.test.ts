@@ -7,7 +7,7 @@ import { join } from 'node:path';
 import { type GitServer, startGitServer } from '@berth/testbed/git-server';
 import { run } from '@berth/testbed/process';
 import { afterAll, afterEach, beforeAll, expect, it, onTestFinished } from 'vitest';
-import { createPrivateFolder } from '../../src/secrets/private-folder.ts';
+import { createPrivateFolder } from '../../src/state/private-folder.ts';
 import { createGit } from '../../src/git/git.ts';
 import type { Looked, LookSpec } from '../../src/git/look.ts';
 import { startTreelessServer } from '../treeless-server.ts';

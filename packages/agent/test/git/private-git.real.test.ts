@@ -17,8 +17,8 @@ import {
 } from '@berth/testbed/ssh-git-server';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { readConfig } from '../../src/config.ts';
-import { createPrivateFolder } from '../../src/secrets/private-folder.ts';
-import { openStateFolder } from '../../src/link/state-folder.ts';
+import { createPrivateFolder } from '../../src/state/private-folder.ts';
+import { openStateFolder } from '../../src/state/state-folder.ts';
 import type { TaskFailure } from '../../src/failures.ts';
 import type { CloneSpec, Cloned } from '../../src/git/git.ts';
 import { cloneInto } from '../clone-into.ts';

@@ -6,7 +6,7 @@ import { type GitServer, startGitServer } from '@berth/testbed/git-server';
 import { run } from '@berth/testbed/process';
 import { isRepositoryFound, type RepositoryFound } from '@berth/wire/repository-look';
 import { afterAll, afterEach, beforeAll, expect, it, onTestFinished } from 'vitest';
-import { createPrivateFolder } from '../../src/secrets/private-folder.ts';
+import { createPrivateFolder } from '../../src/state/private-folder.ts';
 import { createGit } from '../../src/git/git.ts';
 import type { RepositorySpec } from '../../src/git/repository.ts';
 import { startTreelessServer } from '../treeless-server.ts';

@@ -199,19 +199,19 @@ it.each([
   expect(sent[0]?.step).toBe(stripVTControlCharacters(expected));
 });
 
+// In quadratic time, this takes longer than the time limit of a test.
 it('escape sequences are removed in linear time', async () => {
   const sent: LogLineIn[] = [];
   const shipper = createLogShipper({
     send: async (_first, lines) => void sent.push(...lines),
     onDropped: () => undefined,
   });
-  const began = performance.now();
   for (const text of [
-    '\u001b]'.repeat(8_000),
-    '\u001b['.repeat(8_000),
-    '\u001bP\u001b'.repeat(8_000),
+    '\u001b]'.repeat(200_000),
+    '\u001b['.repeat(200_000),
+    '\u001bP\u001b'.repeat(200_000),
   ])
     shipper.push(line(text));
   await shipper.flush(soon());
-  expect(performance.now() - began).toBeLessThan(1_000);
+  expect(sent).toHaveLength(3);
 });

@@ -7,7 +7,7 @@ import type { Client } from '@berth/wire/client';
 import type { NodeRegister } from '@berth/wire/node';
 import type { NodeRole } from '@berth/wire/vocabulary';
 import { expect, it, onTestFinished } from 'vitest';
-import { createNodeIds } from '../../src/link/node-ids.ts';
+import { createNodeIds } from '../../src/engine/node-ids.ts';
 import { createRegistration, type RegistrationDeps } from '../../src/link/registration.ts';
 
 async function registered(

@@ -6,7 +6,7 @@ import { createBudget, type Rate } from '../../src/logs/budget.ts';
 import { type Follower, startFollower } from '../../src/logs/follower.ts';
 import { readHistory } from '../../src/logs/history.ts';
 import { createRedact } from '../../src/secrets/redaction.ts';
-import { createShownText } from '../../src/logs/shown-text.ts';
+import { createShownText } from '../../src/secrets/shown-text.ts';
 import type { ReadLogOptions } from '../../src/engine/docker.ts';
 import { container } from '../fake-engine.ts';
 

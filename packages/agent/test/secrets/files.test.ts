@@ -69,6 +69,19 @@ describe.skipIf(!isRoot)('secret files', () => {
     ]).toEqual([0o400, 65_534, CANARY]);
   });
 
+  test('a copy that version 0.1.0 made fills the folder', async () => {
+    await writeFile(join(copies, 'key'), 'vxgOdbUrhKxHLAWQdHDd7GMJYeUK1PpQ/dYZUEfoVpQ=\n', {
+      mode: 0o600,
+    });
+    const sealed =
+      'FUA2goDxA0wQoJvO_8oKm3BJuRC4Qqw5uztQKB2BVicXpQo9bepdRHuXtyLPqnq99GJCKryo-NVMLpvH9zF8Xe_l' +
+      'W1Me5uMq8dVXaJ-vyuHH4enZqg';
+    await writeFile(join(copies, 'd1.sealed'), Buffer.from(sealed, 'base64url'));
+    containers = ['d1'];
+    await (await open()).restore();
+    expect(await readFile(join(folder, 'd1', 'CERT'), 'utf8')).toBe('a value');
+  });
+
   test('a damaged copy, or a copy of another deployment, fills nothing and does not stop the others', async () => {
     const files = await open();
     await fill(files, 'd1');

@@ -8,21 +8,14 @@
  * only a digest, and from JWT_SECRET. So the database alone decrypts none of them. The hash of a
  * body has such a key too, because a body can contain a secret that is short enough to guess.
  */
-import {
-  createCipheriv,
-  createDecipheriv,
-  createHash,
-  createHmac,
-  hkdfSync,
-  randomBytes,
-  timingSafeEqual,
-} from 'node:crypto';
+import { createHash, createHmac, hkdfSync, timingSafeEqual } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import { deflate, inflate } from 'node:zlib';
 import { defined } from '@berth/kit/defined';
 import { fingerprintOf } from '@berth/kit/fingerprint';
 import type { Live } from '@berth/kit/live';
+import { seal, type SealFormat, unsealWithAny } from '@berth/kit/seal';
 import type { FastifyRequest } from 'fastify';
 import { DomainError, invalid } from '../domain/platform/errors.ts';
 import type { IdempotencyAnswerStore } from '../domain/identity/identity-stores.ts';
@@ -91,7 +84,7 @@ export function createRunOnce(deps: {
   return async ({ user, key, method, path, body }, run) => {
     const request = digest(method, path, key);
     const secrets = deps.secrets();
-    const seal = createSeal(secrets, user, request, key);
+    const answerSeal = createSeal(secrets, user, request, key);
     const claim = { user_id: user, request, claim: newId() };
     const hash = bodyHash(secrets, request, key, canonical(body));
     const until = performance.now() + WAIT_MS;
@@ -112,7 +105,8 @@ export function createRunOnce(deps: {
         now(),
       );
       if (found.kind === 'other_body') throw new DomainError('idempotency_mismatch');
-      if (found.kind === 'stored') return { ...(await seal.open(found.answer)), replayed: true };
+      if (found.kind === 'stored')
+        return { ...(await answerSeal.open(found.answer)), replayed: true };
       if (found.kind === 'claimed') break;
       if (performance.now() > until)
         throw new DomainError(
@@ -138,7 +132,7 @@ export function createRunOnce(deps: {
     } finally {
       clearInterval(renewing);
     }
-    await idempotencyAnswers.keep(claim, await seal.close(answer));
+    await idempotencyAnswers.keep(claim, await answerSeal.close(answer));
     return { ...answer, replayed: false };
   };
 }
@@ -189,38 +183,21 @@ function bodyHash(secrets: readonly string[], request: string, key: string, body
   };
 }
 
-const [NONCE, TAG] = [12, 16];
-
 function createSeal(secrets: readonly string[], user: string, request: string, key: string) {
   const keyBy = (secret: string): Buffer =>
     Buffer.from(hkdfSync('sha256', `${secret}\0${key}`, request, 'berth kept answer', 32));
-  const about = Buffer.from(`${user} ${request}`);
+  const format: SealFormat = { tag: 'first', about: Buffer.from(`${user} ${request}`) };
   return {
     async close(answer: CreatedAnswer): Promise<Buffer> {
-      const nonce = randomBytes(NONCE);
-      const cipher = createCipheriv('aes-256-gcm', keyBy(secrets[0] ?? ''), nonce).setAAD(about);
-      const text = cipher.update(await promisify<string, Buffer>(deflate)(JSON.stringify(answer)));
-      cipher.final();
-      return Buffer.concat([nonce, cipher.getAuthTag(), text]);
+      const text = await promisify<string, Buffer>(deflate)(JSON.stringify(answer));
+      return seal(keyBy(secrets[0] ?? ''), text, format);
     },
     async open(sealed: Buffer): Promise<CreatedAnswer> {
-      for (const secret of secrets) {
-        const decipher = createDecipheriv('aes-256-gcm', keyBy(secret), sealed.subarray(0, NONCE), {
-          authTagLength: TAG,
-        })
-          .setAAD(about)
-          .setAuthTag(sealed.subarray(NONCE, NONCE + TAG));
-        const text = decipher.update(sealed.subarray(NONCE + TAG));
-        try {
-          decipher.final();
-        } catch {
-          // The answer was encrypted with another secret.
-          continue;
-        }
+      const text = unsealWithAny(secrets.map(keyBy), sealed, format);
+      if (text !== null)
         return JSON.parse(
           (await promisify<Buffer, Buffer>(inflate)(text)).toString(),
         ) as CreatedAnswer;
-      }
       throw new DomainError(
         'wrong_state',
         'the resource exists, but the stored answer was encrypted with a JWT_SECRET that is no ' +

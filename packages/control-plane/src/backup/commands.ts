@@ -7,6 +7,7 @@ import { readFile } from 'node:fs/promises';
 import { basename } from 'node:path';
 import { parseArgs } from 'node:util';
 import { messageOf } from '@berth/kit/message-of';
+import { WrongUsage } from '@berth/kit/wrong-usage';
 import { makeBackup, type Made } from './make.ts';
 import { BackupError } from './errors.ts';
 import { encrypterFor } from './recipients.ts';
@@ -44,8 +45,6 @@ the environment, the settings of /etc/berth/control-plane.env count if that exis
 
 const print = (line: string): void => void process.stdout.write(`${line}\n`);
 const complain = (line: string): void => void process.stderr.write(`${line}\n`);
-
-class WrongUsage extends Error {}
 
 /** Returns the exit code: 0, 1 (failed), 2 (wrong usage or settings). */
 export async function runCommand(command: 'backup' | 'restore', args: string[]): Promise<number> {

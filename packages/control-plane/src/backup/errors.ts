@@ -1,3 +1,5 @@
+import { CodedError } from '@berth/kit/coded-error';
+
 /**
  * A failure of a backup or a restore, for the operator: it says what happened, to which file, and
  * what to do.
@@ -21,13 +23,8 @@ export type BackupErrorCode =
   /** pg_dump, pg_restore or the database failed. */
   | 'failed';
 
-export class BackupError extends Error {
+export class BackupError extends CodedError<BackupErrorCode> {
   override name = 'BackupError';
-  readonly code: BackupErrorCode;
-  constructor(code: BackupErrorCode, message: string, options?: ErrorOptions) {
-    super(message, options);
-    this.code = code;
-  }
 }
 
 const FULL = /^(ENOSPC|EDQUOT|SQLITE_FULL)$/;

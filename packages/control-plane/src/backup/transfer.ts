@@ -2,6 +2,7 @@
 import { createInterface } from 'node:readline';
 import { parseArgs } from 'node:util';
 import { messageOf } from '@berth/kit/message-of';
+import { WrongUsage } from '@berth/kit/wrong-usage';
 import { BERTH_VERSION } from '@berth/wire/version';
 import { readBackupConfig } from '../config.ts';
 import { exportLines, importLines } from '../store/backup/transfer.ts';
@@ -21,8 +22,6 @@ encrypted secrets, but no keys.
 Reads an export of the same version of Berth into the database that DATABASE_URL names. The database must be
 empty. Everything is imported, or nothing.`,
 };
-class WrongUsage extends Error {}
-
 /** Returns the exit code: 0, 1 (failed), 2 (wrong usage or settings). */
 export async function runTransfer(command: 'export' | 'import', args: string[]): Promise<number> {
   if (args.includes('--help') || args.includes('-h')) {

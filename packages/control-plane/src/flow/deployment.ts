@@ -31,17 +31,16 @@ import {
 } from '../domain/nodes/build-needs.ts';
 import { atPresentRegistry } from '../domain/deployments/clean-up.ts';
 import { finalName } from '../domain/projects/container-name.ts';
-import { chooseBuilder } from '../domain/nodes/builder-choice.ts';
+import { type BuilderChoice, chooseBuilder } from '../domain/nodes/builder-choice.ts';
 import { mountsOf, pinsOf, wantedOf } from '../domain/data/mounts.ts';
 import {
   choose,
-  dataRefusal,
   isOnline,
   lackEngines,
   type Question,
-  refusal,
-  whyNone,
+  refusalOf,
 } from '../domain/nodes/placement.ts';
+import { dataRefusal, plainRefusalsText, refusalsText } from '../domain/nodes/refusal.ts';
 import type { Plan } from '../domain/deployments/plan.ts';
 import type { DeploymentRecord, Failure } from '../domain/platform/records.ts';
 import { addNewerVersions, addVersions, mounted } from './data.ts';
@@ -426,14 +425,7 @@ function dispatchBuild(draft: Draft, d: DeploymentRecord): void {
     ...commitNeeds(d),
   ];
   const choice = chooseBuilder(d, facts.nodes, facts.lastBuilderId, facts.now, facts.limits, needs);
-  if (choice.node === null && choice.cannot)
-    return fail(draft, d, failure('agent_cannot', choice.plain));
-  // A full builder has no deadline. Without an eligible builder the deployment fails after
-  // QUEUE_TIMEOUT.
-  if (choice.node === null)
-    return choice.busy
-      ? waitForOwnWork(draft, d, choice.why)
-      : waitForNode(draft, d, 'builder', 'no_builder', choice);
+  if (choice.node === null) return waitForBuilder(draft, d, choice);
   createBuildTask(draft, d, choice.node);
   draft.move(
     d,
@@ -448,6 +440,25 @@ function dispatchBuild(draft: Draft, d: DeploymentRecord): void {
       'contract',
       `the agent of ${choice.node.hostname} implements only the contract: it ${otherwise}`,
     );
+}
+
+/**
+ * A full builder has no deadline. Without an eligible builder the deployment fails after
+ * QUEUE_TIMEOUT.
+ */
+function waitForBuilder(
+  draft: Draft,
+  d: DeploymentRecord,
+  { refusals, busy, cannot }: Extract<BuilderChoice, { node: null }>,
+): void {
+  if (cannot) return fail(draft, d, failure('agent_cannot', plainRefusalsText(refusals)));
+  if (busy) return waitForOwnWork(draft, d, refusalsText(refusals));
+  const isNone = refusals.named.length === 0;
+  const never = 'no builder node has ever registered';
+  waitForNode(draft, d, 'builder', 'no_builder', {
+    why: isNone ? never : refusalsText(refusals),
+    plain: isNone ? never : plainRefusalsText(refusals),
+  });
 }
 
 // ── building ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -566,15 +577,15 @@ function dispatchDeploy(draft: Draft, d: DeploymentRecord): void {
     arrived === null || !isBetterElsewhere(draft, d, asked) ? asked : { ...asked, home: null };
   if (question !== asked)
     endMove(draft, d, `${arrived?.hostname} cannot run the project now, and another node can`);
-  const placement = choose(question, facts.nodes, facts);
+  const { placement, refusals } = choose(question, facts.nodes, facts);
   const node = draft.node(placement.winner);
   if (node === undefined) {
     if (placement.items.length === 0)
       return wait(draft, d, 'no_deploy_node', 'no deploy node has ever registered');
     const [why, plain, code] = [
-      whyNone(placement),
-      whyNone(placement, true),
-      dataRefusal(placement),
+      refusalsText(refusals),
+      plainRefusalsText(refusals),
+      dataRefusal(refusals),
     ];
     // The project is down while it waits for a node, so it starts again where it was.
     if (canRestart(draft) && !mayFindNode(draft, d, question))
@@ -669,7 +680,7 @@ function mayFindNode(draft: Draft, d: DeploymentRecord, question: Question): boo
   const nodes = isPatient
     ? facts.nodes.map((one) => ({ ...one, last_seen_at: facts.now, engine: null }))
     : facts.nodes;
-  return choose(lasting, nodes, facts).winner !== null;
+  return choose(lasting, nodes, facts).placement.winner !== null;
 }
 
 /**
@@ -677,9 +688,9 @@ function mayFindNode(draft: Draft, d: DeploymentRecord, question: Question): boo
  * could take the volumes instead.
  */
 const isBetterElsewhere = (draft: Draft, d: DeploymentRecord, question: Question): boolean =>
-  choose(question, draft.facts.nodes, draft.facts).winner === null &&
+  choose(question, draft.facts.nodes, draft.facts).placement.winner === null &&
   !mayFindNode(draft, d, question) &&
-  choose({ ...question, home: null }, draft.facts.nodes, draft.facts).winner !== null;
+  choose({ ...question, home: null }, draft.facts.nodes, draft.facts).placement.winner !== null;
 
 /** An end of a move of the volumes reported or was lost. */
 function moveEnded(
@@ -740,7 +751,7 @@ function canReceive(
     arch: d.image_arch,
     needs,
   };
-  return choose(question, facts.nodes, facts).winner !== null;
+  return choose(question, facts.nodes, facts).placement.winner !== null;
 }
 
 /** The node of one end is gone. */
@@ -1050,7 +1061,7 @@ function reassignOrFail(draft: Draft, d: DeploymentRecord, error: Failure, role:
   const at = role === 'builder' ? d.builder_id : d.node_id;
   const losses = at === null ? d.losses : [...d.losses, { node_id: at, at: facts.now, error }];
   const another = facts.nodes.some(
-    (n) => n.role === role && n.id !== at && refusal(n, losses, facts.now, facts.limits) === null,
+    (n) => n.role === role && n.id !== at && refusalOf(n, losses, facts.now, facts.limits) === null,
   );
   // With stop-first the broken node may still run a container that cannot be stopped now: two
   // versions must never write at once.

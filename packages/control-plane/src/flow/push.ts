@@ -23,7 +23,7 @@ import {
   REPLACED,
 } from '../domain/git/hooks.ts';
 import type { Facts, NodeFact } from '../domain/deployments/facts.ts';
-import { refusal } from '../domain/nodes/placement.ts';
+import { refusalOf } from '../domain/nodes/placement.ts';
 import type { Plan } from '../domain/deployments/plan.ts';
 import type { DeploymentRecord, TaskRecord } from '../domain/platform/records.ts';
 import { stableJson } from '../domain/platform/stable-json.ts';
@@ -118,7 +118,7 @@ function chooseLooker(
     (n) =>
       n.role === 'builder' &&
       n.capabilities?.includes(LOOK_CAPABILITY) === true &&
-      refusal({ ...n, engine: null }, [], now, limits) === null,
+      refusalOf({ ...n, engine: null }, [], now, limits) === null,
   );
   const order = (n: NodeFact): number =>
     2 * Number(n.id === failedOn) - Number(n.id === lastBuilderId);

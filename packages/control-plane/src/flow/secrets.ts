@@ -5,6 +5,7 @@
 import type { BuildPayload, DeployPayload } from '@berth/wire/task';
 import { CAN_SECRET_FILES, CAN_SECRETS } from '@berth/wire/secret';
 import { lack, type Need } from '../domain/nodes/build-needs.ts';
+import { refusalText } from '../domain/nodes/refusal.ts';
 import type { NodeRecord, SecretPrint } from '../domain/platform/records.ts';
 import type { SecretRecord } from '../domain/secrets/secrets.ts';
 
@@ -46,15 +47,15 @@ export function secretNeeds(secrets: Secrets, role: NodeRecord['role']): Need[] 
  * is only offline may return.
  */
 export function noNodeCan(needs: readonly Need[], nodes: readonly NodeRecord[]): string | null {
-  const deploying = nodes.filter((n) => n.role === 'deploy' && n.deleting_at === null);
-  const [first] = deploying;
-  if (first === undefined || deploying.some((n) => lack(n, needs) === null)) return null;
-  return (
-    (deploying.length === 1
+  const deployNodes = nodes.filter((n) => n.role === 'deploy' && n.deleting_at === null);
+  const lacks = deployNodes.map((node) => lack(node, needs));
+  const [first, lackOfFirst] = [deployNodes[0], lacks[0] ?? null];
+  if (first === undefined || lackOfFirst === null || lacks.includes(null)) return null;
+  const who =
+    deployNodes.length === 1
       ? first.hostname
-      : `each of the ${deploying.length} deploy nodes, for example ${first.hostname}`) +
-    `: ${lack(first, needs) ?? ''}`
-  );
+      : `each of the ${deployNodes.length} deploy nodes, for example ${first.hostname}`;
+  return `${who}: ${refusalText(lackOfFirst)}`;
 }
 
 /**

@@ -13,7 +13,8 @@
 import { defined } from '@berth/kit/defined';
 import { limitNeeds } from '../domain/nodes/build-needs.ts';
 import { wantedOf } from '../domain/data/mounts.ts';
-import { choose, whyNone } from '../domain/nodes/placement.ts';
+import { choose } from '../domain/nodes/placement.ts';
+import { plainRefusalsText } from '../domain/nodes/refusal.ts';
 import type { DeploymentRecord, NodeRecord } from '../domain/platform/records.ts';
 import type { Facts } from '../domain/deployments/facts.ts';
 import type { Plan } from '../domain/deployments/plan.ts';
@@ -82,7 +83,7 @@ export function volumesLeave(draft: Draft, d: DeploymentRecord): void {
   // today.
   const since = leavingSince(from, d.project_id);
   const losses = d.losses.filter((loss) => loss.error !== undefined && loss.at >= since);
-  const placement = choose(
+  const { placement, refusals } = choose(
     { wanted, losses, runsOn: null, stays: false, arch: d.image_arch, needs },
     nodes,
     draft.facts,
@@ -93,7 +94,11 @@ export function volumesLeave(draft: Draft, d: DeploymentRecord): void {
       'a node that was full is tried when the ' +
       `${from.deleting_at === null ? 'drain' : 'deletion'} of ${from.hostname} is requested again`;
     const hint = losses.length === 0 ? '' : `; ${again}`;
-    return setWaiting(draft, d, `no node can take its volumes: ${whyNone(placement, true)}${hint}`);
+    return setWaiting(
+      draft,
+      d,
+      `no node can take its volumes: ${plainRefusalsText(refusals)}${hint}`,
+    );
   }
   const notYet = reasonToWait(draft, d, to);
   if (notYet !== null) return setWaiting(draft, d, notYet.why);

@@ -7,6 +7,7 @@
  * hide the offer and read the password. Certificates are always checked.
  */
 import { BlockList, isIP } from 'node:net';
+import { createLimit } from '@berth/kit/limit';
 import type { Transporter } from 'nodemailer';
 import type SMTPTransport from 'nodemailer/lib/smtp-transport/index.js';
 
@@ -125,19 +126,7 @@ export function createSendMail({
   const server = new URL(url);
   // nodemailer takes these from the address before the option, and in other spellings.
   if (hasToEncrypt) for (const name of STARTTLS_PARAMETERS) server.searchParams.delete(name);
-  let running = 0;
-  const waiting: (() => void)[] = [];
-  async function slot<T>(run: () => Promise<T>): Promise<T> {
-    if (running >= AT_ONCE) await new Promise<void>((resolve) => waiting.push(resolve));
-    else running += 1;
-    try {
-      return await run();
-    } finally {
-      const next = waiting.shift();
-      if (next === undefined) running -= 1;
-      else next();
-    }
-  }
+  const limit = createLimit(AT_ONCE);
 
   async function open(): Promise<Transporter<SMTPTransport.SentMessageInfo>> {
     // Most installations send no e-mail.
@@ -158,7 +147,7 @@ export function createSendMail({
   }
 
   return ({ id, subject, text, to }, recipients, signal) =>
-    slot(async () => {
+    limit(async () => {
       const failed = (why: string, permanent = false): MailAnswer => ({
         accepted: [],
         refused: [],
@@ -166,7 +155,7 @@ export function createSendMail({
       });
       if (signal.aborted) return failed('the control plane is shutting down');
       const transport = await open();
-      const limit = AbortSignal.timeout(totalMs);
+      const tooLate = AbortSignal.timeout(totalMs);
       try {
         const domain = from.slice(from.lastIndexOf('@') + 1).replace(/>$/, '');
         const info = await Promise.race([
@@ -179,11 +168,11 @@ export function createSendMail({
             messageId: `<${id}@${domain}>`,
             headers: { 'Auto-Submitted': 'auto-generated' },
           }),
-          aborted(AbortSignal.any([signal, limit])),
+          aborted(AbortSignal.any([signal, tooLate])),
         ]);
         if (info === null)
           return failed(
-            limit.aborted
+            tooLate.aborted
               ? `the SMTP server did not finish within ${totalMs / 1000} s`
               : 'the control plane is shutting down',
           );

@@ -3,6 +3,7 @@
  * clients cannot cause more queries.
  */
 import { Resolver } from 'node:dns/promises';
+import { createLimit } from '@berth/kit/limit';
 import { type CheckDns, type Expected, judgeDns, type Resolved } from '../domain/routes/dns.ts';
 
 /** Time limit for everything about one name, also if no name server answers. */
@@ -33,24 +34,12 @@ const NONE = ['ENOTFOUND', 'ENODATA'];
 
 export function createDnsCheck({ baseDomain, publicIps, servers, now }: DnsSettings): CheckDns {
   const answers = new Map<string, { until: number; asked: Promise<Answered> }>();
-  const waiting: (() => void)[] = [];
-  let running = 0;
+  const limit = createLimit(AT_ONCE);
 
-  async function inTurn<T>(run: () => Promise<T>): Promise<T> {
-    if (running >= AT_ONCE) await new Promise<void>((resolve) => waiting.push(resolve));
-    else running += 1;
-    try {
-      return await run();
-    } finally {
-      const next = waiting.shift();
-      if (next === undefined) running -= 1;
-      else next();
-    }
-  }
   function resolved(name: string): Promise<Answered> {
     const kept = answers.get(name);
     if (kept !== undefined && kept.until > performance.now()) return kept.asked;
-    const asked = inTurn(async () => ({ resolved: await resolve(name, servers), at: now() }));
+    const asked = limit(async () => ({ resolved: await resolve(name, servers), at: now() }));
     // The map keeps the order of insertion: the first one is the oldest.
     answers.delete(name);
     answers.set(name, { until: performance.now() + KEPT_MS, asked });

@@ -2,12 +2,11 @@
  * AES-256-GCM with associated data. The format is text: version, id of the key, then nonce,
  * ciphertext and tag in base64url.
  */
-import { createCipheriv, createDecipheriv, hkdfSync, randomBytes } from 'node:crypto';
+import { hkdfSync, randomBytes } from 'node:crypto';
+import { seal, SEAL_BYTES, type SealFormat, unseal } from '@berth/kit/seal';
 import { SEALED, sealedBy } from '../domain/secrets/sealed.ts';
 
 const VERSION = 'v1';
-const NONCE_BYTES = 12;
-const TAG_BYTES = 16;
 const KEY_BYTES = 32;
 
 export type Cipher = {
@@ -29,34 +28,20 @@ export function createCipher(key: Buffer, purpose: string): Cipher {
   const id = keyIdOf(key);
   const derived = derive(key, purpose);
   // JSON keeps the parts apart: ["a","bc"] and ["ab","c"] differ.
-  const aadOf = (aad: readonly string[]): Buffer =>
-    Buffer.from(JSON.stringify([VERSION, purpose, ...aad]));
+  const formatFor = (aad: readonly string[]): SealFormat => ({
+    tag: 'last',
+    about: Buffer.from(JSON.stringify([VERSION, purpose, ...aad])),
+  });
   return {
     seal(aad, value) {
-      const nonce = randomBytes(NONCE_BYTES);
-      const cipher = createCipheriv('aes-256-gcm', derived, nonce, {
-        authTagLength: TAG_BYTES,
-      }).setAAD(aadOf(aad));
-      const body = Buffer.concat([
-        nonce,
-        cipher.update(value),
-        cipher.final(),
-        cipher.getAuthTag(),
-      ]);
+      const body = seal(derived, value, formatFor(aad));
       return `${VERSION}.${id}.${body.toString('base64url')}`;
     },
     open(aad, sealed) {
       const body = Buffer.from(SEALED.exec(sealed)?.groups?.['body'] ?? '', 'base64url');
-      if (body.length < NONCE_BYTES + TAG_BYTES || sealedBy(sealed) !== id)
+      if (body.length < SEAL_BYTES || sealedBy(sealed) !== id)
         throw new Error('sealed with another key or format');
-      const decipher = createDecipheriv('aes-256-gcm', derived, body.subarray(0, NONCE_BYTES), {
-        authTagLength: TAG_BYTES,
-      });
-      decipher.setAAD(aadOf(aad)).setAuthTag(body.subarray(-TAG_BYTES));
-      return Buffer.concat([
-        decipher.update(body.subarray(NONCE_BYTES, -TAG_BYTES)),
-        decipher.final(),
-      ]);
+      return unseal(derived, body, formatFor(aad));
     },
   };
 }

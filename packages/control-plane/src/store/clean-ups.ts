@@ -10,6 +10,7 @@
  * - commit-plan.ts creates no build task while a clean-up is running or holds builds
  *   (`refuseBuilds`).
  */
+
 import { failPoint } from '@berth/kit/fail-point';
 import {
   type CleanPayload,
@@ -20,21 +21,23 @@ import {
   type RepositoryImages,
 } from '@berth/wire/clean-up';
 import type { TaskReport } from '@berth/wire/task';
+import type { TaskState } from '@berth/wire/vocabulary';
 import {
   type CleanUpRecord,
   type CleanUpStore,
-  imagesOf,
   type ImageUse,
+  imagesOf,
   lossOf,
   MOST_MISSING,
   repositoryPath,
   type StartOfCleanUp,
 } from '../domain/deployments/clean-up.ts';
-import { DomainError } from '../domain/platform/errors.ts';
 import type { Overdue } from '../domain/deployments/task-store.ts';
-import { writeEvents } from './events.ts';
+import { DomainError } from '../domain/platform/errors.ts';
+import type { TaskRecord } from '../domain/platform/records.ts';
 import type { Database } from './engine/database.ts';
 import type { Row, Tx } from './engine/tables.ts';
+import { writeEvents } from './events.ts';
 import { newTaskColumns, taskOf } from './rows/task.ts';
 import { LIVE_STATES } from './states.ts';
 import {
@@ -61,241 +64,286 @@ const recordOf = ({ holds_builds, ...row }: Row<'clean_ups'>): CleanUpRecord => 
 });
 
 export function createCleanUpStore(db: Database): CleanUpStore {
-  async function end(
-    tx: Tx,
-    id: string,
-    set: Partial<Row<'clean_ups'>> & { state: 'done' | 'failed' },
-    now: number,
-  ): Promise<void> {
-    const ended = await tx
+  return {
+    request: (input, now) => requestCleanUp(db, input, now),
+    open: () => openCleanUp(db),
+    last: () => lastCleanUp(db),
+    list: () => listCleanUps(db),
+    holdBuilds: (id) => holdBuilds(db, id),
+    setWaiting: (id, waiting) => setCleanUpWaiting(db, id, waiting),
+    start: (input, now) => startCleanUp(db, input, now),
+    fail: (id, error, now) => failCleanUp(db, id, error, now),
+    endTask: (taskId, leaseToken, report, now) => endCleanTask(db, taskId, leaseToken, report, now),
+    loseTask: (task, why, now, offerUntil) => loseCleanTask(db, task, why, now, offerUntil),
+  };
+}
+
+async function endCleanUp(
+  db: Database,
+  tx: Tx,
+  id: string,
+  set: Partial<Row<'clean_ups'>> & { state: 'done' | 'failed' },
+  now: number,
+): Promise<void> {
+  const ended = await tx
+    .updateTable('clean_ups')
+    .set({ ...set, waiting: null, holds_builds: 0, finished_at: now })
+    .where('id', '=', id)
+    .where('finished_at', 'is', null)
+    .returning('id')
+    .executeTakeFirst();
+  if (ended === undefined) return;
+  const message =
+    set.state === 'done'
+      ? `clean-up of the registry: ${set.removed ?? 0} images removed`
+      : `clean-up of the registry failed: ${set.error_code ?? ''}`;
+  await writeEvents(db, tx, [{ at: now, kind: `clean_up.${set.state}`, message }]);
+}
+
+/**
+ * Marks the images, and creates the task. An image that became needed since `found` was read
+ * stays.
+ */
+async function readOpenCleanUp(
+  tx: Tx,
+  input: StartOfCleanUp,
+  found: Found,
+  now: number,
+): Promise<void> {
+  const needed = new Set(await imagesNeededNow(tx, found.lastOrdinal));
+  const repositories: RepositoryImages[] = [];
+  let [images, left, checked] = [0, 0, 0];
+  for (const one of found.repositories) {
+    const removable = one.remove.filter((digest) => !needed.has(`${one.repository} ${digest}`));
+    const remove = removable.slice(0, MAX_IMAGES_A_CLEAN_UP - images);
+    images += remove.length;
+    left += removable.length - remove.length;
+    // The images that stay are checked too. Beyond the limit only a guard against deleting them
+    // is left.
+    if (remove.length === 0 && checked + one.keep.length > MAX_CHECKED) continue;
+    checked += one.keep.length;
+    repositories.push({ ...one, remove });
+    for (const digests of slices(remove))
+      await tx
+        .updateTable('deployments')
+        .set((eb) => ({
+          image_removed_at: eb.fn.coalesce('image_removed_at', eb.val(now)),
+          image_deleting: 1,
+          image_missing: null,
+        }))
+        .where('image_digest', 'in', digests)
+        .where('project_id', 'in', found.projectsOf.get(one.repository) ?? [''])
+        .execute();
+  }
+  const payload: CleanPayload = { clean_up_id: input.id, repositories };
+  const { taskId, nodeId, queue_deadline_at, wall_deadline_at } = input;
+  const task = {
+    id: taskId,
+    kind: 'clean' as const,
+    deployment_id: null,
+    node_id: nodeId,
+    queue_deadline_at,
+    wall_deadline_at,
+    payload,
+  };
+  await tx
+    .insertInto('tasks')
+    .values(newTaskColumns(task, null, now))
+    .execute();
+  await tx
+    .updateTable('clean_ups')
+    .set({
+      state: 'running',
+      holds_builds: 1,
+      waiting: null,
+      task_id: taskId,
+      node_id: nodeId,
+      images,
+      images_left: left,
+      started_at: now,
+    })
+    .where('id', '=', input.id)
+    .execute();
+}
+
+function requestCleanUp(
+  db: Database,
+  { id, by }: { id: string; by: string | null },
+  now: number,
+): Promise<CleanUpRecord> {
+  return db.write(async (tx) => {
+    await db.capabilities.lockName(tx, WINDOW);
+    const open = await openRow(tx);
+    if (open !== undefined) return recordOf(open);
+    await trim(tx);
+    const row = await tx
+      .insertInto('clean_ups')
+      .values({
+        id,
+        state: 'waiting',
+        requested_by: by,
+        holds_builds: by === null ? 0 : 1,
+        images: 0,
+        images_left: 0,
+        requested_at: now,
+      })
+      .returningAll()
+      .executeTakeFirstOrThrow();
+    return recordOf(row);
+  });
+}
+
+async function openCleanUp(db: Database): Promise<CleanUpRecord | null> {
+  const row = await openRow(db.kysely);
+  return row === undefined ? null : recordOf(row);
+}
+
+async function lastCleanUp(db: Database): Promise<CleanUpRecord | null> {
+  const row = await db.kysely
+    .selectFrom('clean_ups')
+    .selectAll()
+    .where('finished_at', 'is not', null)
+    .orderBy('requested_at', 'desc')
+    .limit(1)
+    .executeTakeFirst();
+  return row === undefined ? null : recordOf(row);
+}
+
+async function listCleanUps(db: Database): Promise<CleanUpRecord[]> {
+  const rows = await db.kysely
+    .selectFrom('clean_ups')
+    .selectAll()
+    .orderBy('requested_at', 'desc')
+    .limit(KEPT)
+    .execute();
+  return rows.map(recordOf);
+}
+
+async function holdBuilds(db: Database, id: string): Promise<void> {
+  await db.write(async (tx) => {
+    await db.capabilities.lockName(tx, WINDOW);
+    await tx
       .updateTable('clean_ups')
-      .set({ ...set, waiting: null, holds_builds: 0, finished_at: now })
+      .set({ holds_builds: 1 })
       .where('id', '=', id)
       .where('finished_at', 'is', null)
-      .returning('id')
-      .executeTakeFirst();
-    if (ended === undefined) return;
-    const message =
-      set.state === 'done'
-        ? `clean-up of the registry: ${set.removed ?? 0} images removed`
-        : `clean-up of the registry failed: ${set.error_code ?? ''}`;
-    await writeEvents(db, tx, [{ at: now, kind: `clean_up.${set.state}`, message }]);
-  }
-
-  return {
-    request: ({ id, by }, now) =>
-      db.write(async (tx) => {
-        await db.capabilities.lockName(tx, WINDOW);
-        const open = await openRow(tx);
-        if (open !== undefined) return recordOf(open);
-        await trim(tx);
-        const row = await tx
-          .insertInto('clean_ups')
-          .values({
-            id,
-            state: 'waiting',
-            requested_by: by,
-            holds_builds: by === null ? 0 : 1,
-            images: 0,
-            images_left: 0,
-            requested_at: now,
-          })
-          .returningAll()
-          .executeTakeFirstOrThrow();
-        return recordOf(row);
-      }),
-
-    async open() {
-      const row = await openRow(db.kysely);
-      return row === undefined ? null : recordOf(row);
-    },
-
-    async last() {
-      const row = await db.kysely
-        .selectFrom('clean_ups')
-        .selectAll()
-        .where('finished_at', 'is not', null)
-        .orderBy('requested_at', 'desc')
-        .limit(1)
-        .executeTakeFirst();
-      return row === undefined ? null : recordOf(row);
-    },
-
-    async list() {
-      const rows = await db.kysely
-        .selectFrom('clean_ups')
-        .selectAll()
-        .orderBy('requested_at', 'desc')
-        .limit(KEPT)
-        .execute();
-      return rows.map(recordOf);
-    },
-
-    async holdBuilds(id) {
-      await db.write(async (tx) => {
-        await db.capabilities.lockName(tx, WINDOW);
-        await tx
-          .updateTable('clean_ups')
-          .set({ holds_builds: 1 })
-          .where('id', '=', id)
-          .where('finished_at', 'is', null)
-          .execute();
-      });
-    },
-
-    async setWaiting(id, waiting) {
-      await db.writeOne((kysely) =>
-        kysely
-          .updateTable('clean_ups')
-          .set({ waiting })
-          .where('id', '=', id)
-          .where('state', '=', 'waiting')
-          .execute(),
-      );
-    },
-
-    async start(input, now) {
-      const found = await imagesOfAll(db, input.keepReleases);
-      const result = await db.write(async (tx) => {
-        await db.capabilities.lockName(tx, WINDOW);
-        const row = await tx
-          .selectFrom('clean_ups')
-          .select('state')
-          .where('id', '=', input.id)
-          .executeTakeFirst();
-        if (row?.state !== 'waiting') return 'changed' as const;
-        const build = await tx
-          .selectFrom('tasks')
-          .select('id')
-          .where('kind', '=', 'build')
-          .where('finished_at', 'is', null)
-          .limit(1)
-          .executeTakeFirst();
-        if (build !== undefined) return 'builds' as const;
-        await open(tx, input, found, now);
-        await failPoint('clean-up.start.before');
-        return 'started' as const;
-      });
-      if (result === 'started') await failPoint('clean-up.start.after');
-      return result;
-    },
-
-    async fail(id, { code, message }, now) {
-      await db.write(async (tx) => {
-        await db.capabilities.lockName(tx, WINDOW);
-        await end(
-          tx,
-          id,
-          { state: 'failed', error_code: code, error_message: message.slice(0, LONGEST_ERROR) },
-          now,
-        );
-      });
-    },
-
-    async endTask(taskId, leaseToken, report, now) {
-      const done = await db.write(async (tx) => {
-        await db.capabilities.lockName(tx, WINDOW);
-        const task = await endReported(tx, isClean, { id: taskId, leaseToken, report }, now);
-        if (task === undefined) return null;
-        const payload = JSON.parse(task.payload) as CleanPayload;
-        await end(tx, payload.clean_up_id, await applied(tx, payload, report, now), now);
-        await failPoint('clean-up.report.before');
-        return task.status;
-      });
-      await failPoint('clean-up.report.after');
-      return {
-        status:
-          done ?? repeatedReport(taskOf(await taskRow(db.kysely, taskId)), leaseToken, report),
-      };
-    },
-
-    loseTask: (task, why, now, offerUntil) =>
-      db.write(async (tx) => {
-        await db.capabilities.lockName(tx, WINDOW);
-        const again = why === 'lease';
-        const set = again
-          ? {
-              status: 'pending' as const,
-              lease_token: null,
-              lease_expires_at: null,
-              queue_deadline_at: offerUntil,
-            }
-          : lostAt(now);
-        const lost = await changeOverdue(tx, isClean, { task, why, set });
-        if (lost === undefined) return false;
-        if (again) return true;
-        const { clean_up_id } = JSON.parse(lost.payload) as CleanPayload;
-        const { code, message } = LOST[why];
-        await end(
-          tx,
-          clean_up_id,
-          { state: 'failed', error_code: code, error_message: message },
-          now,
-        );
-        return true;
-      }),
-  };
-
-  /**
-   * Marks the images, and creates the task. An image that became needed since `found` was read
-   * stays.
-   */
-  async function open(tx: Tx, input: StartOfCleanUp, found: Found, now: number): Promise<void> {
-    const needed = new Set(await imagesNeededNow(tx, found.lastOrdinal));
-    const repositories: RepositoryImages[] = [];
-    let [images, left, checked] = [0, 0, 0];
-    for (const one of found.repositories) {
-      const removable = one.remove.filter((digest) => !needed.has(`${one.repository} ${digest}`));
-      const remove = removable.slice(0, MAX_IMAGES_A_CLEAN_UP - images);
-      images += remove.length;
-      left += removable.length - remove.length;
-      // The images that stay are checked too. Beyond the limit only a guard against deleting them
-      // is left.
-      if (remove.length === 0 && checked + one.keep.length > MAX_CHECKED) continue;
-      checked += one.keep.length;
-      repositories.push({ ...one, remove });
-      for (const digests of slices(remove))
-        await tx
-          .updateTable('deployments')
-          .set((eb) => ({
-            image_removed_at: eb.fn.coalesce('image_removed_at', eb.val(now)),
-            image_deleting: 1,
-            image_missing: null,
-          }))
-          .where('image_digest', 'in', digests)
-          .where('project_id', 'in', found.projectsOf.get(one.repository) ?? [''])
-          .execute();
-    }
-    const payload: CleanPayload = { clean_up_id: input.id, repositories };
-    const { taskId, nodeId, queue_deadline_at, wall_deadline_at } = input;
-    const task = {
-      id: taskId,
-      kind: 'clean' as const,
-      deployment_id: null,
-      node_id: nodeId,
-      queue_deadline_at,
-      wall_deadline_at,
-      payload,
-    };
-    await tx
-      .insertInto('tasks')
-      .values(newTaskColumns(task, null, now))
       .execute();
-    await tx
+  });
+}
+
+async function setCleanUpWaiting(db: Database, id: string, waiting: string): Promise<void> {
+  await db.writeOne((kysely) =>
+    kysely
       .updateTable('clean_ups')
-      .set({
-        state: 'running',
-        holds_builds: 1,
-        waiting: null,
-        task_id: taskId,
-        node_id: nodeId,
-        images,
-        images_left: left,
-        started_at: now,
-      })
+      .set({ waiting })
+      .where('id', '=', id)
+      .where('state', '=', 'waiting')
+      .execute(),
+  );
+}
+
+async function startCleanUp(
+  db: Database,
+  input: StartOfCleanUp,
+  now: number,
+): Promise<'started' | 'builds' | 'changed'> {
+  const found = await imagesOfAll(db, input.keepReleases);
+  const result = await db.write(async (tx) => {
+    await db.capabilities.lockName(tx, WINDOW);
+    const row = await tx
+      .selectFrom('clean_ups')
+      .select('state')
       .where('id', '=', input.id)
-      .execute();
-  }
+      .executeTakeFirst();
+    if (row?.state !== 'waiting') return 'changed' as const;
+    const build = await tx
+      .selectFrom('tasks')
+      .select('id')
+      .where('kind', '=', 'build')
+      .where('finished_at', 'is', null)
+      .limit(1)
+      .executeTakeFirst();
+    if (build !== undefined) return 'builds' as const;
+    await readOpenCleanUp(tx, input, found, now);
+    await failPoint('clean-up.start.before');
+    return 'started' as const;
+  });
+  if (result === 'started') await failPoint('clean-up.start.after');
+  return result;
+}
+
+async function failCleanUp(
+  db: Database,
+  id: string,
+  { code, message }: { code: string; message: string },
+  now: number,
+): Promise<void> {
+  await db.write(async (tx) => {
+    await db.capabilities.lockName(tx, WINDOW);
+    await endCleanUp(
+      db,
+      tx,
+      id,
+      { state: 'failed', error_code: code, error_message: message.slice(0, LONGEST_ERROR) },
+      now,
+    );
+  });
+}
+
+async function endCleanTask(
+  db: Database,
+  taskId: string,
+  leaseToken: string | null,
+  report: TaskReport,
+  now: number,
+): Promise<{ status: TaskState }> {
+  const done = await db.write(async (tx) => {
+    await db.capabilities.lockName(tx, WINDOW);
+    const task = await endReported(tx, isClean, { id: taskId, leaseToken, report }, now);
+    if (task === undefined) return null;
+    const payload = JSON.parse(task.payload) as CleanPayload;
+    await endCleanUp(db, tx, payload.clean_up_id, await applied(tx, payload, report, now), now);
+    await failPoint('clean-up.report.before');
+    return task.status;
+  });
+  await failPoint('clean-up.report.after');
+  return {
+    status: done ?? repeatedReport(taskOf(await taskRow(db.kysely, taskId)), leaseToken, report),
+  };
+}
+
+function loseCleanTask(
+  db: Database,
+  task: TaskRecord,
+  why: 'queue' | 'lease' | 'wall' | 'attempts',
+  now: number,
+  offerUntil: number,
+): Promise<boolean> {
+  return db.write(async (tx) => {
+    await db.capabilities.lockName(tx, WINDOW);
+    const again = why === 'lease';
+    const set = again
+      ? {
+          status: 'pending' as const,
+          lease_token: null,
+          lease_expires_at: null,
+          queue_deadline_at: offerUntil,
+        }
+      : lostAt(now);
+    const lost = await changeOverdue(tx, isClean, { task, why, set });
+    if (lost === undefined) return false;
+    if (again) return true;
+    const { clean_up_id } = JSON.parse(lost.payload) as CleanPayload;
+    const { code, message } = LOST[why];
+    await endCleanUp(
+      db,
+      tx,
+      clean_up_id,
+      { state: 'failed', error_code: code, error_message: message },
+      now,
+    );
+    return true;
+  });
 }
 
 const LOST: Record<Overdue, { code: string; message: string }> = {

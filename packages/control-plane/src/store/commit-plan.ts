@@ -6,7 +6,7 @@
 import { defined } from '@berth/kit/defined';
 import { failPoint } from '@berth/kit/fail-point';
 import { isTerminal } from '@berth/wire/vocabulary';
-import { DomainError } from '../domain/platform/errors.ts';
+import type { IdempotencyKey } from '../domain/deployments/flow-store.ts';
 import type {
   DeploymentChange,
   NewTask,
@@ -14,21 +14,21 @@ import type {
   RouteChange,
   TaskChange,
 } from '../domain/deployments/plan.ts';
+import { DomainError } from '../domain/platform/errors.ts';
 import type { DeploymentRecord } from '../domain/platform/records.ts';
-import type { IdempotencyKey } from '../domain/deployments/flow-store.ts';
-import type { NodeQueryCache } from './memory/node-query-cache.ts';
-import { writeStatuses } from './commit-statuses.ts';
+import type { Claiming } from './claiming.ts';
 import { areBuildsHeld, imagePushed, refuseRemovedImage } from './clean-ups.ts';
-import type { Tx } from './engine/tables.ts';
+import { writeStatuses } from './commit-statuses.ts';
 import { refuseUnknownDatasets } from './datasets/dataset-rows.ts';
 import { refuseNestedWriters } from './datasets/nested-writers.ts';
+import type { Tx } from './engine/tables.ts';
+import { type NewEvent, writeEvents } from './events.ts';
 import { changePushes, removeOldLooks } from './hooks.ts';
-import type { Claiming } from './claiming.ts';
+import type { NodeQueryCache } from './memory/node-query-cache.ts';
 import { claimReleasePrefix } from './prefixes.ts';
 import { afterAll } from './routes.ts';
-import { type NewEvent, writeEvents } from './events.ts';
 import { deploymentColumns } from './rows/deployment.ts';
-import { payloadWithoutArgs, payloadWithoutEnv, newTaskColumns } from './rows/task.ts';
+import { newTaskColumns, payloadWithoutArgs, payloadWithoutEnv } from './rows/task.ts';
 import { writeStoryLine } from './story.ts';
 import { changeUnmanaged } from './unmanaged.ts';
 import { putVolumes } from './volumes.ts';

@@ -3,6 +3,7 @@
  * deployment; a loop sends it.
  */
 import { type FailureCode, isFailureCode } from '@berth/wire/errors';
+import type { Plan } from '../domain/deployments/plan.ts';
 import {
   type CommitState,
   MAX_WAITING_STATUSES,
@@ -10,12 +11,11 @@ import {
   STATUS_KEPT_MS,
   STATUS_LIFETIME_MS,
   type StatusClaim,
-  statusOf,
   type StatusRecord,
   type StatusStore,
+  statusOf,
 } from '../domain/git/commit-statuses.ts';
 import type { PushChange } from '../domain/git/hooks.ts';
-import type { Plan } from '../domain/deployments/plan.ts';
 import type { Database } from './engine/database.ts';
 import type { Db, NewRow, Row, Tx } from './engine/tables.ts';
 import { writeEvents } from './events.ts';
@@ -33,151 +33,181 @@ const recordOf = (row: StatusRow): StatusRecord => ({ ...row, state: stateOf(row
 const SWEPT_AT_ONCE = 500;
 
 export const createStatusStore = (db: Database): StatusStore => ({
-  async claim({ uptime, until }, most) {
-    // The newest status of each commit that is due and of which no other one is being sent.
-    const due = await db.kysely
-      .selectFrom('commit_statuses as s')
-      .select(['seq', 'project_id', 'commit'])
-      .where('done_at', 'is', null)
-      .where('next_at', '<=', uptime)
-      .where(({ not, exists, selectFrom }) =>
-        not(
-          exists(
-            selectFrom('commit_statuses as o')
-              .select('o.seq')
-              .whereRef('o.project_id', '=', 's.project_id')
-              .whereRef('o.commit', '=', 's.commit')
-              .where('o.done_at', 'is', null)
-              .where((eb) =>
-                eb.or([eb('o.seq', '>', eb.ref('s.seq')), eb('o.claimed_until', '>', uptime)]),
-              ),
-          ),
-        ),
-      )
-      .orderBy('seq')
-      .limit(most)
-      .execute();
-    const claimed: StatusRecord[] = [];
-    const isFree = (row: { claimed_until: number | null }): boolean =>
-      (row.claimed_until ?? 0) <= uptime;
-    for (const newest of due) {
-      const row = await db.write(async (tx) => {
-        // Another control plane may claim a status of this commit now.
-        await db.capabilities.lockName(tx, `statuses:${newest.project_id}`);
-        const present = await tx
-          .selectFrom('commit_statuses')
-          .select(['seq', 'claimed_until'])
-          .where('project_id', '=', newest.project_id)
-          .where('commit', '=', newest.commit)
-          .where('done_at', 'is', null)
-          .orderBy('seq')
-          .execute();
-        if (present.at(-1)?.seq !== newest.seq || !present.every(isFree)) return undefined;
-        const older = present.slice(0, -1).map((one) => one.seq);
-        if (older.length > 0)
-          await tx.deleteFrom('commit_statuses').where('seq', 'in', older).execute();
-        return tx
-          .updateTable('commit_statuses')
-          .set({ claimed_until: until })
-          .where('seq', '=', newest.seq)
-          .returningAll()
-          .executeTakeFirst();
-      });
-      if (row !== undefined) claimed.push(recordOf(row));
-    }
-    return claimed;
-  },
-
+  claim: (at, most) => claimStatuses(db, at, most),
   sent: (claim, now) => end(db, claim, { done_at: now, error: null }),
+  retry: (claim, nextAt, error) => retryStatus(db, claim, nextAt, error),
+  giveUp: (claim, error, now) => giveUpStatus(db, claim, error, now),
+  repeatNewest: (overtaken, uptime) => repeatNewestStatus(db, overtaken, uptime),
+  drop: (seq) => dropStatuses(db, seq),
+  ofDeployment: (deploymentId) => statusOfDeployment(db, deploymentId),
+  countWaiting: () => countWaitingStatuses(db),
+  sweep: (now) => sweepStatuses(db, now),
+});
 
-  retry: (claim, nextAt, error) =>
-    end(db, claim, { next_at: nextAt, error, tries: claim.tries + 1 }),
-
-  giveUp: (claim, error, now) =>
-    db.write(async (tx) => {
-      const row = await held(tx, claim)
-        .set({ done_at: now, claimed_until: null, error })
+async function claimStatuses(
+  db: Database,
+  { uptime, until }: { uptime: number; until: number },
+  most: number,
+): Promise<StatusRecord[]> {
+  // The newest status of each commit that is due and of which no other one is being sent.
+  const due = await db.kysely
+    .selectFrom('commit_statuses as s')
+    .select(['seq', 'project_id', 'commit'])
+    .where('done_at', 'is', null)
+    .where('next_at', '<=', uptime)
+    .where(({ not, exists, selectFrom }) =>
+      not(
+        exists(
+          selectFrom('commit_statuses as o')
+            .select('o.seq')
+            .whereRef('o.project_id', '=', 's.project_id')
+            .whereRef('o.commit', '=', 's.commit')
+            .where('o.done_at', 'is', null)
+            .where((eb) =>
+              eb.or([eb('o.seq', '>', eb.ref('s.seq')), eb('o.claimed_until', '>', uptime)]),
+            ),
+        ),
+      ),
+    )
+    .orderBy('seq')
+    .limit(most)
+    .execute();
+  const claimed: StatusRecord[] = [];
+  const isFree = (row: { claimed_until: number | null }): boolean =>
+    (row.claimed_until ?? 0) <= uptime;
+  for (const newest of due) {
+    const row = await db.write(async (tx) => {
+      // Another control plane may claim a status of this commit now.
+      await db.capabilities.lockName(tx, `statuses:${newest.project_id}`);
+      const present = await tx
+        .selectFrom('commit_statuses')
+        .select(['seq', 'claimed_until'])
+        .where('project_id', '=', newest.project_id)
+        .where('commit', '=', newest.commit)
+        .where('done_at', 'is', null)
+        .orderBy('seq')
+        .execute();
+      if (present.at(-1)?.seq !== newest.seq || !present.every(isFree)) return undefined;
+      const older = present.slice(0, -1).map((one) => one.seq);
+      if (older.length > 0)
+        await tx.deleteFrom('commit_statuses').where('seq', 'in', older).execute();
+      return tx
+        .updateTable('commit_statuses')
+        .set({ claimed_until: until })
+        .where('seq', '=', newest.seq)
         .returningAll()
         .executeTakeFirst();
-      if (row === undefined) return false;
-      const line = {
-        deployment_id: row.deployment_id,
-        kind: 'status_not_sent',
-        message: `commit status ${row.state} not sent: ${error}`,
-      };
-      await writeStoryLine(tx, line, now);
-      await writeEvents(db, tx, [
-        { ...line, at: now, kind: `deployment.${line.kind}`, project_id: row.project_id },
-      ]);
-      return true;
-    }),
+    });
+    if (row !== undefined) claimed.push(recordOf(row));
+  }
+  return claimed;
+}
 
-  repeatNewest: ({ seq, project_id, commit }, uptime) =>
-    db.write(async (tx) => {
-      const newest = await tx
-        .selectFrom('commit_statuses')
-        .select(['seq', 'give_up_at'])
-        .where('project_id', '=', project_id)
-        .where('commit', '=', commit)
-        .orderBy('seq', 'desc')
-        .limit(1)
-        .executeTakeFirst();
-      if (newest === undefined || newest.seq === seq) return;
-      // The process that sends it now loses its claim: the forge may have got it before the
-      // overtaken one.
-      const again = { done_at: null, claimed_until: null, error: null, tries: 0, next_at: uptime };
-      const give_up_at = Math.max(newest.give_up_at, uptime + STATUS_LIFETIME_MS);
-      await tx
-        .updateTable('commit_statuses')
-        .set({ ...again, give_up_at })
-        .where('seq', '=', newest.seq)
-        .execute();
-    }),
+function retryStatus(
+  db: Database,
+  claim: StatusClaim,
+  nextAt: number,
+  error: string,
+): Promise<boolean> {
+  return end(db, claim, { next_at: nextAt, error, tries: claim.tries + 1 });
+}
 
-  async drop(seq) {
-    await db.writeOne((kysely) =>
-      kysely.deleteFrom('commit_statuses').where('seq', '=', seq).execute(),
-    );
-  },
+function giveUpStatus(
+  db: Database,
+  claim: StatusClaim,
+  error: string,
+  now: number,
+): Promise<boolean> {
+  return db.write(async (tx) => {
+    const row = await held(tx, claim)
+      .set({ done_at: now, claimed_until: null, error })
+      .returningAll()
+      .executeTakeFirst();
+    if (row === undefined) return false;
+    const line = {
+      deployment_id: row.deployment_id,
+      kind: 'status_not_sent',
+      message: `commit status ${row.state} not sent: ${error}`,
+    };
+    await writeStoryLine(tx, line, now);
+    await writeEvents(db, tx, [
+      { ...line, at: now, kind: `deployment.${line.kind}`, project_id: row.project_id },
+    ]);
+    return true;
+  });
+}
 
-  async ofDeployment(deploymentId) {
-    const row = await db.kysely
+function repeatNewestStatus(
+  db: Database,
+  { seq, project_id, commit }: Pick<StatusRecord, 'seq' | 'project_id' | 'commit'>,
+  uptime: number,
+): Promise<void> {
+  return db.write(async (tx) => {
+    const newest = await tx
       .selectFrom('commit_statuses')
-      .selectAll()
-      .where('deployment_id', '=', deploymentId)
-      .where('state', 'in', ['pending', 'success', 'failure'])
+      .select(['seq', 'give_up_at'])
+      .where('project_id', '=', project_id)
+      .where('commit', '=', commit)
       .orderBy('seq', 'desc')
       .limit(1)
       .executeTakeFirst();
-    return row === undefined ? null : recordOf(row);
-  },
-
-  countWaiting: () =>
-    db.kysely
-      .selectFrom('commit_statuses')
-      .select((eb) => [
-        eb.fn.countAll<number>().as('count'),
-        eb.fn.min('created_at').as('oldest_at'),
-      ])
-      .where('done_at', 'is', null)
-      .executeTakeFirstOrThrow(),
-
-  async sweep(now) {
-    const old = await db.kysely
-      .selectFrom('commit_statuses')
-      .select('seq')
-      .where('done_at', '<', now - STATUS_KEPT_MS)
-      .orderBy('done_at')
-      .limit(SWEPT_AT_ONCE)
+    if (newest === undefined || newest.seq === seq) return;
+    // The process that sends it now loses its claim: the forge may have got it before the
+    // overtaken one.
+    const again = { done_at: null, claimed_until: null, error: null, tries: 0, next_at: uptime };
+    const give_up_at = Math.max(newest.give_up_at, uptime + STATUS_LIFETIME_MS);
+    await tx
+      .updateTable('commit_statuses')
+      .set({ ...again, give_up_at })
+      .where('seq', '=', newest.seq)
       .execute();
-    const seqs = old.map((row) => row.seq);
-    if (seqs.length > 0)
-      await db.writeOne((kysely) =>
-        kysely.deleteFrom('commit_statuses').where('seq', 'in', seqs).execute(),
-      );
-    return seqs.length;
-  },
-});
+  });
+}
+
+async function dropStatuses(db: Database, seq: number): Promise<void> {
+  await db.writeOne((kysely) =>
+    kysely.deleteFrom('commit_statuses').where('seq', '=', seq).execute(),
+  );
+}
+
+async function statusOfDeployment(
+  db: Database,
+  deploymentId: string,
+): Promise<StatusRecord | null> {
+  const row = await db.kysely
+    .selectFrom('commit_statuses')
+    .selectAll()
+    .where('deployment_id', '=', deploymentId)
+    .where('state', 'in', ['pending', 'success', 'failure'])
+    .orderBy('seq', 'desc')
+    .limit(1)
+    .executeTakeFirst();
+  return row === undefined ? null : recordOf(row);
+}
+
+function countWaitingStatuses(db: Database): Promise<{ count: number; oldest_at: number | null }> {
+  return db.kysely
+    .selectFrom('commit_statuses')
+    .select((eb) => [eb.fn.countAll<number>().as('count'), eb.fn.min('created_at').as('oldest_at')])
+    .where('done_at', 'is', null)
+    .executeTakeFirstOrThrow();
+}
+
+async function sweepStatuses(db: Database, now: number): Promise<number> {
+  const old = await db.kysely
+    .selectFrom('commit_statuses')
+    .select('seq')
+    .where('done_at', '<', now - STATUS_KEPT_MS)
+    .orderBy('done_at')
+    .limit(SWEPT_AT_ONCE)
+    .execute();
+  const seqs = old.map((row) => row.seq);
+  if (seqs.length > 0)
+    await db.writeOne((kysely) =>
+      kysely.deleteFrom('commit_statuses').where('seq', 'in', seqs).execute(),
+    );
+  return seqs.length;
+}
 
 const held = (db: Db, { seq, claimed_until }: StatusClaim) =>
   db

@@ -3,8 +3,9 @@
  * project gives up stays reserved for it for a while (DOMAIN_QUARANTINE): the next owner would get
  * the cookies and the trust of its visitors.
  */
-import { claimRefusal, refusalMessage } from '../domain/routes/domains.ts';
+
 import { DomainError, type FieldProblem } from '../domain/platform/errors.ts';
+import { claimRefusal, refusalMessage } from '../domain/routes/domains.ts';
 import type { DomainStore } from '../domain/routes/route-stores.ts';
 import type { Claiming } from './claiming.ts';
 import type { Tx } from './engine/tables.ts';

@@ -1,108 +1,121 @@
 /** Ends of containers: exit code and last lines. A deployment keeps the newest EXITS_KEPT. */
+
 import { EXITS_KEPT } from '@berth/wire/runtime';
-import type { ExitLineRecord, ExitStore } from '../domain/deployments/runtime-logs.ts';
+import type { ExitLineRecord, ExitRecord, ExitStore } from '../domain/deployments/runtime-logs.ts';
 import type { Database } from './engine/database.ts';
 
 export const createExitStore = (db: Database): ExitStore => ({
-  async add({ run, lines, truncated, out_of_memory, ...exit }, now) {
-    const text = JSON.stringify(lines);
-    const row = {
-      ...exit,
-      run,
-      lines: text,
-      bytes: Buffer.byteLength(text),
-      truncated: truncated ? 1 : 0,
-      out_of_memory: out_of_memory ? 1 : 0,
-      stored_at: now,
-    };
-    const { deployment_id } = exit;
-    return db.write(async (tx) => {
-      const deployment = await tx
-        .selectFrom('deployments')
-        .select('log_removed_at')
-        .where('id', '=', deployment_id)
-        .executeTakeFirst();
-      if (deployment === undefined || deployment.log_removed_at !== null) return false;
-      await tx
-        .insertInto('container_exits')
-        .values(row)
-        .onConflict((oc) =>
-          oc.columns(['deployment_id', 'run']).doUpdateSet({ ...row, stored_at: now }),
-        )
-        .execute();
-      // The limit of all logs finds the deployment by this row.
-      await tx
-        .insertInto('log_heads')
-        .values({ deployment_id, last_seq: 0, bytes: 0, left_out: 0 })
-        .onConflict((oc) => oc.column('deployment_id').doNothing())
-        .execute();
-      const surplus = await tx
-        .selectFrom('container_exits')
-        .select('run')
-        .where('deployment_id', '=', deployment_id)
-        .orderBy('stored_at', 'desc')
-        .orderBy('run')
-        .offset(EXITS_KEPT)
-        .limit(100)
-        .execute();
-      if (surplus.length > 0)
-        await tx
-          .deleteFrom('container_exits')
-          .where('deployment_id', '=', deployment_id)
-          .where(
-            'run',
-            'in',
-            surplus.map((old) => old.run),
-          )
-          .execute();
-      return true;
-    });
-  },
+  add: (exit, now) => addExits(db, exit, now),
+  ranOn: (nodeId, deploymentIds) => deploymentsRanOn(db, nodeId, deploymentIds),
+  list: (deploymentId) => listExits(db, deploymentId),
+});
 
-  async ranOn(nodeId, deploymentIds) {
-    if (deploymentIds.length === 0) return new Set();
-    const ids = [...deploymentIds];
-    const [here, worked] = await Promise.all([
-      db.kysely
-        .selectFrom('deployments')
-        .select('id')
-        .where('id', 'in', ids)
-        .where('node_id', '=', nodeId)
-        .execute(),
-      db.kysely
-        .selectFrom('tasks')
-        .select('deployment_id')
-        .distinct()
-        .where('deployment_id', 'in', ids)
-        .where('node_id', '=', nodeId)
-        .execute(),
-    ]);
-    return new Set([...here.map((d) => d.id), ...worked.flatMap((t) => t.deployment_id ?? [])]);
-  },
-
-  async list(deploymentId) {
-    const rows = await db.kysely
+async function addExits(
+  db: Database,
+  { run, lines, truncated, out_of_memory, ...exit }: ExitRecord & { run: string },
+  now: number,
+): Promise<boolean> {
+  const text = JSON.stringify(lines);
+  const row = {
+    ...exit,
+    run,
+    lines: text,
+    bytes: Buffer.byteLength(text),
+    truncated: truncated ? 1 : 0,
+    out_of_memory: out_of_memory ? 1 : 0,
+    stored_at: now,
+  };
+  const { deployment_id } = exit;
+  return db.write(async (tx) => {
+    const deployment = await tx
+      .selectFrom('deployments')
+      .select('log_removed_at')
+      .where('id', '=', deployment_id)
+      .executeTakeFirst();
+    if (deployment === undefined || deployment.log_removed_at !== null) return false;
+    await tx
+      .insertInto('container_exits')
+      .values(row)
+      .onConflict((oc) =>
+        oc.columns(['deployment_id', 'run']).doUpdateSet({ ...row, stored_at: now }),
+      )
+      .execute();
+    // The limit of all logs finds the deployment by this row.
+    await tx
+      .insertInto('log_heads')
+      .values({ deployment_id, last_seq: 0, bytes: 0, left_out: 0 })
+      .onConflict((oc) => oc.column('deployment_id').doNothing())
+      .execute();
+    const surplus = await tx
       .selectFrom('container_exits')
-      .selectAll()
-      .where('deployment_id', '=', deploymentId)
+      .select('run')
+      .where('deployment_id', '=', deployment_id)
       .orderBy('stored_at', 'desc')
       .orderBy('run')
+      .offset(EXITS_KEPT)
+      .limit(100)
       .execute();
-    return rows.map(
-      ({
-        lines,
-        truncated,
-        out_of_memory,
-        run: _run,
-        bytes: _bytes,
-        stored_at: _stored,
-        ...exit
-      }) => ({
-        ...exit,
-        lines: JSON.parse(lines) as ExitLineRecord[],
-        truncated: truncated === 1,
-        out_of_memory: out_of_memory === 1,
-      }),
-    );
-  },
-});
+    if (surplus.length > 0)
+      await tx
+        .deleteFrom('container_exits')
+        .where('deployment_id', '=', deployment_id)
+        .where(
+          'run',
+          'in',
+          surplus.map((old) => old.run),
+        )
+        .execute();
+    return true;
+  });
+}
+
+async function deploymentsRanOn(
+  db: Database,
+  nodeId: string,
+  deploymentIds: readonly string[],
+): Promise<Set<string>> {
+  if (deploymentIds.length === 0) return new Set();
+  const ids = [...deploymentIds];
+  const [here, worked] = await Promise.all([
+    db.kysely
+      .selectFrom('deployments')
+      .select('id')
+      .where('id', 'in', ids)
+      .where('node_id', '=', nodeId)
+      .execute(),
+    db.kysely
+      .selectFrom('tasks')
+      .select('deployment_id')
+      .distinct()
+      .where('deployment_id', 'in', ids)
+      .where('node_id', '=', nodeId)
+      .execute(),
+  ]);
+  return new Set([...here.map((d) => d.id), ...worked.flatMap((t) => t.deployment_id ?? [])]);
+}
+
+async function listExits(db: Database, deploymentId: string): Promise<ExitRecord[]> {
+  const rows = await db.kysely
+    .selectFrom('container_exits')
+    .selectAll()
+    .where('deployment_id', '=', deploymentId)
+    .orderBy('stored_at', 'desc')
+    .orderBy('run')
+    .execute();
+  return rows.map(
+    ({
+      lines,
+      truncated,
+      out_of_memory,
+      run: _run,
+      bytes: _bytes,
+      stored_at: _stored,
+      ...exit
+    }) => ({
+      ...exit,
+      lines: JSON.parse(lines) as ExitLineRecord[],
+      truncated: truncated === 1,
+      out_of_memory: out_of_memory === 1,
+    }),
+  );
+}

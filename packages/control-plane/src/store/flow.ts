@@ -1,18 +1,20 @@
 /** Reads everything that a decision about one project uses, and writes its plan. */
+
 import { defined } from '@berth/kit/defined';
+import type { NodeFact } from '../domain/deployments/facts.ts';
+import type { FlowStore, StoredFacts } from '../domain/deployments/flow-store.ts';
+import type { GitCredentials } from '../domain/nodes/build-needs.ts';
 import { DomainError } from '../domain/platform/errors.ts';
 import { isMisnamedOn } from '../domain/projects/container-name.ts';
-import type { GitCredentials } from '../domain/nodes/build-needs.ts';
-import type { NodeFact } from '../domain/deployments/facts.ts';
-import type { FlowStore } from '../domain/deployments/flow-store.ts';
-import type { NodeQueryCache } from './memory/node-query-cache.ts';
-import { commitPlan } from './commit-plan.ts';
 import type { Claiming } from './claiming.ts';
 import { holdsBuilds } from './clean-ups.ts';
-import type { Tx } from './engine/tables.ts';
+import { commitPlan } from './commit-plan.ts';
 import { datasetFacts } from './datasets/dataset-facts.ts';
 import { endedWork } from './ended-work.ts';
+import type { Database } from './engine/database.ts';
+import type { Tx } from './engine/tables.ts';
 import type { NodeMemory } from './memory/node-memory.ts';
+import type { NodeQueryCache } from './memory/node-query-cache.ts';
 import { deploymentOf } from './rows/deployment.ts';
 import { projectOf } from './rows/project.ts';
 import { routeOf } from './rows/route.ts';
@@ -30,84 +32,97 @@ export function createFlowStore(
 ): FlowStore {
   const { db } = claiming;
   return {
-    facts(projectId, datasetIds = []) {
-      return db.snapshot(async (tx) => {
-        const project = await tx
-          .selectFrom('projects')
-          .selectAll()
-          .where('id', '=', projectId)
-          .executeTakeFirst();
-        if (project === undefined) throw new DomainError('not_found', 'the project does not exist');
-        const live = await tx
-          .selectFrom('deployments')
-          .selectAll()
-          .where('project_id', '=', projectId)
-          .where('status', 'in', [...LIVE_STATES])
-          .execute();
-        const tasks = await tx
-          .selectFrom('tasks')
-          .selectAll()
-          .where('project_id', '=', projectId)
-          .where('finished_at', 'is', null)
-          .orderBy('seq')
-          .execute();
-        const route = await tx
-          .selectFrom('routes')
-          .selectAll()
-          .where('project_id', '=', projectId)
-          .executeTakeFirst();
-        const record = projectOf(project);
-        const deployments = live.map(deploymentOf);
-        const used = [record, ...deployments.map((d) => d.settings)].flatMap((settings) =>
-          settings.datasets.map((use) => use.dataset_id),
-        );
-        const nodes = await nodeFacts(tx, memory);
-        const hasVolumes = [record, ...deployments.map((d) => d.settings)].some(
-          (settings) => settings.volumes.length > 0,
-        );
-        const needsEnds =
-          record.stopped_at !== null ||
-          [record, ...deployments.map((d) => d.settings)].some(
-            (settings) => settings.replace === 'recreate',
-          ) ||
-          deployments.some((d) => isMisnamedOn(nodes, d));
-        const unmanaged = await unmanagedOf(tx, projectId);
-        return {
-          project: record,
-          datasets: await datasetFacts(tx, [...used, ...datasetIds]),
-          // Sorted here: with an ORDER BY, SQLite walks all deployments that the project ever had.
-          live: deployments.sort((a, b) => a.generation - b.generation),
-          tasks: tasks.map(taskOf),
-          route: route === undefined ? null : routeOf(route),
-          nodes,
-          endedWork: needsEnds ? await endedWork(tx, projectId, now()) : [],
-          secrets: record.secrets_version === 0 ? [] : await secretsOf(tx, projectId),
-          ...defined({ unmanaged: unmanaged.length === 0 ? undefined : unmanaged }),
-          volumes: hasVolumes ? await volumesOf(tx, projectId) : [],
-          lastBuilderId: await lastBuilder(tx, projectId),
-          gitCredentials: deployments.some((d) => d.status === 'pending')
-            ? await gitCredentials(tx, projectId)
-            : null,
-          buildsHeld: deployments.some((d) => d.status === 'pending') && (await holdsBuilds(tx)),
-        };
-      });
-    },
-
+    facts: (projectId, datasetIds) => readFacts(memory, now, db, projectId, datasetIds),
     commit: (plan) => commitPlan(claiming, queryCache, plan, null),
     commitWithKey: (plan, key) => commitPlan(claiming, queryCache, plan, key),
     watch: () => queryCache.watch(),
-
-    async findKey(projectId, key, now) {
-      const row = await db.kysely
-        .selectFrom('idempotency_keys')
-        .select(['body_hash', 'deployment_id'])
-        .where('project_id', '=', projectId)
-        .where('key', '=', key)
-        .where('expires_at', '>', now)
-        .executeTakeFirst();
-      return row ?? null;
-    },
+    findKey: (projectId, key, now) => findIdempotencyKey(db, projectId, key, now),
   };
+}
+
+function readFacts(
+  memory: NodeMemory,
+  now: () => number,
+  db: Database,
+  projectId: string,
+  datasetIds: readonly string[] = [],
+): Promise<StoredFacts> {
+  return db.snapshot(async (tx) => {
+    const project = await tx
+      .selectFrom('projects')
+      .selectAll()
+      .where('id', '=', projectId)
+      .executeTakeFirst();
+    if (project === undefined) throw new DomainError('not_found', 'the project does not exist');
+    const live = await tx
+      .selectFrom('deployments')
+      .selectAll()
+      .where('project_id', '=', projectId)
+      .where('status', 'in', [...LIVE_STATES])
+      .execute();
+    const tasks = await tx
+      .selectFrom('tasks')
+      .selectAll()
+      .where('project_id', '=', projectId)
+      .where('finished_at', 'is', null)
+      .orderBy('seq')
+      .execute();
+    const route = await tx
+      .selectFrom('routes')
+      .selectAll()
+      .where('project_id', '=', projectId)
+      .executeTakeFirst();
+    const record = projectOf(project);
+    const deployments = live.map(deploymentOf);
+    const used = [record, ...deployments.map((d) => d.settings)].flatMap((settings) =>
+      settings.datasets.map((use) => use.dataset_id),
+    );
+    const nodes = await nodeFacts(tx, memory);
+    const hasVolumes = [record, ...deployments.map((d) => d.settings)].some(
+      (settings) => settings.volumes.length > 0,
+    );
+    const needsEnds =
+      record.stopped_at !== null ||
+      [record, ...deployments.map((d) => d.settings)].some(
+        (settings) => settings.replace === 'recreate',
+      ) ||
+      deployments.some((d) => isMisnamedOn(nodes, d));
+    const unmanaged = await unmanagedOf(tx, projectId);
+    return {
+      project: record,
+      datasets: await datasetFacts(tx, [...used, ...datasetIds]),
+      // Sorted here: with an ORDER BY, SQLite walks all deployments that the project ever had.
+      live: deployments.sort((a, b) => a.generation - b.generation),
+      tasks: tasks.map(taskOf),
+      route: route === undefined ? null : routeOf(route),
+      nodes,
+      endedWork: needsEnds ? await endedWork(tx, projectId, now()) : [],
+      secrets: record.secrets_version === 0 ? [] : await secretsOf(tx, projectId),
+      ...defined({ unmanaged: unmanaged.length === 0 ? undefined : unmanaged }),
+      volumes: hasVolumes ? await volumesOf(tx, projectId) : [],
+      lastBuilderId: await lastBuilder(tx, projectId),
+      gitCredentials: deployments.some((d) => d.status === 'pending')
+        ? await gitCredentials(tx, projectId)
+        : null,
+      buildsHeld: deployments.some((d) => d.status === 'pending') && (await holdsBuilds(tx)),
+    };
+  });
+}
+
+async function findIdempotencyKey(
+  db: Database,
+  projectId: string,
+  key: string,
+  now: number,
+): Promise<{ body_hash: string; deployment_id: string } | null> {
+  const row = await db.kysely
+    .selectFrom('idempotency_keys')
+    .select(['body_hash', 'deployment_id'])
+    .where('project_id', '=', projectId)
+    .where('key', '=', key)
+    .where('expires_at', '>', now)
+    .executeTakeFirst();
+  return row ?? null;
 }
 
 async function nodeFacts(tx: Tx, memory: NodeMemory): Promise<NodeFact[]> {

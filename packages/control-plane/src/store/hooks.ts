@@ -3,7 +3,8 @@
  * verdict (commit-plan.ts). The methods that add deliveries also remove old ones, so the number for
  * each project is bounded.
  */
-import { DomainError } from '../domain/platform/errors.ts';
+
+import type { Pushes } from '../domain/git/hooks.ts';
 import {
   type DeliveryRecord,
   type HookRecord,
@@ -16,6 +17,8 @@ import {
   REPLACED,
   REPLAY_MS,
 } from '../domain/git/hooks.ts';
+import { DomainError } from '../domain/platform/errors.ts';
+import type { Page, Paged } from '../domain/platform/page.ts';
 import type { Database } from './engine/database.ts';
 import type { Row, Tx } from './engine/tables.ts';
 import { writeEvents } from './events.ts';
@@ -28,174 +31,213 @@ const deliveryOf = (row: Row<'deliveries'>): DeliveryRecord => row;
 const SWEPT_AT_ONCE = 500;
 
 export const createHookStore = (db: Database): HookStore => ({
-  put({ project_id, forge, secret }, now) {
-    return db.write(async (tx) => {
-      const project = await changingProject(db, tx, project_id);
-      const changed = { forge, secret, updated_at: now };
-      const row = await tx
-        .insertInto('hooks')
-        .values({
-          project_id,
-          ...changed,
-          refused: 0,
-          look_upto: 0,
-          look_tries: 0,
-          look_not_before: 0,
-          created_at: now,
-        })
-        .onConflict((oc) => oc.column('project_id').doUpdateSet(changed))
-        .returningAll()
-        .executeTakeFirstOrThrow();
-      await writeEvents(db, tx, [accessEvent(project, 'hook_set', `hook for ${forge} set`, now)]);
-      return hookOf(row);
-    });
-  },
+  put: (hook, now) => putHook(db, hook, now),
+  get: (projectId) => getHook(db, projectId),
+  remove: (projectId, now) => removeHook(db, projectId, now),
+  receive: (projectId, delivery, now) => receiveDelivery(db, projectId, delivery, now),
+  refuse: (projectId, delivery, others, now) =>
+    refuseDelivery(db, projectId, delivery, others, now),
+  deliveries: (projectId, page) => listHookDeliveries(db, projectId, page),
+  delivery: (projectId, id) => getHookDelivery(db, projectId, id),
+  pushes: (projectId) => pushesOf(db, projectId),
+  waiting: () => waitingPushes(db),
+  countWaiting: () => countWaitingPushes(db),
+  sweep: (now) => sweepHookDeliveries(db, now),
+});
 
-  async get(projectId) {
-    const row = await db.kysely
+function putHook(
+  db: Database,
+  { project_id, forge, secret }: Pick<HookRecord, 'project_id' | 'forge' | 'secret'>,
+  now: number,
+): Promise<HookRecord> {
+  return db.write(async (tx) => {
+    const project = await changingProject(db, tx, project_id);
+    const changed = { forge, secret, updated_at: now };
+    const row = await tx
+      .insertInto('hooks')
+      .values({
+        project_id,
+        ...changed,
+        refused: 0,
+        look_upto: 0,
+        look_tries: 0,
+        look_not_before: 0,
+        created_at: now,
+      })
+      .onConflict((oc) => oc.column('project_id').doUpdateSet(changed))
+      .returningAll()
+      .executeTakeFirstOrThrow();
+    await writeEvents(db, tx, [accessEvent(project, 'hook_set', `hook for ${forge} set`, now)]);
+    return hookOf(row);
+  });
+}
+
+async function getHook(db: Database, projectId: string): Promise<HookRecord | null> {
+  const row = await db.kysely
+    .selectFrom('hooks')
+    .selectAll()
+    .where('project_id', '=', projectId)
+    .executeTakeFirst();
+  return row === undefined ? null : hookOf(row);
+}
+
+function removeHook(db: Database, projectId: string, now: number): Promise<void> {
+  return db.write(async (tx) => {
+    const project = await changingProject(db, tx, projectId);
+    const gone = await tx
+      .deleteFrom('hooks')
+      .where('project_id', '=', projectId)
+      .returning('forge')
+      .executeTakeFirst();
+    if (gone === undefined) throw new DomainError('not_found', 'the project has no hook');
+    await writeEvents(db, tx, [
+      accessEvent(project, 'hook_deleted', `hook for ${gone.forge} deleted`, now),
+    ]);
+  });
+}
+
+function receiveDelivery(
+  db: Database,
+  projectId: string,
+  delivery: NewDelivery,
+  now: number,
+): Promise<DeliveryRecord | null> {
+  return db.write(async (tx) => {
+    // The lock lets concurrent deliveries of a project see each other.
+    const hook = await tx
+      .selectFrom('hooks')
+      .select('project_id')
+      .where('project_id', '=', projectId)
+      .$if(db.capabilities.rowLocks, (q) => q.forUpdate())
+      .executeTakeFirst();
+    if (hook === undefined) return null;
+    const row = await tx
+      .insertInto('deliveries')
+      .values({
+        ...(await orRepeated(tx, projectId, delivery, now)),
+        project_id: projectId,
+        at: now,
+      })
+      .returningAll()
+      .executeTakeFirstOrThrow();
+    await limitWaiting(tx, projectId);
+    await removeSurplus(tx, projectId, 'others');
+    return deliveryOf(row);
+  });
+}
+
+function refuseDelivery(
+  db: Database,
+  projectId: string,
+  { id, event, reason }: { id: string; event: string; reason: string },
+  others: number,
+  now: number,
+): Promise<void> {
+  return db.write(async (tx) => {
+    const counted = await tx
+      .updateTable('hooks')
+      .set((eb) => ({ refused: eb('refused', '+', 1 + others) }))
+      .where('project_id', '=', projectId)
+      .returning('project_id')
+      .executeTakeFirst();
+    if (counted === undefined) return;
+    await tx
+      .insertInto('deliveries')
+      .values({ id, project_id: projectId, at: now, event, verdict: 'refused', reason })
+      .execute();
+    await removeSurplus(tx, projectId, 'refused');
+  });
+}
+
+async function listHookDeliveries(
+  db: Database,
+  projectId: string,
+  page: Page,
+): Promise<Paged<DeliveryRecord>> {
+  const after = keyAfter(page.cursor, ['number']);
+  const rows = await db.kysely
+    .selectFrom('deliveries')
+    .selectAll()
+    .where('project_id', '=', projectId)
+    .$if(after !== null, (q) => q.where('seq', '<', after?.[0] ?? 0))
+    .orderBy('seq', 'desc')
+    .limit(page.limit + 1)
+    .execute();
+  return paged(rows, page, (row) => [row.seq], deliveryOf);
+}
+
+async function getHookDelivery(
+  db: Database,
+  projectId: string,
+  id: string,
+): Promise<DeliveryRecord> {
+  const row = await db.kysely
+    .selectFrom('deliveries')
+    .selectAll()
+    .where('id', '=', id)
+    .where('project_id', '=', projectId)
+    .executeTakeFirst();
+  if (row === undefined)
+    throw new DomainError('not_found', 'the project has no delivery with this id');
+  return deliveryOf(row);
+}
+
+function pushesOf(db: Database, projectId: string): Promise<Pushes | null> {
+  return db.snapshot(async (tx) => {
+    const hook = await tx
       .selectFrom('hooks')
       .selectAll()
       .where('project_id', '=', projectId)
       .executeTakeFirst();
-    return row === undefined ? null : hookOf(row);
-  },
-
-  remove: (projectId, now) =>
-    db.write(async (tx) => {
-      const project = await changingProject(db, tx, projectId);
-      const gone = await tx
-        .deleteFrom('hooks')
-        .where('project_id', '=', projectId)
-        .returning('forge')
-        .executeTakeFirst();
-      if (gone === undefined) throw new DomainError('not_found', 'the project has no hook');
-      await writeEvents(db, tx, [
-        accessEvent(project, 'hook_deleted', `hook for ${gone.forge} deleted`, now),
-      ]);
-    }),
-
-  receive(projectId, delivery, now) {
-    return db.write(async (tx) => {
-      // The lock lets concurrent deliveries of a project see each other.
-      const hook = await tx
-        .selectFrom('hooks')
-        .select('project_id')
-        .where('project_id', '=', projectId)
-        .$if(db.capabilities.rowLocks, (q) => q.forUpdate())
-        .executeTakeFirst();
-      if (hook === undefined) return null;
-      const row = await tx
-        .insertInto('deliveries')
-        .values({
-          ...(await orRepeated(tx, projectId, delivery, now)),
-          project_id: projectId,
-          at: now,
-        })
-        .returningAll()
-        .executeTakeFirstOrThrow();
-      await limitWaiting(tx, projectId);
-      await removeSurplus(tx, projectId, 'others');
-      return deliveryOf(row);
-    });
-  },
-
-  refuse(projectId, { id, event, reason }, others, now) {
-    return db.write(async (tx) => {
-      const counted = await tx
-        .updateTable('hooks')
-        .set((eb) => ({ refused: eb('refused', '+', 1 + others) }))
-        .where('project_id', '=', projectId)
-        .returning('project_id')
-        .executeTakeFirst();
-      if (counted === undefined) return;
-      await tx
-        .insertInto('deliveries')
-        .values({ id, project_id: projectId, at: now, event, verdict: 'refused', reason })
-        .execute();
-      await removeSurplus(tx, projectId, 'refused');
-    });
-  },
-
-  async deliveries(projectId, page) {
-    const after = keyAfter(page.cursor, ['number']);
-    const rows = await db.kysely
+    if (hook === undefined) return null;
+    const waiting = await tx
       .selectFrom('deliveries')
       .selectAll()
       .where('project_id', '=', projectId)
-      .$if(after !== null, (q) => q.where('seq', '<', after?.[0] ?? 0))
-      .orderBy('seq', 'desc')
-      .limit(page.limit + 1)
-      .execute();
-    return paged(rows, page, (row) => [row.seq], deliveryOf);
-  },
-
-  async delivery(projectId, id) {
-    const row = await db.kysely
-      .selectFrom('deliveries')
-      .selectAll()
-      .where('id', '=', id)
-      .where('project_id', '=', projectId)
-      .executeTakeFirst();
-    if (row === undefined)
-      throw new DomainError('not_found', 'the project has no delivery with this id');
-    return deliveryOf(row);
-  },
-
-  pushes(projectId) {
-    return db.snapshot(async (tx) => {
-      const hook = await tx
-        .selectFrom('hooks')
-        .selectAll()
-        .where('project_id', '=', projectId)
-        .executeTakeFirst();
-      if (hook === undefined) return null;
-      const waiting = await tx
-        .selectFrom('deliveries')
-        .selectAll()
-        .where('project_id', '=', projectId)
-        .where('verdict', 'is', null)
-        .orderBy('seq')
-        .execute();
-      return { hook: hookOf(hook), waiting: waiting.map(deliveryOf) };
-    });
-  },
-
-  async waiting() {
-    const rows = await db.kysely
-      .selectFrom('deliveries')
-      .select('project_id')
-      .distinct()
       .where('verdict', 'is', null)
+      .orderBy('seq')
       .execute();
-    return rows.map((row) => row.project_id);
-  },
+    return { hook: hookOf(hook), waiting: waiting.map(deliveryOf) };
+  });
+}
 
-  async countWaiting() {
-    const { count, oldest_at } = await db.kysely
-      .selectFrom('deliveries')
-      .select((eb) => [eb.fn.countAll<number>().as('count'), eb.fn.min('at').as('oldest_at')])
-      .where('verdict', 'is', null)
-      .executeTakeFirstOrThrow();
-    return { count, oldest_at };
-  },
+async function waitingPushes(db: Database): Promise<string[]> {
+  const rows = await db.kysely
+    .selectFrom('deliveries')
+    .select('project_id')
+    .distinct()
+    .where('verdict', 'is', null)
+    .execute();
+  return rows.map((row) => row.project_id);
+}
 
-  async sweep(now) {
-    const old = await db.kysely
-      .selectFrom('deliveries')
-      .select('seq')
-      .where('at', '<', now - KEPT_DELIVERY_MS)
-      .where('verdict', 'is not', null)
-      .orderBy('at')
-      .limit(SWEPT_AT_ONCE)
-      .execute();
-    const seqs = old.map((row) => row.seq);
-    if (seqs.length > 0)
-      await db.writeOne((kysely) =>
-        kysely.deleteFrom('deliveries').where('seq', 'in', seqs).execute(),
-      );
-    return seqs.length;
-  },
-});
+async function countWaitingPushes(
+  db: Database,
+): Promise<{ count: number; oldest_at: number | null }> {
+  const { count, oldest_at } = await db.kysely
+    .selectFrom('deliveries')
+    .select((eb) => [eb.fn.countAll<number>().as('count'), eb.fn.min('at').as('oldest_at')])
+    .where('verdict', 'is', null)
+    .executeTakeFirstOrThrow();
+  return { count, oldest_at };
+}
+
+async function sweepHookDeliveries(db: Database, now: number): Promise<number> {
+  const old = await db.kysely
+    .selectFrom('deliveries')
+    .select('seq')
+    .where('at', '<', now - KEPT_DELIVERY_MS)
+    .where('verdict', 'is not', null)
+    .orderBy('at')
+    .limit(SWEPT_AT_ONCE)
+    .execute();
+  const seqs = old.map((row) => row.seq);
+  if (seqs.length > 0)
+    await db.writeOne((kysely) =>
+      kysely.deleteFrom('deliveries').where('seq', 'in', seqs).execute(),
+    );
+  return seqs.length;
+}
 
 /** Returns the delivery, or the same as skipped if the forge's id was seen within REPLAY_MS. */
 async function orRepeated(

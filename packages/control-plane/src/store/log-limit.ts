@@ -14,8 +14,8 @@ const HEADS_PER_STEP = 500;
 /** Page size, larger than the number of a project's live deployments. */
 const PAGE_SIZE = 5;
 /**
- * Bytes of a line's row and its index entry, besides its text. Measured (bench/retention.ts): 115
- * on SQLite, 180 on PostgreSQL.
+ * Bytes of a line's row and its index entry, besides its text. Measured: 115 on SQLite, 180 on
+ * PostgreSQL.
  */
 const LINE_BYTES = 180;
 

@@ -5,12 +5,11 @@
  */
 import { failPoint } from '@berth/kit/fail-point';
 import type { LogLineIn } from '@berth/wire/task';
+import type { LogStore } from '../domain/deployments/log-store.ts';
 import { DomainError } from '../domain/platform/errors.ts';
 import type { LogLineRecord } from '../domain/platform/records.ts';
-import type { LogStore } from '../domain/deployments/log-store.ts';
 import type { Database } from './engine/database.ts';
-import type { Tx } from './engine/tables.ts';
-import type { NewRow } from './engine/tables.ts';
+import type { NewRow, Tx } from './engine/tables.ts';
 
 /**
  * The `first` lines are always kept. The log may grow to `lines` and `bytes`; the rest is then cut

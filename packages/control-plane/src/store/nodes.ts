@@ -2,25 +2,27 @@ import { defined } from '@berth/kit/defined';
 import { failPoint } from '@berth/kit/fail-point';
 import type { NodeDisk, NodeEngine, NodeRegister } from '@berth/wire/node';
 import type { NodeRole } from '@berth/wire/vocabulary';
-import type { RegistrationContext } from '../domain/nodes/agent-identity.ts';
-import { DomainError } from '../domain/platform/errors.ts';
 import { DEFAULT_LIMITS } from '../domain/deployments/facts.ts';
-import { presentNode } from '../domain/nodes/renamed-machine.ts';
-import type { DrainRecord, NodeRecord } from '../domain/platform/records.ts';
+import type { RegistrationContext } from '../domain/nodes/agent-identity.ts';
+import type { NodeStanding, NodeStore, Registered } from '../domain/nodes/node-store.ts';
 import { isSilent } from '../domain/nodes/offline.ts';
-import type { NodeStore } from '../domain/nodes/node-store.ts';
+import { presentNode } from '../domain/nodes/renamed-machine.ts';
+import { DomainError } from '../domain/platform/errors.ts';
+import type { NameFilter, Page, Paged } from '../domain/platform/page.ts';
+import type { DrainRecord, NodeRecord } from '../domain/platform/records.ts';
+import type { Uptime } from '../domain/platform/uptime.ts';
 import type { Database } from './engine/database.ts';
-import type { Db, Tx } from './engine/tables.ts';
+import type { Db, NewRow, Row, Tx } from './engine/tables.ts';
 import { type NewEvent, writeEvents } from './events.ts';
 import type { NewId } from './ids.ts';
+import { fingerprintOf, type NodeMemory } from './memory/node-memory.ts';
 import {
   deploymentsIn,
+  isKnownSender,
   registerNode,
   sameSecret,
-  isKnownSender,
   withoutProof,
 } from './node-registration.ts';
-import { type NodeMemory, fingerprintOf } from './memory/node-memory.ts';
 import { keyAfter, paged } from './pages.ts';
 import { afterAll } from './routes.ts';
 import { nodeOf } from './rows/node.ts';
@@ -28,7 +30,6 @@ import { LIVE_STATES } from './states.ts';
 import { isSync } from './task-row.ts';
 import { forgetUnmanagedOf, leftOf } from './unmanaged.ts';
 import { hasVolumes } from './volumes.ts';
-import type { NewRow, Row } from './engine/tables.ts';
 
 const MOST_LISTED = 1_000;
 /** The nodes that AGENT_SECRET still authorizes. */
@@ -44,416 +45,502 @@ export const withoutSecret = (
     .limit(MOST_LISTED)
     .execute();
 
+/** The parts of the store and its state in this process. */
+type NodeStoreParts = {
+  readonly db: Database;
+  readonly memory: NodeMemory;
+  readonly now: () => number;
+  readonly newId: NewId;
+  /** Node -> the address that all its routes have, if a query here found that. */
+  readonly routedAt: Map<string, string>;
+  /** The states that this process announced: an unchanged state costs no query. */
+  readonly announced: Map<string, 'online' | 'offline'>;
+};
+
 export function createNodeStore(
   db: Database,
   memory: NodeMemory,
   now: () => number,
   newId: NewId,
 ): NodeStore {
-  const recordOf = (row: Row<'nodes'>): NodeRecord => memory.recordOf(row);
-  /** Returns the record of a row that was just written, and stores it in memory. */
-  const remember = (row: Row<'nodes'>): NodeRecord => {
-    memory.put(row, null);
-    return recordOf(row);
+  const parts: NodeStoreParts = {
+    db,
+    memory,
+    now,
+    newId,
+    routedAt: new Map(),
+    announced: new Map(),
   };
-
-  async function rowOf(
-    input: NodeRegister,
-    { proof }: RegistrationContext,
-  ): Promise<Row<'nodes'> | undefined> {
-    const inMemory = (): Row<'nodes'> | undefined =>
-      proof.kind === 'node' ? memory.peek(proof.node_id) : memory.find(input.hostname, input.role);
-    const row = inMemory();
-    if (row !== undefined) return row;
-    const query = db.kysely.selectFrom('nodes').selectAll().select(fingerprintOf(db));
-    const read = await (proof.kind === 'node'
-      ? query.where('id', '=', proof.node_id)
-      : query.where('hostname', '=', input.hostname).where('role', '=', input.role)
-    ).executeTakeFirst();
-    if (read === undefined) return undefined;
-    const { fingerprint, ...found } = read;
-    // A row that was stored during the query is newer.
-    const newer = inMemory();
-    if (newer === undefined) memory.put(found, fingerprint);
-    return newer ?? found;
-  }
-
-  /** Marks a registration that repeats the last one, without a write; null: it contains news. */
-  async function repeated(
-    input: NodeRegister,
-    at: Times,
-    context: RegistrationContext,
-  ): Promise<{ node: NodeRecord; before: NodeRecord } | null> {
-    const row = await rowOf(input, context);
-    if (row === undefined || !isKnownSender(row, input, context)) return null;
-    const before = recordOf(row);
-    const { last_seen_at, free_storage, disk, ...said } = reportedColumns(input, at);
-    const { observed_at, observed_since } = observedColumns(input, at, before);
-    for (const [column, value] of Object.entries(said))
-      if (row[column as keyof typeof said] !== value) return null;
-    // A clock that was set back is news, because a mark never lowers a time. So is an observation
-    // time that an earlier version wrote.
-    if (at.now < before.last_seen_at || at.uptime < (before.observed_at ?? 0)) return null;
-    memory.setHeardAt(row.id, at.uptime);
-    memory.mark(row.id, {
-      last_seen_at,
-      ...defined({
-        observed_at,
-        observed_since,
-        free_storage,
-        disk:
-          input.disk === undefined || sameDisk(input.disk, before.disk)
-            ? undefined
-            : diskOf(input.disk),
-      }),
-    });
-    return { node: recordOf(row), before };
-  }
-
-  /** Node -> the address that all its routes have, if a query here found that. */
-  const routedAt = new Map<string, string>();
-  /**
-   * Moves the routes of a node to its new address. The first registration of an agent's process
-   * lists no containers, so the routes follow with the next registration.
-   */
-  async function followAddress(
-    { id, host_ip }: NodeRecord,
-    input: NodeRegister,
-    at: number,
-  ): Promise<{ routesMoved?: true }> {
-    if (input.containers === undefined || routedAt.get(id) === host_ip) return {};
-    const routes = db.kysely.selectFrom('routes').select('deployment_id').where('node_id', '=', id);
-    const elsewhere = await routes.where('host_ip', '!=', host_ip).execute();
-    if (elsewhere.length === 0) routedAt.set(id, host_ip);
-    const named = new Set(deploymentsIn(input));
-    const deployments = elsewhere
-      .map((route) => route.deployment_id)
-      .filter((deployment) => named.has(deployment));
-    if (deployments.length === 0) return {};
-    await db.write((tx) => moveRoutes(tx, { id, host_ip }, deployments, at));
-    return { routesMoved: true };
-  }
-
-  const isSilentNow = (
-    row: Row<'nodes'>,
-    at: Parameters<typeof isSilent>[1],
-    offlineMs: number,
-  ): boolean => isSilent({ ...recordOf(row), heardAt: memory.heardAt(row.id) }, at, offlineMs);
-
-  /** The states that this process announced: an unchanged state costs no query. */
-  const announced = new Map<string, 'online' | 'offline'>();
-
   return {
-    async register(input, at, context = withoutProof, uptime = { at, since: 0 }) {
-      const times = { now: at, uptime: uptime.at };
-      const same = await repeated(input, times, context);
-      if (same !== null) return { ...same, ...(await followAddress(same.node, input, at)) };
-      const reported = (before: NodeRecord | null) => ({
-        ...reportedColumns(input, times),
-        ...observedColumns(input, times, before),
-      });
-      const registered = await db.write(async (tx) => {
-        const result = await registerNode(db, tx, {
-          input,
-          at,
-          context,
-          reported,
-          newId,
-          newest: recordOf,
-          isSilent: (row) => isSilentNow(row, { now: at, uptime }, context.offlineMs),
-          moveRoutes: (row, deployments) => moveRoutes(tx, row, deployments, at),
-        });
-        const isAt = (row: Row<'nodes'>): boolean =>
-          isSilentNow(row, { now: at, uptime }, context.offlineMs);
-        const silentThere = await silentAtNewAddress(tx, result, isAt, {
-          at,
-          offlineMs: context.offlineMs,
-        });
-        await writeEvents(db, tx, registerEvents(result, silentThere, at));
-        return { ...result, silentThere };
-      });
-      const before = registered.before === undefined ? null : recordOf(registered.before);
-      if (registered.verdict === 'taken') memory.rowWritten(registered.row.id, uptime.at);
-      const { displaced } = registered;
-      if (displaced !== null) memory.put(displaced.row, displaced.fingerprint);
-      memory.put(registered.row, registered.fingerprint);
-      if (registered.refusal !== null) throw registered.refusal;
-      const node = recordOf(registered.row);
-      if (registered.before?.host_ip !== node.host_ip) routedAt.delete(node.id);
-      return {
-        node,
-        before,
-        ...(registered.verdict === 'taken' ? await followAddress(node, input, at) : {}),
-        ...defined({
-          secret: registered.secret ?? undefined,
-          nameTaken: registered.nameTaken ? (true as const) : undefined,
-          displaced: displaced === null ? undefined : recordOf(displaced.row),
-          silentThere:
-            registered.silentThere === null ? undefined : recordOf(registered.silentThere),
-        }),
-      };
-    },
-
+    register: (input, now, context, uptime) => register(parts, input, now, context, uptime),
     shownSecret: (id, hash) => sameSecret(memory.peek(id), hash),
-
-    async standing(id) {
-      const row =
-        memory.get(id) ??
-        (await db.kysely
-          .selectFrom('nodes')
-          .select(['hostname', 'role', 'secret_hash', 'secret_used', 'capabilities'])
-          .where('id', '=', id)
-          .executeTakeFirst());
-      if (row === undefined) return null;
-      const { hostname, role, secret_hash, secret_used, capabilities } = row;
-      return {
-        hostname,
-        role,
-        secret: { hash: secret_hash, used: secret_used === 1 },
-        capabilities: capabilities === null ? null : (JSON.parse(capabilities) as string[]),
-      };
-    },
-
+    standing: (id) => readStanding(parts, id),
     withoutSecret: () => withoutSecret(db),
-
-    async secretUsed(id, hash) {
-      const changed = await db.writeOne((kysely) =>
-        kysely
-          .updateTable('nodes')
-          .set({ secret_used: 1 })
-          .where('id', '=', id)
-          .where('secret_hash', '=', hash)
-          .returningAll()
-          .executeTakeFirst(),
-      );
-      if (changed !== undefined) remember(changed);
-    },
-
-    async resetSecret(id, at) {
-      const changed = await db.writeOne((kysely) =>
-        kysely
-          .updateTable('nodes')
-          .set({ secret_hash: null, secret_used: null, secret_reset_at: at, boots: null })
-          .where('id', '=', id)
-          .returningAll()
-          .executeTakeFirst(),
-      );
-      if (changed === undefined) throw new DomainError('not_found', 'the node does not exist');
-      return remember(changed);
-    },
-
+    secretUsed: (id, hash) => markSecretUsed(parts, id, hash),
+    resetSecret: (id, now) => resetSecret(parts, id, now),
     flush: () => memory.flush(),
-
-    async get(id) {
-      return recordOf(await nodeRow(db.kysely, id));
-    },
-
-    async getMany(ids) {
-      if (ids.length === 0) return [];
-      const rows = await db.kysely
-        .selectFrom('nodes')
-        .selectAll()
-        .where('id', 'in', [...ids])
-        .execute();
-      return rows.map(recordOf);
-    },
-
-    async named(idOrName) {
-      const nodes = db.kysely.selectFrom('nodes').select(['id', 'hostname', 'role']);
-      const byId = await nodes.where('id', '=', idOrName).execute();
-      if (byId.length > 0) return byId;
-      const [, role, hostname] = /^(builder|deploy):(.+)$/s.exec(idOrName) ?? [];
-      const ofRole =
-        role === undefined || hostname === undefined
-          ? []
-          : await nodes
-              .where('hostname', '=', hostname)
-              .where('role', '=', role as NodeRole)
-              .execute();
-      return ofRole.length > 0
-        ? ofRole
-        : nodes.where('hostname', '=', idOrName).orderBy('role').execute();
-    },
-
-    async list(page, { name } = {}) {
-      const after = keyAfter(page.cursor, ['string', 'string']);
-      let query = db.kysely.selectFrom('nodes').selectAll();
-      if (name !== undefined) query = query.where('hostname', '=', name);
-      if (after !== null)
-        query = query.where((eb) =>
-          eb(eb.refTuple('hostname', 'role'), '>', eb.tuple(after[0], after[1] as NodeRole)),
-        );
-      const rows = await query
-        .orderBy('hostname')
-        .orderBy('role')
-        .limit(page.limit + 1)
-        .execute();
-      return paged(rows, page, (row) => [row.hostname, row.role], recordOf);
-    },
-
-    async all(role) {
-      const nodes = await memory.all(db.kysely);
-      return role === undefined ? nodes : nodes.filter((node) => node.role === role);
-    },
-
-    async listDraining() {
-      const rows = await db.kysely
-        .selectFrom('nodes')
-        .selectAll()
-        .where('drain', 'is not', null)
-        .orderBy('id')
-        .execute();
-      return rows.map(recordOf);
-    },
-
-    async listDoubled() {
-      const rows = await db.kysely
-        .selectFrom('nodes')
-        .selectAll()
-        .where('boots', 'is not', null)
-        // A restart writes this column too.
-        .where('boots', 'like', '%"doubled":{%')
-        .limit(MOST_DOUBLED)
-        .execute();
-      return rows.map(recordOf);
-    },
-
-    async setDrain(id, drain, expected) {
-      const text = (d: DrainRecord | null): string | null =>
-        d === null ? null : JSON.stringify(d);
-      const changed = await db.write(async (tx) => {
-        const row = await tx
-          .updateTable('nodes')
-          .set({ drain: text(drain), ...defined({ schedulable: drain === null ? undefined : 0 }) })
-          .where('id', '=', id)
-          .where('drain', 'is not distinct from', text(expected))
-          .returningAll()
-          .executeTakeFirst();
-        if (row !== undefined) await writeEvents(db, tx, drainEvents(row, drain, expected, now()));
-        return row;
-      });
-      if (changed !== undefined) return remember(changed);
-      await nodeRow(db.kysely, id);
-      return null;
-    },
-
-    async setSchedulable(id, schedulable) {
-      const changed = await db.write(async (tx) => {
-        const node = await nodeRow(tx, id);
-        if (node.deleting_at !== null) throw new DomainError('being_deleted');
-        const row = await tx
-          .updateTable('nodes')
-          .set({
-            schedulable: Number(schedulable),
-            ...defined({ drain: schedulable ? null : undefined }),
-          })
-          .where('id', '=', id)
-          .returningAll()
-          .executeTakeFirstOrThrow();
-        if (row.schedulable !== node.schedulable)
-          await writeEvents(db, tx, [
-            nodeEvent(
-              row,
-              schedulable ? 'uncordoned' : 'cordoned',
-              schedulable ? 'accepts work' : 'accepts no work',
-              now(),
-            ),
-          ]);
-        return row;
-      });
-      return remember(changed);
-    },
-
-    async markDeleting(id, at) {
-      const marked = await db.write(async (tx) => {
-        const row = await tx
-          .updateTable('nodes')
-          .set({ deleting_at: at })
-          .where('id', '=', id)
-          .where('deleting_at', 'is', null)
-          .returningAll()
-          .executeTakeFirst();
-        if (row !== undefined)
-          await writeEvents(db, tx, [nodeEvent(row, 'deleting', 'is being deleted', at)]);
-        return row;
-      });
-      return marked === undefined ? this.get(id) : remember(marked);
-    },
-
-    async announce(states) {
-      let announcements = 0;
-      for (const state of ['online', 'offline'] as const) {
-        const news = [...states]
-          .filter(([id, is]) => is === state && announced.get(id) !== state)
-          .map(([id]) => id);
-        for (let i = 0; i < news.length; i += ANNOUNCED_AT_ONCE) {
-          const ids = news.slice(i, i + ANNOUNCED_AT_ONCE);
-          announcements += await db.write(async (tx) => {
-            const rows = await tx
-              .updateTable('nodes')
-              .set({ announced: state })
-              .where('id', 'in', ids)
-              .where('announced', 'is distinct from', state)
-              .returning(['id', 'role', 'hostname'])
-              .execute();
-            await writeEvents(
-              db,
-              tx,
-              rows.map((row) => nodeEvent(row, state, `is ${state}`, now())),
-            );
-            return rows.length;
-          });
-          for (const id of ids) announced.set(id, state);
-        }
-      }
-      for (const id of announced.keys()) if (!states.has(id)) announced.delete(id);
-      return announcements;
-    },
-
-    async listDeleting() {
-      const rows = await db.kysely
-        .selectFrom('nodes')
-        .selectAll()
-        .where('deleting_at', 'is not', null)
-        .orderBy('deleting_at')
-        .orderBy('id')
-        .execute();
-      return rows.map(recordOf);
-    },
-
-    async removeIfGone(id, force) {
-      const removed = await db.write(async (tx) => {
-        const node = await tx
-          .selectFrom('nodes')
-          .selectAll()
-          .where('id', '=', id)
-          .$if(db.capabilities.rowLocks, (q) => q.forUpdate())
-          .executeTakeFirst();
-        if (node === undefined) return true;
-        // Only a marked node is removed, never one that is merely idle.
-        if (node.deleting_at === null) return false;
-        if (
-          !force &&
-          ((await mayHaveContainers(tx, node)) ||
-            (await hasOpenTask(tx, id)) ||
-            (await isNeeded(tx, id)) ||
-            (await leftOf(tx, { nodes: [id] })).length > 0)
-        )
-          return false;
-        // `sync` tasks belong to the node alone.
-        await tx.deleteFrom('tasks').where(isSync).where('node_id', '=', id).execute();
-        await forgetUnmanagedOf(tx, { node: id });
-        await loseTasks(tx, id, now());
-        await tx.deleteFrom('nodes').where('id', '=', id).execute();
-        await writeEvents(db, tx, [nodeEvent(node, 'deleted', 'deleted', now())]);
-        await failPoint('node.remove.before');
-        return true;
-      });
-      if (removed) memory.forget(id);
-      if (removed) routedAt.delete(id);
-      return removed;
-    },
+    get: (id) => getNode(parts, id),
+    getMany: (ids) => getNodes(parts, ids),
+    named: (idOrName) => nodesNamed(parts, idOrName),
+    list: (page, filter) => listNodes(parts, page, filter),
+    all: (role) => allNodes(parts, role),
+    listDraining: () => listDraining(parts),
+    listDoubled: () => listDoubled(parts),
+    setDrain: (id, drain, expected) => setDrain(parts, id, drain, expected),
+    setSchedulable: (id, schedulable) => setSchedulable(parts, id, schedulable),
+    markDeleting: (id, now) => markNodeDeleting(parts, id, now),
+    announce: (states) => announceStates(parts, states),
+    listDeleting: () => listDeletingNodes(parts),
+    removeIfGone: (id, force) => removeNodeIfGone(parts, id, force),
   };
+}
+
+function recordOf(parts: NodeStoreParts, row: Row<'nodes'>): NodeRecord {
+  return parts.memory.recordOf(row);
+}
+
+/** Returns the record of a row that was just written, and stores it in memory. */
+function storeRow(parts: NodeStoreParts, row: Row<'nodes'>): NodeRecord {
+  parts.memory.put(row, null);
+  return recordOf(parts, row);
+}
+
+async function comparableRow(
+  parts: NodeStoreParts,
+  input: NodeRegister,
+  { proof }: RegistrationContext,
+): Promise<Row<'nodes'> | undefined> {
+  const inMemory = (): Row<'nodes'> | undefined =>
+    proof.kind === 'node'
+      ? parts.memory.peek(proof.node_id)
+      : parts.memory.find(input.hostname, input.role);
+  const row = inMemory();
+  if (row !== undefined) return row;
+  const query = parts.db.kysely.selectFrom('nodes').selectAll().select(fingerprintOf(parts.db));
+  const read = await (proof.kind === 'node'
+    ? query.where('id', '=', proof.node_id)
+    : query.where('hostname', '=', input.hostname).where('role', '=', input.role)
+  ).executeTakeFirst();
+  if (read === undefined) return undefined;
+  const { fingerprint, ...found } = read;
+  // A row that was stored during the query is newer.
+  const newer = inMemory();
+  if (newer === undefined) parts.memory.put(found, fingerprint);
+  return newer ?? found;
+}
+
+/** Marks a registration that repeats the last one, without a write; null: it contains news. */
+async function markRepeated(
+  parts: NodeStoreParts,
+  input: NodeRegister,
+  at: Times,
+  context: RegistrationContext,
+): Promise<{ node: NodeRecord; before: NodeRecord } | null> {
+  const row = await comparableRow(parts, input, context);
+  if (row === undefined || !isKnownSender(row, input, context)) return null;
+  const before = recordOf(parts, row);
+  const { last_seen_at, free_storage, disk, ...said } = reportedColumns(input, at);
+  const { observed_at, observed_since } = observedColumns(input, at, before);
+  for (const [column, value] of Object.entries(said))
+    if (row[column as keyof typeof said] !== value) return null;
+  // A clock that was set back is news, because a mark never lowers a time. So is an observation
+  // time that an earlier version wrote.
+  if (at.now < before.last_seen_at || at.uptime < (before.observed_at ?? 0)) return null;
+  parts.memory.setHeardAt(row.id, at.uptime);
+  parts.memory.mark(row.id, {
+    last_seen_at,
+    ...defined({
+      observed_at,
+      observed_since,
+      free_storage,
+      disk:
+        input.disk === undefined || sameDisk(input.disk, before.disk)
+          ? undefined
+          : diskOf(input.disk),
+    }),
+  });
+  return { node: recordOf(parts, row), before };
+}
+
+/**
+ * Moves the routes of a node to its new address. The first registration of an agent's process
+ * lists no containers, so the routes follow with the next registration.
+ */
+async function followAddress(
+  parts: NodeStoreParts,
+  { id, host_ip }: NodeRecord,
+  input: NodeRegister,
+  at: number,
+): Promise<{ routesMoved?: true }> {
+  if (input.containers === undefined || parts.routedAt.get(id) === host_ip) return {};
+  const routes = parts.db.kysely
+    .selectFrom('routes')
+    .select('deployment_id')
+    .where('node_id', '=', id);
+  const elsewhere = await routes.where('host_ip', '!=', host_ip).execute();
+  if (elsewhere.length === 0) parts.routedAt.set(id, host_ip);
+  const named = new Set(deploymentsIn(input));
+  const deployments = elsewhere
+    .map((route) => route.deployment_id)
+    .filter((deployment) => named.has(deployment));
+  if (deployments.length === 0) return {};
+  await parts.db.write((tx) => moveRoutes(tx, { id, host_ip }, deployments, at));
+  return { routesMoved: true };
+}
+
+function isSilentNow(
+  parts: NodeStoreParts,
+  row: Row<'nodes'>,
+  at: Parameters<typeof isSilent>[1],
+  offlineMs: number,
+): boolean {
+  return isSilent(
+    { ...recordOf(parts, row), heardAt: parts.memory.heardAt(row.id) },
+    at,
+    offlineMs,
+  );
+}
+
+async function register(
+  parts: NodeStoreParts,
+  input: NodeRegister,
+  at: number,
+  context: RegistrationContext = withoutProof,
+  uptime: Uptime = { at, since: 0 },
+): Promise<Registered> {
+  const times = { now: at, uptime: uptime.at };
+  const same = await markRepeated(parts, input, times, context);
+  if (same !== null) return { ...same, ...(await followAddress(parts, same.node, input, at)) };
+  const reported = (before: NodeRecord | null) => ({
+    ...reportedColumns(input, times),
+    ...observedColumns(input, times, before),
+  });
+  const registered = await parts.db.write(async (tx) => {
+    const result = await registerNode(parts.db, tx, {
+      input,
+      at,
+      context,
+      reported,
+      newId: parts.newId,
+      newest: (row) => recordOf(parts, row),
+      isSilent: (row) => isSilentNow(parts, row, { now: at, uptime }, context.offlineMs),
+      moveRoutes: (row, deployments) => moveRoutes(tx, row, deployments, at),
+    });
+    const isAt = (row: Row<'nodes'>): boolean =>
+      isSilentNow(parts, row, { now: at, uptime }, context.offlineMs);
+    const silentThere = await silentAtNewAddress(tx, result, isAt, {
+      at,
+      offlineMs: context.offlineMs,
+    });
+    await writeEvents(parts.db, tx, registerEvents(result, silentThere, at));
+    return { ...result, silentThere };
+  });
+  const before = registered.before === undefined ? null : recordOf(parts, registered.before);
+  if (registered.verdict === 'taken') parts.memory.rowWritten(registered.row.id, uptime.at);
+  const { displaced } = registered;
+  if (displaced !== null) parts.memory.put(displaced.row, displaced.fingerprint);
+  parts.memory.put(registered.row, registered.fingerprint);
+  if (registered.refusal !== null) throw registered.refusal;
+  const node = recordOf(parts, registered.row);
+  if (registered.before?.host_ip !== node.host_ip) parts.routedAt.delete(node.id);
+  return {
+    node,
+    before,
+    ...(registered.verdict === 'taken' ? await followAddress(parts, node, input, at) : {}),
+    ...defined({
+      secret: registered.secret ?? undefined,
+      nameTaken: registered.nameTaken ? (true as const) : undefined,
+      displaced: displaced === null ? undefined : recordOf(parts, displaced.row),
+      silentThere:
+        registered.silentThere === null ? undefined : recordOf(parts, registered.silentThere),
+    }),
+  };
+}
+
+async function readStanding(parts: NodeStoreParts, id: string): Promise<NodeStanding | null> {
+  const row =
+    parts.memory.get(id) ??
+    (await parts.db.kysely
+      .selectFrom('nodes')
+      .select(['hostname', 'role', 'secret_hash', 'secret_used', 'capabilities'])
+      .where('id', '=', id)
+      .executeTakeFirst());
+  if (row === undefined) return null;
+  const { hostname, role, secret_hash, secret_used, capabilities } = row;
+  return {
+    hostname,
+    role,
+    secret: { hash: secret_hash, used: secret_used === 1 },
+    capabilities: capabilities === null ? null : (JSON.parse(capabilities) as string[]),
+  };
+}
+
+async function markSecretUsed(parts: NodeStoreParts, id: string, hash: string): Promise<void> {
+  const changed = await parts.db.writeOne((kysely) =>
+    kysely
+      .updateTable('nodes')
+      .set({ secret_used: 1 })
+      .where('id', '=', id)
+      .where('secret_hash', '=', hash)
+      .returningAll()
+      .executeTakeFirst(),
+  );
+  if (changed !== undefined) storeRow(parts, changed);
+}
+
+async function resetSecret(parts: NodeStoreParts, id: string, at: number): Promise<NodeRecord> {
+  const changed = await parts.db.writeOne((kysely) =>
+    kysely
+      .updateTable('nodes')
+      .set({ secret_hash: null, secret_used: null, secret_reset_at: at, boots: null })
+      .where('id', '=', id)
+      .returningAll()
+      .executeTakeFirst(),
+  );
+  if (changed === undefined) throw new DomainError('not_found', 'the node does not exist');
+  return storeRow(parts, changed);
+}
+
+async function getNode(parts: NodeStoreParts, id: string): Promise<NodeRecord> {
+  return recordOf(parts, await nodeRow(parts.db.kysely, id));
+}
+
+async function getNodes(parts: NodeStoreParts, ids: readonly string[]): Promise<NodeRecord[]> {
+  if (ids.length === 0) return [];
+  const rows = await parts.db.kysely
+    .selectFrom('nodes')
+    .selectAll()
+    .where('id', 'in', [...ids])
+    .execute();
+  return rows.map((row) => recordOf(parts, row));
+}
+
+async function nodesNamed(
+  parts: NodeStoreParts,
+  idOrName: string,
+): Promise<Pick<NodeRecord, 'id' | 'hostname' | 'role'>[]> {
+  const nodes = parts.db.kysely.selectFrom('nodes').select(['id', 'hostname', 'role']);
+  const byId = await nodes.where('id', '=', idOrName).execute();
+  if (byId.length > 0) return byId;
+  const [, role, hostname] = /^(builder|deploy):(.+)$/s.exec(idOrName) ?? [];
+  const ofRole =
+    role === undefined || hostname === undefined
+      ? []
+      : await nodes
+          .where('hostname', '=', hostname)
+          .where('role', '=', role as NodeRole)
+          .execute();
+  return ofRole.length > 0
+    ? ofRole
+    : nodes.where('hostname', '=', idOrName).orderBy('role').execute();
+}
+
+async function listNodes(
+  parts: NodeStoreParts,
+  page: Page,
+  { name }: NameFilter = {},
+): Promise<Paged<NodeRecord>> {
+  const after = keyAfter(page.cursor, ['string', 'string']);
+  let query = parts.db.kysely.selectFrom('nodes').selectAll();
+  if (name !== undefined) query = query.where('hostname', '=', name);
+  if (after !== null)
+    query = query.where((eb) =>
+      eb(eb.refTuple('hostname', 'role'), '>', eb.tuple(after[0], after[1] as NodeRole)),
+    );
+  const rows = await query
+    .orderBy('hostname')
+    .orderBy('role')
+    .limit(page.limit + 1)
+    .execute();
+  return paged(
+    rows,
+    page,
+    (row) => [row.hostname, row.role],
+    (row) => recordOf(parts, row),
+  );
+}
+
+async function allNodes(parts: NodeStoreParts, role: NodeRole | undefined): Promise<NodeRecord[]> {
+  const nodes = await parts.memory.all(parts.db.kysely);
+  return role === undefined ? nodes : nodes.filter((node) => node.role === role);
+}
+
+async function listDraining(parts: NodeStoreParts): Promise<NodeRecord[]> {
+  const rows = await parts.db.kysely
+    .selectFrom('nodes')
+    .selectAll()
+    .where('drain', 'is not', null)
+    .orderBy('id')
+    .execute();
+  return rows.map((row) => recordOf(parts, row));
+}
+
+async function listDoubled(parts: NodeStoreParts): Promise<NodeRecord[]> {
+  const rows = await parts.db.kysely
+    .selectFrom('nodes')
+    .selectAll()
+    .where('boots', 'is not', null)
+    // A restart writes this column too.
+    .where('boots', 'like', '%"doubled":{%')
+    .limit(MOST_DOUBLED)
+    .execute();
+  return rows.map((row) => recordOf(parts, row));
+}
+
+async function setDrain(
+  parts: NodeStoreParts,
+  id: string,
+  drain: DrainRecord | null,
+  expected: DrainRecord | null,
+): Promise<NodeRecord | null> {
+  const text = (d: DrainRecord | null): string | null => (d === null ? null : JSON.stringify(d));
+  const changed = await parts.db.write(async (tx) => {
+    const row = await tx
+      .updateTable('nodes')
+      .set({ drain: text(drain), ...defined({ schedulable: drain === null ? undefined : 0 }) })
+      .where('id', '=', id)
+      .where('drain', 'is not distinct from', text(expected))
+      .returningAll()
+      .executeTakeFirst();
+    if (row !== undefined)
+      await writeEvents(parts.db, tx, drainEvents(row, drain, expected, parts.now()));
+    return row;
+  });
+  if (changed !== undefined) return storeRow(parts, changed);
+  await nodeRow(parts.db.kysely, id);
+  return null;
+}
+
+async function setSchedulable(
+  parts: NodeStoreParts,
+  id: string,
+  schedulable: boolean,
+): Promise<NodeRecord> {
+  const changed = await parts.db.write(async (tx) => {
+    const node = await nodeRow(tx, id);
+    if (node.deleting_at !== null) throw new DomainError('being_deleted');
+    const row = await tx
+      .updateTable('nodes')
+      .set({
+        schedulable: Number(schedulable),
+        ...defined({ drain: schedulable ? null : undefined }),
+      })
+      .where('id', '=', id)
+      .returningAll()
+      .executeTakeFirstOrThrow();
+    if (row.schedulable !== node.schedulable)
+      await writeEvents(parts.db, tx, [
+        nodeEvent(
+          row,
+          schedulable ? 'uncordoned' : 'cordoned',
+          schedulable ? 'accepts work' : 'accepts no work',
+          parts.now(),
+        ),
+      ]);
+    return row;
+  });
+  return storeRow(parts, changed);
+}
+
+async function markNodeDeleting(
+  parts: NodeStoreParts,
+  id: string,
+  at: number,
+): Promise<NodeRecord> {
+  const marked = await parts.db.write(async (tx) => {
+    const row = await tx
+      .updateTable('nodes')
+      .set({ deleting_at: at })
+      .where('id', '=', id)
+      .where('deleting_at', 'is', null)
+      .returningAll()
+      .executeTakeFirst();
+    if (row !== undefined)
+      await writeEvents(parts.db, tx, [nodeEvent(row, 'deleting', 'is being deleted', at)]);
+    return row;
+  });
+  return marked === undefined ? getNode(parts, id) : storeRow(parts, marked);
+}
+
+async function announceStates(
+  parts: NodeStoreParts,
+  states: ReadonlyMap<string, 'online' | 'offline'>,
+): Promise<number> {
+  let announcements = 0;
+  for (const state of ['online', 'offline'] as const) {
+    const news = [...states]
+      .filter(([id, is]) => is === state && parts.announced.get(id) !== state)
+      .map(([id]) => id);
+    for (let i = 0; i < news.length; i += ANNOUNCED_AT_ONCE) {
+      const ids = news.slice(i, i + ANNOUNCED_AT_ONCE);
+      announcements += await parts.db.write(async (tx) => {
+        const rows = await tx
+          .updateTable('nodes')
+          .set({ announced: state })
+          .where('id', 'in', ids)
+          .where('announced', 'is distinct from', state)
+          .returning(['id', 'role', 'hostname'])
+          .execute();
+        await writeEvents(
+          parts.db,
+          tx,
+          rows.map((row) => nodeEvent(row, state, `is ${state}`, parts.now())),
+        );
+        return rows.length;
+      });
+      for (const id of ids) parts.announced.set(id, state);
+    }
+  }
+  for (const id of parts.announced.keys()) if (!states.has(id)) parts.announced.delete(id);
+  return announcements;
+}
+
+async function listDeletingNodes(parts: NodeStoreParts): Promise<NodeRecord[]> {
+  const rows = await parts.db.kysely
+    .selectFrom('nodes')
+    .selectAll()
+    .where('deleting_at', 'is not', null)
+    .orderBy('deleting_at')
+    .orderBy('id')
+    .execute();
+  return rows.map((row) => recordOf(parts, row));
+}
+
+async function removeNodeIfGone(
+  parts: NodeStoreParts,
+  id: string,
+  force: boolean,
+): Promise<boolean> {
+  const removed = await parts.db.write(async (tx) => {
+    const node = await tx
+      .selectFrom('nodes')
+      .selectAll()
+      .where('id', '=', id)
+      .$if(parts.db.capabilities.rowLocks, (q) => q.forUpdate())
+      .executeTakeFirst();
+    if (node === undefined) return true;
+    // Only a marked node is removed, never one that is merely idle.
+    if (node.deleting_at === null) return false;
+    if (
+      !force &&
+      ((await mayHaveContainers(tx, node)) ||
+        (await hasOpenTask(tx, id)) ||
+        (await isNeeded(tx, id)) ||
+        (await leftOf(tx, { nodes: [id] })).length > 0)
+    )
+      return false;
+    // `sync` tasks belong to the node alone.
+    await tx.deleteFrom('tasks').where(isSync).where('node_id', '=', id).execute();
+    await forgetUnmanagedOf(tx, { node: id });
+    await loseTasks(tx, id, parts.now());
+    await tx.deleteFrom('nodes').where('id', '=', id).execute();
+    await writeEvents(parts.db, tx, [nodeEvent(node, 'deleted', 'deleted', parts.now())]);
+    await failPoint('node.remove.before');
+    return true;
+  });
+  if (removed) parts.memory.forget(id);
+  if (removed) parts.routedAt.delete(id);
+  return removed;
 }
 
 /** One moment, by the machine's clock and by the uptime clock. */

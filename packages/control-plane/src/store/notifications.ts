@@ -2,9 +2,10 @@
  * Notifications and the outbox of their deliveries. A notification has at most one unfinished
  * delivery: changes that happen meanwhile wait in `problem_changes` and become one digest.
  */
+
 import { defined } from '@berth/kit/defined';
 import type { ProjectAccess } from '../domain/identity/access.ts';
-import { DomainError, invalid } from '../domain/platform/errors.ts';
+import type { HeldNotice, NotificationChange } from '../domain/notifications/notifications.ts';
 import {
   COLLECT_MS,
   concerns,
@@ -28,6 +29,8 @@ import {
 } from '../domain/notifications/notifications.ts';
 import { seenBy } from '../domain/notifications/problem-texts.ts';
 import type { Seen } from '../domain/notifications/problems.ts';
+import { DomainError, invalid } from '../domain/platform/errors.ts';
+import type { NameFilter, Page, Paged } from '../domain/platform/page.ts';
 import type { Database } from './engine/database.ts';
 import type { NewRow, Row, Tx } from './engine/tables.ts';
 import type { NewId } from './ids.ts';
@@ -68,442 +71,512 @@ const notFound = (): DomainError =>
   new DomainError('not_found', 'no notification has this id or name');
 
 export function createNotificationStore(db: Database, newId: NewId): NotificationStore {
-  async function refuseTaken(tx: Tx, name: string, except: string | null): Promise<void> {
-    const holder = await tx
-      .selectFrom('notifications')
-      .select('id')
-      .where('name', '=', name)
-      .executeTakeFirst();
-    if (holder !== undefined && holder.id !== except)
-      throw invalid('name', 'taken', 'another notification has this name');
-  }
-
-  /**
-   * Returns the ids of the notifications all of whose projects exist and are visible; there are at
-   * most MAX_NOTIFICATIONS.
-   */
-  async function visibleTo(access: ProjectAccess): Promise<string[]> {
-    const rows = await db.kysely
-      .selectFrom('notifications')
-      .select(['id', 'projects'])
-      .where('projects', '!=', '[]')
-      .execute();
-    if (rows.length === 0) return [];
-    const named = [...new Set(rows.flatMap((row) => JSON.parse(row.projects) as string[]))];
-    const projects = await db.kysely
-      .selectFrom('projects')
-      .select('id')
-      .where('id', 'in', named)
-      .execute();
-    const known = await visibleOf(
-      db.kysely,
-      projects.map(({ id }) => id),
-      access,
-    );
-    return rows
-      .filter((row) => (JSON.parse(row.projects) as string[]).every((id) => known.has(id)))
-      .map(({ id }) => id);
-  }
-
-  /** Writes the end of a try, and how the notification fares. */
-  function end(
-    claim: NoticeClaim,
-    set: Partial<NewRow<'notices'>>,
-    fares: Partial<NewRow<'notifications'>> | 'failed',
-    now: number,
-  ) {
-    return db.write(async (tx) => {
-      await db.capabilities.lockName(tx, `notification:${claim.notification_id}`);
-      const present = await tx
-        .selectFrom('notifications')
-        .select('target')
-        .where('id', '=', claim.notification_id)
-        .executeTakeFirst();
-      const isOfEarlier = present !== undefined && present.target !== claim.target;
-      // A test has no second try.
-      const isAgain = isOfEarlier && fares === 'failed' && claim.give_up_at > 0;
-      const { received } = set;
-      const again = { ...FRESH, ...defined({ received }) };
-      const row = await tx
-        .updateTable('notices')
-        .set({ ...(isAgain ? again : set), claimed_until: null })
-        .where('seq', '=', claim.seq)
-        .where('claimed_until', '=', claim.claimed_until)
-        .where('done_at', 'is', null)
-        .returningAll()
-        .executeTakeFirst();
-      if (row === undefined) return null;
-      if (isOfEarlier) return noticeOf(row);
-      await tx
-        .updateTable('notifications')
-        .set((eb) =>
-          fares === 'failed'
-            ? {
-                failing_since: eb.fn.coalesce('failing_since', eb.val(now)),
-                problem: set.error ?? null,
-              }
-            : fares,
-        )
-        .where('id', '=', row.notification_id)
-        .execute();
-      return noticeOf(row);
-    });
-  }
-
   return {
-    async list(page, { name }, access) {
-      const ids = access === undefined ? null : await visibleTo(access);
-      if (ids?.length === 0) return { items: [], next: null };
-      const after = keyAfter(page.cursor, ['string']);
-      const rows = await db.kysely
-        .selectFrom('notifications')
-        .selectAll()
-        .$if(name !== undefined, (q) => q.where('name', '=', name ?? ''))
-        .$if(ids !== null, (q) => q.where('id', 'in', ids ?? []))
-        .$if(after !== null, (q) => q.where('name', '>', after?.[0] ?? ''))
-        .orderBy('name')
-        .limit(page.limit + 1)
-        .execute();
-      return paged(rows, page, (row) => [row.name], recordOf);
-    },
+    list: (page, filter, access) => listNotifications(db, page, filter, access),
+    idOf: (idOrName) => idOfNotification(db, idOrName),
+    get: (id) => getNotification(db, id),
+    create: (notification, now) => createNotification(db, notification, now),
+    patch: (id, change, now) => patchNotification(db, id, change, now),
+    remove: (id) => removeNotification(db, id),
+    compose: (clock) => composeNotices(db, newId, clock),
+    claim: (at, most) => claimNotices(db, at, most),
+    take: (claim) => takeClaimed(db, claim),
+    addTest: (id, message, until) => addTestNotice(db, newId, id, message, until),
+    sent: (claim, note, now) => markSent(db, claim, note, now),
+    retry: (claim, nextAt, error, received, now) =>
+      retryLater(db, claim, nextAt, error, received, now),
+    giveUp: (claim, error, now) => giveUpNotice(db, claim, error, now),
+    deliveries: (id, page) => listDeliveries(db, id, page),
+    counts: () => countNotices(db),
+    sweep: (now) => sweepNotices(db, now),
+  };
+}
 
-    async idOf(idOrName) {
-      const rows = await db.kysely
-        .selectFrom('notifications')
-        .select('id')
-        .where((eb) => eb.or([eb('id', '=', idOrName), eb('name', '=', idOrName)]))
-        .execute();
-      return (rows.find(({ id }) => id === idOrName) ?? rows[0])?.id ?? null;
-    },
+async function refuseTakenName(tx: Tx, name: string, except: string | null): Promise<void> {
+  const holder = await tx
+    .selectFrom('notifications')
+    .select('id')
+    .where('name', '=', name)
+    .executeTakeFirst();
+  if (holder !== undefined && holder.id !== except)
+    throw invalid('name', 'taken', 'another notification has this name');
+}
 
-    async get(id) {
-      const row = await db.kysely
-        .selectFrom('notifications')
-        .selectAll()
-        .where('id', '=', id)
-        .executeTakeFirst();
-      if (row === undefined) throw notFound();
-      return recordOf(row);
-    },
+/**
+ * Returns the ids of the notifications all of whose projects exist and are visible; there are at
+ * most MAX_NOTIFICATIONS.
+ */
+async function visibleTo(db: Database, access: ProjectAccess): Promise<string[]> {
+  const rows = await db.kysely
+    .selectFrom('notifications')
+    .select(['id', 'projects'])
+    .where('projects', '!=', '[]')
+    .execute();
+  if (rows.length === 0) return [];
+  const named = [...new Set(rows.flatMap((row) => JSON.parse(row.projects) as string[]))];
+  const projects = await db.kysely
+    .selectFrom('projects')
+    .select('id')
+    .where('id', 'in', named)
+    .execute();
+  const known = await visibleOf(
+    db.kysely,
+    projects.map(({ id }) => id),
+    access,
+  );
+  return rows
+    .filter((row) => (JSON.parse(row.projects) as string[]).every((id) => known.has(id)))
+    .map(({ id }) => id);
+}
 
-    create(notification, now) {
-      return db.write(async (tx) => {
-        await db.capabilities.lockName(tx, 'notifications');
-        await refuseTaken(tx, notification.name, null);
-        const { count } = await tx
-          .selectFrom('notifications')
-          .select((eb) => eb.fn.countAll<number>().as('count'))
-          .executeTakeFirstOrThrow();
-        if (count >= MAX_NOTIFICATIONS)
-          throw invalid(
-            'name',
-            'too_many',
-            `there are ${MAX_NOTIFICATIONS} notifications already; delete one first`,
-          );
-        const last = await tx
-          .selectFrom('problem_changes')
-          .select('seq')
-          .orderBy('seq', 'desc')
-          .limit(1)
-          .executeTakeFirst();
-        const { id, name, kind, target, shown, secret, on, projects } = notification;
-        const row = await tx
-          .insertInto('notifications')
-          .values({
-            ...{ id, name, kind, target, shown, secret },
-            events: JSON.stringify(on),
-            projects: JSON.stringify(projects),
-            after: last?.seq ?? 0,
-            created_at: now,
-            updated_at: now,
-          })
-          .returningAll()
-          .executeTakeFirstOrThrow();
-        return recordOf(row);
-      });
-    },
+/** Writes the end of a try, and how the notification fares. */
+function endTry(
+  db: Database,
+  claim: NoticeClaim,
+  set: Partial<NewRow<'notices'>>,
+  fares: Partial<NewRow<'notifications'>> | 'failed',
+  now: number,
+): Promise<NoticeRecord | null> {
+  return db.write(async (tx) => {
+    await db.capabilities.lockName(tx, `notification:${claim.notification_id}`);
+    const present = await tx
+      .selectFrom('notifications')
+      .select('target')
+      .where('id', '=', claim.notification_id)
+      .executeTakeFirst();
+    const isOfEarlier = present !== undefined && present.target !== claim.target;
+    // A test has no second try.
+    const isAgain = isOfEarlier && fares === 'failed' && claim.give_up_at > 0;
+    const { received } = set;
+    const again = { ...FRESH, ...defined({ received }) };
+    const row = await tx
+      .updateTable('notices')
+      .set({ ...(isAgain ? again : set), claimed_until: null })
+      .where('seq', '=', claim.seq)
+      .where('claimed_until', '=', claim.claimed_until)
+      .where('done_at', 'is', null)
+      .returningAll()
+      .executeTakeFirst();
+    if (row === undefined) return null;
+    if (isOfEarlier) return noticeOf(row);
+    await tx
+      .updateTable('notifications')
+      .set((eb) =>
+        fares === 'failed'
+          ? {
+              failing_since: eb.fn.coalesce('failing_since', eb.val(now)),
+              problem: set.error ?? null,
+            }
+          : fares,
+      )
+      .where('id', '=', row.notification_id)
+      .execute();
+    return noticeOf(row);
+  });
+}
 
-    patch(id, change, now) {
-      return db.write(async (tx) => {
-        await db.capabilities.lockName(tx, 'notifications');
-        if (change.name !== undefined) await refuseTaken(tx, change.name, id);
-        // No delivery about the earlier projects may begin meanwhile.
-        await db.capabilities.lockName(tx, `notification:${id}`);
-        const before = await tx
-          .selectFrom('notifications')
-          .selectAll()
-          .where('id', '=', id)
-          .executeTakeFirst();
-        const row = await tx
-          .updateTable('notifications')
-          .set({
-            ...columnsOf(change),
-            updated_at: now,
-            ...(change.target === undefined ? {} : { failing_since: null, problem: null }),
-          })
-          .where('id', '=', id)
-          .returningAll()
-          .executeTakeFirst();
-        if (row === undefined || before === undefined) throw notFound();
-        const changed = recordOf(row);
-        if (lacksSome(changed.projects, recordOf(before).projects))
-          await forgetProjects(tx, changed);
-        if (change.target === undefined) return changed;
-        // A delivery that failed at the old target may work at the new one.
-        await tx
-          .updateTable('notices')
-          .set(FRESH)
-          .where('notification_id', '=', id)
-          .where('give_up_at', '>', 0)
-          .where('done_at', 'is', null)
-          .execute();
-        return changed;
-      });
-    },
-
-    async remove(id) {
-      const row = await db.writeOne((kysely) =>
-        kysely.deleteFrom('notifications').where('id', '=', id).returning('id').executeTakeFirst(),
-      );
-      if (row === undefined) throw notFound();
-    },
-
-    async compose(clock) {
-      const behind = await db.kysely
-        .selectFrom('notifications as n')
-        .select('n.id')
-        .where('n.after', '<', (eb) =>
-          eb
-            .selectFrom('problem_changes')
-            .select((of) => of.fn.coalesce(of.fn.max('seq'), of.lit(0)).as('last')),
-        )
-        .where(({ not, exists, selectFrom }) =>
-          not(
-            exists(
-              selectFrom('notices as d')
-                .select('d.seq')
-                .whereRef('d.notification_id', '=', 'n.id')
-                .where('d.done_at', 'is', null),
-            ),
-          ),
-        )
-        .execute();
-      let made = 0;
-      for (const { id } of behind) made += await composeOne(id, clock);
-      return made;
-    },
-
-    async claim({ uptime, until }, most) {
-      const due = await db.kysely
+function composeOne(
+  db: Database,
+  newId: NewId,
+  id: string,
+  { now, uptime }: { now: number; uptime: number },
+): Promise<number> {
+  return db.write(async (tx) => {
+    await db.capabilities.lockName(tx, `notification:${id}`);
+    const row = await tx
+      .selectFrom('notifications')
+      .selectAll()
+      .where('id', '=', id)
+      .executeTakeFirst();
+    if (row === undefined) return 0;
+    const open = await tx
+      .selectFrom('notices')
+      .select('seq')
+      .where('notification_id', '=', id)
+      .where('done_at', 'is', null)
+      .executeTakeFirst();
+    if (open !== undefined) return 0;
+    const notification = recordOf(row);
+    const { last, matching } = await changesIn(tx, notification, { after: row.after, to: null });
+    const [first] = matching;
+    let to = last;
+    if (first !== undefined) {
+      const age = now - first.at;
+      if (age >= 0 && age < COLLECT_MS) return 0;
+      const recent = await tx
         .selectFrom('notices')
-        .select('seq')
+        .select((eb) => eb.fn.countAll<number>().as('count'))
+        .where('notification_id', '=', id)
+        .where('created_at', '>', now - PACE_MS)
+        .where('created_at', '<=', now)
+        .executeTakeFirstOrThrow();
+      if (recent.count >= PACE) return 0;
+    }
+    const isSingle = matching.length <= SINGLE_MOST;
+    const told = isSingle ? matching.slice(0, 1) : matching;
+    if (isSingle && matching.length > 1 && first !== undefined) to = first.seq;
+    await tx.updateTable('notifications').set({ after: to }).where('id', '=', id).execute();
+    if (told.length === 0) return 0;
+    const message = await tell(tx, notification, told, { after: row.after, to }, now);
+    await tx
+      .insertInto('notices')
+      .values({
+        ...blank(message, now),
+        id: newId(),
+        notification_id: id,
+        next_at: uptime,
+        give_up_at: uptime + NOTICE_LIFETIME_MS,
+      })
+      .execute();
+    await removeSurplus(tx, id);
+    return 1;
+  });
+}
+
+async function listNotifications(
+  db: Database,
+  page: Page,
+  { name }: NameFilter,
+  access: ProjectAccess | undefined,
+): Promise<Paged<NotificationRecord>> {
+  const ids = access === undefined ? null : await visibleTo(db, access);
+  if (ids?.length === 0) return { items: [], next: null };
+  const after = keyAfter(page.cursor, ['string']);
+  const rows = await db.kysely
+    .selectFrom('notifications')
+    .selectAll()
+    .$if(name !== undefined, (q) => q.where('name', '=', name ?? ''))
+    .$if(ids !== null, (q) => q.where('id', 'in', ids ?? []))
+    .$if(after !== null, (q) => q.where('name', '>', after?.[0] ?? ''))
+    .orderBy('name')
+    .limit(page.limit + 1)
+    .execute();
+  return paged(rows, page, (row) => [row.name], recordOf);
+}
+
+async function idOfNotification(db: Database, idOrName: string): Promise<string | null> {
+  const rows = await db.kysely
+    .selectFrom('notifications')
+    .select('id')
+    .where((eb) => eb.or([eb('id', '=', idOrName), eb('name', '=', idOrName)]))
+    .execute();
+  return (rows.find(({ id }) => id === idOrName) ?? rows[0])?.id ?? null;
+}
+
+async function getNotification(db: Database, id: string): Promise<NotificationRecord> {
+  const row = await db.kysely
+    .selectFrom('notifications')
+    .selectAll()
+    .where('id', '=', id)
+    .executeTakeFirst();
+  if (row === undefined) throw notFound();
+  return recordOf(row);
+}
+
+function createNotification(
+  db: Database,
+  notification: NewNotification,
+  now: number,
+): Promise<NotificationRecord> {
+  return db.write(async (tx) => {
+    await db.capabilities.lockName(tx, 'notifications');
+    await refuseTakenName(tx, notification.name, null);
+    const { count } = await tx
+      .selectFrom('notifications')
+      .select((eb) => eb.fn.countAll<number>().as('count'))
+      .executeTakeFirstOrThrow();
+    if (count >= MAX_NOTIFICATIONS)
+      throw invalid(
+        'name',
+        'too_many',
+        `there are ${MAX_NOTIFICATIONS} notifications already; delete one first`,
+      );
+    const last = await tx
+      .selectFrom('problem_changes')
+      .select('seq')
+      .orderBy('seq', 'desc')
+      .limit(1)
+      .executeTakeFirst();
+    const { id, name, kind, target, shown, secret, on, projects } = notification;
+    const row = await tx
+      .insertInto('notifications')
+      .values({
+        ...{ id, name, kind, target, shown, secret },
+        events: JSON.stringify(on),
+        projects: JSON.stringify(projects),
+        after: last?.seq ?? 0,
+        created_at: now,
+        updated_at: now,
+      })
+      .returningAll()
+      .executeTakeFirstOrThrow();
+    return recordOf(row);
+  });
+}
+
+function patchNotification(
+  db: Database,
+  id: string,
+  change: NotificationChange,
+  now: number,
+): Promise<NotificationRecord> {
+  return db.write(async (tx) => {
+    await db.capabilities.lockName(tx, 'notifications');
+    if (change.name !== undefined) await refuseTakenName(tx, change.name, id);
+    // No delivery about the earlier projects may begin meanwhile.
+    await db.capabilities.lockName(tx, `notification:${id}`);
+    const before = await tx
+      .selectFrom('notifications')
+      .selectAll()
+      .where('id', '=', id)
+      .executeTakeFirst();
+    const row = await tx
+      .updateTable('notifications')
+      .set({
+        ...columnsOf(change),
+        updated_at: now,
+        ...(change.target === undefined ? {} : { failing_since: null, problem: null }),
+      })
+      .where('id', '=', id)
+      .returningAll()
+      .executeTakeFirst();
+    if (row === undefined || before === undefined) throw notFound();
+    const changed = recordOf(row);
+    if (lacksSome(changed.projects, recordOf(before).projects)) await forgetProjects(tx, changed);
+    if (change.target === undefined) return changed;
+    // A delivery that failed at the old target may work at the new one.
+    await tx
+      .updateTable('notices')
+      .set(FRESH)
+      .where('notification_id', '=', id)
+      .where('give_up_at', '>', 0)
+      .where('done_at', 'is', null)
+      .execute();
+    return changed;
+  });
+}
+
+async function removeNotification(db: Database, id: string): Promise<void> {
+  const row = await db.writeOne((kysely) =>
+    kysely.deleteFrom('notifications').where('id', '=', id).returning('id').executeTakeFirst(),
+  );
+  if (row === undefined) throw notFound();
+}
+
+async function composeNotices(
+  db: Database,
+  newId: NewId,
+  clock: { now: number; uptime: number },
+): Promise<number> {
+  const behind = await db.kysely
+    .selectFrom('notifications as n')
+    .select('n.id')
+    .where('n.after', '<', (eb) =>
+      eb
+        .selectFrom('problem_changes')
+        .select((of) => of.fn.coalesce(of.fn.max('seq'), of.lit(0)).as('last')),
+    )
+    .where(({ not, exists, selectFrom }) =>
+      not(
+        exists(
+          selectFrom('notices as d')
+            .select('d.seq')
+            .whereRef('d.notification_id', '=', 'n.id')
+            .where('d.done_at', 'is', null),
+        ),
+      ),
+    )
+    .execute();
+  let made = 0;
+  for (const { id } of behind) made += await composeOne(db, newId, id, clock);
+  return made;
+}
+
+async function claimNotices(
+  db: Database,
+  { uptime, until }: { uptime: number; until: number },
+  most: number,
+): Promise<NoticeRecord[]> {
+  const due = await db.kysely
+    .selectFrom('notices')
+    .select('seq')
+    .where('done_at', 'is', null)
+    .where('next_at', '<=', uptime)
+    .where((eb) => eb.or([eb('claimed_until', 'is', null), eb('claimed_until', '<=', uptime)]))
+    .orderBy('next_at')
+    .limit(most)
+    .execute();
+  const claimed: NoticeRecord[] = [];
+  for (const { seq } of due) {
+    const row = await db.writeOne((kysely) =>
+      kysely
+        .updateTable('notices')
+        .set({ claimed_until: until })
+        .where('seq', '=', seq)
         .where('done_at', 'is', null)
         .where('next_at', '<=', uptime)
         .where((eb) => eb.or([eb('claimed_until', 'is', null), eb('claimed_until', '<=', uptime)]))
-        .orderBy('next_at')
-        .limit(most)
-        .execute();
-      const claimed: NoticeRecord[] = [];
-      for (const { seq } of due) {
-        const row = await db.writeOne((kysely) =>
-          kysely
-            .updateTable('notices')
-            .set({ claimed_until: until })
-            .where('seq', '=', seq)
-            .where('done_at', 'is', null)
-            .where('next_at', '<=', uptime)
-            .where((eb) =>
-              eb.or([eb('claimed_until', 'is', null), eb('claimed_until', '<=', uptime)]),
-            )
-            .returningAll()
-            .executeTakeFirst(),
-        );
-        if (row !== undefined) claimed.push(noticeOf(row));
-      }
-      return claimed;
-    },
-
-    take: ({ seq, claimed_until, notification_id }) =>
-      db.snapshot(async (tx) => {
-        const row = await tx
-          .selectFrom('notifications')
-          .selectAll()
-          .where('id', '=', notification_id)
-          .executeTakeFirst();
-        const notice = await tx
-          .selectFrom('notices')
-          .selectAll()
-          .where('seq', '=', seq)
-          .where('claimed_until', '=', claimed_until)
-          .where('done_at', 'is', null)
-          .executeTakeFirst();
-        return row === undefined || notice === undefined
-          ? null
-          : { notification: recordOf(row), notice: noticeOf(notice) };
-      }),
-
-    addTest(id, message, until) {
-      return db.write(async (tx) => {
-        await db.capabilities.lockName(tx, `notification:${id}`);
-        const owner = await tx
-          .selectFrom('notifications')
-          .select('id')
-          .where('id', '=', id)
-          .executeTakeFirst();
-        if (owner === undefined) throw notFound();
-        const recent = await tx
-          .selectFrom('notices')
-          .select('message')
-          .where('notification_id', '=', id)
-          .where('created_at', '>', message.at - MINUTE_MS)
-          .where('created_at', '<=', message.at)
-          .execute();
-        const tests = recent.filter(
-          (row) => (JSON.parse(row.message) as Message).type === 'test',
-        ).length;
-        if (tests >= TESTS_A_MINUTE)
-          throw new DomainError(
-            'too_many_requests',
-            'this notification was tested too often within a minute',
-            [],
-            MINUTE_MS / 1000,
-          );
-        // A test has no retries: the person who asked for it sees the answer. `give_up_at` 0 ends
-        // it after a crash.
-        const row = await tx
-          .insertInto('notices')
-          .values({
-            ...blank(message, message.at),
-            id: newId(),
-            notification_id: id,
-            next_at: 0,
-            give_up_at: 0,
-            claimed_until: until,
-          })
-          .returningAll()
-          .executeTakeFirstOrThrow();
-        await removeSurplus(tx, id);
-        return noticeOf(row);
-      });
-    },
-
-    sent: (claim, note, now) =>
-      end(
-        claim,
-        { done_at: now, is_sent: 1, error: note },
-        { last_sent_at: now, failing_since: null, problem: note },
-        now,
-      ),
-
-    retry: (claim, nextAt, error, received, now) =>
-      end(
-        claim,
-        { next_at: nextAt, error, tries: claim.tries + 1, received: JSON.stringify(received) },
-        'failed',
-        now,
-      ),
-
-    giveUp: (claim, error, now) =>
-      end(claim, { done_at: now, error, tries: claim.tries + 1 }, 'failed', now),
-
-    async deliveries(id, page) {
-      const after = keyAfter(page.cursor, ['number']);
-      const rows = await db.kysely
-        .selectFrom('notices')
-        .selectAll()
-        .where('notification_id', '=', id)
-        .$if(after !== null, (q) => q.where('seq', '<', after?.[0] ?? 0))
-        .orderBy('seq', 'desc')
-        .limit(page.limit + 1)
-        .execute();
-      return paged(rows, page, (row) => [row.seq], noticeOf);
-    },
-
-    async counts() {
-      const waiting = await db.kysely
-        .selectFrom('notices')
-        .select((eb) => eb.fn.countAll<number>().as('count'))
-        .where('done_at', 'is', null)
-        .executeTakeFirstOrThrow();
-      const failing = await db.kysely
-        .selectFrom('notifications')
-        .select((eb) => eb.fn.countAll<number>().as('count'))
-        .where('failing_since', 'is not', null)
-        .executeTakeFirstOrThrow();
-      return { waiting: waiting.count, failing: failing.count };
-    },
-
-    async sweep(now) {
-      const old = await db.kysely
-        .selectFrom('notices')
-        .select('seq')
-        .where('done_at', '<', now - NOTICE_KEPT_MS)
-        .limit(SWEPT_AT_ONCE)
-        .execute();
-      const seqs = old.map((row) => row.seq);
-      if (seqs.length > 0)
-        await db.writeOne((kysely) =>
-          kysely.deleteFrom('notices').where('seq', 'in', seqs).execute(),
-        );
-      return seqs.length;
-    },
-  };
-
-  function composeOne(
-    id: string,
-    { now, uptime }: { now: number; uptime: number },
-  ): Promise<number> {
-    return db.write(async (tx) => {
-      await db.capabilities.lockName(tx, `notification:${id}`);
-      const row = await tx
-        .selectFrom('notifications')
-        .selectAll()
-        .where('id', '=', id)
-        .executeTakeFirst();
-      if (row === undefined) return 0;
-      const open = await tx
-        .selectFrom('notices')
-        .select('seq')
-        .where('notification_id', '=', id)
-        .where('done_at', 'is', null)
-        .executeTakeFirst();
-      if (open !== undefined) return 0;
-      const notification = recordOf(row);
-      const { last, matching } = await changesIn(tx, notification, { after: row.after, to: null });
-      const [first] = matching;
-      let to = last;
-      if (first !== undefined) {
-        const age = now - first.at;
-        if (age >= 0 && age < COLLECT_MS) return 0;
-        const recent = await tx
-          .selectFrom('notices')
-          .select((eb) => eb.fn.countAll<number>().as('count'))
-          .where('notification_id', '=', id)
-          .where('created_at', '>', now - PACE_MS)
-          .where('created_at', '<=', now)
-          .executeTakeFirstOrThrow();
-        if (recent.count >= PACE) return 0;
-      }
-      const isSingle = matching.length <= SINGLE_MOST;
-      const told = isSingle ? matching.slice(0, 1) : matching;
-      if (isSingle && matching.length > 1 && first !== undefined) to = first.seq;
-      await tx.updateTable('notifications').set({ after: to }).where('id', '=', id).execute();
-      if (told.length === 0) return 0;
-      const message = await tell(tx, notification, told, { after: row.after, to }, now);
-      await tx
-        .insertInto('notices')
-        .values({
-          ...blank(message, now),
-          id: newId(),
-          notification_id: id,
-          next_at: uptime,
-          give_up_at: uptime + NOTICE_LIFETIME_MS,
-        })
-        .execute();
-      await removeSurplus(tx, id);
-      return 1;
-    });
+        .returningAll()
+        .executeTakeFirst(),
+    );
+    if (row !== undefined) claimed.push(noticeOf(row));
   }
+  return claimed;
+}
+
+function takeClaimed(
+  db: Database,
+  { seq, claimed_until, notification_id }: HeldNotice,
+): Promise<{ notification: NotificationRecord; notice: NoticeRecord } | null> {
+  return db.snapshot(async (tx) => {
+    const row = await tx
+      .selectFrom('notifications')
+      .selectAll()
+      .where('id', '=', notification_id)
+      .executeTakeFirst();
+    const notice = await tx
+      .selectFrom('notices')
+      .selectAll()
+      .where('seq', '=', seq)
+      .where('claimed_until', '=', claimed_until)
+      .where('done_at', 'is', null)
+      .executeTakeFirst();
+    return row === undefined || notice === undefined
+      ? null
+      : { notification: recordOf(row), notice: noticeOf(notice) };
+  });
+}
+
+function addTestNotice(
+  db: Database,
+  newId: NewId,
+  id: string,
+  message: Message,
+  until: number,
+): Promise<NoticeRecord> {
+  return db.write(async (tx) => {
+    await db.capabilities.lockName(tx, `notification:${id}`);
+    const owner = await tx
+      .selectFrom('notifications')
+      .select('id')
+      .where('id', '=', id)
+      .executeTakeFirst();
+    if (owner === undefined) throw notFound();
+    const recent = await tx
+      .selectFrom('notices')
+      .select('message')
+      .where('notification_id', '=', id)
+      .where('created_at', '>', message.at - MINUTE_MS)
+      .where('created_at', '<=', message.at)
+      .execute();
+    const tests = recent.filter(
+      (row) => (JSON.parse(row.message) as Message).type === 'test',
+    ).length;
+    if (tests >= TESTS_A_MINUTE)
+      throw new DomainError(
+        'too_many_requests',
+        'this notification was tested too often within a minute',
+        [],
+        MINUTE_MS / 1000,
+      );
+    // A test has no retries: the person who asked for it sees the answer. `give_up_at` 0 ends
+    // it after a crash.
+    const row = await tx
+      .insertInto('notices')
+      .values({
+        ...blank(message, message.at),
+        id: newId(),
+        notification_id: id,
+        next_at: 0,
+        give_up_at: 0,
+        claimed_until: until,
+      })
+      .returningAll()
+      .executeTakeFirstOrThrow();
+    await removeSurplus(tx, id);
+    return noticeOf(row);
+  });
+}
+
+function markSent(
+  db: Database,
+  claim: NoticeClaim,
+  note: string | null,
+  now: number,
+): Promise<NoticeRecord | null> {
+  return endTry(
+    db,
+    claim,
+    { done_at: now, is_sent: 1, error: note },
+    { last_sent_at: now, failing_since: null, problem: note },
+    now,
+  );
+}
+
+function retryLater(
+  db: Database,
+  claim: NoticeClaim,
+  nextAt: number,
+  error: string,
+  received: readonly string[],
+  now: number,
+): Promise<NoticeRecord | null> {
+  return endTry(
+    db,
+    claim,
+    { next_at: nextAt, error, tries: claim.tries + 1, received: JSON.stringify(received) },
+    'failed',
+    now,
+  );
+}
+
+function giveUpNotice(
+  db: Database,
+  claim: NoticeClaim,
+  error: string,
+  now: number,
+): Promise<NoticeRecord | null> {
+  return endTry(db, claim, { done_at: now, error, tries: claim.tries + 1 }, 'failed', now);
+}
+
+async function listDeliveries(db: Database, id: string, page: Page): Promise<Paged<NoticeRecord>> {
+  const after = keyAfter(page.cursor, ['number']);
+  const rows = await db.kysely
+    .selectFrom('notices')
+    .selectAll()
+    .where('notification_id', '=', id)
+    .$if(after !== null, (q) => q.where('seq', '<', after?.[0] ?? 0))
+    .orderBy('seq', 'desc')
+    .limit(page.limit + 1)
+    .execute();
+  return paged(rows, page, (row) => [row.seq], noticeOf);
+}
+
+async function countNotices(db: Database): Promise<{ waiting: number; failing: number }> {
+  const waiting = await db.kysely
+    .selectFrom('notices')
+    .select((eb) => eb.fn.countAll<number>().as('count'))
+    .where('done_at', 'is', null)
+    .executeTakeFirstOrThrow();
+  const failing = await db.kysely
+    .selectFrom('notifications')
+    .select((eb) => eb.fn.countAll<number>().as('count'))
+    .where('failing_since', 'is not', null)
+    .executeTakeFirstOrThrow();
+  return { waiting: waiting.count, failing: failing.count };
+}
+
+async function sweepNotices(db: Database, now: number): Promise<number> {
+  const old = await db.kysely
+    .selectFrom('notices')
+    .select('seq')
+    .where('done_at', '<', now - NOTICE_KEPT_MS)
+    .limit(SWEPT_AT_ONCE)
+    .execute();
+  const seqs = old.map((row) => row.seq);
+  if (seqs.length > 0)
+    await db.writeOne((kysely) => kysely.deleteFrom('notices').where('seq', 'in', seqs).execute());
+  return seqs.length;
 }
 
 type Range = { after: number; to: number | null };

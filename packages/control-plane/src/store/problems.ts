@@ -2,16 +2,18 @@
  * The problems that Berth found. One row for each kind and subject; a lock makes control planes
  * judge one after the other.
  */
+
 import { sql } from 'kysely';
+import type { Clock } from '../domain/notifications/problems.ts';
 import {
   ENDED_KEPT_MS,
   judge,
   KEPT_CHANGES,
   type Observation,
-  problemKey,
   type ProblemRecord,
   type ProblemStore,
   type ProjectStanding,
+  problemKey,
 } from '../domain/notifications/problems.ts';
 import type { PinnedDataset } from '../domain/platform/records.ts';
 import type { Database } from './engine/database.ts';
@@ -29,109 +31,129 @@ const recordOf = (row: Row<'problems'>): ProblemRecord => ({
 });
 
 export const createProblemStore = (db: Database): ProblemStore => ({
-  async open() {
-    const rows = await db.kysely
-      .selectFrom('problems')
-      .selectAll()
-      .where('ended_at', 'is', null)
-      .execute();
-    return new Map(rows.map((row) => [problemKey(row), recordOf(row)]));
-  },
-
-  async observe(observations, clock) {
-    let changes = 0;
-    for (let i = 0; i < observations.length; i += AT_ONCE) {
-      const some = observations.slice(i, i + AT_ONCE);
-      changes += await db.write(async (tx) => {
-        await db.capabilities.lockName(tx, 'problems');
-        return observeSome(tx, some, clock);
-      });
-    }
-    return changes;
-  },
-
-  async projects(ids) {
-    const standings: ProjectStanding[] = [];
-    for (let i = 0; i < (ids?.length ?? 1); i += AT_ONCE) {
-      const some = ids?.slice(i, i + AT_ONCE) ?? null;
-      standings.push(...(await standingsOf(db, some)));
-    }
-    return standings;
-  },
-
-  async onNodes(nodeIds) {
-    const byNode = new Map<string, { id: string; name: string }[]>();
-    for (let i = 0; i < nodeIds.length; i += AT_ONCE) {
-      const rows = await db.kysely
-        .selectFrom('deployments as d')
-        .innerJoin('projects as p', 'p.id', 'd.project_id')
-        .select(['d.node_id', 'p.id', 'p.name'])
-        .distinct()
-        .where('d.status', '=', 'running')
-        .where('d.node_id', 'in', nodeIds.slice(i, i + AT_ONCE))
-        .orderBy('p.name')
-        .execute();
-      for (const { node_id, id, name } of rows) {
-        const list = byNode.get(node_id ?? '') ?? [];
-        byNode.set(node_id ?? '', list);
-        list.push({ id, name });
-      }
-    }
-    return byNode;
-  },
-
-  async onDatasets(datasetIds) {
-    const rows = await db.kysely
-      .selectFrom('deployments')
-      .select(['project_id', 'datasets'])
-      .where('status', '=', 'running')
-      .where('datasets', 'is not', null)
-      .execute();
-    const users = new Map<string, Set<string>>(datasetIds.map((id) => [id, new Set()]));
-    for (const { project_id, datasets } of rows)
-      for (const { dataset_id } of JSON.parse(datasets ?? '[]') as PinnedDataset[])
-        users.get(dataset_id)?.add(project_id);
-    return new Map([...users].map(([id, projects]) => [id, [...projects]]));
-  },
-
-  async sweep(now) {
-    const ended = await db.kysely
-      .selectFrom('problems')
-      .select(['kind', 'subject'])
-      .where('ended_at', '<', now - ENDED_KEPT_MS)
-      .limit(SWEPT_AT_ONCE)
-      .execute();
-    if (ended.length > 0)
-      await db.write(async (tx) => {
-        for (const { kind, subject } of ended)
-          await tx
-            .deleteFrom('problems')
-            .where('kind', '=', kind)
-            .where('subject', '=', subject)
-            .where('ended_at', '<', now - ENDED_KEPT_MS)
-            .execute();
-      });
-    const last = await db.kysely
-      .selectFrom('problem_changes')
-      .select('seq')
-      .orderBy('seq', 'desc')
-      .limit(1)
-      .executeTakeFirst();
-    const old = await db.kysely
-      .selectFrom('problem_changes')
-      .select('seq')
-      .where('seq', '<=', (last?.seq ?? 0) - KEPT_CHANGES)
-      .orderBy('seq')
-      .limit(SWEPT_AT_ONCE)
-      .execute();
-    const until = old.at(-1)?.seq;
-    if (until !== undefined)
-      await db.writeOne((kysely) =>
-        kysely.deleteFrom('problem_changes').where('seq', '<=', until).execute(),
-      );
-    return ended.length + old.length;
-  },
+  open: () => openProblems(db),
+  observe: (observations, clock) => observeProblems(db, observations, clock),
+  projects: (ids) => projectsWithProblems(db, ids),
+  onNodes: (nodeIds) => problemsOnNodes(db, nodeIds),
+  onDatasets: (datasetIds) => problemsOnDatasets(db, datasetIds),
+  sweep: (now) => sweepProblems(db, now),
 });
+
+async function openProblems(db: Database): Promise<Map<string, ProblemRecord>> {
+  const rows = await db.kysely
+    .selectFrom('problems')
+    .selectAll()
+    .where('ended_at', 'is', null)
+    .execute();
+  return new Map(rows.map((row) => [problemKey(row), recordOf(row)]));
+}
+
+async function observeProblems(
+  db: Database,
+  observations: readonly Observation[],
+  clock: Clock,
+): Promise<number> {
+  let changes = 0;
+  for (let i = 0; i < observations.length; i += AT_ONCE) {
+    const some = observations.slice(i, i + AT_ONCE);
+    changes += await db.write(async (tx) => {
+      await db.capabilities.lockName(tx, 'problems');
+      return observeSome(tx, some, clock);
+    });
+  }
+  return changes;
+}
+
+async function projectsWithProblems(
+  db: Database,
+  ids: readonly string[] | null,
+): Promise<ProjectStanding[]> {
+  const standings: ProjectStanding[] = [];
+  for (let i = 0; i < (ids?.length ?? 1); i += AT_ONCE) {
+    const some = ids?.slice(i, i + AT_ONCE) ?? null;
+    standings.push(...(await standingsOf(db, some)));
+  }
+  return standings;
+}
+
+async function problemsOnNodes(
+  db: Database,
+  nodeIds: readonly string[],
+): Promise<Map<string, { id: string; name: string }[]>> {
+  const byNode = new Map<string, { id: string; name: string }[]>();
+  for (let i = 0; i < nodeIds.length; i += AT_ONCE) {
+    const rows = await db.kysely
+      .selectFrom('deployments as d')
+      .innerJoin('projects as p', 'p.id', 'd.project_id')
+      .select(['d.node_id', 'p.id', 'p.name'])
+      .distinct()
+      .where('d.status', '=', 'running')
+      .where('d.node_id', 'in', nodeIds.slice(i, i + AT_ONCE))
+      .orderBy('p.name')
+      .execute();
+    for (const { node_id, id, name } of rows) {
+      const list = byNode.get(node_id ?? '') ?? [];
+      byNode.set(node_id ?? '', list);
+      list.push({ id, name });
+    }
+  }
+  return byNode;
+}
+
+async function problemsOnDatasets(
+  db: Database,
+  datasetIds: readonly string[],
+): Promise<Map<string, string[]>> {
+  const rows = await db.kysely
+    .selectFrom('deployments')
+    .select(['project_id', 'datasets'])
+    .where('status', '=', 'running')
+    .where('datasets', 'is not', null)
+    .execute();
+  const users = new Map<string, Set<string>>(datasetIds.map((id) => [id, new Set()]));
+  for (const { project_id, datasets } of rows)
+    for (const { dataset_id } of JSON.parse(datasets ?? '[]') as PinnedDataset[])
+      users.get(dataset_id)?.add(project_id);
+  return new Map([...users].map(([id, projects]) => [id, [...projects]]));
+}
+
+async function sweepProblems(db: Database, now: number): Promise<number> {
+  const ended = await db.kysely
+    .selectFrom('problems')
+    .select(['kind', 'subject'])
+    .where('ended_at', '<', now - ENDED_KEPT_MS)
+    .limit(SWEPT_AT_ONCE)
+    .execute();
+  if (ended.length > 0)
+    await db.write(async (tx) => {
+      for (const { kind, subject } of ended)
+        await tx
+          .deleteFrom('problems')
+          .where('kind', '=', kind)
+          .where('subject', '=', subject)
+          .where('ended_at', '<', now - ENDED_KEPT_MS)
+          .execute();
+    });
+  const last = await db.kysely
+    .selectFrom('problem_changes')
+    .select('seq')
+    .orderBy('seq', 'desc')
+    .limit(1)
+    .executeTakeFirst();
+  const old = await db.kysely
+    .selectFrom('problem_changes')
+    .select('seq')
+    .where('seq', '<=', (last?.seq ?? 0) - KEPT_CHANGES)
+    .orderBy('seq')
+    .limit(SWEPT_AT_ONCE)
+    .execute();
+  const until = old.at(-1)?.seq;
+  if (until !== undefined)
+    await db.writeOne((kysely) =>
+      kysely.deleteFrom('problem_changes').where('seq', '<=', until).execute(),
+    );
+  return ended.length + old.length;
+}
 
 async function observeSome(
   tx: Tx,

@@ -1,28 +1,30 @@
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { failPoint } from '@berth/kit/fail-point';
-import { LABELS } from '@berth/wire/vocabulary';
 import { PROJECT_DEFAULTS, type ProjectCreate } from '@berth/wire/project';
-import { DomainError, type FieldProblem, invalid, taken } from '../domain/platform/errors.ts';
+import { LABELS } from '@berth/wire/vocabulary';
 import { DEFAULT_LIMITS } from '../domain/deployments/facts.ts';
+import type { ProjectAccess } from '../domain/identity/access.ts';
 import { presentNode } from '../domain/nodes/renamed-machine.ts';
+import { DomainError, type FieldProblem, invalid, taken } from '../domain/platform/errors.ts';
+import type { RecordChange, RecordGuard } from '../domain/platform/guard.ts';
+import type { Page, Paged, ProjectFilter } from '../domain/platform/page.ts';
+import type { ProjectRecord, ProjectSettings } from '../domain/platform/records.ts';
 import { replaceProblem } from '../domain/projects/project-rules.ts';
-import type { ProjectSettings } from '../domain/platform/records.ts';
-import { secretsHaveNames } from '../domain/secrets/secrets.ts';
 import type { ProjectStore } from '../domain/projects/project-store.ts';
-import { noteOrphans } from './clean-ups.ts';
+import { secretsHaveNames } from '../domain/secrets/secrets.ts';
 import type { Claiming } from './claiming.ts';
+import { noteOrphans } from './clean-ups.ts';
+import { refuseUnknownDatasets } from './datasets/dataset-rows.ts';
+import { refuseNestedWriters } from './datasets/nested-writers.ts';
 import { changeDomains, releaseAll } from './domains.ts';
+import { ENDED_AT } from './ended-work.ts';
 import type { Database } from './engine/database.ts';
 import type { Tx } from './engine/tables.ts';
-import { refuseUnknownDatasets } from './datasets/dataset-rows.ts';
-import { ENDED_AT } from './ended-work.ts';
 import { type NewEvent, writeEvents } from './events.ts';
 import { dropMovedToken } from './git/git-tokens.ts';
+import type { NewId } from './ids.ts';
 import { guardedProject, idOf } from './names.ts';
-import { refuseNestedWriters } from './datasets/nested-writers.ts';
 import { keyAfter, paged } from './pages.ts';
-import { nodeOf } from './rows/node.ts';
-import { existing, lockedProject } from './project-row.ts';
 import {
   claimPrefix,
   lockPrefix,
@@ -39,6 +41,8 @@ import {
   visible,
   visibleOf,
 } from './project-access.ts';
+import { existing, lockedProject } from './project-row.ts';
+import { nodeOf } from './rows/node.ts';
 import { guardedOf, projectOf, settingColumns } from './rows/project.ts';
 import { contains } from './search.ts';
 import { forgetUnmanagedOf } from './unmanaged.ts';
@@ -46,244 +50,281 @@ import { endVolumes } from './volumes.ts';
 
 export function createProjectStore(claiming: Claiming, clock: () => number): ProjectStore {
   const { db, newId } = claiming;
-  /**
-   * Relies on the unique constraints, because two requests may arrive at the same time, and turns
-   * their errors into domain errors.
-   */
-  const unique = async <T>(wanted: Wanted, run: () => Promise<T>): Promise<T> => {
-    try {
-      return await run();
-    } catch (error) {
-      const column = (['name', 'domain_prefix'] as const).find((c) =>
-        db.capabilities.violatesUnique(error, 'projects', c),
-      );
-      if (column === undefined) throw error;
-      await db.write((tx) => refuseTaken(db, tx, wanted));
-      // The other project was deleted since.
-      throw taken(column, column === 'name' ? 'name_taken' : 'domain_prefix_taken', TAKEN[column]);
-    }
-  };
-  /** Throws domain_prefix_taken. `refuseTaken` locked the prefix. */
-  const takePrefix = async (tx: Tx, id: string, prefix: string, now: number): Promise<void> => {
-    const message = await claimPrefix(claiming, tx, prefix, id, now);
-    if (message === null) return;
-    throw new DomainError('domain_prefix_taken', `domain_prefix: ${message}`, [
-      { field: 'domain_prefix', rule: 'kept', message },
-    ]);
-  };
-
   return {
-    async create(input, now, access) {
-      const { name, settings } = withDefaults(input);
-      const wanted = { id: null, name, domain_prefix: settings.domain_prefix };
-      return unique(wanted, () =>
-        db.write(async (tx) => {
-          await refuseUnknownDatasets(db, tx, settings.datasets);
-          await refuseNestedWriters(db, tx, { id: null, name }, settings.datasets, access);
-          await refuseUnknownMembers(tx, settings.members, []);
-          await refuseTaken(db, tx, wanted);
-          const row = {
-            id: newId(),
-            name,
-            ...settingColumns(settings),
-            flow_version: 0,
-            last_generation: 0,
-            deleting_at: null,
-            stopped_at: null,
-            created_at: now,
-            updated_at: now,
-          };
-          await takePrefix(tx, row.id, settings.domain_prefix, now);
-          await changeDomains(claiming, tx, row.id, [], settings.domains, now);
-          const created = await tx
-            .insertInto('projects')
-            .values(row)
-            .returningAll()
-            .executeTakeFirstOrThrow();
-          await setMembers(tx, created.id, settings.members);
-          await writeEvents(db, tx, [projectEvent(created, 'created', now)]);
-          return projectOf(created);
-        }),
-      );
-    },
-
-    async get(id) {
-      return projectOf(
-        existing(
-          id,
-          await db.kysely
-            .selectFrom('projects')
-            .selectAll()
-            .where('id', '=', id)
-            .executeTakeFirst(),
-        ),
-      );
-    },
-
-    async getMany(ids) {
-      if (ids.length === 0) return [];
-      const rows = await db.kysely
-        .selectFrom('projects')
-        .selectAll()
-        .where('id', 'in', [...ids])
-        .execute();
-      return rows.map(projectOf);
-    },
-
+    create: (input, now, access) => createProject(claiming, db, newId, input, now, access),
+    get: (id) => getProject(db, id),
+    getMany: (ids) => getProjects(db, ids),
     idOf: (idOrName) => idOf(db.kysely, 'projects', idOrName),
-
     guarded: (idOrName) => guardedProject(db.kysely, idOrName),
-
     visible: (ids, access) => visibleOf(db.kysely, ids, access),
-
     sweep: () => removeOldMembers(db),
-
-    async list(page, { name, find, ids } = {}, access) {
-      const after = keyAfter(page.cursor, ['string']);
-      let query = db.kysely.selectFrom('projects').selectAll();
-      if (name !== undefined) query = query.where('name', '=', name);
-      if (ids !== undefined && ids.length === 0) return { items: [], next: null };
-      if (ids !== undefined) query = query.where('id', 'in', [...ids]);
-      if (find !== undefined)
-        query = query.where(contains(['name', 'domain_prefix', 'git_url'], find));
-      if (after !== null) query = query.where('name', '>', after[0]);
-      const few = await fewVisible(db.kysely, access);
-      if (few?.length === 0) return { items: [], next: null };
-      const seen = visible(access, 'projects.id');
-      if (few !== null) query = query.where('id', 'in', few);
-      else if (seen !== null) query = query.where(seen);
-      const rows = await query
-        .orderBy('name')
-        .limit(page.limit + 1)
-        .execute();
-      return paged(rows, page, (row) => [row.name], projectOf);
-    },
-
-    patch(id, change, now, access) {
-      const wanted: Wanted = { id, name: null, domain_prefix: null };
-      return unique(wanted, () =>
-        db.write(async (tx) => {
-          const project = await lockedProject(db, tx, id);
-          if (project.deleting_at !== null) throw new DomainError('being_deleted');
-          const patch = typeof change === 'function' ? change(projectOf(project)) : change;
-          if (patch.env !== undefined) await refuseSecretNames(tx, id, patch.env);
-          if (patch.datasets !== undefined) {
-            await refuseUnknownDatasets(db, tx, patch.datasets);
-            await refuseNestedWriters(db, tx, project, patch.datasets, access);
-          }
-          if (patch.members !== undefined) {
-            await refuseUnknownMembers(tx, patch.members, guardedOf(project).members);
-            await setMembers(tx, id, patch.members);
-          }
-          const moved =
-            patch.git_url === undefined
-              ? []
-              : await dropMovedToken(tx, project, patch.git_url, now);
-          wanted.domain_prefix =
-            patch.domain_prefix === project.domain_prefix ? null : (patch.domain_prefix ?? null);
-          await refuseTaken(db, tx, wanted);
-          if (wanted.domain_prefix !== null) {
-            await takePrefix(tx, id, wanted.domain_prefix, now);
-            await releasePrefixes(tx, id, [project.domain_prefix], now);
-          }
-          if (patch.domains !== undefined)
-            await changeDomains(claiming, tx, id, projectOf(project).domains, patch.domains, now);
-          const row = await tx
-            .updateTable('projects')
-            .set(settingColumns(patch))
-            // Makes plans from the old settings stale: such a deployment could have a domain prefix
-            // that is free by then.
-            .set((eb) => ({ updated_at: now, flow_version: eb('flow_version', '+', 1) }))
-            // While the project was public, the application could read its visitors' session
-            // cookies. They must not open it now.
-            .$if(patch.auth_required === true && project.auth_required === 0, (q) =>
-              q.set((eb) => ({ auth_epoch: eb('auth_epoch', '+', 1) })),
-            )
-            .where('id', '=', id)
-            .returningAll()
-            .executeTakeFirstOrThrow();
-          // The caller checked its patch against settings that may have changed since.
-          const problem = replaceProblem(projectOf(row));
-          if (problem !== null) throw invalid(problem.field, problem.rule, problem.message);
-          await writeEvents(db, tx, [
-            projectEvent(row, 'changed', now, `: ${Object.keys(patch).sort().join(', ')}`),
-            ...moved,
-          ]);
-          return projectOf(row);
-        }),
-      );
-    },
-
-    markDeleting(id, now, { volumes = false, guard } = {}) {
-      return db.write(async (tx) => {
-        const project = await lockedProject(db, tx, id);
-        guard?.(projectOf(project));
-        // A second request may add the volumes. It never takes them back: they may be gone already.
-        if (project.deleting_at !== null && (!volumes || project.deletes_volumes !== 0))
-          return projectOf(project);
-        const marked = await tx
-          .updateTable('projects')
-          // Makes earlier plans stale, so that none creates a deployment in a project that is being
-          // deleted.
-          .set((eb) => ({
-            deleting_at: project.deleting_at ?? now,
-            deletes_volumes: Number(volumes),
-            updated_at: now,
-            flow_version: eb('flow_version', '+', 1),
-          }))
-          .where('id', '=', id)
-          .returningAll()
-          .executeTakeFirstOrThrow();
-        await writeEvents(db, tx, [projectEvent(marked, 'deleting', now)]);
-        return projectOf(marked);
-      });
-    },
-
-    async listDeleting() {
-      const rows = await db.kysely
-        .selectFrom('projects')
-        .selectAll()
-        .where('deleting_at', 'is not', null)
-        .orderBy('deleting_at')
-        .orderBy('id')
-        .execute();
-      return rows.map(projectOf);
-    },
-
-    async removeIfGone(id) {
-      const before = await db.snapshot((tx) => removable(tx, id, false));
-      if (before !== 'removable') return before === 'absent';
-      await removeLogs(db, id);
-      await failPoint('project.remove.before');
-      return db.write(async (tx) => {
-        const state = await removable(tx, id, db.capabilities.rowLocks);
-        if (state !== 'removable') return state === 'absent';
-        await noteOrphans(tx, id, clock());
-        await releaseAll(tx, id, clock());
-        await releaseAllPrefixes(tx, id, clock());
-        const removed = await tx
-          .deleteFrom('projects')
-          .where('id', '=', id)
-          .returning(['id', 'name', 'deletes_volumes'])
-          .executeTakeFirstOrThrow();
-        await forgetUnmanagedOf(tx, { project: id });
-        await endVolumes(tx, id, removed.deletes_volumes !== 0, clock());
-        await writeEvents(db, tx, [projectEvent(removed, 'deleted', clock())]);
-        return true;
-      });
-    },
-
-    async runningDeployments(ids) {
-      if (ids.length === 0) return new Map();
-      const rows = await db.kysely
-        .selectFrom('deployments')
-        .select(['id', 'project_id'])
-        .where('project_id', 'in', [...ids])
-        .where('status', '=', 'running')
-        .execute();
-      return new Map(rows.map((row) => [row.project_id, row.id]));
-    },
+    list: (page, filter, access) => listProjects(db, page, filter, access),
+    patch: (id, change, now, access) => patchProject(claiming, db, id, change, now, access),
+    markDeleting: (id, now, options) => markProjectDeleting(db, id, now, options),
+    listDeleting: () => listDeletingProjects(db),
+    removeIfGone: (id) => removeProjectIfGone(clock, db, id),
+    runningDeployments: (ids) => runningDeploymentsOf(db, ids),
   };
+}
+
+/**
+ * Relies on the unique constraints, because two requests may arrive at the same time, and turns
+ * their errors into domain errors.
+ */
+async function refuseTakenName<T>(db: Database, wanted: Wanted, run: () => Promise<T>): Promise<T> {
+  try {
+    return await run();
+  } catch (error) {
+    const column = (['name', 'domain_prefix'] as const).find((c) =>
+      db.capabilities.violatesUnique(error, 'projects', c),
+    );
+    if (column === undefined) throw error;
+    await db.write((tx) => refuseTaken(db, tx, wanted));
+    // The other project was deleted since.
+    throw taken(column, column === 'name' ? 'name_taken' : 'domain_prefix_taken', TAKEN[column]);
+  }
+}
+
+/** Throws domain_prefix_taken. `refuseTaken` locked the prefix. */
+async function takePrefix(
+  claiming: Claiming,
+  tx: Tx,
+  id: string,
+  prefix: string,
+  now: number,
+): Promise<void> {
+  const message = await claimPrefix(claiming, tx, prefix, id, now);
+  if (message === null) return;
+  throw new DomainError('domain_prefix_taken', `domain_prefix: ${message}`, [
+    { field: 'domain_prefix', rule: 'kept', message },
+  ]);
+}
+
+async function createProject(
+  claiming: Claiming,
+  db: Database,
+  newId: NewId,
+  input: ProjectCreate,
+  now: number,
+  access: ProjectAccess | undefined,
+): Promise<ProjectRecord> {
+  const { name, settings } = withDefaults(input);
+  const wanted = { id: null, name, domain_prefix: settings.domain_prefix };
+  return refuseTakenName(db, wanted, () =>
+    db.write(async (tx) => {
+      await refuseUnknownDatasets(db, tx, settings.datasets);
+      await refuseNestedWriters(db, tx, { id: null, name }, settings.datasets, access);
+      await refuseUnknownMembers(tx, settings.members, []);
+      await refuseTaken(db, tx, wanted);
+      const row = {
+        id: newId(),
+        name,
+        ...settingColumns(settings),
+        flow_version: 0,
+        last_generation: 0,
+        deleting_at: null,
+        stopped_at: null,
+        created_at: now,
+        updated_at: now,
+      };
+      await takePrefix(claiming, tx, row.id, settings.domain_prefix, now);
+      await changeDomains(claiming, tx, row.id, [], settings.domains, now);
+      const created = await tx
+        .insertInto('projects')
+        .values(row)
+        .returningAll()
+        .executeTakeFirstOrThrow();
+      await setMembers(tx, created.id, settings.members);
+      await writeEvents(db, tx, [projectEvent(created, 'created', now)]);
+      return projectOf(created);
+    }),
+  );
+}
+
+async function getProject(db: Database, id: string): Promise<ProjectRecord> {
+  return projectOf(
+    existing(
+      id,
+      await db.kysely.selectFrom('projects').selectAll().where('id', '=', id).executeTakeFirst(),
+    ),
+  );
+}
+
+async function getProjects(db: Database, ids: readonly string[]): Promise<ProjectRecord[]> {
+  if (ids.length === 0) return [];
+  const rows = await db.kysely
+    .selectFrom('projects')
+    .selectAll()
+    .where('id', 'in', [...ids])
+    .execute();
+  return rows.map(projectOf);
+}
+
+async function listProjects(
+  db: Database,
+  page: Page,
+  { name, find, ids }: ProjectFilter = {},
+  access: ProjectAccess | undefined,
+): Promise<Paged<ProjectRecord>> {
+  const after = keyAfter(page.cursor, ['string']);
+  let query = db.kysely.selectFrom('projects').selectAll();
+  if (name !== undefined) query = query.where('name', '=', name);
+  if (ids !== undefined && ids.length === 0) return { items: [], next: null };
+  if (ids !== undefined) query = query.where('id', 'in', [...ids]);
+  if (find !== undefined) query = query.where(contains(['name', 'domain_prefix', 'git_url'], find));
+  if (after !== null) query = query.where('name', '>', after[0]);
+  const few = await fewVisible(db.kysely, access);
+  if (few?.length === 0) return { items: [], next: null };
+  const seen = visible(access, 'projects.id');
+  if (few !== null) query = query.where('id', 'in', few);
+  else if (seen !== null) query = query.where(seen);
+  const rows = await query
+    .orderBy('name')
+    .limit(page.limit + 1)
+    .execute();
+  return paged(rows, page, (row) => [row.name], projectOf);
+}
+
+function patchProject(
+  claiming: Claiming,
+  db: Database,
+  id: string,
+  change: RecordChange<ProjectRecord, Partial<ProjectSettings>>,
+  now: number,
+  access: ProjectAccess | undefined,
+): Promise<ProjectRecord> {
+  const wanted: Wanted = { id, name: null, domain_prefix: null };
+  return refuseTakenName(db, wanted, () =>
+    db.write(async (tx) => {
+      const project = await lockedProject(db, tx, id);
+      if (project.deleting_at !== null) throw new DomainError('being_deleted');
+      const patch = typeof change === 'function' ? change(projectOf(project)) : change;
+      if (patch.env !== undefined) await refuseSecretNames(tx, id, patch.env);
+      if (patch.datasets !== undefined) {
+        await refuseUnknownDatasets(db, tx, patch.datasets);
+        await refuseNestedWriters(db, tx, project, patch.datasets, access);
+      }
+      if (patch.members !== undefined) {
+        await refuseUnknownMembers(tx, patch.members, guardedOf(project).members);
+        await setMembers(tx, id, patch.members);
+      }
+      const moved =
+        patch.git_url === undefined ? [] : await dropMovedToken(tx, project, patch.git_url, now);
+      wanted.domain_prefix =
+        patch.domain_prefix === project.domain_prefix ? null : (patch.domain_prefix ?? null);
+      await refuseTaken(db, tx, wanted);
+      if (wanted.domain_prefix !== null) {
+        await takePrefix(claiming, tx, id, wanted.domain_prefix, now);
+        await releasePrefixes(tx, id, [project.domain_prefix], now);
+      }
+      if (patch.domains !== undefined)
+        await changeDomains(claiming, tx, id, projectOf(project).domains, patch.domains, now);
+      const row = await tx
+        .updateTable('projects')
+        .set(settingColumns(patch))
+        // Makes plans from the old settings stale: such a deployment could have a domain prefix
+        // that is free by then.
+        .set((eb) => ({ updated_at: now, flow_version: eb('flow_version', '+', 1) }))
+        // While the project was public, the application could read its visitors' session
+        // cookies. They must not open it now.
+        .$if(patch.auth_required === true && project.auth_required === 0, (q) =>
+          q.set((eb) => ({ auth_epoch: eb('auth_epoch', '+', 1) })),
+        )
+        .where('id', '=', id)
+        .returningAll()
+        .executeTakeFirstOrThrow();
+      // The caller checked its patch against settings that may have changed since.
+      const problem = replaceProblem(projectOf(row));
+      if (problem !== null) throw invalid(problem.field, problem.rule, problem.message);
+      await writeEvents(db, tx, [
+        projectEvent(row, 'changed', now, `: ${Object.keys(patch).sort().join(', ')}`),
+        ...moved,
+      ]);
+      return projectOf(row);
+    }),
+  );
+}
+
+function markProjectDeleting(
+  db: Database,
+  id: string,
+  now: number,
+  { volumes = false, guard }: { volumes?: boolean; guard?: RecordGuard<ProjectRecord> } = {},
+): Promise<ProjectRecord> {
+  return db.write(async (tx) => {
+    const project = await lockedProject(db, tx, id);
+    guard?.(projectOf(project));
+    // A second request may add the volumes. It never takes them back: they may be gone already.
+    if (project.deleting_at !== null && (!volumes || project.deletes_volumes !== 0))
+      return projectOf(project);
+    const marked = await tx
+      .updateTable('projects')
+      // Makes earlier plans stale, so that none creates a deployment in a project that is being
+      // deleted.
+      .set((eb) => ({
+        deleting_at: project.deleting_at ?? now,
+        deletes_volumes: Number(volumes),
+        updated_at: now,
+        flow_version: eb('flow_version', '+', 1),
+      }))
+      .where('id', '=', id)
+      .returningAll()
+      .executeTakeFirstOrThrow();
+    await writeEvents(db, tx, [projectEvent(marked, 'deleting', now)]);
+    return projectOf(marked);
+  });
+}
+
+async function listDeletingProjects(db: Database): Promise<ProjectRecord[]> {
+  const rows = await db.kysely
+    .selectFrom('projects')
+    .selectAll()
+    .where('deleting_at', 'is not', null)
+    .orderBy('deleting_at')
+    .orderBy('id')
+    .execute();
+  return rows.map(projectOf);
+}
+
+async function removeProjectIfGone(
+  clock: () => number,
+  db: Database,
+  id: string,
+): Promise<boolean> {
+  const before = await db.snapshot((tx) => removable(tx, id, false));
+  if (before !== 'removable') return before === 'absent';
+  await removeLogs(db, id);
+  await failPoint('project.remove.before');
+  return db.write(async (tx) => {
+    const state = await removable(tx, id, db.capabilities.rowLocks);
+    if (state !== 'removable') return state === 'absent';
+    await noteOrphans(tx, id, clock());
+    await releaseAll(tx, id, clock());
+    await releaseAllPrefixes(tx, id, clock());
+    const removed = await tx
+      .deleteFrom('projects')
+      .where('id', '=', id)
+      .returning(['id', 'name', 'deletes_volumes'])
+      .executeTakeFirstOrThrow();
+    await forgetUnmanagedOf(tx, { project: id });
+    await endVolumes(tx, id, removed.deletes_volumes !== 0, clock());
+    await writeEvents(db, tx, [projectEvent(removed, 'deleted', clock())]);
+    return true;
+  });
+}
+
+async function runningDeploymentsOf(
+  db: Database,
+  ids: readonly string[],
+): Promise<Map<string, string>> {
+  if (ids.length === 0) return new Map();
+  const rows = await db.kysely
+    .selectFrom('deployments')
+    .select(['id', 'project_id'])
+    .where('project_id', 'in', [...ids])
+    .where('status', '=', 'running')
+    .execute();
+  return new Map(rows.map((row) => [row.project_id, row.id]));
 }
 
 export const projectEvent = (

@@ -6,9 +6,9 @@ import { isDeepStrictEqual } from 'node:util';
 import type { TaskReport } from '@berth/wire/task';
 import { isOpenTask, type TaskState } from '@berth/wire/vocabulary';
 import { type Expression, type SqlBool, sql } from 'kysely';
+import type { Overdue } from '../domain/deployments/task-store.ts';
 import { DomainError } from '../domain/platform/errors.ts';
 import type { TaskRecord } from '../domain/platform/records.ts';
-import type { Overdue } from '../domain/deployments/task-store.ts';
 import type { Db, Row, Tx } from './engine/tables.ts';
 
 /** A literal, because with a parameter SQLite does not use the partial index `tasks_sync`. */

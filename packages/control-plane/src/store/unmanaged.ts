@@ -1,13 +1,13 @@
 /** The containers that contract-only agents may have started (domain/nodes/unmanaged.ts). */
 import { LABELS } from '@berth/wire/vocabulary';
-import { DomainError } from '../domain/platform/errors.ts';
-import type { NodeRecord } from '../domain/platform/records.ts';
-import type { LeftWhere, UnmanagedStore } from '../domain/nodes/unmanaged-store.ts';
 import {
   leftOver,
   type UnmanagedChange,
   type UnmanagedContainer,
 } from '../domain/nodes/unmanaged.ts';
+import type { LeftWhere, UnmanagedStore } from '../domain/nodes/unmanaged-store.ts';
+import { DomainError } from '../domain/platform/errors.ts';
+import type { NodeRecord } from '../domain/platform/records.ts';
 import type { Database } from './engine/database.ts';
 import type { Row, Tx } from './engine/tables.ts';
 import { writeEvents } from './events.ts';

@@ -2,15 +2,16 @@
  * Points of what containers use (domain/nodes/usage.ts). A crash of the machine may lose the newest
  * ones.
  */
-import { sql } from 'kysely';
+
 import { METRIC_VALUES } from '@berth/wire/metrics';
+import { sql } from 'kysely';
 import {
   MINUTES,
   QUARTERS,
   USAGE_STEPS,
   type UsagePoint,
-  type UsageStore,
   type UsageStep,
+  type UsageStore,
   type UsageValues,
 } from '../domain/nodes/usage.ts';
 import type { Database } from './engine/database.ts';
@@ -24,106 +25,123 @@ const SWEPT_AT_ONCE = 2_000;
 const MOST_PRESENT = 5_000;
 
 export const createUsageStore = (db: Database): UsageStore => ({
-  async record(nodeId, points) {
-    if (points.length === 0) return 0;
-    const named = [...new Set(points.map((point) => point.deployment_id))];
-    const deployments = await db.kysely
-      .selectFrom('deployments')
-      .innerJoin('projects', 'projects.id', 'deployments.project_id')
-      .select(['deployments.id', 'deployments.project_id'])
-      .where('deployments.id', 'in', named)
-      .where('deployments.node_id', '=', nodeId)
-      .execute();
-    const projectOf = new Map(deployments.map((d) => [d.id, d.project_id]));
-    const accepted = points.flatMap((point) => {
-      const project_id = projectOf.get(point.deployment_id);
-      return project_id === undefined ? [] : [{ project_id, point }];
-    });
-    if (accepted.length === 0) return 0;
-    await db.writeUnsynced(async (tx) => {
-      for (const step of USAGE_STEPS) await write(tx, step, accepted);
-    });
-    return accepted.length;
-  },
-
-  async read({ project_id, step, from, to }, most) {
-    const rows = await db.kysely
-      .selectFrom('usage_points')
-      .selectAll()
-      .where('project_id', '=', project_id)
-      .where('step', '=', step.ms)
-      .where('slot', '>=', slotOf(from, step))
-      .where('slot', '<=', slotOf(to, step))
-      .where('at', '>=', from)
-      .where('at', '<=', to)
-      .orderBy('slot', 'desc')
-      .orderBy('deployment_id')
-      .limit(most)
-      .execute();
-    return rows.map(pointOf).sort((a, b) => a.at - b.at);
-  },
-
-  async present(from, most) {
-    const rows = await db.kysely
-      .selectFrom('usage_points')
-      .innerJoin('projects', 'projects.id', 'usage_points.project_id')
-      .selectAll('usage_points')
-      .select('projects.name')
-      .where('step', '=', MINUTES.ms)
-      .where('slot', '>=', slotOf(from, MINUTES))
-      .where('at', '>=', from)
-      .orderBy('slot', 'desc')
-      .limit(MOST_PRESENT)
-      .execute();
-    const newest = new Map<string, (typeof rows)[number]>();
-    for (const row of rows)
-      if ((newest.get(row.deployment_id)?.at ?? 0) < row.at) newest.set(row.deployment_id, row);
-    const sums = new Map<string, UsageValues>();
-    for (const { name, ...row } of newest.values()) {
-      const point = pointOf(row);
-      const before = sums.get(name);
-      const sum = METRIC_VALUES.map(
-        (value) =>
-          [value, before === undefined ? point[value] : plus(before[value], point[value])] as const,
-      );
-      sums.set(name, Object.fromEntries(sum) as UsageValues);
-    }
-    return [...sums]
-      .map(([project, values]) => ({ project, values }))
-      .sort(
-        (a, b) =>
-          (b.values.memory_bytes ?? -1) - (a.values.memory_bytes ?? -1) ||
-          a.project.localeCompare(b.project),
-      )
-      .slice(0, most);
-  },
-
-  async sweep(now) {
-    let removed = 0;
-    for (const step of USAGE_STEPS) {
-      const before = slotOf(now - step.keptMs, step);
-      const last = await db.kysely
-        .selectFrom('usage_points')
-        .select('slot')
-        .where('step', '=', step.ms)
-        .where('slot', '<', before)
-        .orderBy('slot')
-        .offset(SWEPT_AT_ONCE)
-        .limit(1)
-        .executeTakeFirst();
-      const { numDeletedRows } = await db.writeUnsynced((tx) =>
-        tx
-          .deleteFrom('usage_points')
-          .where('step', '=', step.ms)
-          // At least the oldest slot, however many points it has.
-          .where('slot', last === undefined ? '<' : '<=', last?.slot ?? before)
-          .executeTakeFirstOrThrow(),
-      );
-      removed += Number(numDeletedRows);
-    }
-    return removed;
-  },
+  record: (nodeId, points) => recordUsage(db, nodeId, points),
+  read: (range, most) => readUsage(db, range, most),
+  present: (from, most) => presentUsage(db, from, most),
+  sweep: (now) => sweepUsage(db, now),
 });
+
+async function recordUsage(
+  db: Database,
+  nodeId: string,
+  points: readonly UsagePoint[],
+): Promise<number> {
+  if (points.length === 0) return 0;
+  const named = [...new Set(points.map((point) => point.deployment_id))];
+  const deployments = await db.kysely
+    .selectFrom('deployments')
+    .innerJoin('projects', 'projects.id', 'deployments.project_id')
+    .select(['deployments.id', 'deployments.project_id'])
+    .where('deployments.id', 'in', named)
+    .where('deployments.node_id', '=', nodeId)
+    .execute();
+  const projectOf = new Map(deployments.map((d) => [d.id, d.project_id]));
+  const accepted = points.flatMap((point) => {
+    const project_id = projectOf.get(point.deployment_id);
+    return project_id === undefined ? [] : [{ project_id, point }];
+  });
+  if (accepted.length === 0) return 0;
+  await db.writeUnsynced(async (tx) => {
+    for (const step of USAGE_STEPS) await write(tx, step, accepted);
+  });
+  return accepted.length;
+}
+
+async function readUsage(
+  db: Database,
+  { project_id, step, from, to }: { project_id: string; step: UsageStep; from: number; to: number },
+  most: number,
+): Promise<UsagePoint[]> {
+  const rows = await db.kysely
+    .selectFrom('usage_points')
+    .selectAll()
+    .where('project_id', '=', project_id)
+    .where('step', '=', step.ms)
+    .where('slot', '>=', slotOf(from, step))
+    .where('slot', '<=', slotOf(to, step))
+    .where('at', '>=', from)
+    .where('at', '<=', to)
+    .orderBy('slot', 'desc')
+    .orderBy('deployment_id')
+    .limit(most)
+    .execute();
+  return rows.map(pointOf).sort((a, b) => a.at - b.at);
+}
+
+async function presentUsage(
+  db: Database,
+  from: number,
+  most: number,
+): Promise<{ project: string; values: UsageValues }[]> {
+  const rows = await db.kysely
+    .selectFrom('usage_points')
+    .innerJoin('projects', 'projects.id', 'usage_points.project_id')
+    .selectAll('usage_points')
+    .select('projects.name')
+    .where('step', '=', MINUTES.ms)
+    .where('slot', '>=', slotOf(from, MINUTES))
+    .where('at', '>=', from)
+    .orderBy('slot', 'desc')
+    .limit(MOST_PRESENT)
+    .execute();
+  const newest = new Map<string, (typeof rows)[number]>();
+  for (const row of rows)
+    if ((newest.get(row.deployment_id)?.at ?? 0) < row.at) newest.set(row.deployment_id, row);
+  const sums = new Map<string, UsageValues>();
+  for (const { name, ...row } of newest.values()) {
+    const point = pointOf(row);
+    const before = sums.get(name);
+    const sum = METRIC_VALUES.map(
+      (value) =>
+        [value, before === undefined ? point[value] : plus(before[value], point[value])] as const,
+    );
+    sums.set(name, Object.fromEntries(sum) as UsageValues);
+  }
+  return [...sums]
+    .map(([project, values]) => ({ project, values }))
+    .sort(
+      (a, b) =>
+        (b.values.memory_bytes ?? -1) - (a.values.memory_bytes ?? -1) ||
+        a.project.localeCompare(b.project),
+    )
+    .slice(0, most);
+}
+
+async function sweepUsage(db: Database, now: number): Promise<number> {
+  let removed = 0;
+  for (const step of USAGE_STEPS) {
+    const before = slotOf(now - step.keptMs, step);
+    const last = await db.kysely
+      .selectFrom('usage_points')
+      .select('slot')
+      .where('step', '=', step.ms)
+      .where('slot', '<', before)
+      .orderBy('slot')
+      .offset(SWEPT_AT_ONCE)
+      .limit(1)
+      .executeTakeFirst();
+    const { numDeletedRows } = await db.writeUnsynced((tx) =>
+      tx
+        .deleteFrom('usage_points')
+        .where('step', '=', step.ms)
+        // At least the oldest slot, however many points it has.
+        .where('slot', last === undefined ? '<' : '<=', last?.slot ?? before)
+        .executeTakeFirstOrThrow(),
+    );
+    removed += Number(numDeletedRows);
+  }
+  return removed;
+}
 
 /** A value that no point has is not known. */
 const plus = (a: number | null, b: number | null): number | null =>

@@ -1,10 +1,10 @@
 /** The copies of volumes (domain/data/volumes.ts). */
 import type { ReportedCopy } from '@berth/wire/volume';
-import { DomainError } from '../domain/platform/errors.ts';
+import type { VolumeCopy } from '../domain/data/volume-copy.ts';
+import type { VolumeStore, VolumeWork } from '../domain/data/volume-store.ts';
 import { DEFAULT_LIMITS } from '../domain/deployments/facts.ts';
 import { presentNode } from '../domain/nodes/renamed-machine.ts';
-import type { VolumeStore, VolumeWork } from '../domain/data/volume-store.ts';
-import type { VolumeCopy } from '../domain/data/volume-copy.ts';
+import { DomainError } from '../domain/platform/errors.ts';
 import type { Database } from './engine/database.ts';
 import type { Row, Tx } from './engine/tables.ts';
 import { nodeOf } from './rows/node.ts';
@@ -22,76 +22,97 @@ export const volumeCopyOf = ({
 
 export const createVolumeStore = (db: Database): VolumeStore => ({
   ofProject: (projectId) => db.snapshot((tx) => volumesOf(tx, projectId)),
-
-  async onNode(nodeId) {
-    const rows = await db.kysely
-      .selectFrom('volume_copies')
-      .selectAll()
-      .where('node_id', '=', nodeId)
-      .orderBy('project')
-      .orderBy('id')
-      .execute();
-    return rows.map(volumeCopyOf);
-  },
-
-  async missing() {
-    const rows = await db.kysely
-      .selectFrom('volume_copies')
-      .selectAll()
-      .where('missing_since', 'is not', null)
-      .where('state', 'in', ['current', 'kept'])
-      .orderBy('project')
-      .orderBy('id')
-      .execute();
-    return Map.groupBy(rows.map(volumeCopyOf), (copy) => copy.node_id);
-  },
-
-  async received() {
-    const rows = await db.kysely
-      .selectFrom('volume_copies')
-      .select('project_id')
-      .distinct()
-      .where('state', '=', 'incoming')
-      .execute();
-    return rows.map((row) => row.project_id);
-  },
-
-  async unused() {
-    const rows = await db.kysely
-      .selectFrom('volume_copies')
-      .select(['node_id', 'id', 'state'])
-      .where('state', 'in', ['deleting', 'left'])
-      .orderBy('id')
-      .execute();
-    const texts = new Map<string, string>();
-    for (const { node_id, id, state } of rows)
-      texts.set(node_id, `${texts.get(node_id) ?? ''} ${id} ${state}`);
-    return texts;
-  },
-
-  report: (node, reported, now, removed) =>
-    db.write((tx) => compare(tx, node, { reported, removed }, now)),
-
-  requestDelete: (nodeId, copyId, now) =>
-    db.write(async (tx) => {
-      const copy = await unusedCopy(db, tx, nodeId, copyId);
-      const changed: VolumeCopy = { ...copy, state: 'deleting', changed_at: now };
-      await putVolumes(tx, changed);
-      return changed;
-    }),
-
-  forget: (nodeId, copyId) =>
-    db.write(async (tx) => {
-      const copy = await unusedCopy(db, tx, nodeId, copyId);
-      if ((copy.missing_since ?? null) === null)
-        throw new DomainError(
-          'wrong_state',
-          `${copy.hostname} has these volumes; delete them without \`forget\``,
-        );
-      await tx.deleteFrom('volume_copies').where('id', '=', copyId).execute();
-      return copy;
-    }),
+  onNode: (nodeId) => copiesOnNode(db, nodeId),
+  missing: () => missingCopies(db),
+  received: () => markReceived(db),
+  unused: () => unusedCopies(db),
+  report: (node, reported, now, removed) => reportCopies(db, node, reported, now, removed),
+  requestDelete: (nodeId, copyId, now) => requestCopyDelete(db, nodeId, copyId, now),
+  forget: (nodeId, copyId) => forgetCopy(db, nodeId, copyId),
 });
+
+async function copiesOnNode(db: Database, nodeId: string): Promise<VolumeCopy[]> {
+  const rows = await db.kysely
+    .selectFrom('volume_copies')
+    .selectAll()
+    .where('node_id', '=', nodeId)
+    .orderBy('project')
+    .orderBy('id')
+    .execute();
+  return rows.map(volumeCopyOf);
+}
+
+async function missingCopies(db: Database): Promise<ReadonlyMap<string, VolumeCopy[]>> {
+  const rows = await db.kysely
+    .selectFrom('volume_copies')
+    .selectAll()
+    .where('missing_since', 'is not', null)
+    .where('state', 'in', ['current', 'kept'])
+    .orderBy('project')
+    .orderBy('id')
+    .execute();
+  return Map.groupBy(rows.map(volumeCopyOf), (copy) => copy.node_id);
+}
+
+async function markReceived(db: Database): Promise<string[]> {
+  const rows = await db.kysely
+    .selectFrom('volume_copies')
+    .select('project_id')
+    .distinct()
+    .where('state', '=', 'incoming')
+    .execute();
+  return rows.map((row) => row.project_id);
+}
+
+async function unusedCopies(db: Database): Promise<ReadonlyMap<string, string>> {
+  const rows = await db.kysely
+    .selectFrom('volume_copies')
+    .select(['node_id', 'id', 'state'])
+    .where('state', 'in', ['deleting', 'left'])
+    .orderBy('id')
+    .execute();
+  const texts = new Map<string, string>();
+  for (const { node_id, id, state } of rows)
+    texts.set(node_id, `${texts.get(node_id) ?? ''} ${id} ${state}`);
+  return texts;
+}
+
+function reportCopies(
+  db: Database,
+  node: { id: string; hostname: string },
+  reported: readonly ReportedCopy[],
+  now: number,
+  removed: readonly string[] | undefined,
+): Promise<VolumeWork> {
+  return db.write((tx) => compare(tx, node, { reported, removed }, now));
+}
+
+function requestCopyDelete(
+  db: Database,
+  nodeId: string,
+  copyId: string,
+  now: number,
+): Promise<VolumeCopy> {
+  return db.write(async (tx) => {
+    const copy = await unusedCopy(db, tx, nodeId, copyId);
+    const changed: VolumeCopy = { ...copy, state: 'deleting', changed_at: now };
+    await putVolumes(tx, changed);
+    return changed;
+  });
+}
+
+function forgetCopy(db: Database, nodeId: string, copyId: string): Promise<VolumeCopy> {
+  return db.write(async (tx) => {
+    const copy = await unusedCopy(db, tx, nodeId, copyId);
+    if ((copy.missing_since ?? null) === null)
+      throw new DomainError(
+        'wrong_state',
+        `${copy.hostname} has these volumes; delete them without \`forget\``,
+      );
+    await tx.deleteFrom('volume_copies').where('id', '=', copyId).execute();
+    return copy;
+  });
+}
 
 /** Throws not_found, and wrong_state for a copy that a project uses or receives. */
 async function unusedCopy(

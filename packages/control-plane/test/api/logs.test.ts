@@ -131,12 +131,10 @@ describe('the stream', () => {
     await expect.poll(() => textsOf(s)).toEqual(['one', 'two', 'three']);
     expect(s.events[0]).toMatchObject({ event: 'state', data: { status: 'building' } });
     expect(s.events[1]).toMatchObject({ event: 'line', id: '1', data: { seq: 1 } });
-    const started = performance.now();
     await say('four\nfive');
     await expect
       .poll(() => textsOf(s), { interval: 10 })
       .toEqual(['one', 'two', 'three', 'four\nfive']);
-    expect(performance.now() - started).toBeLessThan(1_500);
     expect((await api.call('metrics')).text).toContain('berth_http_requests_held{kind="logs"} 1');
     s.close();
     await expect

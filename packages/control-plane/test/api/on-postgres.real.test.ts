@@ -20,17 +20,18 @@ describe.skipIf(server === undefined)(
     // others.
     describe('conditional', async () => void (await import('./conditional.test.ts')));
     describe('env', async () => void (await import('./env.test.ts')));
-    describe('git-access', async () => void (await import('./git-access.test.ts')));
+    describe('git-access', async () => void (await import('./git-access.slow.test.ts')));
     describe('events', async () => void (await import('./events.test.ts')));
-    describe('hooks', async () => void (await import('./hooks.test.ts')));
-    describe('idempotency', async () => void (await import('./idempotency.test.ts')));
+    describe('hooks', async () => void (await import('./hooks.slow.test.ts')));
+    describe('idempotency', async () => void (await import('./idempotency.slow.test.ts')));
     describe('commit-statuses', async () =>
-      void (await import('../loops/commit-statuses.test.ts')));
+      void (await import('../loops/commit-statuses.slow.test.ts')));
     describe('names', async () => void (await import('./names.test.ts')));
     describe('secrets', async () => void (await import('./secrets.test.ts')));
-    describe('node-secrets', async () => void (await import('./node-secrets.test.ts')));
-    describe('join-tokens', async () => void (await import('./join-tokens.test.ts')));
-    describe('rights', async () => void (await import('./rights.test.ts')));
-    describe('repository-looks', async () => void (await import('./repository-looks.test.ts')));
+    describe('node-secrets', async () => void (await import('./node-secrets.slow.test.ts')));
+    describe('join-tokens', async () => void (await import('./join-tokens.slow.test.ts')));
+    describe('rights', async () => void (await import('./rights.slow.test.ts')));
+    describe('repository-looks', async () =>
+      void (await import('./repository-looks.slow.test.ts')));
   },
 );

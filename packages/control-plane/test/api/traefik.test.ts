@@ -90,22 +90,19 @@ test('the answer has exactly the hashed bytes, as JSON', async () => {
 
 test('without `wait` every request is answered at once, also a repeated one', async () => {
   expect((await get()).status).toBe(200);
-  const again = await get();
-  expect([again.status, again.ms < 500]).toEqual([200, true]);
+  expect((await get()).status).toBe(200);
 });
 
+// A request that is held without reason lasts for 50 s: longer than the time limit of a test.
 describe('held by the connection (Traefik sends no ETag)', () => {
   test('the first request is answered immediately; a later one is held until the bytes change', async () => {
-    const first = await get('?wait=30');
-    expect(first.ms).toBeLessThan(500);
-    const held = get('?wait=30');
+    const first = await get('?wait=50');
+    const held = get('?wait=50');
     await expect
       .poll(async () => (await api.call('metrics')).text)
       .toContain('berth_http_requests_held{kind="config"} 1');
     await publish('shop');
     const second = await held;
-    // The change ended the hold, which could have lasted 30 s.
-    expect(second.ms).toBeLessThan(15_000);
     expect(second.text).not.toBe(first.text);
     await expect
       .poll(async () => (await api.call('metrics')).text)
@@ -113,10 +110,9 @@ describe('held by the connection (Traefik sends no ETag)', () => {
     expect(second.text).toBe(api.source.current().bytes);
   });
   test('a change between two requests is answered at once', async () => {
-    await get('?wait=30');
+    await get('?wait=50');
     await publish('shop');
-    const second = await get('?wait=30');
-    expect([second.ms < 500, second.text]).toEqual([true, api.source.current().bytes]);
+    expect((await get('?wait=50')).text).toBe(api.source.current().bytes);
   });
   test('after the wait time the same bytes are sent again', async () => {
     const first = await get('?wait=0.4');
@@ -125,9 +121,9 @@ describe('held by the connection (Traefik sends no ETag)', () => {
     expect(second.ms).toBeGreaterThan(380);
   });
   test('the first request on another connection is answered at once, as for a proxy that has just started', async () => {
-    await get('?wait=30');
+    await get('?wait=50');
     const other = new Agent({ keepAlive: true });
-    expect((await get('?wait=30', {}, other)).ms).toBeLessThan(500);
+    expect((await get('?wait=50', {}, other)).text).toBe(api.source.current().bytes);
     other.destroy();
   });
   test('a HEAD request does not count as a fetch by the proxy', async () => {
@@ -210,9 +206,7 @@ test('closing the server answers held requests at once and refuses new ones', as
   await expect
     .poll(async () => (await other.call('metrics')).text)
     .toContain('berth_http_requests_held{kind="config"} 1');
-  const started = performance.now();
   await other.close();
   expect(await held).toBe(200);
-  expect(performance.now() - started).toBeLessThan(2_000);
   agent.destroy();
 });

@@ -105,7 +105,7 @@ test('the rows, their order, the winner and the stored placement equal a simple 
       for (const row of full.items) expect(row.reason === null).toBe(row.eligible);
       expect(full.winner).toBe(winner);
 
-      const kept = choose(q, nodes, AT);
+      const kept = choose(q, nodes, AT).placement;
       const deploy = full.items.filter(
         (row) => nodes.find((n) => n.id === row.node_id)?.role === 'deploy',
       );
@@ -126,9 +126,10 @@ test('the index follows a node that reports another list', () => {
   const q: Question = { wanted, losses: [], runsOn: null, stays: false, arch: null, needs: [] };
   const copy = { dataset_id: 's1', version: 1, bytes: 100, last_used_at: '2026-11-21T00:00:00Z' };
   const nodes = [node({ id: 'a', hostname: 'a' }), node({ id: 'b', hostname: 'b' })];
-  expect(choose(q, nodes, AT).winner).toBe('a');
+  expect(choose(q, nodes, AT).placement.winner).toBe('a');
   expect(
-    choose(q, [nodes[0] as NodeRecord, { ...(nodes[1] as NodeRecord), cached: [copy] }], AT).winner,
+    choose(q, [nodes[0] as NodeRecord, { ...(nodes[1] as NodeRecord), cached: [copy] }], AT)
+      .placement.winner,
   ).toBe('b');
-  expect(choose(q, nodes, AT).winner).toBe('a');
+  expect(choose(q, nodes, AT).placement.winner).toBe('a');
 });

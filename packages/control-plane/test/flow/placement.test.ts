@@ -2,15 +2,14 @@ import { describe, expect, it } from 'vitest';
 import { chooseBuilder } from '../../src/domain/nodes/builder-choice.ts';
 import { createCacheIndex } from '../../src/domain/nodes/cache-index.ts';
 import { DEFAULT_LIMITS } from '../../src/domain/deployments/facts.ts';
+import { choose, place, QUESTION, type Question, score } from '../../src/domain/nodes/placement.ts';
 import {
-  choose,
   dataRefusal,
-  place,
-  QUESTION,
-  type Question,
-  score,
-  whyNone,
-} from '../../src/domain/nodes/placement.ts';
+  plainRefusalsText,
+  type Refusal,
+  refusalsText,
+  sameReason,
+} from '../../src/domain/nodes/refusal.ts';
 import { builder, deployment, NOW, node } from './fixtures.ts';
 
 const L = DEFAULT_LIMITS;
@@ -205,7 +204,7 @@ describe('storage for datasets', () => {
       'has too little storage for its missing datasets: 1.5 kB missing, 200 bytes free, 300 ' +
         'bytes more after eviction',
     );
-    expect(dataRefusal(choose({ ...QUESTION, wanted }, nodes, AT))).toBe('no_room');
+    expect(dataRefusal(choose({ ...QUESTION, wanted }, nodes, AT).refusals)).toBe('no_room');
   });
   it('a dataset that cannot be copied now requires a node with a full copy', () => {
     const nodes = [
@@ -214,8 +213,8 @@ describe('storage for datasets', () => {
     ];
     const question = { wanted: [wants('s1', 10, { status: 'unreachable' })] };
     expect(at(nodes, question).winner).toBe('b');
-    const none = choose({ ...QUESTION, ...question }, nodes.slice(0, 1), AT);
-    expect(whyNone(none)).toBe(
+    const none = choose({ ...QUESTION, ...question }, nodes.slice(0, 1), AT).refusals;
+    expect(refusalsText(none)).toBe(
       'a does not have the newest version of dataset s1, which is unreachable and cannot be ' +
         'copied now',
     );
@@ -239,7 +238,7 @@ describe('10,000 nodes', () => {
           ? { last_seen_at: NOW - L.offlineMs - 1 - i }
           : {}),
     }));
-    const kept = choose(QUESTION, [...nodes, builder()], AT);
+    const kept = choose(QUESTION, [...nodes, builder()], AT).placement;
     expect(at(nodes).items).toHaveLength(10_000);
     expect(kept.winner).toBe('n50');
     expect(kept.items.map((row) => row.node_id)).toEqual([
@@ -253,15 +252,15 @@ describe('10,000 nodes', () => {
     expect(JSON.stringify(kept).length).toBeLessThan(6_000);
   });
   it('a few nodes are all named', () => {
-    expect(choose(QUESTION, [node()], AT)).toEqual(at([node()]));
+    expect(choose(QUESTION, [node()], AT).placement).toEqual(at([node()]));
   });
   it('the reason why no node is eligible stays short', () => {
-    const why = whyNone(
+    const why = refusalsText(
       choose(
         QUESTION,
         many((i) => (i % 2 === 0 ? { schedulable: false } : { deleting_at: NOW })),
         AT,
-      ),
+      ).refusals,
     );
     expect(why).toMatch(
       /^h00000 is cordoned; h00001 is being deleted; .*; 4990 more: is cordoned; 4990 more: is being deleted$/,
@@ -270,9 +269,8 @@ describe('10,000 nodes', () => {
   });
   it('the plain reason does not change with the figures', () => {
     const why = (free_storage: number) =>
-      whyNone(
-        choose({ ...QUESTION, wanted: [wants('s1', 1e9)] }, [node({ free_storage })], AT),
-        true,
+      plainRefusalsText(
+        choose({ ...QUESTION, wanted: [wants('s1', 1e9)] }, [node({ free_storage })], AT).refusals,
       );
     expect(why(5000)).toBe('node-1 has too little storage for its missing datasets');
     expect(why(6000)).toBe(why(5000));
@@ -295,17 +293,49 @@ describe('the choice of a builder', () => {
     ).toBe('b2');
   });
   it('names the reason of each builder', () => {
-    expect(
-      choose([
-        builder({ open_builds: 1 }),
-        builder({ id: 'b2', hostname: 'builder-2', schedulable: false }),
-      ]),
-    ).toEqual({
+    const choice = choose([
+      builder({ open_builds: 1 }),
+      builder({ id: 'b2', hostname: 'builder-2', schedulable: false }),
+    ]);
+    const refusals = choice.node === null ? choice.refusals : { named: [], others: [] };
+    const text = 'builder-1 already runs 1 of 1 builds; builder-2 is cordoned';
+    expect([refusalsText(refusals), plainRefusalsText(refusals)]).toEqual([text, text]);
+    expect(choice).toEqual({
       node: null,
       busy: true,
       cannot: false,
-      why: 'builder-1 already runs 1 of 1 builds; builder-2 is cordoned',
-      plain: 'builder-1 already runs 1 of 1 builds; builder-2 is cordoned',
+      refusals: {
+        named: [
+          { hostname: 'builder-1', refusal: { kind: 'builds_full', running: 1, max: 1 } },
+          { hostname: 'builder-2', refusal: { kind: 'cordoned' } },
+        ],
+        others: [],
+      },
     });
+  });
+});
+
+describe('reasons', () => {
+  it.each<[boolean, Refusal, Refusal]>([
+    [true, { kind: 'offline', since: 1 }, { kind: 'offline', since: 2 }],
+    [true, { kind: 'engine_down', error: 'a' }, { kind: 'engine_down', error: null }],
+    [
+      true,
+      { kind: 'no_room', missing: 1, free: 2, evictable: 3 },
+      { kind: 'no_room', missing: 4, free: 5, evictable: 6 },
+    ],
+    [false, { kind: 'cordoned' }, { kind: 'draining' }],
+    [
+      false,
+      { kind: 'other_arch', arch: 'arm64', image: 'amd64' },
+      { kind: 'other_arch', arch: 'riscv64', image: 'amd64' },
+    ],
+    [
+      false,
+      { kind: 'without_dataset', dataset: 's1', status: 'unreachable' },
+      { kind: 'without_dataset', dataset: 's2', status: 'unreachable' },
+    ],
+  ])('whether they are the same (%s): %o, %o', (isSame, a, b) => {
+    expect(sameReason(a, b)).toBe(isSame);
   });
 });

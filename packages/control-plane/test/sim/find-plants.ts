@@ -1,5 +1,5 @@
 /**
- * Searches the seeds for planted bugs: the checker can fail. plants.test.ts and
+ * Searches the seeds for planted bugs: the checker can fail. plants.slow.test.ts and
  * plants.faults.test.ts use it.
  */
 import { expect, it } from 'vitest';

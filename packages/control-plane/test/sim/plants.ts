@@ -1,5 +1,5 @@
 /**
- * Bugs planted at the seams, to prove that the checker finds them (plants.test.ts). Each is a
+ * Bugs planted at the seams, to prove that the checker finds them (plants.slow.test.ts). Each is a
  * mistake that a change of the control plane could make; `none` is the unchanged control plane.
  */
 import type { DeploymentState } from '@berth/wire/vocabulary';

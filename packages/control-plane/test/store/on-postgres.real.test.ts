@@ -1,6 +1,6 @@
 /**
  * Runs the tests of the stores and the random lifecycles on a real PostgreSQL: the same files with
- * another engine. Tests of SQLite files (open.test.ts, lock, query plans) are left out; tests of
+ * another engine. Tests of SQLite files (open.slow.test.ts, lock, query plans) are left out; tests of
  * PostgreSQL only are in postgres.real.test.ts.
  */
 import { startPostgres, whyNoPostgres } from '@berth/testbed/postgres';
@@ -63,30 +63,30 @@ describe.skipIf(server === undefined)(
     await import('./clean-ups.test.ts');
     await import('./commit-plan.test.ts');
     await import('./commit-statuses.test.ts');
-    await import('./dataset-history.test.ts');
-    await import('./dataset-pruning.test.ts');
-    await import('./dataset-scans.test.ts');
-    await import('./datasets.test.ts');
+    await import('./dataset-history.slow.test.ts');
+    await import('./dataset-pruning.slow.test.ts');
+    await import('./dataset-scans.slow.test.ts');
+    await import('./datasets.slow.test.ts');
     await import('./deployments.test.ts');
     await import('./device-flow.test.ts');
     await import('./domains.test.ts');
     await import('./ended-work.test.ts');
     await import('./events.test.ts');
-    await import('./git-hosts.test.ts');
-    await import('./invariants.test.ts');
-    await import('./idempotency-answers.test.ts');
-    await import('./logs.test.ts');
+    await import('./git-hosts.slow.test.ts');
+    await import('./invariants.slow.test.ts');
+    await import('./idempotency-answers.slow.test.ts');
+    await import('./logs.slow.test.ts');
     await import('./migration-data.test.ts');
     await import('./migration-record.test.ts');
     await import('./nested-writers.test.ts');
-    await import('./nodes.test.ts');
+    await import('./nodes.slow.test.ts');
     await import('./projects.test.ts');
     await import('./renamed-machine.test.ts');
     await import('./repository-looks.test.ts');
-    await import('./retention.test.ts');
+    await import('./retention.slow.test.ts');
     await import('./syncs.test.ts');
     await import('./tasks.test.ts');
     await import('./users.test.ts');
-    await import('../flow/lifecycle.property.test.ts');
+    await import('../flow/lifecycle.property.slow.test.ts');
   },
 );

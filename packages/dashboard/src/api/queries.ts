@@ -62,7 +62,7 @@ export const queries = new QueryClient({
 type Input<N extends RouteName> = Omit<CallInput<N>, 'signal' | 'headers'>;
 type Key<N extends RouteName> = readonly [N, Input<N>];
 
-export const ask = <N extends RouteName>(name: N, input: Input<N>) =>
+export const apiQuery = <N extends RouteName>(name: N, input: Input<N>) =>
   queryOptions({
     queryKey: [name, input] as Key<N>,
     queryFn: ({ signal }): Promise<AnswerOf<N>> =>
@@ -73,17 +73,17 @@ export const ask = <N extends RouteName>(name: N, input: Input<N>) =>
  * Reads a resource and keeps it up to date. `everyMs`: asks again this often, for what no event
  * announces.
  */
-export const useAsk = <N extends RouteName>(
+export const useApiQuery = <N extends RouteName>(
   name: N,
   input: Input<N>,
   { everyMs = false, ...options }: { enabled?: boolean; everyMs?: number | false } = {},
 ): UseQueryResult<AnswerOf<N>> =>
-  useQuery({ ...ask(name, input), ...options, refetchInterval: everyMs }) as UseQueryResult<
+  useQuery({ ...apiQuery(name, input), ...options, refetchInterval: everyMs }) as UseQueryResult<
     AnswerOf<N>
   >;
 
-/** Like `useAsk`, with the ETag that a change sends as `If-Match`. */
-export const useAskWithTag = <N extends RouteName>(
+/** Like `useApiQuery`, with the ETag that a change sends as `If-Match`. */
+export const useApiQueryWithTag = <N extends RouteName>(
   name: N,
   input: Input<N>,
 ): UseQueryResult<{ answer: AnswerOf<N>; etag: string | null }> =>
@@ -133,7 +133,7 @@ type Page<N extends RouteName> = { items: ItemOf<N>[]; next_cursor: string | nul
  * Pages of a list. `items` has all pages that were read; `more` reads the next one. `keep`: while a
  * search with other words runs, the rows of the one before stay.
  */
-export function useList<N extends RouteName>(
+export function useApiList<N extends RouteName>(
   name: N,
   input: Input<N>,
   { keep = false, ...options }: { enabled?: boolean; keep?: boolean } = {},

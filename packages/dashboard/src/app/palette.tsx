@@ -1,7 +1,7 @@
 /** The command palette: go to a page, a project, a node or a dataset by a few letters. */
 import { useDeferredValue, useId, useMemo, useRef, useState } from 'react';
 import { defined } from '@berth/kit/defined';
-import { useList } from '../api/queries.ts';
+import { useApiList } from '../api/queries.ts';
 import { score } from './score.ts';
 import { Dialog } from '../ui/overlay.tsx';
 import { TextField } from '../ui/text-field.tsx';
@@ -30,7 +30,7 @@ function Search({ pages, onClose, openAt }: Omit<PaletteProps, 'open'>) {
   const [typed, setTyped] = useState('');
   const [chosen, setChosen] = useState(0);
   const wanted = useDeferredValue(typed);
-  const projects = useList(
+  const projects = useApiList(
     'listProjects',
     {
       query: {
@@ -40,8 +40,8 @@ function Search({ pages, onClose, openAt }: Omit<PaletteProps, 'open'>) {
     },
     { keep: true },
   );
-  const nodes = useList('listNodes', { query: { limit: 200 } });
-  const datasets = useList('listDatasets', { query: { limit: 200 } });
+  const nodes = useApiList('listNodes', { query: { limit: 200 } });
+  const datasets = useApiList('listDatasets', { query: { limit: 200 } });
   const list = useRef<HTMLUListElement>(null);
   const id = useId();
   const found = useMemo(() => {

@@ -8,7 +8,7 @@ import {
 import { ApiError } from '@berth/wire/client';
 import { Problem } from '../parts/problem.tsx';
 import { Waiting } from '../ui/feedback.tsx';
-import { NotFound } from './not-found.tsx';
+import { NotFound } from '../parts/not-found.tsx';
 import { reportProblem } from '../api/connection.ts';
 import { Shell } from './shell.tsx';
 
@@ -32,33 +32,35 @@ async function load<M>(module: Promise<M>): Promise<M> {
   }
 }
 
-const at = <P extends string>(path: P, page: () => Promise<Record<string, unknown>>) =>
+/** `name`: the component of the page, an export of its module. */
+const at = <P extends string, M extends Record<N, () => React.ReactNode>, N extends string>(
+  path: P,
+  module: () => Promise<M>,
+  name: N,
+) =>
   createRoute({
     getParentRoute: () => root,
     path,
-    component: lazyRouteComponent(
-      () => load(page() as Promise<{ Page: () => React.ReactNode }>),
-      'Page',
-    ),
+    component: lazyRouteComponent(() => load(module()), name),
   });
 
 const routes = [
-  at('/', () => import('../pages/overview.tsx')),
-  at('/projects', () => import('../pages/projects.tsx')),
-  at('/projects/new', () => import('../pages/new-project.tsx')),
-  at('/projects/$name', () => import('../pages/project.tsx')),
-  at('/projects/$name/$tab', () => import('../pages/project.tsx')),
-  at('/deployments/$id', () => import('../pages/deployment.tsx')),
-  at('/nodes', () => import('../pages/nodes.tsx')),
-  at('/nodes/$name', () => import('../pages/node.tsx')),
-  at('/datasets', () => import('../pages/datasets.tsx')),
-  at('/datasets/$name', () => import('../pages/dataset.tsx')),
-  at('/routes', () => import('../pages/routes.tsx')),
-  at('/activity', () => import('../pages/activity.tsx')),
-  at('/notifications', () => import('../pages/notifications.tsx')),
-  at('/people', () => import('../pages/people.tsx')),
-  at('/system', () => import('../pages/system.tsx')),
-  at('/account', () => import('../pages/account.tsx')),
+  at('/', () => import('../pages/overview.tsx'), 'OverviewPage'),
+  at('/projects', () => import('../pages/projects.tsx'), 'ProjectsPage'),
+  at('/projects/new', () => import('../pages/new-project.tsx'), 'NewProjectPage'),
+  at('/projects/$name', () => import('../pages/project.tsx'), 'ProjectPage'),
+  at('/projects/$name/$tab', () => import('../pages/project.tsx'), 'ProjectPage'),
+  at('/deployments/$id', () => import('../pages/deployment.tsx'), 'DeploymentPage'),
+  at('/nodes', () => import('../pages/nodes.tsx'), 'NodesPage'),
+  at('/nodes/$name', () => import('../pages/node.tsx'), 'NodePage'),
+  at('/datasets', () => import('../pages/datasets.tsx'), 'DatasetsPage'),
+  at('/datasets/$name', () => import('../pages/dataset.tsx'), 'DatasetPage'),
+  at('/routes', () => import('../pages/routes.tsx'), 'RoutesPage'),
+  at('/activity', () => import('../pages/activity.tsx'), 'ActivityPage'),
+  at('/notifications', () => import('../pages/notifications.tsx'), 'NotificationsPage'),
+  at('/people', () => import('../pages/people.tsx'), 'PeoplePage'),
+  at('/system', () => import('../pages/system.tsx'), 'SystemPage'),
+  at('/account', () => import('../pages/account.tsx'), 'AccountPage'),
 ];
 
 export const router = createRouter({

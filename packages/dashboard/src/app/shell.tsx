@@ -13,7 +13,8 @@ import { useScheme } from '../ui/theme.tsx';
 import { Banner } from './banner.tsx';
 import { focusTitle } from './focus-title.ts';
 import { type Shortcut, useShortcuts } from './keys.ts';
-import { Session, useMe } from './session.tsx';
+import { useMe } from '../parts/permissions.ts';
+import { Session } from './session.tsx';
 
 const Palette = lazy(async () => ({ default: (await import('./palette.tsx')).Palette }));
 

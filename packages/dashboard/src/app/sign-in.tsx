@@ -3,13 +3,13 @@ import { ApiError } from '@berth/wire/client';
 import { useEffect, useState } from 'react';
 import { call, exchange, gatewayPerson } from '../api/client.ts';
 import { reportSignIn } from '../api/connection.ts';
-import { queries, useAsk } from '../api/queries.ts';
+import { queries, useApiQuery } from '../api/queries.ts';
 import { OutAnchor } from '../ui/text.tsx';
 import { Problem } from '../parts/problem.tsx';
 import { Button, LinkButton } from '../ui/controls.tsx';
 import { beginLogin, endLogin, isOtherAccount, setRefused, usedAccount } from './begun.ts';
 import { Centered, Column, Panel } from '../ui/layout.tsx';
-import { Ghost, Waiting } from '../ui/feedback.tsx';
+import { SkeletonLines, Waiting } from '../ui/feedback.tsx';
 import { Dialog } from '../ui/overlay.tsx';
 import { TextField } from '../ui/text-field.tsx';
 import { Text, Title } from '../ui/text.tsx';
@@ -94,7 +94,7 @@ export function RefusedSession() {
  * opens in a tab of its own.
  */
 function SignInForm({ over }: { over?: string }) {
-  const methods = useAsk('authMethods', {});
+  const methods = useApiQuery('authMethods', {});
   const hasGateway = methods.data?.methods.includes('gateway') === true;
   const [name, setName] = useState(over ?? '');
   const [password, setPassword] = useState('');
@@ -168,7 +168,7 @@ function SignInForm({ over }: { over?: string }) {
     return (
       <div role="status">
         <span className="visually-hidden">Loading the ways to sign in</span>
-        <Ghost />
+        <SkeletonLines />
       </div>
     );
   const form = (
@@ -211,7 +211,7 @@ function SignInForm({ over }: { over?: string }) {
   );
   return (
     <Column>
-      {error !== null && <Problem error={error} what="Sign-in" />}
+      <Problem error={error} what="Sign-in" />
       {asked !== null && (
         <Button look="main" busy={busy} onClick={() => void byGateway(asked)}>
           Continue as {asked}

@@ -1,10 +1,10 @@
 import { useNavigate, useSearch } from '@tanstack/react-router';
 import { useDeferredValue } from 'react';
 import { defined } from '@berth/kit/defined';
-import { Page as Head } from '../app/page.tsx';
-import { hasRole, useMe } from '../app/session.tsx';
-import { useEvents, useList } from '../api/queries.ts';
-import { Answer } from '../parts/answer.tsx';
+import { PageLayout } from '../parts/page-layout.tsx';
+import { hasRole, useMe } from '../parts/permissions.ts';
+import { useEvents, useApiList } from '../api/queries.ts';
+import { QueryBoundary } from '../parts/query-boundary.tsx';
 import { Command, Empty } from '../parts/command.tsx';
 import { Deployments } from '../parts/deployments.tsx';
 import { More } from '../parts/more.tsx';
@@ -28,7 +28,7 @@ const COMMANDS: Readonly<Record<Kind, readonly string[]>> = {
   audit: ['audit'],
 };
 
-export const Page = () => {
+export const ActivityPage = () => {
   const navigate = useNavigate();
   const search = useSearch({ strict: false }) as Record<string, string>;
   const me = useMe();
@@ -36,7 +36,7 @@ export const Page = () => {
   const go = (next: Record<string, string>): void =>
     void navigate({ to: '/activity', search: next as never, replace: true });
   return (
-    <Head title="Activity" actions={<Command words={COMMANDS[kind]} />}>
+    <PageLayout title="Activity" actions={<Command words={COMMANDS[kind]} />}>
       <Row>
         <Choice
           label="Show"
@@ -65,7 +65,7 @@ export const Page = () => {
         ) : (
           <Text>Only admins see the audit log; your role is {me.role}.</Text>
         ))}
-    </Head>
+    </PageLayout>
   );
 };
 
@@ -79,7 +79,7 @@ function Events({ find, onFind }: { find: string; onFind: (text: string) => void
       id="events"
       actions={<TextField label="Find" type="search" value={find} onChange={onFind} />}
     >
-      <Answer query={events.query} what="the events">
+      <QueryBoundary query={events.query} what="the events">
         {() =>
           events.items.length === 0 ? (
             <Empty>No events.</Empty>
@@ -126,16 +126,16 @@ function Events({ find, onFind }: { find: string; onFind: (text: string) => void
             </>
           )
         }
-      </Answer>
+      </QueryBoundary>
     </Panel>
   );
 }
 
 function AllDeployments() {
-  const list = useList('listDeployments', { query: { limit: 100 } });
+  const list = useApiList('listDeployments', { query: { limit: 100 } });
   return (
     <Panel flush title="All deployments" id="deployments">
-      <Answer query={list.query} what="the deployments">
+      <QueryBoundary query={list.query} what="the deployments">
         {() => (
           <Deployments
             items={list.items}
@@ -145,13 +145,13 @@ function AllDeployments() {
             empty={['deploy']}
           />
         )}
-      </Answer>
+      </QueryBoundary>
     </Panel>
   );
 }
 
 function Audit({ user, onUser }: { user: string; onUser: (text: string) => void }) {
-  const entries = useList('audit', {
+  const entries = useApiList('audit', {
     query: { limit: 100, ...defined({ user: user.includes('@') ? user : undefined }) },
   });
   return (
@@ -161,7 +161,7 @@ function Audit({ user, onUser }: { user: string; onUser: (text: string) => void 
       id="audit"
       actions={<TextField label="E-mail address" type="search" value={user} onChange={onUser} />}
     >
-      <Answer query={entries.query} what="the audit log">
+      <QueryBoundary query={entries.query} what="the audit log">
         {() => (
           <>
             <Table
@@ -191,7 +191,7 @@ function Audit({ user, onUser }: { user: string; onUser: (text: string) => void 
             {entries.more !== null && <Button onClick={entries.more}>Show older ones</Button>}
           </>
         )}
-      </Answer>
+      </QueryBoundary>
     </Panel>
   );
 }

@@ -2,11 +2,11 @@ import { defined } from '@berth/kit/defined';
 import type { Dataset, DatasetChange, DatasetDiff } from '@berth/wire/dataset';
 import { useNavigate, useParams, useSearch } from '@tanstack/react-router';
 import { type ReactNode, useState } from 'react';
-import { Page as Head } from '../app/page.tsx';
-import { useReasons } from '../app/session.tsx';
-import { useAsk, useList } from '../api/queries.ts';
-import { useChange } from '../parts/actions.tsx';
-import { Answer } from '../parts/answer.tsx';
+import { PageLayout } from '../parts/page-layout.tsx';
+import { useReasons } from '../parts/permissions.ts';
+import { useApiQuery, useApiList } from '../api/queries.ts';
+import { useApiMutation } from '../api/mutations.ts';
+import { QueryBoundary } from '../parts/query-boundary.tsx';
 import { useAll } from '../parts/attention.ts';
 import { Command, Empty } from '../parts/command.tsx';
 import { More } from '../parts/more.tsx';
@@ -25,25 +25,25 @@ import { Status } from '../ui/status.tsx';
 import { TextField } from '../ui/text-field.tsx';
 import { Code, PageLink, Text } from '../ui/text.tsx';
 
-export const Page = () => {
+export const DatasetPage = () => {
   const { name } = useParams({ strict: false }) as { name: string };
-  const dataset = useAsk('getDataset', { params: { id: name } });
+  const dataset = useApiQuery('getDataset', { params: { id: name } });
   return (
-    <Answer query={dataset} what="the dataset" page>
+    <QueryBoundary query={dataset} what="the dataset" page>
       {(found) => <Loaded key={found.id} dataset={found} />}
-    </Answer>
+    </QueryBoundary>
   );
 };
 
 function Loaded({ dataset }: { dataset: Dataset }) {
   const reasonAgainst = useReasons();
   const [asking, setAsking] = useState(false);
-  const scan = useChange('scanDataset');
-  const accept = useChange('scanDataset', () => setAsking(false));
+  const scan = useApiMutation('scanDataset');
+  const accept = useApiMutation('scanDataset', () => setAsking(false));
   const params = { id: dataset.id };
   const suspicious = dataset.status === 'suspicious';
   return (
-    <Head
+    <PageLayout
       title={dataset.name}
       lead={
         <span>
@@ -69,9 +69,7 @@ function Loaded({ dataset }: { dataset: Dataset }) {
         </Button>
       }
     >
-      {scan.error !== null && scan.error !== undefined && (
-        <Problem error={scan.error} what="The scan" />
-      )}
+      <Problem error={scan.error} what="The scan" />
       {dataset.problem !== null && (
         <Note
           tone={suspicious ? 'warn' : 'bad'}
@@ -124,7 +122,7 @@ function Loaded({ dataset }: { dataset: Dataset }) {
           The folder as it is now becomes the next version, with the missing files removed.
         </Text>
       </Confirm>
-    </Head>
+    </PageLayout>
   );
 }
 
@@ -143,10 +141,10 @@ const orNone = (
 
 /** Version x project x node: who runs on which version, and where copies are. */
 function Matrix({ dataset }: { dataset: Dataset }) {
-  const running = useList('listDeployments', {
+  const running = useApiList('listDeployments', {
     query: { status: 'running', dataset_id: dataset.id, limit: 200 },
   });
-  const nodes = useAll(useList('listNodes', { query: { limit: 200 } }));
+  const nodes = useAll(useApiList('listNodes', { query: { limit: 200 } }));
   const uses = running.items.flatMap((item) =>
     item.datasets
       .filter(({ dataset_id }) => dataset_id === dataset.id)
@@ -232,7 +230,7 @@ function Matrix({ dataset }: { dataset: Dataset }) {
 }
 
 function Versions({ dataset }: { dataset: Dataset }) {
-  const versions = useList('datasetVersions', { params: { id: dataset.id } });
+  const versions = useApiList('datasetVersions', { params: { id: dataset.id } });
   return (
     <Panel
       flush
@@ -240,7 +238,7 @@ function Versions({ dataset }: { dataset: Dataset }) {
       id="versions"
       actions={<Command words={['dataset', 'versions', dataset.name]} />}
     >
-      <Answer query={versions.query} what="the versions">
+      <QueryBoundary query={versions.query} what="the versions">
         {() => (
           <Table
             label="Versions"
@@ -284,7 +282,7 @@ function Versions({ dataset }: { dataset: Dataset }) {
             ]}
           />
         )}
-      </Answer>
+      </QueryBoundary>
     </Panel>
   );
 }
@@ -296,7 +294,7 @@ function Versions({ dataset }: { dataset: Dataset }) {
 function Compare({ dataset }: { dataset: Dataset }) {
   const search = useSearch({ strict: false }) as Record<string, string>;
   const navigate = useNavigate();
-  const versions = useList('datasetVersions', { params: { id: dataset.id } });
+  const versions = useApiList('datasetVersions', { params: { id: dataset.id } });
   const asked = (name: 'from' | 'to'): string =>
     /^[1-9]\d{0,14}$/.test(search[name] ?? '') ? (search[name] ?? '') : '';
   const [from, to] = [asked('from'), asked('to')];
@@ -305,7 +303,7 @@ function Compare({ dataset }: { dataset: Dataset }) {
     params: { id: dataset.id },
     query: { from: Number(from), to: Number(to), limit: 50 },
   };
-  const diff = useList('datasetDiff', input, { enabled: isAsked });
+  const diff = useApiList('datasetDiff', input, { enabled: isAsked });
   // Each page has the totals.
   const totals = (diff.query.data?.pages[0] as DatasetDiff | undefined)?.totals;
   if (dataset.version === null) return null;
@@ -344,7 +342,7 @@ function Compare({ dataset }: { dataset: Dataset }) {
         </Row>
       </div>
       {isAsked && (
-        <Answer query={diff.query} what="the difference">
+        <QueryBoundary query={diff.query} what="the difference">
           {() => (
             <>
               <div role="status" style={{ padding: '0 16px 12px' }}>
@@ -375,7 +373,7 @@ function Compare({ dataset }: { dataset: Dataset }) {
               {diff.more !== null && <Button onClick={diff.more}>Show more</Button>}
             </>
           )}
-        </Answer>
+        </QueryBoundary>
       )}
     </Panel>
   );
@@ -405,7 +403,7 @@ function History({ dataset }: { dataset: Dataset }) {
   const path = search['path'] ?? '';
   const version = /^\d+$/.test(search['version'] ?? '') ? Number(search['version']) : undefined;
   const [typed, setTyped] = useState(path);
-  const rows = useList('datasetHistory', {
+  const rows = useApiList('datasetHistory', {
     params: { id: dataset.id },
     query: {
       limit: 100,
@@ -453,7 +451,7 @@ function History({ dataset }: { dataset: Dataset }) {
           )}
         </Row>
       </form>
-      <Answer query={rows.query} what="the history">
+      <QueryBoundary query={rows.query} what="the history">
         {() =>
           rows.items.length === 0 ? (
             <Empty>No changes.</Empty>
@@ -482,7 +480,7 @@ function History({ dataset }: { dataset: Dataset }) {
             </>
           )
         }
-      </Answer>
+      </QueryBoundary>
     </Panel>
   );
 }

@@ -1,6 +1,6 @@
-import { Page as Head } from '../app/page.tsx';
-import { useList } from '../api/queries.ts';
-import { Answer } from '../parts/answer.tsx';
+import { PageLayout } from '../parts/page-layout.tsx';
+import { useApiList } from '../api/queries.ts';
+import { QueryBoundary } from '../parts/query-boundary.tsx';
 import { Command, Empty } from '../parts/command.tsx';
 import { More } from '../parts/more.tsx';
 import { DatasetStatus } from '../parts/states.tsx';
@@ -10,15 +10,15 @@ import { Table } from '../ui/data.tsx';
 import { Panel } from '../ui/layout.tsx';
 import { PageLink, Text } from '../ui/text.tsx';
 
-export const Page = () => {
-  const datasets = useList('listDatasets', { query: { limit: 200 } });
+export const DatasetsPage = () => {
+  const datasets = useApiList('listDatasets', { query: { limit: 200 } });
   return (
-    <Head
+    <PageLayout
       title="Datasets"
       actions={<Command words={['dataset', 'create', 'NAME', '--nfs-path', 'FOLDER']} />}
     >
       <Panel flush>
-        <Answer query={datasets.query} what="the datasets">
+        <QueryBoundary query={datasets.query} what="the datasets">
           {() =>
             datasets.items.length === 0 ? (
               <Empty words={['dataset', 'create', 'NAME', '--nfs-path', 'FOLDER']}>
@@ -69,8 +69,8 @@ export const Page = () => {
               </>
             )
           }
-        </Answer>
+        </QueryBoundary>
       </Panel>
-    </Head>
+    </PageLayout>
   );
 };

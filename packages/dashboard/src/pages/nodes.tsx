@@ -1,7 +1,7 @@
 import type { Node } from '@berth/wire/node';
-import { Page as Head } from '../app/page.tsx';
-import { useList } from '../api/queries.ts';
-import { Answer } from '../parts/answer.tsx';
+import { PageLayout } from '../parts/page-layout.tsx';
+import { useApiList } from '../api/queries.ts';
+import { QueryBoundary } from '../parts/query-boundary.tsx';
 import { Command, Empty } from '../parts/command.tsx';
 import { DiskBar } from '../parts/disk.tsx';
 import { More } from '../parts/more.tsx';
@@ -12,12 +12,15 @@ import { Table } from '../ui/data.tsx';
 import { Panel } from '../ui/layout.tsx';
 import { PageLink, Text } from '../ui/text.tsx';
 
-export const Page = () => {
-  const nodes = useList('listNodes', { query: { limit: 200 } });
+export const NodesPage = () => {
+  const nodes = useApiList('listNodes', { query: { limit: 200 } });
   return (
-    <Head title="Nodes" actions={<Command words={['node', 'join-token', '--role', 'deploy']} />}>
+    <PageLayout
+      title="Nodes"
+      actions={<Command words={['node', 'join-token', '--role', 'deploy']} />}
+    >
       <Panel flush>
-        <Answer query={nodes.query} what="the nodes">
+        <QueryBoundary query={nodes.query} what="the nodes">
           {() =>
             nodes.items.length === 0 ? (
               <Empty words={['node', 'join-token', '--role', 'deploy']}>
@@ -64,9 +67,9 @@ export const Page = () => {
               </>
             )
           }
-        </Answer>
+        </QueryBoundary>
       </Panel>
-    </Head>
+    </PageLayout>
   );
 };
 

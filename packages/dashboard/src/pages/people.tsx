@@ -1,11 +1,11 @@
 import { ROLES, type Role } from '@berth/wire/vocabulary';
 import { useState } from 'react';
-import { Page as Head } from '../app/page.tsx';
-import { useMe } from '../app/session.tsx';
-import { useList } from '../api/queries.ts';
-import { useChange } from '../parts/actions.tsx';
+import { PageLayout } from '../parts/page-layout.tsx';
+import { useMe } from '../parts/permissions.ts';
+import { useApiList } from '../api/queries.ts';
+import { useApiMutation } from '../api/mutations.ts';
 import { AdminOnly } from '../parts/admin-only.tsx';
-import { Answer } from '../parts/answer.tsx';
+import { QueryBoundary } from '../parts/query-boundary.tsx';
 import { Command } from '../parts/command.tsx';
 import { fieldErrors, FormProblem, Problem } from '../parts/problem.tsx';
 import { Ago } from '../parts/time.tsx';
@@ -16,7 +16,7 @@ import { Columns, Column, Panel, Row } from '../ui/layout.tsx';
 import { Status } from '../ui/status.tsx';
 import { TextField } from '../ui/text-field.tsx';
 
-export const Page = () => (
+export const PeoplePage = () => (
   <AdminOnly title="People">
     <People />
   </AdminOnly>
@@ -24,18 +24,18 @@ export const Page = () => (
 
 function People() {
   const me = useMe();
-  const users = useList('listUsers', { query: { limit: 200 } });
+  const users = useApiList('listUsers', { query: { limit: 200 } });
   const [email, setEmail] = useState('');
   const [role, setRole] = useState<Role>('viewer');
-  const create = useChange('createUser', () => {
+  const create = useApiMutation('createUser', () => {
     setEmail('');
     // The next person must not become an admin because the one before did.
     setRole('viewer');
   });
-  const patch = useChange('patchUser');
+  const patch = useApiMutation('patchUser');
   const errors = fieldErrors(create.error);
   return (
-    <Head title="People">
+    <PageLayout title="People">
       <Panel title="Add a person" id="add">
         <form
           onSubmit={(event) => {
@@ -72,11 +72,9 @@ function People() {
           </Column>
         </form>
       </Panel>
-      {patch.error !== null && patch.error !== undefined && (
-        <Problem error={patch.error} what="The change" />
-      )}
+      <Problem error={patch.error} what="The change" />
       <Panel flush title="Users" id="users" actions={<Command words={['user', 'list']} />}>
-        <Answer query={users.query} what="the users">
+        <QueryBoundary query={users.query} what="the users">
           {() => (
             <Table
               label="Users"
@@ -131,8 +129,8 @@ function People() {
               ]}
             />
           )}
-        </Answer>
+        </QueryBoundary>
       </Panel>
-    </Head>
+    </PageLayout>
   );
 }

@@ -3,11 +3,11 @@ import { errorSentence } from '@berth/wire/error-sentence';
 import type { Project } from '@berth/wire/project';
 import { useNavigate, useParams, useRouterState } from '@tanstack/react-router';
 import { lazy, Suspense, useState } from 'react';
-import { Page as Head } from '../app/page.tsx';
-import { useProjectReasons } from '../app/session.tsx';
-import { useAsk, useList } from '../api/queries.ts';
-import { errorOfLast, useChange } from '../parts/actions.tsx';
-import { Answer } from '../parts/answer.tsx';
+import { PageLayout } from '../parts/page-layout.tsx';
+import { useProjectReasons } from '../parts/permissions.ts';
+import { useApiQuery, useApiList } from '../api/queries.ts';
+import { errorOfLast, useApiMutation } from '../api/mutations.ts';
+import { QueryBoundary } from '../parts/query-boundary.tsx';
 import { Command } from '../parts/command.tsx';
 import { commitText, Deployments, rolledBackText } from '../parts/deployments.tsx';
 import { useLogStream } from '../parts/log-data.ts';
@@ -17,7 +17,7 @@ import { HealthStatus } from '../parts/states.tsx';
 import { Ago } from '../parts/time.tsx';
 import { Button, Menu } from '../ui/controls.tsx';
 import { Tabs } from '../ui/data.tsx';
-import { Ghost, Note } from '../ui/feedback.tsx';
+import { SkeletonLines, Note } from '../ui/feedback.tsx';
 import { Column, Panel } from '../ui/layout.tsx';
 import { Confirm } from '../ui/overlay.tsx';
 import { Status } from '../ui/status.tsx';
@@ -34,44 +34,39 @@ const TABS = [
   ['members', 'Members'],
   ['settings', 'Settings'],
 ] as const;
-const part = (name: 'Env' | 'Data' | 'Domains' | 'Hook') =>
-  lazy(async () => ({ default: (await import('../parts/project-tabs.tsx'))[name] }));
-const Members = lazy(async () => ({ default: (await import('../parts/members.tsx')).Members }));
-/** Apart, because of the library for charts. */
-const Metrics = lazy(async () => ({ default: (await import('../parts/metrics.tsx')).Metrics }));
-const LAZY = {
-  members: Members,
-  env: part('Env'),
-  data: part('Data'),
-  domains: part('Domains'),
-  hook: part('Hook'),
-  settings: lazy(async () => ({
-    default: (await import('../parts/project-settings.tsx')).Settings,
-  })),
-  metrics: Metrics,
+/** Tabs of which each one is loaded when a person opens it. */
+const LAZY_TABS = {
+  // Has the library for charts.
+  metrics: lazy(async () => ({ default: (await import('./project/metrics.tsx')).Metrics })),
+  env: lazy(async () => ({ default: (await import('./project/env.tsx')).Env })),
+  data: lazy(async () => ({ default: (await import('./project/data.tsx')).Data })),
+  domains: lazy(async () => ({ default: (await import('./project/domains.tsx')).Domains })),
+  hook: lazy(async () => ({ default: (await import('./project/hook.tsx')).Hook })),
+  members: lazy(async () => ({ default: (await import('./project/members.tsx')).Members })),
+  settings: lazy(async () => ({ default: (await import('./project/settings.tsx')).Settings })),
 };
 
-export const Page = () => {
+export const ProjectPage = () => {
   const { name, tab = 'deployments' } = useParams({ strict: false }) as {
     name: string;
     tab?: string;
   };
-  const project = useAsk('getProject', { params: { id: name } });
+  const project = useApiQuery('getProject', { params: { id: name } });
   return (
-    <Answer query={project} what="the project" page>
+    <QueryBoundary query={project} what="the project" page>
       {/* The key: a form of one project never has the texts of another one. */}
       {(found) => <Loaded key={found.id} project={found} tab={tab} />}
-    </Answer>
+    </QueryBoundary>
   );
 };
 
 function Loaded({ project, tab }: { project: Project; tab: string }) {
   const navigate = useNavigate();
-  const deployments = useList('projectDeployments', {
+  const deployments = useApiList('projectDeployments', {
     params: { id: project.id },
     query: { limit: 50 },
   });
-  const live = useAsk(
+  const live = useApiQuery(
     'getDeployment',
     { params: { id: project.running_deployment_id ?? '' } },
     { enabled: project.running_deployment_id !== null },
@@ -80,16 +75,16 @@ function Loaded({ project, tab }: { project: Project; tab: string }) {
   const [asking, setAsking] = useState<'stop' | null>(null);
   const open = (deployment: Deployment): void =>
     void navigate({ to: '/deployments/$id', params: { id: deployment.id } });
-  const deploy = useChange('createDeployment', open);
-  const restart = useChange('restartProject', open);
-  const start = useChange('startProject', open);
-  const stop = useChange('stopProject', () => setAsking(null));
-  const rollback = useChange('rollback', open);
+  const deploy = useApiMutation('createDeployment', open);
+  const restart = useApiMutation('restartProject', open);
+  const start = useApiMutation('startProject', open);
+  const stop = useApiMutation('stopProject', () => setAsking(null));
+  const rollback = useApiMutation('rollback', open);
   const params = { id: project.id };
   const notDeployed = useRouterState({ select: ({ location }) => location.state.notDeployed });
   const error = errorOfLast(deploy, restart, start, rollback);
   return (
-    <Head
+    <PageLayout
       title={project.name}
       lead={
         <Truth
@@ -186,7 +181,7 @@ function Loaded({ project, tab }: { project: Project; tab: string }) {
           Route, node, image and data stay reserved.
         </Text>
       </Confirm>
-    </Head>
+    </PageLayout>
   );
 }
 
@@ -204,7 +199,7 @@ function Truth({
   if (project.stopped)
     return <Status mark="off">Stopped. Its address answers 503 with a page.</Status>;
   if (live === undefined) {
-    if (project.running_deployment_id !== null) return <Ghost lines={1} />;
+    if (project.running_deployment_id !== null) return <SkeletonLines lines={1} />;
     return newest?.status === 'failed' ? (
       <Status mark="bad">
         Not live: the last deployment failed. {errorSentence(newest.error?.message ?? '')}
@@ -269,10 +264,10 @@ function Body({
   };
 }) {
   if (tab === 'logs') return <Logs project={project} />;
-  const Tab = Object.hasOwn(LAZY, tab) ? LAZY[tab as keyof typeof LAZY] : null;
+  const Tab = Object.hasOwn(LAZY_TABS, tab) ? LAZY_TABS[tab as keyof typeof LAZY_TABS] : null;
   if (Tab !== null)
     return (
-      <Suspense fallback={<Ghost />}>
+      <Suspense fallback={<SkeletonLines />}>
         <Tab project={project} />
       </Suspense>
     );
@@ -283,7 +278,7 @@ function Body({
       id="deployments"
       actions={<Command words={['status', project.name]} />}
     >
-      <Answer query={deployments.query} what="the deployments">
+      <QueryBoundary query={deployments.query} what="the deployments">
         {() => (
           <Deployments
             items={deployments.items}
@@ -293,7 +288,7 @@ function Body({
             empty={['deploy', '--project', project.name]}
           />
         )}
-      </Answer>
+      </QueryBoundary>
     </Panel>
   );
 }

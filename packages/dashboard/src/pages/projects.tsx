@@ -4,10 +4,10 @@ import type { Project } from '@berth/wire/project';
 import { keepPreviousData, useQueries } from '@tanstack/react-query';
 import { useNavigate, useSearch } from '@tanstack/react-router';
 import { useDeferredValue } from 'react';
-import { Page as Head } from '../app/page.tsx';
-import { useReasons } from '../app/session.tsx';
-import { ask, useList } from '../api/queries.ts';
-import { Answer } from '../parts/answer.tsx';
+import { PageLayout } from '../parts/page-layout.tsx';
+import { useReasons } from '../parts/permissions.ts';
+import { apiQuery, useApiList } from '../api/queries.ts';
+import { QueryBoundary } from '../parts/query-boundary.tsx';
 import { useAttention } from '../parts/attention.ts';
 import { Command, Empty } from '../parts/command.tsx';
 import { commitText } from '../parts/deployments.tsx';
@@ -36,7 +36,7 @@ function useLive(projects: readonly Project[]): Map<string, DeploymentItem> {
   // When one project deploys, the others keep their states until the new answer is there.
   const answers = useQueries({
     queries: parts.map((part) => ({
-      ...ask('listDeployments', { query: { ids: part.join(','), limit: PAGE } }),
+      ...apiQuery('listDeployments', { query: { ids: part.join(','), limit: PAGE } }),
       placeholderData: keepPreviousData,
     })),
   });
@@ -47,12 +47,12 @@ function useLive(projects: readonly Project[]): Map<string, DeploymentItem> {
   );
 }
 
-export const Page = () => {
+export const ProjectsPage = () => {
   const navigate = useNavigate();
   const search = useSearch({ strict: false }) as Record<string, string>;
   const typed = search['find'] ?? '';
   const find = useDeferredValue(typed.trim().slice(0, LONGEST_SEARCH));
-  const projects = useList(
+  const projects = useApiList(
     'listProjects',
     { query: { limit: PAGE, ...defined({ find: find === '' ? undefined : find }) } },
     { keep: true },
@@ -66,7 +66,7 @@ export const Page = () => {
   );
   const reason = useReasons()('create_project', null);
   return (
-    <Head
+    <PageLayout
       title="Projects"
       actions={
         <>
@@ -97,7 +97,7 @@ export const Page = () => {
         />
       </Row>
       <Panel flush>
-        <Answer query={projects.query} what="the projects">
+        <QueryBoundary query={projects.query} what="the projects">
           {() =>
             projects.items.length === 0 ? (
               find === '' ? (
@@ -157,9 +157,9 @@ export const Page = () => {
               </>
             )
           }
-        </Answer>
+        </QueryBoundary>
       </Panel>
-    </Head>
+    </PageLayout>
   );
 };
 

@@ -1,6 +1,6 @@
-import { Page as Head } from '../app/page.tsx';
-import { useList } from '../api/queries.ts';
-import { Answer } from '../parts/answer.tsx';
+import { PageLayout } from '../parts/page-layout.tsx';
+import { useApiList } from '../api/queries.ts';
+import { QueryBoundary } from '../parts/query-boundary.tsx';
 import { Command, Empty } from '../parts/command.tsx';
 import { More } from '../parts/more.tsx';
 import { useProjectNames } from '../parts/names.ts';
@@ -14,11 +14,11 @@ import { PageLink, SiteLink, Text } from '../ui/text.tsx';
  * The routes of running deployments. A deployment runs only after every entry point of the proxy
  * confirmed its route.
  */
-export const Page = () => {
-  const running = useList('listDeployments', { query: { status: 'running', limit: 100 } });
+export const RoutesPage = () => {
+  const running = useApiList('listDeployments', { query: { status: 'running', limit: 100 } });
   const projectName = useProjectNames(running.items.map(({ project_id }) => project_id));
   return (
-    <Head
+    <PageLayout
       title="Routes"
       actions={<Command words={['deployment', 'list', '--all', '--status', 'running']} />}
       lead={
@@ -27,7 +27,7 @@ export const Page = () => {
       }
     >
       <Panel flush>
-        <Answer query={running.query} what="the routes">
+        <QueryBoundary query={running.query} what="the routes">
           {() =>
             running.items.length === 0 ? (
               <Empty words={['deploy']}>
@@ -81,8 +81,8 @@ export const Page = () => {
               </>
             )
           }
-        </Answer>
+        </QueryBoundary>
       </Panel>
-    </Head>
+    </PageLayout>
   );
 };

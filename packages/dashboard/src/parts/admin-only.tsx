@@ -1,17 +1,17 @@
 /** A page for admins says so to other users. */
 import type { ReactNode } from 'react';
-import { Page } from '../app/page.tsx';
-import { useRoleReason } from '../app/session.tsx';
+import { PageLayout } from './page-layout.tsx';
+import { useRoleReason } from './permissions.ts';
 import { Note } from '../ui/feedback.tsx';
 
 export function AdminOnly({ title, children }: { title: string; children: ReactNode }) {
   const reason = useRoleReason('admin');
   if (reason === null) return children;
   return (
-    <Page title={title}>
+    <PageLayout title={title}>
       <Note title="Only admins see this page">
         Not possible: {reason}. Ask an admin of your Berth.
       </Note>
-    </Page>
+    </PageLayout>
   );
 }

@@ -2,7 +2,7 @@
 import { Button } from '../ui/controls.tsx';
 
 /**
- * `more`: of useList; null on the last page and while a page loads. `hasMore` keeps the button, and
+ * `more`: of useApiList; null on the last page and while a page loads. `hasMore` keeps the button, and
  * the focus on it, meanwhile.
  */
 export const More = ({

@@ -11,6 +11,7 @@ import { Row } from '../ui/layout.tsx';
 import { Text } from '../ui/text.tsx';
 import { labelOf } from './field-words.ts';
 
+/** The field without its index or part: `projects` of `projects[1]`. */
 const wholeOf = (field: string): string => field.split(/[.[]/, 1)[0] ?? field;
 /** `[1]` is the second item of a list. */
 const itemText = (rest: string): string =>
@@ -22,30 +23,41 @@ const itemText = (rest: string): string =>
  */
 export function fieldErrors(error: unknown): Readonly<Record<string, string>> {
   if (!(error instanceof ApiError)) return {};
-  const found: Record<string, string> = {};
+  const messages: Record<string, string> = {};
   for (const { field, message } of error.problem?.errors ?? []) {
     const whole = wholeOf(field);
-    found[whole] ??=
+    messages[whole] ??=
       whole === field ? message : `${itemText(field.slice(whole.length))} ${message}`;
-    found[field] = message;
+    messages[field] = message;
   }
-  return found;
+  return messages;
 }
 
 /**
- * Returns what a form says besides its fields; null: all errors stand at `fields`, the fields at
- * which the form shows an error. `rest`: the errors of other fields, if some stand at a field;
- * null: the whole problem.
+ * Returns the first error of a list that the form sends as a whole, such as `domains[2]` of
+ * `domains`. Such a form has one field for the list.
+ */
+export const listError = (error: unknown, list: string) =>
+  error instanceof ApiError
+    ? error.problem?.errors?.find(({ field }) => field.startsWith(list))
+    : undefined;
+
+/**
+ * Returns the part of an error that a form shows apart from its `fields`; null: all errors belong
+ * to these fields.
  */
 export function besideFields(
   error: unknown,
   fields: readonly string[],
-): { rest: readonly string[] | null } | null {
+): {
+  /** Errors of other fields, if some belong to `fields`; null: the form shows the whole problem. */
+  rest: readonly string[] | null;
+} | null {
   if (error === null || error === undefined) return null;
   const errors = error instanceof ApiError ? (error.problem?.errors ?? []) : [];
-  const isShown = ({ field }: { field: string }): boolean =>
-    fields.includes(field) || fields.includes(field.split(/[.[]/, 1)[0] ?? field);
-  const others = errors.filter((one) => !isShown(one));
+  const isAtField = ({ field }: { field: string }): boolean =>
+    fields.includes(field) || fields.includes(wholeOf(field));
+  const others = errors.filter((one) => !isAtField(one));
   if (errors.length > 0 && others.length === 0) return null;
   return {
     rest:
@@ -55,10 +67,7 @@ export function besideFields(
   };
 }
 
-/**
- * The error of a form, without what stands at its fields. Screen readers hear that fields are
- * wrong.
- */
+/** The error of a form, without the errors at its fields: screen readers only hear their names. */
 export function FormProblem({
   error,
   what,
@@ -70,15 +79,14 @@ export function FormProblem({
 }) {
   if (error === null || error === undefined) return null;
   const beside = besideFields(error, fields);
-  if (beside === null)
+  if (beside === null) {
+    const labels = new Set(Object.keys(fieldErrors(error)).map((name) => labelOf(wholeOf(name))));
     return (
       <Spoken>
-        {what} failed: correct{' '}
-        {[...new Set(Object.keys(fieldErrors(error)).map((name) => labelOf(wholeOf(name))))].join(
-          ', ',
-        )}
+        {what} failed: correct {[...labels].join(', ')}
       </Spoken>
     );
+  }
   if (beside.rest === null) return <Problem error={error} what={what} />;
   return (
     <Note tone="bad" title={`${what} failed`} live>
@@ -97,26 +105,28 @@ export const dialogError = (error: unknown): string | null =>
 const inWords = (message: string): string =>
   message.replace(/^([a-z]+(?:_[a-z]+)+)(?=[:[.])/, (name) => labelOf(name));
 
+const NO_ANSWER =
+  'The control plane does not answer. Nothing was changed that Berth knows of; try again.';
+const CHANGED_MEANWHILE =
+  'Somebody else changed this meanwhile. Your text is still here; compare, then save again.';
 export function problemText(error: unknown): string {
-  if (isAway(error))
-    return 'The control plane does not answer. Nothing was changed that Berth knows of; try again.';
+  if (isAway(error)) return NO_ANSWER;
   if (error instanceof ApiError) {
-    if (error.code === 'changed_meanwhile')
-      return 'Somebody else changed this meanwhile. Your text is still here; compare, then save again.';
+    if (error.code === 'changed_meanwhile') return CHANGED_MEANWHILE;
     return inWords(error.message);
   }
   return messageOf(error);
 }
 
-export function Problem({
-  error,
-  what,
-  again,
-}: {
+type ProblemProps = {
+  /** Without an error (null or undefined), nothing is shown. */
   error: unknown;
+  /** The part that failed, as the subject of a sentence. */
   what: string;
   again?: () => void;
-}) {
+};
+export function Problem({ error, what, again }: ProblemProps) {
+  if (error === null || error === undefined) return null;
   const request = error instanceof ApiError ? error.problem?.request_id : undefined;
   return (
     <Note tone="bad" title={`${what} failed`} live>

@@ -67,8 +67,8 @@ export const Waiting = ({ what }: { what: string }) => (
 );
 
 /** Grey lines in the place of text that is still loading, so that the page does not jump. */
-export const Ghost = ({ lines = 3 }: { lines?: number }) => (
-  <div aria-hidden data-ghost style={{ display: 'grid', gap: 10, padding: 16 }}>
+export const SkeletonLines = ({ lines = 3 }: { lines?: number }) => (
+  <div aria-hidden data-skeleton style={{ display: 'grid', gap: 10, padding: 16 }}>
     {Array.from({ length: lines }, (_, i) => (
       <Skeleton key={i} height={14} width={`${90 - ((i * 17) % 40)}%`} />
     ))}

@@ -2,6 +2,7 @@
  * Errors of the device endpoints in the form of RFC 6749 section 5.2 and RFC 8628 section 3.5: 400
  * `{error, error_description}`.
  */
+import { CodedError } from '@berth/kit/coded-error';
 import { ApiError, UnreachableError } from '@berth/wire/client';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 
@@ -29,12 +30,10 @@ export const OAUTH_ERRORS = {
 } as const;
 export type OauthErrorCode = keyof typeof OAUTH_ERRORS;
 
-export class OauthError extends Error {
+export class OauthError extends CodedError<OauthErrorCode> {
   override name = 'OauthError';
-  readonly code: OauthErrorCode;
   constructor(code: OauthErrorCode, text: string = OAUTH_ERRORS[code].text) {
-    super(text);
-    this.code = code;
+    super(code, text);
   }
 }
 

@@ -2,6 +2,8 @@
  * All errors of logins, activations and pages. Each row says what is wrong and what to do. The code
  * appears in the log and in the audit log. Pages never repeat data from the request.
  */
+import { CodedError } from '@berth/kit/coded-error';
+
 type Row = {
   status: 400 | 401 | 403 | 404 | 409 | 413 | 429 | 503;
   title: string;
@@ -249,9 +251,8 @@ export type RefusalCode = keyof typeof REFUSALS;
  * Thrown by a check; install.ts answers it with an error page. `detail` appears only in the log and
  * contains no secret.
  */
-export class Refusal extends Error {
+export class Refusal extends CodedError<RefusalCode> {
   override name = 'Refusal';
-  readonly code: RefusalCode;
   /** Address of the page's button, or null for a page without a button. */
   readonly retryPath: string | null;
   readonly detail: string | null;
@@ -259,10 +260,9 @@ export class Refusal extends Error {
     code: RefusalCode,
     options: { retryPath?: string | null; detail?: string; cause?: unknown } = {},
   ) {
-    super(options.detail === undefined ? code : `${code}: ${options.detail}`, {
+    super(code, options.detail === undefined ? code : `${code}: ${options.detail}`, {
       cause: options.cause,
     });
-    this.code = code;
     this.retryPath = options.retryPath ?? null;
     this.detail = options.detail ?? null;
   }

@@ -1,7 +1,8 @@
 /** `berth doctor`: checks the roles of this machine, all at once, each check with a deadline. */
 import { parseArgs } from 'node:util';
 import { messageOf } from '@berth/kit/message-of';
-import { print, Problem, runCommand, WrongUsage } from '../lib/command.ts';
+import { WrongUsage } from '@berth/kit/wrong-usage';
+import { print, Problem, runCommand } from '../lib/command.ts';
 import { ETC } from '../lib/etc-files.ts';
 import { type Check, createFacts } from './check.ts';
 import { CHECKS } from './checks/table.ts';

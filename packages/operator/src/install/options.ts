@@ -1,7 +1,7 @@
 /** The arguments of `berth install`. */
 import { parseArgs } from 'node:util';
+import { WrongUsage } from '@berth/kit/wrong-usage';
 import { ETC } from '../lib/etc-files.ts';
-import { WrongUsage } from '../lib/command.ts';
 
 export const USAGE = `Usage: berth install control-plane|gateway|registry|proxy|agent|all [--compose] [--start] [--dry-run] [--yes] [options]
 

@@ -21,7 +21,8 @@ import { basename, dirname, join } from 'node:path';
 import { exec, execOk } from '@berth/kit/exec';
 import { messageOf } from '@berth/kit/message-of';
 import { replaceFileSync } from '@berth/kit/write-file';
-import { Problem, WrongUsage } from '../lib/command.ts';
+import { WrongUsage } from '@berth/kit/wrong-usage';
+import { Problem } from '../lib/command.ts';
 import { PROGRAM_ENV } from '../lib/machine.ts';
 import type { Change } from './changes.ts';
 

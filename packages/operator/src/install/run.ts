@@ -5,6 +5,7 @@ import { existsSync, readFileSync } from 'node:fs';
 import { connect } from 'node:net';
 import { basename } from 'node:path';
 import { messageOf } from '@berth/kit/message-of';
+import { WrongUsage } from '@berth/kit/wrong-usage';
 import { askSecret, askYes, canAsk } from '../lib/ask.ts';
 import {
   type Collector,
@@ -13,7 +14,6 @@ import {
   print,
   Problem,
   runCommand,
-  WrongUsage,
 } from '../lib/command.ts';
 import { ETC, type Owner, parseEnv, readPlain, readText } from '../lib/etc-files.ts';
 import { dataFolder } from '../rotate/copies.ts';

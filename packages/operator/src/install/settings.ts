@@ -5,8 +5,9 @@
 import { isIP } from 'node:net';
 import { domainName, emails, httpUrl } from '@berth/kit/config';
 import { messageOf } from '@berth/kit/message-of';
+import { WrongUsage } from '@berth/kit/wrong-usage';
 import { askText, canAsk } from '../lib/ask.ts';
-import { createCollector, WrongUsage } from '../lib/command.ts';
+import { createCollector } from '../lib/command.ts';
 import { ETC, parseEnv, readText } from '../lib/etc-files.ts';
 import { AGENT_ROLES, type AgentRole, type Options, type Target } from './options.ts';
 

@@ -1,15 +1,11 @@
 /** Output, errors and exit codes of the commands of this package. */
 import { messageOf } from '@berth/kit/message-of';
+import { WrongUsage } from '@berth/kit/wrong-usage';
 
 /** A text of another machine must not steer the terminal: control characters are left out. */
 const plain = (line: string): string => line.replaceAll(/[^\P{C}\n\t]/gu, '');
 export const print = (line: string): void => void process.stdout.write(`${plain(line)}\n`);
 export const complain = (line: string): void => void process.stderr.write(`${plain(line)}\n`);
-
-/** Wrong arguments: exit code 2, and the usage is printed. */
-export class WrongUsage extends Error {
-  override name = 'WrongUsage';
-}
 
 /** Something that the operator must change first; the message says what. Exit code 1. */
 export class Problem extends Error {

@@ -2,7 +2,8 @@
  * `berth upgrade --check`: what the next version would change on this machine. It changes nothing.
  */
 import { parseArgs } from 'node:util';
-import { print, runCommand, WrongUsage } from '../lib/command.ts';
+import { WrongUsage } from '@berth/kit/wrong-usage';
+import { print, runCommand } from '../lib/command.ts';
 import { planOf, type UpgradePlan } from './plan.ts';
 import { installedPackage, readBuild, readState, runningUnits, runningVersion } from './sources.ts';
 

@@ -10,8 +10,8 @@ import type { Logger } from '@berth/kit/log';
 import { isTemporary } from '@berth/kit/write-file';
 import { LABELS } from '@berth/wire/vocabulary';
 import { MAX_REPORTED_COPIES, type ReportedCopy } from '@berth/wire/volume';
-import type { ListNodeContainers } from '../../link/node-ids.ts';
-import { makePrivate, nullIfMissing, removeTree, writeWhole } from '../disk.ts';
+import type { ListNodeContainers } from '../../engine/node-ids.ts';
+import { makePrivate, nullIfMissing, removeTree, writeWhole } from '../../file-system.ts';
 import { readMark, visible } from './volumes.ts';
 
 export type VolumeReport = { volumes: ReportedCopy[]; removed_volumes: string[] };

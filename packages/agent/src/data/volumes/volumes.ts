@@ -21,7 +21,7 @@ import { flush, writeFileWhole } from '@berth/kit/write-file';
 import type { MoveResult, VolumeMounts } from '@berth/wire/volume';
 import type { Mount } from '../../engine/docker.ts';
 import { TaskFailure } from '../../failures.ts';
-import { makePrivate, removeTree, writeWhole } from '../disk.ts';
+import { makePrivate, removeTree, writeWhole } from '../../file-system.ts';
 import { isId } from '../layout.ts';
 
 export type Volumes = {

@@ -1,7 +1,7 @@
 /** Which datasets a deployment mounts, at which version and where. Pure. */
 import type { DatasetMount } from '@berth/wire/dataset';
 import type { DatasetFact } from '../deployments/facts.ts';
-import type { Wanted } from '../nodes/placement.ts';
+import type { Wanted } from '../nodes/dataset-copies.ts';
 import type { PinnedDataset, ProjectSettings } from '../platform/records.ts';
 
 type Uses = ProjectSettings['datasets'];

@@ -11,7 +11,7 @@ import type { TaskReport } from '@berth/wire/task';
 import type { TaskState } from '@berth/wire/vocabulary';
 import { invalid } from '../platform/errors.ts';
 import type { Limits } from '../deployments/facts.ts';
-import { refusal } from '../nodes/placement.ts';
+import { refusalOf } from '../nodes/placement.ts';
 import type { NodeRecord, TaskRecord } from '../platform/records.ts';
 
 /**
@@ -71,7 +71,7 @@ export type RepositoryLookStore = {
   /** Removes ended ones. Returns their number. */
   sweep(now: number): Promise<number>;
 };
-type Loss = 'queue' | 'lease' | 'wall' | 'attempts';
+export type Loss = 'queue' | 'lease' | 'wall' | 'attempts';
 
 export const isRepositoryLook = (task: TaskRecord): task is RepositoryLookRecord =>
   task.kind === 'look' && task.project_id === null;
@@ -111,7 +111,9 @@ export function chooseBuilder(
   if (able.length === 0)
     return 'no builder can look into a repository yet: their agents are of an earlier version';
   // A look needs no container engine.
-  const ready = able.filter((node) => refusal({ ...node, engine: null }, [], now, limits) === null);
+  const ready = able.filter(
+    (node) => refusalOf({ ...node, engine: null }, [], now, limits) === null,
+  );
   return (
     ready.toSorted((a, b) => (a.hostname < b.hostname ? -1 : 1))[
       turn % Math.max(1, ready.length)

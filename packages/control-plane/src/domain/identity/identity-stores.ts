@@ -73,7 +73,7 @@ export type DeviceTokenStore = Swept & {
   used(items: readonly { id: string; at: number }[]): Promise<void>;
 };
 
-type NewApiSession = {
+export type NewApiSession = {
   id: string;
   user_id: string;
   refresh_hash: string;

@@ -5,12 +5,16 @@ import { PROJECT_DEFAULTS } from '@berth/wire/project';
 import type { BuildPayload } from '@berth/wire/task';
 import { mayUse, remoteOf } from '../git/git-token.ts';
 import type { DeploymentRecord, NodeRecord, ProjectSettings } from '../platform/records.ts';
+import type { AgentCannot } from './refusal.ts';
 
-/**
- * `capability` null: each agent of Berth can do it. `what` completes the sentence “the agent cannot
- * …”. `because` completes “it …”, for an agent that implements more than the contract.
- */
-export type Need = { capability: string | null; what: string; because?: string };
+export type Need = {
+  /** Null: each agent of Berth can do it. */
+  capability: string | null;
+  /** Completes the sentence “the agent cannot …”. */
+  what: string;
+  /** Completes the sentence “it …”, for an agent that implements more than the contract. */
+  because?: string;
+};
 
 /** The deploy key and the host of the git token of a project. */
 export type GitCredentials = { deployKey: boolean; tokenHost: string | null };
@@ -117,20 +121,18 @@ const UNKNOWN_TO_CONTRACT = [
 export const ignoredSettings = (settings: ProjectSettings): string[] =>
   UNKNOWN_TO_CONTRACT.filter((name) => settings[name] !== PROJECT_DEFAULTS[name]);
 
-/** Returns what the agent of a node lacks, as a sentence; null if it lacks nothing. */
+/** Returns what the agent of the node cannot do, or null if it can do all. */
 export function lack(
-  node: Pick<NodeRecord, 'hostname' | 'agent_version' | 'capabilities'>,
+  node: Pick<NodeRecord, 'agent_version' | 'capabilities'>,
   needs: readonly Need[],
-): string | null {
+): AgentCannot | null {
+  const isContractOnly = node.agent_version === null;
   const missing = needs.filter(({ capability }) =>
-    capability === null
-      ? node.agent_version === null
-      : node.capabilities?.includes(capability) !== true,
+    capability === null ? isContractOnly : node.capabilities?.includes(capability) !== true,
   );
   if (missing.length === 0) return null;
-  const why =
-    node.agent_version === null
-      ? 'implements only the contract'
-      : (missing[0]?.because ?? 'is of an earlier version; update it');
-  return `its agent cannot ${missing.map(({ what }) => what).join(' or ')}: it ${why}`;
+  const because = isContractOnly
+    ? 'implements only the contract'
+    : (missing[0]?.because ?? 'is of an earlier version; update it');
+  return { kind: 'agent_cannot', needs: missing.map(({ what }) => what), because };
 }

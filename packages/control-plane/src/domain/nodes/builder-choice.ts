@@ -1,16 +1,21 @@
 /** Chooses the builder of a deployment. Pure. */
 import { lack, type Need } from './build-needs.ts';
 import type { Limits, NodeFact } from '../deployments/facts.ts';
-import { refusal, whyNone } from './placement.ts';
+import { refusalOf } from './placement.ts';
+import { nameFirst, type Refusal, type Refusals } from './refusal.ts';
 import type { DeploymentRecord } from '../platform/records.ts';
 
-/**
- * `busy`: a builder is eligible and only waits for one of its builds to end. `cannot`: no builder
- * has an agent that can do what the build needs, so waiting is useless.
- */
 export type BuilderChoice =
   | { node: NodeFact }
-  | { node: null; why: string; plain: string; busy: boolean; cannot: boolean };
+  | {
+      node: null;
+      /** No builder has ever registered, if it names none. */
+      refusals: Refusals;
+      /** A builder is eligible and only waits for one of its builds to end. */
+      busy: boolean;
+      /** No builder has an agent that can do what the build needs, so waiting is useless. */
+      cannot: boolean;
+    };
 
 /**
  * Returns the builder of the last build if it has a free slot, because its cache is warm; else the
@@ -26,14 +31,14 @@ export function chooseBuilder(
   needs: readonly Need[] = [],
 ): BuilderChoice {
   const builders = nodes
-    .filter((n) => n.role === 'builder')
+    .filter((node) => node.role === 'builder')
     .map((node) => {
-      const refused = lack(node, needs) ?? refusal(node, deployment.losses, now, limits);
-      return { node, refused, why: refused ?? fullness(node) };
+      const refusal = lack(node, needs) ?? refusalOf(node, deployment.losses, now, limits);
+      return { node, isBusy: refusal === null, refusal: refusal ?? fullness(node) };
     });
-  const free = builders
-    .filter((b) => b.why === null)
-    .map((b) => b.node)
+  const [best] = builders
+    .filter(({ refusal }) => refusal === null)
+    .map(({ node }) => node)
     .sort(
       (a, b) =>
         Number(a.agent_version === null) - Number(b.agent_version === null) ||
@@ -41,18 +46,19 @@ export function chooseBuilder(
         a.open_builds - b.open_builds ||
         (a.hostname < b.hostname ? -1 : 1),
     );
-  if (free[0] !== undefined) return { node: free[0] };
-  if (builders.length === 0) {
-    const why = 'no builder node has ever registered';
-    return { node: null, busy: false, cannot: false, why, plain: why };
-  }
-  const busy = builders.some((b) => b.refused === null);
-  const cannot = builders.every((b) => lack(b.node, needs) !== null);
-  const items = builders.map((b) => ({ hostname: b.node.hostname, reason: b.why }));
-  return { node: null, busy, cannot, why: whyNone({ items }), plain: whyNone({ items }, true) };
+  if (best !== undefined) return { node: best };
+  const refused = builders.flatMap(({ node: { hostname }, refusal }) =>
+    refusal === null ? [] : [{ hostname, refusal }],
+  );
+  return {
+    node: null,
+    refusals: nameFirst(refused),
+    busy: builders.some(({ isBusy }) => isBusy),
+    cannot: builders.length > 0 && builders.every(({ node }) => lack(node, needs) !== null),
+  };
 }
 
-const fullness = (node: NodeFact): string | null =>
+const fullness = (node: NodeFact): Refusal | null =>
   node.open_builds >= node.max_builds
-    ? `already runs ${node.open_builds} of ${node.max_builds} builds`
+    ? { kind: 'builds_full', running: node.open_builds, max: node.max_builds }
     : null;

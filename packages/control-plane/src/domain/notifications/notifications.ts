@@ -72,7 +72,7 @@ export type NoticeRecord = {
   is_sent: boolean;
   error: string | null;
 };
-type HeldNotice = Pick<
+export type HeldNotice = Pick<
   NoticeRecord,
   'seq' | 'claimed_until' | 'tries' | 'give_up_at' | 'notification_id'
 >;

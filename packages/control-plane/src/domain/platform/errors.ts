@@ -2,13 +2,13 @@
  * The errors of the domain. api/plugins/errors.ts converts them to problem+json; every other error
  * becomes `internal`.
  */
+import { CodedError } from '@berth/kit/coded-error';
 import { ERRORS, type ErrorCode } from '@berth/wire/errors';
 
 export type FieldProblem = { field: string; rule: string; message: string };
 
-export class DomainError extends Error {
+export class DomainError extends CodedError<ErrorCode> {
   override name = 'DomainError';
-  readonly code: ErrorCode;
   /** The fields concerned, for `validation` and for conflicts. */
   readonly fields: readonly FieldProblem[];
   /** Seconds until a retry may succeed, or null if unknown. */
@@ -19,8 +19,7 @@ export class DomainError extends Error {
     fields: readonly FieldProblem[] = [],
     retryAfter: number | null = null,
   ) {
-    super(detail ?? ERRORS[code].title);
-    this.code = code;
+    super(code, detail ?? ERRORS[code].title);
     this.fields = fields;
     this.retryAfter = retryAfter;
   }

@@ -12,19 +12,24 @@
  * Tree objects and history are written before their version is visible (record-version.ts):
  * finishScan inserts into dataset_versions.
  */
-import { type ExpressionBuilder, sql } from 'kysely';
+
 import { defined } from '@berth/kit/defined';
-import type { DatasetStore, VersionContent, ScanPlan } from '../../domain/data/dataset-stores.ts';
+import { type ExpressionBuilder, sql } from 'kysely';
+import type {
+  DatasetStore,
+  ScanClaim,
+  ScanPlan,
+  VersionContent,
+} from '../../domain/data/dataset-stores.ts';
 import type { Database } from '../engine/database.ts';
-import type { Db, Tx } from '../engine/tables.ts';
+import type { Db, Row, Tables, Tx } from '../engine/tables.ts';
+import { datasetEvent, type NewEvent, writeEvents } from '../events.ts';
+import { datasetOf } from '../rows/dataset.ts';
 import { claimedRow, isClaimed } from './dataset-claims.ts';
 import { pruneVersions } from './dataset-pruning.ts';
-import { datasetEvent, type NewEvent, writeEvents } from '../events.ts';
 import { readTrees } from './dataset-trees.ts';
 import { MAIN_THREAD, recordVersion } from './record-version.ts';
-import { datasetOf } from '../rows/dataset.ts';
-import { remainingFlag, claimedFlag } from './scan-flags.ts';
-import type { Row, Tables } from '../engine/tables.ts';
+import { claimedFlag, remainingFlag } from './scan-flags.ts';
 
 type ScanMethods = Pick<
   DatasetStore,
@@ -40,107 +45,128 @@ const LONGEST_CLAIM_MS = 10 * 60_000;
 
 export function scanMethods(db: Database): ScanMethods {
   return {
-    async claimDue(token, now, until, uptime = now) {
-      for (let attempt = 0; attempt < CLAIM_ATTEMPTS; attempt++) {
-        const due = await dueAt(db.kysely, now, uptime);
-        if (due === undefined) return null;
-        const claimed = await db.writeOne((kysely) =>
-          kysely
-            .updateTable('datasets')
-            .set({
-              scanning_by: token,
-              scanning_until: until,
-              scan_full: claimedFlag('scan_full'),
-              accept_loss: claimedFlag('accept_loss'),
-            })
-            .where('id', '=', due.id)
-            .where('deleting_at', 'is', null)
-            .where(isFree(uptime))
-            .where(isDue(now))
-            .returningAll()
-            .executeTakeFirst(),
-        );
-        if (claimed !== undefined) return { token, dataset: datasetOf(claimed) };
-      }
-      return null;
-    },
-
-    async renewClaim({ token, dataset }, until) {
-      const renewed = await db.writeOne((kysely) =>
-        kysely
-          .updateTable('datasets')
-          .set({ scanning_until: until })
-          .where('id', '=', dataset.id)
-          .where('scanning_by', '=', token)
-          .where('deleting_at', 'is', null)
-          .returning('id')
-          .executeTakeFirst(),
-      );
-      return renewed !== undefined;
-    },
-
-    async giveBack({ token, dataset }) {
-      await db.writeOne((kysely) =>
-        kysely
-          .updateTable('datasets')
-          .set({ scanning_by: null, scanning_until: null })
-          .where('id', '=', dataset.id)
-          .where('scanning_by', '=', token)
-          .execute(),
-      );
-    },
-
-    record: (claim, content, objects, signal) =>
-      db.recorder === null
-        ? recordVersion(db, { claim, content }, objects, signal, MAIN_THREAD)
-        : db.recorder.record(claim, content, objects, signal),
-
+    claimDue: (token, now, until, uptime) => claimDueScan(db, token, now, until, uptime),
+    renewClaim: (claim, until) => renewScanClaim(db, claim, until),
+    giveBack: (claim) => giveBackScan(db, claim),
+    record: (claim, content, objects, signal) => recordScan(db, claim, content, objects, signal),
     trees: (datasetId, digests) => readTrees(db.kysely, datasetId, digests),
-
-    finishScan: (claim, plan, now) =>
-      db.write(async (tx) => {
-        const row = await claimedRow(db, tx, claim);
-        if (row === undefined) return false;
-        const { id } = row;
-        const free = { scanning_by: null, scanning_until: null };
-        // The dataset was moved to another folder during the scan, so the outcome is not about it.
-        // The move requested another scan.
-        if (row.nfs_path !== claim.dataset.nfs_path) {
-          await tx.updateTable('datasets').set(free).where('id', '=', id).execute();
-          return false;
-        }
-        const { newVersion } = plan;
-        if (newVersion !== null) await showVersion(tx, row, newVersion, now);
-        const { skipped, share, ...plain } = plan.set;
-        const changed = newVersion !== null || row.status !== plan.set.status;
-        // A scan that was requested during this one is still to come.
-        const answered = row.scan_requested_at === claim.dataset.scan_requested_at;
-        await tx
-          .updateTable('datasets')
-          .set({
-            ...free,
-            ...plain,
-            ...newVersion,
-            ...defined({
-              skipped: skipped === undefined ? undefined : JSON.stringify(skipped),
-              share:
-                share === undefined ? undefined : share === null ? null : JSON.stringify(share),
-            }),
-            scan_full: remainingFlag(row.scan_full),
-            accept_loss: remainingFlag(row.accept_loss),
-            ...defined({
-              scan_requested_at: answered ? null : undefined,
-              updated_at: changed ? now : undefined,
-            }),
-          })
-          .where('id', '=', id)
-          .execute();
-        await writeEvents(db, tx, scanEvents(row, plan, now));
-        return true;
-      }),
-
+    finishScan: (claim, plan, now) => finishScan(db, claim, plan, now),
     prune: (claim, keep) => pruneVersions(db, claim, keep, (tx) => isClaimed(db, tx, claim)),
   };
+}
+
+async function claimDueScan(
+  db: Database,
+  token: string,
+  now: number,
+  until: number,
+  uptime: number = now,
+): Promise<ScanClaim | null> {
+  for (let attempt = 0; attempt < CLAIM_ATTEMPTS; attempt++) {
+    const due = await dueAt(db.kysely, now, uptime);
+    if (due === undefined) return null;
+    const claimed = await db.writeOne((kysely) =>
+      kysely
+        .updateTable('datasets')
+        .set({
+          scanning_by: token,
+          scanning_until: until,
+          scan_full: claimedFlag('scan_full'),
+          accept_loss: claimedFlag('accept_loss'),
+        })
+        .where('id', '=', due.id)
+        .where('deleting_at', 'is', null)
+        .where(isFree(uptime))
+        .where(isDue(now))
+        .returningAll()
+        .executeTakeFirst(),
+    );
+    if (claimed !== undefined) return { token, dataset: datasetOf(claimed) };
+  }
+  return null;
+}
+
+async function renewScanClaim(
+  db: Database,
+  { token, dataset }: ScanClaim,
+  until: number,
+): Promise<boolean> {
+  const renewed = await db.writeOne((kysely) =>
+    kysely
+      .updateTable('datasets')
+      .set({ scanning_until: until })
+      .where('id', '=', dataset.id)
+      .where('scanning_by', '=', token)
+      .where('deleting_at', 'is', null)
+      .returning('id')
+      .executeTakeFirst(),
+  );
+  return renewed !== undefined;
+}
+
+async function giveBackScan(db: Database, { token, dataset }: ScanClaim): Promise<void> {
+  await db.writeOne((kysely) =>
+    kysely
+      .updateTable('datasets')
+      .set({ scanning_by: null, scanning_until: null })
+      .where('id', '=', dataset.id)
+      .where('scanning_by', '=', token)
+      .execute(),
+  );
+}
+
+function recordScan(
+  db: Database,
+  claim: ScanClaim,
+  content: VersionContent,
+  objects: (digest: string) => Promise<string>,
+  signal: AbortSignal,
+): Promise<boolean> {
+  return db.recorder === null
+    ? recordVersion(db, { claim, content }, objects, signal, MAIN_THREAD)
+    : db.recorder.record(claim, content, objects, signal);
+}
+
+function finishScan(db: Database, claim: ScanClaim, plan: ScanPlan, now: number): Promise<boolean> {
+  return db.write(async (tx) => {
+    const row = await claimedRow(db, tx, claim);
+    if (row === undefined) return false;
+    const { id } = row;
+    const free = { scanning_by: null, scanning_until: null };
+    // The dataset was moved to another folder during the scan, so the outcome is not about it.
+    // The move requested another scan.
+    if (row.nfs_path !== claim.dataset.nfs_path) {
+      await tx.updateTable('datasets').set(free).where('id', '=', id).execute();
+      return false;
+    }
+    const { newVersion } = plan;
+    if (newVersion !== null) await showVersion(tx, row, newVersion, now);
+    const { skipped, share, ...plain } = plan.set;
+    const changed = newVersion !== null || row.status !== plan.set.status;
+    // A scan that was requested during this one is still to come.
+    const answered = row.scan_requested_at === claim.dataset.scan_requested_at;
+    await tx
+      .updateTable('datasets')
+      .set({
+        ...free,
+        ...plain,
+        ...newVersion,
+        ...defined({
+          skipped: skipped === undefined ? undefined : JSON.stringify(skipped),
+          share: share === undefined ? undefined : share === null ? null : JSON.stringify(share),
+        }),
+        scan_full: remainingFlag(row.scan_full),
+        accept_loss: remainingFlag(row.accept_loss),
+        ...defined({
+          scan_requested_at: answered ? null : undefined,
+          updated_at: changed ? now : undefined,
+        }),
+      })
+      .where('id', '=', id)
+      .execute();
+    await writeEvents(db, tx, scanEvents(row, plan, now));
+    return true;
+  });
 }
 
 function scanEvents(row: Row<'datasets'>, { newVersion, set }: ScanPlan, now: number): NewEvent[] {

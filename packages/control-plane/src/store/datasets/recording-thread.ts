@@ -8,10 +8,10 @@ import { messageOf } from '@berth/kit/message-of';
 import { Kysely } from 'kysely';
 import { SQLITE } from '../engine/capabilities.ts';
 import { createConnection, createRetries } from '../engine/connection.ts';
-import { type ThreadOptions, recordVersion } from './record-version.ts';
-import { type FromRecording, type ToRecording, type ToThread } from './recording-messages.ts';
 import { openSecondConnection } from '../engine/sqlite.ts';
 import type { Tables } from '../engine/tables.ts';
+import { recordVersion, type ThreadOptions } from './record-version.ts';
+import { type FromRecording, type ToRecording, type ToThread } from './recording-messages.ts';
 
 /** Limits a rest, because the work before it may have been a wait for the lock. */
 const LONGEST_REST_MS = 10;

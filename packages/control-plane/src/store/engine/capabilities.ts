@@ -94,7 +94,7 @@ const pragma = async (db: Db, name: string): Promise<number> => {
 };
 /** Free pages that stay in the file for the next writes. */
 const SPARE_PAGES = 2_000;
-/** Pages that one step cuts off the end of the file, less than 1 ms each (bench/retention.ts). */
+/** Pages that one step cuts off the end of the file, less than 1 ms each. */
 const PAGES_PER_STEP = 24;
 const INCREMENTAL = 2;
 

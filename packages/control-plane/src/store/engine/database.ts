@@ -3,25 +3,26 @@
  * transaction (connection.ts), which is retried when the engine reports that it did nothing. Public
  * methods of the stores begin the transaction; small functions take `tx`.
  */
-import { type Dialect, Kysely } from 'kysely';
+
 import { defined } from '@berth/kit/defined';
-import type { Notifier } from '../../domain/platform/changes.ts';
+import { type Dialect, Kysely } from 'kysely';
 import type { LogRelay } from '../../domain/deployments/runtime-logs.ts';
+import type { Notifier } from '../../domain/platform/changes.ts';
 import type { QueryKind } from '../../domain/platform/metrics-store.ts';
+import { createRecorder, type Recorder } from '../datasets/recording.ts';
 import { type Capabilities, POSTGRES, SQLITE } from './capabilities.ts';
 import {
+  type Connection,
   createConnection,
   createRetries,
-  type Connection,
   type WithRetries,
 } from './connection.ts';
 import { StoreError, type StoreLog } from './errors.ts';
-import { allMigrations } from './migrations/all.ts';
 import { type BeforeMigration, type LoggedStep, migrate, requireMigrated } from './migrate.ts';
+import { allMigrations } from './migrations/all.ts';
+import { openPostgres } from './postgres.ts';
 import { createNotifier } from './postgres-notify.ts';
 import { createLogRelay } from './postgres-relay.ts';
-import { openPostgres } from './postgres.ts';
-import { createRecorder, type Recorder } from '../datasets/recording.ts';
 import { openSqlite, openSqliteBeside } from './sqlite.ts';
 import type { Db, Tables } from './tables.ts';
 

@@ -1,3 +1,5 @@
+import { CodedError } from '@berth/kit/coded-error';
+
 /**
  * Failures of the database itself, for the person who starts the control plane. Faulty requests
  * never cause one.
@@ -25,13 +27,8 @@ export type StoreErrorCode =
    */
   | 'unknown_outcome';
 
-export class StoreError extends Error {
+export class StoreError extends CodedError<StoreErrorCode> {
   override name = 'StoreError';
-  readonly code: StoreErrorCode;
-  constructor(code: StoreErrorCode, message: string, options?: ErrorOptions) {
-    super(message, options);
-    this.code = code;
-  }
 }
 
 /** Receives the log lines of the database. */

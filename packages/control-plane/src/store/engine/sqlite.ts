@@ -8,8 +8,8 @@ import {
   type DatabaseConnection,
   type Dialect,
   type Driver,
-  type SqliteDatabase,
   SqliteAdapter,
+  type SqliteDatabase,
   SqliteDialect,
   type SqliteDialectConfig,
   SqliteDriver,
@@ -20,8 +20,8 @@ import {
 import { type Checkpoints, createCheckpoints, NO_CHECKPOINTS } from './checkpoints.ts';
 import { StoreError } from './errors.ts';
 import { takeFileLock } from './lock.ts';
-import { makeShrinkable } from './shrinkable.ts';
 import { createMutex } from './mutex.ts';
+import { makeShrinkable } from './shrinkable.ts';
 
 /**
  * In earlier versions a WAL could be reset under a reader, which corrupts the file

@@ -1,4 +1,4 @@
-import { DomainError } from '../../domain/platform/errors.ts';
+import type { HostKey, HostKeyChange } from '../../domain/git/git-hosts.ts';
 import {
   BY_LOOK,
   importable,
@@ -8,6 +8,7 @@ import {
   trustedKeys,
 } from '../../domain/git/git-hosts.ts';
 import type { GitHostStore } from '../../domain/git/git-stores.ts';
+import { DomainError } from '../../domain/platform/errors.ts';
 import type { Database } from '../engine/database.ts';
 import type { Tx } from '../engine/tables.ts';
 import { writeEvents } from '../events.ts';
@@ -24,179 +25,203 @@ const MAX_PRESENTED = 500;
 const MAX_LOOKED_HOSTS = 50;
 
 export function createGitHostStore(db: Database): GitHostStore {
-  /** Changes of host keys are rare: one at a time. */
-  const alone = <T>(run: (tx: Tx) => Promise<T>): Promise<T> =>
-    db.write(async (tx) => {
-      await db.capabilities.lockName(tx, 'git-hosts');
-      return run(tx);
-    });
-  const keysOf = (tx: Tx, host: string): Promise<StoredKey[]> =>
-    tx
-      .selectFrom('git_host_keys')
-      .selectAll()
+  return {
+    all: () => allHosts(db),
+    of: (host) => hostNamed(db, host),
+    change: (host, decide, now) => changeHost(db, host, decide, now),
+    remove: (host, now) => removeHost(db, host, now),
+    import: (nodeId, keys, now) => importKeys(db, nodeId, keys, now),
+    sweep: (before) => sweepPresented(db, before),
+  };
+}
+
+/** Changes of host keys are rare: one at a time. */
+function lockHosts<T>(db: Database, run: (tx: Tx) => Promise<T>): Promise<T> {
+  return db.write(async (tx) => {
+    await db.capabilities.lockName(tx, 'git-hosts');
+    return run(tx);
+  });
+}
+
+function keysOf(tx: Tx, host: string): Promise<StoredKey[]> {
+  return tx
+    .selectFrom('git_host_keys')
+    .selectAll()
+    .where('host', '=', host)
+    .orderBy('at')
+    .orderBy('fingerprint')
+    .execute();
+}
+
+async function putKeys(tx: Tx, keys: readonly StoredKey[]): Promise<void> {
+  for (const key of keys) {
+    await tx
+      .deleteFrom('git_host_keys')
+      .where('host', '=', key.host)
+      .where('fingerprint', '=', key.fingerprint)
+      .execute();
+    await tx.insertInto('git_host_keys').values(key).execute();
+  }
+}
+
+async function checkRoom(tx: Tx): Promise<void> {
+  const rows = await tx
+    .selectFrom('git_host_keys')
+    .select('host')
+    .distinct()
+    .where('state', '!=', 'presented')
+    .execute();
+  if (rows.length > MAX_HOSTS)
+    throw new DomainError(
+      'wrong_state',
+      `the limit of ${MAX_HOSTS} git hosts is reached; delete a host that no project uses`,
+    );
+}
+
+async function limitPresented(tx: Tx): Promise<void> {
+  const oldest = await tx
+    .selectFrom('git_host_keys')
+    .select(['host', 'fingerprint'])
+    .where('state', '=', 'presented')
+    .where('added_by', 'is', null)
+    .orderBy('at', 'desc')
+    .offset(MAX_PRESENTED)
+    .limit(MAX_KEYS)
+    .execute();
+  for (const { host, fingerprint } of oldest)
+    await tx
+      .deleteFrom('git_host_keys')
       .where('host', '=', host)
-      .orderBy('at')
-      .orderBy('fingerprint')
+      .where('fingerprint', '=', fingerprint)
       .execute();
-
-  async function put(tx: Tx, keys: readonly StoredKey[]): Promise<void> {
-    for (const key of keys) {
-      await tx
-        .deleteFrom('git_host_keys')
-        .where('host', '=', key.host)
-        .where('fingerprint', '=', key.fingerprint)
-        .execute();
-      await tx.insertInto('git_host_keys').values(key).execute();
-    }
-  }
-
-  async function checkRoom(tx: Tx): Promise<void> {
-    const rows = await tx
-      .selectFrom('git_host_keys')
-      .select('host')
-      .distinct()
-      .where('state', '!=', 'presented')
-      .execute();
-    if (rows.length > MAX_HOSTS)
-      throw new DomainError(
-        'wrong_state',
-        `the limit of ${MAX_HOSTS} git hosts is reached; delete a host that no project uses`,
-      );
-  }
-
-  async function limitPresented(tx: Tx): Promise<void> {
-    const oldest = await tx
-      .selectFrom('git_host_keys')
-      .select(['host', 'fingerprint'])
-      .where('state', '=', 'presented')
-      .where('added_by', 'is', null)
-      .orderBy('at', 'desc')
-      .offset(MAX_PRESENTED)
-      .limit(MAX_KEYS)
-      .execute();
-    for (const { host, fingerprint } of oldest)
-      await tx
-        .deleteFrom('git_host_keys')
-        .where('host', '=', host)
-        .where('fingerprint', '=', fingerprint)
-        .execute();
-    const oldHosts = await tx
-      .selectFrom('git_host_keys')
-      .select('host')
+  const oldHosts = await tx
+    .selectFrom('git_host_keys')
+    .select('host')
+    .where('state', '=', 'presented')
+    .where('added_by', '=', BY_LOOK)
+    .groupBy('host')
+    .orderBy((eb) => eb.fn.max('at'), 'desc')
+    .orderBy('host')
+    .offset(MAX_LOOKED_HOSTS)
+    .limit(MAX_KEYS)
+    .execute();
+  for (const { host } of oldHosts)
+    await tx
+      .deleteFrom('git_host_keys')
+      .where('host', '=', host)
       .where('state', '=', 'presented')
       .where('added_by', '=', BY_LOOK)
-      .groupBy('host')
-      .orderBy((eb) => eb.fn.max('at'), 'desc')
-      .orderBy('host')
-      .offset(MAX_LOOKED_HOSTS)
-      .limit(MAX_KEYS)
       .execute();
-    for (const { host } of oldHosts)
+}
+
+function allHosts(db: Database): Promise<StoredKey[]> {
+  return db.kysely
+    .selectFrom('git_host_keys')
+    .selectAll()
+    .orderBy('host')
+    .orderBy('at')
+    .orderBy('fingerprint')
+    .execute();
+}
+
+function hostNamed(db: Database, host: string): Promise<StoredKey[]> {
+  return db.kysely
+    .selectFrom('git_host_keys')
+    .selectAll()
+    .where('host', '=', host)
+    .orderBy('at')
+    .orderBy('fingerprint')
+    .execute();
+}
+
+function changeHost(
+  db: Database,
+  host: string,
+  decide: (stored: readonly StoredKey[]) => HostKeyChange & { event: string | null },
+  now: number,
+): Promise<StoredKey[]> {
+  return lockHosts(db, async (tx) => {
+    const before = await keysOf(tx, host);
+    const { remove, put: changed, event } = decide(before);
+    if (remove.length > 0)
       await tx
         .deleteFrom('git_host_keys')
         .where('host', '=', host)
-        .where('state', '=', 'presented')
-        .where('added_by', '=', BY_LOOK)
+        .where('fingerprint', 'in', remove)
         .execute();
-  }
+    await putKeys(tx, changed);
+    if (changed.some((key) => key.state === 'presented')) await limitPresented(tx);
+    else await checkRoom(tx);
+    if (event !== null)
+      await writeEvents(db, tx, [{ at: now, kind: 'git_host.trusted', message: event }]);
+    return keysOf(tx, host);
+  });
+}
 
-  return {
-    all: () =>
-      db.kysely
-        .selectFrom('git_host_keys')
-        .selectAll()
-        .orderBy('host')
-        .orderBy('at')
-        .orderBy('fingerprint')
-        .execute(),
-    of: (host) =>
-      db.kysely
-        .selectFrom('git_host_keys')
-        .selectAll()
-        .where('host', '=', host)
-        .orderBy('at')
-        .orderBy('fingerprint')
-        .execute(),
-
-    change: (host, decide, now) =>
-      alone(async (tx) => {
-        const before = await keysOf(tx, host);
-        const { remove, put: changed, event } = decide(before);
-        if (remove.length > 0)
-          await tx
-            .deleteFrom('git_host_keys')
-            .where('host', '=', host)
-            .where('fingerprint', 'in', remove)
-            .execute();
-        await put(tx, changed);
-        if (changed.some((key) => key.state === 'presented')) await limitPresented(tx);
-        else await checkRoom(tx);
-        if (event !== null)
-          await writeEvents(db, tx, [{ at: now, kind: 'git_host.trusted', message: event }]);
-        return keysOf(tx, host);
-      }),
-
-    remove: (host, now) =>
-      alone(async (tx) => {
-        const gone = await tx
-          .deleteFrom('git_host_keys')
-          .where('host', '=', host)
-          .returning('fingerprint')
-          .execute();
-        if (gone.length === 0)
-          throw new DomainError(
-            'not_found',
-            trustedKeys(host, []).length > 0
-              ? `${host} has only keys that are built into Berth, which cannot be deleted`
-              : `no keys of ${host} are known`,
-          );
-        await writeEvents(db, tx, [
-          { at: now, kind: 'git_host.deleted', message: `the host keys of ${host} were deleted` },
-        ]);
-      }),
-
-    import: (nodeId, keys, now) =>
-      alone(async (tx) => {
-        const open = await tx
-          .deleteFrom('git_host_imports')
-          .where('node_id', '=', nodeId)
-          .returning('node_id')
-          .executeTakeFirst();
-        if (open === undefined) return 0;
-        const stored = await tx.selectFrom('git_host_keys').selectAll().execute();
-        const found = importable(keys, stored, now);
-        const room =
-          MAX_HOSTS -
-          new Set(stored.filter((key) => key.state !== 'presented').map((key) => key.host)).size;
-        const hosts = [...new Set(found.map((key) => key.host))].slice(0, Math.max(0, room));
-        await put(
-          tx,
-          found.filter((key) => hosts.includes(key.host)),
-        );
-        if (hosts.length === 0) return 0;
-        const node = await tx
-          .selectFrom('nodes')
-          .select('hostname')
-          .where('id', '=', nodeId)
-          .executeTakeFirst();
-        const message =
-          `host keys imported that builder ${node?.hostname ?? nodeId} already trusted: ` +
-          hosts.join(', ');
-        await writeEvents(db, tx, [
-          { at: now, kind: 'git_host.imported', node_id: nodeId, message },
-        ]);
-        return hosts.length;
-      }),
-
-    async sweep(before) {
-      const { numDeletedRows } = await db.writeOne((kysely) =>
-        kysely
-          .deleteFrom('git_host_keys')
-          .where('state', '=', 'presented')
-          .where('at', '<', before)
-          .executeTakeFirstOrThrow(),
+function removeHost(db: Database, host: string, now: number): Promise<void> {
+  return lockHosts(db, async (tx) => {
+    const gone = await tx
+      .deleteFrom('git_host_keys')
+      .where('host', '=', host)
+      .returning('fingerprint')
+      .execute();
+    if (gone.length === 0)
+      throw new DomainError(
+        'not_found',
+        trustedKeys(host, []).length > 0
+          ? `${host} has only keys that are built into Berth, which cannot be deleted`
+          : `no keys of ${host} are known`,
       );
-      return Number(numDeletedRows);
-    },
-  };
+    await writeEvents(db, tx, [
+      { at: now, kind: 'git_host.deleted', message: `the host keys of ${host} were deleted` },
+    ]);
+  });
+}
+
+function importKeys(
+  db: Database,
+  nodeId: string,
+  keys: readonly (HostKey & { host: string })[],
+  now: number,
+): Promise<number> {
+  return lockHosts(db, async (tx) => {
+    const open = await tx
+      .deleteFrom('git_host_imports')
+      .where('node_id', '=', nodeId)
+      .returning('node_id')
+      .executeTakeFirst();
+    if (open === undefined) return 0;
+    const stored = await tx.selectFrom('git_host_keys').selectAll().execute();
+    const found = importable(keys, stored, now);
+    const room =
+      MAX_HOSTS -
+      new Set(stored.filter((key) => key.state !== 'presented').map((key) => key.host)).size;
+    const hosts = [...new Set(found.map((key) => key.host))].slice(0, Math.max(0, room));
+    await putKeys(
+      tx,
+      found.filter((key) => hosts.includes(key.host)),
+    );
+    if (hosts.length === 0) return 0;
+    const node = await tx
+      .selectFrom('nodes')
+      .select('hostname')
+      .where('id', '=', nodeId)
+      .executeTakeFirst();
+    const message =
+      `host keys imported that builder ${node?.hostname ?? nodeId} already trusted: ` +
+      hosts.join(', ');
+    await writeEvents(db, tx, [{ at: now, kind: 'git_host.imported', node_id: nodeId, message }]);
+    return hosts.length;
+  });
+}
+
+async function sweepPresented(db: Database, before: number): Promise<number> {
+  const { numDeletedRows } = await db.writeOne((kysely) =>
+    kysely
+      .deleteFrom('git_host_keys')
+      .where('state', '=', 'presented')
+      .where('at', '<', before)
+      .executeTakeFirstOrThrow(),
+  );
+  return Number(numDeletedRows);
 }

@@ -1,16 +1,16 @@
-import type { Identity } from '@berth/wire/gateway';
-import { DomainError } from '../../domain/platform/errors.ts';
+import type { DeviceScope, Identity } from '@berth/wire/gateway';
+import type { Asker, DeviceCodeRecord } from '../../domain/identity/identity-records.ts';
 import type {
   DeviceCodeStore,
   NewDeviceToken,
   Polled,
 } from '../../domain/identity/identity-stores.ts';
+import { DomainError } from '../../domain/platform/errors.ts';
 import type { Database } from '../engine/database.ts';
-import type { Tx } from '../engine/tables.ts';
+import type { Row, Tx } from '../engine/tables.ts';
+import { removeExpired } from '../sweep.ts';
 import { insertDeviceToken, MAX_DEVICE_TOKENS } from './device-tokens.ts';
 import { countTokens } from './tokens.ts';
-import { removeExpired } from '../sweep.ts';
-import type { Row } from '../engine/tables.ts';
 
 /** Open codes. Anybody may ask for one; an unconfirmed code expires after 10 minutes. */
 const MAX_OPEN = 10_000;
@@ -27,104 +27,141 @@ const EARLY_MS = 500;
 export const createDeviceCodeStore = (db: Database): DeviceCodeStore => {
   const lock = db.capabilities.rowLocks;
   return {
-    async create(
-      { device_hash, user_hash, address, user_agent, scope, poll_seconds, expires_at },
-      now,
-    ) {
-      const { open } = await db.kysely
-        .selectFrom('device_codes')
-        .select((eb) => eb.fn.countAll<number>().as('open'))
-        .where('expires_at', '>', now)
-        .executeTakeFirstOrThrow();
-      if (open >= MAX_OPEN)
-        throw new DomainError(
-          'too_many_requests',
-          'too many devices are waiting for a sign-in; try again in some minutes',
-        );
-      const made = await db.writeOne((kysely) =>
-        kysely
-          .insertInto('device_codes')
-          .values({
-            device_hash,
-            user_hash,
-            status: 'pending',
-            address,
-            user_agent,
-            scope,
-            identity: null,
-            poll_seconds,
-            polled_at: null,
-            created_at: now,
-            expires_at,
-          })
-          .onConflict((oc) => oc.doNothing())
-          .returning('device_hash')
-          .executeTakeFirst(),
-      );
-      return made !== undefined;
-    },
-
-    async findPending(userHash, now) {
-      const row = await db.kysely
-        .selectFrom('device_codes')
-        .select(['status', 'address', 'user_agent', 'scope', 'created_at', 'expires_at'])
-        .where('user_hash', '=', userHash)
-        .where('status', '=', 'pending')
-        .where('expires_at', '>', now)
-        .executeTakeFirst();
-      return row === undefined ? null : { ...row, scope: row.scope ?? 'projects' };
-    },
-
-    async decide(userHash, approve, identity, now) {
-      const email = identity.email.toLowerCase();
-      await db.write(async (tx) => {
-        const row = await tx
-          .selectFrom('device_codes')
-          .selectAll()
-          .where('user_hash', '=', userHash)
-          .where('expires_at', '>', now)
-          .$if(lock, (q) => q.forUpdate())
-          .executeTakeFirst();
-        if (row === undefined)
-          throw new DomainError('not_found', 'the user code is unknown or has expired');
-        if (row.status !== 'pending') return refuseOther(row, approve, email);
-        if (approve) {
-          if (await mustStayOut(tx, email, now)) throw new DomainError('account_disabled');
-          await db.capabilities.lockName(tx, `device-tokens:${email}`);
-          if ((await countTokens(tx, 'device_tokens', now, email)) >= MAX_DEVICE_TOKENS)
-            throw new DomainError('too_many_tokens');
-        }
-        await tx
-          .updateTable('device_codes')
-          .set({
-            status: approve ? 'approved' : 'denied',
-            identity: approve ? JSON.stringify(identity) : null,
-          })
-          .where('device_hash', '=', row.device_hash)
-          .execute();
-      });
-    },
-
-    poll(deviceHash, token, now) {
-      return db.write(async (tx) => {
-        const row = await tx
-          .selectFrom('device_codes')
-          .selectAll()
-          .where('device_hash', '=', deviceHash)
-          .$if(lock, (q) => q.forUpdate())
-          .executeTakeFirst();
-        if (row === undefined || row.status === 'issued') return 'invalid_grant';
-        if (row.expires_at <= now) return 'expired_token';
-        if (row.status === 'denied') return 'access_denied';
-        return row.status === 'approved' && row.identity !== null
-          ? issue(tx, row, JSON.parse(row.identity) as Identity, token, now)
-          : stillPending(tx, row, now);
-      });
-    },
-
+    create: (code, now) => createCode(db, code, now),
+    findPending: (userHash, now) => findPendingCode(db, userHash, now),
+    decide: (userHash, approve, identity, now) =>
+      decideCode(db, lock, userHash, approve, identity, now),
+    poll: (deviceHash, token, now) => pollCode(db, lock, deviceHash, token, now),
     sweep: (now) => removeExpired(db, 'device_codes', now - REMEMBERED_MS),
   };
 };
+
+async function createCode(
+  db: Database,
+  {
+    device_hash,
+    user_hash,
+    address,
+    user_agent,
+    scope,
+    poll_seconds,
+    expires_at,
+  }: Asker & {
+    device_hash: string;
+    user_hash: string;
+    poll_seconds: number;
+    expires_at: number;
+    scope: DeviceScope;
+  },
+  now: number,
+): Promise<boolean> {
+  const { open } = await db.kysely
+    .selectFrom('device_codes')
+    .select((eb) => eb.fn.countAll<number>().as('open'))
+    .where('expires_at', '>', now)
+    .executeTakeFirstOrThrow();
+  if (open >= MAX_OPEN)
+    throw new DomainError(
+      'too_many_requests',
+      'too many devices are waiting for a sign-in; try again in some minutes',
+    );
+  const made = await db.writeOne((kysely) =>
+    kysely
+      .insertInto('device_codes')
+      .values({
+        device_hash,
+        user_hash,
+        status: 'pending',
+        address,
+        user_agent,
+        scope,
+        identity: null,
+        poll_seconds,
+        polled_at: null,
+        created_at: now,
+        expires_at,
+      })
+      .onConflict((oc) => oc.doNothing())
+      .returning('device_hash')
+      .executeTakeFirst(),
+  );
+  return made !== undefined;
+}
+
+async function findPendingCode(
+  db: Database,
+  userHash: string,
+  now: number,
+): Promise<DeviceCodeRecord | null> {
+  const row = await db.kysely
+    .selectFrom('device_codes')
+    .select(['status', 'address', 'user_agent', 'scope', 'created_at', 'expires_at'])
+    .where('user_hash', '=', userHash)
+    .where('status', '=', 'pending')
+    .where('expires_at', '>', now)
+    .executeTakeFirst();
+  return row === undefined ? null : { ...row, scope: row.scope ?? 'projects' };
+}
+
+async function decideCode(
+  db: Database,
+  lock: boolean,
+  userHash: string,
+  approve: boolean,
+  identity: Identity,
+  now: number,
+): Promise<void> {
+  const email = identity.email.toLowerCase();
+  await db.write(async (tx) => {
+    const row = await tx
+      .selectFrom('device_codes')
+      .selectAll()
+      .where('user_hash', '=', userHash)
+      .where('expires_at', '>', now)
+      .$if(lock, (q) => q.forUpdate())
+      .executeTakeFirst();
+    if (row === undefined)
+      throw new DomainError('not_found', 'the user code is unknown or has expired');
+    if (row.status !== 'pending') return refuseOther(row, approve, email);
+    if (approve) {
+      if (await mustStayOut(tx, email, now)) throw new DomainError('account_disabled');
+      await db.capabilities.lockName(tx, `device-tokens:${email}`);
+      if ((await countTokens(tx, 'device_tokens', now, email)) >= MAX_DEVICE_TOKENS)
+        throw new DomainError('too_many_tokens');
+    }
+    await tx
+      .updateTable('device_codes')
+      .set({
+        status: approve ? 'approved' : 'denied',
+        identity: approve ? JSON.stringify(identity) : null,
+      })
+      .where('device_hash', '=', row.device_hash)
+      .execute();
+  });
+}
+
+function pollCode(
+  db: Database,
+  lock: boolean,
+  deviceHash: string,
+  token: NewDeviceToken,
+  now: number,
+): Promise<Polled> {
+  return db.write(async (tx) => {
+    const row = await tx
+      .selectFrom('device_codes')
+      .selectAll()
+      .where('device_hash', '=', deviceHash)
+      .$if(lock, (q) => q.forUpdate())
+      .executeTakeFirst();
+    if (row === undefined || row.status === 'issued') return 'invalid_grant';
+    if (row.expires_at <= now) return 'expired_token';
+    if (row.status === 'denied') return 'access_denied';
+    return row.status === 'approved' && row.identity !== null
+      ? issue(tx, row, JSON.parse(row.identity) as Identity, token, now)
+      : stillPending(tx, row, now);
+  });
+}
 
 /** Accepts the same decision of the same person a second time. Throws wrong_state for any other. */
 function refuseOther(row: Row<'device_codes'>, approve: boolean, email: string): void {

@@ -2,15 +2,15 @@
  * Join tokens for new machines (docs/interfaces.md "Joining"): each is for one machine and one
  * role, and expires.
  */
+
+import type { JoinTokenStore } from '../../domain/nodes/join-stores.ts';
 import { DomainError } from '../../domain/platform/errors.ts';
 import type { JoinTokenRecord } from '../../domain/platform/records.ts';
-import type { JoinTokenStore } from '../../domain/nodes/join-stores.ts';
 import type { Database } from '../engine/database.ts';
-import type { Tx } from '../engine/tables.ts';
+import type { Row, Tx } from '../engine/tables.ts';
 import { newestFirst } from '../pages.ts';
 import { removeExpired } from '../sweep.ts';
 import { countTokens, deleteToken } from './tokens.ts';
-import type { Row } from '../engine/tables.ts';
 
 const MAX_TOKENS = 1_000;
 

@@ -1,8 +1,9 @@
 /**
  * Admissions: contract-only nodes that may use the shared secret while REQUIRE_NODE_SECRETS is on.
  */
-import { DomainError } from '../../domain/platform/errors.ts';
+
 import type { AdmissionStore } from '../../domain/nodes/join-stores.ts';
+import { DomainError } from '../../domain/platform/errors.ts';
 import type { Database } from '../engine/database.ts';
 import type { NewId } from '../ids.ts';
 

@@ -1,173 +1,203 @@
 import { defined } from '@berth/kit/defined';
 import { type Identity, SESSION_MAX_MS } from '@berth/wire/gateway';
+import type { Role } from '@berth/wire/vocabulary';
 import { refuseDeletedSince } from '../../domain/identity/deleted-account.ts';
-import { DomainError, taken } from '../../domain/platform/errors.ts';
-import type { UserRecord } from '../../domain/platform/records.ts';
+import type { UserChange } from '../../domain/identity/identity-stores.ts';
 import type { UserStore } from '../../domain/identity/user-store.ts';
-import { raiseAccessVersion } from './access-version.ts';
+import { DomainError, taken } from '../../domain/platform/errors.ts';
+import type { RecordGuard } from '../../domain/platform/guard.ts';
+import type { Page, Paged } from '../../domain/platform/page.ts';
+import type { UserRecord } from '../../domain/platform/records.ts';
 import type { Database } from '../engine/database.ts';
-import type { Db, Tx } from '../engine/tables.ts';
+import type { Db, Row, Tx } from '../engine/tables.ts';
 import { type NewEvent, writeEvents } from '../events.ts';
 import type { NewId } from '../ids.ts';
 import { keyAfter, paged } from '../pages.ts';
-import { leaveProjects, type LeftProject } from '../project-access.ts';
+import { type LeftProject, leaveProjects } from '../project-access.ts';
 import { removeExpired } from '../sweep.ts';
-import type { Row } from '../engine/tables.ts';
+import { raiseAccessVersion } from './access-version.ts';
 
 export const userOf = (row: Row<'users'>): UserRecord => ({ ...row, disabled: row.disabled !== 0 });
 
 export function createUserStore(db: Database, newId: NewId, clock: () => number): UserStore {
   return {
-    async findByEmail(email) {
-      const row = await db.kysely
-        .selectFrom('users')
-        .selectAll()
-        .where('email', '=', email.toLowerCase())
-        .executeTakeFirst();
-      return row === undefined ? null : userOf(row);
-    },
-
-    async get(id) {
-      const row = await db.kysely
-        .selectFrom('users')
-        .selectAll()
-        .where('id', '=', id)
-        .executeTakeFirst();
-      return userOf(found(row, id));
-    },
-
-    async list(page) {
-      const after = keyAfter(page.cursor, ['string']);
-      let query = db.kysely.selectFrom('users').selectAll();
-      if (after !== null) query = query.where('email', '>', after[0]);
-      const rows = await query
-        .orderBy('email')
-        .limit(page.limit + 1)
-        .execute();
-      return paged(rows, page, (row) => [row.email], userOf);
-    },
-
-    async count() {
-      const row = await db.kysely
-        .selectFrom('users')
-        .select((eb) => eb.fn.countAll<number>().as('users'))
-        .executeTakeFirstOrThrow();
-      return row.users;
-    },
-
-    async create(input, now, provenAt) {
-      const row = {
-        id: newId(),
-        ...input,
-        email: input.email.toLowerCase(),
-        disabled: 0,
-        last_login_at: null,
-        created_at: now,
-      };
-      try {
-        return await db.write(async (tx) => {
-          const created = await tx
-            .insertInto('users')
-            .values(row)
-            .returningAll()
-            .executeTakeFirstOrThrow();
-          // After the insert, which waits for a deletion that runs: an old proof must not bring a
-          // deleted account back.
-          if (provenAt !== undefined) refuseDeletedSince(await deletionOf(tx, row.email), provenAt);
-          await writeEvents(db, tx, [userEvent(created, 'created', now)]);
-          return userOf(created);
-        });
-      } catch (error) {
-        if (db.capabilities.violatesUnique(error, 'users', 'email'))
-          throw taken('email', 'email_taken', `another user has the address ${row.email}`);
-        throw error;
-      }
-    },
-
-    patch(id, { disabled, ...plain }, guard) {
-      return db.write(async (tx) => {
-        await db.capabilities.lockName(tx, ADMINS);
-        const before = found(
-          await tx.selectFrom('users').selectAll().where('id', '=', id).executeTakeFirst(),
-          id,
-        );
-        guard?.(userOf(before));
-        // The role is set even when it stays: SQL has no empty SET.
-        const set = {
-          role: before.role,
-          ...plain,
-          ...defined({ disabled: disabled === undefined ? undefined : Number(disabled) }),
-        };
-        const after = { ...before, ...set };
-        if (isAdmin(before) && !isAdmin(after)) await refuseWithoutAdmin(tx, id);
-        const row = await tx
-          .updateTable('users')
-          .set(set)
-          .where('id', '=', id)
-          .returningAll()
-          .executeTakeFirstOrThrow();
-        // A new password or a disabled account ends the sessions.
-        if (plain.password_hash !== undefined || after.disabled === 1)
-          await tx.deleteFrom('api_sessions').where('user_id', '=', id).execute();
-        if (after.disabled !== before.disabled) await raiseAccessVersion(tx);
-        if (after.disabled === 1) await endDevices(tx, before.email);
-        await writeEvents(db, tx, [userEvent(row, 'changed', clock())]);
-        return userOf(row);
-      });
-    },
-
-    async remove(id, now, guard) {
-      await db.write(async (tx) => {
-        await db.capabilities.lockName(tx, ADMINS);
-        const user = found(
-          await tx.selectFrom('users').selectAll().where('id', '=', id).executeTakeFirst(),
-          id,
-        );
-        guard?.(userOf(user));
-        if (isAdmin(user)) await refuseWithoutAdmin(tx, id);
-        await endDevices(tx, user.email);
-        const tombstone = { deleted_at: now, expires_at: now + TOMBSTONE_MS };
-        await tx
-          .insertInto('deleted_users')
-          .values({ email: user.email, ...tombstone })
-          .onConflict((oc) => oc.column('email').doUpdateSet(tombstone))
-          .execute();
-        const left = await leaveProjects(db, tx, id, now);
-        await raiseAccessVersion(tx);
-        // Foreign keys delete sessions and API tokens with the row.
-        await tx.deleteFrom('users').where('id', '=', id).execute();
-        await writeEvents(db, tx, [
-          userEvent(user, 'deleted', now),
-          ...left.map((project) => leftEvent(project, now)),
-        ]);
-      });
-    },
-
-    async makeAdmins(emails) {
-      if (emails.length === 0) return;
-      await db.write(async (tx) => {
-        const lower = emails.map((email) => email.toLowerCase());
-        await tx
-          .updateTable('users')
-          .set({ role: 'admin', disabled: 0 })
-          .where('email', 'in', lower)
-          .execute();
-        await raiseAccessVersion(tx);
-      });
-    },
-
-    async deletedAt(email) {
-      return deletionOf(db.kysely, email.toLowerCase());
-    },
-
+    findByEmail: (email) => findUserByEmail(db, email),
+    get: (id) => getUser(db, id),
+    list: (page) => listUsers(db, page),
+    count: () => countUsers(db),
+    create: (input, now, provenAt) => createUser(db, newId, input, now, provenAt),
+    patch: (id, change, guard) => patchUser(db, clock, id, change, guard),
+    remove: (id, now, guard) => removeUser(db, id, now, guard),
+    makeAdmins: (emails) => makeAdmins(db, emails),
+    deletedAt: (email) => accountDeletedAt(db, email),
     sweep: (now) => removeExpired(db, 'deleted_users', now),
-
-    async setLastLogin(id, now) {
-      await db.writeOne((kysely) =>
-        kysely.updateTable('users').set({ last_login_at: now }).where('id', '=', id).execute(),
-      );
-    },
+    setLastLogin: (id, now) => setLastLogin(db, id, now),
   };
+}
+
+async function findUserByEmail(db: Database, email: string): Promise<UserRecord | null> {
+  const row = await db.kysely
+    .selectFrom('users')
+    .selectAll()
+    .where('email', '=', email.toLowerCase())
+    .executeTakeFirst();
+  return row === undefined ? null : userOf(row);
+}
+
+async function getUser(db: Database, id: string): Promise<UserRecord> {
+  const row = await db.kysely
+    .selectFrom('users')
+    .selectAll()
+    .where('id', '=', id)
+    .executeTakeFirst();
+  return userOf(found(row, id));
+}
+
+async function listUsers(db: Database, page: Page): Promise<Paged<UserRecord>> {
+  const after = keyAfter(page.cursor, ['string']);
+  let query = db.kysely.selectFrom('users').selectAll();
+  if (after !== null) query = query.where('email', '>', after[0]);
+  const rows = await query
+    .orderBy('email')
+    .limit(page.limit + 1)
+    .execute();
+  return paged(rows, page, (row) => [row.email], userOf);
+}
+
+async function countUsers(db: Database): Promise<number> {
+  const row = await db.kysely
+    .selectFrom('users')
+    .select((eb) => eb.fn.countAll<number>().as('users'))
+    .executeTakeFirstOrThrow();
+  return row.users;
+}
+
+async function createUser(
+  db: Database,
+  newId: NewId,
+  input: { email: string; role: Role; password_hash: string | null },
+  now: number,
+  provenAt: number | undefined,
+): Promise<UserRecord> {
+  const row = {
+    id: newId(),
+    ...input,
+    email: input.email.toLowerCase(),
+    disabled: 0,
+    last_login_at: null,
+    created_at: now,
+  };
+  try {
+    return await db.write(async (tx) => {
+      const created = await tx
+        .insertInto('users')
+        .values(row)
+        .returningAll()
+        .executeTakeFirstOrThrow();
+      // After the insert, which waits for a deletion that runs: an old proof must not bring a
+      // deleted account back.
+      if (provenAt !== undefined) refuseDeletedSince(await deletionOf(tx, row.email), provenAt);
+      await writeEvents(db, tx, [userEvent(created, 'created', now)]);
+      return userOf(created);
+    });
+  } catch (error) {
+    if (db.capabilities.violatesUnique(error, 'users', 'email'))
+      throw taken('email', 'email_taken', `another user has the address ${row.email}`);
+    throw error;
+  }
+}
+
+function patchUser(
+  db: Database,
+  clock: () => number,
+  id: string,
+  { disabled, ...plain }: UserChange,
+  guard: RecordGuard<UserRecord> | undefined,
+): Promise<UserRecord> {
+  return db.write(async (tx) => {
+    await db.capabilities.lockName(tx, ADMINS);
+    const before = found(
+      await tx.selectFrom('users').selectAll().where('id', '=', id).executeTakeFirst(),
+      id,
+    );
+    guard?.(userOf(before));
+    // The role is set even when it stays: SQL has no empty SET.
+    const set = {
+      role: before.role,
+      ...plain,
+      ...defined({ disabled: disabled === undefined ? undefined : Number(disabled) }),
+    };
+    const after = { ...before, ...set };
+    if (isAdmin(before) && !isAdmin(after)) await refuseWithoutAdmin(tx, id);
+    const row = await tx
+      .updateTable('users')
+      .set(set)
+      .where('id', '=', id)
+      .returningAll()
+      .executeTakeFirstOrThrow();
+    // A new password or a disabled account ends the sessions.
+    if (plain.password_hash !== undefined || after.disabled === 1)
+      await tx.deleteFrom('api_sessions').where('user_id', '=', id).execute();
+    if (after.disabled !== before.disabled) await raiseAccessVersion(tx);
+    if (after.disabled === 1) await endDevices(tx, before.email);
+    await writeEvents(db, tx, [userEvent(row, 'changed', clock())]);
+    return userOf(row);
+  });
+}
+
+async function removeUser(
+  db: Database,
+  id: string,
+  now: number,
+  guard: RecordGuard<UserRecord> | undefined,
+): Promise<void> {
+  await db.write(async (tx) => {
+    await db.capabilities.lockName(tx, ADMINS);
+    const user = found(
+      await tx.selectFrom('users').selectAll().where('id', '=', id).executeTakeFirst(),
+      id,
+    );
+    guard?.(userOf(user));
+    if (isAdmin(user)) await refuseWithoutAdmin(tx, id);
+    await endDevices(tx, user.email);
+    const tombstone = { deleted_at: now, expires_at: now + TOMBSTONE_MS };
+    await tx
+      .insertInto('deleted_users')
+      .values({ email: user.email, ...tombstone })
+      .onConflict((oc) => oc.column('email').doUpdateSet(tombstone))
+      .execute();
+    const left = await leaveProjects(db, tx, id, now);
+    await raiseAccessVersion(tx);
+    // Foreign keys delete sessions and API tokens with the row.
+    await tx.deleteFrom('users').where('id', '=', id).execute();
+    await writeEvents(db, tx, [
+      userEvent(user, 'deleted', now),
+      ...left.map((project) => leftEvent(project, now)),
+    ]);
+  });
+}
+
+async function makeAdmins(db: Database, emails: readonly string[]): Promise<void> {
+  if (emails.length === 0) return;
+  await db.write(async (tx) => {
+    const lower = emails.map((email) => email.toLowerCase());
+    await tx
+      .updateTable('users')
+      .set({ role: 'admin', disabled: 0 })
+      .where('email', 'in', lower)
+      .execute();
+    await raiseAccessVersion(tx);
+  });
+}
+
+async function accountDeletedAt(db: Database, email: string): Promise<number | null> {
+  return deletionOf(db.kysely, email.toLowerCase());
+}
+
+async function setLastLogin(db: Database, id: string, now: number): Promise<void> {
+  await db.writeOne((kysely) =>
+    kysely.updateTable('users').set({ last_login_at: now }).where('id', '=', id).execute(),
+  );
 }
 
 /**

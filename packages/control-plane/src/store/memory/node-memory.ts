@@ -19,10 +19,9 @@ import type { NodeRole } from '@berth/wire/vocabulary';
 import { sql } from 'kysely';
 import type { NodeRecord } from '../../domain/platform/records.ts';
 import type { Database } from '../engine/database.ts';
-import type { Db } from '../engine/tables.ts';
+import type { Db, Row } from '../engine/tables.ts';
 import { nodeOf } from '../rows/node.ts';
 import type { NodeQueryCache } from './node-query-cache.ts';
-import type { Row } from '../engine/tables.ts';
 
 type NodeRow = Row<'nodes'>;
 type Mark = Partial<
@@ -98,153 +97,200 @@ const FINGERPRINT_COLUMNS = [
 export const fingerprintOf = (db: Database) =>
   db.capabilities.digest(FINGERPRINT_COLUMNS.map((column) => `nodes.${column}`)).as('fingerprint');
 
-export function createNodeMemory(db: Database, queryCache: NodeQueryCache): NodeMemory {
-  const shared = db.capabilities.sharedByControlPlanes;
-  const rows = new Map<string, NodeRow>();
-  const fingerprints = new Map<string, string>();
+/** The state of the store (see the top of this file). The maps are by node id. */
+type Memory = {
+  readonly db: Database;
+  readonly queryCache: NodeQueryCache;
+  /** Whether other control planes use the same database. */
+  readonly shared: boolean;
+  /** The last written row. */
+  readonly rows: Map<string, NodeRow>;
+  readonly fingerprints: Map<string, string>;
   /** One record for each row, so that reported lists can be compared by identity. */
-  const recordsByRow = new WeakMap<NodeRow, NodeRecord>();
-  const ids = new Map<string, string>();
-  const marks = new Map<string, Mark>();
+  readonly recordsByRow: WeakMap<NodeRow, NodeRecord>;
+  /** Node id by role and host name (`nameOf`). */
+  readonly ids: Map<string, string>;
+  /** The newest values of each node, written or not. */
+  readonly marks: Map<string, Mark>;
   /** Marks that are not in the database yet. */
-  let unwritten = new Map<string, Mark>();
-  const heardAt = new Map<string, number>();
+  unwritten: Map<string, Mark>;
+  /** When the agent last registered at this process, by the uptime clock. */
+  readonly heardAt: Map<string, number>;
   /** Records of all rows, in order; null: the next `all` reads them. Records are immutable. */
-  let records: Map<string, NodeRecord> | null = null;
-  let flushing: Promise<void> = Promise.resolve();
-  const nameOf = (hostname: string, role: NodeRole): string => `${role} ${hostname}`;
+  records: Map<string, NodeRecord> | null;
+  /** The flush that runs now, or the last one. */
+  flushing: Promise<void>;
+};
 
-  function drop(id: string): void {
-    const row = rows.get(id);
-    if (row !== undefined) ids.delete(nameOf(row.hostname, row.role));
-    rows.delete(id);
-    fingerprints.delete(id);
-    records?.delete(id);
-    queryCache.forget(id);
-  }
-
-  function forget(id: string): void {
-    drop(id);
-    marks.delete(id);
-    heardAt.delete(id);
-    unwritten.delete(id);
-  }
-
-  function writtenRecord(row: NodeRow): NodeRecord {
-    const record = recordsByRow.get(row) ?? nodeOf(row);
-    recordsByRow.set(row, record);
-    return record;
-  }
-
-  /** Returns the record with the node's newer marks. */
-  function newest(row: NodeRecord): NodeRecord {
-    const mark = marks.get(row.id);
-    if (mark === undefined) return row;
-    const latest = (a: number | null | undefined, b: number | null | undefined): number | null =>
-      Math.max(a ?? 0, b ?? 0) || null;
-    // Another control plane may have written the row after the mark was made here.
-    const isMarkNewer = (mark.last_seen_at ?? 0) >= (row.last_seen_at ?? 0);
-    return {
-      ...row,
-      last_seen_at: Math.max(row.last_seen_at, mark.last_seen_at ?? 0),
-      observed_at: latest(row.observed_at, mark.observed_at),
-      observed_since: latest(row.observed_since, mark.observed_since),
-      last_polled_at: latest(row.last_polled_at, mark.last_polled_at),
-      free_storage:
-        isMarkNewer && mark.free_storage !== undefined
-          ? mark.free_storage
-          : (row.free_storage ?? null),
-      disk: isMarkNewer && mark.disk !== undefined ? mark.disk : row.disk,
-    };
-  }
-
-  async function write(): Promise<void> {
-    const batch = unwritten;
-    if (batch.size === 0) return;
-    unwritten = new Map();
-    const all = [...batch];
-    try {
-      while (all.length > 0) {
-        const part = all.slice(0, ROWS_A_STATEMENT);
-        const updated = await db.writeOne((kysely) =>
-          db.capabilities.unsynced(kysely, (one) => statement(db, part).execute(one)),
-        );
-        all.splice(0, part.length);
-        const existing = new Set(updated.rows.map((row) => row.id));
-        for (const { id, fingerprint } of updated.rows)
-          if (shared && fingerprints.has(id) && fingerprints.get(id) !== fingerprint) drop(id);
-        // Another control plane deleted the node. The next poll tells its agent to register again.
-        for (const [id] of part) if (!existing.has(id)) forget(id);
-      }
-    } catch (error) {
-      for (const [id, mark] of all) unwritten.set(id, { ...mark, ...unwritten.get(id) });
-      throw error;
-    }
-  }
-
-  return {
-    find: (hostname, role) => rows.get(ids.get(nameOf(hostname, role)) ?? ''),
-    peek: (id) => rows.get(id),
-    get: (id) => (shared ? undefined : rows.get(id)),
-    put(row, fingerprint) {
-      if (shared && fingerprint === null) return drop(row.id);
-      queryCache.forget(row.id);
-      const before = rows.get(row.id);
-      const renamed =
-        before !== undefined &&
-        nameOf(before.hostname, before.role) !== nameOf(row.hostname, row.role);
-      if (renamed) ids.delete(nameOf(before.hostname, before.role));
-      // A new node or a new name changes the order of the records, so they are read again.
-      if (!renamed && records?.has(row.id) === true) records.set(row.id, writtenRecord(row));
-      else records = null;
-      if (fingerprint !== null) fingerprints.set(row.id, fingerprint);
-      rows.set(row.id, row);
-      ids.set(nameOf(row.hostname, row.role), row.id);
-    },
-    heardAt: (id) => heardAt.get(id) ?? null,
-    setHeardAt: (id, at) => void heardAt.set(id, at),
-    rowWritten(id, at) {
-      heardAt.set(id, at);
-      const { last_polled_at } = marks.get(id) ?? {};
-      const rest = last_polled_at === undefined ? {} : { last_polled_at };
-      marks.set(id, rest);
-      if (unwritten.has(id)) unwritten.set(id, rest);
-    },
-    forget,
-    mark(id, mark) {
-      marks.set(id, { ...marks.get(id), ...mark });
-      unwritten.set(id, { ...unwritten.get(id), ...mark });
-    },
-    recordOf: (row) => newest(writtenRecord(row)),
-    async all(from) {
-      if (records === null) {
-        const read = await from
-          .selectFrom('nodes')
-          .selectAll()
-          .orderBy('hostname')
-          .orderBy('role')
-          .execute();
-        if (shared) return read.map((row) => newest(nodeOf(row)));
-        const fresh = new Map<string, NodeRecord>();
-        for (const row of read) {
-          // A row that is in memory already stays, because reports are compared with the lists of
-          // its record by identity.
-          const current = rows.get(row.id) ?? row;
-          rows.set(row.id, current);
-          ids.set(nameOf(row.hostname, row.role), row.id);
-          fresh.set(row.id, writtenRecord(current));
-        }
-        records = fresh;
-      }
-      return [...records.values()].map(newest);
-    },
-    flush() {
-      // Flushes run one after the other. A caller waits for a flush that began after its call.
-      const next = flushing.then(write, write);
-      flushing = next.catch(() => undefined);
-      return next;
-    },
+export function createNodeMemory(db: Database, queryCache: NodeQueryCache): NodeMemory {
+  const memory: Memory = {
+    db,
+    queryCache,
+    shared: db.capabilities.sharedByControlPlanes,
+    rows: new Map(),
+    fingerprints: new Map(),
+    recordsByRow: new WeakMap(),
+    ids: new Map(),
+    marks: new Map(),
+    unwritten: new Map(),
+    heardAt: new Map(),
+    records: null,
+    flushing: Promise.resolve(),
   };
+  return {
+    find: (hostname, role) => memory.rows.get(memory.ids.get(nameOf(hostname, role)) ?? ''),
+    peek: (id) => memory.rows.get(id),
+    get: (id) => (memory.shared ? undefined : memory.rows.get(id)),
+    put: (row, fingerprint) => putRow(memory, row, fingerprint),
+    heardAt: (id) => memory.heardAt.get(id) ?? null,
+    setHeardAt: (id, at) => void memory.heardAt.set(id, at),
+    rowWritten: (id, at) => clearWrittenMarks(memory, id, at),
+    forget: (id) => forgetNode(memory, id),
+    mark: (id, mark) => addMark(memory, id, mark),
+    recordOf: (row) => withMarks(memory, writtenRecord(memory, row)),
+    all: (db) => allRecords(memory, db),
+    flush: () => flushMarks(memory),
+  };
+}
+
+function nameOf(hostname: string, role: NodeRole): string {
+  return `${role} ${hostname}`;
+}
+
+function dropRow(memory: Memory, id: string): void {
+  const row = memory.rows.get(id);
+  if (row !== undefined) memory.ids.delete(nameOf(row.hostname, row.role));
+  memory.rows.delete(id);
+  memory.fingerprints.delete(id);
+  memory.records?.delete(id);
+  memory.queryCache.forget(id);
+}
+
+function forgetNode(memory: Memory, id: string): void {
+  dropRow(memory, id);
+  memory.marks.delete(id);
+  memory.heardAt.delete(id);
+  memory.unwritten.delete(id);
+}
+
+function writtenRecord(memory: Memory, row: NodeRow): NodeRecord {
+  const record = memory.recordsByRow.get(row) ?? nodeOf(row);
+  memory.recordsByRow.set(row, record);
+  return record;
+}
+
+/** Returns the record with the node's newer marks. */
+function withMarks(memory: Memory, row: NodeRecord): NodeRecord {
+  const mark = memory.marks.get(row.id);
+  if (mark === undefined) return row;
+  const latest = (a: number | null | undefined, b: number | null | undefined): number | null =>
+    Math.max(a ?? 0, b ?? 0) || null;
+  // Another control plane may have written the row after the mark was made here.
+  const isMarkNewer = (mark.last_seen_at ?? 0) >= (row.last_seen_at ?? 0);
+  return {
+    ...row,
+    last_seen_at: Math.max(row.last_seen_at, mark.last_seen_at ?? 0),
+    observed_at: latest(row.observed_at, mark.observed_at),
+    observed_since: latest(row.observed_since, mark.observed_since),
+    last_polled_at: latest(row.last_polled_at, mark.last_polled_at),
+    free_storage:
+      isMarkNewer && mark.free_storage !== undefined
+        ? mark.free_storage
+        : (row.free_storage ?? null),
+    disk: isMarkNewer && mark.disk !== undefined ? mark.disk : row.disk,
+  };
+}
+
+async function writeMarks(memory: Memory): Promise<void> {
+  const batch = memory.unwritten;
+  if (batch.size === 0) return;
+  memory.unwritten = new Map();
+  const all = [...batch];
+  try {
+    while (all.length > 0) {
+      const part = all.slice(0, ROWS_A_STATEMENT);
+      const updated = await memory.db.writeOne((kysely) =>
+        memory.db.capabilities.unsynced(kysely, (one) => statement(memory.db, part).execute(one)),
+      );
+      all.splice(0, part.length);
+      const existing = new Set(updated.rows.map((row) => row.id));
+      for (const { id, fingerprint } of updated.rows)
+        if (
+          memory.shared &&
+          memory.fingerprints.has(id) &&
+          memory.fingerprints.get(id) !== fingerprint
+        )
+          dropRow(memory, id);
+      // Another control plane deleted the node. The next poll tells its agent to register again.
+      for (const [id] of part) if (!existing.has(id)) forgetNode(memory, id);
+    }
+  } catch (error) {
+    for (const [id, mark] of all)
+      memory.unwritten.set(id, { ...mark, ...memory.unwritten.get(id) });
+    throw error;
+  }
+}
+
+function putRow(memory: Memory, row: NodeRow, fingerprint: string | null): void {
+  if (memory.shared && fingerprint === null) return dropRow(memory, row.id);
+  memory.queryCache.forget(row.id);
+  const before = memory.rows.get(row.id);
+  const renamed =
+    before !== undefined && nameOf(before.hostname, before.role) !== nameOf(row.hostname, row.role);
+  if (renamed) memory.ids.delete(nameOf(before.hostname, before.role));
+  // A new node or a new name changes the order of the records, so they are read again.
+  if (!renamed && memory.records?.has(row.id) === true)
+    memory.records.set(row.id, writtenRecord(memory, row));
+  else memory.records = null;
+  if (fingerprint !== null) memory.fingerprints.set(row.id, fingerprint);
+  memory.rows.set(row.id, row);
+  memory.ids.set(nameOf(row.hostname, row.role), row.id);
+}
+
+function clearWrittenMarks(memory: Memory, id: string, at: number): void {
+  memory.heardAt.set(id, at);
+  const { last_polled_at } = memory.marks.get(id) ?? {};
+  const rest = last_polled_at === undefined ? {} : { last_polled_at };
+  memory.marks.set(id, rest);
+  if (memory.unwritten.has(id)) memory.unwritten.set(id, rest);
+}
+
+function addMark(memory: Memory, id: string, mark: Mark): void {
+  memory.marks.set(id, { ...memory.marks.get(id), ...mark });
+  memory.unwritten.set(id, { ...memory.unwritten.get(id), ...mark });
+}
+
+async function allRecords(memory: Memory, from: Db): Promise<NodeRecord[]> {
+  if (memory.records === null) {
+    const read = await from
+      .selectFrom('nodes')
+      .selectAll()
+      .orderBy('hostname')
+      .orderBy('role')
+      .execute();
+    if (memory.shared) return read.map((row) => withMarks(memory, nodeOf(row)));
+    const fresh = new Map<string, NodeRecord>();
+    for (const row of read) {
+      // A row that is in memory already stays, because reports are compared with the lists of
+      // its record by identity.
+      const current = memory.rows.get(row.id) ?? row;
+      memory.rows.set(row.id, current);
+      memory.ids.set(nameOf(row.hostname, row.role), row.id);
+      fresh.set(row.id, writtenRecord(memory, current));
+    }
+    memory.records = fresh;
+  }
+  return [...memory.records.values()].map((row) => withMarks(memory, row));
+}
+
+function flushMarks(memory: Memory): Promise<void> {
+  // Flushes run one after the other. A caller waits for a flush that began after its call.
+  const next = memory.flushing.then(
+    () => writeMarks(memory),
+    () => writeMarks(memory),
+  );
+  memory.flushing = next.catch(() => undefined);
+  return next;
 }
 
 /**

@@ -15,8 +15,9 @@
  * right answer. Without a `watch` in the last WATCH_MS the cache is not used, and the caller
  * queries. So a failing watch never prolongs a wrong answer.
  */
-import type { NodeRecord } from '../../domain/platform/records.ts';
+
 import type { Plan } from '../../domain/deployments/plan.ts';
+import type { NodeRecord } from '../../domain/platform/records.ts';
 import type { Database } from '../engine/database.ts';
 import { LIVE_STATES } from '../states.ts';
 
@@ -53,94 +54,127 @@ export type NodeQueryCache = {
   watch(): Promise<void>;
 };
 
-export function createNodeQueryCache(db: Database): NodeQueryCache {
-  const shared = db.capabilities.sharedByControlPlanes;
-  const reconciled = new Map<string, Reconciled>();
+/** The state of the cache (see the top of this file). */
+type Cache = {
+  readonly db: Database;
+  /** Whether other control planes use the same database. */
+  readonly shared: boolean;
+  /** The reconciled nodes by id. */
+  readonly reconciled: Map<string, Reconciled>;
   /** Number of commits. A query for deployments that overlaps any commit is not cached. */
-  let commits = 0;
+  commits: number;
   /** Deployment -> the reconciled node that has its container. */
-  const nodeOf = new Map<string, string>();
-  let versions = new Map<string, number>();
-  let watchedAt = Number.NEGATIVE_INFINITY;
+  readonly nodeOf: Map<string, string>;
+  /** `flow_version` of each project at the last `watch`. */
+  versions: Map<string, number>;
+  /** Start of the last successful `watch`, by the monotonic clock in ms. */
+  watchedAt: number;
+};
 
-  function dropReconciled(nodeId: string): void {
-    for (const id of reconciled.get(nodeId)?.deployments ?? [])
-      if (nodeOf.get(id) === nodeId) nodeOf.delete(id);
-    reconciled.delete(nodeId);
-  }
-
-  /**
-   * Drops the nodes that may have a container of the project, or one at the address of its new
-   * route.
-   */
-  function dropRouted(projectId: string, host_ip: string | null): void {
-    for (const [nodeId, one] of [...reconciled])
-      if (one.projects.has(projectId) || one.host_ip === host_ip) dropReconciled(nodeId);
-  }
-
-  async function dropChangedProjects(): Promise<void> {
-    const rows = await db.kysely.selectFrom('projects').select(['id', 'flow_version']).execute();
-    const present = new Map(rows.map((row) => [row.id, row.flow_version]));
-    const changed = new Set(
-      [...present.keys(), ...versions.keys()].filter((id) => present.get(id) !== versions.get(id)),
-    );
-    if (changed.size > 0) {
-      commits++;
-      for (const [nodeId, { projects }] of [...reconciled])
-        if ([...projects].some((id) => changed.has(id))) dropReconciled(nodeId);
-      const placed = await db.kysely
-        .selectFrom('deployments')
-        .select('node_id')
-        .distinct()
-        .where('project_id', 'in', [...changed])
-        .where('status', 'in', [...LIVE_STATES])
-        .where('node_id', 'is not', null)
-        .execute();
-      for (const { node_id } of placed) dropReconciled(node_id ?? '');
-    }
-    versions = present;
-  }
-
-  return {
-    isReconciled(node) {
-      if (shared && performance.now() - watchedAt > WATCH_MS) return false;
-      return reconciled.get(node.id)?.containers === node.containers;
-    },
-    startReconciledQuery(node) {
-      const before = commits;
-      return (deployments) => {
-        if (commits !== before) return;
-        dropReconciled(node.id);
-        reconciled.set(node.id, {
-          containers: node.containers,
-          host_ip: node.host_ip,
-          deployments: deployments.map((d) => d.id),
-          projects: new Set(deployments.map((d) => d.project_id)),
-        });
-        for (const { id } of deployments) nodeOf.set(id, node.id);
-      };
-    },
-    onCommit(plan, nodes) {
-      commits++;
-      for (const { id } of plan.changeDeployments) dropReconciled(nodeOf.get(id) ?? '');
-      for (const id of nodes) dropReconciled(id);
-      dropReconciled(plan.createDeployment?.node_id ?? '');
-      if (plan.route !== null)
-        dropRouted(plan.project.id, 'set' in plan.route ? plan.route.set.host_ip : null);
-    },
-    forget: dropReconciled,
-    async watch() {
-      if (!shared) return;
-      try {
-        const startedAt = performance.now();
-        await dropChangedProjects();
-        watchedAt = startedAt;
-      } catch (error) {
-        commits++;
-        reconciled.clear();
-        nodeOf.clear();
-        throw error;
-      }
-    },
+export function createNodeQueryCache(db: Database): NodeQueryCache {
+  const cache: Cache = {
+    db,
+    shared: db.capabilities.sharedByControlPlanes,
+    reconciled: new Map(),
+    commits: 0,
+    nodeOf: new Map(),
+    versions: new Map(),
+    watchedAt: Number.NEGATIVE_INFINITY,
   };
+  return {
+    isReconciled: (node) => isNodeReconciled(cache, node),
+    startReconciledQuery: (node) => startReconciledQuery(cache, node),
+    onCommit: (plan, nodes) => dropCommitted(cache, plan, nodes),
+    forget: (nodeId) => dropReconciled(cache, nodeId),
+    watch: () => watchCommits(cache),
+  };
+}
+
+function dropReconciled(cache: Cache, nodeId: string): void {
+  for (const id of cache.reconciled.get(nodeId)?.deployments ?? [])
+    if (cache.nodeOf.get(id) === nodeId) cache.nodeOf.delete(id);
+  cache.reconciled.delete(nodeId);
+}
+
+/**
+ * Drops the nodes that may have a container of the project, or one at the address of its new
+ * route.
+ */
+function dropRouted(cache: Cache, projectId: string, host_ip: string | null): void {
+  for (const [nodeId, one] of [...cache.reconciled])
+    if (one.projects.has(projectId) || one.host_ip === host_ip) dropReconciled(cache, nodeId);
+}
+
+async function dropChangedProjects(cache: Cache): Promise<void> {
+  const rows = await cache.db.kysely
+    .selectFrom('projects')
+    .select(['id', 'flow_version'])
+    .execute();
+  const present = new Map(rows.map((row) => [row.id, row.flow_version]));
+  const changed = new Set(
+    [...present.keys(), ...cache.versions.keys()].filter(
+      (id) => present.get(id) !== cache.versions.get(id),
+    ),
+  );
+  if (changed.size > 0) {
+    cache.commits++;
+    for (const [nodeId, { projects }] of [...cache.reconciled])
+      if ([...projects].some((id) => changed.has(id))) dropReconciled(cache, nodeId);
+    const placed = await cache.db.kysely
+      .selectFrom('deployments')
+      .select('node_id')
+      .distinct()
+      .where('project_id', 'in', [...changed])
+      .where('status', 'in', [...LIVE_STATES])
+      .where('node_id', 'is not', null)
+      .execute();
+    for (const { node_id } of placed) dropReconciled(cache, node_id ?? '');
+  }
+  cache.versions = present;
+}
+
+function isNodeReconciled(cache: Cache, node: NodeRecord): boolean {
+  if (cache.shared && performance.now() - cache.watchedAt > WATCH_MS) return false;
+  return cache.reconciled.get(node.id)?.containers === node.containers;
+}
+
+function startReconciledQuery(
+  cache: Cache,
+  node: NodeRecord,
+): (deployments: readonly DeploymentKey[]) => void {
+  const before = cache.commits;
+  return (deployments) => {
+    if (cache.commits !== before) return;
+    dropReconciled(cache, node.id);
+    cache.reconciled.set(node.id, {
+      containers: node.containers,
+      host_ip: node.host_ip,
+      deployments: deployments.map((d) => d.id),
+      projects: new Set(deployments.map((d) => d.project_id)),
+    });
+    for (const { id } of deployments) cache.nodeOf.set(id, node.id);
+  };
+}
+
+function dropCommitted(cache: Cache, plan: Plan, nodes: readonly string[]): void {
+  cache.commits++;
+  for (const { id } of plan.changeDeployments) dropReconciled(cache, cache.nodeOf.get(id) ?? '');
+  for (const id of nodes) dropReconciled(cache, id);
+  dropReconciled(cache, plan.createDeployment?.node_id ?? '');
+  if (plan.route !== null)
+    dropRouted(cache, plan.project.id, 'set' in plan.route ? plan.route.set.host_ip : null);
+}
+
+async function watchCommits(cache: Cache): Promise<void> {
+  if (!cache.shared) return;
+  try {
+    const startedAt = performance.now();
+    await dropChangedProjects(cache);
+    cache.watchedAt = startedAt;
+  } catch (error) {
+    cache.commits++;
+    cache.reconciled.clear();
+    cache.nodeOf.clear();
+    throw error;
+  }
 }

@@ -1,5 +1,5 @@
 /**
- * The main job as somebody writes it who has the OpenAPI document alone. openapi.test.ts compiles
+ * The main job as somebody writes it who has the OpenAPI document alone. openapi.slow.test.ts compiles
  * it against the types that openapi-typescript generates into schema.d.ts beside a copy of it, then
  * runs it against a control plane.
  */

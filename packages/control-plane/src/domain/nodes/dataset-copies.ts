@@ -1,0 +1,90 @@
+/**
+ * Counts the copies that each node has of the datasets that a deployment wants, for placement.ts.
+ * Typed arrays over the rows of the cache index: 10,000 nodes with 100 datasets take milliseconds.
+ * Nodes are numbered by their position in the list. Pure.
+ */
+import type { DatasetFact } from '../deployments/facts.ts';
+import type { NodeRecord } from '../platform/records.ts';
+import type { CacheIndex, Rows } from './cache-index.ts';
+
+/** A `dependency` dataset of the project at its newest version. */
+export type Wanted = Pick<DatasetFact, 'id' | 'name' | 'bytes' | 'status'> & { version: number };
+
+export type DatasetCopies = {
+  /** Number of wanted datasets that each node has. */
+  counts: Int32Array;
+  /** Bytes of the wanted datasets that each node lacks. */
+  missing: Float64Array;
+  /** Bytes of copies that the node can evict for this deployment. */
+  evictable(position: number): number;
+  /** A wanted dataset that the node lacks and that cannot be copied now, or null. */
+  unobtainable(position: number): Wanted | null;
+};
+
+export function countCopies(
+  wanted: readonly Wanted[],
+  nodes: readonly NodeRecord[],
+  index: CacheIndex,
+): DatasetCopies {
+  const total = wanted.reduce((sum, d) => sum + d.bytes, 0);
+  const counts = new Int32Array(nodes.length);
+  const missing = new Float64Array(nodes.length).fill(total);
+  if (wanted.length === 0) return { counts, missing, evictable: () => 0, unobtainable: () => null };
+
+  const rows = index.rows(nodes);
+  const slots = wanted.map((d) => index.slot(d.id, d.version));
+  const bytesOf = bytesBySlot(wanted, slots, rows.slots);
+  const stuck = wanted.flatMap((dataset, at) =>
+    dataset.status === 'ok' ? [] : [{ dataset, slot: slots[at] as number }],
+  );
+  for (let i = 0; i < nodes.length; i++) {
+    const begin = rows.start[i] as number;
+    const end = begin + (rows.length[i] as number);
+    let count = 0;
+    let lacks = total;
+    for (let k = begin; k < end; k++) {
+      const bytes = bytesOf[rows.data[k] as number] as number;
+      if (bytes < 0) continue;
+      count += 1;
+      lacks -= bytes;
+    }
+    counts[i] = count;
+    missing[i] = lacks;
+  }
+  return {
+    counts,
+    missing,
+    evictable: (position) => evictableOn(rows, bytesOf, position),
+    unobtainable(position) {
+      if (stuck.length === 0) return null;
+      const slotsOfNode = slotsOn(rows, position);
+      return stuck.find(({ slot }) => !slotsOfNode.includes(slot))?.dataset ?? null;
+    },
+  };
+}
+
+/** Returns the bytes of each wanted dataset by its number in the index; -1: not wanted. */
+function bytesBySlot(
+  wanted: readonly Wanted[],
+  slots: readonly number[],
+  count: number,
+): Float64Array {
+  const bytesOf = new Float64Array(Math.max(count, ...slots.map((slot) => slot + 1))).fill(-1);
+  for (const [at, slot] of slots.entries()) bytesOf[slot] = wanted[at]?.bytes ?? 0;
+  return bytesOf;
+}
+
+const slotsOn = (rows: Rows, position: number): Int32Array => {
+  const begin = rows.start[position] as number;
+  return rows.data.subarray(begin, begin + (rows.length[position] as number));
+};
+
+/** A copy can go unless it is pinned or this deployment wants it. */
+function evictableOn(rows: Rows, bytesOf: Float64Array, position: number): number {
+  let evictable = rows.evictableTotal[position] as number;
+  const begin = rows.start[position] as number;
+  const end = begin + (rows.length[position] as number);
+  for (let k = begin; k < end; k++)
+    if ((bytesOf[rows.data[k] as number] as number) >= 0) evictable -= rows.evictable[k] as number;
+  return evictable;
+}

@@ -1,0 +1,161 @@
+/**
+ * Reasons why a node cannot take work now, as data. Decisions compare reasons by `sameReason`; only
+ * `refusalText` and `plainRefusalText` write their English. Pure.
+ */
+import type { DatasetState } from '@berth/wire/dataset';
+import { bytesText } from '../platform/sizes.ts';
+
+export type Refusal =
+  | { kind: 'builder' }
+  | { kind: 'being_deleted' }
+  | { kind: 'draining' }
+  | { kind: 'cordoned' }
+  | { kind: 'offline'; since: number }
+  | { kind: 'engine_down'; error: string | null }
+  /** It reported a failure of its own for this deployment. */
+  | { kind: 'failed_itself' }
+  /** It was lost during this deployment and has not reported since. */
+  | { kind: 'still_silent' }
+  | { kind: 'without_volumes' }
+  | { kind: 'other_arch'; arch: string; image: string }
+  | AgentCannot
+  | { kind: 'without_dataset'; dataset: string; status: DatasetState }
+  | { kind: 'no_room'; missing: number; free: number; evictable: number }
+  | { kind: 'builds_full'; running: number; max: number };
+
+export type AgentCannot = {
+  kind: 'agent_cannot';
+  /** Each completes the sentence “its agent cannot …”. */
+  needs: readonly string[];
+  /** Completes the sentence “it …”. */
+  because: string;
+};
+
+/**
+ * The fields that belong to the reason. Times and sizes do not: they change while the reason stays.
+ */
+const REASON_FIELDS: { [K in Refusal['kind']]: readonly (keyof Extract<Refusal, { kind: K }>)[] } =
+  {
+    builder: [],
+    being_deleted: [],
+    draining: [],
+    cordoned: [],
+    offline: [],
+    engine_down: [],
+    failed_itself: [],
+    still_silent: [],
+    without_volumes: [],
+    other_arch: ['arch', 'image'],
+    agent_cannot: ['needs', 'because'],
+    without_dataset: ['dataset', 'status'],
+    no_room: [],
+    builds_full: ['running', 'max'],
+  };
+
+/** Returns whether both refuse for the same reason, whatever their figures are. */
+export function sameReason(a: Refusal, b: Refusal): boolean {
+  if (a.kind !== b.kind) return false;
+  const fields = REASON_FIELDS[a.kind] as readonly (keyof Refusal)[];
+  return fields.every((field) => String(a[field]) === String(b[field]));
+}
+
+/** Returns the reason in English, as the end of a sentence that begins with the node. */
+export function refusalText(refusal: Refusal): string {
+  const plain = plainRefusalText(refusal);
+  switch (refusal.kind) {
+    case 'offline':
+      return `${plain} since ${new Date(refusal.since).toISOString()}`;
+    case 'engine_down':
+      return refusal.error === null ? plain : `${plain}: ${refusal.error}`;
+    case 'no_room':
+      return (
+        `${plain}: ${bytesText(refusal.missing)} missing, ${bytesText(refusal.free)} free, ` +
+        `${bytesText(refusal.evictable)} more after eviction`
+      );
+    default:
+      return plain;
+  }
+}
+
+/** Like `refusalText`, without changing figures: equal reasons have equal texts. */
+export function plainRefusalText(refusal: Refusal): string {
+  switch (refusal.kind) {
+    case 'builder':
+      return 'is a builder';
+    case 'being_deleted':
+      return 'is being deleted';
+    case 'draining':
+      return 'is being drained';
+    case 'cordoned':
+      return 'is cordoned';
+    case 'offline':
+      return 'is offline';
+    case 'engine_down':
+      return 'has a container engine that does not respond';
+    case 'failed_itself':
+      return 'reported a failure of its own for this deployment';
+    case 'still_silent':
+      return 'stopped reporting during this deployment and is still silent';
+    case 'without_volumes':
+      return 'does not have the volumes of the project';
+    case 'other_arch':
+      return `runs ${refusal.arch}, but the image is for ${refusal.image}`;
+    case 'agent_cannot':
+      return `its agent cannot ${refusal.needs.join(' or ')}: it ${refusal.because}`;
+    case 'without_dataset':
+      return (
+        `does not have the newest version of dataset ${refusal.dataset}, which is ` +
+        `${refusal.status} and cannot be copied now`
+      );
+    case 'no_room':
+      return 'has too little storage for its missing datasets';
+    case 'builds_full':
+      return `already runs ${refusal.running} of ${refusal.max} builds`;
+  }
+}
+
+/** Why no node is eligible: some nodes by name, the others counted by reason. */
+export type Refusals = {
+  named: readonly { hostname: string; refusal: Refusal }[];
+  others: readonly RefusalCount[];
+};
+export type RefusalCount = { refusal: Refusal; count: number };
+
+/** Counts equal reasons, in the order in which they come first. */
+export function countReasons(refusals: Iterable<Refusal>): RefusalCount[] {
+  const counts: RefusalCount[] = [];
+  for (const refusal of refusals) {
+    const same = counts.find((one) => sameReason(one.refusal, refusal));
+    if (same === undefined) counts.push({ refusal, count: 1 });
+    else same.count += 1;
+  }
+  return counts;
+}
+
+/** A text names at most this many nodes. */
+export const MAX_NAMED = 20;
+
+/** Names the first nodes, and counts the reasons of the others. */
+export const nameFirst = (nodes: Refusals['named']): Refusals => ({
+  named: nodes.slice(0, MAX_NAMED),
+  others: countReasons(nodes.slice(MAX_NAMED).map(({ refusal }) => refusal)),
+});
+
+/** Returns the texts of all reasons in one sentence, which stays short with 10,000 nodes. */
+export const refusalsText = (refusals: Refusals): string => joined(refusals, refusalText);
+
+/** Like `refusalsText`, without changing figures. */
+export const plainRefusalsText = (refusals: Refusals): string => joined(refusals, plainRefusalText);
+
+const joined = ({ named, others }: Refusals, text: (refusal: Refusal) => string): string =>
+  [
+    ...named.map(({ hostname, refusal }) => `${hostname} ${text(refusal)}`),
+    ...others.map(({ refusal, count }) => `${count} more: ${plainRefusalText(refusal)}`),
+  ].join('; ');
+
+/** Returns the failure code if a node was refused because of datasets. */
+export function dataRefusal({ named, others }: Refusals): 'no_room' | 'dataset_unreachable' | null {
+  const kinds = new Set([...named, ...others].map(({ refusal }) => refusal.kind));
+  if (kinds.has('no_room')) return 'no_room';
+  return kinds.has('without_dataset') ? 'dataset_unreachable' : null;
+}

@@ -1,4 +1,0 @@
-/** The second half of 100 seeded runs; see sim-1.test.ts. */
-import { runSeeds } from './seeds.ts';
-
-runSeeds(51, 100);

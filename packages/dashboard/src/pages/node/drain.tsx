@@ -1,0 +1,52 @@
+/** The progress of a drain. */
+import type { ContainerToRemove, Drain, Node } from '@berth/wire/node';
+import { ProjectLink } from '../../parts/links.tsx';
+import { Ago } from '../../parts/time.tsx';
+import { countText } from '../../parts/time-text.ts';
+import { Progress } from '../../ui/feedback.tsx';
+import { Column, Panel } from '../../ui/layout.tsx';
+import { Text } from '../../ui/text.tsx';
+
+export function DrainPanel({ node }: { node: Node }) {
+  if (node.drain === undefined || node.drain === null) return null;
+  const { moved, left: waiting, started_at, finished_at } = node.drain;
+  return (
+    <Panel title="Drain" id="drain">
+      <Column gap="sm">
+        <Text>
+          {countText(moved, 'project')} moved, {waiting.length} left, begun <Ago at={started_at} />
+          {finished_at !== null && ', done'}
+        </Text>
+        <Progress label="Drain" value={(moved / Math.max(1, moved + waiting.length)) * 100} />
+        {waiting.map((row) => (
+          <WaitingProject
+            key={`${row.deployment_id} ${row.problem ?? ''}`}
+            row={row}
+            unmanaged={node.unmanaged ?? []}
+          />
+        ))}
+      </Column>
+    </Panel>
+  );
+}
+
+type WaitingProjectProps = {
+  row: Drain['left'][number];
+  /** Containers that a person must remove; the panel below has their commands. */
+  unmanaged: readonly ContainerToRemove[];
+};
+function WaitingProject({ row, unmanaged }: WaitingProjectProps) {
+  const container = unmanaged.find(
+    (one) =>
+      one.project_id === row.project_id && row.problem?.startsWith(`${one.container} `) === true,
+  )?.container;
+  // No link: the project may be deleted.
+  if (container !== undefined)
+    return <Text>{`${container} of ${row.project}: waits until it is removed by hand`}</Text>;
+  return (
+    <Text>
+      <ProjectLink name={row.project} />:{' '}
+      {row.problem ?? (row.moving_to === null ? 'waits' : 'moving')}
+    </Text>
+  );
+}

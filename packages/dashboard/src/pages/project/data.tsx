@@ -1,0 +1,59 @@
+/** The tab "Data": datasets, volumes, and where a deployment would run. */
+import type { Project } from '@berth/wire/project';
+import { useApiQuery } from '../../api/queries.ts';
+import { Command } from '../../parts/command.tsx';
+import {
+  cachedDatasetsColumn,
+  estimateColumn,
+  missingBytesColumn,
+  nodeColumn,
+  resultColumn,
+  scoreColumn,
+} from '../../parts/placement-columns.tsx';
+import { QueryBoundary } from '../../parts/query-boundary.tsx';
+import { useTaggedProject } from '../../parts/tagged-project.ts';
+import { Table } from '../../ui/data.tsx';
+import { Column, Panel } from '../../ui/layout.tsx';
+import { Datasets } from './data-datasets.tsx';
+import { Volumes } from './data-volumes.tsx';
+
+export function Data({ project: shown }: { project: Project }) {
+  const tagged = useTaggedProject(shown);
+  return (
+    <Column>
+      <Datasets tagged={tagged} />
+      <Volumes tagged={tagged} />
+      <PlacementPreview project={tagged.project} />
+    </Column>
+  );
+}
+
+function PlacementPreview({ project }: { project: Project }) {
+  const placement = useApiQuery('placement', { query: { project_id: project.id } });
+  return (
+    <Panel
+      flush
+      title="If it were deployed now"
+      id="placement"
+      actions={<Command words={['placement', project.name]} />}
+    >
+      <QueryBoundary query={placement} what="the placement">
+        {({ items, winner }) => (
+          <Table
+            label="Score of each node"
+            rows={items}
+            id={(row) => row.node_id}
+            cells={[
+              nodeColumn,
+              resultColumn(winner),
+              scoreColumn,
+              { ...cachedDatasetsColumn, wide: true },
+              missingBytesColumn,
+              estimateColumn,
+            ]}
+          />
+        )}
+      </QueryBoundary>
+    </Panel>
+  );
+}
