@@ -128,7 +128,7 @@ export type Docker = {
   pull(ref: string, options: PullOptions): Promise<void>;
   /**
    * Starts a detached container without a restart policy and returns its id. Throws TaskFailure
-   * container_start_failed; an unstarted container may remain.
+   * container_start_failed; an unstarted container can remain.
    */
   run(spec: RunSpec, signal: AbortSignal): Promise<string>;
   /** Returns the host port; null if no port is published. */

@@ -4,6 +4,7 @@
  */
 import type { IncomingMessage } from 'node:http';
 import { request as httpRequest } from 'node:http';
+import { defined } from '@berth/kit/defined';
 import { redactor } from '@berth/kit/exec';
 import { classify, REGISTRY_FAILURES, TaskFailure } from '../failures.ts';
 import { DEFAULT_HOST, engineAddress } from './engine-address.ts';
@@ -82,7 +83,7 @@ type Channel = {
   /** Null: DOCKER_HOST is not usable, for the reason in `problem`. */
   agents: { kept: EngineAgent; fresh: EngineAgent } | null;
   problem: string;
-  /** Null: not asked yet, or the engine may have been replaced. */
+  /** Null: not asked yet, or another engine can have taken the place. */
   version: string | null;
 };
 type Exchange = {
@@ -195,10 +196,10 @@ function exchangeOf<K extends Call>(
     method,
     path: `/v${version}${fillIn(template, params ?? {})}?${search}`,
     body: body === undefined ? null : JSON.stringify(body),
-    headers: {
-      ...(body === undefined ? {} : { 'content-type': 'application/json' }),
-      ...(registryAuth === undefined ? {} : { 'x-registry-auth': registryAuth }),
-    },
+    headers: defined({
+      'content-type': body === undefined ? undefined : 'application/json',
+      'x-registry-auth': registryAuth,
+    }),
     signal,
     timeoutMs,
   };
@@ -297,7 +298,9 @@ function sendOnce(
         ...headers,
         host: 'docker',
         'user-agent': 'berth-agent',
-        ...(method === 'GET' ? {} : { 'content-length': Buffer.byteLength(body ?? '') }),
+        ...defined({
+          'content-length': method === 'GET' ? undefined : Buffer.byteLength(body ?? ''),
+        }),
       },
     });
     request.on('response', resolve);

@@ -1,5 +1,6 @@
 /** Which refusals of the engine mean that something does not exist, and their failure codes. */
 import { classify, type FailureRow, outputTail, PULL_FAILURES, TaskFailure } from '../failures.ts';
+import { messageOf } from '@berth/kit/message-of';
 import type { FailureCode } from '@berth/wire/errors';
 import { EngineError } from './engine-client.ts';
 
@@ -43,6 +44,5 @@ export async function orElse<T, O>(
 /** The engine's own text, without the name of the call. */
 export function reasonOf(error: unknown): string {
   if (error instanceof EngineError) return error.reason;
-  if (error instanceof TaskFailure) return error.detail;
-  return error instanceof Error ? error.message : String(error);
+  return error instanceof TaskFailure ? error.detail : messageOf(error);
 }

@@ -28,13 +28,10 @@ export class EngineAgent extends Agent {
   }
 }
 
-/** Reads the files for each connection: they may be replaced while the agent runs. */
+/** Reads the files for each connection: an operator can replace them while the agent runs. */
 function certificatesIn({ ca, cert, key }: TlsFiles): SecureContextOptions {
-  const hasOwn = existsSync(cert) && existsSync(key);
-  return {
-    ca: readFileSync(ca),
-    ...(hasOwn ? { cert: readFileSync(cert), key: readFileSync(key) } : {}),
-  };
+  if (!existsSync(cert) || !existsSync(key)) return { ca: readFileSync(ca) };
+  return { ca: readFileSync(ca), cert: readFileSync(cert), key: readFileSync(key) };
 }
 
 /** The standard input and output of a program as a socket. */
