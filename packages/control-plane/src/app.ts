@@ -42,7 +42,7 @@ import { createTelemetry } from './domain/platform/telemetry.ts';
 import type { Scanner } from './domain/data/scan.ts';
 import { createUptimeClock, type UptimeClock } from './domain/platform/uptime.ts';
 import { diskOf } from './api/disk.ts';
-import { createDriver, type Driver } from './flow/drive.ts';
+import { createDriver, type Driver } from './flow/driver.ts';
 import type { DatasetSettings, LoopDeps } from './loops/deps.ts';
 import type { SendNotice } from './domain/notifications/notifications.ts';
 import { diskObservations } from './domain/notifications/problem-texts.ts';

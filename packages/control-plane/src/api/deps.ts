@@ -20,7 +20,7 @@ import type { Stores } from '../domain/platform/stores.ts';
 import type { Telemetry } from '../domain/platform/telemetry.ts';
 import type { UptimeClock } from '../domain/platform/uptime.ts';
 import type { Vault } from '../domain/secrets/vault.ts';
-import type { Driver } from '../flow/drive.ts';
+import type { Driver } from '../flow/driver.ts';
 import type { AliasWatch, CertificateWatch, ConfigSource } from '../domain/routes/configuration.ts';
 import type { ReaderLimits } from './log-readers.ts';
 import type { PasswordCost } from './auth/passwords.ts';

@@ -28,7 +28,8 @@ import type {
   DeviceTokenRecord,
 } from '../domain/identity/identity-records.ts';
 import { isOnline } from '../domain/nodes/placement.ts';
-import { removeByHand, type UnmanagedContainer } from '../domain/nodes/unmanaged.ts';
+import { removeByHand } from '../domain/nodes/remove-by-hand.ts';
+import type { UnmanagedContainer } from '../domain/nodes/unmanaged-containers.ts';
 import type { Remaining } from '../flow/drain.ts';
 import { failure, failureOf } from '../flow/failure.ts';
 import type {

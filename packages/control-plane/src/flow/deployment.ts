@@ -13,20 +13,30 @@
  * The old version serves until the proxy serves the new route: no running version is changed before
  * `route_confirmed`. This file turns each event into a Plan (domain/deployments/plan.ts).
  * store/commit-plan.ts writes the whole plan or nothing. When the project changed in between,
- * flow/decide.ts decides again. transitions.ts lists every change of state.
+ * flow/decide-and-commit.ts decides again. transitions.ts lists every change of state.
  */
 import { defined } from '@berth/kit/defined';
 import type { FailureCode } from '@berth/wire/errors';
 import { whyNotProject } from '@berth/wire/can';
+import type { DatasetMount } from '@berth/wire/dataset';
+import type { Placement } from '@berth/wire/node';
 import type { DeployPayload } from '@berth/wire/task';
 import { type DeploymentState, isTerminal, type NodeRole } from '@berth/wire/vocabulary';
 import { DomainError } from '../domain/platform/errors.ts';
-import type { Facts } from '../domain/deployments/facts.ts';
+import type { Facts, NodeFact } from '../domain/deployments/facts.ts';
+import {
+  waitingFor,
+  type WaitReason,
+  waitsFor,
+  waitText,
+} from '../domain/deployments/wait-reason.ts';
+import type { VolumeCopy } from '../domain/data/volume-copy.ts';
 import {
   builtOtherwise,
   commitNeeds,
   ignoredSettings,
   limitNeeds,
+  type Need,
   needsOf,
 } from '../domain/nodes/build-needs.ts';
 import { atPresentRegistry } from '../domain/deployments/clean-up.ts';
@@ -34,17 +44,23 @@ import { finalName } from '../domain/projects/container-name.ts';
 import { type BuilderChoice, chooseBuilder } from '../domain/nodes/builder-choice.ts';
 import { mountsOf, pinsOf, wantedOf } from '../domain/data/mounts.ts';
 import {
+  type Choice,
   choose,
   isOnline,
   lackEngines,
   type Question,
   refusalOf,
 } from '../domain/nodes/placement.ts';
-import { dataRefusal, plainRefusalsText, refusalsText } from '../domain/nodes/refusal.ts';
+import {
+  dataRefusal,
+  plainRefusalsText,
+  type Refusals,
+  refusalsText,
+} from '../domain/nodes/refusal.ts';
 import type { Plan } from '../domain/deployments/plan.ts';
 import type { DeploymentRecord, Failure } from '../domain/platform/records.ts';
 import { addNewerVersions, addVersions, mounted } from './data.ts';
-import { createDraft, type Draft, isBerthAgent } from './draft.ts';
+import { createDraft, type Draft, isBerthAgent } from './plan-draft.ts';
 import type { EventOf, FlowEvent } from './events.ts';
 import { failure, failureOf } from './failure.ts';
 import { type DeploymentRequest, newDeployment } from './new-deployment.ts';
@@ -54,6 +70,7 @@ import { refuseRelease, settingsLines } from './release.ts';
 import { noNodeCan, secretNeeds, secretsLine } from './secrets.ts';
 import {
   type MoveProblem,
+  type VolumeMove,
   dropIncoming,
   endMove,
   incomingOf,
@@ -72,8 +89,8 @@ import {
   whyNotMounted,
 } from './volumes.ts';
 import { moveNeed, volumeNeeds } from '../domain/data/volumes.ts';
-import { addCopied, addNotes, keepFacts, learned } from './learned.ts';
-import { retireEnded } from './retired.ts';
+import { addCopied, addNotes, keepFacts, learned } from './task-facts.ts';
+import { retireEnded } from './retire-ended.ts';
 import { lastSeen, leadsThere, routeBack, routeTo, whyUnconfirmed } from './route.ts';
 import { canRestart, reasonToWait, restartStopped } from './single-writer.ts';
 import { endLeave, endVoidMove, leaveEnded, volumesLeave } from './volume-handoff.ts';
@@ -278,8 +295,8 @@ export function advance(d: DeploymentRecord, event: FlowEvent, facts: Facts): Pl
     else if (event.type === 'cancel')
       throw new DomainError(
         'wrong_state',
-        `deployment ${d.generation} is ${d.status}: only a deployment that is not live yet can be ` +
-          'cancelled',
+        `deployment ${d.generation} is ${d.status}: only a deployment that is not live yet can ` +
+          'be cancelled',
       );
     else if (event.type === 'observed') sweep(draft, d, event);
   }
@@ -339,14 +356,7 @@ export function request(input: DeploymentRequest, facts: Facts): Plan {
     leave(draft, older, 'superseded', null, `deployment ${created.generation} was requested`);
   }
   draft.plan.createDeployment = created;
-  const asked =
-    release !== null
-      ? `${input.trigger === 'restart' || input.trigger === 'start' ? input.trigger : 'requested'}: ` +
-        `release of deployment ${release.generation}, without a build`
-      : 'requested from ' +
-        `${input.commit === null ? `branch ${project.branch}` : `commit ${input.commit}`} of ` +
-        project.git_url;
-  draft.addLine({ id: input.id }, 'pending', input.why ?? asked);
+  draft.addLine({ id: input.id }, 'pending', input.why ?? requestText(input, project));
   if (release !== null) {
     for (const line of settingsLines(release, project))
       draft.addLine({ id: input.id }, 'settings', line);
@@ -355,6 +365,18 @@ export function request(input: DeploymentRequest, facts: Facts): Plan {
     addNewerVersions(draft, { id: input.id }, release);
   }
   return draft.plan;
+}
+
+function requestText(
+  { release, trigger, commit }: DeploymentRequest,
+  { branch, git_url }: Facts['project'],
+): string {
+  if (release === null) {
+    const source = commit === null ? `branch ${branch}` : `commit ${commit}`;
+    return `requested from ${source} of ${git_url}`;
+  }
+  const verb = trigger === 'restart' || trigger === 'start' ? trigger : 'requested';
+  return `${verb}: release of deployment ${release.generation}, without a build`;
 }
 
 /**
@@ -409,16 +431,13 @@ function dispatchBuild(draft: Draft, d: DeploymentRecord): void {
   if (d.rollback_of !== null)
     return draft.move(d, 'built', {}, `no build needed: image ${d.image_tag} exists`);
   if (facts.platform.registryAddr === '') return fail(draft, d, failure('registry_missing'));
-  const before = facts.live.find((o) => o.generation < d.generation && isBefore(o.status));
-  if (before !== undefined)
-    return waitForOwnWork(
-      draft,
-      d,
-      `deployment ${before.generation} goes first; it is ${before.status}`,
-    );
+  const older = facts.live.find((o) => o.generation < d.generation && isBefore(o.status));
+  if (older !== undefined) {
+    const { generation, status } = older;
+    return waitForOwnWork(draft, d, { kind: 'older_first', generation, status });
+  }
   // A push while the registry collects garbage would lose layers.
-  if (facts.buildsHeld === true)
-    return waitForOwnWork(draft, d, 'waits until the clean-up of the registry ends');
+  if (facts.buildsHeld === true) return waitForOwnWork(draft, d, { kind: 'registry_clean_up' });
   const needs = [
     ...needsOf(d.settings, facts.gitCredentials ?? { deployKey: false, tokenHost: null }),
     ...secretNeeds(facts.secrets, 'builder'),
@@ -452,13 +471,10 @@ function waitForBuilder(
   { refusals, busy, cannot }: Extract<BuilderChoice, { node: null }>,
 ): void {
   if (cannot) return fail(draft, d, failure('agent_cannot', plainRefusalsText(refusals)));
-  if (busy) return waitForOwnWork(draft, d, refusalsText(refusals));
-  const isNone = refusals.named.length === 0;
-  const never = 'no builder node has ever registered';
-  waitForNode(draft, d, 'builder', 'no_builder', {
-    why: isNone ? never : refusalsText(refusals),
-    plain: isNone ? never : plainRefusalsText(refusals),
-  });
+  if (busy) return waitForOwnWork(draft, d, { kind: 'builders_busy', refusals });
+  if (refusals.named.length === 0)
+    return wait(draft, d, 'no_builder', { kind: 'never_registered', role: 'builder' });
+  waitForNode(draft, d, 'builder', 'no_builder', refusals);
 }
 
 // ── building ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -522,121 +538,176 @@ function otherCommit(draft: Draft, d: DeploymentRecord, commit: string | null): 
 
 function dispatchDeploy(draft: Draft, d: DeploymentRecord): void {
   const { facts } = draft;
-  if (loginMissing(draft, d)) return;
-  // One deployment at a time: after two concurrent route changes the older version could be live.
-  const other = facts.live.find((o) => o.status === 'deploying');
-  if (other !== undefined)
-    return waitForOwnWork(draft, d, `deployment ${other.generation} is still deploying`);
-  const running = facts.live.find((o) => o.status === 'running');
+  if (loginMissing(draft, d) || waitsForTurn(draft, d)) return;
+  const mounted = mountsOf(d.settings.datasets, facts.datasets);
+  if ('waits' in mounted) return wait(draft, d, 'dataset_not_ready', mounted.waits);
+  if ('code' in mounted) return fail(draft, d, failure(mounted.code, mounted.message));
+  endVoidMove(draft);
+  const volumes = volumesOf(draft, d);
+  const needs = deployNeeds(draft, d, volumes.leaves !== null);
+  const cannot = noNodeCan(needs, facts.nodes);
+  if (cannot !== null) return fail(draft, d, failure('agent_cannot', waitText(cannot)));
+  const away = volumesAway(draft, volumes.pin);
+  if (away !== null) return wait(draft, d, 'volume_unreachable', away);
+  const copying = isMoving(draft);
+  if (copying !== null) return waitForOwnWork(draft, d, copying);
+
+  const question = questionOf(draft, d, volumes, needs);
+  const choice = choose(question, facts.nodes, facts);
+  const node = draft.node(choice.placement.winner);
+  if (node === undefined) return waitForDeployNode(draft, d, question, choice);
+  if (waitsForNodeToBeClear(draft, d, node) || waitsForVolumes(draft, d, volumes, node)) return;
+  assign(draft, d, node, choice.placement, mounted.mounts);
+}
+
+/**
+ * One deployment at a time: after two concurrent route changes the older version could be live.
+ * Returns whether this one cannot go on now.
+ */
+function waitsForTurn(draft: Draft, d: DeploymentRecord): boolean {
+  const { live } = draft.facts;
+  const deploying = live.find((o) => o.status === 'deploying');
+  const running = runningOf(draft);
+  if (deploying !== undefined)
+    waitForOwnWork(draft, d, { kind: 'still_deploying', generation: deploying.generation });
   // A newer request that found this one deploying did not supersede it. It overtook when this one
   // lost its node.
-  if (running !== undefined && running.generation > d.generation)
-    return leave(
+  else if (running !== undefined && running.generation > d.generation)
+    leave(
       draft,
       d,
       'superseded',
       null,
       `deployment ${running.generation}, which is newer, went live first`,
     );
-  const rows = mountsOf(d.settings.datasets, facts.datasets);
-  if (!('mounts' in rows)) {
-    const { code, message, final } = rows;
-    return final ? fail(draft, d, failure(code, message)) : wait(draft, d, code, message);
-  }
-  const wanted = wantedOf(d.settings.datasets, facts.datasets);
-  // A restart and a start find the image on the node. Another node takes it if this one cannot.
-  const stays =
-    d.settings.replace === 'recreate' || d.trigger === 'restart' || d.trigger === 'start';
-  endVoidMove(draft);
+  else return false;
+  return true;
+}
+
+const runningOf = ({ facts }: Draft): DeploymentRecord | undefined =>
+  facts.live.find((o) => o.status === 'running');
+
+/** The volumes of a deployment that has no node yet. */
+type PlacedVolumes = {
+  /** The copy that must be where the deployment runs; null: none yet. */
+  pin: VolumeCopy | null;
+  /** The node that they must leave, or null. */
+  leaves: NodeFact | null;
+  /** The copy that a move has made on another node, or null. */
+  arrived: VolumeCopy | null;
+};
+
+function volumesOf(draft: Draft, d: DeploymentRecord): PlacedVolumes {
   const pin = pinOf(draft, d);
   const leaves = leavingNode(draft, pin);
-  const needs = [
-    ...secretNeeds(facts.secrets, 'deploy'),
-    ...volumeNeeds(d.settings),
-    ...limitNeeds(d.settings),
-    ...(leaves === null ? [] : [moveNeed]),
-  ];
-  const cannot = noNodeCan(needs, facts.nodes);
-  if (cannot !== null) return fail(draft, d, failure('agent_cannot', cannot));
-  const away = volumesAway(draft, pin);
-  if (away !== null) return wait(draft, d, away.code, away.why, away.plain);
-  const moving = isMoving(draft);
-  if (moving !== null) return waitForOwnWork(draft, d, moving);
-  const arrived = leaves === null || pin === null ? null : incomingOf(draft, pin);
-  const home = leaves === null ? (pin?.node_id ?? null) : (arrived?.node_id ?? null);
-  const asked = {
-    wanted,
+  return { pin, leaves, arrived: leaves === null || pin === null ? null : incomingOf(draft, pin) };
+}
+
+const deployNeeds = ({ facts }: Draft, d: DeploymentRecord, isMove: boolean): Need[] => [
+  ...secretNeeds(facts.secrets, 'deploy'),
+  ...volumeNeeds(d.settings),
+  ...limitNeeds(d.settings),
+  ...(isMove ? [moveNeed] : []),
+];
+
+/**
+ * Returns the question for placement. Ends the move of its volumes if their new node cannot run the
+ * deployment and another node can.
+ */
+function questionOf(
+  draft: Draft,
+  d: DeploymentRecord,
+  { pin, leaves, arrived }: PlacedVolumes,
+  needs: Need[],
+): Question {
+  const home = leaves === null ? pin : arrived;
+  const question: Question = {
+    wanted: wantedOf(d.settings.datasets, draft.facts.datasets),
     losses: d.losses,
-    runsOn: running?.node_id ?? null,
-    stays,
+    runsOn: runningOf(draft)?.node_id ?? null,
+    // A restart and a start find the image on the node. Another node takes it if this one cannot.
+    stays: d.settings.replace === 'recreate' || d.trigger === 'restart' || d.trigger === 'start',
     arch: d.image_arch,
     needs,
-    home,
+    home: home?.node_id ?? null,
   };
-  const question =
-    arrived === null || !isBetterElsewhere(draft, d, asked) ? asked : { ...asked, home: null };
-  if (question !== asked)
-    endMove(draft, d, `${arrived?.hostname} cannot run the project now, and another node can`);
-  const { placement, refusals } = choose(question, facts.nodes, facts);
-  const node = draft.node(placement.winner);
-  if (node === undefined) {
-    if (placement.items.length === 0)
-      return wait(draft, d, 'no_deploy_node', 'no deploy node has ever registered');
-    const [why, plain, code] = [
-      refusalsText(refusals),
-      plainRefusalsText(refusals),
-      dataRefusal(refusals),
-    ];
-    // The project is down while it waits for a node, so it starts again where it was.
-    if (canRestart(draft) && !mayFindNode(draft, d, question))
-      return fail(draft, d, failure(code ?? 'no_deploy_node', why));
-    return code === null
-      ? waitForNode(draft, d, 'deploy', 'no_deploy_node', { why, plain })
-      : wait(draft, d, code, why, plain);
-  }
+  if (arrived === null || !isBetterElsewhere(draft, d, question)) return question;
+  endMove(draft, d, `${arrived.hostname} cannot run the project now, and another node can`);
+  return { ...question, home: null };
+}
+
+function waitForDeployNode(
+  draft: Draft,
+  d: DeploymentRecord,
+  question: Question,
+  { placement, refusals }: Choice,
+): void {
+  if (placement.items.length === 0)
+    return wait(draft, d, 'no_deploy_node', { kind: 'never_registered', role: 'deploy' });
+  const code = dataRefusal(refusals);
+  // The project is down while it waits for a node, so it starts again where it was.
+  if (canRestart(draft) && !mayFindNode(draft, d, question))
+    return fail(draft, d, failure(code ?? 'no_deploy_node', refusalsText(refusals)));
+  if (code === null) return waitForNode(draft, d, 'deploy', 'no_deploy_node', refusals);
+  wait(draft, d, code, { kind: 'no_node', role: 'deploy', refusals, engines_down: false });
+}
+
+/** Returns whether older containers of the project prevent the start on this node for now. */
+function waitsForNodeToBeClear(draft: Draft, d: DeploymentRecord, node: NodeFact): boolean {
   // The new task would adopt the container, and the retire task would then remove it.
-  const isRemoving = facts.tasks.some((t) => t.node_id === node.id && removes(t, d));
-  if (isRemoving)
-    return waitForOwnWork(
-      draft,
-      d,
-      `${node.hostname} is still removing the container of an earlier attempt`,
-    );
-  const notYet = d.settings.replace === 'recreate' ? reasonToWait(draft, d, node) : null;
-  if (notYet !== null)
-    return notYet.ownWork
-      ? waitForOwnWork(draft, d, notYet.why)
-      : wait(draft, d, 'still_writing', notYet.why);
-  if (leaves !== null && pin !== null && isStillAway(draft, pin, node)) {
-    const tries = draft.plan.changeDeployments.find((c) => c.id === d.id)?.set.losses ?? d.losses;
-    if (tries.length >= facts.limits.maxLosses)
-      return fail(
-        draft,
-        d,
-        failure(
-          'volume_failed',
-          `${tries.length} attempts to copy them from ${leaves.hostname} were disturbed`,
-        ),
-      );
-    return waitForOwnWork(draft, d, moveVolumes(draft, d, { pin, from: leaves, to: node }));
+  if (draft.facts.tasks.some((t) => t.node_id === node.id && removes(t, d))) {
+    waitForOwnWork(draft, d, { kind: 'still_removing', node: node.hostname });
+    return true;
   }
-  const unconfirmed = leaves === null || pin === null ? null : notConfirmed(draft, pin);
-  if (unconfirmed !== null) return wait(draft, d, 'still_writing', unconfirmed);
+  const delay = d.settings.replace === 'recreate' ? reasonToWait(draft, d, node) : null;
+  if (delay === null) return false;
+  if (delay.isOwnWork) waitForOwnWork(draft, d, delay.reason);
+  else wait(draft, d, 'still_writing', delay.reason);
+  return true;
+}
+
+/** Returns whether its volumes must still arrive at this node. Begins their copy if none exists. */
+function waitsForVolumes(
+  draft: Draft,
+  d: DeploymentRecord,
+  { pin, leaves }: PlacedVolumes,
+  node: NodeFact,
+): boolean {
+  if (leaves === null || pin === null) return false;
+  if (isStillAway(draft, pin, node)) {
+    copyVolumes(draft, d, { pin, from: leaves, to: node });
+    return true;
+  }
+  const unconfirmed = notConfirmed(draft, pin);
+  if (unconfirmed !== null) wait(draft, d, 'still_writing', unconfirmed);
+  return unconfirmed !== null;
+}
+
+function copyVolumes(draft: Draft, d: DeploymentRecord, move: VolumeMove): void {
+  const tries = draft.plan.changeDeployments.find((c) => c.id === d.id)?.set.losses ?? d.losses;
+  if (tries.length < draft.facts.limits.maxLosses)
+    return waitForOwnWork(draft, d, moveVolumes(draft, d, move));
+  const from = move.from.hostname;
+  const disturbed = `${tries.length} attempts to copy them from ${from} were disturbed`;
+  fail(draft, d, failure('volume_failed', disturbed));
+}
+
+/** Creates the deploy task for the node. */
+function assign(
+  draft: Draft,
+  d: DeploymentRecord,
+  node: NodeFact,
+  placement: Placement,
+  mounts: DatasetMount[],
+): void {
+  const running = runningOf(draft);
   const missingBytes = placement.items.find((row) => row.node_id === node.id)?.missing_bytes ?? 0;
-  createDeployTask(draft, d, node, {
-    mounts: rows.mounts,
-    missingBytes,
-    ...mountVolumes(draft, d, node),
-  });
+  createDeployTask(draft, d, node, { mounts, missingBytes, ...mountVolumes(draft, d, node) });
   if (d.settings.replace === 'recreate') addStopped(draft, d, node);
-  const datasets = pinsOf(rows.mounts);
-  addVersions(
-    draft,
-    d,
-    datasets,
-    running?.datasets ?? null,
-    `the running deployment ${running?.generation}`,
-  );
+  const datasets = pinsOf(mounts);
+  const compared = `the running deployment ${running?.generation}`;
+  addVersions(draft, d, datasets, running?.datasets ?? null, compared);
+  const replaces = running === undefined ? '' : `, to replace deployment ${running.generation}`;
   draft.move(
     d,
     'deploying',
@@ -648,10 +719,14 @@ function dispatchDeploy(draft: Draft, d: DeploymentRecord): void {
       container_id: null,
       route_published_at: null,
     },
-    `assigned to ${node.hostname} (${node.host_ip})` +
-      (running === undefined ? '' : `, to replace deployment ${running.generation}`),
+    `assigned to ${node.hostname} (${node.host_ip})${replaces}`,
   );
-  const { moved } = atPresentRegistry(d.image_tag ?? '', facts.platform.registryAddr);
+  addRegistryLine(draft, d);
+  addIgnoredSettings(draft, d, node);
+}
+
+function addRegistryLine(draft: Draft, d: DeploymentRecord): void {
+  const { moved } = atPresentRegistry(d.image_tag ?? '', draft.facts.platform.registryAddr);
   if (moved !== null)
     draft.addLine(
       d,
@@ -659,14 +734,18 @@ function dispatchDeploy(draft: Draft, d: DeploymentRecord): void {
       `the image was pushed to ${moved.from}; REGISTRY_ADDR is ${moved.to} now, so it is ` +
         'pulled from there',
     );
+}
+
+function addIgnoredSettings(draft: Draft, d: DeploymentRecord, node: NodeFact): void {
   const ignored = isBerthAgent(node) ? [] : ignoredSettings(d.settings);
-  if (ignored.length > 0)
-    draft.addLine(
-      d,
-      'contract',
-      `the agent of ${node.hostname} implements only the contract: ${ignored.join(', ')} ` +
-        `${ignored.length === 1 ? 'has' : 'have'} no effect there`,
-    );
+  if (ignored.length === 0) return;
+  const have = ignored.length === 1 ? 'has' : 'have';
+  draft.addLine(
+    d,
+    'contract',
+    `the agent of ${node.hostname} implements only the contract: ${ignored.join(', ')} ${have} ` +
+      'no effect there',
+  );
 }
 
 /**
@@ -727,29 +806,24 @@ function moveFailed(
   // The project is down while it waits for a node, so it starts again where it was.
   const isHopeless = again === 'never' || (again === 'elsewhere' && !canReceive(draft, d, losses));
   if (isHopeless || losses.length >= draft.facts.limits.maxLosses) return fail(draft, d, error);
-  draft.set(d, { losses, waiting: null });
+  draft.set(d, { losses, ...waitingFor(null) });
   draft.addLine(d, 'volumes', `${error.message}; Berth copies the volumes again`);
 }
 
 /** Whether another node could take the volumes now. */
 function canReceive(
-  { facts }: Draft,
+  draft: Draft,
   d: DeploymentRecord,
   losses: DeploymentRecord['losses'],
 ): boolean {
-  const needs = [
-    ...secretNeeds(facts.secrets, 'deploy'),
-    ...volumeNeeds(d.settings),
-    ...limitNeeds(d.settings),
-    moveNeed,
-  ];
+  const { facts } = draft;
   const question = {
     wanted: wantedOf(d.settings.datasets, facts.datasets),
     losses,
     runsOn: null,
     stays: false,
     arch: d.image_arch,
-    needs,
+    needs: deployNeeds(draft, d, true),
   };
   return choose(question, facts.nodes, facts).placement.winner !== null;
 }
@@ -900,12 +974,12 @@ function routeConfirmed(
 }
 
 /** Without entry points to ask, Berth knows only that the proxy fetched the configuration. */
-const servedBy = (entryPoints: number | undefined): string =>
-  entryPoints === undefined
-    ? 'the reverse proxy serves'
-    : entryPoints === 1
-      ? 'the entry point of the reverse proxy serves'
-      : `${entryPoints} of ${entryPoints} entry points of the reverse proxy serve`;
+function servedBy(entryPoints: number | undefined): string {
+  if (entryPoints === undefined) return 'the reverse proxy serves';
+  return entryPoints === 1
+    ? 'the entry point of the reverse proxy serves'
+    : `${entryPoints} of ${entryPoints} entry points of the reverse proxy serve`;
+}
 
 /**
  * Restores the old route at once: requests have failed since the new route was published, and the
@@ -923,15 +997,11 @@ function routeUnreachable(
   // No grace period: the decision waits for no agent, and requests fail until the route is
   // restored.
   if (!isProbed && !hasRunOut(draft, d, startSeconds(d, draft.facts.limits) * 1000, 0)) return;
-  const seen = `the proxy at ${event.proxy} returned ${event.saw} for ${event.host_ip}:${event.host_port}`;
-  fail(
-    draft,
-    d,
-    failure(
-      'proxy_cannot_reach_node',
-      `${seen}; allow connections from the proxy to the node’s published ports`,
-    ),
-  );
+  const address = `${event.host_ip}:${event.host_port}`;
+  const why =
+    `the proxy at ${event.proxy} returned ${event.saw} for ${address}; allow connections from ` +
+    'the proxy to the node’s published ports';
+  fail(draft, d, failure('proxy_cannot_reach_node', why));
 }
 
 function routeDeadline(draft: Draft, d: DeploymentRecord): void {
@@ -1091,12 +1161,12 @@ function waitForNode(
   d: DeploymentRecord,
   role: NodeRole,
   code: FailureCode,
-  { why, plain }: { why: string; plain: string },
+  refusals: Refusals,
 ): void {
   const { nodes, now, limits } = draft.facts;
-  if (!lackEngines(nodes, role, now, limits)) return wait(draft, d, code, why, plain);
-  const none = `no ${role} node has a working container engine: `;
-  wait(draft, d, 'engine_unavailable', none + why, none + plain);
+  const engines_down = lackEngines(nodes, role, now, limits);
+  const reason: WaitReason = { kind: 'no_node', role, refusals, engines_down };
+  wait(draft, d, engines_down ? 'engine_unavailable' : code, reason);
 }
 
 function nodeDeleted(draft: Draft, d: DeploymentRecord, event: EventOf<'node_deleted'>): void {
@@ -1230,37 +1300,28 @@ function fail(draft: Draft, d: DeploymentRecord, error: Failure): void {
   leave(draft, d, 'failed', error, error.message);
 }
 
-/**
- * Waits for something outside Berth, and fails at the deadline of the queue. `plain`: `why` without
- * changing figures.
- */
-function wait(
-  draft: Draft,
-  d: DeploymentRecord,
-  code: FailureCode,
-  why: string,
-  plain = why,
-): void {
+/** Waits for something outside Berth, and fails at the deadline of the queue. */
+function wait(draft: Draft, d: DeploymentRecord, code: FailureCode, reason: WaitReason): void {
   // A node's own error explains more than the lack of another node.
   const reported = d.losses.findLast((l) => l.error !== undefined)?.error;
   if (hasRunOut(draft, d, draft.facts.limits.queueMs))
-    return fail(draft, d, reported ?? failure(code, why));
-  setWaiting(draft, d, why, plain);
+    return fail(draft, d, reported ?? failure(code, waitText(reason)));
+  setWaiting(draft, d, reason);
 }
 
 /**
  * Waits for another task of Berth, which has its own deadline. The queue's timer stops meanwhile.
  */
-function waitForOwnWork(draft: Draft, d: DeploymentRecord, why: string): void {
+function waitForOwnWork(draft: Draft, d: DeploymentRecord, reason: WaitReason): void {
   stopTimer(draft, d);
-  setWaiting(draft, d, why, why);
+  setWaiting(draft, d, reason);
 }
 
 /** Adds a line to the story when the reason changes. */
-function setWaiting(draft: Draft, d: DeploymentRecord, why: string, plain: string): void {
-  if (d.waiting === plain) return;
-  draft.set(d, { waiting: plain });
-  draft.addLine(d, 'waiting', why);
+function setWaiting(draft: Draft, d: DeploymentRecord, reason: WaitReason): void {
+  if (waitsFor(d, reason)) return;
+  draft.set(d, waitingFor(reason));
+  draft.addLine(d, 'waiting', waitText(reason));
 }
 
 /**

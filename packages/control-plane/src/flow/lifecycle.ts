@@ -4,10 +4,10 @@
  */
 import { defined } from '@berth/kit/defined';
 import { failPoint } from '@berth/kit/fail-point';
-import type { RecordGuard } from '../domain/platform/guard.ts';
+import type { RecordGuard } from '../domain/platform/record-change.ts';
 import type { NodeRecord, ProjectRecord } from '../domain/platform/records.ts';
 import type { FlowStores } from './flow-stores.ts';
-import type { Decider, DriverDeps } from './decide.ts';
+import type { Decider, DriverDeps } from './decide-and-commit.ts';
 import { changeDrain, newDrain, withFreshTries } from './drain.ts';
 import { readDrainState } from './drain-state.ts';
 import { reviewMove } from './volume-handoff.ts';

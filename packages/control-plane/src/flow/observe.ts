@@ -15,9 +15,9 @@ import type {
   ProjectRecord,
   RouteRecord,
 } from '../domain/platform/records.ts';
-import { type Draft, isBerthAgent } from './draft.ts';
+import { type Draft, isBerthAgent } from './plan-draft.ts';
 import type { EventOf } from './events.ts';
-import { isStoppedContainer } from './listed.ts';
+import { isStoppedContainer } from './reported-containers.ts';
 import { namesToDeploy } from './release.ts';
 import { type Rival, rivalAt, routeTo } from './route.ts';
 import { mayTry } from './retry.ts';

@@ -28,7 +28,7 @@ import type { Plan } from '../domain/deployments/plan.ts';
 import type { DeploymentRecord, TaskRecord } from '../domain/platform/records.ts';
 import { stableJson } from '../domain/platform/stable-json.ts';
 import { judgeAgain } from './delivery.ts';
-import { createDraft, type Draft } from './draft.ts';
+import { createDraft, type Draft } from './plan-draft.ts';
 import type { LossReason } from './events.ts';
 import { MAX_SUPERSEDED_BUILDS, isBefore, request } from './deployment.ts';
 import { failureOf } from './failure.ts';
@@ -208,6 +208,13 @@ export function lookReported(
   );
 }
 
+const LOSS_TEXTS: Record<LossReason, string> = {
+  queue: 'did not claim the check',
+  lease: 'stopped reporting',
+  wall: 'did not end the check in time',
+  attempts: 'did not end the check in time',
+};
+
 /** Handles a look that its node did not claim, renew or end in time. */
 export function lookLost(
   task: TaskRecord,
@@ -217,12 +224,7 @@ export function lookLost(
 ): Plan {
   const covered = pushes?.waiting.filter((d) => d.seq <= pushes.hook.look_upto) ?? [];
   const name = facts.nodes.find((n) => n.id === task.node_id)?.hostname ?? task.node_id;
-  const text =
-    why === 'queue'
-      ? `${name} did not claim the check`
-      : why === 'lease'
-        ? `${name} stopped reporting`
-        : `${name} did not end the check in time`;
+  const text = `${name} ${LOSS_TEXTS[why]}`;
   const plan =
     pushes === null || covered.length === 0 || !isPresent(task, facts.project)
       ? createDraft(facts, 'look').plan
@@ -313,7 +315,8 @@ function deploy(
     tip === null
       ? `branch ${facts.project.branch}`
       : `commit ${tip} of branch ${facts.project.branch}`;
-  const why = `requested by a push: ${from}${unlooked === null ? '' : ` (not looked: ${unlooked})`}`;
+  const note = unlooked === null ? '' : ` (not looked: ${unlooked})`;
+  const why = `requested by a push: ${from}${note}`;
   const by = { kind: 'hook', id: newest.id, name: pushes.hook.forge } as const;
   const plan = request(
     { id, commit: tip, note: null, release: null, by, trigger: 'hook', why },

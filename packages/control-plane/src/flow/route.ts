@@ -8,7 +8,7 @@ import type {
   NodeRecord,
   RouteRecord,
 } from '../domain/platform/records.ts';
-import { type Draft, isBerthAgent } from './draft.ts';
+import { type Draft, isBerthAgent } from './plan-draft.ts';
 import type { EventOf } from './events.ts';
 import { failure } from './failure.ts';
 
@@ -62,13 +62,9 @@ export function rivalAt(
 export function routeBack(draft: Draft, d: DeploymentRecord): { set: RouteRecord } | null {
   const node = draft.node(d.node_id);
   if (node === undefined) return null;
-  const seen = lastSeen(draft, d);
-  const port =
-    isBerthAgent(node) && node.observed_at !== null
-      ? seen?.state === 'running'
-        ? seen.host_port
-        : null
-      : d.host_port;
+  const reported = lastSeen(draft, d);
+  const reportedPort = reported?.state === 'running' ? reported.host_port : null;
+  const port = isBerthAgent(node) && node.observed_at !== null ? reportedPort : d.host_port;
   if (port === null || rivalAt(draft, d, node, port) !== null) return null;
   // Not the present time: of two routes with one address, the one that was observed there later
   // counts.

@@ -21,7 +21,7 @@ import type { Scanner } from '../domain/data/scan.ts';
 import type { Stores } from '../domain/platform/stores.ts';
 import type { Telemetry } from '../domain/platform/telemetry.ts';
 import type { UptimeClock } from '../domain/platform/uptime.ts';
-import type { Driver } from '../flow/drive.ts';
+import type { Driver } from '../flow/driver.ts';
 
 export type DatasetSettings = {
   scanner: Scanner;

@@ -2,7 +2,7 @@
  * Sends a tick to each deployment that is not settled, for dispatch and deadlines. Each commit
  * wakes this loop.
  */
-import type { Driver } from '../flow/drive.ts';
+import type { Driver } from '../flow/driver.ts';
 import type { LoopDeps } from './deps.ts';
 
 export const scheduler =

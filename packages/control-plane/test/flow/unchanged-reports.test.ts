@@ -5,7 +5,7 @@
 import { LABELS } from '@berth/wire/vocabulary';
 import { beforeEach, expect, test } from 'vitest';
 import type { AllStores } from '../../src/store/open.ts';
-import type { Driver } from '../../src/flow/drive.ts';
+import type { Driver } from '../../src/flow/driver.ts';
 import { driverOn } from './driver.ts';
 import { commit, deploymentIn, NOW, open, projectIn, routeOf } from '../store/fixtures.ts';
 
@@ -20,7 +20,11 @@ beforeEach(async () => {
     ...real,
     deployments: {
       ...real.deployments,
-      servingOn: (id) => (asked++, real.deployments.servingOn(id)),
+      async concerning(node, named) {
+        const concerned = await real.deployments.concerning(node, named);
+        if (concerned !== null) asked++;
+        return concerned;
+      },
     },
   };
   [stores, now] = [counted, NOW];

@@ -11,7 +11,7 @@ import type { TaskRecord } from '../../src/domain/platform/records.ts';
 import type { AllStores } from '../../src/store/open.ts';
 import { createUptimeClock, type UptimeClock } from '../../src/domain/platform/uptime.ts';
 import { createCacheIndex } from '../../src/domain/nodes/cache-index.ts';
-import { createDriver, type Driver } from '../../src/flow/drive.ts';
+import { createDriver, type Driver } from '../../src/flow/driver.ts';
 import type { LoopDeps } from '../../src/loops/deps.ts';
 import { leaseReaper } from '../../src/loops/lease-reaper.ts';
 import { nodeWatch } from '../../src/loops/node-watch.ts';

@@ -12,7 +12,7 @@ import { DEFAULT_LIMITS } from '../../src/domain/deployments/facts.ts';
 import type { TaskRecord } from '../../src/domain/platform/records.ts';
 import type { AllStores } from '../../src/store/open.ts';
 import { newDrain } from '../../src/flow/drain.ts';
-import type { Driver } from '../../src/flow/drive.ts';
+import type { Driver } from '../../src/flow/driver.ts';
 import type { LoopDeps } from '../../src/loops/deps.ts';
 import { drains } from '../../src/loops/drains.ts';
 import { leaseReaper } from '../../src/loops/lease-reaper.ts';

@@ -9,7 +9,7 @@ import { DEFAULT_LIMITS } from '../../src/domain/deployments/facts.ts';
 import type { AllStores } from '../../src/store/open.ts';
 import type { UptimeClock } from '../../src/domain/platform/uptime.ts';
 import { createCacheIndex } from '../../src/domain/nodes/cache-index.ts';
-import { createDriver, type Driver } from '../../src/flow/drive.ts';
+import { createDriver, type Driver } from '../../src/flow/driver.ts';
 import type { LoopDeps } from '../../src/loops/deps.ts';
 import { nodeWatch } from '../../src/loops/node-watch.ts';
 import { facts } from '../flow/fixtures.ts';

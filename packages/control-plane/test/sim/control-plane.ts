@@ -26,7 +26,7 @@ import type { AllStores } from '../../src/store/open.ts';
 import type { VolumeWork } from '../../src/domain/data/volume-store.ts';
 import { createUptimeClock, type UptimeClock } from '../../src/domain/platform/uptime.ts';
 import { createCacheIndex } from '../../src/domain/nodes/cache-index.ts';
-import { createDriver, type Driver } from '../../src/flow/drive.ts';
+import { createDriver, type Driver } from '../../src/flow/driver.ts';
 import type { LoopDeps, StatusSettings } from '../../src/loops/deps.ts';
 import { LOOPS } from '../../src/loops/index.ts';
 import { createConfigSource } from '../../src/routing/config-source.ts';

@@ -5,7 +5,7 @@ import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { ProjectAccess } from '../../domain/identity/access.ts';
 import type { DeploymentRecord, DeploymentSummary } from '../../domain/platform/records.ts';
 import type { DeploymentFilter } from '../../domain/deployments/deployment-store.ts';
-import type { NewDeployment } from '../../flow/drive.ts';
+import type { NewDeployment } from '../../flow/driver.ts';
 import { undeployedSettings } from '../../flow/observe.ts';
 import type { Caller } from '../auth/callers.ts';
 import { type Define, SENT } from '../define.ts';

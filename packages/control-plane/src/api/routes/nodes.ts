@@ -7,7 +7,7 @@ import { previewDisk } from '../../domain/nodes/disk-preview.ts';
 import { DomainError } from '../../domain/platform/errors.ts';
 import { freeStorage } from '../../domain/nodes/placement.ts';
 import type { DrainRecord, NodeRecord } from '../../domain/platform/records.ts';
-import type { UnmanagedContainer } from '../../domain/nodes/unmanaged.ts';
+import type { UnmanagedContainer } from '../../domain/nodes/unmanaged-containers.ts';
 import { changeDrain, newDrain, withFreshTries } from '../../flow/drain.ts';
 import { readDrainState } from '../../flow/drain-state.ts';
 import type { Define } from '../define.ts';

@@ -5,7 +5,7 @@
 import type { CacheIndex } from '../nodes/cache-index.ts';
 import type { GitCredentials } from '../nodes/build-needs.ts';
 import type { SecretRecord } from '../secrets/secrets.ts';
-import type { UnmanagedContainer } from '../nodes/unmanaged.ts';
+import type { UnmanagedContainer } from '../nodes/unmanaged-containers.ts';
 import type { Uptime } from '../platform/uptime.ts';
 import type { VolumeCopy } from '../data/volume-copy.ts';
 import type {

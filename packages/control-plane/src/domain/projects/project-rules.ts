@@ -58,6 +58,16 @@ export function settingsOf(input: ProjectCreate): Settings {
   };
 }
 
+/** Two mounts of a project whose paths are equal, or one inside the other. */
+const overlapProblem = (field: string, path: string, other: string): FieldProblem =>
+  path === other
+    ? { field, rule: 'unique', message: `two datasets cannot be mounted at one path (${path})` }
+    : {
+        field,
+        rule: 'nested',
+        message: `${path} and ${other}: one would be mounted inside the other`,
+      };
+
 /**
  * Checks the rules of the fields in `given` against `settings`, which already include the change.
  */
@@ -190,17 +200,7 @@ function datasetProblems(
       use.mount_path === undefined ? null : mountPathProblem(use.mount_path, `${at}.mount_path`),
       other === undefined || (ids.has(use.dataset_id) && !isGiven)
         ? null
-        : other === path
-          ? {
-              field: `${at}.mount_path`,
-              rule: 'unique',
-              message: `two datasets cannot be mounted at one path (${path})`,
-            }
-          : {
-              field: `${at}.mount_path`,
-              rule: 'nested',
-              message: `${path} and ${other}: one would be mounted inside the other`,
-            },
+        : overlapProblem(`${at}.mount_path`, path, other),
     ];
     ids.add(use.dataset_id);
     taken.push(path);

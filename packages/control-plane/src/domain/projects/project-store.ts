@@ -4,7 +4,7 @@
  */
 import type { ProjectCreate } from '@berth/wire/project';
 import type { Guarded, ProjectAccess } from '../identity/access.ts';
-import type { RecordChange, RecordGuard } from '../platform/guard.ts';
+import type { RecordChange, RecordGuard } from '../platform/record-change.ts';
 import type { Page, Paged, ProjectFilter } from '../platform/page.ts';
 import type { ProjectRecord, ProjectSettings } from '../platform/records.ts';
 

@@ -93,8 +93,8 @@ export function judgeCertificate(
     return isNew
       ? pending
       : invalid(
-          `the proxy serves a certificate for ${otherNames}, not for ${host}: its log says why it ` +
-            'has none',
+          `the proxy serves a certificate for ${otherNames}, not for ${host}: its log says why ` +
+            'it has none',
         );
   if (untrusted !== null && !ABOUT_DATES.includes(untrusted))
     return isNew

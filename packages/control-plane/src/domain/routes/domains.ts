@@ -53,25 +53,27 @@ export function domainProblems(
   });
 }
 
+const LIST_EACH_HOST = 'list each host, because each one needs its own certificate';
+
 function problemOf(
   domain: string,
   ownHost: string,
   { baseDomain, ownHosts }: DomainRules,
 ): Omit<FieldProblem, 'field'> | null {
-  const shown = `“${domain.slice(0, 100)}”`;
+  const quoted = `“${domain.slice(0, 100)}”`;
   if (domain.includes('*'))
     return {
       rule: 'wildcard',
-      message: `${shown} has a wildcard: list each host, because each one needs its own certificate`,
+      message: `${quoted} has a wildcard: ${LIST_EACH_HOST}`,
     };
   const last = domain.slice(domain.lastIndexOf('.') + 1);
   if (isV6(domain.replace(/^\[|\]$/g, '')) || /^(\d+|0x[0-9a-f]*)$/.test(last))
-    return { rule: 'ip_address', message: `${shown} is an IP address: a domain is a host name` };
+    return { rule: 'ip_address', message: `${quoted} is an IP address: a domain is a host name` };
   if (domain.length > 253 || !NAME.test(domain))
     return {
       rule: 'host',
       message:
-        `${shown} is not a host name like www.example.com: labels of up to 63 letters, digits ` +
+        `${quoted} is not a host name like www.example.com: labels of up to 63 letters, digits ` +
         'and dashes, with at least one dot and at most ' +
         '253 characters in all, without scheme, port and path',
     };
@@ -79,16 +81,16 @@ function problemOf(
   if (punycode !== null) return punycode;
   // A platform for development has its base domain there.
   if (SPECIAL.includes(last) && !baseDomain.endsWith(`.${last}`))
-    return { rule: 'reserved', message: `${shown}: names under “.${last}” are not public` };
+    return { rule: 'reserved', message: `${quoted}: names under “.${last}” are not public` };
   if (domain === ownHost) return null;
   if (ownHosts.includes(domain) || domain === baseDomain)
-    return { rule: 'reserved', message: `${shown} is reserved for the platform` };
+    return { rule: 'reserved', message: `${quoted} is reserved for the platform` };
   if (isUnderBase(domain, baseDomain))
     return {
       rule: 'base_domain',
       message:
-        `${shown} is under ${baseDomain}: a project has only the host of its domain_prefix there ` +
-        `(${ownHost})`,
+        `${quoted} is under ${baseDomain}: a project has only the host of its domain_prefix ` +
+        `there (${ownHost})`,
     };
   return null;
 }

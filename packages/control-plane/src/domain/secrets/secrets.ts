@@ -7,7 +7,7 @@ import {
   type SecretScope,
 } from '@berth/wire/secret';
 import { DomainError, type FieldProblem } from '../platform/errors.ts';
-import type { RecordGuard } from '../platform/guard.ts';
+import type { RecordGuard } from '../platform/record-change.ts';
 import type { ProjectRecord, SecretPrint } from '../platform/records.ts';
 
 export type SecretRecord = {

@@ -9,7 +9,7 @@ import type { DatasetCreate, DatasetPatch, DatasetState } from '@berth/wire/data
 import type { DatasetStore } from '../../domain/data/dataset-stores.ts';
 import type { ProjectAccess } from '../../domain/identity/access.ts';
 import { DomainError, taken } from '../../domain/platform/errors.ts';
-import type { RecordGuard } from '../../domain/platform/guard.ts';
+import type { RecordGuard } from '../../domain/platform/record-change.ts';
 import type { NameFilter, Page, Paged } from '../../domain/platform/page.ts';
 import type { DatasetRecord, ShareIdentity } from '../../domain/platform/records.ts';
 import type { Database } from '../engine/database.ts';

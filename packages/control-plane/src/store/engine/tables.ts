@@ -23,7 +23,7 @@ import type { HookRecord } from '../../domain/git/hooks.ts';
 import type { DeviceCodeStatus } from '../../domain/identity/identity-records.ts';
 import type { StoredKey } from '../../domain/git/git-hosts.ts';
 import type { StoppedFirst } from '../../domain/platform/records.ts';
-import type { UnmanagedContainer } from '../../domain/nodes/unmanaged.ts';
+import type { UnmanagedContainer } from '../../domain/nodes/unmanaged-containers.ts';
 import type { VolumeCopy } from '../../domain/data/volume-copy.ts';
 
 /** 0 or 1 on both engines. */
@@ -207,6 +207,8 @@ export type Tables = {
     losses: Json;
     datasets: Json | null;
     waiting: string | null;
+    /** The reason as data; null also in rows that an earlier version wrote. */
+    waiting_reason: Generated<Json | null>;
     stopped_first: StoppedFirst | null;
     created_by: Json | null;
     trigger: Trigger | null;
@@ -656,7 +658,7 @@ export type Tables = {
   };
   /** Images that deleted projects left in the registry. `repository` has no host. */
   orphan_images: { repository: string; digest: string; noted_at: Ms };
-  /** Containers on nodes with a contract-only agent (domain/nodes/unmanaged.ts). */
+  /** Containers on nodes with a contract-only agent (domain/nodes/unmanaged-containers.ts). */
   unmanaged_containers: Omit<UnmanagedContainer, 'labelled' | 'confirmed_at'> & {
     labelled: Flag;
     confirmed_at: Generated<Ms | null>;

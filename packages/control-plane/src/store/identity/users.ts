@@ -5,7 +5,7 @@ import { refuseDeletedSince } from '../../domain/identity/deleted-account.ts';
 import type { UserChange } from '../../domain/identity/identity-stores.ts';
 import type { UserStore } from '../../domain/identity/user-store.ts';
 import { DomainError, taken } from '../../domain/platform/errors.ts';
-import type { RecordGuard } from '../../domain/platform/guard.ts';
+import type { RecordGuard } from '../../domain/platform/record-change.ts';
 import type { Page, Paged } from '../../domain/platform/page.ts';
 import type { UserRecord } from '../../domain/platform/records.ts';
 import type { Database } from '../engine/database.ts';

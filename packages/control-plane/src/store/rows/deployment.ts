@@ -23,6 +23,9 @@ type Later =
   | 'git_lfs';
 type OldSettings = Omit<Settings, Later> & Partial<Pick<Settings, Later>>;
 
+const jsonOf = (value: unknown): string | undefined =>
+  value === undefined ? undefined : JSON.stringify(value);
+
 /** Returns columns for the given fields only. */
 export function deploymentColumns<T extends Partial<DeploymentRecord>>(
   record: T,
@@ -41,6 +44,7 @@ export function deploymentColumns({
   phases,
   image_missing: _missing,
   rolled_back,
+  waiting_reason,
   ...plain
 }: Partial<DeploymentRecord>): Partial<NewRow<'deployments'>> {
   return {
@@ -54,6 +58,9 @@ export function deploymentColumns({
     ...defined({
       placement:
         placement === undefined ? undefined : placement === null ? null : JSON.stringify(placement),
+    }),
+    ...defined({
+      waiting_reason: waiting_reason === null ? null : jsonOf(waiting_reason),
     }),
     ...(health === undefined
       ? {}
@@ -184,6 +191,7 @@ export function deploymentOf(row: Row<'deployments'>): DeploymentRecord {
     secrets: _secrets,
     image_deleting: _deleting,
     image_missing,
+    waiting_reason,
     ...plain
   } = row;
   return {
@@ -194,6 +202,10 @@ export function deploymentOf(row: Row<'deployments'>): DeploymentRecord {
     placement: placement === null ? null : (JSON.parse(placement) as DeploymentRecord['placement']),
     losses: JSON.parse(losses) as DeploymentRecord['losses'],
     timer: timer === null ? null : (JSON.parse(timer) as DeploymentRecord['timer']),
+    waiting_reason:
+      waiting_reason === null
+        ? null
+        : (JSON.parse(waiting_reason) as DeploymentRecord['waiting_reason']),
     retry: retry === null ? null : (JSON.parse(retry) as DeploymentRecord['retry']),
     secrets: secrets === null ? null : (JSON.parse(secrets) as DeploymentRecord['secrets']),
     ordinal: ordinal ?? plain.created_at,

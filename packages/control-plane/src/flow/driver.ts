@@ -1,6 +1,6 @@
 /**
  * The driver: what the API, the agents and the loops ask of the flow. Each request becomes a
- * decision (decide.ts).
+ * decision (decide-and-commit.ts).
  */
 import { defined } from '@berth/kit/defined';
 import { failPoint } from '@berth/kit/fail-point';
@@ -20,10 +20,16 @@ import type {
 import { checkRepositoryReport, isRepositoryLook } from '../domain/git/repository-looks.ts';
 import type { FlowStores } from './flow-stores.ts';
 import { isBehind } from './data.ts';
-import { createDecider, type Decider, type DriverDeps, isStillLost, type Write } from './decide.ts';
+import {
+  createDecider,
+  type Decider,
+  type DriverDeps,
+  isStillLost,
+  type Write,
+} from './decide-and-commit.ts';
 import { advance, request, stop } from './deployment.ts';
 import type { FlowEvent, LossReason } from './events.ts';
-import { nextOlder } from './earlier.ts';
+import { nextOlder } from './rollback-target.ts';
 import { type DeleteProject, deleteNode, deleteProject, reviewMoves, vacate } from './lifecycle.ts';
 import { areAsExpected, isAsExpected, routesToOthers } from './observe.ts';
 import { prewarm } from './prewarm.ts';
@@ -32,7 +38,7 @@ import { checkPushes, lookLost, lookReported } from './push.ts';
 import { restsAsExpected } from './stop.ts';
 import { checkLease, checkReport, repeatedAnswer } from './report.ts';
 
-export type { DriverDeps } from './decide.ts';
+export type { DriverDeps } from './decide-and-commit.ts';
 
 export type NewDeployment = {
   projectId: string;

@@ -54,7 +54,3 @@ export const leftOver = (
   all: readonly UnmanagedContainer[],
   live: readonly Live[],
 ): UnmanagedContainer[] => all.filter((one) => one.confirmed_at === null && !isInUse(one, live));
-
-export const removeByHand = (container: string, hostname: string): string =>
-  `remove it by hand (docker rm -f ${container}), then: berth node removed ${hostname} ` +
-  container;

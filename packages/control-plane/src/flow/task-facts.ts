@@ -6,19 +6,25 @@ import { defined } from '@berth/kit/defined';
 import type { BuildPayload, TaskFacts, TaskReport } from '@berth/wire/task';
 import type { DeploymentRecord, TaskRecord } from '../domain/platform/records.ts';
 import { bytesText } from '../domain/platform/sizes.ts';
-import type { Change, Draft } from './draft.ts';
+import type { Change, Draft } from './plan-draft.ts';
 import type { EventOf } from './events.ts';
 import { isOwnImage } from './report.ts';
 
-/** The image of another commit: an attempt before this one pushed it. */
-const NO_IMAGE = { image_tag: null, image_digest: null, image_arch: null } as const;
+/** Image and message belong to another commit, which an earlier attempt built. */
+const NOTHING_BUILT = {
+  image_tag: null,
+  image_digest: null,
+  image_arch: null,
+  commit_message: null,
+  commit_author: null,
+} as const;
 
 /** Returns the fields that the facts change. A fact that is absent or null changes nothing. */
 export function factsOf(d: DeploymentRecord, facts: TaskFacts): Change {
   const { commit, commit_message, commit_author, image_tag, image_digest, arch } = facts;
   const isAnother = typeof commit === 'string' && commit !== d.commit;
   const set: Change = {
-    ...(isAnother ? { ...NO_IMAGE, commit, commit_message: null, commit_author: null } : {}),
+    ...defined(isAnother ? { ...NOTHING_BUILT, commit } : {}),
     ...defined({
       commit_message: typeof commit_message === 'string' ? commit_message : undefined,
       commit_author: typeof commit_author === 'string' ? commit_author : undefined,

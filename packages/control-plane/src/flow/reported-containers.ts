@@ -2,7 +2,7 @@
 import type { ObservedContainer } from '@berth/wire/node';
 import { LABELS } from '@berth/wire/vocabulary';
 import type { NodeFact } from '../domain/deployments/facts.ts';
-import type { Draft } from './draft.ts';
+import type { Draft } from './plan-draft.ts';
 
 const STOPPED_STATES: readonly string[] = ['created', 'exited', 'dead'];
 export const isStoppedContainer = ({ state }: Pick<ObservedContainer, 'state'>): boolean =>

@@ -3,11 +3,17 @@
  * shows work that is still open. Pure.
  */
 import { isSettled } from '@berth/wire/vocabulary';
+import {
+  type RetireFailure,
+  waitingFor,
+  waitsFor,
+  waitText,
+} from '../domain/deployments/wait-reason.ts';
 import type { DeploymentRecord, TaskRecord } from '../domain/platform/records.ts';
-import type { Draft } from './draft.ts';
+import type { Draft } from './plan-draft.ts';
 import type { EventOf } from './events.ts';
 import { failureOf } from './failure.ts';
-import { addNotes } from './learned.ts';
+import { addNotes } from './task-facts.ts';
 import { holderOfName, judge } from './observe.ts';
 import { endRetries, tryLater } from './retry.ts';
 import { lastSeen } from './route.ts';
@@ -40,18 +46,20 @@ function countAttempts(
   d: DeploymentRecord,
   event: EventOf<'task_reported'> | EventOf<'task_lost'>,
 ): void {
-  const { payload } = event.task as TaskRecord<'retire'>;
-  const stops = isAtRest(d) && payload.stop?.some((s) => s.deployment_id === d.id) === true;
-  const what = isStart(payload)
-    ? 'start'
-    : stops
-      ? 'stop'
-      : payload.remove.some((r) => r.deployment_id === d.id)
-        ? 'remove'
-        : null;
-  if (what === null) return;
+  const attempt = attemptOn(d, (event.task as TaskRecord<'retire'>).payload);
+  if (attempt === null) return;
   if (event.type === 'task_reported' && event.report.status === 'completed') endRetries(draft, d);
-  else tryLater(draft, d, what);
+  else tryLater(draft, d, attempt);
+}
+
+/** Returns what the task does with the deployment's own container, or null. */
+function attemptOn(
+  d: DeploymentRecord,
+  payload: TaskRecord<'retire'>['payload'],
+): 'start' | 'stop' | 'remove' | null {
+  if (isStart(payload)) return 'start';
+  if (isAtRest(d) && payload.stop?.some((s) => s.deployment_id === d.id) === true) return 'stop';
+  return payload.remove.some((r) => r.deployment_id === d.id) ? 'remove' : null;
 }
 
 function addEnd(
@@ -61,24 +69,16 @@ function addEnd(
 ): void {
   const name = draft.node(event.task.node_id)?.hostname ?? event.task.node_id;
   const task = event.task as TaskRecord<'retire'>;
-  if (event.type === 'task_lost')
-    return addOnce(
-      draft,
-      d,
-      'retire_lost',
-      `${name} did not finish the retire task; Berth retries at its next report`,
-    );
+  if (event.type === 'task_lost') return addOnce(draft, d, { kind: 'retire_lost', node: name });
   addNotes(draft, d, event.report);
   if (event.report.status === 'failed') {
     const { code, message } = failureOf(event.report);
-    addOnce(
-      draft,
-      d,
-      'retire_failed',
-      `${name} could not ` +
-        `${isStart(task.payload) ? 'restart' : isAtRest(d) ? 'stop' : 'retire'} the container: ` +
-        message,
-    );
+    addOnce(draft, d, {
+      kind: 'retire_failed',
+      node: name,
+      action: actionOf(d, task.payload),
+      message,
+    });
     // Other failures may pass, for example when the engine is back. The next report of the node
     // then starts a retry (observe.ts).
     if (code === 'container_name_taken' && task.payload.keep?.deployment_id === d.id)
@@ -87,11 +87,11 @@ function addEnd(
   }
   const { stop = [], start = null } = task.payload;
   if (start !== null) {
-    draft.set(d, { stopped_first: null, waiting: null });
+    draft.set(d, { stopped_first: null, ...waitingFor(null) });
     return draft.addLine(d, 'started_again', `${name} restarted the container`);
   }
   if (isSettled(d.status) && d.waiting !== null && !isStoppedFirst(d))
-    draft.set(d, { waiting: null });
+    draft.set(d, waitingFor(null));
   if (stop.length > 0) {
     markStopped(
       draft,
@@ -125,13 +125,21 @@ function addEnd(
 const isStart = ({ start }: TaskRecord<'retire'>['payload']): boolean => typeof start === 'string';
 
 /** Adds a line once for each reason: a failed removal is retried again and again. */
-function addOnce(draft: Draft, d: DeploymentRecord, kind: string, message: string): void {
-  if (d.waiting === message) return;
+function addOnce(draft: Draft, d: DeploymentRecord, reason: RetireFailure): void {
+  if (waitsFor(d, reason)) return;
   // `waiting` already says that the version is to be restarted.
-  if (isStoppedFirst(d) && kind === 'retire_lost') return;
+  if (isStoppedFirst(d) && reason.kind === 'retire_lost') return;
   // A deployment that is not settled has its own reason in `waiting`.
-  if (isSettled(d.status)) draft.set(d, { waiting: message });
-  draft.addLine(d, kind, message);
+  if (isSettled(d.status)) draft.set(d, waitingFor(reason));
+  draft.addLine(d, reason.kind, waitText(reason));
+}
+
+function actionOf(
+  d: DeploymentRecord,
+  payload: TaskRecord<'retire'>['payload'],
+): 'restart' | 'stop' | 'retire' {
+  if (isStart(payload)) return 'restart';
+  return isAtRest(d) ? 'stop' : 'retire';
 }
 
 /**

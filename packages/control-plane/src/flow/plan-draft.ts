@@ -2,6 +2,7 @@
 import { defined } from '@berth/kit/defined';
 import type { DeploymentState } from '@berth/wire/vocabulary';
 import { DomainError } from '../domain/platform/errors.ts';
+import { waitingFor } from '../domain/deployments/wait-reason.ts';
 import type { Facts, NodeFact } from '../domain/deployments/facts.ts';
 import {
   type DeploymentChange,
@@ -11,7 +12,7 @@ import {
   type TaskChange,
 } from '../domain/deployments/plan.ts';
 import type { DeploymentRecord, NodeRecord, TaskRecord } from '../domain/platform/records.ts';
-import type { UnmanagedChange } from '../domain/nodes/unmanaged.ts';
+import type { UnmanagedChange } from '../domain/nodes/unmanaged-containers.ts';
 import type { VolumeCopy } from '../domain/data/volume-copy.ts';
 import { phasesAfter } from './phases.ts';
 import { isTransition } from './transitions.ts';
@@ -55,7 +56,7 @@ export function createDraft(facts: Facts, event: string): Draft {
   let used = 0;
   const freshId = (): string => {
     const id = facts.freshIds[used++];
-    // Every plan fits into FRESH_IDS (drive.ts), so this is a bug in the flow.
+    // Every plan fits into FRESH_IDS (driver.ts), so this is a bug in the flow.
     if (id === undefined)
       throw new Error(
         `a plan of project ${facts.project.id} needs more than ${facts.freshIds.length} new ids`,
@@ -92,7 +93,7 @@ export function createDraft(facts: Facts, event: string): Draft {
         ...defined({ phases: phases ?? undefined }),
         status: to,
         state_since: facts.now,
-        waiting: null,
+        ...waitingFor(null),
         stopped_first: null,
       });
       addLine(d, to, message);
