@@ -16,11 +16,11 @@ export function cookieName(pair: string): string {
  */
 export function cookiesNamed(header: string | undefined, name: string, max: number): string[] {
   if (header === undefined || !header.includes(name)) return [];
-  const found: string[] = [];
+  const values: string[] = [];
   for (const pair of header.split(';')) {
     if (cookieName(pair) !== name) continue;
-    found.push(trimOws(pair.slice(pair.indexOf('=') + 1)));
-    if (found.length === max) break;
+    values.push(trimOws(pair.slice(pair.indexOf('=') + 1)));
+    if (values.length === max) break;
   }
-  return found;
+  return values;
 }

@@ -129,11 +129,11 @@ export function watchConfigurationFile(path: string, use: Use, log: Logger): Run
   };
   // Poll instead of using inotify, because editors and mounted volumes replace files in ways that
   // lose a watch. fs.watchFile would miss a change before its first look at the file.
-  let known = stampOf(path);
+  let lastStamp = stampOf(path);
   const timer = setInterval(() => {
     const stamp = stampOf(path);
-    if (stamp === known) return;
-    known = stamp;
+    if (stamp === lastStamp) return;
+    lastStamp = stamp;
     onChange();
   }, FILE_INTERVAL_MS);
   timer.unref();

@@ -24,8 +24,8 @@ const systemFolders = [
 /** Returns PATH with set-up's Node first and the system folders last. */
 export function searchPath(): string[] {
   const fetchedFolders = [join(toolsDir, 'node', 'bin'), toolsDir];
-  const given = (process.env['PATH'] ?? '').split(delimiter).filter((folder) => folder !== '');
-  return [...new Set([...fetchedFolders, ...given, ...systemFolders])];
+  const ownFolders = (process.env['PATH'] ?? '').split(delimiter).filter((folder) => folder !== '');
+  return [...new Set([...fetchedFolders, ...ownFolders, ...systemFolders])];
 }
 
 /** Returns the absolute path of a program, or undefined when no folder of searchPath() has it. */

@@ -497,7 +497,10 @@ function ask(
       headers: { host },
       timeout: timeoutMs,
       agent: false as const,
-      ...(entry.secure ? { servername: host, rejectUnauthorized: false } : {}),
+      ...defined({
+        servername: entry.secure ? host : undefined,
+        rejectUnauthorized: entry.secure ? false : undefined,
+      }),
     };
     const request = (entry.secure ? httpsRequest : httpRequest)(options, (response) => {
       let body = '';

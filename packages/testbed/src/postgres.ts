@@ -41,10 +41,10 @@ function programs(): string | undefined {
   const versions = existsSync(debian)
     ? readdirSync(debian).sort((a, b) => Number(b) - Number(a))
     : [];
-  const found = versions
+  const newest = versions
     .map((version) => join(debian, version, 'bin'))
     .find((bin) => existsSync(join(bin, 'initdb')));
-  if (found !== undefined) return found;
+  if (newest !== undefined) return newest;
   const initdb = findProgram('initdb');
   return initdb === undefined ? undefined : join(initdb, '..');
 }

@@ -80,8 +80,8 @@ export function* instructions(text: string): Generator<Instruction> {
     open = [];
     length = 0;
     const end = joined.search(/\s/);
-    const given = (end === -1 ? joined : joined.slice(0, end)).toUpperCase();
-    const word = READ.find((known) => known === given);
+    const firstWord = (end === -1 ? joined : joined.slice(0, end)).toUpperCase();
+    const word = READ.find((known) => known === firstWord);
     if (word !== undefined) yield { word, rest: end === -1 ? '' : joined.slice(end).trim() };
   }
 }
@@ -114,10 +114,10 @@ function define(rest: string, into: Env, word: 'ARG' | 'ENV', outer: Env | null)
     return words.length > 1 ? set(first, rest.slice(first.length).trim()) : undefined;
   for (const pair of words) {
     const at = pair.indexOf('=');
-    const known = at === -1 && word === 'ARG' ? outer?.get(pair) : undefined;
+    const outerValue = at === -1 && word === 'ARG' ? outer?.get(pair) : undefined;
     if (at !== -1) set(pair.slice(0, at), withoutQuotes(pair.slice(at + 1)));
-    else if (known !== undefined && (into.has(pair) || into.size < MAX_VARIABLES))
-      into.set(pair, known);
+    else if (outerValue !== undefined && (into.has(pair) || into.size < MAX_VARIABLES))
+      into.set(pair, outerValue);
   }
 }
 
@@ -141,8 +141,9 @@ function resolved(text: string, env: Env, most: number): string {
       const [, name, sign, otherwise = ''] =
         /^([A-Za-z_]\w*)(?:(:?-)(.*))?$/s.exec(braced ?? bare ?? '') ?? [];
       if (name === undefined) return whole;
-      const known = env.get(name);
-      const value = known === undefined || (known === '' && sign === ':-') ? otherwise : known;
+      const current = env.get(name);
+      const value =
+        current === undefined || (current === '' && sign === ':-') ? otherwise : current;
       length += value.length;
       return value;
     },

@@ -60,19 +60,19 @@ export function createVersions(layout: Layout): Versions {
   return {
     get,
     async list() {
-      const found: CachedVersion[] = [];
+      const cachedVersions: CachedVersion[] = [];
       for (const datasetId of await datasetsIn(layout)) {
         for (const name of (await nullIfMissing(readdir(layout.dataset(datasetId)))) ?? []) {
           const version = VERSION.exec(name)?.[1];
           if (version !== undefined)
-            found.push({
+            cachedVersions.push({
               datasetId,
               version: Number(version),
               ...(await metaOf(datasetId, Number(version))),
             });
         }
       }
-      return found;
+      return cachedVersions;
     },
     async touch(datasetId, version) {
       const existing = await get(datasetId, version);

@@ -64,7 +64,7 @@ export function createEvictableImages(deps: EvictableImagesDeps): EvictableImage
       if (all.length === 0) return [];
       const sizes = await deps.sizes(signal);
       const needed = neededImages(all, { keepNewest: deps.keepNewest(), inUse });
-      const found: ImageCandidate[] = [];
+      const candidates: ImageCandidate[] = [];
       let answers = true;
       for (const image of all) {
         const size = sizes.get(image.id);
@@ -86,9 +86,15 @@ export function createEvictableImages(deps: EvictableImagesDeps): EvictableImage
           }));
         if (!mayGo) continue;
         const created_at = new Date(image.created * 1000).toISOString();
-        found.push({ name: nameOf(image), bytes: size.unique, created_at, kept, refs: image.refs });
+        candidates.push({
+          name: nameOf(image),
+          bytes: size.unique,
+          created_at,
+          kept,
+          refs: image.refs,
+        });
       }
-      return imageOrder(found);
+      return imageOrder(candidates);
     },
     async evict(image, signal) {
       if (image.kept && !(await isInRegistry(image.refs, 0, signal))) return false;

@@ -204,8 +204,8 @@ export function createHostKeys({ env, timeoutMs, cachePath, alsoRead }: HostKeys
 
     async trusted(server, fingerprints, again, signal) {
       const isTrusted = (key: HostKey): boolean => fingerprints.includes(key.fingerprint);
-      const known = again ? [] : (await remembered(server)).filter(isTrusted);
-      if (known.length > 0) return { keys: known, presented: [] };
+      const rememberedKeys = again ? [] : (await remembered(server)).filter(isTrusted);
+      if (rememberedKeys.length > 0) return { keys: rememberedKeys, presented: [] };
       const seen = await scan(server, signal);
       const presented = seen.map((key) => ({
         host: server.name,

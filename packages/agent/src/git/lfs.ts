@@ -53,7 +53,7 @@ export async function findPointers(
   checkouts: readonly Checkout[],
   mustAll = false,
 ): Promise<LfsPointer[]> {
-  const found: LfsPointer[] = [];
+  const pointers: LfsPointer[] = [];
   for (const { dir, name } of checkouts) {
     const paths = (await git(['ls-files', '-z', '--', ':(top,attr:filter=lfs)'], dir))
       .split('\0')
@@ -64,10 +64,10 @@ export async function findPointers(
       );
     for (const path of paths.slice(0, MAX_FILES)) {
       const pointer = await readPointer(join(dir, path));
-      if (pointer !== null) found.push({ dir, path, name: `${name}${path}`, ...pointer });
+      if (pointer !== null) pointers.push({ dir, path, name: `${name}${path}`, ...pointer });
     }
   }
-  return found;
+  return pointers;
 }
 
 /**
@@ -114,7 +114,7 @@ export async function fetchPointers(
   checkouts: readonly Checkout[],
   options: LfsOptions,
 ): Promise<LfsPointer[]> {
-  const left: LfsPointer[] = [];
+  const notFetched: LfsPointer[] = [];
   const total = pointers.reduce((sum, { size }) => sum + size, 0);
   if (total > MAX_TOTAL)
     throw failure(
@@ -126,7 +126,7 @@ export async function fetchPointers(
     if (own.length === 0) continue;
     const server = lfsUrl ?? ofRepository(url);
     if (!/^https?:/i.test(server)) {
-      left.push(...own);
+      notFetched.push(...own);
       continue;
     }
     if (lfsUrl !== null)
@@ -138,7 +138,7 @@ export async function fetchPointers(
     for (let from = 0; from < own.length; from += BATCH)
       await fetchBatch(own.slice(from, from + BATCH), server, options);
   }
-  return left;
+  return notFetched;
 }
 
 type Action = { href: string; header: Record<string, string> };
@@ -215,7 +215,7 @@ function actionsIn(text: string): Map<string, Action | string> {
   } catch (error) {
     throw failure('the answer of the Git LFS server is not JSON', error);
   }
-  const found = new Map<string, Action | string>();
+  const actionsByOid = new Map<string, Action | string>();
   for (const listed of Array.isArray(answer?.objects) ? answer.objects : []) {
     const { oid, actions, error } = listed ?? {};
     if (typeof oid !== 'string') continue;
@@ -224,14 +224,14 @@ function actionsIn(text: string): Map<string, Action | string> {
       (pair): pair is [string, string] => typeof pair[1] === 'string',
     );
     if (typeof href === 'string')
-      found.set(oid, { href, header: Object.fromEntries(header.slice(0, 20)) });
+      actionsByOid.set(oid, { href, header: Object.fromEntries(header.slice(0, 20)) });
     else
-      found.set(
+      actionsByOid.set(
         oid,
         typeof error?.message === 'string' ? error.message.slice(0, 300) : 'no address',
       );
   }
-  return found;
+  return actionsByOid;
 }
 
 async function download(

@@ -114,5 +114,6 @@ async function differ(
     '--',
     ...specs,
   ]);
-  return code === 0 ? false : code === 1 ? true : null;
+  if (code === 0) return false;
+  return code === 1 ? true : null;
 }

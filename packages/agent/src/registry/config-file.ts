@@ -86,20 +86,20 @@ export function createRegistryConfigFile(path: string, markerPath: string): Regi
       await replaceFile(path, written);
     },
     async setWritable() {
-      const left = await marker();
-      if (left === null) return;
+      const ownMark = await marker();
+      if (ownMark === null) return;
       const present = await readFile(path, 'utf8').catch((error: NodeJS.ErrnoException) => {
         // Somebody removed it: without the file, the registry would not start again.
         if (error.code === 'ENOENT') return '';
         throw error;
       });
-      if (present === left.original) return;
+      if (present === ownMark.original) return;
       // A person changed the file meanwhile: only our setting goes. An empty or torn file is
       // restored.
       const document = parseDocument(present);
       const isOurs =
-        isMixture(present, left) || document.errors.length > 0 || !document.has('storage');
-      await replaceFile(path, isOurs ? left.original : withoutReadOnly(present), left.access);
+        isMixture(present, ownMark) || document.errors.length > 0 || !document.has('storage');
+      await replaceFile(path, isOurs ? ownMark.original : withoutReadOnly(present), ownMark.access);
     },
     async adopt() {
       if ((await marker()) !== null) return;
@@ -133,8 +133,9 @@ function withoutReadOnly(text: string): string {
 function removeEmptyParents(document: Document): void {
   for (let depth = READ_ONLY.length - 1; depth > 1; depth--) {
     const parent = READ_ONLY.slice(0, depth);
-    const left = document.getIn(parent);
-    if (left === null || (isMap(left) && left.items.length === 0)) document.deleteIn(parent);
+    const content = document.getIn(parent);
+    if (content === null || (isMap(content) && content.items.length === 0))
+      document.deleteIn(parent);
   }
 }
 
@@ -157,14 +158,14 @@ function isMixture(text: string, { original, written }: Marker): boolean {
 async function replaceFile(link: string, text: string, access?: Access): Promise<void> {
   // A symlink stays one.
   const path = await realpath(link).catch(() => link);
-  const found = await stat(path).catch(() => null);
-  const wanted = found ?? access;
+  const stats = await stat(path).catch(() => null);
+  const wanted = stats ?? access;
   try {
     await writeFileWhole(path, text, wanted && { owner: wanted, mode: wanted.mode & 0o7777 });
   } catch (error) {
-    if (found === null || !IN_PLACE.includes((error as NodeJS.ErrnoException).code ?? ''))
+    if (stats === null || !IN_PLACE.includes((error as NodeJS.ErrnoException).code ?? ''))
       throw error;
-    await overwrite(path, Buffer.from(text), found.size);
+    await overwrite(path, Buffer.from(text), stats.size);
   }
 }
 const IN_PLACE = ['EBUSY', 'EROFS', 'EACCES', 'EPERM', 'EXDEV', 'ENOSPC', 'EDQUOT'];

@@ -70,8 +70,8 @@ export function createPrivateFolder(base: string, owner: string): PrivateFolder 
     await mkdir(root, { mode: 0o700 }).catch((error: NodeJS.ErrnoException) => {
       if (error.code !== 'EEXIST') throw error;
     });
-    const found = await lstat(root);
-    if (!found.isDirectory() || found.uid !== uid || (found.mode & 0o077) !== 0)
+    const stats = await lstat(root);
+    if (!stats.isDirectory() || stats.uid !== uid || (stats.mode & 0o077) !== 0)
       throw new Error(`${root} is not a folder of mode 0700 of this user; remove it`);
   }
 
@@ -88,8 +88,8 @@ export function createPrivateFolder(base: string, owner: string): PrivateFolder 
       }
     },
     async removeLeftovers() {
-      const found = await lstat(root).catch(() => null);
-      if (found === null || !found.isDirectory() || found.uid !== uid) return;
+      const stats = await lstat(root).catch(() => null);
+      if (stats === null || !stats.isDirectory() || stats.uid !== uid) return;
       for (const name of await readdir(root))
         await rm(join(root, name), { recursive: true, force: true });
     },

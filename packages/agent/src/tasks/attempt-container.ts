@@ -42,7 +42,7 @@ export function createAttemptContainer(
   const { payload } = task;
   const givenNames = new Set<string>();
   let adoptedId: string | null = null;
-  let left: string | null = null;
+  let leftContainer: string | null = null;
   const ofDeployment = { [LABELS.deployment]: deployment };
   const startedHere = (c: Container): boolean =>
     c.labels[LABELS.task] === task.id && c.labels[LABELS.attempt] === String(attempt);
@@ -71,7 +71,7 @@ export function createAttemptContainer(
     if (!(await docker.rename(container.id, name))) return false;
     givenNames.add(name);
     adoptedId = container.id;
-    left = container.id;
+    leftContainer = container.id;
     logStep('deploy', `adopted container ${container.name}, which an earlier attempt started`);
     return true;
   }
@@ -103,16 +103,16 @@ export function createAttemptContainer(
     },
     willStart(name) {
       givenNames.add(name);
-      left = name;
+      leftContainer = name;
     },
-    left: () => left,
+    left: () => leftContainer,
     async remove() {
       for (const c of await docker.list(ofDeployment)) {
         if (!givenNames.has(c.name) || !(startedHere(c) || c.id === adoptedId)) continue;
         // By name, not by id: see the fence above.
         await docker.remove(c.name);
       }
-      left = null;
+      leftContainer = null;
     },
   };
 }

@@ -13,7 +13,7 @@
 import { defined } from '@berth/kit/defined';
 import { failPoint } from '@berth/kit/fail-point';
 import type { Logger } from '@berth/kit/log';
-import type { Tracing } from '@berth/kit/tracing';
+import type { Tracing } from '@berth/kit/spans';
 import { ApiError, type Client } from '@berth/wire/client';
 import { FAILURES } from '@berth/wire/errors';
 import {
@@ -262,11 +262,8 @@ async function perform(run: Run, attempt: Attempt): Promise<Product> {
     run.onFailure?.(code);
     run.failureCode = code;
     context.logStep('failed', failure.message);
-    return failed(failure, {
-      ...run.facts,
-      ...run.leftContainer,
-      ...(error instanceof TaskFailure ? error.report : {}),
-    });
+    const report = error instanceof TaskFailure ? error.report : {};
+    return failed(failure, { ...run.facts, ...run.leftContainer, ...report });
   }
 }
 
@@ -402,8 +399,8 @@ export function renewIn(
   now = Date.now(),
 ): number {
   if (lease.lease_seconds !== undefined) return Math.max(250, (lease.lease_seconds * 1000) / 3);
-  const left = Date.parse(lease.lease_expires_at) - now;
-  return Math.min(20_000, Math.max(1_000, Number.isFinite(left) ? left / 3 : 1_000));
+  const leftMs = Date.parse(lease.lease_expires_at) - now;
+  return Math.min(20_000, Math.max(1_000, Number.isFinite(leftMs) ? leftMs / 3 : 1_000));
 }
 
 function handle(handlers: Handlers, task: Task, context: TaskContext): Promise<Product> {

@@ -95,7 +95,7 @@ export function createDecider(deps: DriverDeps): Decider {
         if (attempt > 0) await pause(attempt - 1);
         const again = await release();
         const facts = await factsOf(projectId, again);
-        // Read again: a change that came before the facts may be missing in the first read, and
+        // Read again: a change that came before the facts might be missing in the first read, and
         // makes no plan from these facts stale.
         const present = again === null ? null : await release();
         if (present?.id !== again?.id) continue;
@@ -136,7 +136,7 @@ function notify({ changes, telemetry }: DriverDeps, plan: Plan, facts: Facts): v
 }
 
 /**
- * Returns whether the task is still lost: since the reaper read it, an agent may have claimed,
+ * Returns whether the task is still lost: since the reaper read it, an agent might have claimed,
  * renewed or ended it.
  */
 export function isStillLost(

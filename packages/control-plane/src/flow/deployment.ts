@@ -238,7 +238,7 @@ const UNDO: Record<Undo, (draft: Draft, d: DeploymentRecord) => void> = {
       of: d,
       remove: [{ deployment: d, reason: 'its deployment ended' }],
       keep: null,
-      // The proxy may send requests to it since its route was published.
+      // The proxy can send requests to it since its route was published.
       drain: d.status === 'running' || d.route_published_at !== null,
     });
   },
@@ -300,14 +300,14 @@ export function advance(d: DeploymentRecord, event: FlowEvent, facts: Facts): Pl
       );
     else if (event.type === 'observed') sweep(draft, d, event);
   }
-  // A container that should be stopped may run beside a copy of its volumes, whatever deployment it
-  // is of.
+  // A container that should be stopped might run beside a copy of its volumes, whatever deployment
+  // it is of.
   if (event.type === 'observed' && event.container !== null) endVoidMove(draft);
   return draft.plan;
 }
 
 /**
- * Newer requests may supersede this many builds in a row. The next build finishes, and the newest
+ * Newer requests can supersede this many builds in a row. The next build finishes, and the newest
  * request waits for it.
  */
 export const MAX_SUPERSEDED_BUILDS = 2;
@@ -481,11 +481,11 @@ function waitForBuilder(
 
 function buildReported(
   draft: Draft,
-  given: DeploymentRecord,
+  stored: DeploymentRecord,
   { report, task }: EventOf<'task_reported'>,
 ): void {
-  const known = report.status === 'failed' ? keepFacts(draft, given, task, report) : given;
-  const d = { ...known, phases: built(given.phases, task) };
+  const withFacts = report.status === 'failed' ? keepFacts(draft, stored, task, report) : stored;
+  const d = { ...withFacts, phases: built(stored.phases, task) };
   addNotes(draft, d, report);
   if (d.cancel_requested_at !== null)
     return leave(draft, d, 'cancelled', null, 'the builder stopped the build');
@@ -514,7 +514,7 @@ function buildReported(
 
 /**
  * Returns why the image is not what was requested, or null. A contract-only builder builds the tip
- * of the branch, which may be newer than the commit of the push: then the story says so.
+ * of the branch, which might be newer than the commit of the push: then the story says so.
  */
 function otherCommit(draft: Draft, d: DeploymentRecord, commit: string | null): string | null {
   if (d.requested_commit === null || commit === d.requested_commit) return null;
@@ -749,8 +749,8 @@ function addIgnoredSettings(draft: Draft, d: DeploymentRecord, node: NodeFact): 
 }
 
 /**
- * Whether a node may take the deployment soon. A node that is silent, or whose engine is, may come
- * back: it counts as present until the wait is as long as a node may be silent.
+ * Whether a node can take the deployment soon. A node that is silent, or whose engine is, can come
+ * back: it counts as present until the wait is as long as a node can be silent.
  */
 function mayFindNode(draft: Draft, d: DeploymentRecord, question: Question): boolean {
   const { facts } = draft;
@@ -786,7 +786,7 @@ function moveEnded(
   else endVoidMove(draft);
 }
 
-/** Another node may receive the volumes, so the work is tried again a limited number of times. */
+/** Another node might receive the volumes, so the work is tried again a limited number of times. */
 function moveFailed(
   draft: Draft,
   d: DeploymentRecord,
@@ -911,7 +911,7 @@ function deployReported(
   );
 }
 
-/** The image may not be in the registry to which REGISTRY_ADDR leads now. */
+/** The image might not be in the registry to which REGISTRY_ADDR leads now. */
 function pullFailure({ facts }: Draft, d: DeploymentRecord, error: Failure): Failure {
   const { moved } = atPresentRegistry(d.image_tag ?? '', facts.platform.registryAddr);
   if (moved === null || !PULL_FAILURES.includes(error.code)) return error;
@@ -991,7 +991,7 @@ function routeUnreachable(
   event: EventOf<'route_unreachable'>,
 ): void {
   if (!leadsThere(draft, d, event)) return;
-  // A contract-only agent may report before its application answers. Give the application the same
+  // A contract-only agent can report before its application answers. Give the application the same
   // time as Berth's own probe.
   const isProbed = isBerthAgent(draft.node(d.node_id));
   // No grace period: the decision waits for no agent, and requests fail until the route is
@@ -1036,10 +1036,10 @@ function addressTaken(
   )
     return;
   const node = draft.node(d.node_id);
-  const seen = lastSeen(draft, d);
+  const reported = lastSeen(draft, d);
   // The route of a node that has another address now waits for the list of its containers.
   const isThere = node !== undefined && node.host_ip === host_ip && isOnline(node, now, limits);
-  const isOwn = isThere && (seen === undefined || seen.host_port === host_port);
+  const isOwn = isThere && (reported === undefined || reported.host_port === host_port);
   if (!isRouted && isOwn) return;
   draft.plan.route = { remove: { project_id: d.project_id } };
   const isSilent = node === undefined || !isOnline(node, now, limits);
@@ -1050,7 +1050,7 @@ function addressTaken(
   draft.addLine(d, 'route_withdrawn', detail);
 }
 
-/** Keeps the route: a node that does not report may still serve requests. */
+/** Keeps the route: a node that does not report might still serve requests. */
 function nodeSilent(draft: Draft, d: DeploymentRecord): void {
   if (d.health?.status === 'unknown' || isProjectStopped(draft)) return;
   // Its container is gone, and its agent reports none that could come back.
@@ -1087,13 +1087,13 @@ function whySilent({ facts, node: nodeOf }: Draft, d: DeploymentRecord): string 
 
 function taskLost(
   draft: Draft,
-  given: DeploymentRecord,
+  stored: DeploymentRecord,
   { task, why }: EventOf<'task_lost'>,
 ): void {
   const { now, limits } = draft.facts;
   const phases =
-    task.kind === 'deploy' ? started(given.phases, task, now, false) : built(given.phases, task);
-  const d = task.kind === 'deploy' || task.kind === 'build' ? { ...given, phases } : given;
+    task.kind === 'deploy' ? started(stored.phases, task, now, false) : built(stored.phases, task);
+  const d = task.kind === 'deploy' || task.kind === 'build' ? { ...stored, phases } : stored;
   addCopied(draft, d, task);
   const name = draft.node(task.node_id)?.hostname ?? task.node_id;
   if (d.cancel_requested_at !== null)
@@ -1118,7 +1118,7 @@ function taskLost(
   );
 }
 
-/** Failures that the node causes, not its task: another node may succeed. */
+/** Failures that the node causes, not its task: another node can succeed. */
 const NODE_FAILURES: readonly FailureCode[] = ['engine_unavailable', 'disk_full'];
 
 /**
@@ -1133,7 +1133,7 @@ function reassignOrFail(draft: Draft, d: DeploymentRecord, error: Failure, role:
   const another = facts.nodes.some(
     (n) => n.role === role && n.id !== at && refusalOf(n, losses, facts.now, facts.limits) === null,
   );
-  // With stop-first the broken node may still run a container that cannot be stopped now: two
+  // With stop-first the broken node might still run a container that cannot be stopped now: two
   // versions must never write at once.
   const isTied = role === 'deploy' && d.settings.replace === 'recreate';
   if (

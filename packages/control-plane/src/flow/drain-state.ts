@@ -14,7 +14,7 @@ const DROPPED =
   'volumes that it used before are on this node; add them to its settings again and deploy, ' +
   'delete the project, or delete the node with force, which leaves their folders on its disk';
 
-type Read = Pick<FlowStores, 'deployments' | 'volumes' | 'projects' | 'tasks'>;
+export type DrainStores = Pick<FlowStores, 'deployments' | 'volumes' | 'projects' | 'tasks'>;
 type Leaving = Pick<NodeRecord, 'id' | 'deleting_at'>;
 
 /**
@@ -23,7 +23,7 @@ type Leaving = Pick<NodeRecord, 'id' | 'deleting_at'>;
  * on its node.
  */
 export async function readDrainState(
-  stores: Read,
+  stores: DrainStores,
   node: Leaving,
   { tries }: Pick<DrainRecord, 'tries'>,
 ): Promise<{ remaining: Remaining[]; arriving: boolean; dropped: string[] }> {
@@ -63,7 +63,7 @@ export async function readDrainState(
  * it, because nobody could reach the data afterwards.
  */
 async function withVolumesAlone(
-  stores: Read,
+  stores: DrainStores,
   { id, deleting_at }: Leaving,
   served: ReadonlySet<string>,
   inProgress: readonly DeploymentRecord[],

@@ -106,8 +106,8 @@ export type Driver = {
   prewarm(nodeId: string, datasetId: string): Promise<void>;
   /**
    * Applies the containers of a registration to ports, health and leftovers. Returns the names of
-   * Berth's containers whose deployment is unknown; they stay, because a restored database may lack
-   * them. `at`: uptime clock of the registration, default `last_seen_at`.
+   * Berth's containers whose deployment is unknown; they stay, because a restored database might
+   * lack them. `at`: uptime clock of the registration, default `last_seen_at`.
    */
   observed(node: NodeRecord, at?: number): Promise<readonly string[]>;
   /** Ends all its deployments. loops/removals.ts removes the row when the containers are gone. */
@@ -222,7 +222,7 @@ async function requestDeployment(
   return { deployment: await stores.deployments.get(existing ?? id), created: existing === null };
 }
 
-/** A newer version may have gone live after the release was read. */
+/** A newer version might have gone live after the release was read. */
 function lastOf({ rollbackOf: release }: NewDeployment, { live }: Facts): DeploymentRecord | null {
   if (release === null || typeof release === 'string' || release.find !== 'last') return null;
   return live.find((d) => d.status === 'running') ?? null;
@@ -239,18 +239,18 @@ async function releaseOf(
   if (release === null) return null;
   if (typeof release !== 'string') {
     const ran = await stores.deployments.ran(projectId);
-    const found = release.find === 'last' ? ran[0] : nextOlder(ran);
-    return found === undefined || found === null ? null : stores.deployments.get(found.id);
+    const target = release.find === 'last' ? ran[0] : nextOlder(ran);
+    return target === undefined || target === null ? null : stores.deployments.get(target.id);
   }
-  const found = await stores.deployments.get(release).catch((error: unknown) => {
+  const target = await stores.deployments.get(release).catch((error: unknown) => {
     if (error instanceof DomainError && error.code === 'not_found') return null;
     throw error;
   });
-  // The caller may not see the other project, so its deployments get the answer of those that do
+  // The caller must not see the other project, so its deployments get the answer of those that do
   // not exist.
-  if (found?.project_id !== projectId)
+  if (target?.project_id !== projectId)
     throw invalid('deployment_id', 'exists', 'this project has no such deployment');
-  return found;
+  return target;
 }
 
 function noneThatRan(
@@ -368,7 +368,7 @@ async function reportRepositoryLook(
 }
 
 /**
- * A `clean` task belongs to the registry, so its report changes no deployment. New builds may start
+ * A `clean` task belongs to the registry, so its report changes no deployment. New builds can start
  * again.
  */
 async function reportClean(
@@ -461,7 +461,7 @@ async function observed(
   const concerned = await stores.deployments.concerning(node, [...reported.keys()]);
   if (concerned === null) return [];
   const { known, routes } = concerned;
-  // Several containers may have the label of one deployment. The one that its node deployed counts.
+  // Several containers can have the label of one deployment. The one that its node deployed counts.
   for (const d of known) {
     const own = node.containers.find(
       (c) => c.id !== undefined && c.id === d.container_id && c.labels[LABELS.deployment] === d.id,

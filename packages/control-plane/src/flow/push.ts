@@ -33,11 +33,11 @@ import type { LossReason } from './events.ts';
 import { MAX_SUPERSEDED_BUILDS, isBefore, request } from './deployment.ts';
 import { failureOf } from './failure.ts';
 
-/** Looks that may fail in a row. Then Berth deploys without a look. */
+/** Looks that can fail in a row. Then Berth deploys without a look. */
 const LOOK_TRIES = 4;
 /** Pauses in ms after the first, second, … failed look. */
 const LOOK_PAUSES = [2_000, 10_000, 30_000];
-/** The git server may answer the next time. Other failures stay, so another look is useless. */
+/** The git server might answer the next time. Other failures stay, so another look is useless. */
 const PASSING: readonly FailureCode[] = [
   'git_unreachable',
   'git_timeout',
@@ -128,7 +128,7 @@ function chooseLooker(
 }
 
 const commitOf = (d: DeploymentRecord): string | null => d.commit ?? d.requested_commit;
-/** Commits that run or may run soon. */
+/** Commits that run or might run soon. */
 const basesOf = ({ live }: Facts): string[] => [
   ...new Set(live.map(commitOf).filter((c) => c !== null)),
 ];
@@ -153,8 +153,10 @@ function judgedAgain({ waiting }: Pushes, facts: Facts): Plan | null {
   const skipped = waiting
     .map((d) => ({ id: d.id, why: judgeAgain(d, project) }))
     .filter(({ why }) => why !== null);
-  const left = waiting.length - skipped.length;
-  const looks = tasks.filter((t) => t.kind === 'look' && (left === 0 || !isPresent(t, project)));
+  const remaining = waiting.length - skipped.length;
+  const looks = tasks.filter(
+    (t) => t.kind === 'look' && (remaining === 0 || !isPresent(t, project)),
+  );
   for (const look of looks) end({ id: look.id, attempt: look.attempt, end: 'cancelled' });
   if (skipped.length + looks.length === 0) return null;
   const verdicts = skipped.map(({ id, why }) => ({

@@ -79,7 +79,7 @@ function addEnd(
       action: actionOf(d, task.payload),
       message,
     });
-    // Other failures may pass, for example when the engine is back. The next report of the node
+    // Other failures can pass, for example when the engine is back. The next report of the node
     // then starts a retry (observe.ts).
     if (code === 'container_name_taken' && task.payload.keep?.deployment_id === d.id)
       showDrift(draft, d);
@@ -147,15 +147,15 @@ function actionOf(
  * is gone (observe.ts).
  */
 function showDrift(draft: Draft, d: DeploymentRecord): void {
-  const seen = lastSeen(draft, d);
-  if (d.status !== 'running' || seen === undefined) return;
+  const reported = lastSeen(draft, d);
+  if (d.status !== 'running' || reported === undefined) return;
   const at = {
     now: draft.facts.now,
     retiring: false,
     holder: holderOfName(draft.node(d.node_id), d),
     squatter: null,
   };
-  const { status, detail } = judge(d, seen, at);
+  const { status, detail } = judge(d, reported, at);
   if (status !== 'drifted' || d.health?.detail === detail) return;
   draft.set(d, { health: { status, since: at.now, detail } });
   draft.addLine(d, 'health', `${status}: ${detail}`);

@@ -34,7 +34,7 @@ export type Rival = { container: ObservedContainer; node: NodeRecord };
 /**
  * Returns a container of another deployment that runs at the address, by the last reports of the
  * nodes with this address. The report of a silent node does not count, except that of the
- * deployment's own: another machine may have its address now.
+ * deployment's own: another machine might have its address now.
  */
 export function rivalAt(
   { facts }: Draft,
@@ -55,8 +55,8 @@ export function rivalAt(
 }
 
 /**
- * Returns the route to a version that served before. Its port may belong to another project by now,
- * so its node must have reported the container there last; else null, and the next report that
+ * Returns the route to a version that served before. Its port might belong to another project by
+ * now, so its node must have reported the container there last; else null, and the next report that
  * shows it publishes the route. A contract-only agent reports no containers.
  */
 export function routeBack(draft: Draft, d: DeploymentRecord): { set: RouteRecord } | null {
@@ -86,8 +86,8 @@ export function lastSeen(draft: Draft, d: DeploymentRecord): ObservedContainer |
 
 /**
  * Returns whether the confirmed address still leads to the container. Since the publication the
- * container may have restarted on another port, or the node may have a new address; the proxy then
- * still routes to the old address.
+ * container might have restarted on another port, or the node might have a new address; the proxy
+ * then still routes to the old address.
  */
 export function leadsThere(
   draft: Draft,
@@ -102,9 +102,9 @@ export function leadsThere(
 }
 
 export function whyUnconfirmed(draft: Draft, d: DeploymentRecord): Failure {
-  const seen = lastSeen(draft, d);
-  if (seen !== undefined && seen.state !== 'running')
-    return failure('container_exited', `it was ${seen.state} before its route was confirmed`);
+  const reported = lastSeen(draft, d);
+  if (reported !== undefined && reported.state !== 'running')
+    return failure('container_exited', `it was ${reported.state} before its route was confirmed`);
   const seconds = draft.facts.limits.routeMs / 1000;
   return failure(
     'proxy_unconfirmed',

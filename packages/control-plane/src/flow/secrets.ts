@@ -45,7 +45,7 @@ export function secretNeeds(secrets: Secrets, role: NodeRecord['role']): Need[] 
 
 /**
  * Returns the reason of `agent_cannot` if no deploy node can ever take the work, or null. A node
- * that is only offline may return.
+ * that is only offline can return.
  */
 export function noNodeCan(needs: readonly Need[], nodes: readonly NodeRecord[]): NoNodeCan | null {
   const deployNodes = nodes.filter((n) => n.role === 'deploy' && n.deleting_at === null);
@@ -68,13 +68,13 @@ export function secretsLine(
   release: { generation: number; secrets: readonly SecretPrint[] | null },
   secrets: Secrets,
 ): string | null {
-  const before = new Map((release.secrets ?? []).map((s) => [s.name, s.fingerprint]));
+  const released = new Map((release.secrets ?? []).map((s) => [s.name, s.fingerprint]));
   const now = new Map(secrets.filter((s) => s.scope === 'run').map((s) => [s.name, s.fingerprint]));
   const changed = [...now]
-    .filter(([name, print]) => before.has(name) && before.get(name) !== print)
+    .filter(([name, print]) => released.has(name) && released.get(name) !== print)
     .map(([name]) => name);
-  const added = [...now.keys()].filter((name) => !before.has(name));
-  const removed = [...before.keys()].filter((name) => !now.has(name));
+  const added = [...now.keys()].filter((name) => !released.has(name));
+  const removed = [...released.keys()].filter((name) => !now.has(name));
   const parts = [
     ...(changed.length === 0
       ? []

@@ -4,7 +4,7 @@
  * nodes:
  *
  *   placement keeps the project on its node          ──▶ nothing to do
- *   else: the containers of another node are unknown ──▶ wait; one may still be writing there
+ *   else: the containers of another node are unknown ──▶ wait; one might still be writing there
  *         another node runs containers of it         ──▶ stop and keep them, and wait until the node reports them stopped
  *         no other node runs containers of it        ──▶ start the new version
  *   the new version fails after the old one was stopped ──▶ restart the old one as soon as no other container can be writing
@@ -70,8 +70,8 @@ function stateOf(draft: Draft, node: NodeFact, removal: Removal | null = null): 
   );
   const serves = live.find((o) => o.status === 'running' && o.node_id === node.id);
   const busy = hasOpenWork(draft, node.id);
-  const left = stillThere(draft, node, null);
-  if (left !== null) return { is: 'unknown', why: left };
+  const unmanaged = stillThere(draft, node, null);
+  if (unmanaged !== null) return { is: 'unknown', why: unmanaged };
   if (
     work === undefined &&
     runs.length === 0 &&
@@ -81,7 +81,7 @@ function stateOf(draft: Draft, node: NodeFact, removal: Removal | null = null): 
   )
     return { is: 'clear' };
   if (!isBerthAgent(node)) {
-    // An admin confirmed each container that the agent may have started.
+    // An admin confirmed each container that the agent might have started.
     const isEmptied = draft.facts.unmanaged?.some((c) => c.node_id === node.id) === true;
     if (isEmptied && !busy && !losesTask(draft, node.id)) return { is: 'clear' };
     return {
@@ -99,7 +99,7 @@ function stateOf(draft: Draft, node: NodeFact, removal: Removal | null = null): 
     return { is: 'unknown', why: mayWrite(node) };
   // Containers that still run on the machine are in the other node's list.
   if (reporter !== node) return { is: 'clear' };
-  // The engine or the agent may restart a container that exited by itself. Only a container that
+  // The engine or the agent can restart a container that exited by itself. Only a container that
   // Berth stopped stays stopped.
   const ended = ofProject(node, project.id).filter(
     (c) =>
@@ -116,7 +116,7 @@ function stateOf(draft: Draft, node: NodeFact, removal: Removal | null = null): 
 }
 
 /**
- * Returns which container that Berth does not control may write on the node, or null. `replaced`:
+ * Returns which container that Berth does not control might write on the node, or null. `replaced`:
  * its agent removes this one.
  */
 function stillThere({ facts }: Draft, node: NodeFact, replaced: string | null): WaitReason | null {
@@ -279,8 +279,8 @@ export function markStopped(draft: Draft, nodeId: string, ids: readonly string[]
 
 /**
  * Restarts the version that was stopped for a newer one that failed, as soon as no other container
- * can be writing. Called when that may have become possible: a deployment ends (`leaving`), a task
- * ended, the node reported.
+ * can be writing. Called when that might have become possible: a deployment ends (`leaving`), a
+ * task ended, the node reported.
  */
 export function restartStopped(
   draft: Draft,
@@ -290,25 +290,25 @@ export function restartStopped(
   if (stopped === null) return;
   const { old, home } = stopped;
   const { live } = draft.facts;
-  // The newer version may take over. If it ends instead, this function is called again.
+  // The newer version can take over. If it ends instead, this function is called again.
   if (live.some((o) => o.id !== leaving && (o.status === 'built' || o.status === 'deploying')))
     return;
   const data = old.settings.volumes.length === 0 ? null : currentCopy(draft.volumes());
   if (data !== null && data.node_id !== home.id) {
-    // The newer version may have written there.
+    // The newer version might have written there.
     const reason: WaitReason = { kind: 'volumes_elsewhere', node: data.hostname };
     if (waitsFor(old, reason)) return;
     draft.set(old, waitingFor(reason));
     return draft.addLine(old, 'stopped_first', waitText(reason));
   }
-  const seen = ofProject(home, draft.facts.project.id).find(
+  const ownContainer = ofProject(home, draft.facts.project.id).find(
     (c) => c.labels[LABELS.deployment] === old.id,
   );
   const isReportNew =
     observedAt(draft, home) >
     (draft.facts.endedWork.find((w) => w.node_id === home.id)?.claimed_at ?? 0);
   // Its container never stopped or does not exist any more.
-  if (isReportNew && (seen === undefined || !isStoppedContainer(seen)))
+  if (isReportNew && (ownContainer === undefined || !isStoppedContainer(ownContainer)))
     return draft.set(old, { stopped_first: null, ...waitingFor(null) });
   const why = whyNotRestart(draft, stopped, removal);
   if (why !== null) {
@@ -368,7 +368,7 @@ export function canRestart(draft: Draft): boolean {
   );
 }
 
-/** Returns which node may still run another version, or null. */
+/** Returns which node might still run another version, or null. */
 function whyNotRestart(
   draft: Draft,
   { old, home }: StoppedVersion,
@@ -393,7 +393,7 @@ function mayRun(node: NodeFact, state: NodeState): WaitReason | null {
 }
 
 /**
- * Returns why another version may run on the stopped version's own node, or null. A restart does
+ * Returns why another version might run on the stopped version's own node, or null. A restart does
  * not stop other containers.
  */
 function besides(
@@ -408,8 +408,8 @@ function besides(
     return id !== old.id && !gone.includes(id) && !isStoppedContainer(c);
   });
   if (others.length > 0) return stillRuns(home);
-  const left = stillThere(draft, home, null);
-  if (left !== null) return left;
+  const unmanaged = stillThere(draft, home, null);
+  if (unmanaged !== null) return unmanaged;
   // A poll in the future dates from before the machine's clock was set back. The agent polls before
   // it gets the restart in any case.
   const polled =

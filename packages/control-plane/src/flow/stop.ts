@@ -118,8 +118,8 @@ function stopContainer(draft: Draft, d: DeploymentRecord): void {
 }
 
 /**
- * Handles a report about the container of a stopped project. It may run again: somebody started it,
- * or an old task did.
+ * Handles a report about the container of a stopped project. It might run again: somebody started
+ * it, or an old task did.
  */
 export function keepStopped(
   draft: Draft,

@@ -43,15 +43,15 @@ export function keepFacts(
   draft: Draft,
   d: DeploymentRecord,
   task: TaskRecord,
-  given: TaskFacts,
+  sent: TaskFacts,
 ): DeploymentRecord {
-  const { image_tag, image_digest: _digest, arch: _arch, ...source } = given;
-  // Like the report of a completed build, facts may name only an image of the project's own
+  const { image_tag, image_digest: _digest, arch: _arch, ...source } = sent;
+  // Like the report of a completed build, facts must name only an image of the project's own
   // repository.
   const isOwn =
     typeof image_tag === 'string' &&
     isOwnImage((task.payload as BuildPayload).image_repository, image_tag);
-  const set = factsOf(d, isOwn ? given : source);
+  const set = factsOf(d, isOwn ? sent : source);
   if (Object.keys(set).length === 0) return d;
   draft.set(d, set);
   return { ...d, ...set };

@@ -163,7 +163,7 @@ export type RetireRequest = {
   replacedBy?: DeploymentRecord;
   remove: { deployment: DeploymentRecord; reason: string }[];
   keep: DeploymentRecord | null;
-  /** The containers that end may still have requests in flight. */
+  /** The containers that end might still have requests in flight. */
   drain: boolean;
   /** Containers to stop and keep (flow/single-writer.ts). */
   stop?: { deployment_id: string; reason: string }[];

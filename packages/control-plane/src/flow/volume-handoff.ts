@@ -78,8 +78,7 @@ export function volumesLeave(draft: Draft, d: DeploymentRecord): void {
   const cannot = noNodeCan(needs, nodes);
   if (cannot !== null) return setWaiting(draft, d, cannot);
   const wanted = wantedOf(d.settings.datasets, draft.facts.datasets);
-  // A full disk of this drain excludes its node. Older failures say nothing about the node of
-  // today.
+  // A disk that was full during this drain excludes its node. Ignores failures from before it.
   const since = leavingSince(from, d.project_id);
   const losses = d.losses.filter((loss) => loss.error !== undefined && loss.at >= since);
   const { placement, refusals } = choose(

@@ -9,7 +9,7 @@
  *     ──▶ its container answers: the new copy is `current`, the other one `left`
  *
  * Before the switch nothing changes the source. After it, the old container never starts again.
- * Equal digests prove only what the files were: as soon as something may write to one of the
+ * Equal digests prove only what the files were: as soon as something might write to one of the
  * copies, or the node does not have to be left any more, the move ends (`endMove`).
  */
 import {
@@ -38,7 +38,7 @@ import { isAtRest, isProjectStopped } from './stop.ts';
 import { createMoveTask } from './tasks.ts';
 
 /**
- * Returns the copy that must be where the deployment runs, or null if its volumes may begin on any
+ * Returns the copy that must be where the deployment runs, or null if its volumes can begin on any
  * node.
  */
 export function pinOf(
@@ -110,7 +110,7 @@ export function isStillAway(draft: Draft, pin: VolumeCopy, node: NodeFact): bool
 
 export type VolumeMove = { pin: VolumeCopy; from: NodeFact; to: NodeFact };
 
-/** Begins the copy. Nothing of the project may be running. Returns the reason to wait. */
+/** Begins the copy. Requires that no container of the project runs. Returns the reason to wait. */
 export function moveVolumes(
   draft: Draft,
   d: DeploymentRecord,
@@ -160,7 +160,7 @@ const witnessOf = ({ facts }: Draft, node: NodeFact): MoveWitness => ({
 });
 
 /**
- * Returns what may have written to the copy since the move began, or null. Its node must exist. A
+ * Returns what might have written to the copy since the move began, or null. Its node must exist. A
  * container that runs on the node of a new copy since before the move has the older folders there.
  */
 function whyTouched(draft: Draft, { seen, state }: VolumeCopy, node: NodeFact): string | null {
@@ -170,8 +170,10 @@ function whyTouched(draft: Draft, { seen, state }: VolumeCopy, node: NodeFact): 
     return `${running.name} runs on ${node.hostname} and may write to them`;
   if (seen === null) return 'it is not known what has run since';
   const ran = listed.find((c) => {
-    const before = seen.containers[keyOf(c)];
-    return before === undefined ? c.state !== 'created' : before !== (c.started_at ?? null);
+    const startedBefore = seen.containers[keyOf(c)];
+    return startedBefore === undefined
+      ? c.state !== 'created'
+      : startedBefore !== (c.started_at ?? null);
   });
   return ran === undefined
     ? null
@@ -179,7 +181,7 @@ function whyTouched(draft: Draft, { seen, state }: VolumeCopy, node: NodeFact): 
 }
 
 /**
- * `loss`: the node that the new try counts against, because something may have written to a copy;
+ * `loss`: the node that the new try counts against, because something might have written to a copy;
  * null: it is no try.
  */
 type MoveEnd = { why: string; loss: string | null };
@@ -266,8 +268,8 @@ export function notConfirmed(draft: Draft, pin: VolumeCopy): WaitReason | null {
 }
 
 /**
- * The node of the source is gone for good: a proven copy that nothing may have touched by the last
- * report is the newest data there is. Returns whether it counts from now on.
+ * The node of the source is gone for good: a proven copy that nothing might have touched by the
+ * last report is the newest data there is. Returns whether it counts from now on.
  */
 export function saveProven(draft: Draft, d: DeploymentRecord, nodeId: string): boolean {
   const source = currentCopy(draft.volumes());
@@ -309,7 +311,7 @@ export function switchCopies(
   );
 }
 
-/** `again`: whether the deployment may try once more, and with the same nodes. */
+/** `again`: whether the deployment can try once more, and with the same nodes. */
 export type MoveProblem = { error: Failure; again: 'yes' | 'elsewhere' | 'never' };
 
 export function moveLost(draft: Draft, task: TaskRecord, why: LossReason): MoveProblem {
@@ -373,7 +375,7 @@ export function moveReported(
   return null;
 }
 
-/** A copy that no container answered with is deleted, if it belongs to this deployment. */
+/** Deletes the incoming copy of this deployment if no container passed its probe with it. */
 export function dropIncoming(draft: Draft, d: DeploymentRecord, isSourceGone = false): void {
   // The volumes of a stopped project move (flow/volume-handoff.ts), and this deployment only waited
   // for that.
@@ -399,7 +401,7 @@ export function mountVolumes(
   const pin = pinOf(draft, d);
   const arrived = pin === null || pin.node_id === node.id ? null : incomingOf(draft, pin);
   if (pin !== null && arrived !== null) {
-    // Its container may write: if it does not go live, the files are copied again.
+    // Its container might write: if it does not go live, the files are copied again.
     draft.putVolumes({ ...pin, digest: null, changed_at: now });
     draft.putVolumes({ ...arrived, digest: null, changed_at: now });
     return { volumes: volumeMounts(d.settings, arrived) };
@@ -456,9 +458,9 @@ export function whyNotMounted(
 }
 
 /**
- * Records that a container with the volumes answered: from now on these volumes exist, and may
+ * Records that a container with the volumes answered: from now on these volumes exist, and must
  * never be created again. After a move this is the switch, in the commit that publishes the route:
- * requests may write to the new copy from now on.
+ * requests might write to the new copy from now on.
  */
 export function volumesMounted(draft: Draft, d: DeploymentRecord): void {
   const { now } = draft.facts;

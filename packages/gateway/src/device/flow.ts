@@ -65,7 +65,7 @@ export function deviceFlowRoutes(
   });
 }
 
-const given = (body: unknown, name: string): unknown =>
+const fieldOf = (body: unknown, name: string): unknown =>
   typeof body === 'object' && body !== null && Object.hasOwn(body, name)
     ? (body as Record<string, unknown>)[name]
     : undefined;
@@ -76,14 +76,14 @@ const given = (body: unknown, name: string): unknown =>
  * granted scope. Every token has the scope `projects`.
  */
 function scopeIn(body: unknown): DeviceScope {
-  const text = given(body, 'scope') ?? '';
-  if (typeof text !== 'string' || given(body, 'scope') === null)
+  const text = fieldOf(body, 'scope') ?? '';
+  if (typeof text !== 'string' || fieldOf(body, 'scope') === null)
     throw new OauthError('invalid_request', 'scope must be a single string');
   return text.split(' ').includes('api') ? 'projects api' : 'projects';
 }
 
 function deviceCodeIn(body: unknown): string {
-  const code = given(body, 'device_code');
+  const code = fieldOf(body, 'device_code');
   // RFC 6749 section 3.2: a repeated parameter (an array here) is invalid.
   if (typeof code !== 'string' || code === '')
     throw new OauthError('invalid_request', 'device_code is missing or repeated');

@@ -74,10 +74,10 @@ function providerIsTheOneAsked(s: CallbackState): void {
  * `iss` must send it.
  */
 async function issuerIsTheOneAsked(s: CallbackState): Promise<void> {
-  const given = s.url.searchParams.getAll('iss');
+  const issuers = s.url.searchParams.getAll('iss');
   const expected = await required(s.provider).issuer();
-  if (given.length === 0 && !expected.named) return;
-  if (given.length !== 1 || given[0] !== expected.issuer) throw new Refusal('issuer_mismatch');
+  if (issuers.length === 0 && !expected.named) return;
+  if (issuers.length !== 1 || issuers[0] !== expected.issuer) throw new Refusal('issuer_mismatch');
 }
 
 /**

@@ -96,9 +96,9 @@ function nothingToCheck(role: string | undefined, here: readonly Instance[], etc
  * A role without a file of settings: the operator names it, so its settings are in the environment.
  */
 function ofRole(role: MachineRole, instances: readonly Instance[], system: System): Instance[] {
-  const found = instances.filter((one) => one.role === role);
-  return found.length > 0 || instances.some(({ how }) => how !== 'environment')
-    ? found
+  const instancesOfRole = instances.filter((one) => one.role === role);
+  return instancesOfRole.length > 0 || instances.some(({ how }) => how !== 'environment')
+    ? instancesOfRole
     : [instanceFromEnvironment(role, system.env)];
 }
 
@@ -125,22 +125,22 @@ export async function runChecks(
  * consequences for both.
  */
 function merged(results: readonly Result[]): Result[] {
-  const found = new Map<string, Result>();
+  const resultByKey = new Map<string, Result>();
   for (const one of results) {
     const key = `${one.state} ${one.state === 'finding' ? one.problem : one.text}`;
-    const before = found.get(key);
+    const before = resultByKey.get(key);
     const isNew =
       before?.state === 'finding' &&
       one.state === 'finding' &&
       !before.consequence.includes(one.consequence);
-    found.set(
+    resultByKey.set(
       key,
       isNew
         ? { ...before, consequence: `${before.consequence}; ${one.consequence}` }
         : (before ?? one),
     );
   }
-  return [...found.values()];
+  return [...resultByKey.values()];
 }
 
 /** A check that fails or hangs says nothing about the machine. */

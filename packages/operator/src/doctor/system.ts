@@ -185,10 +185,10 @@ async function askNameServers(name: string, domain: string): Promise<string[]> {
       resolver.resolve4(name),
       resolver.resolve6(name),
     ]);
-    const found = [four, six].flatMap((one) => (one.status === 'fulfilled' ? one.value : []));
-    if (found.length === 0 && four.status === 'rejected' && !isEmptyAnswer(four.reason))
+    const addresses = [four, six].flatMap((one) => (one.status === 'fulfilled' ? one.value : []));
+    if (addresses.length === 0 && four.status === 'rejected' && !isEmptyAnswer(four.reason))
       throw four.reason;
-    return found;
+    return addresses;
   } finally {
     clearTimeout(timer);
   }

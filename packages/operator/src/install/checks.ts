@@ -21,43 +21,44 @@ const CLOCK_MS = 30_000;
 const ASK_MS = 10_000;
 
 export async function check(settings: Settings, traefik: string | undefined): Promise<Findings> {
-  const found: Findings = { problems: [], warnings: [] };
+  const findings: Findings = { problems: [], warnings: [] };
   const { parts } = settings;
-  checkSystem(osRelease(), found);
-  await checkPorts(parts, found);
-  if (parts.has('builder') || parts.has('deploy')) await checkEngine(parts.has('builder'), found);
-  if (parts.has('builder')) await needs('git', 'apt-get install git', found);
+  checkSystem(osRelease(), findings);
+  await checkPorts(parts, findings);
+  if (parts.has('builder') || parts.has('deploy'))
+    await checkEngine(parts.has('builder'), findings);
+  if (parts.has('builder')) await needs('git', 'apt-get install git', findings);
   if (parts.has('deploy'))
-    await recommends('rsync', 'copies of datasets need it: apt-get install rsync', found);
+    await recommends('rsync', 'copies of datasets need it: apt-get install rsync', findings);
   if (parts.has('registry') && !existsSync('/usr/bin/docker-registry'))
-    found.problems.push('the registry is missing: apt-get install docker-registry');
+    findings.problems.push('the registry is missing: apt-get install docker-registry');
   if (parts.has('proxy')) {
-    await checkTraefik(traefik, found);
-    await checkDns(settings.baseDomain, found);
+    await checkTraefik(traefik, findings);
+    await checkDns(settings.baseDomain, findings);
   }
-  if (!parts.has('control-plane')) await checkControlPlane(settings.controlPlane, found);
-  return found;
+  if (!parts.has('control-plane')) await checkControlPlane(settings.controlPlane, findings);
+  return findings;
 }
 
 /** In containers: the engine has the ports, and any Linux is good. */
 export async function checkCompose(baseDomain: string): Promise<Findings> {
-  const found: Findings = { problems: [], warnings: [] };
+  const findings: Findings = { problems: [], warnings: [] };
   const there = Object.values(ENV_FILES).filter((path) =>
     parseEnv(readText(path) ?? '').has('BASE_DOMAIN'),
   );
   if (there.length > 0)
-    found.problems.push(
+    findings.problems.push(
       `the units of the package run Berth on this machine: ${there.join(', ')}. Use one of the two`,
     );
   for (const port of [80, 443, 5000, 8080]) {
     const user = listenerOn(port);
     // The engine itself listens for containers that run.
     if (user !== undefined && !user.name.startsWith('docker-pr'))
-      found.problems.push(`port ${port} is in use by ${user.name}: stop it`);
+      findings.problems.push(`port ${port} is in use by ${user.name}: stop it`);
   }
-  await checkEngine(true, found);
-  await checkDns(baseDomain, found);
-  return found;
+  await checkEngine(true, findings);
+  await checkDns(baseDomain, findings);
+  return findings;
 }
 
 /** Debian 12 and newer, and systems made from it. */
@@ -182,11 +183,11 @@ async function checkTraefik(given: string | undefined, { problems }: Findings): 
 }
 
 export function isAtLeast(text: string, least: readonly number[]): boolean {
-  const found = (/(\d+)\.(\d+)(?:\.(\d+))?/.exec(text)?.slice(1) ?? []).map((part) =>
+  const versionParts = (/(\d+)\.(\d+)(?:\.(\d+))?/.exec(text)?.slice(1) ?? []).map((part) =>
     Number(part ?? 0),
   );
   for (const [i, wanted] of least.entries()) {
-    if ((found[i] ?? 0) !== wanted) return (found[i] ?? 0) > wanted;
+    if ((versionParts[i] ?? 0) !== wanted) return (versionParts[i] ?? 0) > wanted;
   }
   return true;
 }

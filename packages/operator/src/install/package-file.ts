@@ -138,8 +138,8 @@ function pack({ files, control, scripts, build }: Parts, target: string): void {
   try {
     chmodSync(tree, 0o755);
     for (const path of files) {
-      const found = lstatSync(path);
-      if (found.isDirectory()) mkdirSync(join(tree, path), { recursive: true, mode: 0o755 });
+      const stats = lstatSync(path);
+      if (stats.isDirectory()) mkdirSync(join(tree, path), { recursive: true, mode: 0o755 });
       else cpSync(path, join(tree, path), { verbatimSymlinks: true, preserveTimestamps: true });
     }
     mkdirSync(join(tree, 'DEBIAN'));

@@ -208,18 +208,19 @@ async function extrasOf(
   };
 }
 
+/** Returns the path of the SQLite database; undefined for another engine. */
+function databaseFile(url: string | undefined, state: string): string | undefined {
+  if (url === undefined) return `${state}/berth.db`;
+  return url.startsWith('sqlite:') ? `${state}/${basename(url)}` : undefined;
+}
+
 /** Secrets that an earlier control plane left. `env`: its settings. */
 export function stateOf(
   env: ReadonlyMap<string, string>,
   state = dataFolder(env),
 ): Pick<Extras, 'madeByControlPlane' | 'hasDatabase' | 'needsKey'> {
   const url = env.get('DATABASE_URL');
-  const file =
-    url === undefined
-      ? `${state}/berth.db`
-      : url.startsWith('sqlite:')
-        ? `${state}/${basename(url)}`
-        : undefined;
+  const file = databaseFile(url, state);
   const hasFile = file !== undefined && existsSync(file);
   return {
     madeByControlPlane: (name) => readPlain(`${state}/${name}`)?.trim() || undefined,
@@ -233,11 +234,14 @@ function acmeOf(
   challenge: string | undefined,
   server: string | undefined,
 ): { challenge?: AcmeChallenge | undefined; server?: string | undefined } {
-  const found = ACME_CHALLENGES.find((one) => one === challenge);
-  if (challenge !== undefined && found === undefined)
+  const knownChallenge = ACME_CHALLENGES.find((one) => one === challenge);
+  if (challenge !== undefined && knownChallenge === undefined)
     throw new WrongUsage(`--acme-challenge must be one of ${ACME_CHALLENGES.join(', ')}`);
   try {
-    return { challenge: found, server: server === undefined ? undefined : acmeCaServer(server) };
+    return {
+      challenge: knownChallenge,
+      server: server === undefined ? undefined : acmeCaServer(server),
+    };
   } catch (error) {
     throw new WrongUsage(`--acme-ca-server: ${messageOf(error)}`, { cause: error });
   }

@@ -37,22 +37,33 @@ export type Copy = {
  * refuse.
  */
 export function findCopies(etc: string, secret: RotatedSecret): Copy[] {
-  const found = new Map<string, string>();
+  const processByPath = new Map<string, string>();
   for (const name of processesIn(etc)) {
     const env = parseEnv(readText(join(etc, `${name}.env`)) ?? '');
     if ((env.get(secret.setting) ?? '') !== '') throw inline(etc, name, secret);
     const file = env.get(`${secret.setting}_FILE`) ?? '';
-    const usual = join(etc, 'secrets', name, secret.setting);
-    // In a container, the path of the setting may be another one.
-    const path = file !== '' && existsSync(file) ? file : existsSync(usual) ? usual : file;
+    const path = pathHere(file, join(etc, 'secrets', name, secret.setting));
     if (path !== '')
-      found.set(existsSync(path) ? join(realpathSync(dirname(path)), basename(path)) : path, name);
+      processByPath.set(
+        existsSync(path) ? join(realpathSync(dirname(path)), basename(path)) : path,
+        name,
+      );
     else if (name === 'control-plane') {
       const generated = generatedFile(env, secret);
-      if (generated !== null) found.set(generated, name);
+      if (generated !== null) processByPath.set(generated, name);
     }
   }
-  return [...found].map(([path, process]) => ({ process, path, values: read(path, secret) }));
+  return [...processByPath].map(([path, process]) => ({
+    process,
+    path,
+    values: read(path, secret),
+  }));
+}
+
+/** In a container, the path of the setting can be another one than on the machine. */
+function pathHere(file: string, usual: string): string {
+  if (file !== '' && existsSync(file)) return file;
+  return existsSync(usual) ? usual : file;
 }
 
 function processesIn(etc: string): string[] {
@@ -146,8 +157,8 @@ export function writeCopy({ path, values: before }: Copy, values: readonly strin
   if (before.join() === values.join()) return false;
   const access = plainAccess(path);
   if (access === undefined) throw new Problem(`${path} is missing`);
-  for (const left of removeDrafts(dirname(path)))
-    if (existsSync(left)) throw new Problem(`${left} cannot be removed`);
+  for (const draft of removeDrafts(dirname(path)))
+    if (existsSync(draft)) throw new Problem(`${draft} cannot be removed`);
   const text = `${values.join(',')}\n`;
   writeText(path, text, access);
   const after = plainAccess(path);

@@ -125,18 +125,19 @@ async function begin(
 ): Promise<number> {
   const { setting, name } = secret;
   const started = readStarted(how.etc, secret);
-  const known = copies
+  const startedValue = copies
     .flatMap(({ values }) => values)
     .find((value) => fingerprintOf(setting, value) === started?.fingerprint);
-  const isInFront = known !== undefined && copies.every(({ values }) => values[0] === known);
-  let next = known;
-  if (known !== undefined && isInFront) {
+  const isInFront =
+    startedValue !== undefined && copies.every(({ values }) => values[0] === startedValue);
+  let next = startedValue;
+  if (startedValue !== undefined && isInFront) {
     const rotation = await how.readRotation(how);
     const behind =
       rotation === null
         ? []
         : verifiersIn(rotation, secret).filter(
-            ({ values }) => values[0] !== fingerprintOf(setting, known),
+            ({ values }) => values[0] !== fingerprintOf(setting, startedValue),
           );
     if (behind.length === 0 && !again)
       throw new Problem(

@@ -63,7 +63,7 @@ export function wantedOf(uses: Uses, datasets: readonly DatasetFact[]): Wanted[]
 }
 
 /**
- * Returns the mounts of a deploy task, or the problem. Datasets may be renamed after the check of
+ * Returns the mounts of a deploy task, or the problem. Datasets might be renamed after the check of
  * the project, so it is checked again.
  */
 export function mountsOf(

@@ -27,7 +27,7 @@ export type WaitReason =
 type BuildWait =
   | { kind: 'older_first'; generation: number; status: DeploymentState }
   | { kind: 'registry_clean_up' }
-  /** A builder is eligible and runs as many builds as it may. */
+  /** A builder is eligible and runs as many builds as it can. */
   | { kind: 'builders_busy'; refusals: Refusals };
 
 /** Before the node. */
@@ -124,7 +124,10 @@ export function waitReasonOf({ waiting, waiting_reason }: Waiting): WaitReason |
   return waiting === PROJECT_STOPPED ? { kind: 'project_stopped' } : null;
 }
 
-/** Returns whether the deployment already waits for this reason, also in an earlier version's row. */
+/**
+ * Returns whether the deployment already waits for this reason. In a row of an earlier version the
+ * whole text decides.
+ */
 export const waitsFor = (d: Waiting, reason: WaitReason): boolean =>
   sameWait(waitReasonOf(d), reason) || d.waiting === plainWaitText(reason);
 

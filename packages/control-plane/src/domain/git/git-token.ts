@@ -61,7 +61,7 @@ export function afterMove(host: string, gitUrl: string): 'keep' | 'delete' {
   return 'keep';
 }
 
-/** Whether a fetch from this address may use the token of `host`. */
+/** Whether a fetch from this address can use the token of `host`. */
 export const mayUse = (host: string, gitUrl: string): boolean => {
   const remote = remoteOf(gitUrl);
   return remote.scheme === 'https' && remote.host === host;

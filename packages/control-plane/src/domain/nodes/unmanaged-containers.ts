@@ -1,5 +1,5 @@
 /**
- * Containers that a contract-only agent may have started. Such an agent reports no containers and
+ * Containers that a contract-only agent might have started. Such an agent reports no containers and
  * removes only the one that it replaces, so Berth keeps this list: `svc-{domain_prefix}` by node
  * and project. Pure.
  *
@@ -14,7 +14,7 @@ export type UnmanagedContainer = {
   node_id: string;
   container: string;
   project_id: string;
-  /** Name of the project, which may be deleted. */
+  /** Name of the project, which might be deleted. */
   project: string;
   /** The deployment that started it last. */
   deployment_id: string;

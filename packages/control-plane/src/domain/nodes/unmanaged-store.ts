@@ -6,7 +6,9 @@ import type { UnmanagedContainer } from './unmanaged-containers.ts';
 
 export type LeftWhere = { nodes: readonly string[]; used?: boolean } | { project: string };
 
-/** Containers that contract-only agents may have started (domain/nodes/unmanaged-containers.ts). */
+/**
+ * Containers that contract-only agents might have started (domain/nodes/unmanaged-containers.ts).
+ */
 export type UnmanagedStore = {
   /** Returns those that only a person can remove, by name. `used`: with those that serve. */
   left(where: LeftWhere): Promise<UnmanagedContainer[]>;

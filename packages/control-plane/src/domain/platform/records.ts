@@ -316,7 +316,7 @@ export type NodeRecord = {
 export type JoinTokenRecord = {
   id: string;
   role: NodeRole;
-  /** The only hostname that may use it, or null for any. */
+  /** The only hostname that can use it, or null for any. */
   name: string | null;
   created_by: string | null;
   created_at: number;

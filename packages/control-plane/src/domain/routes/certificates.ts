@@ -50,7 +50,9 @@ function lateAt(lifetime: number): number {
 const day = (ms: number): string =>
   `${new Date(ms).toISOString().slice(0, 16).replace('T', ' ')} UTC`;
 
-/** `isNew`: the proxy may still be getting the first certificate. Null: the answer says nothing. */
+/**
+ * `isNew`: the proxy might still be getting the first certificate. Null: the answer says nothing.
+ */
 export function judgeCertificate(
   host: string,
   seen: Handshake,

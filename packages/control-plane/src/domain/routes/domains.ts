@@ -1,5 +1,5 @@
 /**
- * Custom domains: their normal form, which ones a project may have, and for how long a domain is
+ * Custom domains: their normal form, which ones a project can have, and for how long a domain is
  * kept for its last project. Pure.
  */
 import type { FieldProblem } from '../platform/errors.ts';
@@ -125,10 +125,10 @@ export type DomainClaim = {
   released_at: number | null;
 };
 
-/** Why a project may not have a domain. */
+/** Why a project must not have a domain. */
 export type ClaimRefusal = { rule: 'taken' } | { rule: 'kept'; until: number };
 
-/** `claim`: the last one of the domain. Null: the project may have it. */
+/** `claim`: the last one of the domain. Null: the project can have it. */
 export function claimRefusal(
   claim: Omit<DomainClaim, 'host'> | undefined,
   projectId: string,
@@ -141,7 +141,7 @@ export function claimRefusal(
   return until > now ? { rule: 'kept', until } : null;
 }
 
-/** The message names no project: the caller may not be allowed to see it. */
+/** The message names no project: the caller might not be allowed to see it. */
 export const refusalMessage = (host: string, refusal: ClaimRefusal): string =>
   refusal.rule === 'taken'
     ? `another project already has ${host}`

@@ -60,7 +60,7 @@ export type SecretStore = {
   ): Promise<void>;
   /**
    * Removes the variable from the project's env and from its deployments, and sets a secret with
-   * its value, in one transaction. `seal` may throw to refuse the value. Throws not_found (no such
+   * its value, in one transaction. `seal` can throw to refuse the value. Throws not_found (no such
    * variable), being_deleted, validation.
    */
   importEnv(

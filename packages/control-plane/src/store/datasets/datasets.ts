@@ -2,7 +2,6 @@
  * Datasets that people register. Scans are in dataset-scans.ts, versions and history in
  * dataset-versions.ts.
  */
-
 import { defined } from '@berth/kit/defined';
 import { canDataset } from '@berth/wire/can';
 import type { DatasetCreate, DatasetPatch, DatasetState } from '@berth/wire/dataset';
@@ -203,7 +202,10 @@ function patchDataset(
         .set({
           ...patch,
           updated_at: now,
-          ...(moved ? { scan_requested_at: nextRequestTime(before, now), accept_loss: 0 } : {}),
+          ...defined({
+            scan_requested_at: moved ? nextRequestTime(before, now) : undefined,
+            accept_loss: moved ? 0 : undefined,
+          }),
         })
         .where('id', '=', id)
         .returningAll()

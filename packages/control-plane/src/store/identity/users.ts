@@ -166,13 +166,13 @@ async function removeUser(
       .values({ email: user.email, ...tombstone })
       .onConflict((oc) => oc.column('email').doUpdateSet(tombstone))
       .execute();
-    const left = await leaveProjects(db, tx, id, now);
+    const leftProjects = await leaveProjects(db, tx, id, now);
     await raiseAccessVersion(tx);
     // Foreign keys delete sessions and API tokens with the row.
     await tx.deleteFrom('users').where('id', '=', id).execute();
     await writeEvents(db, tx, [
       userEvent(user, 'deleted', now),
-      ...left.map((project) => leftEvent(project, now)),
+      ...leftProjects.map((project) => leftEvent(project, now)),
     ]);
   });
 }

@@ -1,31 +1,10 @@
-/**
- * Dependencies that app.ts passes to the API. The API reaches the rest of the control plane only
- * through them.
- */
+/** Settings of the API. No route takes all of them: its `Deps` pick those that it uses. */
 import type { Live } from '@berth/kit/live';
-import type { Logger } from '@berth/kit/log';
-import type { Tracing } from '@berth/kit/tracing';
-import type { Role } from '@berth/wire/vocabulary';
-import type { CacheIndex } from '../domain/nodes/cache-index.ts';
-import type { CleanSettings } from '../domain/deployments/clean-up.ts';
-import type { Changes } from '../domain/platform/changes.ts';
-import type { CheckDns } from '../domain/routes/dns.ts';
-import type { Limits } from '../domain/deployments/facts.ts';
-import type { SendNotice } from '../domain/notifications/notifications.ts';
-import type { TargetRules } from '../domain/notifications/notice-target.ts';
-import type { PolicySource } from '../domain/identity/policy.ts';
-import type { CheckFolder } from '../domain/data/folder-check.ts';
-import type { Presence } from '../domain/identity/presence.ts';
-import type { Stores } from '../domain/platform/stores.ts';
-import type { Telemetry } from '../domain/platform/telemetry.ts';
-import type { UptimeClock } from '../domain/platform/uptime.ts';
-import type { Vault } from '../domain/secrets/vault.ts';
-import type { Driver } from '../flow/driver.ts';
-import type { AliasWatch, CertificateWatch, ConfigSource } from '../domain/routes/configuration.ts';
-import type { ReaderLimits } from './log-readers.ts';
-import type { PasswordCost } from './auth/passwords.ts';
 import type { SettingInForce } from '@berth/wire/system';
-import type { SecretUse } from './auth/secret-use.ts';
+import type { Role } from '@berth/wire/vocabulary';
+import type { CleanSettings } from '../domain/deployments/clean-up.ts';
+import type { TargetRules } from '../domain/notifications/notice-target.ts';
+import type { PasswordCost } from './auth/passwords.ts';
 
 export type LoopStatus = {
   name: string;
@@ -84,46 +63,4 @@ export type ApiSettings = {
    * servers share a process.
    */
   processMetrics: boolean;
-};
-
-export type ApiDeps = {
-  stores: Stores;
-  driver: Driver;
-  changes: Changes;
-  source: ConfigSource;
-  policy: PolicySource;
-  loops: () => readonly LoopStatus[];
-  /**
-   * Returns a message if another control plane signs with a JWT secret that this one does not have,
-   * else null.
-   */
-  secretProblem: () => string | null;
-  vault: Vault;
-  secretUse: SecretUse;
-  sendNotice: SendNotice;
-  limits: Limits;
-  /** Replaces limits of the readers of runtime logs. */
-  readerLimits?: Partial<ReaderLimits>;
-  /** Shared with the driver. */
-  cacheIndex: CacheIndex;
-  settings: ApiSettings;
-  checkFolder: CheckFolder;
-  presence: Presence;
-  /** Absent if PROXY_PROBE_URLS is not set. */
-  aliases?: AliasWatch;
-  /** Absent without an https address in PROXY_PROBE_URLS. */
-  certificates?: CertificateWatch;
-  checkDns: CheckDns;
-  /** BACKUP_INTERVAL; null without BACKUP_TO. */
-  backupIntervalMs: number | null;
-  /** DATASET_SCAN_INTERVAL. */
-  scanIntervalMs: number;
-  /** Folder of the SQLite file or STATE_DIR; null with a database in memory. */
-  dataFolder: string | null;
-  now: () => number;
-  uptime: UptimeClock;
-  telemetry: Telemetry;
-  /** Null: traces are off. */
-  tracing: Tracing | null;
-  log: Logger;
 };
