@@ -5,7 +5,7 @@
 import type { IncomingMessage } from 'node:http';
 import { request as httpRequest } from 'node:http';
 import { defined } from '@berth/kit/defined';
-import { redactor } from '@berth/kit/.ts';
+import { redactor } from '@berth/kit/exec-output';
 import { classify, REGISTRY_FAILURES, TaskFailure } from '../failures.ts';
 import { DEFAULT_HOST, engineAddress } from './engine-address.ts';
 import type { EngineApi } from './engine-api.ts';

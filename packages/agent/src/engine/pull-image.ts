@@ -1,5 +1,5 @@
 /** Pulls an image, and waits while the registry restarts. */
-import { redactor } from '@berth/kit/.ts';
+import { redactor } from '@berth/kit/exec-output';
 import { classify, outputTail, PULL_FAILURES, TaskFailure } from '../failures.ts';
 import { pause } from '../stopped.ts';
 import type { PullOptions } from './docker.ts';
