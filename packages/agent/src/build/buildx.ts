@@ -53,11 +53,12 @@ export type BuildOptions = {
    */
   room?: () => Promise<void> | null;
 };
-/**
- * `digest`: the image can be pulled by it. `arch`: Go’s name; null if the builder does not report
- * it.
- */
-export type Built = { digest: string | null; arch: string | null };
+export type Built = {
+  /** The image can be pulled by it. */
+  digest: string | null;
+  /** Go’s name of the architecture; null if the builder does not report it. */
+  arch: string | null;
+};
 /** Builds and pushes. Throws TaskFailure build_…, registry_…, disk_full, engine_unavailable. */
 export type Build = (spec: BuildSpec, options: BuildOptions) => Promise<Built>;
 
@@ -106,7 +107,7 @@ export type BuildSettings = {
   frontends: readonly string[];
   /** Architecture of an image of the engine; null if it lacks the image. */
   imageArch: (tag: string, signal: AbortSignal) => Promise<string | null>;
-  /** Which images of the registry a build of this repository may use (image-sources.ts). */
+  /** Which images of the registry a build of this repository can use (image-sources.ts). */
   imageRules: (repository: string) => Promise<ImageRules>;
 };
 

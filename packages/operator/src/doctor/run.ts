@@ -71,8 +71,8 @@ export async function doctor(
 }
 
 /**
- * Says which roles are here and what to run. A clone has no settings, and a machine may not have
- * the role: neither is wrong usage.
+ * Says which roles are here and what to run. A clone without settings and a machine without the
+ * role are no wrong usage.
  */
 function nothingToCheck(role: string | undefined, here: readonly Instance[], etc: string): string {
   if (role !== undefined && here.length > 0)
@@ -82,10 +82,10 @@ function nothingToCheck(role: string | undefined, here: readonly Instance[], etc
       '--help to add a role'
     );
   return (
-    `this machine has no settings of Berth in ${etc} or in the environment, so there is ` +
-    `nothing to check.\n` +
+    `this machine has no settings of Berth in ${etc} or in the environment, so there is nothing ` +
+    'to check.\n' +
     `  The roles are ${ROLES.join(', ')}. On a machine of an installation, run: sudo berth ` +
-    `doctor\n` +
+    'doctor\n' +
     '  In a clone, set the environment of a process and name its role: berth doctor ROLE\n' +
     '  For a new installation: sudo berth install all --dry-run, which lists what this machine ' +
     'lacks'

@@ -133,7 +133,7 @@ async function partsOfPackage(): Promise<Parts> {
 }
 
 function pack({ files, control, scripts, build }: Parts, target: string): void {
-  // Beside the target: /tmp may be small and in memory.
+  // Beside the target, because /tmp can be small and in memory.
   const tree = mkdtempSync(join(dirname(target), '.pack-'));
   try {
     chmodSync(tree, 0o755);

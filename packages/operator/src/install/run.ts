@@ -342,9 +342,8 @@ function summary({ parts, baseDomain, admins, internalAddress }: Settings): void
   print(
     internalAddress === undefined
       ? 'before a second machine joins: berth install all --internal-address ADDRESS --start (an ' +
-          'address of this machine that the other one ' +
-          'reaches). The registry, now 127.0.0.1:5000, then gets the host that other machines ' +
-          'use: ' +
+          'address of this machine that the other one reaches). The registry, now ' +
+          '127.0.0.1:5000, then gets the host that other machines use: ' +
           `https://registry.${baseDomain}`
       : 'the next machine: berth node join-token --role deploy, which prints the command for it',
   );

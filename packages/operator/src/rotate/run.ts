@@ -106,13 +106,11 @@ async function rotate(args: string[], read: ReadRotation): Promise<number> {
 
 const nothingHere = ({ setting, name }: RotatedSecret, { etc }: How): string =>
   `no process on this machine reads ${setting} from a file: no ` +
-  `${etc}/secrets/<process>/${setting}, and no ${setting}_FILE in ` +
-  `${etc}/*.env. Run it on a machine that has ` +
-  `it${name === 'session' ? ', a gateway' : ', the control plane'}`;
+  `${etc}/secrets/<process>/${setting}, and no ${setting}_FILE in ${etc}/*.env. Run it on a ` +
+  `machine that has it${name === 'session' ? ', a gateway' : ', the control plane'}`;
 
 /**
- * Only verifiers decide: a file of an agent may be of an earlier time, and the agent may not need
- * it.
+ * Only verifiers decide: an agent can have an old file that it does not need.
  */
 const isVerifier = ({ verifiers }: RotatedSecret, { process }: Copy): boolean =>
   verifiers.some((one) => one === process);
@@ -142,8 +140,8 @@ async function begin(
     if (behind.length === 0 && !again)
       throw new Problem(
         `the rotation of ${setting} that began at ${started?.started_at} is not finished: run ` +
-          `berth rotate ${name} --finish, ` +
-          `or berth rotate ${name} --again to put another new value in front`,
+          `berth rotate ${name} --finish, or berth rotate ${name} --again to put another new ` +
+          'value in front',
       );
     if (again && behind.length === 0) next = undefined;
   } else if (again)

@@ -101,7 +101,7 @@ async function atProxy({ system, all }: Context, proxy: Instance): Promise<Resul
 
 const STORE = '/var/lib/berth-proxy/acme.json';
 
-/** Traefik serves none of its certificates while other users may read their keys. */
+/** Traefik serves none of its certificates while other users can read their keys. */
 async function storeOf({ system }: Context, proxy: Instance): Promise<Result[]> {
   const access = await system.stat(STORE).catch(() => undefined);
   if (access === undefined || (access.mode & 0o077) === 0) return [];

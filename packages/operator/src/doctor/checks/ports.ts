@@ -7,7 +7,7 @@ import { finding, notChecked, ok, type Result } from '../result.ts';
 import type { Instance, MachineRole } from '../roles.ts';
 
 /**
- * `users`: names of the programs that may have the port. With compose, docker-proxy or the engine
+ * `users`: names of the programs to expect at the port. With compose, docker-proxy or the engine
  * has it.
  */
 type Port = { port: number; what: string; users: readonly string[]; instance: Instance };
@@ -22,7 +22,7 @@ const USERS: Record<MachineRole, readonly string[]> = {
   proxy: ['traefik', ...BERTH],
 };
 const SS_MS = 10_000;
-/** No part of Berth may use it (docs/contract.md). */
+/** Port that no part of Berth must use (docs/contract.md). */
 const FORBIDDEN = 8081;
 
 export const PORTS: Check = {
@@ -68,7 +68,7 @@ function portsOf(instance: Instance): Port[] {
   return listen === null ? [] : [{ port: listen.port, what: instance.name, users, instance }];
 }
 
-/** Port -> name and process id of the program; an empty name: this user may not see it. */
+/** Port -> name and process id of the program; an empty name if this user cannot see it. */
 export function listenersIn(ss: string): Map<number, { name: string; pid: string }> {
   const programByPort = new Map<number, { name: string; pid: string }>();
   for (const line of ss.split('\n')) {

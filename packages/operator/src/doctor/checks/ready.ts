@@ -85,7 +85,7 @@ const STALE = 'it works with what it got last; changes do not arrive';
 const isExplained = (note: string): boolean =>
   note.startsWith('Node.js ') || OLDER_AGENTS.test(note) || ABOUT_CERTIFICATES.test(note);
 
-/** A setting that is not set may be a decision. Every other note is about something that fails. */
+/** A note on an unset setting can be a decision. Every other note is about something that fails. */
 const ofNote = (text: string): Result =>
   / not set\b/.test(text)
     ? note(text)
