@@ -8,10 +8,10 @@ import type { Logger } from '@berth/kit/log';
 import { writeFileWhole } from '@berth/kit/write-file';
 
 export type BuildDigests = {
-  /** `digest`: null without build secrets. */
+  /** Whether the digest differs from that of the last build; null means no build secrets. */
   changed(project: string, digest: string | null): boolean;
   /**
-   * Call before a build with changed secrets: if it fails, its layers may be in the cache, so
+   * Call before a build with changed secrets: if it fails, its layers can be in the cache, so
    * nothing is known about them.
    */
   begins(project: string): Promise<void>;

@@ -18,7 +18,7 @@ export async function findDockerfile(workspace: string, path: string): Promise<s
     realPath = await realpath(wanted);
   } catch (error) {
     const code = (error as NodeJS.ErrnoException).code;
-    // A dangling link may lead out of the repository on another machine, so the failure names the
+    // A dangling link can lead out of the repository on another machine, so the failure names the
     // link.
     const link = await lstat(wanted).then(
       (s) => s.isSymbolicLink(),

@@ -20,7 +20,7 @@ export function syntaxOf(dockerfile: string): string | null {
   for (const [at, line] of lines.entries()) {
     const content = line.trim();
     if (content === '') continue;
-    // A line `#!…` may come before JSON. No instruction begins with a brace.
+    // A line `#!…` can come before JSON. No instruction begins with a brace.
     if (content.startsWith('{')) return syntaxOfJson(lines.slice(at).join('\n'));
     if (!/^(#|\/\/)/.test(content)) return null;
     const frontend = firstWord(/^(?:#|\/\/)\s*syntax\s*=\s*(.+)$/i.exec(content)?.[1]);
@@ -37,7 +37,7 @@ function syntaxOfJson(text: string): string {
       name.toLowerCase() === 'syntax' ? [value] : [],
     );
   } catch {
-    // BuildKit may accept JSON that this parser refuses.
+    // BuildKit can accept JSON that this parser refuses.
   }
   const [value] = syntaxes;
   return (
@@ -48,7 +48,8 @@ function syntaxOfJson(text: string): string {
 const firstWord = (text: string | undefined): string | null => text?.trim().split(/\s/)[0] || null;
 
 /**
- * `allowed`: additional image names or full references. Throws TaskFailure build_frontend_refused.
+ * Refuses a frontend that is neither official nor `allowed` (image names or full references).
+ * Throws TaskFailure build_frontend_refused.
  */
 export function checkFrontend(dockerfile: string, allowed: readonly string[]): void {
   const reference = syntaxOf(dockerfile);

@@ -3,8 +3,8 @@
  * projects. The builder reads every repository of the registry with one account, so without this
  * check a build could copy the image of a project that is hidden from its author.
  *
- * Anybody may have written the file. Versions of BuildKit read some forms differently; where they
- * do, each reading counts. So the check may refuse a form that no BuildKit accepts, and never
+ * Anybody can write the file. Versions of BuildKit read some forms differently; where they do, each
+ * reading counts. So the check can refuse a form that no BuildKit accepts, and never
  * misses one that some BuildKit accepts. Images that only a base image names (ONBUILD) are not in
  * the file: `sourcePolicy` has BuildKit refuse them.
  */
@@ -16,7 +16,7 @@ export type ImageRules = {
   own: string;
   /** Names of the registry (`registryNames`), `host[:port][/path]`. */
   registries: readonly string[];
-  /** Repositories of the registry that every project may use; `/*` at the end means all below. */
+  /** Repositories of the registry that every project can use; `/*` at the end means all below. */
   shared: readonly string[];
 };
 
@@ -29,7 +29,8 @@ const MAX_VALUE = 4096;
 const MAX_DEPTH = 8;
 
 /**
- * `target`: the stage that is built; null: the last one. Throws TaskFailure build_image_refused.
+ * Checks the images of the stage `target`, or of the last one if it is null. Throws TaskFailure
+ * build_image_refused.
  */
 export function checkImages(
   dockerfile: string,
@@ -134,7 +135,7 @@ function check(
 
 const NAMING = ['ARG', 'FROM', 'COPY', 'ADD', 'RUN', 'ONBUILD'];
 /**
- * Whether an instruction that matters here may begin with the line. Its first word may go on in the
+ * Whether an instruction that matters here can begin with the line. Its first word can go on in the
  * next line.
  */
 function begins(first: string, line: string, escape: string): boolean {

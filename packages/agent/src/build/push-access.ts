@@ -31,7 +31,7 @@ export async function untilRefused(
   for (let waitMs = firstMs; ; waitMs = NEXT_CHECK_MS) {
     await pause(waitMs, signal);
     if ((await ask()) === null) continue;
-    // A single refusal may come from a busy token server: docker’s own retry may succeed.
+    // A single refusal can come from a busy token server: docker’s own retry can succeed.
     await pause(firstMs, signal);
     const refusal = await ask();
     if (refusal !== null) return refusal;

@@ -46,7 +46,7 @@ export type CacheDeps = {
 };
 
 /**
- * Another process may evict or replace a version that has just arrived; the copy is repeated up to
+ * Another process can evict or replace a version that has just arrived; the copy is repeated up to
  * this often.
  */
 const MAX_TRIES = 5;

@@ -9,7 +9,7 @@ export type ProgressMeter = {
   now(): CopyProgress;
   step(step: CopyProgress['step'], bytesTotal?: number): void;
   bytes(done: number): void;
-  /** Starts over for the next round, which may copy a later version. */
+  /** Starts over for the next round, which can copy a later version. */
   restart(want: WantedVersion): void;
 };
 

@@ -1,5 +1,5 @@
 /**
- * The versions that only kept releases pin and that the share still has. They may be evicted when
+ * The versions that only kept releases pin and that the share still has. They can be evicted when
  * nothing else makes room: a rollback would copy them again. While the engine or the control plane
  * does not answer, no version counts as recopyable.
  */

@@ -1,5 +1,5 @@
 /**
- * The images that this node may remove to make room. An image stays
+ * The images that this node can remove to make room. An image stays
  * - while a container was made from it, or a task protects it;
  * - if somebody else gave it a name: its removal would free nothing;
  * - if a kept release needs it and the registry does not have it: then this node has the only copy.
@@ -7,7 +7,8 @@
 import type { EvictableImage } from '@berth/wire/node';
 import { imageOrder } from '@berth/wire/eviction';
 import type { Logger } from '@berth/kit/log';
-import { type Images, isAbsent, newestFirst, repositoryOf } from './old-images.ts';
+import { type Images, isAbsent, newestFirst } from './old-images.ts';
+import { repositoryOf } from '../engine/image-ref.ts';
 import type { Docker, Image } from '../engine/docker.ts';
 import type { ImageSize } from '../engine/engine-use.ts';
 
@@ -30,7 +31,7 @@ export type EvictableImagesDeps = {
   log: Logger;
 };
 
-/** A report may be so old; an eviction asks the registry again. */
+/** A report can be so old; an eviction asks the registry again. */
 const ASKED_MS = 3_600_000;
 
 export function createEvictableImages(deps: EvictableImagesDeps): EvictableImages {
@@ -103,7 +104,7 @@ export function createEvictableImages(deps: EvictableImagesDeps): EvictableImage
 }
 
 /**
- * Ids of the images that a kept release of any of their repositories needs: two projects may share
+ * Ids of the images that a kept release of any of their repositories needs: two projects can share
  * one image.
  */
 export function neededImages(

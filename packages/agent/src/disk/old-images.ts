@@ -12,6 +12,7 @@
 import type { Logger } from '@berth/kit/log';
 import { createRefCounts } from '@berth/kit/ref-count';
 import type { Docker, Image } from '../engine/docker.ts';
+import { repositoryOf } from '../engine/image-ref.ts';
 
 export type Images = {
   /**
@@ -75,7 +76,7 @@ export function createImages({
     const isProtected = (): boolean => refs.some(protectedRefs.has);
     const removal = removing.then(async () => {
       for (const ref of refs) {
-        // Check each time: a task may have started to protect it meanwhile.
+        // Check each time: a task might have started to protect it meanwhile.
         if (isProtected() || !(await deps.docker.removeImageRef(ref))) return false;
       }
       return true;
@@ -176,7 +177,7 @@ export const newestFirst = (images: readonly Image[]): Image[] =>
   images.toSorted((a, b) => b.created - a.created);
 
 /**
- * References of the images that may be removed: beyond the `keepNewest` newest ones, unused, oldest
+ * References of the images that can be removed: beyond the `keepNewest` newest ones, unused, oldest
  * first.
  */
 export function removableRefs(
@@ -193,15 +194,4 @@ export function removableRefs(
     .toReversed()
     .flatMap((image) => image.refs)
     .slice(0, maxRefs);
-}
-
-/**
- * Returns `{registry}/{project}` of `{registry}/{project}:{tag}` or `…@sha256:…`. The port of a
- * registry is not a tag.
- */
-export function repositoryOf(ref: string): string {
-  const withoutDigest = ref.split('@')[0] ?? ref;
-  const slash = withoutDigest.lastIndexOf('/');
-  const colon = withoutDigest.indexOf(':', slash + 1);
-  return colon === -1 ? withoutDigest : withoutDigest.slice(0, colon);
 }

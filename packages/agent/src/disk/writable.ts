@@ -9,7 +9,7 @@ import { messageOf } from '@berth/kit/message-of';
 export type CheckedFolder = { setting: 'SVC_ROOT' | 'STATE_DIR'; path: string };
 type Options = { write?: (path: string) => Promise<void>; deadlineMs?: number; freshMs?: number };
 
-/** A smaller file may fit on a disk without a free block. */
+/** A smaller file can fit on a disk without a free block. */
 const CONTENT = Buffer.alloc(64 * 1024);
 
 /**

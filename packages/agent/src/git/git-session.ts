@@ -20,7 +20,7 @@ export type GitSession = {
    * git_host_unknown, git_host_changed, git_unreachable.
    */
   connect(url: string, again: boolean, signal: AbortSignal): Promise<Connection>;
-  /** Whether a refused host key may be looked up again. */
+  /** Whether a refused host key can be looked up again. */
   checksHostKeys: boolean;
   /**
    * Returns the header with the git token, for its host only and over https only; null for another
@@ -39,7 +39,7 @@ export type SessionOptions = {
   /** Makes the folder in memory for the files of this task. */
   dir: () => Promise<string>;
   hostKeys: HostKeys;
-  /** Hosts to which ssh may offer the keys of this machine. */
+  /** Hosts to which ssh can offer the keys of this machine. */
   sshKeyHosts: readonly string[];
   sshAuthSock: string | undefined;
   /** known_hosts of earlier versions. */

@@ -13,16 +13,23 @@ import { TaskFailure } from '../failures.ts';
 import { gitHost, isListed } from './git-hosts.ts';
 import type { Git } from './submodules.ts';
 
-/**
- * A file of a checkout that holds a pointer. `name`: its path from the root of the project’s
- * repository.
- */
-export type LfsPointer = { dir: string; path: string; name: string; oid: string; size: number };
-/**
- * A checkout with its address. `name` is the prefix of its paths. `lfsUrl`: the Git LFS server that
- * its .lfsconfig names.
- */
-export type Checkout = { dir: string; name: string; url: string; lfsUrl?: string | null };
+/** A file of a checkout that holds a pointer. */
+export type LfsPointer = {
+  dir: string;
+  path: string;
+  /** Path from the root of the project’s repository. */
+  name: string;
+  oid: string;
+  size: number;
+};
+export type Checkout = {
+  dir: string;
+  /** The prefix of its paths. */
+  name: string;
+  url: string;
+  /** The Git LFS server that its .lfsconfig names. */
+  lfsUrl?: string | null;
+};
 export type LfsOptions = {
   /** The address of the project’s repository. */
   ownUrl: string;
@@ -47,7 +54,7 @@ const MAX_ANSWER = 4 * 1024 ** 2;
 const MAX_REDIRECTS = 3;
 const MEDIA_TYPE = 'application/vnd.git-lfs+json';
 
-/** `mustAll`: throws if a repository has more files than are read. */
+/** Finds the pointers. With `mustAll`, throws if a repository has more files than are read. */
 export async function findPointers(
   git: Git,
   checkouts: readonly Checkout[],
@@ -393,7 +400,7 @@ async function store(
 }
 
 async function readPointer(path: string): Promise<{ oid: string; size: number } | null> {
-  // Do not follow symlinks: they may lead out of the checkout.
+  // Do not follow symlinks: they can lead out of the checkout.
   const file = await open(
     path,
     constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK,

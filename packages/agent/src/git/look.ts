@@ -80,7 +80,7 @@ export async function look({ branch, watchPaths, bases }: LookSpec, git: LookGit
 }
 
 /**
- * False if the server does not serve this commit. Other failures may pass, so the whole look fails.
+ * False if the server does not serve this commit. Other failures can pass, so the whole look fails.
  */
 async function fetched(fetch: () => Promise<unknown>): Promise<boolean> {
   try {

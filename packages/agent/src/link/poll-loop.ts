@@ -31,7 +31,7 @@ export type TaskLoopDeps = {
   nodeId: () => string | null;
   run: (task: Task) => TaskRun;
   /**
-   * Limits of tasks at once. Retirements and copies mostly wait (a drain may take an hour), so they
+   * Limits of tasks at once. Retirements and copies mostly wait (a drain can take an hour), so they
    * have limits of their own.
    */
   limits: { build: number; retire: number; sync: number; other: number };
@@ -52,7 +52,7 @@ export type TaskLoopDeps = {
   trustMs?: number;
 };
 /**
- * How long the control plane may hold a poll, in seconds: a random time between `from` and `to`, so
+ * How long the control plane can hold a poll, in seconds: a random time between `from` and `to`, so
  * that the polls of many agents do not end together, or `short`.
  */
 export type PollHold = { from: number; to: number; short: number };
@@ -77,14 +77,14 @@ export type TaskLoop = {
 
 /**
  * Long holds are used if each registration's answer, every 30 s, names the open tasks: a poll whose
- * connection died unnoticed then costs half a minute. With the 15 s that an answer may take, a hold
+ * connection died unnoticed then costs half a minute. With the 15 s that an answer can take, a hold
  * stays below the 300 s after which `fetch` gives up. Short holds are used if the answer does not
  * name them, and for an hour after long polls were cut: many proxies cut a request that is silent
  * for a minute.
  */
 export const POLL_HOLD: PollHold = { from: 200, to: 280, short: 50 };
 const SHORT_FOR_MS = 3_600_000;
-/** `open_tasks` may be a few seconds old (the control plane's loops/task-watch.ts). */
+/** `open_tasks` can be a few seconds old (the control plane's loops/task-watch.ts). */
 const TRUST_MS = 5_000;
 /** A lost task is not started again for this time, even if it is listed. */
 const BACKOFF_MS = 3_000;

@@ -36,11 +36,14 @@ export type RegistryConfigFile = {
 const NOTE = '# Berth makes the registry read-only while it cleans it (docs/clean-up.md)';
 const READ_ONLY = ['storage', 'maintenance', 'readonly', 'enabled'];
 type Access = { mode: number; uid: number; gid: number };
-/**
- * `original`: the file before the change; `written`: the file with it; `access`: its mode and owner
- * (earlier versions wrote none).
- */
-type Marker = { original: string; written: string; access?: Access };
+type Marker = {
+  /** The file before the change. */
+  original: string;
+  /** The file with the change. */
+  written: string;
+  /** Mode and owner of the file; earlier versions wrote none. */
+  access?: Access;
+};
 
 export function createRegistryConfigFile(path: string, markerPath: string): RegistryConfigFile {
   const marker = async (): Promise<Marker | null> => {
@@ -140,8 +143,8 @@ function removeEmptyParents(document: Document): void {
 }
 
 /**
- * Whether a process died while it wrote the file in place: each character is that of one of both
- * texts.
+ * Whether a process died while it wrote the file in place: a half-written file mixes old and new
+ * text.
  */
 function isMixture(text: string, { original, written }: Marker): boolean {
   if (text.length !== original.length && text.length !== written.length) return false;
@@ -151,8 +154,8 @@ function isMixture(text: string, { original, written }: Marker): boolean {
 }
 
 /**
- * Replaces a file in one step, with its mode and its owner: the registry may not be allowed to read
- * it otherwise. It is written in place where it cannot be replaced: it is a mount point, the folder
+ * Replaces a file in one step. It keeps its mode and its owner, so that the registry can still read
+ * it. It is written in place where it cannot be replaced: it is a mount point, the folder
  * is not writable, its owner cannot be kept, or the disk is full.
  */
 async function replaceFile(link: string, text: string, access?: Access): Promise<void> {

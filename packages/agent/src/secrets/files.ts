@@ -158,7 +158,7 @@ async function restore(store: Store): Promise<void> {
   await nullIfMissing(removeTemporary(copies));
   for (const deployment of await sealedDeployments(copies))
     if (!(await exists(join(folder, deployment)))) await restoreFolder(store, deployment);
-  // A killed agent leaves the files of an attempt that another node may have taken over.
+  // A killed agent leaves the files of an attempt that another node might have taken over.
   cleanLater(store);
 }
 
@@ -203,7 +203,7 @@ async function clean({ folder, copies, docker, inUse }: Store): Promise<void> {
   const folders = await readdir(folder);
   const deployments = new Set([...folders, ...(await sealedDeployments(copies))]);
   if (deployments.size === 0) return;
-  // A task may end while the engine answers: its container is not in that answer.
+  // A task can end while the engine answers: its container is not in that answer.
   const busy = inUse.keys();
   const containers = new Set(
     (await docker.list({ [LABELS.deployment]: null })).map((c) => c.labels[LABELS.deployment]),
@@ -234,7 +234,7 @@ async function whyUnusable(folder: string): Promise<string | null> {
     const probe = join(folder, '.probe.new');
     await writeFile(probe, '', { mode: 0o400 });
     try {
-      // Files belong to the user of the container. Only root, or CAP_CHOWN, may give a file away.
+      // Files belong to the user of the container. Only root, or CAP_CHOWN, can give a file away.
       await chown(probe, 65_534, 0);
     } finally {
       await rm(probe, { force: true });

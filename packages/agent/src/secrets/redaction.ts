@@ -37,7 +37,7 @@ export function createRedact(values: readonly string[]): Redact {
   }
 
   return (text) => {
-    // The end of a line that was cut may hold the beginning of a value.
+    // The end of a line that was cut can hold the beginning of a value.
     const cut = cutAt(text);
     let result = '';
     let from = 0;

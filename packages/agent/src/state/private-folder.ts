@@ -52,8 +52,8 @@ export async function keysBase({
 }
 
 /**
- * `base`: see `keysBase`. `owner`: the state folder of this agent, because several agents may share
- * `base`.
+ * Makes the folder below `base` (`keysBase`). `owner` is the state folder of this agent, because
+ * several agents can share `base`.
  */
 export function createPrivateFolder(base: string, owner: string): PrivateFolder {
   const uid = process.getuid?.() ?? 0;
@@ -62,7 +62,7 @@ export function createPrivateFolder(base: string, owner: string): PrivateFolder 
     `berth-${uid}-${createHash('sha256').update(owner).digest('hex').slice(0, 12)}`,
   );
 
-  /** Other users may write to `base`, so a folder of this name may be theirs. */
+  /** Other users can write to `base`, so a folder of this name can be theirs. */
   async function open(): Promise<void> {
     const { type } = await statfs(base);
     if (!IN_MEMORY.includes(type))

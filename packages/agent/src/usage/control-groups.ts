@@ -4,7 +4,7 @@
  * it: `docker/ID`, `system.slice/docker-ID.scope`, below its `--cgroup-parent`.
  *
  *   version 2   one hierarchy: /sys/fs/cgroup/…/ID
- *   version 1   one for each controller: /sys/fs/cgroup/memory/…/ID; `cpu` and `cpuacct` may be one, `cpu,cpuacct`
+ *   version 1   one for each controller: /sys/fs/cgroup/memory/…/ID; `cpu` and `cpuacct` can be one, `cpu,cpuacct`
  */
 import { access, readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';

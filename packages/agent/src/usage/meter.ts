@@ -54,7 +54,7 @@ type MeteredContainer = {
   container: Container;
   group: Group | null;
   /**
-   * Events of this run. With control groups of version 1, there may be several for one kill, so the
+   * Events of this run. With control groups of version 1, there can be several for one kill, so the
    * group's own number counts.
    */
   reported: number;

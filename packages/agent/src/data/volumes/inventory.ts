@@ -41,7 +41,7 @@ const DISK_TIMEOUT_MS = 10_000;
 const COUNT_EVERY_MS = 10 * 60_000;
 const DU_MS = 10 * 60_000;
 const MAX_FOLDERS = 200;
-/** How long the agent confirms a deletion. The control plane may be down meanwhile. */
+/** How long the agent confirms a deletion. The control plane can be down meanwhile. */
 const CONFIRMED_MS = 30 * 86_400_000;
 
 /** The folders, and what runs in the background. */

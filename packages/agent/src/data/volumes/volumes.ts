@@ -10,7 +10,7 @@
  * the task says that it never existed: a project never starts with an empty or an older folder in
  * place of its own.
  *
- * Only the owner of the agent may enter `volumes` and what is directly below it: a program that a
+ * Only the owner of the agent can enter `volumes` and what is directly below it: a program that a
  * container marks setuid would run as root for every user of the node otherwise. Containers do not
  * need to enter these folders, because the engine mounts the folder of the volume.
  */
