@@ -131,7 +131,7 @@ async function followProject(stream: ProjectStream): Promise<never> {
   let wasIdle = false;
   for (;;) {
     const changed = deps.changes.wait('work', LOOK_MS, hold.signal);
-    // Ends the stream when the token expires, the user is disabled or may not see the project any
+    // Ends the stream when the token expires, the user is disabled or cannot see the project any
     // more.
     await viewer.recheck();
     await deps.stores.projects.get(projectId);

@@ -94,7 +94,7 @@ export function createDatasetStore(db: Database, newId: NewId, clock: () => numb
   };
 }
 
-/** Relies on the unique constraint, because two requests may arrive at the same time. */
+/** Relies on the unique constraint, because two requests can arrive at the same time. */
 async function refuseTakenName<T>(db: Database, run: () => Promise<T>): Promise<T> {
   try {
     return await run();
