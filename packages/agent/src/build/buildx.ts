@@ -219,7 +219,7 @@ export function createBuild(
     if (result.ended === 'timeout')
       throw new TaskFailure(
         'build_timeout',
-        `the build did not end within ${Math.round(timeoutMs / 1000)} s (BUILD_TIMEOUT)`,
+        `the build did not finish within ${Math.round(timeoutMs / 1000)} s (BUILD_TIMEOUT)`,
       );
     if (result.code !== 0) throw buildFailure(reader.failed(), result.stderr, dockerfile);
     const { digest, arch } = await readMetadata(spec.metadataFile);
