@@ -54,7 +54,7 @@ export const nonceCookieName = (secure: boolean, challenge: string): string =>
   `${nonceCookieBase(secure)}_${challenge.slice(0, 8)}`;
 
 /**
- * Limit of nonces that are read. A browser that restores a window may open this many tabs of one
+ * Limit of nonces that are read. A browser that restores a window can open this many tabs of one
  * host at once.
  */
 const MAX_NONCES = 32;

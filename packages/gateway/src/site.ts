@@ -11,7 +11,7 @@ export type Platform = {
 export type Site = {
   project: Policy['projects'][number];
   /**
-   * This host alone: a host may belong to another project tomorrow, which then reads its cookies.
+   * This host alone: a host can belong to another project tomorrow, which then reads its cookies.
    */
   audience: Audience;
   /**

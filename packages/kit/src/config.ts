@@ -188,7 +188,7 @@ export const domainName: Parser<string> = (t) => {
   return name;
 };
 
-/** A comma-separated list, converted to lower case; it may be empty. */
+/** A comma-separated list, converted to lower case; it can be empty. */
 export const emails: Parser<string[]> = (t) => {
   const wrong = list(t).filter((e) => !/^[^@\s]+@[^@\s]+$/.test(e));
   if (wrong.length > 0) throw new Error(`not an e-mail address: ${wrong.join(', ')}`);
@@ -254,7 +254,7 @@ export const LOG_SETTINGS = {
 } as const;
 
 /**
- * `name=value` pairs, comma-separated; values may be percent-encoded (OpenTelemetry's format).
+ * `name=value` pairs, comma-separated; values can be percent-encoded (OpenTelemetry's format).
  * Errors must not repeat a value.
  */
 const pairs: Parser<Record<string, string>> = (t) =>

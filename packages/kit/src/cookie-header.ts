@@ -11,7 +11,7 @@ export function cookieName(pair: string): string {
 }
 
 /**
- * Returns at most `max` values of `name`, in the order sent. A name may occur more than once
+ * Returns at most `max` values of `name`, in the order sent. A name can occur more than once
  * (section 4.2.2).
  */
 export function cookiesNamed(header: string | undefined, name: string, max: number): string[] {

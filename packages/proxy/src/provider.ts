@@ -105,7 +105,7 @@ function json(body: Buffer): unknown {
 /** Throws if the file cannot be read or is not a configuration. */
 export function readConfigurationFile(path: string): Configuration {
   const document: unknown = parseYaml(readFileSync(path, 'utf8'));
-  // A file may have no section `http` (for example, only TLS options). The answer of an HTTP
+  // A file can have no section `http` (for example, only TLS options). The answer of an HTTP
   // provider must have one.
   return parseConfiguration(
     typeof document === 'object' && document !== null && !('http' in document)

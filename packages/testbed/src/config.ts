@@ -11,7 +11,7 @@ export const toolsDir = join(repositoryRoot, '.tools');
 
 export type Environment = Readonly<Record<string, string>>;
 
-/** Folders in which Debian keeps system programs; the PATH of a non-login shell may lack them. */
+/** Folders in which Debian keeps system programs; the PATH of a non-login shell can lack them. */
 const systemFolders = [
   '/usr/local/sbin',
   '/usr/sbin',

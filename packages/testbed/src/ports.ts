@@ -11,7 +11,7 @@ const MOST_TRIES = 1_000;
 const usedPorts = new Set<number>();
 
 /**
- * Returns a port of `address` that was free a moment ago. Another program may take it first, so a
+ * Returns a port of `address` that was free a moment ago. Another program can take it first, so a
  * caller that starts a server should be ready to try again.
  */
 export async function freePort(address = '127.0.0.1'): Promise<number> {

@@ -189,7 +189,7 @@ export async function startProcess(argv: Argv, options: StartOptions): Promise<R
 }
 
 /**
- * Returns the fields of proc_pid_stat(5) from the third on: state, parent, … The name before may
+ * Returns the fields of proc_pid_stat(5) from the third on: state, parent, … The name before can
  * contain spaces and parentheses.
  */
 export function statOf(pid: number): string[] {

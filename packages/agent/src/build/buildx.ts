@@ -4,7 +4,7 @@ import { open, readFile, writeFile } from 'node:fs/promises';
 import { failPoint } from '@berth/kit/fail-point';
 import { messageOf } from '@berth/kit/message-of';
 import type { FailureCode } from '@berth/wire/errors';
-import { repositoryOf } from '../disk/old-images.ts';
+import { repositoryOf } from '../engine/image-ref.ts';
 import { createBuildSpool } from './build-spool.ts';
 import type { DockerCli } from '../engine/docker-cli.ts';
 import {
@@ -106,6 +106,8 @@ export function builderProblem(version: string, builder: string): string | null 
 export type BuildSettings = {
   /** Allowed Dockerfile frontends besides docker/dockerfile (frontend.ts). */
   frontends: readonly string[];
+  /** Architecture of an image of the engine; null if it lacks the image. */
+  imageArch: (tag: string, signal: AbortSignal) => Promise<string | null>;
   /** Which images of the registry a build of this repository can use (image-sources.ts). */
   imageRules: (repository: string) => Promise<ImageRules>;
 };
@@ -124,7 +126,10 @@ export function createBuild(cli: DockerCli, access: PushAccess, settings: BuildS
       );
     if (result.code !== 0) throw buildFailure(reader.failed(), result.stderr, dockerfile);
     const { digest, arch } = await readMetadata(spec.metadataFile);
-    return { digest, arch: arch ?? (await imageArch(cli, spec.tag, options.signal)) };
+    return {
+      digest,
+      arch: arch ?? (await engineArch(settings.imageArch, spec.tag, options.signal)),
+    };
   };
 }
 
@@ -341,15 +346,22 @@ async function readMetadata(path: string): Promise<Built> {
 
 /**
  * Reads the architecture from the engine’s image. Null if the engine lacks the image because a
- * separate builder made it.
+ * separate builder made it, or does not answer in time.
  */
-async function imageArch(cli: DockerCli, tag: string, signal: AbortSignal): Promise<string | null> {
-  const { code, stdout } = await cli.run(
-    ['image', 'inspect', '--format', '{{.Architecture}}', '--', tag],
-    { signal, timeoutMs: 15_000 },
-  );
-  return code === 0 ? archName(stdout.trim()) : null;
+async function engineArch(
+  imageArch: BuildSettings['imageArch'],
+  tag: string,
+  signal: AbortSignal,
+): Promise<string | null> {
+  const late = AbortSignal.any([signal, AbortSignal.timeout(ARCH_MS)]);
+  try {
+    return archName(await imageArch(tag, late));
+  } catch {
+    signal.throwIfAborted();
+    return null;
+  }
 }
+const ARCH_MS = 15_000;
 const archName = (name: unknown): string | null =>
   typeof name === 'string' && /^[a-z0-9_]{1,40}$/.test(name) ? name : null;
 

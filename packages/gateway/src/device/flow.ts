@@ -52,7 +52,7 @@ export function deviceFlowRoutes(
     if (polled.result !== 'issued') throw new OauthError(polled.result);
     const token = polled.access_token;
     if (token === null) throw new Error('the control plane issued no token');
-    // A program may use the token immediately, so wait until /verify accepts it.
+    // A program can use the token immediately, so wait until /verify accepts it.
     await policy.untilTokenKnown(token, TOKEN_IN_POLICY_MS);
     // RFC 6749 section 5.1
     const scope = polled.scope ?? policy.view().deviceToken(token)?.scope;
@@ -71,7 +71,7 @@ const fieldOf = (body: unknown, name: string): unknown =>
     : undefined;
 
 /**
- * RFC 6749 section 3.3: names separated by spaces, in any order, and a server may ignore those that
+ * RFC 6749 section 3.3: names separated by spaces, in any order, and a server can ignore those that
  * it does not know, such as `openid` of a general client. The answer with the token names the
  * granted scope. Every token has the scope `projects`.
  */

@@ -57,7 +57,7 @@ export function createAttempts(sealer: Sealer, secure: boolean, now: () => numbe
   const path = attemptCookiePath(secure);
   const remove = (name: string): string => setCookie(name, '', { maxAgeSeconds: 0, secure, path });
   /**
-   * The name contains a hash, because the state comes from the request and may contain any
+   * The name contains a hash, because the state comes from the request and can contain any
    * characters.
    */
   const nameOf = (state: string): string =>

@@ -71,8 +71,8 @@ export async function doctor(
 }
 
 /**
- * Says which roles are here and what to run. A clone has no settings, and a machine may not have
- * the role: neither is wrong usage.
+ * Says which roles are here and what to run. A clone without settings and a machine without the
+ * role are no wrong usage.
  */
 function nothingToCheck(role: string | undefined, here: readonly Instance[], etc: string): string {
   if (role !== undefined && here.length > 0)
@@ -82,10 +82,10 @@ function nothingToCheck(role: string | undefined, here: readonly Instance[], etc
       '--help to add a role'
     );
   return (
-    `this machine has no settings of Berth in ${etc} or in the environment, so there is ` +
-    `nothing to check.\n` +
+    `this machine has no settings of Berth in ${etc} or in the environment, so there is nothing ` +
+    'to check.\n' +
     `  The roles are ${ROLES.join(', ')}. On a machine of an installation, run: sudo berth ` +
-    `doctor\n` +
+    'doctor\n' +
     '  In a clone, set the environment of a process and name its role: berth doctor ROLE\n' +
     '  For a new installation: sudo berth install all --dry-run, which lists what this machine ' +
     'lacks'
@@ -93,7 +93,8 @@ function nothingToCheck(role: string | undefined, here: readonly Instance[], etc
 }
 
 /**
- * A role without a file of settings: the operator names it, so its settings are in the environment.
+ * Returns the instances of a role. If the operator names a role without a file of settings, its
+ * settings are in the environment.
  */
 function ofRole(role: MachineRole, instances: readonly Instance[], system: System): Instance[] {
   const instancesOfRole = instances.filter((one) => one.role === role);
@@ -121,8 +122,8 @@ export async function runChecks(
 }
 
 /**
- * Two agents of one machine find the same problem of its engine: it is one finding, with the
- * consequences for both.
+ * Merges equal findings, for example of two agents with the same engine, and joins their
+ * consequences.
  */
 function merged(results: readonly Result[]): Result[] {
   const resultByKey = new Map<string, Result>();
@@ -143,7 +144,7 @@ function merged(results: readonly Result[]): Result[] {
   return [...resultByKey.values()];
 }
 
-/** A check that fails or hangs says nothing about the machine. */
+/** Runs a check. If it fails or hangs, the result is `not_checked`. */
 async function inTime({ name }: Check, running: Promise<Result[]>): Promise<Result[]> {
   let timer: NodeJS.Timeout | undefined;
   const late = new Promise<Result[]>((resolve) => {

@@ -9,7 +9,7 @@ import { unitState } from '../lib/units.ts';
 import { ENV_FILES, type Part, type Settings } from './settings.ts';
 
 export type Findings = {
-  /** While there is one, nothing is written. */
+  /** With a problem, the installation writes nothing. */
   problems: string[];
   warnings: string[];
 };
@@ -40,7 +40,7 @@ export async function check(settings: Settings, traefik: string | undefined): Pr
   return findings;
 }
 
-/** In containers: the engine has the ports, and any Linux is good. */
+/** Checks for an installation in containers: the engine has the ports, and any Linux is good. */
 export async function checkCompose(baseDomain: string): Promise<Findings> {
   const findings: Findings = { problems: [], warnings: [] };
   const there = Object.values(ENV_FILES).filter((path) =>
@@ -79,7 +79,7 @@ export function checkSystem(
 }
 
 const SYSTEMD = 1;
-/** Port, and the units of Berth that may have it already. */
+/** Port, and the units of Berth that can have it already. */
 const PORTS: Readonly<
   Record<Exclude<Part, 'builder' | 'deploy'>, readonly (readonly [port: number, unit: string])[]>
 > = {
@@ -158,9 +158,8 @@ async function checkEngine(isBuilder: boolean, { problems }: Findings): Promise<
   if (!inFolder && (await run(['docker', 'buildx', 'version']))?.code !== 0)
     problems.push(
       'buildx, with which a builder makes images, is missing: apt-get install docker-buildx ' +
-        '(Debian 13), or put the program of ' +
-        'github.com/docker/buildx/releases at /usr/local/lib/docker/cli-plugins/docker-buildx ' +
-        'with mode 0755 (Debian 12)',
+        '(Debian 13), or put the program of github.com/docker/buildx/releases at ' +
+        '/usr/local/lib/docker/cli-plugins/docker-buildx with mode 0755 (Debian 12)',
     );
 }
 
@@ -192,7 +191,7 @@ export function isAtLeast(text: string, least: readonly number[]): boolean {
   return true;
 }
 
-/** Warnings only: DNS may follow later, and a machine behind NAT has another public address. */
+/** Warnings only: DNS can follow later, and a machine behind NAT has another public address. */
 async function checkDns(baseDomain: string, { warnings }: Findings): Promise<void> {
   const resolver = new Resolver({ timeout: 3_000, tries: 1 });
   const leads = async (name: string): Promise<boolean> => {
@@ -206,9 +205,9 @@ async function checkDns(baseDomain: string, { warnings }: Findings): Promise<voi
   const missing = [...(base ? [] : [baseDomain]), ...(wildcard ? [] : [`*.${baseDomain}`])];
   if (missing.length > 0)
     warnings.push(
-      `no DNS for ${missing.join(' and ')}: create A (and AAAA) records that lead to the ` +
-        'public address of this machine. ' +
-        'Until then, nobody reaches a project and no certificate can be issued',
+      `no DNS for ${missing.join(' and ')}: create A (and AAAA) records that lead to the public ` +
+        'address of this machine. Until then, nobody reaches a project and no certificate can be ' +
+        'issued',
     );
 }
 
@@ -227,9 +226,8 @@ export async function checkControlPlane(url: string, { problems }: Findings): Pr
         : messageOf(error);
     problems.push(
       `the control plane does not answer at ${url}: ${cause}. Check the address and the ` +
-        'firewall. On its machine, it must listen on an ' +
-        'address that this one reaches: berth install control-plane --internal-address ADDRESS ' +
-        '--start',
+        'firewall. On its machine, it must listen on an address that this one reaches: berth ' +
+        'install control-plane --internal-address ADDRESS --start',
     );
     return;
   }
@@ -243,7 +241,7 @@ export async function checkControlPlane(url: string, { problems }: Findings): Pr
     );
 }
 
-/** Whether Debian's own registry would take the port at the next boot. */
+/** Returns whether Debian's own registry would take the port at the next boot. */
 export const hasDebianRegistry = (): boolean =>
   existsSync(`/etc/systemd/system/multi-user.target.wants/${DEBIAN_REGISTRY}`);
 

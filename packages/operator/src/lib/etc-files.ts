@@ -39,8 +39,8 @@ export function readText(path: string): string | undefined {
 }
 
 /**
- * Opens a file in a folder that a service owns. Such a folder may hold a link that the service
- * made: root must not follow it. Returns undefined where there is no file.
+ * Opens a file in a folder that a service owns, and follows no link, because the service could have
+ * made it. Returns undefined if there is no file.
  */
 function withPlainFile<T>(path: string, use: (file: number) => T): T | undefined {
   let file: number;
@@ -88,7 +88,7 @@ export function setPlainAccess(path: string, access: Access): void {
 
 function setAccess(file: number, { mode, uid, gid }: Access): void {
   fchownSync(file, uid, gid);
-  // After chown, which may clear bits.
+  // After chown, which can clear bits.
   fchmodSync(file, mode);
 }
 

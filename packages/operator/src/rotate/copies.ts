@@ -60,7 +60,7 @@ export function findCopies(etc: string, secret: RotatedSecret): Copy[] {
   }));
 }
 
-/** In a container, the path of the setting can be another one than on the machine. */
+/** Returns the path on this machine, which can differ from the path in the container. */
 function pathHere(file: string, usual: string): string {
   if (file !== '' && existsSync(file)) return file;
   return existsSync(usual) ? usual : file;
@@ -103,9 +103,8 @@ function inline(etc: string, name: string, { setting }: RotatedSecret): Problem 
   const file = join(etc, 'secrets', name, setting);
   return new Problem(
     `${setting} is in ${etc}/${name}.env itself, and a running process cannot read its ` +
-      'environment again. Move it to a file once: ' +
-      `write the value to ${file} (mode 0600, owned by the user of the process; the folder ` +
-      `0700), replace the line ${setting}=… by ` +
+      `environment again. Move it to a file once: write the value to ${file} (mode 0600, owned ` +
+      `by the user of the process; the folder 0700), replace the line ${setting}=… by ` +
       `${setting}_FILE=${file}, and restart berth-${name}. Then run this again`,
   );
 }

@@ -6,8 +6,8 @@
  *   in front   the new value stands first: signers use it, and the earlier values are still accepted
  *   finished   the earlier values are gone
  *
- * Each step reads where the last run stopped from the files themselves, so a run that was killed
- * goes on with the next one.
+ * Each step reads where the last run stopped from the files themselves, so the next run
+ * after a kill continues there.
  */
 import { hostname } from 'node:os';
 import { text } from 'node:stream/consumers';
@@ -106,13 +106,11 @@ async function rotate(args: string[], read: ReadRotation): Promise<number> {
 
 const nothingHere = ({ setting, name }: RotatedSecret, { etc }: How): string =>
   `no process on this machine reads ${setting} from a file: no ` +
-  `${etc}/secrets/<process>/${setting}, and no ${setting}_FILE in ` +
-  `${etc}/*.env. Run it on a machine that has ` +
-  `it${name === 'session' ? ', a gateway' : ', the control plane'}`;
+  `${etc}/secrets/<process>/${setting}, and no ${setting}_FILE in ${etc}/*.env. Run it on a ` +
+  `machine that has it${name === 'session' ? ', a gateway' : ', the control plane'}`;
 
 /**
- * Only verifiers decide: a file of an agent may be of an earlier time, and the agent may not need
- * it.
+ * Only verifiers decide: an agent can have an old file that it does not need.
  */
 const isVerifier = ({ verifiers }: RotatedSecret, { process }: Copy): boolean =>
   verifiers.some((one) => one === process);
@@ -142,8 +140,8 @@ async function begin(
     if (behind.length === 0 && !again)
       throw new Problem(
         `the rotation of ${setting} that began at ${started?.started_at} is not finished: run ` +
-          `berth rotate ${name} --finish, ` +
-          `or berth rotate ${name} --again to put another new value in front`,
+          `berth rotate ${name} --finish, or berth rotate ${name} --again to put another new ` +
+          'value in front',
       );
     if (again && behind.length === 0) next = undefined;
   } else if (again)
@@ -152,8 +150,7 @@ async function begin(
     );
   if (next === undefined) {
     next = secret.make();
-    // First the fingerprint: after an interruption, the value in a file is then known as the new
-    // one.
+    // Write the fingerprint first, so that the next run knows which value in a file is the new one.
     writeStarted(how.etc, secret, next, Date.now());
   } else if (!isInFront) print(`going on with the rotation that began at ${started?.started_at}`);
   const value = next;
@@ -327,7 +324,7 @@ async function printUsers(
   if (blocking.length === 0) print('nothing uses the earlier value any more');
 }
 
-/** On another machine. The content comes from the machine on which the rotation runs. */
+/** Replaces the files of another machine, with the content from the machine of the rotation. */
 async function takeFrom(
   secret: RotatedSecret,
   how: How,
@@ -356,7 +353,7 @@ async function takeFrom(
 }
 
 function write(copy: Copy, values: readonly string[], secret: RotatedSecret): boolean {
-  // The processes would refuse what this refuses.
+  // Refuse the same values as the processes.
   valuesIn(values.join(','), copy.path, secret);
   return writeCopy(copy, values);
 }

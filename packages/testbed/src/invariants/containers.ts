@@ -35,7 +35,7 @@ type Overview = {
   starts: ReadonlyMap<string, Container[]>;
   /** Projects that are stop-first from the beginning. */
   single: ReadonlySet<string>;
-  /** Deployments beside which no other version must run. */
+  /** Deployments that must run alone. */
   alone: ReadonlySet<string>;
 };
 
