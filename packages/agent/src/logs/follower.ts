@@ -208,8 +208,8 @@ async function beginOf(following: Following, container: Container): Promise<Begi
 }
 
 /**
- * Returns the cursor after which the control plane wants lines; null: the follower begins at the
- * time of the request.
+ * Returns the cursor after which the control plane wants lines; null: the follower begins at
+ * `wantedSince`.
  */
 function wantedAfter(want: LogWant, wantedSince: string, run: string): LogCursor | null {
   if (want.after === null) return null;

@@ -145,7 +145,7 @@ export function createCollector({
         await failPoint('clean.writable');
         return { blobs, bytesBefore, bytesAfter: await bytesOfBlobs(folder) };
       } catch (error) {
-        // The registry must accept images again, even if the task was cancelled. Throw the first
+        // The registry must accept images again, even if the task was taken away. Throw the first
         // error unless the undo has a TaskFailure of its own.
         await undo(collected, AbortSignal.timeout(2 * restartMs)).catch((failed: unknown) => {
           throw failed instanceof TaskFailure ? failed : error;

@@ -55,7 +55,7 @@ export type RunTaskDeps = {
   tracing?: Tracing | null;
 };
 
-/** The control plane accepts log batches for this long after a task. */
+/** Limit in ms for sending the last lines: the control plane accepts log batches for as long. */
 const FINAL_FLUSH_MS = 60_000;
 const CANCELLED = { code: 'cancelled', message: `${FAILURES.cancelled}.` };
 

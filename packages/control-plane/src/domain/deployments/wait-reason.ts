@@ -78,7 +78,7 @@ type RestartWait =
 export type ProjectStopped =
   | { kind: 'project_stopped' }
   | { kind: 'project_stopped_but_runs'; node: string }
-  /** The project's volumes must leave their node, but their move has not begun. */
+  /** The project's volumes must leave their node and are still there; `because` says why. */
   | { kind: 'project_stopped_and'; because: WaitReason };
 
 /** Volumes of a stopped project that must leave their node. */

@@ -138,7 +138,7 @@ export type NotificationStore = {
   addTest(id: string, message: Message, until: number): Promise<NoticeRecord>;
   /**
    * These methods end a claim. They return null and change nothing if another claim replaced it.
-   * `received` replaces the stored list. If the target changed since the failed attempt, the
+   * `received` replaces the stored list. If the target changed during a failed attempt, the
    * delivery to the new target is due at once.
    */
   sent(claim: NoticeClaim, note: string | null, now: number): Promise<NoticeRecord | null>;
