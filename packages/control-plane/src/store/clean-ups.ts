@@ -476,8 +476,8 @@ type Found = {
 };
 
 /**
- * Reads project by project and yields between them, because this may be a hundred thousand
- * deployments.
+ * Reads project by project and yields between them, because there can be a hundred
+ * thousand deployments.
  */
 async function imagesOfAll(db: Database, keepReleases: number): Promise<Found> {
   const images: Found = {
