@@ -1,7 +1,7 @@
 /**
- * The settings of the machine (/etc/berth) in a backup. Files of `berth install` go into the
- * manifest, with variables that are known to be no secrets. Everything else goes into an own part
- * of the archive, and only with --with-keys. The manifest names what is left out.
+ * The settings of the machine (/etc/berth) in a backup. The manifest contains the files of
+ * `berth install`, with only those variables that are known not to be secrets. With --with-keys, a
+ * separate part of the archive contains everything else. The manifest names what is omitted.
  */
 import { lstat, mkdir, readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';

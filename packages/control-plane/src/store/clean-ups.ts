@@ -476,8 +476,8 @@ type Found = {
 };
 
 /**
- * Reads project by project and yields between them, because this can be a hundred thousand
- * deployments.
+ * Reads project by project and yields between them, because there can be a hundred
+ * thousand deployments.
  */
 async function imagesOfAll(db: Database, keepReleases: number): Promise<Found> {
   const images: Found = {
@@ -544,8 +544,8 @@ async function imagesOfAll(db: Database, keepReleases: number): Promise<Found> {
 }
 
 /**
- * An image stays if any project needs it: two projects might have had the same repository, one
- * after the other.
+ * Two projects might have had the same repository, one after the other. An image that one of them
+ * needs stays.
  */
 function merged(one: RepositoryImages | undefined, other: RepositoryImages): RepositoryImages {
   if (one === undefined) return other;

@@ -1,6 +1,6 @@
 /**
- * Handles a registration with news, in one transaction: whether this sender can register, as which
- * node, and what is written.
+ * Handles a registration that changes something, in one transaction: checks that the sender can
+ * register, finds its node, and writes the changes.
  */
 import { timingSafeEqual } from 'node:crypto';
 import { defined } from '@berth/kit/defined';

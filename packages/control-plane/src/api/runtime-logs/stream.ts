@@ -111,7 +111,7 @@ function createViewer(
 type Running = {
   stop: AbortController;
   node_id: string | null;
-  /** Monotonic time since when the deployment does not run any more; null: it runs. */
+  /** Monotonic time since when the deployment no longer runs; null: it runs. */
   endingAt: number | null;
 };
 type Sources = Map<string, Running>;

@@ -42,7 +42,7 @@ function refuseLossOf({ name, status, problem }: Row<'datasets'>): void {
   throw new DomainError(
     'wrong_state',
     `cannot accept a loss of ${name}: Berth cannot see its files on the share. ` +
-      `${problem ?? ''} When the share is there, request a scan without accept_loss`,
+      `${problem ?? ''} Mount the share, then request a scan without accept_loss`,
   );
 }
 

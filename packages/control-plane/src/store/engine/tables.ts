@@ -470,9 +470,9 @@ export type Tables = {
     opened_at: Ms;
     /** When a control plane observed it, by its own clock. */
     observed_at: Ms;
-    /** Since when it is not observed any more; null: it is observed. */
+    /** Uptime since which the problem is no longer observed; null while it is observed. */
     gone_since: UptimeMs | null;
-    /** Null: it is open. */
+    /** Null while the problem is open. */
     ended_at: Ms | null;
     flaps: number;
   };
