@@ -76,8 +76,8 @@ const secretsKeys: Parser<Buffer[]> = (t) => {
   );
   if (wrong !== -1)
     throw new Error(
-      `each key must be exactly 32 bytes in base64 (openssl rand -base64 32); key ${wrong + 1} of ` +
-        `${keys.length} is not`,
+      'each key must be exactly 32 bytes in base64 (openssl rand -base64 32); ' +
+        `key ${wrong + 1} of ${keys.length} is not`,
     );
   return keys.map(({ key }) => key);
 };
@@ -186,7 +186,9 @@ export const SETTINGS = {
     parse: oneOf('true', 'false'),
   },
   GATEWAY_SECRET: {
-    doc: 'Secrets shared with the gateway; the current one first, then earlier ones, comma-separated',
+    doc:
+      'Secrets shared with the gateway; the current one first, then earlier ones, ' +
+      'comma-separated',
     shown: 'none: requests of gateways are refused',
     parse: secrets,
   },

@@ -544,8 +544,8 @@ async function imagesOfAll(db: Database, keepReleases: number): Promise<Found> {
 }
 
 /**
- * Two projects might have had the same repository, one after the other. An image that one of them
- * needs stays.
+ * An image stays if any project needs it: two projects might have had the same repository, one
+ * after the other.
  */
 function merged(one: RepositoryImages | undefined, other: RepositoryImages): RepositoryImages {
   if (one === undefined) return other;

@@ -65,10 +65,12 @@ function newestOfEach(
   status: string | undefined,
   older: RawBuilder<boolean> | null,
 ) {
-  const conditions = sql`${status === undefined ? sql`` : sql` and status = ${status}`}${older === null ? sql`` : sql` and ${older}`}`;
+  const ofStatus = status === undefined ? sql`` : sql` and status = ${status}`;
+  const ofPage = older === null ? sql`` : sql` and ${older}`;
   const parts = projects.map(
-    (id) =>
-      sql`select id from (select id from deployments where project_id = ${id}${conditions} order by generation desc limit ${most}) as newest`,
+    (id) => sql`select id from (
+      select id from deployments where project_id = ${id}${ofStatus}${ofPage}
+      order by generation desc limit ${most}) as newest`,
   );
   return sql.join(parts, sql` union all `);
 }

@@ -151,9 +151,8 @@ async function unusedCopy(
  *
  * - The node confirms that it deleted a copy, as it was asked to: its row goes.
  * - The node reports without a copy: it is missing, and its row stays. The disk might not be
- *   mounted,
- *   and the copy comes back with it. A current copy that is missing also keeps a deployment from
- *   starting with an empty volume.
+ *   mounted, and the copy comes back with it. A current copy that is missing also keeps a
+ *   deployment from starting with an empty volume.
  * - The node of a copy was deleted, or is silent and its machine is another node now, which reports
  *   the copy: the copy belongs to it.
  */

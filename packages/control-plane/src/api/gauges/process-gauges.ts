@@ -35,7 +35,9 @@ export const processGauges = ({
   },
   {
     name: 'berth_disk_free_bytes',
-    help: 'Free bytes of the disk with the data folder of the control plane (database or STATE_DIR)',
+    help:
+      'Free bytes of the disk with the data folder of the control plane ' +
+      '(database or STATE_DIR)',
     labels: [],
     read: async () =>
       dataFolder === null ? [] : [{ labels: {}, value: (await diskOf(dataFolder)).free }],

@@ -121,7 +121,10 @@ function standard({ secret, headers, now }: Given): SignatureCheck {
     update: (chunk) => void hmac.update(chunk),
     problem() {
       if (!id || !time || !signatures)
-        return 'a header is missing: webhook-id, webhook-timestamp and webhook-signature are required';
+        return (
+          'a header is missing: ' +
+          'webhook-id, webhook-timestamp and webhook-signature are required'
+        );
       const wanted = hmac.digest('base64');
       const isRight =
         signatures

@@ -10,9 +10,13 @@ import { isRole, takesIdempotencyKey } from '../route-rules.ts';
 import { sampleOf } from './samples.ts';
 import { type Components, type Schema, toOpenapi } from './schemas.ts';
 
-const DESCRIPTION = `Self-hosted deployment platform. Sign in with \`POST /api/auth/login\` and send the token as \`Authorization: Bearer\`,
-or send a personal API token. Errors are problem documents (RFC 9457) with a \`code\`; a 422 names each field and rule in \`errors[]\`.
-Lists take \`limit\` and \`cursor\`. Times are RFC 3339, UTC.`;
+const DESCRIPTION = [
+  'Self-hosted deployment platform. Sign in with `POST /api/auth/login` and send the token as ' +
+    '`Authorization: Bearer`,',
+  'or send a personal API token. Errors are problem documents (RFC 9457) with a `code`; ' +
+    'a 422 names each field and rule in `errors[]`.',
+  'Lists take `limit` and `cursor`. Times are RFC 3339, UTC.',
+].join('\n');
 
 const TAGS: Record<string, string> = {
   auth: 'Sign in, refresh and end sessions',

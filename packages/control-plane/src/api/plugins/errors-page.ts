@@ -21,10 +21,14 @@ const page = (): string => {
       `<tr id="failure-${code}"><td><code>${code}</code><td>${FAILURES[code]}<td>` +
       NEXT_STEPS[code],
   );
-  return `<!doctype html><html lang="en"><meta charset="utf-8"><title>Error codes of Berth</title><style>${STYLE}</style>
-<h1>Error codes</h1><p>Every problem document (RFC 9457) has one of these codes in <code>code</code>; <code>detail</code> describes the actual problem.</p>
+  return `<!doctype html><html lang="en"><meta charset="utf-8">
+<title>Error codes of Berth</title><style>${STYLE}</style>
+<h1>Error codes</h1>
+<p>Every problem document (RFC 9457) has one of these codes in <code>code</code>;
+<code>detail</code> describes the actual problem.</p>
 <table><thead><tr><th>code<th>status<th>meaning<tbody>${rows.join('\n')}</table>
-<h1>Why a deployment failed</h1><p>The error of a failed deployment has one of these codes. Its message adds what happened.</p>
+<h1>Why a deployment failed</h1>
+<p>The error of a failed deployment has one of these codes. Its message adds what happened.</p>
 <table><thead><tr><th>code<th>meaning<th>what to do<tbody>${failures.join('\n')}</table>`;
 };
 

@@ -158,9 +158,8 @@ async function countersIn(tx: Tx, isSqlite: boolean): Promise<Record<string, num
           last: number;
         }>`
           select coalesce(
-            pg_sequence_last_value(pg_get_serial_sequence(${table}, ${number})::regclass), 0) as last`.execute(
-          tx,
-        );
+            pg_sequence_last_value(pg_get_serial_sequence(${table}, ${number})::regclass), 0
+          ) as last`.execute(tx);
     counters[table] = rows[0]?.last ?? 0;
   }
   return counters;

@@ -76,7 +76,8 @@ function holderOf(path: string): string[] {
 
 async function connectionsTo(db: Kysely<unknown>): Promise<string[]> {
   const { rows } = await sql<{ address: string; n: number }>`
-    select coalesce(host(client_addr), 'this machine') as address, count(*) as n from pg_stat_activity
+    select coalesce(host(client_addr), 'this machine') as address, count(*) as n
+    from pg_stat_activity
     where datname = current_database() and application_name = 'berth' and pid <> pg_backend_pid()
     group by 1 order by 1`.execute(db);
   return rows.map(({ address, n }) => `${address} (${n} connections)`);

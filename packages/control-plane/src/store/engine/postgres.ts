@@ -194,7 +194,8 @@ async function check(name: string, db: Kysely<unknown>, log: StoreLog): Promise<
     fsync: string;
     synchronous: string;
   }>`
-    select current_setting('server_version_num')::int as version, current_setting('server_version') as version_text,
+    select current_setting('server_version_num')::int as version,
+      current_setting('server_version') as version_text,
       current_setting('server_encoding') as encoding, current_setting('fsync') as fsync,
       current_setting('synchronous_commit') as synchronous`.execute(db);
   const [server] = rows;

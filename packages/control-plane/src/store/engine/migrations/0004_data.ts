@@ -151,9 +151,8 @@ async function rebuildTasks(
   await sql`insert into tasks_anew (${columns}) select ${columns} from tasks`.execute(db);
   // Keeps the last number, even if its row was deleted: no number is used twice.
   await sql`delete from sqlite_sequence where name = 'tasks_anew'`.execute(db);
-  await sql`insert into sqlite_sequence (name, seq) select 'tasks_anew', seq from sqlite_sequence where name = 'tasks'`.execute(
-    db,
-  );
+  await sql`insert into sqlite_sequence (name, seq)
+    select 'tasks_anew', seq from sqlite_sequence where name = 'tasks'`.execute(db);
   await db.schema.dropTable('tasks').execute();
   await db.schema.alterTable('tasks_anew').renameTo('tasks').execute();
   for (const [name, columns] of [

@@ -23,7 +23,8 @@ async function stoppedFirst(db: Kysely<unknown>): Promise<void> {
   const told = 'stopped first: it stands still until the newer version serves or has failed';
   // A deployment that waits to be started again was stopped too.
   await sql`update deployments set stopped_first =
-    case when waiting = ${told} or waiting like 'stopped first, and not started again yet%' then 'stopped' else 'asked' end
+    case when waiting = ${told} or waiting like 'stopped first, and not started again yet%'
+      then 'stopped' else 'asked' end
     where status = 'running' and waiting like 'stopped first%'`.execute(db);
 }
 
@@ -36,7 +37,8 @@ type Use = { dataset_id: string; mount_path?: string };
  */
 async function mountPaths(db: Kysely<unknown>): Promise<void> {
   const { rows } = await sql<{ id: string; datasets: string; pins: string | null }>`
-    select projects.id as id, projects.datasets as datasets, deployments.datasets as pins from projects
+    select projects.id as id, projects.datasets as datasets, deployments.datasets as pins
+    from projects
     left join deployments on deployments.project_id = projects.id and deployments.status = 'running'
     where projects.datasets <> '[]'`.execute(db);
   const names = new Map(

@@ -13,8 +13,7 @@ export const autovacuum = ({ engine }: Capabilities): Migration => ({
   async up(db: Kysely<unknown>) {
     if (engine !== 'postgres') return;
     for (const table of TABLES)
-      await sql`alter table ${sql.table(table)} set (autovacuum_vacuum_scale_factor = 0.02)`.execute(
-        db,
-      );
+      await sql`
+        alter table ${sql.table(table)} set (autovacuum_vacuum_scale_factor = 0.02)`.execute(db);
   },
 });

@@ -58,8 +58,7 @@ export const git = ({ text }: Capabilities): Migration => ({
       .createTable('git_host_imports')
       .addColumn('node_id', text, (c) => c.primaryKey().references('nodes.id').onDelete('cascade'))
       .execute();
-    await sql`insert into git_host_imports (node_id) select id from nodes where role = 'builder'`.execute(
-      db,
-    );
+    await sql`insert into git_host_imports (node_id)
+      select id from nodes where role = 'builder'`.execute(db);
   },
 });

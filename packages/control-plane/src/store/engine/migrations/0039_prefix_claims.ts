@@ -29,14 +29,18 @@ export const prefixClaims = ({ text }: Capabilities): Migration => ({
     // a prefix that is not its own any more.
     await sql`insert into prefix_claims (prefix, id, project_id, claimed_at, released_at)
       select p.domain_prefix,
-        case when exists (select 1 from deployments d where d.project_id = p.id and d.domain_prefix <> p.domain_prefix)
+        case when exists (
+            select 1 from deployments d
+            where d.project_id = p.id and d.domain_prefix <> p.domain_prefix)
           then 'moved-' || p.id else ${FIRST_CLAIM} end,
         p.id, p.created_at, null
       from projects p`.execute(db);
     await sql`insert into prefix_claims (prefix, id, project_id, claimed_at, released_at)
-      select d.domain_prefix, 'left-' || min(d.project_id), min(d.project_id), min(d.created_at), ${now}
+      select d.domain_prefix, 'left-' || min(d.project_id), min(d.project_id), min(d.created_at),
+        ${now}
       from deployments d
-      where d.status in ('running', 'retired') and not exists (select 1 from projects p where p.domain_prefix = d.domain_prefix)
+      where d.status in ('running', 'retired')
+        and not exists (select 1 from projects p where p.domain_prefix = d.domain_prefix)
       group by d.domain_prefix`.execute(db);
   },
 });

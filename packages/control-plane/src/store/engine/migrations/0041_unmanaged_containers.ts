@@ -24,8 +24,10 @@ export const unmanagedContainers = ({ text }: Capabilities): Migration => ({
       .execute();
     // A container of a deleted project is not in the database any more.
     await sql`
-      insert into unmanaged_containers (node_id, container, project_id, project, deployment_id, placed_at, labelled)
-      select d.node_id, 'svc-' || d.domain_prefix, d.project_id, p.name, max(d.id), max(d.created_at), 0
+      insert into unmanaged_containers
+        (node_id, container, project_id, project, deployment_id, placed_at, labelled)
+      select d.node_id, 'svc-' || d.domain_prefix, d.project_id, p.name, max(d.id),
+        max(d.created_at), 0
       from deployments d join nodes n on n.id = d.node_id join projects p on p.id = d.project_id
       where n.agent_version is null and n.role = 'deploy'
       group by d.node_id, d.domain_prefix, d.project_id, p.name`.execute(db);

@@ -10,8 +10,8 @@ export const missingImages = (): Migration => ({
     await sql`
       update deployments set image_missing = 1
       where image_deleting is null
-        and image_removed_at in (select finished_at from clean_ups where missing > 0 and finished_at is not null)`.execute(
-      db,
-    );
+        and image_removed_at in (
+          select finished_at from clean_ups where missing > 0 and finished_at is not null
+        )`.execute(db);
   },
 });

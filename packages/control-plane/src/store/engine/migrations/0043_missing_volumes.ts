@@ -10,8 +10,7 @@ export const missingVolumes = (): Migration => ({
     await sql`update volume_copies set reported_at = changed_at where bytes is not null`.execute(
       db,
     );
-    await sql`update volume_copies set delete_asked_at = changed_at where state = 'deleting'`.execute(
-      db,
-    );
+    await sql`
+      update volume_copies set delete_asked_at = changed_at where state = 'deleting'`.execute(db);
   },
 });
