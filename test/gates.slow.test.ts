@@ -180,7 +180,7 @@ export const used = [${specifiers.map((_, i) => `m${i}`).join(', ')}];\n`;
     ],
     'packages/kit/src/long.ts': [
       `export const f = (a: number): number => {\n${'  a += 1;\n'.repeat(120)}  return a;\n};\n`,
-      'max-lines-per-function',
+      'eslint(max-lines-per-function)',
     ],
     'packages/kit/src/whole.ts': [
       `export const f = (a: number): number => {\n${'  a += 1;\n'.repeat(110)}  return a;\n};\n`,
@@ -188,7 +188,7 @@ export const used = [${specifiers.map((_, i) => `m${i}`).join(', ')}];\n`;
     ],
     'packages/kit/src/choice.ts': [
       "export const f = (a: number): string => (a > 1 ? 'b' : a > 0 ? 'c' : 'd');\n",
-      'no-nested-ternary',
+      'eslint(no-nested-ternary)',
     ],
     'packages/kit/src/moved.ts': [
       `/** A file. */\nexport const a = 1;\n/** Of a. */\n/** Of b. */\nexport const b = 1;\n`,
