@@ -30,6 +30,7 @@ export const ON_THE_MACHINE = {
  * @typedef {object} Place where the programs are
  * @property {(name: string) => string | undefined} processEntry module of a process; undefined if the place does not have it
  * @property {(name: string) => string} commandEntry module of a command for the operator
+ * @property {string} [install] command that installs missing packages, in a checkout
  * @property {() => {path: string, cache?: string | undefined}} commandLine module of the command line; `cache`: folder for its compile cache
  */
 
@@ -52,24 +53,24 @@ export function answersWithoutProgram(args, place) {
 /** Runs what the arguments say. Needs a Node that can run the place's programs. */
 export async function launch(args, place) {
   const [name, ...rest] = args;
-  if (startsProcess(args, place)) return start(name, place.processEntry(name));
+  if (startsProcess(args, place)) return start(name, place.processEntry(name), place);
   const isHelp = name === 'help' && Object.hasOwn(ON_THE_MACHINE, rest[0] ?? '');
   const command = isHelp ? rest[0] : name;
   if (Object.hasOwn(ON_THE_MACHINE, command ?? '')) {
-    const { main } = await load(place.commandEntry(command));
+    const { main } = await load(place.commandEntry(command), place);
     process.exitCode = await main(isHelp ? ['--help'] : rest);
     return;
   }
   const { path, cache } = place.commandLine();
   if (cache !== undefined) module.enableCompileCache?.(cache);
-  const { main } = await load(path);
+  const { main } = await load(path, place);
   await main(args);
 }
 
-async function start(name, entry) {
+async function start(name, entry, place) {
   // Until the program has its own handler, SIGHUP (reload) would end it. The proxy for development has none.
   if (name !== 'proxy') process.on('SIGHUP', () => {});
-  const { main } = await load(entry);
+  const { main } = await load(entry, place);
   try {
     await main();
   } catch (error) {
@@ -80,7 +81,15 @@ async function start(name, entry) {
   }
 }
 
-const load = (path) => import(pathToFileURL(path).href);
+async function load(path, { install }) {
+  try {
+    return await import(pathToFileURL(path).href);
+  } catch (error) {
+    if (error?.code !== 'ERR_MODULE_NOT_FOUND' || install === undefined) throw error;
+    console.error(`berth: ${error.message}\nTo install what is missing, run: ${install}`);
+    process.exit(1);
+  }
+}
 
 /** Exits with code 2 for wrong usage and wrong settings. */
 function refuse(message) {

@@ -19,9 +19,10 @@ export function createLogEngine(clockMs = 0) {
     const lines = log.slice(
       options.tail === null ? 0 : options.tail === 0 ? log.length : -options.tail,
     );
-    for (const line of lines)
-      if (options.since === null || line.at >= options.since)
-        options.onChunk(chunkOf(line), line.stream);
+    // The engine leaves out the lines before the first one that is not older.
+    const first = lines.findIndex(({ at }) => options.since === null || at >= options.since);
+    for (const line of first === -1 ? [] : lines.slice(first))
+      options.onChunk(chunkOf(line), line.stream);
     if (!options.follow) return null;
     follows += 1;
     following.add(options);

@@ -104,7 +104,7 @@ const page = async (query = ''): Promise<RuntimeLogs> =>
 const texts = (lines: readonly RuntimeLine[]): string[] => lines.map((line) => line.text);
 
 type Viewer = {
-  events: { event: string; id: string; data: RuntimeLine & { count?: number; message?: string } }[];
+  events: { event: string; id: string; data: RuntimeLine & { message?: string } }[];
   close(): void;
 };
 async function follow(
@@ -130,6 +130,22 @@ async function follow(
 }
 const linesOf = (viewer: Viewer): string[] =>
   viewer.events.filter((e) => e.event === 'line').map((e) => e.data.text);
+
+/** Numbers that are missing before or after a `flood` line without a `lost` event, or that come twice. */
+function unmarkedGaps({ events }: Viewer): string[] {
+  const unmarked: string[] = [];
+  let [before, isMarked] = [-1, false];
+  for (const { event, data } of events) {
+    isMarked ||= event === 'lost';
+    const [, digits] = /^flood (\d+)/.exec(event === 'line' ? data.text : '') ?? [];
+    if (digits === undefined) continue;
+    const number = Number(digits);
+    const isFine = isMarked ? number > before : number === before + 1;
+    if (!isFine) unmarked.push(`${before} to ${number}`);
+    [before, isMarked] = [number, false];
+  }
+  return unmarked;
+}
 
 test('nothing printed is an empty answer', async () => {
   expect(await page()).toEqual({ lines: [], truncated: false });
@@ -180,7 +196,7 @@ test('a stream shows the last lines once and then new ones; ten viewers share on
   back.close();
 });
 
-test('a container that prints without end: lines are lost with their number, and no line is shown twice', async () => {
+test('a container that prints without end: no line comes twice, all are in order, and each gap is marked', async () => {
   const viewer = await follow(undefined, '?tail=0');
   await expect.poll(() => following.size, { timeout: 20_000 }).toBe(1);
   print('begin');
@@ -190,12 +206,9 @@ test('a container that prints without end: lines are lost with their number, and
   print('the end');
   await expect.poll(() => linesOf(viewer).at(-1), { timeout: 30_000 }).toBe('the end');
   const shown = linesOf(viewer).slice(1, -1);
-  const lost = viewer.events
-    .filter((e) => e.event === 'lost')
-    .reduce((sum, e) => sum + (e.data.count ?? 0), 0);
-  expect(lost).toBeGreaterThan(1_000);
-  expect(shown.length + lost).toBe(60_000);
-  expect(new Set(shown).size).toBe(shown.length);
+  expect(shown.length).toBeGreaterThan(1_000);
+  expect(shown.length).toBeLessThan(60_000);
+  expect(unmarkedGaps(viewer)).toEqual([]);
   viewer.close();
 });
 

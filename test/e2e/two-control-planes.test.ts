@@ -170,14 +170,15 @@ async function followNumbers(url: string, project: string, token: string): Promi
     signal: stop.signal,
   });
   const seen: Seen = { numbers: [], unexplained: [], close: () => stop.abort() };
-  let lost = 0;
+  let isMarked = false;
   const take = (event: string, data: LostLines | RuntimeLine): void => {
-    if ('count' in data) lost += data.count;
+    isMarked ||= event === 'lost';
     if (event !== 'line' || !('text' in data)) return;
     const [before, number] = [seen.numbers.at(-1), Number(data.text)];
-    if (before !== undefined && number - before - 1 !== lost)
-      seen.unexplained.push(`${before} to ${number}, ${lost} lost`);
-    lost = 0;
+    const isExplained =
+      before === undefined || number === before + 1 || (isMarked && number > before);
+    if (!isExplained) seen.unexplained.push(`${before} to ${number}`);
+    isMarked = false;
     seen.numbers.push(number);
   };
   void (async () => {

@@ -5,7 +5,7 @@
  *                                                                          └ after the first registration: configuration, tasks, events
  */
 import type { Logger } from '@berth/kit/log';
-import type { Tracing } from '@berth/kit/tracing';
+import type { Tracing } from '@berth/kit/spans';
 import type { Loop } from '@berth/kit/loop';
 import { METRICS_CAPABILITY } from '@berth/wire/metrics';
 import { REGISTRY_CAPABILITY } from '@berth/wire/clean-up';
@@ -18,9 +18,9 @@ import type { AGENT_SETTINGS, AgentOptions } from './config.ts';
 import { createHandlers, createRegistryParts, gitHome } from './handlers.ts';
 import { type HealthServer, startHealthServer } from './link/health.ts';
 import type { Locks } from './locks.ts';
-import { createTaskLoop } from './link/poll-loop.ts';
+import { createTaskLoop, type TaskLoop } from './link/poll-loop.ts';
 import { importKnownHosts } from './git/import-known-hosts.ts';
-import { createMetrics } from './metrics.ts';
+import { createMetrics, type Metrics } from './metrics.ts';
 import { watchContainers } from './engine/observe.ts';
 import { createParts, type AgentParts } from './parts.ts';
 import { type Readiness, readinessOf } from './link/readiness.ts';
@@ -33,7 +33,7 @@ import {
   type RegistrySettings,
 } from './link/registry-settings.ts';
 import { runTask } from './tasks/run-task.ts';
-import { openStateFolder } from './state/state-folder.ts';
+import { openStateFolder, type StateFolder } from './state/state-folder.ts';
 import { sendUsage } from './usage/sender.ts';
 import { pause } from './stopped.ts';
 import { REGISTRY_LOCK, type RegistryParts } from './tasks/clean.ts';
@@ -63,57 +63,128 @@ const SYNCS_AT_ONCE = 200;
 /** A part of the 20 s that closing may take (main.ts). */
 const DRAIN_MS = 8_000;
 
+/** The agent while it runs. The functions below take it first. */
+type Running = {
+  config: AgentOptions;
+  log: Logger;
+  /** Aborted when the agent stops. */
+  signal: AbortSignal;
+  state: StateFolder;
+  parts: AgentParts;
+  metrics: Metrics;
+  registry: RegistrySettings;
+  /** Null on a machine without the registry. */
+  cleaning: RegistryParts | null;
+  registration: Registration;
+  background: Background;
+  wakeRegistration: () => void;
+};
+/** Set after the parts, which ask for them only later. */
+type Later = {
+  registry: RegistrySettings | null;
+  registration: Registration | null;
+  /** A part that asks for a registration earlier gets the first one, which comes anyway. */
+  loop: Loop | null;
+};
+
 export async function startAgent(
   config: AgentOptions,
   log: Logger,
   tracing: Tracing | null = null,
 ): Promise<Agent> {
   const ending = new AbortController();
-  const { signal } = ending;
-  // The loop starts last; a part that asks for a registration earlier gets the first one, which
-  // comes anyway.
-  let registering: Loop | null = null;
-  const wakeRegistration = (): void => registering?.wake();
+  const later: Later = { registry: null, registration: null, loop: null };
+  const running = await openParts(config, later, ending.signal, log);
+  const { parts, registration, metrics } = running;
+  const tasks = createTasks(running, tracing);
+  const loop = startRegistering(running, tasks);
+  later.loop = loop;
+  const sweeping = sweepImagesDaily(running);
+  const readiness = createReadiness(running, tasks);
+  const health: HealthServer | null =
+    config.LISTEN === undefined
+      ? null
+      : await startHealthServer(config.LISTEN, { readiness, metrics: metrics.render });
+  return {
+    readiness,
+    healthPort: () => health?.port ?? null,
+    nodeId: () => registration.nodeId(),
+    replace: replaceCredentials(running),
+    async stop() {
+      // End the tasks first, while leases are still renewed and reports still arrive.
+      await tasks.drain(DRAIN_MS);
+      ending.abort();
+      await loop.stop();
+      await running.background.ended();
+      clearInterval(sweeping);
+      await stopParts(parts);
+      await health?.close();
+    },
+  };
+}
 
+async function openParts(
+  config: AgentOptions,
+  later: Later,
+  signal: AbortSignal,
+  log: Logger,
+): Promise<Running> {
   const state = await openStateFolder(config, log);
-  // Set below; the parts ask only later.
-  let known: RegistrySettings | null = null;
+  const wakeRegistration = (): void => later.loop?.wake();
+  const registrySettings = (): AgentConfig | null => later.registry?.current() ?? null;
   const metrics = createMetrics(
     {
       version: AGENT_VERSION,
       role: config.NODE_ROLE,
       disk: () => parts.diskUse.last(),
-      engineOk: () => registration.engineOk(),
+      engineOk: () => later.registration?.engineOk() ?? null,
       usage: () => parts.usage?.last() ?? [],
     },
     { processMetrics: config.LISTEN !== undefined },
   );
-  const registrySettings = (): AgentConfig | null => known?.current() ?? null;
-  const keepReleases = (): number => keptReleases(config.KEEP_RELEASES, registrySettings());
-  const nodeId = (): string | null => registration.nodeId();
   const parts = await createParts(config, {
-    keepReleases,
+    keepReleases: () => keptReleases(config.KEEP_RELEASES, registrySettings()),
     registrySettings,
     state,
     metrics,
     wakeRegistration,
-    nodeId,
+    nodeId: () => later.registration?.nodeId() ?? null,
     log,
   });
-  const { client, docker, images, data } = parts;
   const registry = createRegistrySettings({
-    client,
+    client: parts.client,
     cli: parts.cli,
     signal,
-    onFetched: images.sweepLater,
+    onFetched: parts.images.sweepLater,
     log,
   });
-  known = registry;
-  const cleaning = createRegistryParts(config, parts.cli, registry, state);
-  const handlers = createHandlers(config, parts, { registry, cleaning, state });
-
   const registration = createNodeRegistration(config, parts, log);
-  const tasks = createTaskLoop({
+  later.registry = registry;
+  later.registration = registration;
+  return {
+    config,
+    log,
+    signal,
+    state,
+    parts,
+    metrics,
+    registry,
+    cleaning: createRegistryParts(config, parts.cli, registry, state),
+    registration,
+    background: createBackground(signal, log),
+    wakeRegistration,
+  };
+}
+
+function createTasks(running: Running, tracing: Tracing | null): TaskLoop {
+  const { config, log, state, parts, metrics, registry, cleaning, registration } = running;
+  const { client } = parts;
+  const handlers = createHandlers(config, parts, { registry, cleaning, state });
+  /** The registry's password may have been changed: fetch it for the next task. */
+  const onFailure = (code: string): void => {
+    if (code === 'registry_refused') fetchSettings(running);
+  };
+  return createTaskLoop({
     client,
     log,
     // No tasks before the registry settings are known: they would fail.
@@ -126,79 +197,100 @@ export async function startAgent(
       other: OTHER_TASKS_AT_ONCE,
     },
     onLogsWanted: parts.logReaders.wanted,
-    onUnknownNode: wakeRegistration,
-    onLost: wakeRegistration,
-    onFirstList(open) {
-      // A clean-up that is still open is continued: it makes the registry writable first.
-      const firstMs = open.some((task) => task.kind === 'clean') ? RECOVER_PAUSE_MS : 0;
-      if (cleaning !== null)
-        background.run(
-          'registry',
-          keepRegistryWritable(cleaning, firstMs, parts.locks, signal, log),
-        );
-      return removeLeftovers(parts, registration.nodeId() ?? '', open, signal, log);
-    },
+    onUnknownNode: running.wakeRegistration,
+    onLost: running.wakeRegistration,
+    onFirstList: (open) => beginAfterFirstList(running, open),
   });
+}
 
-  const background = createBackground(signal, log);
-  const fetchSettings = (): void => background.run('configuration', registry.fetch());
-  /** The registry's password may have been changed: fetch it for the next task. */
-  function onFailure(code: string): void {
-    if (code === 'registry_refused') fetchSettings();
-  }
-  /** Before the first build, which could need a host of them. */
-  const importHosts = async (): Promise<void> => {
-    const nodeId = registration.nodeId();
-    if (config.NODE_ROLE !== 'builder' || nodeId === null) return;
-    await importKnownHosts({
-      client,
-      nodeId,
-      homeDir: gitHome(state),
-      sshKeyHosts: config.SSH_KEY_HOSTS ?? [],
-      signal,
-      log,
-    });
-  };
-  const loop = startRegistrationLoop({
+function beginAfterFirstList(
+  { parts, cleaning, registration, background, signal, log }: Running,
+  open: readonly Task[],
+): Promise<void> {
+  // A clean-up that is still open is continued: it makes the registry writable first.
+  const firstMs = open.some((task) => task.kind === 'clean') ? RECOVER_PAUSE_MS : 0;
+  if (cleaning !== null)
+    background.run('registry', keepRegistryWritable(cleaning, firstMs, parts.locks, signal, log));
+  return removeLeftovers(parts, registration.nodeId() ?? '', open, signal, log);
+}
+
+const fetchSettings = ({ background, registry }: Running): void =>
+  background.run('configuration', registry.fetch());
+
+/** Starts the registrations. The first answer starts the rest. */
+function startRegistering(running: Running, tasks: TaskLoop): Loop {
+  const { parts, metrics, registry, registration, background, signal, log } = running;
+  return startRegistrationLoop({
     registration,
     tasks,
     ports: parts.ports,
     metrics,
     onAnswer: ({ config_etag }) => background.run('configuration', registry.announced(config_etag)),
     onFirst() {
-      fetchSettings();
+      fetchSettings(running);
       background.run(
         'tasks',
-        importHosts().then(() => tasks.run(signal)),
+        importHosts(running).then(() => tasks.run(signal)),
       );
-      const { usage } = parts;
-      if (usage !== null)
-        background.run(
-          'metrics',
-          sendUsage({ client, meter: usage, nodeId: () => registration.nodeId(), log }, signal),
-        );
-      const watch = {
-        onChange: wakeRegistration,
-        onOutOfMemory: (id: string) =>
-          background.run('metrics', usage?.oomKilled(id) ?? Promise.resolve()),
-        onBroken: parts.revival.suspect,
-      };
-      background.run('events', watchContainers(docker, watch, signal, log));
+      watchNode(running);
     },
     signal,
     log,
   });
-  registering = loop;
-  const sweeping = setInterval(() => {
+}
+
+/** Before the first build, which could need a host of them. */
+async function importHosts({
+  config,
+  state,
+  parts: { client },
+  registration,
+  signal,
+  log,
+}: Running): Promise<void> {
+  const nodeId = registration.nodeId();
+  if (config.NODE_ROLE !== 'builder' || nodeId === null) return;
+  await importKnownHosts({
+    client,
+    nodeId,
+    homeDir: gitHome(state),
+    sshKeyHosts: config.SSH_KEY_HOSTS ?? [],
+    signal,
+    log,
+  });
+}
+
+/** Sends usage, and watches the events of the engine, until the agent stops. */
+function watchNode(running: Running): void {
+  const { parts, registration, background, wakeRegistration, signal, log } = running;
+  const { client, docker, usage } = parts;
+  if (usage !== null)
+    background.run(
+      'metrics',
+      sendUsage({ client, meter: usage, nodeId: () => registration.nodeId(), log }, signal),
+    );
+  const watch = {
+    onChange: wakeRegistration,
+    onOutOfMemory: (id: string) =>
+      background.run('metrics', usage?.oomKilled(id) ?? Promise.resolve()),
+    onBroken: parts.revival.suspect,
+  };
+  background.run('events', watchContainers(docker, watch, signal, log));
+}
+
+const sweepImagesDaily = ({ registry, parts }: Running): NodeJS.Timeout =>
+  setInterval(() => {
     const address = registry.current()?.registry_addr ?? '';
-    if (address !== '') images.sweepLater(address);
+    if (address !== '') parts.images.sweepLater(address);
   }, SWEEP_IMAGES_MS).unref();
 
+function createReadiness(running: Running, tasks: TaskLoop): () => Promise<Readiness> {
+  const { config, state, parts, registry, registration } = running;
   const writable = createWritable([
     { setting: 'STATE_DIR', path: state.root },
-    ...(data === null ? [] : [{ setting: 'SVC_ROOT' as const, path: config.SVC_ROOT }]),
+    ...(parts.data === null ? [] : [{ setting: 'SVC_ROOT' as const, path: config.SVC_ROOT }]),
   ]);
-  const readiness = async (): Promise<Readiness> =>
+  return async () =>
     readinessOf({
       folderProblems: await writable(),
       dataProblem: parts.dataProblem,
@@ -212,45 +304,30 @@ export async function startAgent(
       portNotes: parts.ports.notes(),
       diskNotes: parts.diskNotes(),
     });
-  const health: HealthServer | null =
-    config.LISTEN === undefined
-      ? null
-      : await startHealthServer(config.LISTEN, { readiness, metrics: metrics.render });
+}
 
-  return {
-    readiness,
-    healthPort: () => health?.port ?? null,
-    nodeId: () => registration.nodeId(),
-    replace: {
-      AGENT_SECRET(shared) {
-        parts.credentials.use({ shared });
-        wakeRegistration();
-      },
-      JOIN_TOKEN(joinToken) {
-        parts.credentials.use({ joinToken });
-        wakeRegistration();
-      },
-    },
-    async stop() {
-      // End the tasks first, while leases are still renewed and reports still arrive.
-      await tasks.drain(DRAIN_MS);
-      ending.abort();
-      await loop.stop();
-      await background.ended();
-      await parts.usage?.saved();
-      await parts.logReaders.stop();
-      await parts.exits.stop();
-      await parts.diskUse.stop();
-      clearInterval(sweeping);
-      parts.stopKeepingRoom();
-      await images.stop();
-      await parts.networks.stop();
-      await parts.secretFiles.stop();
-      await data?.stop();
-      await parts.volumeInventory?.stop();
-      await health?.close();
-    },
-  };
+const replaceCredentials = ({ parts, wakeRegistration }: Running): Agent['replace'] => ({
+  AGENT_SECRET(shared) {
+    parts.credentials.use({ shared });
+    wakeRegistration();
+  },
+  JOIN_TOKEN(joinToken) {
+    parts.credentials.use({ joinToken });
+    wakeRegistration();
+  },
+});
+
+async function stopParts(parts: AgentParts): Promise<void> {
+  await parts.usage?.saved();
+  await parts.logReaders.stop();
+  await parts.exits.stop();
+  await parts.diskUse.stop();
+  parts.stopKeepingRoom();
+  await parts.images.stop();
+  await parts.networks.stop();
+  await parts.secretFiles.stop();
+  await parts.data?.stop();
+  await parts.volumeInventory?.stop();
 }
 
 /**

@@ -1,6 +1,7 @@
 /** Runs one clone with real git. */
 import { createPrivateFolder } from '../src/state/private-folder.ts';
-import { type CloneSpec, type Cloned, createClone } from '../src/git/git.ts';
+import type { Cloned, CloneSpec } from '../src/git/clone.ts';
+import { createClone } from '../src/git/git.ts';
 
 export type CloneSettings = {
   home: string;

@@ -4,7 +4,7 @@
  */
 import { ExecError } from '@berth/kit/exec';
 import { describe, expect, it } from 'vitest';
-import { gitFailure, unknownBranch } from '../src/git/git.ts';
+import { gitFailure, unknownBranch } from '../src/git/git-failures.ts';
 import {
   classify,
   PULL_FAILURES,

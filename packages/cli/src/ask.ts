@@ -26,16 +26,16 @@ export async function readValue(io: Io, what: string, hidden: boolean): Promise<
 
 async function askSecret(message: string): Promise<string> {
   const { password, isCancel } = await import('@clack/prompts');
-  const given = await password({ message: oneLine(message), output: process.stderr });
-  if (isCancel(given)) throw cancelled();
-  return given;
+  const answer = await password({ message: oneLine(message), output: process.stderr });
+  if (isCancel(answer)) throw cancelled();
+  return answer;
 }
 
 async function askText(message: string): Promise<string> {
   const { text, isCancel } = await import('@clack/prompts');
-  const given = await text({ message: oneLine(message), output: process.stderr });
-  if (isCancel(given)) throw cancelled();
-  return given;
+  const answer = await text({ message: oneLine(message), output: process.stderr });
+  if (isCancel(answer)) throw cancelled();
+  return answer;
 }
 
 /** Asks before something that cannot be undone. Without a terminal, `--yes` is needed. */

@@ -2,11 +2,14 @@
  * Lists what needs a person, in the order of urgency: failed and unhealthy projects, certificates,
  * nodes, datasets.
  */
-import type { DeploymentItem } from '@berth/wire/deployment';
 import type { Client } from '@berth/wire/client';
+import type { Dataset } from '@berth/wire/dataset';
+import type { DeploymentItem } from '@berth/wire/deployment';
 import { errorSentence } from '@berth/wire/error-sentence';
 import { projectsWithMovingPorts } from '@berth/wire/moving-ports';
-import { bytes } from './output/units.ts';
+import type { Node } from '@berth/wire/node';
+import type { Project } from '@berth/wire/project';
+import { sizeText } from '@berth/wire/size-text';
 import { allPages } from './project/pages.ts';
 
 export type Attention = {
@@ -25,6 +28,7 @@ export type Attention = {
     | 'dataset';
   subject: string;
   message: string;
+  /** The command or the action that helps. */
   next: string;
 };
 export type Overview = {
@@ -41,21 +45,41 @@ export type Overview = {
 const RECENT = 1_000;
 /** Part of a disk that is free when it needs attention. */
 const DISK_FULL = 0.1;
-/** Projects of a silent node that are named. */
-const NAMED = 3;
+/** Projects of a silent node that get a command each; the others are counted. */
+const MAX_COMMANDS = 3;
 
-/**
- * A deployment builds the newest commit, so only changed settings ask for one. Another drift ends
- * with a new container of the same release.
- */
-function nextOf({ health, rolled_back_from }: DeploymentItem, name: string): string {
-  if (health?.status !== 'drifted') return `berth status ${name}`;
-  const isOfSettings = health.detail?.includes(' changed since ') === true;
-  if (!isOfSettings) return `berth restart ${name}`;
-  return (rolled_back_from ?? null) === null ? `berth deploy ${name}` : `berth status ${name}`;
-}
+const IN_PROGRESS: readonly string[] = ['pending', 'building', 'built', 'deploying'];
 
 export async function overview(client: Client): Promise<Overview> {
+  const platform = await readPlatform(client);
+  const { projects, newest, nameOf } = platform;
+  return {
+    needs: needsOf(platform),
+    in_progress: newest
+      .filter(({ status }) => IN_PROGRESS.includes(status))
+      .map((deployment) => ({
+        project: nameOf(deployment),
+        deployment_id: deployment.id,
+        status: deployment.status,
+        waiting: deployment.waiting,
+      })),
+    projects: projects.length,
+    live: projects.filter((p) => p.running_deployment_id !== null && !p.stopped).length,
+  };
+}
+
+type Platform = {
+  projects: readonly Project[];
+  nodes: readonly Node[];
+  datasets: readonly Dataset[];
+  running: readonly DeploymentItem[];
+  /** The newest deployment of each project. */
+  newest: readonly DeploymentItem[];
+  /** The name of the project of a deployment. */
+  nameOf: (deployment: DeploymentItem) => string;
+};
+
+async function readPlatform(client: Client): Promise<Platform> {
   const page = { limit: 200 };
   const [projects, recent, running, nodes, datasets] = await Promise.all([
     allPages((cursor) => client.call('listProjects', { query: { ...page, ...cursor } })),
@@ -69,146 +93,213 @@ export async function overview(client: Client): Promise<Overview> {
     allPages((cursor) => client.call('listNodes', { query: { ...page, ...cursor } })),
     allPages((cursor) => client.call('listDatasets', { query: { ...page, ...cursor } })),
   ]);
-  const nameOf = new Map(projects.map((p) => [p.id, p.name]));
-  const name = (d: DeploymentItem): string => nameOf.get(d.project_id) ?? d.project_id;
+  const names = new Map(projects.map(({ id, name }) => [id, name]));
   const newest = new Map<string, DeploymentItem>();
-  for (const d of recent)
-    if (nameOf.has(d.project_id) && !newest.has(d.project_id)) newest.set(d.project_id, d);
-
-  /** Deletion with `--force` ends the routes at once, so the projects move first. */
-  const movesFrom = (nodeId: string): string => {
-    const here = running.filter((d) => d.node_id === nodeId);
-    const commands = here
-      .slice(0, NAMED)
-      .map((d) => `berth rollback ${name(d)} --to ${d.generation}`);
-    const more = here.length > NAMED ? `, the same for ${here.length - NAMED} more` : '';
-    return here.length === 0 ? '' : `${commands.join(', ')}${more}, and then `;
-  };
-
-  const needs: Attention[] = [];
-  const add = (kind: Attention['kind'], subject: string, message: string, next: string): void =>
-    void needs.push({ kind, subject, message, next });
-  for (const d of newest.values())
-    if (d.status === 'failed')
-      add(
-        'failed',
-        name(d),
-        `deployment ${d.generation} failed: ${d.error?.code}: ` +
-          errorSentence(d.error?.message ?? ''),
-        `berth logs ${d.id} --build`,
-      );
-  for (const d of running) {
-    const { health } = d;
-    if (health !== null && health.status !== 'healthy')
-      add(
-        health.status,
-        name(d),
-        `${health.status}${health.detail === null ? '' : `: ${health.detail}`}`,
-        nextOf(d, name(d)),
-      );
-  }
-  for (const project of projects) {
-    // A control plane of the previous version sends no certificate.
-    const problem = project.certificate?.problem ?? null;
-    if (problem !== null)
-      add(
-        'certificate',
-        project.name,
-        problem,
-        'search the log of the reverse proxy for this host (journalctl -u berth-proxy)',
-      );
-  }
-  for (const node of nodes) {
-    const subject = `${node.role} ${node.hostname}`;
-    if (node.status === 'offline')
-      add(
-        'node',
-        subject,
-        `offline; last seen ${node.last_seen_at}`,
-        `start its agent; if it never comes back: ${movesFrom(node.id)}berth node delete ` +
-          `${node.id} --force`,
-      );
-    if (node.doubled !== null)
-      add(
-        'node',
-        subject,
-        `another machine (${node.doubled.host_ip}) registers under its name and is refused`,
-        'give one of the two another NODE_NAME; if the new machine replaces a dead one: berth ' +
-          `node reset-secret ${node.id}`,
-      );
-    if (node.address_taken)
-      add(
-        'node',
-        subject,
-        `offline, and node ${node.address_taken.hostname} has its address ${node.host_ip}`,
-        `if the machine of ${node.hostname} is gone: berth node delete ${node.id} --force, ` +
-          'then deploy its projects again',
-      );
-    const moving = projectsWithMovingPorts(node.containers);
-    if (moving.length > 0)
-      add(
-        'ports',
-        subject,
-        `${moving.length === 1 ? '1 project gets' : `${moving.length} projects get`} another ` +
-          'port when the engine restarts, and their hosts may show each other for some seconds: ' +
-          moving.join(', '),
-        moving.length === 1
-          ? `berth restart ${moving[0]}`
-          : 'berth restart PROJECT for each of them',
-      );
-    for (const { container, project } of node.unmanaged ?? [])
-      add(
-        'unmanaged',
-        subject,
-        `only a person can remove the container ${container} of ${project}`,
-        `docker rm -f ${container} on that machine, then berth node removed ${node.id} ` +
-          container,
-      );
-    if (node.engine?.ok === false)
-      add(
-        'engine',
-        subject,
-        `the container engine does not answer: ${node.engine.error}`,
-        'on that machine: journalctl -u docker -n 50, then systemctl restart docker',
-      );
-    const disk = node.status === 'online' ? (node.disk ?? null) : null;
-    if (disk !== null && disk.total > 0 && disk.free / disk.total < DISK_FULL)
-      add(
-        'disk',
-        subject,
-        `its disk is nearly full: ${bytes(disk.free)} of ${bytes(disk.total)} are free`,
-        `berth node disk ${node.id}, which shows what uses it`,
-      );
-    if ((node.quarantined ?? []).length > 0)
-      add(
-        'quarantine',
-        subject,
-        `containers of unknown deployments: ${node.quarantined?.join(', ')}`,
-        'if nothing needs them, on that machine: docker rm -f CONTAINER for each',
-      );
-  }
-  for (const dataset of datasets)
-    if (dataset.status === 'suspicious' || dataset.status === 'unreachable')
-      add(
-        'dataset',
-        dataset.name,
-        `${dataset.status}: ${dataset.problem}`,
-        dataset.status === 'suspicious'
-          ? `bring the files back, or berth dataset scan ${dataset.name} --accept-loss`
-          : 'mount the share again on the control plane and the nodes, then berth dataset scan ' +
-              dataset.name,
-      );
+  for (const deployment of recent)
+    if (names.has(deployment.project_id) && !newest.has(deployment.project_id))
+      newest.set(deployment.project_id, deployment);
   return {
-    needs,
-    in_progress: [...newest.values()]
-      .filter((d) => ['pending', 'building', 'built', 'deploying'].includes(d.status))
-      .map((d) => ({
-        project: name(d),
-        deployment_id: d.id,
-        status: d.status,
-        waiting: d.waiting,
-      })),
-    projects: projects.length,
-    live: projects.filter((p) => p.running_deployment_id !== null && !p.stopped).length,
+    projects,
+    nodes,
+    datasets,
+    running,
+    newest: [...newest.values()],
+    nameOf: ({ project_id }) => names.get(project_id) ?? project_id,
   };
+}
+
+const needsOf = (platform: Platform): Attention[] => [
+  ...platform.newest.flatMap((deployment) => failureNeeds(deployment, platform)),
+  ...platform.running.flatMap((deployment) => healthNeeds(deployment, platform)),
+  ...platform.projects.flatMap(certificateNeeds),
+  ...platform.nodes.flatMap((node) => nodeNeeds(node, platform)),
+  ...platform.datasets.flatMap(datasetNeeds),
+];
+
+function failureNeeds(deployment: DeploymentItem, { nameOf }: Platform): Attention[] {
+  const { id, status, generation, error } = deployment;
+  if (status !== 'failed') return [];
+  const reason = `${error?.code}: ${errorSentence(error?.message ?? '')}`;
+  return [
+    {
+      kind: 'failed',
+      subject: nameOf(deployment),
+      message: `deployment ${generation} failed: ${reason}`,
+      next: `berth logs ${id} --build`,
+    },
+  ];
+}
+
+function healthNeeds(deployment: DeploymentItem, { nameOf }: Platform): Attention[] {
+  const { health } = deployment;
+  if (health === null || health.status === 'healthy') return [];
+  const name = nameOf(deployment);
+  return [
+    {
+      kind: health.status,
+      subject: name,
+      message: health.detail === null ? health.status : `${health.status}: ${health.detail}`,
+      next: nextOfHealth(deployment, name),
+    },
+  ];
+}
+
+/**
+ * A deployment builds the newest commit, so only changed settings ask for one. Another drift ends
+ * with a new container of the same release.
+ */
+function nextOfHealth({ health, rolled_back_from }: DeploymentItem, name: string): string {
+  if (health?.status !== 'drifted') return `berth status ${name}`;
+  const isOfSettings = health.detail?.includes(' changed since ') === true;
+  if (!isOfSettings) return `berth restart ${name}`;
+  return (rolled_back_from ?? null) === null ? `berth deploy ${name}` : `berth status ${name}`;
+}
+
+/** A control plane of the previous version sends no certificate. */
+function certificateNeeds({ name, certificate }: Project): Attention[] {
+  const problem = certificate?.problem ?? null;
+  if (problem === null) return [];
+  return [
+    {
+      kind: 'certificate',
+      subject: name,
+      message: problem,
+      next: 'search the log of the reverse proxy for this host (journalctl -u berth-proxy)',
+    },
+  ];
+}
+
+/** One problem of a node; undefined if the node does not have it. */
+type NodeNeed = Omit<Attention, 'subject'> | undefined;
+
+function nodeNeeds(node: Node, platform: Platform): Attention[] {
+  const needs: NodeNeed[] = [
+    offlineNeed(node, platform),
+    doubledNeed(node),
+    addressTakenNeed(node),
+    movingPortsNeed(node),
+    ...(node.unmanaged ?? []).map((container) => unmanagedNeed(node, container)),
+    engineNeed(node),
+    diskNeed(node),
+    quarantineNeed(node),
+  ];
+  const subject = `${node.role} ${node.hostname}`;
+  return needs
+    .filter((need) => need !== undefined)
+    .map(({ kind, message, next }) => ({ kind, subject, message, next }));
+}
+
+function offlineNeed(node: Node, platform: Platform): NodeNeed {
+  if (node.status !== 'offline') return undefined;
+  const remove = `${movesFrom(node, platform)}berth node delete ${node.id} --force`;
+  return {
+    kind: 'node',
+    message: `offline; last seen ${node.last_seen_at}`,
+    next: `start its agent; if it never comes back: ${remove}`,
+  };
+}
+
+/** Deletion with `--force` ends the routes at once, so the projects move first. */
+function movesFrom(node: Node, { running, nameOf }: Platform): string {
+  const here = running.filter(({ node_id }) => node_id === node.id);
+  if (here.length === 0) return '';
+  const commands = here
+    .slice(0, MAX_COMMANDS)
+    .map((deployment) => `berth rollback ${nameOf(deployment)} --to ${deployment.generation}`);
+  const uncounted = here.length - MAX_COMMANDS;
+  const more = uncounted > 0 ? `, the same for ${uncounted} more` : '';
+  return `${commands.join(', ')}${more}, and then `;
+}
+
+function doubledNeed({ id, doubled }: Node): NodeNeed {
+  if (doubled === null) return undefined;
+  return {
+    kind: 'node',
+    message: `another machine (${doubled.host_ip}) registers under its name and is refused`,
+    next:
+      'give one of the two another NODE_NAME; ' +
+      `if the new machine replaces a dead one: berth node reset-secret ${id}`,
+  };
+}
+
+function addressTakenNeed({ id, hostname, host_ip, address_taken }: Node): NodeNeed {
+  if (!address_taken) return undefined;
+  return {
+    kind: 'node',
+    message: `offline, and node ${address_taken.hostname} has its address ${host_ip}`,
+    next:
+      `if the machine of ${hostname} is gone: berth node delete ${id} --force, ` +
+      'then deploy its projects again',
+  };
+}
+
+function movingPortsNeed({ containers }: Node): NodeNeed {
+  const moving = projectsWithMovingPorts(containers);
+  if (moving.length === 0) return undefined;
+  const who = moving.length === 1 ? '1 project gets' : `${moving.length} projects get`;
+  return {
+    kind: 'ports',
+    message:
+      `${who} another port when the engine restarts, ` +
+      `and their hosts may show each other for some seconds: ${moving.join(', ')}`,
+    next:
+      moving.length === 1 ? `berth restart ${moving[0]}` : 'berth restart PROJECT for each of them',
+  };
+}
+
+function unmanagedNeed(
+  node: Node,
+  { container, project }: NonNullable<Node['unmanaged']>[number],
+): NodeNeed {
+  return {
+    kind: 'unmanaged',
+    message: `only a person can remove the container ${container} of ${project}`,
+    next:
+      `docker rm -f ${container} on that machine, ` +
+      `then berth node removed ${node.id} ${container}`,
+  };
+}
+
+function engineNeed({ engine }: Node): NodeNeed {
+  if (engine?.ok !== false) return undefined;
+  return {
+    kind: 'engine',
+    message: `the container engine does not answer: ${engine.error}`,
+    next: 'on that machine: journalctl -u docker -n 50, then systemctl restart docker',
+  };
+}
+
+function diskNeed({ id, status, disk }: Node): NodeNeed {
+  if (status !== 'online' || !disk || disk.total <= 0) return undefined;
+  if (disk.free / disk.total >= DISK_FULL) return undefined;
+  return {
+    kind: 'disk',
+    message: `its disk is nearly full: ${sizeText(disk.free)} of ${sizeText(disk.total)} are free`,
+    next: `berth node disk ${id}, which shows what uses it`,
+  };
+}
+
+function quarantineNeed({ quarantined = [] }: Node): NodeNeed {
+  if (quarantined.length === 0) return undefined;
+  return {
+    kind: 'quarantine',
+    message: `containers of unknown deployments: ${quarantined.join(', ')}`,
+    next: 'if nothing needs them, on that machine: docker rm -f CONTAINER for each',
+  };
+}
+
+function datasetNeeds({ name, status, problem }: Dataset): Attention[] {
+  if (status !== 'suspicious' && status !== 'unreachable') return [];
+  const scan = `berth dataset scan ${name}`;
+  return [
+    {
+      kind: 'dataset',
+      subject: name,
+      message: `${status}: ${problem}`,
+      next:
+        status === 'suspicious'
+          ? `bring the files back, or ${scan} --accept-loss`
+          : `mount the share again on the control plane and the nodes, then ${scan}`,
+    },
+  ];
 }

@@ -44,7 +44,7 @@ export function createCli(io: Io, options: GlobalOptions): Cli {
   const json = options.json === true;
   const tell = (text: string): void => io.err(`${safePainted(text)}\n`);
   const put = (data: unknown, text: () => string): void => {
-    // A server may send control characters anywhere.
+    // A server can send control characters anywhere.
     const shown = json ? jsonLine(data) : safePainted(text());
     if (shown !== '') io.out(`${shown}\n`);
   };

@@ -14,7 +14,7 @@ const INTERRUPT_MS = 500;
 export async function main(argv: readonly string[]): Promise<void> {
   const config = settingsOrExit(readConfig);
   const interrupted = new AbortController();
-  // The command may say what continues. Without this, a command that only waits for an answer would
+  // The command can say what continues. Without this, a command that only waits for an answer would
   // ignore Ctrl-C.
   const leave = (code: number): void => void renewalsEnded().then(() => process.exit(code));
   process.on('SIGINT', () => {

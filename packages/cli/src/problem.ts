@@ -110,8 +110,8 @@ const ADVICE: readonly (readonly [RegExp, string])[] = [
 
 function adviceFor(error: UnreachableError): string {
   const { code, name } = (error.cause ?? {}) as { code?: unknown; name?: string };
-  const known = typeof code === 'string' ? code : (name ?? '');
-  return ADVICE.find(([pattern]) => pattern.test(known))?.[1] ?? ADDRESS;
+  const causeCode = typeof code === 'string' ? code : (name ?? '');
+  return ADVICE.find(([pattern]) => pattern.test(causeCode))?.[1] ?? ADDRESS;
 }
 
 /** A failure for people and for programs. */

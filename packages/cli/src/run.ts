@@ -99,8 +99,8 @@ function machineHelp(): string {
 function addCommand(program: Parser, command: Command, io: Io): void {
   const words = command.name.split(' ');
   const parser = words.reduce((parent, word, depth) => {
-    const found = parent.commands.find((c) => c.name() === word);
-    if (found !== undefined) return found;
+    const existing = parent.commands.find((c) => c.name() === word);
+    if (existing !== undefined) return existing;
     const isLeaf = depth === words.length - 1;
     const made = parent
       .command(word)

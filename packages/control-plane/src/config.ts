@@ -701,14 +701,10 @@ export function readConfig(env: NodeJS.ProcessEnv = process.env): Config {
       'REQUIRE_NODE_SECRETS: requires AGENT_SECRET; without AGENT_SECRET every agent is accepted',
     ]);
   const { host, port } = s.LISTEN;
-  // A server that listens on all addresses is reachable from this machine through the loopback
-  // address.
-  const reachable =
-    host === '0.0.0.0' || host === '::' ? '127.0.0.1' : host.includes(':') ? `[${host}]` : host;
   return {
     ...s,
     PUBLIC_URL: s.PUBLIC_URL ?? `https://${s.BASE_DOMAIN}`,
-    CONTROL_PLANE_URL: s.CONTROL_PLANE_URL ?? `http://${reachable}:${port}`,
+    CONTROL_PLANE_URL: s.CONTROL_PLANE_URL ?? `http://${reachableHost(host)}:${port}`,
     LOG_FORMAT: s.LOG_FORMAT ?? (process.stdout.isTTY ? 'pretty' : 'json'),
     searchPath: env['PATH'] ?? '/usr/local/bin:/usr/bin:/bin',
     backupEnv: Object.fromEntries(
@@ -732,4 +728,10 @@ function settingsInForce(env: NodeJS.ProcessEnv): SettingInForce[] {
         : { name, value: null, source: 'hidden', doc };
     })
     .toSorted((a, b) => (a.name < b.name ? -1 : 1));
+}
+
+/** A server that listens on all addresses is reachable from its machine by the loopback address. */
+function reachableHost(host: string): string {
+  if (host === '0.0.0.0' || host === '::') return '127.0.0.1';
+  return host.includes(':') ? `[${host}]` : host;
 }

@@ -42,6 +42,7 @@ export const UNTOUCHED: Omit<DeploymentRecord, Which> = {
   losses: [],
   datasets: null,
   waiting: null,
+  waiting_reason: null,
   stopped_first: null,
   finished_at: null,
   timer: null,

@@ -1,9 +1,10 @@
 /** Texts that the pages compute: times, sizes, colors of log lines, searches. */
+import { sizeText } from '@berth/wire/size-text';
 import { describe, expect, test } from 'vitest';
 import { piecesOf, plainText } from '../src/parts/ansi.ts';
 import { matcherOf } from '../src/parts/match.ts';
 import { clean } from '../src/ui/foreign.ts';
-import { bytesText, durationText, exactTime, relativeTime } from '../src/parts/time-text.ts';
+import { durationText, exactTime, relativeTime } from '../src/parts/time-text.ts';
 import { readSse } from '../src/api/sse.ts';
 import { routesOf } from '../src/api/routes-of.ts';
 import { score } from '../src/app/score.ts';
@@ -50,7 +51,7 @@ test.each([
   [1536, '1.5 KiB'],
   [20 * 2 ** 30, '20.0 GiB'],
   [2 ** 60, '1024 PiB'],
-])('%d bytes are “%s”', (bytes, text) => expect(bytesText(bytes)).toBe(text));
+])('%d bytes are “%s”', (bytes, text) => expect(sizeText(bytes)).toBe(text));
 
 describe('log lines', () => {
   test('colors apply, and end', () =>

@@ -57,167 +57,176 @@ export type Answers = {
   unavailable(ask: Ask | null): Answer;
 };
 
+/** The addresses of the platform, from PUBLIC_URL. */
+type Site = { publicUrl: string; base: URL; secure: boolean };
+
 export function createAnswers(publicUrl: string, now: () => number): Answers {
   const base = new URL(publicUrl);
-  const secure = base.protocol === 'https:';
-  const port = base.port === '' ? '' : `:${base.port}`;
-  const urlOf = (host: string, path: string): string => `${base.protocol}//${host}${port}${path}`;
-  const loginUrl = (page: string): string =>
-    `${publicUrl}/_oauth/login?redirect=${encodeURIComponent(page)}`;
-
-  function login(host: string, uri: string, ask: Ask): Answer {
-    const isForm = sendsForm(ask);
-    // A form cannot be sent again. The person returns to the page that had it, and the login says
-    // that it is lost.
-    const page = urlOf(host, isForm ? formPath(host, ask.referer) : returnPath(uri));
-    const to = (url: string, cookies: readonly string[]): Answer =>
-      isForm ? { ...redirect(`${url}&lost=form`, cookies), status: 303 } : redirect(url, cookies);
-    // The session cookie of the auth host is valid there, so no one-time code is needed.
-    if (host === base.hostname) return to(loginUrl(page), []);
-    // Reuse the nonce of an earlier tab, so that nonce cookies do not pile up.
-    const nonce = noncesIn(ask.cookie, secure)[0] ?? randomBytes(32).toString('base64url');
-    const challenge = challengeOf(nonce);
-    return to(`${loginUrl(page)}&challenge=${challenge}`, [
-      setCookie(nonceCookieName(secure, challenge), nonce, {
-        maxAgeSeconds: NONCE_MAX_AGE_SECONDS,
-        secure,
-      }),
-    ]);
-  }
-
-  function refuse(decision: Refused, ask: Ask): Answer {
-    switch (decision.kind) {
-      case 'login':
-        return login(decision.host, decision.uri, ask);
-      case 'too_many_cookies':
-        return tooManyCookies(urlOf(decision.host, returnPath(decision.uri)));
-      case 'unauthenticated':
-        return problem('unauthenticated', 'open login_url in a browser, or send a device token', {
-          // RFC 6750 section 3.1: no error code if the request had no token.
-          headers: ['WWW-Authenticate', 'Bearer'],
-          more: { login_url: loginUrl(urlOf(decision.host, '/')) },
-        });
-      case 'bad_token':
-        return problem('unauthenticated', 'the device token is unknown, expired or revoked', {
-          headers: ['WWW-Authenticate', 'Bearer error="invalid_token"'],
-        });
-      case 'forbidden':
-        return forbidden(decision, ask);
-      case 'not_found':
-        return problem(
-          'not_found',
-          'paths under /_oauth/ belong to the gateway, not to the project',
-        );
-      case 'no_code':
-        return noCode(decision, ask);
-      case 'unavailable':
-        return unavailable(ask);
-    }
-  }
-
-  function noCode(
-    { why, host, redirect: to }: Extract<Decision, { kind: 'no_code' }>,
-    ask: Ask,
-  ): Answer {
-    const pageUrl = urlOf(host, localPath(to));
-    if (why === 'signed_in') return redirect(pageUrl, []);
-    if (!isNavigation(ask))
-      return problem('bad_request', 'this sign-in link is not valid here or has expired');
-    // Do not redirect again: without cookies the redirects would never end.
-    if (why === 'no_nonce') return page(400, cookiesBlockedPage(reference(), pageUrl));
-    return expiredLink(pageUrl);
-  }
-
-  const tooManyCookies = (pageUrl: string): Answer => {
-    const { status, title, what, todo, action } = REFUSALS.too_many_cookies;
-    const body = problemPage({
-      title,
-      what,
-      todo,
-      reference: reference(),
-      action: { href: pageUrl, label: action },
-    });
-    return page(status, body, ['Clear-Site-Data', '"cookies"']);
-  };
-
-  const expiredLink = (pageUrl: string): Answer =>
-    page(
-      400,
-      problemPage({
-        title: 'This sign-in link is no longer valid',
-        what:
-          'A sign-in link is valid for one minute. It works once, and only in the browser that ' +
-          'started the sign-in.',
-        todo: 'Open the page again. If you have just signed in, you do not need to sign in again.',
-        reference: reference(),
-        action: { href: pageUrl, label: 'Open the page again' },
-      }),
-    );
-
-  function forbidden({ why, email }: Extract<Decision, { kind: 'forbidden' }>, ask: Ask): Answer {
-    const detail = FORBIDDEN[why];
-    if (!isNavigation(ask)) return problem('forbidden', detail);
-    const signOut =
-      email === undefined ? null : { href: `${publicUrl}/_oauth/logout`, label: 'Sign out' };
-    const who = email === undefined ? '' : ` You are signed in as ${email}.`;
-    return page(
-      403,
-      problemPage({
-        title: 'You do not have access to this page',
-        what: `${detail[0]?.toUpperCase()}${detail.slice(1)}.${who}`,
-        todo:
-          email === undefined
-            ? 'Check the address.'
-            : 'Sign out and use another account, or ask your administrator for access.',
-        reference: reference(),
-        action: signOut,
-      }),
-    );
-  }
-
-  function unavailable(ask: Ask | null): Answer {
-    const headers = ['Retry-After', String(RETRY_AFTER_SECONDS)];
-    if (ask === null || !isNavigation(ask))
-      return problem(
-        'policy_unknown',
-        'the gateway cannot check this request at the moment; try again',
-        { headers },
-      );
-    return page(
-      503,
-      problemPage({
-        title: 'Temporarily unavailable',
-        what: 'Your access cannot be checked at the moment, because a part of the platform is down.',
-        todo: 'Try again in a few seconds.',
-        reference: reference(),
-        action: { href: urlOf(hostIn(ask), returnPath(pathOf(ask.uri))), label: 'Try again' },
-      }),
-      headers,
-    );
-  }
-  const hostIn = (ask: Ask): string => /^[a-z0-9.-]+/i.exec(ask.host)?.[0] ?? base.hostname;
-
+  const site: Site = { publicUrl, base, secure: base.protocol === 'https:' };
   return {
     pass,
-    passWithoutIdentity: (cookie) => ({
-      status: 200,
-      headers: [...(cookie === undefined ? [] : ['Cookie', cookie]), 'Content-Length', '0'],
-      body: '',
-    }),
-    refuse,
+    passWithoutIdentity,
+    refuse: (decision, ask) => refuse(site, decision, ask),
     arrived(host, to, value, session, cookieSeconds) {
       const maxAgeSeconds = Math.min((session.expires_at - now()) / 1000, cookieSeconds);
-      return redirect(urlOf(host, localPath(to)), [
-        setCookie(SESSION_COOKIE, value, { maxAgeSeconds, secure }),
+      return redirect(urlOf(site, host, localPath(to)), [
+        setCookie(SESSION_COOKIE, value, { maxAgeSeconds, secure: site.secure }),
       ]);
     },
     used: (host, to, ask) =>
       isNavigation(ask)
-        ? expiredLink(urlOf(host, localPath(to)))
+        ? expiredLink(urlOf(site, host, localPath(to)))
         : problem('bad_request', 'this sign-in link was already used'),
-    unavailable,
+    unavailable: (ask) => unavailable(site, ask),
   };
 }
+
+function urlOf({ base }: Site, host: string, path: string): string {
+  const port = base.port === '' ? '' : `:${base.port}`;
+  return `${base.protocol}//${host}${port}${path}`;
+}
+
+const loginUrl = ({ publicUrl }: Site, page: string): string =>
+  `${publicUrl}/_oauth/login?redirect=${encodeURIComponent(page)}`;
+
+function login(site: Site, host: string, uri: string, ask: Ask): Answer {
+  const isForm = sendsForm(ask);
+  // A form cannot be sent again. The person returns to the page that had it, and the login says
+  // that it is lost.
+  const page = urlOf(site, host, isForm ? formPath(host, ask.referer) : returnPath(uri));
+  const to = (url: string, cookies: readonly string[]): Answer =>
+    isForm ? { ...redirect(`${url}&lost=form`, cookies), status: 303 } : redirect(url, cookies);
+  // The session cookie of the auth host is valid there, so no one-time code is needed.
+  if (host === site.base.hostname) return to(loginUrl(site, page), []);
+  // Reuse the nonce of an earlier tab, so that nonce cookies do not pile up.
+  const nonce = noncesIn(ask.cookie, site.secure)[0] ?? randomBytes(32).toString('base64url');
+  const challenge = challengeOf(nonce);
+  return to(`${loginUrl(site, page)}&challenge=${challenge}`, [
+    setCookie(nonceCookieName(site.secure, challenge), nonce, {
+      maxAgeSeconds: NONCE_MAX_AGE_SECONDS,
+      secure: site.secure,
+    }),
+  ]);
+}
+
+function refuse(site: Site, decision: Refused, ask: Ask): Answer {
+  switch (decision.kind) {
+    case 'login':
+      return login(site, decision.host, decision.uri, ask);
+    case 'too_many_cookies':
+      return tooManyCookies(urlOf(site, decision.host, returnPath(decision.uri)));
+    case 'unauthenticated':
+      return problem('unauthenticated', 'open login_url in a browser, or send a device token', {
+        // RFC 6750 section 3.1: no error code if the request had no token.
+        headers: ['WWW-Authenticate', 'Bearer'],
+        more: { login_url: loginUrl(site, urlOf(site, decision.host, '/')) },
+      });
+    case 'bad_token':
+      return problem('unauthenticated', 'the device token is unknown, expired or revoked', {
+        headers: ['WWW-Authenticate', 'Bearer error="invalid_token"'],
+      });
+    case 'forbidden':
+      return forbidden(site, decision, ask);
+    case 'not_found':
+      return problem('not_found', 'paths under /_oauth/ belong to the gateway, not to the project');
+    case 'no_code':
+      return noCode(site, decision, ask);
+    case 'unavailable':
+      return unavailable(site, ask);
+  }
+}
+
+function noCode(
+  site: Site,
+  { why, host, redirect: to }: Extract<Decision, { kind: 'no_code' }>,
+  ask: Ask,
+): Answer {
+  const pageUrl = urlOf(site, host, localPath(to));
+  if (why === 'signed_in') return redirect(pageUrl, []);
+  if (!isNavigation(ask))
+    return problem('bad_request', 'this sign-in link is not valid here or has expired');
+  // Do not redirect again: without cookies the redirects would never end.
+  if (why === 'no_nonce') return page(400, cookiesBlockedPage(reference(), pageUrl));
+  return expiredLink(pageUrl);
+}
+
+const tooManyCookies = (pageUrl: string): Answer => {
+  const { status, title, what, todo, action } = REFUSALS.too_many_cookies;
+  const body = problemPage({
+    title,
+    what,
+    todo,
+    reference: reference(),
+    action: { href: pageUrl, label: action },
+  });
+  return page(status, body, ['Clear-Site-Data', '"cookies"']);
+};
+
+const expiredLink = (pageUrl: string): Answer =>
+  page(
+    400,
+    problemPage({
+      title: 'This sign-in link is no longer valid',
+      what:
+        'A sign-in link is valid for one minute. It works once, and only in the browser that ' +
+        'started the sign-in.',
+      todo: 'Open the page again. If you have just signed in, you do not need to sign in again.',
+      reference: reference(),
+      action: { href: pageUrl, label: 'Open the page again' },
+    }),
+  );
+
+function forbidden(
+  { publicUrl }: Site,
+  { why, email }: Extract<Decision, { kind: 'forbidden' }>,
+  ask: Ask,
+): Answer {
+  const detail = FORBIDDEN[why];
+  if (!isNavigation(ask)) return problem('forbidden', detail);
+  const signOut =
+    email === undefined ? null : { href: `${publicUrl}/_oauth/logout`, label: 'Sign out' };
+  const who = email === undefined ? '' : ` You are signed in as ${email}.`;
+  return page(
+    403,
+    problemPage({
+      title: 'You do not have access to this page',
+      what: `${detail[0]?.toUpperCase()}${detail.slice(1)}.${who}`,
+      todo:
+        email === undefined
+          ? 'Check the address.'
+          : 'Sign out and use another account, or ask your administrator for access.',
+      reference: reference(),
+      action: signOut,
+    }),
+  );
+}
+
+function unavailable(site: Site, ask: Ask | null): Answer {
+  const headers = ['Retry-After', String(RETRY_AFTER_SECONDS)];
+  if (ask === null || !isNavigation(ask))
+    return problem(
+      'policy_unknown',
+      'the gateway cannot check this request at the moment; try again',
+      { headers },
+    );
+  return page(
+    503,
+    problemPage({
+      title: 'Temporarily unavailable',
+      what: 'Your access cannot be checked at the moment, because a part of the platform is down.',
+      todo: 'Try again in a few seconds.',
+      reference: reference(),
+      action: {
+        href: urlOf(site, hostIn(site, ask), returnPath(pathOf(ask.uri))),
+        label: 'Try again',
+      },
+    }),
+    headers,
+  );
+}
+
+const hostIn = ({ base }: Site, ask: Ask): string =>
+  /^[a-z0-9.-]+/i.exec(ask.host)?.[0] ?? base.hostname;
 
 const FORBIDDEN = {
   incomplete: 'the proxy did not send the requested path',
@@ -244,6 +253,12 @@ function pass(
   headers.push('Content-Length', '0');
   return { status: 200, headers, body: '' };
 }
+
+const passWithoutIdentity = (cookie: string | undefined): Answer => ({
+  status: 200,
+  headers: [...(cookie === undefined ? [] : ['Cookie', cookie]), 'Content-Length', '0'],
+  body: '',
+});
 
 /**
  * Percent-encodes `%` and every character outside printable ASCII, as UTF-8 (docs/interfaces.md

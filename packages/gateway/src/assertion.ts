@@ -91,7 +91,7 @@ function make(
     // Set for a device token: the API accepts its assertion only if the scope includes `api`, as
     // for the token itself.
     ...defined({ scope: scope ?? undefined }),
-    ...(origin === null ? {} : scope === null ? { sid: origin } : { device_token: origin }),
+    ...originOf(scope, origin),
     iat: seconds,
     exp: Math.floor(endsAt / 1000),
   };
@@ -99,6 +99,12 @@ function make(
     token: signed(current.kid, current.privateKey, claims),
     renewAt: Math.min(endsAt, now + REUSED_SECONDS * 1000),
   };
+}
+
+/** Names the session, or the device token, that the request came with. */
+function originOf(scope: string | null, origin: string | null): object {
+  if (origin === null) return {};
+  return scope === null ? { sid: origin } : { device_token: origin };
 }
 
 /** RFC 7515 section 7.1. */

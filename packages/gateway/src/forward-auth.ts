@@ -143,9 +143,33 @@ export type Decision =
 const SESSION_PATH = '/_oauth/session';
 
 export function decide(ask: Ask, context: DecisionContext): Decision {
-  const { view } = context;
-  if (!view.loaded) return { kind: 'unavailable' };
+  const place = placeOf(ask, context);
+  if ('kind' in place) return place;
+  return (
+    atReservedPath(ask, place, context) ??
+    byReachCheck(ask, place, context) ??
+    byToken(ask, place, context) ??
+    bySession(ask, place, context)
+  );
+}
 
+/** The host that a request is for, and what is valid there. */
+type Place = {
+  /** In lower case and without a port. */
+  host: string;
+  /** The audience of cookies at this host. */
+  audience: Audience;
+  /** The project that the host belongs to. */
+  site: ReturnType<typeof siteAt>;
+};
+
+/** Returns where the request goes, or why it must not get there, whoever sends it. */
+function placeOf(
+  ask: Ask,
+  context: DecisionContext,
+): Place | Extract<Decision, { kind: 'unavailable' | 'forbidden' }> {
+  const { view, authHost } = context;
+  if (!view.loaded) return { kind: 'unavailable' };
   // Without the path, a request for a reserved path could not be stopped.
   if (ask.uri === '') return { kind: 'forbidden', why: 'incomplete' };
   const host = hostOf(ask.host);
@@ -157,56 +181,42 @@ export function decide(ask: Ask, context: DecisionContext): Decision {
   if (!isKnown) return { kind: 'forbidden', why: 'unknown_host' };
   // The single sign-on cookie is valid only at the auth host; a project's cookie is valid at all
   // hosts of the project under BASE_DOMAIN.
-  let audience: Audience = host === context.authHost ? 'sso' : `host:${host}`;
-  if (ask.middleware.kind === 'project') {
-    const project = view.projectById(ask.middleware.id);
-    if (project === undefined) return { kind: 'forbidden', why: 'unknown_project' };
-    if (site?.project.id !== project.id) return { kind: 'forbidden', why: 'wrong_host' };
-    audience = site.audience;
-  }
+  if (ask.middleware.kind !== 'project')
+    return { host, audience: host === authHost ? 'sso' : `host:${host}`, site };
+  const project = view.projectById(ask.middleware.id);
+  if (project === undefined) return { kind: 'forbidden', why: 'unknown_project' };
+  if (site?.project.id !== project.id) return { kind: 'forbidden', why: 'wrong_host' };
+  return { host, audience: site.audience, site };
+}
 
+/** Decides about paths under /_oauth/, which no project gets; null for any other path. */
+function atReservedPath(ask: Ask, place: Place, context: DecisionContext): Decision | null {
   const path = pathOf(ask.uri);
-  if (isReservedPath(path))
-    return path === SESSION_PATH && audience !== 'sso' && ask.method === 'GET'
-      ? arrival(
-          ask,
-          { host, audience, cookieSeconds: site?.cookieSeconds ?? Number.POSITIVE_INFINITY },
-          site?.claim,
-          context,
-        )
-      : { kind: 'not_found' };
+  if (!isReservedPath(path)) return null;
+  const isArrival = path === SESSION_PATH && place.audience !== 'sso' && ask.method === 'GET';
+  return isArrival ? arrival(ask, place, context) : { kind: 'not_found' };
+}
 
-  if (ask.middleware.kind === 'project') {
-    const check = readReach(
-      context.gatewaySecrets,
-      ask.authorization,
-      { project_id: ask.middleware.id, path: ask.uri },
-      context.now,
-    );
-    if (check !== null)
-      return check.valid !== null && ask.method === 'GET'
-        ? { kind: 'reach', host, code: check.valid, cookie: withoutOurCookies(ask.cookie) }
-        : { kind: 'bad_token' };
-  }
+/** Decides about a reach check of the control plane; null if the request is none. */
+function byReachCheck(ask: Ask, { host }: Place, context: DecisionContext): Decision | null {
+  if (ask.middleware.kind !== 'project') return null;
+  const check = readReach(
+    context.gatewaySecrets,
+    ask.authorization,
+    { project_id: ask.middleware.id, path: ask.uri },
+    context.now,
+  );
+  if (check === null) return null;
+  if (check.valid === null || ask.method !== 'GET') return { kind: 'bad_token' };
+  return { kind: 'reach', host, code: check.valid, cookie: withoutOurCookies(ask.cookie) };
+}
 
-  const token = deviceTokenIn(ask.authorization);
-  if (token !== null) return byToken(token, ask, host, context);
-
+function bySession(ask: Ask, { host, audience }: Place, context: DecisionContext): Decision {
   const session = sessionIn(ask, audience, context);
-  if (session === null) {
-    if (!isNavigation(ask) && !sendsForm(ask))
-      return { kind: 'unauthenticated', host, uri: ask.uri };
-    // A login would cause endless redirects, because its cookie would not be among the checked
-    // ones.
-    return hasTooMany(ask.cookie)
-      ? { kind: 'too_many_cookies', host, uri: ask.uri }
-      : { kind: 'login', host, uri: ask.uri };
-  }
-  if (
-    ask.middleware.kind === 'admin' &&
-    !context.adminEmails.includes(session.identity.email.toLowerCase())
-  )
-    return { kind: 'forbidden', why: 'not_admin', email: session.identity.email };
+  if (session === null) return withoutSession(ask, host);
+  const { email } = session.identity;
+  if (ask.middleware.kind === 'admin' && !context.adminEmails.includes(email.toLowerCase()))
+    return { kind: 'forbidden', why: 'not_admin', email };
   return {
     kind: 'pass',
     host,
@@ -218,6 +228,13 @@ export function decide(ask: Ask, context: DecisionContext): Decision {
     cookie: withoutOurCookies(ask.cookie),
     authorization: withoutDeviceToken(ask.authorization),
   };
+}
+
+function withoutSession(ask: Ask, host: string): Decision {
+  const { uri } = ask;
+  if (!isNavigation(ask) && !sendsForm(ask)) return { kind: 'unauthenticated', host, uri };
+  // A login would cause endless redirects, because its cookie would not be among the checked ones.
+  return { kind: hasTooMany(ask.cookie) ? 'too_many_cookies' : 'login', host, uri };
 }
 
 /**
@@ -237,21 +254,16 @@ function sessionIn(
 }
 
 /** Handles a browser that returns from the auth host with a one-time code. */
-function arrival(
-  ask: Ask,
-  at: { host: string; audience: Audience; cookieSeconds: number },
-  claim: string | undefined,
-  context: DecisionContext,
-): Decision {
-  const { host, audience } = at;
+function arrival(ask: Ask, { host, audience, site }: Place, context: DecisionContext): Decision {
+  const cookieSeconds = site?.cookieSeconds ?? Number.POSITIVE_INFINITY;
   const query = new URLSearchParams(ask.uri.slice(SESSION_PATH.length));
   const redirect = query.get('redirect') ?? '/';
   const nonces = noncesIn(ask.cookie, context.secure);
   for (const nonce of nonces) {
-    const code = context.codes.read(query.get('code') ?? '', host, nonce, claim);
+    const code = context.codes.read(query.get('code') ?? '', host, nonce, site?.claim);
     if (code === null) continue;
     return isActive(code.session, context.view)
-      ? { kind: 'redeem', ...at, code, redirect }
+      ? { kind: 'redeem', host, audience, cookieSeconds, code, redirect }
       : { kind: 'no_code', why: 'ended', host, redirect };
   }
   if (sessionIn(ask, audience, context) !== null)
@@ -262,24 +274,26 @@ function arrival(
 // ---- Bearer tokens (RFC 6750)
 
 /**
- * An invalid token is refused, even if the request also has a valid cookie (section 3.1,
+ * Decides about a device token; null without one. An invalid token is refused, even if the request also has a valid cookie (section 3.1,
  * invalid_token).
  */
-function byToken(token: string, ask: Ask, host: string, { view, now }: DecisionContext): Decision {
+function byToken(ask: Ask, { host }: Place, { view, now }: DecisionContext): Decision | null {
+  const token = deviceTokenIn(ask.authorization);
+  if (token === null) return null;
   // Admin-only resources require a signed-in person (docs/contract.md "Admin-only resources").
   if (token.length > MAX_TOKEN || ask.middleware.kind === 'admin') return { kind: 'bad_token' };
-  const found = view.deviceToken(token);
-  if (found === undefined || view.isDisabled(found.identity.email)) return { kind: 'bad_token' };
-  const until = Date.parse(found.expires_at);
+  const device = view.deviceToken(token);
+  if (device === undefined || view.isDisabled(device.identity.email)) return { kind: 'bad_token' };
+  const until = Date.parse(device.expires_at);
   if (!(until > now)) return { kind: 'bad_token' };
   return {
     kind: 'pass',
     host,
-    identity: found.identity,
+    identity: device.identity,
     until,
-    tokenId: found.id,
+    tokenId: device.id,
     sessionId: null,
-    scope: found.scope ?? 'projects',
+    scope: device.scope ?? 'projects',
     cookie: withoutOurCookies(ask.cookie),
     authorization: undefined,
   };

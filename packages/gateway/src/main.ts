@@ -1,10 +1,7 @@
-/** The gateway as a process: settings, logs, signals, workers. `bin/berth gateway` calls `main`. */
-import { type Closers, createClosers, closeOnSignals } from '@berth/kit/closers';
-import { settingsOrExit } from '@berth/kit/config';
-import { createLogger, type Logger } from '@berth/kit/log';
+/** `berth gateway`: one process, or a supervisor with GATEWAY_WORKERS workers. */
+import { type ProcessContext, runProcess } from '@berth/kit/run-process';
 import { createGateway, type Overrides } from './app.ts';
 import { type Config, inheritedSocket, readConfig, reloading, type SETTINGS } from './config.ts';
-import type { Reloading } from '@berth/kit/reload';
 import {
   acceptInWorkers,
   isWorker,
@@ -13,32 +10,30 @@ import {
   workerSide,
 } from './workers.ts';
 
+type GatewayProcess = ProcessContext<Config, typeof SETTINGS>;
+
 export async function main(): Promise<void> {
-  // First, so that SIGHUP does not end a process that starts, and a file that changes after it was
-  // read is news.
-  const settings = reloading(() => log);
-  const config = settingsOrExit(readConfig);
-  const log = createLogger({
-    name: 'gateway',
-    level: config.LOG_LEVEL,
-    format: config.LOG_FORMAT,
-    traces: config.OTEL_EXPORTER_OTLP_ENDPOINT !== undefined,
+  await runProcess({
+    reloading,
+    readConfig,
+    logOf: (config) => ({ name: 'gateway', format: config.LOG_FORMAT }),
+    handlesSignals: !isWorker(),
+    start: isWorker() ? startWorker : startMain,
   });
-  const closers = createClosers(log, 20_000);
-  if (isWorker()) {
-    const side = workerSide();
-    side.onDrain(() => void closers.close().then(() => process.exit(0)));
-    side.onReload(() => void settings.reload());
-    return start(
-      { config, settings, log, closers },
-      { ...side, inherited: inheritedSocket(process.ppid) },
-    );
-  }
-  // Install the handlers first, so that a signal during the start ends the process too.
-  closeOnSignals(closers, log);
+}
+
+async function startWorker(running: GatewayProcess): Promise<void> {
+  const side = workerSide();
+  side.onDrain(() => void running.closers.close().then(() => process.exit(0)));
+  side.onReload(() => void running.reload());
+  await serve(running, { ...side, inherited: inheritedSocket(process.ppid) });
+}
+
+async function startMain(running: GatewayProcess): Promise<void> {
   const inherited = inheritedSocket(process.pid);
-  if (config.GATEWAY_WORKERS === 1) return start({ config, settings, log, closers }, { inherited });
+  if (running.config.GATEWAY_WORKERS === 1) return serve(running, { inherited });
   if (inherited !== undefined) acceptInWorkers();
+  const { config, log, closers } = running;
   const workers = superviseWorkers(
     config.GATEWAY_WORKERS,
     log,
@@ -50,35 +45,21 @@ export async function main(): Promise<void> {
   closers.add('workers', () => workers.close());
 }
 
-type Process = {
-  config: Config;
-  settings: Reloading<typeof SETTINGS>;
-  log: Logger;
-  closers: Closers;
-};
-
-async function start(
-  { config, settings, log, closers }: Process,
+async function serve(
+  { config, log, closers, ready }: GatewayProcess,
   overrides: Partial<Overrides> & Partial<WorkerSide>,
 ): Promise<void> {
-  try {
-    const gateway = await createGateway(config, { log, processMetrics: true, ...overrides });
-    overrides.shareMetrics?.(gateway.metrics.registry);
-    closers.add('gateway', () => gateway.close());
-    const { address, port } = await gateway.listen();
-    settings.ready(gateway.reload.replace, gateway.reload.replaced);
-    closers.add('reload', () => settings.close());
-    log.info(
-      {
-        address: `${address}:${port}`,
-        public_url: config.PUBLIC_URL,
-        policy: gateway.deps.policy.view().loaded,
-      },
-      'gateway is listening',
-    );
-  } catch (error) {
-    log.fatal({ err: error }, error instanceof Error ? error.message : 'start failed');
-    await closers.close();
-    process.exit(1);
-  }
+  const gateway = await createGateway(config, { log, processMetrics: true, ...overrides });
+  overrides.shareMetrics?.(gateway.metrics.registry);
+  closers.add('gateway', () => gateway.close());
+  const { address, port } = await gateway.listen();
+  ready(gateway.reload.replace, gateway.reload.replaced);
+  log.info(
+    {
+      address: `${address}:${port}`,
+      public_url: config.PUBLIC_URL,
+      policy: gateway.deps.policy.view().loaded,
+    },
+    'gateway is listening',
+  );
 }

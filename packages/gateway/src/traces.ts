@@ -3,7 +3,7 @@
  * duration, and it is the hot path.
  */
 import { newTraceId, readTraceparent } from '@berth/kit/trace-ids';
-import type { Tracing } from '@berth/kit/tracing';
+import type { Tracing } from '@berth/kit/spans';
 import type { FastifyInstance, FastifyRequest } from 'fastify';
 
 const QUIET = new Set(['/healthz', '/readyz', '/metrics']);

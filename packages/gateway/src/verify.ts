@@ -7,7 +7,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Logger } from '@berth/kit/log';
 import { LRUCache } from 'lru-cache';
-import { type Answer, createAnswers } from './answers.ts';
+import { type Answer, type Answers, createAnswers } from './answers.ts';
 import type { Assertions } from './assertion.ts';
 import { corsHeaders } from './cors.ts';
 import type { GatewayDeps, PolicyView, Secrets } from './deps.ts';
@@ -46,165 +46,194 @@ export type VerifyDeps = Pick<GatewayDeps, 'policy' | 'sessions' | 'codes' | 'no
   log: Logger;
 };
 
+/** Shared by the functions of one `Verify`. */
+type Verifier = {
+  readonly deps: VerifyDeps;
+  readonly answers: Answers;
+  /** Host of the gateway and of the API. */
+  readonly authHost: string;
+  readonly fixed: Omit<DecisionContext, 'view' | 'now' | 'gatewaySecrets'>;
+  readonly cache: LRUCache<string, CachedAnswer>;
+  /** The policy and the secrets that the cache was filled with. */
+  cachedView: PolicyView | null;
+  cachedSecrets: Secrets | null;
+  readonly counts: Record<string, number>;
+  draining: boolean;
+  measured: (seconds: number) => void;
+};
+
 export function createVerify(deps: VerifyDeps): Verify {
-  const { policy, sessions, codes, assertions, log, now } = deps;
-  const publicUrl = new URL(deps.config.PUBLIC_URL);
-  const answers = createAnswers(deps.config.PUBLIC_URL, now);
-  const fixed: Omit<DecisionContext, 'view' | 'now' | 'gatewaySecrets'> = {
-    sessions,
-    codes,
-    baseDomain: deps.config.BASE_DOMAIN,
-    authHost: publicUrl.hostname,
-    secure: publicUrl.protocol === 'https:',
-    adminEmails: deps.config.ADMIN_EMAILS,
-  };
-  const cache = new LRUCache<string, CachedAnswer>({
-    maxSize: MAX_CACHE_BYTES,
-    sizeCalculation: (value, key) => 2 * key.length + sizeOf(value.answer),
-  });
-  let cachedView: PolicyView | null = null;
-  let cachedSecrets: Secrets | null = null;
-  const counts: Record<string, number> = { cached: 0 };
-  let draining = false;
-  let measured = (_seconds: number): void => undefined;
-  const count = (outcome: Outcome): void => void (counts[outcome] = (counts[outcome] ?? 0) + 1);
-
-  function handle(request: IncomingMessage, response: ServerResponse): void {
-    const startedAt = performance.now();
-    if (reply(request, response)) measured((performance.now() - startedAt) / 1000);
-  }
-
-  /** Returns true if it answered synchronously. */
-  function reply(request: IncomingMessage, response: ServerResponse): boolean {
-    const view = policy.view();
-    const secrets = deps.secrets();
-    // A dropped secret must refuse the cookies that it signed, also those of a cached answer.
-    if (view !== cachedView || secrets !== cachedSecrets) {
-      cache.clear();
-      cachedView = view;
-      cachedSecrets = secrets;
-    }
-    const key = keyOf(request);
-    if (key !== null) {
-      const found = cache.get(key);
-      if (found !== undefined && found.until > now()) {
-        counts['cached'] = (counts['cached'] ?? 0) + 1;
-        if (found.tokenId !== null) policy.tokenUsed(found.tokenId);
-        send(response, found.answer);
-        return true;
-      }
-    }
-    if (isTooLarge(request)) {
-      send(response, tooLarge(request));
-      return true;
-    }
-    let ask: Ask | null = null;
-    try {
-      ask = askOf(request);
-      const decision = decide(ask, { ...fixed, gatewaySecrets: secrets.gateway, view, now: now() });
-      if (decision.kind !== 'redeem' && decision.kind !== 'reach') {
-        send(response, settle(decision, ask, key));
-        return true;
-      }
-      (decision.kind === 'reach' ? reach(decision, ask) : redeem(decision, ask)).then(
-        (answer) => send(response, answer),
-        (error: unknown) => response.destroy(error instanceof Error ? error : undefined),
-      );
-      return false;
-    } catch (error) {
-      // An unexpected error must never let a request pass.
-      log.error({ err: error }, 'verify decision failed');
-      count('unavailable');
-      send(response, answers.unavailable(ask));
-      return true;
-    }
-  }
-
-  function settle(
-    decision: Exclude<Decision, { kind: 'redeem' | 'reach' }>,
-    ask: Ask,
-    key: string | null,
-  ): Answer {
-    count(decision.kind);
-    if (decision.kind !== 'pass') return readable(answers.refuse(decision, ask), ask);
-    const { host, identity, tokenId, sessionId, scope, cookie, authorization } = decision;
-    // Only the API at the auth host needs the origin; projects must not learn it.
-    const origin = host === publicUrl.hostname ? (tokenId ?? sessionId) : null;
-    const assertion = assertions.for(identity, { host, endsAt: decision.until, scope, origin });
-    const answer = answers.pass(identity, assertion.token, cookie, authorization);
-    if (tokenId !== null) policy.tokenUsed(tokenId);
-    if (key !== null)
-      cache.set(key, { answer, until: Math.min(decision.until, assertion.renewAt), tokenId });
-    return answer;
-  }
-
-  /** Adds the headers with which a page of another origin can read the answer. */
-  function readable(answer: Answer, { middleware, origin }: Ask): Answer {
-    const project =
-      middleware.kind === 'project' ? policy.view().projectById(middleware.id) : undefined;
-    return project === undefined
-      ? answer
-      : { ...answer, headers: [...answer.headers, ...corsHeaders(origin, project)] };
-  }
-
-  async function redeem(
-    decision: Extract<Decision, { kind: 'redeem' }>,
-    ask: Ask,
-  ): Promise<Answer> {
-    const { code, host, audience, redirect, cookieSeconds } = decision;
-    try {
-      if ((await codes.redeem(code)) === 'used') {
-        count('used');
-        log.warn({ host }, 'one-time code reused');
-        return answers.used(host, redirect, ask);
-      }
-      count('arrived');
-      return answers.arrived(
-        host,
-        redirect,
-        sessions.seal(code.session, audience),
-        code.session,
-        cookieSeconds,
-      );
-    } catch (error) {
-      log.warn({ err: error, host }, 'one-time code could not be redeemed');
-      count('unavailable');
-      return answers.unavailable(ask);
-    }
-  }
-
-  async function reach(
-    { code, cookie, host }: Extract<Decision, { kind: 'reach' }>,
-    ask: Ask,
-  ): Promise<Answer> {
-    try {
-      if ((await codes.redeem(code)) === 'used') {
-        count('bad_token');
-        log.warn({ host }, 'reach check reused');
-        return answers.refuse({ kind: 'bad_token' }, ask);
-      }
-      count('reach');
-      return answers.passWithoutIdentity(cookie);
-    } catch (error) {
-      log.warn({ err: error, host }, 'reach check could not be redeemed');
-      count('unavailable');
-      return answers.unavailable(ask);
-    }
-  }
-
-  function send(response: ServerResponse, answer: Answer): void {
-    if (draining) response.shouldKeepAlive = false;
-    response.writeHead(answer.status, answer.headers);
-    response.end(answer.body);
-  }
-
+  const verifier = newVerifier(deps);
   return {
     takes: isVerifyUrl,
-    handle,
-    counts: () => counts,
-    onAnswer: (listener) => void (measured = listener),
-    drain: () => void (draining = true),
+    handle(request, response) {
+      const startedAt = performance.now();
+      if (reply(verifier, request, response))
+        verifier.measured((performance.now() - startedAt) / 1000);
+    },
+    counts: () => verifier.counts,
+    onAnswer: (listener) => void (verifier.measured = listener),
+    drain: () => void (verifier.draining = true),
   };
+}
+
+function newVerifier(deps: VerifyDeps): Verifier {
+  const { protocol, hostname } = new URL(deps.config.PUBLIC_URL);
+  return {
+    deps,
+    answers: createAnswers(deps.config.PUBLIC_URL, deps.now),
+    authHost: hostname,
+    fixed: {
+      sessions: deps.sessions,
+      codes: deps.codes,
+      baseDomain: deps.config.BASE_DOMAIN,
+      authHost: hostname,
+      secure: protocol === 'https:',
+      adminEmails: deps.config.ADMIN_EMAILS,
+    },
+    cache: new LRUCache<string, CachedAnswer>({
+      maxSize: MAX_CACHE_BYTES,
+      sizeCalculation: (value, key) => 2 * key.length + sizeOf(value.answer),
+    }),
+    cachedView: null,
+    cachedSecrets: null,
+    counts: { cached: 0 },
+    draining: false,
+    measured: () => undefined,
+  };
+}
+
+function count({ counts }: Verifier, outcome: Outcome | 'cached'): void {
+  counts[outcome] = (counts[outcome] ?? 0) + 1;
+}
+
+/** Returns true if it answered synchronously. */
+function reply(verifier: Verifier, request: IncomingMessage, response: ServerResponse): boolean {
+  const view = verifier.deps.policy.view();
+  const secrets = verifier.deps.secrets();
+  dropStale(verifier, view, secrets);
+  const key = keyOf(request);
+  const cachedAnswer = key === null ? null : fromCache(verifier, key);
+  if (cachedAnswer !== null) return send(verifier, response, cachedAnswer);
+  if (isTooLarge(request)) return send(verifier, response, tooLarge(request));
+  let ask: Ask | null = null;
+  try {
+    ask = askOf(request);
+    const decision = decide(ask, {
+      ...verifier.fixed,
+      gatewaySecrets: secrets.gateway,
+      view,
+      now: verifier.deps.now(),
+    });
+    if (decision.kind !== 'redeem' && decision.kind !== 'reach')
+      return send(verifier, response, settle(verifier, decision, ask, key));
+    answerOfCode(verifier, decision, ask).then(
+      (answer) => send(verifier, response, answer),
+      (error: unknown) => response.destroy(error instanceof Error ? error : undefined),
+    );
+    return false;
+  } catch (error) {
+    // An unexpected error must never let a request pass.
+    verifier.deps.log.error({ err: error }, 'verify decision failed');
+    count(verifier, 'unavailable');
+    return send(verifier, response, verifier.answers.unavailable(ask));
+  }
+}
+
+/** A dropped secret must refuse the cookies that it signed, also those of a cached answer. */
+function dropStale(verifier: Verifier, view: PolicyView, secrets: Secrets): void {
+  if (view === verifier.cachedView && secrets === verifier.cachedSecrets) return;
+  verifier.cache.clear();
+  verifier.cachedView = view;
+  verifier.cachedSecrets = secrets;
+}
+
+function fromCache(verifier: Verifier, key: string): Answer | null {
+  const { policy, now } = verifier.deps;
+  const cached = verifier.cache.get(key);
+  if (cached === undefined || cached.until <= now()) return null;
+  count(verifier, 'cached');
+  if (cached.tokenId !== null) policy.tokenUsed(cached.tokenId);
+  return cached.answer;
+}
+
+function settle(
+  verifier: Verifier,
+  decision: Exclude<Decision, { kind: 'redeem' | 'reach' }>,
+  ask: Ask,
+  key: string | null,
+): Answer {
+  const { deps, answers, authHost, cache } = verifier;
+  count(verifier, decision.kind);
+  if (decision.kind !== 'pass') return readable(deps, answers.refuse(decision, ask), ask);
+  const { host, identity, tokenId, sessionId, scope, cookie, authorization } = decision;
+  // Only the API at the auth host needs the origin; projects must not learn it.
+  const origin = host === authHost ? (tokenId ?? sessionId) : null;
+  const assertion = deps.assertions.for(identity, { host, endsAt: decision.until, scope, origin });
+  const answer = answers.pass(identity, assertion.token, cookie, authorization);
+  if (tokenId !== null) deps.policy.tokenUsed(tokenId);
+  if (key !== null)
+    cache.set(key, { answer, until: Math.min(decision.until, assertion.renewAt), tokenId });
+  return answer;
+}
+
+/** Adds the headers with which a page of another origin can read the answer. */
+function readable({ policy }: VerifyDeps, answer: Answer, { middleware, origin }: Ask): Answer {
+  const project =
+    middleware.kind === 'project' ? policy.view().projectById(middleware.id) : undefined;
+  return project === undefined
+    ? answer
+    : { ...answer, headers: [...answer.headers, ...corsHeaders(origin, project)] };
+}
+
+type Redeem = Extract<Decision, { kind: 'redeem' }>;
+type Reach = Extract<Decision, { kind: 'reach' }>;
+
+const answerOfCode = (verifier: Verifier, decision: Redeem | Reach, ask: Ask): Promise<Answer> =>
+  decision.kind === 'reach' ? reach(verifier, decision, ask) : redeem(verifier, decision, ask);
+
+async function redeem(verifier: Verifier, decision: Redeem, ask: Ask): Promise<Answer> {
+  const { codes, sessions, log } = verifier.deps;
+  const { code, host, audience, redirect, cookieSeconds } = decision;
+  try {
+    if ((await codes.redeem(code)) === 'used') {
+      count(verifier, 'used');
+      log.warn({ host }, 'one-time code reused');
+      return verifier.answers.used(host, redirect, ask);
+    }
+    count(verifier, 'arrived');
+    const cookie = sessions.seal(code.session, audience);
+    return verifier.answers.arrived(host, redirect, cookie, code.session, cookieSeconds);
+  } catch (error) {
+    log.warn({ err: error, host }, 'one-time code could not be redeemed');
+    count(verifier, 'unavailable');
+    return verifier.answers.unavailable(ask);
+  }
+}
+
+async function reach(verifier: Verifier, decision: Reach, ask: Ask): Promise<Answer> {
+  const { codes, log } = verifier.deps;
+  const { code, cookie, host } = decision;
+  try {
+    if ((await codes.redeem(code)) === 'used') {
+      count(verifier, 'bad_token');
+      log.warn({ host }, 'reach check reused');
+      return verifier.answers.refuse({ kind: 'bad_token' }, ask);
+    }
+    count(verifier, 'reach');
+    return verifier.answers.passWithoutIdentity(cookie);
+  } catch (error) {
+    log.warn({ err: error, host }, 'reach check could not be redeemed');
+    count(verifier, 'unavailable');
+    return verifier.answers.unavailable(ask);
+  }
+}
+
+function send({ draining }: Verifier, response: ServerResponse, answer: Answer): true {
+  if (draining) response.shouldKeepAlive = false;
+  response.writeHead(answer.status, answer.headers);
+  response.end(answer.body);
+  return true;
 }
 
 const sizeOf = ({ headers }: Answer): number =>

@@ -98,16 +98,20 @@ export function limitConnections(server: Server, options: ConnectionOptions): Co
     else byAddress.delete(connection.address);
   }
 
+  function refusalOf(
+    stranger: boolean,
+    ofClient: number,
+  ): 'refused: client' | 'refused: limit' | null {
+    if (stranger && ofClient >= limit * OF_ONE_CLIENT) return 'refused: client';
+    const isFull = open.size >= limit * (stranger ? OF_STRANGERS : 1);
+    return isFull && !closeIdle() ? 'refused: limit' : null;
+  }
+
   server.on('connection', (socket: Socket) => {
     const address = plain(socket.remoteAddress);
     const stranger = !isKnown(address);
     const count = byAddress.get(address) ?? 0;
-    const refusal =
-      stranger && count >= limit * OF_ONE_CLIENT
-        ? 'refused: client'
-        : open.size >= limit * (stranger ? OF_STRANGERS : 1) && !closeIdle()
-          ? 'refused: limit'
-          : null;
+    const refusal = refusalOf(stranger, count);
     if (refusal !== null) {
       note(refusal, address);
       socket.destroy();

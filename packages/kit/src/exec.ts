@@ -3,12 +3,13 @@
  * bounded. A deadline or an abort signal kills the whole process group, so that child processes end
  * too. Secrets are redacted here, where the output enters Berth.
  */
-import { spawn } from 'node:child_process';
+import { type ChildProcessWithoutNullStreams, spawn } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import { Readable, type Writable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { StringDecoder } from 'node:string_decoder';
-import { type CarriageReturns, createLines, cutLine, MAX_LINE, type OutputLine } from './lines.ts';
+import { createTail, passBytes, presenter, readChunks, redactor } from './exec-output.ts';
+import { type CarriageReturns, createLines, MAX_LINE, type OutputLine } from './lines.ts';
 
 export type ExecOptions = {
   cwd?: string;
@@ -90,12 +91,6 @@ export class ExecError extends Error {
   }
 }
 
-export const redactor = (secrets: readonly string[] = []): ((text: string) => string) => {
-  // Replace the longest secret first, because a secret may contain another one.
-  const list = [...secrets].filter((s) => s.length > 0).sort((a, b) => b.length - a.length);
-  return (text) => list.reduce((t, secret) => t.replaceAll(secret, '***'), text);
-};
-
 const SETPRIV = ['/usr/bin/setpriv', '/bin/setpriv'].find((p) => existsSync(p));
 /**
  * Linux: wraps `argv` so that the kernel kills the program when the thread that starts it ends,
@@ -106,36 +101,6 @@ export const dyingWithParent = (argv: readonly string[]): readonly string[] =>
 const LF = 10;
 /** After the program's exit, its pipes are closed when they are silent for this long. */
 const SILENCE_MS = 1_000;
-
-/**
- * Calls `onChunk` with each part and resolves at the end of the stream. While the promise of `room`
- * is pending, it does not read.
- */
-function readChunks(
-  stream: Readable,
-  onChunk: (chunk: Buffer) => void,
-  room: () => Promise<void> | null,
-): Promise<void> {
-  stream.on('data', (chunk: Buffer) => {
-    onChunk(chunk);
-    const wait = room();
-    if (wait === null) return;
-    stream.pause();
-    void wait.finally(() => stream.resume());
-  });
-  return new Promise((resolve, reject) => {
-    stream.on('error', reject);
-    // `close` also fires if the stream was destroyed before its end.
-    stream.on('close', () => resolve());
-  });
-}
-
-async function passBytes(
-  stream: Readable,
-  onOutput: (bytes: Buffer) => Promise<void>,
-): Promise<void> {
-  for await (const bytes of stream as AsyncIterable<Buffer>) await onOutput(bytes);
-}
 
 async function writeInput(
   input: AsyncIterable<Uint8Array>,
@@ -165,224 +130,226 @@ async function writeInput(
   );
 }
 
-/**
- * Keeps the last `limit` characters of the added text, in complete lines if possible. Copies each
- * character a bounded number of times.
- */
-function createTail(limit: number) {
-  let text = '';
-  let cut = false;
-  const trim = (): void => {
-    if (text.length <= limit) return;
-    cut = true;
-    const from = text.length - limit;
-    // Cut at the beginning of a line, unless the last line alone is longer than the limit.
-    const line = text.indexOf('\n', from - 1) + 1;
-    text = text.slice(line > 0 && line < text.length ? line : from);
-  };
-  return {
-    add(more: string): void {
-      text += more;
-      if (text.length > 2 * limit) trim();
-    },
-    end(): { text: string; cut: boolean } {
-      trim();
-      return { text, cut };
-    },
-  };
-}
+type OutputStream = 'stdout' | 'stderr';
+type Presenter = ReturnType<typeof presenter>;
 
-/**
- * Redacts a line and truncates it to `maxLine`. It redacts first and drops the last characters of a
- * truncated line, because the line may end with half a secret.
- */
-function presenter(secrets: readonly string[], maxLine: number) {
-  const hide = redactor(secrets);
-  const longestSecret = Math.max(0, ...secrets.map((secret) => secret.length));
-  const seen = maxLine + longestSecret;
-  return {
-    seen,
-    longestSecret,
-    present(raw: string, missing = 0): string {
-      if (missing === 0 && raw.length <= seen) return cutLine(hide(raw), maxLine);
-      const hidden = hide(raw.slice(0, seen));
-      const kept = hidden.slice(0, Math.max(0, hidden.length - longestSecret));
-      return cutLine(
-        kept,
-        maxLine,
-        missing + Math.max(0, raw.length - seen) + hidden.length - kept.length,
-      );
-    },
-  };
-}
+/** One program that runs. */
+type Run = {
+  readonly options: ExecOptions;
+  readonly child: ChildProcessWithoutNullStreams;
+  readonly tails: Record<OutputStream, ReturnType<typeof createTail>>;
+  /** Presents texts of people, and lines for `onLine`. */
+  readonly forPeople: Presenter;
+  readonly forLines: Presenter;
+  ended: ExecResult['ended'];
+  readonly isEnded: PromiseWithResolvers<void>;
+  /** Why `input` or `onOutput` failed. */
+  streamError: { error: unknown } | null;
+  lastOutputAt: number;
+  /** Number of streams whose program waits for room. Their output has not ended. */
+  waiting: number;
+  killTimer: NodeJS.Timeout | undefined;
+  silence: NodeJS.Timeout | undefined;
+};
 
 /**
  * Runs `argv` to its end. Throws ExecError only if the program cannot be started; a non-zero exit
  * is a normal result.
  */
 export async function exec(argv: readonly string[], options: ExecOptions): Promise<ExecResult> {
-  const hide = redactor(options.redact);
-  const shown = argv.map(hide);
+  const redacted = argv.map(redactor(options.redact));
+  options.signal?.throwIfAborted();
+  const run = start(argv, options);
+  const exit = exitOf(run, redacted[0]);
+  const reading = [read(run, 'stdout'), read(run, 'stderr')];
+  feed(run);
+  const { timeoutMs } = options;
+  const deadline =
+    timeoutMs === undefined ? undefined : setTimeout(() => end(run, 'timeout'), timeoutMs);
+  const onAbort = (): void => end(run, 'abort');
+  options.signal?.addEventListener('abort', onAbort, { once: true });
+  try {
+    const { code, signal } = await exit;
+    // The program has exited. If `exec` ended it, kill the rest of its process group immediately.
+    if (run.ended !== null) killGroup(run, 'SIGKILL');
+    awaitSilence(run);
+    await Promise.all(reading);
+    if (run.streamError !== null) throw run.streamError.error;
+    const stdout = run.tails.stdout.end();
+    return {
+      argv: redacted,
+      code,
+      signal,
+      stdout: stdout.text.replaceAll('\r\n', '\n'),
+      stdoutCut: stdout.cut,
+      stderr: run.tails.stderr.end().text,
+      ended: run.ended,
+    };
+  } finally {
+    clearTimeout(deadline);
+    clearTimeout(run.killTimer);
+    clearTimeout(run.silence);
+    options.signal?.removeEventListener('abort', onAbort);
+  }
+}
+
+function start(argv: readonly string[], options: ExecOptions): Run {
   const [program, ...args] =
     options.dieWithParent === true && argv.length > 0 ? dyingWithParent(argv) : argv;
   if (program === undefined) throw new ExecError('no program given', null);
-  options.signal?.throwIfAborted();
-
   const child = spawn(program, args, {
     cwd: options.cwd,
     env: options.env,
     detached: true,
     stdio: ['pipe', 'pipe', 'pipe'],
   });
-  const limit = options.maxOutput ?? 1_048_576;
-  const out = { stdout: createTail(limit), stderr: createTail(limit) };
-  let ended: ExecResult['ended'] = null;
-  const isEnded = Promise.withResolvers<void>();
-  /** Why `input` or `onOutput` failed. */
-  let streamError: { error: unknown } | null = null;
-  const streamFailed = (error: unknown): void => {
-    // After an end from outside, the streams break too.
-    if (ended !== null) return;
-    streamError = { error };
-    end('abort');
+  const { redact: secrets = [], maxOutput = 1_048_576, maxLine } = options;
+  const forPeople = presenter(secrets, MAX_LINE);
+  return {
+    options,
+    child,
+    tails: { stdout: createTail(maxOutput), stderr: createTail(maxOutput) },
+    forPeople,
+    forLines: maxLine === undefined ? forPeople : presenter(secrets, maxLine),
+    ended: null,
+    isEnded: Promise.withResolvers(),
+    streamError: null,
+    lastOutputAt: 0,
+    waiting: 0,
+    killTimer: undefined,
+    silence: undefined,
   };
+}
 
-  let lastOutputAt = 0;
-  const secrets = options.redact ?? [];
-  const words = presenter(secrets, MAX_LINE);
-  const lines = options.maxLine === undefined ? words : presenter(secrets, options.maxLine);
-  const shownLine = (by: typeof words, line: ReturnType<OutputLine['read']>): string =>
-    by.present(line.text, line.missing);
-  /** Streams whose program waits for room. Their output has not ended. */
-  let waiting = 0;
-  const room = (): Promise<void> | null => {
-    const wait = ended === null ? (options.room?.() ?? null) : null;
-    if (wait === null) return null;
-    waiting += 1;
-    return Promise.race([wait, isEnded.promise]).finally(() => {
-      waiting -= 1;
-      lastOutputAt = performance.now();
-    });
-  };
-  const reading = (['stdout', 'stderr'] as const).map((stream) => {
-    const { onOutput, onChunk, onLine, carriageReturns = 'rewrite' } = options;
-    if (stream === 'stdout' && onOutput !== undefined)
-      return passBytes(child.stdout, onOutput).catch(streamFailed);
-    child[stream].on('data', () => {
-      lastOutputAt = performance.now();
-    });
-    if (onChunk !== undefined)
-      return readChunks(child[stream], (chunk) => onChunk(chunk, stream), room);
-    const seen = stream === 'stdout' ? lines.seen : Math.max(words.seen, lines.seen);
-    const reader = createLines({
-      most: seen,
-      carriageReturns,
-      onLine(line) {
-        const read = line.read();
-        const shown = shownLine(lines, read);
-        if (stream === 'stderr')
-          out.stderr.add(`${words === lines ? shown : shownLine(words, read)}\n`);
-        onLine?.(shown, stream);
-      },
-    });
-    const asLines = stream === 'stderr' || onLine !== undefined;
-    // Standard output is data: its bytes are in the result, whatever the lines are.
-    const decoder = new StringDecoder('utf8');
-    let last = LF;
-    const read = (chunk: Buffer): void => {
-      if (stream === 'stdout') out.stdout.add(decoder.write(chunk));
-      if (asLines) reader.add(chunk);
-      last = chunk.at(-1) ?? last;
-    };
-    return readChunks(child[stream], read, room).then(() => {
-      // Callers split it at line feeds, and a last line without an end is a line.
-      if (stream === 'stdout') out.stdout.add(`${decoder.end()}${last === LF ? '' : '\n'}`);
-      if (asLines) reader.end();
-    });
+const exitOf = (
+  { child }: Run,
+  program: string | undefined,
+): Promise<Pick<ExecResult, 'code' | 'signal'>> =>
+  new Promise((resolve, reject) => {
+    child.once('error', (error) =>
+      reject(new ExecError(`cannot start ${program}: ${error.message}`, null, { cause: error })),
+    );
+    child.once('exit', (code, signal) => resolve({ code, signal }));
   });
-  /**
-   * A child process in its own group may keep the pipes open forever, so silence after the
-   * program's exit counts as the end.
-   */
-  const stopListening = (): void => {
-    // Bytes that `onOutput` has not taken yet are not silence.
-    for (const stream of options.onOutput === undefined || ended !== null
-      ? [child.stdout, child.stderr]
-      : [child.stderr])
-      stream.destroy();
-  };
-  let silence: NodeJS.Timeout | undefined;
-  const awaitSilence = (): void => {
-    const since = performance.now();
-    silence = setTimeout(() => {
-      // A busy event loop runs timers before it reads, so let it read the output that has already
-      // arrived.
-      setImmediate(() => {
-        if (lastOutputAt > since || (waiting > 0 && ended === null)) awaitSilence();
-        else stopListening();
-      });
-    }, SILENCE_MS);
-  };
 
+/** Resolves at the end of the stream. */
+function read(run: Run, stream: OutputStream): Promise<void> {
+  const { child, options } = run;
+  const { onOutput, onChunk } = options;
+  if (stream === 'stdout' && onOutput !== undefined)
+    return passBytes(child.stdout, onOutput).catch((error: unknown) => streamFailed(run, error));
+  child[stream].on('data', () => {
+    run.lastOutputAt = performance.now();
+  });
+  if (onChunk === undefined) return readText(run, stream);
+  return readChunks(
+    child[stream],
+    (chunk) => onChunk(chunk, stream),
+    () => roomFor(run),
+  );
+}
+
+/** Reads a stream into its tail, and into lines where somebody uses them. */
+async function readText(run: Run, stream: OutputStream): Promise<void> {
+  const { child, options, tails } = run;
+  const lines = linesOf(run, stream);
+  const asLines = stream === 'stderr' || options.onLine !== undefined;
+  // Standard output is data: its bytes are in the result, whatever the lines are.
+  const decoder = new StringDecoder('utf8');
+  let last = LF;
+  const onChunk = (chunk: Buffer): void => {
+    if (stream === 'stdout') tails.stdout.add(decoder.write(chunk));
+    if (asLines) lines.add(chunk);
+    last = chunk.at(-1) ?? last;
+  };
+  await readChunks(child[stream], onChunk, () => roomFor(run));
+  // Callers split it at line feeds, and a last line without an end is a line.
+  if (stream === 'stdout') tails.stdout.add(`${decoder.end()}${last === LF ? '' : '\n'}`);
+  if (asLines) lines.end();
+}
+
+function linesOf(
+  { options, tails, forPeople, forLines }: Run,
+  stream: OutputStream,
+): ReturnType<typeof createLines> {
+  const present = (by: Presenter, line: ReturnType<OutputLine['read']>): string =>
+    by.present(line.text, line.missing);
+  return createLines({
+    most: stream === 'stdout' ? forLines.seen : Math.max(forPeople.seen, forLines.seen),
+    carriageReturns: options.carriageReturns ?? 'rewrite',
+    onLine(line) {
+      const raw = line.read();
+      const text = present(forLines, raw);
+      if (stream === 'stderr')
+        tails.stderr.add(`${forPeople === forLines ? text : present(forPeople, raw)}\n`);
+      options.onLine?.(text, stream);
+    },
+  });
+}
+
+/** Returns null if there is room for more output, else a promise of room, or of the end. */
+function roomFor(run: Run): Promise<void> | null {
+  const wait = run.ended === null ? (run.options.room?.() ?? null) : null;
+  if (wait === null) return null;
+  run.waiting += 1;
+  return Promise.race([wait, run.isEnded.promise]).finally(() => {
+    run.waiting -= 1;
+    run.lastOutputAt = performance.now();
+  });
+}
+
+function feed(run: Run): void {
+  const { child, options } = run;
   // Ignore EPIPE of a program that exits without reading its input; its exit code matters.
   child.stdin.on('error', () => undefined);
   if (options.input === undefined) child.stdin.end(options.stdin ?? '');
-  else void writeInput(options.input, child.stdin, streamFailed);
+  else void writeInput(options.input, child.stdin, (error) => streamFailed(run, error));
+}
 
-  const killGroup = (signal: NodeJS.Signals): void => {
-    if (child.pid === undefined) return;
-    try {
-      process.kill(-child.pid, signal);
-    } catch (error) {
-      if ((error as NodeJS.ErrnoException).code !== 'ESRCH') throw error;
-    }
-  };
-  let killTimer: NodeJS.Timeout | undefined;
-  const end = (why: 'timeout' | 'abort'): void => {
-    if (ended !== null) return;
-    ended = why;
-    isEnded.resolve();
-    killGroup('SIGTERM');
-    killTimer = setTimeout(() => killGroup('SIGKILL'), options.killAfterMs ?? 3_000);
-  };
-  const deadline =
-    options.timeoutMs === undefined
-      ? undefined
-      : setTimeout(() => end('timeout'), options.timeoutMs);
-  const onAbort = (): void => end('abort');
-  options.signal?.addEventListener('abort', onAbort, { once: true });
+function streamFailed(run: Run, error: unknown): void {
+  // After an end from outside, the streams break too.
+  if (run.ended !== null) return;
+  run.streamError = { error };
+  end(run, 'abort');
+}
 
+function end(run: Run, why: 'timeout' | 'abort'): void {
+  if (run.ended !== null) return;
+  run.ended = why;
+  run.isEnded.resolve();
+  killGroup(run, 'SIGTERM');
+  run.killTimer = setTimeout(() => killGroup(run, 'SIGKILL'), run.options.killAfterMs ?? 3_000);
+}
+
+function killGroup({ child }: Run, signal: NodeJS.Signals): void {
+  if (child.pid === undefined) return;
   try {
-    const { code, signal } = await new Promise<{
-      code: number | null;
-      signal: NodeJS.Signals | null;
-    }>((resolve, reject) => {
-      child.once('error', (error) =>
-        reject(new ExecError(`cannot start ${shown[0]}: ${error.message}`, null, { cause: error })),
-      );
-      child.once('exit', (c, s) => resolve({ code: c, signal: s }));
-    });
-    // The program has exited. If `exec` ended it, kill the rest of its process group immediately.
-    if (ended !== null) killGroup('SIGKILL');
-    awaitSilence();
-    await Promise.all(reading);
-    if (streamError !== null) throw (streamError as { error: unknown }).error;
-    const stdout = out.stdout.end();
-    return {
-      argv: shown,
-      code,
-      signal,
-      stdout: stdout.text.replaceAll('\r\n', '\n'),
-      stdoutCut: stdout.cut,
-      stderr: out.stderr.end().text,
-      ended,
-    };
-  } finally {
-    clearTimeout(deadline);
-    clearTimeout(killTimer);
-    clearTimeout(silence);
-    options.signal?.removeEventListener('abort', onAbort);
+    process.kill(-child.pid, signal);
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'ESRCH') throw error;
   }
+}
+
+/**
+ * A child process in its own group can keep the pipes open forever, so silence after the program's
+ * exit counts as the end.
+ */
+function awaitSilence(run: Run): void {
+  const since = performance.now();
+  run.silence = setTimeout(() => {
+    // A busy event loop runs timers before it reads, so let it read the output that has already
+    // arrived.
+    setImmediate(() => {
+      if (run.lastOutputAt > since || (run.waiting > 0 && run.ended === null)) awaitSilence(run);
+      else stopListening(run);
+    });
+  }, SILENCE_MS);
+}
+
+function stopListening({ child, options, ended }: Run): void {
+  // Bytes that `onOutput` has not taken yet are not silence.
+  if (options.onOutput === undefined || ended !== null) child.stdout.destroy();
+  child.stderr.destroy();
 }
 
 /** Like `exec`, but throws ExecError with the last lines of output if the exit code is not 0. */
@@ -393,7 +360,7 @@ export async function execOk(argv: readonly string[], options: ExecOptions): Pro
 }
 
 /**
- * Creates the error for a non-zero exit. Message and result are redacted, so both may be logged.
+ * Creates the error for a non-zero exit. Message and result are redacted, so both can be logged.
  * The message names `argv`.
  */
 export function exitError(
@@ -402,7 +369,7 @@ export function exitError(
   argv = result.argv,
 ): ExecError {
   const { present, longestSecret } = presenter(secrets, MAX_LINE);
-  // If the beginning is missing, the rest may start with the end of a secret.
+  // If the beginning is missing, the rest can start with the end of a secret.
   const stdout = result.stdout
     .slice(result.stdoutCut ? longestSecret : 0)
     .split('\n')
@@ -415,20 +382,18 @@ export function exitError(
 /** Limit of the program's output in an error message, in characters. */
 const MAX_OUTPUT = 2_000;
 
+function howItEnded({ ended, code, signal }: ExecResult): string {
+  if (ended === 'timeout') return 'exceeded its time limit';
+  if (ended === 'abort') return 'was stopped';
+  return code === null ? `was killed by ${signal}` : `exited with ${code}`;
+}
+
 /** Describes the exit in one line: program, exit code or signal, last lines of output. */
 function describeExit(result: ExecResult): string {
-  const how =
-    result.ended === 'timeout'
-      ? 'exceeded its time limit'
-      : result.ended === 'abort'
-        ? 'was stopped'
-        : result.code === null
-          ? `was killed by ${result.signal}`
-          : `exited with ${result.code}`;
   const last = (result.stderr.trim() || result.stdout.trim())
     .split('\n')
     .slice(-3)
     .join(' · ')
     .slice(0, MAX_OUTPUT);
-  return `${result.argv.slice(0, 3).join(' ')} ${how}${last === '' ? '' : `: ${last}`}`;
+  return `${result.argv.slice(0, 3).join(' ')} ${howItEnded(result)}${last === '' ? '' : `: ${last}`}`;
 }

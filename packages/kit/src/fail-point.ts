@@ -18,7 +18,7 @@ type Action =
   | { kind: 'pause' }
   | { kind: 'error' }
   | { kind: 'delay'; ms: number };
-type Armed = {
+export type ArmedPoint = {
   name: string;
   action: Action;
   /** Number of the hit on which the point acts; null for every hit. */
@@ -33,7 +33,7 @@ export class FailPointError extends Error {
 }
 
 /** Parses BERTH_FAIL_POINTS. */
-export const failPoints: Parser<Armed[]> = (text) =>
+export const failPoints: Parser<ArmedPoint[]> = (text) =>
   list(text).map((entry) => {
     const match = /^([a-z][a-z0-9_.-]*)=(kill|pause|error|delay:(\w+))(?:@([1-9]\d*))?$/.exec(
       entry,
@@ -52,11 +52,11 @@ export const failPoints: Parser<Armed[]> = (text) =>
     };
   });
 
-let armed: ReadonlyMap<string, Armed> | null = null;
+let armed: ReadonlyMap<string, ArmedPoint> | null = null;
 const hits = new Map<string, number>();
 
 /** Enables the given points and disables all others. Called once at the start of a process. */
-export function armFailPoints(points: readonly Armed[]): void {
+export function armFailPoints(points: readonly ArmedPoint[]): void {
   armed = points.length === 0 ? null : new Map(points.map((point) => [point.name, point]));
   hits.clear();
 }
@@ -72,7 +72,7 @@ export function failPoint(name: string, detail?: () => string): Promise<void> | 
     : reach(armed, detail === undefined ? name : `${name}.${detail()}`);
 }
 
-function reach(points: ReadonlyMap<string, Armed>, name: string): Promise<void> | undefined {
+function reach(points: ReadonlyMap<string, ArmedPoint>, name: string): Promise<void> | undefined {
   const point = points.get(name);
   if (point === undefined) return undefined;
   const count = (hits.get(name) ?? 0) + 1;

@@ -182,6 +182,13 @@ function charactersIn(part: Buffer, from: number): number {
   return count;
 }
 
+/** Returns the length in bytes of the character in UTF-8 that begins with this byte. */
+function charBytes(first: number): 1 | 2 | 3 | 4 {
+  if (first > 0xf4 || first < 0xc0) return 1;
+  if (first >= 0xf0) return 4;
+  return first >= 0xe0 ? 3 : 2;
+}
+
 function decode(kept: Buffer, missing: number): { text: string; missing: number } {
   if (missing === 0) return { text: kept.toString('utf8'), missing };
   // The part ends at a limit in bytes: leave out an unfinished character, which counts with its
@@ -189,7 +196,7 @@ function decode(kept: Buffer, missing: number): { text: string; missing: number 
   let end = kept.length;
   while (end > 0 && kept.length - end < 3 && ((kept[end - 1] ?? 0) & 0xc0) === 0x80) end -= 1;
   const first = kept[end - 1] ?? 0;
-  const size = first > 0xf4 ? 1 : first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : first >= 0xc0 ? 2 : 1;
+  const size = charBytes(first);
   const isWhole = size === 1 || kept.length - end + 1 >= size;
   if (isWhole) return { text: kept.toString('utf8'), missing };
   return { text: kept.toString('utf8', 0, end - 1), missing: missing + (size === 4 ? 2 : 1) };

@@ -13,8 +13,8 @@ import {
   TracerProvider,
 } from '@opentelemetry/sdk-trace';
 import type { Logger } from './log.ts';
+import type { TraceSettings, Tracing } from './spans.ts';
 import { newSpanId } from './trace-ids.ts';
-import type { TraceSettings, Tracing } from './tracing.ts';
 
 const QUEUE = 2_048;
 const SEND_EVERY_MS = 1_000;

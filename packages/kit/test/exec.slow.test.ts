@@ -9,8 +9,8 @@ import {
   exec,
   execOk,
   exitError,
-  redactor,
 } from '../src/exec.ts';
+import { redactor } from '../src/exec-output.ts';
 
 // Each test starts one or two Node.js processes, which takes seconds on a busy machine.
 vi.setConfig({ testTimeout: 30_000 });

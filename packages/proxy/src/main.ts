@@ -1,18 +1,26 @@
 /** `berth proxy`: a development proxy that serves Traefik's dynamic configuration on one port. */
-import { createClosers, closeOnSignals } from '@berth/kit/closers';
 import { SettingsError } from '@berth/kit/config';
-import { createLogger } from '@berth/kit/log';
 import { messageOf } from '@berth/kit/message-of';
+import { type ProcessContext, runProcess } from '@berth/kit/run-process';
 import type { Configuration } from './configuration.ts';
-import { readConfig } from './config.ts';
+import { type ProxyConfig, readConfig, type SETTINGS } from './config.ts';
 import { readConfigurationFile, startHttpProvider, watchConfigurationFile } from './provider.ts';
 import { type Configurations, compile, type Provider } from './router.ts';
 import { createProxy } from './server.ts';
 
 export async function main(): Promise<void> {
-  const config = readConfig();
-  const log = createLogger({ name: 'proxy', level: config.LOG_LEVEL, format: config.logFormat });
-  const closers = createClosers(log);
+  await runProcess({
+    readConfig,
+    logOf: (config) => ({ name: 'proxy', format: config.logFormat }),
+    start,
+  });
+}
+
+async function start({
+  config,
+  log,
+  closers,
+}: ProcessContext<ProxyConfig, typeof SETTINGS>): Promise<void> {
   const proxy = createProxy(log);
 
   let configurations: Configurations = {};
@@ -46,7 +54,6 @@ export async function main(): Promise<void> {
     );
     closers.add('http provider', () => polling.stop());
   }
-  closeOnSignals(closers, log);
   log.info({ address: `${address.address}:${address.port}` }, 'listening');
 }
 

@@ -62,7 +62,7 @@ class StaleConnection extends Error {
 function once(url: URL, options: GetOptions, keepAlive: boolean): Promise<Answer> {
   const signal = AbortSignal.any([options.signal, AbortSignal.timeout(options.timeoutMs)]);
   const secure = url.protocol === 'https:';
-  const agent = keepAlive ? (secure ? options.agents.https : options.agents.http) : false;
+  const agent = keepAlive && options.agents[secure ? 'https' : 'http'];
   return new Promise((resolve, reject) => {
     const request = (secure ? https : http).request(url, {
       method: 'GET',

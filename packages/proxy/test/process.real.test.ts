@@ -166,6 +166,19 @@ describe('the launcher', () => {
     },
   );
 
+  test('without the packages that a process needs: says how to install them', async () => {
+    const root = await mkdtemp(path.join(tmpdir(), 'berth-launcher-'));
+    onTestFinished(() => rm(root, { recursive: true, force: true }));
+    await cp(path.join(ROOT, 'bin'), path.join(root, 'bin'), { recursive: true });
+    await cp(path.join(ROOT, 'packages/proxy/src'), path.join(root, 'packages/proxy/src'), {
+      recursive: true,
+    });
+    const run = berth(['proxy'], {}, process.execPath, root);
+    expect(await run.ended).toEqual({ code: 1, signal: null });
+    expect(run.out()).toContain("Cannot find package '@berth/kit'");
+    expect(run.out()).toContain('run: npm run setup');
+  });
+
   test.runIf(isOld)(
     'under a Node.js that is too old, without another one: says how to get one',
     async () => {

@@ -2,19 +2,28 @@
  * `berth relay`: runs beside the reverse proxy and serves it the last configuration while the
  * control plane is away (docs/adr/0009-configuration-relay.md).
  */
-import { createClosers, closeOnSignals } from '@berth/kit/closers';
-import { createLogger } from '@berth/kit/log';
-import { readConfig, reloading } from './config.ts';
+import { type ProcessContext, runProcess } from '@berth/kit/run-process';
+import { type RelayConfig, readConfig, reloading, type SETTINGS } from './config.ts';
 import { openConfigStore } from './config-store.ts';
 import { createMetrics } from './metrics.ts';
 import { createRelayServer } from './server.ts';
 import { followUpstream } from './upstream.ts';
 
 export async function main(): Promise<void> {
-  const settings = reloading(() => log);
-  const config = readConfig();
-  const log = createLogger({ name: 'relay', level: config.LOG_LEVEL, format: config.logFormat });
-  const closers = createClosers(log);
+  await runProcess({
+    reloading,
+    readConfig,
+    logOf: (config) => ({ name: 'relay', format: config.logFormat }),
+    start,
+  });
+}
+
+async function start({
+  config,
+  log,
+  closers,
+  ready,
+}: ProcessContext<RelayConfig, typeof SETTINGS>): Promise<void> {
   const store = await openConfigStore(config.STATE_DIR, log);
   const upstream = followUpstream(config.CONTROL_PLANE_URL, store, log);
   closers.add('upstream', () => upstream.stop());
@@ -23,9 +32,7 @@ export async function main(): Promise<void> {
   });
   const { address, port } = await server.listen(config.LISTEN);
   closers.add('server', () => server.close());
-  settings.ready({});
-  closers.add('reload', () => settings.close());
-  closeOnSignals(closers, log);
+  ready({});
   log.info(
     { address: `${address}:${port}`, has_configuration: store.current() !== null },
     'relay listening',

@@ -51,12 +51,8 @@ export function whyNotProject(
   { deleting, stopped, running }: ProjectCondition,
 ): string | null {
   if (deleting) return BEING_DELETED;
-  if (action === 'restart')
-    return stopped
-      ? 'it is stopped; start it'
-      : running
-        ? null
-        : 'it has no running version; deploy it';
+  if (action === 'restart' && stopped) return 'it is stopped; start it';
+  if (action === 'restart') return running ? null : 'it has no running version; deploy it';
   if (action === 'start') return stopped ? null : 'it is not stopped';
   return null;
 }
@@ -64,7 +60,7 @@ export function whyNotProject(
 export const DATASET_ACTIONS = {
   /**
    * Not `unreachable`: what a scan cannot see is not lost. A scan checks that again, because the
-   * state may be old.
+   * state can be old.
    */
   accept_loss: ['new', 'ok', 'suspicious'],
 } as const satisfies Record<string, readonly DatasetState[]>;
@@ -159,7 +155,8 @@ export function roleInProject(
 ): Role | null {
   if (isAdmin || members.length === 0) return role;
   const member = members.find(({ user_id }) => user_id === id);
-  return member === undefined ? null : isRole(member.role, role) ? role : member.role;
+  if (member === undefined) return null;
+  return isRole(member.role, role) ? role : member.role;
 }
 
 /**

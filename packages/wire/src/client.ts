@@ -90,24 +90,24 @@ export function createClient(options: ClientOptions): Client {
     input: CallInput<N>,
   ): Promise<CallResult<N>> {
     const route: Route = ROUTES[name];
-    const given = input as { params?: Scalars; query?: Scalars; body?: unknown };
+    const parts = input as { params?: Scalars; query?: Scalars; body?: unknown };
     const timeout = AbortSignal.timeout(input.timeoutMs ?? 15_000);
     const signal = input.signal === undefined ? timeout : AbortSignal.any([input.signal, timeout]);
     const init: RequestInit = {
       method: route.method,
       headers: {
         accept: 'application/json',
-        ...defined({ 'content-type': given.body === undefined ? undefined : 'application/json' }),
+        ...defined({ 'content-type': parts.body === undefined ? undefined : 'application/json' }),
         ...options.headers?.(),
         ...input.headers,
       },
       signal,
-      ...defined({ body: given.body === undefined ? undefined : JSON.stringify(given.body) }),
+      ...defined({ body: parts.body === undefined ? undefined : JSON.stringify(parts.body) }),
     };
     let response: Response;
     let text: string;
     try {
-      response = await send(base + pathOf(route, given.params, given.query), init);
+      response = await send(base + pathOf(route, parts.params, parts.query), init);
       text = await response.text();
     } catch (error) {
       // An abort by the caller is not an error of the server: pass on the caller's reason.

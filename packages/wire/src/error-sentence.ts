@@ -1,12 +1,15 @@
 /**
- * One sentence for lists from the message of a failure, which may have lines of a program below its
+ * One sentence for lists from the message of a failure, which can have lines of a program below its
  * first line.
  */
 
 const MOST = 220;
 /** A line that names the error: of node, Python, Java, Go, Rust, npm, a compiler, a shell. */
-const NAMES_ERROR =
-  /(?:^|\s)(?:[\w.]*(?:Error|Exception)|error(?:\[\w+\])?|error TS\d+|fatal|panic|npm (?:error|ERR!))(?=[:\s([])/i;
+const NAMES_ERROR = new RegExp(
+  String.raw`(?:^|\s)(?:[\w.]*(?:Error|Exception)|error(?:\[\w+\])?|error TS\d+|fatal|panic` +
+    String.raw`|npm (?:error|ERR!))(?=[:\s([])`,
+  'i',
+);
 /** A place in a stack trace, an arrow below a line of code, a frame of Python. */
 const IS_PLACE = /^\s*(?:at\s|File "|\^|~|\|)|^\s*$|^\s*throw\s/;
 
@@ -28,11 +31,11 @@ export function errorSentence(message: string): string {
   }
   const lines = more.filter((line) => !IS_PLACE.test(line));
   // A traceback of Python ends with its error; the others begin with it.
-  const found = more.some((line) => line.startsWith('Traceback'))
+  const errorLine = more.some((line) => line.startsWith('Traceback'))
     ? lines.findLast((line) => NAMES_ERROR.test(line))
     : lines.find((line) => NAMES_ERROR.test(line));
   const { head, rest } = headOf(first.trim());
-  const cause = (found ?? lines.at(-1) ?? '')
+  const cause = (errorLine ?? lines.at(-1) ?? '')
     .trim()
     .replace(/^(?:Error|ERROR|error|fatal|npm (?:error|ERR!)): */, '');
   return cut(cause === '' ? `${head}${rest}` : `${head}: ${cause}`);

@@ -9,63 +9,82 @@ export type Frame = { event: string; id: string | null; data: string };
 /** Longest event in characters: a line of a log has at most 16,000. */
 const MAX_EVENT = 1024 * 1024;
 
+/** The fields of the event that is not complete yet. */
+type Unfinished = {
+  event: string;
+  id: string | null;
+  data: string[];
+  /** The begin of a line. */
+  line: string;
+  /** Characters of the event so far. */
+  size: number;
+  /** The last character was CR: an LF after it belongs to the same line end. */
+  endsWithCr: boolean;
+};
+
+const begin = (): Unfinished => ({
+  event: '',
+  id: null,
+  data: [],
+  line: '',
+  size: 0,
+  endsWithCr: false,
+});
+
 /**
  * Takes the decoded text in any pieces. `add` returns the events that are complete. Throws if an
  * event is too long.
  */
-export function createFrameReader(most = MAX_EVENT): { add(text: string): Frame[] } {
-  let line = '';
-  let size = 0;
-  /** The last character was CR: an LF after it belongs to the same line end. */
-  let returned = false;
-  let frame: { event: string; id: string | null; data: string[] } = {
-    event: '',
-    id: null,
-    data: [],
-  };
+export function createFrameReader(maxLength = MAX_EVENT): { add(text: string): Frame[] } {
+  const unfinished = begin();
+  return { add: (text) => framesOf(unfinished, text, maxLength) };
+}
 
-  function field(found: Frame[]): void {
-    const text = line;
-    line = '';
-    if (text === '') {
-      const { event, id, data } = frame;
-      if (data.length > 0 || id !== null)
-        found.push({ event: event === '' ? 'message' : event, id, data: data.join('\n') });
-      frame = { event: '', id: null, data: [] };
-      size = 0;
-      return;
+function framesOf(unfinished: Unfinished, text: string, maxLength: number): Frame[] {
+  const frames: Frame[] = [];
+  let from = unfinished.endsWithCr && text.startsWith('\n') ? 1 : 0;
+  if (text !== '') unfinished.endsWithCr = false;
+  for (let at = from; at < text.length; at += 1) {
+    const character = text[at];
+    if (character !== '\n' && character !== '\r') continue;
+    addToLine(unfinished, text.slice(from, at));
+    const frame = endLine(unfinished);
+    if (frame !== null) frames.push(frame);
+    if (character === '\r') {
+      if (text[at + 1] === '\n') at += 1;
+      else if (at + 1 === text.length) unfinished.endsWithCr = true;
     }
-    const colon = text.indexOf(':');
-    // A line that begins with a colon is a comment.
-    if (colon === 0) return;
-    const name = colon === -1 ? text : text.slice(0, colon);
-    const value = colon === -1 ? '' : text.slice(colon + (text[colon + 1] === ' ' ? 2 : 1));
-    if (name === 'data') frame.data.push(value);
-    else if (name === 'event') frame.event = value;
-    else if (name === 'id') frame.id = value;
+    from = at + 1;
   }
+  addToLine(unfinished, text.slice(from));
+  if (unfinished.size > maxLength) throw new Error('an event of the stream is too long');
+  return frames;
+}
 
-  return {
-    add(text) {
-      const found: Frame[] = [];
-      let from = returned && text.startsWith('\n') ? 1 : 0;
-      if (text !== '') returned = false;
-      for (let at = from; at < text.length; at += 1) {
-        const character = text[at];
-        if (character !== '\n' && character !== '\r') continue;
-        line += text.slice(from, at);
-        size += at - from;
-        field(found);
-        if (character === '\r') {
-          if (text[at + 1] === '\n') at += 1;
-          else if (at + 1 === text.length) returned = true;
-        }
-        from = at + 1;
-      }
-      line += text.slice(from);
-      size += text.length - from;
-      if (size > most) throw new Error('an event of the stream is too long');
-      return found;
-    },
-  };
+function addToLine(unfinished: Unfinished, text: string): void {
+  unfinished.line += text;
+  unfinished.size += text.length;
+}
+
+/** Takes a complete line. An empty one ends the event and returns it; null: there is none yet. */
+function endLine(unfinished: Unfinished): Frame | null {
+  const { line } = unfinished;
+  unfinished.line = '';
+  if (line === '') return endEvent(unfinished);
+  const colon = line.indexOf(':');
+  // A line that begins with a colon is a comment.
+  if (colon === 0) return null;
+  const name = colon === -1 ? line : line.slice(0, colon);
+  const value = colon === -1 ? '' : line.slice(colon + (line[colon + 1] === ' ' ? 2 : 1));
+  if (name === 'data') unfinished.data.push(value);
+  else if (name === 'event') unfinished.event = value;
+  else if (name === 'id') unfinished.id = value;
+  return null;
+}
+
+function endEvent(unfinished: Unfinished): Frame | null {
+  const { event, id, data, endsWithCr } = unfinished;
+  Object.assign(unfinished, { ...begin(), endsWithCr });
+  if (data.length === 0 && id === null) return null;
+  return { event: event === '' ? 'message' : event, id, data: data.join('\n') };
 }

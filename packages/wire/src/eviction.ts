@@ -50,12 +50,12 @@ export type Eviction<C extends CachedDataset = CachedDataset> = {
   enough: boolean;
 };
 
-/** `free` may be negative: more is used than the budget allows. */
+/** `free` is negative if more is used than the budget allows. */
 export type DiskQuestion<
   C extends CachedDataset = CachedDataset,
   I extends EvictableImage = EvictableImage,
 > = EvictionQuestion<C> & {
-  /** Images that may be evicted. */
+  /** Images that can be evicted. */
   images: readonly I[];
   /** `total`: bytes of the build cache. `evictable`: bytes of it that no build uses. */
   buildCache: { total: number; evictable: number };
@@ -92,7 +92,7 @@ const oldestFirst = <C extends CachedDataset>(cached: readonly C[]): C[] =>
   cached.toSorted(
     (a, b) =>
       Date.parse(a.last_used_at) - Date.parse(b.last_used_at) ||
-      compare(a.dataset_id, b.dataset_id) ||
+      compareText(a.dataset_id, b.dataset_id) ||
       // Evict the older version of a dataset before the newer one.
       a.version - b.version,
   );
@@ -102,7 +102,7 @@ export const imageOrder = <I extends EvictableImage>(images: readonly I[]): I[] 
     (a, b) =>
       Number(a.kept) - Number(b.kept) ||
       Date.parse(a.created_at) - Date.parse(b.created_at) ||
-      compare(a.name, b.name),
+      compareText(a.name, b.name),
   );
 
 /**
@@ -110,7 +110,11 @@ export const imageOrder = <I extends EvictableImage>(images: readonly I[]): I[] 
  */
 export const mustStay = (c: CachedDataset): boolean => c.pinned === true && c.recopyable !== true;
 
-const compare = (a: string, b: string): number => (a < b ? -1 : a > b ? 1 : 0);
+/** By UTF-16 units: agent and control plane must agree, whatever their locale is. */
+function compareText(a: string, b: string): -1 | 0 | 1 {
+  if (a === b) return 0;
+  return a < b ? -1 : 1;
+}
 const sum = (all: readonly { bytes: number }[]): number =>
   all.reduce((total, one) => total + one.bytes, 0);
 

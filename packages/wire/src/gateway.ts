@@ -85,7 +85,7 @@ export const Policy = Type.Object({
        * control plane.
        */
       auth_epoch: Type.Optional(Type.Integer()),
-      /** Origins whose pages may call the project. Absent: none, or an older control plane. */
+      /** Origins whose pages can call the project. Absent: none, or an older control plane. */
       cors_origins: Type.Optional(Type.Array(Type.String())),
     }),
   ),
@@ -114,7 +114,7 @@ export type Policy = Static<typeof Policy>;
 export const SessionRevoke = Type.Object({ id: Id, email: Email, expires_at: Time });
 
 /**
- * Redeems a one-time code. A second call fails with `code_used`. The control plane may forget the
+ * Redeems a one-time code. A second call fails with `code_used`. The control plane can forget the
  * code after `expires_at`.
  */
 export const CodeRedeem = Type.Object({ id: Id, expires_at: Time });

@@ -2,7 +2,7 @@
 
 /**
  * Returns the header's value, or null if `publicUrl` is not https. The value omits
- * `includeSubDomains`, because other hosts under the domain may not support https. Browsers ignore
+ * `includeSubDomains`, because other hosts under the domain might not support https. Browsers ignore
  * the header over http (RFC 6797 section 8.1).
  */
 export const hstsOf = (publicUrl: string): string | null =>

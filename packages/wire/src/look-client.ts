@@ -4,7 +4,7 @@ import type { RepositoryLook } from './repository-look.ts';
 import type { AnswerOf, BodyOf } from './routes.ts';
 
 const HOLD_SECONDS = 25;
-/** Pause after a held answer without news: the control plane may be too busy to hold it. */
+/** Pause after a held answer without news: the control plane can be too busy to hold it. */
 const PAUSE_MS = 500;
 /**
  * The control plane ends each look after a minute. With the shortest answers, this is twice as

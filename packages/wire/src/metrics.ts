@@ -55,7 +55,7 @@ export const METRIC_VALUES = [
 ] as const;
 
 /**
- * A point of one container. Its age is a duration and no time: the clock of the node may be wrong.
+ * A point of one container. Its age is a duration and no time: the clock of the node can be wrong.
  */
 export const SentPoint = Type.Object({
   deployment_id: Id,

@@ -12,15 +12,15 @@ import { Id, type Role } from './vocabulary.ts';
 export type Who = 'public' | 'agent' | 'gateway' | Role;
 
 /**
- * Which projects a request of a person concerns. A person who may not see a project gets the same
+ * Which projects a request of a person concerns. A person who cannot see a project gets the same
  * answers as if it did not exist. The server derives its checks from this field.
  *
  * - `project`: `:id` is a project. The server checks it, and `user.role` of the handler is the role
  *   in this project.
  * - `deployment`: `:id` is a deployment, which is checked by its project, as above.
  * - `query`: the query must have `project_id`, which is checked as above.
- * - `list`: the answer, or an error, may name several projects. The handler must leave out those
- *   that the caller may not see: `access` of the call says which. A filter `project_id` is checked
+ * - `list`: the answer, or an error, can name several projects. The handler must leave out those
+ *   that the caller cannot see: `access` of the call says which. A filter `project_id` is checked
  *   as above.
  * - `new`: the request creates a project. A replayed answer is checked as above.
  * - `none`: neither the answer nor an error says anything about a project. Always for routes
@@ -37,7 +37,7 @@ export type Route = {
   params?: TSchema;
   query?: TSchema;
   body?: TSchema;
-  /** The request may have no body. */
+  /** The request can have no body. */
   bodyOptional?: true;
   /** The body is bytes of any content type, and the handler reads them as a stream. */
   rawBody?: true;

@@ -4,6 +4,7 @@
  * for each container. Only the end of a container is stored (`ContainerExit`).
  */
 import { type Static, Type } from 'typebox';
+import { EnginePosition, LogCursor } from './log-cursor.ts';
 import { ById, ByName, type Route } from './route.ts';
 import { Id, literals, orNull, Time } from './vocabulary.ts';
 
@@ -50,12 +51,13 @@ export const RuntimeLogs = Type.Object({
 export type RuntimeLogs = Static<typeof RuntimeLogs>;
 
 /**
- * Data of `event: lost`: lines between `from` and `to` that were not sent. `from` is null if no
- * line came before.
+ * Data of `event: lost`: between `from` and `to`, lines may be missing. `from` is null if no line
+ * came before.
  */
 export type LostLines = {
   deployment_id: string;
-  count: number;
+  /** A word for clients of 0.1.0, which print it before "lines are missing here". */
+  count: 'some';
   from: Time | null;
   to: Time | null;
 };
@@ -101,14 +103,6 @@ export const ExitReport = Type.Object({
 });
 export type ExitReport = Static<typeof ExitReport>;
 
-/**
- * Position in the log of a container: the engine's own time of a line, with nanoseconds, by the
- * clock of the node.
- */
-const Position = Type.String({
-  maxLength: 40,
-  pattern: '^\\d{4}-\\d\\d-\\d\\dT\\d\\d:\\d\\d:\\d\\d(\\.\\d{1,9})?(Z|[+-]\\d\\d:\\d\\d)$',
-});
 const Key = Type.String({ minLength: 1, maxLength: 80, pattern: '^[A-Za-z0-9_-]+$' });
 
 /**
@@ -123,10 +117,11 @@ export const LogWant = Type.Object({
   since_ago_ms: orNull(Type.Integer({ minimum: 0 })),
   until_ago_ms: orNull(Type.Integer({ minimum: 0 })),
   /**
-   * Lines after this position, by the clock of the node. It wins over `since_ago_ms` of a `read`; a
-   * `follow` begins at the earlier one.
+   * The lines from this time of a cursor on, by the clock of the node. It wins over `since_ago_ms`
+   * of a `read`; a `follow` begins at the earlier one. The control plane leaves out the lines of
+   * that time that it has.
    */
-  after: orNull(Position),
+  after: orNull(EnginePosition),
   stream: orNull(Stream),
 });
 export type LogWant = Static<typeof LogWant>;
@@ -139,23 +134,47 @@ export const LogWants = Type.Object({ items: Type.Array(LogWant) });
 export const LOGS_WANTED_HEADER = 'x-logs-wanted';
 
 /**
- * A batch of lines. `first` numbers its first line within `epoch`, one run of a reader. Numbers
- * that no batch has are lines that the agent dropped, so the control plane counts them.
+ * A line of a batch. Its cursor is (`run` of the batch, `record` or else `at`, `ordinal` or else
+ * 0).
+ */
+const BatchLine = Type.Object({
+  at: EnginePosition,
+  stream: Stream,
+  text: Type.String({ maxLength: MAX_LINE_CHARS + 100 }),
+  /** The time of the cursor, if it is not `at`: the engine had written a newer time before. */
+  record: Type.Optional(EnginePosition),
+  ordinal: Type.Optional(Type.Integer({ minimum: 0 })),
+});
+export type BatchLine = Static<typeof BatchLine>;
+
+/**
+ * Consecutive lines of a container. Batches are a chain: `after` is the cursor of the line before
+ * the first one, so a reader sees whether a batch is missing between two others.
  */
 export const LogBatch = Type.Object({
   node_id: Id,
+  /** One run of a reader of the agent. */
   epoch: Type.String({ minLength: 1, maxLength: 64 }),
+  /**
+   * Number of the first line within `epoch`, including the lines that the agent dropped. It orders
+   * the batches of a reader. A control plane of 0.1.0 knows only this.
+   */
   first: Type.Integer({ minimum: 0 }),
-  lines: Type.Array(
-    Type.Object({
-      at: Position,
-      stream: Stream,
-      text: Type.String({ maxLength: MAX_LINE_CHARS + 100 }),
-    }),
-    {
-      maxItems: MAX_BATCH_LINES,
-    },
-  ),
+  lines: Type.Array(BatchLine, { maxItems: MAX_BATCH_LINES }),
+  /** The container of the lines. Absent: an agent of 0.1.0, whose lines have no cursors. */
+  run: Type.Optional(Type.String({ minLength: 1, maxLength: 64, pattern: '^[A-Za-z0-9]+$' })),
+  /** The cursor before the first line. Null: the first line is the first of the log. */
+  after: Type.Optional(orNull(LogCursor)),
+  /** Lines between `after` and the first line are missing: the agent dropped them. */
+  gap: Type.Optional(Type.Boolean()),
+  /**
+   * The log does not have the line after which the reader should begin: the engine has rotated it
+   * away, or the container is another one. Lines may be missing before the first line, and cursors
+   * of earlier batches tell nothing about these lines.
+   */
+  reset: Type.Optional(Type.Boolean()),
+  /** With the end of a `read`: the cursor of the newest line in the log, also if it was not sent. */
+  last: Type.Optional(orNull(LogCursor)),
   /** Clock of the node when it sent the batch, in ms since 1970. */
   now: Type.Number(),
   /** A `read` is complete, or the container of a `follow` is gone. */
@@ -169,7 +188,6 @@ export const LogBatch = Type.Object({
   problem: Type.Optional(Type.String({ maxLength: 500 })),
 });
 export type LogBatch = Static<typeof LogBatch>;
-export type BatchLine = LogBatch['lines'][number];
 
 export const LogBatchAnswer = Type.Object({
   wanted: Type.Boolean({ description: 'false: nobody wants this log any more' }),

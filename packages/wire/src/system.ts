@@ -2,7 +2,7 @@
 import { type Static, Type } from 'typebox';
 import { Id, literals, orNull, Time } from './vocabulary.ts';
 
-/** `default`: not set, so the value is the default. `hidden`: it is set, and may be a secret. */
+/** `default`: not set, so the value is the default. `hidden`: it is set, and can be a secret. */
 export const SETTING_SOURCES = ['set', 'default', 'hidden'] as const;
 export const SettingInForce = Type.Object({
   name: Type.String(),

@@ -33,7 +33,7 @@ export const BuildPayload = Type.Object({
   branch: Type.String(),
   commit: orNull(CommitId),
   /**
-   * Hosts that submodules may come from, in the syntax of ALLOWED_GIT_HOSTS. Empty: any host.
+   * Hosts from which submodules can come, in the syntax of ALLOWED_GIT_HOSTS. Empty: any host.
    * Absent: only the host of `git_url`.
    */
   allowed_git_hosts: Type.Optional(Type.Array(Type.String())),
@@ -183,7 +183,7 @@ export type Task = Static<typeof Task>;
 export type TaskOf<K extends (typeof TASK_KINDS)[number]> = Extract<Task, { kind: K }>;
 
 /**
- * Remaining duration of the lease. Agents need it because their clock may differ from the control
+ * Remaining duration of the lease. Agents need it because their clock can differ from the control
  * plane's.
  */
 const LeaseSeconds = Type.Optional(Type.Number({ minimum: 0 }));

@@ -373,6 +373,12 @@ export type TreeChange = {
   previous_checksum: string | null;
 };
 
+/** An end of a folder (null) comes after each entry. */
+function compareEntries(a: NamedEntry | null, b: NamedEntry | null): number {
+  if (a === null) return 1;
+  return b === null ? -1 : compareNames(a.name, b.name);
+}
+
 /**
  * Yields the files and symlinks in which two trees differ. `null` stands for the empty tree.
  * Folders have no rows. Each path occurs once, except where a file replaced a folder or a folder
@@ -394,7 +400,7 @@ export async function* diffTrees(
   for (;;) {
     const [was, is] = [olds.entry(), news.entry()];
     if (was === null && is === null) return;
-    const order = was === null ? 1 : is === null ? -1 : compareNames(was.name, is.name);
+    const order = compareEntries(was, is);
     const [gone, come] = [order <= 0 ? was : null, order >= 0 ? is : null];
     const path = under + (come ?? gone)?.name;
     const [oldLeaf, newLeaf] = [leafOf(gone), leafOf(come)];

@@ -1,41 +1,77 @@
 /**
  * The glossary of Berth. Code, API, database, docs and user interface use these words unchanged.
  *
- * project a git URL, branch, Dockerfile path, `domain_prefix`, container port, Require Auth, env,
- * datasets deployment one request to bring one version of a project live; its `generation` rises
- * with each deployment of the project release the immutable result of a deployment: commit, image
- * digest, env, dataset versions task one piece of work for one node, with `attempt` and a lease
- * lease (task, attempt, token, expiry): the right to report on a task. A later attempt voids it
- * node a machine with the role `builder` or `deploy` agent the program that runs on a node plan the
- * changes that a decision requests: next states, tasks to create or end, route change, story lines
- * route host name -> node address and port, published to the reverse proxy dataset a folder of the
- * shared storage version a numbered state of a dataset manifest the files of a dataset version:
- * path -> (size, checksum) volume a folder on the disk of a deploy node that outlives the
- * deployments of its project copy of volumes: the folders of one project on one node; a move makes
- * a new copy, and only one copy is current staging the folder in which an agent collects a copy
- * before the copy is complete and checked batch several small pieces of work of one kind that are
- * sent, stored or run together: log lines, rows, registrations presence whether a person used the
- * API in the last 2 seconds; background work slows down meanwhile hold a request that stays open
- * until its answer changes or `wait` seconds have passed (long poll) marker a router whose path is
- * the hash of the configuration; when it answers, the proxy serves that configuration drift a
- * difference between a running container and its deployment or project settings; health `drifted`
- * adoption a deploy task continues with the container that an earlier attempt of it started,
- * instead of starting another one quarantine containers with Berth's labels whose deployment the
- * control plane does not know; only people remove them hook an address that a forge calls after a
- * push; a delivery is one call, and its verdict says what Berth did look a task that reads the tip
- * of a branch from the git server, to decide about a delivery; or what a repository has for a new
- *             project
- * drain a node or container gets nothing new and finishes what it has: a node moves its projects, a
- * container its requests retire remove the container of a deployment that another one replaced,
- * after it has drained stopped a project whose container a person stopped; its route, node, image
- * and data stay reserved until it starts again stop-first replacement without two running versions
- * (`replace: recreate`): the old container stops before the new one starts clean-up removal of the
- * images that no release needs from the registry, and the registry's own garbage collection
- * eviction removal of a cached dataset version from a node to make room; a pinned version is in use
- * and stays retention removal of old history from the database uptime clock
- *             a clock in the database that runs only while a control plane serves; every deadline uses it
- * contract what agents, proxies and projects rely on (docs/contract.md); a contract-only agent
- * implements nothing else
+ * project         a git URL, branch, Dockerfile path, `domain_prefix`, container port, Require
+ *                 Auth, env, datasets
+ * deployment      one request to bring one version of a project live; its `generation` rises with
+ *                 each deployment of the project
+ * release         the immutable result of a deployment: commit, image digest, env, dataset versions
+ * task            one piece of work for one node, with `attempt` and a lease
+ * claim           the request of an agent for a task that is offered to it; the answer has attempt,
+ *                 lease and secrets
+ * attempt         number of claims of a task so far; a report names the attempt that it belongs to
+ * lease           (task, attempt, token, expiry): the right to report on a task. A later attempt
+ *                 voids it
+ * node            a machine with the role `builder` or `deploy`
+ * agent           the program that runs on a node
+ * facts           everything that a decision may read, as data: project, deployments, tasks, nodes,
+ *                 clocks. A build sends facts too: what it learned about its commit and image
+ * draft           a plan while a decision adds to it
+ * plan            the changes that a decision requests: next states, tasks to create or end, route
+ *                 change, story lines
+ * story           the lines of a deployment that say what happened to it, for people
+ * refusal         why a node cannot take work now, as data
+ * reason to wait  why a deployment does not go on now, as data; `waiting` is its text
+ * route           host name -> node address and port, published to the reverse proxy
+ * dataset         a folder of the shared storage
+ * version         a numbered state of a dataset
+ * manifest        the files of a dataset version: path -> (size, checksum)
+ * want            what a node should have or do, from which an agent or a loop computes the next
+ *                 steps: wanted datasets, wanted containers
+ * volume          a folder on the disk of a deploy node that outlives the deployments of its
+ *                 project
+ * copy            of volumes: the folders of one project on one node; a move makes a new copy, and
+ *                 only one copy is current
+ * staging         the folder in which an agent collects a copy before the copy is complete and
+ *                 checked
+ * batch           several small pieces of work of one kind that are sent, stored or run together:
+ *                 log lines, rows, registrations
+ * channel         a stream of bytes or lines through the control plane: a volume from node to node,
+ *                 a runtime log from agent to viewer
+ * vault           the part of the control plane that seals and opens secrets; only it has the keys
+ * presence        whether a person used the API in the last 2 seconds; background work slows down
+ *                 meanwhile
+ * hold            a request that stays open until its answer changes or `wait` seconds have passed
+ *                 (long poll)
+ * marker          a router whose path is the hash of the configuration; when it answers, the proxy
+ *                 serves that configuration
+ * drift           a difference between a running container and its deployment or project settings;
+ *                 health `drifted`
+ * adoption        a deploy task continues with the container that an earlier attempt of it started,
+ *                 instead of starting another one
+ * quarantine      containers with Berth's labels whose deployment the control plane does not know;
+ *                 only people remove them
+ * hook            an address that a forge calls after a push; a delivery is one call, and its
+ *                 verdict says what Berth did
+ * look            a task that reads the tip of a branch from the git server, to decide about a
+ *                 delivery; or what a repository has for a new project
+ * drain           a node or container gets nothing new and finishes what it has: a node moves its
+ *                 projects, a container its requests
+ * retire          remove the container of a deployment that another one replaced, after it has
+ *                 drained
+ * stopped         a project whose container a person stopped; its route, node, image and data stay
+ *                 reserved until it starts again
+ * stop-first      replacement without two running versions (`replace: recreate`): the old container
+ *                 stops before the new one starts
+ * clean-up        removal of the images that no release needs from the registry, and the registry's
+ *                 own garbage collection
+ * eviction        removal of a cached dataset version from a node to make room; a pinned version is
+ *                 in use and stays
+ * retention       removal of old history from the database
+ * uptime clock    a clock in the database that runs only while a control plane serves; every
+ *                 deadline uses it
+ * contract        what agents, proxies and projects rely on (docs/contract.md); a contract-only
+ *                 agent implements nothing else
  */
 import { type Static, type TSchema, type TUnsafe, Type } from 'typebox';
 

@@ -11,7 +11,7 @@ export const CAN_MOVE_VOLUMES = 'volume_moves';
 
 /**
  * The volumes of a deploy task. `copy` identifies the folders: the agent mounts only a folder with
- * this id, so that a copy that was left behind is never mounted. `create`: the agent may create the
+ * this id, so that a copy that was left behind is never mounted. `create`: the agent can create the
  * folder. Without it, a missing folder is an error.
  */
 export const VolumeMounts = Type.Object({

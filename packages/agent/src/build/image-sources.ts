@@ -8,6 +8,7 @@
  * misses one that some BuildKit accepts. Images that only a base image names (ONBUILD) are not in
  * the file: `sourcePolicy` has BuildKit refuse them.
  */
+import { ipv4Inside } from '@berth/kit/mapped-address';
 import { TaskFailure } from '../failures.ts';
 
 export type ImageRules = {
@@ -441,12 +442,7 @@ function plainAddress(host: string): string {
   if (!/^(\[.*\]|[\dx.a-f]*\d[\dx.a-f]*)$/.test(name) || !URL.canParse(`http://${name}`))
     return host;
   const { hostname } = new URL(`http://${name}`);
-  const [, high, low] = /^\[::ffff:([\da-f]{1,4}):([\da-f]{1,4})\]$/.exec(hostname) ?? [];
-  const inner = [high, low].flatMap((part) => {
-    const bits = Number.parseInt(part ?? '', 16);
-    return Number.isNaN(bits) ? [] : [bits >> 8, bits & 255];
-  });
-  const address = inner.length === 4 ? inner.join('.') : hostname;
+  const address = ipv4Inside(hostname.replace(/^\[|\]$/g, '')) ?? hostname;
   return `${/^127\.\d+\.\d+\.\d+$/.test(address) ? '127.0.0.1' : address}${port}`;
 }
 function fullRegistry(name: string): string {

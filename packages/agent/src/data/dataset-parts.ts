@@ -1,18 +1,22 @@
 /**
- * Composes the dataset parts of a deploy node (docs/data.md).
+ * Wires the dataset parts of a deploy node (docs/data.md). Read this file first: the other files of
+ * this room take each other as parameters, and only here you see which one gets which.
  *
  *   deploy, sync ──> cache ──> transfer (shared by tasks) ──> copy rounds ──> versions     layout.ts: where each file is
  *      │                                      │
- *      └─ prepare: symlinks, the share         └─ ../room ──> evict ──> versions that nothing pins
+ *      └─ prepare: symlinks, the share         └─ disk/eviction ──> evict ──> versions that nothing pins
+ *
+ * volumes/ has the volumes of projects, which are no datasets.
  */
 import { createLimit } from '@berth/kit/limit';
+import { defined } from '@berth/kit/defined';
 import type { Logger } from '@berth/kit/log';
 import type { Client } from '@berth/wire/client';
 import type { Watermarks } from '@berth/wire/eviction';
 import { createLocks } from '../locks.ts';
 import type { ListNodeContainers } from '../engine/node-ids.ts';
 import { retryUntilAnswered } from '../link/retry.ts';
-import { createRoom, type Room } from '../disk/eviction.ts';
+import { createRoom, type DatasetSpace, type Room } from '../disk/eviction.ts';
 import type { EngineSpace } from '../disk/engine-space.ts';
 import type { StorageMeter } from '../disk/storage.ts';
 import { createRsync, type RsyncSettings } from './rsync.ts';
@@ -20,7 +24,7 @@ import { createRefCounts } from '@berth/kit/ref-count';
 import { type Cache, createCache } from './cache.ts';
 import { createCopyRate } from './copy-rate.ts';
 import { makePrivate } from '../file-system.ts';
-import { createEvict } from './evict.ts';
+import { createEvict, type Evict } from './evict.ts';
 import { createInventory, type Inventory } from './inventory.ts';
 import { createSweepMounts, type SweepMounts } from './sweep-mounts.ts';
 import { createRecopyable } from './recopyable.ts';
@@ -89,18 +93,10 @@ export async function createDatasetParts(options: DatasetPartsOptions): Promise<
   const layout = createLayout(options.root);
   for (const folder of [layout.mounts, layout.objects, layout.staging, layout.trash])
     await makePrivate(folder);
-  const work = await createWorkFolders(
-    layout,
-    options.silentMs === undefined ? {} : { silentMs: options.silentMs },
-  );
+  const work = await createWorkFolders(layout, defined({ silentMs: options.silentMs }));
   const versions = createVersions(layout);
   const mounts = createMounts(layout, work);
-  const trees = createTrees(layout, async (id, digests, signal) => {
-    const body = { digests: [...digests] };
-    const call = () =>
-      client.call('agentTrees', { params: { id }, body, signal, timeoutMs: TREES_MS });
-    return (await retryUntilAnswered(call, { signal })).objects;
-  });
+  const trees = createTrees(layout, fetchTrees(client));
   const protectedVersions = createRefCounts();
   const isProtected = protectedVersions.has;
   // Eviction and transfers depend on each other: a running transfer keeps its tree objects when a
@@ -135,9 +131,9 @@ export async function createDatasetParts(options: DatasetPartsOptions): Promise<
     deploymentsInUse,
     log,
   });
-  const room = createRoom({
-    storage,
-    datasets: createDatasetSpace({
+  const room = roomOf(
+    options,
+    createDatasetSpace({
       versions,
       mounts,
       evict,
@@ -146,12 +142,7 @@ export async function createDatasetParts(options: DatasetPartsOptions): Promise<
       isProtected,
       log,
     }),
-    engine: options.engine ?? null,
-    engineMax: null,
-    locks: createLocks(),
-    watermarks: options.watermarks,
-    log,
-  });
+  );
   const findSource = createFindSource(options.share, rsync.inherit);
   const trim = createTrim({
     versions,
@@ -195,18 +186,7 @@ export async function createDatasetParts(options: DatasetPartsOptions): Promise<
     deploymentsInUse,
     agent: options.agent,
   });
-  // A dead process may look alive at start (the machine restarted, or a container beside this one),
-  // so the check repeats.
-  let removingLeftovers: Promise<void> | null = null;
-  const removeLeftovers = (): void => {
-    removingLeftovers ??= evict
-      .removeLeftovers()
-      .catch((err: unknown) =>
-        log.warn({ err }, 'removing the leftover copies of dead processes failed; will retry'),
-      )
-      .finally(() => (removingLeftovers = null));
-  };
-  const timer = setInterval(removeLeftovers, options.cleanupMs ?? CLEANUP_MS).unref();
+  const leftovers = sweepLeftovers(evict, options);
   return {
     room,
     cache,
@@ -220,9 +200,58 @@ export async function createDatasetParts(options: DatasetPartsOptions): Promise<
     async stop() {
       await cache.stop();
       await trimming;
-      clearInterval(timer);
-      await removingLeftovers;
+      await leftovers.stop();
       work.stop();
+    },
+  };
+}
+
+const roomOf = (
+  { storage, engine, watermarks, log }: DatasetPartsOptions,
+  datasets: DatasetSpace,
+): Room =>
+  createRoom({
+    storage,
+    datasets,
+    engine: engine ?? null,
+    engineMax: null,
+    locks: createLocks(),
+    watermarks,
+    log,
+  });
+
+/** Fetches tree objects from the control plane until it answers. */
+const fetchTrees =
+  (client: Client): Parameters<typeof createTrees>[1] =>
+  async (id, digests, signal) => {
+    const body = { digests: [...digests] };
+    const call = () =>
+      client.call('agentTrees', { params: { id }, body, signal, timeoutMs: TREES_MS });
+    return (await retryUntilAnswered(call, { signal })).objects;
+  };
+
+/**
+ * Removes leftovers of dead processes again and again: such a process may look alive at start,
+ * because the machine restarted or a container runs beside this one.
+ */
+function sweepLeftovers(
+  evict: Pick<Evict, 'removeLeftovers'>,
+  { cleanupMs = CLEANUP_MS, log }: DatasetPartsOptions,
+): { stop(): Promise<void> } {
+  let sweeping: Promise<void> | null = null;
+  const sweep = (): void => {
+    sweeping ??= evict
+      .removeLeftovers()
+      .catch((err: unknown) =>
+        log.warn({ err }, 'removing the leftover copies of dead processes failed; will retry'),
+      )
+      .finally(() => (sweeping = null));
+  };
+  const timer = setInterval(sweep, cleanupMs).unref();
+  return {
+    async stop() {
+      clearInterval(timer);
+      await sweeping;
     },
   };
 }

@@ -178,12 +178,10 @@ export function createPrepare({
       if (task.payload.datasets.length === 0) return [];
       await claim(task, deploymentId, attempt);
       const { links } = await mounts.get(deploymentId);
-      return task.payload.datasets.map((row) => ({
-        dataset_id: row.dataset_id,
-        version:
-          row.mode === 'readwrite'
-            ? null
-            : (links.find((l) => l.name === row.name)?.version ?? row.version),
+      const linked = new Map(links.map(({ name, version }) => [name, version]));
+      return task.payload.datasets.map(({ dataset_id, mode, name, version }) => ({
+        dataset_id,
+        version: mode === 'readwrite' ? null : (linked.get(name) ?? version),
       }));
     },
     undo: (task, deploymentId, attempt) =>

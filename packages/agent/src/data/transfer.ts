@@ -18,7 +18,7 @@ import { TaskFailure } from '../failures.ts';
 import { type CopyDeps, copyRound, type Round } from './copy.ts';
 import type { CopyRate } from './copy-rate.ts';
 import { removeTree } from '../file-system.ts';
-import { createProgressMeter } from './progress-meter.ts';
+import { createProgressMeter, type ProgressMeter } from './progress-meter.ts';
 import { type LinkSource, sourceOfStaging } from './staging.ts';
 import type { Rescan } from './rescan.ts';
 import { countText, filesText, sizeText, timeText } from '../disk/size-text.ts';
@@ -57,179 +57,248 @@ export type Transfer = {
   isEnding(): boolean;
 };
 
+type WrongRound = Extract<Round, { kind: 'wrong' }>;
+
 const MAX_ROUNDS = 3;
 const NAMED_FILES = 5;
 let count = 0;
 
 /**
- * `onMoved` is called when the transfer continues as a later version; if it returns a transfer of
- * that version, that one is used.
+ * Called when the transfer continues as a later version. If it returns a transfer of that version,
+ * that one is used.
  */
+export type OnMoved = (next: WantedVersion) => Transfer | null;
+
+/** The state of one transfer. */
+type Copying = {
+  deps: TransferDeps;
+  /** Changes when the dataset gets a later version during the copy. */
+  want: WantedVersion;
+  onMoved: OnMoved;
+  /** Aborted when no task waits any more. */
+  ending: AbortController;
+  /** The tasks that wait. */
+  listeners: Set<CopyListener>;
+  /** Sends the same line to all listeners. */
+  logLine: (text: string) => void;
+  meter: ProgressMeter;
+  folder: string;
+  reservations: Reservation[];
+  /** Bytes of the copied files on disk. */
+  room: number;
+  copiedBytes: number;
+  workedMs: number;
+  /** Whether the transfer waits for another one of the same version, which is counted instead. */
+  handedOver: boolean;
+};
+
 export function startTransfer(
   deps: TransferDeps,
   first: WantedVersion,
-  onMoved: (next: WantedVersion) => Transfer | null,
+  onMoved: OnMoved,
 ): Transfer {
-  const ending = new AbortController();
-  const { signal } = ending;
   const listeners = new Set<CopyListener>();
-  const logLine = (text: string): void => listeners.forEach((w) => w.logLine(text));
-  const meter = createProgressMeter(first, (progress) =>
-    listeners.forEach((w) => w.onProgress(progress)),
-  );
-  const folder = join(deps.staging, `copy-${(count += 1)}`);
-  const reservations: Reservation[] = [];
-  let room = 0;
-  let want = first;
-  let waiting = 0;
-  let copiedBytes = 0;
-  let workedMs = 0;
-  /** Whether the transfer waits for another one of the same version, which is counted instead. */
-  let handedOver = false;
-
-  async function runRound(number: number, sources: readonly LinkSource[]): Promise<Round> {
-    const begun = performance.now();
-    let copyingSince = begun;
-    let roundBytes = 0;
-    let lines = createLines(logLine);
-    const result = await copyRound(deps, want, {
-      signal,
-      place: join(folder, `round-${number}`),
-      sources,
-      onReserved: (reservation) => reservations.push(reservation),
-      logLine,
-      onStep(step, staging) {
-        if (step === 'copying') {
-          copyingSince = performance.now();
-          lines = createLines(logLine, staging.copy.bytes);
-          logLine(
-            `copying ${versionText(want)}: ${sizeText(staging.copy.bytes)} in ` +
-              `${filesText(staging.copy.files)}; ` +
-              `${countText(staging.linked.files)} already on this node`,
-          );
-        }
-        meter.step(step, staging.copy.bytes);
-      },
-      onBytes(bytes) {
-        roundBytes = bytes;
-        meter.bytes(bytes);
-        lines.at(meter.now());
-      },
-    }).finally(() => {
-      copiedBytes += roundBytes;
-      workedMs += performance.now() - begun;
-    });
-    const { copy, linked } = result.staging;
-    const [ms, copyingMs] = [performance.now() - begun, performance.now() - copyingSince];
-    // A copy that was interrupted has not transferred all bytes.
-    if (result.kind === 'done') await deps.copyRate.add(copy.bytes, copyingMs);
-    room += copy.room;
-    const all = copy.files + linked.files;
-    const rate = `${sizeText((copy.bytes / Math.max(1, copyingMs)) * 1000)}/s`;
-    if (result.kind === 'done')
-      logLine(
-        `copied ${sizeText(copy.bytes)} of ${versionText(want)} in ${timeText(ms)}, ${rate}; ` +
-          `${countText(linked.files)} of ${countText(all)} files were already on this node`,
-      );
-    return result;
-  }
-
-  async function runRounds(): Promise<Copied> {
-    const sources: LinkSource[] = [];
-    const sum = { files: 0, bytes: 0 };
-    for (let number = 1; ; number += 1) {
-      const result = await deps.limit(() => runRound(number, sources), signal);
-      sum.files += result.staging.copy.files;
-      sum.bytes += result.staging.copy.bytes;
-      if (result.kind === 'done') {
-        meter.step('done');
-        return { want, ...sum };
-      }
-      if (number === MAX_ROUNDS) throw failureOf(want, result);
-      sources.unshift(await sourceOfStaging(result.staging, result.wrong));
-      if (result.killed) {
-        logLine(`${result.rsyncMessage}; copying the remaining files`);
-        continue;
-      }
-      logLine(
-        `the source changed during the copy: ${namesOf(result.wrong)}; rescanning the dataset`,
-      );
-      const now = await deps.rescan(want.dataset_id, signal);
-      if (now.version === null || now.manifest_digest === null) throw failureOf(want, result);
-      const next: WantedVersion = {
-        ...want,
-        nfs_path: now.nfs_path,
-        version: now.version,
-        manifest_digest: now.manifest_digest,
-      };
-      if (next.version !== want.version) {
-        logLine(`the dataset is now v${next.version}`);
-        const other = onMoved(next);
-        handedOver = other !== null;
-        if (other !== null)
-          return other.join(
-            { onProgress: (p) => listeners.forEach((w) => w.onProgress(p)), logLine },
-            signal,
-          );
-      }
-      want = next;
-      meter.restart(want);
-    }
-  }
-
-  async function runAndCleanUp(): Promise<Copied> {
-    let storedBytes = 0;
-    try {
-      const copied = await runRounds();
-      storedBytes = room;
-      return copied;
-    } finally {
-      await removeTree(folder).finally(() => {
-        // Do both in one step: the reserved bytes are the bytes on disk now.
-        for (const reservation of reservations) reservation.release();
-        deps.storage.add(storedBytes);
-        deps.storage.stale();
-      });
-    }
-  }
-  const result = runAndCleanUp();
-  const reportEnd = (outcome: CopyEnd['outcome']): void => {
-    if (workedMs > 0 && !handedOver) deps.onEnded({ outcome, bytes: copiedBytes, ms: workedMs });
+  const copying: Copying = {
+    deps,
+    want: first,
+    onMoved,
+    ending: new AbortController(),
+    listeners,
+    logLine: (text) => listeners.forEach((listener) => listener.logLine(text)),
+    meter: createProgressMeter(first, (progress) =>
+      listeners.forEach((listener) => listener.onProgress(progress)),
+    ),
+    folder: join(deps.staging, `copy-${(count += 1)}`),
+    reservations: [],
+    room: 0,
+    copiedBytes: 0,
+    workedMs: 0,
+    handedOver: false,
   };
+  const result = runAndCleanUp(copying);
   // No task may be waiting when the transfer fails.
   const done = result.then(
-    () => reportEnd('completed'),
-    () => reportEnd(signal.aborted ? 'cancelled' : 'failed'),
+    () => reportEnd(copying, 'completed'),
+    () => reportEnd(copying, copying.ending.signal.aborted ? 'cancelled' : 'failed'),
   );
   return {
-    want: () => want,
+    want: () => copying.want,
     done,
-    isEnding: () => signal.aborted,
-    async join(listener, taskSignal) {
-      listeners.add(listener);
-      waiting += 1;
-      listener.onProgress(meter.now());
-      const aborted = Promise.withResolvers<never>();
-      const onAbort = (): void => aborted.reject(reasonOf(taskSignal));
-      if (taskSignal.aborted) onAbort();
-      else taskSignal.addEventListener('abort', onAbort, { once: true });
-      try {
-        return await Promise.race([result, aborted.promise]);
-      } finally {
-        taskSignal.removeEventListener('abort', onAbort);
-        listeners.delete(listener);
-        waiting -= 1;
-        if (waiting === 0) {
-          ending.abort(
-            taskSignal.aborted
-              ? reasonOf(taskSignal)
-              : new Error('no task waits for the copy any more'),
-          );
-          await done;
-        }
-      }
-    },
+    isEnding: () => copying.ending.signal.aborted,
+    join: (listener, signal) => joinTransfer(copying, { result, done }, listener, signal),
   };
+}
+
+/** Waits for the result. The last task that stops waiting ends the transfer. */
+async function joinTransfer(
+  { listeners, meter, ending }: Copying,
+  { result, done }: { result: Promise<Copied>; done: Promise<void> },
+  listener: CopyListener,
+  signal: AbortSignal,
+): Promise<Copied> {
+  // A listener of its own for each call: a task may wait twice.
+  const waiting: CopyListener = { ...listener };
+  listeners.add(waiting);
+  waiting.onProgress(meter.now());
+  const aborted = Promise.withResolvers<never>();
+  const onAbort = (): void => aborted.reject(reasonOf(signal));
+  if (signal.aborted) onAbort();
+  else signal.addEventListener('abort', onAbort, { once: true });
+  try {
+    return await Promise.race([result, aborted.promise]);
+  } finally {
+    signal.removeEventListener('abort', onAbort);
+    listeners.delete(waiting);
+    if (listeners.size === 0) {
+      ending.abort(
+        signal.aborted ? reasonOf(signal) : new Error('no task waits for the copy any more'),
+      );
+      await done;
+    }
+  }
+}
+
+async function runAndCleanUp(copying: Copying): Promise<Copied> {
+  const { deps, folder, reservations } = copying;
+  let storedBytes = 0;
+  try {
+    const copied = await runRounds(copying);
+    storedBytes = copying.room;
+    return copied;
+  } finally {
+    await removeTree(folder).finally(() => {
+      // Do both in one step: the reserved bytes are the bytes on disk now.
+      for (const reservation of reservations) reservation.release();
+      deps.storage.add(storedBytes);
+      deps.storage.stale();
+    });
+  }
+}
+
+function reportEnd(
+  { deps, workedMs, copiedBytes, handedOver }: Copying,
+  outcome: CopyEnd['outcome'],
+): void {
+  if (workedMs > 0 && !handedOver) deps.onEnded({ outcome, bytes: copiedBytes, ms: workedMs });
+}
+
+/** Copies in rounds until all files are correct (see the top of this file). */
+async function runRounds(copying: Copying): Promise<Copied> {
+  const { deps, meter, logLine, ending } = copying;
+  const sources: LinkSource[] = [];
+  const sum = { files: 0, bytes: 0 };
+  for (let number = 1; ; number += 1) {
+    const round = await deps.limit(() => runRound(copying, number, sources), ending.signal);
+    sum.files += round.staging.copy.files;
+    sum.bytes += round.staging.copy.bytes;
+    if (round.kind === 'done') {
+      meter.step('done');
+      return { want: copying.want, ...sum };
+    }
+    if (number === MAX_ROUNDS) throw failureOf(copying.want, round);
+    sources.unshift(await sourceOfStaging(round.staging, round.wrong));
+    if (round.killed) {
+      logLine(`${round.rsyncMessage}; copying the remaining files`);
+      continue;
+    }
+    const other = await followSource(copying, round);
+    if (other !== null) return joinOther(copying, other);
+  }
+}
+
+/**
+ * The source changed: continues with the version that it has become. Returns the transfer that
+ * copies that version already; null: this one continues.
+ */
+async function followSource(copying: Copying, round: WrongRound): Promise<Transfer | null> {
+  const { deps, want, meter, logLine, ending } = copying;
+  logLine(`the source changed during the copy: ${namesOf(round.wrong)}; rescanning the dataset`);
+  const scanned = await deps.rescan(want.dataset_id, ending.signal);
+  const { nfs_path, version, manifest_digest } = scanned;
+  if (version === null || manifest_digest === null) throw failureOf(want, round);
+  const next: WantedVersion = { ...want, nfs_path, version, manifest_digest };
+  if (next.version !== want.version) {
+    logLine(`the dataset is now v${next.version}`);
+    const other = copying.onMoved(next);
+    copying.handedOver = other !== null;
+    if (other !== null) return other;
+  }
+  copying.want = next;
+  meter.restart(next);
+  return null;
+}
+
+const joinOther = ({ listeners, logLine, ending }: Copying, other: Transfer): Promise<Copied> =>
+  other.join(
+    {
+      onProgress: (progress) => listeners.forEach((listener) => listener.onProgress(progress)),
+      logLine,
+    },
+    ending.signal,
+  );
+
+async function runRound(
+  copying: Copying,
+  number: number,
+  sources: readonly LinkSource[],
+): Promise<Round> {
+  const { deps, want, meter, logLine, ending, reservations } = copying;
+  const begun = performance.now();
+  let copyingSince = begun;
+  let roundBytes = 0;
+  let lines = createLines(logLine);
+  const round = await copyRound(deps, want, {
+    signal: ending.signal,
+    place: join(copying.folder, `round-${number}`),
+    sources,
+    onReserved: (reservation) => reservations.push(reservation),
+    logLine,
+    onStep(step, staging) {
+      if (step === 'copying') {
+        copyingSince = performance.now();
+        lines = createLines(logLine, staging.copy.bytes);
+        logLine(copyingText(want, staging));
+      }
+      meter.step(step, staging.copy.bytes);
+    },
+    onBytes(bytes) {
+      roundBytes = bytes;
+      meter.bytes(bytes);
+      lines.at(meter.now());
+    },
+  }).finally(() => {
+    copying.copiedBytes += roundBytes;
+    copying.workedMs += performance.now() - begun;
+  });
+  const { copy } = round.staging;
+  const [ms, copyingMs] = [performance.now() - begun, performance.now() - copyingSince];
+  copying.room += copy.room;
+  // A copy that was interrupted has not transferred all bytes.
+  if (round.kind === 'done') {
+    await deps.copyRate.add(copy.bytes, copyingMs);
+    logLine(copiedText(want, round.staging, ms, copyingMs));
+  }
+  return round;
+}
+
+type Counts = Pick<Round['staging'], 'copy' | 'linked'>;
+
+const copyingText = (want: WantedVersion, { copy, linked }: Counts): string =>
+  `copying ${versionText(want)}: ${sizeText(copy.bytes)} in ${filesText(copy.files)}; ` +
+  `${countText(linked.files)} already on this node`;
+
+function copiedText(
+  want: WantedVersion,
+  { copy, linked }: Counts,
+  ms: number,
+  copyingMs: number,
+): string {
+  const rate = `${sizeText((copy.bytes / Math.max(1, copyingMs)) * 1000)}/s`;
+  const all = copy.files + linked.files;
+  return (
+    `copied ${sizeText(copy.bytes)} of ${versionText(want)} in ${timeText(ms)}, ${rate}; ` +
+    `${countText(linked.files)} of ${countText(all)} files were already on this node`
+  );
 }
 
 function namesOf(paths: ReadonlySet<string>): string {
@@ -238,10 +307,7 @@ function namesOf(paths: ReadonlySet<string>): string {
     ? `${named} and ${countText(paths.size - NAMED_FILES)} more`
     : named;
 }
-function failureOf(
-  want: WantedVersion,
-  { wrong, rsyncMessage, killed }: Extract<Round, { kind: 'wrong' }>,
-): TaskFailure {
+function failureOf(want: WantedVersion, { wrong, rsyncMessage, killed }: WrongRound): TaskFailure {
   if (killed)
     return new TaskFailure('dataset_copy_failed', `${versionText(want)}: ${rsyncMessage}`);
   return new TaskFailure(

@@ -54,12 +54,17 @@ export type Room = {
   /** Notes about the budget for the operator. */
   notes(): string[];
 };
-/**
- * `wanted`: bytes that a pull needs, on the disk of the engine. `recount`: the last count of images
- * and build cache is too old. `logLine`: a task waits. It goes on at once if nothing can go
- * according to the last count, and otherwise the line says so.
- */
-export type KeepOptions = { wanted?: number; recount?: boolean; logLine?: Say };
+export type KeepOptions = {
+  /** Bytes that a pull needs, on the disk of the engine. */
+  wanted?: number;
+  /** The last count of images and build cache is too old. */
+  recount?: boolean;
+  /**
+   * A task waits. It continues at once if nothing can go according to the last count; otherwise it
+   * gets a line.
+   */
+  logLine?: Say;
+};
 export type RoomDeps = {
   storage: StorageMeter;
   /** Null on a builder. */
@@ -74,6 +79,14 @@ export type RoomDeps = {
 };
 
 type Plan = DiskPlan<CachedDataset, ImageCandidate>;
+/** The state of the room between its runs. */
+type Keeper = RoomDeps & {
+  /** Note about images that stay, for the operator. */
+  imagesNote: string | null;
+  /** Runs that hold the lock or wait for it. */
+  holders: number;
+  wasFull: boolean;
+};
 /** The state of one run. */
 type Run = {
   /** Bytes that must be free. */
@@ -107,261 +120,346 @@ export const RECENT_MS = 60_000;
 /** The engine prunes records that share their bytes with an image too, which frees nothing. */
 const MAX_IDLE_PRUNES = 5;
 const NONE: ReadonlySet<string> = new Set();
+/** Sum of the bytes. */
 const sum = (all: readonly { bytes: number }[]): number =>
   all.reduce((total, one) => total + one.bytes, 0);
 
 export function createRoom(deps: RoomDeps): Room {
-  const { storage, datasets, engine, locks, watermarks, log } = deps;
-
-  const begin = (wanted: number, engineOnly: boolean): Run => ({
-    wanted,
-    engineOnly,
-    refused: new Set(),
-    recopyable: NONE,
-    contents: engine?.last() ?? null,
-    isFresh: false,
-    due: null,
-    pruned: null,
-    idlePrunes: 0,
-    cacheIsSpent: false,
-    hasBegun: false,
-  });
-  /** Needs no lock: a count may take minutes. */
-  async function prepare(run: Run, signal: AbortSignal): Promise<void> {
-    const { due } = run;
-    run.due = null;
-    if (due === 'refresh') await refresh(run, signal);
-    if (due === 'count') await recount(run, signal);
-    if (run.pruned === null) return;
-    const { before, hasRemoved } = run.pruned;
-    run.pruned = null;
-    run.idlePrunes = (run.contents?.build_cache ?? 0) < before ? 0 : run.idlePrunes + 1;
-    run.cacheIsSpent = !hasRemoved || run.idlePrunes >= MAX_IDLE_PRUNES;
-  }
-  async function refresh(run: Run, signal: AbortSignal): Promise<void> {
-    run.isFresh = true;
-    if (!run.engineOnly && datasets !== null) run.recopyable = await datasets.refresh(signal);
-    await recount(run, signal);
-  }
-  async function recount(run: Run, signal: AbortSignal, maxAgeMs = RECENT_MS): Promise<void> {
-    if (engine === null) return;
-    try {
-      run.contents = await engine.count(signal, maxAgeMs);
-    } catch (err) {
-      signal.throwIfAborted();
-      run.contents = null;
-      log.warn({ err }, 'counting images and build cache failed; none of them is evicted');
-    }
-  }
-  async function limitsOf({ engineOnly, contents }: Run, signal: AbortSignal): Promise<NodeLimits> {
-    if (!engineOnly) return storage.now(signal);
-    const { free, total } = contents?.disk ?? { free: 0, total: 0 };
-    const max = Math.min(deps.engineMax ?? total, total);
-    return { max, budget: max, disk: free - (engine?.reserved() ?? 0) };
-  }
-  async function plan(run: Run, signal: AbortSignal): Promise<Now> {
-    const limits = await limitsOf(run, signal);
-    const cached =
-      run.engineOnly || datasets === null ? [] : await datasets.list(run.refused, run.recopyable);
-    const here = run.contents?.disk?.isOwn === run.engineOnly ? run.contents : null;
-    const images = (here?.candidates ?? []).filter(({ name }) => !run.refused.has(name));
-    const total = here?.build_cache ?? 0;
-    const buildCache = {
-      total,
-      evictable: run.cacheIsSpent ? 0 : Math.min(total, here?.build_cache_unused ?? 0),
-    };
-    const engineBytes = here === null ? 0 : total + (here.images ?? 0) + (engine?.reserved() ?? 0);
-    const { wanted, hasBegun } = run;
-    const next = planNode({
-      cached,
-      images,
-      buildCache,
-      engineBytes,
-      limits,
-      wanted,
-      hasBegun,
-      watermarks,
-    });
-    const datasetsFree = sum(cached.filter((c) => !mustStay(c)));
-    const mayFit =
-      limits.budget + datasetsFree >= run.wanted &&
-      limits.disk + datasetsFree + buildCache.evictable + sum(images) >= run.wanted;
-    // While images go, layers that they share with others still count as staying.
-    const isDown = next.steps[0] === undefined || next.steps[0].kind === 'dataset';
-    const isBudget = here !== null && (!run.engineOnly || deps.engineMax !== null);
-    if (isDown && isBudget) noteImages((here.images ?? 0) - sum(images), limits.max);
-    return {
-      plan: next,
-      cached,
-      limits,
-      mayFit,
-      fits: wanted <= Math.min(limits.budget, limits.disk),
-    };
-  }
-
-  let note: string | null = null;
-  function noteImages(bytes: number, max: number): void {
-    const isNew = note === null;
-    note = bytes <= watermarks.low * max ? null : textOfImages(bytes, max);
-    if (isNew && note !== null)
-      log.warn({ reason: note }, 'images that stay use most of the budget');
-  }
-
-  async function evictAll(
-    { plan: { steps } }: Now,
-    run: Run,
-    signal: AbortSignal,
-    logLine: Say,
-  ): Promise<void> {
-    const [first] = steps;
-    run.hasBegun = true;
-    if (first?.kind === 'build_cache') {
-      const before = run.contents?.build_cache ?? 0;
-      run.pruned = { before, hasRemoved: await evictOfEngine(first, run, signal) };
-      log.info({ keep: first.keep, wanted: run.wanted }, 'build cache pruned');
-    }
-    for (const step of steps) {
-      if (step.kind !== first?.kind || step.kind === 'build_cache') break;
-      signal.throwIfAborted();
-      if (step.kind === 'image') {
-        if (step.image.kept && step !== first) break;
-        // An image is tried once: one that is still listed afterwards has come into use.
-        run.refused.add(step.image.name);
-        if (await evictOfEngine(step, run, signal)) {
-          log.info({ image: step.image.name, kept: step.image.kept }, 'image evicted to make room');
-          if (step.image.kept)
-            logLine(
-              `evicted the image ${step.image.name}, which was kept for a rollback; a rollback ` +
-                'pulls it again',
-            );
-        }
-      } else if (datasets !== null) {
-        const freed = await datasets.evict(step.dataset, signal, logLine);
-        if (freed === null) run.refused.add(datasets.keyOf(step.dataset));
-        else storage.add(-freed);
-      }
-    }
-    // Images and build cache share layers, so only a count tells how much an eviction freed.
-    if (first?.kind !== 'dataset' && run.contents !== null) run.due = 'count';
-  }
-  async function evictOfEngine(step: EngineStep, run: Run, signal: AbortSignal): Promise<boolean> {
-    if (engine === null || run.contents === null) return false;
-    try {
-      return await engine.evict(step, signal);
-    } catch (err) {
-      signal.throwIfAborted();
-      // If the engine does not answer at all, the count that follows says so. A node may only lack
-      // buildx.
-      log.warn(
-        { err, kind: step.kind },
-        'evicting from the engine failed; will retry after the next task',
-      );
-      return false;
-    }
-  }
-  /** Evicts one group. Returns `again` until there is room, or until there cannot be. */
-  async function round(
-    run: Run,
-    signal: AbortSignal,
-    logLine: Say,
-  ): Promise<'again' | 'done' | Now> {
-    // Another run may have evicted something, and counted again.
-    if (run.isFresh && run.contents !== null) run.contents = engine?.last() ?? null;
-    const now = await plan(run, signal);
-    const { steps } = now.plan;
-    if (steps.length === 0 && now.fits) return 'done';
-    if (!run.isFresh) run.due = 'refresh';
-    // Or it evicted something and has not counted yet.
-    else if (run.contents !== null && engine?.isCurrent() === false) run.due = 'count';
-    if (run.due !== null) return 'again';
-    if (steps.length === 0 || (!now.fits && !now.mayFit)) return now;
-    await evictAll(now, run, signal, logLine);
-    const onlyDatasets = steps.every((step) => step.kind === 'dataset');
-    // Versions share files, and a shared file is freed with the last of them: compare again with
-    // what is free now.
-    return onlyDatasets && run.wanted <= (await storage.now(signal)).free ? 'done' : 'again';
-  }
-  let holders = 0;
-  /** One budget for all: the second request must see the reservation of the first. */
-  async function locked<T>(signal: AbortSignal, work: () => Promise<T>): Promise<T> {
-    holders += 1;
-    try {
-      const unlock = await locks.acquire('room on the disk', signal);
-      try {
-        return await work();
-      } finally {
-        unlock();
-      }
-    } finally {
-      holders -= 1;
-    }
-  }
-  const toLog: Say = (text) => log.info(text);
-  /**
-   * Holds the lock for one round at a time: a copy that needs room does not wait for all of them.
-   * Returns null if there is room.
-   */
-  async function evictInRounds(
-    wanted: number,
-    engineOnly: boolean,
-    signal: AbortSignal,
-  ): Promise<Now | null> {
-    const run = begin(wanted, engineOnly);
-    for (;;) {
-      await prepare(run, signal);
-      const outcome = await locked(signal, () => round(run, signal, toLog));
-      if (outcome !== 'again') return outcome === 'done' ? null : outcome;
-    }
-  }
-  const isApart = (): boolean => engine?.last()?.disk?.isOwn === true;
-  async function canEvict(signal: AbortSignal): Promise<boolean> {
-    const hasSteps = async (engineOnly: boolean): Promise<boolean> => {
-      const now = await plan(begin(0, engineOnly), signal);
-      return now.plan.steps.length > 0 && (now.fits || now.mayFit);
-    };
-    return (await hasSteps(false)) || (isApart() && (await hasSteps(true)));
-  }
-  let wasFull = false;
-  function reportFull(full: Now | null): void {
-    if (full !== null && !wasFull)
-      log.warn({ reason: textOfFull(full) }, 'the disk is full, and nothing else can be evicted');
-    wasFull = full !== null;
-  }
+  const keeper: Keeper = { ...deps, imagesNote: null, holders: 0, wasFull: false };
   return {
-    notes: () => (note === null ? [] : [note]),
-    make(bytes, signal, logLine) {
-      if (holders > 0)
-        logLine('waiting for room on the disk: this node makes room for something else first');
-      return locked(signal, async () => {
-        const run = begin(bytes, false);
-        for (;;) {
-          await prepare(run, signal);
-          const outcome = await round(run, signal, logLine);
-          if (outcome === 'done') return storage.reserve(bytes);
-          if (outcome !== 'again') throw noRoom(bytes, outcome);
-        }
-      });
-    },
-    async keep(signal, { wanted = 0, recount: isOld = false, logLine } = {}) {
-      // After a pull that found the disk full, the last count is wrong.
-      if (isOld) await recount(begin(0, false), signal, wanted > 0 ? 0 : RECENT_MS);
-      if (logLine !== undefined) {
-        if (wanted === 0 && !(await canEvict(signal))) return;
-        logLine('making room on the disk');
-      }
-      for (const engineOnly of [false, true]) {
-        if (engineOnly && !isApart()) continue;
-        // If all of it cannot be free, as much as possible.
-        const tries = wanted > 0 && engineOnly === isApart() ? [wanted, 0] : [0];
-        let full: Now | null = null;
-        for (const bytes of tries) {
-          full = await evictInRounds(bytes, engineOnly, signal);
-          if (full === null) break;
-        }
-        if (!engineOnly) reportFull(full);
-      }
-    },
+    notes: () => (keeper.imagesNote === null ? [] : [keeper.imagesNote]),
+    make: (bytes, signal, logLine) => makeRoom(keeper, bytes, signal, logLine),
+    keep: (signal, options = {}) => keepRoom(keeper, signal, options),
   };
+}
+
+function makeRoom(
+  keeper: Keeper,
+  bytes: number,
+  signal: AbortSignal,
+  logLine: Say,
+): Promise<Reservation> {
+  if (keeper.holders > 0)
+    logLine('waiting for room on the disk: this node makes room for something else first');
+  return locked(keeper, signal, async () => {
+    const run = begin(keeper, bytes, false);
+    for (;;) {
+      await prepare(keeper, run, signal);
+      const outcome = await evictGroup(keeper, run, signal, logLine);
+      if (outcome === 'done') return keeper.storage.reserve(bytes);
+      if (outcome !== 'again') throw noRoom(bytes, outcome);
+    }
+  });
+}
+
+async function keepRoom(
+  keeper: Keeper,
+  signal: AbortSignal,
+  { wanted = 0, recount: isOld = false, logLine }: KeepOptions,
+): Promise<void> {
+  // After a pull that found the disk full, the last count is wrong.
+  if (isOld) await recount(keeper, begin(keeper, 0, false), signal, wanted > 0 ? 0 : RECENT_MS);
+  if (logLine !== undefined) {
+    if (wanted === 0 && !(await canEvict(keeper, signal))) return;
+    logLine('making room on the disk');
+  }
+  for (const engineOnly of [false, true]) {
+    const isApart = hasOwnDisk(keeper);
+    if (engineOnly && !isApart) continue;
+    const full = await evictOnDisk(keeper, engineOnly === isApart ? wanted : 0, engineOnly, signal);
+    if (!engineOnly) reportFull(keeper, full);
+  }
+}
+
+/** If all of `wanted` cannot be free, as much as possible. Returns null if there is room. */
+async function evictOnDisk(
+  keeper: Keeper,
+  wanted: number,
+  engineOnly: boolean,
+  signal: AbortSignal,
+): Promise<Now | null> {
+  const full = await evictInRounds(keeper, wanted, engineOnly, signal);
+  return full === null || wanted === 0 ? full : evictInRounds(keeper, 0, engineOnly, signal);
+}
+
+/**
+ * Holds the lock for one round at a time: a copy that needs room does not wait for all of them.
+ * Returns null if there is room.
+ */
+async function evictInRounds(
+  keeper: Keeper,
+  wanted: number,
+  engineOnly: boolean,
+  signal: AbortSignal,
+): Promise<Now | null> {
+  const run = begin(keeper, wanted, engineOnly);
+  const toLog: Say = (text) => keeper.log.info(text);
+  for (;;) {
+    await prepare(keeper, run, signal);
+    const outcome = await locked(keeper, signal, () => evictGroup(keeper, run, signal, toLog));
+    if (outcome !== 'again') return outcome === 'done' ? null : outcome;
+  }
+}
+
+/** One budget for all: the second request must see the reservation of the first. */
+async function locked<T>(keeper: Keeper, signal: AbortSignal, work: () => Promise<T>): Promise<T> {
+  keeper.holders += 1;
+  try {
+    const unlock = await keeper.locks.acquire('room on the disk', signal);
+    try {
+      return await work();
+    } finally {
+      unlock();
+    }
+  } finally {
+    keeper.holders -= 1;
+  }
+}
+
+const begin = ({ engine }: Keeper, wanted: number, engineOnly: boolean): Run => ({
+  wanted,
+  engineOnly,
+  refused: new Set(),
+  recopyable: NONE,
+  contents: engine?.last() ?? null,
+  isFresh: false,
+  due: null,
+  pruned: null,
+  idlePrunes: 0,
+  cacheIsSpent: false,
+  hasBegun: false,
+});
+
+/** Whether the engine has a disk of its own. */
+const hasOwnDisk = ({ engine }: Keeper): boolean => engine?.last()?.disk?.isOwn === true;
+
+/** Needs no lock: a count may take minutes. */
+async function prepare(keeper: Keeper, run: Run, signal: AbortSignal): Promise<void> {
+  const { due } = run;
+  run.due = null;
+  if (due === 'refresh') await refresh(keeper, run, signal);
+  if (due === 'count') await recount(keeper, run, signal);
+  if (run.pruned === null) return;
+  const { before, hasRemoved } = run.pruned;
+  run.pruned = null;
+  run.idlePrunes = (run.contents?.build_cache ?? 0) < before ? 0 : run.idlePrunes + 1;
+  run.cacheIsSpent = !hasRemoved || run.idlePrunes >= MAX_IDLE_PRUNES;
+}
+
+async function refresh(keeper: Keeper, run: Run, signal: AbortSignal): Promise<void> {
+  run.isFresh = true;
+  if (!run.engineOnly && keeper.datasets !== null)
+    run.recopyable = await keeper.datasets.refresh(signal);
+  await recount(keeper, run, signal);
+}
+
+async function recount(
+  { engine, log }: Keeper,
+  run: Run,
+  signal: AbortSignal,
+  maxAgeMs = RECENT_MS,
+): Promise<void> {
+  if (engine === null) return;
+  try {
+    run.contents = await engine.count(signal, maxAgeMs);
+  } catch (err) {
+    signal.throwIfAborted();
+    run.contents = null;
+    log.warn({ err }, 'counting images and build cache failed; none of them is evicted');
+  }
+}
+
+async function limitsOf(
+  { storage, engine, engineMax }: Keeper,
+  { engineOnly, contents }: Run,
+  signal: AbortSignal,
+): Promise<NodeLimits> {
+  if (!engineOnly) return storage.now(signal);
+  const { free, total } = contents?.disk ?? { free: 0, total: 0 };
+  const max = Math.min(engineMax ?? total, total);
+  return { max, budget: max, disk: free - (engine?.reserved() ?? 0) };
+}
+
+/** Compares the limits with the contents of the disk now. */
+async function planNow(keeper: Keeper, run: Run, signal: AbortSignal): Promise<Now> {
+  const { datasets, engine, engineMax, watermarks } = keeper;
+  const limits = await limitsOf(keeper, run, signal);
+  const cached =
+    run.engineOnly || datasets === null ? [] : await datasets.list(run.refused, run.recopyable);
+  const contents = run.contents?.disk?.isOwn === run.engineOnly ? run.contents : null;
+  const images = (contents?.candidates ?? []).filter(({ name }) => !run.refused.has(name));
+  const buildCache = buildCacheOf(run, contents);
+  const engineBytes =
+    contents === null ? 0 : buildCache.total + (contents.images ?? 0) + (engine?.reserved() ?? 0);
+  const { wanted, hasBegun } = run;
+  const plan = planNode({
+    cached,
+    images,
+    buildCache,
+    engineBytes,
+    limits,
+    wanted,
+    hasBegun,
+    watermarks,
+  });
+  // While images go, layers that they share with others still count as staying.
+  const isDown = plan.steps[0] === undefined || plan.steps[0].kind === 'dataset';
+  if (isDown && contents !== null && (!run.engineOnly || engineMax !== null))
+    noteImages(keeper, (contents.images ?? 0) - sum(images), limits.max);
+  const datasetsFree = sum(cached.filter((c) => !mustStay(c)));
+  return {
+    plan,
+    cached,
+    limits,
+    mayFit:
+      limits.budget + datasetsFree >= wanted &&
+      limits.disk + datasetsFree + buildCache.evictable + sum(images) >= wanted,
+    fits: wanted <= Math.min(limits.budget, limits.disk),
+  };
+}
+
+function buildCacheOf(
+  { cacheIsSpent }: Run,
+  contents: EngineContents | null,
+): { total: number; evictable: number } {
+  const total = contents?.build_cache ?? 0;
+  const unused = Math.min(total, contents?.build_cache_unused ?? 0);
+  return { total, evictable: cacheIsSpent ? 0 : unused };
+}
+
+function noteImages(keeper: Keeper, bytes: number, max: number): void {
+  const isNew = keeper.imagesNote === null;
+  keeper.imagesNote = bytes <= keeper.watermarks.low * max ? null : textOfImages(bytes, max);
+  if (isNew && keeper.imagesNote !== null)
+    keeper.log.warn({ reason: keeper.imagesNote }, 'images that stay use most of the budget');
+}
+
+/** Evicts one group. Returns `again` until there is room, or until there cannot be. */
+async function evictGroup(
+  keeper: Keeper,
+  run: Run,
+  signal: AbortSignal,
+  logLine: Say,
+): Promise<'again' | 'done' | Now> {
+  const { engine, storage } = keeper;
+  // Another run may have evicted something, and counted again.
+  if (run.isFresh && run.contents !== null) run.contents = engine?.last() ?? null;
+  const now = await planNow(keeper, run, signal);
+  const { steps } = now.plan;
+  if (steps.length === 0 && now.fits) return 'done';
+  if (!run.isFresh) run.due = 'refresh';
+  // Or it evicted something and has not counted yet.
+  else if (run.contents !== null && engine?.isCurrent() === false) run.due = 'count';
+  if (run.due !== null) return 'again';
+  if (steps.length === 0 || (!now.fits && !now.mayFit)) return now;
+  await evictSteps(keeper, run, steps, signal, logLine);
+  const onlyDatasets = steps.every((step) => step.kind === 'dataset');
+  // Versions share files, and a shared file is freed with the last of them: compare again with
+  // what is free now.
+  return onlyDatasets && run.wanted <= (await storage.now(signal)).free ? 'done' : 'again';
+}
+
+async function evictSteps(
+  keeper: Keeper,
+  run: Run,
+  steps: Plan['steps'],
+  signal: AbortSignal,
+  logLine: Say,
+): Promise<void> {
+  const [first] = steps;
+  run.hasBegun = true;
+  if (first?.kind === 'build_cache') await pruneBuildCache(keeper, run, first, signal);
+  for (const step of steps) {
+    if (step.kind !== first?.kind || step.kind === 'build_cache') break;
+    signal.throwIfAborted();
+    if (step.kind === 'image') {
+      if (step.image.kept && step !== first) break;
+      await evictImage(keeper, run, step, signal, logLine);
+    } else {
+      await evictDataset(keeper, run, step.dataset, signal, logLine);
+    }
+  }
+  // Images and build cache share layers, so only a count tells how much an eviction freed.
+  if (first?.kind !== 'dataset' && run.contents !== null) run.due = 'count';
+}
+
+async function pruneBuildCache(
+  keeper: Keeper,
+  run: Run,
+  step: Extract<EngineStep, { kind: 'build_cache' }>,
+  signal: AbortSignal,
+): Promise<void> {
+  const before = run.contents?.build_cache ?? 0;
+  run.pruned = { before, hasRemoved: await evictOfEngine(keeper, run, step, signal) };
+  keeper.log.info({ keep: step.keep, wanted: run.wanted }, 'build cache pruned');
+}
+
+async function evictImage(
+  keeper: Keeper,
+  run: Run,
+  step: Extract<EngineStep, { kind: 'image' }>,
+  signal: AbortSignal,
+  logLine: Say,
+): Promise<void> {
+  const { name, kept } = step.image;
+  // An image is tried once: one that is still listed afterwards has come into use.
+  run.refused.add(name);
+  if (!(await evictOfEngine(keeper, run, step, signal))) return;
+  keeper.log.info({ image: name, kept }, 'image evicted to make room');
+  if (kept)
+    logLine(`evicted the image ${name}, which was kept for a rollback; a rollback pulls it again`);
+}
+
+async function evictDataset(
+  { datasets, storage }: Keeper,
+  run: Run,
+  dataset: CachedDataset,
+  signal: AbortSignal,
+  logLine: Say,
+): Promise<void> {
+  if (datasets === null) return;
+  const freed = await datasets.evict(dataset, signal, logLine);
+  if (freed === null) run.refused.add(datasets.keyOf(dataset));
+  else storage.add(-freed);
+}
+
+/** Returns whether the engine removed something. */
+async function evictOfEngine(
+  { engine, log }: Keeper,
+  run: Run,
+  step: EngineStep,
+  signal: AbortSignal,
+): Promise<boolean> {
+  if (engine === null || run.contents === null) return false;
+  try {
+    return await engine.evict(step, signal);
+  } catch (err) {
+    signal.throwIfAborted();
+    // If the engine does not answer at all, the count that follows says so. A node may only lack
+    // buildx.
+    log.warn(
+      { err, kind: step.kind },
+      'evicting from the engine failed; will retry after the next task',
+    );
+    return false;
+  }
+}
+
+async function canEvict(keeper: Keeper, signal: AbortSignal): Promise<boolean> {
+  const hasSteps = async (engineOnly: boolean): Promise<boolean> => {
+    const now = await planNow(keeper, begin(keeper, 0, engineOnly), signal);
+    return now.plan.steps.length > 0 && (now.fits || now.mayFit);
+  };
+  return (await hasSteps(false)) || (hasOwnDisk(keeper) && (await hasSteps(true)));
+}
+
+function reportFull(keeper: Keeper, full: Now | null): void {
+  if (full !== null && !keeper.wasFull)
+    keeper.log.warn(
+      { reason: textOfFull(full) },
+      'the disk is full, and nothing else can be evicted',
+    );
+  keeper.wasFull = full !== null;
 }
 
 const textOfImages = (bytes: number, max: number): string =>

@@ -2,6 +2,7 @@
  * Sends HTTP requests to a new container from outside until it answers. A TCP connect would prove
  * nothing: the engine accepts connections to a port on which no program listens.
  */
+import { onUnaskedUpgrade, PROBE_OPTIONS } from '@berth/kit/probe-request';
 import { request } from 'node:http';
 import { pause, reasonOf } from '../stopped.ts';
 
@@ -34,8 +35,6 @@ const TRY_MS = 5_000;
  */
 const MAX_TRY_MS = 30_000;
 const LATE = 'no answer in time';
-/** As much as Traefik reads: an answer that a visitor gets must not fail here. */
-const MAX_HEADERS = 10 * 1024 * 1024;
 
 /**
  * Ends when the container is healthy or `deadlineMs` has passed. Rejects with the reason when the
@@ -83,11 +82,7 @@ function ask(target: ProbeTarget, timeoutMs: number, signal: AbortSignal): Promi
       port: target.port,
       path: target.healthPath ?? '/',
       method: 'GET',
-      agent: false,
-      maxHeaderSize: MAX_HEADERS,
-      // Only the status is read, so an answer that proxies and browsers accept is accepted here
-      // too.
-      insecureHTTPParser: true,
+      ...PROBE_OPTIONS,
       signal: AbortSignal.any([signal, deadline]),
       headers: {
         'user-agent': 'berth-agent',
@@ -102,11 +97,7 @@ function ask(target: ProbeTarget, timeoutMs: number, signal: AbortSignal): Promi
       response.destroy();
       resolve({ kind: 'status', status });
     });
-    // 101 without a request for it: node:http emits no response.
-    req.once('upgrade', (response, socket) => {
-      socket.destroy();
-      resolve({ kind: 'status', status: response.statusCode ?? 0 });
-    });
+    onUnaskedUpgrade(req, ({ statusCode: status = 0 }) => resolve({ kind: 'status', status }));
     req.once('close', () =>
       resolve({ kind: 'no_http', message: 'the connection was closed without an answer' }),
     );

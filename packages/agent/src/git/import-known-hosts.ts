@@ -9,7 +9,7 @@ import type { Logger } from '@berth/kit/log';
 import { ApiError, type Client } from '@berth/wire/client';
 import { MAX_SEEN_KEYS } from '@berth/wire/git';
 import { retryUntilAnswered } from '../link/retry.ts';
-import { KNOWN_HOSTS } from './git.ts';
+import { KNOWN_HOSTS } from './run-git.ts';
 import { knownHosts } from './host-keys.ts';
 
 export type ImportOptions = {

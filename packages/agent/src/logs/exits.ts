@@ -18,7 +18,7 @@ import type { RedactOf } from '../secrets/secrets-of.ts';
 export type Exits = {
   /** The same engine, but a container is read and reported before it is removed. */
   docker: Docker;
-  /** Reports those of the containers that have exited. */
+  /** Reports the containers that have exited. */
   seen(containers: readonly Container[]): void;
   /**
    * Reports the end of the run that began at `startedAt`: the engine has started the container
@@ -36,8 +36,9 @@ export type ExitsOptions = {
   /** Whether a container belongs to this node. */
   isOwn: (container: Container) => boolean;
   log: Logger;
-  /** A removal waits this long for the read, and this long for the answer. */
+  /** A removal waits this long for the read of the log. */
   readMs?: number;
+  /** A removal waits this long for the control plane's answer. */
   answerMs?: number;
 };
 
@@ -54,202 +55,226 @@ const LAST_LINES_MS = 50;
 /** A container that the engine starts again and again is reported at most this often. */
 const RESTARTS_EVERY_MS = 30_000;
 
-export function createExits({
-  docker,
-  redactOf,
-  client,
-  nodeId,
-  isOwn,
-  log,
-  readMs = READ_MS,
-  answerMs = ANSWER_MS,
-}: ExitsOptions): Exits {
-  const ending = new AbortController();
+/** The reports of one agent. */
+type Reporter = {
+  options: ExitsOptions;
+  ending: AbortController;
   /** Runs of containers that were reported, or are in the queue. */
-  const known = new Set<string>();
-  const queue: ExitReport[] = [];
-  let sending: Promise<void> | null = null;
-  let reading: Promise<void> = Promise.resolve();
-
-  /**
-   * The run of each container at the last look: the engine starts a container that crashed again at
-   * once.
-   */
-  let runs = new Map<string, string>();
+  reportedRuns: Set<string>;
   /** When a container was last reported, by its id. */
-  const reportedAt = new Map<string, number>();
+  reportedAt: Map<string, number>;
+  /**
+   * The start of each container at the last look: the engine starts a container that crashed again
+   * at once.
+   */
+  starts: Map<string, string>;
+  queue: ExitReport[];
+  sending: Promise<void> | null;
+  reading: Promise<void>;
+};
 
-  const hasEnded = ({ state }: Container): boolean =>
-    state === 'exited' || state === 'dead' || state === 'restarting';
-  const runOf = (container: Container): string => `${container.id} ${container.startedAt}`;
-  const isWanted = (container: Container): boolean =>
-    container.labels[LABELS.deployment] !== undefined &&
-    container.startedAt !== null &&
-    isOwn(container) &&
-    !known.has(runOf(container));
-
-  async function reportOf(
-    container: Container,
-    until: string | null,
-    signal: AbortSignal,
-  ): Promise<ExitReport> {
-    const range = { tail: EXIT_LINES, since: null, until, after: null, stream: null };
-    const shown = createShownText(await redactOf(container));
-    const { lines, leftOut, problem } = await readHistory(
-      docker,
-      container.id,
-      range,
-      shown,
-      signal,
-      EXIT_CHARS,
-    );
-    if (problem !== null)
-      log.debug(
-        { container: container.name, problem },
-        'the log of an ended container could not be read',
-      );
-    return {
-      deployment_id: container.labels[LABELS.deployment] ?? '',
-      container_id: container.id,
-      container: container.name,
-      exit_code: hasEnded(container) ? container.exitCode : null,
-      out_of_memory: hasEnded(container) && container.oomKilled,
-      error: container.error === '' ? null : container.error.slice(0, 1_000),
-      started_at: container.startedAt,
-      finished_at: hasEnded(container) ? container.finishedAt : new Date().toISOString(),
-      lines,
-      truncated: leftOut > 0,
-    };
-  }
-  /** Reports the run before the one that runs now. */
-  async function reportBefore(container: Container, startedAt: string): Promise<void> {
-    const before = { ...container, startedAt };
-    if (!isWanted(before)) return;
-    remember(before);
-    const end = await docker.lastEnd(container.id, startedAt).catch(() => null);
-    const ended = {
-      state: 'exited',
-      exitCode: end?.exitCode ?? 0,
-      oomKilled: end?.outOfMemory ?? false,
-      finishedAt: container.finishedAt,
-    };
-    await send({ ...before, ...ended }, endOfLines(container), (read) => ({
-      ...read,
-      exit_code: end?.exitCode ?? null,
-    }));
-  }
-  async function report(container: Container): Promise<void> {
-    if (!isWanted(container)) return;
-    remember(container);
-    await send(container, null, (read) => read);
-  }
-  function remember(container: Container): void {
-    known.add(runOf(container));
-    if (known.size > MAX_KNOWN) known.delete(known.values().next().value ?? '');
-    reportedAt.delete(container.id);
-    reportedAt.set(container.id, performance.now());
-    if (reportedAt.size > MAX_KNOWN) reportedAt.delete(reportedAt.keys().next().value ?? '');
-  }
-  async function send(
-    container: Container,
-    until: string | null,
-    change: (read: ExitReport) => ExitReport,
-  ): Promise<void> {
-    try {
-      queue.push(
-        change(
-          await reportOf(
-            container,
-            until,
-            AbortSignal.any([ending.signal, AbortSignal.timeout(readMs)]),
-          ),
-        ),
-      );
-    } catch (err) {
-      known.delete(runOf(container));
-      if (!ending.signal.aborted)
-        log.debug({ err, container: container.name }, 'reading the end of a container failed');
-      return;
-    }
-    if (queue.length > MAX_QUEUED) {
-      queue.shift();
-      log.warn(
-        { waiting: MAX_QUEUED },
-        'the oldest report of an ended container was dropped: the control plane takes none',
-      );
-    }
-    sending ??= sendAll().finally(() => (sending = null));
-    await Promise.race([sending, pause(answerMs, ending.signal).catch(() => undefined)]);
-  }
-  async function sendAll(): Promise<void> {
-    while (queue.length > 0 && !ending.signal.aborted) {
-      const exits = queue.slice(0, 1);
-      try {
-        await retryUntilAnswered(
-          () => {
-            const node_id = nodeId();
-            if (node_id === null) throw new Error('the node has no id');
-            return client.call('agentExits', { body: { node_id, exits }, signal: ending.signal });
-          },
-          { signal: ending.signal },
-        );
-      } catch (err) {
-        // A control plane of an earlier version has no such route.
-        if (!ending.signal.aborted)
-          log.debug({ err }, 'the control plane refused the report of an ended container');
-      }
-      const [sent] = exits;
-      if (queue[0] === sent) queue.shift();
-    }
-  }
-
+export function createExits(options: ExitsOptions): Exits {
+  const { docker } = options;
+  const reporter: Reporter = {
+    options,
+    ending: new AbortController(),
+    reportedRuns: new Set(),
+    reportedAt: new Map(),
+    starts: new Map(),
+    queue: [],
+    sending: null,
+    reading: Promise.resolve(),
+  };
   return {
     docker: {
       ...docker,
       async remove(ref) {
         const container = await docker.inspect(ref).catch(() => null);
-        if (container !== null) await report(container);
+        if (container !== null) await report(reporter, container);
         await docker.remove(ref);
       },
     },
-    seen(containers) {
-      const soon = performance.now() - RESTARTS_EVERY_MS;
-      const isSoon = (c: Container): boolean =>
-        c.state === 'restarting' && (reportedAt.get(c.id) ?? -Infinity) > soon;
-      const ended = containers
-        .filter((c) => hasEnded(c) && isWanted(c) && !isSoon(c))
-        .slice(0, MAX_QUEUED);
-      const earlier = runs;
-      runs = new Map(
-        containers.flatMap(({ id, startedAt }) =>
-          startedAt === null ? [] : [[id, startedAt] as const],
-        ),
-      );
-      const again = containers.flatMap((c) => {
-        const start = earlier.get(c.id);
-        return start === undefined || start === c.startedAt ? [] : [{ container: c, start }];
-      });
-      if (ended.length + again.length === 0) return;
-      // One after the other: after a restart of the agent there may be many, and deployments come
-      // first.
-      reading = reading.then(async () => {
-        for (const { container, start } of again.slice(0, MAX_QUEUED))
-          if (!ending.signal.aborted) await reportBefore(container, start);
-        for (let from = 0; from < ended.length && !ending.signal.aborted; from += READS_AT_ONCE)
-          await Promise.all(ended.slice(from, from + READS_AT_ONCE).map(report));
-      });
-    },
+    seen: (containers) => reportSeen(reporter, containers),
     restarted(container, startedAt) {
-      reading = reading.then(() =>
-        ending.signal.aborted ? undefined : reportBefore(container, startedAt),
-      );
+      later(reporter, () => reportBefore(reporter, container, startedAt));
     },
     async stop() {
-      ending.abort(new Error('the agent ends'));
-      await reading;
-      await sending;
+      reporter.ending.abort(new Error('the agent ends'));
+      await reporter.reading;
+      await reporter.sending;
     },
   };
+}
+
+/** Does the work after earlier work of this kind. */
+function later(reporter: Reporter, work: () => Promise<void>): void {
+  reporter.reading = reporter.reading.then(() =>
+    reporter.ending.signal.aborted ? undefined : work(),
+  );
+}
+
+function reportSeen(reporter: Reporter, containers: readonly Container[]): void {
+  const ended = containers
+    .filter((c) => hasEnded(c) && isWanted(reporter, c) && !wasJustReported(reporter, c))
+    .slice(0, MAX_QUEUED);
+  const restarts = restartsSince(reporter.starts, containers).slice(0, MAX_QUEUED);
+  reporter.starts = new Map(
+    containers.flatMap(({ id, startedAt }) =>
+      startedAt === null ? [] : [[id, startedAt] as const],
+    ),
+  );
+  // One after the other: after a restart of the agent there may be many, and deployments come
+  // first.
+  for (const { container, start } of restarts)
+    later(reporter, () => reportBefore(reporter, container, start));
+  for (let from = 0; from < ended.length; from += READS_AT_ONCE) {
+    const part = ended.slice(from, from + READS_AT_ONCE);
+    later(reporter, async () => {
+      await Promise.all(part.map((container) => report(reporter, container)));
+    });
+  }
+}
+
+/** The containers that the engine has started again since the last look. */
+const restartsSince = (
+  starts: ReadonlyMap<string, string>,
+  containers: readonly Container[],
+): { container: Container; start: string }[] =>
+  containers.flatMap((container) => {
+    const start = starts.get(container.id);
+    return start === undefined || start === container.startedAt ? [] : [{ container, start }];
+  });
+
+const hasEnded = ({ state }: Container): boolean =>
+  state === 'exited' || state === 'dead' || state === 'restarting';
+const runKey = (container: Container): string => `${container.id} ${container.startedAt}`;
+
+const isWanted = ({ options, reportedRuns }: Reporter, container: Container): boolean =>
+  container.labels[LABELS.deployment] !== undefined &&
+  container.startedAt !== null &&
+  options.isOwn(container) &&
+  !reportedRuns.has(runKey(container));
+
+const wasJustReported = ({ reportedAt }: Reporter, { id, state }: Container): boolean =>
+  state === 'restarting' &&
+  (reportedAt.get(id) ?? -Infinity) > performance.now() - RESTARTS_EVERY_MS;
+
+async function report(reporter: Reporter, container: Container): Promise<void> {
+  if (!isWanted(reporter, container)) return;
+  remember(reporter, container);
+  await send(reporter, container, null, (read) => read);
+}
+
+/** Reports the run before the one that runs now. */
+async function reportBefore(
+  reporter: Reporter,
+  container: Container,
+  startedAt: string,
+): Promise<void> {
+  const before = { ...container, startedAt };
+  if (!isWanted(reporter, before)) return;
+  remember(reporter, before);
+  const end = await reporter.options.docker.lastEnd(container.id, startedAt).catch(() => null);
+  const ended = {
+    state: 'exited',
+    exitCode: end?.exitCode ?? 0,
+    oomKilled: end?.outOfMemory ?? false,
+    finishedAt: container.finishedAt,
+  };
+  await send(reporter, { ...before, ...ended }, endOfLines(container), (read) => ({
+    ...read,
+    exit_code: end?.exitCode ?? null,
+  }));
+}
+
+function remember({ reportedRuns, reportedAt }: Reporter, container: Container): void {
+  reportedRuns.add(runKey(container));
+  if (reportedRuns.size > MAX_KNOWN) reportedRuns.delete(reportedRuns.values().next().value ?? '');
+  reportedAt.delete(container.id);
+  reportedAt.set(container.id, performance.now());
+  if (reportedAt.size > MAX_KNOWN) reportedAt.delete(reportedAt.keys().next().value ?? '');
+}
+
+async function send(
+  reporter: Reporter,
+  container: Container,
+  until: string | null,
+  change: (read: ExitReport) => ExitReport,
+): Promise<void> {
+  const { options, ending, queue } = reporter;
+  const { log, readMs = READ_MS, answerMs = ANSWER_MS } = options;
+  const signal = AbortSignal.any([ending.signal, AbortSignal.timeout(readMs)]);
+  try {
+    queue.push(change(await readReport(options, container, until, signal)));
+  } catch (err) {
+    reporter.reportedRuns.delete(runKey(container));
+    if (!ending.signal.aborted)
+      log.debug({ err, container: container.name }, 'reading the end of a container failed');
+    return;
+  }
+  if (queue.length > MAX_QUEUED) {
+    queue.shift();
+    log.warn(
+      { waiting: MAX_QUEUED },
+      'the oldest report of an ended container was dropped: the control plane takes none',
+    );
+  }
+  reporter.sending ??= sendQueue(reporter).finally(() => (reporter.sending = null));
+  await Promise.race([reporter.sending, pause(answerMs, ending.signal).catch(() => undefined)]);
+}
+
+async function readReport(
+  { docker, redactOf, log }: ExitsOptions,
+  container: Container,
+  until: string | null,
+  signal: AbortSignal,
+): Promise<ExitReport> {
+  const shown = createShownText(await redactOf(container));
+  const range = { tail: EXIT_LINES, since: null, until, after: null, stream: null };
+  const history = await readHistory({ docker, shown }, container, range, signal, EXIT_CHARS);
+  if (history.problem !== null)
+    log.debug(
+      { container: container.name, problem: history.problem },
+      'the log of an ended container could not be read',
+    );
+  const isOver = hasEnded(container);
+  return {
+    deployment_id: container.labels[LABELS.deployment] ?? '',
+    container_id: container.id,
+    container: container.name,
+    exit_code: isOver ? container.exitCode : null,
+    out_of_memory: isOver && container.oomKilled,
+    error: container.error === '' ? null : container.error.slice(0, 1_000),
+    started_at: container.startedAt,
+    finished_at: isOver ? container.finishedAt : new Date().toISOString(),
+    lines: history.lines.map(({ at, stream, text }) => ({ at, stream, text })),
+    truncated: history.leftOut > 0,
+  };
+}
+
+async function sendQueue({ options, ending, queue }: Reporter): Promise<void> {
+  const { signal } = ending;
+  while (queue.length > 0 && !signal.aborted) {
+    const exits = queue.slice(0, 1);
+    try {
+      await retryUntilAnswered(() => sendExits(options, exits, signal), { signal });
+    } catch (err) {
+      // A control plane of an earlier version has no such route.
+      if (!signal.aborted)
+        options.log.debug({ err }, 'the control plane refused the report of an ended container');
+    }
+    if (queue[0] === exits[0]) queue.shift();
+  }
+}
+
+function sendExits(
+  { nodeId, client }: ExitsOptions,
+  exits: ExitReport[],
+  signal: AbortSignal,
+): Promise<unknown> {
+  const node_id = nodeId();
+  if (node_id === null) throw new Error('the node has no id');
+  return client.call('agentExits', { body: { node_id, exits }, signal });
 }
 
 /**

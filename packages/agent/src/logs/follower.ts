@@ -1,20 +1,18 @@
 /**
- * Follows the log of one deployment's container and sends its lines in numbered batches, until it
- * is stopped. It always reads as fast as the container prints. Lines beyond the budget, or that do
- * not fit into the buffer while the control plane does not answer, are counted: their numbers are
- * missing in the batches.
+ * Follows the log of one deployment's container and sends its lines, until it is stopped. It always
+ * reads as fast as the container prints; outbox.ts drops what is too much.
  *
- *   container runs: docker logs --follow ──ends──▶ container gone: say so (`end`) and stop
- *         ▲                                  └───▶ container exited: wait until it starts again, go on after the last line
- *         └──────────────────────────────────────────────┘
+ *   container runs: the engine's log ──ends──▶ container gone: say so (`end`) and stop
+ *         ▲                              └───▶ container exited: wait until it starts again, go on after the last line
+ *         └──────────────────────────────────────────┘
  */
 import { randomUUID } from 'node:crypto';
 import { defined } from '@berth/kit/defined';
 import { backoff } from '@berth/kit/backoff';
 import type { Logger } from '@berth/kit/log';
 import { messageOf } from '@berth/kit/message-of';
+import { createCursorCounter, isAfter, type LogCursor } from '@berth/wire/log-cursor';
 import {
-  MAX_BATCH_LINES,
   MAX_LINE_CHARS,
   type LogBatch,
   type LogBatchAnswer,
@@ -23,19 +21,26 @@ import {
 import { LABELS } from '@berth/wire/vocabulary';
 import type { ListNodeContainers } from '../engine/node-ids.ts';
 import { isTransient } from '../link/retry.ts';
-import { createShownText } from '../secrets/shown-text.ts';
+import { createShownText, type ShownText } from '../secrets/shown-text.ts';
 import { pause } from '../stopped.ts';
 import type { Container, Docker } from '../engine/docker.ts';
 import { type Budget, createBudget, type Rate } from './budget.ts';
-import { earlier, inOrder } from './history.ts';
+import { engineTime, hasCursorTime, type CursorLine, runOf, sinceOf } from './history.ts';
 import { createLineReader, type RawLine } from './line-reader.ts';
+import {
+  addLine,
+  createOutbox,
+  dropLine,
+  flush,
+  hasRoom,
+  type Outbox,
+  type Segment,
+  takeBatch,
+} from './outbox.ts';
 import type { RedactOf } from '../secrets/secrets-of.ts';
 
-export type SendBatch = (
-  key: string,
-  batch: Omit<LogBatch, 'node_id'>,
-  signal: AbortSignal,
-) => Promise<LogBatchAnswer>;
+export type Batch = Omit<LogBatch, 'node_id'>;
+export type SendBatch = (key: string, batch: Batch, signal: AbortSignal) => Promise<LogBatchAnswer>;
 export type FollowerDeps = {
   docker: Pick<Docker, 'logs'>;
   listContainers: ListNodeContainers;
@@ -60,255 +65,265 @@ const FLUSH_MS = 200;
 const KEEP_ALIVE_MS = 5_000;
 const LOOK_MS = 1_000;
 const MOST_LOOK_MS = 5_000;
-/** Bounds of the lines that wait for the control plane. */
-const MAX_BUFFERED = { lines: 10_000, bytes: 2 * 1024 * 1024 };
-const MAX_BATCH_BYTES = 512 * 1024;
-/**
- * A new reader begins this long before its start: a first read at the same time overlaps with it.
- */
-const OVERLAP_MS = 1_000;
+/** A new reader begins this long before its start: the engine takes a moment to answer. */
+const EARLIER_MS = 1_000;
 
-/** Consecutive lines. */
-type Segment = { first: number; lines: RawLine[]; bytes: number };
+/** One followed log. */
+type Following = {
+  want: LogWant;
+  deps: FollowerDeps;
+  signal: AbortSignal;
+  epoch: string;
+  now: () => number;
+  flushMs: number;
+  budget: Budget;
+  box: Outbox;
+  /** The newest line that was read, sent or dropped. */
+  last: LogCursor | null;
+  /** Where the first read begins if no line is known: when the log was wanted. */
+  wantedSince: string;
+  shown: ShownText;
+  problem: string | null;
+  hasEnded: boolean;
+};
 
 export function startFollower(want: LogWant, deps: FollowerDeps): Follower {
-  const { flushMs = FLUSH_MS, lookMs = LOOK_MS, now: clock = Date.now, nodeBudget } = deps;
   const stopping = new AbortController();
-  const { signal } = stopping;
-  const epoch = randomUUID();
-  /**
-   * Where the first read begins: the engine may take seconds to answer, and the viewers miss what
-   * the container prints meanwhile.
-   */
-  const wantedSince = earlier(timeOf(clock() - (want.since_ago_ms ?? 0)), OVERLAP_MS);
-  const budget = createBudget(deps.rate ?? FOLLOWER_RATE, BURST_SECONDS);
-  let shown = createShownText((text) => text);
-  /** Read since the last flush. */
-  let fresh: RawLine[] = [];
-  let freshBytes = 0;
-  /** Lines that were dropped before the first, after each whole part, and at the end of `fresh`. */
-  let lost: number[] = [];
-  const segments: Segment[] = [];
-  let buffered = { lines: 0, bytes: 0 };
-  let next = 0;
-  const last: Record<RawLine['stream'], string> = { stdout: '', stderr: '' };
-  let problem: string | null = null;
-  let ended = false;
-
-  /**
-   * Lines of the time before, when a container starts again or a reader goes on after another one.
-   */
-  let repeatedUntil: Record<RawLine['stream'], string> | null = null;
-
-  function add(line: RawLine): void {
-    if (repeatedUntil !== null && line.at <= repeatedUntil[line.stream]) return;
-    if (repeatedUntil !== null) repeatedUntil = { ...repeatedUntil, [line.stream]: '' };
-    last[line.stream] = line.at;
-    fresh.push(line);
-    freshBytes += Math.min(line.text.length, MAX_LINE_CHARS);
-  }
-  function drop(): void {
-    // A reader begins with number 0: a control plane that does not get it takes it for an older
-    // reader. So the first losses come later.
-    const part =
-      next === 0
-        ? Math.max(1, Math.ceil(fresh.length / MAX_BATCH_LINES))
-        : Math.ceil(fresh.length / MAX_BATCH_LINES);
-    lost[part] = (lost[part] ?? 0) + 1;
-  }
-  /**
-   * Gives the lines since the last flush their numbers, and makes room. The numbers of dropped
-   * lines come after those of their part: all lines that the container printed before the first
-   * line of a batch have smaller numbers.
-   */
-  function flush(): void {
-    if (fresh.length === 0 && lost.length === 0) return;
-    const lines = inOrder(fresh);
-    next += lost[0] ?? 0;
-    for (let from = 0; from < lines.length || from === 0; from += MAX_BATCH_LINES) {
-      const part = lines.slice(from, from + MAX_BATCH_LINES);
-      const bytes = part.reduce((sum, line) => sum + Math.min(line.text.length, MAX_LINE_CHARS), 0);
-      segments.push({ first: next, lines: part, bytes });
-      next += part.length + (lost[from / MAX_BATCH_LINES + 1] ?? 0);
-      buffered = { lines: buffered.lines + part.length, bytes: buffered.bytes + bytes };
-    }
-    [fresh, freshBytes, lost] = [[], 0, []];
-    while (
-      segments.length > 1 &&
-      (buffered.lines > MAX_BUFFERED.lines || buffered.bytes > MAX_BUFFERED.bytes)
-    )
-      remove();
-  }
-  function remove(): void {
-    const old = segments.shift();
-    if (old !== undefined)
-      buffered = { lines: buffered.lines - old.lines.length, bytes: buffered.bytes - old.bytes };
-  }
-
-  async function read(container: Container, since: string, tail: number | null): Promise<void> {
-    let message: string | null = null;
-    shown = createShownText(await deps.redactOf(container));
-    const reader = createLineReader({
-      mayTake(bytes) {
-        if (freshBytes + bytes > MAX_BUFFERED.bytes || fresh.length >= MAX_BUFFERED.lines)
-          return false;
-        if (!budget.has(bytes) || !nodeBudget.has(bytes)) return false;
-        budget.spend(bytes);
-        nodeBudget.spend(bytes);
-        return true;
-      },
-      onLine: add,
-      onDropped: drop,
-      onMessage: (text) => (message ??= text),
-    });
-    const failed = await deps.docker.logs(container.id, {
-      follow: true,
-      tail,
-      since,
-      until: null,
-      onChunk: reader.chunk,
-      signal,
-    });
-    reader.end();
-    problem = failed === null ? null : `the engine does not show the log: ${message ?? failed}`;
-  }
-
-  async function readAll(): Promise<void> {
-    let seen = false;
-    let looks = 0;
-    let previous: Container | null = null;
-    while (!signal.aborted) {
-      const container = await containerOf(deps.listContainers, want.deployment_id, signal);
-      if (container === null) {
-        if (seen) return;
-        problem = 'its node has no container of this deployment';
-      } else if (
-        container.state === 'running' ||
-        container.state === 'paused' ||
-        previous === null ||
-        startOf(previous) !== startOf(container)
-      ) {
-        seen = true;
-        looks = 0;
-        problem = null;
-        if (
-          previous?.id === container.id &&
-          previous.startedAt !== null &&
-          previous.startedAt !== container.startedAt
-        )
-          deps.onRestart?.(container, previous.startedAt);
-        previous = container;
-        const now = timeOf(clock());
-        const newest = newestOf(last);
-        const needsEarlier =
-          want.after !== null && want.since_ago_ms !== null && wantedSince < want.after;
-        const known = newest ?? (needsEarlier ? null : want.after);
-        if (known !== null)
-          repeatedUntil = newest === null ? { stdout: known, stderr: known } : { ...last };
-        const from = known ?? wantedSince;
-        // A position in the future: the clock was set back.
-        const since = from > now ? earlier(now, OVERLAP_MS) : from;
-        if (from > now) repeatedUntil = null;
-        await read(
-          container,
-          since,
-          known === null && want.since_ago_ms === null ? want.tail : null,
-        );
-      }
-      await pause(Math.min(MOST_LOOK_MS, lookMs * 2 ** Math.min(looks++, 4)), signal);
-    }
-  }
-
-  async function sendAll(): Promise<void> {
-    let sentAt = -Infinity;
-    while (!signal.aborted) {
-      flush();
-      const isLast = ended && segments.length === 0;
-      if (segments.length > 0 || isLast || performance.now() - sentAt > KEEP_ALIVE_MS) {
-        const wait = await deliver(takeBatch(isLast));
-        sentAt = performance.now();
-        if (isLast || wait === null) return;
-        await pause(segments.length > 0 ? wait : Math.max(wait, flushMs), signal);
-      } else await pause(flushMs, signal);
-    }
-  }
-  /** Joins segments without a gap between them. */
-  function takeBatch(isLast: boolean): Omit<LogBatch, 'node_id'> {
-    const first = segments[0]?.first ?? next;
-    const lines: RawLine[] = [];
-    let bytes = 0;
-    while (segments[0] !== undefined && segments[0].first === first + lines.length) {
-      const [segment] = segments;
-      if (
-        lines.length > 0 &&
-        (lines.length + segment.lines.length > MAX_BATCH_LINES ||
-          bytes + segment.bytes > MAX_BATCH_BYTES)
-      )
-        break;
-      for (const line of segment.lines)
-        lines.push({ ...line, text: shown(line.text, MAX_LINE_CHARS, true) });
-      bytes += segment.bytes;
-      remove();
-    }
-    return {
-      epoch,
-      first,
-      lines,
-      now: 0,
-      ...defined({
-        end: isLast ? true : undefined,
-        problem: problem === null ? undefined : problem.slice(0, 500),
-      }),
-    };
-  }
-  /**
-   * Repeats the batch until it is answered. Returns how long to wait; null: nobody wants the log
-   * any more.
-   */
-  async function deliver(batch: Omit<LogBatch, 'node_id'>): Promise<number | null> {
-    for (let attempt = 0; ; attempt += 1) {
-      try {
-        const answer = await deps.send(want.key, { ...batch, now: clock() }, signal);
-        return answer.wanted ? answer.wait_ms : null;
-      } catch (error) {
-        if (signal.aborted) return null;
-        if (!isTransient(error)) {
-          deps.log.warn(
-            { err: error, deployment: want.deployment_id },
-            'the control plane refused lines of a runtime log; they are dropped',
-          );
-          return flushMs;
-        }
-        // Meanwhile the buffer is kept within its bounds.
-        flush();
-        await pause(backoff(attempt, { min: 250, max: 5_000 }), signal);
-      }
-    }
-  }
-
-  async function run(): Promise<void> {
-    const reading = readAll()
-      .catch((error: unknown) => {
-        if (!signal.aborted) problem = `reading the log failed: ${messageOf(error)}`;
-      })
-      .finally(() => (ended = true));
-    await sendAll().catch((error: unknown) => {
-      if (!signal.aborted)
-        deps.log.warn(
-          { err: error, deployment: want.deployment_id },
-          'sending a runtime log failed',
-        );
-    });
-    stopping.abort(new Error('the log is not wanted any more'));
-    await reading;
-  }
-  return { stop: () => stopping.abort(new Error('the log is not wanted any more')), done: run() };
+  const stop = (): void => stopping.abort(new Error('the log is not wanted any more'));
+  const now = deps.now ?? Date.now;
+  const following: Following = {
+    want,
+    deps,
+    signal: stopping.signal,
+    epoch: randomUUID(),
+    now,
+    flushMs: deps.flushMs ?? FLUSH_MS,
+    budget: createBudget(deps.rate ?? FOLLOWER_RATE, BURST_SECONDS),
+    box: createOutbox(),
+    last: null,
+    wantedSince: engineTime(now() - (want.since_ago_ms ?? 0) - EARLIER_MS),
+    shown: createShownText((text) => text),
+    problem: null,
+    hasEnded: false,
+  };
+  return { stop, done: run(following, stop) };
 }
 
-const timeOf = (ms: number): string => new Date(ms).toISOString().replace('Z', '000000Z');
-const startOf = (container: Container): string => `${container.id} ${container.startedAt}`;
-const newestOf = (last: Record<RawLine['stream'], string>): string | null =>
-  (last.stdout > last.stderr ? last.stdout : last.stderr) || null;
+async function run(following: Following, stop: () => void): Promise<void> {
+  const { signal, deps, want } = following;
+  const reading = readAll(following)
+    .catch((error: unknown) => {
+      if (!signal.aborted) following.problem = `reading the log failed: ${messageOf(error)}`;
+    })
+    .finally(() => (following.hasEnded = true));
+  await sendAll(following).catch((err: unknown) => {
+    if (!signal.aborted)
+      deps.log.warn({ err, deployment: want.deployment_id }, 'sending a runtime log failed');
+  });
+  stop();
+  await reading;
+}
+
+/** Reads the container's log, and reads on when the container was started again. */
+async function readAll(following: Following): Promise<void> {
+  const { deps, want, signal } = following;
+  let previous: Container | null = null;
+  let looks = 0;
+  while (!signal.aborted) {
+    const container = await containerOf(deps.listContainers, want.deployment_id, signal);
+    if (container === null && previous !== null) return;
+    if (container === null) following.problem = 'its node has no container of this deployment';
+    else if (
+      isRunning(container) ||
+      previous === null ||
+      startOf(previous) !== startOf(container)
+    ) {
+      looks = 0;
+      following.problem = null;
+      sayRestart(deps, previous, container);
+      previous = container;
+      await read(following, container);
+    }
+    const wait = (deps.lookMs ?? LOOK_MS) * 2 ** Math.min(looks++, 4);
+    await pause(Math.min(MOST_LOOK_MS, wait), signal);
+  }
+}
+
+function sayRestart(deps: FollowerDeps, previous: Container | null, container: Container): void {
+  if (previous?.id !== container.id || previous.startedAt === null) return;
+  if (previous.startedAt !== container.startedAt) deps.onRestart?.(container, previous.startedAt);
+}
+
+/** Where a read begins, and how it finds the lines that were read before. */
+type Begin = {
+  since: string | null;
+  /** The lines up to this cursor are left out. It must be in the log. */
+  after: LogCursor | null;
+  /** Whether `after` was met. Null: the first line of the read decides. */
+  isMet: boolean | null;
+};
+
+async function read(following: Following, container: Container): Promise<void> {
+  const { deps, signal, box } = following;
+  following.shown = createShownText(await deps.redactOf(container));
+  flush(box);
+  const begin = await beginOf(following, container);
+  const cursorOf = createCursorCounter(runOf(container));
+  let message: string | null = null;
+  const reader = createLineReader({
+    mayTake: (bytes, at) => passLine(following, begin, cursorOf(at), bytes),
+    onLine: (line) => take(following, line),
+    onMessage: (text) => (message ??= text),
+  });
+  const failed = await deps.docker.logs(container.id, {
+    follow: true,
+    tail: null,
+    since: begin.since,
+    until: null,
+    onChunk: reader.chunk,
+    signal,
+  });
+  reader.end();
+  following.problem =
+    failed === null ? null : `the engine does not show the log: ${message ?? failed}`;
+}
+
+async function beginOf(following: Following, container: Container): Promise<Begin> {
+  const { box, last, want, wantedSince } = following;
+  const run = runOf(container);
+  // Another container: all of its lines are new.
+  if (last !== null && last.run !== run) return { since: null, after: null, isMet: true };
+  const after = last ?? wantedAfter(want, wantedSince, run);
+  if (after === null) {
+    box.link.after = { run, at: wantedSince, ordinal: -1 };
+    return { since: wantedSince, after: null, isMet: true };
+  }
+  if (last === null) box.link.after = after;
+  const since = sinceOf(after.at, following.now());
+  if (since !== null) return { since, after, isMet: null };
+  // The clock was set back: does the log still have the line?
+  const { docker } = following.deps;
+  const isMet = await hasCursorTime(docker, container, after.at, following.signal);
+  return isMet ? { since, after, isMet } : { since, after: resetTo(box), isMet: true };
+}
+
+/** The beginning that the control plane names; null: when the log was wanted. */
+function wantedAfter(want: LogWant, wantedSince: string, run: string): LogCursor | null {
+  if (want.after === null) return null;
+  // A control plane that has got no line needs the earlier ones.
+  if (want.since_ago_ms !== null && wantedSince < want.after) return null;
+  return { run, at: want.after, ordinal: -1 };
+}
+
+function resetTo(box: Outbox): null {
+  box.link.reset = true;
+  return null;
+}
+
+/** Decides about the next line of the engine: it is old, it is dropped, or it is sent. */
+function passLine(following: Following, begin: Begin, cursor: LogCursor, bytes: number): boolean {
+  if (isOld(following.box, begin, cursor)) return false;
+  following.last = cursor;
+  const { box, budget, deps } = following;
+  if (!hasRoom(box, bytes) || !budget.has(bytes) || !deps.nodeBudget.has(bytes)) {
+    dropLine(box);
+    return false;
+  }
+  budget.spend(bytes);
+  deps.nodeBudget.spend(bytes);
+  return true;
+}
+
+/** Whether a line was read before. Notes if the line to begin after is not in the log. */
+function isOld(box: Outbox, begin: Begin, cursor: LogCursor): boolean {
+  const { after } = begin;
+  if (after === null) return false;
+  if (begin.isMet === null && cursor.at === after.at) begin.isMet = true;
+  if (!isAfter(cursor, after)) return true;
+  if (begin.isMet === null) begin.after = resetTo(box);
+  begin.isMet = true;
+  return false;
+}
+
+function take({ last, box }: Following, line: RawLine): void {
+  if (last !== null) addLine(box, { ...line, cursor: last });
+}
+
+async function sendAll(following: Following): Promise<void> {
+  const { box, signal, flushMs } = following;
+  let sentAt = -Infinity;
+  while (!signal.aborted) {
+    flush(box);
+    const isLast = following.hasEnded && box.segments.length === 0;
+    if (box.segments.length > 0 || isLast || performance.now() - sentAt > KEEP_ALIVE_MS) {
+      const wait = await deliver(following, batchOf(following, takeBatch(box), isLast));
+      sentAt = performance.now();
+      if (isLast || wait === null) return;
+      await pause(box.segments.length > 0 ? wait : Math.max(wait, flushMs), signal);
+    } else await pause(flushMs, signal);
+  }
+}
+
+function batchOf(following: Following, segment: Segment | null, isLast: boolean): Batch {
+  const { epoch, box, problem, shown } = following;
+  return {
+    epoch,
+    first: segment?.first ?? box.next,
+    lines: (segment?.lines ?? []).map((line) => wireLine(line, shown)),
+    after: segment === null ? box.link.after : segment.after,
+    now: 0,
+    ...defined({
+      run: (segment?.lines[0]?.cursor ?? following.last ?? box.link.after)?.run,
+      gap: segment?.gap === true ? true : undefined,
+      reset: segment?.reset === true ? true : undefined,
+      end: isLast ? true : undefined,
+      problem: problem?.slice(0, 500),
+    }),
+  };
+}
+
+/** A line as a batch has it. */
+export const wireLine = (
+  { at, stream, text, cursor }: CursorLine,
+  shown?: ShownText,
+): LogBatch['lines'][number] => ({
+  at,
+  stream,
+  text: shown === undefined ? text : shown(text, MAX_LINE_CHARS, true),
+  ...defined({
+    record: cursor.at === at ? undefined : cursor.at,
+    ordinal: cursor.ordinal === 0 ? undefined : cursor.ordinal,
+  }),
+});
+
+/**
+ * Repeats the batch until it is answered. Returns how long to wait; null: nobody wants the log any
+ * more.
+ */
+async function deliver(following: Following, batch: Batch): Promise<number | null> {
+  const { deps, want, signal, box } = following;
+  for (let attempt = 0; ; attempt += 1) {
+    try {
+      const answer = await deps.send(want.key, { ...batch, now: following.now() }, signal);
+      return answer.wanted ? answer.wait_ms : null;
+    } catch (err) {
+      if (signal.aborted) return null;
+      if (!isTransient(err)) {
+        deps.log.warn(
+          { err, deployment: want.deployment_id },
+          'the control plane refused lines of a runtime log; they are dropped',
+        );
+        return following.flushMs;
+      }
+      // Meanwhile the lines that wait are kept within their bounds.
+      flush(box);
+      await pause(backoff(attempt, { min: 250, max: 5_000 }), signal);
+    }
+  }
+}
+
+const isRunning = ({ state }: Container): boolean => state === 'running' || state === 'paused';
+const startOf = ({ id, startedAt }: Container): string => `${id} ${startedAt}`;
 
 /**
  * Returns the container of a deployment that runs, else the one that ran last; null if there is

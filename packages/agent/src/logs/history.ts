@@ -1,120 +1,206 @@
 /** Reads a part of the log of a container once: the newest lines of a range, within limits. */
+import { createCursorCounter, type CursorCounter, type LogCursor } from '@berth/wire/log-cursor';
 import { MAX_LINE_CHARS, type RuntimeStream } from '@berth/wire/runtime';
+import type { Container, Docker } from '../engine/docker.ts';
+import { createLineReader, PIECE, type RawLine } from './line-reader.ts';
 import type { ShownText } from '../secrets/shown-text.ts';
-import type { Docker } from '../engine/docker.ts';
-import { createLineReader, type RawLine } from './line-reader.ts';
 
 export type Range = {
+  /** Most lines, the newest ones. */
   tail: number;
   since: string | null;
   until: string | null;
-  /** Lines after this one only, which the engine's `--since` includes. */
+  /** The lines from this time of a cursor on; `since` is `sinceOf` it. */
   after: string | null;
   stream: RuntimeStream | null;
 };
-export type History = { lines: RawLine[]; leftOut: number; problem: string | null };
+export type CursorLine = RawLine & { cursor: LogCursor };
+export type History = {
+  lines: CursorLine[];
+  /** Older lines of the range that are not in `lines`, at least. */
+  leftOut: number;
+  /** The cursor of the newest line of the log, also if it is not in `lines`; null: unknown. */
+  last: LogCursor | null;
+  /** The log does not have the line of `after`: lines may be missing before the first one. */
+  isReset: boolean;
+  problem: string | null;
+};
+export type HistoryDeps = { docker: Pick<Docker, 'logs'>; shown: ShownText };
 
 /** Bytes of the lines that are kept while the log is read. */
 const MOST_BYTES = 3 * 1024 * 1024;
-/**
- * The engine takes the times of the two streams independently, so a line may have an earlier time
- * than the line before it.
- */
+/** Engines before version 23 compare each line with `since`, and two streams can differ a little. */
 const DISORDER_MS = 1;
 
 /** Returns the time `ms` before, with the engine's nine digits, so that times compare as texts. */
-export const earlier = (at: string, ms: number): string =>
-  new Date(Date.parse(at) - ms).toISOString().replace('Z', '000000Z');
+export const earlier = (at: string, ms: number): string => engineTime(Date.parse(at) - ms);
+export const engineTime = (ms: number): string =>
+  new Date(ms).toISOString().replace('Z', '000000Z');
+export const runOf = ({ id }: Pick<Container, 'id'>): string => id.slice(0, 12);
+
+/**
+ * Returns the `since` with which the engine shows all lines from a cursor's time on. Null: the
+ * whole log, because the clock of the node was set back since, and new lines have earlier times.
+ */
+export const sinceOf = (at: string, now: number): string | null =>
+  at > engineTime(now) ? null : earlier(at, DISORDER_MS);
 
 export async function readHistory(
-  docker: Pick<Docker, 'logs'>,
-  id: string,
+  { docker, shown }: HistoryDeps,
+  container: Pick<Container, 'id'>,
   range: Range,
-  shown: ShownText,
   signal: AbortSignal,
   mostBytes = MOST_BYTES,
 ): Promise<History> {
-  const { tail, since, until, stream } = range;
-  const after = range.after === null ? null : earlier(range.after, DISORDER_MS);
-  let lines: RawLine[] = [];
-  let head = 0;
-  let bytes = 0;
-  let count = 0;
-  let message: string | null = null;
-  const drop = (): void => {
-    bytes -= lines[head]?.text.length ?? 0;
-    head += 1;
-    if (head < 2_000 || head * 2 < lines.length) return;
-    lines = lines.slice(head);
-    head = 0;
+  const read: Read = (since, tail) =>
+    readLines(docker, container, { ...range, since, mostBytes, engineTail: tail }, signal);
+  const kept = isTailOnly(range)
+    ? await readTail(read, range.tail)
+    : await readFrom(read, range.since);
+  const lines = newestOf(kept);
+  return {
+    lines: lines.map((line) => ({ ...line, text: shown(line.text, MAX_LINE_CHARS, true) })),
+    leftOut: kept.count - lines.length,
+    last: kept.last,
+    isReset: range.after !== null && !kept.hasBegin,
+    problem: kept.problem,
   };
-  const seen: Record<RuntimeStream, number> = { stdout: 0, stderr: 0 };
-  /** The stream of the line that the range begins after: its earlier lines are not in the range. */
-  function forget(from: RuntimeStream): void {
-    lines = lines.slice(head).filter((line) => line.stream !== from);
-    head = 0;
-    bytes = lines.reduce((sum, line) => sum + line.text.length, 0);
-    count -= seen[from];
-    seen[from] = 0;
-  }
+}
+
+const isTailOnly = ({ since, until, after, stream }: Range): boolean =>
+  since === null && until === null && after === null && stream === null;
+
+type Read = (since: string | null, tail: number | null) => Promise<Kept>;
+
+/**
+ * The engine reads the end of a log fast, but cursors count from a line that a `since` begins with
+ * (log-cursor.ts). So the time of the first line of the end is the beginning of a second read,
+ * unless the first one has the whole log.
+ */
+async function readTail(read: Read, tail: number): Promise<Kept> {
+  // One line more shows whether there are older ones.
+  const end = await read(null, tail + 1);
+  // The engine counts the pieces of a long line.
+  const isWhole = end.entries <= tail && !end.hasLongLine;
+  if (isWhole || end.firstAt === null || end.problem !== null) return end;
+  return read(end.firstAt, null);
+}
+
+/** Reads the lines from a time on. Without any, the end of the log tells where new lines begin. */
+async function readFrom(read: Read, since: string | null): Promise<Kept> {
+  const kept = await read(since, null);
+  if (kept.last !== null || since === null || kept.problem !== null) return kept;
+  const { last } = await readTail(read, 0);
+  // Lines came meanwhile.
+  if (last !== null && last.at >= since) return read(since, null);
+  return { ...kept, last };
+}
+
+type LineRange = Range & { mostBytes: number; engineTail: number | null };
+
+async function readLines(
+  docker: Pick<Docker, 'logs'>,
+  container: Pick<Container, 'id'>,
+  range: LineRange,
+  signal: AbortSignal,
+): Promise<Kept> {
+  const kept = createKept(runOf(container), range);
+  let message: string | null = null;
   const reader = createLineReader({
-    mayTake: () => true,
-    onDropped: () => undefined,
+    mayTake: (bytes, at) => passLine(kept, bytes, at),
+    onLine: (line) => keep(kept, line),
     onMessage: (text) => (message ??= text),
-    onLine(line) {
-      if ((stream !== null && line.stream !== stream) || (after !== null && line.at <= after))
-        return;
-      if (line.at === range.after) return forget(line.stream);
-      count += 1;
-      seen[line.stream] += 1;
-      lines.push(line);
-      bytes += line.text.length;
-      while (lines.length - head > tail || (bytes > mostBytes && lines.length > head)) drop();
-    },
   });
-  // Without a beginning, the engine reads the end of the log only. One line more shows whether
-  // there are older ones.
-  const whole = since !== null || after !== null || stream !== null || until !== null;
-  const problem = await docker.logs(id, {
+  const problem = await docker.logs(container.id, {
     follow: false,
-    tail: whole ? null : tail + 1,
-    since: after ?? since,
-    until,
+    tail: range.engineTail,
+    since: range.since,
+    until: range.until,
     onChunk: reader.chunk,
     signal,
   });
   reader.end();
-  const newest = inOrder(lines.slice(head)).map((line) => ({
-    ...line,
-    text: shown(line.text, MAX_LINE_CHARS, true),
-  }));
-  return {
-    lines: newest,
-    leftOut: count - newest.length,
-    problem: problem === null ? null : (message ?? problem),
-  };
+  kept.problem = problem === null ? null : (message ?? problem);
+  return kept;
 }
 
-/**
- * Merges the lines of both streams by the engine's times. The lines of one stream stay in their
- * order, also if its clock was set back.
- */
-export function inOrder(lines: readonly RawLine[]): RawLine[] {
-  const [out, err] = [
-    lines.filter((l) => l.stream === 'stdout'),
-    lines.filter((l) => l.stream === 'stderr'),
-  ];
-  if (out.length === 0 || err.length === 0) return [...lines];
-  const merged: RawLine[] = [];
-  for (let [i, j] = [0, 0]; i < out.length || j < err.length; ) {
-    const [a, b] = [out[i], err[j]];
-    if (a !== undefined && (b === undefined || a.at <= b.at)) {
-      merged.push(a);
-      i += 1;
-    } else if (b !== undefined) {
-      merged.push(b);
-      j += 1;
-    }
-  }
-  return merged;
+/** The newest lines of a range while they are read. */
+type Kept = {
+  range: LineRange;
+  cursorOf: CursorCounter;
+  lines: CursorLine[];
+  /** Lines before this index were dropped. */
+  head: number;
+  bytes: number;
+  /** Lines of the range, also those that were dropped. */
+  count: number;
+  /** Lines of both streams that the engine returned, and the time of the first one. */
+  entries: number;
+  firstAt: string | null;
+  hasLongLine: boolean;
+  /** The line of `after` is in the log. */
+  hasBegin: boolean;
+  last: LogCursor | null;
+  problem: string | null;
+};
+
+const createKept = (run: string, range: LineRange): Kept => ({
+  range,
+  cursorOf: createCursorCounter(run),
+  lines: [],
+  head: 0,
+  bytes: 0,
+  count: 0,
+  entries: 0,
+  firstAt: null,
+  hasLongLine: false,
+  hasBegin: false,
+  last: null,
+  problem: null,
+});
+
+const newestOf = ({ lines, head }: Kept): CursorLine[] => lines.slice(head);
+
+/** Gives the next line of the engine its cursor. The range begins again at the line of `after`. */
+function passLine(kept: Kept, bytes: number, at: string): true {
+  kept.firstAt ??= at;
+  kept.entries += 1;
+  kept.hasLongLine ||= bytes >= PIECE;
+  kept.last = kept.cursorOf(at);
+  if (kept.last.at !== kept.range.after || kept.last.ordinal !== 0) return true;
+  kept.hasBegin = true;
+  [kept.lines, kept.head, kept.bytes, kept.count] = [[], 0, 0, 0];
+  return true;
+}
+
+function keep(kept: Kept, line: RawLine): void {
+  const { stream, tail, mostBytes } = kept.range;
+  if (kept.last === null || (stream !== null && line.stream !== stream)) return;
+  kept.count += 1;
+  kept.lines.push({ ...line, cursor: kept.last });
+  kept.bytes += line.text.length;
+  while (kept.lines.length > kept.head && isFull(kept, tail, mostBytes)) dropOldest(kept);
+}
+
+const isFull = ({ lines, head, bytes }: Kept, tail: number, mostBytes: number): boolean =>
+  lines.length - head > tail || bytes > mostBytes;
+
+function dropOldest(kept: Kept): void {
+  kept.bytes -= kept.lines[kept.head]?.text.length ?? 0;
+  kept.head += 1;
+  if (kept.head < 2_000 || kept.head * 2 < kept.lines.length) return;
+  kept.lines = kept.lines.slice(kept.head);
+  kept.head = 0;
+}
+
+/** Whether the log has a line at which the newest time became `at`. */
+export async function hasCursorTime(
+  docker: Pick<Docker, 'logs'>,
+  container: Pick<Container, 'id'>,
+  at: string,
+  signal: AbortSignal,
+): Promise<boolean> {
+  const range = { tail: 0, since: null, until: null, stream: null, after: at };
+  const whole = { ...range, mostBytes: 0, engineTail: null };
+  return (await readLines(docker, container, whole, signal)).hasBegin;
 }

@@ -15,12 +15,11 @@ import type { RuntimeStream } from '@berth/wire/runtime';
 export type RawLine = { at: string; stream: RuntimeStream; text: string };
 export type LineReaderOptions = {
   /**
-   * Asked before each line, with its size in bytes, of at most MAX_BYTES. False: the line is only
-   * counted.
+   * Asked once for each line, in the order of the engine, with its time and its size in bytes, of
+   * at most MAX_BYTES. False: the line is left out.
    */
-  mayTake: (bytes: number) => boolean;
+  mayTake: (bytes: number, at: string) => boolean;
   onLine: (line: RawLine) => void;
-  onDropped: () => void;
   /** A message of the docker command itself: it has no time. */
   onMessage: (text: string) => void;
 };
@@ -33,11 +32,11 @@ const SPACE = 32;
 const TIME = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)$/;
 const LONGEST_TIME = 40;
 /** Size of a piece in bytes, as the program printed it. */
-const PIECE = 16_384;
+export const PIECE = 16_384;
 const REPLACEMENT = Buffer.from('\u{FFFD}');
 const NONE = Buffer.alloc(0);
 
-export function createLineReader({ mayTake, onLine, onDropped, onMessage }: LineReaderOptions) {
+export function createLineReader({ mayTake, onLine, onMessage }: LineReaderOptions) {
   const streams = { stdout: createStream('stdout'), stderr: createStream('stderr') };
 
   function createStream(stream: RuntimeStream) {
@@ -54,8 +53,7 @@ export function createLineReader({ mayTake, onLine, onDropped, onMessage }: Line
     const lines = createLines({ onLine: take });
     function take(line: OutputLine): void {
       const from = at ?? '';
-      if (from !== '' && !mayTake(Math.min(line.bytes + time.length, MAX_BYTES)))
-        return onDropped();
+      if (from !== '' && !mayTake(Math.min(line.bytes + time.length, MAX_BYTES), from)) return;
       const { text, missing } = line.read();
       const shown = cutLine(text, MAX_LINE, missing);
       if (from === '') onMessage(shown);

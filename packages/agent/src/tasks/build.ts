@@ -7,7 +7,7 @@ import { defined } from '@berth/kit/defined';
 import { failPoint } from '@berth/kit/fail-point';
 import type { LogLineIn } from '@berth/wire/task';
 import type { Build } from '../build/buildx.ts';
-import type { Clone } from '../git/git.ts';
+import type { Clone } from '../git/clone.ts';
 import { findContext, findDockerfile } from '../build/dockerfile.ts';
 import type { Images } from '../disk/old-images.ts';
 import type { KeepRoom } from '../disk/keep-room.ts';

@@ -13,7 +13,7 @@
 import { defined } from '@berth/kit/defined';
 import { failPoint } from '@berth/kit/fail-point';
 import type { Logger } from '@berth/kit/log';
-import type { Tracing } from '@berth/kit/tracing';
+import type { Tracing } from '@berth/kit/spans';
 import { ApiError, type Client } from '@berth/wire/client';
 import { FAILURES } from '@berth/wire/errors';
 import {
@@ -59,249 +59,306 @@ export type RunTaskDeps = {
 const FINAL_FLUSH_MS = 60_000;
 const CANCELLED = { code: 'cancelled', message: `${FAILURES.cancelled}.` };
 
+/** The state of one run. The functions below take it first. */
+type Run = {
+  task: Task;
+  client: Client;
+  handlers: Handlers;
+  log: Logger;
+  onFailure: ((code: string) => void) | undefined;
+  span: TaskContext['span'];
+  /** Aborted with the reason when the work has to stop. */
+  work: AbortController;
+  /** Ends the claim and the report too. Only a shutdown aborts it. */
+  life: AbortController;
+  /** Facts and lines for the story. A failure and a cancellation report them too. */
+  facts: TaskFacts;
+  notes: TaskNote[];
+  /** A container that may still run although the task failed. */
+  leftContainer: Pick<TaskReport, 'container_id'>;
+  /** The end that was reported. */
+  reportedEnd: TaskEnd;
+  failureCode: string | null;
+  countEnd: (end: TaskEnd) => void;
+};
+/** The part of a run that begins with its claim. */
+type Attempt = {
+  claim: TaskClaim;
+  headers: Record<string, string>;
+  redact: Redact;
+  shipper: LogShipper;
+  progress: ProgressSender;
+};
+
 export function runTask(
   task: Task,
-  { client: anyClient, handlers, log: parent, onFailure, meter, tracing = null }: RunTaskDeps,
+  { client, handlers, log, onFailure, meter, tracing = null }: RunTaskDeps,
 ): TaskRun {
   const trace = tracing === null ? null : traceTask(task, tracing);
-  const client = trace === null ? anyClient : withHeaders(anyClient, trace.headers);
-  const traceField = trace === null ? {} : { trace_id: trace.traceId };
-  const log = parent.child({
-    task: task.id,
-    kind: task.kind,
-    deployment: task.deployment_id,
-    ...traceField,
-  });
-  const work = new AbortController();
-  /** Ends the claim and the report too. Only a shutdown aborts it. */
-  const life = new AbortController();
-  const stop = (why: Stopped['why']): void => {
-    work.abort(new Stopped(why));
-    if (why === 'shutdown') life.abort(new Stopped(why));
+  const run: Run = {
+    task,
+    client: trace === null ? client : withHeaders(client, trace.headers),
+    handlers,
+    log: log.child({
+      task: task.id,
+      kind: task.kind,
+      deployment: task.deployment_id,
+      ...defined({ trace_id: trace?.traceId }),
+    }),
+    onFailure,
+    span: trace?.span,
+    work: new AbortController(),
+    life: new AbortController(),
+    facts: {},
+    notes: [],
+    leftContainer: {},
+    reportedEnd: 'failed',
+    failureCode: null,
+    countEnd: () => undefined,
   };
-  const params = { id: task.id };
-  /** The outcome that was reported. */
-  let reportedEnd: TaskEnd = 'failed';
-  let countEnd: (end: TaskEnd) => void = () => undefined;
-  let failureCode: string | null = null;
-  /** Facts and lines for the story. A failure and a cancellation report them too. */
-  let facts: TaskFacts = {};
-  /** A container that may still run although the task failed. */
-  let left: Pick<TaskReport, 'container_id'> = {};
-  const notes: TaskNote[] = [];
-
-  async function attempt(): Promise<TaskOutcome> {
-    await failPoint('agent.claim.before', () => task.kind);
-    const claim = await retryUntilAnswered(
-      () => client.call('agentStart', { params, signal: life.signal }),
-      {
-        signal: life.signal,
-        onFailure: (err) => log.warn({ err }, 'claiming the task failed; will retry'),
-      },
-    );
-    const headers = { 'x-lease-token': claim.lease_token };
-    log.info({ attempt: claim.attempt }, 'task started');
-    if (meter !== undefined) countEnd = meter.taskBegan(task.kind);
-    await failPoint('agent.claim.after', () => task.kind);
-    const redact = createRedact(secretsIn(claim));
-    const shipper = createLogShipper({
-      redact,
-      send: async (first, lines) => {
-        await failPoint('agent.logs.before');
-        await retryUntilAnswered(
-          () =>
-            client.call('agentLogs', {
-              params,
-              headers,
-              body: { first, lines },
-              signal: life.signal,
-            }),
-          {
-            signal: life.signal,
-          },
-        );
-        await failPoint('agent.logs.after');
-      },
-      onDropped: (err) => {
-        if (isLost(err)) work.abort(new Stopped('lost'));
-        else if (!life.signal.aborted)
-          log.warn({ err }, 'the control plane refused log lines; they are dropped');
-      },
-    });
-    const renewing = new AbortController();
-    const renewal = renew(claim, renewing.signal, headers);
-    const progress = createProgressSender((datasets, signal, learned) =>
-      client.call('agentProgress', {
-        params,
-        headers,
-        body: { datasets, ...defined({ learned }) },
-        signal,
-      }),
-    );
-    if (task.cancel_requested) stop('cancelled');
-    try {
-      let product = await perform(claim, shipper, progress, redact);
-      const why = work.signal.aborted ? (work.signal.reason as Stopped).why : null;
-      // A running container stays: the task is offered again, and the next attempt adopts the
-      // container.
-      if (why === 'shutdown') return 'shutdown';
-      if (why === 'lost') {
-        await discard(product);
-        return 'lost';
-      }
-      if (why === 'cancelled' && product.report.status === 'completed') {
-        // The cancellation came at the end of the work: the finished product is discarded.
-        if (!(await discard(product))) left = { container_id: product.report.container_id ?? null };
-        product = failed(CANCELLED, { ...facts, ...left });
-      }
-      await progress.flush();
-      await shipper.flush(AbortSignal.any([life.signal, AbortSignal.timeout(FINAL_FLUSH_MS)]));
-      return await deliver(product, headers);
-    } finally {
-      progress.stop();
-      renewing.abort();
-      await renewal;
-    }
-  }
-
-  async function perform(
-    claim: TaskClaim,
-    shipper: LogShipper,
-    progress: ProgressSender,
-    redact: Redact,
-  ): Promise<Product> {
-    const context: TaskContext = {
-      attempt: claim.attempt,
-      lease: claim.lease_token,
-      git: claim.git ?? null,
-      secrets: claim.secrets ?? [],
-      secretsDigest: claim.secrets_digest ?? null,
-      signal: work.signal,
-      log: (line) => shipper.push(line),
-      room: shipper.room,
-      logStep: (step, text) => {
-        for (const line of text.split('\n')) shipper.push({ stream: 'system', step, text: line });
-      },
-      progress: progress.push,
-      learned(more) {
-        facts = { ...facts, ...more };
-        progress.learned(more);
-      },
-      leaves: (container_id) => void (left = { container_id }),
-      note(kind, message) {
-        if (notes.length < MAX_NOTES)
-          notes.push({ kind, message: redact(message).slice(0, MAX_NOTE).toWellFormed() });
-      },
-      ...defined({ span: trace === null ? undefined : trace.span }),
-    };
-    try {
-      work.signal.throwIfAborted();
-      return await handle(handlers, task, context);
-    } catch (error) {
-      if (work.signal.aborted && error === work.signal.reason)
-        return failed(CANCELLED, { ...facts, ...left });
-      const { code, message } = taskErrorOf(error);
-      const failure = { code, message: redact(message) };
-      log.warn(
-        { err: secretsIn(claim).length === 0 ? error : redactError(error, redact), code },
-        'task failed',
-      );
-      onFailure?.(failure.code);
-      failureCode = failure.code;
-      context.logStep('failed', failure.message);
-      return failed(failure, {
-        ...facts,
-        ...left,
-        ...(error instanceof TaskFailure ? error.report : {}),
-      });
-    }
-  }
-
-  async function renew(
-    claim: TaskClaim,
-    signal: AbortSignal,
-    headers: Record<string, string>,
-  ): Promise<void> {
-    let lease: Pick<TaskClaim, 'lease_expires_at' | 'lease_seconds'> = claim;
-    for (;;) {
-      try {
-        await pause(renewIn(lease), signal);
-        const answer = await retryUntilAnswered(
-          () => client.call('agentRenew', { params, headers, signal }),
-          { signal, maxMs: 3_000 },
-        );
-        await failPoint('agent.renew.after');
-        lease = answer;
-        if (answer.cancel_requested) stop('cancelled');
-      } catch (error) {
-        if (signal.aborted) return;
-        if (isLost(error)) return stop('lost');
-        log.error({ err: error }, 'renewing the lease failed; will retry');
-      }
-    }
-  }
-
-  async function deliver(product: Product, headers: Record<string, string>): Promise<TaskOutcome> {
-    const complete = (report: TaskReport) =>
-      retryUntilAnswered(
-        () => client.call('agentComplete', { params, headers, body: report, signal: life.signal }),
-        {
-          signal: life.signal,
-          onFailure: (err, waitMs) =>
-            log.warn({ err, retry_in_ms: waitMs }, 'delivering the report failed; will retry'),
-        },
-      );
-    try {
-      await failPoint('agent.report.before', () => task.kind);
-      await complete(notes.length === 0 ? product.report : { ...product.report, notes });
-      reportedEnd = endOf(product.report);
-      await failPoint('agent.report.after', () => task.kind);
-    } catch (error) {
-      if (life.signal.aborted) throw error;
-      await discard(product);
-      if (isLost(error)) {
-        log.info({ err: error }, 'the report came too late; the product is discarded');
-        return 'lost';
-      }
-      // The report is invalid; the task must end all the same, as failed.
-      log.error({ err: error }, 'the control plane refused the report');
-      await complete(
-        failed({
-          code: 'task_failed',
-          message:
-            `${FAILURES.task_failed}: the control plane refused its report: ${String(error)}`.slice(
-              0,
-              4000,
-            ),
-        }).report,
-      );
-    }
-    log.info({ status: product.report.status }, 'task reported');
-    return 'reported';
-  }
-
-  /** Returns whether it succeeded. */
-  const discard = (product: Product): Promise<boolean> =>
-    product.discard().then(
-      () => true,
-      (error: unknown) => {
-        log.error({ err: error }, 'discarding the product of the task failed');
-        return false;
-      },
-    );
-
-  const done = attempt().catch((error: unknown): TaskOutcome => {
-    if (life.signal.aborted) return 'shutdown';
-    if (!isLost(error)) log.error({ err: error }, 'running the task failed');
+  const done = claimAndRun(run, meter).catch((error: unknown): TaskOutcome => {
+    if (run.life.signal.aborted) return 'shutdown';
+    if (!isLost(error)) run.log.error({ err: error }, 'running the task failed');
     return 'lost';
   });
   void done.then((outcome) => {
-    const end = outcome === 'reported' ? reportedEnd : outcome;
-    countEnd(end);
-    trace?.end(end, end === 'failed' ? (failureCode ?? 'failed') : null);
+    const end = outcome === 'reported' ? run.reportedEnd : outcome;
+    run.countEnd(end);
+    trace?.end(end, end === 'failed' ? (run.failureCode ?? 'failed') : null);
   });
-  return { task, done, stop };
+  return { task, done, stop: (why) => stopRun(run, why) };
 }
+
+function stopRun({ work, life }: Run, why: Stopped['why']): void {
+  work.abort(new Stopped(why));
+  if (why === 'shutdown') life.abort(new Stopped(why));
+}
+
+async function claimAndRun(run: Run, meter: TaskMeter | undefined): Promise<TaskOutcome> {
+  const { task, log } = run;
+  await failPoint('agent.claim.before', () => task.kind);
+  const claim = await claimTask(run);
+  log.info({ attempt: claim.attempt }, 'task started');
+  if (meter !== undefined) run.countEnd = meter.taskBegan(task.kind);
+  await failPoint('agent.claim.after', () => task.kind);
+  const attempt = beginAttempt(run, claim);
+  const renewing = new AbortController();
+  const renewal = renewLease(run, attempt, renewing.signal);
+  if (task.cancel_requested) stopRun(run, 'cancelled');
+  try {
+    return await workAndReport(run, attempt);
+  } finally {
+    attempt.progress.stop();
+    renewing.abort();
+    await renewal;
+  }
+}
+
+const claimTask = ({ task, client, life, log }: Run): Promise<TaskClaim> =>
+  retryUntilAnswered(
+    () => client.call('agentStart', { params: { id: task.id }, signal: life.signal }),
+    {
+      signal: life.signal,
+      onFailure: (err) => log.warn({ err }, 'claiming the task failed; will retry'),
+    },
+  );
+
+function beginAttempt(run: Run, claim: TaskClaim): Attempt {
+  const { client, work, life, log } = run;
+  const params = { id: run.task.id };
+  const headers = { 'x-lease-token': claim.lease_token };
+  const redact = createRedact(secretsIn(claim));
+  const shipper = createLogShipper({
+    redact,
+    send: async (first, lines) => {
+      const body = { first, lines };
+      await failPoint('agent.logs.before');
+      await retryUntilAnswered(
+        () => client.call('agentLogs', { params, headers, body, signal: life.signal }),
+        { signal: life.signal },
+      );
+      await failPoint('agent.logs.after');
+    },
+    onDropped: (err) => {
+      if (isLost(err)) work.abort(new Stopped('lost'));
+      else if (!life.signal.aborted)
+        log.warn({ err }, 'the control plane refused log lines; they are dropped');
+    },
+  });
+  const progress = createProgressSender((datasets, signal, learned) => {
+    const body = { datasets, ...defined({ learned }) };
+    return client.call('agentProgress', { params, headers, body, signal });
+  });
+  return { claim, headers, redact, shipper, progress };
+}
+
+/** Renews the lease until the signal aborts or the task is lost. */
+async function renewLease(
+  run: Run,
+  { claim, headers }: Attempt,
+  signal: AbortSignal,
+): Promise<void> {
+  const { task, client, log } = run;
+  let lease: Pick<TaskClaim, 'lease_expires_at' | 'lease_seconds'> = claim;
+  for (;;) {
+    try {
+      await pause(renewIn(lease), signal);
+      const answer = await retryUntilAnswered(
+        () => client.call('agentRenew', { params: { id: task.id }, headers, signal }),
+        { signal, maxMs: 3_000 },
+      );
+      await failPoint('agent.renew.after');
+      lease = answer;
+      if (answer.cancel_requested) stopRun(run, 'cancelled');
+    } catch (error) {
+      if (signal.aborted) return;
+      if (isLost(error)) return stopRun(run, 'lost');
+      log.error({ err: error }, 'renewing the lease failed; will retry');
+    }
+  }
+}
+
+async function workAndReport(run: Run, attempt: Attempt): Promise<TaskOutcome> {
+  let product = await perform(run, attempt);
+  const { signal } = run.work;
+  const why = signal.aborted ? (signal.reason as Stopped).why : null;
+  // A running container stays: the task is offered again, and the next attempt adopts the
+  // container.
+  if (why === 'shutdown') return 'shutdown';
+  if (why === 'lost') {
+    await discard(run, product);
+    return 'lost';
+  }
+  if (why === 'cancelled' && product.report.status === 'completed') {
+    // The cancellation came at the end of the work: the finished product is discarded.
+    if (!(await discard(run, product)))
+      run.leftContainer = { container_id: product.report.container_id ?? null };
+    product = failed(CANCELLED, { ...run.facts, ...run.leftContainer });
+  }
+  await attempt.progress.flush();
+  await attempt.shipper.flush(
+    AbortSignal.any([run.life.signal, AbortSignal.timeout(FINAL_FLUSH_MS)]),
+  );
+  return deliver(run, product, attempt.headers);
+}
+
+/** Does the work of the task. A failure and a cancellation are products too. */
+async function perform(run: Run, attempt: Attempt): Promise<Product> {
+  const { signal } = run.work;
+  const context = contextOf(run, attempt);
+  try {
+    signal.throwIfAborted();
+    return await handle(run.handlers, run.task, context);
+  } catch (error) {
+    if (signal.aborted && error === signal.reason)
+      return failed(CANCELLED, { ...run.facts, ...run.leftContainer });
+    const { code, message } = taskErrorOf(error);
+    const failure = { code, message: attempt.redact(message) };
+    const hasSecrets = secretsIn(attempt.claim).length > 0;
+    run.log.warn(
+      { err: hasSecrets ? redactError(error, attempt.redact) : error, code },
+      'task failed',
+    );
+    run.onFailure?.(code);
+    run.failureCode = code;
+    context.logStep('failed', failure.message);
+    return failed(failure, {
+      ...run.facts,
+      ...run.leftContainer,
+      ...(error instanceof TaskFailure ? error.report : {}),
+    });
+  }
+}
+
+const contextOf = (run: Run, { claim, redact, shipper, progress }: Attempt): TaskContext => ({
+  attempt: claim.attempt,
+  lease: claim.lease_token,
+  git: claim.git ?? null,
+  secrets: claim.secrets ?? [],
+  secretsDigest: claim.secrets_digest ?? null,
+  signal: run.work.signal,
+  log: (line) => shipper.push(line),
+  room: shipper.room,
+  logStep(step, text) {
+    for (const line of text.split('\n')) shipper.push({ stream: 'system', step, text: line });
+  },
+  progress: progress.push,
+  learned(more) {
+    run.facts = { ...run.facts, ...more };
+    progress.learned(more);
+  },
+  leaves: (container_id) => void (run.leftContainer = { container_id }),
+  note(kind, message) {
+    if (run.notes.length < MAX_NOTES)
+      run.notes.push({ kind, message: redact(message).slice(0, MAX_NOTE).toWellFormed() });
+  },
+  ...defined({ span: run.span }),
+});
+
+/** Sends the report until it is answered. */
+async function deliver(
+  run: Run,
+  product: Product,
+  headers: Record<string, string>,
+): Promise<TaskOutcome> {
+  const { task, notes, life, log } = run;
+  try {
+    await failPoint('agent.report.before', () => task.kind);
+    await complete(run, headers, {
+      ...product.report,
+      ...defined({ notes: notes.length === 0 ? undefined : notes }),
+    });
+    run.reportedEnd = endOf(product.report);
+    await failPoint('agent.report.after', () => task.kind);
+  } catch (error) {
+    if (life.signal.aborted) throw error;
+    await discard(run, product);
+    if (isLost(error)) {
+      log.info({ err: error }, 'the report came too late; the product is discarded');
+      return 'lost';
+    }
+    // The report is invalid; the task must end all the same, as failed.
+    log.error({ err: error }, 'the control plane refused the report');
+    await complete(run, headers, refusedReport(error));
+  }
+  log.info({ status: product.report.status }, 'task reported');
+  return 'reported';
+}
+
+const complete = (
+  { task, client, life, log }: Run,
+  headers: Record<string, string>,
+  body: TaskReport,
+): Promise<unknown> =>
+  retryUntilAnswered(
+    () =>
+      client.call('agentComplete', {
+        params: { id: task.id },
+        headers,
+        body,
+        signal: life.signal,
+      }),
+    {
+      signal: life.signal,
+      onFailure: (err, waitMs) =>
+        log.warn({ err, retry_in_ms: waitMs }, 'delivering the report failed; will retry'),
+    },
+  );
+
+function refusedReport(error: unknown): TaskReport {
+  const message = `${FAILURES.task_failed}: the control plane refused its report: ${String(error)}`;
+  return failed({ code: 'task_failed', message: message.slice(0, 4000) }).report;
+}
+
+/** Returns whether it succeeded. */
+const discard = ({ log }: Run, product: Product): Promise<boolean> =>
+  product.discard().then(
+    () => true,
+    (error: unknown) => {
+      log.error({ err: error }, 'discarding the product of the task failed');
+      return false;
+    },
+  );
 
 /** Adds headers to each request. */
 const withHeaders = (client: Client, more: Record<string, string>): Client => ({

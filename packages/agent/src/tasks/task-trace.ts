@@ -3,7 +3,7 @@
  * (kit/tracing.ts).
  */
 import { newSpanId, newTraceId, traceOf, traceparent } from '@berth/kit/trace-ids';
-import type { Tracing } from '@berth/kit/tracing';
+import type { Tracing } from '@berth/kit/spans';
 import type { Task } from '@berth/wire/task';
 
 export type TaskTrace = {

@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { type GitServer, startGitServer } from '@berth/testbed/git-server';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
-import type { CloneSpec, Cloned } from '../../src/git/git.ts';
+import type { Cloned, CloneSpec } from '../../src/git/clone.ts';
 import { cloneInto } from '../clone-into.ts';
 
 const SECRET = 'a text of another host';

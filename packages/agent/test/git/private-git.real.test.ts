@@ -20,7 +20,7 @@ import { readConfig } from '../../src/config.ts';
 import { createPrivateFolder } from '../../src/state/private-folder.ts';
 import { openStateFolder } from '../../src/state/state-folder.ts';
 import type { TaskFailure } from '../../src/failures.ts';
-import type { CloneSpec, Cloned } from '../../src/git/git.ts';
+import type { Cloned, CloneSpec } from '../../src/git/clone.ts';
 import { cloneInto } from '../clone-into.ts';
 
 let dir: string;

@@ -4,7 +4,7 @@ import { LABELS } from '@berth/wire/vocabulary';
 import { afterEach, expect, test } from 'vitest';
 import { createBudget, type Rate } from '../../src/logs/budget.ts';
 import { type Follower, startFollower } from '../../src/logs/follower.ts';
-import { readHistory } from '../../src/logs/history.ts';
+import { type History, type Range, readHistory, sinceOf } from '../../src/logs/history.ts';
 import { createRedact } from '../../src/secrets/redaction.ts';
 import { createShownText } from '../../src/secrets/shown-text.ts';
 import type { ReadLogOptions } from '../../src/engine/docker.ts';
@@ -46,6 +46,7 @@ function start(want: Partial<LogWant>, slowMs = 0, rate: Rate = { lines: 1e6, by
     {
       docker: {
         async logs(_id, options) {
+          if (!options.follow) return null;
           reads.push(options);
           await new Promise((resolve) =>
             options.signal.addEventListener('abort', resolve, { once: true }),
@@ -73,48 +74,48 @@ function start(want: Partial<LogWant>, slowMs = 0, rate: Rate = { lines: 1e6, by
 }
 const at = (ms: number): string => new Date(NOW + ms).toISOString().replace('Z', '000000Z');
 
-test.each<[string, Partial<LogWant>, number, string, number | null]>([
+test.each<[string, Partial<LogWant>, number, string | null]>([
   [
     'without a beginning: a second before it was started, however slow the engine is',
     {},
     7_000,
     at(-1_000),
-    5_000,
   ],
-  ['after the last line that a control plane has', { after: at(-9_000) }, 0, at(-9_000), null],
+  ['at the newest time that a control plane has', { after: at(-9_000) }, 0, at(-9_001)],
   [
     'when the log was first wanted, and a second before',
     { since_ago_ms: 4_000 },
     2_000,
     at(-5_000),
-    null,
   ],
-  ['at the earlier of both', { since_ago_ms: 4_000, after: at(-2_000) }, 0, at(-5_000), null],
+  ['at the earlier of both', { since_ago_ms: 4_000, after: at(-2_000) }, 0, at(-5_000)],
   [
     'at the earlier of both, the position',
     { since_ago_ms: 4_000, after: at(-9_000) },
     0,
-    at(-9_000),
-    null,
+    at(-9_001),
   ],
-  ['a position in the future: the clock was set back', { after: at(60_000) }, 0, at(-1_000), null],
-])('a reader begins %s', async (_, want, slowMs, since, tail) => {
+  ['at the beginning of the log: the clock was set back', { after: at(60_000) }, 0, null],
+])('a reader begins %s', async (_, want, slowMs, since) => {
   const { reads } = start(want, slowMs);
-  await expect.poll(() => reads.map((read) => [read.since, read.tail])).toEqual([[since, tail]]);
+  await expect.poll(() => reads.map((read) => [read.since, read.tail])).toEqual([[since, null]]);
 });
 
-test('lines that a control plane has are not sent again, and those that another one needs are', async () => {
-  const print = async ({ reads, sent }: ReturnType<typeof start>) => {
+type Started = ReturnType<typeof start>;
+const linesOf = ({ sent }: Started) => sent.flatMap(({ lines }) => lines);
+const textsOf = (started: Started): string[] => linesOf(started).map(({ text }) => text);
+
+test('a follower sends the lines from the newest time of a control plane on, or those that another one needs', async () => {
+  const print = async (started: Started) => {
+    const { reads } = started;
     await expect.poll(() => reads.length).toBe(1);
     for (const ms of [-3_000, -2_000, -1_000])
       reads[0]?.onChunk(Buffer.from(`${at(ms)} line ${ms}\n`), 'stdout');
-    await expect
-      .poll(() => sent.flatMap(({ lines }) => lines.map(({ text }) => text)).at(-1))
-      .toBe('line -1000');
+    await expect.poll(() => textsOf(started).at(-1)).toBe('line -1000');
     follower?.stop();
-    return sent.flatMap(({ lines }) => lines.map(({ text }) => text));
+    return textsOf(started);
   };
-  expect(await print(start({ after: at(-2_000) }))).toEqual(['line -1000']);
+  expect(await print(start({ after: at(-2_000) }))).toEqual(['line -2000', 'line -1000']);
   expect(await print(start({ after: at(-2_000), since_ago_ms: 4_000 }))).toEqual([
     'line -3000',
     'line -2000',
@@ -122,63 +123,123 @@ test('lines that a control plane has are not sent again, and those that another 
   ]);
 });
 
-test('the first line of a batch has the number of all lines that were printed before it', async () => {
-  const { reads, sent } = start({}, 0, { lines: 1e6, bytes: 40_000 });
+test('a log without the line to begin at is reset: the engine has rotated it away', async () => {
+  const started = start({ after: at(-2_000) });
+  await expect.poll(() => started.reads.length).toBe(1);
+  started.reads[0]?.onChunk(Buffer.from(`${at(-1_000)} later\n`), 'stdout');
+  await expect.poll(() => textsOf(started)).toEqual(['later']);
+  expect(started.sent.map(({ reset }) => reset).filter((reset) => reset === true)).toEqual([true]);
+});
+
+test('cursors follow the order of the engine: equal times, and a clock that is set back', async () => {
+  const started = start({});
+  await expect.poll(() => started.reads.length).toBe(1);
+  const times = [0, 0, 0, -3_600_000, -3_500_000, 1, -100];
+  for (const [i, ms] of times.entries())
+    started.reads[0]?.onChunk(Buffer.from(`${at(ms)} ${i}\n`), i % 2 === 0 ? 'stdout' : 'stderr');
+  await expect.poll(() => textsOf(started)).toEqual(times.map((_, i) => `${i}`));
+  expect(linesOf(started).map((line) => [line.record ?? line.at, line.ordinal ?? 0])).toEqual([
+    [at(0), 0],
+    [at(0), 1],
+    [at(0), 2],
+    [at(0), 3],
+    [at(0), 4],
+    [at(1), 0],
+    [at(1), 1],
+  ]);
+});
+
+test('dropped lines are a gap before the next batch, and batches are a chain', async () => {
+  const started = start({}, 0, { lines: 1e6, bytes: 40_000 });
+  const { reads, sent } = started;
   await expect.poll(() => reads.length).toBe(1);
   let printed = 0;
   const print = (texts: readonly string[]): void => {
     const lines = texts.map((text) => `${at(printed)} ${printed++} ${text}\n`);
     reads[0]?.onChunk(Buffer.from(lines.join('')), 'stdout');
   };
-  // The rate has room for the short lines only.
+  // The rate has no room for the long lines.
   const long = 'x'.repeat(100_000);
-  print([long, ...Array.from({ length: 1_400 }, (_, i) => (i % 90 === 0 ? long : ''))]);
-  const numbers = () =>
-    sent.flatMap(({ first, lines }) => lines.map(({ text }, i) => [first + i, Number(text)]));
   const isSent = (number: number) =>
-    expect.poll(() => numbers().at(-1)?.[1], { timeout: 10_000 }).toBe(number);
-  await isSent(1_400);
-  print([long, '']);
-  await isSent(1_402);
-  print([long]);
-  await expect.poll(() => sent.at(-1)?.first, { timeout: 10_000 }).toBe(1_404);
+    expect
+      .poll(() => Number.parseInt(textsOf(started).at(-1) ?? ''), { timeout: 10_000 })
+      .toBe(number);
+  print(['', '', long, '', '']);
+  await isSent(1);
+  print(['', long]);
+  await isSent(5);
+  print(['']);
+  await isSent(7);
+  const batches = sent.filter(({ lines }) => lines.length > 0);
   expect(
-    sent
-      .filter(({ lines }) => lines.length > 0)
-      .map(({ first, lines }) => [first, Number(lines[0]?.text)]),
+    batches.map(({ first, gap = false, after, lines }) => [first, gap, after?.at, lines[0]?.at]),
   ).toEqual([
-    // A reader begins with number 0. Its first loss is counted after its first lines.
-    [0, 2],
-    ...sent.flatMap(({ first, lines }) =>
-      first === 0 || lines.length === 0 ? [] : [[first, first]],
-    ),
+    [0, false, at(-1_000), at(0)],
+    [5, true, at(1), at(5)],
+    [7, true, at(5), at(7)],
   ]);
-  expect(sent.filter(({ lines }) => lines.length > 0).length).toBeGreaterThan(2);
 });
 
-test('a read after a line leaves out only what came after it', async () => {
+const engine = (printed: readonly { at: string; kind: string }[]) => ({
+  async logs(_id: string, { since, tail, onChunk }: ReadLogOptions) {
+    const first = printed.findIndex(({ at }) => since === null || at >= since);
+    const from = tail === null ? first : Math.max(0, printed.length - tail);
+    for (const { at, kind } of from === -1 ? [] : printed.slice(from))
+      onChunk(Buffer.from(`${at} ${kind}\n`), kind === 'err' ? 'stderr' : 'stdout');
+    return null;
+  },
+});
+const read = (printed: readonly { at: string; kind: string }[], range: Partial<Range>, now = NOW) =>
+  readHistory(
+    { docker: engine(printed), shown: createShownText((text) => text) },
+    { id: 'c1' },
+    {
+      tail: 10,
+      until: null,
+      stream: null,
+      after: null,
+      since: range.after === undefined || range.after === null ? null : sinceOf(range.after, now),
+      ...range,
+    },
+    new AbortController().signal,
+  );
+const shortOf = ({ lines }: History) =>
+  lines.map(({ text, cursor }) => [text, cursor.at, cursor.ordinal]);
+
+test('a read from a cursor on begins at the line with its time', async () => {
   const printed = ['out', 'err', 'out', 'after', 'out', 'out', 'err'].map((kind, i) => ({
-    at: `2026-11-25T12:00:00.00000000${i}Z`,
+    at: `2026-11-25T11:00:00.00000000${i}Z`,
     kind,
   }));
-  const docker = {
-    async logs(_id: string, { onChunk }: ReadLogOptions) {
-      for (const { at, kind } of printed)
-        onChunk(Buffer.from(`${at} ${kind}\n`), kind === 'err' ? 'stderr' : 'stdout');
-      return null;
-    },
-  };
-  const read = (tail: number) =>
-    readHistory(
-      docker,
-      'c1',
-      { tail, since: null, until: null, stream: null, after: printed[3]?.at ?? '' },
-      createShownText((text) => text),
-      new AbortController().signal,
-    );
-  // A line of the other stream may have been written later than its time says.
-  expect((await read(10)).lines.map(({ at }) => at)).toEqual(
-    [1, 4, 5, 6].map((i) => printed[i]?.at),
-  );
-  expect(await read(1)).toMatchObject({ lines: [{ at: printed[6]?.at }], leftOut: 3 });
+  const after = printed[3]?.at ?? '';
+  const times = ({ lines }: History) => lines.map(({ at }) => at);
+  expect(times(await read(printed, { after }))).toEqual(printed.slice(3).map(({ at }) => at));
+  expect(await read(printed, { after, tail: 1 })).toMatchObject({
+    lines: [{ at: printed[6]?.at }],
+    leftOut: 3,
+    isReset: false,
+  });
+  expect(await read(printed, { after, tail: 0 })).toMatchObject({
+    lines: [],
+    last: { run: 'c1', at: printed[6]?.at, ordinal: 0 },
+  });
+  // The line is not there any more: all that is left.
+  const rotated = await read(printed.slice(4), { after });
+  expect([rotated.lines.length, rotated.isReset]).toEqual([3, true]);
+});
+
+test('each read gives a line the same cursor: thousands have one time, and the clock is set back', async () => {
+  const printed = [
+    ...Array.from({ length: 3_000 }, (_, i) => ({ at: at(0), kind: `a${i}` })),
+    ...Array.from({ length: 3_000 }, (_, i) => ({ at: at(i - 3_600_000), kind: `b${i}` })),
+  ];
+  const now = NOW - 1_800_000;
+  const whole = shortOf(await read(printed, { tail: 10_000 }, now));
+  expect(whole.at(-1)).toEqual(['b2999', at(0), 5_999]);
+  for (const tail of [1, 10, 2_999, 3_001, 5_999])
+    expect(shortOf(await read(printed, { tail }, now))).toEqual(whole.slice(-tail));
+  expect(shortOf(await read(printed, { tail: 10_000, after: at(0) }, now))).toEqual(whole);
+  expect(await read(printed, { tail: 10_000, after: at(0) }, now)).toMatchObject({
+    isReset: false,
+  });
 });

@@ -11,10 +11,11 @@ function reader(mayTake: (bytes: number) => boolean = () => true) {
   const created = createLineReader({
     mayTake: (bytes) => {
       counts.most = Math.max(counts.most, bytes);
-      return mayTake(bytes);
+      if (mayTake(bytes)) return true;
+      counts.dropped += 1;
+      return false;
     },
     onLine: (line) => void lines.push(line),
-    onDropped: () => void (counts.dropped += 1),
     onMessage: () => undefined,
   });
   return { ...created, lines, counts };

@@ -223,8 +223,8 @@ async function byDevice(
 }
 
 /**
- * One gateway may learn up to 5 s later of a token that another one issued, so the first refusals
- * may be too early.
+ * One gateway can learn up to 5 s later of a token that another one issued, so the first refusals
+ * can be too early.
  */
 const TOKEN_KNOWN_MS = 5_000;
 const LOOK_AGAIN_MS = 250;

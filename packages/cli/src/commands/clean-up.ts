@@ -1,9 +1,10 @@
 /** clean-up: the state of the registry's clean-up, and the request of one. */
 import type { CleanUp, CleanUps } from '@berth/wire/clean-up';
 import { ROUTES } from '@berth/wire/routes';
+import { sizeText } from '@berth/wire/size-text';
 import type { Cli } from '../cli.ts';
 import { record } from '../output/text.ts';
-import { ago, bytes } from '../output/units.ts';
+import { ago } from '../output/units.ts';
 import type { Command } from './command.ts';
 
 export const CLEAN_UP_COMMANDS: readonly Command[] = [
@@ -45,13 +46,14 @@ function lineOf(cli: Cli, one: CleanUp): string {
     return `running since ${one.started_at}: ${one.images} images to remove; new builds wait`;
   if (one.error !== null) return `failed ${at}: ${one.error.message}`;
   const { bytes_before, bytes_after } = one;
-  const freed =
-    bytes_before === null || bytes_after === null
-      ? ''
-      : `, ${bytes(Math.max(0, bytes_before - bytes_after))} freed, ${bytes(bytes_after)} left`;
   return [
-    `${at}: ${one.removed ?? 0} images removed${freed}`,
+    `${at}: ${one.removed ?? 0} images removed${freedText(bytes_before, bytes_after)}`,
     ...(one.images_left === 0 ? [] : [`${one.images_left} more follow soon`]),
     ...((one.missing ?? 0) === 0 ? [] : [`${one.missing} kept images are missing in the registry`]),
   ].join('; ');
+}
+
+function freedText(before: number | null, after: number | null): string {
+  if (before === null || after === null) return '';
+  return `, ${sizeText(Math.max(0, before - after))} freed, ${sizeText(after)} left`;
 }

@@ -10,7 +10,7 @@ export type Argument = {
   name: string;
   doc: string;
   required?: true;
-  /** It may be given several times. Only the last argument. */
+  /** It can be given several times. Only the last argument. */
   repeats?: true;
 };
 export type Option = {
@@ -49,14 +49,14 @@ export const argument = (args: readonly (string | undefined)[], index: number): 
  * part of addresses and logs.
  */
 export function nameArgument(args: readonly (string | undefined)[], command: string): string {
-  const given = argument(args, 0);
-  const [name = '', ...value] = given.split('=');
+  const assignment = argument(args, 0);
+  const [name = '', ...value] = assignment.split('=');
   if (value.length > 0)
     throw usage(
       'the value must not be an argument',
       `berth ${command} ${name} reads it from standard input or asks for it`,
     );
-  return given;
+  return assignment;
 }
 
 /** Options of every command. */
@@ -70,6 +70,6 @@ export const globalOptions = (command: Command): Option[] => [
 
 /** The text of an option that takes one. */
 export const textOf = (options: Options, name: string): string | undefined => {
-  const given = options[name];
-  return typeof given === 'string' ? given : undefined;
+  const value = options[name];
+  return typeof value === 'string' ? value : undefined;
 };

@@ -312,8 +312,8 @@ async function targetText(cli: Cli, created: Deployment): Promise<string> {
 /** Finds a deployment by its id, or the newest deployment of a project. */
 export async function openDeployment(cli: Cli, named: string | undefined): Promise<DeploymentItem> {
   if (named !== undefined) {
-    const found = await findDeployment(cli, named);
-    if (found !== null) return found;
+    const deployment = await findDeployment(cli, named);
+    if (deployment !== null) return deployment;
   }
   const project = await cli.project(named);
   const [newest] = (

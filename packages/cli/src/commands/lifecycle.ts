@@ -68,10 +68,15 @@ function refuse(project: Project, action: ProjectAction): void {
   const { deleting, stopped, running_deployment_id } = project;
   const why = whyNotProject(action, { deleting, stopped, running: running_deployment_id !== null });
   if (why === null) return;
-  const next = stopped
-    ? `berth start ${project.name}`
-    : action === 'start'
-      ? `berth restart ${project.name}`
-      : `berth deploy ${project.name}`;
-  throw refused('wrong_state', `${project.name} cannot ${action}: ${why}`, next);
+  const verb = verbInstead(action, stopped);
+  throw refused(
+    'wrong_state',
+    `${project.name} cannot ${action}: ${why}`,
+    `berth ${verb} ${project.name}`,
+  );
+}
+
+function verbInstead(action: ProjectAction, stopped: boolean): 'start' | 'restart' | 'deploy' {
+  if (stopped) return 'start';
+  return action === 'start' ? 'restart' : 'deploy';
 }

@@ -5,13 +5,7 @@ import { defined } from '@berth/kit/defined';
 import type { LogLine } from '@berth/wire/deployment';
 import { pathOf } from '@berth/wire/client';
 import { ROUTES } from '@berth/wire/routes';
-import {
-  DEFAULT_TAIL,
-  type GoneNode,
-  type LostLines,
-  MAX_TAIL,
-  type RuntimeLine,
-} from '@berth/wire/runtime';
+import { DEFAULT_TAIL, type GoneNode, MAX_TAIL, type RuntimeLine } from '@berth/wire/runtime';
 import { backoff } from '@berth/kit/backoff';
 import type { Cli } from '../cli.ts';
 import { tailOf } from '../deploy/log.ts';
@@ -171,13 +165,11 @@ async function followRuntime(cli: Cli, path: string): Promise<void> {
             cli.say(cli.paintErr('dim', `── deployment ${line.deployment_id} ──`));
           shown = line.deployment_id;
           printRuntimeLine(cli, line);
-        } else if (event === 'lost') {
-          const { count } = data as LostLines;
+        } else if (event === 'lost')
           cli.tell(
-            `note: ${count} ${count === 1 ? 'line is' : 'lines are'} missing here: they came ` +
-              'too fast, or the connection was broken',
+            'note: lines may be missing here: they came too fast, or the connection was broken',
           );
-        } else if (event === 'gone') cli.tell(`note: ${(data as GoneNode).message}; waiting`);
+        else if (event === 'gone') cli.tell(`note: ${(data as GoneNode).message}; waiting`);
       }
     } catch (error) {
       if (!isAway(error)) throw error;

@@ -1,8 +1,8 @@
 /** `berth metrics`: what the containers of a project use. */
 import { defined } from '@berth/kit/defined';
 import type { MetricPoint, ProjectMetrics } from '@berth/wire/metrics';
+import { sizeText } from '@berth/wire/size-text';
 import { oneLine, table } from '../output/text.ts';
-import { bytes } from '../output/units.ts';
 import { usage } from '../problem.ts';
 import type { Command } from './command.ts';
 import { timeText } from './logs.ts';
@@ -100,8 +100,8 @@ function metricsText({ points }: ProjectMetrics): string {
   const rows = rowsOf(points);
   const several = new Set(rows.map(({ point }) => point.deployment_id)).size > 1;
   const count = (value: number | null): string => (value === null ? '–' : String(value));
-  const size = (value: number | null): string => (value === null ? '–' : bytes(value));
-  const speed = (value: number | null): string => (value === null ? '–' : `${bytes(value)}/s`);
+  const size = (value: number | null): string => (value === null ? '–' : sizeText(value));
+  const speed = (value: number | null): string => (value === null ? '–' : `${sizeText(value)}/s`);
   return table(rows, [
     { head: 'TIME', of: ({ at }) => at.slice(0, 19).replace('T', ' ') },
     ...(several ? [{ head: 'DEPLOYMENT', of: ({ point }: MetricRow) => point.deployment_id }] : []),
@@ -109,7 +109,7 @@ function metricsText({ points }: ProjectMetrics): string {
     { head: 'MEMORY', of: ({ point }) => size(point.memory_bytes) },
     {
       head: 'LIMIT',
-      of: ({ point }) => (point.memory_limit === null ? 'none' : bytes(point.memory_limit)),
+      of: ({ point }) => (point.memory_limit === null ? 'none' : sizeText(point.memory_limit)),
     },
     { head: 'RESTARTS', of: ({ point }) => count(point.restarts) },
     { head: 'OOM KILLS', of: ({ point }) => count(point.oom_kills) },

@@ -48,29 +48,26 @@ const listOf = (text: string): string[] =>
     .map((part) => part.trim())
     .filter((part) => part !== '');
 function kindsOf(options: Options): NotificationEvent[] | undefined {
-  const given = textOf(options, 'on');
-  if (given === undefined) return undefined;
-  if (given.trim() === 'all') return [...NOTIFICATION_EVENTS];
-  const wrong = listOf(given).filter(
+  const events = textOf(options, 'on');
+  if (events === undefined) return undefined;
+  if (events.trim() === 'all') return [...NOTIFICATION_EVENTS];
+  const wrong = listOf(events).filter(
     (one) => !(NOTIFICATION_EVENTS as readonly string[]).includes(one),
   );
-  if (wrong.length > 0 || listOf(given).length === 0)
+  if (wrong.length > 0 || listOf(events).length === 0)
     throw usage(`--on takes all, ${NOTIFICATION_EVENTS.join(', ')}`);
-  return listOf(given) as NotificationEvent[];
+  return listOf(events) as NotificationEvent[];
 }
 function projectsOf(options: Options): { projects?: string[] } {
-  const given = textOf(options, 'projects');
-  return given === undefined ? {} : { projects: listOf(given) };
+  const projects = textOf(options, 'projects');
+  return projects === undefined ? {} : { projects: listOf(projects) };
 }
 
-const standingOf = (n: Notification): string =>
-  n.failing_since !== null
-    ? 'failing'
-    : n.last_sent_at === null
-      ? 'nothing sent yet'
-      : n.problem === null
-        ? 'ok'
-        : 'sent, see problem';
+function standingOf({ failing_since, last_sent_at, problem }: Notification): string {
+  if (failing_since !== null) return 'failing';
+  if (last_sent_at === null) return 'nothing sent yet';
+  return problem === null ? 'ok' : 'sent, see problem';
+}
 
 const onText = ({ on }: Notification): string =>
   NOTIFICATION_EVENTS.every((kind) => on.includes(kind)) ? 'all' : on.join(', ');
@@ -178,10 +175,10 @@ export const NOTIFICATION_COMMANDS: readonly Command[] = [
     args: [NOTIFICATION],
     routes: ['getNotification', 'getProject'],
     async run(cli, args) {
-      const found = await cli
+      const notification = await cli
         .client()
         .call('getNotification', { params: { id: argument(args, 0) } });
-      printNotification(cli, found, await namesOf(cli, found.projects));
+      printNotification(cli, notification, await namesOf(cli, notification.projects));
     },
   },
   {

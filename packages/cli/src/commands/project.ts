@@ -75,6 +75,12 @@ export const PROJECT_ARGUMENT = {
 } as const;
 const NAME = { name: 'NAME', doc: 'name of the variable', required: true } as const;
 
+function stateText({ deleting, stopped, running_deployment_id }: Project): string {
+  if (deleting) return 'being deleted';
+  if (stopped) return 'stopped';
+  return running_deployment_id === null ? 'not live' : 'live';
+}
+
 export const PROJECT_COMMANDS: readonly Command[] = [
   {
     name: 'project list',
@@ -89,17 +95,7 @@ export const PROJECT_COMMANDS: readonly Command[] = [
           ? 'no projects; create one: berth project create'
           : table(items, [
               { head: 'NAME', of: (p) => p.name },
-              {
-                head: 'STATE',
-                of: (p) =>
-                  p.deleting
-                    ? 'being deleted'
-                    : p.stopped
-                      ? 'stopped'
-                      : p.running_deployment_id === null
-                        ? 'not live'
-                        : 'live',
-              },
+              { head: 'STATE', of: stateText },
               { head: 'ADDRESS', of: (p) => p.url },
               { head: 'REPOSITORY', of: (p) => `${p.git_url} (${p.branch})` },
             ]),
@@ -126,9 +122,9 @@ export const PROJECT_COMMANDS: readonly Command[] = [
     ],
     routes: ['createProject', 'listDatasets', 'createRepositoryLook', 'getRepositoryLook'],
     async run(cli, [named], options) {
-      const given = createFlags.read(options);
-      const here = given['git_url'] === undefined ? await defaultsHere(cli) : null;
-      const git_url = given['git_url'] ?? here?.git_url ?? undefined;
+      const settings = createFlags.read(options);
+      const here = settings['git_url'] === undefined ? await defaultsHere(cli) : null;
+      const git_url = settings['git_url'] ?? here?.git_url ?? undefined;
       if (typeof git_url !== 'string')
         throw usage(
           'this folder has no git remote “origin”, so the repository must be named',
@@ -138,12 +134,12 @@ export const PROJECT_COMMANDS: readonly Command[] = [
       const branch = here?.branch ?? undefined;
       const body = {
         ...defined({ branch }),
-        ...given,
+        ...settings,
         ...(await datasetsOf(cli, options)),
         ...volumesOf(options),
         name,
         git_url,
-        domain_prefix: (given['domain_prefix'] as string | undefined) ?? name,
+        domain_prefix: (settings['domain_prefix'] as string | undefined) ?? name,
       };
       const found = options['look'] === false ? {} : await proposed(cli, git_url, body);
       const project = await cli.client().call('createProject', { body: { ...body, ...found } });
@@ -454,22 +450,19 @@ async function datasetsOf(
   };
 }
 
+function portsText(ports: readonly number[] | null): string {
+  if (ports === null) return 'not readable';
+  return ports.length === 0 ? 'exposes no port' : `exposes ${ports.join(', ')}`;
+}
+
 function lookText(found: RepositoryFound): string {
   const left = found.branches_left_out === 0 ? '' : ` and ${found.branches_left_out} more`;
   const lines = [`branches: ${found.branches.join(', ')}${left}`];
   if (found.branch === null)
     return [...lines, 'the repository does not have the branch'].join('\n');
   for (const { path, ports, targets } of found.dockerfiles) {
-    const exposes =
-      ports === null
-        ? 'not readable'
-        : ports.length === 0
-          ? 'exposes no port'
-          : `exposes ${ports.join(', ')}`;
-    lines.push(
-      `${path}: ${exposes}` +
-        (targets.length === 0 ? '' : `; stages ${targets.map(({ name }) => name).join(', ')}`),
-    );
+    const stages = targets.map(({ name }) => name).join(', ');
+    lines.push(`${path}: ${portsText(ports)}${stages === '' ? '' : `; stages ${stages}`}`);
   }
   if (found.dockerfiles.length === 0) lines.push(`no Dockerfile on ${found.branch}`);
   if (found.dockerfiles_left_out > 0) lines.push(`and ${found.dockerfiles_left_out} more`);

@@ -6,7 +6,7 @@ import { changeProject } from '../project/change.ts';
 import { usage } from '../problem.ts';
 import { table } from '../output/text.ts';
 import { argument, type Command } from './command.ts';
-import { allUsers, userId } from './fleet.ts';
+import { allUsers, userId } from './user.ts';
 import { YES } from './project.ts';
 
 const USER = { name: 'user', doc: 'e-mail address or id', required: true } as const;
@@ -66,7 +66,7 @@ export const RIGHTS_COMMANDS: readonly Command[] = [
       const given = argument(args, 0);
       let isAgreed = yes === true;
       const project = await changeProject(cli, async ({ name, members }) => {
-        // A deleted user has no address any more, but may still be in the list.
+        // A deleted user has no address any more, but can still be in the list.
         const id = members.some((m) => m.user_id === given) ? given : await userId(cli, given);
         const others = members.filter((m) => m.user_id !== id);
         if (others.length === members.length) throw usage(`${given} is not a member of ${name}`);

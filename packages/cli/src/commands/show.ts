@@ -1,10 +1,11 @@
 /** Resources as text for people. */
 import type { Deployment } from '@berth/wire/deployment';
 import type { Project } from '@berth/wire/project';
+import { sizeText } from '@berth/wire/size-text';
 import type { Cli } from '../cli.ts';
 import { stepsOf } from '../deploy/steps.ts';
 import { oneLine, record } from '../output/text.ts';
-import { ago, bytes, seconds } from '../output/units.ts';
+import { ago, seconds } from '../output/units.ts';
 
 export function printDeployment(cli: Cli, d: Deployment): string {
   const now = cli.io.now();
@@ -90,7 +91,7 @@ export const printProject = (project: Project): string =>
     ['cors', listOrNull(project.cors_origins)],
     ['health path', project.health_path],
     ['start', project.start_seconds === null ? null : `${project.start_seconds} s to answer`],
-    ['memory', project.memory_bytes === null ? null : bytes(project.memory_bytes)],
+    ['memory', project.memory_bytes === null ? null : sizeText(project.memory_bytes)],
     ['cpus', project.cpus === null ? null : String(project.cpus)],
     [
       'replace',

@@ -1,15 +1,17 @@
 /** All commands. Help, completion, docs/cli.md and the parser are made from this table. */
 import type { RouteName } from '@berth/wire/routes';
 import { ACCOUNT_COMMANDS } from './account.ts';
+import { AUDIT_COMMANDS } from './audit.ts';
 import { CLEAN_UP_COMMANDS } from './clean-up.ts';
 import { COMPLETION_COMMANDS } from './completion.ts';
 import type { Command } from './command.ts';
+import { DATASET_COMMANDS } from './dataset.ts';
 import { DEPLOY_COMMANDS } from './deploy.ts';
 import { DOMAIN_COMMANDS } from './domain.ts';
 import { LIFECYCLE_COMMANDS } from './lifecycle.ts';
-import { FLEET_COMMANDS } from './fleet.ts';
 import { GIT_COMMANDS } from './git.ts';
 import { HOOK_COMMANDS } from './hook.ts';
+import { NODE_COMMANDS } from './node.ts';
 import { NOTIFICATION_COMMANDS } from './notification.ts';
 import { STATUS_COMMANDS } from './status.ts';
 import { MCP_COMMANDS } from './mcp.ts';
@@ -17,6 +19,8 @@ import { METRICS_COMMANDS } from './metrics.ts';
 import { PROJECT_COMMANDS } from './project.ts';
 import { RIGHTS_COMMANDS } from './rights.ts';
 import { SECRET_COMMANDS } from './secret.ts';
+import { TOKEN_COMMANDS } from './token.ts';
+import { USER_COMMANDS } from './user.ts';
 
 export const COMMANDS: readonly Command[] = [
   ...ACCOUNT_COMMANDS,
@@ -31,7 +35,11 @@ export const COMMANDS: readonly Command[] = [
   ...HOOK_COMMANDS,
   ...NOTIFICATION_COMMANDS,
   ...SECRET_COMMANDS,
-  ...FLEET_COMMANDS,
+  ...NODE_COMMANDS,
+  ...DATASET_COMMANDS,
+  ...USER_COMMANDS,
+  ...TOKEN_COMMANDS,
+  ...AUDIT_COMMANDS,
   ...CLEAN_UP_COMMANDS,
   ...MCP_COMMANDS,
   ...COMPLETION_COMMANDS,

@@ -19,13 +19,13 @@ const SAFE_NAME = /^[\w.@:+][\w.@:+-]*$/;
 
 export async function complete(words: readonly string[], io: Io): Promise<void> {
   const { candidates, names } = possible(COMMANDS, NOUNS, words);
-  const found = names === null ? [] : await namesFor(names, words, io).catch(() => []);
+  const namedCandidates = names === null ? [] : await namesFor(names, words, io).catch(() => []);
   const current = words.at(-1) ?? '';
   const all = [
     ...candidates,
     ...matching(
       current,
-      found.filter(({ word }) => SAFE_NAME.test(word)),
+      namedCandidates.filter(({ word }) => SAFE_NAME.test(word)),
     ),
   ];
   if (all.length > 0) io.out(all.map(({ word, doc }) => `${word}\t${oneLine(doc)}\n`).join(''));

@@ -1,5 +1,5 @@
 /**
- * The scripts of `berth completion`. Each one asks `berth __complete` for the words that may
+ * The scripts of `berth completion`. Each one asks `berth __complete` for the words that can
  * follow, so they never change.
  */
 

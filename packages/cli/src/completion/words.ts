@@ -1,12 +1,12 @@
 /**
- * Finds the words that may follow in a command line. Pure: computed from the command table;
+ * Finds the words that can follow in a command line. Pure: computed from the command table;
  * names.ts has the names of the server.
  */
 import { type MachineCommand, MACHINE_COMMANDS } from '../commands/machine.ts';
 import { type Argument, type Command, globalOptions, type Option } from '../commands/command.ts';
 
 export type Candidate = { word: string; doc: string };
-/** `names`: the argument or option value at the cursor, for which the server may have names. */
+/** `names`: the argument or option value at the cursor, for which the server can have names. */
 export type Possible = { candidates: Candidate[]; names: Wanted | null };
 export type Wanted = {
   command: Command;
@@ -108,18 +108,19 @@ function next(
   path: readonly string[],
 ): Candidate[] {
   const before = path.length === 0 ? '' : `${path.join(' ')} `;
-  const found = new Map<string, string>();
+  const summaries = new Map<string, string>();
   for (const { name, summary } of commands) {
     if (!name.startsWith(before)) continue;
     const [word = '', ...rest] = name.slice(before.length).split(' ');
-    if (rest.length === 0) found.set(word, summary);
-    else if (!found.has(word)) found.set(word, nouns[`${before}${word}`] ?? '');
+    if (rest.length === 0) summaries.set(word, summary);
+    else if (!summaries.has(word)) summaries.set(word, nouns[`${before}${word}`] ?? '');
   }
   if (path.length === 0) {
-    for (const [name, { summary }] of Object.entries(MACHINE_COMMANDS)) found.set(name, summary);
-    for (const process of PROCESSES) found.set(process, 'a process of Berth');
+    for (const [name, { summary }] of Object.entries(MACHINE_COMMANDS))
+      summaries.set(name, summary);
+    for (const process of PROCESSES) summaries.set(process, 'a process of Berth');
   }
-  return [...found].map(([word, doc]) => ({ word, doc }));
+  return [...summaries].map(([word, doc]) => ({ word, doc }));
 }
 
 const ownOf = <T>(table: Readonly<Record<string, T>>, name: string): T | undefined =>
@@ -150,8 +151,8 @@ function valuesOf(
   current: string,
   about: (value: string) => Wanted | null,
 ): Possible {
-  const given = /[<[]([^>\]]+)[>\]]/.exec(option.flags)?.[1] ?? '';
-  const words = option.choices ?? (given === 'yes|no' ? ['yes', 'no'] : []);
+  const placeholder = /[<[]([^>\]]+)[>\]]/.exec(option.flags)?.[1] ?? '';
+  const words = option.choices ?? (placeholder === 'yes|no' ? ['yes', 'no'] : []);
   const candidates = matching(
     current,
     words.map((word) => ({ word: `${before}${word}`, doc: '' })),
@@ -164,7 +165,7 @@ function valuesOf(
 export const matching = (current: string, candidates: readonly Candidate[]): Candidate[] =>
   candidates.filter(({ word }) => word.startsWith(current));
 
-/** The last argument, if it may be given several times. */
+/** The last argument, if it can be given several times. */
 const repeated = (command: Command | undefined): Argument | undefined => {
   const last = command?.args?.at(-1);
   return last?.repeats === true ? last : undefined;

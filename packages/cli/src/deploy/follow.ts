@@ -11,9 +11,9 @@ import { createRenderer, type Renderer } from './render.ts';
 import { type Seen, type Step, stepsOf } from './steps.ts';
 import { watchDeployment } from './watch.ts';
 
-/** How long the control plane may be away before the command gives up. */
+/** Longest absence of the control plane in ms, before the command gives up. */
 const AWAY_MS = 120_000;
-/** The old version may need its drain and grace times, and the agent some time to report. */
+/** The old version can need its drain and grace times, and the agent some time to report. */
 const DRAIN_SPARE_MS = 15_000;
 
 export type Followed = {

@@ -25,19 +25,17 @@ export const createRenderer = (io: Io): Renderer => (canAnimate(io) ? animated(i
 
 /** One line for each change: when a step begins, when its detail changes, when it ends. */
 function plain(io: Io): Renderer {
-  const shown = new Map<string, string>();
+  /** The last line of each step. */
+  const printed = new Map<string, string>();
   return {
     show(steps) {
       for (const step of steps) {
-        const ended = step.endedAt !== null;
-        const text =
-          `${step.name.padEnd(NAME_WIDTH)} ` +
-          `${wordOf(step)}${step.detail === '' ? '' : `: ${oneLine(step.detail)}`}`;
-        if (shown.get(step.name) === text) continue;
-        shown.set(step.name, text);
-        io.err(
-          `${text}${ended && step.endedAt !== null ? ` (${seconds(step.endedAt - step.startedAt)})` : ''}\n`,
-        );
+        const detail = step.detail === '' ? '' : `: ${oneLine(step.detail)}`;
+        const text = `${step.name.padEnd(NAME_WIDTH)} ${wordOf(step)}${detail}`;
+        if (printed.get(step.name) === text) continue;
+        printed.set(step.name, text);
+        const time = step.endedAt === null ? '' : ` (${seconds(step.endedAt - step.startedAt)})`;
+        io.err(`${text}${time}\n`);
       }
     },
     note: (text) => io.err(`${safe(text)}\n`),

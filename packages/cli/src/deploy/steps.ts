@@ -5,7 +5,8 @@
 import type { Deployment, DeploymentEvent, PhaseName } from '@berth/wire/deployment';
 import type { PlacementRow } from '@berth/wire/node';
 import { isSettled } from '@berth/wire/vocabulary';
-import { bytes, seconds } from '../output/units.ts';
+import { sizeText } from '@berth/wire/size-text';
+import { seconds } from '../output/units.ts';
 
 export const STEP_NAMES = ['build', 'place', 'copy', 'start', 'route', 'drain'] as const;
 export type StepName = (typeof STEP_NAMES)[number];
@@ -152,14 +153,14 @@ function reasonFor(
     wanted === 0
       ? ''
       : `it has ${winner.cached_dataset_count} of ${wanted} ` +
-        `${wanted === 1 ? 'dataset' : 'datasets'}, ${bytes(winner.missing_bytes)} to copy`;
+        `${wanted === 1 ? 'dataset' : 'datasets'}, ${sizeText(winner.missing_bytes)} to copy`;
   const best = Math.min(...others.map((row) => row.missing_bytes));
-  if (winner.missing_bytes < best) return `${figures}; the next node would copy ${bytes(best)}`;
+  if (winner.missing_bytes < best) return `${figures}; the next node would copy ${sizeText(best)}`;
   if (figures !== '') return figures;
   const next = Math.max(...others.map((row) => row.score));
   const isRoomiest = others.every((row) => row.free_storage_bytes <= winner.free_storage_bytes);
   return isRoomiest
-    ? `most free storage of ${others.length + 1} nodes (${bytes(winner.free_storage_bytes)})`
+    ? `most free storage of ${others.length + 1} nodes (${sizeText(winner.free_storage_bytes)})`
     : `score ${winner.score.toFixed(1)}, the next node ${next.toFixed(1)}`;
 }
 
@@ -174,14 +175,14 @@ function copyText(step: Step, d: Deployment): Pick<Step, 'detail' | 'live'> {
   const done = rows.reduce((sum, row) => sum + row.bytes_done, 0);
   const total = rows.reduce((sum, row) => sum + row.bytes_total, 0);
   const rate = rows.reduce((sum, row) => sum + (row.bytes_per_second ?? 0), 0);
-  const left = rows.reduce((sum, row) => sum + (row.remaining_seconds ?? 0), 0);
+  const remainingSeconds = rows.reduce((sum, row) => sum + (row.remaining_seconds ?? 0), 0);
   const working =
     rows.find((row) => row.step !== 'done' && row.step !== 'waiting')?.step ?? 'waiting';
   const live = [
-    `${bytes(done)} of ${bytes(total)}`,
+    `${sizeText(done)} of ${sizeText(total)}`,
     ...(working === 'copying' ? [] : [working]),
-    ...(rate > 0 ? [`${bytes(rate)}/s`] : []),
-    ...(left > 0 ? [`${seconds(left * 1000)} left`] : []),
+    ...(rate > 0 ? [`${sizeText(rate)}/s`] : []),
+    ...(remainingSeconds > 0 ? [`${seconds(remainingSeconds * 1000)} left`] : []),
   ];
   return { detail: names, live: live.join(', ') };
 }

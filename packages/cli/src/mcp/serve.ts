@@ -5,13 +5,18 @@ import { StdioServerTransport } from '@modelcontextprotocol/sdk/server/stdio.js'
 import { StreamableHTTPServerTransport } from '@modelcontextprotocol/sdk/server/streamableHttp.js';
 import { listen as parseListen } from '@berth/kit/config';
 import type { Cli } from '../cli.ts';
-import { failureOf, usage } from '../problem.ts';
+import { EXIT, failureOf, usage } from '../problem.ts';
 import { openSession, type Session } from '../session/session.ts';
 import { createMcpServer } from './server.ts';
 
 const MAX_BODY = 1024 * 1024;
 const MAX_CONNECTIONS = 64;
 const PATH = '/mcp';
+/** HTTP statuses of failures, by exit code of the command line. */
+const STATUS_OF_EXIT: Partial<Record<number, number>> = {
+  [EXIT.signIn]: 401,
+  [EXIT.unreachable]: 502,
+};
 const LOOPBACK = ['127.0.0.1', '::1', 'localhost'];
 
 /** Serves the rights of the person who is signed in, until the client closes standard input. */
@@ -44,14 +49,9 @@ export async function serveHttp(
   const at = parseListen(listen);
   const server = createServer((request, reply) => {
     answer(request, reply).catch((error: unknown) => {
+      if (reply.headersSent) return void reply.destroy();
       const { problem } = failureOf(error);
-      if (!reply.headersSent)
-        send(
-          reply,
-          problem.exit_code === 4 ? 401 : problem.exit_code === 3 ? 502 : 500,
-          problem.detail ?? problem.code,
-        );
-      else reply.destroy();
+      send(reply, STATUS_OF_EXIT[problem.exit_code] ?? 500, problem.detail ?? problem.code);
     });
   });
   server.maxConnections = MAX_CONNECTIONS;

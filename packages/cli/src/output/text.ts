@@ -13,11 +13,16 @@ export const safe = (text: string): string => stripVTControlCharacters(text).rep
 export const oneLine = (text: string): string => safe(text).replaceAll(/\s+/g, ' ').trim();
 
 /** Characters of two columns: East Asian wide ones and emoji. */
-const WIDE =
-  /[\u1100-\u115f\u2e80-\u303e\u3041-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff00-\uff60\uffe0-\uffe6\u{20000}-\u{3fffd}]|\p{Emoji_Presentation}/u;
+const WIDE = new RegExp(
+  String.raw`[\u1100-\u115f\u2e80-\u303e\u3041-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f` +
+    String.raw`\uff00-\uff60\uffe0-\uffe6\u{20000}-\u{3fffd}]|\p{Emoji_Presentation}`,
+  'u',
+);
 const graphemes = new Intl.Segmenter();
-const columnsOf = (grapheme: string): number =>
-  /^[\p{M}\u200b-\u200d]/u.test(grapheme) ? 0 : WIDE.test(grapheme) ? 2 : 1;
+function columnsOf(grapheme: string): 0 | 1 | 2 {
+  if (/^[\p{M}\u200b-\u200d]/u.test(grapheme)) return 0;
+  return WIDE.test(grapheme) ? 2 : 1;
+}
 
 /** Columns of a text without control characters in a terminal. */
 export function widthOf(text: string): number {

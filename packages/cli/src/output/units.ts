@@ -1,16 +1,4 @@
 /** Numbers with units, for people. */
-const STEPS = ['B', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB'] as const;
-
-export function bytes(count: number): string {
-  let value = count;
-  let step = 0;
-  while (value >= 1024 && step < STEPS.length - 1) {
-    value /= 1024;
-    step++;
-  }
-  return `${step === 0 || value >= 100 ? Math.round(value) : value.toFixed(1)} ${STEPS[step]}`;
-}
-
 /** `4.2 s`, `3 min 20 s`, `2 h 5 min`. */
 export function seconds(ms: number): string {
   const s = Math.max(0, ms / 1000);

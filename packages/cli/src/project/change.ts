@@ -6,7 +6,7 @@ import type { BodyOf } from '@berth/wire/routes';
 import type { Cli } from '../cli.ts';
 import { refused } from '../problem.ts';
 
-/** Others may change the project at the same time. */
+/** Other people can change the project at the same time. */
 const TRIES = 5;
 
 /**

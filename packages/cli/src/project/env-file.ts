@@ -41,7 +41,7 @@ export function readEnv(given: string): EnvFile {
         problem =
           'has a “#” inside the value: put the value in quotes, or a blank before a comment';
     } else {
-      // A value in quotes may have several lines.
+      // A value in quotes can have several lines.
       while (value.indexOf(quote, 1) === -1 && at + 1 < lines.length)
         value += `\n${lines[((at += 1))] ?? ''}`;
       const end = value.indexOf(quote, 1);

@@ -20,7 +20,7 @@ const isOwnFile = (line: string): boolean =>
 
 /** Returns null if git could not be started. */
 async function run(io: Io, args: readonly string[]): Promise<ExecResult | null> {
-  // A repository may name a program for core.fsmonitor; `git status` would run it.
+  // A repository can name a program for core.fsmonitor; `git status` would run it.
   const argv = ['git', '-c', 'core.fsmonitor=false', ...args];
   const { exec } = await import('@berth/kit/exec');
   return exec(argv, {
@@ -43,13 +43,13 @@ const MAX_REMOTES = 50;
  */
 async function remotesOf(io: Io): Promise<Repository['remotes']> {
   const names = linesOf(await git(io, ['remote'])).slice(0, MAX_REMOTES);
-  const found = await Promise.all(
+  const remotes = await Promise.all(
     names.map(async (name) => ({
       name,
       urls: linesOf(await git(io, ['remote', 'get-url', '--all', '--', name])),
     })),
   );
-  return found.flatMap(({ name, urls }) => urls.map((url) => ({ name, url })));
+  return remotes.flatMap(({ name, urls }) => urls.map((url) => ({ name, url })));
 }
 
 /** Returns null if the folder is not in a repository, or if there is no git. */
@@ -94,16 +94,17 @@ const linesOf = (text: string | null): string[] =>
 export function repositoryKey(url: string): string {
   const scp = /^(?:[^@/:]+@)?([^/:]+):(?!\/\/)(.+)$/.exec(url);
   const parsed = scp === null && URL.canParse(url) ? new URL(url) : null;
-  // The port of ssh differs from the port of https for the same repository, so only a port of http
-  // and https counts.
-  const host =
-    scp?.[1] ?? (parsed === null ? '' : parsed.protocol === 'ssh:' ? parsed.hostname : parsed.host);
+  const host = scp?.[1] ?? (parsed === null ? '' : hostOf(parsed));
   const path = scp?.[2] ?? parsed?.pathname ?? url;
   return `${host.toLowerCase()}/${path
     .replace(/^\/+/, '')
     .replace(/\/+$/, '')
     .replace(/\.git$/, '')}`;
 }
+
+/** The same repository has another port for ssh than for https, so only that of https counts. */
+const hostOf = ({ protocol, hostname, host }: URL): string =>
+  protocol === 'ssh:' ? hostname : host;
 
 /**
  * Removes the user and password of an address: Berth refuses a password in `git_url`, and the
@@ -119,8 +120,8 @@ export function withoutPassword(url: string): string {
 }
 
 /**
- * Says in a sentence how the folder differs from what Berth will build, by the remote branch as git
- * last fetched it. Empty: in no way.
+ * Says in sentences how the folder differs from what Berth will build, by the remote branch as git
+ * last fetched it.
  */
 export async function differences(
   io: Io,
@@ -131,44 +132,57 @@ export async function differences(
   const remote = repository.remotes.find((r) => repositoryKey(r.url) === repositoryKey(gitUrl));
   if (remote === undefined)
     return [
-      `this folder has no remote for ${gitUrl}; Berth builds the branch ${branch} from there, ` +
-        'not this folder',
+      `this folder has no remote for ${gitUrl}; ` +
+        `Berth builds the branch ${branch} from there, not this folder`,
     ];
-  const said: string[] = [];
-  if (repository.dirty > 0)
-    said.push(
-      `${repository.dirty === 1 ? 'one file is' : `${repository.dirty} files are`} not ` +
-        'committed; Berth builds what is pushed',
-    );
-  const upstream = `${remote.name}/${branch}`;
-  const known = await git(io, ['rev-parse', '--verify', '-q', `refs/remotes/${upstream}^{commit}`]);
-  if (repository.head === null) said.push('this repository has no commit yet');
-  else if (known === null)
-    said.push(
-      `the branch ${branch} was never fetched from or pushed to ${remote.name}; push it: git ` +
-        `push ${remote.name} HEAD:${branch}`,
-    );
-  else if (known !== repository.head) {
-    const ahead = Number(await git(io, ['rev-list', '--count', `${known}..HEAD`]));
-    const behind = Number(await git(io, ['rev-list', '--count', `HEAD..${known}`]));
-    const where =
-      repository.branch === null
-        ? 'HEAD (detached)'
-        : repository.branch === branch
-          ? 'HEAD'
-          : `HEAD (branch ${repository.branch})`;
-    if (ahead > 0)
-      said.push(
-        `${where} is ${commits(ahead)} ahead of ${upstream} as last fetched; push first: git ` +
-          `push ${remote.name} HEAD:${branch}`,
-      );
-    else if (behind > 0)
-      said.push(
-        `${where} is ${commits(behind)} behind ${upstream} as last fetched; Berth builds the ` +
-          'newer one',
-      );
-  }
-  return said;
+  return [
+    ...uncommittedText(repository.dirty),
+    ...(await unpushedText(io, repository, remote.name, branch)),
+  ];
+}
+
+function uncommittedText(files: number): string[] {
+  if (files === 0) return [];
+  const what = files === 1 ? 'one file is' : `${files} files are`;
+  return [`${what} not committed; Berth builds what is pushed`];
+}
+
+async function unpushedText(
+  io: Io,
+  repository: Repository,
+  remote: string,
+  branch: string,
+): Promise<string[]> {
+  if (repository.head === null) return ['this repository has no commit yet'];
+  const push = `git push ${remote} HEAD:${branch}`;
+  const upstream = `${remote}/${branch}`;
+  const fetched = await git(io, [
+    'rev-parse',
+    '--verify',
+    '-q',
+    `refs/remotes/${upstream}^{commit}`,
+  ]);
+  if (fetched === null)
+    return [`the branch ${branch} was never fetched from or pushed to ${remote}; push it: ${push}`];
+  if (fetched === repository.head) return [];
+  const ahead = Number(await git(io, ['rev-list', '--count', `${fetched}..HEAD`]));
+  const behind = Number(await git(io, ['rev-list', '--count', `HEAD..${fetched}`]));
+  const head = headText(repository.branch, branch);
+  if (ahead > 0)
+    return [
+      `${head} is ${commits(ahead)} ahead of ${upstream} as last fetched; push first: ${push}`,
+    ];
+  if (behind > 0)
+    return [
+      `${head} is ${commits(behind)} behind ${upstream} as last fetched; ` +
+        'Berth builds the newer one',
+    ];
+  return [];
+}
+
+function headText(current: string | null, branch: string): string {
+  if (current === null) return 'HEAD (detached)';
+  return current === branch ? 'HEAD' : `HEAD (branch ${current})`;
 }
 
 const commits = (count: number): string => `${count} ${count === 1 ? 'commit' : 'commits'}`;

@@ -49,12 +49,7 @@ export async function proposalsOf(
   let path = wanted.dockerfile_path;
   if (path === undefined && paths.length === 0) hints.push(`${found.branch} has no Dockerfile`);
   if (path === undefined) {
-    const isOnly = paths.length === 1 && found.dockerfiles_left_out === 0;
-    const chosen = isOnly
-      ? paths[0]
-      : paths.length === 0
-        ? null
-        : await choose('Dockerfile', paths);
+    const chosen = await chooseDockerfile(found, choose);
     path = chosen ?? PROJECT_DEFAULTS.dockerfile_path;
     if (chosen === null && paths.length > 0 && !paths.includes(path))
       hints.push(`choose a Dockerfile with --dockerfile-path: ${paths.join(', ')}`);
@@ -160,4 +155,12 @@ async function confirmUse(text: string): Promise<void> {
     output: process.stderr,
   });
   if (isCancel(answer) || !answer) throw cancelled();
+}
+
+/** Null: there is none, or nobody can choose. */
+async function chooseDockerfile(found: RepositoryFound, choose: Choose): Promise<string | null> {
+  const paths = found.dockerfiles.map(({ path }) => path);
+  const [first = null] = paths;
+  const isOnly = paths.length === 1 && found.dockerfiles_left_out === 0;
+  return first === null || isOnly ? first : await choose('Dockerfile', paths);
 }

@@ -28,12 +28,12 @@ export async function selectProject(
   if (link !== null && link.url === session.url)
     return { project: await getProject(session, link.project, link.path), how: 'link' };
   const repository = await readRepository(io);
-  const found = repository === null ? [] : await matchRemote(session, repository);
-  const [project] = found;
-  if (project !== undefined && found.length === 1) return { project, how: 'remote' };
-  if (found.length > 1)
+  const matches = repository === null ? [] : await matchRemote(session, repository);
+  const [project] = matches;
+  if (project !== undefined && matches.length === 1) return { project, how: 'remote' };
+  if (matches.length > 1)
     throw usage(
-      `several projects build from this repository: ${found.map((p) => p.name).join(', ')}`,
+      `several projects build from this repository: ${matches.map((p) => p.name).join(', ')}`,
       `name one, or link this folder: berth link ${project?.name}`,
     );
   const { said, next } =

@@ -5,7 +5,7 @@ const SYSTEM = { darwin: 'open', linux: 'xdg-open' } as const;
 
 /**
  * Returns false if there is no browser here. Only http and https addresses are opened: a program
- * may do anything with others.
+ * can do anything with others.
  */
 export async function openBrowser(io: Io, address: string): Promise<boolean> {
   if (!/^https?:\/\//.test(address) || !io.config.hasDisplay) return false;

@@ -12,9 +12,9 @@ export const configFolder = (config: CliConfig): string =>
 const fileOf = (config: CliConfig): string => join(configFolder(config), 'contexts.json');
 
 export function readContexts(config: CliConfig): Contexts {
-  const found = readJson(fileOf(config));
-  if (found === undefined) return { current: null, contexts: {} };
-  const { current, contexts } = found as Partial<Contexts>;
+  const stored = readJson(fileOf(config));
+  if (stored === undefined) return { current: null, contexts: {} };
+  const { current, contexts } = stored as Partial<Contexts>;
   const right =
     typeof contexts === 'object' &&
     contexts !== null &&

@@ -40,9 +40,9 @@ export async function findEndpoints(url: string): Promise<Endpoints | null> {
     await assertBerth(url);
     return null;
   }
-  const found = parse(text);
-  const code = found['device_authorization_endpoint'];
-  const token = found['token_endpoint'];
+  const discovery = parse(text);
+  const code = discovery['device_authorization_endpoint'];
+  const token = discovery['token_endpoint'];
   if (typeof code !== 'string' || typeof token !== 'string') return null;
   // RFC 8414 section 3.3: another site's document must not send this person, or the token, to
   // another place.

@@ -1,4 +1,4 @@
-/** Files of a person: only the owner may read them, and a reader never sees half a file. */
+/** Files of a person: only the owner can read them, and a reader never sees half a file. */
 import { mkdirSync, readFileSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { writeFileWholeSync } from '@berth/kit/write-file';

@@ -3,7 +3,7 @@
  *
  *   stored token ── still valid ──▶ use it
  *        │ expires within a minute, or the API answers 401
- *        ▼ under the lock: another process may have renewed it meanwhile
+ *        ▼ under the lock: another process can have renewed it meanwhile
  *   refresh token ── refused (used before, or lost by a killed process) ──▶ device token ── refused ──▶ "sign in again", exit 4
  */
 import { API_TOKEN_PREFIX } from '@berth/wire/token';
@@ -127,12 +127,12 @@ function storedSource(io: Io, url: string): Source {
         : `berth login ${url}`,
     );
 
-  let known: Tokens | null = null;
+  let currentTokens: Tokens | null = null;
   const token = async (refusedToken: string | null): Promise<string> => {
-    if (usable(known, refusedToken)) return known.token;
-    known = present();
-    if (usable(known, refusedToken)) return known.token;
-    known = await renewal(
+    if (usable(currentTokens, refusedToken)) return currentTokens.token;
+    currentTokens = present();
+    if (usable(currentTokens, refusedToken)) return currentTokens.token;
+    currentTokens = await renewal(
       store.locked(async () => {
         const again = present();
         if (usable(again, refusedToken)) return again;
@@ -141,7 +141,7 @@ function storedSource(io: Io, url: string): Source {
         return renewed;
       }),
     );
-    return known.token;
+    return currentTokens.token;
   };
   return { token, mustRenew: () => !usable(present(), null) };
 }

@@ -39,11 +39,11 @@ export function tokenStore(config: CliConfig, url: string): TokenStore {
   return {
     read() {
       assertPrivate(path);
-      const found = readJson(path) as Tokens | undefined;
+      const stored = readJson(path) as Tokens | undefined;
       // The file names its address, so that a renamed file does not send a token elsewhere.
-      return found === undefined || new URL(found.url).origin !== new URL(url).origin
+      return stored === undefined || new URL(stored.url).origin !== new URL(url).origin
         ? null
-        : found;
+        : stored;
     },
     write: (tokens) => writePrivate(path, `${JSON.stringify(tokens)}\n`),
     remove: () => rmSync(path, { force: true }),

@@ -11,11 +11,13 @@ import type { FastifyRequest } from 'fastify';
 import { LRUCache } from 'lru-cache';
 import { AgentRefused, type AgentProof, NODE_SECRET } from '../domain/nodes/agent-identity.ts';
 import { DomainError } from '../domain/platform/errors.ts';
-import type { Stores } from '../domain/platform/stores.ts';
 import { type Attempts, networkOf } from './auth/attempts.ts';
 import { sha256Of } from './auth/secrets.ts';
 import { matcher } from './auth/shared-secrets.ts';
 import { growingTo } from './lru.ts';
+import type { AdmissionStore, JoinTokenStore } from '../domain/nodes/join-stores.ts';
+import type { NodeStore } from '../domain/nodes/node-store.ts';
+import type { TaskStore } from '../domain/deployments/task-store.ts';
 
 export type Agents = {
   /**
@@ -30,8 +32,11 @@ export type Agents = {
   /** Checks a request that names no node. Throws agent_secret. */
   checkRequest(request: FastifyRequest): Promise<void>;
 };
-export type AgentDeps = {
-  stores: Pick<Stores, 'nodes' | 'tasks' | 'joinTokens' | 'admissions'>;
+export type Deps = {
+  nodes: Pick<NodeStore, 'secretUsed' | 'shownSecret' | 'standing'>;
+  joinTokens: Pick<JoinTokenStore, 'storedHashOf'>;
+  admissions: Pick<AdmissionStore, 'has' | 'hasAddress'>;
+  tasks: Pick<TaskStore, 'get'>;
   agentSecrets: Live<readonly string[]>;
   requireSecrets: boolean;
   /** Counts wrong secrets by network. */
@@ -46,7 +51,15 @@ const sharedBy = (value: string): AgentProof => ({
 /** Size of the cache of nodes by task. A task never changes its node. */
 const MAX_CACHED_TASKS = 20_000;
 
-export function createAgents({ stores, agentSecrets, requireSecrets, guesses }: AgentDeps): Agents {
+export function createAgents({
+  nodes,
+  tasks,
+  joinTokens,
+  admissions,
+  agentSecrets,
+  requireSecrets,
+  guesses,
+}: Deps): Agents {
   const sharedSecret = matcher(agentSecrets);
   /** 10,000 agents poll: one object for each value, not one for each request. */
   const proofs = derived(
@@ -69,7 +82,7 @@ export function createAgents({ stores, agentSecrets, requireSecrets, guesses }: 
       request.agent = proof;
       // The common registration needs no query here. The store checks the secret again before it
       // changes anything.
-      if (joining && stores.nodes.shownSecret(nodeId, proof.hash)) return;
+      if (joining && nodes.shownSecret(nodeId, proof.hash)) return;
       return nodeSecret(request, proof, joining);
     }
     const tokenId = idIn(JOIN_TOKEN_PREFIX, given);
@@ -83,7 +96,7 @@ export function createAgents({ stores, agentSecrets, requireSecrets, guesses }: 
     proof: AgentProof & { kind: 'node' },
     joining: boolean,
   ): Promise<void> {
-    const standing = await stores.nodes.standing(proof.node_id);
+    const standing = await nodes.standing(proof.node_id);
     if (!same(standing?.secret.hash ?? null, proof.hash))
       refuse(
         request,
@@ -92,11 +105,11 @@ export function createAgents({ stores, agentSecrets, requireSecrets, guesses }: 
           : 'the node has another secret, or none',
       );
     if (standing?.secret.used === false && !joining)
-      await stores.nodes.secretUsed(proof.node_id, proof.hash);
+      await nodes.secretUsed(proof.node_id, proof.hash);
   }
 
   async function joinToken(request: FastifyRequest, tokenId: string, hash: string): Promise<void> {
-    if (!same(await stores.joinTokens.storedHashOf(tokenId), hash))
+    if (!same(await joinTokens.storedHashOf(tokenId), hash))
       refuse(request, 'the join token does not exist');
     request.agent = { kind: 'join', token_id: tokenId, hash };
   }
@@ -113,7 +126,7 @@ export function createAgents({ stores, agentSecrets, requireSecrets, guesses }: 
   async function checkNode(request: FastifyRequest, nodeId: string): Promise<void> {
     const proof = proofOf(request);
     if (proof.kind === 'open') return;
-    const standing = await stores.nodes.standing(nodeId);
+    const standing = await nodes.standing(nodeId);
     if (proof.kind === 'node') {
       if (proof.node_id !== nodeId) throw new AgentRefused('the secret belongs to another node');
       // The secret may have been reset while this request was held.
@@ -128,7 +141,7 @@ export function createAgents({ stores, agentSecrets, requireSecrets, guesses }: 
     if (!requireSecrets) return;
     if (standing.capabilities?.includes(NODE_SECRET) === true)
       throw new AgentRefused('REQUIRE_NODE_SECRETS is on');
-    if (!(await stores.admissions.has(standing.hostname, standing.role)))
+    if (!(await admissions.has(standing.hostname, standing.role)))
       throw new AgentRefused(
         'REQUIRE_NODE_SECRETS is on and no admin has admitted this contract-only node',
       );
@@ -136,7 +149,7 @@ export function createAgents({ stores, agentSecrets, requireSecrets, guesses }: 
 
   async function checkRequest(request: FastifyRequest): Promise<void> {
     if (proofOf(request).kind !== 'shared' || !requireSecrets) return;
-    if (!(await stores.admissions.hasAddress(request.ip)))
+    if (!(await admissions.hasAddress(request.ip)))
       throw new AgentRefused(
         'REQUIRE_NODE_SECRETS is on and no admitted node registered from this address',
       );
@@ -149,7 +162,7 @@ export function createAgents({ stores, agentSecrets, requireSecrets, guesses }: 
     async checkTask(request, taskId) {
       if (proofOf(request).kind === 'open') return;
       await checkRequest(request);
-      const nodeId = nodeOfTask.get(taskId) ?? (await stores.tasks.get(taskId)).node_id;
+      const nodeId = nodeOfTask.get(taskId) ?? (await tasks.get(taskId)).node_id;
       nodeOfTask.set(taskId, nodeId);
       await checkNode(request, nodeId);
     },

@@ -48,6 +48,11 @@ export function whenAudited(name: RouteName): When {
   return row.method === 'GET' ? 'refused' : 'always';
 }
 
+function outcomeOf(status: number): AuditOutcome {
+  if (status < 400) return 'done';
+  return status < 500 ? 'refused' : 'failed';
+}
+
 export function auditRecord(
   name: RouteName,
   request: FastifyRequest,
@@ -57,7 +62,7 @@ export function auditRecord(
   const status = reply.statusCode;
   const { caller } = request;
   const audited = request.audited ?? {};
-  const outcome = audited.outcome ?? (status < 400 ? 'done' : status < 500 ? 'refused' : 'failed');
+  const outcome = audited.outcome ?? outcomeOf(status);
   const when = whenAudited(name);
   if (when === 'never' || (when === 'refused' && !REFUSALS.includes(status))) return null;
   // A refused caller without an identity appears only in the request log, so that strangers cannot

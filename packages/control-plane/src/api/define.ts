@@ -25,20 +25,18 @@ import type {
   FastifyRequest,
   RawServerDefault,
 } from 'fastify';
-import { type TSchema, Type } from 'typebox';
 import type { AgentProof } from '../domain/nodes/agent-identity.ts';
 import type { ProjectAccess } from '../domain/identity/access.ts';
-import { DomainError, invalid } from '../domain/platform/errors.ts';
 import { type Audit, type Audited, whenAudited } from './audit.ts';
 import type { Caller, Callers } from './auth/callers.ts';
 import type { SessionCookies } from './auth/session-cookie.ts';
+import { hasId, locationOf } from './location.ts';
 import { type CreatedAnswer, keyOf, type RunOnce } from './idempotency.ts';
 import { installRawBodies } from './plugins/raw-bodies.ts';
-import { notHere, summaryOf } from './problem.ts';
-import { checkReplay, rightsOn, type RightsStores } from './rights.ts';
+import { bodyProblem, refuseNul, SCHEMAS } from './request-checks.ts';
+import { checkReplay, type CheckRights, rightsOn, type RightsStores } from './rights.ts';
 import { isRole, takesIdempotencyKey } from './route-rules.ts';
 import { wantsEventStream } from './sse.ts';
-import { nulProblems } from './validation.ts';
 
 declare module 'fastify' {
   interface FastifyRequest {
@@ -48,9 +46,9 @@ declare module 'fastify' {
     agent: AgentProof | null;
     /** Details for the audit log that its hook cannot know; null if there are none. */
     audited: Audited | null;
-    /** Code of the problem in the answer; null if the answer is no problem. */
     /** The value of GATEWAY_SECRET that the gateway sent. */
     gatewaySecret: string | null;
+    /** Code of the problem in the answer; null if the answer is no problem. */
     problemCode: ErrorCode | null;
   }
   interface FastifyContextConfig {
@@ -104,7 +102,9 @@ type Answer<N extends RouteName> = AnswerOf<N> extends undefined ? unknown : Ans
  * ends.
  */
 export const SENT = Symbol('sent');
-export type Handler<N extends RouteName> = (call: Call<N>) => Promise<Answer<N> | typeof SENT>;
+/** The answer of a handler. */
+export type Answered<N extends RouteName> = Promise<Answer<N> | typeof SENT>;
+export type Handler<N extends RouteName> = (call: Call<N>) => Answered<N>;
 export type Define = <N extends RouteName>(
   name: N,
   handler: Handler<N>,
@@ -117,140 +117,25 @@ export type Define = <N extends RouteName>(
  */
 const PUBLIC_BODY_LIMIT = 8_192;
 
-export function createDefine(
-  server: Server,
-  audit: Audit,
-  {
-    stores,
-    callers,
-    cookies,
-    runOnce,
-  }: {
-    stores: RightsStores;
-    callers: Pick<Callers, 'user'>;
-    cookies: Pick<SessionCookies, 'callerOf'>;
-    runOnce: RunOnce;
-  },
-): { route: Define; assertComplete(): void } {
-  const named = new Set<RouteName>();
-  const route: Define = (name, handler, options = {}) => {
-    const row: Route = ROUTES[name];
-    if (named.has(name)) throw new Error(`route ${name} has two handlers`);
-    named.add(name);
-    const checkRights = isRole(row.who) ? rightsOn(row, stores) : null;
-    const register = (scope: Pick<Server, 'route'>): unknown =>
-      scope.route({
-        method: row.method,
-        url: row.path,
-        config: { routeName: name },
-        schema: SCHEMAS[name],
-        ...bodyLimitOf(row, options.bodyLimit),
-        ...(whenAudited(name) === 'never'
-          ? {}
-          : { onSend: (request, reply) => audit(name, request, reply) }),
-        preValidation: (request, _reply, done) => done(bodyProblem(row, request)),
-        handler: async (request, reply) => {
-          // A value that cannot be an id or a name belongs to no resource.
-          if (nulProblems(request.params).length > 0)
-            throw new DomainError('not_found', notHere(request.url));
-          if (row.query !== undefined) checkNul(row.query, request.query);
-          if (row.body !== undefined && row.who !== 'agent') checkNul(row.body, request.body);
-          const user =
-            checkRights === null ? null : await checkRights(request, request.caller as Caller);
-          // Fastify has validated the request against this row, and access.ts has set `caller` if
-          // the row requires a role.
-          const call = {
-            params: request.params,
-            query: request.query,
-            body: request.body,
-            user,
-            recheck:
-              checkRights === null
-                ? null
-                : async () => checkRights(request, await cookies.callerOf(request, callers)),
-            access: row.scope === 'list' ? user?.access : undefined,
-            setEtag:
-              row.etag === true ? (etag: string) => void reply.header('etag', etag) : undefined,
-            ifMatch: row.locked === true ? request.headers['if-match'] : undefined,
-            stream: row.streams === true ? wantsEventStream(request.raw) : undefined,
-            request,
-            reply,
-          } as unknown as Call<typeof name>;
-          const run = async () => {
-            const answer = await handler(call);
-            // 204 has no representation.
-            const needsEtag = row.etag === true && row.status !== 204;
-            if (answer !== SENT && needsEtag && !reply.hasHeader('etag'))
-              throw new Error(`${name} must call setEtag: its row has etag`);
-            return answer;
-          };
-          const key = takesIdempotencyKey(row) ? keyOf(request) : null;
-          if (key !== null) {
-            const text = await createOnce(row, key, { user: user as Caller, request, reply }, run);
-            return reply.code(row.status).type(JSON_TYPE).send(text);
-          }
-          const answer = await run();
-          if (answer === SENT) return reply;
-          // Only the answer has the id of a new resource.
-          if (row.params === undefined && hasId(answer))
-            request.audited = { target: answer.id, ...request.audited };
-          if (row.status === 201 || row.status === 202)
-            void reply.header('location', locationOf(row, request.params, answer));
-          return reply.code(row.status).send(answer);
-        },
-      });
-    if (row.rawBody !== true) return void register(server);
-    // Only an encapsulated scope can have its own parsers.
-    void server.register(async (scope) => {
-      installRawBodies(scope);
-      register(scope);
-    });
-  };
-  /**
-   * Runs the handler, or finds the stored answer to the same key. Sets the headers and returns the
-   * text of the answer.
-   */
-  async function createOnce(
-    row: Route,
-    key: string,
-    { user, request, reply }: { user: Caller; request: FastifyRequest; reply: FastifyReply },
-    run: () => Promise<unknown>,
-  ): Promise<string> {
-    const path = pathOf(row, request.params as Record<string, string>);
-    const done = await runOnce(
-      { user: user.id, key, method: row.method, path, body: request.body },
-      async (): Promise<CreatedAnswer> => {
-        const answer = await run();
-        const etag = reply.getHeader('etag');
-        const target =
-          request.audited?.target ?? (row.params === undefined && hasId(answer) ? answer.id : null);
-        const location = locationOf(row, request.params, answer);
-        return {
-          text: JSON.stringify(answer),
-          headers: {
-            location,
-            ...defined({ etag: etag === undefined ? undefined : String(etag) }),
-          },
-          target,
-        };
-      },
-    );
-    if (done.replayed) await checkReplay(row, done.target, user, stores);
-    void reply.headers(done.headers);
-    if (done.replayed) void reply.header('idempotent-replayed', 'true');
-    if (done.target !== null) request.audited = { ...request.audited, target: done.target };
-    if (done.replayed) request.audited = { ...request.audited, code: 'replayed' };
-    return done.text;
-  }
+export type Deps = {
+  server: Server;
+  audit: Audit;
+  stores: RightsStores;
+  callers: Pick<Callers, 'user'>;
+  cookies: Pick<SessionCookies, 'callerOf'>;
+  runOnce: RunOnce;
+};
 
-  // The HEAD route that Fastify adds to each GET route has the same config. Pages and their files
-  // are not part of the API.
-  server.addHook('onRoute', (options) => {
-    if (options.config?.routeName === undefined && !/^\/(?:docs|assets)(?:\/|$)/.test(options.url))
-      throw new Error(`${String(options.method)} ${options.url} has no row in wire/routes.ts`);
-  });
+export function createDefine(deps: Deps): { route: Define; assertComplete(): void } {
+  const named = new Set<RouteName>();
+  refuseRoutesWithoutRow(deps.server);
   return {
-    route,
+    route(name, handler, options = {}) {
+      if (named.has(name)) throw new Error(`route ${name} has two handlers`);
+      named.add(name);
+      // Fastify validates the request against the row of the route before it calls the handler.
+      addRoute(deps, name, handler as AnyHandler, options.bodyLimit);
+    },
     assertComplete() {
       const missing = Object.keys(ROUTES).filter((name) => !named.has(name as RouteName));
       if (missing.length > 0) throw new Error(`routes without a handler: ${missing.join(', ')}`);
@@ -258,96 +143,173 @@ export function createDefine(
   };
 }
 
-function bodyLimitOf(row: Route, given: number | undefined): { bodyLimit?: number } {
-  const bodyLimit = given ?? (row.who === 'public' ? PUBLIC_BODY_LIMIT : undefined);
-  return bodyLimit === undefined ? {} : { bodyLimit };
+/** A call of any route. */
+type AnyCall = {
+  params: unknown;
+  query: unknown;
+  body: unknown;
+  user: Caller | null;
+  recheck: (() => Promise<Caller>) | null;
+  access: ProjectAccess | undefined;
+  setEtag: SetEtag | undefined;
+  ifMatch: string | undefined;
+  stream: boolean | undefined;
+  request: FastifyRequest;
+  reply: FastifyReply;
+};
+type AnyHandler = (call: AnyCall) => Promise<unknown>;
+
+function addRoute(
+  deps: Deps,
+  name: RouteName,
+  handler: AnyHandler,
+  bodyLimit: number | undefined,
+): void {
+  const row: Route = ROUTES[name];
+  const checkRights = isRole(row.who) ? rightsOn(row, deps.stores) : null;
+  const register = (scope: Pick<Server, 'route'>): unknown =>
+    scope.route({
+      method: row.method,
+      url: row.path,
+      config: { routeName: name },
+      schema: SCHEMAS[name],
+      ...defined({
+        bodyLimit: bodyLimit ?? (row.who === 'public' ? PUBLIC_BODY_LIMIT : undefined),
+        onSend:
+          whenAudited(name) === 'never'
+            ? undefined
+            : (request: FastifyRequest, reply: FastifyReply) => deps.audit(name, request, reply),
+      }),
+      preValidation: (request, _reply, done) => done(bodyProblem(row, request)),
+      handler: async (request, reply) => {
+        refuseNul(row, request);
+        const call = await callOf(deps, row, checkRights, request, reply);
+        return answerCall(deps, row, call, () => runHandler(name, row, handler, call));
+      },
+    });
+  if (row.rawBody !== true) return void register(deps.server);
+  // Only an encapsulated scope can have its own parsers.
+  void deps.server.register(async (scope) => {
+    installRawBodies(scope);
+    register(scope);
+  });
 }
 
-const JSON_TYPE = 'application/json; charset=utf-8';
-
-const hasId = (answer: unknown): answer is { id: string } =>
-  typeof answer === 'object' && answer !== null && 'id' in answer && typeof answer.id === 'string';
-
-/** Returns the path of the resource that was created or is changing. */
-function locationOf(row: Route, params: unknown, answer: unknown): string {
-  if (row.location?.includes(':') === false) return row.location;
-  const end = row.path.indexOf('/:id');
-  if (row.location === undefined && end >= 0)
-    return pathOf(
-      { ...row, path: row.path.slice(0, end + '/:id'.length) },
-      params as { id: string },
-    );
-  if (row.location?.includes('/:name') === true)
-    return pathOf({ ...row, path: row.location }, params as { id: string; name: string });
-  // A resource of which a project has one: its path has the id of the project and no other.
-  if (row.location !== undefined && end >= 0 && !hasId(answer))
-    return pathOf({ ...row, path: row.location }, params as { id: string });
-  if (!hasId(answer))
-    throw new Error(`${row.method} ${row.path} answers ${row.status} without an id`);
-  const path = row.location ?? `${row.path}/:id`;
-  const last = /:(\w+)$/.exec(path)?.[1] ?? 'id';
-  return pathOf({ ...row, path }, { ...(params as Record<string, string>), [last]: answer.id });
-}
-
-/** Agents may send unknown fields, so a body from them is ignored and not refused. */
-const takesNoBody = (row: Route): boolean =>
-  row.method === 'POST' && row.body === undefined && row.rawBody !== true && row.who !== 'agent';
-
-function unexpectedBody(body: unknown): DomainError | undefined {
-  if (body === undefined) return undefined;
-  const object = typeof body === 'object' && body !== null && !Array.isArray(body);
-  const [field] = object ? Object.keys(body) : [];
-  if (!object) return invalid('body', 'type', 'must be an object without fields, or left out');
-  return field === undefined
-    ? undefined
-    : invalid(
-        field.slice(0, 100),
-        'unknown_field',
-        'is not a field of this request, which takes no fields',
-      );
-}
-
-function bodyProblem(row: Route, request: FastifyRequest): DomainError | undefined {
-  if (takesNoBody(row)) return unexpectedBody(request.body);
-  if (row.body === undefined || request.body !== undefined) return undefined;
-  if (row.bodyOptional !== true)
-    return new DomainError('invalid_json', 'the body is empty; send JSON');
-  request.body = {};
-  return undefined;
-}
-
-/** Checks only the fields that the route reads. Ignored fields are never stored or shown. */
-function checkNul(schema: TSchema, sent: unknown): void {
-  const names = Object.keys((schema as { properties?: object }).properties ?? {});
-  const read =
-    typeof sent === 'object' && sent !== null
-      ? Object.fromEntries(Object.entries(sent).filter(([k]) => names.includes(k)))
-      : sent;
-  const problems = nulProblems(read);
-  if (problems.length > 0) throw new DomainError('validation', summaryOf(problems), problems);
-}
-
-/**
- * Refuses unknown query parameters of people: a misspelt filter would otherwise match everything.
- * Agents and the proxy may send others.
- */
-const strict = (query: TSchema, row: Route): TSchema =>
-  isRole(row.who) ? { ...query, additionalProperties: false } : query;
-
-/** Returns the schemas for a request. Only the tests validate answers. */
-function schemaOf(row: Route): Record<string, unknown> {
+/** Checks the rights of the caller. access.ts has set `caller` if the row requires a role. */
+async function callOf(
+  { cookies, callers }: Deps,
+  row: Route,
+  checkRights: CheckRights | null,
+  request: FastifyRequest,
+  reply: FastifyReply,
+): Promise<AnyCall> {
+  const user = checkRights === null ? null : await checkRights(request, request.caller as Caller);
   return {
-    ...defined({ params: row.params }),
-    ...(row.query === undefined
-      ? isRole(row.who)
-        ? { querystring: Type.Object({}, { additionalProperties: false }) }
-        : {}
-      : { querystring: strict(row.query, row) }),
-    ...defined({ body: row.body }),
+    params: request.params,
+    query: request.query,
+    body: request.body,
+    user,
+    recheck:
+      checkRights === null
+        ? null
+        : async () => checkRights(request, await cookies.callerOf(request, callers)),
+    access: row.scope === 'list' ? user?.access : undefined,
+    setEtag: row.etag === true ? (etag) => void reply.header('etag', etag) : undefined,
+    ifMatch: row.locked === true ? request.headers['if-match'] : undefined,
+    stream: row.streams === true ? wantsEventStream(request.raw) : undefined,
+    request,
+    reply,
   };
 }
 
-/** Created once per process, so that ajv finds the schemas that it has compiled. */
-const SCHEMAS = Object.fromEntries(
-  Object.entries(ROUTES).map(([name, row]) => [name, schemaOf(row)]),
-) as Record<RouteName, ReturnType<typeof schemaOf>>;
+async function runHandler(
+  name: RouteName,
+  row: Route,
+  handler: AnyHandler,
+  call: AnyCall,
+): Promise<unknown> {
+  const answer = await handler(call);
+  // 204 has no representation.
+  const needsEtag = row.etag === true && row.status !== 204;
+  if (answer !== SENT && needsEtag && !call.reply.hasHeader('etag'))
+    throw new Error(`${name} must call setEtag: its row has etag`);
+  return answer;
+}
+
+/** Runs the handler, sets the headers and sends its answer. */
+async function answerCall(
+  deps: Deps,
+  row: Route,
+  call: AnyCall,
+  run: () => Promise<unknown>,
+): Promise<FastifyReply> {
+  const { request, reply } = call;
+  const key = takesIdempotencyKey(row) ? keyOf(request) : null;
+  if (key !== null) {
+    const text = await createOnce(deps, row, key, call, run);
+    return reply.code(row.status).type(JSON_TYPE).send(text);
+  }
+  const answer = await run();
+  if (answer === SENT) return reply;
+  // Only the answer has the id of a new resource.
+  if (row.params === undefined && hasId(answer))
+    request.audited = { target: answer.id, ...request.audited };
+  if (row.status === 201 || row.status === 202)
+    void reply.header('location', locationOf(row, request.params, answer));
+  return reply.code(row.status).send(answer);
+}
+
+/**
+ * Runs the handler, or finds the stored answer to the same key. Sets the headers and returns the
+ * text of the answer.
+ */
+async function createOnce(
+  { runOnce, stores }: Deps,
+  row: Route,
+  key: string,
+  { user: caller, request, reply }: AnyCall,
+  run: () => Promise<unknown>,
+): Promise<string> {
+  const user = caller as Caller;
+  const path = pathOf(row, request.params as Record<string, string>);
+  const created = await runOnce(
+    { user: user.id, key, method: row.method, path, body: request.body },
+    async () => createdAnswer(row, await run(), request, reply),
+  );
+  if (created.replayed) await checkReplay(row, created.target, user, stores);
+  void reply.headers(created.headers);
+  if (created.replayed) void reply.header('idempotent-replayed', 'true');
+  if (created.target !== null) request.audited = { ...request.audited, target: created.target };
+  if (created.replayed) request.audited = { ...request.audited, code: 'replayed' };
+  return created.text;
+}
+
+function createdAnswer(
+  row: Route,
+  answer: unknown,
+  request: FastifyRequest,
+  reply: FastifyReply,
+): CreatedAnswer {
+  const etag = reply.getHeader('etag');
+  const target =
+    request.audited?.target ?? (row.params === undefined && hasId(answer) ? answer.id : null);
+  const location = locationOf(row, request.params, answer);
+  return {
+    text: JSON.stringify(answer),
+    headers: { location, ...defined({ etag: etag === undefined ? undefined : String(etag) }) },
+    target,
+  };
+}
+
+/**
+ * The HEAD route that Fastify adds to each GET route has the same config. Pages and their files are
+ * not part of the API.
+ */
+function refuseRoutesWithoutRow(server: Server): void {
+  server.addHook('onRoute', ({ config, method, url }) => {
+    if (config?.routeName === undefined && !/^\/(?:docs|assets)(?:\/|$)/.test(url))
+      throw new Error(`${String(method)} ${url} has no row in wire/routes.ts`);
+  });
+}
+
+const JSON_TYPE = 'application/json; charset=utf-8';

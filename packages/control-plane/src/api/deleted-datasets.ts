@@ -4,13 +4,19 @@
  * minute, since a notification from another control plane may be lost.
  */
 import type { Changes } from '../domain/platform/changes.ts';
-import type { Stores } from '../domain/platform/stores.ts';
+import type { DatasetStore } from '../domain/data/dataset-stores.ts';
 
 const MAX_AGE_MS = 60_000;
 /** Limit in memory: a node can send any ids. */
 const MAX_DELETED = 10_000;
 
-export function createDeletedDatasets(stores: Pick<Stores, 'datasets'>, changes: Changes) {
+export type Deps = {
+  datasets: Pick<DatasetStore, 'ids'>;
+  changes: Pick<Changes, 'on'>;
+};
+export type DeletedDatasets = ReturnType<typeof createDeletedDatasets>;
+
+export function createDeletedDatasets({ datasets, changes }: Deps) {
   let existing: Promise<ReadonlySet<string>> | null = null;
   let readAt = Number.NEGATIVE_INFINITY;
   /** Ids are never used again, so an id that was missing once stays missing. */
@@ -20,7 +26,7 @@ export function createDeletedDatasets(stores: Pick<Stores, 'datasets'>, changes:
   function existingIds(): Promise<ReadonlySet<string>> {
     if (existing === null || performance.now() - readAt > MAX_AGE_MS) {
       readAt = performance.now();
-      const reading = stores.datasets.ids().then((all) => new Set(all));
+      const reading = datasets.ids().then((all) => new Set(all));
       existing = reading;
       // The next call repeats a read that failed.
       reading.catch(() => void (existing === reading && (existing = null)));

@@ -10,9 +10,9 @@ import { CAN_SECRETS } from '@berth/wire/secret';
 import type { BuildPayload, ClaimedSecret, DeployPayload, TaskClaim } from '@berth/wire/task';
 import { DomainError } from '../domain/platform/errors.ts';
 import type { SecretPrint, TaskRecord } from '../domain/platform/records.ts';
-import { vaultName } from '../domain/secrets/secrets.ts';
-import type { Stores } from '../domain/platform/stores.ts';
+import { vaultName, type SecretStore } from '../domain/secrets/secrets.ts';
 import type { Vault } from '../domain/secrets/vault.ts';
+import type { NodeStore } from '../domain/nodes/node-store.ts';
 
 export type Delivered = {
   /** Fields of the answer to the claim. */
@@ -34,17 +34,20 @@ type Values = { secrets: ClaimedSecret[]; prints: SecretPrint[]; missing: string
 /** Number of tasks whose record is known to be current, so that a poll writes nothing. */
 const MAX_RECORDED = 1_000;
 
-export function createDelivery(deps: {
-  stores: Stores;
-  vault: Vault;
+export type Deps = {
+  nodes: Pick<NodeStore, 'standing'>;
+  secrets: Pick<SecretStore, 'delivered' | 'sealed'>;
+  vault: Pick<Vault, 'of'>;
   now: () => number;
   log: Logger;
-}): SecretDeliveries {
-  const { stores, vault, now, log } = deps;
+};
+
+export function createDelivery(deps: Deps): SecretDeliveries {
+  const { nodes, vault, now, log } = deps;
   const recorded = new Map<string, string>();
 
   const takesSecrets = async (nodeId: string): Promise<boolean> =>
-    (await stores.nodes.standing(nodeId))?.capabilities?.includes(CAN_SECRETS) === true;
+    (await nodes.standing(nodeId))?.capabilities?.includes(CAN_SECRETS) === true;
 
   /**
    * Opens the current values of the secrets that the payload names. A secret that was deleted, or
@@ -54,7 +57,7 @@ export function createDelivery(deps: {
     const pins = pinsOf(task);
     if (pins.length === 0 || task.project_id === null) return null;
     const scope = task.kind === 'build' ? 'build' : 'run';
-    const sealed = await stores.secrets.sealed(
+    const sealed = await deps.secrets.sealed(
       task.project_id,
       pins.map(({ name }) => name),
     );
@@ -75,7 +78,7 @@ export function createDelivery(deps: {
     if (task.deployment_id === null) return;
     const known = digestOf(prints) + missing.join(' ');
     if (recorded.get(task.id) === known) return;
-    await stores.secrets.delivered(
+    await deps.secrets.delivered(
       task.deployment_id,
       { prints: task.kind === 'deploy' ? prints : null, missing },
       now(),

@@ -16,16 +16,34 @@ import {
 import { isRepositoryLook, type RepositoryLookRecord } from '../domain/git/repository-looks.ts';
 import { mayUse, remoteOf, usernameOf } from '../domain/git/git-token.ts';
 import type { TaskRecord } from '../domain/platform/records.ts';
-import type { ApiDeps } from './deps.ts';
+import type { Vault } from '../domain/secrets/vault.ts';
+import type { DeployKeyStore, GitHostStore, GitTokenStore } from '../domain/git/git-stores.ts';
+import type { NodeStore } from '../domain/nodes/node-store.ts';
+import type { ProjectStore } from '../domain/projects/project-store.ts';
+import type { TaskStore } from '../domain/deployments/task-store.ts';
 
-type Deps = Pick<ApiDeps, 'stores' | 'vault' | 'now'>;
+export type AccessDeps = {
+  projects: Pick<ProjectStore, 'getMany'>;
+  nodes: Pick<NodeStore, 'standing'>;
+  gitHosts: Pick<GitHostStore, 'all'>;
+  deployKeys: Pick<DeployKeyStore, 'get'>;
+  gitTokens: Pick<GitTokenStore, 'get'>;
+  vault: Pick<Vault, 'open'>;
+};
+export type HostKeyDeps = {
+  tasks: Pick<TaskStore, 'get'>;
+  gitHosts: Pick<GitHostStore, 'change' | 'of'>;
+  now: () => number;
+};
+export type HostKeysSeen = ReturnType<typeof createHostKeysSeen>;
+
 /**
  * Returns null if the task needs no git, or if its agent cannot use the access. Throws
  * secrets_locked.
  */
 export type GitAccessOf = (task: TaskRecord) => Promise<GitAccess | null>;
 
-export function createGitAccess({ stores, vault }: Deps): GitAccessOf {
+export function createGitAccess(deps: AccessDeps): GitAccessOf {
   /**
    * Returns the project whose access a look may use; null if the project has moved to another
    * address since the request.
@@ -33,7 +51,7 @@ export function createGitAccess({ stores, vault }: Deps): GitAccessOf {
   async function projectOf({
     payload: { project_id, git_url },
   }: RepositoryLookRecord): Promise<string | null> {
-    const [project] = project_id === undefined ? [] : await stores.projects.getMany([project_id]);
+    const [project] = project_id === undefined ? [] : await deps.projects.getMany([project_id]);
     return project !== undefined && project.deleting_at === null && project.git_url === git_url
       ? project.id
       : null;
@@ -41,29 +59,29 @@ export function createGitAccess({ stores, vault }: Deps): GitAccessOf {
 
   return async (task) => {
     if (task.kind !== 'build' && task.kind !== 'look') return null;
-    const node = await stores.nodes.standing(task.node_id);
+    const node = await deps.nodes.standing(task.node_id);
     if (node?.capabilities?.includes(GIT_ACCESS) !== true) return null;
     const { git_url } = task.payload as BuildPayload | LookPayload;
     const id = isRepositoryLook(task) ? await projectOf(task) : task.project_id;
     // A look for no project: trusted host keys, and no key or token of any project.
-    if (id === null) return { hosts: hostsOf(await stores.gitHosts.all()) };
+    if (id === null) return { hosts: hostsOf(await deps.gitHosts.all()) };
     const [stored, key, token] = await Promise.all([
-      stores.gitHosts.all(),
-      stores.deployKeys.get(id),
-      stores.gitTokens.get(id),
+      deps.gitHosts.all(),
+      deps.deployKeys.get(id),
+      deps.gitTokens.get(id),
     ]);
     const access: GitAccess = { hosts: hostsOf(stored) };
     // Over https a submodule may still use ssh.
     if (key !== null)
       access.deploy_key = {
-        private_key: (await vault.open(id, 'deploy-key', key.sealed)).toString('utf8'),
+        private_key: (await deps.vault.open(id, 'deploy-key', key.sealed)).toString('utf8'),
         fingerprint: key.fingerprint,
       };
     if (token !== null && mayUse(token.host, git_url))
       access.token = {
         host: remoteOf(git_url).host,
         username: usernameOf(token.username, token.host),
-        token: (await vault.open(id, 'git-token', token.sealed)).toString('utf8'),
+        token: (await deps.vault.open(id, 'git-token', token.sealed)).toString('utf8'),
       };
     return access;
   };
@@ -92,10 +110,10 @@ const MAX_HOSTS_SEEN = 20;
  * Records host keys that a builder saw, so that an admin can compare and trust them; of a look
  * without a project, its own host only.
  */
-export function createHostKeysSeen({ stores, now }: Deps) {
+export function createHostKeysSeen({ tasks, gitHosts, now }: HostKeyDeps) {
   return async (taskId: string, keys: readonly SeenHostKey[]): Promise<void> => {
     if (keys.length === 0) return;
-    const task = await stores.tasks.get(taskId);
+    const task = await tasks.get(taskId);
     const only = isRepositoryLook(task) ? sshHostOf(task.payload.git_url) : undefined;
     const by = isRepositoryLook(task) ? BY_LOOK : null;
     const all = [...new Set(keys.map((key) => hostName(key.host)))];
@@ -105,9 +123,9 @@ export function createHostKeysSeen({ stores, now }: Deps) {
     for (const host of hosts) {
       const seen = keys.filter((key) => hostName(key.host) === host);
       // Most builds tell nothing new: no write then.
-      const { put } = presented(host, await stores.gitHosts.of(host), seen, now(), by);
+      const { put } = presented(host, await gitHosts.of(host), seen, now(), by);
       if (put.length > 0)
-        await stores.gitHosts.change(
+        await gitHosts.change(
           host,
           (stored) => ({ ...presented(host, stored, seen, now(), by), event: null }),
           now(),

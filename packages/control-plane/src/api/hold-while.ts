@@ -24,11 +24,13 @@ export type HoldWhile = <T extends { etag: string }>(
   reply: FastifyReply,
 ) => Promise<T>;
 
+export type Deps = { changes: Pick<Changes, 'on'>; holds: Pick<Holds, 'begin'> };
+
 /**
  * Reads after each notification and every 5 s, because another control plane may change the answer.
  */
 export const createHoldWhile =
-  ({ changes, holds }: { changes: Changes; holds: Holds }): HoldWhile =>
+  ({ changes, holds }: Deps): HoldWhile =>
   async (read, { knownEtag, waitSeconds, topic, holder }, reply) => {
     const hold =
       waitSeconds === 0 || knownEtag === undefined

@@ -3,6 +3,7 @@
  * closes. At most MAX_HOLDS are open, and at most MAX_HOLDS_OF_ONE for one person or one address.
  */
 import type { ServerResponse } from 'node:http';
+import { createRefCounts } from '@berth/kit/ref-count';
 import type { Changes, Topic } from '../domain/platform/changes.ts';
 
 const MAX_HOLDS = 20_000;
@@ -47,19 +48,14 @@ type Open = { kind: HoldKind; end: () => void };
 
 export function createHolds(max = MAX_HOLDS): Holds {
   const open = new Set<Open>();
-  const countByHolder = new Map<string, number>();
+  const heldBy = createRefCounts();
   const held = new WeakSet<ServerResponse>();
   let closed = false;
-  function decrement(holder: string): void {
-    const left = (countByHolder.get(holder) ?? 1) - 1;
-    if (left > 0) countByHolder.set(holder, left);
-    else countByHolder.delete(holder);
-  }
   return {
     begin(kind, response, holder) {
-      const others = holder === undefined ? 0 : (countByHolder.get(holder) ?? 0);
+      const others = holder === undefined ? 0 : heldBy.count(holder);
       if (open.size >= max || others >= MAX_HOLDS_OF_ONE) return null;
-      if (holder !== undefined) countByHolder.set(holder, others + 1);
+      const uncount = holder === undefined ? undefined : heldBy.add(holder);
       let ended = false;
       let abort: AbortController | null = null;
       let listener: (() => void) | null = null;
@@ -87,7 +83,7 @@ export function createHolds(max = MAX_HOLDS): Holds {
         },
         release() {
           listener = null;
-          if (open.delete(entry) && holder !== undefined) decrement(holder);
+          if (open.delete(entry)) uncount?.();
           response.off('close', end);
           end();
         },
@@ -122,7 +118,7 @@ export function createHolds(max = MAX_HOLDS): Holds {
 export async function readUntil<T>(
   read: () => Promise<T>,
   isNew: (result: T) => boolean,
-  until: { changes: Changes; topic: Topic; waitMs: number; hold: Hold },
+  until: { changes: Pick<Changes, 'on'>; topic: Topic; waitMs: number; hold: Hold },
 ): Promise<T> {
   const end = performance.now() + until.waitMs;
   let notified = false;

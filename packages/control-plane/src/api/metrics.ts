@@ -2,7 +2,8 @@
  * Prometheus metrics. Each server has its own registry, because tests run several servers in one
  * process.
  */
-import { refusedConnections } from '@berth/kit/connections';
+import { type Connections, refusedConnections } from '@berth/kit/connections';
+import type { Logger } from '@berth/kit/log';
 import { FAILURES } from '@berth/wire/errors';
 import { VERDICTS } from '@berth/wire/hook';
 import type { Route } from '@berth/wire/route';
@@ -10,12 +11,13 @@ import { type RouteName, ROUTES } from '@berth/wire/routes';
 import { TASK_KINDS } from '@berth/wire/vocabulary';
 import { collectDefaultMetrics, Counter, Gauge, Histogram, Registry } from 'prom-client';
 import type { Overdue } from '../domain/deployments/task-store.ts';
-import { QUERY_KINDS } from '../domain/platform/metrics-store.ts';
-import type { ApiDeps } from './deps.ts';
-import { type GaugeDeps, gaugeOf, gauges } from './gauges.ts';
-import type { Holds } from './long-poll.ts';
-import type { Readers } from './log-readers.ts';
+import { type MetricsStore, QUERY_KINDS } from '../domain/platform/metrics-store.ts';
+import type { Telemetry } from '../domain/platform/telemetry.ts';
+import { gaugeOf } from './gauges/gauge-row.ts';
+import { type GaugeDeps, gauges } from './gauges/index.ts';
+import type { Readers } from './runtime-logs/readers.ts';
 import { NODE_CHANGES, type NodeChangeLog } from './node-changes.ts';
+import type { ApiSettings } from './settings.ts';
 
 export type Metrics = {
   observe(request: {
@@ -28,7 +30,15 @@ export type Metrics = {
   render(): Promise<{ type: string; text: string }>;
 };
 
-type MetricDeps = GaugeDeps & Pick<ApiDeps, 'telemetry'>;
+export type MetricDeps = GaugeDeps & {
+  metrics: Pick<MetricsStore, 'onQuery'>;
+  telemetry: Pick<Telemetry, 'on'>;
+  connections: Connections;
+  nodeChanges: Pick<NodeChangeLog, 'on'>;
+  readers: Pick<Readers, 'counts'>;
+  settings: Pick<ApiSettings, 'processMetrics'>;
+  log: Logger;
+};
 
 /**
  * Gauges of the library with names of counters. The library also exports each of them by type, with
@@ -53,10 +63,7 @@ const METHODS = new Set<string>([
 const LOSSES: readonly Overdue[] = ['queue', 'lease', 'wall', 'attempts'];
 const TASK_SECONDS = [0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600];
 
-export function createMetrics(
-  deps: MetricDeps & { nodeChanges: NodeChangeLog; readers: Pick<Readers, 'counts'> },
-  holds: Holds,
-): Metrics {
+export function createMetrics(deps: MetricDeps): Metrics {
   const registry = new Registry();
   // The default precision of 10 ms wakes an idle process 100 times per second.
   if (deps.settings.processMetrics) {
@@ -82,7 +89,7 @@ export function createMetrics(
   });
   for (const kind of NODE_CHANGES) nodeChanges.inc({ kind }, 0);
   deps.nodeChanges.on(({ kind }) => nodeChanges.inc({ kind }));
-  for (const row of gauges(deps, holds)) registry.registerMetric(gaugeOf(row, deps.log));
+  for (const row of gauges(deps)) registry.registerMetric(gaugeOf(row, deps.log));
   registry.registerMetric(runtimeLogReaders(deps.readers));
   registry.registerMetric(runtimeLogLines(deps.readers));
   const heldSeconds = new Histogram({
@@ -153,7 +160,7 @@ const runtimeLogLines = (readers: Pick<Readers, 'counts'>): Counter =>
   });
 
 /** Metrics of events that the flow, the loops and the database report. */
-function recordTelemetry({ telemetry, stores }: MetricDeps, registry: Registry): void {
+function recordTelemetry({ telemetry, metrics }: MetricDeps, registry: Registry): void {
   const outcomes = new Counter({
     name: 'berth_deployments_settled_total',
     help: 'Deployments that went live (`running`) or ended, by outcome and failure code',
@@ -244,5 +251,5 @@ function recordTelemetry({ telemetry, stores }: MetricDeps, registry: Registry):
   const byOperation = new Map(
     QUERY_KINDS.map((operation) => [operation, queries.labels({ operation })]),
   );
-  stores.metrics.onQuery((operation, seconds) => byOperation.get(operation)?.observe(seconds));
+  metrics.onQuery((operation, seconds) => byOperation.get(operation)?.observe(seconds));
 }

@@ -8,8 +8,12 @@ import type { Role } from '@berth/wire/vocabulary';
 import { type TSchema, Type } from 'typebox';
 import { roleIn } from '../domain/identity/access.ts';
 import { DomainError, invalid } from '../domain/platform/errors.ts';
-import type { Stores } from '../domain/platform/stores.ts';
 import type { Caller } from './auth/callers.ts';
+import type { DatasetStore } from '../domain/data/dataset-stores.ts';
+import type { NodeStore } from '../domain/nodes/node-store.ts';
+import type { NotificationStore } from '../domain/notifications/notifications.ts';
+import type { ProjectStore } from '../domain/projects/project-store.ts';
+import type { UserStore } from '../domain/identity/user-store.ts';
 
 type Kind = 'project' | 'dataset' | 'node' | 'notification';
 const KINDS: Record<string, Kind> = {
@@ -29,11 +33,16 @@ export type ResolveNames = (
   caller: Caller,
 ) => Promise<Role | null>;
 
+export type NameStores = {
+  projects: Pick<ProjectStore, 'guarded' | 'idOf'>;
+  datasets: Pick<DatasetStore, 'idOf'>;
+  nodes: Pick<NodeStore, 'named'>;
+  notifications: Pick<NotificationStore, 'idOf'>;
+  users: Pick<UserStore, 'get'>;
+};
+
 /** Returns null if the route has no parameter that can be a name. */
-export function namesIn(
-  row: Route,
-  stores: Pick<Stores, 'projects' | 'datasets' | 'nodes' | 'notifications' | 'users'>,
-): ResolveNames | null {
+export function namesIn(row: Route, stores: NameStores): ResolveNames | null {
   const inPath = KINDS[/^\/api\/([a-z]+)\/:id(\/|$)/.exec(row.path)?.[1] ?? ''];
   const filters = namesOf(row.query);
   const byProject = filters.includes('project_id');

@@ -5,20 +5,19 @@
  */
 import { isIPv4 } from 'node:net';
 import { MAX_NEIGHBOURS, type Neighbours } from '@berth/wire/node';
-import type { Stores } from '../domain/platform/stores.ts';
 import { etagOf } from './etag.ts';
+import type { NodeStore } from '../domain/nodes/node-store.ts';
 
 /** A node that joins is closed to others within this time and one registration. */
 const KEPT_MS = 15_000;
+
+export type NeighboursFor = ReturnType<typeof createNeighbours>;
 
 /**
  * Returns a function of the agent's ETag. It returns undefined if the agent has the list, or does
  * not ask for it.
  */
-export function createNeighbours(
-  nodes: Pick<Stores['nodes'], 'all'>,
-  clock = () => performance.now(),
-) {
+export function createNeighbours(nodes: Pick<NodeStore, 'all'>, clock = () => performance.now()) {
   let at = Number.NEGATIVE_INFINITY;
   let last: Promise<Neighbours> | null = null;
   async function read(): Promise<Neighbours> {

@@ -8,17 +8,20 @@ import { ROUTES } from '@berth/wire/routes';
 import type { Role } from '@berth/wire/vocabulary';
 import { atLeast, roleIn, seesAll } from '../domain/identity/access.ts';
 import { DomainError } from '../domain/platform/errors.ts';
-import type { Stores } from '../domain/platform/stores.ts';
 import type { Caller } from './auth/callers.ts';
-import { namesIn } from './names.ts';
+import { type NameStores, namesIn } from './names.ts';
+import type { DeploymentStore } from '../domain/deployments/deployment-store.ts';
+import type { NotificationStore } from '../domain/notifications/notifications.ts';
+import type { ProjectStore } from '../domain/projects/project-store.ts';
 
 /** The text of a notification that does not exist, and of one that the caller may not see. */
 export const NO_NOTIFICATION = 'no notification has this id or name';
 
-export type RightsStores = Pick<
-  Stores,
-  'projects' | 'datasets' | 'nodes' | 'notifications' | 'users' | 'deployments'
->;
+export type RightsStores = NameStores & {
+  projects: Pick<ProjectStore, 'guarded' | 'visible'>;
+  notifications: Pick<NotificationStore, 'get'>;
+  deployments: Pick<DeploymentStore, 'projectOf'>;
+};
 
 /**
  * Replaces names by ids in params and query, and returns the caller with the role in the project of
@@ -80,7 +83,7 @@ export async function checkReplay(
   row: Route,
   id: string | null,
   caller: Caller,
-  { projects, notifications }: Pick<Stores, 'projects' | 'notifications'>,
+  { projects, notifications }: Pick<RightsStores, 'projects' | 'notifications'>,
 ): Promise<void> {
   if (id === null) return;
   if (row.scope === 'new') {

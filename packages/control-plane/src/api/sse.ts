@@ -4,7 +4,7 @@
  */
 import { once } from 'node:events';
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import Negotiator from 'negotiator';
+import { prefers } from './accept.ts';
 
 export type SseEvent = { event: string; data: unknown; id?: number | string };
 export type EventStream = {
@@ -27,8 +27,7 @@ export type EventStream = {
 /** Whether the client prefers an event stream to JSON (RFC 9110 section 12.5.1). */
 export const wantsEventStream = (request: IncomingMessage): boolean =>
   request.method === 'GET' &&
-  new Negotiator(request).mediaType(['application/json', 'text/event-stream']) ===
-    'text/event-stream';
+  prefers(request.headers.accept, 'text/event-stream', 'application/json');
 
 /** Returns the Last-Event-ID of a client that reconnects, else `after`. */
 export function resumeAt<A extends number | null>(request: IncomingMessage, after: A): A | number {

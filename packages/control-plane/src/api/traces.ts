@@ -5,7 +5,7 @@
  */
 import type { IncomingMessage } from 'node:http';
 import { newSpanId, newTraceId, readTraceparent, traceOf } from '@berth/kit/trace-ids';
-import type { Tracing } from '@berth/kit/tracing';
+import type { Tracing } from '@berth/kit/spans';
 import type { RouteName } from '@berth/wire/routes';
 import type { Telemetry } from '../domain/platform/telemetry.ts';
 import type { Server } from './define.ts';

@@ -239,10 +239,10 @@ function fieldName(pointer: string): string {
     .split('/')
     .slice(1)
     .map((s) => s.replaceAll('~1', '/').replaceAll('~0', '~'))
-    .reduce(
-      (name, s) => (/^\d+$/.test(s) ? `${name}[${s}]` : name === '' ? s : `${name}.${s}`),
-      '',
-    );
+    .reduce((name, s) => {
+      if (/^\d+$/.test(s)) return `${name}[${s}]`;
+      return name === '' ? s : `${name}.${s}`;
+    }, '');
 }
 
 const TYPES: Record<string, string> = {

@@ -2,6 +2,7 @@
  * Converts records to their JSON form in the API: RFC 3339 times, public URLs, and no secrets for
  * people who may not see them.
  */
+import { defined } from '@berth/kit/defined';
 import { projectUrl } from '../domain/nodes/host.ts';
 import type { AuditEntry } from '@berth/wire/audit';
 import type { Certificate } from '@berth/wire/certificate';
@@ -28,7 +29,8 @@ import type {
   DeviceTokenRecord,
 } from '../domain/identity/identity-records.ts';
 import { isOnline } from '../domain/nodes/placement.ts';
-import { removeByHand, type UnmanagedContainer } from '../domain/nodes/unmanaged.ts';
+import { removeByHand } from '../domain/nodes/remove-by-hand.ts';
+import type { UnmanagedContainer } from '../domain/nodes/unmanaged-containers.ts';
 import type { Remaining } from '../flow/drain.ts';
 import { failure, failureOf } from '../flow/failure.ts';
 import type {
@@ -79,7 +81,7 @@ export function projectView(
   const env_names = Object.keys(env).sort();
   return {
     ...shown,
-    ...(hidden ? {} : { env, build_args }),
+    ...defined({ env: hidden ? undefined : env, build_args: hidden ? undefined : build_args }),
     env_names,
     build_arg_names: Object.keys(build_args).sort(),
     env_hidden: hidden,
@@ -333,12 +335,9 @@ const COPY_STATES = {
 /** A `sync` task (prewarm) of a node. */
 export function copyView(t: TaskRecord<'sync'>): NodeCopy {
   const { dataset_id, name, version } = t.payload.dataset;
-  const ended =
-    isOpenTask(t.status) || t.status === 'completed'
-      ? null
-      : t.report === null
-        ? failure('node_lost')
-        : failureOf(t.report);
+  const hasFailed = !isOpenTask(t.status) && t.status !== 'completed';
+  const reported = t.report === null ? failure('node_lost') : failureOf(t.report);
+  const ended = hasFailed ? reported : null;
   return {
     task_id: t.id,
     dataset_id,

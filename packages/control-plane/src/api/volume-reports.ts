@@ -4,8 +4,7 @@
  */
 import type { ReportedCopy } from '@berth/wire/volume';
 import { LRUCache } from 'lru-cache';
-import type { Stores } from '../domain/platform/stores.ts';
-import type { VolumeWork } from '../domain/data/volume-store.ts';
+import type { VolumeWork, VolumeStore } from '../domain/data/volume-store.ts';
 import { growingTo } from './lru.ts';
 
 const NOTHING: VolumeWork = { remove: [], setAside: [] };
@@ -14,7 +13,13 @@ const MAX_NODES = 20_000;
 const READ_AGAIN_MS = 5_000;
 const COMPARE_AGAIN_MS = 10 * 60_000;
 
-export function createVolumeReports(stores: Pick<Stores, 'volumes'>, now: () => number) {
+export type Deps = {
+  volumes: Pick<VolumeStore, 'report' | 'unused'>;
+  now: () => number;
+};
+export type VolumeReports = ReturnType<typeof createVolumeReports>;
+
+export function createVolumeReports({ volumes: store, now }: Deps) {
   /**
    * The last report that was compared, by node. Another control plane may have compared a different
    * one since, so it ends.
@@ -26,7 +31,7 @@ export function createVolumeReports(stores: Pick<Stores, 'volumes'>, now: () => 
   function unusedCopies(): Promise<ReadonlyMap<string, string>> {
     if (unused === null || performance.now() - readAt > READ_AGAIN_MS) {
       readAt = performance.now();
-      const reading = stores.volumes.unused();
+      const reading = store.unused();
       unused = reading;
       // The next call repeats a read that failed.
       reading.catch(() => void (unused === reading && (unused = null)));
@@ -51,7 +56,7 @@ export function createVolumeReports(stores: Pick<Stores, 'volumes'>, now: () => 
     ]);
     const last = compared.get(node.id);
     if (last?.text === text && performance.now() - last.at < COMPARE_AGAIN_MS) return NOTHING;
-    const work = await stores.volumes.report(node, volumes, now(), removed_volumes);
+    const work = await store.report(node, volumes, now(), removed_volumes);
     // The node may not be able to do it at once, and a copy of another node may become its own: the
     // next report is compared again.
     if (work.remove.length + work.setAside.length === 0 && work.foreign !== true)

@@ -89,7 +89,7 @@ export async function unpack(
     accept: (manifest: Manifest) => void;
   },
 ): Promise<Contents> {
-  const found: {
+  const contents: {
     manifest?: Manifest;
     keys: Keys | null;
     etcSecrets: EtcSecrets;
@@ -111,20 +111,20 @@ export async function unpack(
     });
     const take = async (entry: string, content: Readable): Promise<void> => {
       if (entry === MANIFEST) {
-        found.manifest = manifestIn(await json(content));
-        accept(found.manifest);
-      } else if (entry === KEYS) found.keys = keysIn(await json(content));
-      else if (entry === ETC_SECRETS) found.etcSecrets = etcSecretsIn(await json(content));
-      else if (found.manifest !== undefined && entry === DATABASE[found.manifest.engine]) {
-        found.database = join(into, entry);
-        await pipeline(content, createWriteStream(found.database, { flags: 'wx', mode: 0o600 }));
+        contents.manifest = manifestIn(await json(content));
+        accept(contents.manifest);
+      } else if (entry === KEYS) contents.keys = keysIn(await json(content));
+      else if (entry === ETC_SECRETS) contents.etcSecrets = etcSecretsIn(await json(content));
+      else if (contents.manifest !== undefined && entry === DATABASE[contents.manifest.engine]) {
+        contents.database = join(into, entry);
+        await pipeline(content, createWriteStream(contents.database, { flags: 'wx', mode: 0o600 }));
       } else throw new BackupError('damaged', `it has an unknown part “${entry.slice(0, 100)}”`);
     };
     await pipeline(plain, checkFooter(), createGunzip(), tar);
   } catch (error) {
     throw failureOf(error, name, into);
   }
-  const { manifest, keys, etcSecrets, database } = found;
+  const { manifest, keys, etcSecrets, database } = contents;
   if (manifest === undefined || database === undefined)
     throw new BackupError('damaged', `the backup ${name} is damaged: a part is missing`);
   return { manifest, keys, etcSecrets, database };

@@ -57,7 +57,8 @@ export async function runCommand(command: 'backup' | 'restore', args: string[]):
     return 0;
   } catch (error) {
     const usage = error instanceof WrongUsage;
-    const code = error instanceof BackupError ? error.code : usage ? 'usage' : 'failed';
+    const otherCode = usage ? 'usage' : 'failed';
+    const code = error instanceof BackupError ? error.code : otherCode;
     if (args.includes('--json')) complain(JSON.stringify({ code, detail: messageOf(error) }));
     else complain(`berth ${command}: ${messageOf(error)}${usage ? `\n\n${USAGE[command]}` : ''}`);
     return usage || (error instanceof Error && error.name === 'SettingsError') ? 2 : 1;
@@ -67,19 +68,19 @@ export async function runCommand(command: 'backup' | 'restore', args: string[]):
 type Given = ReturnType<typeof parsed>;
 
 async function run(command: string, args: string[]): Promise<void> {
-  const given = parsed(args);
-  const { positionals, values } = given;
+  const options = parsed(args);
+  const { positionals, values } = options;
   // A scheduled backup has the environment of the control plane.
   const unit =
     values.scheduled === true ? null : chooseSettings(command, { quiet: values.json === true });
   if (command === 'restore') {
     const at = only(positionals, 'restore needs exactly one backup');
-    return asOwner(() => restore(given, at, unit !== null));
+    return asOwner(() => restore(options, at, unit !== null));
   }
   const [verb, ...rest] = positionals;
-  if (verb === undefined) return asOwner(() => backup(given));
-  if (verb === 'list' && rest.length === 0) return list(given);
-  if (verb === 'verify') return verify(given, only(rest, 'verify needs exactly one backup'));
+  if (verb === undefined) return asOwner(() => backup(options));
+  if (verb === 'list' && rest.length === 0) return list(options);
+  if (verb === 'verify') return verify(options, only(rest, 'verify needs exactly one backup'));
   throw new WrongUsage(`unknown command “${positionals.join(' ')}”`);
 }
 
@@ -148,19 +149,19 @@ async function recordOf(
 async function list({ values }: Given): Promise<void> {
   const config = readBackupConfig();
   const target = await targetOf(placeOf(values.to, config), { endpoint: config.s3Endpoint });
-  const found = (await target.list()).sort((a, b) => a.at - b.at || (a.name < b.name ? -1 : 1));
+  const backups = (await target.list()).sort((a, b) => a.at - b.at || (a.name < b.name ? -1 : 1));
   if (values.json === true)
     print(
       JSON.stringify({
         target: target.shown,
-        items: found.map(({ name, at, encrypted }) => ({
+        items: backups.map(({ name, at, encrypted }) => ({
           name,
           at: new Date(at).toISOString(),
           encrypted,
         })),
       }),
     );
-  else for (const { name } of found) print(`${target.shown}/${name}`);
+  else for (const { name } of backups) print(`${target.shown}/${name}`);
 }
 
 async function verify({ values }: Given, at: string): Promise<void> {
@@ -229,12 +230,12 @@ async function identitiesIn(paths: readonly string[] = []): Promise<string[]> {
       }),
     ),
   );
-  const found = texts.flatMap((text) =>
+  const identities = texts.flatMap((text) =>
     text.split(/\s+/).filter((word) => word.startsWith('AGE-SECRET-KEY-')),
   );
-  if (paths.length > 0 && found.length === 0)
+  if (paths.length > 0 && identities.length === 0)
     throw new WrongUsage('--identity: the file has no age identity (AGE-SECRET-KEY-…)');
-  return found;
+  return identities;
 }
 
 function only(found: readonly string[], otherwise: string): string {

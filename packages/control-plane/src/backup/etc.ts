@@ -69,11 +69,11 @@ export async function readEtc(
     const text = bytes.toString('utf8');
     if (!Buffer.from(text).equals(bytes)) return leaveOut(path, 'not a text');
     const file = { path, mode: mode & 0o777, text };
-    const left = withoutSecrets(path, text);
-    if (left.text === text) return void etc.files.push(file);
+    const cleaned = withoutSecrets(path, text);
+    if (cleaned.text === text) return void etc.files.push(file);
     if (withKeys) return void secrets.push(file);
-    leaveOut(path, left.why);
-    if (left.text !== null) etc.files.push({ ...file, text: left.text });
+    leaveOut(path, cleaned.why);
+    if (cleaned.text !== null) etc.files.push({ ...file, text: cleaned.text });
   }
   try {
     await walk('');
@@ -125,11 +125,11 @@ function withoutSecrets(path: string, text: string): Filtered {
     )
       kept.push(line);
   }
-  const left = kept.join('\n');
-  return left === text
+  const keptText = kept.join('\n');
+  return keptText === text
     ? { text, why: '' }
     : {
-        text: left,
+        text: keptText,
         why: 'its comments and its secret or unknown variables: only with --with-keys',
       };
 }

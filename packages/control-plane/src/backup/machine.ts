@@ -55,10 +55,10 @@ const namesIn = (folder: string): Promise<string[]> => readdir(folder).catch(() 
 
 async function give(path: string, owner: Owner, system: System): Promise<void> {
   // A file that another process removed meanwhile.
-  const found = await lstat(path).catch(() => null);
+  const file = await lstat(path).catch(() => null);
   // Another name of a file elsewhere is not of this command.
-  if (found === null || found.uid !== system.uid || (found.isFile() && found.nlink > 1)) return;
-  if (found.isDirectory())
+  if (file === null || file.uid !== system.uid || (file.isFile() && file.nlink > 1)) return;
+  if (file.isDirectory())
     for (const name of await namesIn(path)) await give(join(path, name), owner, system);
   await system.lchown(path, owner.uid, owner.gid);
 }

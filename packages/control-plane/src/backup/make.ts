@@ -24,7 +24,7 @@ import { type Keys, newManifest } from './manifest.ts';
 import { newName } from './names.ts';
 import { dump } from './postgres-tools.ts';
 import { inScratch } from './scratch.ts';
-import type { Target } from './targets.ts';
+import type { Target } from './target.ts';
 
 export type Make = {
   config: BackupConfig;

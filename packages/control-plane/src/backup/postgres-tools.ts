@@ -59,12 +59,13 @@ async function runTool(argv: readonly string[], env: NodeJS.ProcessEnv): Promise
   const error = exitError(result, [], [tool]);
   if (isDiskFull(error) || /No space left on device/i.test(result.stderr))
     throw new BackupError('disk_full', error.message, { cause: error });
-  const hint = /server version mismatch/.test(result.stderr)
-    ? `; install ${tool} of the server's version or a newer one`
-    : result.code === NOT_FOUND
-      ? INSTALL
-      : '';
-  throw new BackupError('failed', `${error.message}${hint}`, { cause: error });
+  throw new BackupError('failed', `${error.message}${hintFor(tool, result)}`, { cause: error });
+}
+
+function hintFor(tool: string, { stderr, code }: ExecResult): string {
+  if (/server version mismatch/.test(stderr))
+    return `; install ${tool} of the server's version or a newer one`;
+  return code === NOT_FOUND ? INSTALL : '';
 }
 
 /** Settings of `pg` in the URL that libpq knows by another name. */

@@ -46,7 +46,7 @@ export async function restoreBackup(
   await mkdir(folder, { recursive: true, mode: 0o700 });
   return inScratch(folder, 0, async (scratch) => {
     const { manifest, keys, etcSecrets, database } = await read(source, databaseUrl, scratch);
-    const found = await findKeys(config, manifest, keys);
+    const secretKeys = await findKeys(config, manifest, keys);
     const restored = {
       name: source.name,
       backup_at: manifest.created_at,
@@ -55,7 +55,7 @@ export async function restoreBackup(
     };
     const prepare = async (url: string): Promise<void> => {
       await compare(url, manifest, source.name);
-      await openRestored(url, found, source.name, async (stores, ring) => {
+      await openRestored(url, secretKeys, source.name, async (stores, ring) => {
         // One key is enough then, and the file of a generated key holds one.
         if (ring !== null) await rewrapAll(stores.projectKeys, ring);
       });

@@ -14,7 +14,7 @@ import { defined } from '@berth/kit/defined';
 import { messageOf } from '@berth/kit/message-of';
 import { BackupError } from './errors.ts';
 import { named } from './names.ts';
-import type { Target } from './targets.ts';
+import type { Target } from './target.ts';
 
 /**
  * An upload has at most 10,000 parts, so this is the limit of a backup: 160 GB. Memory holds two

@@ -51,9 +51,9 @@ export async function runSchema(args: string[]): Promise<number> {
 
 /** Returns the version of pg_dump; '' if there is none. */
 async function pgDump(searchPath: string): Promise<string> {
-  const found = await exec(['pg_dump', '--version'], {
+  const answer = await exec(['pg_dump', '--version'], {
     env: { PATH: searchPath, LC_ALL: 'C.UTF-8' },
     timeoutMs: 10_000,
   }).catch(() => null);
-  return /\d+(\.\d+)*/.exec(found?.code === 0 ? found.stdout : '')?.[0] ?? '';
+  return /\d+(\.\d+)*/.exec(answer?.code === 0 ? answer.stdout : '')?.[0] ?? '';
 }

@@ -5,24 +5,12 @@
 import { createWriteStream } from 'node:fs';
 import { open, readdir, rm, stat } from 'node:fs/promises';
 import { basename, dirname, join, resolve } from 'node:path';
-import type { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { messageOf } from '@berth/kit/message-of';
 import { replaceFile } from '@berth/kit/write-file';
 import { BackupError, isDiskFull } from './errors.ts';
-import { type Named, named } from './names.ts';
-
-export type Target = {
-  /** For messages and the record; contains no credentials. */
-  shown: string;
-  /** Folder on this machine, or null. */
-  folder: string | null;
-  /** Writes all or nothing. */
-  put(name: string, content: Readable): Promise<void>;
-  get(name: string): Promise<Readable>;
-  list(): Promise<Named[]>;
-  remove(name: string): Promise<void>;
-};
+import { named } from './names.ts';
+import type { Target } from './target.ts';
 
 export type S3Settings = { /** Null: AWS. */ endpoint: string | null };
 

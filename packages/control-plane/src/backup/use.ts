@@ -16,7 +16,7 @@ import { openStores } from '../store/open.ts';
 import { type Contents, unpack } from './archive.ts';
 import { BackupError } from './errors.ts';
 import type { Keys, Manifest } from './manifest.ts';
-import type { Target } from './targets.ts';
+import type { Target } from './target.ts';
 
 export type Source = { target: Target; name: string; identities: readonly string[] };
 
@@ -32,14 +32,14 @@ export async function read(
     identities,
     into,
     accept(manifest) {
-      const known = migrationNames(manifest.engine);
-      const newer = manifest.migrations.filter((migration) => !known.includes(migration));
+      const ownMigrations = migrationNames(manifest.engine);
+      const newer = manifest.migrations.filter((migration) => !ownMigrations.includes(migration));
       if (newer.length > 0)
         throw new BackupError(
           'newer_backup',
           `Berth ${manifest.berth} made the backup ${shown} with a newer database ` +
             `(${newer.join(', ')}; this version knows migrations up to ` +
-            `${known.at(-1)}): use that version or a newer one`,
+            `${ownMigrations.at(-1)}): use that version or a newer one`,
         );
       if (databaseUrl !== null && isSqlite(databaseUrl) !== (manifest.engine === 'sqlite'))
         throw new BackupError(
@@ -62,9 +62,9 @@ export async function findKeys(
   contained: Keys | null,
 ): Promise<FoundKeys> {
   const path = join(resolve(dataFolder(config)), SECRETS_KEY_FILE);
-  const given = config.SECRETS_KEY ?? keysIn(await readFile(path, 'utf8').catch(() => ''));
+  const ownKeys = config.SECRETS_KEY ?? keysIn(await readFile(path, 'utf8').catch(() => ''));
   const inBackup = keysIn(contained?.['SECRETS_KEY'] ?? '');
-  const keys = [...given, ...inBackup];
+  const keys = [...ownKeys, ...inBackup];
   const ids = new Set(keys.map(keyIdOf));
   const missing = manifest.key_ids.filter((id) => !ids.has(id));
   if (missing.length > 0) {
@@ -77,9 +77,10 @@ export async function findKeys(
         'read the secrets again (docs/disasters.md "The key is gone")',
     );
   }
+  const ownPlace = ownKeys.length > 0 ? path : 'the backup';
   return {
     keys,
-    from: config.SECRETS_KEY !== undefined ? 'SECRETS_KEY' : given.length > 0 ? path : 'the backup',
+    from: config.SECRETS_KEY === undefined ? ownPlace : 'SECRETS_KEY',
   };
 }
 

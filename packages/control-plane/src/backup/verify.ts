@@ -19,12 +19,12 @@ export type Verified = { manifest: Manifest; has_keys: boolean; opened: number; 
 export function verifyBackup(source: Source, config: BackupConfig): Promise<Verified> {
   return inScratch(tmpdir(), 0, async (scratch) => {
     const { manifest, keys, database } = await read(source, null, scratch);
-    const found = await findKeys(config, manifest, keys);
+    const secretKeys = await findKeys(config, manifest, keys);
     const place = await placeFor(manifest, config, database);
     try {
       await compare(place.url, manifest, source.name);
-      const opened = await openRestored(place.url, found, source.name);
-      return { manifest, has_keys: keys !== null, opened, key_from: found.from };
+      const opened = await openRestored(place.url, secretKeys, source.name);
+      return { manifest, has_keys: keys !== null, opened, key_from: secretKeys.from };
     } finally {
       await place.drop();
     }

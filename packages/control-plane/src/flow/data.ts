@@ -3,7 +3,7 @@ import type { TaskReport } from '@berth/wire/task';
 import type { DatasetFact } from '../domain/deployments/facts.ts';
 import { newerVersions } from '../domain/data/mounts.ts';
 import type { DeploymentRecord, PinnedDataset } from '../domain/platform/records.ts';
-import type { Draft } from './draft.ts';
+import type { Draft } from './plan-draft.ts';
 
 /** Assumed copy rate in bytes per second: an old disk over a slow network. */
 const SLOWEST_COPY = 10_000_000;

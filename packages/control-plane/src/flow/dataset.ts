@@ -35,7 +35,7 @@ const SOON_MS = 60_000;
 
 export function afterScan(
   dataset: Pick<DatasetRecord, 'status' | 'version' | 'manifest_digest'>,
-  found: ScanOutcome,
+  outcome: ScanOutcome,
   at: { now: number; intervalMs: number },
 ): ScanPlan {
   const later = { last_scanned_at: at.now, next_scan_at: at.now + at.intervalMs };
@@ -43,29 +43,29 @@ export function afterScan(
     last_scanned_at: at.now,
     next_scan_at: at.now + Math.min(at.intervalMs, SOON_MS),
   };
-  switch (found.kind) {
+  switch (outcome.kind) {
     case 'unreachable':
       return {
-        set: { ...sooner, status: 'unreachable', problem: found.problem },
+        set: { ...sooner, status: 'unreachable', problem: outcome.problem },
         newVersion: null,
       };
     case 'suspicious':
       // With the share: an accepted share is the known one from now on.
       return {
-        set: { ...later, status: 'suspicious', problem: found.problem, share: found.share },
+        set: { ...later, status: 'suspicious', problem: outcome.problem, share: outcome.share },
         newVersion: null,
       };
     case 'changing':
       return {
-        set: { ...sooner, status: dataset.status, problem: found.problem },
+        set: { ...sooner, status: dataset.status, problem: outcome.problem },
         newVersion: null,
       };
     case 'unchanged':
       if (dataset.version === null)
         throw new Error('a dataset without a version cannot be unchanged');
-      return { set: { ...later, ...ok(found) }, newVersion: null };
+      return { set: { ...later, ...ok(outcome) }, newVersion: null };
     case 'changed':
-      return { set: { ...later, ...ok(found) }, newVersion: versionOf(dataset, found) };
+      return { set: { ...later, ...ok(outcome) }, newVersion: versionOf(dataset, outcome) };
   }
 }
 

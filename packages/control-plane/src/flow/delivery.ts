@@ -31,9 +31,9 @@ export function judge({ event, refs }: Received, { branch, deploy_on_push }: Set
     return { event, branch: null, commit: null, skip: `the event is ${nounOf(event)}, not a push` };
   const own = refs?.find((ref) => ref.kind === 'branch' && ref.name === branch);
   const first = refs?.[0];
-  const shown = own ?? first;
+  const pushed = own ?? first;
   const named = {
-    branch: shown?.kind === 'branch' ? shown.name : null,
+    branch: pushed?.kind === 'branch' ? pushed.name : null,
     commit: own?.commit ?? null,
   };
   const skip = (reason: string, as = event): Judged => ({ event: as, ...named, skip: reason });
@@ -48,7 +48,7 @@ export function judge({ event, refs }: Received, { branch, deploy_on_push }: Set
 }
 
 /**
- * Returns why a delivery that waits is skipped now that the settings of its project may have
+ * Returns why a delivery that waits is skipped now that the settings of its project might have
  * changed; null: it still waits.
  */
 export function judgeAgain(

@@ -13,20 +13,30 @@
  * The old version serves until the proxy serves the new route: no running version is changed before
  * `route_confirmed`. This file turns each event into a Plan (domain/deployments/plan.ts).
  * store/commit-plan.ts writes the whole plan or nothing. When the project changed in between,
- * flow/decide.ts decides again. transitions.ts lists every change of state.
+ * flow/decide-and-commit.ts decides again. transitions.ts lists every change of state.
  */
 import { defined } from '@berth/kit/defined';
 import type { FailureCode } from '@berth/wire/errors';
 import { whyNotProject } from '@berth/wire/can';
+import type { DatasetMount } from '@berth/wire/dataset';
+import type { Placement } from '@berth/wire/node';
 import type { DeployPayload } from '@berth/wire/task';
 import { type DeploymentState, isTerminal, type NodeRole } from '@berth/wire/vocabulary';
 import { DomainError } from '../domain/platform/errors.ts';
-import type { Facts } from '../domain/deployments/facts.ts';
+import type { Facts, NodeFact } from '../domain/deployments/facts.ts';
+import {
+  waitingFor,
+  type WaitReason,
+  waitsFor,
+  waitText,
+} from '../domain/deployments/wait-reason.ts';
+import type { VolumeCopy } from '../domain/data/volume-copy.ts';
 import {
   builtOtherwise,
   commitNeeds,
   ignoredSettings,
   limitNeeds,
+  type Need,
   needsOf,
 } from '../domain/nodes/build-needs.ts';
 import { atPresentRegistry } from '../domain/deployments/clean-up.ts';
@@ -34,17 +44,23 @@ import { finalName } from '../domain/projects/container-name.ts';
 import { type BuilderChoice, chooseBuilder } from '../domain/nodes/builder-choice.ts';
 import { mountsOf, pinsOf, wantedOf } from '../domain/data/mounts.ts';
 import {
+  type Choice,
   choose,
   isOnline,
   lackEngines,
   type Question,
   refusalOf,
 } from '../domain/nodes/placement.ts';
-import { dataRefusal, plainRefusalsText, refusalsText } from '../domain/nodes/refusal.ts';
+import {
+  dataRefusal,
+  plainRefusalsText,
+  type Refusals,
+  refusalsText,
+} from '../domain/nodes/refusal.ts';
 import type { Plan } from '../domain/deployments/plan.ts';
 import type { DeploymentRecord, Failure } from '../domain/platform/records.ts';
 import { addNewerVersions, addVersions, mounted } from './data.ts';
-import { createDraft, type Draft, isBerthAgent } from './draft.ts';
+import { createDraft, type Draft, isBerthAgent } from './plan-draft.ts';
 import type { EventOf, FlowEvent } from './events.ts';
 import { failure, failureOf } from './failure.ts';
 import { type DeploymentRequest, newDeployment } from './new-deployment.ts';
@@ -54,6 +70,7 @@ import { refuseRelease, settingsLines } from './release.ts';
 import { noNodeCan, secretNeeds, secretsLine } from './secrets.ts';
 import {
   type MoveProblem,
+  type VolumeMove,
   dropIncoming,
   endMove,
   incomingOf,
@@ -72,8 +89,8 @@ import {
   whyNotMounted,
 } from './volumes.ts';
 import { moveNeed, volumeNeeds } from '../domain/data/volumes.ts';
-import { addCopied, addNotes, keepFacts, learned } from './learned.ts';
-import { retireEnded } from './retired.ts';
+import { addCopied, addNotes, keepFacts, learned } from './task-facts.ts';
+import { retireEnded } from './retire-ended.ts';
 import { lastSeen, leadsThere, routeBack, routeTo, whyUnconfirmed } from './route.ts';
 import { canRestart, reasonToWait, restartStopped } from './single-writer.ts';
 import { endLeave, endVoidMove, leaveEnded, volumesLeave } from './volume-handoff.ts';
@@ -221,7 +238,7 @@ const UNDO: Record<Undo, (draft: Draft, d: DeploymentRecord) => void> = {
       of: d,
       remove: [{ deployment: d, reason: 'its deployment ended' }],
       keep: null,
-      // The proxy may send requests to it since its route was published.
+      // The proxy can send requests to it since its route was published.
       drain: d.status === 'running' || d.route_published_at !== null,
     });
   },
@@ -278,19 +295,19 @@ export function advance(d: DeploymentRecord, event: FlowEvent, facts: Facts): Pl
     else if (event.type === 'cancel')
       throw new DomainError(
         'wrong_state',
-        `deployment ${d.generation} is ${d.status}: only a deployment that is not live yet can be ` +
-          'cancelled',
+        `deployment ${d.generation} is ${d.status}: only a deployment that is not live yet can ` +
+          'be cancelled',
       );
     else if (event.type === 'observed') sweep(draft, d, event);
   }
-  // A container that should be stopped may run beside a copy of its volumes, whatever deployment it
-  // is of.
+  // A container that should be stopped might run beside a copy of its volumes, whatever deployment
+  // it is of.
   if (event.type === 'observed' && event.container !== null) endVoidMove(draft);
   return draft.plan;
 }
 
 /**
- * Newer requests may supersede this many builds in a row. The next build finishes, and the newest
+ * Newer requests can supersede this many builds in a row. The next build finishes, and the newest
  * request waits for it.
  */
 export const MAX_SUPERSEDED_BUILDS = 2;
@@ -339,14 +356,7 @@ export function request(input: DeploymentRequest, facts: Facts): Plan {
     leave(draft, older, 'superseded', null, `deployment ${created.generation} was requested`);
   }
   draft.plan.createDeployment = created;
-  const asked =
-    release !== null
-      ? `${input.trigger === 'restart' || input.trigger === 'start' ? input.trigger : 'requested'}: ` +
-        `release of deployment ${release.generation}, without a build`
-      : 'requested from ' +
-        `${input.commit === null ? `branch ${project.branch}` : `commit ${input.commit}`} of ` +
-        project.git_url;
-  draft.addLine({ id: input.id }, 'pending', input.why ?? asked);
+  draft.addLine({ id: input.id }, 'pending', input.why ?? requestText(input, project));
   if (release !== null) {
     for (const line of settingsLines(release, project))
       draft.addLine({ id: input.id }, 'settings', line);
@@ -355,6 +365,18 @@ export function request(input: DeploymentRequest, facts: Facts): Plan {
     addNewerVersions(draft, { id: input.id }, release);
   }
   return draft.plan;
+}
+
+function requestText(
+  { release, trigger, commit }: DeploymentRequest,
+  { branch, git_url }: Facts['project'],
+): string {
+  if (release === null) {
+    const source = commit === null ? `branch ${branch}` : `commit ${commit}`;
+    return `requested from ${source} of ${git_url}`;
+  }
+  const verb = trigger === 'restart' || trigger === 'start' ? trigger : 'requested';
+  return `${verb}: release of deployment ${release.generation}, without a build`;
 }
 
 /**
@@ -409,16 +431,13 @@ function dispatchBuild(draft: Draft, d: DeploymentRecord): void {
   if (d.rollback_of !== null)
     return draft.move(d, 'built', {}, `no build needed: image ${d.image_tag} exists`);
   if (facts.platform.registryAddr === '') return fail(draft, d, failure('registry_missing'));
-  const before = facts.live.find((o) => o.generation < d.generation && isBefore(o.status));
-  if (before !== undefined)
-    return waitForOwnWork(
-      draft,
-      d,
-      `deployment ${before.generation} goes first; it is ${before.status}`,
-    );
+  const older = facts.live.find((o) => o.generation < d.generation && isBefore(o.status));
+  if (older !== undefined) {
+    const { generation, status } = older;
+    return waitForOwnWork(draft, d, { kind: 'older_first', generation, status });
+  }
   // A push while the registry collects garbage would lose layers.
-  if (facts.buildsHeld === true)
-    return waitForOwnWork(draft, d, 'waits until the clean-up of the registry ends');
+  if (facts.buildsHeld === true) return waitForOwnWork(draft, d, { kind: 'registry_clean_up' });
   const needs = [
     ...needsOf(d.settings, facts.gitCredentials ?? { deployKey: false, tokenHost: null }),
     ...secretNeeds(facts.secrets, 'builder'),
@@ -452,24 +471,21 @@ function waitForBuilder(
   { refusals, busy, cannot }: Extract<BuilderChoice, { node: null }>,
 ): void {
   if (cannot) return fail(draft, d, failure('agent_cannot', plainRefusalsText(refusals)));
-  if (busy) return waitForOwnWork(draft, d, refusalsText(refusals));
-  const isNone = refusals.named.length === 0;
-  const never = 'no builder node has ever registered';
-  waitForNode(draft, d, 'builder', 'no_builder', {
-    why: isNone ? never : refusalsText(refusals),
-    plain: isNone ? never : plainRefusalsText(refusals),
-  });
+  if (busy) return waitForOwnWork(draft, d, { kind: 'builders_busy', refusals });
+  if (refusals.named.length === 0)
+    return wait(draft, d, 'no_builder', { kind: 'never_registered', role: 'builder' });
+  waitForNode(draft, d, 'builder', 'no_builder', refusals);
 }
 
 // ── building ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 function buildReported(
   draft: Draft,
-  given: DeploymentRecord,
+  stored: DeploymentRecord,
   { report, task }: EventOf<'task_reported'>,
 ): void {
-  const known = report.status === 'failed' ? keepFacts(draft, given, task, report) : given;
-  const d = { ...known, phases: built(given.phases, task) };
+  const withFacts = report.status === 'failed' ? keepFacts(draft, stored, task, report) : stored;
+  const d = { ...withFacts, phases: built(stored.phases, task) };
   addNotes(draft, d, report);
   if (d.cancel_requested_at !== null)
     return leave(draft, d, 'cancelled', null, 'the builder stopped the build');
@@ -498,7 +514,7 @@ function buildReported(
 
 /**
  * Returns why the image is not what was requested, or null. A contract-only builder builds the tip
- * of the branch, which may be newer than the commit of the push: then the story says so.
+ * of the branch, which might be newer than the commit of the push: then the story says so.
  */
 function otherCommit(draft: Draft, d: DeploymentRecord, commit: string | null): string | null {
   if (d.requested_commit === null || commit === d.requested_commit) return null;
@@ -522,121 +538,176 @@ function otherCommit(draft: Draft, d: DeploymentRecord, commit: string | null): 
 
 function dispatchDeploy(draft: Draft, d: DeploymentRecord): void {
   const { facts } = draft;
-  if (loginMissing(draft, d)) return;
-  // One deployment at a time: after two concurrent route changes the older version could be live.
-  const other = facts.live.find((o) => o.status === 'deploying');
-  if (other !== undefined)
-    return waitForOwnWork(draft, d, `deployment ${other.generation} is still deploying`);
-  const running = facts.live.find((o) => o.status === 'running');
+  if (loginMissing(draft, d) || waitsForTurn(draft, d)) return;
+  const mounted = mountsOf(d.settings.datasets, facts.datasets);
+  if ('waits' in mounted) return wait(draft, d, 'dataset_not_ready', mounted.waits);
+  if ('code' in mounted) return fail(draft, d, failure(mounted.code, mounted.message));
+  endVoidMove(draft);
+  const volumes = volumesOf(draft, d);
+  const needs = deployNeeds(draft, d, volumes.leaves !== null);
+  const cannot = noNodeCan(needs, facts.nodes);
+  if (cannot !== null) return fail(draft, d, failure('agent_cannot', waitText(cannot)));
+  const away = volumesAway(draft, volumes.pin);
+  if (away !== null) return wait(draft, d, 'volume_unreachable', away);
+  const copying = isMoving(draft);
+  if (copying !== null) return waitForOwnWork(draft, d, copying);
+
+  const question = questionOf(draft, d, volumes, needs);
+  const choice = choose(question, facts.nodes, facts);
+  const node = draft.node(choice.placement.winner);
+  if (node === undefined) return waitForDeployNode(draft, d, question, choice);
+  if (waitsForNodeToBeClear(draft, d, node) || waitsForVolumes(draft, d, volumes, node)) return;
+  assign(draft, d, node, choice.placement, mounted.mounts);
+}
+
+/**
+ * One deployment at a time: after two concurrent route changes the older version could be live.
+ * Returns whether this one cannot go on now.
+ */
+function waitsForTurn(draft: Draft, d: DeploymentRecord): boolean {
+  const { live } = draft.facts;
+  const deploying = live.find((o) => o.status === 'deploying');
+  const running = runningOf(draft);
+  if (deploying !== undefined)
+    waitForOwnWork(draft, d, { kind: 'still_deploying', generation: deploying.generation });
   // A newer request that found this one deploying did not supersede it. It overtook when this one
   // lost its node.
-  if (running !== undefined && running.generation > d.generation)
-    return leave(
+  else if (running !== undefined && running.generation > d.generation)
+    leave(
       draft,
       d,
       'superseded',
       null,
       `deployment ${running.generation}, which is newer, went live first`,
     );
-  const rows = mountsOf(d.settings.datasets, facts.datasets);
-  if (!('mounts' in rows)) {
-    const { code, message, final } = rows;
-    return final ? fail(draft, d, failure(code, message)) : wait(draft, d, code, message);
-  }
-  const wanted = wantedOf(d.settings.datasets, facts.datasets);
-  // A restart and a start find the image on the node. Another node takes it if this one cannot.
-  const stays =
-    d.settings.replace === 'recreate' || d.trigger === 'restart' || d.trigger === 'start';
-  endVoidMove(draft);
+  else return false;
+  return true;
+}
+
+const runningOf = ({ facts }: Draft): DeploymentRecord | undefined =>
+  facts.live.find((o) => o.status === 'running');
+
+/** The volumes of a deployment that has no node yet. */
+type PlacedVolumes = {
+  /** The copy that must be where the deployment runs; null: none yet. */
+  pin: VolumeCopy | null;
+  /** The node that they must leave, or null. */
+  leaves: NodeFact | null;
+  /** The copy that a move has made on another node, or null. */
+  arrived: VolumeCopy | null;
+};
+
+function volumesOf(draft: Draft, d: DeploymentRecord): PlacedVolumes {
   const pin = pinOf(draft, d);
   const leaves = leavingNode(draft, pin);
-  const needs = [
-    ...secretNeeds(facts.secrets, 'deploy'),
-    ...volumeNeeds(d.settings),
-    ...limitNeeds(d.settings),
-    ...(leaves === null ? [] : [moveNeed]),
-  ];
-  const cannot = noNodeCan(needs, facts.nodes);
-  if (cannot !== null) return fail(draft, d, failure('agent_cannot', cannot));
-  const away = volumesAway(draft, pin);
-  if (away !== null) return wait(draft, d, away.code, away.why, away.plain);
-  const moving = isMoving(draft);
-  if (moving !== null) return waitForOwnWork(draft, d, moving);
-  const arrived = leaves === null || pin === null ? null : incomingOf(draft, pin);
-  const home = leaves === null ? (pin?.node_id ?? null) : (arrived?.node_id ?? null);
-  const asked = {
-    wanted,
+  return { pin, leaves, arrived: leaves === null || pin === null ? null : incomingOf(draft, pin) };
+}
+
+const deployNeeds = ({ facts }: Draft, d: DeploymentRecord, isMove: boolean): Need[] => [
+  ...secretNeeds(facts.secrets, 'deploy'),
+  ...volumeNeeds(d.settings),
+  ...limitNeeds(d.settings),
+  ...(isMove ? [moveNeed] : []),
+];
+
+/**
+ * Returns the question for placement. Ends the move of its volumes if their new node cannot run the
+ * deployment and another node can.
+ */
+function questionOf(
+  draft: Draft,
+  d: DeploymentRecord,
+  { pin, leaves, arrived }: PlacedVolumes,
+  needs: Need[],
+): Question {
+  const home = leaves === null ? pin : arrived;
+  const question: Question = {
+    wanted: wantedOf(d.settings.datasets, draft.facts.datasets),
     losses: d.losses,
-    runsOn: running?.node_id ?? null,
-    stays,
+    runsOn: runningOf(draft)?.node_id ?? null,
+    // A restart and a start find the image on the node. Another node takes it if this one cannot.
+    stays: d.settings.replace === 'recreate' || d.trigger === 'restart' || d.trigger === 'start',
     arch: d.image_arch,
     needs,
-    home,
+    home: home?.node_id ?? null,
   };
-  const question =
-    arrived === null || !isBetterElsewhere(draft, d, asked) ? asked : { ...asked, home: null };
-  if (question !== asked)
-    endMove(draft, d, `${arrived?.hostname} cannot run the project now, and another node can`);
-  const { placement, refusals } = choose(question, facts.nodes, facts);
-  const node = draft.node(placement.winner);
-  if (node === undefined) {
-    if (placement.items.length === 0)
-      return wait(draft, d, 'no_deploy_node', 'no deploy node has ever registered');
-    const [why, plain, code] = [
-      refusalsText(refusals),
-      plainRefusalsText(refusals),
-      dataRefusal(refusals),
-    ];
-    // The project is down while it waits for a node, so it starts again where it was.
-    if (canRestart(draft) && !mayFindNode(draft, d, question))
-      return fail(draft, d, failure(code ?? 'no_deploy_node', why));
-    return code === null
-      ? waitForNode(draft, d, 'deploy', 'no_deploy_node', { why, plain })
-      : wait(draft, d, code, why, plain);
-  }
+  if (arrived === null || !isBetterElsewhere(draft, d, question)) return question;
+  endMove(draft, d, `${arrived.hostname} cannot run the project now, and another node can`);
+  return { ...question, home: null };
+}
+
+function waitForDeployNode(
+  draft: Draft,
+  d: DeploymentRecord,
+  question: Question,
+  { placement, refusals }: Choice,
+): void {
+  if (placement.items.length === 0)
+    return wait(draft, d, 'no_deploy_node', { kind: 'never_registered', role: 'deploy' });
+  const code = dataRefusal(refusals);
+  // The project is down while it waits for a node, so it starts again where it was.
+  if (canRestart(draft) && !mayFindNode(draft, d, question))
+    return fail(draft, d, failure(code ?? 'no_deploy_node', refusalsText(refusals)));
+  if (code === null) return waitForNode(draft, d, 'deploy', 'no_deploy_node', refusals);
+  wait(draft, d, code, { kind: 'no_node', role: 'deploy', refusals, engines_down: false });
+}
+
+/** Returns whether older containers of the project prevent the start on this node for now. */
+function waitsForNodeToBeClear(draft: Draft, d: DeploymentRecord, node: NodeFact): boolean {
   // The new task would adopt the container, and the retire task would then remove it.
-  const isRemoving = facts.tasks.some((t) => t.node_id === node.id && removes(t, d));
-  if (isRemoving)
-    return waitForOwnWork(
-      draft,
-      d,
-      `${node.hostname} is still removing the container of an earlier attempt`,
-    );
-  const notYet = d.settings.replace === 'recreate' ? reasonToWait(draft, d, node) : null;
-  if (notYet !== null)
-    return notYet.ownWork
-      ? waitForOwnWork(draft, d, notYet.why)
-      : wait(draft, d, 'still_writing', notYet.why);
-  if (leaves !== null && pin !== null && isStillAway(draft, pin, node)) {
-    const tries = draft.plan.changeDeployments.find((c) => c.id === d.id)?.set.losses ?? d.losses;
-    if (tries.length >= facts.limits.maxLosses)
-      return fail(
-        draft,
-        d,
-        failure(
-          'volume_failed',
-          `${tries.length} attempts to copy them from ${leaves.hostname} were disturbed`,
-        ),
-      );
-    return waitForOwnWork(draft, d, moveVolumes(draft, d, { pin, from: leaves, to: node }));
+  if (draft.facts.tasks.some((t) => t.node_id === node.id && removes(t, d))) {
+    waitForOwnWork(draft, d, { kind: 'still_removing', node: node.hostname });
+    return true;
   }
-  const unconfirmed = leaves === null || pin === null ? null : notConfirmed(draft, pin);
-  if (unconfirmed !== null) return wait(draft, d, 'still_writing', unconfirmed);
+  const delay = d.settings.replace === 'recreate' ? reasonToWait(draft, d, node) : null;
+  if (delay === null) return false;
+  if (delay.isOwnWork) waitForOwnWork(draft, d, delay.reason);
+  else wait(draft, d, 'still_writing', delay.reason);
+  return true;
+}
+
+/** Returns whether its volumes must still arrive at this node. Begins their copy if none exists. */
+function waitsForVolumes(
+  draft: Draft,
+  d: DeploymentRecord,
+  { pin, leaves }: PlacedVolumes,
+  node: NodeFact,
+): boolean {
+  if (leaves === null || pin === null) return false;
+  if (isStillAway(draft, pin, node)) {
+    copyVolumes(draft, d, { pin, from: leaves, to: node });
+    return true;
+  }
+  const unconfirmed = notConfirmed(draft, pin);
+  if (unconfirmed !== null) wait(draft, d, 'still_writing', unconfirmed);
+  return unconfirmed !== null;
+}
+
+function copyVolumes(draft: Draft, d: DeploymentRecord, move: VolumeMove): void {
+  const tries = draft.plan.changeDeployments.find((c) => c.id === d.id)?.set.losses ?? d.losses;
+  if (tries.length < draft.facts.limits.maxLosses)
+    return waitForOwnWork(draft, d, moveVolumes(draft, d, move));
+  const from = move.from.hostname;
+  const disturbed = `${tries.length} attempts to copy them from ${from} were disturbed`;
+  fail(draft, d, failure('volume_failed', disturbed));
+}
+
+/** Creates the deploy task for the node. */
+function assign(
+  draft: Draft,
+  d: DeploymentRecord,
+  node: NodeFact,
+  placement: Placement,
+  mounts: DatasetMount[],
+): void {
+  const running = runningOf(draft);
   const missingBytes = placement.items.find((row) => row.node_id === node.id)?.missing_bytes ?? 0;
-  createDeployTask(draft, d, node, {
-    mounts: rows.mounts,
-    missingBytes,
-    ...mountVolumes(draft, d, node),
-  });
+  createDeployTask(draft, d, node, { mounts, missingBytes, ...mountVolumes(draft, d, node) });
   if (d.settings.replace === 'recreate') addStopped(draft, d, node);
-  const datasets = pinsOf(rows.mounts);
-  addVersions(
-    draft,
-    d,
-    datasets,
-    running?.datasets ?? null,
-    `the running deployment ${running?.generation}`,
-  );
+  const datasets = pinsOf(mounts);
+  const compared = `the running deployment ${running?.generation}`;
+  addVersions(draft, d, datasets, running?.datasets ?? null, compared);
+  const replaces = running === undefined ? '' : `, to replace deployment ${running.generation}`;
   draft.move(
     d,
     'deploying',
@@ -648,10 +719,14 @@ function dispatchDeploy(draft: Draft, d: DeploymentRecord): void {
       container_id: null,
       route_published_at: null,
     },
-    `assigned to ${node.hostname} (${node.host_ip})` +
-      (running === undefined ? '' : `, to replace deployment ${running.generation}`),
+    `assigned to ${node.hostname} (${node.host_ip})${replaces}`,
   );
-  const { moved } = atPresentRegistry(d.image_tag ?? '', facts.platform.registryAddr);
+  addRegistryLine(draft, d);
+  addIgnoredSettings(draft, d, node);
+}
+
+function addRegistryLine(draft: Draft, d: DeploymentRecord): void {
+  const { moved } = atPresentRegistry(d.image_tag ?? '', draft.facts.platform.registryAddr);
   if (moved !== null)
     draft.addLine(
       d,
@@ -659,19 +734,23 @@ function dispatchDeploy(draft: Draft, d: DeploymentRecord): void {
       `the image was pushed to ${moved.from}; REGISTRY_ADDR is ${moved.to} now, so it is ` +
         'pulled from there',
     );
+}
+
+function addIgnoredSettings(draft: Draft, d: DeploymentRecord, node: NodeFact): void {
   const ignored = isBerthAgent(node) ? [] : ignoredSettings(d.settings);
-  if (ignored.length > 0)
-    draft.addLine(
-      d,
-      'contract',
-      `the agent of ${node.hostname} implements only the contract: ${ignored.join(', ')} ` +
-        `${ignored.length === 1 ? 'has' : 'have'} no effect there`,
-    );
+  if (ignored.length === 0) return;
+  const have = ignored.length === 1 ? 'has' : 'have';
+  draft.addLine(
+    d,
+    'contract',
+    `the agent of ${node.hostname} implements only the contract: ${ignored.join(', ')} ${have} ` +
+      'no effect there',
+  );
 }
 
 /**
- * Whether a node may take the deployment soon. A node that is silent, or whose engine is, may come
- * back: it counts as present until the wait is as long as a node may be silent.
+ * Whether a node can take the deployment soon. A node that is silent, or whose engine is, can come
+ * back: it counts as present until the wait is as long as a node can be silent.
  */
 function mayFindNode(draft: Draft, d: DeploymentRecord, question: Question): boolean {
   const { facts } = draft;
@@ -707,7 +786,7 @@ function moveEnded(
   else endVoidMove(draft);
 }
 
-/** Another node may receive the volumes, so the work is tried again a limited number of times. */
+/** Another node might receive the volumes, so the work is tried again a limited number of times. */
 function moveFailed(
   draft: Draft,
   d: DeploymentRecord,
@@ -727,29 +806,24 @@ function moveFailed(
   // The project is down while it waits for a node, so it starts again where it was.
   const isHopeless = again === 'never' || (again === 'elsewhere' && !canReceive(draft, d, losses));
   if (isHopeless || losses.length >= draft.facts.limits.maxLosses) return fail(draft, d, error);
-  draft.set(d, { losses, waiting: null });
+  draft.set(d, { losses, ...waitingFor(null) });
   draft.addLine(d, 'volumes', `${error.message}; Berth copies the volumes again`);
 }
 
 /** Whether another node could take the volumes now. */
 function canReceive(
-  { facts }: Draft,
+  draft: Draft,
   d: DeploymentRecord,
   losses: DeploymentRecord['losses'],
 ): boolean {
-  const needs = [
-    ...secretNeeds(facts.secrets, 'deploy'),
-    ...volumeNeeds(d.settings),
-    ...limitNeeds(d.settings),
-    moveNeed,
-  ];
+  const { facts } = draft;
   const question = {
     wanted: wantedOf(d.settings.datasets, facts.datasets),
     losses,
     runsOn: null,
     stays: false,
     arch: d.image_arch,
-    needs,
+    needs: deployNeeds(draft, d, true),
   };
   return choose(question, facts.nodes, facts).placement.winner !== null;
 }
@@ -837,7 +911,7 @@ function deployReported(
   );
 }
 
-/** The image may not be in the registry to which REGISTRY_ADDR leads now. */
+/** The image might not be in the registry to which REGISTRY_ADDR leads now. */
 function pullFailure({ facts }: Draft, d: DeploymentRecord, error: Failure): Failure {
   const { moved } = atPresentRegistry(d.image_tag ?? '', facts.platform.registryAddr);
   if (moved === null || !PULL_FAILURES.includes(error.code)) return error;
@@ -900,12 +974,12 @@ function routeConfirmed(
 }
 
 /** Without entry points to ask, Berth knows only that the proxy fetched the configuration. */
-const servedBy = (entryPoints: number | undefined): string =>
-  entryPoints === undefined
-    ? 'the reverse proxy serves'
-    : entryPoints === 1
-      ? 'the entry point of the reverse proxy serves'
-      : `${entryPoints} of ${entryPoints} entry points of the reverse proxy serve`;
+function servedBy(entryPoints: number | undefined): string {
+  if (entryPoints === undefined) return 'the reverse proxy serves';
+  return entryPoints === 1
+    ? 'the entry point of the reverse proxy serves'
+    : `${entryPoints} of ${entryPoints} entry points of the reverse proxy serve`;
+}
 
 /**
  * Restores the old route at once: requests have failed since the new route was published, and the
@@ -917,21 +991,17 @@ function routeUnreachable(
   event: EventOf<'route_unreachable'>,
 ): void {
   if (!leadsThere(draft, d, event)) return;
-  // A contract-only agent may report before its application answers. Give the application the same
+  // A contract-only agent can report before its application answers. Give the application the same
   // time as Berth's own probe.
   const isProbed = isBerthAgent(draft.node(d.node_id));
   // No grace period: the decision waits for no agent, and requests fail until the route is
   // restored.
   if (!isProbed && !hasRunOut(draft, d, startSeconds(d, draft.facts.limits) * 1000, 0)) return;
-  const seen = `the proxy at ${event.proxy} returned ${event.saw} for ${event.host_ip}:${event.host_port}`;
-  fail(
-    draft,
-    d,
-    failure(
-      'proxy_cannot_reach_node',
-      `${seen}; allow connections from the proxy to the node’s published ports`,
-    ),
-  );
+  const address = `${event.host_ip}:${event.host_port}`;
+  const why =
+    `the proxy at ${event.proxy} returned ${event.saw} for ${address}; allow connections from ` +
+    'the proxy to the node’s published ports';
+  fail(draft, d, failure('proxy_cannot_reach_node', why));
 }
 
 function routeDeadline(draft: Draft, d: DeploymentRecord): void {
@@ -966,10 +1036,10 @@ function addressTaken(
   )
     return;
   const node = draft.node(d.node_id);
-  const seen = lastSeen(draft, d);
+  const reported = lastSeen(draft, d);
   // The route of a node that has another address now waits for the list of its containers.
   const isThere = node !== undefined && node.host_ip === host_ip && isOnline(node, now, limits);
-  const isOwn = isThere && (seen === undefined || seen.host_port === host_port);
+  const isOwn = isThere && (reported === undefined || reported.host_port === host_port);
   if (!isRouted && isOwn) return;
   draft.plan.route = { remove: { project_id: d.project_id } };
   const isSilent = node === undefined || !isOnline(node, now, limits);
@@ -980,7 +1050,7 @@ function addressTaken(
   draft.addLine(d, 'route_withdrawn', detail);
 }
 
-/** Keeps the route: a node that does not report may still serve requests. */
+/** Keeps the route: a node that does not report might still serve requests. */
 function nodeSilent(draft: Draft, d: DeploymentRecord): void {
   if (d.health?.status === 'unknown' || isProjectStopped(draft)) return;
   // Its container is gone, and its agent reports none that could come back.
@@ -1017,13 +1087,13 @@ function whySilent({ facts, node: nodeOf }: Draft, d: DeploymentRecord): string 
 
 function taskLost(
   draft: Draft,
-  given: DeploymentRecord,
+  stored: DeploymentRecord,
   { task, why }: EventOf<'task_lost'>,
 ): void {
   const { now, limits } = draft.facts;
   const phases =
-    task.kind === 'deploy' ? started(given.phases, task, now, false) : built(given.phases, task);
-  const d = task.kind === 'deploy' || task.kind === 'build' ? { ...given, phases } : given;
+    task.kind === 'deploy' ? started(stored.phases, task, now, false) : built(stored.phases, task);
+  const d = task.kind === 'deploy' || task.kind === 'build' ? { ...stored, phases } : stored;
   addCopied(draft, d, task);
   const name = draft.node(task.node_id)?.hostname ?? task.node_id;
   if (d.cancel_requested_at !== null)
@@ -1048,7 +1118,7 @@ function taskLost(
   );
 }
 
-/** Failures that the node causes, not its task: another node may succeed. */
+/** Failures that the node causes, not its task: another node can succeed. */
 const NODE_FAILURES: readonly FailureCode[] = ['engine_unavailable', 'disk_full'];
 
 /**
@@ -1063,7 +1133,7 @@ function reassignOrFail(draft: Draft, d: DeploymentRecord, error: Failure, role:
   const another = facts.nodes.some(
     (n) => n.role === role && n.id !== at && refusalOf(n, losses, facts.now, facts.limits) === null,
   );
-  // With stop-first the broken node may still run a container that cannot be stopped now: two
+  // With stop-first the broken node might still run a container that cannot be stopped now: two
   // versions must never write at once.
   const isTied = role === 'deploy' && d.settings.replace === 'recreate';
   if (
@@ -1091,12 +1161,12 @@ function waitForNode(
   d: DeploymentRecord,
   role: NodeRole,
   code: FailureCode,
-  { why, plain }: { why: string; plain: string },
+  refusals: Refusals,
 ): void {
   const { nodes, now, limits } = draft.facts;
-  if (!lackEngines(nodes, role, now, limits)) return wait(draft, d, code, why, plain);
-  const none = `no ${role} node has a working container engine: `;
-  wait(draft, d, 'engine_unavailable', none + why, none + plain);
+  const engines_down = lackEngines(nodes, role, now, limits);
+  const reason: WaitReason = { kind: 'no_node', role, refusals, engines_down };
+  wait(draft, d, engines_down ? 'engine_unavailable' : code, reason);
 }
 
 function nodeDeleted(draft: Draft, d: DeploymentRecord, event: EventOf<'node_deleted'>): void {
@@ -1230,37 +1300,28 @@ function fail(draft: Draft, d: DeploymentRecord, error: Failure): void {
   leave(draft, d, 'failed', error, error.message);
 }
 
-/**
- * Waits for something outside Berth, and fails at the deadline of the queue. `plain`: `why` without
- * changing figures.
- */
-function wait(
-  draft: Draft,
-  d: DeploymentRecord,
-  code: FailureCode,
-  why: string,
-  plain = why,
-): void {
+/** Waits for something outside Berth, and fails at the deadline of the queue. */
+function wait(draft: Draft, d: DeploymentRecord, code: FailureCode, reason: WaitReason): void {
   // A node's own error explains more than the lack of another node.
   const reported = d.losses.findLast((l) => l.error !== undefined)?.error;
   if (hasRunOut(draft, d, draft.facts.limits.queueMs))
-    return fail(draft, d, reported ?? failure(code, why));
-  setWaiting(draft, d, why, plain);
+    return fail(draft, d, reported ?? failure(code, waitText(reason)));
+  setWaiting(draft, d, reason);
 }
 
 /**
  * Waits for another task of Berth, which has its own deadline. The queue's timer stops meanwhile.
  */
-function waitForOwnWork(draft: Draft, d: DeploymentRecord, why: string): void {
+function waitForOwnWork(draft: Draft, d: DeploymentRecord, reason: WaitReason): void {
   stopTimer(draft, d);
-  setWaiting(draft, d, why, why);
+  setWaiting(draft, d, reason);
 }
 
 /** Adds a line to the story when the reason changes. */
-function setWaiting(draft: Draft, d: DeploymentRecord, why: string, plain: string): void {
-  if (d.waiting === plain) return;
-  draft.set(d, { waiting: plain });
-  draft.addLine(d, 'waiting', why);
+function setWaiting(draft: Draft, d: DeploymentRecord, reason: WaitReason): void {
+  if (waitsFor(d, reason)) return;
+  draft.set(d, waitingFor(reason));
+  draft.addLine(d, 'waiting', waitText(reason));
 }
 
 /**

@@ -1,9 +1,9 @@
 /** Reads the facts for one decision of a drain (flow/drain.ts). */
 import type { DeploymentRecord, DrainRecord, NodeRecord } from '../domain/platform/records.ts';
+import { plainWaitText, waitReasonOf } from '../domain/deployments/wait-reason.ts';
 import type { FlowStores } from './flow-stores.ts';
 import type { Remaining, Rest } from './drain.ts';
-import { STOPPED_AND } from './volume-handoff.ts';
-import { isAtRest, STOPPED } from './stop.ts';
+import { isAtRest } from './stop.ts';
 
 /** Only a deployment with these volumes can move them. */
 const UNUSED =
@@ -14,7 +14,7 @@ const DROPPED =
   'volumes that it used before are on this node; add them to its settings again and deploy, ' +
   'delete the project, or delete the node with force, which leaves their folders on its disk';
 
-type Read = Pick<FlowStores, 'deployments' | 'volumes' | 'projects' | 'tasks'>;
+export type DrainStores = Pick<FlowStores, 'deployments' | 'volumes' | 'projects' | 'tasks'>;
 type Leaving = Pick<NodeRecord, 'id' | 'deleting_at'>;
 
 /**
@@ -23,7 +23,7 @@ type Leaving = Pick<NodeRecord, 'id' | 'deleting_at'>;
  * on its node.
  */
 export async function readDrainState(
-  stores: Read,
+  stores: DrainStores,
   node: Leaving,
   { tries }: Pick<DrainRecord, 'tries'>,
 ): Promise<{ remaining: Remaining[]; arriving: boolean; dropped: string[] }> {
@@ -63,7 +63,7 @@ export async function readDrainState(
  * it, because nobody could reach the data afterwards.
  */
 async function withVolumesAlone(
-  stores: Read,
+  stores: DrainStores,
   { id, deleting_at }: Leaving,
   served: ReadonlySet<string>,
   inProgress: readonly DeploymentRecord[],
@@ -112,6 +112,12 @@ async function withVolumesAlone(
 function restOf(d: DeploymentRecord, isMoving: boolean, isUsed: boolean): Rest {
   const isAlone = isAtRest(d) && d.settings.volumes.length > 0;
   if (!isAlone) return { isAlone, isMoving: false, problem: isUsed ? UNUSED : DROPPED };
-  const waiting = d.waiting === STOPPED ? null : (d.waiting?.replace(STOPPED_AND, '') ?? null);
-  return { isAlone, isMoving, problem: isMoving ? null : waiting };
+  return { isAlone, isMoving, problem: isMoving ? null : problemOf(d) };
+}
+
+/** Returns why the volumes of a project at rest have not left yet, or null. */
+function problemOf(d: DeploymentRecord): string | null {
+  const reason = waitReasonOf(d);
+  if (reason?.kind === 'project_stopped') return null;
+  return reason?.kind === 'project_stopped_and' ? plainWaitText(reason.because) : d.waiting;
 }

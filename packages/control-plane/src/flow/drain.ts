@@ -43,7 +43,7 @@ export type DrainStep = {
   /** The deployment to deploy again. `drain` already counts the try. */
   move: { running: DeploymentRecord; id: string } | null;
   /**
-   * Stopped projects whose volumes should begin to move, in this order, and how many of them may
+   * Stopped projects whose volumes should begin to move, in this order, and how many of them can
    * begin.
    */
   leave: readonly DeploymentRecord[];
@@ -59,14 +59,14 @@ export const newDrain = (now: number): DrainRecord => ({
 
 /**
  * Allows new tries: for deployments that used all of them, and for the volumes of every stopped
- * project, because a disk that was full may have room now (flow/volume-handoff.ts). Returns the
+ * project, because a disk that was full might have room now (flow/volume-handoff.ts). Returns the
  * same record if nothing changes.
  */
 export function withFreshTries(drain: DrainRecord, now: number): DrainRecord {
   const isOfRest = (t: DrainRecord['tries'][string]): boolean => t.deployment_id === null;
-  const before = Object.entries(drain.tries);
-  if (!before.some(([, t]) => isOfRest(t) || t.count >= TRIES)) return drain;
-  const kept = before.filter(([, t]) => isOfRest(t) || t.count < TRIES);
+  const earlierTries = Object.entries(drain.tries);
+  if (!earlierTries.some(([, t]) => isOfRest(t) || t.count >= TRIES)) return drain;
+  const kept = earlierTries.filter(([, t]) => isOfRest(t) || t.count < TRIES);
   return {
     ...drain,
     tries: Object.fromEntries(
@@ -120,26 +120,26 @@ export const withProblem = (
  * only a person can remove.
  */
 export function drainStep(
-  before: DrainRecord,
+  earlierTries: DrainRecord,
   remaining: readonly Remaining[],
   isUsed: boolean,
   now: number,
   freshId: string,
 ): DrainStep {
   const there = new Set(remaining.map((l) => l.running.project_id));
-  const gone = Object.keys(before.tries).filter((project) => !there.has(project));
+  const gone = Object.keys(earlierTries.tries).filter((project) => !there.has(project));
   const tries: DrainRecord['tries'] = {};
   for (const l of remaining) {
-    const t = before.tries[l.running.project_id];
+    const t = earlierTries.tries[l.running.project_id];
     if (l.rest !== null) tries[l.running.project_id] = triesOfRest(l.running, l.rest, t, now);
     else if (t !== undefined)
       tries[l.running.project_id] = { ...t, problem: problemOf(l) ?? t.problem };
   }
   const drain: DrainRecord = {
-    ...before,
-    moved: before.moved + gone.length,
+    ...earlierTries,
+    moved: earlierTries.moved + gone.length,
     tries,
-    finished_at: remaining.length === 0 && !isUsed ? (before.finished_at ?? now) : null,
+    finished_at: remaining.length === 0 && !isUsed ? (earlierTries.finished_at ?? now) : null,
   };
   const room =
     AT_ONCE - remaining.filter((l) => l.inProgress !== null || l.rest?.isMoving === true).length;

@@ -6,7 +6,7 @@ import type { TaskRecord } from '../domain/platform/records.ts';
 export type LossReason = 'queue' | 'lease' | 'wall' | 'attempts';
 
 export type FlowEvent =
-  /** Time passed, or a reason to wait may have changed. */
+  /** Time passed, or a reason to wait might have changed. */
   | { type: 'tick' }
   | { type: 'task_reported'; task: TaskRecord; report: TaskReport }
   /** The agent of an open task sent facts that it learned. */
@@ -53,7 +53,7 @@ export type FlowEvent =
   /**
    * Another container has the address of this deployment's route. `holder`: its name, for people.
    * `isRouted`: a route that was set later leads there too; otherwise a node reported the
-   * container, and this deployment's own node may have it still.
+   * container, and this deployment's own node might have it still.
    */
   | { type: 'address_taken'; host_ip: string; host_port: number; holder: string; isRouted: boolean }
   /** The node has not reported for longer than the offline limit. */

@@ -9,7 +9,7 @@ export const failure = (code: FailureCode, details?: string): Failure => ({
 });
 
 /**
- * Converts an agent's report to a failure with one of our codes. A contract-only agent may send
+ * Converts an agent's report to a failure with one of our codes. A contract-only agent can send
  * only text.
  */
 export function failureOf(report: TaskReport): Failure {

@@ -4,10 +4,10 @@
  */
 import { defined } from '@berth/kit/defined';
 import { failPoint } from '@berth/kit/fail-point';
-import type { RecordGuard } from '../domain/platform/guard.ts';
+import type { RecordGuard } from '../domain/platform/record-change.ts';
 import type { NodeRecord, ProjectRecord } from '../domain/platform/records.ts';
 import type { FlowStores } from './flow-stores.ts';
-import type { Decider, DriverDeps } from './decide.ts';
+import type { Decider, DriverDeps } from './decide-and-commit.ts';
 import { changeDrain, newDrain, withFreshTries } from './drain.ts';
 import { readDrainState } from './drain-state.ts';
 import { reviewMove } from './volume-handoff.ts';
@@ -57,7 +57,7 @@ export async function deleteNode(
       await decider.advance(id, { type: 'node_deleted', node_id: nodeId, reachable: false });
     await stores.nodes.removeIfGone(nodeId, true);
   }
-  // The node may have been either end of a move of volumes.
+  // The node might have been either end of a move of volumes.
   await reviewMoves(stores, decider);
   changes.notify('work', `node:${nodeId}`);
   return force ? node : stores.nodes.get(nodeId);
@@ -80,17 +80,17 @@ export async function vacate(
   const node = await stores.nodes.get(nodeId);
   if (node.drain?.finished_at === null) return;
   const { remaining } = await readDrainState(stores, node, { tries: {} });
-  const left = new Set(remaining.map((l) => l.running.id));
+  const remainingIds = new Set(remaining.map((l) => l.running.id));
   // The project keeps its page; a start deploys its release on another node. Its volumes move
   // first.
   for (const d of await stores.deployments.servingOn(nodeId))
-    if (isAtRest(d) && !left.has(d.id))
+    if (isAtRest(d) && !remainingIds.has(d.id))
       await decider.advance(d.id, { type: 'node_deleted', node_id: nodeId, reachable: true });
-  if (left.size > 0) await stores.nodes.setDrain(nodeId, newDrain(now()), node.drain);
+  if (remainingIds.size > 0) await stores.nodes.setDrain(nodeId, newDrain(now()), node.drain);
 }
 
 /**
- * loops/drains.ts repeats it, since a control plane may die between the change of a node and this.
+ * loops/drains.ts repeats it, since a control plane can die between the change of a node and this.
  */
 export async function reviewMoves(
   { volumes }: Pick<FlowStores, 'volumes'>,
@@ -100,7 +100,7 @@ export async function reviewMoves(
   for (const projectId of await volumes.received())
     await decider
       .decide(projectId, async (facts) =>
-        // The settings of the project may have lost their volumes meanwhile.
+        // The settings of the project might have lost their volumes meanwhile.
         reviewMove(
           facts.volumes.length > 0
             ? facts

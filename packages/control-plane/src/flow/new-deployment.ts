@@ -41,11 +41,9 @@ export function newDeployment(
     phases: [{ name: 'queue', started_at: now, ended_at: null }],
     rollback_of: release?.id ?? null,
     rolled_back:
-      release === null
-        ? null
-        : reason === 'rollback'
-          ? rolledBack({ settings, release, live }, project)
-          : release.rolled_back,
+      release !== null && reason === 'rollback'
+        ? rolledBack({ settings, release, live }, project)
+        : (release?.rolled_back ?? null),
     error: null,
     cancel_requested_at: null,
     commit: release?.commit ?? null,
@@ -62,6 +60,7 @@ export function newDeployment(
     losses: [],
     datasets: null,
     waiting: null,
+    waiting_reason: null,
     stopped_first: null,
     created_at: now,
     state_since: now,

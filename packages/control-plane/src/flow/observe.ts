@@ -15,9 +15,9 @@ import type {
   ProjectRecord,
   RouteRecord,
 } from '../domain/platform/records.ts';
-import { type Draft, isBerthAgent } from './draft.ts';
+import { type Draft, isBerthAgent } from './plan-draft.ts';
 import type { EventOf } from './events.ts';
-import { isStoppedContainer } from './listed.ts';
+import { isStoppedContainer } from './reported-containers.ts';
 import { namesToDeploy } from './release.ts';
 import { type Rival, rivalAt, routeTo } from './route.ts';
 import { mayTry } from './retry.ts';
@@ -141,9 +141,9 @@ function updateRoute(
     return;
   }
   if (node === undefined || project.deleting_at !== null || other !== null) return;
-  const wanted = routeTo(draft, d, node, container.host_port);
-  if (route === null || (route.deployment_id === d.id && !hasAddress(route, wanted.set)))
-    draft.plan.route = wanted;
+  const expected = routeTo(draft, d, node, container.host_port);
+  if (route === null || (route.deployment_id === d.id && !hasAddress(route, expected.set)))
+    draft.plan.route = expected;
 }
 
 const hasAddress = (
@@ -156,7 +156,7 @@ const hasAddress = (
   route.stopped !== true;
 
 /**
- * Returns whether a retire task works on the container, and the list may be older than the end of
+ * Returns whether a retire task works on the container, and the list might be older than the end of
  * that task: a wrong name is normal then, and so is a container that still runs. The report of the
  * task and the list travel on two connections.
  */
@@ -211,7 +211,7 @@ function observedElsewhere(draft: Draft, d: DeploymentRecord, event: EventOf<'ob
   );
 }
 
-/** Returns whether the node is online and may still have the container. */
+/** Returns whether the node is online and might still have the container. */
 const stillHas = (node: NodeRecord, containerId: string, { now, limits }: Facts): boolean =>
   isOnline(node, now, limits) &&
   (node.observed_at === null || node.containers.some((c) => c.id === containerId));
@@ -348,40 +348,40 @@ function differences(
   { retiring, holder }: At,
 ): string[] {
   const { image, labels, memory_bytes, cpus } = container;
-  const wanted = d.image_digest ?? d.image_tag;
-  const found: string[] = [];
-  // The address of the registry may have changed since the build or since the start.
+  const expected = d.image_digest ?? d.image_tag;
+  const differing: string[] = [];
+  // The address of the registry might have changed since the build or since the start.
   const path = d.image_tag?.slice(d.image_tag.indexOf('/')) ?? null;
   if (
     image !== undefined &&
-    wanted !== null &&
-    !image.endsWith(wanted) &&
+    expected !== null &&
+    !image.endsWith(expected) &&
     (path === null || !image.endsWith(path))
   )
-    found.push(`it runs the image ${image} instead of ${wanted}`);
+    differing.push(`it runs the image ${image} instead of ${expected}`);
   for (const [label, want] of [
     [LABELS.project, d.project_id],
     [LABELS.generation, String(d.generation)],
   ] as const)
     if (labels[label] !== undefined && labels[label] !== want)
-      found.push(`its label ${label} is ${labels[label]} instead of ${want}`);
+      differing.push(`its label ${label} is ${labels[label]} instead of ${want}`);
   if (memory_bytes !== undefined && memory_bytes !== d.settings.memory_bytes)
-    found.push(
+    differing.push(
       `its memory limit is ${limit(memory_bytes, ' bytes')} instead of ` +
         limit(d.settings.memory_bytes, ' bytes'),
     );
   if (cpus !== undefined && Math.abs((cpus ?? 0) - (d.settings.cpus ?? 0)) > 1e-6)
-    found.push(`its CPU limit is ${limit(cpus, '')} instead of ${limit(d.settings.cpus, '')}`);
+    differing.push(`its CPU limit is ${limit(cpus, '')} instead of ${limit(d.settings.cpus, '')}`);
   if (!retiring && isMisnamed(d, container)) {
     const taken =
       holder === null
         ? ''
         : `; that name belongs to a container of deployment ${holder.labels[LABELS.deployment]}`;
-    found.push(
+    differing.push(
       `its container is named ${container.name} instead of ${finalName(d.settings)}${taken}`,
     );
   }
-  return found;
+  return differing;
 }
 
 /**
@@ -504,7 +504,7 @@ export function sweep(draft: Draft, d: DeploymentRecord, event: EventOf<'observe
 
 /**
  * Returns whether the reported container needs no decision. It does not in almost every
- * registration. Compares everything that `observed` may change: node, port, route and health.
+ * registration. Compares everything that `observed` can change: node, port, route and health.
  * `route`: the project's.
  */
 export function isAsExpected(
@@ -535,7 +535,7 @@ function isRoutedAsExpected(
   { container, squatter }: { container: Container; squatter: Container | null },
   route: RouteRecord | null,
 ): boolean {
-  // A newer version may have the route already.
+  // A newer version might have the route already.
   if (route !== null && route.deployment_id !== d.id) return true;
   if (container.state !== 'running') return squatter === null || route === null;
   return (
@@ -553,7 +553,7 @@ export type Routes = ReadonlyMap<string, RouteRecord>;
 
 /**
  * Returns whether an identical report needs no decision as long as none of these deployments and
- * routes changes. An unhealthy container is excluded, because it may become healthy by the passing
+ * routes changes. An unhealthy container is excluded, because it can become healthy by the passing
  * of time alone (STEADY_MS).
  */
 export const areAsExpected = (

@@ -28,16 +28,16 @@ import type { Plan } from '../domain/deployments/plan.ts';
 import type { DeploymentRecord, TaskRecord } from '../domain/platform/records.ts';
 import { stableJson } from '../domain/platform/stable-json.ts';
 import { judgeAgain } from './delivery.ts';
-import { createDraft, type Draft } from './draft.ts';
+import { createDraft, type Draft } from './plan-draft.ts';
 import type { LossReason } from './events.ts';
 import { MAX_SUPERSEDED_BUILDS, isBefore, request } from './deployment.ts';
 import { failureOf } from './failure.ts';
 
-/** Looks that may fail in a row. Then Berth deploys without a look. */
+/** Looks that can fail in a row. Then Berth deploys without a look. */
 const LOOK_TRIES = 4;
 /** Pauses in ms after the first, second, … failed look. */
 const LOOK_PAUSES = [2_000, 10_000, 30_000];
-/** The git server may answer the next time. Other failures stay, so another look is useless. */
+/** The git server might answer the next time. Other failures stay, so another look is useless. */
 const PASSING: readonly FailureCode[] = [
   'git_unreachable',
   'git_timeout',
@@ -128,7 +128,7 @@ function chooseLooker(
 }
 
 const commitOf = (d: DeploymentRecord): string | null => d.commit ?? d.requested_commit;
-/** Commits that run or may run soon. */
+/** Commits that run or might run soon. */
 const basesOf = ({ live }: Facts): string[] => [
   ...new Set(live.map(commitOf).filter((c) => c !== null)),
 ];
@@ -153,8 +153,10 @@ function judgedAgain({ waiting }: Pushes, facts: Facts): Plan | null {
   const skipped = waiting
     .map((d) => ({ id: d.id, why: judgeAgain(d, project) }))
     .filter(({ why }) => why !== null);
-  const left = waiting.length - skipped.length;
-  const looks = tasks.filter((t) => t.kind === 'look' && (left === 0 || !isPresent(t, project)));
+  const remaining = waiting.length - skipped.length;
+  const looks = tasks.filter(
+    (t) => t.kind === 'look' && (remaining === 0 || !isPresent(t, project)),
+  );
   for (const look of looks) end({ id: look.id, attempt: look.attempt, end: 'cancelled' });
   if (skipped.length + looks.length === 0) return null;
   const verdicts = skipped.map(({ id, why }) => ({
@@ -208,6 +210,13 @@ export function lookReported(
   );
 }
 
+const LOSS_TEXTS: Record<LossReason, string> = {
+  queue: 'did not claim the check',
+  lease: 'stopped reporting',
+  wall: 'did not end the check in time',
+  attempts: 'did not end the check in time',
+};
+
 /** Handles a look that its node did not claim, renew or end in time. */
 export function lookLost(
   task: TaskRecord,
@@ -217,12 +226,7 @@ export function lookLost(
 ): Plan {
   const covered = pushes?.waiting.filter((d) => d.seq <= pushes.hook.look_upto) ?? [];
   const name = facts.nodes.find((n) => n.id === task.node_id)?.hostname ?? task.node_id;
-  const text =
-    why === 'queue'
-      ? `${name} did not claim the check`
-      : why === 'lease'
-        ? `${name} stopped reporting`
-        : `${name} did not end the check in time`;
+  const text = `${name} ${LOSS_TEXTS[why]}`;
   const plan =
     pushes === null || covered.length === 0 || !isPresent(task, facts.project)
       ? createDraft(facts, 'look').plan
@@ -313,7 +317,8 @@ function deploy(
     tip === null
       ? `branch ${facts.project.branch}`
       : `commit ${tip} of branch ${facts.project.branch}`;
-  const why = `requested by a push: ${from}${unlooked === null ? '' : ` (not looked: ${unlooked})`}`;
+  const note = unlooked === null ? '' : ` (not looked: ${unlooked})`;
+  const why = `requested by a push: ${from}${note}`;
   const by = { kind: 'hook', id: newest.id, name: pushes.hook.forge } as const;
   const plan = request(
     { id, commit: tip, note: null, release: null, by, trigger: 'hook', why },

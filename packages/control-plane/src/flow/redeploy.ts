@@ -8,7 +8,7 @@ import type { Plan } from '../domain/deployments/plan.ts';
 import type { DeploymentRecord } from '../domain/platform/records.ts';
 import { addUnannounced, unannounced } from './data.ts';
 import { request } from './deployment.ts';
-import { createDraft } from './draft.ts';
+import { createDraft } from './plan-draft.ts';
 
 export type Redeploy = { id: string; note: string; trigger: Trigger };
 const BERTH = { kind: 'system', id: null, name: 'Berth' } as const;

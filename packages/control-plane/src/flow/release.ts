@@ -14,7 +14,7 @@ import { digestOf, stableJson } from '../domain/platform/stable-json.ts';
 /**
  * Settings whose current value in the project always applies, also to earlier deployments.
  * `auth_required` is one of them because it protects: a rollback must not publish a project that
- * requires a login. Only PATCH decides who may see a project.
+ * requires a login. Only PATCH decides who can see a project.
  */
 const AT_ONCE = [
   'auth_required',
@@ -148,7 +148,7 @@ export function refuseRelease(
       'no_release',
       `deployment ${generation} is ${status}: a rollback needs a deployment that ran`,
     );
-  // A running release can still move: its node may have the image.
+  // A running release can still move: its node might have the image.
   if (status !== 'running' && (release.image_removed_at ?? null) !== null)
     throw new DomainError('no_release', imageGone(release));
   const gone = settings.datasets.filter((use) => !datasets.some((d) => d.id === use.dataset_id));

@@ -74,7 +74,7 @@ export function repeatedAnswer(
   report: TaskReport,
 ): TaskState {
   checkLease(task, token);
-  // Compares by content: the repeated report may have its fields in another order.
+  // Compares by content: the repeated report might have its fields in another order.
   if (task.report === null || stableJson(task.report) !== stableJson(report))
     throw new DomainError('task_over', `the task is already ${task.status}`);
   return task.status;

@@ -3,7 +3,7 @@
  * twice a minute. Pure.
  */
 import type { DeploymentRecord } from '../domain/platform/records.ts';
-import type { Draft } from './draft.ts';
+import type { Draft } from './plan-draft.ts';
 
 const FIRST_MS = 30_000;
 /**

@@ -8,7 +8,7 @@ import type {
   NodeRecord,
   RouteRecord,
 } from '../domain/platform/records.ts';
-import { type Draft, isBerthAgent } from './draft.ts';
+import { type Draft, isBerthAgent } from './plan-draft.ts';
 import type { EventOf } from './events.ts';
 import { failure } from './failure.ts';
 
@@ -34,7 +34,7 @@ export type Rival = { container: ObservedContainer; node: NodeRecord };
 /**
  * Returns a container of another deployment that runs at the address, by the last reports of the
  * nodes with this address. The report of a silent node does not count, except that of the
- * deployment's own: another machine may have its address now.
+ * deployment's own: another machine might have its address now.
  */
 export function rivalAt(
   { facts }: Draft,
@@ -55,20 +55,16 @@ export function rivalAt(
 }
 
 /**
- * Returns the route to a version that served before. Its port may belong to another project by now,
- * so its node must have reported the container there last; else null, and the next report that
+ * Returns the route to a version that served before. Its port might belong to another project by
+ * now, so its node must have reported the container there last; else null, and the next report that
  * shows it publishes the route. A contract-only agent reports no containers.
  */
 export function routeBack(draft: Draft, d: DeploymentRecord): { set: RouteRecord } | null {
   const node = draft.node(d.node_id);
   if (node === undefined) return null;
-  const seen = lastSeen(draft, d);
-  const port =
-    isBerthAgent(node) && node.observed_at !== null
-      ? seen?.state === 'running'
-        ? seen.host_port
-        : null
-      : d.host_port;
+  const reported = lastSeen(draft, d);
+  const reportedPort = reported?.state === 'running' ? reported.host_port : null;
+  const port = isBerthAgent(node) && node.observed_at !== null ? reportedPort : d.host_port;
   if (port === null || rivalAt(draft, d, node, port) !== null) return null;
   // Not the present time: of two routes with one address, the one that was observed there later
   // counts.
@@ -90,8 +86,8 @@ export function lastSeen(draft: Draft, d: DeploymentRecord): ObservedContainer |
 
 /**
  * Returns whether the confirmed address still leads to the container. Since the publication the
- * container may have restarted on another port, or the node may have a new address; the proxy then
- * still routes to the old address.
+ * container might have restarted on another port, or the node might have a new address; the proxy
+ * then still routes to the old address.
  */
 export function leadsThere(
   draft: Draft,
@@ -106,9 +102,9 @@ export function leadsThere(
 }
 
 export function whyUnconfirmed(draft: Draft, d: DeploymentRecord): Failure {
-  const seen = lastSeen(draft, d);
-  if (seen !== undefined && seen.state !== 'running')
-    return failure('container_exited', `it was ${seen.state} before its route was confirmed`);
+  const reported = lastSeen(draft, d);
+  if (reported !== undefined && reported.state !== 'running')
+    return failure('container_exited', `it was ${reported.state} before its route was confirmed`);
   const seconds = draft.facts.limits.routeMs / 1000;
   return failure(
     'proxy_unconfirmed',

@@ -5,7 +5,7 @@
 import type { BuildPayload, DeployPayload } from '@berth/wire/task';
 import { CAN_SECRET_FILES, CAN_SECRETS } from '@berth/wire/secret';
 import { lack, type Need } from '../domain/nodes/build-needs.ts';
-import { refusalText } from '../domain/nodes/refusal.ts';
+import type { NoNodeCan } from '../domain/deployments/wait-reason.ts';
 import type { NodeRecord, SecretPrint } from '../domain/platform/records.ts';
 import type { SecretRecord } from '../domain/secrets/secrets.ts';
 
@@ -30,7 +30,8 @@ export function secretNeeds(secrets: Secrets, role: NodeRecord['role']): Need[] 
     role === 'builder' ? s.scope === 'build' : s.scope === 'run' && s.as === 'file',
   );
   if (needed.length === 0) return [];
-  const names = `${needed.length === 1 ? 'secret' : 'secrets'} ${needed.map((s) => s.name).join(', ')}`;
+  const noun = needed.length === 1 ? 'secret' : 'secrets';
+  const names = `${noun} ${needed.map((s) => s.name).join(', ')}`;
   return role === 'builder'
     ? [{ capability: CAN_SECRETS, what: `give the build the ${names}` }]
     : [
@@ -43,19 +44,20 @@ export function secretNeeds(secrets: Secrets, role: NodeRecord['role']): Need[] 
 }
 
 /**
- * Returns the text of `agent_cannot` if no deploy node can ever take the work, or null. A node that
- * is only offline may return.
+ * Returns the reason of `agent_cannot` if no deploy node can ever take the work, or null. A node
+ * that is only offline can return.
  */
-export function noNodeCan(needs: readonly Need[], nodes: readonly NodeRecord[]): string | null {
+export function noNodeCan(needs: readonly Need[], nodes: readonly NodeRecord[]): NoNodeCan | null {
   const deployNodes = nodes.filter((n) => n.role === 'deploy' && n.deleting_at === null);
   const lacks = deployNodes.map((node) => lack(node, needs));
   const [first, lackOfFirst] = [deployNodes[0], lacks[0] ?? null];
   if (first === undefined || lackOfFirst === null || lacks.includes(null)) return null;
-  const who =
-    deployNodes.length === 1
-      ? first.hostname
-      : `each of the ${deployNodes.length} deploy nodes, for example ${first.hostname}`;
-  return `${who}: ${refusalText(lackOfFirst)}`;
+  return {
+    kind: 'no_node_can',
+    nodes: deployNodes.length,
+    node: first.hostname,
+    lack: lackOfFirst,
+  };
 }
 
 /**
@@ -66,13 +68,13 @@ export function secretsLine(
   release: { generation: number; secrets: readonly SecretPrint[] | null },
   secrets: Secrets,
 ): string | null {
-  const before = new Map((release.secrets ?? []).map((s) => [s.name, s.fingerprint]));
+  const released = new Map((release.secrets ?? []).map((s) => [s.name, s.fingerprint]));
   const now = new Map(secrets.filter((s) => s.scope === 'run').map((s) => [s.name, s.fingerprint]));
   const changed = [...now]
-    .filter(([name, print]) => before.has(name) && before.get(name) !== print)
+    .filter(([name, print]) => released.has(name) && released.get(name) !== print)
     .map(([name]) => name);
-  const added = [...now.keys()].filter((name) => !before.has(name));
-  const removed = [...before.keys()].filter((name) => !now.has(name));
+  const added = [...now.keys()].filter((name) => !released.has(name));
+  const removed = [...released.keys()].filter((name) => !now.has(name));
   const parts = [
     ...(changed.length === 0
       ? []

@@ -4,7 +4,7 @@
  * nodes:
  *
  *   placement keeps the project on its node          ──▶ nothing to do
- *   else: the containers of another node are unknown ──▶ wait; one may still be writing there
+ *   else: the containers of another node are unknown ──▶ wait; one might still be writing there
  *         another node runs containers of it         ──▶ stop and keep them, and wait until the node reports them stopped
  *         no other node runs containers of it        ──▶ start the new version
  *   the new version fails after the old one was stopped ──▶ restart the old one as soon as no other container can be writing
@@ -14,7 +14,7 @@
  * another node, that report decides (domain/nodes/renamed-machine.ts). A contract-only agent
  * reports no containers and stops only the one whose name the new one gets: another container,
  * there or elsewhere, blocks the new version until an admin confirms that it is gone
- * (domain/nodes/unmanaged.ts) or the node is deleted. Pure.
+ * (domain/nodes/unmanaged-containers.ts) or the node is deleted. Pure.
  */
 import { LABELS } from '@berth/wire/vocabulary';
 import type { ObservedContainer } from '@berth/wire/node';
@@ -24,12 +24,17 @@ import { presentNode } from '../domain/nodes/renamed-machine.ts';
 import { isOnline } from '../domain/nodes/placement.ts';
 import { currentCopy } from '../domain/data/volumes.ts';
 import type { NodeFact } from '../domain/deployments/facts.ts';
+import {
+  waitingFor,
+  type WaitReason,
+  waitsFor,
+  waitText,
+} from '../domain/deployments/wait-reason.ts';
 import type { DeploymentRecord, TaskRecord } from '../domain/platform/records.ts';
-import { removeByHand } from '../domain/nodes/unmanaged.ts';
-import { type Draft, isBerthAgent } from './draft.ts';
-import { isStoppedContainer, observedAt, ofProject } from './listed.ts';
+import { type Draft, isBerthAgent } from './plan-draft.ts';
+import { isStoppedContainer, observedAt, ofProject } from './reported-containers.ts';
 import { mayTry } from './retry.ts';
-import { isProjectStopped, STOPPED } from './stop.ts';
+import { isProjectStopped } from './stop.ts';
 import { createRetireTask } from './tasks.ts';
 import { endMove } from './volumes.ts';
 
@@ -40,13 +45,11 @@ import { endMove } from './volumes.ts';
 export const isStoppedFirst = (d: Pick<DeploymentRecord, 'status' | 'stopped_first'>): boolean =>
   d.status === 'running' && d.stopped_first !== null;
 
-const IS_STOPPED = 'stopped for a newer version; it restarts if that version fails';
-
 type NodeState =
   | { is: 'clear' }
   /** A task is open there; its end will be reported or it will be lost. */
-  | { is: 'busy'; why: string }
-  | { is: 'unknown'; why: string }
+  | { is: 'busy'; why: WaitReason }
+  | { is: 'unknown'; why: WaitReason }
   | { is: 'runs'; containers: ObservedContainer[] };
 
 /** One plan stops containers on at most this many nodes. */
@@ -67,8 +70,8 @@ function stateOf(draft: Draft, node: NodeFact, removal: Removal | null = null): 
   );
   const serves = live.find((o) => o.status === 'running' && o.node_id === node.id);
   const busy = hasOpenWork(draft, node.id);
-  const left = stillThere(draft, node, null);
-  if (left !== null) return { is: 'unknown', why: left };
+  const unmanaged = stillThere(draft, node, null);
+  if (unmanaged !== null) return { is: 'unknown', why: unmanaged };
   if (
     work === undefined &&
     runs.length === 0 &&
@@ -78,17 +81,15 @@ function stateOf(draft: Draft, node: NodeFact, removal: Removal | null = null): 
   )
     return { is: 'clear' };
   if (!isBerthAgent(node)) {
-    // An admin confirmed each container that the agent may have started.
+    // An admin confirmed each container that the agent might have started.
     const isEmptied = draft.facts.unmanaged?.some((c) => c.node_id === node.id) === true;
     if (isEmptied && !busy && !losesTask(draft, node.id)) return { is: 'clear' };
     return {
       is: 'unknown',
-      why:
-        `${node.hostname} may still run it, and the agent there can neither report nor stop ` +
-        'containers; delete the node to continue',
+      why: { kind: 'contract_only_agent', node: node.hostname },
     };
   }
-  if (busy) return { is: 'busy', why: `${node.hostname} still works on a task of it` };
+  if (busy) return { is: 'busy', why: { kind: 'still_works', node: node.hostname } };
   if (losesTask(draft, node.id)) return { is: 'unknown', why: mayWrite(node) };
   const reporter = presentNode(node, draft.facts.nodes, limits.offlineMs);
   if (!hasCleanedUp(draft, node.id, reporter)) return { is: 'unknown', why: mayWrite(node) };
@@ -98,7 +99,7 @@ function stateOf(draft: Draft, node: NodeFact, removal: Removal | null = null): 
     return { is: 'unknown', why: mayWrite(node) };
   // Containers that still run on the machine are in the other node's list.
   if (reporter !== node) return { is: 'clear' };
-  // The engine or the agent may restart a container that exited by itself. Only a container that
+  // The engine or the agent can restart a container that exited by itself. Only a container that
   // Berth stopped stays stopped.
   const ended = ofProject(node, project.id).filter(
     (c) =>
@@ -115,19 +116,16 @@ function stateOf(draft: Draft, node: NodeFact, removal: Removal | null = null): 
 }
 
 /**
- * Returns which container that Berth does not control may write on the node, or null. `replaced`:
+ * Returns which container that Berth does not control might write on the node, or null. `replaced`:
  * its agent removes this one.
  */
-function stillThere({ facts }: Draft, node: NodeFact, replaced: string | null): string | null {
-  const left = facts.unmanaged?.find(
+function stillThere({ facts }: Draft, node: NodeFact, replaced: string | null): WaitReason | null {
+  const unmanaged = facts.unmanaged?.find(
     (c) => c.node_id === node.id && c.confirmed_at === null && c.container !== replaced,
   );
-  if (left === undefined) return null;
-  const { container } = left;
-  const why =
-    `${container} on ${node.hostname} may still write, and the agent there can neither report ` +
-    'nor stop it';
-  return `${why}; ${removeByHand(container, node.hostname)}`;
+  return unmanaged === undefined
+    ? null
+    : { kind: 'unmanaged_container', container: unmanaged.container, node: node.hostname };
 }
 
 /**
@@ -153,9 +151,10 @@ const polledAt = ({ facts }: Draft, { last_polled_at }: NodeFact): number =>
     ? Number.NEGATIVE_INFINITY
     : facts.uptime.at - (facts.now - last_polled_at);
 
-const mayWrite = (node: NodeFact): string =>
-  `${node.hostname} has not confirmed that it stopped, so it may still be writing there; bring ` +
-  'the node back or delete it with force';
+const mayWrite = (node: NodeFact): WaitReason => ({
+  kind: 'stop_unconfirmed',
+  node: node.hostname,
+});
 
 /** Includes tasks that this plan creates. */
 const hasOpenWork = ({ facts, plan }: Draft, nodeId: string): boolean =>
@@ -189,8 +188,11 @@ const leavesContainer = ({ status, container_id }: TaskReport): boolean =>
 const isStart = (task: TaskRecord): boolean =>
   task.kind === 'retire' && 'start' in task.payload && typeof task.payload.start === 'string';
 
-/** `ownWork`: waits for a task of Berth, so the queue's timer stops. */
-export type WaitReason = { ownWork: boolean; why: string };
+export type StartDelay = {
+  reason: WaitReason;
+  /** It waits for a task of Berth, so the queue's timer stops. */
+  isOwnWork: boolean;
+};
 
 /**
  * Returns why the new version must not start on `target` yet, or null if it can start. Stops the
@@ -201,17 +203,21 @@ export function reasonToWait(
   draft: Draft,
   d: DeploymentRecord,
   target: NodeFact,
-): WaitReason | null {
+): StartDelay | null {
   if (draft.facts.tasks.some((t) => t.node_id === target.id && isStart(t)))
-    return { ownWork: true, why: `the previous version is being restarted on ${target.hostname}` };
+    return {
+      reason: { kind: 'restarting_previous', node: target.hostname },
+      isOwnWork: true,
+    };
   const here = stillThere(draft, target, isBerthAgent(target) ? null : finalName(d.settings));
-  if (here !== null) return { ownWork: false, why: here };
+  if (here !== null) return { reason: here, isOwnWork: false };
   const others = draft.facts.nodes
     .filter((node) => node.role === 'deploy' && node.id !== target.id)
     .map((node) => ({ node, state: stateOf(draft, node) }));
   for (const { state } of others)
-    if (state.is === 'unknown') return { ownWork: false, why: state.why };
-  for (const { state } of others) if (state.is === 'busy') return { ownWork: true, why: state.why };
+    if (state.is === 'unknown') return { reason: state.why, isOwnWork: false };
+  for (const { state } of others)
+    if (state.is === 'busy') return { reason: state.why, isOwnWork: true };
   const running = others.flatMap(({ node, state }) =>
     state.is === 'runs' ? [{ node, containers: state.containers }] : [],
   );
@@ -219,12 +225,13 @@ export function reasonToWait(
   // The others follow when these have stopped.
   const first = running.slice(0, MAX_STOPS);
   for (const { node, containers } of first) stop(draft, d, node, containers);
-  const names = first.map(({ node }) => node.hostname).join(', ');
-  const rest = running.length - first.length;
-  const where = rest === 0 ? names : `${names} and ${rest} more`;
   return {
-    ownWork: true,
-    why: `its containers on ${where} are stopped first: two versions must never write at once`,
+    reason: {
+      kind: 'stopping_containers',
+      nodes: first.map(({ node }) => node.hostname),
+      others: running.length - first.length,
+    },
+    isOwnWork: true,
   };
 }
 
@@ -249,7 +256,7 @@ function stop(
   if (old === undefined || isStoppedFirst(old)) return;
   draft.set(old, {
     stopped_first: 'asked',
-    waiting: `asked to stop for deployment ${d.generation}`,
+    ...waitingFor({ kind: 'asked_to_stop', generation: d.generation }),
   });
   draft.addLine(
     old,
@@ -266,14 +273,14 @@ export function markStopped(draft: Draft, nodeId: string, ids: readonly string[]
   if (old !== undefined)
     draft.set(old, {
       stopped_first: 'stopped',
-      waiting: isProjectStopped(draft) ? STOPPED : IS_STOPPED,
+      ...waitingFor({ kind: isProjectStopped(draft) ? 'project_stopped' : 'stopped_first' }),
     });
 }
 
 /**
  * Restarts the version that was stopped for a newer one that failed, as soon as no other container
- * can be writing. Called when that may have become possible: a deployment ends (`leaving`), a task
- * ended, the node reported.
+ * can be writing. Called when that might have become possible: a deployment ends (`leaving`), a
+ * task ended, the node reported.
  */
 export function restartStopped(
   draft: Draft,
@@ -283,32 +290,36 @@ export function restartStopped(
   if (stopped === null) return;
   const { old, home } = stopped;
   const { live } = draft.facts;
-  // The newer version may take over. If it ends instead, this function is called again.
+  // The newer version can take over. If it ends instead, this function is called again.
   if (live.some((o) => o.id !== leaving && (o.status === 'built' || o.status === 'deploying')))
     return;
   const data = old.settings.volumes.length === 0 ? null : currentCopy(draft.volumes());
   if (data !== null && data.node_id !== home.id) {
-    // The newer version may have written there.
-    const waiting = `stays stopped: its volumes are on ${data.hostname} now; deploy the project again`;
-    if (old.waiting === waiting) return;
-    draft.set(old, { waiting });
-    return draft.addLine(old, 'stopped_first', waiting);
+    // The newer version might have written there.
+    const reason: WaitReason = { kind: 'volumes_elsewhere', node: data.hostname };
+    if (waitsFor(old, reason)) return;
+    draft.set(old, waitingFor(reason));
+    return draft.addLine(old, 'stopped_first', waitText(reason));
   }
-  const seen = ofProject(home, draft.facts.project.id).find(
+  const ownContainer = ofProject(home, draft.facts.project.id).find(
     (c) => c.labels[LABELS.deployment] === old.id,
   );
   const isReportNew =
     observedAt(draft, home) >
     (draft.facts.endedWork.find((w) => w.node_id === home.id)?.claimed_at ?? 0);
   // Its container never stopped or does not exist any more.
-  if (isReportNew && (seen === undefined || !isStoppedContainer(seen)))
-    return draft.set(old, { stopped_first: null, waiting: null });
+  if (isReportNew && (ownContainer === undefined || !isStoppedContainer(ownContainer)))
+    return draft.set(old, { stopped_first: null, ...waitingFor(null) });
   const why = whyNotRestart(draft, stopped, removal);
   if (why !== null) {
-    const waiting = `stopped for a newer version and not restarted yet: ${why}`;
-    if (old.waiting === waiting) return;
-    draft.set(old, { waiting });
-    return draft.addLine(old, 'stopped_first', `stays stopped on ${home.hostname} for now: ${why}`);
+    const reason: WaitReason = { kind: 'not_restarted', because: why };
+    if (waitsFor(old, reason)) return;
+    draft.set(old, waitingFor(reason));
+    return draft.addLine(
+      old,
+      'stopped_first',
+      `stays stopped on ${home.hostname} for now: ${waitText(why)}`,
+    );
   }
   if (!mayTry(draft, old)) return;
   endMove(draft, old, `the project starts again on ${home.hostname}`);
@@ -357,12 +368,12 @@ export function canRestart(draft: Draft): boolean {
   );
 }
 
-/** Returns which node may still run another version, or null. */
+/** Returns which node might still run another version, or null. */
 function whyNotRestart(
   draft: Draft,
   { old, home }: StoppedVersion,
   removal: Removal | null,
-): string | null {
+): WaitReason | null {
   for (const node of draft.facts.nodes) {
     if (node.role !== 'deploy') continue;
     const why =
@@ -374,16 +385,15 @@ function whyNotRestart(
   return null;
 }
 
-const stillRuns = (node: NodeFact): string =>
-  `${node.hostname} still runs a container of the project`;
+const stillRuns = (node: NodeFact): WaitReason => ({ kind: 'still_runs', node: node.hostname });
 
-function mayRun(node: NodeFact, state: NodeState): string | null {
+function mayRun(node: NodeFact, state: NodeState): WaitReason | null {
   if (state.is === 'clear') return null;
   return state.is === 'runs' ? stillRuns(node) : state.why;
 }
 
 /**
- * Returns why another version may run on the stopped version's own node, or null. A restart does
+ * Returns why another version might run on the stopped version's own node, or null. A restart does
  * not stop other containers.
  */
 function besides(
@@ -391,15 +401,15 @@ function besides(
   old: DeploymentRecord,
   home: NodeFact,
   removal: Removal | null,
-): string | null {
+): WaitReason | null {
   const gone = removal?.node_id === home.id ? removal.gone : [];
   const others = ofProject(home, draft.facts.project.id).filter((c) => {
     const id = c.labels[LABELS.deployment] ?? '';
     return id !== old.id && !gone.includes(id) && !isStoppedContainer(c);
   });
   if (others.length > 0) return stillRuns(home);
-  const left = stillThere(draft, home, null);
-  if (left !== null) return left;
+  const unmanaged = stillThere(draft, home, null);
+  if (unmanaged !== null) return unmanaged;
   // A poll in the future dates from before the machine's clock was set back. The agent polls before
   // it gets the restart in any case.
   const polled =

@@ -12,16 +12,16 @@
  */
 import type { ObservedContainer } from '@berth/wire/node';
 import type { RouteChange } from '../domain/deployments/plan.ts';
+import { waitingFor, type WaitReason, waitsFor } from '../domain/deployments/wait-reason.ts';
 import type { DeploymentRecord, RouteRecord } from '../domain/platform/records.ts';
-import { type Draft, isBerthAgent } from './draft.ts';
+import { type Draft, isBerthAgent } from './plan-draft.ts';
 import type { EventOf } from './events.ts';
-import { isStoppedContainer } from './listed.ts';
+import { isStoppedContainer } from './reported-containers.ts';
 import { mayTry } from './retry.ts';
 import { routeTo } from './route.ts';
 import { createRetireTask } from './tasks.ts';
 
 const REASON = 'the project is stopped';
-export const STOPPED = 'the project is stopped; start it to serve again';
 
 /** Includes a stop or a start that this plan decides. */
 export const isProjectStopped = ({ facts, plan }: Pick<Draft, 'facts' | 'plan'>): boolean =>
@@ -57,7 +57,11 @@ const leadsToContainer = (d: DeploymentRecord, route: RouteRecord | null): boole
 export function stopRunning(draft: Draft, d: DeploymentRecord): void {
   showPage(draft, d);
   if (isAtRest(d)) return;
-  draft.set(d, { stopped_first: 'asked', health: null, waiting: STOPPED });
+  draft.set(d, {
+    stopped_first: 'asked',
+    health: null,
+    ...waitingFor({ kind: 'project_stopped' }),
+  });
   draft.addLine(
     d,
     'stopped',
@@ -95,11 +99,9 @@ function stopContainer(draft: Draft, d: DeploymentRecord): void {
   const node = draft.node(d.node_id);
   if (isStopping(draft, d)) return;
   if (node !== undefined && !isBerthAgent(node)) {
-    const waiting =
-      `${STOPPED}. The agent of ${node.hostname} cannot stop containers: this one runs on ` +
-      'without requests';
-    if (d.waiting === waiting) return;
-    draft.set(d, { waiting });
+    const reason: WaitReason = { kind: 'project_stopped_but_runs', node: node.hostname };
+    if (waitsFor(d, reason)) return;
+    draft.set(d, waitingFor(reason));
     return draft.addLine(
       d,
       'stopped',
@@ -116,8 +118,8 @@ function stopContainer(draft: Draft, d: DeploymentRecord): void {
 }
 
 /**
- * Handles a report about the container of a stopped project. It may run again: somebody started it,
- * or an old task did.
+ * Handles a report about the container of a stopped project. It might run again: somebody started
+ * it, or an old task did.
  */
 export function keepStopped(
   draft: Draft,
@@ -128,7 +130,11 @@ export function keepStopped(
   if (node_id !== d.node_id) return;
   if (leadsToContainer(d, draft.facts.route)) showPage(draft, d);
   if (!isAtRest(d))
-    draft.set(d, { stopped_first: d.stopped_first ?? 'asked', health: null, waiting: STOPPED });
+    draft.set(d, {
+      stopped_first: d.stopped_first ?? 'asked',
+      health: null,
+      ...waitingFor({ kind: 'project_stopped' }),
+    });
   if (container === null) {
     if (d.stopped_first !== 'stopped') draft.set(d, { stopped_first: 'stopped' });
     return;

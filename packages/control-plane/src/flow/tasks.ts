@@ -10,9 +10,9 @@ import type { Limits, NodeFact } from '../domain/deployments/facts.ts';
 import { projectUrl } from '../domain/nodes/host.ts';
 import { copyMs } from './data.ts';
 import type { DeploymentRecord, NodeRecord, TaskRecord } from '../domain/platform/records.ts';
-import { removeByHand } from '../domain/nodes/unmanaged.ts';
+import { removeByHand } from '../domain/nodes/remove-by-hand.ts';
 import { buildSecrets, deploySecrets } from './secrets.ts';
-import { type Draft, isBerthAgent } from './draft.ts';
+import { type Draft, isBerthAgent } from './plan-draft.ts';
 
 export const generationName = (d: Pick<DeploymentRecord, 'settings' | 'generation'>): string =>
   `${finalName(d.settings)}-g${d.generation}`;
@@ -163,7 +163,7 @@ export type RetireRequest = {
   replacedBy?: DeploymentRecord;
   remove: { deployment: DeploymentRecord; reason: string }[];
   keep: DeploymentRecord | null;
-  /** The containers that end may still have requests in flight. */
+  /** The containers that end might still have requests in flight. */
   drain: boolean;
   /** Containers to stop and keep (flow/single-writer.ts). */
   stop?: { deployment_id: string; reason: string }[];

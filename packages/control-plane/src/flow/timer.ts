@@ -4,7 +4,7 @@
  */
 import type { DeploymentRecord, Timer } from '../domain/platform/records.ts';
 import { isPast } from '../domain/platform/uptime.ts';
-import type { Draft } from './draft.ts';
+import type { Draft } from './plan-draft.ts';
 
 type Timed = Pick<DeploymentRecord, 'id' | 'status' | 'state_since' | 'timer'>;
 

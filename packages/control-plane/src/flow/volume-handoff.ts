@@ -14,16 +14,23 @@ import { defined } from '@berth/kit/defined';
 import { limitNeeds } from '../domain/nodes/build-needs.ts';
 import { wantedOf } from '../domain/data/mounts.ts';
 import { choose } from '../domain/nodes/placement.ts';
-import { plainRefusalsText } from '../domain/nodes/refusal.ts';
+import {
+  plainWaitText,
+  sameWait,
+  waitingFor,
+  type WaitReason,
+  waitReasonOf,
+  waitsFor,
+} from '../domain/deployments/wait-reason.ts';
 import type { DeploymentRecord, NodeRecord } from '../domain/platform/records.ts';
 import type { Facts } from '../domain/deployments/facts.ts';
 import type { Plan } from '../domain/deployments/plan.ts';
 import { currentCopy, isProven, moveNeed, volumeNeeds } from '../domain/data/volumes.ts';
-import { createDraft, type Draft } from './draft.ts';
+import { createDraft, type Draft } from './plan-draft.ts';
 import type { EventOf } from './events.ts';
 import { noNodeCan, secretNeeds } from './secrets.ts';
 import { reasonToWait } from './single-writer.ts';
-import { isAtRest, isProjectStopped, STOPPED } from './stop.ts';
+import { isAtRest, isProjectStopped } from './stop.ts';
 import { createRetireTask } from './tasks.ts';
 import {
   dropIncoming,
@@ -43,9 +50,6 @@ import {
   whyMoveEnds,
 } from './volumes.ts';
 
-/** The reason of the wait follows in the same sentence. */
-export const STOPPED_AND = `${STOPPED}; `;
-
 /** Begins the move if nothing prevents it. Otherwise the deployment says why it waits. */
 export function volumesLeave(draft: Draft, d: DeploymentRecord): void {
   const { live, nodes } = draft.facts;
@@ -59,15 +63,10 @@ export function volumesLeave(draft: Draft, d: DeploymentRecord): void {
   if (pin === null || from === undefined || (from.drain === null && from.deleting_at === null))
     return;
   if (leavingNode(draft, pin) === null)
-    return setWaiting(
-      draft,
-      d,
-      `the agent of ${from.hostname} cannot move volumes, because it is of an earlier version`,
-    );
+    return setWaiting(draft, d, { kind: 'agent_cannot_move', node: from.hostname });
   const away = volumesAway(draft, pin);
-  if (away !== null) return setWaiting(draft, d, away.plain);
-  if (d.stopped_first !== 'stopped')
-    return setWaiting(draft, d, 'its volumes move when its container has stopped');
+  if (away !== null) return setWaiting(draft, d, away);
+  if (d.stopped_first !== 'stopped') return setWaiting(draft, d, { kind: 'container_still_runs' });
   const arrived = incomingOf(draft, pin);
   if (arrived !== null && isProven(pin, arrived)) return useCopy(draft, d);
   const needs = [
@@ -79,8 +78,7 @@ export function volumesLeave(draft: Draft, d: DeploymentRecord): void {
   const cannot = noNodeCan(needs, nodes);
   if (cannot !== null) return setWaiting(draft, d, cannot);
   const wanted = wantedOf(d.settings.datasets, draft.facts.datasets);
-  // A full disk of this drain excludes its node. Older failures say nothing about the node of
-  // today.
+  // A disk that was full during this drain excludes its node. Ignores failures from before it.
   const since = leavingSince(from, d.project_id);
   const losses = d.losses.filter((loss) => loss.error !== undefined && loss.at >= since);
   const { placement, refusals } = choose(
@@ -90,18 +88,12 @@ export function volumesLeave(draft: Draft, d: DeploymentRecord): void {
   );
   const to = draft.node(placement.winner);
   if (to === undefined) {
-    const again =
-      'a node that was full is tried when the ' +
-      `${from.deleting_at === null ? 'drain' : 'deletion'} of ${from.hostname} is requested again`;
-    const hint = losses.length === 0 ? '' : `; ${again}`;
-    return setWaiting(
-      draft,
-      d,
-      `no node can take its volumes: ${plainRefusalsText(refusals)}${hint}`,
-    );
+    const request = from.deleting_at === null ? 'drain' : 'deletion';
+    const tried_again_by = losses.length === 0 ? null : ({ request, node: from.hostname } as const);
+    return setWaiting(draft, d, { kind: 'no_node_for_volumes', refusals, tried_again_by });
   }
   const notYet = reasonToWait(draft, d, to);
-  if (notYet !== null) return setWaiting(draft, d, notYet.why);
+  if (notYet !== null) return setWaiting(draft, d, notYet.reason);
   const moving = moveVolumes(draft, d, { pin, from, to });
   setWaiting(draft, d, moving);
 }
@@ -140,7 +132,7 @@ function useCopy(draft: Draft, d: DeploymentRecord): void {
   // The drain asks again.
   if (why !== null) return setWaiting(draft, d, why);
   switchCopies(draft, d, source, copy);
-  draft.set(d, { waiting: STOPPED });
+  draft.set(d, waitingFor({ kind: 'project_stopped' }));
   // A start runs a new container. This one could only write to the old copy.
   const removed = { deployment: d, reason: `its volumes are on ${copy.hostname} now` };
   createRetireTask(draft, draft.node(source.node_id), {
@@ -169,8 +161,9 @@ export function endVoidMove(draft: Draft): boolean {
     draft.set(d, {
       losses: [...d.losses, { node_id: ends.loss, at: now }].slice(-limits.maxLosses),
     });
-  if (isProjectStopped(draft) && isAtRest(d) && d.waiting !== STOPPED)
-    draft.set(d, { waiting: STOPPED });
+  const rests: WaitReason = { kind: 'project_stopped' };
+  if (isProjectStopped(draft) && isAtRest(d) && !waitsFor(d, rests))
+    draft.set(d, waitingFor(rests));
   return true;
 }
 
@@ -212,13 +205,14 @@ function leaveFailed(
     ...defined({ error: again === 'elsewhere' ? error : undefined }),
   };
   draft.set(d, { losses: [...d.losses, loss].slice(-draft.facts.limits.maxLosses) });
-  setWaiting(draft, d, `its volumes were not moved: ${error.message}`);
+  setWaiting(draft, d, { kind: 'move_failed', message: error.message });
 }
 
 /** Adds a line to the story when the reason changes. */
-function setWaiting(draft: Draft, d: DeploymentRecord, why: string): void {
-  const waiting = STOPPED_AND + why;
-  if (d.waiting === waiting) return;
-  draft.set(d, { waiting });
-  draft.addLine(d, 'volumes', why);
+function setWaiting(draft: Draft, d: DeploymentRecord, because: WaitReason): void {
+  const reason: WaitReason = { kind: 'project_stopped_and', because };
+  if (sameWait(waitReasonOf(d), reason)) return;
+  const isNew = !waitsFor(d, reason);
+  draft.set(d, waitingFor(reason));
+  if (isNew) draft.addLine(d, 'volumes', plainWaitText(because));
 }

@@ -9,10 +9,9 @@
  *     ──▶ its container answers: the new copy is `current`, the other one `left`
  *
  * Before the switch nothing changes the source. After it, the old container never starts again.
- * Equal digests prove only what the files were: as soon as something may write to one of the
+ * Equal digests prove only what the files were: as soon as something might write to one of the
  * copies, or the node does not have to be left any more, the move ends (`endMove`).
  */
-import type { FailureCode } from '@berth/wire/errors';
 import {
   CAN_MOVE_VOLUMES,
   isMoveResult,
@@ -20,6 +19,7 @@ import {
   type VolumeMounts,
 } from '@berth/wire/volume';
 import type { NodeFact } from '../domain/deployments/facts.ts';
+import type { WaitReason } from '../domain/deployments/wait-reason.ts';
 import { isOnline } from '../domain/nodes/placement.ts';
 import type {
   DeploymentRecord,
@@ -30,15 +30,15 @@ import type {
 import { bytesText } from '../domain/platform/sizes.ts';
 import type { MoveWitness, VolumeCopy } from '../domain/data/volume-copy.ts';
 import { copyText, currentCopy, isProven, volumeMounts } from '../domain/data/volumes.ts';
-import type { Draft } from './draft.ts';
+import type { Draft } from './plan-draft.ts';
 import type { EventOf, LossReason } from './events.ts';
 import { failure, failureOf } from './failure.ts';
-import { isStoppedContainer, observedAt, ofProject } from './listed.ts';
+import { isStoppedContainer, observedAt, ofProject } from './reported-containers.ts';
 import { isAtRest, isProjectStopped } from './stop.ts';
 import { createMoveTask } from './tasks.ts';
 
 /**
- * Returns the copy that must be where the deployment runs, or null if its volumes may begin on any
+ * Returns the copy that must be where the deployment runs, or null if its volumes can begin on any
  * node.
  */
 export function pinOf(
@@ -54,31 +54,21 @@ export function pinOf(
 /**
  * Returns why no node can take the deployment now, because of its volumes; null if their node can.
  */
-export function volumesAway(
-  draft: Draft,
-  pin: VolumeCopy | null,
-): { code: FailureCode; why: string; plain: string } | null {
+export function volumesAway(draft: Draft, pin: VolumeCopy | null): WaitReason | null {
   if (pin === null) return null;
   const { now, limits } = draft.facts;
-  const what = copyText(pin, bytesText);
+  const volumes = copyText(pin, bytesText);
   const node = draft.node(pin.node_id);
-  if (node === undefined) {
-    const why =
-      `${what}: that node was deleted. Berth starts the project with its data only: add the ` +
-      'machine with its disk as a node again, or put ' +
-      'the folders from a backup on another node (docs/disasters.md, “A node is gone”; project ' +
-      `${pin.project_id}, copy ${pin.id})`;
-    return { code: 'volume_unreachable', why, plain: why };
-  }
-  if (isOnline(node, now, limits)) return null;
-  const plain =
-    `${what}: that node is offline. The project waits for it, because it must not start with an ` +
-    'empty volume';
-  return {
-    code: 'volume_unreachable',
-    why: `${plain} (offline since ${new Date(node.last_seen_at).toISOString()})`,
-    plain,
-  };
+  if (node === undefined)
+    return {
+      kind: 'volumes_node_deleted',
+      volumes,
+      project_id: pin.project_id,
+      copy_id: pin.id,
+    };
+  return isOnline(node, now, limits)
+    ? null
+    : { kind: 'volumes_node_offline', volumes, since: node.last_seen_at };
 }
 
 // ── move ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -101,7 +91,7 @@ export const incomingOf = (draft: Draft, pin: VolumeCopy): VolumeCopy | null =>
   draft.volumes().find((c) => c.state === 'incoming' && c.source === pin.id) ?? null;
 
 /** Returns the reason to wait while volumes of the project are being copied, or null. */
-export function isMoving({ facts, plan }: Draft): string | null {
+export function isMoving({ facts, plan }: Draft): WaitReason | null {
   const open = facts.tasks.find(
     (t) => t.kind === 'move' && !plan.changeTasks.some((c) => c.id === t.id && 'end' in c),
   );
@@ -109,11 +99,8 @@ export function isMoving({ facts, plan }: Draft): string | null {
   const { role, other } = open.payload as MovePayload;
   const own = facts.nodes.find((n) => n.id === open.node_id)?.hostname ?? open.node_id;
   const [from, to] = role === 'send' ? [own, other] : [other, own];
-  return movingText(from, to);
+  return { kind: 'volumes_copying', from, to };
 }
-
-const movingText = (from: string, to: string): string =>
-  `its volumes are being copied from ${from} to ${to}; the project is stopped meanwhile`;
 
 /** Returns whether the node does not have a proven copy yet. */
 export function isStillAway(draft: Draft, pin: VolumeCopy, node: NodeFact): boolean {
@@ -121,12 +108,14 @@ export function isStillAway(draft: Draft, pin: VolumeCopy, node: NodeFact): bool
   return copy === null || copy.node_id !== node.id || !isProven(pin, copy);
 }
 
-/** Begins the copy. Nothing of the project may be running. Returns the reason to wait. */
+export type VolumeMove = { pin: VolumeCopy; from: NodeFact; to: NodeFact };
+
+/** Begins the copy. Requires that no container of the project runs. Returns the reason to wait. */
 export function moveVolumes(
   draft: Draft,
   d: DeploymentRecord,
-  { pin, from, to }: { pin: VolumeCopy; from: NodeFact; to: NodeFact },
-): string {
+  { pin, from, to }: VolumeMove,
+): WaitReason {
   const { now, project } = draft.facts;
   const unproven = incomingOf(draft, pin);
   if (unproven !== null)
@@ -153,7 +142,7 @@ export function moveVolumes(
   };
   createMoveTask(draft, d, from, { ...payload, role: 'send', other: to.hostname });
   createMoveTask(draft, d, to, { ...payload, role: 'receive', other: from.hostname });
-  return movingText(from.hostname, to.hostname);
+  return { kind: 'volumes_copying', from: from.hostname, to: to.hostname };
 }
 
 // ── proof ────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -171,7 +160,7 @@ const witnessOf = ({ facts }: Draft, node: NodeFact): MoveWitness => ({
 });
 
 /**
- * Returns what may have written to the copy since the move began, or null. Its node must exist. A
+ * Returns what might have written to the copy since the move began, or null. Its node must exist. A
  * container that runs on the node of a new copy since before the move has the older folders there.
  */
 function whyTouched(draft: Draft, { seen, state }: VolumeCopy, node: NodeFact): string | null {
@@ -181,8 +170,10 @@ function whyTouched(draft: Draft, { seen, state }: VolumeCopy, node: NodeFact): 
     return `${running.name} runs on ${node.hostname} and may write to them`;
   if (seen === null) return 'it is not known what has run since';
   const ran = listed.find((c) => {
-    const before = seen.containers[keyOf(c)];
-    return before === undefined ? c.state !== 'created' : before !== (c.started_at ?? null);
+    const startedBefore = seen.containers[keyOf(c)];
+    return startedBefore === undefined
+      ? c.state !== 'created'
+      : startedBefore !== (c.started_at ?? null);
   });
   return ran === undefined
     ? null
@@ -190,7 +181,7 @@ function whyTouched(draft: Draft, { seen, state }: VolumeCopy, node: NodeFact): 
 }
 
 /**
- * `loss`: the node that the new try counts against, because something may have written to a copy;
+ * `loss`: the node that the new try counts against, because something might have written to a copy;
  * null: it is no try.
  */
 type MoveEnd = { why: string; loss: string | null };
@@ -269,19 +260,16 @@ export function endMove(
 }
 
 /** Returns why the proven copy must not be used yet, or null. */
-export function notConfirmed(draft: Draft, pin: VolumeCopy): string | null {
+export function notConfirmed(draft: Draft, pin: VolumeCopy): WaitReason | null {
   const node = draft.node(pin.node_id);
   const provenAt = pin.seen?.proven_at ?? null;
   if (node !== undefined && provenAt !== null && observedAt(draft, node) > provenAt) return null;
-  return (
-    `its volumes are copied; ${pin.hostname} has not listed its containers since then, so one ` +
-    'may have written there'
-  );
+  return { kind: 'volumes_unconfirmed', node: pin.hostname };
 }
 
 /**
- * The node of the source is gone for good: a proven copy that nothing may have touched by the last
- * report is the newest data there is. Returns whether it counts from now on.
+ * The node of the source is gone for good: a proven copy that nothing might have touched by the
+ * last report is the newest data there is. Returns whether it counts from now on.
  */
 export function saveProven(draft: Draft, d: DeploymentRecord, nodeId: string): boolean {
   const source = currentCopy(draft.volumes());
@@ -323,7 +311,7 @@ export function switchCopies(
   );
 }
 
-/** `again`: whether the deployment may try once more, and with the same nodes. */
+/** `again`: whether the deployment can try once more, and with the same nodes. */
 export type MoveProblem = { error: Failure; again: 'yes' | 'elsewhere' | 'never' };
 
 export function moveLost(draft: Draft, task: TaskRecord, why: LossReason): MoveProblem {
@@ -387,7 +375,7 @@ export function moveReported(
   return null;
 }
 
-/** A copy that no container answered with is deleted, if it belongs to this deployment. */
+/** Deletes the incoming copy of this deployment if no container passed its probe with it. */
 export function dropIncoming(draft: Draft, d: DeploymentRecord, isSourceGone = false): void {
   // The volumes of a stopped project move (flow/volume-handoff.ts), and this deployment only waited
   // for that.
@@ -413,7 +401,7 @@ export function mountVolumes(
   const pin = pinOf(draft, d);
   const arrived = pin === null || pin.node_id === node.id ? null : incomingOf(draft, pin);
   if (pin !== null && arrived !== null) {
-    // Its container may write: if it does not go live, the files are copied again.
+    // Its container might write: if it does not go live, the files are copied again.
     draft.putVolumes({ ...pin, digest: null, changed_at: now });
     draft.putVolumes({ ...arrived, digest: null, changed_at: now });
     return { volumes: volumeMounts(d.settings, arrived) };
@@ -470,9 +458,9 @@ export function whyNotMounted(
 }
 
 /**
- * Records that a container with the volumes answered: from now on these volumes exist, and may
+ * Records that a container with the volumes answered: from now on these volumes exist, and must
  * never be created again. After a move this is the switch, in the commit that publishes the route:
- * requests may write to the new copy from now on.
+ * requests might write to the new copy from now on.
  */
 export function volumesMounted(draft: Draft, d: DeploymentRecord): void {
   const { now } = draft.facts;

@@ -1,12 +1,26 @@
 /** Makes a backup when one is due. Of several control planes, one at a time does it. */
-import { isLate, lastGood, nextBackupAt } from '../domain/platform/backups.ts';
-import type { LoopDeps } from './deps.ts';
+import {
+  isLate,
+  lastGood,
+  nextBackupAt,
+  type BackupSettings,
+  type BackupStore,
+} from '../domain/platform/backups.ts';
+import type { Logger } from '@berth/kit/log';
+
+export type Deps = {
+  backups: Pick<BackupStore, 'list'>;
+  /** Null without BACKUP_TO. */
+  backupSchedule: BackupSettings | null;
+  log: Logger;
+  now: () => number;
+};
 
 export const backups =
-  ({ backups: settings, stores, now, log }: LoopDeps) =>
+  ({ backupSchedule: settings, backups, now, log }: Deps) =>
   async (signal: AbortSignal): Promise<void> => {
     if (settings === null) return;
-    const before = await stores.backups.list();
+    const before = await backups.list();
     if (nextBackupAt(before, settings.intervalMs) > now()) return;
     try {
       const made = await settings.run(signal);

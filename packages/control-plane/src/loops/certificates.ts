@@ -1,8 +1,16 @@
 /** Checks the certificates of all published hosts, and of Berth's own host. */
-import type { LoopDeps } from './deps.ts';
+import type { CertificateWatch, ConfigSource } from '../domain/routes/configuration.ts';
+
+export type Deps = {
+  source: Pick<ConfigSource, 'current'>;
+  /** Unset without an https address in PROXY_PROBE_URLS. */
+  certificates?: CertificateWatch;
+  /** Host of PUBLIC_URL, where that is https. */
+  ownHost?: string;
+};
 
 export const certificates =
-  ({ source, certificates: watch, ownHost }: LoopDeps) =>
+  ({ source, certificates: watch, ownHost }: Deps) =>
   async (signal: AbortSignal): Promise<void> => {
     if (watch === undefined) return;
     const { deployments, domains } = source.current();

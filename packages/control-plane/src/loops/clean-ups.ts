@@ -11,12 +11,42 @@ import {
   type CleanUpRecord,
   nextCleanUpAt,
   PATIENCE_MS,
+  type CleanSettings,
+  type CleanUpStore,
 } from '../domain/deployments/clean-up.ts';
 import { isOnline } from '../domain/nodes/placement.ts';
-import type { LoopDeps } from './deps.ts';
+import type { Limits } from '../domain/deployments/facts.ts';
+import type { TaskStore } from '../domain/deployments/task-store.ts';
+import type { NodeStore } from '../domain/nodes/node-store.ts';
+import type { Changes } from '../domain/platform/changes.ts';
+import type { MetaStore } from '../domain/platform/meta-store.ts';
+import type { UptimeClock } from '../domain/platform/uptime.ts';
+import type { Driver } from '../flow/driver.ts';
+import type { Logger } from '@berth/kit/log';
+
+export type Deps = {
+  meta: Pick<MetaStore, 'setOnce'>;
+  cleanUps: Pick<
+    CleanUpStore,
+    'fail' | 'holdBuilds' | 'list' | 'loseTask' | 'open' | 'request' | 'setWaiting' | 'start'
+  >;
+  nodes: Pick<NodeStore, 'all'>;
+  tasks: Pick<TaskStore, 'get'>;
+  driver: Pick<Driver, 'newId'>;
+  changes: Pick<Changes, 'notify'>;
+  limits: Limits;
+  /** The clock of every deadline. */
+  uptime: Pick<UptimeClock, 'now'>;
+  clean: CleanSettings;
+  log: Logger;
+  now: () => number;
+};
 
 export const cleanUps = ({
-  stores,
+  meta,
+  cleanUps,
+  nodes,
+  tasks,
   driver,
   changes,
   limits,
@@ -24,24 +54,24 @@ export const cleanUps = ({
   now,
   uptime,
   log,
-}: LoopDeps) => {
+}: Deps) => {
   async function request(): Promise<void> {
     if (clean.intervalMs === null) return;
-    const since = Number(await stores.meta.setOnce(CLEANS_SINCE, String(now())));
-    const due = nextCleanUpAt(await stores.cleanUps.list(), clean.intervalMs, since);
+    const since = Number(await meta.setOnce(CLEANS_SINCE, String(now())));
+    const due = nextCleanUpAt(await cleanUps.list(), clean.intervalMs, since);
     // Without an agent on the registry's machine there is nothing to start. GET /api/clean-up says
     // so.
-    if (due === null || due > now() || !(await stores.nodes.all()).some(cleansRegistry)) return;
-    await stores.cleanUps.request({ id: driver.newId(), by: null }, now());
+    if (due === null || due > now() || !(await nodes.all()).some(cleansRegistry)) return;
+    await cleanUps.request({ id: driver.newId(), by: null }, now());
   }
 
   async function start(open: CleanUpRecord): Promise<void> {
-    const chosen = cleanerOf(await stores.nodes.all(), (node) => isOnline(node, now(), limits));
+    const chosen = cleanerOf(await nodes.all(), (node) => isOnline(node, now(), limits));
     const waitedMs = now() - open.requested_at;
     if ('why' in chosen) {
       const { why, several } = chosen;
-      if (!several && waitedMs < AWAY_MS) return stores.cleanUps.setWaiting(open.id, why);
-      await stores.cleanUps.fail(
+      if (!several && waitedMs < AWAY_MS) return cleanUps.setWaiting(open.id, why);
+      await cleanUps.fail(
         open.id,
         { code: several ? 'registry_agents' : 'node_lost', message: why },
         now(),
@@ -58,7 +88,7 @@ export const cleanUps = ({
       keepReleases: clean.keepReleases,
       ...deadlines,
     };
-    const result = await stores.cleanUps.start(input, now());
+    const result = await cleanUps.start(input, now());
     if (result === 'started') {
       log.info(
         { clean_up: open.id, node: node.hostname },
@@ -67,19 +97,19 @@ export const cleanUps = ({
       changes.notify(`node:${node.id}`);
     }
     if (result !== 'builds') return;
-    await stores.cleanUps.setWaiting(open.id, 'waits for running builds to end');
-    if (!open.holds_builds && waitedMs > PATIENCE_MS) await stores.cleanUps.holdBuilds(open.id);
+    await cleanUps.setWaiting(open.id, 'waits for running builds to end');
+    if (!open.holds_builds && waitedMs > PATIENCE_MS) await cleanUps.holdBuilds(open.id);
   }
 
   return async (_signal: AbortSignal): Promise<void> => {
-    const open = await stores.cleanUps.open();
+    const open = await cleanUps.open();
     if (open === null) return request();
     if (open.state === 'waiting') return start(open);
     if (open.task_id === null) return;
-    const task = await stores.tasks.get(open.task_id).catch(() => null);
+    const task = await tasks.get(open.task_id).catch(() => null);
     // The node was removed with its tasks.
     if (task === null || task.finished_at !== null) {
-      await stores.cleanUps.fail(
+      await cleanUps.fail(
         open.id,
         { code: 'node_lost', message: 'its task ended without a report' },
         now(),
@@ -97,7 +127,7 @@ export const cleanUps = ({
         { clean_up: open.id, node_id: task.node_id },
         'clean-up of the registry lost: its agent does not answer',
       );
-      if (await stores.cleanUps.loseTask(task, 'queue', now(), 0))
+      if (await cleanUps.loseTask(task, 'queue', now(), 0))
         changes.notify(`node:${task.node_id}`, 'work');
     }
   };

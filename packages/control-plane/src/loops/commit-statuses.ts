@@ -3,14 +3,21 @@
  * status never changes a deployment.
  */
 import { failPoint } from '@berth/kit/fail-point';
-import { type StatusRecord, statusPause } from '../domain/git/commit-statuses.ts';
+import { type StatusRecord, statusPause, type StatusStore } from '../domain/git/commit-statuses.ts';
 import {
   type ForgeAnswer,
   isSetAlready,
   statusRequest,
   statusTarget,
 } from '../domain/git/forge-api.ts';
-import type { LoopDeps } from './deps.ts';
+import type { DeploymentStore } from '../domain/deployments/deployment-store.ts';
+import type { HookStore } from '../domain/git/hooks.ts';
+import type { Changes } from '../domain/platform/changes.ts';
+import type { Telemetry } from '../domain/platform/telemetry.ts';
+import type { UptimeClock } from '../domain/platform/uptime.ts';
+import type { ProjectStore } from '../domain/projects/project-store.ts';
+import type { StatusSettings } from './settings.ts';
+import type { Logger } from '@berth/kit/log';
 
 /** Longer than a request to a forge may take. */
 const CLAIM_MS = 30_000;
@@ -23,16 +30,42 @@ const FINAL = [400, 401, 403, 404, 405, 410, 422];
 const TRIES_IF_FINAL = 3;
 const MAX_ERROR = 300;
 
+export type Deps = {
+  commitStatuses: Pick<
+    StatusStore,
+    'claim' | 'drop' | 'giveUp' | 'repeatNewest' | 'retry' | 'sent'
+  >;
+  projects: Pick<ProjectStore, 'getMany'>;
+  deployments: Pick<DeploymentStore, 'getMany'>;
+  hooks: Pick<HookStore, 'get'>;
+  changes: Pick<Changes, 'notify'>;
+  /** The clock of every deadline. */
+  uptime: Pick<UptimeClock, 'now'>;
+  telemetry?: Pick<Telemetry, 'emit'>;
+  /** Null: no commit statuses are sent. */
+  statuses: StatusSettings | null;
+  log: Logger;
+  now: () => number;
+};
+
 export const commitStatuses =
-  ({ stores, statuses, uptime, now, changes, telemetry, log }: LoopDeps) =>
+  ({
+    commitStatuses,
+    projects,
+    deployments,
+    hooks,
+    statuses,
+    uptime,
+    now,
+    changes,
+    telemetry,
+    log,
+  }: Deps) =>
   async (signal: AbortSignal): Promise<void> => {
     if (statuses === null) return;
     const { send, tokenOf, publicUrl } = statuses;
     const at = (await uptime.now()).at;
-    const claimed = await stores.commitStatuses.claim(
-      { uptime: at, until: at + CLAIM_MS },
-      AT_ONCE,
-    );
+    const claimed = await commitStatuses.claim({ uptime: at, until: at + CLAIM_MS }, AT_ONCE);
     await Promise.all(
       claimed.map(async (status) => {
         try {
@@ -49,20 +82,20 @@ export const commitStatuses =
 
     async function deliver(status: StatusRecord): Promise<void> {
       const { project_id, seq, state, commit, description, deployment_id } = status;
-      const [project] = await stores.projects.getMany([project_id]);
+      const [project] = await projects.getMany([project_id]);
       const token = project === undefined ? null : await tokenOf(project_id);
       // A commit of the repository before `git_url` changed says nothing to the forge of the
       // present one.
-      const [deployment] = await stores.deployments.getMany([deployment_id]);
+      const [deployment] = await deployments.getMany([deployment_id]);
       if (project !== undefined && deployment?.settings.git_url !== project.git_url)
-        return stores.commitStatuses.drop(seq);
-      const hook = await stores.hooks.get(project_id);
+        return commitStatuses.drop(seq);
+      const hook = await hooks.get(project_id);
       const target =
         project === undefined || token === null
           ? null
           : statusTarget(project.git_url, hook?.forge ?? null, token.apiUrl);
       if (project === undefined || token === null || target === null)
-        return stores.commitStatuses.drop(seq);
+        return commitStatuses.drop(seq);
       const targetUrl = `${publicUrl.replace(/\/$/, '')}/deployments/${deployment_id}`;
       const message = { state, commit, context: `berth/${project.name}`, description, targetUrl };
       await failPoint('status.claimed');
@@ -75,7 +108,7 @@ export const commitStatuses =
       ) {
         await failPoint('status.sent');
         telemetry?.emit({ what: 'commit status', outcome: 'sent' });
-        return ended(await stores.commitStatuses.sent(status, now()));
+        return ended(await commitStatuses.sent(status, now()));
       }
       const problem = problemOf(target.base.host, answer, [
         token.token,
@@ -85,11 +118,11 @@ export const commitStatuses =
       const isFinal = FINAL.includes(answer.status) && status.tries + 1 >= TRIES_IF_FINAL;
       if (!isFinal && nextAt < status.give_up_at) {
         telemetry?.emit({ what: 'commit status', outcome: 'retried' });
-        return ended(await stores.commitStatuses.retry(status, nextAt, problem));
+        return ended(await commitStatuses.retry(status, nextAt, problem));
       }
       log.warn({ project_id, deployment_id, problem }, 'sending a commit status failed; gave up');
       telemetry?.emit({ what: 'commit status', outcome: 'given up' });
-      await ended(await stores.commitStatuses.giveUp(status, problem, now()));
+      await ended(await commitStatuses.giveUp(status, problem, now()));
       changes.notify(`logs:${deployment_id}`, 'events');
 
       /**
@@ -98,7 +131,7 @@ export const commitStatuses =
        */
       async function ended(isMine: boolean): Promise<void> {
         if (isMine) return;
-        await stores.commitStatuses.repeatNewest(status, (await uptime.now()).at);
+        await commitStatuses.repeatNewest(status, (await uptime.now()).at);
         changes.notify('work');
       }
     }

@@ -4,15 +4,25 @@
  * crash, or when another deployment had to end first.
  */
 import { isBehind } from '../flow/data.ts';
-import type { LoopDeps } from './deps.ts';
+import type { DatasetStore } from '../domain/data/dataset-stores.ts';
+import type { DeploymentStore } from '../domain/deployments/deployment-store.ts';
+import type { Driver } from '../flow/driver.ts';
+import type { Logger } from '@berth/kit/log';
+
+export type Deps = {
+  datasets: Pick<DatasetStore, 'facts'>;
+  deployments: Pick<DeploymentStore, 'mountedNow'>;
+  driver: Pick<Driver, 'datasetChanged'>;
+  log: Logger;
+};
 
 export const datasetChanges =
-  ({ stores, driver, log }: LoopDeps) =>
+  ({ datasets, deployments, driver, log }: Deps) =>
   async (signal: AbortSignal): Promise<void> => {
-    const newest = new Map((await stores.datasets.facts()).map((d) => [d.id, d.version]));
+    const newest = new Map((await datasets.facts()).map((d) => [d.id, d.version]));
     // One query for all running deployments. One query for each dataset would cost a hundred times
     // as much.
-    const behind = (await stores.deployments.mountedNow())
+    const behind = (await deployments.mountedNow())
       .flat()
       .filter((pin) => isBehind(pin, newest.get(pin.dataset_id) ?? null));
     for (const id of new Set(behind.map((pin) => pin.dataset_id))) {

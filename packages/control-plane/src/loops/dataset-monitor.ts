@@ -5,10 +5,14 @@
  */
 import { randomUUID } from 'node:crypto';
 import { messageOf } from '@berth/kit/message-of';
-import type { ScanClaim } from '../domain/data/dataset-stores.ts';
+import type { ScanClaim, DatasetStore } from '../domain/data/dataset-stores.ts';
 import type { Scanner, ScanOutcome, ScanRequest, ScanResult } from '../domain/data/scan.ts';
 import { afterScan } from '../flow/dataset.ts';
-import type { LoopDeps } from './deps.ts';
+import type { Changes } from '../domain/platform/changes.ts';
+import type { UptimeClock } from '../domain/platform/uptime.ts';
+import type { Driver } from '../flow/driver.ts';
+import type { ScanSettings } from './settings.ts';
+import type { Logger } from '@berth/kit/log';
 
 /** Lifetime of a claim: the datasets of a control plane that died are free after this time. */
 const CLAIM_MS = 30_000;
@@ -16,19 +20,34 @@ const RENEW_MS = CLAIM_MS / 3;
 /** Interval of the check for more due datasets while scans run. */
 const CHECK_MS = 2_000;
 
+export type Deps = {
+  datasets: Pick<
+    DatasetStore,
+    'claimDue' | 'finishScan' | 'giveBack' | 'prune' | 'record' | 'renewClaim'
+  >;
+  driver: Pick<Driver, 'datasetChanged'>;
+  changes: Pick<Changes, 'notify' | 'wait'>;
+  /** The clock of every deadline. */
+  uptime: Pick<UptimeClock, 'now'>;
+  /** Null without shared storage. */
+  scans: ScanSettings | null;
+  log: Logger;
+  now: () => number;
+};
+
 export const datasetMonitor =
-  (deps: LoopDeps): ((signal: AbortSignal) => Promise<void>) =>
+  (deps: Deps): ((signal: AbortSignal) => Promise<void>) =>
   async (signal) => {
-    const { stores, changes, now, uptime, log, datasets } = deps;
-    if (datasets === null) return;
+    const { datasets, changes, now, uptime, log, scans } = deps;
+    if (scans === null) return;
     const active = new Set<Promise<void>>();
     try {
       for (;;) {
-        while (active.size < datasets.scansAtOnce && !signal.aborted) {
+        while (active.size < scans.scansAtOnce && !signal.aborted) {
           const { at } = await uptime.now();
-          const claim = await stores.datasets.claimDue(randomUUID(), now(), at + CLAIM_MS, at);
+          const claim = await datasets.claimDue(randomUUID(), now(), at + CLAIM_MS, at);
           if (claim === null) break;
-          const scan = scanOne(deps, datasets.scanner, claim, signal)
+          const scan = scanOne(deps, scans.scanner, claim, signal)
             .catch((error: unknown) =>
               log.error({ err: error, dataset: claim.dataset.name }, 'could not end a scan'),
             )
@@ -47,17 +66,17 @@ export const datasetMonitor =
   };
 
 async function scanOne(
-  deps: LoopDeps,
+  deps: Deps,
   scanner: Scanner,
   claim: ScanClaim,
   stop: AbortSignal,
 ): Promise<void> {
-  const { stores, changes, uptime, log } = deps;
+  const { datasets, changes, uptime, log } = deps;
   const { dataset } = claim;
   const lost = new AbortController();
   const signal = AbortSignal.any([stop, lost.signal]);
   const renew = async (): Promise<boolean> =>
-    stores.datasets.renewClaim(claim, (await uptime.now()).at + CLAIM_MS);
+    datasets.renewClaim(claim, (await uptime.now()).at + CLAIM_MS);
   const renewal = setInterval(() => {
     renew().then(
       (held) => held || lost.abort(),
@@ -74,7 +93,7 @@ async function scanOne(
     // A failure that could not be recorded keeps its claim until it expires. Without that, the scan
     // would repeat without a pause.
     if (!signal.aborted) throw error;
-    await stores.datasets.giveBack(claim);
+    await datasets.giveBack(claim);
   } finally {
     clearInterval(renewal);
   }
@@ -85,21 +104,21 @@ async function scanOne(
  * because the error may be permanent.
  */
 async function scanAndRecord(
-  deps: LoopDeps,
+  deps: Deps,
   scanner: Scanner,
   claim: ScanClaim,
   signal: AbortSignal,
 ): Promise<Recorded> {
-  const { stores, now, log, datasets } = deps;
+  const { datasets, now, log, scans } = deps;
   const { dataset } = claim;
-  if (datasets === null) throw new Error('there is no share');
+  if (scans === null) throw new Error('there is no share');
   try {
-    const removed = await stores.datasets.prune(claim, datasets.historyKeep);
+    const removed = await datasets.prune(claim, scans.historyKeep);
     if (removed > 0)
       log.info({ dataset: dataset.name, versions: removed }, 'old versions of a dataset removed');
-    const found = await scanner.scan(requestOf(datasets.basePath, claim), { signal });
+    const found = await scanner.scan(requestOf(scans.basePath, claim), { signal });
     try {
-      return await record(deps, claim, found, datasets.scanIntervalMs, signal);
+      return await record(deps, claim, found, scans.scanIntervalMs, signal);
     } finally {
       if (found.kind === 'changed') await found.dispose();
     }
@@ -110,16 +129,16 @@ async function scanAndRecord(
     const plan = afterScan(
       dataset,
       { kind: 'changing', problem },
-      { now: now(), intervalMs: datasets.scanIntervalMs },
+      { now: now(), intervalMs: scans.scanIntervalMs },
     );
-    return (await stores.datasets.finishScan(claim, plan, now())) ? 'no version' : 'claim lost';
+    return (await datasets.finishScan(claim, plan, now())) ? 'no version' : 'claim lost';
   }
 }
 
 type Recorded = 'new version' | 'no version' | 'claim lost';
 
 async function record(
-  { stores, now, log }: LoopDeps,
+  { datasets, now, log }: Deps,
   claim: ScanClaim,
   found: ScanResult,
   intervalMs: number,
@@ -127,11 +146,11 @@ async function record(
 ): Promise<Recorded> {
   const plan = afterScan(claim.dataset, found, { now: now(), intervalMs });
   if (plan.newVersion !== null && found.kind === 'changed') {
-    if (!(await stores.datasets.record(claim, plan.newVersion, found.objects, signal)))
+    if (!(await datasets.record(claim, plan.newVersion, found.objects, signal)))
       return 'claim lost';
   }
   signal.throwIfAborted();
-  if (!(await stores.datasets.finishScan(claim, plan, now()))) return 'claim lost';
+  if (!(await datasets.finishScan(claim, plan, now()))) return 'claim lost';
   logOutcome(log, claim, found, plan.newVersion?.version ?? null);
   return plan.newVersion === null ? 'no version' : 'new version';
 }
@@ -153,7 +172,7 @@ function requestOf(basePath: string, { dataset }: ScanClaim): ScanRequest {
 }
 
 function logOutcome(
-  log: LoopDeps['log'],
+  log: Logger,
   { dataset }: ScanClaim,
   found: ScanOutcome,
   version: number | null,

@@ -2,17 +2,28 @@
  * Finishes deletions of datasets: removes versions, history, tree objects and the scan cache. The
  * files on the share stay.
  */
-import type { LoopDeps } from './deps.ts';
+import type { DatasetStore } from '../domain/data/dataset-stores.ts';
+import type { Changes } from '../domain/platform/changes.ts';
+import type { ScanSettings } from './settings.ts';
+import type { Logger } from '@berth/kit/log';
+
+export type Deps = {
+  datasets: Pick<DatasetStore, 'listDeleting' | 'remove'>;
+  changes: Pick<Changes, 'notify'>;
+  /** Null without shared storage. */
+  scans: ScanSettings | null;
+  log: Logger;
+};
 
 export const datasetRemovals =
-  ({ stores, changes, datasets, log }: LoopDeps) =>
+  ({ datasets, changes, scans, log }: Deps) =>
   async (signal: AbortSignal): Promise<void> => {
-    for (const dataset of await stores.datasets.listDeleting()) {
+    for (const dataset of await datasets.listDeleting()) {
       if (signal.aborted) return;
       const fields = { dataset_id: dataset.id, dataset: dataset.name };
       try {
-        await datasets?.scanner.forget(dataset.id);
-        await stores.datasets.remove(dataset.id);
+        await scans?.scanner.forget(dataset.id);
+        await datasets.remove(dataset.id);
         changes.notify('datasets');
         log.info(fields, 'dataset deleted');
       } catch (error) {

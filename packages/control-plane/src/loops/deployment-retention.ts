@@ -5,8 +5,14 @@
  */
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Removed, RetentionPass } from '../domain/deployments/retention.ts';
-import type { LoopDeps } from './deps.ts';
+import type {
+  Removed,
+  RetentionPass,
+  Keep,
+  RetentionStore,
+} from '../domain/deployments/retention.ts';
+import type { Presence } from '../domain/identity/presence.ts';
+import type { Logger } from '@berth/kit/log';
 
 const ONE_RUN_MS = 20_000;
 /** Longer than a run and the pause after it. */
@@ -15,22 +21,28 @@ const BETWEEN_PASSES_MS = 10 * 60_000;
 const SHORTEST_REST_MS = 20;
 const LONGEST_REST_MS = 500;
 
+export type Deps = {
+  retention: Pick<RetentionStore, 'begin' | 'claim'>;
+  presence: Pick<Presence, 'arePeopleHere'>;
+  keep: Keep;
+  log: Logger;
+  now: () => number;
+};
+
 export const deploymentRetention = ({
-  stores,
+  retention,
   presence,
   keep,
   now,
   log,
-}: Pick<LoopDeps, 'stores' | 'presence' | 'keep' | 'now' | 'log'>): ((
-  signal: AbortSignal,
-) => Promise<void>) => {
+}: Deps): ((signal: AbortSignal) => Promise<void>) => {
   const me = randomUUID();
   let pass: RetentionPass | null = null;
   let nextPassAt = 0;
 
   async function work(signal: AbortSignal): Promise<void> {
     const until = performance.now() + ONE_RUN_MS;
-    pass ??= await stores.retention.begin(keep, now);
+    pass ??= await retention.begin(keep, now);
     while (!signal.aborted && performance.now() < until) {
       const began = performance.now();
       const step = await pass.next();
@@ -65,7 +77,7 @@ export const deploymentRetention = ({
 
   return async (signal) => {
     if (pass === null && performance.now() < nextPassAt) return;
-    if (!(await stores.retention.claim(me, now(), now() + CLAIM_MS))) {
+    if (!(await retention.claim(me, now(), now() + CLAIM_MS))) {
       pass = null;
       return;
     }

@@ -6,16 +6,27 @@
 import { DomainError } from '../domain/platform/errors.ts';
 import type { DrainRecord, NodeRecord } from '../domain/platform/records.ts';
 import { drainStep, type DrainStep, inTurn, withProblem } from '../flow/drain.ts';
-import { readDrainState } from '../flow/drain-state.ts';
-import type { LoopDeps } from './deps.ts';
+import { type DrainStores, readDrainState } from '../flow/drain-state.ts';
+import type { NodeStore } from '../domain/nodes/node-store.ts';
+import type { UnmanagedStore } from '../domain/nodes/unmanaged-store.ts';
+import type { Driver } from '../flow/driver.ts';
+import type { Logger } from '@berth/kit/log';
 
 /** The stopped project whose volumes each drain tried to move last, by node. */
 type LastTried = Map<string, string>;
 
-export function drains(deps: LoopDeps): (signal: AbortSignal) => Promise<void> {
+export type Deps = DrainStores & {
+  nodes: Pick<NodeStore, 'listDraining' | 'setDrain'>;
+  unmanaged: Pick<UnmanagedStore, 'left'>;
+  driver: Pick<Driver, 'moveVolumes' | 'newId' | 'redeploy' | 'reviewMoves'>;
+  log: Logger;
+  now: () => number;
+};
+
+export function drains(deps: Deps): (signal: AbortSignal) => Promise<void> {
   const last: LastTried = new Map();
   return async (signal) => {
-    const nodes = await deps.stores.nodes.listDraining();
+    const nodes = await deps.nodes.listDraining();
     const ids = new Set(nodes.map(({ id }) => id));
     for (const id of last.keys()) if (!ids.has(id)) last.delete(id);
     for (const node of nodes) {
@@ -27,21 +38,21 @@ export function drains(deps: LoopDeps): (signal: AbortSignal) => Promise<void> {
 }
 
 async function drainOne(
-  { stores, driver, now, log }: LoopDeps,
+  deps: Deps,
   drain: DrainRecord,
   { id, hostname, deleting_at }: NodeRecord,
   last: LastTried,
   signal: AbortSignal,
 ): Promise<void> {
-  const { remaining, arriving, dropped } = await readDrainState(stores, { id, deleting_at }, drain);
+  const { unmanaged, nodes, driver, now, log } = deps;
+  const { remaining, arriving, dropped } = await readDrainState(deps, { id, deleting_at }, drain);
   const isUsed =
-    arriving ||
-    (remaining.length === 0 && (await stores.unmanaged.left({ nodes: [id] })).length > 0);
+    arriving || (remaining.length === 0 && (await unmanaged.left({ nodes: [id] })).length > 0);
   const step = drainStep(drain, remaining, isUsed, now(), driver.newId());
   for (const project of await leave(step, last.get(id) ?? null, { driver, log, signal }))
     last.set(id, project);
   if (JSON.stringify(step.drain) === JSON.stringify(drain) || signal.aborted) return;
-  if ((await stores.nodes.setDrain(id, step.drain, drain)) === null) return;
+  if ((await nodes.setDrain(id, step.drain, drain)) === null) return;
   if (step.drain.finished_at !== null)
     log.info(
       { node: hostname, moved: step.drain.moved, unused_volumes_of: dropped },
@@ -67,7 +78,7 @@ async function drainOne(
         : 'internal error; see the log of the control plane';
     const problem = `it could not be deployed again: ${why}`;
     // If the record changed in between, a newer request decides, and this problem is dropped.
-    await stores.nodes.setDrain(
+    await nodes.setDrain(
       id,
       withProblem(step.drain, step.move.running.project_id, problem),
       step.drain,
@@ -82,15 +93,15 @@ async function drainOne(
 async function leave(
   { leave: waiting, room }: DrainStep,
   lastProject: string | null,
-  { driver, log, signal }: Pick<LoopDeps, 'driver' | 'log'> & { signal: AbortSignal },
+  { driver, log, signal }: Pick<Deps, 'driver' | 'log'> & { signal: AbortSignal },
 ): Promise<string[]> {
   const tried: string[] = [];
-  let left = room;
+  let free = room;
   for (const d of inTurn(waiting, lastProject)) {
-    if (left <= 0 || signal.aborted) break;
+    if (free <= 0 || signal.aborted) break;
     tried.push(d.project_id);
     try {
-      if (await driver.moveVolumes(d.id)) left -= 1;
+      if (await driver.moveVolumes(d.id)) free -= 1;
     } catch (error) {
       log.warn(
         { err: error, deployment_id: d.id },

@@ -2,7 +2,8 @@
  * Removes expired rows of identity tables, deliveries, commit statuses, points of metrics,
  * problems, notices and audit lines.
  */
-import type { LoopDeps } from './deps.ts';
+import type { GitHostStore } from '../domain/git/git-stores.ts';
+import type { AuditStore } from '../domain/identity/identity-stores.ts';
 
 const AUDIT_KEPT_MS = 400 * 86_400_000;
 /** Host keys that builders saw and nobody trusts. */
@@ -10,32 +11,41 @@ const PRESENTED_KEPT_MS = 90 * 86_400_000;
 /** Anybody can cause refused requests, so they have their own limit. */
 const AUDIT_ROWS = { done: 500_000, refused: 100_000, failed: 50_000 };
 
+const TABLES = [
+  'users',
+  'revokedSessions',
+  'usedCodes',
+  'deviceCodes',
+  'deviceTokens',
+  'apiSessions',
+  'apiTokens',
+  'joinTokens',
+  'idempotencyAnswers',
+  'hooks',
+  'commitStatuses',
+  'usage',
+  'projects',
+  'domains',
+  'problems',
+  'notifications',
+  'repositoryLooks',
+] as const;
+
+/** `sweep` removes some expired rows and returns their number. */
+export type Deps = Record<(typeof TABLES)[number], { sweep(now: number): Promise<number> }> & {
+  gitHosts: Pick<GitHostStore, 'sweep'>;
+  audit: Pick<AuditStore, 'sweep'>;
+  now: () => number;
+};
+
 export const deleteExpiredRows =
-  ({ stores, now }: LoopDeps) =>
+  (deps: Deps) =>
   async (signal: AbortSignal): Promise<void> => {
-    const tables = [
-      stores.users,
-      stores.revokedSessions,
-      stores.usedCodes,
-      stores.deviceCodes,
-      stores.deviceTokens,
-      stores.apiSessions,
-      stores.apiTokens,
-      stores.joinTokens,
-      stores.idempotencyAnswers,
-      stores.hooks,
-      stores.commitStatuses,
-      stores.usage,
-      stores.projects,
-      stores.domains,
-      stores.problems,
-      stores.notifications,
-      stores.repositoryLooks,
-    ];
-    for (const table of tables) {
+    const { gitHosts, audit, now } = deps;
+    for (const table of TABLES) {
       if (signal.aborted) return;
-      while (!signal.aborted && (await table.sweep(now())) > 0);
+      while (!signal.aborted && (await deps[table].sweep(now())) > 0);
     }
-    if (!signal.aborted) await stores.gitHosts.sweep(now() - PRESENTED_KEPT_MS);
-    if (!signal.aborted) await stores.audit.sweep(now() - AUDIT_KEPT_MS, AUDIT_ROWS);
+    if (!signal.aborted) await gitHosts.sweep(now() - PRESENTED_KEPT_MS);
+    if (!signal.aborted) await audit.sweep(now() - AUDIT_KEPT_MS, AUDIT_ROWS);
   };

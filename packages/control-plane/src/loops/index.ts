@@ -2,8 +2,9 @@
  * Declares all loops of the control plane. Loops make no decisions about deployments; they send
  * events to the flow.
  */
-import { type Loop, startLoop } from '@berth/kit/loop';
-import type { LoopDeps } from './deps.ts';
+import { startLoop } from '@berth/kit/loop';
+import type { Logger } from '@berth/kit/log';
+import type { Changes } from '../domain/platform/changes.ts';
 import { backups } from './backups.ts';
 import { certificates } from './certificates.ts';
 import { cleanUps } from './clean-ups.ts';
@@ -35,7 +36,8 @@ type Declaration = {
   description: string;
   periodMs: number;
   wokenBy: readonly ('work' | 'routes' | 'datasets')[];
-  make: (deps: LoopDeps) => (signal: AbortSignal) => Promise<void>;
+  /** Each loop takes its own `Deps`, and no other part of the platform. */
+  make: (deps: never) => (signal: AbortSignal) => Promise<void>;
 };
 
 export const LOOPS = [
@@ -216,6 +218,13 @@ export const LOOPS = [
   },
 ] as const satisfies readonly Declaration[];
 
+type Make = (typeof LOOPS)[number]['make'];
+/** The `Deps` of all loops together. */
+export type LoopsDeps = ([Make] extends [(deps: infer Deps) => unknown] ? Deps : never) & {
+  changes: Pick<Changes, 'on'>;
+  log: Logger;
+};
+
 export type Loops = {
   stop(): Promise<void>;
   status(): {
@@ -226,21 +235,14 @@ export type Loops = {
   }[];
 };
 
-export function startLoops(deps: LoopDeps): Loops {
-  const declarations: readonly Declaration[] = LOOPS;
-  const running: { loop: Loop; off: (() => void)[]; description: string }[] = declarations.map(
-    (d) => {
-      const loop = startLoop({ name: d.name, periodMs: d.periodMs, run: d.make(deps) }, deps.log);
-      return {
-        loop,
-        description: d.description,
-        off: d.wokenBy.map((topic) => deps.changes.on(topic, loop.wake)),
-      };
-    },
-  );
+export function startLoops(deps: LoopsDeps): Loops {
+  const running = LOOPS.map(({ name, description, periodMs, wokenBy, make }) => {
+    const loop = startLoop({ name, periodMs, run: make(deps) }, deps.log);
+    return { loop, description, off: wokenBy.map((topic) => deps.changes.on(topic, loop.wake)) };
+  });
   return {
     async stop() {
-      for (const { off } of running) for (const f of off) f();
+      for (const { off } of running) for (const unsubscribe of off) unsubscribe();
       await Promise.all(running.map(({ loop }) => loop.stop()));
     },
     status: () =>

@@ -3,8 +3,15 @@
  * (domain/platform/uptime.ts).
  */
 import { failPoint } from '@berth/kit/fail-point';
-import { isRepositoryLook } from '../domain/git/repository-looks.ts';
-import type { LoopDeps } from './deps.ts';
+import { isRepositoryLook, type RepositoryLookStore } from '../domain/git/repository-looks.ts';
+import type { CleanUpStore } from '../domain/deployments/clean-up.ts';
+import type { Limits } from '../domain/deployments/facts.ts';
+import type { TaskStore } from '../domain/deployments/task-store.ts';
+import type { Changes } from '../domain/platform/changes.ts';
+import type { Telemetry } from '../domain/platform/telemetry.ts';
+import type { UptimeClock } from '../domain/platform/uptime.ts';
+import type { Driver } from '../flow/driver.ts';
+import type { Logger } from '@berth/kit/log';
 
 /**
  * An agent without leases must poll (every 5 s by docs/contract.md "Agent API"), or register while
@@ -12,8 +19,24 @@ import type { LoopDeps } from './deps.ts';
  */
 const SILENT_MS = 90_000;
 
+export type Deps = {
+  tasks: Pick<TaskStore, 'loseSync' | 'overdue'>;
+  repositoryLooks: Pick<RepositoryLookStore, 'loseTask'>;
+  cleanUps: Pick<CleanUpStore, 'loseTask'>;
+  driver: Pick<Driver, 'advance' | 'lookLost'>;
+  changes: Pick<Changes, 'notify'>;
+  limits: Limits;
+  /** The clock of every deadline. */
+  uptime: Pick<UptimeClock, 'now'>;
+  telemetry?: Pick<Telemetry, 'emit'>;
+  log: Logger;
+  now: () => number;
+};
+
 export const leaseReaper = ({
-  stores,
+  tasks,
+  repositoryLooks,
+  cleanUps,
   driver,
   changes,
   limits,
@@ -21,11 +44,11 @@ export const leaseReaper = ({
   uptime,
   telemetry,
   log,
-}: LoopDeps): ((signal: AbortSignal) => Promise<void>) => {
+}: Deps): ((signal: AbortSignal) => Promise<void>) => {
   return async (signal) => {
     const at = now();
     const times = { uptime: await uptime.now(), now: at, silentSince: at - SILENT_MS };
-    for (const { task, why } of await stores.tasks.overdue(times, limits)) {
+    for (const { task, why } of await tasks.overdue(times, limits)) {
       if (signal.aborted) return;
       telemetry?.emit({ what: 'task lost', kind: task.kind, why });
       log.warn(
@@ -43,16 +66,16 @@ export const leaseReaper = ({
         if (task.deployment_id !== null)
           await driver.advance(task.deployment_id, { type: 'task_lost', task, why });
         else if (isRepositoryLook(task)) {
-          if (await stores.repositoryLooks.loseTask(task, why, at))
+          if (await repositoryLooks.loseTask(task, why, at))
             changes.notify('looks', `node:${task.node_id}`);
         } else if (task.kind === 'look') await driver.lookLost(task, why);
         else if (task.kind === 'clean') {
           const offerUntil = times.uptime.at + limits.claimMs;
-          if (await stores.cleanUps.loseTask(task, why, at, offerUntil))
+          if (await cleanUps.loseTask(task, why, at, offerUntil))
             changes.notify(`node:${task.node_id}`, 'work');
         }
         // A sync task belongs to its node, so no deployment decides.
-        else if (task.kind === 'sync' && (await stores.tasks.loseSync(task, why, at)))
+        else if (task.kind === 'sync' && (await tasks.loseSync(task, why, at)))
           changes.notify(`node:${task.node_id}`);
       } catch (error) {
         // A failure must not hold up the others. The next run retries.

@@ -2,10 +2,14 @@
  * Writes the marks in memory: when each node was last seen and polled. A crash loses the marks of
  * about a second.
  */
-import type { LoopDeps } from './deps.ts';
+import type { NodeStore } from '../domain/nodes/node-store.ts';
+
+export type Deps = {
+  nodes: Pick<NodeStore, 'flush'>;
+};
 
 export const nodeMarks =
-  ({ stores }: LoopDeps) =>
+  ({ nodes }: Deps) =>
   async (): Promise<void> => {
-    await stores.nodes.flush();
+    await nodes.flush();
   };

@@ -2,28 +2,43 @@
  * Sends notifications. Several control planes may run it: each delivery is claimed. One run starts
  * what is due and does not wait for it, so a target that is slow delays no other one.
  */
+import type { Telemetry } from '../domain/platform/telemetry.ts';
+import type { UptimeClock } from '../domain/platform/uptime.ts';
+import type { Logger } from '@berth/kit/log';
 import {
   isFinal,
   MAX_NOTIFICATIONS,
   NOTICE_CLAIM_MS,
   noticePause,
   type NoticeRecord,
+  type NotificationStore,
+  type SendNotice,
 } from '../domain/notifications/notifications.ts';
-import type { LoopDeps } from './deps.ts';
 
-export const notifications = ({ stores, sendNotice, uptime, now, telemetry, log }: LoopDeps) => {
+export type Deps = {
+  notifications: Pick<
+    NotificationStore,
+    'claim' | 'compose' | 'giveUp' | 'retry' | 'sent' | 'take'
+  >;
+  /** The clock of every deadline. */
+  uptime: Pick<UptimeClock, 'now'>;
+  telemetry?: Pick<Telemetry, 'emit'>;
+  /** Null: no notifications are sent. */
+  sendNotice: SendNotice | null;
+  log: Logger;
+  now: () => number;
+};
+
+export const notifications = ({ notifications, sendNotice, uptime, now, telemetry, log }: Deps) => {
   const running = new Set<Promise<void>>();
 
   return async (signal: AbortSignal): Promise<void> => {
     if (sendNotice === null) return;
     const at = (await uptime.now()).at;
-    await stores.notifications.compose({ now: now(), uptime: at });
+    await notifications.compose({ now: now(), uptime: at });
     const free = MAX_NOTIFICATIONS - running.size;
     if (free <= 0) return;
-    const claimed = await stores.notifications.claim(
-      { uptime: at, until: at + NOTICE_CLAIM_MS },
-      free,
-    );
+    const claimed = await notifications.claim({ uptime: at, until: at + NOTICE_CLAIM_MS }, free);
     for (const notice of claimed) {
       const { notification_id } = notice;
       // The claim expires, and the delivery is sent again.
@@ -43,7 +58,7 @@ export const notifications = ({ stores, sendNotice, uptime, now, telemetry, log 
   ): Promise<void> {
     // Together: after a change, the earlier message may be about projects that people who know the
     // new target may not see.
-    const taken = await stores.notifications.take(claimed);
+    const taken = await notifications.take(claimed);
     if (taken === null) return;
     const { notification } = taken;
     const notice = { ...taken.notice, target: notification.target };
@@ -52,14 +67,14 @@ export const notifications = ({ stores, sendNotice, uptime, now, telemetry, log 
     if (signal.aborted) return;
     if (answer.isSent) {
       telemetry?.emit({ what: 'notification', outcome: 'sent' });
-      await stores.notifications.sent(notice, answer.note, now());
+      await notifications.sent(notice, answer.note, now());
       return;
     }
     const { error, status, retryAfterMs, received, isHopeless } = answer;
     const nextAt = (await uptime.now()).at + noticePause(tries, retryAfterMs, Math.random());
     if (isHopeless !== true && !isFinal(status, tries) && nextAt < notice.give_up_at) {
       telemetry?.emit({ what: 'notification', outcome: 'retried' });
-      await stores.notifications.retry(notice, nextAt, error, received, now());
+      await notifications.retry(notice, nextAt, error, received, now());
       return;
     }
     log.warn(
@@ -67,6 +82,6 @@ export const notifications = ({ stores, sendNotice, uptime, now, telemetry, log 
       'sending a notification failed; gave up',
     );
     telemetry?.emit({ what: 'notification', outcome: 'given up' });
-    await stores.notifications.giveUp(notice, error, now());
+    await notifications.giveUp(notice, error, now());
   }
 };

@@ -2,10 +2,14 @@
  * Checks whether another control plane changed the policy of the gateways, because its notification
  * may have been lost.
  */
-import type { LoopDeps } from './deps.ts';
+import type { PolicySource } from '../domain/identity/policy.ts';
+
+export type Deps = {
+  policy: Pick<PolicySource, 'refreshIfChanged'>;
+};
 
 export const policyRefresh =
-  ({ policy }: LoopDeps) =>
+  ({ policy }: Deps) =>
   async (): Promise<void> => {
     await policy.refreshIfChanged();
   };

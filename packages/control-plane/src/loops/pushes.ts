@@ -1,10 +1,18 @@
 /** Advances the deliveries that wait for a check of their branch. Each commit wakes this loop. */
-import type { LoopDeps } from './deps.ts';
+import type { HookStore } from '../domain/git/hooks.ts';
+import type { Driver } from '../flow/driver.ts';
+import type { Logger } from '@berth/kit/log';
+
+export type Deps = {
+  hooks: Pick<HookStore, 'waiting'>;
+  driver: Pick<Driver, 'checkPushes'>;
+  log: Logger;
+};
 
 export const pushes =
-  ({ stores, driver, log }: LoopDeps) =>
+  ({ hooks, driver, log }: Deps) =>
   async (signal: AbortSignal): Promise<void> => {
-    for (const id of await stores.hooks.waiting()) {
+    for (const id of await hooks.waiting()) {
       if (signal.aborted) return;
       try {
         await driver.checkPushes(id);

@@ -3,10 +3,16 @@
  * (routing/traefik.ts). The health and the story of their deployments then say so, and the next
  * report that shows their own container publishes them again.
  */
-import type { LoopDeps } from './deps.ts';
+import type { ConfigSource } from '../domain/routes/configuration.ts';
+import type { Driver } from '../flow/driver.ts';
+
+export type Deps = {
+  driver: Pick<Driver, 'advance'>;
+  source: Pick<ConfigSource, 'current'>;
+};
 
 export const routeCollisions =
-  ({ source, driver }: LoopDeps) =>
+  ({ source, driver }: Deps) =>
   async (signal: AbortSignal): Promise<void> => {
     for (const { deployment_id, ...taken } of source.current().collisions) {
       if (signal.aborted) return;

@@ -6,8 +6,15 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { defined } from '@berth/kit/defined';
 import { failPoint } from '@berth/kit/fail-point';
-import type { ReachTarget, ReachVerdict } from '../domain/routes/configuration.ts';
-import type { LoopDeps } from './deps.ts';
+import type {
+  ReachTarget,
+  ReachVerdict,
+  ConfigSource,
+  ProxyProbe,
+  Reach,
+} from '../domain/routes/configuration.ts';
+import type { DeploymentStore } from '../domain/deployments/deployment-store.ts';
+import type { Driver } from '../flow/driver.ts';
 
 const BETWEEN_PROBES_MS = 15;
 const ONE_RUN_MS = 2_000;
@@ -18,8 +25,26 @@ const MAX_CHECKS = 32;
 type ReachCheck = { target: ReachTarget; verdict: ReachVerdict | null };
 type Waiting = { id: string; target: ReachTarget };
 
+export type Deps = {
+  deployments: Pick<DeploymentStore, 'awaitingRoute'>;
+  driver: Pick<Driver, 'advance'>;
+  source: Pick<ConfigSource, 'current' | 'servedAt'>;
+  /**
+   * Null without PROXY_PROBE_URLS: a configuration counts as live `settleMs` after the proxy
+   * fetched it.
+   */
+  probe: ProxyProbe | null;
+  /** Null if no check of the proxy's connection to nodes is possible. */
+  reach: Reach | null;
+  /** Monotonic clock in ms. */
+  monotonic: () => number;
+  /** Number of PROXY_PROBE_URLS. */
+  entryPoints?: number;
+  settleMs: number;
+};
+
 export function routeConfirmer({
-  stores,
+  deployments,
   driver,
   source,
   probe,
@@ -27,7 +52,7 @@ export function routeConfirmer({
   reach,
   settleMs,
   monotonic,
-}: LoopDeps): (signal: AbortSignal) => Promise<void> {
+}: Deps): (signal: AbortSignal) => Promise<void> {
   /**
    * Checks by deployment. A check takes longer than a run of the loop, so it stays between runs.
    */
@@ -52,7 +77,7 @@ export function routeConfirmer({
    */
   async function startChecks(
     there: readonly Waiting[],
-    ask: NonNullable<LoopDeps['reach']>,
+    ask: NonNullable<Deps['reach']>,
     signal: AbortSignal,
   ): Promise<void> {
     for (const id of checks.keys()) if (!there.some((w) => w.id === id)) checks.delete(id);
@@ -94,7 +119,7 @@ export function routeConfirmer({
     // Probes repeatedly within one run while a route waits. After ONE_RUN_MS the period of the loop
     // applies.
     while (!signal.aborted && performance.now() < until) {
-      const waiting = await stores.deployments.awaitingRoute();
+      const waiting = await deployments.awaitingRoute();
       if (waiting.length === 0) return checks.clear();
       const config = source.current();
       // Uses the addresses of exactly this configuration, because a route may change during the

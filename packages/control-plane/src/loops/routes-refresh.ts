@@ -2,10 +2,14 @@
  * Reads the routes regularly, because another control plane may have changed them. Otherwise the
  * configuration would count as unsure.
  */
-import type { LoopDeps } from './deps.ts';
+import type { ConfigSource } from '../domain/routes/configuration.ts';
+
+export type Deps = {
+  source: Pick<ConfigSource, 'refresh'>;
+};
 
 export const routesRefresh =
-  ({ source }: LoopDeps) =>
+  ({ source }: Deps) =>
   async (): Promise<void> => {
     await source.refresh();
   };

@@ -2,13 +2,20 @@
  * Sends a tick to each deployment that is not settled, for dispatch and deadlines. Each commit
  * wakes this loop.
  */
-import type { Driver } from '../flow/drive.ts';
-import type { LoopDeps } from './deps.ts';
+import type { Driver } from '../flow/driver.ts';
+import type { DeploymentStore } from '../domain/deployments/deployment-store.ts';
+import type { Logger } from '@berth/kit/log';
+
+export type Deps = {
+  deployments: Pick<DeploymentStore, 'inProgress'>;
+  driver: Pick<Driver, 'advance'>;
+  log: Logger;
+};
 
 export const scheduler =
-  ({ stores, driver, log }: LoopDeps) =>
+  ({ deployments, driver, log }: Deps) =>
   async (signal: AbortSignal): Promise<void> => {
-    const waiting = await stores.deployments.inProgress();
+    const waiting = await deployments.inProgress();
     // Deployments that are closer to live come first.
     const order = { deploying: 0, built: 1, pending: 2 } as Record<string, number>;
     for (const d of waiting.toSorted((a, b) => (order[a.status] ?? 3) - (order[b.status] ?? 3))) {
@@ -19,7 +26,7 @@ export const scheduler =
   };
 
 /** A failure of one deployment must not hold up the others. */
-async function tick(driver: Driver, id: string, log: LoopDeps['log']): Promise<void> {
+async function tick(driver: Deps['driver'], id: string, log: Logger): Promise<void> {
   try {
     await driver.advance(id, { type: 'tick' });
   } catch (error) {

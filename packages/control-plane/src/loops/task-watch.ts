@@ -4,18 +4,27 @@
  * Also finds deployments that other control planes changed, so that unchanged registrations of
  * their nodes are decided again.
  */
-import type { LoopDeps } from './deps.ts';
+import type { FlowStore } from '../domain/deployments/flow-store.ts';
+import type { TaskStore } from '../domain/deployments/task-store.ts';
+import type { Changes } from '../domain/platform/changes.ts';
+
+export type Deps = {
+  tasks: Pick<TaskStore, 'openByNode'>;
+  flow: Pick<FlowStore, 'watch'>;
+  changes: Pick<Changes, 'notify'>;
+};
 
 export const taskWatch = ({
-  stores,
+  tasks,
+  flow,
   changes,
-}: LoopDeps): ((signal: AbortSignal) => Promise<void>) => {
+}: Deps): ((signal: AbortSignal) => Promise<void>) => {
   let before = new Map<string, string>();
   return async () => {
-    const present = await stores.tasks.openByNode();
+    const present = await tasks.openByNode();
     for (const node of new Set([...before.keys(), ...present.keys()]))
       if (before.get(node) !== present.get(node)) changes.notify(`node:${node}`);
     before = present;
-    await stores.flow.watch();
+    await flow.watch();
   };
 };

@@ -1,8 +1,13 @@
 /** Advances the uptime clock when no other reader does. */
-import type { LoopDeps } from './deps.ts';
+import type { UptimeClock } from '../domain/platform/uptime.ts';
+
+export type Deps = {
+  /** The clock of every deadline. */
+  uptime: Pick<UptimeClock, 'now'>;
+};
 
 export const uptimeBeat =
-  ({ uptime }: LoopDeps) =>
+  ({ uptime }: Deps) =>
   async (): Promise<void> => {
     await uptime.now();
   };

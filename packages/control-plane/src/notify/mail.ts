@@ -55,11 +55,11 @@ const STARTTLS_PARAMETERS = ['requireTLS', 'ignoreTLS', 'opportunisticTLS'] as c
 export function starttlsProblem(smtpUrl: string): string | null {
   const url = new URL(smtpUrl);
   for (const name of STARTTLS_PARAMETERS) {
-    const given = url.searchParams.getAll(name);
-    if (given.length > 1 || given.some((value) => value !== 'true' && value !== 'false'))
+    const values = url.searchParams.getAll(name);
+    if (values.length > 1 || values.some((value) => value !== 'true' && value !== 'false'))
       return `${name} must be true or false, and given once`;
     if (
-      given[0] === 'true' &&
+      values[0] === 'true' &&
       name !== 'requireTLS' &&
       url.protocol === 'smtp:' &&
       requiresTls(smtpUrl)

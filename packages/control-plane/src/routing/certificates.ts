@@ -104,11 +104,7 @@ export function createCertificateWatch(settings: CertificateWatchSettings): Cert
     one.last = { ...judged, checked_at: at };
   }
   const pauseAfter = (judged: Judged | null): number =>
-    judged === null
-      ? AGAIN_MS.no_answer
-      : judged.state === 'ok'
-        ? intervalMs
-        : AGAIN_MS[judged.state];
+    judged?.state === 'ok' ? intervalMs : AGAIN_MS[judged?.state ?? 'no_answer'];
 
   return {
     async check(hosts, signal) {
@@ -146,8 +142,10 @@ export function createCertificateWatch(settings: CertificateWatchSettings): Cert
 const concernsOperator = ({ custom, hadGood }: Watched): boolean => !custom || hadGood;
 const isProblem = (last: HostCertificate | null): last is HostCertificate & { problem: string } =>
   last !== null && last.problem !== null;
-const lower = (a: number | null, b: number | null): number | null =>
-  a === null ? b : b === null ? a : Math.min(a, b);
+const lower = (a: number | null, b: number | null): number | null => {
+  if (a === null) return b;
+  return b === null ? a : Math.min(a, b);
+};
 
 /** Never rejects. Sends no request: the proxy sees a connection that ends after the handshake. */
 function shakeHands(base: string, host: string, signal: AbortSignal): Promise<Handshake> {

@@ -6,6 +6,7 @@
 import { request as httpRequest } from 'node:http';
 import { request as httpsRequest } from 'node:https';
 import { defined } from '@berth/kit/defined';
+import { hostAndPort } from '@berth/kit/probe-request';
 import { MARKER_HOST } from './traefik.ts';
 
 const PROBE_TIMEOUT_MS = 2_000;
@@ -37,13 +38,15 @@ export function answersMarker(
   return new Promise((resolve) => {
     const request = (secure ? httpsRequest : httpRequest)(
       {
-        host: url.hostname.replace(/^\[|\]$/g, ''),
-        port: url.port === '' ? (secure ? 443 : 80) : Number(url.port),
+        ...hostAndPort(url),
         path,
         headers: { host: MARKER_HOST, ...headers },
         // The marker's host can have no certificate (RFC 2606 `.invalid`). The answer is not
         // secret, and the hash in the path is the proof.
-        ...(secure ? { rejectUnauthorized: false, servername: MARKER_HOST } : {}),
+        ...defined({
+          rejectUnauthorized: secure ? false : undefined,
+          servername: secure ? MARKER_HOST : undefined,
+        }),
         timeout: PROBE_TIMEOUT_MS,
         agent: false,
         ...defined({ signal }),

@@ -97,8 +97,8 @@ export function createPolicySource(deps: {
     }
   }
   const waitForGap = async (): Promise<void> => {
-    const left = readAt + READ_GAP_MS - performance.now();
-    if (left > 0) await sleep(left);
+    const waitMs = readAt + READ_GAP_MS - performance.now();
+    if (waitMs > 0) await sleep(waitMs);
   };
   /**
    * Repeats a read if a change arrives during it. Two concurrent reads could end in the wrong

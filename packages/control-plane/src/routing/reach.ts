@@ -8,7 +8,13 @@
  * "no available server". Berth's development proxy sends its name in the header `Server`. An answer
  * of an application that equals Traefik's counts as Traefik's.
  */
-import { request as httpRequest, type IncomingHttpHeaders, STATUS_CODES } from 'node:http';
+import { hostAndPort, onUnaskedUpgrade, PROBE_OPTIONS } from '@berth/kit/probe-request';
+import {
+  request as httpRequest,
+  type IncomingHttpHeaders,
+  type IncomingMessage,
+  STATUS_CODES,
+} from 'node:http';
 import { request as httpsRequest } from 'node:https';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { defined } from '@berth/kit/defined';
@@ -24,8 +30,6 @@ const GATEWAY_MS = 5_000;
 const PAUSE_MS = 250;
 /** Longer than the proxy's own answers. */
 const MAX_BODY = 512;
-/** As much as Traefik reads: an answer that a visitor gets must not fail here. */
-const MAX_HEADERS = 10 * 1024 * 1024;
 
 type Answer =
   | { kind: 'answer'; status: number; headers: IncomingHttpHeaders; body: string }
@@ -105,8 +109,8 @@ function ask(
   return new Promise((resolve) => {
     let sent = false;
     const request = (secure ? httpsRequest : httpRequest)({
-      host: url.hostname.replace(/^\[|\]$/g, ''),
-      port: url.port === '' ? (secure ? 443 : 80) : Number(url.port),
+      ...hostAndPort(url),
+      ...PROBE_OPTIONS,
       path,
       headers: {
         host,
@@ -117,45 +121,17 @@ function ask(
       },
       // The first certificate may not be issued yet. The request contains no secret: its token is
       // valid for this one check only.
-      ...(secure ? { rejectUnauthorized: false, servername: host } : {}),
-      agent: false,
-      maxHeaderSize: MAX_HEADERS,
-      insecureHTTPParser: true,
+      ...defined({
+        rejectUnauthorized: secure ? false : undefined,
+        servername: secure ? host : undefined,
+      }),
       signal: AbortSignal.any([signal, deadline]),
     });
     request.on('socket', (socket) =>
       socket.once(secure ? 'secureConnect' : 'connect', () => (sent = true)),
     );
-    request.on('response', (response) => {
-      let body = '';
-      const done = (): void => {
-        resolve({
-          kind: 'answer',
-          status: response.statusCode ?? 0,
-          headers: response.headers,
-          body,
-        });
-        response.destroy();
-      };
-      response.setEncoding('latin1');
-      response.on('data', (chunk: string) => {
-        body += chunk;
-        if (body.length > MAX_BODY) done();
-      });
-      response.on('end', done);
-      response.on('error', done);
-      // Without an error status of a proxy the headers are enough; the body may take long.
-      if (![502, 503, 504].includes(response.statusCode ?? 0)) done();
-    });
-    request.on('upgrade', (response, socket) => {
-      socket.destroy();
-      resolve({
-        kind: 'answer',
-        status: response.statusCode ?? 0,
-        headers: response.headers,
-        body: '',
-      });
-    });
+    request.on('response', (response) => readAnswer(response, resolve));
+    onUnaskedUpgrade(request, (response) => resolve(answerOf(response, '')));
     request.on('error', () => resolve({ kind: sent ? 'silent' : 'no_proxy' }));
     request.on('close', () => resolve({ kind: sent ? 'silent' : 'no_proxy' }));
     request.end();
@@ -163,6 +139,31 @@ function ask(
 }
 
 type Answered = Extract<Answer, { kind: 'answer' }>;
+
+const answerOf = (response: IncomingMessage, body: string): Answered => ({
+  kind: 'answer',
+  status: response.statusCode ?? 0,
+  headers: response.headers,
+  body,
+});
+
+/** Reads as much as tells whether the proxy itself answered. */
+function readAnswer(response: IncomingMessage, answered: (answer: Answered) => void): void {
+  let body = '';
+  const end = (): void => {
+    answered(answerOf(response, body));
+    response.destroy();
+  };
+  response.setEncoding('latin1');
+  response.on('data', (chunk: string) => {
+    body += chunk;
+    if (body.length > MAX_BODY) end();
+  });
+  response.on('end', end);
+  response.on('error', end);
+  // Without an error status of a proxy the headers are enough; the body can take long.
+  if (![502, 503, 504].includes(response.statusCode ?? 0)) end();
+}
 
 function isProxysOwn({ status, headers, body }: Answered): boolean {
   if (status !== 502 && status !== 503 && status !== 504) return false;

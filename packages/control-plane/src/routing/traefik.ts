@@ -194,7 +194,7 @@ export function dynamicConfig(
     .digest('hex')
     .slice(0, 16);
   addMarker(config, hash);
-  const left = [...collisions].map(([{ deployment_id, host_ip, host_port }, holder]) => ({
+  const leftOut = [...collisions].map(([{ deployment_id, host_ip, host_port }, holder]) => ({
     deployment_id,
     host_ip,
     host_port,
@@ -206,7 +206,7 @@ export function dynamicConfig(
     deployments,
     domains,
     problems,
-    collisions: left,
+    collisions: leftOut,
   };
 }
 

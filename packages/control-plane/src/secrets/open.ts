@@ -113,8 +113,8 @@ async function generatedKeys(
 ): Promise<Buffer[]> {
   if (path === null) return [newKey()];
   const file = secretFileAt(path);
-  const found = await readKeys(file, log);
-  if (found !== null) return found;
+  const storedKeys = await readKeys(file, log);
+  if (storedKeys !== null) return storedKeys;
   // A new key would open nothing, and its file would hide that the old one is missing.
   const needed = await neededIds(keys, meta, isShared);
   if (needed.length > 0) {
@@ -194,8 +194,8 @@ async function fileHint(
   log: Logger,
 ): Promise<string | null> {
   const text = await readSecretFile(secretFileAt(path), log).catch(() => null);
-  const found = text === null ? null : keysIn(text);
-  return found?.some((key) => missing.includes(keyIdOf(key))) === true
+  const keys = text === null ? null : keysIn(text);
+  return keys?.some((key) => missing.includes(keyIdOf(key))) === true
     ? `The file ${path} has it: append its content to SECRETS_KEY`
     : null;
 }

@@ -10,7 +10,6 @@
  * - commit-plan.ts creates no build task while a clean-up is running or holds builds
  *   (`refuseBuilds`).
  */
-
 import { failPoint } from '@berth/kit/fail-point';
 import {
   type CleanPayload,
@@ -247,7 +246,7 @@ async function startCleanUp(
   input: StartOfCleanUp,
   now: number,
 ): Promise<'started' | 'builds' | 'changed'> {
-  const found = await imagesOfAll(db, input.keepReleases);
+  const images = await imagesOfAll(db, input.keepReleases);
   const result = await db.write(async (tx) => {
     await db.capabilities.lockName(tx, WINDOW);
     const row = await tx
@@ -264,7 +263,7 @@ async function startCleanUp(
       .limit(1)
       .executeTakeFirst();
     if (build !== undefined) return 'builds' as const;
-    await readOpenCleanUp(tx, input, found, now);
+    await readOpenCleanUp(tx, input, images, now);
     await failPoint('clean-up.start.before');
     return 'started' as const;
   });
@@ -481,7 +480,7 @@ type Found = {
  * deployments.
  */
 async function imagesOfAll(db: Database, keepReleases: number): Promise<Found> {
-  const found: Found = {
+  const images: Found = {
     repositories: [],
     projectsOf: new Map(),
     lastOrdinal: await lastOrdinal(db.kysely),
@@ -519,7 +518,7 @@ async function imagesOfAll(db: Database, keepReleases: number): Promise<Found> {
       }),
     );
     for (const one of imagesOf(uses, keepReleases)) {
-      found.projectsOf.set(one.repository, [...(found.projectsOf.get(one.repository) ?? []), id]);
+      images.projectsOf.set(one.repository, [...(images.projectsOf.get(one.repository) ?? []), id]);
       byName.set(one.repository, merged(byName.get(one.repository), one));
     }
     await nextTurn();
@@ -540,8 +539,8 @@ async function imagesOfAll(db: Database, keepReleases: number): Promise<Found> {
         keep_tags: [],
       }),
     );
-  found.repositories = [...byName.values()];
-  return found;
+  images.repositories = [...byName.values()];
+  return images;
 }
 
 /**

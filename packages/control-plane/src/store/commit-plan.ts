@@ -21,7 +21,7 @@ import { areBuildsHeld, imagePushed, refuseRemovedImage } from './clean-ups.ts';
 import { writeStatuses } from './commit-statuses.ts';
 import { refuseUnknownDatasets } from './datasets/dataset-rows.ts';
 import { refuseNestedWriters } from './datasets/nested-writers.ts';
-import type { Tx } from './engine/tables.ts';
+import type { Row, Tx } from './engine/tables.ts';
 import { type NewEvent, writeEvents } from './events.ts';
 import { changePushes, removeOldLooks } from './hooks.ts';
 import type { NodeQueryCache } from './memory/node-query-cache.ts';
@@ -138,7 +138,10 @@ async function raiseVersion(tx: Tx, plan: Plan): Promise<void> {
     .set((eb) => ({
       flow_version: eb('flow_version', '+', 1),
       ...defined({ last_generation: generation }),
-      ...(plan.stopped === undefined ? {} : { stopped_at: plan.stopped.at, updated_at: plan.now }),
+      ...defined({
+        stopped_at: plan.stopped?.at,
+        updated_at: plan.stopped === undefined ? undefined : plan.now,
+      }),
     }))
     .where('id', '=', plan.project.id)
     .where('flow_version', '=', plan.project.flow_version)
@@ -310,12 +313,7 @@ async function changeTask(tx: Tx, plan: Plan, change: TaskChange): Promise<void>
           .executeTakeFirst();
   if (row === undefined) throw new Stale();
   if (!('end' in change)) return;
-  const payload =
-    row.kind === 'deploy'
-      ? payloadWithoutEnv(row.payload)
-      : row.kind === 'build'
-        ? payloadWithoutArgs(row.payload)
-        : null;
+  const payload = payloadToKeep(row);
   if (payload !== null)
     await tx.updateTable('tasks').set({ payload }).where('id', '=', change.id).execute();
 }
@@ -343,4 +341,10 @@ async function changeRoute(tx: Tx, change: RouteChange, now: number): Promise<vo
     .values({ project_id, ...columns })
     .onConflict((oc) => oc.column('project_id').doUpdateSet(columns))
     .execute();
+}
+
+/** Returns the shorter payload of an ended task, without values that nothing reads; null: as it is. */
+function payloadToKeep({ kind, payload }: Pick<Row<'tasks'>, 'kind' | 'payload'>): string | null {
+  if (kind === 'deploy') return payloadWithoutEnv(payload);
+  return kind === 'build' ? payloadWithoutArgs(payload) : null;
 }

@@ -269,9 +269,9 @@ async function writeOwn(tx: Tx, plan: Plan, ids: string[]): Promise<void> {
     const why = plan.storyLines.findLast((line) => line.deployment_id === id)?.message ?? null;
     const code: FailureCode | null =
       error_code !== null && isFailureCode(error_code) ? error_code : null;
-    const found = statusOf({ generation, status, code, why });
-    if (commit !== null && found !== null)
-      await add(tx, plan, { ...found, deployment_id: id, commit });
+    const newStatus = statusOf({ generation, status, code, why });
+    if (commit !== null && newStatus !== null)
+      await add(tx, plan, { ...newStatus, deployment_id: id, commit });
   }
 }
 
@@ -284,7 +284,7 @@ async function writeReplaced(
   plan: Plan,
   { deployment_id, generation, commits }: Replaced,
 ): Promise<void> {
-  const known = await tx
+  const commitsWithStatus = await tx
     .selectFrom('commit_statuses')
     .select('commit')
     .distinct()
@@ -293,7 +293,7 @@ async function writeReplaced(
     .execute();
   const description = replacedText(generation);
   for (const commit of commits)
-    if (!known.some((row) => row.commit === commit))
+    if (!commitsWithStatus.some((row) => row.commit === commit))
       await add(tx, plan, { state: stateOfReplaced(commit), description, deployment_id, commit });
 }
 

@@ -99,14 +99,13 @@ async function step(
     await removeTasks(tx, id, project_id, now),
   ];
   if (parts.includes(false)) return false;
+  const kept =
+    row.settings_digest === null
+      ? await keepSettings(tx, project_id, settingsToKeep(row))
+      : undefined;
   await tx
     .updateTable('deployments')
-    .set({
-      thinned_at: now,
-      ...(row.settings_digest === null
-        ? await keepSettings(tx, project_id, settingsToKeep(row))
-        : {}),
-    })
+    .set({ thinned_at: now, ...kept })
     .where('id', '=', id)
     .execute();
   await pack?.(tx, id);

@@ -3,7 +3,6 @@
  * project gives up stays reserved for it for a while (DOMAIN_QUARANTINE): the next owner would get
  * the cookies and the trust of its visitors.
  */
-
 import { DomainError, type FieldProblem } from '../domain/platform/errors.ts';
 import { claimRefusal, refusalMessage } from '../domain/routes/domains.ts';
 import type { DomainStore } from '../domain/routes/route-stores.ts';

@@ -31,7 +31,8 @@ const CLAIMED = sql.raw(
  * Ends that an earlier version wrote sort before all others, in the order of the machine's clock.
  */
 const BEFORE_ALL = 4_000_000_000_000;
-export const ENDED_AT = sql<number>`coalesce(tasks.lease_expires_at, tasks.finished_at - ${sql.raw(String(BEFORE_ALL))})`;
+export const ENDED_AT = sql<number>`
+  coalesce(tasks.lease_expires_at, tasks.finished_at - ${sql.raw(String(BEFORE_ALL))})`;
 export const endedAt = (task: {
   lease_expires_at: number | null;
   finished_at: number | null;
@@ -51,8 +52,10 @@ const LATEST = 32;
 const lastEnd = (projectId: string, now: number, which: ReturnType<typeof sql.raw>) => {
   const latest = (condition: ReturnType<typeof sql.raw>) => sql`select * from (
     select ${ENDED_AT} as ended from tasks
-    where project_id = ${projectId} and node_id = node.id and ${which} and ${condition} order by finished_at desc limit ${sql.raw(String(LATEST))}) as a`;
-  return sql`(select max(ended) from (${latest(sql.raw('true'))} union all ${latest(sql.raw(`finished_at <= ${Math.trunc(now)}`))}) as b)`;
+    where project_id = ${projectId} and node_id = node.id and ${which} and ${condition}
+    order by finished_at desc limit ${sql.raw(String(LATEST))}) as a`;
+  return sql`(select max(ended) from (${latest(sql.raw('true'))}
+    union all ${latest(sql.raw(`finished_at <= ${Math.trunc(now)}`))}) as b)`;
 };
 
 /**
@@ -64,9 +67,12 @@ export async function endedWork(db: Db, projectId: string, now: number): Promise
     with recursive node(id) as (
       select (select min(node_id) from tasks where project_id = ${projectId} and ${ENDED})
       union all
-      select (select min(t.node_id) from tasks t where t.project_id = ${projectId} and t.node_id > node.id and ${ENDED})
+      select (select min(t.node_id) from tasks t
+          where t.project_id = ${projectId} and t.node_id > node.id and ${ENDED})
       from node where node.id is not null)
-    select id as node_id, ${lastEnd(projectId, now, ENDED)} as ended_at, ${lastEnd(projectId, now, CLAIMED)} as claimed_at,
+    select id as node_id,
+      ${lastEnd(projectId, now, ENDED)} as ended_at,
+      ${lastEnd(projectId, now, CLAIMED)} as claimed_at,
       ${lastEnd(projectId, now, UNREPORTED)} as unreported_at
     from node where id is not null`.execute(db);
   return rows;

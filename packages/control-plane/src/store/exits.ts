@@ -1,5 +1,4 @@
 /** Ends of containers: exit code and last lines. A deployment keeps the newest EXITS_KEPT. */
-
 import { EXITS_KEPT } from '@berth/wire/runtime';
 import type { ExitLineRecord, ExitRecord, ExitStore } from '../domain/deployments/runtime-logs.ts';
 import type { Database } from './engine/database.ts';

@@ -1,5 +1,4 @@
 /** Reads everything that a decision about one project uses, and writes its plan. */
-
 import { defined } from '@berth/kit/defined';
 import type { NodeFact } from '../domain/deployments/facts.ts';
 import type { FlowStore, StoredFacts } from '../domain/deployments/flow-store.ts';

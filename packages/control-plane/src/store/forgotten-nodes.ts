@@ -104,7 +104,8 @@ async function forget(
   const isBerthAgent = node.agent_version !== null;
   const seen = isBerthAgent ? (observed_at ?? -1) : -1;
   const unsure = await sql<{ id: string }>`select id from projects where exists (
-    select 1 from tasks where tasks.project_id = projects.id and node_id = ${id} and coalesce(lease_expires_at, finished_at) >= ${seen}
+    select 1 from tasks where tasks.project_id = projects.id and node_id = ${id}
+      and coalesce(lease_expires_at, finished_at) >= ${seen}
       and kind in ('deploy', 'retire') and finished_at is not null
       and (${isBerthAgent ? 0 : 1} = 1 or attempt > 0 or report is not null)) limit 1`.execute(tx);
   if (unsure.rows.length > 0) return false;

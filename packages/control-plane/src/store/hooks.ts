@@ -3,8 +3,6 @@
  * verdict (commit-plan.ts). The methods that add deliveries also remove old ones, so the number for
  * each project is bounded.
  */
-
-import type { Pushes } from '../domain/git/hooks.ts';
 import {
   type DeliveryRecord,
   type HookRecord,
@@ -14,6 +12,7 @@ import {
   MAX_WAITING_DELIVERIES,
   type NewDelivery,
   type PushChange,
+  type Pushes,
   REPLACED,
   REPLAY_MS,
 } from '../domain/git/hooks.ts';

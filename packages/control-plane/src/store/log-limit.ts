@@ -64,10 +64,10 @@ export async function* limitLogs(
       }
       yield* removeLog(db, oldest.id, now());
       removed++;
-      const left = (giving.get(projectId) ?? 0) - weightOf(oldest);
+      const sizeAfter = (giving.get(projectId) ?? 0) - weightOf(oldest);
       total -= weightOf(oldest);
-      giving.set(projectId, left);
-      sizes.set(projectId, left);
+      giving.set(projectId, sizeAfter);
+      sizes.set(projectId, sizeAfter);
       from.set(projectId, oldest.generation);
     }
   }
@@ -141,8 +141,8 @@ async function oldestLog(db: Database, projectId: string, after: number, before:
       .orderBy('generation')
       .limit(PAGE_SIZE)
       .execute();
-    const found = page.find((row) => isTerminal(row.status));
-    if (found !== undefined || page.length < PAGE_SIZE) return found;
+    const endedRow = page.find((row) => isTerminal(row.status));
+    if (endedRow !== undefined || page.length < PAGE_SIZE) return endedRow;
     from = page.at(-1)?.generation ?? before;
   }
 }

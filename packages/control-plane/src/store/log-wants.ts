@@ -5,7 +5,7 @@
 import type { LogWantStore, WantRecord } from '../domain/deployments/runtime-logs.ts';
 import type { Database } from './engine/database.ts';
 
-/** Far above the limits of the control planes (api/log-readers.ts). */
+/** Far above the limits of the control planes (api/runtime-logs/readers.ts). */
 const MOST = 1_000;
 
 export const createLogWantStore = (db: Database): LogWantStore => ({

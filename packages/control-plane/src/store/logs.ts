@@ -50,11 +50,11 @@ export function createLogStore(db: Database, bounds: LogBounds = LOG_BOUNDS): Lo
         }));
         await tx.insertInto('log_lines').values(rows).execute();
         const bytes = head.bytes + rows.reduce((sum, row) => sum + weight(row), 0);
-        const left = { last_seq: seq, bytes, left_out: head.left_out };
+        const headAfter = { last_seq: seq, bytes, left_out: head.left_out };
         const full = seq - head.left_out > bounds.lines || bytes > bounds.bytes;
         await tx
           .updateTable('log_heads')
-          .set(full ? await leaveOutMiddle(tx, deploymentId, bounds, left, now) : left)
+          .set(full ? await leaveOutMiddle(tx, deploymentId, bounds, headAfter, now) : headAfter)
           .where('deployment_id', '=', deploymentId)
           .execute();
         await failPoint('logs.before');
@@ -136,7 +136,8 @@ async function leaveOutMiddle(
     .execute();
   if (left_out > 0) {
     const text =
-      `… ${left_out} lines were removed here: a log keeps its first ${bounds.first} lines, and of ` +
+      `… ${left_out} lines were removed here: ` +
+      `a log keeps its first ${bounds.first} lines, and of ` +
       `the rest the newest ${bounds.lines} lines or ${Math.floor(bounds.bytes / 1024)} KiB …`;
     await tx
       .insertInto('log_lines')

@@ -2,9 +2,15 @@
  * Counts for each scrape of /metrics. Each query reads open tasks, running deployments or nodes by
  * an index, never the history.
  */
-
-import type { DeploymentState, HealthState, TaskKind, TaskState } from '@berth/wire/vocabulary';
-import { DEPLOYMENT_STATES, isSettled, type NodeRole } from '@berth/wire/vocabulary';
+import {
+  DEPLOYMENT_STATES,
+  type DeploymentState,
+  type HealthState,
+  isSettled,
+  type NodeRole,
+  type TaskKind,
+  type TaskState,
+} from '@berth/wire/vocabulary';
 import { sql } from 'kysely';
 import type { MetricsStore, NodeFigures } from '../domain/platform/metrics-store.ts';
 import type { Database } from './engine/database.ts';

@@ -29,6 +29,7 @@ import type { NewId } from './ids.ts';
 import { useJoinToken } from './identity/join-tokens.ts';
 import { fingerprintOf } from './memory/node-memory.ts';
 import { forgetLabelled, noteContainers } from './unmanaged.ts';
+import { jsonColumn } from './rows/json.ts';
 import { bootsOf } from './rows/node.ts';
 import type { NewRow, Row } from './engine/tables.ts';
 
@@ -79,16 +80,18 @@ export function isKnownSender(
   );
 }
 
+/** The columns that a registration sets; a new node gets defaults for the optional ones. */
+type NodeValues = Omit<
+  NewRow<'nodes'>,
+  'id' | 'role' | 'schedulable' | 'cached' | 'containers' | 'created_at'
+> & { cached?: string; containers?: string };
+
 type Registration = {
   input: NodeRegister;
   at: number;
   context: RegistrationContext;
-  reported: (
-    before: NodeRecord | null,
-  ) => Omit<
-    NewRow<'nodes'>,
-    'id' | 'hostname' | 'role' | 'schedulable' | 'cached' | 'containers' | 'created_at'
-  >;
+  /** Returns the columns that the report sets. `before`: the node's record. */
+  reported: (before: NodeRecord | null) => Omit<NodeValues, 'hostname'>;
   newId: NewId;
   newest: (row: NodeRow) => NodeRecord;
   isSilent: (row: NodeRow) => boolean;
@@ -108,105 +111,106 @@ type Registered = {
   nameTaken: boolean;
 };
 
-/** Writes a registration. Throws AgentRefused if nothing of it is written. */
+/**
+ * Writes a registration. Throws AgentRefused if nothing of it is written.
+ *
+ *   sender                                               outcome
+ *   not authorized (`refusal`)                           AgentRefused; with a shared secret, its node
+ *                                                        also remembers it as a second process
+ *   no node has its secret or its name                   taken: a new node
+ *   the node's process, its successor or the machine     taken: the node has the new values
+ *   an earlier process of the node, once                 ignored: it can be a late request
+ *   a second process beside one that still registers     refused: node_doubled
+ *   another machine, and the node is silent              other_node: a new node gets the name, and
+ *                                                        the old node an away name (`displaced`)
+ */
 export async function registerNode(
   db: Database,
   tx: Tx,
   registration: Registration,
 ): Promise<Registered> {
-  const { input, at, context, reported, newId } = registration;
-  const known = await lockedRow(db, tx, input, context);
-  const why = await refusal(tx, known, registration);
-  if (why !== null) {
-    if (known === undefined || context.proof.kind !== 'shared') throw new AgentRefused(why);
-    const stranger = { boot_id: input.boot_id ?? '', host_ip: input.host_ip };
-    return writeBoots(
-      db,
-      tx,
-      known,
-      withStranger(bootsOf(known), stranger, at),
-      'refused',
-      new AgentRefused(why),
-    );
+  const storedNode = await lockedRow(db, tx, registration.input, registration.context);
+  const why = await refusal(tx, storedNode, registration);
+  if (why !== null) return refuseSender(db, tx, registration, storedNode, why);
+  if (storedNode === undefined) return takeReport(db, tx, registration, undefined, null);
+  const { verdict, boots } = await stepOf(tx, registration, storedNode);
+  switch (verdict) {
+    case 'taken':
+      return takeReport(db, tx, registration, storedNode, boots);
+    case 'ignored':
+      return writeBoots(db, tx, storedNode, boots, verdict, null);
+    case 'refused':
+      return writeBoots(db, tx, storedNode, boots, verdict, doubledError(storedNode));
+    case 'other_node': {
+      const displaced = await displace(db, tx, storedNode);
+      return { ...(await takeReport(db, tx, registration, undefined, null)), displaced };
+    }
   }
-  const { last_seen_at } = known === undefined ? { last_seen_at: 0 } : registration.newest(known);
-  const step: BootStep =
-    known === undefined
-      ? { verdict: 'taken', boots: null }
-      : bootStep(
-          {
-            boot_id: known.boot_id,
-            host_ip: known.host_ip,
-            last_seen_at,
-            isSilent: registration.isSilent(known),
-            boots: bootsOf(known),
-          },
-          {
-            boot_id: input.boot_id ?? null,
-            host_ip: input.host_ip,
-            isProven: await isSameMachine(tx, known, context),
-          },
-          at,
-          context.offlineMs,
-        );
-  if (known !== undefined && (step.verdict === 'ignored' || step.verdict === 'refused')) {
-    const problem = step.verdict === 'refused' ? doubledError(known) : null;
-    return writeBoots(db, tx, known, step.boots, step.verdict, problem);
-  }
-  const displaced =
-    known !== undefined && step.verdict === 'other_node' ? await displace(db, tx, known) : null;
-  const before = displaced === null ? known : undefined;
+}
 
+/** Returns which process of the node the sender is, and what follows (duplicate-agents.ts). */
+async function stepOf(
+  tx: Tx,
+  { input, at, context, newest, isSilent }: Registration,
+  node: NodeRow,
+): Promise<BootStep> {
+  return bootStep(
+    {
+      boot_id: node.boot_id,
+      host_ip: node.host_ip,
+      last_seen_at: newest(node).last_seen_at,
+      isSilent: isSilent(node),
+      boots: bootsOf(node),
+    },
+    {
+      boot_id: input.boot_id ?? null,
+      host_ip: input.host_ip,
+      isProven: await isSameMachine(tx, node, context),
+    },
+    at,
+    context.offlineMs,
+  );
+}
+
+/** Throws AgentRefused, after the node of the shared secret's sender has remembered it. */
+async function refuseSender(
+  db: Database,
+  tx: Tx,
+  { input, at, context }: Registration,
+  node: NodeRow | undefined,
+  why: string,
+): Promise<Registered> {
+  const problem = new AgentRefused(why);
+  if (node === undefined || context.proof.kind !== 'shared') throw problem;
+  const stranger = { boot_id: input.boot_id ?? '', host_ip: input.host_ip };
+  return writeBoots(db, tx, node, withStranger(bootsOf(node), stranger, at), 'refused', problem);
+}
+
+/** Writes the report into the row of `before`; undefined: into a new node. */
+async function takeReport(
+  db: Database,
+  tx: Tx,
+  registration: Registration,
+  before: NodeRow | undefined,
+  boots: Boots | null,
+): Promise<Registered> {
+  const { input, at, context, newId } = registration;
   const id = before?.id ?? newId();
-  const given = givesSecret(context, input) ? (context.newSecret?.(id) ?? null) : null;
+  const newSecret = givesSecret(context, input) ? (context.newSecret?.(id) ?? null) : null;
   const hostname = before === undefined ? input.hostname : await nameFor(tx, before, input);
-  const values = {
-    ...reported(before === undefined ? null : registration.newest(before)),
+  const values: NodeValues = {
+    ...registration.reported(before === undefined ? null : registration.newest(before)),
     hostname,
-    boots: before === undefined || step.boots === null ? null : JSON.stringify(step.boots),
+    boots: before === undefined ? null : jsonColumn(boots),
     ...(await earlierColumn(tx, before, input)),
     ...(await unlistedColumn(tx, before, input, at)),
-    ...(given === null ? {} : { secret_hash: given.hash, secret_used: 0, secret_reset_at: null }),
-    // An admin's word lets one machine in.
-    ...defined({
-      secret_reset_at: before === undefined || before.host_ip === input.host_ip ? undefined : null,
-      secret_used: context.proof.kind === 'node' ? 1 : undefined,
-    }),
-    shared_secret: context.proof.kind === 'shared' ? context.proof.fingerprint : null,
+    ...secretColumns(registration, before, newSecret?.hash),
   };
-  if (context.proof.kind === 'join')
-    await useJoinToken(
-      tx,
-      context.proof.token_id,
-      { boot_id: input.boot_id ?? null, node_id: id },
-      at,
-    );
-  if (context.requireSecrets && context.proof.kind === 'shared')
-    await seenFrom(tx, { hostname, role: input.role }, context.address);
+  await useProof(tx, registration, { id, hostname });
   const { fingerprint, ...row } =
     before === undefined
-      ? await tx
-          .insertInto('nodes')
-          .values({
-            id,
-            role: input.role,
-            schedulable: 1,
-            cached: '[]',
-            containers: '[]',
-            created_at: at,
-            ...values,
-          })
-          .onConflict((oc) => oc.columns(['hostname', 'role']).doUpdateSet(values))
-          .returningAll()
-          .returning(fingerprintOf(db))
-          .executeTakeFirstOrThrow()
-      : await tx
-          .updateTable('nodes')
-          .set(values)
-          .where('id', '=', id)
-          .returningAll()
-          .returning(fingerprintOf(db))
-          .executeTakeFirstOrThrow();
+      ? await insertNode(db, tx, registration, id, values)
+      : await updateNode(db, tx, id, values);
   if (input.containers !== undefined && input.agent_version !== undefined)
     await forgetLabelled(tx, id);
   // A Berth agent lists its containers only after it knows its node. Until then nobody knows which
@@ -214,18 +218,80 @@ export async function registerNode(
   const hasLooked = input.containers !== undefined || input.agent_version === undefined;
   if (before !== undefined && before.host_ip !== row.host_ip)
     await registration.moveRoutes(row, hasLooked ? deploymentsIn(input) : []);
-  const secret = given?.text ?? null;
   return {
-    displaced,
+    displaced: null,
     row,
     fingerprint,
     before,
     verdict: 'taken',
     refusal: null,
-    secret,
+    secret: newSecret?.text ?? null,
     nameTaken: hostname !== input.hostname,
   };
 }
+
+/** Returns the columns that tell how the node proves who it is. A missing column stays. */
+function secretColumns(
+  { input, context: { proof } }: Registration,
+  before: NodeRow | undefined,
+  newHash: string | undefined,
+): Partial<NodeValues> {
+  const isElsewhere = before !== undefined && before.host_ip !== input.host_ip;
+  const unusedYet = newHash === undefined ? undefined : 0;
+  return {
+    ...defined({
+      secret_hash: newHash,
+      secret_used: proof.kind === 'node' ? 1 : unusedYet,
+      // An admin's reset lets one machine in.
+      secret_reset_at: newHash !== undefined || isElsewhere ? null : undefined,
+    }),
+    shared_secret: proof.kind === 'shared' ? proof.fingerprint : null,
+  };
+}
+
+/** Uses up a join token, and records the address of an admitted contract-only node. */
+async function useProof(
+  tx: Tx,
+  { input, at, context: { proof, requireSecrets, address } }: Registration,
+  { id, hostname }: Pick<NodeRow, 'id' | 'hostname'>,
+): Promise<void> {
+  if (proof.kind === 'join')
+    await useJoinToken(tx, proof.token_id, { boot_id: input.boot_id ?? null, node_id: id }, at);
+  if (requireSecrets && proof.kind === 'shared')
+    await seenFrom(tx, { hostname, role: input.role }, address);
+}
+
+const insertNode = (
+  db: Database,
+  tx: Tx,
+  { input, at }: Registration,
+  id: string,
+  values: NodeValues,
+) =>
+  tx
+    .insertInto('nodes')
+    .values({
+      id,
+      role: input.role,
+      schedulable: 1,
+      cached: '[]',
+      containers: '[]',
+      created_at: at,
+      ...values,
+    })
+    .onConflict((oc) => oc.columns(['hostname', 'role']).doUpdateSet(values))
+    .returningAll()
+    .returning(fingerprintOf(db))
+    .executeTakeFirstOrThrow();
+
+const updateNode = (db: Database, tx: Tx, id: string, values: NodeValues) =>
+  tx
+    .updateTable('nodes')
+    .set(values)
+    .where('id', '=', id)
+    .returningAll()
+    .returning(fingerprintOf(db))
+    .executeTakeFirstOrThrow();
 
 /** Without news the column stays as it is. */
 async function earlierColumn(
@@ -259,9 +325,9 @@ async function earlierColumn(
     ...row,
     containers: JSON.parse(row.containers) as NodeRecord['containers'],
   }));
-  const known = JSON.parse(before?.earlier_nodes ?? '[]') as EarlierNode[];
-  const next = withEarlier(known, containers, others);
-  return next === known ? {} : { earlier_nodes: JSON.stringify(next) };
+  const earlierNodes = JSON.parse(before?.earlier_nodes ?? '[]') as EarlierNode[];
+  const next = withEarlier(earlierNodes, containers, others);
+  return next === earlierNodes ? {} : { earlier_nodes: JSON.stringify(next) };
 }
 
 /** The Berth agent of the node was replaced by a contract-only one, which lists no containers. */
@@ -365,13 +431,16 @@ async function lockedRow(
     (row !== undefined && row.boot_id !== null && row.boot_id === input.boot_id)
   )
     return row;
-  // It lost the name to another machine, and kept its node.
+  // The node can have lost its name to another machine and be stored under its away name.
   const away = query
     .where('hostname', '=', awayName(input.hostname, input.host_ip))
     .where('role', '=', input.role);
   const own = await away.where('host_ip', '=', input.host_ip).executeTakeFirst();
   return own ?? row;
 }
+
+const NEEDS_JOIN_TOKEN =
+  'REQUIRE_NODE_SECRETS is on, and this agent supports node secrets: it needs a join token';
 
 /** Returns why this registration is refused, for the log; null: it is accepted. */
 async function refusal(
@@ -395,8 +464,7 @@ async function refusal(
     return (await joinRefusal(tx, before, offline, { input, at, proof })) ?? why;
   }
   if (!context.requireSecrets) return why;
-  if (wantsSecret(input))
-    return 'REQUIRE_NODE_SECRETS is on, and this agent supports node secrets: it needs a join token';
+  if (wantsSecret(input)) return NEEDS_JOIN_TOKEN;
   // The later requests of the agent are checked by the name of its node, which may differ from the
   // machine's name.
   const hostname = before === undefined ? input.hostname : await nameFor(tx, before, input);

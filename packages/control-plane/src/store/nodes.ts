@@ -1,6 +1,6 @@
 import { defined } from '@berth/kit/defined';
 import { failPoint } from '@berth/kit/fail-point';
-import type { NodeDisk, NodeEngine, NodeRegister } from '@berth/wire/node';
+import type { NodeRegister } from '@berth/wire/node';
 import type { NodeRole } from '@berth/wire/vocabulary';
 import { DEFAULT_LIMITS } from '../domain/deployments/facts.ts';
 import type { RegistrationContext } from '../domain/nodes/agent-identity.ts';
@@ -12,10 +12,11 @@ import type { NameFilter, Page, Paged } from '../domain/platform/page.ts';
 import type { DrainRecord, NodeRecord } from '../domain/platform/records.ts';
 import type { Uptime } from '../domain/platform/uptime.ts';
 import type { Database } from './engine/database.ts';
-import type { Db, NewRow, Row, Tx } from './engine/tables.ts';
-import { type NewEvent, writeEvents } from './events.ts';
+import type { Db, Row, Tx } from './engine/tables.ts';
+import { writeEvents } from './events.ts';
 import type { NewId } from './ids.ts';
 import { fingerprintOf, type NodeMemory } from './memory/node-memory.ts';
+import { drainEvents, nodeEvent, type RegisteredRow, registerEvents } from './node-events.ts';
 import {
   deploymentsIn,
   isKnownSender,
@@ -23,6 +24,7 @@ import {
   sameSecret,
   withoutProof,
 } from './node-registration.ts';
+import { diskOf, observedColumns, reportedColumns, sameDisk, type Times } from './node-report.ts';
 import { keyAfter, paged } from './pages.ts';
 import { afterAll } from './routes.ts';
 import { nodeOf } from './rows/node.ts';
@@ -32,6 +34,7 @@ import { forgetUnmanagedOf, leftOf } from './unmanaged.ts';
 import { hasVolumes } from './volumes.ts';
 
 const MOST_LISTED = 1_000;
+
 /** The nodes that AGENT_SECRET still authorizes. */
 export const withoutSecret = (
   db: Pick<Database, 'kysely'>,
@@ -243,10 +246,12 @@ async function register(
   if (registered.refusal !== null) throw registered.refusal;
   const node = recordOf(parts, registered.row);
   if (registered.before?.host_ip !== node.host_ip) parts.routedAt.delete(node.id);
+  const moved =
+    registered.verdict === 'taken' ? await followAddress(parts, node, input, at) : undefined;
   return {
     node,
     before,
-    ...(registered.verdict === 'taken' ? await followAddress(parts, node, input, at) : {}),
+    ...moved,
     ...defined({
       secret: registered.secret ?? undefined,
       nameTaken: registered.nameTaken ? (true as const) : undefined,
@@ -525,7 +530,7 @@ async function removeNodeIfGone(
       !force &&
       ((await mayHaveContainers(tx, node)) ||
         (await hasOpenTask(tx, id)) ||
-        (await isNeeded(tx, id)) ||
+        (await hasLiveDeployments(tx, id)) ||
         (await leftOf(tx, { nodes: [id] })).length > 0)
     )
       return false;
@@ -543,26 +548,10 @@ async function removeNodeIfGone(
   return removed;
 }
 
-/** One moment, by the machine's clock and by the uptime clock. */
-type Times = { now: number; uptime: number };
-
 const MOST_DOUBLED = 100;
+
 const ANNOUNCED_AT_ONCE = 500;
 
-type Named = Pick<Row<'nodes'>, 'id' | 'role' | 'hostname'>;
-const nodeEvent = (
-  { id, role, hostname }: Named,
-  what: string,
-  says: string,
-  at: number,
-): NewEvent => ({
-  at,
-  kind: `node.${what}`,
-  node_id: id,
-  message: `${role} ${hostname} ${says}`,
-});
-
-type RegisteredRow = Awaited<ReturnType<typeof registerNode>>;
 /** Returns a silent deploy node whose address this deploy node now has, or null. */
 async function silentAtNewAddress(
   tx: Tx,
@@ -580,147 +569,6 @@ async function silentAtNewAddress(
     // As in isSilent: thousands of agents can register from one address.
     .where((eb) => eb.or([eb('last_seen_at', '<=', at - offlineMs), eb('last_seen_at', '>', at)]));
   return (await nodes.execute()).find(isSilentRow) ?? null;
-}
-
-function registerEvents(
-  { before, row, displaced }: RegisteredRow,
-  silentThere: Row<'nodes'> | null,
-  at: number,
-): NewEvent[] {
-  const taken =
-    silentThere === null
-      ? []
-      : [
-          nodeEvent(
-            silentThere,
-            'address_taken',
-            `is silent, and node ${row.hostname} has its address ${row.host_ip} now`,
-            at,
-          ),
-        ];
-  if (before === undefined) {
-    const registered = nodeEvent(row, 'registered', `registered from ${row.host_ip}`, at);
-    if (displaced === null) return [registered, ...taken];
-    const why = `it was silent, and another machine, at ${row.host_ip}, has that name now`;
-    return [
-      nodeEvent(displaced.row, 'renamed', `was renamed from ${row.hostname}: ${why}`, at),
-      registered,
-      ...taken,
-    ];
-  }
-  return [
-    ...(before.hostname === row.hostname
-      ? []
-      : [nodeEvent(row, 'renamed', `was renamed from ${before.hostname}`, at)]),
-    ...(before.host_ip === row.host_ip
-      ? []
-      : [
-          nodeEvent(
-            row,
-            'host_ip',
-            `changed its address from ${before.host_ip} to ${row.host_ip}`,
-            at,
-          ),
-        ]),
-    ...taken,
-  ];
-}
-
-function drainEvents(
-  row: Named,
-  drain: DrainRecord | null,
-  before: DrainRecord | null,
-  at: number,
-): NewEvent[] {
-  if (drain === null) return [];
-  if (before?.started_at !== drain.started_at)
-    return [nodeEvent(row, 'draining', 'is being drained', at)];
-  return before.finished_at === null && drain.finished_at !== null
-    ? [nodeEvent(row, 'drained', 'is drained', at)]
-    : [];
-}
-
-/**
- * Returns the columns that a registration sets. A missing field keeps the old value. Only people
- * set `schedulable` and `deleting_at`.
- */
-const reportedColumns = (input: NodeRegister, at: Times) =>
-  ({
-    host_ip: input.host_ip,
-    max_storage: input.max_storage,
-    max_builds: input.max_builds ?? 1,
-    agent_version: input.agent_version ?? null,
-    boot_id: input.boot_id ?? null,
-    arch: input.arch ?? null,
-    engine: input.engine === undefined ? null : JSON.stringify(engineOf(input.engine)),
-    capabilities: input.capabilities === undefined ? null : JSON.stringify(input.capabilities),
-    last_seen_at: at.now,
-    ...diskColumn(input),
-    ...defined({
-      free_storage: input.free_storage,
-      copy_rate: input.copy_rate,
-      cached: input.cached === undefined ? undefined : JSON.stringify(input.cached),
-      containers: input.containers === undefined ? undefined : JSON.stringify(input.containers),
-    }),
-  }) satisfies Partial<NewRow<'nodes'>>;
-
-/** A Berth agent without `disk` has not measured it yet; a contract-only agent never sends it. */
-function diskColumn({ disk, agent_version }: NodeRegister): { disk?: string | null } {
-  if (disk !== undefined) return { disk: JSON.stringify(diskOf(disk)) };
-  return agent_version === undefined ? { disk: null } : {};
-}
-// Drops fields that a newer agent may add.
-const diskOf = ({
-  datasets,
-  images,
-  build_cache,
-  other,
-  free,
-  total,
-  evictable,
-}: NodeDisk): NodeDisk => ({
-  datasets,
-  images,
-  build_cache,
-  other,
-  free,
-  total,
-  ...defined({ evictable: evictable === undefined ? undefined : evictableOf(evictable) }),
-});
-const evictableOf = ({
-  build_cache,
-  images,
-  own_disk,
-}: NonNullable<NodeDisk['evictable']>): NonNullable<NodeDisk['evictable']> => ({
-  build_cache,
-  images: images.map(({ name, bytes, created_at, kept }) => ({ name, bytes, created_at, kept })),
-  own_disk: own_disk === null ? null : { free: own_disk.free, total: own_disk.total },
-});
-const engineOf = ({ ok, version, error }: NodeEngine): NodeEngine => ({ ok, version, error });
-const sameDisk = (a: NodeDisk, b: NodeDisk | null): boolean =>
-  b !== null && JSON.stringify(diskOf(a)) === JSON.stringify(diskOf(b));
-
-/**
- * Returns the observation times, by the uptime clock. An agent lists its containers after our last
- * answer to it. If it does not name that answer, the list counts as made when it was sent. If it
- * names our last answer, the list was made after the last report. If it names another answer, the
- * time is unknown, and `observed_since` stays.
- */
-function observedColumns(
-  { containers, last_answer_at }: NodeRegister,
-  at: Times,
-  before: Pick<NodeRecord, 'last_seen_at' | 'observed_at'> | null,
-): { observed_at?: number; observed_since?: number | null } {
-  if (containers === undefined) return {};
-  const observed_at = at.uptime;
-  if (last_answer_at === undefined || last_answer_at === null)
-    return { observed_at, observed_since: at.uptime };
-  if (before === null || before.observed_at === null) return { observed_at };
-  // An earlier version wrote this time by the machine's clock.
-  if (before.observed_at > at.uptime) return { observed_at, observed_since: null };
-  return Date.parse(last_answer_at) === before.last_seen_at
-    ? { observed_at, observed_since: before.observed_at }
-    : { observed_at };
 }
 
 /**
@@ -806,7 +654,7 @@ async function hasOpenTask(tx: Tx, nodeId: string): Promise<boolean> {
  * Returns whether the node has live deployments. A contract-only agent reports no containers, so
  * only its deployments tell.
  */
-async function isNeeded(tx: Tx, nodeId: string): Promise<boolean> {
+async function hasLiveDeployments(tx: Tx, nodeId: string): Promise<boolean> {
   const live = await tx
     .selectFrom('deployments')
     .select('id')

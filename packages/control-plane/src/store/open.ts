@@ -1,5 +1,4 @@
 /** Opens the database and creates the stores. app.ts imports no other file of store/. */
-
 import type { BackupStore } from '../domain/platform/backups.ts';
 import { DOMAIN_QUARANTINE_MS } from '../domain/routes/domains.ts';
 import type { RotationSource } from '../domain/secrets/rotation.ts';
@@ -124,7 +123,7 @@ export async function openRotation({
   return {
     meta: createMetaStore(db),
     nodes: { withoutSecret: () => withoutSecret(db) },
-    keys: createProjectKeyStore(db),
+    projectKeys: createProjectKeyStore(db),
     close: db.close,
   };
 }

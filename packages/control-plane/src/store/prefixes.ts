@@ -197,7 +197,8 @@ export async function sweepPrefixes(claiming: Claiming, now: number): Promise<vo
     released_at: null,
   });
   const live = sql.join(LIVE_STATES);
-  const isServed = sql<boolean>`(exists (select 1 from routes r where r.project_id = prefix_claims.project_id
+  const isServed = sql<boolean>`(exists (
+    select 1 from routes r where r.project_id = prefix_claims.project_id
       and r.domain_prefix = prefix_claims.prefix)
     or exists (select 1 from deployments d where d.project_id = prefix_claims.project_id
       and d.domain_prefix = prefix_claims.prefix and d.status in (${live})))`;

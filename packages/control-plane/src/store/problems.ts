@@ -2,18 +2,17 @@
  * The problems that Berth found. One row for each kind and subject; a lock makes control planes
  * judge one after the other.
  */
-
 import { sql } from 'kysely';
-import type { Clock } from '../domain/notifications/problems.ts';
 import {
+  type Clock,
   ENDED_KEPT_MS,
   judge,
   KEPT_CHANGES,
   type Observation,
+  problemKey,
   type ProblemRecord,
   type ProblemStore,
   type ProjectStanding,
-  problemKey,
 } from '../domain/notifications/problems.ts';
 import type { PinnedDataset } from '../domain/platform/records.ts';
 import type { Database } from './engine/database.ts';

@@ -130,10 +130,10 @@ export async function leaveProjects(
     .orderBy('id')
     .$if(capabilities.rowLocks, (q) => q.forUpdate())
     .execute();
-  const left: LeftProject[] = [];
+  const leftProjects: LeftProject[] = [];
   for (const { id, name, members } of projects) {
     const others = (JSON.parse(members) as Member[]).filter((member) => member.user_id !== userId);
-    left.push({ id, name, isLast: others.length === 0 });
+    leftProjects.push({ id, name, isLast: others.length === 0 });
     if (others.length === 0) continue;
     await tx
       .updateTable('projects')
@@ -150,7 +150,7 @@ export async function leaveProjects(
       .where('user_id', '=', userId)
       .execute();
   }
-  return left;
+  return leftProjects;
 }
 
 /**

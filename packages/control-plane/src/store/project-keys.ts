@@ -2,10 +2,12 @@
  * The wrapped keys of projects (secrets/vault.ts), which are deleted with their project, and the
  * keys of values that belong to no project.
  */
-
 import { DomainError } from '../domain/platform/errors.ts';
-import type { ProjectKeyRecord } from '../domain/secrets/vault.ts';
-import { PLATFORM_KEYS, type ProjectKeyStore } from '../domain/secrets/vault.ts';
+import {
+  PLATFORM_KEYS,
+  type ProjectKeyRecord,
+  type ProjectKeyStore,
+} from '../domain/secrets/vault.ts';
 import type { Database } from './engine/database.ts';
 import type { Db } from './engine/tables.ts';
 

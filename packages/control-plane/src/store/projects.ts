@@ -6,7 +6,7 @@ import { DEFAULT_LIMITS } from '../domain/deployments/facts.ts';
 import type { ProjectAccess } from '../domain/identity/access.ts';
 import { presentNode } from '../domain/nodes/renamed-machine.ts';
 import { DomainError, type FieldProblem, invalid, taken } from '../domain/platform/errors.ts';
-import type { RecordChange, RecordGuard } from '../domain/platform/guard.ts';
+import type { RecordChange, RecordGuard } from '../domain/platform/record-change.ts';
 import type { Page, Paged, ProjectFilter } from '../domain/platform/page.ts';
 import type { ProjectRecord, ProjectSettings } from '../domain/platform/records.ts';
 import { replaceProblem } from '../domain/projects/project-rules.ts';

@@ -5,20 +5,20 @@
  * pending -> running (claimed) -> completed | failed (reported)
  * pending, running -> lost (deadline passed, lease expired, control plane stopped)
  */
-
 import { defined } from '@berth/kit/defined';
 import type { RepositoryLookPayload } from '@berth/wire/repository-look';
 import type { TaskReport } from '@berth/wire/task';
 import type { TaskState } from '@berth/wire/vocabulary';
 import { sql } from 'kysely';
-import type { Loss, NewRepositoryLook } from '../domain/git/repository-looks.ts';
 import {
   FRESH_MS,
   isRepositoryLook,
   KEPT_MS,
+  type Loss,
   LOST,
   MAX_KEPT,
   MAX_OPEN,
+  type NewRepositoryLook,
   type RepositoryLookRecord,
   type RepositoryLookStore,
   STOPPED,
@@ -123,8 +123,8 @@ function createLook(
     // The second of two concurrent requests finds the task of the first, and the limit holds
     // with several control planes.
     await db.capabilities.lockName(tx, LOCK);
-    const found = await findSameLook(tx, look.payload, now);
-    if (found !== null) return found;
+    const sameLook = await findSameLook(tx, look.payload, now);
+    if (sameLook !== null) return sameLook;
     if ((await openLookIds(tx)).length >= MAX_OPEN)
       throw new DomainError(
         'too_many_requests',

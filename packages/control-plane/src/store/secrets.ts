@@ -41,7 +41,7 @@ export function createSecretStore(db: Database): SecretStore {
     list: (projectId) => secretsOf(db.kysely, projectId),
 
     async get(projectId, name) {
-      const row = await one(db.kysely, projectId, name);
+      const row = await secretRow(db.kysely, projectId, name);
       if (row === undefined) throw noSecret(name);
       return secretOf(row);
     },
@@ -60,9 +60,9 @@ export function createSecretStore(db: Database): SecretStore {
 
     set: (projectId, secret, now, guard) =>
       db.write(async (tx) => {
-        const project = await changeable(db, tx, projectId, guard);
+        const project = await changeableProject(db, tx, projectId, guard);
         if (Object.hasOwn(project.env, secret.name)) throw envHasName(secret.name);
-        return write(db, tx, project, secret, now, '');
+        return writeSecret(db, tx, project, secret, now, '');
       }),
 
     delivered: (deploymentId, { prints, missing }, now) =>
@@ -90,7 +90,7 @@ export function createSecretStore(db: Database): SecretStore {
 
     remove: (projectId, name, now, guard) =>
       db.write(async (tx) => {
-        const project = await changeable(db, tx, projectId, guard);
+        const project = await changeableProject(db, tx, projectId, guard);
         const removed = await tx
           .deleteFrom('project_secrets')
           .where('project_id', '=', projectId)
@@ -98,13 +98,13 @@ export function createSecretStore(db: Database): SecretStore {
           .returning('name')
           .executeTakeFirst();
         if (removed === undefined) throw noSecret(name);
-        await touch(tx, projectId, now);
+        await raiseSecretsVersion(tx, projectId, now);
         await writeEvents(db, tx, [projectEvent(project, 'secret_deleted', now, ` ${name}`)]);
       }),
 
     importEnv: (projectId, name, seal, now, guard) =>
       db.write(async (tx) => {
-        const project = await changeable(db, tx, projectId, guard);
+        const project = await changeableProject(db, tx, projectId, guard);
         const { [name]: value, ...env } = project.env;
         if (value === undefined || !Object.hasOwn(project.env, name))
           throw new DomainError('not_found', `project ${project.name} has no variable ${name}`);
@@ -114,8 +114,8 @@ export function createSecretStore(db: Database): SecretStore {
           .set((eb) => ({ env: JSON.stringify(env), flow_version: eb('flow_version', '+', 1) }))
           .where('id', '=', projectId)
           .execute();
-        await forget(db, tx, projectId, name);
-        return write(db, tx, project, secret, now, ' from its environment variable');
+        await forgetVariable(db, tx, projectId, name);
+        return writeSecret(db, tx, project, secret, now, ' from its environment variable');
       }),
   };
 }
@@ -123,7 +123,7 @@ export function createSecretStore(db: Database): SecretStore {
 const noSecret = (name: string): DomainError =>
   new DomainError('not_found', `the project has no secret ${name}`);
 
-const one = (db: Db, projectId: string, name: string): Promise<Shown | undefined> =>
+const secretRow = (db: Db, projectId: string, name: string): Promise<Shown | undefined> =>
   db
     .selectFrom('project_secrets')
     .select(SHOWN)
@@ -132,7 +132,7 @@ const one = (db: Db, projectId: string, name: string): Promise<Shown | undefined
     .executeTakeFirst();
 
 /** Returns the locked project. Throws not_found, being_deleted, and what the guard throws. */
-async function changeable(
+async function changeableProject(
   db: Database,
   tx: Tx,
   projectId: string,
@@ -144,7 +144,7 @@ async function changeable(
   return project;
 }
 
-async function touch(tx: Tx, projectId: string, now: number): Promise<ProjectRecord> {
+async function raiseSecretsVersion(tx: Tx, projectId: string, now: number): Promise<ProjectRecord> {
   const row = await tx
     .updateTable('projects')
     .set((eb) => ({ updated_at: now, secrets_version: eb('secrets_version', '+', 1) }))
@@ -154,7 +154,7 @@ async function touch(tx: Tx, projectId: string, now: number): Promise<ProjectRec
   return projectOf(row);
 }
 
-async function write(
+async function writeSecret(
   db: Database,
   tx: Tx,
   { id, name: projectName }: ProjectRecord,
@@ -179,7 +179,7 @@ async function write(
     .values({ project_id: id, ...columns })
     .onConflict((oc) => oc.columns(['project_id', 'name']).doUpdateSet(columns))
     .execute();
-  const project = await touch(tx, id, now);
+  const project = await raiseSecretsVersion(tx, id, now);
   const where = secret.scope === 'build' ? 'build' : as;
   await writeEvents(db, tx, [
     projectEvent({ id, name: projectName }, 'secret_set', now, ` ${secret.name} (${where})${how}`),
@@ -192,10 +192,16 @@ async function write(
  * Removes the variable from the copies that deployments have of the settings: a release gets the
  * current value of the secret instead.
  */
-async function forget(db: Database, tx: Tx, projectId: string, name: string): Promise<void> {
+async function forgetVariable(
+  db: Database,
+  tx: Tx,
+  projectId: string,
+  name: string,
+): Promise<void> {
   const settings = db.capabilities.withoutKey('settings', ['env', name]);
-  await sql`update deployments set settings = ${settings} where project_id = ${projectId} and settings like ${`%"${name}"%`}`.execute(
-    tx,
-  );
+  const hasName = `%"${name}"%`;
+  await sql`
+    update deployments set settings = ${settings}
+    where project_id = ${projectId} and settings like ${hasName}`.execute(tx);
   await removeKeptVariable(tx, projectId, name);
 }

@@ -2,6 +2,7 @@
  * Writes lines of deployments' stories inside the caller's transaction, and keeps each story short.
  * No other file writes them.
  */
+import { defined } from '@berth/kit/defined';
 import {
   LEFT_OUT,
   leftOut,
@@ -29,9 +30,10 @@ export async function writeStoryLine(
     .values({
       ...line,
       at: now,
-      ...(before === undefined
-        ? {}
-        : { count: before.count + 1, first_at: before.first_at ?? before.at }),
+      ...defined({
+        count: before === undefined ? undefined : before.count + 1,
+        first_at: before === undefined ? undefined : (before.first_at ?? before.at),
+      }),
     })
     .execute();
   // A line that never repeats belongs to a step, and the number of steps is bounded.
@@ -84,7 +86,7 @@ async function shorten(tx: Tx, deploymentId: string): Promise<void> {
       removed.map((l) => l.id),
     )
     .execute();
-  const left = await tx
+  const mergedLine = await tx
     .updateTable('deployment_events')
     .set((eb) => ({
       kind: LEFT_OUT,
@@ -96,7 +98,7 @@ async function shorten(tx: Tx, deploymentId: string): Promise<void> {
     .executeTakeFirstOrThrow();
   await tx
     .updateTable('deployment_events')
-    .set({ message: leftOut(left.count) })
+    .set({ message: leftOut(mergedLine.count) })
     .where('id', '=', notice.id)
     .execute();
 }

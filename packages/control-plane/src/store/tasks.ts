@@ -2,7 +2,6 @@
  * Tasks and their leases: offering, claiming, renewing. Only a plan creates and ends tasks
  * (commit-plan.ts), except `sync` tasks.
  */
-
 import { failPoint } from '@berth/kit/fail-point';
 import type { TaskProgress } from '@berth/wire/dataset';
 import { MAX_HOLD_SECONDS } from '@berth/wire/route';

@@ -1,10 +1,13 @@
-/** The containers that contract-only agents may have started (domain/nodes/unmanaged.ts). */
+/**
+ * Stores the containers that contract-only agents may have started
+ * (domain/nodes/unmanaged-containers.ts).
+ */
 import { LABELS } from '@berth/wire/vocabulary';
 import {
   leftOver,
   type UnmanagedChange,
   type UnmanagedContainer,
-} from '../domain/nodes/unmanaged.ts';
+} from '../domain/nodes/unmanaged-containers.ts';
 import type { LeftWhere, UnmanagedStore } from '../domain/nodes/unmanaged-store.ts';
 import { DomainError } from '../domain/platform/errors.ts';
 import type { NodeRecord } from '../domain/platform/records.ts';

@@ -2,7 +2,6 @@
  * Points of what containers use (domain/nodes/usage.ts). A crash of the machine may lose the newest
  * ones.
  */
-
 import { METRIC_VALUES } from '@berth/wire/metrics';
 import { sql } from 'kysely';
 import {
@@ -144,8 +143,10 @@ async function sweepUsage(db: Database, now: number): Promise<number> {
 }
 
 /** A value that no point has is not known. */
-const plus = (a: number | null, b: number | null): number | null =>
-  a === null ? b : b === null ? a : a + b;
+const plus = (a: number | null, b: number | null): number | null => {
+  if (a === null) return b;
+  return b === null ? a : a + b;
+};
 
 const slotOf = (at: number, step: UsageStep): number => Math.floor(at / step.ms);
 
@@ -190,13 +191,17 @@ const NEWEST = [
   'net_tx',
 ] as const;
 const newest = (column: (typeof NEWEST)[number] | 'memory_bytes') =>
-  sql<number>`case when excluded.at >= usage_points.at then ${sql.ref(`excluded.${column}`)} else ${sql.ref(`usage_points.${column}`)} end`;
+  sql<number>`case when excluded.at >= usage_points.at
+    then ${sql.ref(`excluded.${column}`)} else ${sql.ref(`usage_points.${column}`)} end`;
 const HIGHEST = sql<number>`case
   when usage_points.memory_bytes is null then excluded.memory_bytes
-  when excluded.memory_bytes is null or excluded.memory_bytes < usage_points.memory_bytes then usage_points.memory_bytes
+  when excluded.memory_bytes is null or excluded.memory_bytes < usage_points.memory_bytes
+  then usage_points.memory_bytes
   else excluded.memory_bytes end`;
-const highest = (a: number | null | undefined, b: number | null | undefined): number | null =>
-  a === null || a === undefined ? (b ?? null) : b === null || b === undefined ? a : Math.max(a, b);
+const highest = (a: number | null | undefined, b: number | null | undefined): number | null => {
+  const values = [a, b].filter((value) => value !== null && value !== undefined);
+  return values.length === 0 ? null : Math.max(...values);
+};
 
 const msOf = (seconds: number | null): number | null =>
   seconds === null ? null : Math.round(seconds * 1000);

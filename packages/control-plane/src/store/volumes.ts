@@ -171,13 +171,13 @@ async function compare(
     .where('node_id', '=', node.id)
     .execute();
   const rows = new Map(here.map((row) => [row.id, row]));
-  const known = new Map(here.map((row) => [row.id, volumeCopyOf(row)]));
+  const copiesHere = new Map(here.map((row) => [row.id, volumeCopyOf(row)]));
   let foreign: Pick<VolumeWork, 'foreign'> = {};
   for (const { copy: id, folders } of reported) {
-    const copy = known.get(id) ?? (await adopted(tx, id, node.id));
+    const copy = copiesHere.get(id) ?? (await adopted(tx, id, node.id));
     if (copy === 'foreign') foreign = { foreign: true };
     if (copy === null || copy === 'foreign') continue;
-    known.set(id, copy);
+    copiesHere.set(id, copy);
     const sizes = Object.fromEntries(
       folders.flatMap(({ name, bytes }) => (bytes === null ? [] : [[name, bytes]])),
     );
@@ -219,7 +219,7 @@ async function compare(
       .where('id', 'in', missing)
       .execute();
   const inPlace = new Set(reported.flatMap((r) => (r.in_place ? [r.copy] : [])));
-  const all = [...known.values()];
+  const all = [...copiesHere.values()];
   const remove = all.flatMap(({ id, state }) =>
     state === 'deleting' && present.has(id) ? [id] : [],
   );

@@ -7,7 +7,6 @@ import type { Deployment } from '@berth/wire/deployment';
 import type { Node } from '@berth/wire/node';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { emptyPlan } from '../../src/domain/deployments/plan.ts';
-import type { LoopDeps } from '../../src/loops/deps.ts';
 import { drains } from '../../src/loops/drains.ts';
 import { removals } from '../../src/loops/removals.ts';
 import { type Api, createApi, createProject, deploy, register, sha, tick } from './harness.ts';
@@ -51,7 +50,7 @@ const leftOn = async (id: string): Promise<string[]> =>
 const confirmGone = (id: string, container: string) =>
   api.call('confirmRemoved', { params: { id, container } });
 async function loops(): Promise<void> {
-  const deps = { ...api, now: Date.now, log: silentLogger() } as unknown as LoopDeps;
+  const deps = { ...api.stores, ...api, now: Date.now, log: silentLogger() };
   await drains(deps)(new AbortController().signal);
   await removals(deps)(new AbortController().signal);
 }

@@ -6,7 +6,6 @@ import { beforeEach, describe, expect, it, vi } from 'vitest';
 import { datasetChanges } from '../../src/loops/dataset-changes.ts';
 import { drains } from '../../src/loops/drains.ts';
 import { leaseReaper } from '../../src/loops/lease-reaper.ts';
-import type { LoopDeps } from '../../src/loops/deps.ts';
 import { silentLogger } from '@berth/kit/log';
 import { DomainError } from '../../src/domain/platform/errors.ts';
 import { type Api, createApi, createProject, deploy, register, rulesOf, tick } from './harness.ts';
@@ -32,19 +31,11 @@ const cached = (
   last_used_at,
   pinned,
 });
-const loopDeps = (): LoopDeps => ({
-  statuses: null,
-  backups: null,
-  clean: { keepReleases: 10, intervalMs: null },
+const loopDeps = () => ({
+  ...api.stores,
   ...api,
   now: () => Date.now(),
-  monotonic: () => performance.now(),
   log: silentLogger(),
-  probe: null,
-  reach: null,
-  settleMs: 0,
-  datasets: null,
-  keep: { deployments: 100, ms: 1e9, logBytes: 1e9 },
 });
 const drainRound = () => drains(loopDeps())(new AbortController().signal);
 

@@ -11,7 +11,6 @@ import { startPostgres, whyNoPostgres } from '@berth/testbed/postgres';
 import { afterAll, describe, expect, onTestFinished, test } from 'vitest';
 import { datasetMonitor } from '../../src/loops/dataset-monitor.ts';
 import { datasetRemovals } from '../../src/loops/dataset-removals.ts';
-import type { LoopDeps } from '../../src/loops/deps.ts';
 import { createCheckFolder } from '../../src/monitor/check-folder.ts';
 import { createScanner } from '../../src/monitor/scanner.ts';
 import { shareCompiled } from '../monitor/support.ts';
@@ -56,17 +55,18 @@ async function scene(engine: string, given: { scansByLoop?: number } = {}): Prom
   onTestFinished(() => api.close());
   const stop = new AbortController();
   const deps = {
+    ...api.stores,
     ...api,
     now: Date.now,
     log: silentLogger(),
-    datasets: {
+    scans: {
       scanner,
       basePath: base,
       scanIntervalMs: 600_000,
       scansAtOnce: given.scansByLoop ?? 1,
       historyKeep: 100,
     },
-  } as unknown as LoopDeps;
+  };
   const put: Scene['put'] = (files, folder = 'photos') => {
     mkdirSync(join(base, folder), { recursive: true });
     for (const [path, content] of Object.entries(files)) {

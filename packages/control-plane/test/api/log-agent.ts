@@ -5,6 +5,7 @@
 import { readFrames } from '@berth/testbed/event-stream';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { createClient } from '@berth/wire/client';
+import type { LogCursor } from '@berth/wire/log-cursor';
 import { type LogBatch, type LogWant, MAX_BATCH_LINES } from '@berth/wire/runtime';
 import { expect, onTestFinished } from 'vitest';
 import { AGENT_SECRET } from './harness.ts';
@@ -12,7 +13,7 @@ import { AGENT_SECRET } from './harness.ts';
 type Event = {
   event: string;
   id: string;
-  data: { text?: string; count?: number; from?: string | null; to?: string; message?: string };
+  data: { text?: string; count?: string; from?: string | null; to?: string; message?: string };
 };
 export type Viewer = {
   events: Event[];
@@ -26,10 +27,15 @@ export async function view(
   project: string,
   token: string,
   query = '?tail=0',
+  lastId?: string,
 ): Promise<Viewer> {
   const stop = new AbortController();
   const answer = await fetch(`${url}/api/projects/${project}/logs${query}`, {
-    headers: { authorization: `Bearer ${token}`, accept: 'text/event-stream' },
+    headers: {
+      authorization: `Bearer ${token}`,
+      accept: 'text/event-stream',
+      ...(lastId === undefined ? {} : { 'last-event-id': lastId }),
+    },
     signal: stop.signal,
   });
   expect(answer.status).toBe(200);
@@ -48,6 +54,28 @@ export async function view(
   return viewer;
 }
 
+/** Lines `line NUMBER` that come twice, not in order, or after a gap without a `lost` event. */
+export function unexplainedGaps(viewer: Viewer): string[] {
+  const unexplained: string[] = [];
+  let before: number | null = null;
+  let isMarked = false;
+  for (const { event, data } of viewer.events) {
+    if (event === 'lost') isMarked = true;
+    const number = Number(/^line (\d+)\b/.exec(data.text ?? '')?.[1] ?? Number.NaN);
+    if (event !== 'line' || Number.isNaN(number)) continue;
+    const isNext = before === null || number === before + 1;
+    if (!isNext && !(isMarked && number > (before ?? 0)))
+      unexplained.push(`${before} to ${number}`);
+    before = number;
+    isMarked = false;
+  }
+  return unexplained;
+}
+
+type Line = LogBatch['lines'][number];
+type Printed = { line: Line; cursor: LogCursor; at: number };
+const RUN = 'c1';
+
 /** `url` returns the control plane that the next request asks. */
 export function logAgent(url: () => string, node_id: string) {
   const client = () =>
@@ -57,27 +85,41 @@ export function logAgent(url: () => string, node_id: string) {
   const send = (key: string, batch: Partial<LogBatch>) =>
     client().call('agentLogBatch', {
       params: { key },
-      body: { node_id, epoch: key, first: 0, lines: [], now: Date.now(), ...batch },
+      body: { node_id, epoch: key, first: 0, lines: [], now: Date.now(), run: RUN, ...batch },
     });
-  let next = 0;
   /** The lines that the container engine has, also those that were not sent. */
-  const printed: { line: LogBatch['lines'][number]; at: number }[] = [];
+  const printed: Printed[] = [];
+  let next = 0;
+  /** The newest line that was sent; at first, the beginning of the follower. */
+  let after: LogCursor | null = null;
+  let isGap = false;
   let reads = 0;
   async function answerReads(): Promise<void> {
-    for (const { mode, key, after, since_ago_ms, tail } of await wants()) {
-      if (mode !== 'read') continue;
-      const since = since_ago_ms === null ? 0 : Date.now() - since_ago_ms;
-      const range = printed
-        .filter(({ line, at }) => (after === null ? at >= since : line.at > after))
-        .map(({ line }) => line);
-      const lines = tail === 0 ? [] : range.slice(-tail);
+    for (const want of await wants()) {
+      if (want.mode !== 'read') continue;
+      const since = want.since_ago_ms === null ? 0 : Date.now() - want.since_ago_ms;
+      const isReset =
+        want.after !== null && printed.every(({ cursor }) => cursor.at !== want.after);
+      // As the agent does: without the line to begin at, all that is there.
+      const range = printed.filter(({ cursor, at }) =>
+        want.after === null ? at >= since : isReset || cursor.at >= want.after,
+      );
+      const lines = want.tail === 0 ? [] : range.slice(-want.tail);
       for (let first = 0; first < lines.length || first === 0; first += MAX_BATCH_LINES) {
         const part = lines.slice(first, first + MAX_BATCH_LINES);
-        const end = first + part.length === lines.length;
-        await send(key, {
+        const isEnd = first + part.length === lines.length;
+        await send(want.key, {
           first,
-          lines: part,
-          ...(end ? { end, left_out: range.length - lines.length } : {}),
+          lines: part.map(({ line }) => line),
+          after: lines[first - 1]?.cursor ?? null,
+          reset: isReset,
+          ...(isEnd
+            ? {
+                end: true,
+                left_out: range.length - lines.length,
+                last: printed.at(-1)?.cursor ?? null,
+              }
+            : {}),
         });
       }
       reads += 1;
@@ -85,13 +127,27 @@ export function logAgent(url: () => string, node_id: string) {
   }
   let paused = false;
   let stamps = 0;
-  function line(text: string, clockMs = 0): LogBatch['lines'][number] {
-    const at = new Date(Date.now() + clockMs)
+  let clock = Date.now();
+  function line(text: string, clockMs = 0): Printed {
+    clock = Math.max(clock, Date.now());
+    const at = new Date(clock + clockMs)
       .toISOString()
       .replace('Z', `${String(stamps++).padStart(6, '0')}Z`);
-    const entry = { at, stream: 'stdout' as const, text };
-    printed.push({ line: entry, at: Date.now() });
+    const entry = {
+      line: { at, stream: 'stdout' as const, text },
+      cursor: { run: RUN, at, ordinal: 0 },
+      at: Date.now(),
+    };
+    printed.push(entry);
     return entry;
+  }
+  /** Sends lines as the next batch of the follower. */
+  function sendNext(key: string, lines: readonly Printed[], now = Date.now()) {
+    const batch = { first: next, lines: lines.map((entry) => entry.line), after, gap: isGap, now };
+    next += lines.length;
+    after = lines.at(-1)?.cursor ?? after;
+    isGap = false;
+    return send(key, batch);
   }
   const ending = new AbortController();
   const answering = (async () => {
@@ -117,7 +173,10 @@ export function logAgent(url: () => string, node_id: string) {
         .poll(
           async () => {
             const all = await wants();
-            key = all.find((want) => want.mode === 'follow')?.key ?? '';
+            const follow = all.find((want) => want.mode === 'follow');
+            key = follow?.key ?? '';
+            const soon = new Date(Date.now() - 1_000).toISOString().replace('Z', '000000Z');
+            after ??= { run: RUN, at: follow?.after ?? soon, ordinal: -1 };
             return key !== '' && all.every((want) => want.mode === 'follow');
           },
           { timeout: 30_000 },
@@ -125,36 +184,34 @@ export function logAgent(url: () => string, node_id: string) {
         .toBe(true);
       return key;
     },
-    /** Prints lines. Lines that are `skipped` before them are lost. */
-    print(key: string, texts: readonly string[], { skipped = 0, clockMs = 0 } = {}) {
-      next += skipped;
-      const first = next;
-      next += texts.length;
-      return send(key, {
-        first,
-        lines: texts.map((text) => line(text, clockMs)),
-        now: Date.now() + clockMs,
-      });
+    /** Prints lines. With `dropped`, so many lines before them are not sent. */
+    print(key: string, texts: readonly string[], { dropped = 0, clockMs = 0 } = {}) {
+      this.drop(dropped);
+      const lines = texts.map((text) => line(text, clockMs));
+      return sendNext(key, lines, Date.now() + clockMs);
     },
-    /**
-     * Prints lines of which one in `every` is sent, at most a batch. The others get the numbers
-     * after it, as from a real agent.
-     */
-    async flood(key: string, count: number, every: number) {
-      const lines = Array.from({ length: count }, () => line(`line ${stamps}`)).filter(
-        (_, i) => i % every === 0,
-      );
-      const first = next;
-      next += count;
-      if (lines.length > 0) await send(key, { first, lines });
+    /** Prints `line NUMBER`s, and sends at most one batch of the first ones. */
+    async flood(key: string, count: number, sent: number) {
+      const lines = Array.from({ length: count }, () => line(`line ${stamps}`));
+      const answer = await sendNext(key, lines.slice(0, sent));
+      next += count - sent;
+      isGap = count > sent;
+      return answer;
     },
     /** Prints lines that are not sent. */
     drop(count: number) {
       for (let i = 0; i < count; i += 1) line(`line ${stamps}`);
       next += count;
+      isGap ||= count > 0;
     },
-    /** Says that it is there, and how many lines there were. */
-    sign: (key: string) => send(key, { first: next }),
+    /** Prints lines that another control plane gets. */
+    async elsewhere(count: number) {
+      const lines = Array.from({ length: count }, () => line(`line ${stamps}`));
+      next += count;
+      after = lines.at(-1)?.cursor ?? after;
+    },
+    /** Says that it is there. */
+    sign: (key: string) => send(key, { first: next, after }),
     /** Number of lines that the container has printed. */
     printed: () => printed.length,
     /** Answers no reads until `pause(false)`. */

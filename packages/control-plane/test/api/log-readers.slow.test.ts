@@ -1,7 +1,11 @@
 import { silentLogger } from '@berth/kit/log';
 import type { LogBatch } from '@berth/wire/runtime';
 import { afterEach, expect, test } from 'vitest';
-import { createReaders, type ReaderLimits, type Readers } from '../../src/api/log-readers.ts';
+import {
+  createReaders,
+  type ReaderLimits,
+  type Readers,
+} from '../../src/api/runtime-logs/readers.ts';
 import { createChanges, type Changes } from '../../src/domain/platform/changes.ts';
 import type { LogRelay } from '../../src/domain/deployments/runtime-logs.ts';
 import type { AllStores } from '../../src/store/open.ts';
@@ -80,6 +84,7 @@ const read = {
   after: null,
 };
 const never = new AbortController().signal;
+const BEGIN = { after: null, since: 1_000_000 };
 
 test('there is room for so many logs of a control plane and of a node; viewers of the same log need none', async () => {
   const { controlPlane } = await world();
@@ -87,14 +92,16 @@ test('there is room for so many logs of a control plane and of a node; viewers o
   const of = (id: string, node_id: string | null) => ({ id, node_id });
   expect(readers.hasRoom([of('d1', 'n1'), of('d2', 'n1')])).toBe(true);
   expect(readers.hasRoom([of('d1', 'n1'), of('d2', 'n1'), of('d3', 'n1')])).toBe(false);
-  const held = [await readers.follow('d1', 'n1'), await readers.follow('d2', 'n1')];
+  const held = [await readers.follow('d1', 'n1', BEGIN), await readers.follow('d2', 'n1', BEGIN)];
   expect(readers.hasRoom([of('d3', 'n1')])).toBe(false);
-  await expect(readers.follow('d3', 'n1')).rejects.toMatchObject({ code: 'too_many_requests' });
+  await expect(readers.follow('d3', 'n1', BEGIN)).rejects.toMatchObject({
+    code: 'too_many_requests',
+  });
   expect(readers.hasRoom([of('d1', 'n1'), of('d2', 'n1'), of('d3', 'n2')])).toBe(true);
   expect(readers.hasRoom([of('d3', 'n2'), of('d4', 'n3')])).toBe(false);
   // A deployment without a node needs no reader on any node, and counts for the control plane.
   expect(readers.hasRoom([of('d3', null)])).toBe(true);
-  held.push(await readers.follow('d1', 'n1'));
+  held.push(await readers.follow('d1', 'n1', BEGIN));
   expect(readers.counts().follows).toBe(2);
   held[0]?.release();
   held[0]?.release();
@@ -114,8 +121,8 @@ test('equal reads share one want, and a full control plane refuses the next one'
   expect(wants).toHaveLength(1);
   expect(await readers.wantsOf('n2')).toEqual([]);
   await readers.accept(wants[0]?.key ?? '', batch(0, 3, { end: true, left_out: 7 }));
-  for (const { channel, problem } of await Promise.all(both))
-    expect([channel.end(), channel.leftOut(), problem]).toEqual([3, 7, null]);
+  for (const { lines, isCut, problem } of await Promise.all(both))
+    expect([lines.length, isCut, problem]).toEqual([3, true, null]);
   expect(await readers.wantsOf('n1')).toEqual([]);
 });
 
@@ -130,7 +137,7 @@ test('a node that does not answer a read: the answer says so', async () => {
 test('lines for another node, for a log that nobody wants, and beyond the rate', async () => {
   const { controlPlane } = await world();
   const { readers } = controlPlane(null, { linesPerSecond: 1_000 });
-  const held = await readers.follow('d1', 'n1');
+  const held = await readers.follow('d1', 'n1', BEGIN);
   const [want] = await readers.wantsOf('n1');
   const key = want?.key ?? '';
   expect(await readers.accept(key, batch(0, 5, { node_id: 'n2' }))).toEqual({
@@ -138,7 +145,7 @@ test('lines for another node, for a log that nobody wants, and beyond the rate',
     wait_ms: 0,
   });
   expect(await readers.accept('f-other', batch(0, 5))).toEqual({ wanted: false, wait_ms: 0 });
-  expect(held.channel.end()).toBe(0);
+  expect(held.channel.tail).toBe(0);
   expect(await readers.accept(key, batch(0, 900))).toEqual({ wanted: true, wait_ms: 0 });
   const { wait_ms } = await readers.accept(key, batch(900, 1_000));
   expect(wait_ms).toBeGreaterThan(500);
@@ -154,21 +161,21 @@ test('lines for another node, for a log that nobody wants, and beyond the rate',
 test('two control planes: the lines reach the viewers of both by way of either; a want ends 30 s after its control plane', async () => {
   const { controlPlane, clock, sent, stores, kill } = await world();
   const [a, b] = [controlPlane('a'), controlPlane('b')];
-  const at = await a.readers.follow('d1', 'n1');
-  const beside = await b.readers.follow('d1', 'n1');
+  const at = await a.readers.follow('d1', 'n1', BEGIN);
+  const beside = await b.readers.follow('d1', 'n1', BEGIN);
   const [want, ...more] = await b.readers.wantsOf('n1');
   expect(more).toEqual([]);
   const key = want?.key ?? '';
   // The agent asks the other control plane, with and without an own viewer there.
   expect((await b.readers.accept(key, batch(0, 3))).wanted).toBe(true);
-  expect([at.channel.end(), beside.channel.end()]).toEqual([3, 3]);
+  expect([at.channel.tail, beside.channel.tail]).toEqual([3, 3]);
   beside.release();
   await expect.poll(() => b.readers.counts().follows).toBe(0);
   expect((await b.readers.accept(key, batch(3, 2))).wanted).toBe(true);
-  expect(at.channel.end()).toBe(5);
+  expect(at.channel.tail).toBe(5);
   // A batch that is repeated after a broken connection, at the other one.
   await a.readers.accept(key, batch(3, 2));
-  expect([at.channel.end(), at.channel.missing()]).toEqual([5, 0]);
+  expect([at.channel.tail, at.channel.missing]).toEqual([5, 0]);
 
   // It removes nothing. Its want is offered until it expires.
   kill('a');
@@ -183,7 +190,7 @@ test('two control planes: the lines reach the viewers of both by way of either; 
   await b.readers.accept(key, batch(6, 1));
   expect(sent).toHaveLength(count);
   // The next write removes the expired row.
-  const later = await b.readers.follow('d2', 'n1');
+  const later = await b.readers.follow('d2', 'n1', BEGIN);
   expect((await stores.logWants.list(0)).map((row) => row.key)).toEqual(['f-d2']);
   later.release();
 });
@@ -221,9 +228,9 @@ test('a new reader begins when the log was first wanted, as long as a control pl
   const [a, b] = [controlPlane('a'), controlPlane('b')];
   const beginOf = async () =>
     (await b.readers.wantsOf('n1')).map(({ since_ago_ms, after }) => [since_ago_ms, after]);
-  await a.readers.follow('d1', 'n1');
+  await a.readers.follow('d1', 'n1', { after: null, since: clock.at });
   clock.at += 3_000;
-  await b.readers.follow('d1', 'n1');
+  await b.readers.follow('d1', 'n1', { after: null, since: clock.at });
   clock.at += 1_000;
   expect(await beginOf()).toEqual([[4_000, null]]);
   // Only one of them has a line: the other one may need the lines before it.

@@ -2,9 +2,7 @@
  * No host shows another project: two nodes with one address, and ports that the engine gave to
  * other containers.
  */
-import { silentLogger } from '@berth/kit/log';
 import { afterEach, beforeEach, expect, test } from 'vitest';
-import type { LoopDeps } from '../../src/loops/deps.ts';
 import { routeCollisions } from '../../src/loops/route-collisions.ts';
 import { type Api, createApi, createProject, deploy, register, sha, tick } from './harness.ts';
 
@@ -97,9 +95,7 @@ async function hosts(): Promise<Record<string, string | undefined>> {
 }
 const loop = async (): Promise<void> => {
   await api.source.refresh();
-  await routeCollisions({ ...api, log: silentLogger() } as unknown as LoopDeps)(
-    new AbortController().signal,
-  );
+  await routeCollisions({ ...api.stores, ...api })(new AbortController().signal);
 };
 const health = async (id: string) =>
   (await api.call('getDeployment', { params: { id } })).json['health'] as {

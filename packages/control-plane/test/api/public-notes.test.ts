@@ -24,12 +24,10 @@ test.each([
   const handlers = new Map<string, (call: object) => Promise<unknown>>();
   const hosts = HOSTS.slice(0, count);
   const deps = {
-    stores: {
-      ping: async () => undefined,
-      nodes: { listDoubled: async () => [] },
-      backups: { list: async () => [] },
-      meta: { get: async () => null },
-    },
+    ping: async () => undefined,
+    nodes: { listDoubled: async () => [] },
+    backups: { list: async () => [] },
+    meta: { get: async () => null },
     source: {
       problems: () => hosts.map((host) => `${host}: has no address`),
       current: () => undefined,
@@ -46,7 +44,7 @@ test.each([
       secretProblem: () => null,
       backupIntervalMs: null,
     },
-    ...{ now: () => 0, nodeNotes: [], openapi: {} },
+    ...{ now: () => 0, nodeNotes: [], quarantine: { notes: () => [] }, openapi: {} },
   };
   systemRoutes(
     ((name: string, handler: (call: object) => Promise<unknown>) =>

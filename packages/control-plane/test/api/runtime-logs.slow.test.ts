@@ -2,7 +2,7 @@ import { connect } from 'node:net';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { createWorld, type World } from './deployed.ts';
 import { type Api, createApi, createProject, deploy, register } from './harness.ts';
-import { logAgent, view } from './log-agent.ts';
+import { logAgent, unexplainedGaps, view } from './log-agent.ts';
 
 let api: Api;
 let world: World;
@@ -29,7 +29,7 @@ const held = async (): Promise<string | undefined> =>
     (await api.call('metrics', { as: 'admin' })).text,
   )?.[1];
 
-test('a viewer that does not read is disconnected, and the others get every line', async () => {
+test('a viewer that does not read is disconnected, and the others get every line or a mark of the gap', async () => {
   const agent = logAgent(() => url, world.home);
   const viewer = await view(url, project, api.token('viewer'));
   const { hostname, port } = new URL(url);
@@ -49,7 +49,7 @@ test('a viewer that does not read is disconnected, and the others get every line
       async () => {
         await agent.print(
           key,
-          Array.from({ length: 100 }, () => 'x'.repeat(4_000)),
+          Array.from({ length: 100 }, (_, i) => `line ${sent + i} ${'x'.repeat(4_000)}`),
         );
         sent += 100;
         return held();
@@ -57,28 +57,69 @@ test('a viewer that does not read is disconnected, and the others get every line
       { timeout: 60_000, interval: 20 },
     )
     .toBe('1');
-  const lost = (): number => viewer.of('lost').reduce((sum, { count = 0 }) => sum + count, 0);
-  await expect.poll(() => viewer.of('line').length + lost(), { timeout: 20_000 }).toBe(sent);
+  // The channel keeps 1 MiB: on a busy machine this viewer can fall behind, too.
+  await expect
+    .poll(() => viewer.of('line').at(-1)?.text, { timeout: 20_000 })
+    .toContain(`line ${sent - 1} `);
+  expect(unexplainedGaps(viewer)).toEqual([]);
   viewer.close();
   mute.destroy();
 });
 
-test('lost lines are counted, and their times are corrected when the clock of the node is an hour behind', async () => {
+test('a gap is marked, and its times are corrected when the clock of the node is an hour behind', async () => {
   const agent = logAgent(() => url, world.home);
   const viewer = await view(url, project, api.token('viewer'));
   const key = await agent.ready();
   await agent.print(key, ['one'], { clockMs: -3_600_000 });
-  await agent.print(key, ['two'], { skipped: 41, clockMs: -3_600_000 });
+  await agent.print(key, ['two'], { dropped: 41, clockMs: -3_600_000 });
   await expect
     .poll(() => viewer.of('line').map((line) => line.text), { timeout: 20_000 })
     .toEqual(['one', 'two']);
   expect(viewer.events.map((e) => e.event)).toEqual(['line', 'lost', 'line']);
   const [lost] = viewer.of('lost');
-  expect(lost?.count).toBe(41);
+  expect(lost?.count).toBe('some');
   for (const at of [lost?.from, lost?.to])
     expect(Math.abs(Date.now() - Date.parse(at ?? ''))).toBeLessThan(120_000);
   viewer.close();
 });
+
+test('a Last-Event-ID that is forged, or of another project, chooses only where this stream begins', {
+  timeout: 60_000,
+}, async () => {
+  const agent = logAgent(() => url, world.home);
+  await agent.elsewhere(3);
+  const token = api.token('viewer');
+  const deployment = (await agentKey(agent, token)).slice('f-'.length);
+  const id = (at: string) => `${deployment}~${at}~${at},999999999:zzz`;
+  const forged = [
+    id('9999-01-01T00:00:00.000000000Z'),
+    id('2001-01-01T00:00:00.000000000Z'),
+    'd-of-another-project~2026-01-01T00:00:00Z~,0:c1',
+    `${'x'.repeat(5_000)}~~`,
+    'a~b~c~d,e:f:g',
+  ];
+  for (const lastId of forged) {
+    const viewer = await view(url, project, token, '', lastId);
+    await expect.poll(() => viewer.of('line').length, { timeout: 20_000 }).toBe(3);
+    const isKnown = lastId.startsWith(deployment);
+    expect(viewer.of('lost')).toHaveLength(isKnown ? 1 : 0);
+    viewer.close();
+  }
+  // The shared follower begins where the log ended, not where a client says.
+  const honest = await view(url, project, token);
+  await agent.print(await agent.ready(), ['line 3']);
+  await expect
+    .poll(() => honest.of('line').map(({ text }) => text), { timeout: 20_000 })
+    .toEqual(['line 3']);
+  honest.close();
+});
+
+async function agentKey(agent: ReturnType<typeof logAgent>, token: string): Promise<string> {
+  const viewer = await view(url, project, token);
+  const key = await agent.ready();
+  viewer.close();
+  return key;
+}
 
 test('a node that is lost while its log is read: the stream says so once and goes on when the node is back', async () => {
   const agent = logAgent(() => url, world.home);

@@ -1,6 +1,6 @@
 /** Which requests continue the trace of their caller. */
 import { newSpanId, newTraceId, traceparent } from '@berth/kit/trace-ids';
-import type { SpanRecord } from '@berth/kit/tracing';
+import type { SpanRecord } from '@berth/kit/spans';
 import Fastify from 'fastify';
 import { expect, test } from 'vitest';
 import type { AgentProof } from '../../src/domain/nodes/agent-identity.ts';

@@ -16,7 +16,7 @@ it('compares a report again when a copy was left behind since, and until the nod
       unused: async () => unused,
       report: async () => ((queries += 1), work),
     } as Partial<VolumeStore> as VolumeStore;
-    const compare = createVolumeReports({ volumes: store }, () => 0);
+    const compare = createVolumeReports({ volumes: store, now: () => 0 });
     await compare(node, { volumes });
     await compare(node, { volumes });
     expect([queries, await compare(node, {})]).toEqual([1, { remove: [], setAside: [] }]);
@@ -44,7 +44,7 @@ it('compares a report with a copy of another node each time: that node may be de
     unused: async () => new Map(),
     report: async () => ((queries += 1), work),
   } as Partial<VolumeStore> as VolumeStore;
-  const compare = createVolumeReports({ volumes: store }, () => 0);
+  const compare = createVolumeReports({ volumes: store, now: () => 0 });
   for (let i = 0; i < 3; i += 1) await compare(node, { volumes });
   expect(queries).toBe(3);
   work = { remove: [], setAside: [] };
@@ -60,7 +60,7 @@ it('compares the same report again after a while: another control plane may have
       unused: async () => new Map(),
       report: async () => ((queries += 1), { remove: [], setAside: [] }),
     } as Partial<VolumeStore> as VolumeStore;
-    const compare = createVolumeReports({ volumes: store }, () => 0);
+    const compare = createVolumeReports({ volumes: store, now: () => 0 });
     for (let i = 0; i < 3; i += 1) await compare(node, { volumes });
     expect(queries).toBe(1);
     vi.advanceTimersByTime(11 * 60_000);

@@ -11,8 +11,8 @@ import {
   nextBackupAt,
 } from '../../src/domain/platform/backups.ts';
 import { backups } from '../../src/loops/backups.ts';
-import type { LoopDeps } from '../../src/loops/deps.ts';
 import { type Api, createApi } from '../api/harness.ts';
+import type { BackupSettings } from '../../src/domain/platform/backups.ts';
 
 /** Each test opens databases on the disk, which takes long while others use it. */
 const SLOW = { timeout: 60_000 };
@@ -88,7 +88,7 @@ async function scheduled(): Promise<{
     async run(result) {
       now += HOUR;
       api.pass(HOUR);
-      const settings: LoopDeps['backups'] = {
+      const backupSchedule: BackupSettings = {
         intervalMs: HOUR,
         async run() {
           runs += 1;
@@ -110,11 +110,11 @@ async function scheduled(): Promise<{
         },
       };
       await backups({
-        backups: settings,
-        stores: api.stores,
+        backupSchedule,
+        backups: api.stores.backups,
         now: () => now,
         log,
-      } as unknown as LoopDeps)(new AbortController().signal);
+      })(new AbortController().signal);
     },
   };
 }

@@ -1,7 +1,7 @@
 /** The driver on the real store: races between two reads of the database. */
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { AllStores } from '../../src/store/open.ts';
-import type { Driver } from '../../src/flow/drive.ts';
+import type { Driver } from '../../src/flow/driver.ts';
 import { driverOn } from './driver.ts';
 import { storesInMemory } from '../store/in-memory.ts';
 import { COMMIT, DIGEST } from './fixtures.ts';

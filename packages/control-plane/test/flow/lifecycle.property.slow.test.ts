@@ -8,7 +8,7 @@ import { isOpenTask, isSettled, isTerminal } from '@berth/wire/vocabulary';
 import { DomainError } from '../../src/domain/platform/errors.ts';
 import { DEFAULT_LIMITS } from '../../src/domain/deployments/facts.ts';
 import type { AllStores } from '../../src/store/open.ts';
-import type { Driver } from '../../src/flow/drive.ts';
+import type { Driver } from '../../src/flow/driver.ts';
 import { driverOn } from './driver.ts';
 import { openUnnamed, runsOf } from '../store/fixtures.ts';
 import { COMMIT } from './fixtures.ts';

@@ -5,7 +5,7 @@
 import { LABELS } from '@berth/wire/vocabulary';
 import { beforeEach, expect, test } from 'vitest';
 import type { AllStores } from '../../src/store/open.ts';
-import type { Driver } from '../../src/flow/drive.ts';
+import type { Driver } from '../../src/flow/driver.ts';
 import { driverOn } from './driver.ts';
 import {
   deploymentIn,

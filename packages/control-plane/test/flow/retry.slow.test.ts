@@ -5,7 +5,7 @@ import { createChanges } from '../../src/domain/platform/changes.ts';
 import { DEFAULT_LIMITS } from '../../src/domain/deployments/facts.ts';
 import type { AllStores } from '../../src/store/open.ts';
 import { createCacheIndex } from '../../src/domain/nodes/cache-index.ts';
-import { createDriver, type Driver } from '../../src/flow/drive.ts';
+import { createDriver, type Driver } from '../../src/flow/driver.ts';
 import { steadyUptime } from '../steady-uptime.ts';
 import { commit, deploymentIn, NOW, open, projectIn } from '../store/fixtures.ts';
 import { facts } from './fixtures.ts';

@@ -5,7 +5,7 @@
 import { LABELS } from '@berth/wire/vocabulary';
 import { beforeEach, expect, test } from 'vitest';
 import type { AllStores } from '../../src/store/open.ts';
-import type { Driver } from '../../src/flow/drive.ts';
+import type { Driver } from '../../src/flow/driver.ts';
 import { driverOn } from './driver.ts';
 import { commit, deploymentIn, NOW, open, projectIn, routeOf } from '../store/fixtures.ts';
 
@@ -20,7 +20,11 @@ beforeEach(async () => {
     ...real,
     deployments: {
       ...real.deployments,
-      servingOn: (id) => (asked++, real.deployments.servingOn(id)),
+      async concerning(node, named) {
+        const concerned = await real.deployments.concerning(node, named);
+        if (concerned !== null) asked++;
+        return concerned;
+      },
     },
   };
   [stores, now] = [counted, NOW];
@@ -123,14 +127,14 @@ test('an unchanged report removes the container of a deployment that ended', asy
 
 test('a query that overlaps a commit is not remembered', async () => {
   const { project } = await running();
-  const { servingOn } = stores.deployments;
-  stores.deployments.servingOn = async (id) => {
-    const seen = await servingOn(id);
-    stores.deployments.servingOn = servingOn;
+  const { concerning } = stores.deployments;
+  stores.deployments.concerning = async (node, named) => {
+    const concerned = await concerning(node, named);
+    stores.deployments.concerning = concerning;
     await commit(stores, project, {
       changeDeployments: [{ id: 'd1', from: 'running', set: { status: 'retired', node_id: null } }],
     });
-    return seen;
+    return concerned;
   };
   await register([container('d1')]);
   expect(await register([container('d1')])).toBe(true);

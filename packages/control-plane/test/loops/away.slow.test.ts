@@ -11,8 +11,7 @@ import type { TaskRecord } from '../../src/domain/platform/records.ts';
 import type { AllStores } from '../../src/store/open.ts';
 import { createUptimeClock, type UptimeClock } from '../../src/domain/platform/uptime.ts';
 import { createCacheIndex } from '../../src/domain/nodes/cache-index.ts';
-import { createDriver, type Driver } from '../../src/flow/drive.ts';
-import type { LoopDeps } from '../../src/loops/deps.ts';
+import { createDriver, type Driver } from '../../src/flow/driver.ts';
 import { leaseReaper } from '../../src/loops/lease-reaper.ts';
 import { nodeWatch } from '../../src/loops/node-watch.ts';
 import { scheduler } from '../../src/loops/scheduler.ts';
@@ -67,7 +66,7 @@ async function controlPlane(): Promise<ControlPlane> {
       newId: () => `id-${++ids}`,
     });
     const deps = {
-      stores,
+      ...stores,
       driver: cp.driver,
       changes,
       limits: L,
@@ -75,7 +74,7 @@ async function controlPlane(): Promise<ControlPlane> {
       uptime,
       pause: async () => {},
       log: silentLogger(),
-    } as unknown as LoopDeps;
+    };
     run = [scheduler, leaseReaper, nodeWatch].map((make) => make(deps));
   };
   cp.runLoops = async () => {

@@ -11,8 +11,7 @@ import type { TaskRecord } from '../../src/domain/platform/records.ts';
 import type { AllStores } from '../../src/store/open.ts';
 import { createUptimeClock, type UptimeClock } from '../../src/domain/platform/uptime.ts';
 import { createCacheIndex } from '../../src/domain/nodes/cache-index.ts';
-import { createDriver, type Driver } from '../../src/flow/drive.ts';
-import type { LoopDeps } from '../../src/loops/deps.ts';
+import { createDriver, type Driver } from '../../src/flow/driver.ts';
 import { removals } from '../../src/loops/removals.ts';
 import { scheduler } from '../../src/loops/scheduler.ts';
 import { type Database, openDatabase } from '../../src/store/engine/database.ts';
@@ -63,7 +62,7 @@ beforeEach(async () => {
     newId,
   });
   const deps = {
-    stores,
+    ...stores,
     driver,
     changes,
     limits: L,
@@ -71,7 +70,7 @@ beforeEach(async () => {
     uptime,
     pause: async () => {},
     log,
-  } as unknown as LoopDeps;
+  };
   loops = [scheduler, removals].map((make) => make(deps));
   const input = {
     name: 'shop',

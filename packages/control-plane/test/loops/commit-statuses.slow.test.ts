@@ -5,8 +5,7 @@
 import { createLogger, silentLogger } from '@berth/kit/log';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { ForgeAnswer, ForgeRequest } from '../../src/domain/git/forge-api.ts';
-import { commitStatuses } from '../../src/loops/commit-statuses.ts';
-import type { LoopDeps } from '../../src/loops/deps.ts';
+import { commitStatuses, type Deps } from '../../src/loops/commit-statuses.ts';
 import { createWorld, type World } from '../api/deployed.ts';
 import {
   type Api,
@@ -18,6 +17,7 @@ import {
   sha,
   tick,
 } from '../api/harness.ts';
+import type { StatusSettings } from '../../src/loops/settings.ts';
 
 const MINUTE = 60_000;
 const COMMIT = sha('c');
@@ -53,7 +53,7 @@ const setToken = async (): Promise<void> => {
   ).toBe(200);
 };
 const TOKEN = { username: null, token: 'TOKEN', apiUrl: null };
-function settings(): NonNullable<LoopDeps['statuses']> {
+function settings(): StatusSettings {
   return {
     send: async (request: ForgeRequest) => {
       const { url, headers, body } = request;
@@ -68,19 +68,19 @@ function settings(): NonNullable<LoopDeps['statuses']> {
     publicUrl: 'https://berth.example.com/',
   };
 }
-function loop(over: Partial<LoopDeps> = {}): Promise<void> {
+function loop(over: Partial<Deps> = {}): Promise<void> {
   const statuses = settings();
   const { stores, uptime, changes } = api;
   const now = (): number => Date.now();
   return commitStatuses({
-    stores,
+    ...stores,
     uptime,
     changes,
     statuses,
     now,
     log: silentLogger(),
     ...over,
-  } as LoopDeps)(new AbortController().signal);
+  })(new AbortController().signal);
 }
 const sent = (): [string, string][] =>
   received.map(({ state, description }) => [state, description]);

@@ -4,7 +4,7 @@ import { createChanges } from '../../src/domain/platform/changes.ts';
 import type { ScanRequest, Scanner, ScanResult } from '../../src/domain/data/scan.ts';
 import { datasetMonitor } from '../../src/loops/dataset-monitor.ts';
 import { datasetRemovals } from '../../src/loops/dataset-removals.ts';
-import type { DatasetSettings, LoopDeps } from '../../src/loops/deps.ts';
+import type { ScanSettings } from '../../src/loops/settings.ts';
 import { type FakeTree, fakeTree } from '../fake-tree.ts';
 import { steadyUptime } from '../steady-uptime.ts';
 import { datasetIn } from '../store/datasets-in.ts';
@@ -30,7 +30,7 @@ function changed(tree: FakeTree, objects?: (digest: string) => Promise<string>):
   };
 }
 
-type Given = Partial<DatasetSettings> & {
+type Given = Partial<ScanSettings> & {
   scan: (request: ScanRequest, signal: AbortSignal) => Promise<ScanResult>;
 };
 async function scene(given: Given, stores?: Awaited<ReturnType<typeof open>>) {
@@ -43,14 +43,15 @@ async function scene(given: Given, stores?: Awaited<ReturnType<typeof open>>) {
     forget: async (id) => void forgotten.push(id),
     close: async () => {},
   };
+  const opened = stores ?? (await open());
   const deps = {
-    stores: stores ?? (await open()),
+    ...opened,
     changes: createChanges(),
     driver: { datasetChanged: async (id: string) => void told.push(id) },
     now: () => clock.now,
     uptime: steadyUptime(() => clock.now),
     log: silentLogger(),
-    datasets: {
+    scans: {
       scanner,
       basePath: '/share',
       scanIntervalMs: 600_000,
@@ -58,11 +59,12 @@ async function scene(given: Given, stores?: Awaited<ReturnType<typeof open>>) {
       historyKeep: 100,
       ...settings,
     },
-  } as unknown as LoopDeps;
+  };
   const stop = new AbortController();
   onTestFinished(() => stop.abort());
   return {
     ...deps,
+    stores: opened,
     deps,
     clock,
     told,
@@ -317,9 +319,8 @@ test('a failed deletion does not hold up others and is retried', async () => {
   const [bad, good] = [await datasetIn(s.stores, 'bad'), await datasetIn(s.stores, 'good')];
   await s.stores.datasets.markDeleting(bad.id, NOW);
   await s.stores.datasets.markDeleting(good.id, NOW + 1);
-  if (s.datasets === null) throw new Error('fixture: there is a share');
   const forget = vi
-    .spyOn(s.datasets.scanner, 'forget')
+    .spyOn(s.scans.scanner, 'forget')
     .mockImplementation((id) =>
       id === bad.id ? Promise.reject(new Error('EIO')) : Promise.resolve(),
     );

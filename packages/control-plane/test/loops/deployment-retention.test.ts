@@ -2,7 +2,6 @@
 import { silentLogger } from '@berth/kit/log';
 import { expect, test } from 'vitest';
 import type { Removed, RetentionPass } from '../../src/domain/deployments/retention.ts';
-import type { AllStores } from '../../src/store/open.ts';
 import { deploymentRetention } from '../../src/loops/deployment-retention.ts';
 
 const NOTHING: Removed = { thinned: 0, logs: 0, nodes: [] };
@@ -27,8 +26,8 @@ function given({ steps = 3, people = false, claimed = true, failAt = 0, workMs =
     claim: () => Promise.resolve(claimed),
   };
   const run = deploymentRetention({
-    stores: { retention } as unknown as AllStores,
-    presence: { seen: () => undefined, arePeopleHere: () => people },
+    retention,
+    presence: { arePeopleHere: () => people },
     keep: { deployments: 1, ms: 1, logBytes: 1 },
     now: Date.now,
     log: silentLogger(),

@@ -10,8 +10,7 @@ import type {
   NodeRecord,
 } from '../../src/domain/platform/records.ts';
 import { newDrain, TRIED_AT_ONCE } from '../../src/flow/drain.ts';
-import type { LoopDeps } from '../../src/loops/deps.ts';
-import { drains } from '../../src/loops/drains.ts';
+import { type Deps, drains } from '../../src/loops/drains.ts';
 import { node, NOW, on, project, SETTINGS } from '../flow/fixtures.ts';
 
 const volumes = [{ name: 'data', mount_path: '/data' }];
@@ -77,13 +76,13 @@ function drainOf(count: number, begins = false, finishedAt: number | null = null
   };
   const reviewMoves = (): Promise<void> => Promise.resolve();
   const deps = {
-    stores,
+    ...stores,
     driver: { moveVolumes, reviewMoves, newId: () => 'x' },
     now: () => NOW,
     log: silentLogger(),
   };
   return {
-    step: drains(deps as unknown as LoopDeps),
+    step: drains(deps as unknown as Deps),
     tried,
     all: resting.map((d) => d.id),
     reads: () => reads,

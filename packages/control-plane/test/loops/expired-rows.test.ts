@@ -1,5 +1,4 @@
 import { expect, test } from 'vitest';
-import type { LoopDeps } from '../../src/loops/deps.ts';
 import { deleteExpiredRows } from '../../src/loops/expired-rows.ts';
 import { createApi } from '../api/harness.ts';
 
@@ -60,7 +59,7 @@ test('expired rows are removed, and the others stay', async () => {
   }
   await api.call('createProject', { body: {} });
 
-  const run = deleteExpiredRows({ stores, now: () => at + DAY } as unknown as LoopDeps);
+  const run = deleteExpiredRows({ ...stores, now: () => at + DAY });
   await run(new AbortController().signal);
   const tables = [
     'revokedSessions',
@@ -78,7 +77,7 @@ test('expired rows are removed, and the others stay', async () => {
   expect((await stores.policy.read(at + DAY)).revoked.map((s) => s.id)).toEqual(['long']);
   expect((await stores.audit.list({}, { limit: 10, cursor: null })).items).toHaveLength(1);
   // Two years later all of it is removed, including the line of the audit log.
-  await deleteExpiredRows({ stores, now: () => late + 2 * 365 * DAY } as unknown as LoopDeps)(
+  await deleteExpiredRows({ ...stores, now: () => late + 2 * 365 * DAY })(
     new AbortController().signal,
   );
   for (const table of tables)

@@ -12,8 +12,7 @@ import { DEFAULT_LIMITS } from '../../src/domain/deployments/facts.ts';
 import type { TaskRecord } from '../../src/domain/platform/records.ts';
 import type { AllStores } from '../../src/store/open.ts';
 import { newDrain } from '../../src/flow/drain.ts';
-import type { Driver } from '../../src/flow/drive.ts';
-import type { LoopDeps } from '../../src/loops/deps.ts';
+import type { Driver } from '../../src/flow/driver.ts';
 import { drains } from '../../src/loops/drains.ts';
 import { leaseReaper } from '../../src/loops/lease-reaper.ts';
 import { scheduler } from '../../src/loops/scheduler.ts';
@@ -84,7 +83,7 @@ beforeEach(async () => {
   driver = driverOn(stores, () => now);
   const uptime = steadyUptime(() => now);
   const deps = {
-    stores,
+    ...stores,
     driver,
     changes: createChanges(),
     limits: DEFAULT_LIMITS,
@@ -92,7 +91,7 @@ beforeEach(async () => {
     uptime,
     log: silentLogger(),
   };
-  loops = [leaseReaper, drains, scheduler].map((loop) => loop(deps as unknown as LoopDeps));
+  loops = [leaseReaper, drains, scheduler].map((loop) => loop(deps));
 });
 afterEach(() => stores.close());
 

@@ -9,8 +9,7 @@ import { DEFAULT_LIMITS } from '../../src/domain/deployments/facts.ts';
 import type { AllStores } from '../../src/store/open.ts';
 import type { UptimeClock } from '../../src/domain/platform/uptime.ts';
 import { createCacheIndex } from '../../src/domain/nodes/cache-index.ts';
-import { createDriver, type Driver } from '../../src/flow/drive.ts';
-import type { LoopDeps } from '../../src/loops/deps.ts';
+import { createDriver, type Driver } from '../../src/flow/driver.ts';
 import { nodeWatch } from '../../src/loops/node-watch.ts';
 import { facts } from '../flow/fixtures.ts';
 import { NOW, commit, deploymentIn, open, projectIn, routeOf } from '../store/fixtures.ts';
@@ -84,12 +83,12 @@ async function pass(minutes: number, seen: Seen): Promise<void> {
 const watch = async (): Promise<void> =>
   nodeWatch({
     changes: createChanges(),
-    stores,
+    ...stores,
     driver,
     limits: DEFAULT_LIMITS,
     now: () => now,
     uptime: { now: async () => ({ at: now, since }) },
-  } as unknown as LoopDeps)(new AbortController().signal);
+  })(new AbortController().signal);
 const health = async () => (await stores.deployments.get('d1')).health;
 
 it('health is unknown while a node registers without its containers', async () => {

@@ -1,7 +1,6 @@
 /** Deletion of a node: running deployments move first, and no new ones are assigned to it. */
 import { silentLogger } from '@berth/kit/log';
 import { afterEach, beforeEach, expect, onTestFinished, test, vi } from 'vitest';
-import type { LoopDeps } from '../../src/loops/deps.ts';
 import { drains } from '../../src/loops/drains.ts';
 import { removals } from '../../src/loops/removals.ts';
 import { type Api, createApi, register, sha, tick, withBuild } from '../api/harness.ts';
@@ -12,7 +11,7 @@ afterEach(() => api.close());
 
 const go = new AbortController().signal;
 const loops = async (): Promise<void> => {
-  const deps = { ...api, now: Date.now, log: silentLogger() } as unknown as LoopDeps;
+  const deps = { ...api.stores, ...api, now: Date.now, log: silentLogger() };
   await drains(deps)(go);
   await removals(deps)(go);
 };
@@ -332,9 +331,7 @@ test('a drain reads no facts of the projects that wait, and tries no move after 
   await api.call('drainNode', { params: { id: first } });
   const facts = vi.spyOn(api.stores.flow, 'facts');
   const moves = vi.spyOn(api.driver, 'moveVolumes');
-  await drains({ ...api, now: Date.now, log: silentLogger() } as unknown as LoopDeps)(
-    AbortSignal.abort(),
-  );
+  await drains({ ...api.stores, ...api, now: Date.now, log: silentLogger() })(AbortSignal.abort());
   expect(moves).not.toHaveBeenCalled();
   await api.call('getNode', { params: { id: first } });
   expect(facts).not.toHaveBeenCalled();

@@ -1,9 +1,7 @@
 /** A confirmation names the address in the probed configuration, not in a newer one. */
-import { silentLogger } from '@berth/kit/log';
 import { expect, test } from 'vitest';
 import type { ReachTarget, ReachVerdict } from '../../src/domain/routes/configuration.ts';
-import type { LoopDeps } from '../../src/loops/deps.ts';
-import { routeConfirmer } from '../../src/loops/route-confirmer.ts';
+import { type Deps, routeConfirmer } from '../../src/loops/route-confirmer.ts';
 
 test('a port change during the probe confirms the old address first and then the new one', async () => {
   const configOf = (host_port: number) => ({
@@ -15,10 +13,8 @@ test('a port change during the probe confirms the old address first and then the
   const said: unknown[] = [];
   const run = routeConfirmer({
     // Like the flow: ignores a confirmation of an old address, so the deployment keeps waiting.
-    stores: {
-      deployments: {
-        awaitingRoute: async () => (said.length < 2 ? [{ id: 'd', route_published_at: 1 }] : []),
-      },
+    deployments: {
+      awaitingRoute: async () => (said.length < 2 ? [{ id: 'd', route_published_at: 1 }] : []),
     },
     driver: { advance: async (id: string, event: object) => void said.push({ id, ...event }) },
     source: { current: () => config },
@@ -30,8 +26,7 @@ test('a port change during the probe confirms the old address first and then the
     reach: null,
     settleMs: 0,
     monotonic: () => 0,
-    log: silentLogger(),
-  } as unknown as LoopDeps);
+  } as unknown as Deps);
   await run(new AbortController().signal);
   expect(asked).toEqual(['h-32001', 'h-32002']);
   expect(said).toEqual(
@@ -57,13 +52,11 @@ function check(verdicts: readonly ReachVerdict[], markers: readonly boolean[] = 
     auth_required: false,
   };
   const run = routeConfirmer({
-    stores: {
-      deployments: {
-        awaitingRoute: async () =>
-          said.length === 0 && asked.length <= 3
-            ? [{ id: 'd', route_published_at: 1, health_path: '/up?x=1' }]
-            : [],
-      },
+    deployments: {
+      awaitingRoute: async () =>
+        said.length === 0 && asked.length <= 3
+          ? [{ id: 'd', route_published_at: 1, health_path: '/up?x=1' }]
+          : [],
     },
     driver: { advance: async (id: string, event: object) => void said.push({ id, ...event }) },
     source: { current: () => ({ hash: 'h', deployments: new Map([['d', to]]) }) },
@@ -75,8 +68,7 @@ function check(verdicts: readonly ReachVerdict[], markers: readonly boolean[] = 
     },
     settleMs: 0,
     monotonic: () => 0,
-    log: silentLogger(),
-  } as unknown as LoopDeps);
+  } as unknown as Deps);
   return { run: () => run(new AbortController().signal), said, asked, to };
 }
 
@@ -90,12 +82,10 @@ test.each([
     const end = new AbortController();
     let passes = 0;
     const run = routeConfirmer({
-      stores: {
-        deployments: {
-          awaitingRoute: async () => {
-            if (passes++ > 0) end.abort();
-            return [{ id: 'd', route_published_at: 1, health_path: null }];
-          },
+      deployments: {
+        awaitingRoute: async () => {
+          if (passes++ > 0) end.abort();
+          return [{ id: 'd', route_published_at: 1, health_path: null }];
         },
       },
       driver: { advance: async (id: string) => void (passes === 1 && said.push(id)) },
@@ -110,10 +100,8 @@ test.each([
       probe: null,
       reach: null,
       settleMs: 2_000,
-      now: Date.now,
       monotonic: () => 5_000 + servedFor,
-      log: silentLogger(),
-    } as unknown as LoopDeps);
+    } as unknown as Deps);
     await run(end.signal);
     expect(said).toEqual(confirmed);
   },

@@ -1,6 +1,5 @@
 /** With 10,000 held requests one query for all finds the changes of other control planes. */
 import { expect, onTestFinished, test } from 'vitest';
-import type { LoopDeps } from '../../src/loops/deps.ts';
 import { taskWatch } from '../../src/loops/task-watch.ts';
 import { type Api, createApi, register, withBuild } from '../api/harness.ts';
 
@@ -19,7 +18,7 @@ async function counted(): Promise<{ api: Api; looks: () => number; watch: () => 
     }),
   });
   onTestFinished(() => api.close());
-  const run = taskWatch({ stores: api.stores, changes: api.changes } as unknown as LoopDeps);
+  const run = taskWatch({ ...api.stores, changes: api.changes });
   return { api, looks: () => looks, watch: () => run(new AbortController().signal) };
 }
 const until = async (what: () => boolean): Promise<void> =>

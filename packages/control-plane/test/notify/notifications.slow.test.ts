@@ -14,9 +14,8 @@ import type { HostCertificate } from '../../src/domain/routes/configuration.ts';
 import { noticePause } from '../../src/domain/notifications/notifications.ts';
 import { emptyPlan } from '../../src/domain/deployments/plan.ts';
 import type { VolumeCopy } from '../../src/domain/data/volume-copy.ts';
-import type { LoopDeps } from '../../src/loops/deps.ts';
-import { notifications } from '../../src/loops/notifications.ts';
-import { problems } from '../../src/loops/problems.ts';
+import { type Deps as NotificationDeps, notifications } from '../../src/loops/notifications.ts';
+import { type Deps as ProblemDeps, problems } from '../../src/loops/problems.ts';
 import { createSendMail } from '../../src/notify/mail.ts';
 import { createWorld, type World } from '../api/deployed.ts';
 import { type Api, createApi, createProject, deploy, register, tick } from '../api/harness.ts';
@@ -120,7 +119,7 @@ const create = (over: Record<string, unknown> = {}, as: 'admin' | 'developer' = 
   });
 
 /** The loops of a control plane, which have memory. */
-function plane(over: Partial<LoopDeps> = {}) {
+function plane(over: Partial<ProblemDeps & NotificationDeps> = {}) {
   const log = createLogger({
     name: 'cp',
     level: 'warn',
@@ -129,7 +128,7 @@ function plane(over: Partial<LoopDeps> = {}) {
       write: (line) => void warnings.push(JSON.parse(line) as Record<string, unknown>),
     },
   });
-  const deps = { ...api, now, log, ...over } as unknown as LoopDeps;
+  const deps = { ...api.stores, ...api, now, log, ...over };
   const [find, send] = [problems(deps), notifications(deps)];
   const { signal } = new AbortController();
   return {
@@ -458,7 +457,7 @@ describe('a notification that somebody changes during a try', () => {
       if (claimed.length > 0) await change({ projects: ['blog'], target: `${url}/other` });
       return claimed;
     };
-    const berth = plane({ stores: { ...api.stores, notifications: { ...real, claim } } });
+    const berth = plane({ notifications: { ...real, claim } });
     await berth.find();
     await fail();
     await berth.find();

@@ -5,6 +5,7 @@
  * restart creates everything again on the same database.
  */
 import { silentLogger } from '@berth/kit/log';
+import type { PolicySource } from '../../src/domain/identity/policy.ts';
 import type { NodeRegister } from '@berth/wire/node';
 import type { TaskReport } from '@berth/wire/task';
 import type { TaskState } from '@berth/wire/vocabulary';
@@ -26,8 +27,8 @@ import type { AllStores } from '../../src/store/open.ts';
 import type { VolumeWork } from '../../src/domain/data/volume-store.ts';
 import { createUptimeClock, type UptimeClock } from '../../src/domain/platform/uptime.ts';
 import { createCacheIndex } from '../../src/domain/nodes/cache-index.ts';
-import { createDriver, type Driver } from '../../src/flow/drive.ts';
-import type { LoopDeps, StatusSettings } from '../../src/loops/deps.ts';
+import { createDriver, type Driver } from '../../src/flow/driver.ts';
+import type { StatusSettings } from '../../src/loops/settings.ts';
 import { LOOPS } from '../../src/loops/index.ts';
 import { createConfigSource } from '../../src/routing/config-source.ts';
 import { createPolicySource } from '../../src/routing/policy-source.ts';
@@ -258,7 +259,14 @@ export function createControlPlane(deps: {
    */
   function runLoops(
     mine: Process,
-    made: Pick<LoopDeps, 'stores' | 'driver' | 'changes' | 'source' | 'policy' | 'uptime'>,
+    made: {
+      stores: AllStores;
+      driver: Driver;
+      changes: Changes;
+      source: ConfigSource;
+      policy: PolicySource;
+      uptime: UptimeClock;
+    },
   ): void {
     for (const declaration of LOOPS) {
       // They change nothing about deployments.
@@ -279,6 +287,7 @@ export function createControlPlane(deps: {
         },
       };
       const loop = declaration.make({
+        ...made.stores,
         ...made,
         source,
         limits: LIMITS,
@@ -288,7 +297,7 @@ export function createControlPlane(deps: {
             ? null
             : ({ host_ip }) => Promise.resolve(verdictOf(deps.reaches(host_ip))),
         settleMs: SETTLE_MS,
-        datasets: null,
+        scans: null,
         statuses:
           deps.forge === null
             ? null
@@ -297,10 +306,9 @@ export function createControlPlane(deps: {
                 tokenOf: () => Promise.resolve(TOKEN),
                 publicUrl: 'https://berth.test',
               },
-        sendNotice: null,
-        presence: { seen: () => undefined, arePeopleHere: () => false },
+        presence: { arePeopleHere: () => false },
         keep: KEEP,
-        backups: null,
+        backupSchedule: null,
         clean: { keepReleases: 10, intervalMs: null },
         now: wall,
         monotonic,

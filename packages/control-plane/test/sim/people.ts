@@ -7,7 +7,7 @@ import { isTerminal, LABELS } from '@berth/wire/vocabulary';
 import { DomainError } from '../../src/domain/platform/errors.ts';
 import type { DeploymentRecord, NodeRecord } from '../../src/domain/platform/records.ts';
 import { newDrain } from '../../src/flow/drain.ts';
-import type { NewDeployment } from '../../src/flow/drive.ts';
+import type { NewDeployment } from '../../src/flow/driver.ts';
 import { type Endpoints, LIMITS } from './control-plane.ts';
 import { type Forge, placeOf } from './forge.ts';
 import type { ControlPlane } from './front.ts';

@@ -9,7 +9,7 @@ import type { DeploymentRecord } from '../../src/domain/platform/records.ts';
 import type { Plan } from '../../src/domain/deployments/plan.ts';
 import type { MoveWitness } from '../../src/domain/data/volume-copy.ts';
 import type { AllStores } from '../../src/store/open.ts';
-import type { Driver } from '../../src/flow/drive.ts';
+import type { Driver } from '../../src/flow/driver.ts';
 import type { World } from './world.ts';
 
 export type Plant = {

@@ -24,6 +24,7 @@ test('every field is read as it was written', async () => {
     health: { status: 'drifted', since: NOW, detail: null },
     losses: [{ node_id: 'n', at: NOW }],
     waiting: 'w',
+    waiting_reason: { kind: 'still_works', node: 'n' },
     finished_at: NOW,
   };
   const written = await deploymentIn(stores, project, 'd1', full);
@@ -40,6 +41,7 @@ test('every field is read as it was written', async () => {
     health: null,
     losses: [],
     waiting: null,
+    waiting_reason: null,
     host_port: null,
   } satisfies Partial<DeploymentRecord>;
   await commit(stores, project.id, {

@@ -2,7 +2,7 @@
 import { CompiledQuery, Kysely } from 'kysely';
 import { expect, test } from 'vitest';
 import { SQLITE } from '../../src/store/engine/capabilities.ts';
-import { isNeeded, migrate, type Steps } from '../../src/store/engine/migrate.ts';
+import { isRequired, migrate, type Steps } from '../../src/store/engine/migrate.ts';
 import { allMigrations } from '../../src/store/engine/migrations/all.ts';
 import { openSqlite } from '../../src/store/engine/sqlite.ts';
 import { NOW } from './fixtures.ts';
@@ -35,7 +35,7 @@ async function breakingSteps(steps: Steps): Promise<string[]> {
     {
       ...step,
       async up(tx: Kysely<never>) {
-        current = isNeeded(name, step) ? '' : name;
+        current = isRequired(name, step) ? '' : name;
         await step.up(tx);
         current = '';
       },

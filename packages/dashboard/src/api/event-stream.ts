@@ -7,7 +7,7 @@ import type { Event } from '@berth/wire/event';
 import type { Frame } from '@berth/wire/event-stream';
 import { readSse } from './sse.ts';
 
-/** `again`: the stream was open before, so events may be missing. */
+/** `again`: the stream was open before, so events can be missing. */
 export type StreamNews =
   | { kind: 'event'; event: Event }
   | { kind: 'open'; again: boolean }

@@ -1,5 +1,5 @@
 /**
- * Live updates. Events of the control plane are hints: each one marks the queries that may have
+ * Live updates. Events of the control plane are hints: each one marks the queries that can have
  * changed, and the page asks again. All tabs of a browser share one stream (events-worker.ts). A
  * browser without shared workers has one stream for each visible tab.
  */
@@ -35,7 +35,7 @@ function take(news: StreamNews): void {
     mark(news.event);
   } else if (news.kind === 'open') {
     reportAnswer();
-    // Events may have been missed before the stream opened.
+    // Events can have been missed before the stream opened.
     if (news.again) {
       void queries.invalidateQueries();
       void findUpgrade();

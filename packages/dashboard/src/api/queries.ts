@@ -148,8 +148,8 @@ export function useApiList<N extends RouteName>(
       queryKey: [name, input, 'pages'],
       initialPageParam: null as string | null,
       queryFn: async ({ pageParam, signal }): Promise<Page<N>> => {
-        const given = input as { query?: object };
-        const query = { ...given.query, ...defined({ cursor: pageParam ?? undefined }) };
+        const withQuery = input as { query?: object };
+        const query = { ...withQuery.query, ...defined({ cursor: pageParam ?? undefined }) };
         return (await call(name, {
           ...input,
           query,

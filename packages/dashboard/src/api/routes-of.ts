@@ -1,4 +1,4 @@
-/** Which answers an event may change. */
+/** Maps an event to the answers that it can change. */
 import type { RouteName } from '@berth/wire/routes';
 
 const BY_NOUN: Readonly<Record<string, readonly RouteName[]>> = {
@@ -38,7 +38,7 @@ const BY_NOUN: Readonly<Record<string, readonly RouteName[]>> = {
 };
 
 /**
- * Returns the routes whose answers an event of this kind may change. An unknown kind may change
+ * Returns the routes whose answers an event of this kind can change. An unknown kind can change
  * all.
  */
 export function routesOf(kind: string): readonly RouteName[] | null {

@@ -28,7 +28,7 @@ const begun = (): string[] => (stored(BEGUN) ?? '').split(' ').filter((value) =>
 
 /**
  * Returns a new value for the address to which the gateway comes back. localStorage, because the
- * login may open in another tab.
+ * login can open in another tab.
  */
 export function beginLogin(): string {
   const value = [...crypto.getRandomValues(new Uint8Array(16))]

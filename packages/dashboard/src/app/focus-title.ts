@@ -1,4 +1,4 @@
-/** Moves the focus to the heading of a page that may still be loading. */
+/** Moves the focus to the heading of a page that might still be loading. */
 
 /** A dialog that closes gives the focus back a moment later. */
 const AFTER_DIALOG_MS = 60;

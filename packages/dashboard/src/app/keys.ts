@@ -16,11 +16,11 @@ export function useShortcuts(shortcuts: readonly Shortcut[]): void {
     const press = (event: KeyboardEvent): void => {
       const command = event.metaKey || event.ctrlKey;
       const key = event.key.toLowerCase();
-      const found = (keys: string): Shortcut | undefined =>
+      const shortcutOf = (keys: string): Shortcut | undefined =>
         shortcuts.find((one) => one.keys === keys);
       const typing = isTyping(event.target);
       let hit: Shortcut | undefined;
-      if (command && !event.altKey && !event.shiftKey) hit = found(`mod+${key}`);
+      if (command && !event.altKey && !event.shiftKey) hit = shortcutOf(`mod+${key}`);
       else if (
         !typing &&
         !event.altKey &&
@@ -29,9 +29,9 @@ export function useShortcuts(shortcuts: readonly Shortcut[]): void {
       ) {
         hit =
           before !== null && Date.now() - before.at < SEQUENCE_MS
-            ? found(`${before.key} ${key}`)
+            ? shortcutOf(`${before.key} ${key}`)
             : undefined;
-        hit ??= found(event.key);
+        hit ??= shortcutOf(event.key);
         before = { key, at: Date.now() };
       }
       if (hit === undefined) return;

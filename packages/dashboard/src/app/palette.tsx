@@ -9,7 +9,7 @@ import { TextField } from '../ui/text-field.tsx';
 export type Target = { label: string; kind: string; go: () => void };
 
 const SHOWN = 12;
-/** The control plane searches the names of projects, of which there may be thousands. */
+/** The control plane searches the names of projects, of which there can be thousands. */
 const FOUND = 50;
 const LONGEST_SEARCH = 253;
 type PaletteProps = {
@@ -44,7 +44,7 @@ function Search({ pages, onClose, openAt }: Omit<PaletteProps, 'open'>) {
   const datasets = useApiList('listDatasets', { query: { limit: 200 } });
   const list = useRef<HTMLUListElement>(null);
   const id = useId();
-  const found = useMemo(() => {
+  const matchingTargets = useMemo(() => {
     const all: Target[] = [
       ...pages,
       ...projects.items.map(({ name }) => ({
@@ -70,7 +70,7 @@ function Search({ pages, onClose, openAt }: Omit<PaletteProps, 'open'>) {
       .slice(0, SHOWN)
       .map(({ target }) => target);
   }, [wanted, pages, projects.items, nodes.items, datasets.items, openAt]);
-  const active = Math.min(chosen, found.length - 1);
+  const active = Math.min(chosen, matchingTargets.length - 1);
   const run = (target: Target | undefined): void => {
     if (target === undefined) return;
     onClose();
@@ -80,10 +80,11 @@ function Search({ pages, onClose, openAt }: Omit<PaletteProps, 'open'>) {
     <div
       role="search"
       onKeyDown={(event) => {
-        if (event.key === 'ArrowDown') setChosen((active + 1) % Math.max(1, found.length));
+        if (event.key === 'ArrowDown')
+          setChosen((active + 1) % Math.max(1, matchingTargets.length));
         else if (event.key === 'ArrowUp')
-          setChosen((active - 1 + found.length) % Math.max(1, found.length));
-        else if (event.key === 'Enter') run(found[active]);
+          setChosen((active - 1 + matchingTargets.length) % Math.max(1, matchingTargets.length));
+        else if (event.key === 'Enter') run(matchingTargets[active]);
         else return;
         event.preventDefault();
       }}
@@ -98,9 +99,9 @@ function Search({ pages, onClose, openAt }: Omit<PaletteProps, 'open'>) {
         autoFocus
       />
       <p className="visually-hidden" role="status">
-        {found.length === 0
+        {matchingTargets.length === 0
           ? 'nothing found'
-          : `${found.length} found; ${found[active]?.label ?? ''}`}
+          : `${matchingTargets.length} found; ${matchingTargets[active]?.label ?? ''}`}
       </p>
       <ul
         ref={list}
@@ -108,7 +109,7 @@ function Search({ pages, onClose, openAt }: Omit<PaletteProps, 'open'>) {
         style={{ listStyle: 'none', margin: '12px 0 0', padding: 0 }}
         className="nav"
       >
-        {found.map((target, index) => (
+        {matchingTargets.map((target, index) => (
           <li key={`${target.kind} ${target.label}`}>
             <a
               href="#"
@@ -125,7 +126,7 @@ function Search({ pages, onClose, openAt }: Omit<PaletteProps, 'open'>) {
             </a>
           </li>
         ))}
-        {found.length === 0 && (
+        {matchingTargets.length === 0 && (
           <li style={{ padding: 12, color: 'var(--quiet)' }}>Nothing found</li>
         )}
       </ul>

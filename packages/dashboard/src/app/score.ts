@@ -7,10 +7,16 @@ export function score(label: string, typed: string): number | null {
   let at = 0;
   let points = 0;
   for (const letter of typed.toLowerCase().replaceAll(' ', '')) {
-    const found = text.indexOf(letter, at);
-    if (found < 0) return null;
-    points += found === at ? 3 : found === 0 || /[\s/.-]/.test(text[found - 1] ?? '') ? 2 : 0;
-    at = found + 1;
+    const letterAt = text.indexOf(letter, at);
+    if (letterAt < 0) return null;
+    points += pointsOf(text, letterAt, at);
+    at = letterAt + 1;
   }
   return points - text.length / 100;
+}
+
+/** `expectedAt`: the place right after the letter before. */
+function pointsOf(text: string, letterAt: number, expectedAt: number): 0 | 2 | 3 {
+  if (letterAt === expectedAt) return 3;
+  return letterAt === 0 || /[\s/.-]/.test(text[letterAt - 1] ?? '') ? 2 : 0;
 }

@@ -33,41 +33,26 @@ const PAGES = [
 export function Shell() {
   return (
     <Session>
-      <Inside />
+      <SignedInShell />
     </Session>
   );
 }
 
-function Inside() {
-  const [search, setSearch] = useState(false);
-  const [help, setHelp] = useState(false);
-  const navigate = useNavigate();
+function SignedInShell() {
+  const [isHelpOpen, setIsHelpOpen] = useState(false);
+  const search = useSearch();
   const router = useRouter();
-  const me = useMe();
-  const { scheme, setScheme } = useScheme();
-  useEffect(startLive, []);
-  /**
-   * The dialog is loaded when it opens for the first time, too late to know where the focus was.
-   */
-  const opener = useRef<Element | null>(null);
-  const openSearch = useCallback(() => {
-    opener.current = document.activeElement;
-    setSearch(true);
-  }, []);
-  useEffect(() => {
-    if (!search && opener.current instanceof HTMLElement) opener.current.focus();
-  }, [search]);
-
   const openAt = useCallback((path: string) => router.history.push(path), [router]);
+  useEffect(startLive, []);
   const shortcuts = useMemo<Shortcut[]>(
     () => [
-      { keys: 'mod+k', label: 'Search', run: openSearch },
-      { keys: '/', label: 'Search', run: openSearch },
-      { keys: '?', label: 'Shortcuts', run: () => setHelp(true) },
+      { keys: 'mod+k', label: 'Search', run: search.open },
+      { keys: '/', label: 'Search', run: search.open },
+      { keys: '?', label: 'Shortcuts', run: () => setIsHelpOpen(true) },
       { keys: 'n p', label: 'New project', run: () => openAt('/projects/new') },
       ...PAGES.map(({ label, to, keys }) => ({ keys, label, run: () => openAt(to) })),
     ],
-    [openAt, openSearch],
+    [openAt, search.open],
   );
   useShortcuts(shortcuts);
   const targets = useMemo(
@@ -78,7 +63,6 @@ function Inside() {
     ],
     [openAt],
   );
-  const nextScheme = scheme === 'auto' ? 'dark' : scheme === 'dark' ? 'light' : 'auto';
   return (
     <>
       <a className="skip-link" href="#main">
@@ -86,93 +70,128 @@ function Inside() {
       </a>
       <Announcer />
       <Frame
-        brand={
-          <Link
-            to="/"
-            style={{
-              color: 'inherit',
-              textDecoration: 'none',
-              fontWeight: 700,
-              fontSize: '1.1rem',
-              whiteSpace: 'nowrap',
-            }}
-          >
-            Berth
-          </Link>
-        }
-        tools={
-          <Row gap="xs" wrap={false}>
-            <Button size="xs" onClick={openSearch}>
-              Search
-              <span className="wide-only">
-                <Key>Ctrl K</Key>
-              </span>
-            </Button>
-            <IconButton
-              label={`Colors: ${scheme}. Change to ${nextScheme}`}
-              onClick={() => setScheme(nextScheme)}
-            >
-              <span aria-hidden>{scheme === 'dark' ? '☾' : scheme === 'light' ? '☀' : '◐'}</span>
-            </IconButton>
-            <IconButton
-              label={`Your account: ${me.email} (${me.role})`}
-              onClick={() => void navigate({ to: '/account' })}
-            >
-              <span aria-hidden style={{ fontWeight: 600 }}>
-                {(me.email[0] ?? '?').toUpperCase()}
-              </span>
-            </IconButton>
-          </Row>
-        }
-        nav={(close) => (
-          <ul className="nav" style={{ listStyle: 'none', margin: 0, padding: 0 }}>
-            {PAGES.map(({ label, to }) => (
-              <li key={to}>
-                <Link
-                  to={to}
-                  onClick={close}
-                  activeOptions={{ exact: to === '/' }}
-                  activeProps={{ 'aria-current': 'page' }}
-                >
-                  {label}
-                </Link>
-              </li>
-            ))}
-          </ul>
-        )}
+        brand={<Brand />}
+        tools={<Tools onSearch={search.open} />}
+        nav={(close) => <Navigation onNavigate={close} />}
         banner={<Banner />}
       >
         <Outlet />
       </Frame>
       <Suspense>
-        {search && (
-          <Palette open onClose={() => setSearch(false)} pages={targets} openAt={openAt} />
-        )}
+        {search.isOpen && <Palette open onClose={search.close} pages={targets} openAt={openAt} />}
       </Suspense>
-      <Dialog open={help} onClose={() => setHelp(false)} title="Keyboard shortcuts">
-        <dl
-          style={{
-            display: 'grid',
-            gridTemplateColumns: 'max-content 1fr',
-            gap: '8px 16px',
-            margin: 0,
-          }}
-        >
-          {shortcuts.map(({ keys, label }) => (
-            <div key={keys} style={{ display: 'contents' }}>
-              <dt>
-                {keys.split(/[ +]/).map((key) => (
-                  <Key key={key}>{key === 'mod' ? 'Ctrl or ⌘' : key}</Key>
-                ))}
-              </dt>
-              <dd style={{ margin: 0 }}>{label}</dd>
-            </div>
-          ))}
-        </dl>
-      </Dialog>
+      <ShortcutHelp open={isHelpOpen} onClose={() => setIsHelpOpen(false)} shortcuts={shortcuts} />
     </>
   );
 }
+
+/**
+ * The search dialog. It is loaded when it opens for the first time, too late to know where the
+ * focus was, so this hook remembers it.
+ */
+function useSearch() {
+  const [isOpen, setIsOpen] = useState(false);
+  const opener = useRef<Element | null>(null);
+  const open = useCallback(() => {
+    opener.current = document.activeElement;
+    setIsOpen(true);
+  }, []);
+  useEffect(() => {
+    if (!isOpen && opener.current instanceof HTMLElement) opener.current.focus();
+  }, [isOpen]);
+  return { isOpen, open, close: () => setIsOpen(false) };
+}
+
+const Brand = () => (
+  <Link
+    to="/"
+    style={{
+      color: 'inherit',
+      textDecoration: 'none',
+      fontWeight: 700,
+      fontSize: '1.1rem',
+      whiteSpace: 'nowrap',
+    }}
+  >
+    Berth
+  </Link>
+);
+
+const Navigation = ({ onNavigate }: { onNavigate: () => void }) => (
+  <ul className="nav" style={{ listStyle: 'none', margin: 0, padding: 0 }}>
+    {PAGES.map(({ label, to }) => (
+      <li key={to}>
+        <Link
+          to={to}
+          onClick={onNavigate}
+          activeOptions={{ exact: to === '/' }}
+          activeProps={{ 'aria-current': 'page' }}
+        >
+          {label}
+        </Link>
+      </li>
+    ))}
+  </ul>
+);
+
+const NEXT_SCHEME = { auto: 'dark', dark: 'light', light: 'auto' } as const;
+const SCHEME_SIGNS = { auto: '◐', dark: '☾', light: '☀' } as const;
+
+function Tools({ onSearch }: { onSearch: () => void }) {
+  const navigate = useNavigate();
+  const me = useMe();
+  const { scheme, setScheme } = useScheme();
+  const nextScheme = NEXT_SCHEME[scheme];
+  return (
+    <Row gap="xs" wrap={false}>
+      <Button size="xs" onClick={onSearch}>
+        Search
+        <span className="wide-only">
+          <Key>Ctrl K</Key>
+        </span>
+      </Button>
+      <IconButton
+        label={`Colors: ${scheme}. Change to ${nextScheme}`}
+        onClick={() => setScheme(nextScheme)}
+      >
+        <span aria-hidden>{SCHEME_SIGNS[scheme]}</span>
+      </IconButton>
+      <IconButton
+        label={`Your account: ${me.email} (${me.role})`}
+        onClick={() => void navigate({ to: '/account' })}
+      >
+        <span aria-hidden style={{ fontWeight: 600 }}>
+          {(me.email[0] ?? '?').toUpperCase()}
+        </span>
+      </IconButton>
+    </Row>
+  );
+}
+
+type ShortcutHelpProps = { open: boolean; onClose: () => void; shortcuts: readonly Shortcut[] };
+const ShortcutHelp = ({ shortcuts, ...dialog }: ShortcutHelpProps) => (
+  <Dialog {...dialog} title="Keyboard shortcuts">
+    <dl
+      style={{
+        display: 'grid',
+        gridTemplateColumns: 'max-content 1fr',
+        gap: '8px 16px',
+        margin: 0,
+      }}
+    >
+      {shortcuts.map(({ keys, label }) => (
+        <div key={keys} style={{ display: 'contents' }}>
+          <dt>
+            {keys.split(/[ +]/).map((key) => (
+              <Key key={key}>{key === 'mod' ? 'Ctrl or ⌘' : key}</Key>
+            ))}
+          </dt>
+          <dd style={{ margin: 0 }}>{label}</dd>
+        </div>
+      ))}
+    </dl>
+  </Dialog>
+);
 
 /**
  * After a navigation the heading gets the focus, and a screen reader says the title of the page.

@@ -90,64 +90,12 @@ export function RefusedSession() {
 }
 
 /**
- * `over`: the form stands over a page of this person, which must stay. The gateway's login then
- * opens in a tab of its own.
+ * Signs in by password or as the person of the gateway. `run` shows that it is busy, and the error
+ * of the last try.
  */
-function SignInForm({ over }: { over?: string }) {
-  const methods = useApiQuery('authMethods', {});
-  const hasGateway = methods.data?.methods.includes('gateway') === true;
-  const [name, setName] = useState(over ?? '');
-  const [password, setPassword] = useState('');
+function useSignIn() {
   const [busy, setBusy] = useState(false);
   const [error, setError] = useState<unknown>(null);
-  const [value] = useState(beginLogin);
-  /** The person whom the gateway knows, and who must say that it is they. */
-  const [asked, setAsked] = useState<string | null>(null);
-
-  useEffect(() => {
-    const address = new URL(location.href);
-    const returned = address.searchParams.get('signed-in');
-    if (returned === null) return;
-    address.searchParams.delete('signed-in');
-    history.replaceState(history.state, '', address);
-    void arrive(endLogin(returned));
-    // Once, when the gateway came back.
-  }, []);
-
-  /**
-   * Only a login that this browser began, of the account that it used last, signs in without a
-   * question.
-   */
-  async function arrive(isBegun: boolean): Promise<void> {
-    const email = await gatewayPerson();
-    if (email === null) {
-      if (isBegun)
-        setError(
-          new Error('The gateway does not say whose session this browser has. Sign in again.'),
-        );
-    } else if (!isBegun || isOtherAccount(email)) setAsked(email);
-    else await byGateway(email);
-  }
-  /**
-   * The session of the gateway can change meanwhile. The server then signs in nobody; one of an
-   * earlier version does not check.
-   */
-  const byGateway = (email: string): Promise<void> =>
-    run(async () => {
-      const { answer } = await exchange('exchange', {
-        headers: { ...COOKIE, 'x-session-account': encodeURIComponent(email) },
-      });
-      if (answer.user.email !== email) {
-        setRefused(true);
-        await endRefused();
-        throw new Error(
-          `The gateway signed in ${answer.user.email} instead of ${email}. Delete the cookies of ` +
-            'this site, then try again.',
-        );
-      }
-      usedAccount(answer.user.email);
-    });
-
   async function run(signIn: () => Promise<unknown>): Promise<void> {
     setBusy(true);
     setError(null);
@@ -163,6 +111,70 @@ function SignInForm({ over }: { over?: string }) {
       setBusy(false);
     }
   }
+  return { busy, error, setError, run };
+}
+
+async function signInByPassword(email: string, password: string): Promise<void> {
+  const { answer } = await exchange('login', { body: { email, password }, headers: COOKIE });
+  usedAccount(answer.user.email);
+}
+
+/**
+ * The session of the gateway can change meanwhile: then the server signs in nobody. A server of an
+ * earlier version does not check it.
+ */
+async function signInByGateway(email: string): Promise<void> {
+  const { answer } = await exchange('exchange', {
+    headers: { ...COOKIE, 'x-session-account': encodeURIComponent(email) },
+  });
+  if (answer.user.email !== email) {
+    setRefused(true);
+    await endRefused();
+    throw new Error(
+      `The gateway signed in ${answer.user.email} instead of ${email}. ` +
+        'Delete the cookies of this site, then try again.',
+    );
+  }
+  usedAccount(answer.user.email);
+}
+
+const UNKNOWN_PERSON = 'The gateway does not say whose session this browser has. Sign in again.';
+
+/**
+ * Continues a login after the gateway came back. Without a question, it signs in only a login that
+ * this browser began, of the account that it used last. Returns the person whom the page must ask.
+ */
+function useReturnFromGateway({ run, setError }: ReturnType<typeof useSignIn>): string | null {
+  const [askedPerson, setAskedPerson] = useState<string | null>(null);
+  async function continueLogin(isBegun: boolean): Promise<void> {
+    const email = await gatewayPerson();
+    if (email === null) {
+      if (isBegun) setError(new Error(UNKNOWN_PERSON));
+    } else if (!isBegun || isOtherAccount(email)) setAskedPerson(email);
+    else await run(() => signInByGateway(email));
+  }
+  useEffect(() => {
+    const address = new URL(location.href);
+    const returned = address.searchParams.get('signed-in');
+    if (returned === null) return;
+    address.searchParams.delete('signed-in');
+    history.replaceState(history.state, '', address);
+    void continueLogin(endLogin(returned));
+    // Once, when the gateway came back.
+  }, []);
+  return askedPerson;
+}
+
+/**
+ * `over`: the form stands over a page of this person, which must stay. The gateway's login then
+ * opens in a tab of its own.
+ */
+function SignInForm({ over }: { over?: string }) {
+  const methods = useApiQuery('authMethods', {});
+  const hasGateway = methods.data?.methods.includes('gateway') === true;
+  const signIn = useSignIn();
+  const { busy, error, run } = signIn;
+  const askedPerson = useReturnFromGateway(signIn);
   // Without an answer the way by password stays open.
   if (methods.isPending)
     return (
@@ -171,17 +183,69 @@ function SignInForm({ over }: { over?: string }) {
         <SkeletonLines />
       </div>
     );
-  const form = (
+  return (
+    <Column>
+      <Problem error={error} what="Sign-in" />
+      {askedPerson !== null && (
+        <Button
+          look="main"
+          busy={busy}
+          onClick={() => void run(() => signInByGateway(askedPerson))}
+        >
+          Continue as {askedPerson}
+        </Button>
+      )}
+      {hasGateway && <GatewayLogin inNewTab={over !== undefined} />}
+      <PasswordForm
+        email={over ?? ''}
+        look={hasGateway ? 'normal' : 'main'}
+        busy={busy}
+        onSubmit={(email, password) => void run(() => signInByPassword(email, password))}
+      />
+      {hasGateway && over === undefined && (
+        <Text size="xs" tone="quiet">
+          To use a project, open its address.{' '}
+          <OutAnchor href="/_oauth/devices">Your devices</OutAnchor>
+        </Text>
+      )}
+    </Column>
+  );
+}
+
+function GatewayLogin({ inNewTab }: { inNewTab: boolean }) {
+  const [value] = useState(beginLogin);
+  return (
+    <>
+      <LinkButton href={gatewayLogin(value)} newTab={inNewTab}>
+        Sign in with the identity provider of your team
+      </LinkButton>
+      {inNewTab && (
+        <Text size="xs" tone="quiet">
+          The login opens in a new tab. Come back to this one afterwards.
+        </Text>
+      )}
+      <Text size="sm" tone="quiet">
+        Or with a password of Berth
+      </Text>
+    </>
+  );
+}
+
+type PasswordFormProps = {
+  /** The address that the form has at first. */
+  email: string;
+  look: 'main' | 'normal';
+  busy: boolean;
+  onSubmit: (email: string, password: string) => void;
+};
+function PasswordForm({ email: first, look, busy, onSubmit }: PasswordFormProps) {
+  const [email, setEmail] = useState(first);
+  const [password, setPassword] = useState('');
+  return (
     <form
       onSubmit={(event) => {
         event.preventDefault();
-        if (!busy)
-          void run(async () =>
-            usedAccount(
-              (await exchange('login', { body: { email: name, password }, headers: COOKIE })).answer
-                .user.email,
-            ),
-          );
+        if (!busy) onSubmit(email, password);
       }}
     >
       <Column>
@@ -190,8 +254,8 @@ function SignInForm({ over }: { over?: string }) {
           type="email"
           name="email"
           autoComplete="username"
-          value={name}
-          onChange={setName}
+          value={email}
+          onChange={setEmail}
           required
         />
         <TextField
@@ -203,42 +267,10 @@ function SignInForm({ over }: { over?: string }) {
           onChange={setPassword}
           required
         />
-        <Button type="submit" look={hasGateway ? 'normal' : 'main'} busy={busy}>
+        <Button type="submit" look={look} busy={busy}>
           Sign in
         </Button>
       </Column>
     </form>
-  );
-  return (
-    <Column>
-      <Problem error={error} what="Sign-in" />
-      {asked !== null && (
-        <Button look="main" busy={busy} onClick={() => void byGateway(asked)}>
-          Continue as {asked}
-        </Button>
-      )}
-      {hasGateway && (
-        <>
-          <LinkButton href={gatewayLogin(value)} newTab={over !== undefined}>
-            Sign in with the identity provider of your team
-          </LinkButton>
-          {over !== undefined && (
-            <Text size="xs" tone="quiet">
-              The login opens in a new tab. Come back to this one afterwards.
-            </Text>
-          )}
-          <Text size="sm" tone="quiet">
-            Or with a password of Berth
-          </Text>
-        </>
-      )}
-      {form}
-      {hasGateway && over === undefined && (
-        <Text size="xs" tone="quiet">
-          To use a project, open its address.{' '}
-          <OutAnchor href="/_oauth/devices">Your devices</OutAnchor>
-        </Text>
-      )}
-    </Column>
   );
 }

@@ -1,12 +1,15 @@
 import { useNavigate, useSearch } from '@tanstack/react-router';
 import { useDeferredValue } from 'react';
 import { defined } from '@berth/kit/defined';
+import type { AuditEntry } from '@berth/wire/audit';
+import type { Event } from '@berth/wire/event';
 import { PageLayout } from '../parts/page-layout.tsx';
 import { hasRole, useMe } from '../parts/permissions.ts';
 import { useEvents, useApiList } from '../api/queries.ts';
 import { QueryBoundary } from '../parts/query-boundary.tsx';
 import { Command, Empty } from '../parts/command.tsx';
 import { Deployments } from '../parts/deployments.tsx';
+import { DeploymentLink, NodeLink, ProjectLink } from '../parts/links.tsx';
 import { More } from '../parts/more.tsx';
 import { useProjectNames } from '../parts/names.ts';
 import { Ago } from '../parts/time.tsx';
@@ -14,9 +17,9 @@ import { kindText } from '../parts/words.ts';
 import { Button, Choice } from '../ui/controls.tsx';
 import { Table } from '../ui/data.tsx';
 import { Panel, Row } from '../ui/layout.tsx';
-import { Status } from '../ui/status.tsx';
+import { type Mark, Status } from '../ui/status.tsx';
 import { TextField } from '../ui/text-field.tsx';
-import { PageLink, Text } from '../ui/text.tsx';
+import { Text } from '../ui/text.tsx';
 
 const KINDS = ['events', 'deployment', 'audit'] as const;
 /** The control plane searches for at most this many characters. */
@@ -95,30 +98,7 @@ function Events({ find, onFind }: { find: string; onFind: (text: string) => void
                   { head: 'What happened', rowHead: true, cell: (row) => row.message },
                   {
                     head: 'About',
-                    cell: (row) =>
-                      row.deployment_id !== undefined ? (
-                        <PageLink
-                          to="/deployments/$id"
-                          params={{ id: row.deployment_id }}
-                          size="sm"
-                        >
-                          {row.project_id === undefined
-                            ? 'deployment'
-                            : projectName(row.project_id)}
-                        </PageLink>
-                      ) : row.project_id !== undefined ? (
-                        <PageLink
-                          to="/projects/$name"
-                          params={{ name: projectName(row.project_id) }}
-                          size="sm"
-                        >
-                          {projectName(row.project_id)}
-                        </PageLink>
-                      ) : row.node_id !== undefined ? (
-                        <PageLink to="/nodes/$name" params={{ name: row.node_id }} size="sm">
-                          node
-                        </PageLink>
-                      ) : null,
+                    cell: (row) => <EventSubject event={row} projectName={projectName} />,
                   },
                 ]}
               />
@@ -129,6 +109,17 @@ function Events({ find, onFind }: { find: string; onFind: (text: string) => void
       </QueryBoundary>
     </Panel>
   );
+}
+
+type EventSubjectProps = { event: Event; projectName: (id: string) => string };
+/** A link to the deployment, the project or the node of an event. */
+function EventSubject({ event, projectName }: EventSubjectProps) {
+  const { deployment_id, project_id, node_id } = event;
+  const project = project_id === undefined ? undefined : projectName(project_id);
+  if (deployment_id !== undefined)
+    return <DeploymentLink id={deployment_id}>{project ?? 'deployment'}</DeploymentLink>;
+  if (project !== undefined) return <ProjectLink name={project} />;
+  return node_id === undefined ? null : <NodeLink name={node_id}>node</NodeLink>;
 }
 
 function AllDeployments() {
@@ -150,6 +141,11 @@ function AllDeployments() {
   );
 }
 
+const OUTCOME_MARKS: Record<AuditEntry['outcome'], Mark> = {
+  done: 'ok',
+  refused: 'warn',
+  failed: 'bad',
+};
 function Audit({ user, onUser }: { user: string; onUser: (text: string) => void }) {
   const entries = useApiList('audit', {
     query: { limit: 100, ...defined({ user: user.includes('@') ? user : undefined }) },
@@ -176,11 +172,7 @@ function Audit({ user, onUser }: { user: string; onUser: (text: string) => void 
                 {
                   head: 'Outcome',
                   cell: (row) => (
-                    <Status
-                      mark={
-                        row.outcome === 'done' ? 'ok' : row.outcome === 'refused' ? 'warn' : 'bad'
-                      }
-                    >
+                    <Status mark={OUTCOME_MARKS[row.outcome]}>
                       {row.code === null ? row.outcome : `${row.outcome}: ${row.code}`}
                     </Status>
                   ),

@@ -1,5 +1,6 @@
 import { defined } from '@berth/kit/defined';
 import type { Dataset, DatasetChange, DatasetDiff } from '@berth/wire/dataset';
+import { sizeText } from '@berth/wire/size-text';
 import { useNavigate, useParams, useSearch } from '@tanstack/react-router';
 import { type ReactNode, useState } from 'react';
 import { PageLayout } from '../parts/page-layout.tsx';
@@ -14,7 +15,7 @@ import { useProjectNames } from '../parts/names.ts';
 import { dialogError, Problem } from '../parts/problem.tsx';
 import { DatasetStatus } from '../parts/states.tsx';
 import { Ago } from '../parts/time.tsx';
-import { bytesText, countText } from '../parts/time-text.ts';
+import { countText } from '../parts/time-text.ts';
 import { Button } from '../ui/controls.tsx';
 import { Table } from '../ui/data.tsx';
 import { Note } from '../ui/feedback.tsx';
@@ -48,7 +49,7 @@ function Loaded({ dataset }: { dataset: Dataset }) {
       lead={
         <span>
           <DatasetStatus status={dataset.status} />: version {dataset.version ?? 'none yet'},{' '}
-          {bytesText(dataset.bytes)} in {countText(dataset.files, 'file')}, folder{' '}
+          {sizeText(dataset.bytes)} in {countText(dataset.files, 'file')}, folder{' '}
           <Code>{dataset.nfs_path}</Code>
           {dataset.last_scanned_at !== null && (
             <>
@@ -248,7 +249,7 @@ function Versions({ dataset }: { dataset: Dataset }) {
               { head: 'Version', rowHead: true, cell: (row) => row.version },
               { head: 'Since', cell: (row) => <Ago at={row.created_at} /> },
               { head: 'Files', number: true, cell: (row) => row.files.toLocaleString('en') },
-              { head: 'Size', number: true, cell: (row) => bytesText(row.bytes) },
+              { head: 'Size', number: true, cell: (row) => sizeText(row.bytes) },
               {
                 head: 'Manifest',
                 wide: true,
@@ -360,12 +361,12 @@ function Compare({ dataset }: { dataset: Dataset }) {
                       head: `Size in ${from}`,
                       number: true,
                       cell: (row) =>
-                        row.previous_size === null ? '' : bytesText(row.previous_size),
+                        row.previous_size === null ? '' : sizeText(row.previous_size),
                     },
                     {
                       head: `Size in ${to}`,
                       number: true,
-                      cell: (row) => (row.size === null ? '' : bytesText(row.size)),
+                      cell: (row) => (row.size === null ? '' : sizeText(row.size)),
                     },
                   ]}
                 />
@@ -384,10 +385,10 @@ export function diffText({ added, modified, removed, complete }: DatasetDiff['to
     return 'The two versions have the same files.';
   return [
     complete ? '' : 'At least ',
-    `${countText(added.files, 'file')} added (${bytesText(added.bytes)}), `,
-    `${modified.files.toLocaleString('en')} modified (${bytesText(modified.previous_bytes)} ` +
-      `before, ${bytesText(modified.bytes)} now), `,
-    `${removed.files.toLocaleString('en')} removed (${bytesText(removed.bytes)}).`,
+    `${countText(added.files, 'file')} added (${sizeText(added.bytes)}), `,
+    `${modified.files.toLocaleString('en')} modified (${sizeText(modified.previous_bytes)} ` +
+      `before, ${sizeText(modified.bytes)} now), `,
+    `${removed.files.toLocaleString('en')} removed (${sizeText(removed.bytes)}).`,
     complete ? '' : ' There are more differences than Berth lists.',
   ].join('');
 }
@@ -471,7 +472,7 @@ function History({ dataset }: { dataset: Dataset }) {
                   {
                     head: 'Size',
                     number: true,
-                    cell: (row) => (row.size === null ? '' : bytesText(row.size)),
+                    cell: (row) => (row.size === null ? '' : sizeText(row.size)),
                   },
                   { head: 'At', wide: true, cell: (row) => <Ago at={row.at} /> },
                 ]}

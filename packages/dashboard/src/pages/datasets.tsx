@@ -1,3 +1,4 @@
+import { sizeText } from '@berth/wire/size-text';
 import { PageLayout } from '../parts/page-layout.tsx';
 import { useApiList } from '../api/queries.ts';
 import { QueryBoundary } from '../parts/query-boundary.tsx';
@@ -5,7 +6,6 @@ import { Command, Empty } from '../parts/command.tsx';
 import { More } from '../parts/more.tsx';
 import { DatasetStatus } from '../parts/states.tsx';
 import { Ago } from '../parts/time.tsx';
-import { bytesText } from '../parts/time-text.ts';
 import { Table } from '../ui/data.tsx';
 import { Panel } from '../ui/layout.tsx';
 import { PageLink, Text } from '../ui/text.tsx';
@@ -50,7 +50,7 @@ export const DatasetsPage = () => {
                       ),
                     },
                     { head: 'Version', number: true, cell: ({ version }) => version ?? '' },
-                    { head: 'Size', number: true, cell: ({ bytes }) => bytesText(bytes) },
+                    { head: 'Size', number: true, cell: ({ bytes }) => sizeText(bytes) },
                     {
                       head: 'Files',
                       number: true,

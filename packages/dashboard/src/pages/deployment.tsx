@@ -82,7 +82,8 @@ function DeploymentLead({ deployment, stopped }: LeadProps) {
   const requester = clean(requesterText(deployment));
   return (
     <span>
-      <LiveStatus item={deployment} stopped={stopped} strong />: {commitText(deployment)}, requested{' '}
+      <LiveStatus item={deployment} stopped={stopped} strong />
+      {`: ${commitText(deployment)}, requested `}
       <Ago at={deployment.created_at} />
       {rolledBackText(deployment)}
       {requester !== '' && ` by ${requester}`}

@@ -20,11 +20,11 @@ import {
 } from './new-project/draft.ts';
 import { FIELDS, foundAt, NewProjectFields } from './new-project/fields.tsx';
 
+const LEAD =
+  'Berth builds the Dockerfile of a git repository and publishes it at an address of its own.';
+
 export const NewProjectPage = () => (
-  <PageLayout
-    title="New project"
-    lead="Berth builds the Dockerfile of a git repository and publishes it at an address of its own."
-  >
+  <PageLayout title="New project" lead={LEAD}>
     <Panel>
       <NewProjectForm />
     </Panel>

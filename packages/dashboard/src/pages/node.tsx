@@ -41,7 +41,10 @@ export const NodePage = () => {
 const Namesakes = ({ hostname, nodes }: { hostname: string; nodes: readonly Node[] }) => (
   <PageLayout
     title={hostname}
-    lead={`${nodes.length} nodes have this hostname: one machine can be a builder and a deploy node.`}
+    lead={
+      `${nodes.length} nodes have this hostname: ` +
+      'one machine can be a builder and a deploy node.'
+    }
   >
     {nodes.map((node) => (
       <PageLink key={node.id} to="/nodes/$name" params={{ name: node.id }}>

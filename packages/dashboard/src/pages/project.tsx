@@ -15,7 +15,7 @@ import { LogView } from '../parts/log-view.tsx';
 import { dialogError, Problem } from '../parts/problem.tsx';
 import { HealthStatus } from '../parts/states.tsx';
 import { Ago } from '../parts/time.tsx';
-import { Button, Menu } from '../ui/controls.tsx';
+import { Button, Menu, type MenuItem } from '../ui/controls.tsx';
 import { Tabs } from '../ui/data.tsx';
 import { SkeletonLines, Note } from '../ui/feedback.tsx';
 import { Column, Panel } from '../ui/layout.tsx';
@@ -55,104 +55,28 @@ export const ProjectPage = () => {
   return (
     <QueryBoundary query={project} what="the project" page>
       {/* The key: a form of one project never has the texts of another one. */}
-      {(found) => <Loaded key={found.id} project={found} tab={tab} />}
+      {(answer) => <LoadedProject key={answer.id} project={answer} tab={tab} />}
     </QueryBoundary>
   );
 };
 
-function Loaded({ project, tab }: { project: Project; tab: string }) {
-  const navigate = useNavigate();
+function LoadedProject({ project, tab }: { project: Project; tab: string }) {
   const deployments = useApiList('projectDeployments', {
     params: { id: project.id },
     query: { limit: 50 },
   });
-  const live = useApiQuery(
-    'getDeployment',
-    { params: { id: project.running_deployment_id ?? '' } },
-    { enabled: project.running_deployment_id !== null },
-  );
-  const reasonAgainst = useProjectReasons(project);
-  const [asking, setAsking] = useState<'stop' | null>(null);
-  const open = (deployment: Deployment): void =>
-    void navigate({ to: '/deployments/$id', params: { id: deployment.id } });
-  const deploy = useApiMutation('createDeployment', open);
-  const restart = useApiMutation('restartProject', open);
-  const start = useApiMutation('startProject', open);
-  const stop = useApiMutation('stopProject', () => setAsking(null));
-  const rollback = useApiMutation('rollback', open);
-  const params = { id: project.id };
-  const notDeployed = useRouterState({ select: ({ location }) => location.state.notDeployed });
-  const error = errorOfLast(deploy, restart, start, rollback);
+  const hasOlderRelease = deployments.items.some(({ status }) => status === 'retired');
+  const { actions, error } = useProjectActions(project, hasOlderRelease);
   return (
     <PageLayout
       title={project.name}
-      lead={
-        <Truth
-          project={project}
-          live={project.running_deployment_id === null ? undefined : live.data}
-          newest={deployments.items[0]}
-        />
-      }
-      actions={
-        <>
-          <OutLink href={project.url}>Open</OutLink>
-          {project.stopped && (
-            <Button
-              reason={reasonAgainst('start')}
-              busy={start.busy}
-              onClick={() => void start.run({ params })}
-            >
-              Start
-            </Button>
-          )}
-          <Button
-            look="main"
-            reason={reasonAgainst('deploy')}
-            busy={deploy.busy}
-            onClick={() => void deploy.run({ params, body: {} })}
-          >
-            Deploy
-          </Button>
-          <Menu
-            label="More actions"
-            items={[
-              {
-                label: 'Restart',
-                reason: reasonAgainst('restart'),
-                onClick: () => void restart.run({ params }),
-              },
-              {
-                label: 'Roll back to the release before',
-                reason:
-                  reasonAgainst('deploy') ??
-                  (deployments.items.some(({ status }) => status === 'retired')
-                    ? null
-                    : 'no older release ran'),
-                onClick: () => void rollback.run({ params, body: {} }),
-              },
-              {
-                label: 'Stop',
-                danger: true,
-                reason: reasonAgainst('stop') ?? (project.stopped ? 'it is stopped already' : null),
-                onClick: () => setAsking('stop'),
-              },
-            ]}
-          />
-        </>
-      }
+      lead={<ProjectLead project={project} newest={deployments.items[0]} />}
+      actions={actions}
     >
       {error !== null && error !== undefined ? (
         <Problem error={error} what="The action" />
       ) : (
-        notDeployed !== undefined && (
-          <Note
-            tone="bad"
-            title="The project was created, but its first deployment did not begin"
-            live
-          >
-            {notDeployed}
-          </Note>
-        )
+        <NotDeployedNote />
       )}
       <Tabs
         label="Parts of the project"
@@ -162,95 +86,173 @@ function Loaded({ project, tab }: { project: Project; tab: string }) {
             : { label, to: '/projects/$name/$tab', params: { name: project.name, tab: key } },
         )}
       />
-      <Body project={project} tab={tab} deployments={deployments} />
-      <Confirm
-        open={asking === 'stop'}
-        onClose={() => {
-          setAsking(null);
-          stop.reset();
-        }}
-        title={`Stop ${project.name}?`}
-        action="Stop"
-        danger
-        busy={stop.busy}
-        error={dialogError(stop.error)}
-        onConfirm={() => void stop.run({ params })}
-      >
-        <Text>
-          Its container stops after its running requests. Its address then answers 503 with a page.
-          Route, node, image and data stay reserved.
-        </Text>
-      </Confirm>
+      <TabBody project={project} tab={tab} deployments={deployments} />
     </PageLayout>
   );
 }
 
-/** One sentence: which commit, from which node, since when, on which data. */
-function Truth({
-  project,
-  live,
-  newest,
-}: {
-  project: Project;
-  live: Deployment | undefined;
-  newest: DeploymentItem | undefined;
-}) {
+/** Says why the first deployment of a new project did not begin. */
+function NotDeployedNote() {
+  const notDeployed = useRouterState({ select: ({ location }) => location.state.notDeployed });
+  if (notDeployed === undefined) return null;
+  return (
+    <Note tone="bad" title="The project was created, but its first deployment did not begin" live>
+      {notDeployed}
+    </Note>
+  );
+}
+
+/** Buttons of the project, and the error of the last one. */
+function useProjectActions(project: Project, hasOlderRelease: boolean) {
+  const navigate = useNavigate();
+  const reasonAgainst = useProjectReasons(project);
+  const [isStopping, setIsStopping] = useState(false);
+  const open = (deployment: Deployment): void =>
+    void navigate({ to: '/deployments/$id', params: { id: deployment.id } });
+  const deploy = useApiMutation('createDeployment', open);
+  const restart = useApiMutation('restartProject', open);
+  const start = useApiMutation('startProject', open);
+  const rollback = useApiMutation('rollback', open);
+  const params = { id: project.id };
+  const menu: MenuItem[] = [
+    {
+      label: 'Restart',
+      reason: reasonAgainst('restart'),
+      onClick: () => void restart.run({ params }),
+    },
+    {
+      label: 'Roll back to the release before',
+      reason: reasonAgainst('deploy') ?? (hasOlderRelease ? null : 'no older release ran'),
+      onClick: () => void rollback.run({ params, body: {} }),
+    },
+    {
+      label: 'Stop',
+      danger: true,
+      reason: reasonAgainst('stop') ?? (project.stopped ? 'it is stopped already' : null),
+      onClick: () => setIsStopping(true),
+    },
+  ];
+  const actions = (
+    <>
+      <OutLink href={project.url}>Open</OutLink>
+      {project.stopped && (
+        <Button
+          reason={reasonAgainst('start')}
+          busy={start.busy}
+          onClick={() => void start.run({ params })}
+        >
+          Start
+        </Button>
+      )}
+      <Button
+        look="main"
+        reason={reasonAgainst('deploy')}
+        busy={deploy.busy}
+        onClick={() => void deploy.run({ params, body: {} })}
+      >
+        Deploy
+      </Button>
+      <Menu label="More actions" items={menu} />
+      <StopDialog project={project} open={isStopping} onClose={() => setIsStopping(false)} />
+    </>
+  );
+  return { actions, error: errorOfLast(deploy, restart, start, rollback) };
+}
+
+type StopDialogProps = { project: Project; open: boolean; onClose: () => void };
+function StopDialog({ project, open, onClose }: StopDialogProps) {
+  const stop = useApiMutation('stopProject', onClose);
+  return (
+    <Confirm
+      open={open}
+      onClose={() => {
+        onClose();
+        stop.reset();
+      }}
+      title={`Stop ${project.name}?`}
+      action="Stop"
+      danger
+      busy={stop.busy}
+      error={dialogError(stop.error)}
+      onConfirm={() => void stop.run({ params: { id: project.id } })}
+    >
+      <Text>
+        Its container stops after its running requests. Its address then answers 503 with a page.
+        Route, node, image and data stay reserved.
+      </Text>
+    </Confirm>
+  );
+}
+
+type ProjectLeadProps = { project: Project; newest: DeploymentItem | undefined };
+/** One sentence: does the project serve, and what? */
+function ProjectLead({ project, newest }: ProjectLeadProps) {
+  const id = project.running_deployment_id;
+  const { data: running } = useApiQuery(
+    'getDeployment',
+    { params: { id: id ?? '' } },
+    { enabled: id !== null },
+  );
   if (project.deleting) return <Status mark="busy">is being deleted</Status>;
   if (project.stopped)
     return <Status mark="off">Stopped. Its address answers 503 with a page.</Status>;
-  if (live === undefined) {
-    if (project.running_deployment_id !== null) return <SkeletonLines lines={1} />;
-    return newest?.status === 'failed' ? (
+  if (id !== null)
+    return running === undefined ? (
+      <SkeletonLines lines={1} />
+    ) : (
+      <RunningLead deployment={running} />
+    );
+  if (newest?.status === 'failed')
+    return (
       <Status mark="bad">
         Not live: the last deployment failed. {errorSentence(newest.error?.message ?? '')}
       </Status>
-    ) : (
-      <Status mark="off">Not live yet.</Status>
     );
-  }
+  return <Status mark="off">Not live yet.</Status>;
+}
+
+/** The commit, the node, the data and the time of the version that serves. */
+function RunningLead({ deployment }: { deployment: Deployment }) {
+  const { health, node_id, node_name, datasets } = deployment;
   return (
     <span>
-      {live.health === null ? (
-        <Status mark="ok">running</Status>
-      ) : (
-        <HealthStatus health={live.health} />
-      )}
-      : serves <strong>{commitText(live)}</strong>
-      {live.node_id !== null && (
+      {health === null ? <Status mark="ok">running</Status> : <HealthStatus health={health} />}:
+      serves <strong>{commitText(deployment)}</strong>
+      {node_id !== null && (
         <>
           {' from '}
-          <PageLink to="/nodes/$name" params={{ name: live.node_id }}>
-            {live.node_name ?? live.node_id}
+          <PageLink to="/nodes/$name" params={{ name: node_id }}>
+            {node_name ?? node_id}
           </PageLink>
         </>
       )}
-      {live.datasets.length > 0 && (
-        <>
-          {' on '}
-          {live.datasets.map((dataset, index) => (
-            <span key={dataset.dataset_id}>
-              {index > 0 && ', '}
-              <PageLink to="/datasets/$name" params={{ name: dataset.name }}>
-                {dataset.name}
-              </PageLink>{' '}
-              {dataset.version === null ? '(shared, writable)' : `version ${dataset.version}`}
-              {dataset.moved_on && ` (newest: ${dataset.current_version ?? '?'})`}
-            </span>
-          ))}
-        </>
-      )}
+      {datasets.length > 0 && ' on '}
+      {datasets.map((dataset, index) => (
+        <DatasetUse key={dataset.dataset_id} dataset={dataset} isFirst={index === 0} />
+      ))}
       {', deployed '}
-      <Ago at={live.finished_at ?? live.created_at} />
-      {rolledBackText(live)}
-      {live.health?.detail !== undefined &&
-        live.health.detail !== null &&
-        live.health.status !== 'healthy' &&
-        `. ${live.health.detail}`}
+      <Ago at={deployment.finished_at ?? deployment.created_at} />
+      {rolledBackText(deployment)}
+      {health !== null && health.status !== 'healthy' && (health.detail ?? null) !== null
+        ? `. ${health.detail}`
+        : ''}
     </span>
   );
 }
 
-function Body({
+type DatasetUseProps = { dataset: Deployment['datasets'][number]; isFirst: boolean };
+const DatasetUse = ({ dataset, isFirst }: DatasetUseProps) => (
+  <span>
+    {!isFirst && ', '}
+    <PageLink to="/datasets/$name" params={{ name: dataset.name }}>
+      {dataset.name}
+    </PageLink>{' '}
+    {dataset.version === null ? '(shared, writable)' : `version ${dataset.version}`}
+    {dataset.moved_on && ` (newest: ${dataset.current_version ?? '?'})`}
+  </span>
+);
+
+function TabBody({
   project,
   tab,
   deployments,

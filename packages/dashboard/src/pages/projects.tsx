@@ -100,13 +100,7 @@ export const ProjectsPage = () => {
         <QueryBoundary query={projects.query} what="the projects">
           {() =>
             projects.items.length === 0 ? (
-              find === '' ? (
-                <Empty words={['project', 'create']}>
-                  No projects yet. In the folder of a repository, run:
-                </Empty>
-              ) : (
-                <Empty>No project has this in its name, address or repository.</Empty>
-              )
+              <NoProjects find={find} />
             ) : (
               <>
                 <Table
@@ -168,21 +162,11 @@ type StateProps = {
   live: DeploymentItem | undefined;
   failed: DeploymentItem | undefined;
 };
-/** A project may serve an old version well while its newest deployment failed. */
+/** A project can serve an old version well while its newest deployment failed. */
 function State({ project, live, failed }: StateProps) {
   return (
     <>
-      {project.deleting ? (
-        <Status mark="busy">being deleted</Status>
-      ) : project.stopped ? (
-        <Status mark="off">stopped</Status>
-      ) : project.running_deployment_id === null ? (
-        <Status mark="off">not live</Status>
-      ) : live === undefined || live.health === null ? (
-        <DeploymentStatus status="running" />
-      ) : (
-        <HealthStatus health={live.health} />
-      )}
+      <LiveState project={project} live={live} />
       {failed !== undefined && (
         <div>
           <PageLink to="/deployments/$id" params={{ id: failed.id }} size="xs">
@@ -194,7 +178,24 @@ function State({ project, live, failed }: StateProps) {
   );
 }
 
-/** Which commit, from which node, since when, on which data. */
+function LiveState({ project, live }: Pick<StateProps, 'project' | 'live'>) {
+  if (project.deleting) return <Status mark="busy">being deleted</Status>;
+  if (project.stopped) return <Status mark="off">stopped</Status>;
+  if (project.running_deployment_id === null) return <Status mark="off">not live</Status>;
+  const health = live?.health ?? null;
+  return health === null ? <DeploymentStatus status="running" /> : <HealthStatus health={health} />;
+}
+
+const NoProjects = ({ find }: { find: string }) =>
+  find === '' ? (
+    <Empty words={['project', 'create']}>
+      No projects yet. In the folder of a repository, run:
+    </Empty>
+  ) : (
+    <Empty>No project has this in its name, address or repository.</Empty>
+  );
+
+/** The commit, the node, the time and the data of the version that serves. */
 function Serves({ live }: { live: DeploymentItem }) {
   return (
     <>

@@ -57,7 +57,9 @@ export const WORDS: Readonly<Record<string, Words>> = {
   },
   build_args: {
     label: 'Build arguments',
-    help: 'one NAME=value in a line; they stay readable in the image, so a secret is a build secret',
+    help:
+      'one NAME=value in a line; they stay readable in the image, ' +
+      'so a secret is a build secret',
   },
 };
 

@@ -1,7 +1,7 @@
 /** Reads logs as streams. Lines arrive in batches, and the page renders once for each batch. */
 import { defined } from '@berth/kit/defined';
 import type { LogLine } from '@berth/wire/deployment';
-import type { GoneNode, LostLines, RuntimeLine } from '@berth/wire/runtime';
+import type { GoneNode, RuntimeLine } from '@berth/wire/runtime';
 import { useEffect, useState } from 'react';
 import { readSse } from '../api/sse.ts';
 import type { Line } from './log-view.tsx';
@@ -41,13 +41,12 @@ export function useLogStream(path: string | null): LogData {
       const value: unknown = text === '' ? null : JSON.parse(text);
       if (event === 'end') ended = true;
       else if (event === 'lost') {
-        const { count } = value as LostLines;
-        notes.add(`${count} lines were lost here`);
+        notes.add('Lines may be missing where the log says so.');
         lines.push({
           key: `lost ${lines.length}`,
           at: lines.at(-1)?.at ?? new Date().toISOString(),
           stream: 'system',
-          text: `── ${count} lines were lost ──`,
+          text: '── lines may be missing here ──',
         });
       } else if (event === 'gone') notes.add((value as GoneNode).message);
       else if (isLine(value)) {

@@ -17,8 +17,8 @@ const KNOWN = ['known names of projects'];
 queries.setQueryDefaults(KNOWN, { gcTime: Number.POSITIVE_INFINITY });
 
 async function readNames(ids: readonly string[]): Promise<Names> {
-  const known = queries.getQueryData<Names>(KNOWN);
-  const missing = ids.filter((id) => known?.[id] === undefined);
+  const knownNames = queries.getQueryData<Names>(KNOWN);
+  const missing = ids.filter((id) => knownNames?.[id] === undefined);
   const read = await Promise.all(missing.map(async (id) => [id, await readName(id)] as const));
   const names = Object.fromEntries(
     read.flatMap(([id, name]) => (name === null ? [] : [[id, name]])),
@@ -37,9 +37,9 @@ export function useProjectNames(ids: readonly string[]): (id: string) => string 
     queryKey: ['names of projects', wanted],
     queryFn: () => readNames(wanted),
     enabled: wanted.length > 0,
-    // Each event may change the ids.
+    // Each event can change the ids.
     gcTime: 30_000,
   });
-  const known = queries.getQueryData<Names>(KNOWN);
-  return (id) => data?.[id] ?? known?.[id] ?? id;
+  const knownNames = queries.getQueryData<Names>(KNOWN);
+  return (id) => data?.[id] ?? knownNames?.[id] ?? id;
 }

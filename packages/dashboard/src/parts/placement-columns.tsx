@@ -1,8 +1,9 @@
 /** Columns of a table with the score of each node. */
 import type { PlacementRow } from '@berth/wire/node';
+import { sizeText } from '@berth/wire/size-text';
 import type { Cell } from '../ui/data.tsx';
 import { Status } from '../ui/status.tsx';
-import { bytesText, durationText } from './time-text.ts';
+import { durationText } from './time-text.ts';
 
 type PlacementCell = Cell<PlacementRow>;
 
@@ -36,14 +37,14 @@ export const cachedDatasetsColumn: PlacementCell = {
 export const missingBytesColumn: PlacementCell = {
   head: 'To copy',
   number: true,
-  cell: (row) => bytesText(row.missing_bytes),
+  cell: (row) => sizeText(row.missing_bytes),
 };
 
 export const freeColumn: PlacementCell = {
   head: 'Free',
   number: true,
   wide: true,
-  cell: (row) => bytesText(row.free_storage_bytes),
+  cell: (row) => sizeText(row.free_storage_bytes),
 };
 
 export const estimateColumn: PlacementCell = {

@@ -39,7 +39,7 @@ export const completed = (text: string): string => {
     : trimmed;
 };
 
-/** Whether it may be a complete address. The server checks it. */
+/** Returns whether it can be a complete address. The server checks it. */
 const isAddress = (text: string): boolean =>
   /^(?:https?:\/\/|ssh:\/\/)[^/\s]+\/[^\s]+$|^[^\s@/]+@[^\s:]+:[^\s]+$/.test(text);
 

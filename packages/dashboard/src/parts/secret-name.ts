@@ -1,9 +1,11 @@
 /** Tells from its name or its value that a variable is probably a secret. */
 
 /** Words of names, between underscores. */
-const WORDS =
-  /(?:^|_)(?:SECRET|SECRETS|TOKEN|PASSWORD|PASSWD|PASS|PWD|PASSPHRASE|CREDENTIALS?|KEY|APIKEY|DSN|PRIVATE|PAT|SALT|PEPPER|JWT|OAUTH|COOKIE)(?:_|$)/;
-/** A key that everybody may know. */
+const WORDS = new RegExp(
+  String.raw`(?:^|_)(?:SECRET|SECRETS|TOKEN|PASSWORD|PASSWD|PASS|PWD|PASSPHRASE|CREDENTIALS?` +
+    String.raw`|KEY|APIKEY|DSN|PRIVATE|PAT|SALT|PEPPER|JWT|OAUTH|COOKIE)(?:_|$)`,
+);
+/** A public key is no secret. */
 const PUBLIC = /(?:^|_)(?:PUBLIC|PUBLISHABLE)(?:_|$)/;
 /** An address with a password, a private key, a token of a well-known service, a signed token. */
 const VALUES = [

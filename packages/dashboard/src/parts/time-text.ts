@@ -1,4 +1,4 @@
-/** Texts for times, durations and sizes. */
+/** Texts for times, durations and counts. */
 
 const UNITS = [
   ['day', 86_400],
@@ -59,18 +59,8 @@ export function durationText(ms: number): string {
   const minutes = Math.round(seconds / 60);
   if (minutes < 48 * 60)
     return `${Math.floor(minutes / 60)} h${restText(two(minutes % 60), 'min')}`;
-  return `${Math.floor(minutes / 1440)} d${restText(String(Math.floor((minutes % 1440) / 60)), 'h')}`;
-}
-
-const SIZES = ['B', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB'];
-export function bytesText(bytes: number): string {
-  let value = bytes;
-  let unit = 0;
-  while (value >= 1024 && unit < SIZES.length - 1) {
-    value /= 1024;
-    unit++;
-  }
-  return `${unit === 0 || value >= 100 ? Math.round(value) : value.toFixed(1)} ${SIZES[unit]}`;
+  const hours = Math.floor((minutes % 1440) / 60);
+  return `${Math.floor(minutes / 1440)} d${restText(String(hours), 'h')}`;
 }
 
 export const countText = (count: number, one: string, many = `${one}s`): string =>

@@ -4,8 +4,8 @@
  */
 import 'uplot/dist/uPlot.min.css';
 import { useComputedColorScheme } from '@mantine/core';
-import { type KeyboardEvent, useEffect, useRef, useState } from 'react';
-import UPlot from 'uplot';
+import { type KeyboardEvent, type RefObject, useEffect, useRef, useState } from 'react';
+import UPlot, { type AlignedData, type Options } from 'uplot';
 import { defined } from '@berth/kit/defined';
 import { Text } from './text.tsx';
 
@@ -46,111 +46,20 @@ const timeText = (at: number): string => `${day.format(at * 1_000)} ${clock.form
  * The arrow keys move through the times, and screen readers say the values there. All charts of a
  * page show the same time.
  */
-export function Chart({ label, at, lines, from, to, format, steps, summary }: ChartProps) {
+export function Chart(props: ChartProps) {
+  const { label, at, lines, summary } = props;
   const box = useRef<HTMLDivElement>(null);
-  const plot = useRef<UPlot | null>(null);
-  const dark = useComputedColorScheme('light') === 'dark';
+  /** The point under the cursor. */
   const [index, setIndex] = useState<number | null>(null);
-  const looks = lines.map((line) => `${line.label} ${line.look}`).join();
-
-  useEffect(() => {
-    const element = box.current;
-    if (element === null) return;
-    const style = getComputedStyle(document.documentElement);
-    const color = (name: string): string => style.getPropertyValue(name).trim();
-    const axis = {
-      stroke: color('--quiet'),
-      grid: { stroke: color('--line'), width: 1 },
-      ticks: { stroke: color('--line'), width: 1 },
-    };
-    const made = new UPlot(
-      {
-        width: Math.max(200, element.clientWidth),
-        height: HEIGHT,
-        legend: { show: false },
-        cursor: {
-          drag: { x: false, y: false },
-          y: false,
-          sync: { key: 'berth' },
-          points: { size: 8 },
-        },
-        scales: {
-          x: { time: true },
-          y: { range: (_plot, _low, high) => [0, high > 0 ? high * 1.1 : 1] },
-        },
-        axes: [
-          {
-            ...axis,
-            values: (_plot, splits, _axis, _space, step) =>
-              splits.map((split) => (step >= DAY_S ? day : clock).format(split * 1_000)),
-          },
-          {
-            ...axis,
-            size: SCALE_WIDTH,
-            space: 26,
-            values: (_plot, splits) => splits.map(format),
-            ...defined({ incrs: steps }),
-          },
-        ],
-        series: [
-          {},
-          ...lines.map(({ label, look }) => ({
-            label,
-            stroke: color(COLORS[look]),
-            width: 1.5,
-            dash: DASHES[look],
-            ...defined({ fill: look === 'main' ? `${color(COLORS.main)}22` : undefined }),
-          })),
-        ],
-        hooks: { setCursor: [(self) => setIndex(self.cursor.idx ?? null)] },
-      },
-      [[...at], ...lines.map(({ values }) => [...values])],
-      element,
-    );
-    plot.current = made;
-    const resized = new ResizeObserver(([entry]) => {
-      if (entry !== undefined && entry.contentRect.width > 0)
-        made.setSize({ width: entry.contentRect.width, height: HEIGHT });
-    });
-    resized.observe(element);
-    return () => {
-      resized.disconnect();
-      made.destroy();
-      plot.current = null;
-    };
-    // New values go into the same chart (below), so that the cursor stays.
-  }, [dark, looks, format, steps]);
-  useEffect(() => {
-    plot.current?.batch(() => {
-      plot.current?.setData([[...at], ...lines.map(({ values }) => [...values])], false);
-      plot.current?.setScale('x', { min: from, max: to });
-    });
-  }, [at, lines, from, to, dark, looks, format, steps]);
-
-  const known = (place: number): string => {
-    const values = lines.flatMap(({ label, values }) => {
-      const value = values[place];
-      return value === null || value === undefined ? [] : [`${label} ${format(value)}`];
-    });
-    return `${timeText(at[place] ?? 0)}: ${values.length === 0 ? 'no value' : values.join(', ')}`;
-  };
-  const move = (event: KeyboardEvent): void => {
-    const last = at.length - 1;
-    const now = index ?? last + 1;
-    const next = {
-      ArrowLeft: now - 1,
-      ArrowRight: now + 1,
-      PageUp: now - 15,
-      PageDown: now + 15,
-      Home: 0,
-      End: last,
-    }[event.key];
-    if (next === undefined || plot.current === null || last < 0) return;
+  const plot = usePlot(box, props, setIndex);
+  const moveCursor = (event: KeyboardEvent): void => {
+    const next = nextIndex(event.key, index, at.length);
+    if (next === null || plot.current === null) return;
     event.preventDefault();
-    const place = Math.max(0, Math.min(last, next));
-    plot.current.setCursor({ left: plot.current.valToPos(at[place] ?? 0, 'x'), top: 0 });
+    plot.current.setCursor({ left: plot.current.valToPos(at[next] ?? 0, 'x'), top: 0 });
   };
-  const here = index === null || index >= at.length ? null : index;
+  const point = index === null || index >= at.length ? null : index;
+  const text = point === null ? summary : pointText(props, point);
   return (
     <figure style={{ margin: 0 }}>
       <figcaption>
@@ -158,25 +67,9 @@ export function Chart({ label, at, lines, from, to, format, steps, summary }: Ch
           {label}
         </Text>{' '}
         <Text tone="quiet" inline>
-          {here === null ? summary : known(here)}
+          {text}
         </Text>
-        {lines.length > 1 && (
-          <ul className="chart-key">
-            {lines.map(({ label, look }) => (
-              <li key={label}>
-                <svg viewBox="0 0 24 8" width="24" height="8" aria-hidden>
-                  <path
-                    d="M0 4H24"
-                    stroke={`var(${COLORS[look]})`}
-                    strokeWidth="2"
-                    strokeDasharray={DASHES[look].join(' ')}
-                  />
-                </svg>
-                {label}
-              </li>
-            ))}
-          </ul>
-        )}
+        {lines.length > 1 && <ChartKey lines={lines} />}
       </figcaption>
       <div
         ref={box}
@@ -186,12 +79,147 @@ export function Chart({ label, at, lines, from, to, format, steps, summary }: Ch
         aria-label={`${label}: time. ${summary}`}
         aria-valuemin={0}
         aria-valuemax={Math.max(0, at.length - 1)}
-        aria-valuenow={here ?? Math.max(0, at.length - 1)}
-        aria-valuetext={here === null ? summary : known(here)}
-        onKeyDown={move}
+        aria-valuenow={point ?? Math.max(0, at.length - 1)}
+        aria-valuetext={text}
+        onKeyDown={moveCursor}
         onBlur={() => plot.current?.setCursor({ left: -10, top: -10 })}
         style={{ minHeight: HEIGHT, overflow: 'hidden' }}
       />
     </figure>
   );
 }
+
+/** Draws the lines into `box`. A new look makes a new plot; new values keep it, and its cursor. */
+function usePlot(
+  box: RefObject<HTMLDivElement | null>,
+  { at, lines, from, to, format, steps }: ChartProps,
+  onCursor: (index: number | null) => void,
+): RefObject<UPlot | null> {
+  const plot = useRef<UPlot | null>(null);
+  const isDark = useComputedColorScheme('light') === 'dark';
+  const looks = lines.map((line) => `${line.label} ${line.look}`).join();
+  const data = (): AlignedData => [[...at], ...lines.map(({ values }) => [...values])];
+  useEffect(() => {
+    const element = box.current;
+    if (element === null) return;
+    const options = plotOptions(element.clientWidth, lines, format, steps, onCursor);
+    const created = new UPlot(options, data(), element);
+    plot.current = created;
+    const resizes = new ResizeObserver(([entry]) => {
+      if (entry !== undefined && entry.contentRect.width > 0)
+        created.setSize({ width: entry.contentRect.width, height: HEIGHT });
+    });
+    resizes.observe(element);
+    return () => {
+      resizes.disconnect();
+      created.destroy();
+      plot.current = null;
+    };
+  }, [isDark, looks, format, steps]);
+  useEffect(() => {
+    plot.current?.batch(() => {
+      plot.current?.setData(data(), false);
+      plot.current?.setScale('x', { min: from, max: to });
+    });
+  }, [at, lines, from, to, isDark, looks, format, steps]);
+  return plot;
+}
+
+function plotOptions(
+  width: number,
+  lines: readonly ChartLine[],
+  format: (value: number) => string,
+  steps: number[] | undefined,
+  onCursor: (index: number | null) => void,
+): Options {
+  const style = getComputedStyle(document.documentElement);
+  const color = (name: string): string => style.getPropertyValue(name).trim();
+  const axis = {
+    stroke: color('--quiet'),
+    grid: { stroke: color('--line'), width: 1 },
+    ticks: { stroke: color('--line'), width: 1 },
+  };
+  return {
+    width: Math.max(200, width),
+    height: HEIGHT,
+    legend: { show: false },
+    cursor: {
+      drag: { x: false, y: false },
+      y: false,
+      sync: { key: 'berth' },
+      points: { size: 8 },
+    },
+    scales: {
+      x: { time: true },
+      y: { range: (_plot, _low, high) => [0, high > 0 ? high * 1.1 : 1] },
+    },
+    axes: [
+      {
+        ...axis,
+        values: (_plot, splits, _axis, _space, step) =>
+          splits.map((split) => (step >= DAY_S ? day : clock).format(split * 1_000)),
+      },
+      {
+        ...axis,
+        size: SCALE_WIDTH,
+        space: 26,
+        values: (_plot, splits) => splits.map(format),
+        ...defined({ incrs: steps }),
+      },
+    ],
+    series: [
+      {},
+      ...lines.map(({ label, look }) => ({
+        label,
+        stroke: color(COLORS[look]),
+        width: 1.5,
+        dash: DASHES[look],
+        ...defined({ fill: look === 'main' ? `${color(COLORS.main)}22` : undefined }),
+      })),
+    ],
+    hooks: { setCursor: [(self) => onCursor(self.cursor.idx ?? null)] },
+  };
+}
+
+/** The time of a point and the values there. */
+function pointText({ at, lines, format }: ChartProps, index: number): string {
+  const values = lines.flatMap(({ label, values: ofLine }) => {
+    const value = ofLine[index];
+    return value === null || value === undefined ? [] : [`${label} ${format(value)}`];
+  });
+  return `${timeText(at[index] ?? 0)}: ${values.length === 0 ? 'no value' : values.join(', ')}`;
+}
+
+/** The point to which a key moves the cursor; null: the key moves nothing. */
+function nextIndex(key: string, index: number | null, count: number): number | null {
+  const last = count - 1;
+  const current = index ?? last + 1;
+  const next = {
+    ArrowLeft: current - 1,
+    ArrowRight: current + 1,
+    PageUp: current - 15,
+    PageDown: current + 15,
+    Home: 0,
+    End: last,
+  }[key];
+  return next === undefined || last < 0 ? null : Math.max(0, Math.min(last, next));
+}
+
+/** Says which line is which. */
+const ChartKey = ({ lines }: { lines: readonly ChartLine[] }) => (
+  <ul className="chart-key">
+    {lines.map(({ label, look }) => (
+      <li key={label}>
+        <svg viewBox="0 0 24 8" width="24" height="8" aria-hidden>
+          <path
+            d="M0 4H24"
+            stroke={`var(${COLORS[look]})`}
+            strokeWidth="2"
+            strokeDasharray={DASHES[look].join(' ')}
+          />
+        </svg>
+        {label}
+      </li>
+    ))}
+  </ul>
+);

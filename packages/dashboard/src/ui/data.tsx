@@ -93,17 +93,17 @@ function BodyRow<T>({ row, cells }: { row: T; cells: readonly Cell<T>[] }) {
       {cells.map(({ head, cell, number, wide, rowHead }) => {
         const content = cleanNode(cell(row));
         const classes = [...(number ? ['number'] : []), ...(wide && !rowHead ? [WIDE] : [])];
-        const given = {
+        const attributes = {
           ...defined({ className: classes.length === 0 ? undefined : classes.join(' ') }),
           'data-head': head,
           ...defined({ 'data-empty': content === null || content === '' ? true : undefined }),
         };
         return rowHead ? (
-          <th key={head} scope="row" role="rowheader" {...given}>
+          <th key={head} scope="row" role="rowheader" {...attributes}>
             <div>{content}</div>
           </th>
         ) : (
-          <td key={head} role="cell" {...given}>
+          <td key={head} role="cell" {...attributes}>
             <div>{content}</div>
           </td>
         );

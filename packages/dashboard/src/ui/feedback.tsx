@@ -10,6 +10,8 @@ const COLORS: Record<Tone, string> = {
   warn: 'var(--warn)',
   bad: 'var(--bad)',
 };
+/** An alert interrupts a screen reader; a status waits for the end of its sentence. */
+const LIVE_ROLES = { info: 'status', ok: 'status', warn: 'status', bad: 'alert' } as const;
 const MARKS: Record<Tone, string> = { info: 'i', ok: '✓', warn: '▲', bad: '✕' };
 
 type NoteProps = {
@@ -25,7 +27,7 @@ export const Note = ({ tone = 'info', title, children, live = false, onClose }: 
     variant="light"
     title={title}
     icon={<span aria-hidden>{MARKS[tone]}</span>}
-    role={live ? (tone === 'bad' ? 'alert' : 'status') : 'note'}
+    role={live ? LIVE_ROLES[tone] : 'note'}
     {...(onClose === undefined
       ? {}
       : { withCloseButton: true, onClose, closeButtonLabel: 'Close' })}
@@ -94,21 +96,19 @@ export function Bar({
   label: string;
   format: (value: number) => string;
 }) {
-  const shown = parts.filter(({ value }) => value > 0);
+  const visibleParts = parts.filter(({ value }) => value > 0);
+  const textOf = (part: Share): string => `${part.label} ${format(part.value)}`;
   return (
     <div>
-      <div
-        role="img"
-        aria-label={`${label}: ${shown.map((part) => `${part.label} ${format(part.value)}`).join(', ')}`}
-      >
+      <div role="img" aria-label={`${label}: ${visibleParts.map(textOf).join(', ')}`}>
         <MantineProgress.Root size={18} radius="sm">
-          {shown.map((part) => (
+          {visibleParts.map((part) => (
             <MantineProgress.Section
               key={part.label}
               value={total === 0 ? 0 : (part.value / total) * 100}
               color={part.color}
               withAria={false}
-              title={`${part.label} ${format(part.value)}`}
+              title={textOf(part)}
             />
           ))}
         </MantineProgress.Root>
@@ -124,7 +124,7 @@ export function Bar({
           fontSize: '0.8rem',
         }}
       >
-        {shown.map((part) => (
+        {visibleParts.map((part) => (
           <li key={part.label}>
             <span
               aria-hidden
@@ -137,7 +137,7 @@ export function Bar({
                 marginRight: 6,
               }}
             />
-            {part.label} {format(part.value)}
+            {textOf(part)}
           </li>
         ))}
       </ul>

@@ -11,7 +11,7 @@ import {
   TagsInput,
   Textarea,
 } from '@mantine/core';
-import { common, type Field } from './text-field.tsx';
+import { common, type Field, invalid } from './text-field.tsx';
 
 /** Empty text is null. */
 export const NumberField = ({
@@ -73,9 +73,6 @@ export const TagsField = ({
   />
 );
 
-/** The UI library says it only at fields of text. */
-const invalid = ({ error }: Pick<Field<boolean>, 'error'>) =>
-  error === null || error === undefined ? {} : { 'aria-invalid': true as const };
 export const Switch = ({ value, onChange, ...rest }: Field<boolean>) => (
   <MantineSwitch
     {...common(rest)}

@@ -15,7 +15,7 @@ const HIDDEN = new RegExp(
  */
 export const clean = (text: string): string => text.replace(HIDDEN, '');
 
-/** A usual name or state stays on one line; a long host name, a sentence or an error may break. */
+/** A usual name or state stays on one line; a long host name, a sentence or an error can break. */
 export const isShort = (node: ReactNode): boolean => {
   const parts = Array.isArray(node) ? (node as ReactNode[]) : [node];
   return (
@@ -25,9 +25,10 @@ export const isShort = (node: ReactNode): boolean => {
 };
 
 /** Cleans a text or a list of texts; elements clean their own. */
-export const cleanNode = (node: ReactNode): ReactNode =>
-  typeof node === 'string'
-    ? clean(node)
-    : Array.isArray(node)
-      ? Children.map(node as ReactNode[], (part) => (typeof part === 'string' ? clean(part) : part))
-      : node;
+export function cleanNode(node: ReactNode): ReactNode {
+  if (typeof node === 'string') return clean(node);
+  if (!Array.isArray(node)) return node;
+  return Children.map(node as ReactNode[], (part) =>
+    typeof part === 'string' ? clean(part) : part,
+  );
+}

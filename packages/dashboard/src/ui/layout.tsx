@@ -27,6 +27,13 @@ type RowProps = {
   align?: 'start' | 'center' | 'end' | 'baseline';
   wrap?: boolean;
 };
+const FLEX = {
+  start: 'flex-start',
+  end: 'flex-end',
+  center: 'center',
+  between: 'space-between',
+  baseline: 'baseline',
+} as const;
 export const Row = ({
   children,
   gap = 'sm',
@@ -34,14 +41,7 @@ export const Row = ({
   align = 'center',
   wrap = true,
 }: RowProps) => (
-  <Group
-    gap={gap}
-    justify={
-      justify === 'between' ? 'space-between' : justify === 'center' ? justify : `flex-${justify}`
-    }
-    align={align === 'start' ? 'flex-start' : align === 'end' ? 'flex-end' : align}
-    wrap={wrap ? 'wrap' : 'nowrap'}
-  >
+  <Group gap={gap} justify={FLEX[justify]} align={FLEX[align]} wrap={wrap ? 'wrap' : 'nowrap'}>
     {children}
   </Group>
 );

@@ -26,6 +26,10 @@ export const common = ({ label, help, error, required, disabled }: Common) => ({
   }),
 });
 
+/** `aria-invalid`, which the UI library sets only at fields of readable text. */
+export const invalid = ({ error }: Pick<Field<unknown>, 'error'>) =>
+  error === null || error === undefined ? {} : { 'aria-invalid': true as const };
+
 type TextFieldProps = Field<string> & {
   placeholder?: string;
   secret?: boolean;
@@ -62,11 +66,7 @@ export function TextField({
     <>
       <Input
         {...common(rest)}
-        {...(secret
-          ? rest.error === null || rest.error === undefined
-            ? {}
-            : { 'aria-invalid': true as const }
-          : { type })}
+        {...(secret ? invalid(rest) : { type })}
         value={value}
         onChange={(event) => onChange(event.currentTarget.value)}
         autoComplete={autoComplete}

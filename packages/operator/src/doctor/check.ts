@@ -110,8 +110,13 @@ export function createFacts(system: System): Facts {
   };
 }
 
-const hereOf = (host: string): string =>
-  host === '' || host === '0.0.0.0' ? '127.0.0.1' : host === '::' ? '::1' : host;
+/** Loopback addresses that reach a program which listens on all addresses. */
+const LOOPBACK_OF: Record<string, string> = {
+  '': '127.0.0.1',
+  '0.0.0.0': '127.0.0.1',
+  '::': '::1',
+};
+const hereOf = (host: string): string => LOOPBACK_OF[host] ?? host;
 
 async function addressOfContainer(system: System, { name }: Instance): Promise<string | null> {
   const listed = await system.run(
@@ -176,18 +181,19 @@ export function failedRun(program: string, ran: Ran | null): string | null {
     : lastLine(ran.stderr) || lastLine(ran.stdout) || `${program} exited with ${ran.code}`;
 }
 
+/** Returns the control plane of the same machine, if this instance uses that one. */
+function controlPlaneBeside(all: Context['all'], instance: Instance): Instance | undefined {
+  if (instance.role === 'control-plane') return instance;
+  // In a container, the name of the control plane can be one of its network only.
+  return instance.how === 'compose' ? all.find(({ role }) => role === 'control-plane') : undefined;
+}
+
 /** The address at which this instance reaches the control plane. */
 export async function controlPlaneOf(
   { facts, all }: Context,
   instance: Instance,
 ): Promise<string | null> {
-  const here =
-    instance.role === 'control-plane'
-      ? instance
-      : instance.how === 'compose'
-        ? all.find(({ role }) => role === 'control-plane')
-        : undefined;
-  // In a container, the name of the control plane may be one of its network only.
+  const here = controlPlaneBeside(all, instance);
   return here === undefined
     ? (instance.settings.get('CONTROL_PLANE_URL')?.replace(/\/+$/, '') ?? null)
     : facts.urlOf(here);
@@ -198,18 +204,16 @@ export const composeCommand = ({ file }: Pick<Instance, 'file'>, args: string): 
   `cd ${dirname(file ?? '.')} && docker compose ${args}`;
 
 /** The command that restarts an instance. */
-export const restartOf = ({ how, name, file, role }: Instance): string =>
-  how === 'compose'
-    ? composeCommand({ file }, `restart ${name}`)
-    : how === 'package'
-      ? `systemctl restart ${unitOf({ name })}`
-      : `bin/berth ${role}`;
-export const logOf = ({ how, name, file }: Instance): string =>
-  how === 'compose'
-    ? composeCommand({ file }, `logs --tail 50 ${name}`)
-    : how === 'package'
-      ? `journalctl -u ${unitOf({ name })} -n 50`
-      : 'its log';
+export function restartOf({ how, name, file, role }: Instance): string {
+  if (how === 'compose') return composeCommand({ file }, `restart ${name}`);
+  return how === 'package' ? `systemctl restart ${unitOf({ name })}` : `bin/berth ${role}`;
+}
+
+/** The command that shows the log of an instance. */
+export function logOf({ how, name, file }: Instance): string {
+  if (how === 'compose') return composeCommand({ file }, `logs --tail 50 ${name}`);
+  return how === 'package' ? `journalctl -u ${unitOf({ name })} -n 50` : 'its log';
+}
 
 /** `agent-builder` is the unit berth-agent@builder. */
 export const unitOf = ({ name }: Pick<Instance, 'name'>): string =>

@@ -109,6 +109,11 @@ type Service = {
 };
 type Project = { services?: Record<string, Service>; secrets?: Record<string, { file?: string }> };
 
+function failureOf(answer: Awaited<ReturnType<System['run']>>): string {
+  if (answer === null) return 'the docker command is missing';
+  return answer.ended === null ? lastLine(answer.stderr) : 'it did not finish in time';
+}
+
 /** Returns whether this machine has a compose project. */
 async function addCompose(system: System, etc: string, found: Found): Promise<boolean> {
   const folder = composeFolder(etc);
@@ -119,13 +124,7 @@ async function addCompose(system: System, etc: string, found: Found): Promise<bo
     cwd: folder,
   });
   if (answer === null || answer.code !== 0) {
-    const why =
-      answer === null
-        ? 'the docker command is missing'
-        : answer.ended !== null
-          ? 'it did not end in time'
-          : lastLine(answer.stderr);
-    found.problems.push(`${file}: docker compose config failed: ${why}`);
+    found.problems.push(`${file}: docker compose config failed: ${failureOf(answer)}`);
     return true;
   }
   const project = JSON.parse(answer.stdout) as Project;

@@ -208,18 +208,19 @@ async function extrasOf(
   };
 }
 
+/** Returns the path of the SQLite database; undefined for another engine. */
+function databaseFile(url: string | undefined, state: string): string | undefined {
+  if (url === undefined) return `${state}/berth.db`;
+  return url.startsWith('sqlite:') ? `${state}/${basename(url)}` : undefined;
+}
+
 /** Secrets that an earlier control plane left. `env`: its settings. */
 export function stateOf(
   env: ReadonlyMap<string, string>,
   state = dataFolder(env),
 ): Pick<Extras, 'madeByControlPlane' | 'hasDatabase' | 'needsKey'> {
   const url = env.get('DATABASE_URL');
-  const file =
-    url === undefined
-      ? `${state}/berth.db`
-      : url.startsWith('sqlite:')
-        ? `${state}/${basename(url)}`
-        : undefined;
+  const file = databaseFile(url, state);
   const hasFile = file !== undefined && existsSync(file);
   return {
     madeByControlPlane: (name) => readPlain(`${state}/${name}`)?.trim() || undefined,

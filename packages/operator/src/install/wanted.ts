@@ -77,10 +77,7 @@ function folders({ settings, extras: { users }, wanted }: Sheet): void {
     { kind: 'folder', path: ETC, access: entered },
     { kind: 'folder', path: SECRETS, access: entered },
   );
-  const used = [...settings.parts].flatMap((part): Process[] =>
-    part === 'proxy' ? [] : part === 'builder' || part === 'deploy' ? [agentOf(part)] : [part],
-  );
-  for (const name of used)
+  for (const name of [...settings.parts].flatMap(processOf))
     wanted.push({
       kind: 'folder',
       path: `${SECRETS}/${name}`,
@@ -88,17 +85,22 @@ function folders({ settings, extras: { users }, wanted }: Sheet): void {
     });
 }
 
+/** Returns the process of Berth that a part runs; the proxy runs none with secrets. */
+function processOf(part: Part): Process[] {
+  if (part === 'proxy') return [];
+  return part === 'builder' || part === 'deploy' ? [agentOf(part)] : [part];
+}
+
+function envFileOf(process: Process): string {
+  if (process === 'agent-builder') return ENV_FILES.builder;
+  return process === 'agent-deploy' ? ENV_FILES.deploy : ENV_FILES[process];
+}
+
 function secretFile({ extras }: Sheet, process: Process, name: string): SecretCopy {
-  const env =
-    process === 'agent-builder'
-      ? ENV_FILES.builder
-      : process === 'agent-deploy'
-        ? ENV_FILES.deploy
-        : ENV_FILES[process];
   return {
     path: secretPath(process, name),
     access: { mode: 0o600, ...extras.users[SECRET_FOLDERS[process]] },
-    env,
+    env: envFileOf(process),
     name,
   };
 }
@@ -323,19 +325,21 @@ function proxy(sheet: Sheet): void {
 
 export const RELAY_URL = 'http://127.0.0.1:8082';
 
+/** Returns the address at which the proxy reaches the containers of this machine. */
+function addressOfContainers({ settings, extras }: Sheet): string | undefined {
+  // Beside the proxy, containers need no address that others reach, also after a second machine
+  // joined.
+  if (settings.parts.has('proxy')) return '127.0.0.1';
+  return settings.parts.has('control-plane') ? settings.internalAddress : extras.ownAddress;
+}
+
 function agent(sheet: Sheet, role: 'builder' | 'deploy'): void {
   const { settings, extras } = sheet;
   const process = agentOf(role);
   const isLocal = settings.parts.has('control-plane');
   if (!isLocal) shared(sheet, 'JOIN_TOKEN', [process], { value: extras.joinToken });
   const secret = isLocal ? 'AGENT_SECRET' : 'JOIN_TOKEN';
-  // Beside the proxy, containers need no address that others reach, also after a second machine
-  // joined.
-  const address = settings.parts.has('proxy')
-    ? '127.0.0.1'
-    : isLocal
-      ? settings.internalAddress
-      : extras.ownAddress;
+  const address = addressOfContainers(sheet);
   const proxies = extras.proxyAddresses ?? [];
   // One agent of the machine cleans its registry.
   const cleans =

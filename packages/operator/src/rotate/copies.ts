@@ -42,9 +42,7 @@ export function findCopies(etc: string, secret: RotatedSecret): Copy[] {
     const env = parseEnv(readText(join(etc, `${name}.env`)) ?? '');
     if ((env.get(secret.setting) ?? '') !== '') throw inline(etc, name, secret);
     const file = env.get(`${secret.setting}_FILE`) ?? '';
-    const usual = join(etc, 'secrets', name, secret.setting);
-    // In a container, the path of the setting may be another one.
-    const path = file !== '' && existsSync(file) ? file : existsSync(usual) ? usual : file;
+    const path = pathHere(file, join(etc, 'secrets', name, secret.setting));
     if (path !== '')
       found.set(existsSync(path) ? join(realpathSync(dirname(path)), basename(path)) : path, name);
     else if (name === 'control-plane') {
@@ -53,6 +51,12 @@ export function findCopies(etc: string, secret: RotatedSecret): Copy[] {
     }
   }
   return [...found].map(([path, process]) => ({ process, path, values: read(path, secret) }));
+}
+
+/** In a container, the path of the setting can be another one than on the machine. */
+function pathHere(file: string, usual: string): string {
+  if (file !== '' && existsSync(file)) return file;
+  return existsSync(usual) ? usual : file;
 }
 
 function processesIn(etc: string): string[] {

@@ -3,6 +3,7 @@
  * of PUBLIC_URL. The keys come from the gateway's JWKS and are cached, so that an exchange works
  * while the gateway is away for some minutes.
  */
+import { defined } from '@berth/kit/defined';
 import {
   createRemoteJWKSet,
   customFetch,
@@ -34,12 +35,14 @@ export type Assertions = {
   read(assertion: string): Promise<{ email: string; madeAt: number; origin: Origin | null }>;
 };
 
-export function createAssertions(deps: {
+export type AssertionDeps = {
+  /** Address of the gateway, which serves its public keys; null without a gateway. */
   authServiceUrl: string | null;
   publicUrl: string;
   now: () => number;
-  fetch?: typeof fetch;
-}): Assertions {
+};
+
+export function createAssertions(deps: AssertionDeps & { fetch?: typeof fetch }): Assertions {
   const { authServiceUrl, publicUrl, now } = deps;
   const keys =
     authServiceUrl === null
@@ -48,7 +51,7 @@ export function createAssertions(deps: {
           cooldownDuration: COOLDOWN_MS,
           cacheMaxAge: KEPT_MS,
           timeoutDuration: TIMEOUT_MS,
-          ...(deps.fetch === undefined ? {} : { [customFetch]: deps.fetch }),
+          ...defined({ [customFetch]: deps.fetch }),
         });
   /**
    * An unreadable key set is a fault of the gateway. A key set without a usable key is a fault of

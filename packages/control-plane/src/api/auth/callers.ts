@@ -10,11 +10,11 @@ import { lowerOf, type ProjectAccess } from '../../domain/identity/access.ts';
 import type { Changes } from '../../domain/platform/changes.ts';
 import { DomainError } from '../../domain/platform/errors.ts';
 import type { UserRecord } from '../../domain/platform/records.ts';
-import type { Stores } from '../../domain/platform/stores.ts';
-import { type Origin, isOriginValid } from './origins.ts';
+import { type Origin, isOriginValid, type OriginStores } from './origins.ts';
 import { sha256Of } from './secrets.ts';
 import { matcher } from './shared-secrets.ts';
 import type { Tokens } from './tokens.ts';
+import type { ApiSessionStore, ApiTokenStore } from '../../domain/identity/identity-stores.ts';
 
 /**
  * Cache time of role, session and `disabled`, which the store decides and not the token. A disabled
@@ -41,10 +41,11 @@ export type Callers = {
   gateway(secret: string | string[] | undefined): string;
 };
 
-export type CallerDeps = {
+export type Deps = OriginStores & {
   tokens: Tokens;
-  stores: Pick<Stores, 'apiSessions' | 'apiTokens' | 'deviceTokens' | 'revokedSessions'>;
-  changes: Changes;
+  apiSessions: Pick<ApiSessionStore, 'find'>;
+  apiTokens: Pick<ApiTokenStore, 'find' | 'used'>;
+  changes: Pick<Changes, 'on'>;
   gatewaySecrets: Live<readonly string[]>;
   now: () => number;
   log: Logger;
@@ -56,8 +57,8 @@ const accessOf = (user: UserRecord, only: readonly string[] | null): ProjectAcce
   only,
 });
 
-export function createCallers(deps: CallerDeps): Callers {
-  const { stores, now, log } = deps;
+export function createCallers(deps: Deps): Callers {
+  const { apiSessions, apiTokens, now, log } = deps;
   const callerCache = new LRUCache<string, { caller: Caller; expiresAt: number }>({
     max: 2_000,
     ttl: TTL_MS,
@@ -66,8 +67,8 @@ export function createCallers(deps: CallerDeps): Callers {
   const gatewaySecret = matcher(deps.gatewaySecrets);
 
   async function callerOfSession(id: string, origin: Origin | null): Promise<Caller | null> {
-    const found = await stores.apiSessions.find(id, now());
-    if (found === null || found.user.disabled || !(await isOriginValid(stores, origin, now())))
+    const found = await apiSessions.find(id, now());
+    if (found === null || found.user.disabled || !(await isOriginValid(deps, origin, now())))
       return null;
     const caller: Caller = {
       ...found.user,
@@ -79,7 +80,7 @@ export function createCallers(deps: CallerDeps): Callers {
   }
 
   async function callerOfApiToken(hash: string): Promise<Caller | null> {
-    const found = await stores.apiTokens.find(hash, now());
+    const found = await apiTokens.find(hash, now());
     if (found === null || found.user.disabled) return null;
     const { token, user } = found;
     const caller: Caller = {
@@ -94,7 +95,7 @@ export function createCallers(deps: CallerDeps): Callers {
     };
     callerCache.set(`token ${hash}`, { caller, expiresAt: token.expires_at });
     if (token.last_used_at === null || now() - token.last_used_at >= LAST_USED_PRECISION_MS)
-      stores.apiTokens
+      apiTokens
         .used(token.id, now())
         .catch((error: unknown) =>
           log.warn({ err: error, token: token.id }, 'last use of an API token not stored'),

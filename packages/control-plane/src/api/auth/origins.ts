@@ -3,7 +3,10 @@
  * When its owner revokes the origin, the API session ends too. The origin is a part of the
  * session's tokens; the signature or the hash of the whole token protects it.
  */
-import type { Stores } from '../../domain/platform/stores.ts';
+import type {
+  DeviceTokenStore,
+  RevokedSessionStore,
+} from '../../domain/identity/identity-stores.ts';
 
 export type Origin = { kind: 'device_token' | 'gateway_session'; id: string };
 
@@ -21,17 +24,22 @@ export function originOf(text: string): Origin | null {
     : { kind: LETTERS[letter as keyof typeof LETTERS], id };
 }
 
+export type OriginStores = {
+  deviceTokens: Pick<DeviceTokenStore, 'isValid'>;
+  revokedSessions: Pick<RevokedSessionStore, 'has'>;
+};
+
 /**
  * Whether the origin is neither revoked nor expired. A session by password has no origin, so there
  * is nothing to revoke.
  */
 export async function isOriginValid(
-  stores: Pick<Stores, 'deviceTokens' | 'revokedSessions'>,
+  { deviceTokens, revokedSessions }: OriginStores,
   origin: Origin | null,
   now: number,
 ): Promise<boolean> {
   if (origin === null) return true;
   return origin.kind === 'device_token'
-    ? stores.deviceTokens.isValid(origin.id, now)
-    : !(await stores.revokedSessions.has(origin.id));
+    ? deviceTokens.isValid(origin.id, now)
+    : !(await revokedSessions.has(origin.id));
 }

@@ -5,11 +5,12 @@
 import type { LoginAnswer } from '@berth/wire/access';
 import { DomainError } from '../../domain/platform/errors.ts';
 import type { UserRecord } from '../../domain/platform/records.ts';
-import type { Stores } from '../../domain/platform/stores.ts';
-import { type Origin, isOriginValid } from './origins.ts';
+import { type Origin, isOriginValid, type OriginStores } from './origins.ts';
 import { sha256Of, newId, newRefreshToken, readRefreshToken } from './secrets.ts';
 import { TOKEN_SECONDS, type Tokens } from './tokens.ts';
 import { userView } from '../views.ts';
+import type { ApiSessionStore } from '../../domain/identity/identity-stores.ts';
+import type { UserStore } from '../../domain/identity/user-store.ts';
 
 /** Idle timeout: a session ends when it is not refreshed for 30 days. */
 const IDLE_MS = 30 * 86_400_000;
@@ -35,13 +36,16 @@ export type SignIns = {
   refresh(refreshToken: string): Promise<{ answer: LoginAnswer | null; reusedBy: string | null }>;
 };
 
-export function createSignIns(deps: {
-  stores: Stores;
-  tokens: Tokens;
+export type Deps = OriginStores & {
+  apiSessions: Pick<ApiSessionStore, 'create' | 'find' | 'rotate'>;
+  users: Pick<UserStore, 'setLastLogin'>;
+  tokens: Pick<Tokens, 'mint'>;
   onSessionEnded: () => void;
   now: () => number;
-}): SignIns {
-  const { stores, tokens, onSessionEnded, now } = deps;
+};
+
+export function createSignIns(deps: Deps): SignIns {
+  const { apiSessions, users, tokens, onSessionEnded, now } = deps;
 
   type Session = { id: string; origin: Origin | null };
   const answer = async (
@@ -69,7 +73,7 @@ export function createSignIns(deps: {
         address,
         expires_at: at + IDLE_MS,
       };
-      const begun = await stores.apiSessions.create(
+      const begun = await apiSessions.create(
         session,
         at,
         origin === null ? user.password_hash : undefined,
@@ -80,24 +84,24 @@ export function createSignIns(deps: {
           'unauthenticated',
           'the account was deleted or disabled during this sign-in',
         );
-      await stores.users.setLastLogin(user.id, at);
+      await users.setLastLogin(user.id, at);
       return answer({ ...user, last_login_at: at }, { id, origin }, refreshToken, seconds);
     },
 
     async refresh(refreshToken) {
       const read = readRefreshToken(refreshToken);
-      const found = read === null ? null : await stores.apiSessions.find(read.sessionId, now());
+      const found = read === null ? null : await apiSessions.find(read.sessionId, now());
       if (
         read === null ||
         found === null ||
         found.user.disabled ||
-        !(await isOriginValid(stores, read.origin, now()))
+        !(await isOriginValid(deps, read.origin, now()))
       )
         return { answer: null, reusedBy: null };
       const { sessionId: id, origin } = read;
       const next = newRefreshToken(id, origin);
       const expiresAt = Math.min(now() + IDLE_MS, found.session.created_at + ABSOLUTE_MS);
-      const outcome = await stores.apiSessions.rotate(
+      const outcome = await apiSessions.rotate(
         id,
         { old: sha256Of(refreshToken), next: sha256Of(next) },
         expiresAt,

@@ -53,11 +53,12 @@ export function eventOf(forge: Forge, headers: IncomingHttpHeaders): Received['e
     firstOf(headers, EVENT_HEADERS[forge])
       ?.replaceAll(/[^ -~]/g, '')
       .slice(0, MAX_EVENT) ?? '';
-  const known = EVENTS[name.toLowerCase()];
-  if (known !== undefined) return known;
+  const event = EVENTS[name.toLowerCase()];
+  if (event !== undefined) return event;
   if (/^pullrequest:|^pr:/.test(name)) return 'merge request';
+  if (name !== '') return name;
   // A generic hook needs no event: its delivery is a push.
-  return name === '' ? (forge === 'generic' ? 'push' : 'unknown') : name;
+  return forge === 'generic' ? 'push' : 'unknown';
 }
 
 /** `body` is null if it was too large to keep. */
@@ -117,8 +118,8 @@ function bitbucketRefs(json: Json): PushedRef[] | null {
   if (isObject(json['push']) && Array.isArray(json['push']['changes']))
     return json['push']['changes'].filter(isObject).flatMap((change) => {
       const [next, old] = [change['new'], change['old']];
-      const ref = isObject(next) ? next : isObject(old) ? old : null;
-      if (ref === null || typeof ref['name'] !== 'string') return [];
+      const ref = [next, old].find(isObject);
+      if (ref === undefined || typeof ref['name'] !== 'string') return [];
       const target = isObject(next) && isObject(next['target']) ? next['target']['hash'] : null;
       const kind = ref['type'] === 'tag' ? 'tag' : 'branch';
       return [

@@ -94,22 +94,16 @@ function operationOf(
     tags: [tagOf(route)],
     security: isRole(route.who) ? [{ bearer: [] }] : [],
     ...parametersOf(route, components),
-    ...(route.body === undefined
-      ? {}
-      : {
-          requestBody: {
-            required: route.bodyOptional !== true,
-            content: {
-              'application/json': {
-                schema: toOpenapi(route.body, components),
-                example: requestSample(route),
-              },
-            },
-          },
-        }),
-    ...(route.rawBody === true ? { requestBody: { required: false, content: { '*/*': {} } } } : {}),
+    ...defined({ requestBody: requestBodyOf(route, components) }),
     responses: { ...success(route, components), ...refusals(name, route, problem) },
   };
+}
+
+function requestBodyOf(route: Route, components: Parameters<typeof toOpenapi>[1]) {
+  if (route.rawBody === true) return { required: false, content: { '*/*': {} } };
+  if (route.body === undefined) return undefined;
+  const json = { schema: toOpenapi(route.body, components), example: requestSample(route) };
+  return { required: route.bodyOptional !== true, content: { 'application/json': json } };
 }
 
 /** A request with at most this many fields is shown with all of them. */

@@ -77,9 +77,7 @@ function inline(schema: Schema, components: Components): Schema {
       items: items === undefined ? undefined : toOpenapi(items as Schema, components),
     }),
     ...(patternProperties === undefined
-      ? additionalProperties === undefined
-        ? {}
-        : { additionalProperties }
+      ? defined({ additionalProperties })
       : mapOf(patternProperties as Record<string, Schema>, components)),
   };
 }

@@ -4,51 +4,67 @@
  */
 import { standingView } from '../dataset-views.ts';
 import type { Agents } from '../agents.ts';
-import type { Define } from '../define.ts';
-import type { ApiDeps } from '../deps.ts';
-import { createHostKeysSeen } from '../git-access.ts';
+import type { Define, Call } from '../define.ts';
+import { createHostKeysSeen, type HostKeyDeps, type HostKeysSeen } from '../git-access.ts';
 import { requiredToken } from '../lease-token.ts';
+import type { DatasetStore } from '../../domain/data/dataset-stores.ts';
+import type { TaskStore } from '../../domain/deployments/task-store.ts';
+import type { Driver } from '../../flow/driver.ts';
+import type { Changes } from '../../domain/platform/changes.ts';
 
-export function agentDatasetRoutes(
-  route: Define,
-  deps: Pick<ApiDeps, 'stores' | 'changes' | 'now' | 'driver' | 'vault'> & { agents: Agents },
-): void {
-  const { stores, changes, now, agents } = deps;
+export type Deps = HostKeyDeps & {
+  datasets: Pick<DatasetStore, 'get' | 'requestScan' | 'trees'>;
+  tasks: Pick<TaskStore, 'progress'>;
+  driver: Pick<Driver, 'learned'>;
+  changes: Pick<Changes, 'notify'>;
+  agents: Pick<Agents, 'checkRequest' | 'checkTask'>;
+  now: () => number;
+};
+
+/** Shared by all requests. */
+type Context = Deps & { hostKeysSeen: HostKeysSeen };
+
+export function agentDatasetRoutes(route: Define, deps: Deps): void {
   const hostKeysSeen = createHostKeysSeen(deps);
+  const context: Context = { ...deps, hostKeysSeen };
+  route('agentDataset', (call) => agentDataset(deps, call));
+  route('agentRescan', (call) => agentRescan(deps, call));
+  route('agentTrees', (call) => agentTrees(deps, call));
+  route('agentProgress', (call) => agentProgress(context, call));
+}
 
-  route('agentDataset', async ({ params, request }) => {
-    await agents.checkRequest(request);
-    return standingView(await stores.datasets.get(params.id));
-  });
+async function agentDataset(deps: Deps, { params, request }: Call<'agentDataset'>) {
+  await deps.agents.checkRequest(request);
+  return standingView(await deps.datasets.get(params.id));
+}
 
-  route('agentRescan', async ({ params, request }) => {
-    await agents.checkRequest(request);
-    const dataset = await stores.datasets.requestScan(
-      params.id,
-      { full: false, acceptLoss: false },
-      now(),
-    );
-    changes.notify('datasets');
-    return standingView(dataset);
-  });
+async function agentRescan(deps: Deps, { params, request }: Call<'agentRescan'>) {
+  await deps.agents.checkRequest(request);
+  const dataset = await deps.datasets.requestScan(
+    params.id,
+    { full: false, acceptLoss: false },
+    deps.now(),
+  );
+  deps.changes.notify('datasets');
+  return standingView(dataset);
+}
 
-  route('agentTrees', async ({ params, body, request }) => {
-    await agents.checkRequest(request);
-    await stores.datasets.get(params.id);
-    return { objects: Object.fromEntries(await stores.datasets.trees(params.id, body.digests)) };
-  });
+async function agentTrees(deps: Deps, { params, body, request }: Call<'agentTrees'>) {
+  await deps.agents.checkRequest(request);
+  await deps.datasets.get(params.id);
+  return { objects: Object.fromEntries(await deps.datasets.trees(params.id, body.digests)) };
+}
 
-  route('agentProgress', async ({ params, body, request }) => {
-    await agents.checkTask(request, params.id);
-    const { learned, ...progress } = body;
-    const token = requiredToken(request);
-    if (learned !== undefined) {
-      await deps.driver.learned(params.id, token, learned);
-      await hostKeysSeen(params.id, learned.host_keys ?? []);
-    }
-    // A build copies no datasets.
-    if (learned === undefined || progress.datasets.length > 0)
-      await stores.tasks.progress(params.id, token, progress, deps.now());
-    return { status: 'ok' as const };
-  });
+async function agentProgress(context: Context, { params, body, request }: Call<'agentProgress'>) {
+  await context.agents.checkTask(request, params.id);
+  const { learned, ...progress } = body;
+  const token = requiredToken(request);
+  if (learned !== undefined) {
+    await context.driver.learned(params.id, token, learned);
+    await context.hostKeysSeen(params.id, learned.host_keys ?? []);
+  }
+  // A build copies no datasets.
+  if (learned === undefined || progress.datasets.length > 0)
+    await context.tasks.progress(params.id, token, progress, context.now());
+  return { status: 'ok' as const };
 }

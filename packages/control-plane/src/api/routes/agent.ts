@@ -16,25 +16,46 @@ import { DomainError, invalid } from '../../domain/platform/errors.ts';
 import { hostProblem } from '../../domain/nodes/host.ts';
 import { isOnline } from '../../domain/nodes/placement.ts';
 import type { NodeRecord, TaskRecord } from '../../domain/platform/records.ts';
-import type { Uptime } from '../../domain/platform/uptime.ts';
-import type { Registered } from '../../domain/nodes/node-store.ts';
+import type { Uptime, UptimeClock } from '../../domain/platform/uptime.ts';
+import type { Registered, NodeStore } from '../../domain/nodes/node-store.ts';
 import { type Agents, proofOf } from '../agents.ts';
-import { type Define, SENT } from '../define.ts';
-import type { ApiDeps } from '../deps.ts';
+import { type Define, SENT, type Call } from '../define.ts';
 import { etagOf, matchesEtag } from '../etag.ts';
-import { createDelivery } from '../delivery.ts';
-import { createDeletedDatasets } from '../deleted-datasets.ts';
-import { createGitAccess, createHostKeysSeen } from '../git-access.ts';
+import { createDelivery, type SecretDeliveries, type Deps as DeliveryDeps } from '../delivery.ts';
+import {
+  createDeletedDatasets,
+  type DeletedDatasets,
+  type Deps as DeletedDatasetDeps,
+} from '../deleted-datasets.ts';
+import {
+  createGitAccess,
+  createHostKeysSeen,
+  type AccessDeps,
+  type GitAccessOf,
+  type HostKeyDeps,
+  type HostKeysSeen,
+} from '../git-access.ts';
 import { type Holds, readUntil } from '../long-poll.ts';
 import { changesOf, type NodeChangeLog } from '../node-changes.ts';
 import type { NodeNotes } from '../node-notes.ts';
 import type { Quarantine } from '../node-quarantine.ts';
-import { createVolumeReports } from '../volume-reports.ts';
+import {
+  createVolumeReports,
+  type Deps as VolumeReportDeps,
+  type VolumeReports,
+} from '../volume-reports.ts';
 import { leaseToken, requiredToken } from '../lease-token.ts';
 import { sha256Of, newNodeSecret } from '../auth/secrets.ts';
-import type { Readers } from '../log-readers.ts';
-import { createNeighbours } from '../neighbours.ts';
+import type { Readers } from '../runtime-logs/readers.ts';
+import { createNeighbours, type NeighboursFor } from '../neighbours.ts';
 import { nodeView, taskView, time } from '../views.ts';
+import type { TaskStore } from '../../domain/deployments/task-store.ts';
+import type { LogStore } from '../../domain/deployments/log-store.ts';
+import type { ApiSettings } from '../settings.ts';
+import type { Limits } from '../../domain/deployments/facts.ts';
+import type { Driver } from '../../flow/driver.ts';
+import type { Changes } from '../../domain/platform/changes.ts';
+import type { Live } from '@berth/kit/live';
 
 /**
  * A registration lists all containers and cached datasets of a node. Log lines arrive in batches of
@@ -45,274 +66,312 @@ const LARGE = { bodyLimit: 8 * 1_048_576 };
 /** ETag of the empty list, computed once because it is by far the most common answer. */
 const NO_TASKS = etagOf('[]');
 
-type Deps = ApiDeps & {
-  holds: Holds;
-  agents: Agents;
-  nodeChanges: NodeChangeLog;
-  nodeNotes: readonly NodeNotes[];
-  quarantine: Quarantine;
-  readers: Pick<Readers, 'tagOf'>;
+export type Deps = AccessDeps &
+  HostKeyDeps &
+  DeletedDatasetDeps &
+  DeliveryDeps &
+  VolumeReportDeps & {
+    nodeNotes: readonly NodeNotes[];
+    nodeChanges: Pick<NodeChangeLog, 'record'>;
+    tasks: Pick<TaskStore, 'claim' | 'get' | 'lastOpen' | 'openFor' | 'renew'>;
+    nodes: Pick<NodeStore, 'all' | 'register'>;
+    quarantine: Quarantine;
+    readers: Pick<Readers, 'tagOf'>;
+    logs: Pick<LogStore, 'append'>;
+    settings: Pick<ApiSettings, 'baseDomain' | 'clean' | 'registry' | 'requireSecrets'>;
+    limits: Limits;
+    driver: Pick<Driver, 'observed' | 'report'>;
+    changes: Pick<Changes, 'notify' | 'on'>;
+    holds: Pick<Holds, 'begin'>;
+    agents: Pick<Agents, 'checkNode' | 'checkRequest' | 'checkTask'>;
+    now: () => number;
+    uptime: Pick<UptimeClock, 'estimate' | 'now'>;
+  };
+
+/** Shared by all requests. */
+type Context = Deps & {
+  deletedDatasets: DeletedDatasets;
+  volumeReports: VolumeReports;
+  neighboursFor: NeighboursFor;
+  gitAccess: GitAccessOf;
+  hostKeysSeen: HostKeysSeen;
+  delivery: SecretDeliveries;
+  configEtag: Live<string>;
 };
 
 export function agentRoutes(route: Define, deps: Deps): void {
-  const {
-    stores,
-    driver,
-    changes,
-    limits,
-    settings,
-    holds,
-    now,
-    uptime,
-    agents,
-    nodeChanges,
-    nodeNotes,
-    quarantine,
-    readers,
-  } = deps;
-  const deletedDatasets = createDeletedDatasets(stores, changes);
-  const volumeReports = createVolumeReports(stores, now);
-  const neighboursFor = createNeighbours(stores.nodes);
+  const deletedDatasets = createDeletedDatasets(deps);
+  const volumeReports = createVolumeReports(deps);
+  const neighboursFor = createNeighbours(deps.nodes);
   const gitAccess = createGitAccess(deps);
   const hostKeysSeen = createHostKeysSeen(deps);
   const delivery = createDelivery(deps);
-
-  route(
-    'agentRegister',
-    async ({ body: given, request }) => {
-      const problem = hostProblem(given.host_ip, 'host_ip');
-      if (problem !== null) throw invalid(problem.field, problem.rule, problem.message);
-      const body = { ...given, host_ip: canonicalAddress(given.host_ip) };
-      if (/\p{Cc}/u.test(body.hostname))
-        throw invalid('hostname', 'no_control', 'must not contain control characters');
-      const at = uptime.estimate();
-      const registered = await register(body, request, at);
-      const { node, secret } = registered;
-      await failPoint('register.after');
-      for (const notes of nodeNotes) notes.registered(node, body);
-      notify(registered);
-      for (const change of changesOf(registered, body.hostname))
-        nodeChanges.record(change, sourceOf(request));
-      try {
-        warnAboutUnknown(node, await driver.observed(node, at.at), request);
-      } catch (error) {
-        // The registration itself succeeded. The next one sends the observations again.
-        request.log.error(
-          { err: error, node: node.id },
-          "could not apply the agent's observations",
-        );
-      }
-      const open = stores.tasks.lastOpen(node.id);
-      const forget = await deletedDatasets.among(body.cached ?? []);
-      const { remove, setAside } = await volumeReports(node, body);
-      const neighbours = await neighboursFor(body.neighbours_etag);
-      return {
-        ...nodeView(node, now(), limits),
-        ...defined({
-          node_secret: secret,
-          open_tasks: open ?? undefined,
-          forget: forget.length === 0 ? undefined : forget,
-          remove_volumes: remove.length === 0 ? undefined : remove,
-          set_aside_volumes: setAside.length === 0 ? undefined : setAside,
-          neighbours,
-        }),
-        config_etag: configEtag(),
-      };
-    },
-    LARGE,
-  );
-
-  async function register(
-    body: NodeRegister,
-    request: FastifyRequest,
-    at: Uptime,
-  ): Promise<Registered> {
-    const proof = proofOf(request);
-    const newSecret = proof.kind === 'open' ? null : secretFor;
-    const { requireSecrets } = settings;
-    try {
-      const entry = {
-        proof,
-        requireSecrets,
-        address: request.ip,
-        offlineMs: limits.offlineMs,
-        newSecret,
-      };
-      return await stores.nodes.register(body, now(), entry, at);
-    } catch (error) {
-      if (error instanceof DomainError && error.code === 'node_doubled') {
-        const node = { id: '', hostname: body.hostname, role: body.role };
-        const message =
-          `refused a second machine, with the address ${body.host_ip}, that registers as ` +
-          body.hostname;
-        nodeChanges.record({ kind: 'doubled', node, message }, sourceOf(request));
-      }
-      throw error;
-    }
-  }
-  const sourceOf = (request: FastifyRequest): { address: string; requestId: string } => ({
-    address: request.ip,
-    requestId: request.id,
-  });
-
-  function warnAboutUnknown(
-    node: NodeRecord,
-    containers: readonly string[],
-    request: FastifyRequest,
-  ): void {
-    // A registration arrives every 30 s, so each set is logged only once.
-    if (quarantine.seen(node, containers) && containers.length > 0)
-      request.log.warn(
-        { node: node.hostname, containers },
-        'found containers of unknown deployments; they are quarantined: only people remove them',
-      );
-  }
-
-  function notify({ node, before, routesMoved }: Registered): void {
-    // Deployments may be waiting for this node.
-    if (
-      before === null ||
-      !isOnline(before, now(), limits) ||
-      before.agent_version !== node.agent_version
-    )
-      changes.notify('work');
-    // The version of the agent determines which tasks it can get.
-    if (before !== null && before.agent_version !== node.agent_version)
-      changes.notify(`node:${node.id}`);
-    if (routesMoved === true || (before !== null && before.host_ip !== node.host_ip))
-      changes.notify('routes');
-  }
-
   /** The same at every control plane. Whoever gets it may also request the password. */
-  const configEtag = derived(settings.registry, ({ addr, user, password }) =>
+  const configEtag = derived(deps.settings.registry, ({ addr, user, password }) =>
     createHmac('sha256', password)
-      .update(JSON.stringify(['berth registry', addr, user, settings.clean.keepReleases]))
+      .update(JSON.stringify(['berth registry', addr, user, deps.settings.clean.keepReleases]))
       .digest('base64url')
       .slice(0, 16),
   );
+  const context: Context = {
+    ...deps,
+    deletedDatasets,
+    volumeReports,
+    neighboursFor,
+    gitAccess,
+    hostKeysSeen,
+    delivery,
+    configEtag,
+  };
+  route('agentRegister', (call) => agentRegister(context, call), LARGE);
+  route('agentConfig', (call) => agentConfig(deps, call));
+  route('agentTasks', (call) => agentTasks(context, call));
+  route('agentStart', (call) => agentStart(context, call));
+  route('agentRenew', (call) => agentRenew(deps, call));
+  route('agentLogs', (call) => agentLogs(deps, call), LARGE);
+  route('agentComplete', (call) => agentComplete(context, call));
+}
 
-  route('agentConfig', async ({ request }) => {
-    await agents.checkRequest(request);
-    const { addr, user, password } = settings.registry();
-    return {
-      registry_addr: addr,
-      registry_user: user,
-      registry_password: password,
-      base_domain: settings.baseDomain,
-      keep_releases: settings.clean.keepReleases,
-    };
-  });
+async function agentRegister(context: Context, { body: given, request }: Call<'agentRegister'>) {
+  const problem = hostProblem(given.host_ip, 'host_ip');
+  if (problem !== null) throw invalid(problem.field, problem.rule, problem.message);
+  const body = { ...given, host_ip: canonicalAddress(given.host_ip) };
+  if (/\p{Cc}/u.test(body.hostname))
+    throw invalid('hostname', 'no_control', 'must not contain control characters');
+  const at = context.uptime.estimate();
+  const registered = await register(context, body, request, at);
+  const { node, secret } = registered;
+  await failPoint('register.after');
+  for (const notes of context.nodeNotes) notes.registered(node, body);
+  notify(context, registered);
+  for (const change of changesOf(registered, body.hostname))
+    context.nodeChanges.record(change, sourceOf(request));
+  try {
+    warnAboutUnknown(context, node, await context.driver.observed(node, at.at), request);
+  } catch (error) {
+    // The registration itself succeeded. The next one sends the observations again.
+    request.log.error({ err: error, node: node.id }, "could not apply the agent's observations");
+  }
+  const open = context.tasks.lastOpen(node.id);
+  const forget = await context.deletedDatasets.among(body.cached ?? []);
+  const { remove, setAside } = await context.volumeReports(node, body);
+  const neighbours = await context.neighboursFor(body.neighbours_etag);
+  return {
+    ...nodeView(node, context.now(), context.limits),
+    ...defined({
+      node_secret: secret,
+      open_tasks: open ?? undefined,
+      forget: forget.length === 0 ? undefined : forget,
+      remove_volumes: remove.length === 0 ? undefined : remove,
+      set_aside_volumes: setAside.length === 0 ? undefined : setAside,
+      neighbours,
+    }),
+    config_etag: context.configEtag(),
+  };
+}
 
-  route('agentTasks', async ({ query, setEtag, request, reply }) => {
-    const read = async () => {
-      await agents.checkNode(request, query.node_id);
-      const open = await stores.tasks.openFor(query.node_id, now());
-      const tasks = (await delivery.forList(query.node_id, open)).map(taskView);
-      const listed = tasks.length === 0 ? NO_TASKS : etagOf(JSON.stringify(tasks));
-      const logs = readers.tagOf(query.node_id);
-      return { tasks, logs, etag: logs === null ? listed : etagOf(`${listed} ${logs}`) };
+async function register(
+  deps: Deps,
+  body: NodeRegister,
+  request: FastifyRequest,
+  at: Uptime,
+): Promise<Registered> {
+  const proof = proofOf(request);
+  const newSecret = proof.kind === 'open' ? null : secretFor;
+  const { requireSecrets } = deps.settings;
+  try {
+    const entry = {
+      proof,
+      requireSecrets,
+      address: request.ip,
+      offlineMs: deps.limits.offlineMs,
+      newSecret,
     };
-    const knownEtag = request.headers['if-none-match'];
-    const isNew = (result: Awaited<ReturnType<typeof read>>): boolean =>
-      knownEtag === undefined
-        ? result.tasks.length > 0 || result.logs !== null
-        : !matchesEtag(knownEtag, result.etag);
-    const hold =
-      query.wait === undefined || query.wait === 0 ? null : holds.begin('tasks', reply.raw);
-    try {
-      const { tasks, logs, etag } =
-        hold === null
-          ? await read()
-          : await readUntil(read, isNew, {
-              changes,
-              topic: `node:${query.node_id}`,
-              waitMs: (query.wait ?? 0) * 1000,
-              hold,
-            });
-      setEtag(etag);
-      if (logs !== null) void reply.header(LOGS_WANTED_HEADER, logs);
-      if (!matchesEtag(knownEtag, etag)) return tasks;
-      void reply.code(304).send();
-      return SENT;
-    } finally {
-      hold?.release();
+    return await deps.nodes.register(body, deps.now(), entry, at);
+  } catch (error) {
+    if (error instanceof DomainError && error.code === 'node_doubled') {
+      const node = { id: '', hostname: body.hostname, role: body.role };
+      const message =
+        `refused a second machine, with the address ${body.host_ip}, that registers as ` +
+        body.hostname;
+      deps.nodeChanges.record({ kind: 'doubled', node, message }, sourceOf(request));
     }
-  });
+    throw error;
+  }
+}
 
-  /**
-   * Lease expiry for agents, by the clock of the machine. The lease itself expires by the uptime
-   * clock.
-   */
-  const leaseEnd = (): string => time(now() + limits.leaseMs);
+function sourceOf(request: FastifyRequest): { address: string; requestId: string } {
+  return {
+    address: request.ip,
+    requestId: request.id,
+  };
+}
 
-  route('agentStart', async ({ params, request }) => {
-    await agents.checkTask(request, params.id);
-    const task = await stores.tasks.get(params.id);
-    // First: a claim whose answer cannot be made would count as an attempt.
-    const [git, delivered] = await Promise.all([gitAccess(task), delivery.forClaim(task)]);
-    const lease = {
-      token: randomBytes(32).toString('base64url'),
-      expires_at: (await uptime.now()).at + limits.leaseMs,
-    };
-    const claim = await stores.tasks.claim(params.id, lease, now(), limits.maxAttempts);
-    await failPoint('claim.after');
-    await delivered?.record();
-    // The claim adds a line to the story of the deployment and changes the task list of the node.
-    // Notify the readers of both.
-    notifyLogs(task);
-    changes.notify(`node:${task.node_id}`);
-    const lease_expires_at = leaseEnd();
-    return {
-      attempt: claim.attempt,
-      lease_token: claim.lease_token,
-      lease_expires_at,
-      lease_seconds: limits.leaseMs / 1000,
-      ...defined({ git: git ?? undefined }),
-      ...delivered?.claim,
-    };
-  });
-
-  route('agentRenew', async ({ params, request }) => {
-    await agents.checkTask(request, params.id);
-    const expiresAt = (await uptime.now()).at + limits.leaseMs;
-    const { cancel_requested } = await stores.tasks.renew(
-      params.id,
-      requiredToken(request),
-      expiresAt,
-      now(),
+function warnAboutUnknown(
+  deps: Deps,
+  node: NodeRecord,
+  containers: readonly string[],
+  request: FastifyRequest,
+): void {
+  // A registration arrives every 30 s, so each set is logged only once.
+  if (deps.quarantine.seen(node, containers) && containers.length > 0)
+    request.log.warn(
+      { node: node.hostname, containers },
+      'found containers of unknown deployments; they are quarantined: only people remove them',
     );
-    await failPoint('renew.after');
-    return { lease_expires_at: leaseEnd(), lease_seconds: limits.leaseMs / 1000, cancel_requested };
-  });
+}
 
-  route(
-    'agentLogs',
-    async ({ params, body, request }) => {
-      await agents.checkTask(request, params.id);
-      const task = await stores.tasks.get(params.id);
-      checkMayLog(task, requiredToken(request));
-      if (task.deployment_id === null) return { stored: 0 };
-      const source = { task_id: task.id, attempt: task.attempt, first: body.first ?? null };
-      const stored = await stores.logs.append(task.deployment_id, source, body.lines, now());
-      await failPoint('logs.after');
-      notifyLogs(task);
-      return { stored };
-    },
-    LARGE,
+function notify(deps: Deps, { node, before, routesMoved }: Registered): void {
+  // Deployments may be waiting for this node.
+  if (
+    before === null ||
+    !isOnline(before, deps.now(), deps.limits) ||
+    before.agent_version !== node.agent_version
+  )
+    deps.changes.notify('work');
+  // The version of the agent determines which tasks it can get.
+  if (before !== null && before.agent_version !== node.agent_version)
+    deps.changes.notify(`node:${node.id}`);
+  if (routesMoved === true || (before !== null && before.host_ip !== node.host_ip))
+    deps.changes.notify('routes');
+}
+
+async function agentConfig(deps: Deps, { request }: Call<'agentConfig'>) {
+  await deps.agents.checkRequest(request);
+  const { addr, user, password } = deps.settings.registry();
+  return {
+    registry_addr: addr,
+    registry_user: user,
+    registry_password: password,
+    base_domain: deps.settings.baseDomain,
+    keep_releases: deps.settings.clean.keepReleases,
+  };
+}
+
+async function agentTasks(
+  context: Context,
+  { query, setEtag, request, reply }: Call<'agentTasks'>,
+) {
+  const read = async () => {
+    await context.agents.checkNode(request, query.node_id);
+    const open = await context.tasks.openFor(query.node_id, context.now());
+    const tasks = (await context.delivery.forList(query.node_id, open)).map(taskView);
+    const listed = tasks.length === 0 ? NO_TASKS : etagOf(JSON.stringify(tasks));
+    const logs = context.readers.tagOf(query.node_id);
+    return { tasks, logs, etag: logs === null ? listed : etagOf(`${listed} ${logs}`) };
+  };
+  const knownEtag = request.headers['if-none-match'];
+  const isNew = (result: Awaited<ReturnType<typeof read>>): boolean =>
+    knownEtag === undefined
+      ? result.tasks.length > 0 || result.logs !== null
+      : !matchesEtag(knownEtag, result.etag);
+  const hold =
+    query.wait === undefined || query.wait === 0 ? null : context.holds.begin('tasks', reply.raw);
+  try {
+    const { tasks, logs, etag } =
+      hold === null
+        ? await read()
+        : await readUntil(read, isNew, {
+            changes: context.changes,
+            topic: `node:${query.node_id}`,
+            waitMs: (query.wait ?? 0) * 1000,
+            hold,
+          });
+    setEtag(etag);
+    if (logs !== null) void reply.header(LOGS_WANTED_HEADER, logs);
+    if (!matchesEtag(knownEtag, etag)) return tasks;
+    void reply.code(304).send();
+    return SENT;
+  } finally {
+    hold?.release();
+  }
+}
+
+/**
+ * Lease expiry for agents, by the clock of the machine. The lease itself expires by the uptime
+ * clock.
+ */
+function leaseEnd(deps: Deps): string {
+  return time(deps.now() + deps.limits.leaseMs);
+}
+
+async function agentStart(context: Context, { params, request }: Call<'agentStart'>) {
+  await context.agents.checkTask(request, params.id);
+  const task = await context.tasks.get(params.id);
+  // First: a claim whose answer cannot be made would count as an attempt.
+  const [git, delivered] = await Promise.all([
+    context.gitAccess(task),
+    context.delivery.forClaim(task),
+  ]);
+  const lease = {
+    token: randomBytes(32).toString('base64url'),
+    expires_at: (await context.uptime.now()).at + context.limits.leaseMs,
+  };
+  const claim = await context.tasks.claim(
+    params.id,
+    lease,
+    context.now(),
+    context.limits.maxAttempts,
   );
+  await failPoint('claim.after');
+  await delivered?.record();
+  // The claim adds a line to the story of the deployment and changes the task list of the node.
+  // Notify the readers of both.
+  notifyLogs(context, task);
+  context.changes.notify(`node:${task.node_id}`);
+  const lease_expires_at = leaseEnd(context);
+  return {
+    attempt: claim.attempt,
+    lease_token: claim.lease_token,
+    lease_expires_at,
+    lease_seconds: context.limits.leaseMs / 1000,
+    ...defined({ git: git ?? undefined }),
+    ...delivered?.claim,
+  };
+}
 
-  route('agentComplete', async ({ params, body, request }) => {
-    await agents.checkTask(request, params.id);
-    const answer = await driver.report(params.id, leaseToken(request), body);
-    await hostKeysSeen(params.id, body.host_keys ?? []).catch((err: unknown) =>
+async function agentRenew(deps: Deps, { params, request }: Call<'agentRenew'>) {
+  await deps.agents.checkTask(request, params.id);
+  const expiresAt = (await deps.uptime.now()).at + deps.limits.leaseMs;
+  const { cancel_requested } = await deps.tasks.renew(
+    params.id,
+    requiredToken(request),
+    expiresAt,
+    deps.now(),
+  );
+  await failPoint('renew.after');
+  return {
+    lease_expires_at: leaseEnd(deps),
+    lease_seconds: deps.limits.leaseMs / 1000,
+    cancel_requested,
+  };
+}
+
+async function agentLogs(deps: Deps, { params, body, request }: Call<'agentLogs'>) {
+  await deps.agents.checkTask(request, params.id);
+  const task = await deps.tasks.get(params.id);
+  checkMayLog(task, requiredToken(request));
+  if (task.deployment_id === null) return { stored: 0 };
+  const source = { task_id: task.id, attempt: task.attempt, first: body.first ?? null };
+  const stored = await deps.logs.append(task.deployment_id, source, body.lines, deps.now());
+  await failPoint('logs.after');
+  notifyLogs(deps, task);
+  return { stored };
+}
+
+async function agentComplete(context: Context, { params, body, request }: Call<'agentComplete'>) {
+  await context.agents.checkTask(request, params.id);
+  const answer = await context.driver.report(params.id, leaseToken(request), body);
+  await context
+    .hostKeysSeen(params.id, body.host_keys ?? [])
+    .catch((err: unknown) =>
       request.log.error({ err }, 'could not record the host keys of git servers'),
     );
-    return answer;
-  });
+  return answer;
+}
 
-  const notifyLogs = (task: TaskRecord): void => {
-    if (task.deployment_id !== null) changes.notify(`logs:${task.deployment_id}`);
-  };
+function notifyLogs(deps: Deps, task: TaskRecord): void {
+  if (task.deployment_id !== null) deps.changes.notify(`logs:${task.deployment_id}`);
 }
 
 const secretFor = (nodeId: string): NodeSecret => {

@@ -10,43 +10,57 @@ import {
   type CleanUpRecord,
   nextCleanUpAt,
   NO_AGENT,
+  type CleanUpStore,
 } from '../../domain/deployments/clean-up.ts';
-import type { Define } from '../define.ts';
-import type { ApiDeps } from '../deps.ts';
+import type { Define, Call } from '../define.ts';
 import { time } from '../views.ts';
+import type { NodeStore } from '../../domain/nodes/node-store.ts';
+import type { MetaStore } from '../../domain/platform/meta-store.ts';
+import type { ApiSettings } from '../settings.ts';
 
 const SHOWN = 20;
 
-export function cleanUpRoutes(route: Define, { stores, settings, now }: ApiDeps): void {
-  const { keepReleases, intervalMs } = settings.clean;
-  const canClean = async (): Promise<boolean> => (await stores.nodes.all()).some(cleansRegistry);
+export type Deps = {
+  nodes: Pick<NodeStore, 'all'>;
+  cleanUps: Pick<CleanUpStore, 'list' | 'request'>;
+  meta: Pick<MetaStore, 'get'>;
+  settings: Pick<ApiSettings, 'clean'>;
+  now: () => number;
+};
 
-  async function view(role: Role): Promise<CleanUps> {
-    const all = await stores.cleanUps.list();
-    const since = Number((await stores.meta.get(CLEANS_SINCE)) ?? now());
-    const isPossible = await canClean();
-    const next = isPossible ? nextCleanUpAt(all, intervalMs, since) : null;
-    const current = all.find((one) => one.finished_at === null);
-    return {
-      ...defined({ unavailable: isPossible ? undefined : NO_AGENT }),
-      keep_releases: keepReleases,
-      interval_seconds: intervalMs === null ? null : intervalMs / 1000,
-      next_at: next === null || current !== undefined ? null : time(next),
-      current: current === undefined ? null : cleanUpView(current, role),
-      items: all
-        .filter((one) => one.finished_at !== null)
-        .slice(0, SHOWN)
-        .map((one) => cleanUpView(one, role)),
-    };
-  }
+export function cleanUpRoutes(route: Define, deps: Deps): void {
+  route('cleanUps', ({ user }) => view(deps, user.role));
+  route('startCleanUp', (call) => startCleanUp(deps, call));
+}
 
-  route('cleanUps', ({ user }) => view(user.role));
+async function canClean(deps: Deps): Promise<boolean> {
+  return (await deps.nodes.all()).some(cleansRegistry);
+}
 
-  route('startCleanUp', async ({ user }) => {
-    if (await canClean())
-      await stores.cleanUps.request({ id: randomUUID(), by: user.email }, now());
-    return view(user.role);
-  });
+async function view(deps: Deps, role: Role): Promise<CleanUps> {
+  const { keepReleases, intervalMs } = deps.settings.clean;
+  const all = await deps.cleanUps.list();
+  const since = Number((await deps.meta.get(CLEANS_SINCE)) ?? deps.now());
+  const isPossible = await canClean(deps);
+  const next = isPossible ? nextCleanUpAt(all, intervalMs, since) : null;
+  const current = all.find((one) => one.finished_at === null);
+  return {
+    ...defined({ unavailable: isPossible ? undefined : NO_AGENT }),
+    keep_releases: keepReleases,
+    interval_seconds: intervalMs === null ? null : intervalMs / 1000,
+    next_at: next === null || current !== undefined ? null : time(next),
+    current: current === undefined ? null : cleanUpView(current, role),
+    items: all
+      .filter((one) => one.finished_at !== null)
+      .slice(0, SHOWN)
+      .map((one) => cleanUpView(one, role)),
+  };
+}
+
+async function startCleanUp(deps: Deps, { user }: Call<'startCleanUp'>) {
+  if (await canClean(deps))
+    await deps.cleanUps.request({ id: randomUUID(), by: user.email }, deps.now());
+  return view(deps, user.role);
 }
 
 const timeOrNull = (ms: number | null): string | null => (ms === null ? null : time(ms));

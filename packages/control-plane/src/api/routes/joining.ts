@@ -5,15 +5,17 @@
 import type { ReadStream } from 'node:fs';
 import { Readable } from 'node:stream';
 import { duration } from '@berth/kit/config';
+import { createRefCounts, type RefCounts } from '@berth/kit/ref-count';
 import { DomainError, invalid } from '../../domain/platform/errors.ts';
-import { type Define, SENT } from '../define.ts';
-import type { ApiDeps } from '../deps.ts';
+import { type Define, SENT, type Call } from '../define.ts';
 import { joinCommand } from '../join-command.ts';
-import { createPackages } from '../packages.ts';
+import { createPackages, type Packages } from '../packages.ts';
 import { pageOf } from '../page.ts';
 import { networkOf } from '../auth/attempts.ts';
 import { sha256Of, newId, newJoinToken } from '../auth/secrets.ts';
 import { admissionView, joinTokenView } from '../views.ts';
+import type { JoinTokenStore, AdmissionStore } from '../../domain/nodes/join-stores.ts';
+import type { ApiSettings } from '../settings.ts';
 
 const MIN_TTL_MS = 60_000;
 const MAX_TTL_MS = 30 * 86_400_000;
@@ -29,86 +31,93 @@ const LEAST_BYTES = 1_048_576;
 const LEAST_MS = 30_000;
 const RETRY_SECONDS = 10;
 
-export function joiningRoutes(route: Define, { stores, settings, now }: ApiDeps): void {
-  const packages = createPackages(settings.packageDir);
+export type Deps = {
+  joinTokens: Pick<JoinTokenStore, 'create' | 'list' | 'remove'>;
+  admissions: Pick<AdmissionStore, 'create' | 'list' | 'remove'>;
+  settings: Pick<ApiSettings, 'controlPlaneUrl' | 'packageDir' | 'registry' | 'version'>;
+  now: () => number;
+};
+
+/** Shared by all requests. */
+type Context = Deps & {
+  packages: Packages;
   /** Running downloads by network. */
-  const downloads = new Map<string, number>();
+  downloads: RefCounts;
+};
 
-  /**
-   * Takes a place at once, so that a burst cannot pass the limit. Returns a function that frees it.
-   */
-  function takePlace(network: string): () => void {
-    const own = downloads.get(network) ?? 0;
-    const all = [...downloads.values()].reduce((sum, count) => sum + count, 0);
-    if (own >= MOST_OF_ONE || all >= MOST_DOWNLOADS)
-      throw new DomainError('too_many_requests', undefined, [], RETRY_SECONDS);
-    downloads.set(network, own + 1);
-    return () => {
-      const left = (downloads.get(network) ?? 1) - 1;
-      if (left > 0) downloads.set(network, left);
-      else downloads.delete(network);
-    };
-  }
-
-  route('getPackage', async ({ params, request, reply }) => {
-    const isHead = request.method === 'HEAD';
-    const free = isHead ? () => undefined : takePlace(networkOf(request.ip));
-    let body: Readable | null = null;
-    try {
-      const found = await packages.open(params.file);
-      if (found === null) throw new DomainError('not_found', 'PACKAGE_DIR has no such package');
-      if (isHead) await found.file.close();
-      body = isHead ? Readable.from([]) : limited(found.file.createReadStream(), free);
-      void reply
-        .header('content-type', 'application/vnd.debian.binary-package')
-        .header('content-length', found.bytes)
-        .header('cache-control', 'no-cache')
-        .send(body);
-      return SENT;
-    } finally {
-      if (body === null) free();
-    }
-  });
-
-  route('createJoinToken', async ({ body, user }) => {
-    const expires_at = now() + lifetimeOf(body.ttl ?? '1h');
-    const id = newId();
-    const token = newJoinToken(id);
-    const { role, name = null } = body;
-    const made = await stores.joinTokens.create(
-      { id, hash: sha256Of(token), role, name, created_by: user.email, expires_at },
-      now(),
-    );
-    const { controlPlaneUrl, registry, version } = settings;
-    const served = await packages.ofVersion(version);
-    const joining = {
-      role,
-      name,
-      controlPlaneUrl,
-      registryAddr: registry().addr,
-      version,
-      packages: served,
-    };
-    return { ...joinTokenView(made), token, ...joinCommand(joining) };
-  });
-
-  route('listJoinTokens', async ({ query }) => {
-    const { items, next } = await stores.joinTokens.list(now(), pageOf(query));
-    return { items: items.map(joinTokenView), next_cursor: next };
-  });
-
-  route('deleteJoinToken', async ({ params }) => stores.joinTokens.remove(params.id));
-
+export function joiningRoutes(route: Define, deps: Deps): void {
+  const packages = createPackages(deps.settings.packageDir);
+  const downloads = createRefCounts();
+  const context: Context = { ...deps, packages, downloads };
+  route('getPackage', (call) => getPackage(context, call));
+  route('createJoinToken', (call) => createJoinToken(context, call));
+  route('listJoinTokens', (call) => listJoinTokens(deps, call));
+  route('deleteJoinToken', async ({ params }) => deps.joinTokens.remove(params.id));
   route('createAdmission', async ({ body }) =>
-    admissionView(await stores.admissions.create(body, now())),
+    admissionView(await deps.admissions.create(body, deps.now())),
   );
-
   route('listAdmissions', async () => ({
-    items: (await stores.admissions.list()).map(admissionView),
+    items: (await deps.admissions.list()).map(admissionView),
     next_cursor: null,
   }));
+  route('deleteAdmission', async ({ params }) => deps.admissions.remove(params.id));
+}
 
-  route('deleteAdmission', async ({ params }) => stores.admissions.remove(params.id));
+/**
+ * Takes a place at once, so that a burst cannot pass the limit. Returns a function that frees it.
+ */
+function takePlace(context: Context, network: string): () => void {
+  const { downloads } = context;
+  if (downloads.count(network) >= MOST_OF_ONE || downloads.total() >= MOST_DOWNLOADS)
+    throw new DomainError('too_many_requests', undefined, [], RETRY_SECONDS);
+  return downloads.add(network);
+}
+
+async function getPackage(context: Context, { params, request, reply }: Call<'getPackage'>) {
+  const isHead = request.method === 'HEAD';
+  const free = isHead ? () => undefined : takePlace(context, networkOf(request.ip));
+  let body: Readable | null = null;
+  try {
+    const found = await context.packages.open(params.file);
+    if (found === null) throw new DomainError('not_found', 'PACKAGE_DIR has no such package');
+    if (isHead) await found.file.close();
+    body = isHead ? Readable.from([]) : limited(found.file.createReadStream(), free);
+    void reply
+      .header('content-type', 'application/vnd.debian.binary-package')
+      .header('content-length', found.bytes)
+      .header('cache-control', 'no-cache')
+      .send(body);
+    return SENT;
+  } finally {
+    if (body === null) free();
+  }
+}
+
+async function createJoinToken(context: Context, { body, user }: Call<'createJoinToken'>) {
+  const expires_at = context.now() + lifetimeOf(body.ttl ?? '1h');
+  const id = newId();
+  const token = newJoinToken(id);
+  const { role, name = null } = body;
+  const made = await context.joinTokens.create(
+    { id, hash: sha256Of(token), role, name, created_by: user.email, expires_at },
+    context.now(),
+  );
+  const { controlPlaneUrl, registry, version } = context.settings;
+  const served = await context.packages.ofVersion(version);
+  const joining = {
+    role,
+    name,
+    controlPlaneUrl,
+    registryAddr: registry().addr,
+    version,
+    packages: served,
+  };
+  return { ...joinTokenView(made), token, ...joinCommand(joining) };
+}
+
+async function listJoinTokens(deps: Deps, { query }: Call<'listJoinTokens'>) {
+  const { items, next } = await deps.joinTokens.list(deps.now(), pageOf(query));
+  return { items: items.map(joinTokenView), next_cursor: next };
 }
 
 /** Ends a download that takes too long or stalls. Calls `closed` when it is over. */

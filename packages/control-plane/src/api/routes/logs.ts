@@ -5,14 +5,15 @@
  * (`{message}`: retention removed the log). Last-Event-ID resumes an interrupted stream.
  */
 import { isSettled } from '@berth/wire/vocabulary';
-import type { FastifyReply, FastifyRequest } from 'fastify';
-import { DomainError } from '../../domain/platform/errors.ts';
 import type { DeploymentRecord } from '../../domain/platform/records.ts';
-import { type Define, SENT } from '../define.ts';
-import type { ApiDeps } from '../deps.ts';
+import type { Call, Define } from '../define.ts';
 import type { Hold, Holds } from '../long-poll.ts';
-import { type EventStream, openEventStream, resumeAt } from '../sse.ts';
+import { type EventStream, resumeAt } from '../sse.ts';
+import { streamTo } from '../stream-answer.ts';
 import { logLineView, logUnavailable, time } from '../views.ts';
+import type { DeploymentStore } from '../../domain/deployments/deployment-store.ts';
+import type { LogStore } from '../../domain/deployments/log-store.ts';
+import type { Changes } from '../../domain/platform/changes.ts';
 
 type Recheck = () => Promise<unknown>;
 
@@ -21,117 +22,102 @@ const PAGE = 500;
 const POLL_MS = 2_000;
 const HEARTBEAT_MS = 15_000;
 
-export function logRoutes(route: Define, deps: ApiDeps & { holds: Holds }): void {
-  const { stores, changes, holds } = deps;
+export type Deps = {
+  deployments: Pick<DeploymentStore, 'get'>;
+  logs: Pick<LogStore, 'read'>;
+  changes: Pick<Changes, 'wait'>;
+  holds: Pick<Holds, 'begin'>;
+};
 
-  route('deploymentLogs', async ({ params, query, user, recheck, stream, request, reply }) => {
-    const deployment = await stores.deployments.get(params.id);
-    const after = query.after ?? 0;
-    if (stream)
-      return follow(
-        deployment,
-        resumeAt(request.raw, after),
-        { userId: user.id, recheck },
-        request,
-        reply,
-      );
-    const unavailable = logUnavailable(deployment);
-    if (unavailable !== null) return { lines: [], next: after, unavailable };
-    const lines = await stores.logs.read(params.id, after, query.limit ?? PAGE);
-    return { lines: lines.map(logLineView), next: lines.at(-1)?.seq ?? after };
-  });
+export function logRoutes(route: Define, deps: Deps): void {
+  route('deploymentLogs', (call) => deploymentLogs(deps, call));
+}
 
-  async function follow(
-    deployment: DeploymentRecord,
-    after: number,
-    { userId, recheck }: { userId: string; recheck: Recheck },
-    request: FastifyRequest,
-    reply: FastifyReply,
-  ): Promise<typeof SENT> {
-    const hold = holds.begin('logs', reply.raw, userId);
-    if (hold === null)
-      throw new DomainError('too_many_requests', 'too many streams are open; close some first');
-    reply.hijack();
-    const stream = openEventStream(
-      reply.raw,
-      { 'x-request-id': request.id, 'x-content-type-options': 'nosniff' },
-      hold.signal,
+async function deploymentLogs(
+  deps: Deps,
+  { params, query, user, recheck, stream, request, reply }: Call<'deploymentLogs'>,
+) {
+  const deployment = await deps.deployments.get(params.id);
+  const after = query.after ?? 0;
+  if (stream)
+    return streamTo({
+      holds: deps.holds,
+      kind: 'logs',
+      userId: user.id,
+      request,
+      reply,
+      pump: (events, hold) =>
+        pump(deps, deployment.id, resumeAt(request.raw, after), events, hold, recheck),
+      onFault: (err) => request.log.error({ err, deployment: deployment.id }, 'log stream failed'),
+    });
+  const unavailable = logUnavailable(deployment);
+  if (unavailable !== null) return { lines: [], next: after, unavailable };
+  const lines = await deps.logs.read(params.id, after, query.limit ?? PAGE);
+  return { lines: lines.map(logLineView), next: lines.at(-1)?.seq ?? after };
+}
+
+async function pump(
+  deps: Deps,
+  id: string,
+  after: number,
+  stream: EventStream,
+  hold: Hold,
+  recheck: Recheck,
+): Promise<void> {
+  let cursor = after;
+  let shown = '';
+  let quietSince = performance.now();
+  for (;;) {
+    // Subscribe before reading, so that no change is missed. Read the state before the lines:
+    // once the deployment is settled, the lines that are read afterwards are complete.
+    const round = new AbortController();
+    const notified = deps.changes.wait(
+      `logs:${id}`,
+      POLL_MS,
+      AbortSignal.any([hold.signal, round.signal]),
     );
     try {
-      await pump(deployment.id, after, stream, hold, recheck);
-    } catch (error) {
-      // Normal ends: the client disconnects, the server closes, or the caller's rights end. After a
-      // fault the client reconnects.
-      if (!hold.signal.aborted && !(error instanceof DomainError))
-        request.log.error({ err: error, deployment: deployment.id }, 'log stream failed');
-    } finally {
-      hold.release();
-      stream.end();
-    }
-    return SENT;
-  }
-
-  async function pump(
-    id: string,
-    after: number,
-    stream: EventStream,
-    hold: Hold,
-    recheck: Recheck,
-  ): Promise<void> {
-    let cursor = after;
-    let shown = '';
-    let quietSince = performance.now();
-    for (;;) {
-      // Subscribe before reading, so that no change is missed. Read the state before the lines:
-      // once the deployment is settled, the lines that are read afterwards are complete.
-      const round = new AbortController();
-      const notified = changes.wait(
-        `logs:${id}`,
-        POLL_MS,
-        AbortSignal.any([hold.signal, round.signal]),
-      );
-      try {
-        // Ends the stream when the token expires, the user is disabled or may not see the project
-        // any more.
-        await recheck();
-        const deployment = await stores.deployments.get(id);
-        const state = stateOf(deployment);
-        if (JSON.stringify(state) !== shown) await stream.send({ event: 'state', data: state });
-        shown = JSON.stringify(state);
-        const before = cursor;
-        const unavailable = logUnavailable(deployment);
-        if (unavailable === null) cursor = await sendLines(id, cursor, stream, recheck);
-        else await stream.send({ event: 'unavailable', data: { message: unavailable } });
-        if (isSettled(deployment.status)) return await stream.send({ event: 'end', data: state });
-        if (cursor !== before) quietSince = performance.now();
-        else if (performance.now() - quietSince >= HEARTBEAT_MS) {
-          await stream.comment('still here');
-          quietSince = performance.now();
-        }
-        await notified;
-        hold.signal.throwIfAborted();
-      } finally {
-        round.abort();
-      }
-    }
-  }
-
-  async function sendLines(
-    id: string,
-    after: number,
-    stream: EventStream,
-    recheck: Recheck,
-  ): Promise<number> {
-    let cursor = after;
-    for (;;) {
-      const lines = await stores.logs.read(id, cursor, PAGE);
-      for (const line of lines)
-        await stream.send({ event: 'line', data: logLineView(line), id: line.seq });
-      cursor = lines.at(-1)?.seq ?? cursor;
-      if (lines.length < PAGE) return cursor;
-      // A client that reads slowly may take long for a page.
+      // Ends the stream when the token expires, the user is disabled or may not see the project
+      // any more.
       await recheck();
+      const deployment = await deps.deployments.get(id);
+      const state = stateOf(deployment);
+      if (JSON.stringify(state) !== shown) await stream.send({ event: 'state', data: state });
+      shown = JSON.stringify(state);
+      const before = cursor;
+      const unavailable = logUnavailable(deployment);
+      if (unavailable === null) cursor = await sendLines(deps, id, cursor, stream, recheck);
+      else await stream.send({ event: 'unavailable', data: { message: unavailable } });
+      if (isSettled(deployment.status)) return await stream.send({ event: 'end', data: state });
+      if (cursor !== before) quietSince = performance.now();
+      else if (performance.now() - quietSince >= HEARTBEAT_MS) {
+        await stream.comment('still here');
+        quietSince = performance.now();
+      }
+      await notified;
+      hold.signal.throwIfAborted();
+    } finally {
+      round.abort();
     }
+  }
+}
+
+async function sendLines(
+  deps: Deps,
+  id: string,
+  after: number,
+  stream: EventStream,
+  recheck: Recheck,
+): Promise<number> {
+  let cursor = after;
+  for (;;) {
+    const lines = await deps.logs.read(id, cursor, PAGE);
+    for (const line of lines)
+      await stream.send({ event: 'line', data: logLineView(line), id: line.seq });
+    cursor = lines.at(-1)?.seq ?? cursor;
+    if (lines.length < PAGE) return cursor;
+    // A client that reads slowly may take long for a page.
+    await recheck();
   }
 }
 

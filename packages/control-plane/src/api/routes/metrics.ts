@@ -10,11 +10,13 @@ import {
 import { defined } from '@berth/kit/defined';
 import { LABELS } from '@berth/wire/vocabulary';
 import { invalid } from '../../domain/platform/errors.ts';
-import { MINUTES, stepFor, type UsagePoint } from '../../domain/nodes/usage.ts';
+import { MINUTES, stepFor, type UsagePoint, type UsageStore } from '../../domain/nodes/usage.ts';
 import type { Agents } from '../agents.ts';
-import type { Define } from '../define.ts';
-import type { ApiDeps } from '../deps.ts';
+import type { Define, Call } from '../define.ts';
 import { time, timeOrNull } from '../views.ts';
+import type { ProjectStore } from '../../domain/projects/project-store.ts';
+import type { DeploymentStore } from '../../domain/deployments/deployment-store.ts';
+import type { NodeStore } from '../../domain/nodes/node-store.ts';
 
 const HOUR_MS = 3_600_000;
 /** Agents keep points for this long while they reach no control plane. */
@@ -22,64 +24,71 @@ const MAX_AGE_MS = HOUR_MS;
 /** A reading is at least this far from the beginning and the end of its minute. */
 const MARGIN_MS = 10_000;
 
-export function metricRoutes(
-  route: Define,
-  deps: Pick<ApiDeps, 'stores' | 'now'> & { agents: Agents },
-): void {
-  const { stores, now, agents } = deps;
+export type Deps = {
+  usage: Pick<UsageStore, 'read' | 'record'>;
+  projects: Pick<ProjectStore, 'get' | 'runningDeployments'>;
+  deployments: Pick<DeploymentStore, 'get'>;
+  nodes: Pick<NodeStore, 'getMany'>;
+  agents: Pick<Agents, 'checkNode'>;
+  now: () => number;
+};
 
-  route('agentMetrics', async ({ body, request }) => {
-    await agents.checkNode(request, body.node_id);
-    const at = now();
-    const fresh = body.points.filter((point) => point.age_ms <= MAX_AGE_MS);
-    const stored = await stores.usage.record(
-      body.node_id,
-      fresh.map((point) => usagePoint(point, at)),
-    );
-    return { stored, next_ms: nextReading(body.node_id, at) };
-  });
+export function metricRoutes(route: Define, deps: Deps): void {
+  route('agentMetrics', (call) => agentMetrics(deps, call));
+  route('projectMetrics', (call) => projectMetrics(deps, call));
+}
 
-  route('projectMetrics', async ({ params, query }) => {
-    const present = now();
-    const to = query.to === undefined ? present : Date.parse(query.to);
-    const from = query.from === undefined ? to - HOUR_MS : Date.parse(query.from);
-    if (from > to) throw invalid('from', 'range', 'must not be after `to`');
-    const project = await stores.projects.get(params.id);
-    const step = stepFor(from, present);
-    const points = await stores.usage.read(
-      { project_id: project.id, step, from, to },
-      MAX_METRIC_POINTS + 1,
-    );
-    const unavailable = await problemOf(project.id);
-    return {
-      points: points.slice(-MAX_METRIC_POINTS).map(pointView),
-      from: time(from),
-      to: time(to),
-      step_seconds: step.ms / 1000,
-      truncated: points.length > MAX_METRIC_POINTS,
-      ...defined({ unavailable: unavailable ?? undefined }),
-    } satisfies ProjectMetrics;
-  });
+async function agentMetrics(deps: Deps, { body, request }: Call<'agentMetrics'>) {
+  await deps.agents.checkNode(request, body.node_id);
+  const at = deps.now();
+  const fresh = body.points.filter((point) => point.age_ms <= MAX_AGE_MS);
+  const stored = await deps.usage.record(
+    body.node_id,
+    fresh.map((point) => usagePoint(point, at)),
+  );
+  return { stored, next_ms: nextReading(body.node_id, at) };
+}
 
-  /**
-   * Returns why the running deployment of the project gets no points; null: it gets them, or none
-   * runs.
-   */
-  async function problemOf(projectId: string): Promise<string | null> {
-    const running = (await stores.projects.runningDeployments([projectId])).get(projectId);
-    if (running === undefined) return null;
-    const { node_id } = await stores.deployments.get(running);
-    const [node] = node_id === null ? [] : await stores.nodes.getMany([node_id]);
-    if (node === undefined) return null;
-    if (node.capabilities?.includes(METRICS_CAPABILITY) !== true)
-      return `the agent of node ${node.hostname} sends no metrics`;
-    const container = node.containers.find((c) => c.labels[LABELS.deployment] === running);
-    if (container?.metrics_problem === undefined) return null;
-    return (
-      `the agent of node ${node.hostname} cannot read what the container uses: ` +
-      container.metrics_problem
-    );
-  }
+async function projectMetrics(deps: Deps, { params, query }: Call<'projectMetrics'>) {
+  const present = deps.now();
+  const to = query.to === undefined ? present : Date.parse(query.to);
+  const from = query.from === undefined ? to - HOUR_MS : Date.parse(query.from);
+  if (from > to) throw invalid('from', 'range', 'must not be after `to`');
+  const project = await deps.projects.get(params.id);
+  const step = stepFor(from, present);
+  const points = await deps.usage.read(
+    { project_id: project.id, step, from, to },
+    MAX_METRIC_POINTS + 1,
+  );
+  const unavailable = await problemOf(deps, project.id);
+  return {
+    points: points.slice(-MAX_METRIC_POINTS).map(pointView),
+    from: time(from),
+    to: time(to),
+    step_seconds: step.ms / 1000,
+    truncated: points.length > MAX_METRIC_POINTS,
+    ...defined({ unavailable: unavailable ?? undefined }),
+  } satisfies ProjectMetrics;
+}
+
+/**
+ * Returns why the running deployment of the project gets no points; null: it gets them, or none
+ * runs.
+ */
+async function problemOf(deps: Deps, projectId: string): Promise<string | null> {
+  const running = (await deps.projects.runningDeployments([projectId])).get(projectId);
+  if (running === undefined) return null;
+  const { node_id } = await deps.deployments.get(running);
+  const [node] = node_id === null ? [] : await deps.nodes.getMany([node_id]);
+  if (node === undefined) return null;
+  if (node.capabilities?.includes(METRICS_CAPABILITY) !== true)
+    return `the agent of node ${node.hostname} sends no metrics`;
+  const container = node.containers.find((c) => c.labels[LABELS.deployment] === running);
+  if (container?.metrics_problem === undefined) return null;
+  return (
+    `the agent of node ${node.hostname} cannot read what the container uses: ` +
+    container.metrics_problem
+  );
 }
 
 /**

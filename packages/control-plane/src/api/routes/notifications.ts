@@ -19,167 +19,203 @@ import {
   type NoticeRecord,
   type NotificationRecord,
   testMessage,
+  type NotificationStore,
+  type SendNotice,
 } from '../../domain/notifications/notifications.ts';
 import type { Attempts } from '../auth/attempts.ts';
 import { newId } from '../auth/secrets.ts';
 import type { Caller } from '../auth/callers.ts';
-import type { Define } from '../define.ts';
-import type { ApiDeps } from '../deps.ts';
+import type { Define, Call } from '../define.ts';
 import { pageOf } from '../page.ts';
 import { NO_NOTIFICATION } from '../rights.ts';
 import { time } from '../views.ts';
+import type { ProjectStore } from '../../domain/projects/project-store.ts';
+import type { ApiSettings } from '../settings.ts';
+import type { Vault } from '../../domain/secrets/vault.ts';
+import type { UptimeClock } from '../../domain/platform/uptime.ts';
 
 const SECRET_BYTES = 32;
 const HIDDEN = 'about projects that you may not see';
 
-type Deps = ApiDeps & {
+export type Deps = {
+  notifications: Pick<
+    NotificationStore,
+    'addTest' | 'create' | 'deliveries' | 'get' | 'giveUp' | 'list' | 'patch' | 'remove' | 'sent'
+  >;
+  projects: Pick<ProjectStore, 'guarded' | 'visible'>;
   /** Tests by person, and by recipient. */
-  tests: Attempts;
+  testAttempts: Attempts;
+  sendNotice: SendNotice;
+  settings: Pick<ApiSettings, 'notify'>;
+  vault: Pick<Vault, 'of' | 'seal'>;
+  now: () => number;
+  uptime: Pick<UptimeClock, 'now'>;
 };
 
-export function notificationRoutes(
-  route: Define,
-  { stores, vault, settings, sendNotice, uptime, now, tests }: Deps,
-): void {
-  const rules: TargetRules = settings.notify;
+/** Shared by all requests. */
+type Context = Deps & {
+  rules: TargetRules;
+};
 
-  /**
-   * Returns a notification that the caller may see: admins see all, other people those whose
-   * projects they all see. Throws not_found, and forbidden if the caller has a lower role than
-   * `needed` in one of the projects.
-   */
-  async function own(id: string, user: Caller, needed: Role): Promise<NotificationRecord> {
-    const notification = await stores.notifications.get(id);
-    if (user.role === 'admin') return notification;
-    const roles = await Promise.all(
-      notification.projects.map((project) => roleInProject(project, user)),
-    );
-    if (roles.length === 0 || roles.includes(null))
-      throw new DomainError('not_found', NO_NOTIFICATION);
-    for (const role of roles) requireRole(role, needed);
-    return notification;
-  }
-  async function roleInProject(id: string, user: Caller): Promise<Role | null> {
-    const project = await stores.projects.guarded(id);
-    return project === null ? null : roleIn(project, user);
-  }
-  async function projectIds(given: readonly string[], user: Caller): Promise<string[]> {
-    if (given.length === 0 && user.role !== 'admin')
-      throw new DomainError(
-        'forbidden',
-        'only admins can create notifications about all projects and nodes; name projects',
-      );
-    const ids: string[] = [];
-    for (const [i, one] of given.entries()) {
-      const project = await stores.projects.guarded(one);
-      const role = project === null ? null : roleIn(project, user);
-      if (project === null || role === null)
-        throw invalid(`projects[${i}]`, 'exists', 'no project has this id or name');
-      requireRole(role, 'developer');
-      ids.push(project.id);
-    }
-    return [...new Set(ids)];
-  }
-
-  route('listNotifications', async ({ query, user, access }) => {
-    const filter = query.name === undefined ? {} : { name: query.name };
-    const { items, next } = await stores.notifications.list(
-      pageOf(query),
-      filter,
-      user.role === 'admin' ? undefined : access,
-    );
-    return { items: items.map(notificationView), next_cursor: next };
-  });
-
-  route('createNotification', async ({ body, user }) => {
-    const { name, kind, on } = body;
-    const projects = await projectIds(body.projects ?? [], user);
-    const { target, shown } = checkTarget(kind, body.target, rules);
-    const id = newId();
-    const secret =
-      kind === 'webhook'
-        ? `${STANDARD_SECRET_PREFIX}${randomBytes(SECRET_BYTES).toString('base64')}`
-        : null;
-    const keys = await vault.of('notifications');
-    const sealed = {
-      target: keys.seal(`target:${id}`, target),
-      secret: secret === null ? null : keys.seal(`secret:${id}`, secret),
-    };
-    const made = await stores.notifications.create(
-      { id, name, kind, shown, on, projects, ...sealed },
-      now(),
-    );
-    return { ...notificationView(made), secret };
-  });
-
+export function notificationRoutes(route: Define, deps: Deps): void {
+  const rules: TargetRules = deps.settings.notify;
+  const context: Context = { ...deps, rules };
+  route('listNotifications', (call) => listNotifications(deps, call));
+  route('createNotification', (call) => createNotification(context, call));
   route('getNotification', async ({ params, user }) =>
-    notificationView(await own(params.id, user, 'viewer')),
+    notificationView(await own(deps, params.id, user, 'viewer')),
   );
+  route('patchNotification', (call) => patchNotification(context, call));
+  route('deleteNotification', (call) => deleteNotification(deps, call));
+  route('testNotification', (call) => testNotification(deps, call));
+  route('listNotificationDeliveries', (call) => listNotificationDeliveries(deps, call));
+}
 
-  route('patchNotification', async ({ params, body, user }) => {
-    const before = await own(params.id, user, 'developer');
-    const { target: given, projects, ...rest } = body;
-    const checked = given === undefined ? null : checkTarget(before.kind, given, rules);
-    const change = {
-      ...rest,
-      ...defined({
-        projects: projects === undefined ? undefined : await projectIds(projects, user),
-      }),
-      ...(checked === null
-        ? {}
-        : {
-            shown: checked.shown,
-            target: await vault.seal('notifications', `target:${before.id}`, checked.target),
-          }),
-    };
-    return notificationView(await stores.notifications.patch(before.id, change, now()));
-  });
+/**
+ * Returns a notification that the caller may see: admins see all, other people those whose
+ * projects they all see. Throws not_found, and forbidden if the caller has a lower role than
+ * `needed` in one of the projects.
+ */
+async function own(
+  deps: Deps,
+  id: string,
+  user: Caller,
+  needed: Role,
+): Promise<NotificationRecord> {
+  const notification = await deps.notifications.get(id);
+  if (user.role === 'admin') return notification;
+  const roles = await Promise.all(
+    notification.projects.map((project) => roleInProject(deps, project, user)),
+  );
+  if (roles.length === 0 || roles.includes(null))
+    throw new DomainError('not_found', NO_NOTIFICATION);
+  for (const role of roles) requireRole(role, needed);
+  return notification;
+}
 
-  route('deleteNotification', async ({ params, user }) => {
-    const { id } = await own(params.id, user, 'developer');
-    await stores.notifications.remove(id);
-  });
+async function roleInProject(deps: Deps, id: string, user: Caller): Promise<Role | null> {
+  const project = await deps.projects.guarded(id);
+  return project === null ? null : roleIn(project, user);
+}
 
-  route('testNotification', async ({ params, user, request }) => {
-    const notification = await own(params.id, user, 'developer');
-    const at = now();
-    // Beside the limit of the notification: many notifications, or one that is created again, must
-    // not flood a person.
-    tests.begin(`user ${user.id}`);
-    for (const recipient of recipientsOf(notification.shown)) tests.begin(`recipient ${recipient}`);
-    const message = testMessage(notification.name, at);
-    const added = await stores.notifications.addTest(
-      notification.id,
-      message,
-      (await uptime.now()).at + NOTICE_CLAIM_MS,
+async function projectIds(deps: Deps, given: readonly string[], user: Caller): Promise<string[]> {
+  if (given.length === 0 && user.role !== 'admin')
+    throw new DomainError(
+      'forbidden',
+      'only admins can create notifications about all projects and nodes; name projects',
     );
-    const notice = { ...added, target: notification.target };
-    const stopped = new AbortController();
-    request.raw.socket.once('close', () => stopped.abort());
-    const answer = await sendNotice(notification, notice, stopped.signal);
-    const ended = answer.isSent
-      ? await stores.notifications.sent(notice, answer.note, now())
-      : await stores.notifications.giveUp(notice, answer.error, now());
-    if (ended === null)
-      throw new DomainError('not_found', 'the notification was deleted during its test');
-    return deliveryView(ended);
-  });
+  const ids: string[] = [];
+  for (const [i, one] of given.entries()) {
+    const project = await deps.projects.guarded(one);
+    const role = project === null ? null : roleIn(project, user);
+    if (project === null || role === null)
+      throw invalid(`projects[${i}]`, 'exists', 'no project has this id or name');
+    requireRole(role, 'developer');
+    ids.push(project.id);
+  }
+  return [...new Set(ids)];
+}
 
-  route('listNotificationDeliveries', async ({ params, query, user, access }) => {
-    const { id } = await own(params.id, user, 'viewer');
-    const { items, next } = await stores.notifications.deliveries(id, pageOf(query));
-    // The notification may have had other projects, or all, at that time.
-    const projectsOf = ({ message }: NoticeRecord): string[] =>
-      message.items.flatMap((item) => item.seen.project_ids);
-    const seen = await stores.projects.visible([...new Set(items.flatMap(projectsOf))], access);
-    const isHidden = (notice: NoticeRecord): boolean =>
-      projectsOf(notice).some((project) => !seen.has(project));
-    const views = items.map((notice) => ({
-      ...deliveryView(notice),
-      ...defined({ title: isHidden(notice) ? HIDDEN : undefined }),
-    }));
-    return { items: views, next_cursor: next };
-  });
+async function listNotifications(deps: Deps, { query, user, access }: Call<'listNotifications'>) {
+  const filter = query.name === undefined ? {} : { name: query.name };
+  const { items, next } = await deps.notifications.list(
+    pageOf(query),
+    filter,
+    user.role === 'admin' ? undefined : access,
+  );
+  return { items: items.map(notificationView), next_cursor: next };
+}
+
+async function createNotification(context: Context, { body, user }: Call<'createNotification'>) {
+  const { name, kind, on } = body;
+  const projects = await projectIds(context, body.projects ?? [], user);
+  const { target, shown } = checkTarget(kind, body.target, context.rules);
+  const id = newId();
+  const secret =
+    kind === 'webhook'
+      ? `${STANDARD_SECRET_PREFIX}${randomBytes(SECRET_BYTES).toString('base64')}`
+      : null;
+  const keys = await context.vault.of('notifications');
+  const sealed = {
+    target: keys.seal(`target:${id}`, target),
+    secret: secret === null ? null : keys.seal(`secret:${id}`, secret),
+  };
+  const made = await context.notifications.create(
+    { id, name, kind, shown, on, projects, ...sealed },
+    context.now(),
+  );
+  return { ...notificationView(made), secret };
+}
+
+async function patchNotification(
+  context: Context,
+  { params, body, user }: Call<'patchNotification'>,
+) {
+  const before = await own(context, params.id, user, 'developer');
+  const { target: given, projects, ...rest } = body;
+  const checked = given === undefined ? null : checkTarget(before.kind, given, context.rules);
+  const change = {
+    ...rest,
+    ...defined({
+      projects: projects === undefined ? undefined : await projectIds(context, projects, user),
+      shown: checked?.shown,
+      target:
+        checked === null
+          ? undefined
+          : await context.vault.seal('notifications', `target:${before.id}`, checked.target),
+    }),
+  };
+  return notificationView(await context.notifications.patch(before.id, change, context.now()));
+}
+
+async function deleteNotification(deps: Deps, { params, user }: Call<'deleteNotification'>) {
+  const { id } = await own(deps, params.id, user, 'developer');
+  await deps.notifications.remove(id);
+}
+
+async function testNotification(deps: Deps, { params, user, request }: Call<'testNotification'>) {
+  const notification = await own(deps, params.id, user, 'developer');
+  const at = deps.now();
+  // Beside the limit of the notification: many notifications, or one that is created again, must
+  // not flood a person.
+  deps.testAttempts.begin(`user ${user.id}`);
+  for (const recipient of recipientsOf(notification.shown))
+    deps.testAttempts.begin(`recipient ${recipient}`);
+  const message = testMessage(notification.name, at);
+  const added = await deps.notifications.addTest(
+    notification.id,
+    message,
+    (await deps.uptime.now()).at + NOTICE_CLAIM_MS,
+  );
+  const notice = { ...added, target: notification.target };
+  const stopped = new AbortController();
+  request.raw.socket.once('close', () => stopped.abort());
+  const answer = await deps.sendNotice(notification, notice, stopped.signal);
+  const ended = answer.isSent
+    ? await deps.notifications.sent(notice, answer.note, deps.now())
+    : await deps.notifications.giveUp(notice, answer.error, deps.now());
+  if (ended === null)
+    throw new DomainError('not_found', 'the notification was deleted during its test');
+  return deliveryView(ended);
+}
+
+async function listNotificationDeliveries(
+  deps: Deps,
+  { params, query, user, access }: Call<'listNotificationDeliveries'>,
+) {
+  const { id } = await own(deps, params.id, user, 'viewer');
+  const { items, next } = await deps.notifications.deliveries(id, pageOf(query));
+  // The notification may have had other projects, or all, at that time.
+  const projectsOf = ({ message }: NoticeRecord): string[] =>
+    message.items.flatMap((item) => item.seen.project_ids);
+  const seen = await deps.projects.visible([...new Set(items.flatMap(projectsOf))], access);
+  const isHidden = (notice: NoticeRecord): boolean =>
+    projectsOf(notice).some((project) => !seen.has(project));
+  const views = items.map((notice) => ({
+    ...deliveryView(notice),
+    ...defined({ title: isHidden(notice) ? HIDDEN : undefined }),
+  }));
+  return { items: views, next_cursor: next };
 }
 
 function requireRole(role: Role | null, needed: Role): void {
@@ -207,6 +243,11 @@ const notificationView = (n: NotificationRecord): Notification => ({
   updated_at: time(n.updated_at),
 });
 
+function deliveryStatus(isDone: boolean, isSent: boolean): NotificationDelivery['status'] {
+  if (!isDone) return 'waiting';
+  return isSent ? 'sent' : 'failed';
+}
+
 const deliveryView = ({
   id,
   created_at,
@@ -220,7 +261,7 @@ const deliveryView = ({
   at: time(created_at),
   type: message.type,
   title: message.title,
-  status: done_at === null ? 'waiting' : is_sent ? 'sent' : 'failed',
+  status: deliveryStatus(done_at !== null, is_sent),
   tries,
   error,
   finished_at: timeOrNull(done_at),

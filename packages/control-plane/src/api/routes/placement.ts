@@ -4,35 +4,60 @@ import { place } from '../../domain/nodes/placement.ts';
 import { limitNeeds } from '../../domain/nodes/build-needs.ts';
 import { currentCopy, volumeNeeds } from '../../domain/data/volumes.ts';
 import { secretNeeds } from '../../flow/secrets.ts';
-import type { Define } from '../define.ts';
-import type { ApiDeps } from '../deps.ts';
+import type { Define, Call } from '../define.ts';
+import type { ProjectStore } from '../../domain/projects/project-store.ts';
+import type { DeploymentStore } from '../../domain/deployments/deployment-store.ts';
+import type { DatasetStore } from '../../domain/data/dataset-stores.ts';
+import type { SecretStore } from '../../domain/secrets/secrets.ts';
+import type { VolumeStore } from '../../domain/data/volume-store.ts';
+import type { NodeStore } from '../../domain/nodes/node-store.ts';
+import type { CacheIndex } from '../../domain/nodes/cache-index.ts';
+import type { Limits } from '../../domain/deployments/facts.ts';
 
-export function placementRoutes(route: Define, { stores, limits, now, cacheIndex }: ApiDeps): void {
-  route('placement', async ({ query }) => {
-    const project = await stores.projects.get(query.project_id);
-    const running = (await stores.projects.runningDeployments([project.id])).get(project.id);
-    const { node_id: runsOn, image_arch: arch } =
-      running === undefined
-        ? { node_id: null, image_arch: null }
-        : await stores.deployments.get(running);
-    const wanted = wantedOf(project.datasets, await stores.datasets.facts());
-    const needs = [
-      ...secretNeeds(await stores.secrets.list(project.id), 'deploy'),
-      ...volumeNeeds(project),
-      ...limitNeeds(project),
-    ];
-    const copy =
-      project.volumes.length === 0 ? null : currentCopy(await stores.volumes.ofProject(project.id));
-    const home = copy === null || copy.names.length === 0 ? null : copy.node_id;
-    const question = {
-      wanted,
-      losses: [],
-      runsOn,
-      arch,
-      stays: project.replace === 'recreate',
-      needs,
-      home,
-    };
-    return place(question, await stores.nodes.all(), { now: now(), limits, cacheIndex });
+export type Deps = {
+  projects: Pick<ProjectStore, 'get' | 'runningDeployments'>;
+  deployments: Pick<DeploymentStore, 'get'>;
+  datasets: Pick<DatasetStore, 'facts'>;
+  secrets: Pick<SecretStore, 'list'>;
+  volumes: Pick<VolumeStore, 'ofProject'>;
+  nodes: Pick<NodeStore, 'all'>;
+  cacheIndex: CacheIndex;
+  limits: Limits;
+  now: () => number;
+};
+
+export function placementRoutes(route: Define, deps: Deps): void {
+  route('placement', (call) => placement(deps, call));
+}
+
+async function placement(deps: Deps, { query }: Call<'placement'>) {
+  const project = await deps.projects.get(query.project_id);
+  const running = (await deps.projects.runningDeployments([project.id])).get(project.id);
+  const { node_id: runsOn, image_arch: arch } =
+    running === undefined
+      ? { node_id: null, image_arch: null }
+      : await deps.deployments.get(running);
+  const wanted = wantedOf(project.datasets, await deps.datasets.facts());
+  const needs = [
+    ...secretNeeds(await deps.secrets.list(project.id), 'deploy'),
+    ...volumeNeeds(project),
+    ...limitNeeds(project),
+  ];
+  const copy =
+    project.volumes.length === 0 ? null : currentCopy(await deps.volumes.ofProject(project.id));
+  const home = copy === null || copy.names.length === 0 ? null : copy.node_id;
+  const question = {
+    wanted,
+    losses: [],
+    runsOn,
+    arch,
+    stays: project.replace === 'recreate',
+    needs,
+    home,
+  };
+  return place(question, await deps.nodes.all(), {
+    now: deps.now(),
+    limits: deps.limits,
+    cacheIndex: deps.cacheIndex,
   });
 }

@@ -13,15 +13,21 @@ import {
   CLAIM_MS,
   LOOK_MS,
   type RepositoryLookRecord,
+  type RepositoryLookStore,
 } from '../../domain/git/repository-looks.ts';
 import type { Caller } from '../auth/callers.ts';
 import type { ProjectRecord } from '../../domain/platform/records.ts';
-import { type Define, SENT } from '../define.ts';
-import type { ApiDeps } from '../deps.ts';
+import { type Define, SENT, type Call } from '../define.ts';
 import { etagOf, matchesEtag } from '../etag.ts';
-import { createHoldWhile } from '../hold-while.ts';
+import { createHoldWhile, type HoldWhile } from '../hold-while.ts';
 import type { Holds } from '../long-poll.ts';
 import { time } from '../views.ts';
+import type { ProjectStore } from '../../domain/projects/project-store.ts';
+import type { NodeStore } from '../../domain/nodes/node-store.ts';
+import type { ApiSettings } from '../settings.ts';
+import type { Limits } from '../../domain/deployments/facts.ts';
+import type { Changes } from '../../domain/platform/changes.ts';
+import type { UptimeClock } from '../../domain/platform/uptime.ts';
 
 /**
  * Requests of one person within the window, and their open looks. Each control plane counts for
@@ -34,157 +40,189 @@ const OPEN_OF_ONE = 3;
 /** A request. `isOpen`: it has a place for an open look, which has no id until the look exists. */
 type Asked = { at: number; id: string | null; isOpen: boolean };
 
-type Deps = Pick<ApiDeps, 'stores' | 'changes' | 'limits' | 'settings' | 'now' | 'uptime'> & {
+export type Deps = {
+  repositoryLooks: Pick<RepositoryLookStore, 'create' | 'get' | 'open' | 'same'>;
+  projects: Pick<ProjectStore, 'get' | 'guarded'>;
+  nodes: Pick<NodeStore, 'all'>;
+  settings: Pick<ApiSettings, 'allowedGitHosts'>;
+  limits: Limits;
+  changes: Pick<Changes, 'notify' | 'on'>;
   holds: Holds;
+  now: () => number;
+  uptime: Pick<UptimeClock, 'now'>;
 };
 
-export function repositoryLookRoutes(
-  route: Define,
-  { stores, changes, limits, settings, now, uptime, holds }: Deps,
-): void {
-  const holdWhile = createHoldWhile({ changes, holds });
+/** Shared by all requests. */
+type Context = Deps & {
+  holdWhile: HoldWhile;
+  asked: Map<string, Asked[]>;
+  turn: number;
+};
+
+export function repositoryLookRoutes(route: Define, deps: Deps): void {
+  const holdWhile = createHoldWhile({ changes: deps.changes, holds: deps.holds });
   const asked = new Map<string, Asked[]>();
   let turn = 0;
+  const context: Context = { ...deps, holdWhile, asked, turn };
+  route('createRepositoryLook', (call) => createRepositoryLook(context, call));
+  route('getRepositoryLook', (call) => getRepositoryLook(context, call));
+}
 
-  /**
-   * Counts a request, whatever it leads to. Nothing is awaited between check and count. Throws
-   * too_many_requests.
-   */
-  function count(userId: string): Asked {
-    for (const [user, list] of asked) {
-      const recent = list.filter(({ at }) => at > now() - WINDOW_MS && at <= now());
-      if (recent.length > 0) asked.set(user, recent);
-      else asked.delete(user);
-    }
-    const mine = asked.get(userId) ?? [];
-    if (mine.length >= MOST_IN_WINDOW)
-      throw new DomainError(
-        'too_many_requests',
-        `you asked ${MOST_IN_WINDOW} times within a minute; try again in a minute`,
-      );
-    const request: Asked = { at: now(), id: null, isOpen: false };
-    asked.set(userId, [...mine, request]);
-    return request;
+/**
+ * Counts a request, whatever it leads to. Nothing is awaited between check and count. Throws
+ * too_many_requests.
+ */
+function count(context: Context, userId: string): Asked {
+  for (const [user, list] of context.asked) {
+    const recent = list.filter(({ at }) => at > context.now() - WINDOW_MS && at <= context.now());
+    if (recent.length > 0) context.asked.set(user, recent);
+    else context.asked.delete(user);
   }
-
-  /** Takes a place for an open look, before the look exists. Throws too_many_requests. */
-  async function takePlace(userId: string, request: Asked): Promise<void> {
-    const created = (asked.get(userId) ?? []).filter(({ id, isOpen }) => isOpen && id !== null);
-    if (created.length > 0) {
-      const open = new Set(await stores.repositoryLooks.open());
-      for (const look of created) look.isOpen = open.has(look.id ?? '');
-    }
-    // Others may have taken places meanwhile.
-    if ((asked.get(userId) ?? []).filter(({ isOpen }) => isOpen).length >= OPEN_OF_ONE)
-      throw new DomainError(
-        'too_many_requests',
-        `${OPEN_OF_ONE} of your looks are still open; wait for their answers`,
-      );
-    request.isOpen = true;
-  }
-
-  /** Returns a project that the caller may edit. */
-  async function projectOf(idOrName: string, user: Caller): Promise<ProjectRecord> {
-    const guarded = await stores.projects.guarded(idOrName);
-    const role = guarded === null ? null : roleIn(guarded, user);
-    if (guarded === null || role === null)
-      throw invalid('project_id', 'exists', 'no project has this id or name');
-    if (!atLeast(role, 'developer'))
-      throw new DomainError(
-        'forbidden',
-        'this request requires the role developer or a higher one; your role in this project is ' +
-          role,
-      );
-    const project = await stores.projects.get(guarded.id);
-    if (project.deleting_at !== null)
-      throw new DomainError('being_deleted', `project ${project.name} is being deleted`);
-    return project;
-  }
-
-  /**
-   * A look for a project is for those who may edit the project: it may show what a private
-   * repository has.
-   */
-  async function checkReader({ project_id }: RepositoryLook, user: Caller): Promise<void> {
-    if (project_id === undefined) return;
-    const project = await stores.projects.guarded(project_id);
-    const role = project === null ? null : roleIn(project, user);
-    if (role === null || !atLeast(role, 'developer')) throw noLook();
-  }
-
-  route('createRepositoryLook', async ({ body, user, request }) => {
-    const { branch = null } = body;
-    const project = body.project_id === undefined ? null : await projectOf(body.project_id, user);
-    const git_url = project?.git_url ?? body.git_url;
-    if (git_url === undefined)
-      throw invalid('git_url', 'required', 'is required without project_id');
-    // The key of a project is for its own repository. Another address could be a server that
-    // collects keys.
-    if (project !== null && body.git_url !== undefined && body.git_url !== git_url)
-      throw invalid(
-        'git_url',
-        'of_project',
-        'is not the git_url of the project; leave out one of the two fields',
-      );
-    const problem =
-      gitUrlProblem(git_url, { allowedHosts: settings.allowedGitHosts }) ??
-      (branch === null ? null : branchProblem(branch));
-    if (problem !== null) throw invalid(problem.field, problem.rule, problem.message);
-    request.audited = { target: git_url };
-    const of = {
-      git_url,
-      branch,
-      ...defined({ project_id: project === null ? undefined : project.id }),
-    };
-    const counted = count(user.id);
-    const same = await stores.repositoryLooks.same(of, now());
-    if (same !== null) return view(same);
-    const node = chooseBuilder(await stores.nodes.all(), now(), limits, turn++);
-    if (typeof node === 'string')
-      return {
-        id: null,
-        state: 'unavailable' as const,
-        unavailable: node,
-        ...of,
-        requested_at: time(now()),
-        found: null,
-        error: null,
-      };
-    const { at } = await uptime.now();
-    const deadlines = { queue_deadline_at: at + CLAIM_MS, wall_deadline_at: at + LOOK_MS };
-    const payload = { repository: true as const, ...of };
-    await takePlace(user.id, counted);
-    const look = await stores.repositoryLooks
-      .create({ id: randomUUID(), node_id: node.id, ...deadlines, payload }, now())
-      .catch((error: unknown) => {
-        counted.isOpen = false;
-        throw error;
-      });
-    counted.id = look.id;
-    changes.notify(`node:${node.id}`);
-    return view(look);
-  });
-
-  route('getRepositoryLook', async ({ params, query, user, recheck, setEtag, request, reply }) => {
-    const read = async () => {
-      const look = view(await stores.repositoryLooks.get(params.id));
-      return { look, etag: etagOf(JSON.stringify(look)) };
-    };
-    const knownEtag = request.headers['if-none-match'];
-    const waitSeconds = query.wait ?? 0;
-    await checkReader((await read()).look, user);
-    const { look, etag } = await holdWhile(
-      read,
-      { knownEtag, waitSeconds, topic: 'looks', holder: user.id },
-      reply,
+  const mine = context.asked.get(userId) ?? [];
+  if (mine.length >= MOST_IN_WINDOW)
+    throw new DomainError(
+      'too_many_requests',
+      `you asked ${MOST_IN_WINDOW} times within a minute; try again in a minute`,
     );
-    // The rights may have ended while the request was held.
-    if (waitSeconds > 0) await checkReader(look, await recheck());
-    setEtag(etag);
-    if (!matchesEtag(knownEtag, etag)) return look;
-    void reply.code(304).send();
-    return SENT;
-  });
+  const request: Asked = { at: context.now(), id: null, isOpen: false };
+  context.asked.set(userId, [...mine, request]);
+  return request;
+}
+
+/** Takes a place for an open look, before the look exists. Throws too_many_requests. */
+async function takePlace(context: Context, userId: string, request: Asked): Promise<void> {
+  const created = (context.asked.get(userId) ?? []).filter(
+    ({ id, isOpen }) => isOpen && id !== null,
+  );
+  if (created.length > 0) {
+    const open = new Set(await context.repositoryLooks.open());
+    for (const look of created) look.isOpen = open.has(look.id ?? '');
+  }
+  // Others may have taken places meanwhile.
+  if ((context.asked.get(userId) ?? []).filter(({ isOpen }) => isOpen).length >= OPEN_OF_ONE)
+    throw new DomainError(
+      'too_many_requests',
+      `${OPEN_OF_ONE} of your looks are still open; wait for their answers`,
+    );
+  request.isOpen = true;
+}
+
+/** Returns a project that the caller may edit. */
+async function projectOf(deps: Deps, idOrName: string, user: Caller): Promise<ProjectRecord> {
+  const guarded = await deps.projects.guarded(idOrName);
+  const role = guarded === null ? null : roleIn(guarded, user);
+  if (guarded === null || role === null)
+    throw invalid('project_id', 'exists', 'no project has this id or name');
+  if (!atLeast(role, 'developer'))
+    throw new DomainError(
+      'forbidden',
+      'this request requires the role developer or a higher one; your role in this project is ' +
+        role,
+    );
+  const project = await deps.projects.get(guarded.id);
+  if (project.deleting_at !== null)
+    throw new DomainError('being_deleted', `project ${project.name} is being deleted`);
+  return project;
+}
+
+/**
+ * A look for a project is for those who may edit the project: it may show what a private
+ * repository has.
+ */
+async function checkReader(
+  deps: Deps,
+  { project_id }: RepositoryLook,
+  user: Caller,
+): Promise<void> {
+  if (project_id === undefined) return;
+  const project = await deps.projects.guarded(project_id);
+  const role = project === null ? null : roleIn(project, user);
+  if (role === null || !atLeast(role, 'developer')) throw noLook();
+}
+
+async function createRepositoryLook(
+  context: Context,
+  { body, user, request }: Call<'createRepositoryLook'>,
+) {
+  const { branch = null } = body;
+  const project =
+    body.project_id === undefined ? null : await projectOf(context, body.project_id, user);
+  const git_url = project?.git_url ?? body.git_url;
+  if (git_url === undefined) throw invalid('git_url', 'required', 'is required without project_id');
+  // The key of a project is for its own repository. Another address could be a server that
+  // collects keys.
+  if (project !== null && body.git_url !== undefined && body.git_url !== git_url)
+    throw invalid(
+      'git_url',
+      'of_project',
+      'is not the git_url of the project; leave out one of the two fields',
+    );
+  const problem =
+    gitUrlProblem(git_url, { allowedHosts: context.settings.allowedGitHosts }) ??
+    (branch === null ? null : branchProblem(branch));
+  if (problem !== null) throw invalid(problem.field, problem.rule, problem.message);
+  request.audited = { target: git_url };
+  const of = {
+    git_url,
+    branch,
+    ...defined({ project_id: project === null ? undefined : project.id }),
+  };
+  const counted = count(context, user.id);
+  const same = await context.repositoryLooks.same(of, context.now());
+  if (same !== null) return view(same);
+  const node = chooseBuilder(
+    await context.nodes.all(),
+    context.now(),
+    context.limits,
+    context.turn++,
+  );
+  if (typeof node === 'string')
+    return {
+      id: null,
+      state: 'unavailable' as const,
+      unavailable: node,
+      ...of,
+      requested_at: time(context.now()),
+      found: null,
+      error: null,
+    };
+  const { at } = await context.uptime.now();
+  const deadlines = { queue_deadline_at: at + CLAIM_MS, wall_deadline_at: at + LOOK_MS };
+  const payload = { repository: true as const, ...of };
+  await takePlace(context, user.id, counted);
+  const look = await context.repositoryLooks
+    .create({ id: randomUUID(), node_id: node.id, ...deadlines, payload }, context.now())
+    .catch((error: unknown) => {
+      counted.isOpen = false;
+      throw error;
+    });
+  counted.id = look.id;
+  context.changes.notify(`node:${node.id}`);
+  return view(look);
+}
+
+async function getRepositoryLook(
+  context: Context,
+  { params, query, user, recheck, setEtag, request, reply }: Call<'getRepositoryLook'>,
+) {
+  const read = async () => {
+    const look = view(await context.repositoryLooks.get(params.id));
+    return { look, etag: etagOf(JSON.stringify(look)) };
+  };
+  const knownEtag = request.headers['if-none-match'];
+  const waitSeconds = query.wait ?? 0;
+  await checkReader(context, (await read()).look, user);
+  const { look, etag } = await context.holdWhile(
+    read,
+    { knownEtag, waitSeconds, topic: 'looks', holder: user.id },
+    reply,
+  );
+  // The rights may have ended while the request was held.
+  if (waitSeconds > 0) await checkReader(context, look, await recheck());
+  setEtag(etag);
+  if (!matchesEtag(knownEtag, etag)) return look;
+  void reply.code(304).send();
+  return SENT;
 }
 
 /** Git refused, or it hides the repository. */

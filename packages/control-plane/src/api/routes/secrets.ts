@@ -9,88 +9,108 @@ import {
   secretValueProblem,
   type SecretRecord,
   vaultName,
+  type SecretStore,
 } from '../../domain/secrets/secrets.ts';
-import type { ProjectVault } from '../../domain/secrets/vault.ts';
+import type { ProjectVault, Vault } from '../../domain/secrets/vault.ts';
 import type { Caller } from '../auth/callers.ts';
-import type { Define } from '../define.ts';
-import type { ApiDeps } from '../deps.ts';
+import type { Define, Call } from '../define.ts';
 import { checkIfMatch } from '../etag.ts';
 import { summaryOf } from '../problem.ts';
 import { projectEtag } from '../resource-etags.ts';
 import { time } from '../views.ts';
+import type { ProjectStore } from '../../domain/projects/project-store.ts';
+import type { Changes } from '../../domain/platform/changes.ts';
 
 type Options = { scope: NewSecret['scope']; as: NewSecret['as'] };
 
-export function secretRoutes(route: Define, { stores, vault, changes, now }: ApiDeps): void {
-  /** Returns the check of If-Match. The store calls it inside the transaction. */
-  const requireIfMatch =
-    ({ user, ifMatch }: { user: Caller; ifMatch: string | undefined }) =>
-    (present: ProjectRecord): void =>
-      checkIfMatch(ifMatch, projectEtag(present, user.role));
+export type Deps = {
+  projects: Pick<ProjectStore, 'get'>;
+  secrets: Pick<SecretStore, 'get' | 'importEnv' | 'list' | 'remove' | 'set'>;
+  vault: Pick<Vault, 'of'>;
+  changes: Pick<Changes, 'notify'>;
+  now: () => number;
+};
 
-  const changed = (
-    { secret, project }: ChangedSecret,
-    { user, setEtag }: { user: Caller; setEtag: (etag: string) => void },
-  ): Secret => {
-    changes.notify('events');
-    setEtag(projectEtag(project, user.role));
-    return secretView(secret);
-  };
+export function secretRoutes(route: Define, deps: Deps): void {
+  route('listSecrets', (call) => listSecrets(deps, call));
+  route('getSecret', (call) => getSecret(deps, call));
+  route('putSecret', (call) => putSecret(deps, call));
+  route('deleteSecret', (call) => deleteSecret(deps, call));
+  route('importSecret', (call) => importSecret(deps, call));
+}
 
-  route('listSecrets', async ({ params, user, setEtag }) => {
-    // The project first: a change in between makes the ETag stale and not the list.
-    const project = await stores.projects.get(params.id);
-    const items = (await stores.secrets.list(params.id)).map(secretView);
-    setEtag(projectEtag(project, user.role));
-    return { items, next_cursor: null };
-  });
+/** Returns the check of If-Match. The store calls it inside the transaction. */
+function requireIfMatch({ user, ifMatch }: { user: Caller; ifMatch: string | undefined }) {
+  return (present: ProjectRecord): void => checkIfMatch(ifMatch, projectEtag(present, user.role));
+}
 
-  route('getSecret', async ({ params, user, setEtag }) => {
-    const project = await stores.projects.get(params.id);
-    const secret = await stores.secrets.get(params.id, checkedName(params.name));
-    setEtag(projectEtag(project, user.role));
-    return secretView(secret);
-  });
+function changed(
+  deps: Deps,
+  { secret, project }: ChangedSecret,
+  { user, setEtag }: { user: Caller; setEtag: (etag: string) => void },
+): Secret {
+  deps.changes.notify('events');
+  setEtag(projectEtag(project, user.role));
+  return secretView(secret);
+}
 
-  route('putSecret', async (call) => {
-    const { params, body, user } = call;
-    const { value, scope = 'run', as = 'env' } = body;
-    const secret = sealed(
-      checkedName(params.name),
-      value,
-      { scope, as },
-      await vault.of(params.id),
-      user,
-    );
-    return changed(await stores.secrets.set(params.id, secret, now(), requireIfMatch(call)), call);
-  });
+async function listSecrets(deps: Deps, { params, user, setEtag }: Call<'listSecrets'>) {
+  // The project first: a change in between makes the ETag stale and not the list.
+  const project = await deps.projects.get(params.id);
+  const items = (await deps.secrets.list(params.id)).map(secretView);
+  setEtag(projectEtag(project, user.role));
+  return { items, next_cursor: null };
+}
 
-  route('deleteSecret', async (call) => {
-    await stores.secrets.remove(
-      call.params.id,
-      checkedName(call.params.name),
-      now(),
-      requireIfMatch(call),
-    );
-    changes.notify('events');
-  });
+async function getSecret(deps: Deps, { params, user, setEtag }: Call<'getSecret'>) {
+  const project = await deps.projects.get(params.id);
+  const secret = await deps.secrets.get(params.id, checkedName(params.name));
+  setEtag(projectEtag(project, user.role));
+  return secretView(secret);
+}
 
-  route('importSecret', async (call) => {
-    const { params, user } = call;
-    const name = checkedName(params.name);
-    const projectVault = await vault.of(params.id);
-    const seal = (value: string): NewSecret =>
-      sealed(name, value, { scope: 'run', as: 'env' }, projectVault, user);
-    const moved = await stores.secrets.importEnv(
-      params.id,
-      name,
-      seal,
-      now(),
-      requireIfMatch(call),
-    );
-    changes.notify('policy');
-    return changed(moved, call);
-  });
+async function putSecret(deps: Deps, call: Call<'putSecret'>) {
+  const { params, body, user } = call;
+  const { value, scope = 'run', as = 'env' } = body;
+  const secret = sealed(
+    checkedName(params.name),
+    value,
+    { scope, as },
+    await deps.vault.of(params.id),
+    user,
+  );
+  return changed(
+    deps,
+    await deps.secrets.set(params.id, secret, deps.now(), requireIfMatch(call)),
+    call,
+  );
+}
+
+async function deleteSecret(deps: Deps, call: Call<'deleteSecret'>) {
+  await deps.secrets.remove(
+    call.params.id,
+    checkedName(call.params.name),
+    deps.now(),
+    requireIfMatch(call),
+  );
+  deps.changes.notify('events');
+}
+
+async function importSecret(deps: Deps, call: Call<'importSecret'>) {
+  const { params, user } = call;
+  const name = checkedName(params.name);
+  const projectVault = await deps.vault.of(params.id);
+  const seal = (value: string): NewSecret =>
+    sealed(name, value, { scope: 'run', as: 'env' }, projectVault, user);
+  const moved = await deps.secrets.importEnv(
+    params.id,
+    name,
+    seal,
+    deps.now(),
+    requireIfMatch(call),
+  );
+  deps.changes.notify('policy');
+  return changed(deps, moved, call);
 }
 
 const secretView = ({ set_at, ...secret }: SecretRecord): Secret => ({

@@ -6,60 +6,80 @@
  */
 import type { Socket } from 'node:net';
 import type { FastifyReply } from 'fastify';
-import { type Define, SENT } from '../define.ts';
-import type { ApiDeps } from '../deps.ts';
+import { type Define, SENT, type Call } from '../define.ts';
 import { matchesEtag } from '../etag.ts';
 import type { Holds } from '../long-poll.ts';
+import type { ConfigSource } from '../../domain/routes/configuration.ts';
 
-export function traefikRoutes(route: Define, deps: ApiDeps & { holds: Holds }): void {
-  const { source, holds } = deps;
-  const tagOf = (hash: string): string => `"${hash}"`;
+export type Deps = {
+  source: Pick<ConfigSource, 'changed' | 'current' | 'served'>;
+  holds: Pick<Holds, 'begin'>;
+};
+
+/** Shared by all requests. */
+type Context = Deps & {
+  lastOn: WeakMap<Socket, string>;
+};
+
+export function traefikRoutes(route: Define, deps: Deps): void {
   /**
    * Hash of the last answer on each connection. The first request on a connection is never held.
    */
   const lastOn = new WeakMap<Socket, string>();
+  const context: Context = { ...deps, lastOn };
+  route('traefikConfig', (call) => traefikConfig(context, call));
+}
 
-  /**
-   * Returns the current configuration, or waits for one that the proxy does not have. Throws
-   * routes_unknown.
-   */
-  async function next(
-    has: (hash: string) => boolean,
-    waitMs: number,
-    address: string,
-    reply: FastifyReply,
-  ) {
-    const first = source.current();
-    const hold =
-      waitMs > 0 && has(first.hash) ? holds.begin('config', reply.raw, `address ${address}`) : null;
-    if (hold === null) return first;
-    const end = performance.now() + waitMs;
-    try {
-      for (let config = first; ; config = source.current()) {
-        const left = end - performance.now();
-        if (!has(config.hash) || left <= 0 || hold.signal.aborted) return config;
-        await source.changed(config.hash, left, hold.signal);
-      }
-    } finally {
-      hold.release();
+function tagOf(hash: string): string {
+  return `"${hash}"`;
+}
+
+/**
+ * Returns the current configuration, or waits for one that the proxy does not have. Throws
+ * routes_unknown.
+ */
+async function next(
+  deps: Deps,
+  has: (hash: string) => boolean,
+  waitMs: number,
+  address: string,
+  reply: FastifyReply,
+) {
+  const first = deps.source.current();
+  const hold =
+    waitMs > 0 && has(first.hash)
+      ? deps.holds.begin('config', reply.raw, `address ${address}`)
+      : null;
+  if (hold === null) return first;
+  const end = performance.now() + waitMs;
+  try {
+    for (let config = first; ; config = deps.source.current()) {
+      const left = end - performance.now();
+      if (!has(config.hash) || left <= 0 || hold.signal.aborted) return config;
+      await deps.source.changed(config.hash, left, hold.signal);
     }
+  } finally {
+    hold.release();
   }
+}
 
-  route('traefikConfig', async ({ query, setEtag, request, reply }) => {
-    const { socket } = request.raw;
-    const knownEtag = request.headers['if-none-match'];
-    const last = lastOn.get(socket);
-    const has = (hash: string): boolean =>
-      knownEtag === undefined ? last === hash : matchesEtag(knownEtag, tagOf(hash));
-    const { bytes, hash } = await next(has, (query.wait ?? 0) * 1000, request.ip, reply);
-    if (request.method === 'GET') {
-      lastOn.set(socket, hash);
-      // A configuration counts as fetched only after it was sent completely.
-      reply.raw.once('finish', () => source.served(hash));
-    }
-    setEtag(tagOf(hash));
-    if (matchesEtag(knownEtag, tagOf(hash))) void reply.code(304).send();
-    else void reply.code(200).type('application/json').send(bytes);
-    return SENT;
-  });
+async function traefikConfig(
+  context: Context,
+  { query, setEtag, request, reply }: Call<'traefikConfig'>,
+) {
+  const { socket } = request.raw;
+  const knownEtag = request.headers['if-none-match'];
+  const last = context.lastOn.get(socket);
+  const has = (hash: string): boolean =>
+    knownEtag === undefined ? last === hash : matchesEtag(knownEtag, tagOf(hash));
+  const { bytes, hash } = await next(context, has, (query.wait ?? 0) * 1000, request.ip, reply);
+  if (request.method === 'GET') {
+    context.lastOn.set(socket, hash);
+    // A configuration counts as fetched only after it was sent completely.
+    reply.raw.once('finish', () => context.source.served(hash));
+  }
+  setEtag(tagOf(hash));
+  if (matchesEtag(knownEtag, tagOf(hash))) void reply.code(304).send();
+  else void reply.code(200).type('application/json').send(bytes);
+  return SENT;
 }

@@ -3,33 +3,42 @@ import type { NodeVolumes, VolumeState } from '@berth/wire/volume';
 import type { ProjectAccess } from '../../domain/identity/access.ts';
 import { DomainError } from '../../domain/platform/errors.ts';
 import type { VolumeCopy } from '../../domain/data/volume-copy.ts';
-import type { Define } from '../define.ts';
-import type { ApiDeps } from '../deps.ts';
+import type { Define, Call } from '../define.ts';
 import { time, timeOrNull } from '../views.ts';
+import type { NodeStore } from '../../domain/nodes/node-store.ts';
+import type { VolumeStore } from '../../domain/data/volume-store.ts';
+import type { Changes } from '../../domain/platform/changes.ts';
 
-export function volumeRoutes(
-  route: Define,
-  { stores, changes, now }: Pick<ApiDeps, 'stores' | 'changes' | 'now'>,
-): void {
-  route('nodeVolumes', async ({ params, access }) => {
-    const { id } = await stores.nodes.get(params.id);
-    const copies = await stores.volumes.onNode(id);
-    return {
-      items: copies.filter((copy) => maySee(copy, access)).map(volumesView),
-      next_cursor: null,
-    };
-  });
+export type Deps = {
+  nodes: Pick<NodeStore, 'get'>;
+  volumes: Pick<VolumeStore, 'forget' | 'onNode' | 'requestDelete'>;
+  changes: Pick<Changes, 'notify'>;
+  now: () => number;
+};
 
-  route('deleteNodeVolumes', async ({ params, query, access }) => {
-    const { id } = await stores.nodes.get(params.id);
-    const copy = (await stores.volumes.onNode(id)).find((c) => c.id === params.copy);
-    if (copy === undefined || !maySee(copy, access))
-      throw new DomainError('not_found', 'the node has no such volumes');
-    if (query.forget === true) return volumesView(await stores.volumes.forget(id, copy.id));
-    const deleting = await stores.volumes.requestDelete(id, copy.id, now());
-    changes.notify(`node:${id}`);
-    return volumesView(deleting);
-  });
+export function volumeRoutes(route: Define, deps: Deps): void {
+  route('nodeVolumes', (call) => nodeVolumes(deps, call));
+  route('deleteNodeVolumes', (call) => deleteNodeVolumes(deps, call));
+}
+
+async function nodeVolumes(deps: Deps, { params, access }: Call<'nodeVolumes'>) {
+  const { id } = await deps.nodes.get(params.id);
+  const copies = await deps.volumes.onNode(id);
+  return {
+    items: copies.filter((copy) => maySee(copy, access)).map(volumesView),
+    next_cursor: null,
+  };
+}
+
+async function deleteNodeVolumes(deps: Deps, { params, query, access }: Call<'deleteNodeVolumes'>) {
+  const { id } = await deps.nodes.get(params.id);
+  const copy = (await deps.volumes.onNode(id)).find((c) => c.id === params.copy);
+  if (copy === undefined || !maySee(copy, access))
+    throw new DomainError('not_found', 'the node has no such volumes');
+  if (query.forget === true) return volumesView(await deps.volumes.forget(id, copy.id));
+  const deleting = await deps.volumes.requestDelete(id, copy.id, deps.now());
+  deps.changes.notify(`node:${id}`);
+  return volumesView(deleting);
 }
 
 /** Admins see all projects, but their tokens may be limited to some. */

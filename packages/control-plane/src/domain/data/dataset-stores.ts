@@ -11,7 +11,7 @@ import type {
 import type { ProjectAccess } from '../identity/access.ts';
 import type { DatasetFact } from '../deployments/facts.ts';
 import type { DatasetRecord, DatasetVersionRecord } from '../platform/records.ts';
-import type { RecordGuard } from '../platform/guard.ts';
+import type { RecordGuard } from '../platform/record-change.ts';
 import type { NameFilter, Page, Paged } from '../platform/page.ts';
 
 /** A tree object of wire/tree.ts: `digest` is `sha256:` of `text`. */

@@ -1,16 +1,16 @@
 /** Which datasets a deployment mounts, at which version and where. Pure. */
 import type { DatasetMount } from '@berth/wire/dataset';
 import type { DatasetFact } from '../deployments/facts.ts';
+import type { WaitReason } from '../deployments/wait-reason.ts';
 import type { Wanted } from '../nodes/dataset-copies.ts';
 import type { PinnedDataset, ProjectSettings } from '../platform/records.ts';
 
 type Uses = ProjectSettings['datasets'];
-/** `final`: the deployment fails at once, because waiting does not help. */
-type MountProblem = {
-  code: 'dataset_not_ready' | 'mount_conflict';
-  message: string;
-  final: boolean;
-};
+type MountProblem =
+  /** The deployment fails at once, because waiting does not help. */
+  | { code: 'dataset_not_ready' | 'mount_conflict'; message: string }
+  /** The deployment waits for the first version of a dataset. */
+  | { waits: Extract<WaitReason, { kind: 'dataset_without_version' }> };
 
 /** Returns the mount path, or its default (docs/interfaces.md "Project"). */
 export const mountPathOf = (use: Uses[number], name: string): string =>
@@ -63,7 +63,7 @@ export function wantedOf(uses: Uses, datasets: readonly DatasetFact[]): Wanted[]
 }
 
 /**
- * Returns the mounts of a deploy task, or the problem. Datasets may be renamed after the check of
+ * Returns the mounts of a deploy task, or the problem. Datasets might be renamed after the check of
  * the project, so it is checked again.
  */
 export function mountsOf(
@@ -77,17 +77,12 @@ export function mountsOf(
       return {
         code: 'dataset_not_ready',
         message: `dataset ${use.dataset_id} was deleted`,
-        final: true,
       };
     const { id, name, nfs_path, bytes, files } = dataset;
     const shared = use.mode === 'readwrite';
     if (!shared && dataset.version === null)
       return {
-        code: 'dataset_not_ready',
-        message:
-          `dataset ${name} has no version ` +
-          `yet${dataset.problem === null ? '' : `: ${dataset.problem}`}`,
-        final: false,
+        waits: { kind: 'dataset_without_version', dataset: name, problem: dataset.problem },
       };
     const mount_path = mountPathOf(use, name);
     const other = mounts.find((m) => overlap(m.mount_path, mount_path));
@@ -95,7 +90,6 @@ export function mountsOf(
       return {
         code: 'mount_conflict',
         message: `${other.name} at ${other.mount_path} and ${name} at ${mount_path}`,
-        final: true,
       };
     mounts.push({
       dataset_id: id,

@@ -3,8 +3,8 @@ type VolumeCopyState = 'incoming' | 'current' | 'left' | 'kept' | 'deleting';
 
 /**
  * Containers of the project on the node of a copy when the move began, and when each started by the
- * clock of its node: a container that runs later, or started again, may have written. `proven_at`:
- * when both ends had reported equal files, by the uptime clock.
+ * clock of its node: a container that runs later, or started again, might have written.
+ * `proven_at`: when both ends had reported equal files, by the uptime clock.
  */
 export type MoveWitness = {
   containers: Readonly<Record<string, string | null>>;
@@ -14,12 +14,12 @@ export type MoveWitness = {
 export type VolumeCopy = {
   id: string;
   project_id: string;
-  /** Names of the project and of the node, for people: both may be deleted. */
+  /** Names of the project and of the node, for people: both might be deleted. */
   project: string;
   node_id: string;
   hostname: string;
   state: VolumeCopyState;
-  /** Volumes that the copy may have: a deploy task with them was created. */
+  /** Volumes that the copy might have: a deploy task with them was created. */
   names: readonly string[];
   /** Size by the last report of its node; null: unknown. */
   bytes: number | null;
@@ -35,7 +35,7 @@ export type VolumeCopy = {
    */
   seen: MoveWitness | null;
   /**
-   * Set while the node reports without the copy. Its disk may not be mounted, so this is no
+   * Set while the node reports without the copy. Its disk might not be mounted, so this is no
    * deletion. Only reports change it.
    */
   missing_since?: number | null;

@@ -1,7 +1,7 @@
 /**
  * Volumes: folders on the disk of a deploy node that outlive the deployments of their project. A
  * *copy* is the folders of one project on one node. Exactly one copy of a project is `current`, and
- * only its node may run a deployment with volumes:
+ * only its node can run a deployment with volumes:
  *
  *   (first deployment) ──▶ current ──the data moved to another node──▶ left ──▶ stays until an admin deletes it
  *   (a move begins) ──▶ incoming ──a container answers with it──▶ current    or ──the move failed──▶ deleting
@@ -86,7 +86,7 @@ export const isProven = (
   copy: Pick<VolumeCopy, 'digest'>,
 ): boolean => source.digest !== null && source.digest === copy.digest;
 
-/** Returns the mounts of a deploy task. A volume that the copy does not have yet may be created. */
+/** Returns the mounts of a deploy task. A volume that the copy does not have yet can be created. */
 export const volumeMounts = (
   { volumes }: Uses,
   copy: Pick<VolumeCopy, 'id' | 'names'>,

@@ -226,10 +226,10 @@ export function lossOf(
   kept: number,
 ): string | null {
   // The agent stops to count at MAX_MISSING.
-  const found = missing.length >= MAX_MISSING ? 0 : kept - missing.length;
-  if (removed > 0 || kept === 0 || (found > 0 && found * 2 >= kept)) return null;
+  const present = missing.length >= MAX_MISSING ? 0 : kept - missing.length;
+  if (removed > 0 || kept === 0 || (present > 0 && present * 2 >= kept)) return null;
   const count =
-    missing.length >= MAX_MISSING ? `lacks at least ${MAX_MISSING}` : `has only ${found}`;
+    missing.length >= MAX_MISSING ? `lacks at least ${MAX_MISSING}` : `has only ${present}`;
   return (
     `the registry ${count} of the ${kept} images that releases need; nothing was marked as ` +
     'removed. Check that its disk is mounted'
@@ -247,7 +247,7 @@ export const NO_AGENT =
 /**
  * Chooses the agent of a clean-up. Two agents would make the registry writable while the other one
  * collects, so more than one is an error: `several`. Agents that are offline do not count beside
- * one that is online, because a machine may have been replaced.
+ * one that is online, because a machine might have been replaced.
  */
 export function cleanerOf(
   nodes: readonly NodeRecord[],

@@ -31,7 +31,7 @@ export type DeploymentStore = {
   get(id: string): Promise<DeploymentRecord>;
   /** Returns the number of deployments in each state. */
   countByStatus(): Promise<Map<DeploymentState, number>>;
-  /** Lists newest first. `access`: only deployments of projects that this caller may see. */
+  /** Lists newest first. `access`: only deployments of projects that this caller can see. */
   list(
     filter: DeploymentFilter,
     page: Page,
@@ -52,7 +52,7 @@ export type DeploymentStore = {
   /** Returns the deployments on the node that are running or have a published route. */
   servingOn(nodeId: string): Promise<DeploymentRecord[]>;
   /**
-   * Returns the deployments that a registration may change: the named ones (`known`), and those
+   * Returns the deployments that a registration can change: the named ones (`known`), and those
    * that should serve on the node; the routes of their projects by project (`routes`); and the
    * routes of other nodes with the address of this node (`elsewhere`). Returns null if the
    * registration is unchanged since the caller called `markReconciled` and no such deployment
@@ -71,7 +71,7 @@ export type DeploymentStore = {
   /**
    * Returns running deployments whose health is not `unknown` yet, on nodes without a report of
    * containers within `uptime` (uptime clock). Excludes deployments that went live within `seen`
-   * (machine's clock; it may have been set back since).
+   * (machine's clock; it might have been set back since).
    */
   onSilentNodes(seen: Span, uptime?: Span): Promise<string[]>;
   getMany(ids: readonly string[]): Promise<DeploymentRecord[]>;

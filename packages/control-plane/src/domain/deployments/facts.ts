@@ -5,7 +5,7 @@
 import type { CacheIndex } from '../nodes/cache-index.ts';
 import type { GitCredentials } from '../nodes/build-needs.ts';
 import type { SecretRecord } from '../secrets/secrets.ts';
-import type { UnmanagedContainer } from '../nodes/unmanaged.ts';
+import type { UnmanagedContainer } from '../nodes/unmanaged-containers.ts';
 import type { Uptime } from '../platform/uptime.ts';
 import type { VolumeCopy } from '../data/volume-copy.ts';
 import type {
@@ -93,7 +93,7 @@ export type EndedWork = {
 };
 
 export type Facts = {
-  /** The machine's clock, for times that people read. It may jump, so deadlines use `uptime`. */
+  /** The machine's clock, for times that people read. It can jump, so deadlines use `uptime`. */
   now: number;
   uptime: Uptime;
   limits: Limits;
@@ -129,7 +129,7 @@ export type Facts = {
     /** Base of the projects' addresses. Unset in tests that need no address. */
     public?: { url: string; baseDomain: string };
     reservedPrefixes: readonly string[];
-    /** Hosts from which submodules may come; empty: any host. */
+    /** Hosts from which submodules can come; empty: any host. */
     allowedGitHosts?: readonly string[];
   };
   /** Index of the datasets that nodes have cached, for placement. */

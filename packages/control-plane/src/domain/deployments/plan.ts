@@ -5,7 +5,7 @@
 import type { TaskReport } from '@berth/wire/task';
 import type { DeploymentState, TaskKind, TaskState } from '@berth/wire/vocabulary';
 import type { PushChange } from '../git/hooks.ts';
-import type { UnmanagedChange } from '../nodes/unmanaged.ts';
+import type { UnmanagedChange } from '../nodes/unmanaged-containers.ts';
 import type { VolumeCopy } from '../data/volume-copy.ts';
 import type {
   DeploymentRecord,

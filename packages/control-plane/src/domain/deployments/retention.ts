@@ -24,7 +24,7 @@ export type RetentionStore = {
   /**
    * Begins a pass that removes expired data. Each `next()` does one bounded step in one
    * transaction, so the caller sets the pace. An interrupted pass loses nothing: the next one
-   * continues. Passes may run concurrently.
+   * continues. Passes can run concurrently.
    */
   begin(keep: Keep, now: () => number): Promise<RetentionPass>;
   /** Claims retention for this control plane until `until`. Returns false if another one has it. */

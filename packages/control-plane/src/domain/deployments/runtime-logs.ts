@@ -15,7 +15,7 @@ export type WantRecord = {
   since_at: number | null;
   until_at: number | null;
   stream: RuntimeStream | null;
-  /** The last line that the owner has, by the clock of the node. */
+  /** The time of the newest cursor that the owner has, by the clock of the node. */
   position: string | null;
   expires_at: number;
 };
@@ -57,7 +57,7 @@ export type ExitStore = {
 
 /**
  * Carries batches of lines to another control plane of the same database. It stores nothing: a
- * message that is lost is a gap in the numbers of the lines. Null where there is only one control
+ * message that is lost is a hole in the chain of batches. Null where there is only one control
  * plane.
  */
 export type LogRelay = {

@@ -48,7 +48,7 @@ export type StatusStore = {
   /** Adds a line to the story of the deployment. */
   giveUp(claim: StatusClaim, error: string, now: number): Promise<boolean>;
   /**
-   * Makes the newest status of the commit due again, unless it is this one: an older one may have
+   * Makes the newest status of the commit due again, unless it is this one: an older one might have
    * reached the forge after it.
    */
   repeatNewest(
@@ -72,7 +72,7 @@ export const STATUS_KEPT_MS = 30 * 86_400_000;
 export const MAX_WAITING_STATUSES = 500;
 
 const BACKOFF_MS = { first: 2_000, most: 10 * 60_000 };
-/** Returns the pause before the next try, which a forge may ask to prolong. */
+/** Returns the pause before the next try, which a forge can ask to prolong. */
 export const statusPause = (tries: number, retryAfterMs = 0): number =>
   Math.min(BACKOFF_MS.most, Math.max(BACKOFF_MS.first * 3 ** Math.min(tries, 8), retryAfterMs));
 

@@ -56,7 +56,7 @@ function repositoryOf(gitUrl: string): Repository {
     path: tidy(decoded(url.pathname)),
   };
 }
-/** An address may have a percent sign that encodes nothing. */
+/** An address might have a percent sign that encodes nothing. */
 function decoded(path: string): string {
   try {
     return decodeURI(path);
@@ -76,12 +76,13 @@ export function statusTarget(
   apiUrl: string | null,
 ): StatusTarget | null {
   const { hostname, origin, path } = repositoryOf(gitUrl);
-  const known = Object.hasOwn(KNOWN_HOSTS, hostname) ? KNOWN_HOSTS[hostname] : undefined;
-  if (known !== undefined) return { forge: known.forge, base: new URL(known.api), path };
+  const knownHost = Object.hasOwn(KNOWN_HOSTS, hostname) ? KNOWN_HOSTS[hostname] : undefined;
+  if (knownHost !== undefined)
+    return { forge: knownHost.forge, base: new URL(knownHost.api), path };
   const forge = hookForge === null || hookForge === 'generic' ? null : hookForge;
-  const given = origin ?? apiUrl;
-  if (forge === null || given === null) return null;
-  const base = new URL(given);
+  const address = origin ?? apiUrl;
+  if (forge === null || address === null) return null;
+  const base = new URL(address);
   // An address with a path names the API itself, otherwise it is the origin of the forge.
   base.pathname =
     base.pathname === '/' ? API_PATHS[forge] : `${base.pathname.replace(/\/+$/, '')}/`;

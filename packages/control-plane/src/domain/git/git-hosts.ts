@@ -18,7 +18,7 @@ export type StoredKey = HostKey & {
 
 /**
  * `added_by` of a presented key that only looks into repositories without a project have seen.
- * Anybody may choose their hosts.
+ * Anybody can choose their hosts.
  */
 export const BY_LOOK = 'look';
 
@@ -94,26 +94,26 @@ export type HostKeyChange = { remove: string[]; put: StoredKey[] };
 
 /**
  * Trusts a key. It replaces a trusted key of the same type, because a host has one key of each type
- * and an old key may be stolen. The type is that of the request, else the one that a builder
+ * and an old key might be stolen. The type is that of the request, else the one that a builder
  * reported. Throws validation.
  */
 export function trust(
   host: string,
   stored: readonly StoredKey[],
-  given: HostKey,
+  presented: HostKey,
   by: string,
   at: number,
 ): HostKeyChange {
-  const known = stored.find((key) => key.fingerprint === given.fingerprint);
+  const storedKey = stored.find((key) => key.fingerprint === presented.fingerprint);
   const pinnedType = trustedKeys(host, []).find(
-    (key) => key.fingerprint === given.fingerprint,
+    (key) => key.fingerprint === presented.fingerprint,
   )?.key_type;
-  const key_type = known?.key_type ?? pinnedType ?? given.key_type;
-  if (known !== undefined && known.state !== 'presented' && known.key_type === key_type)
+  const key_type = storedKey?.key_type ?? pinnedType ?? presented.key_type;
+  if (storedKey !== undefined && storedKey.state !== 'presented' && storedKey.key_type === key_type)
     return { remove: [], put: [] };
   const replaced = stored.filter(
     (key) =>
-      key.fingerprint !== given.fingerprint &&
+      key.fingerprint !== presented.fingerprint &&
       key.state !== 'presented' &&
       key.key_type !== null &&
       key.key_type === key_type,
@@ -127,7 +127,7 @@ export function trust(
     );
   return {
     remove: replaced.map((key) => key.fingerprint),
-    put: [{ host, fingerprint: given.fingerprint, key_type, state: 'admin', added_by: by, at }],
+    put: [{ host, fingerprint: presented.fingerprint, key_type, state: 'admin', added_by: by, at }],
   };
 }
 
@@ -168,7 +168,7 @@ export function presented(
 }
 
 /**
- * The keys of a builder that may be imported: of hosts without a trusted key. Throws nothing;
+ * The keys of a builder that can be imported: of hosts without a trusted key. Throws nothing;
  * invalid hosts are left out.
  */
 export function importable(
@@ -176,7 +176,7 @@ export function importable(
   stored: readonly StoredKey[],
   at: number,
 ): StoredKey[] {
-  const found = new Map<string, StoredKey>();
+  const storedByHost = new Map<string, StoredKey>();
   for (const { host: given, fingerprint, key_type } of keys) {
     const host = validName(given);
     if (
@@ -187,7 +187,7 @@ export function importable(
       ).length > 0
     )
       continue;
-    found.set(`${host} ${key_type}`, {
+    storedByHost.set(`${host} ${key_type}`, {
       host,
       fingerprint,
       key_type,
@@ -196,7 +196,7 @@ export function importable(
       at,
     });
   }
-  return [...found.values()];
+  return [...storedByHost.values()];
 }
 
 function validName(given: string): string | null {

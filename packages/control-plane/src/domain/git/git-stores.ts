@@ -56,7 +56,7 @@ export type GitHostStore = {
   /** Forgets the host. Throws not_found. */
   remove(host: string, now: number): Promise<void>;
   /**
-   * Imports the keys that a builder trusted, if it may still do so. Returns how many hosts have a
+   * Imports the keys that a builder trusted, if it can still do so. Returns how many hosts have a
    * key now because of it.
    */
   import(

@@ -7,6 +7,8 @@ type Remote = {
   host: string;
 };
 
+const SCHEMES: Readonly<Record<string, Remote['scheme']>> = { 'https:': 'https', 'http:': 'http' };
+
 /** Reads an address that git-url.ts has accepted. */
 export function remoteOf(gitUrl: string): Remote {
   if (!gitUrl.includes('://')) {
@@ -16,7 +18,7 @@ export function remoteOf(gitUrl: string): Remote {
   }
   const { protocol, hostname, port } = new URL(gitUrl);
   const name = plain(hostname);
-  const scheme = protocol === 'https:' ? 'https' : protocol === 'http:' ? 'http' : 'ssh';
+  const scheme = SCHEMES[protocol] ?? 'ssh';
   return {
     scheme,
     hostname: name,
@@ -59,7 +61,7 @@ export function afterMove(host: string, gitUrl: string): 'keep' | 'delete' {
   return 'keep';
 }
 
-/** Whether a fetch from this address may use the token of `host`. */
+/** Whether a fetch from this address can use the token of `host`. */
 export const mayUse = (host: string, gitUrl: string): boolean => {
   const remote = remoteOf(gitUrl);
   return remote.scheme === 'https' && remote.host === host;

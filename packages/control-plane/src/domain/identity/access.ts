@@ -1,5 +1,5 @@
 /**
- * Roles and their order, and rights on projects. A route names the lowest role that may use it.
+ * Roles and their order, and rights on projects. A route names the lowest role that can use it.
  * Pure.
  */
 import { roleInProject } from '@berth/wire/can';
@@ -10,10 +10,10 @@ import { ROLES, type Role } from '@berth/wire/vocabulary';
 export const atLeast = (role: Role, needed: Role): boolean =>
   ROLES.indexOf(role) >= ROLES.indexOf(needed);
 
-/** Values of `env` are often credentials, so only roles that may change them see them. */
+/** Values of `env` are often credentials, so only roles that can change them see them. */
 export const maySeeEnv = (role: Role): boolean => atLeast(role, 'developer');
 
-/** Which projects a caller may see. */
+/** Which projects a caller can see. */
 export type ProjectAccess = {
   userId: string;
   /** The user is an admin, whatever the role of the token. Admins see every project. */
@@ -24,13 +24,13 @@ export type ProjectAccess = {
   only: readonly string[] | null;
 };
 
-/** The fields of a project that decide who may see it. */
+/** The fields of a project that decide who can see it. */
 export type Guarded = { id: string; members: readonly Member[] };
 
 export const seesAll = ({ isAdmin, only }: ProjectAccess): boolean => isAdmin && only === null;
 
 /**
- * Returns the role of a caller in a project, or null if the caller may not see it. A project with
+ * Returns the role of a caller in a project, or null if the caller must not see it. A project with
  * members is visible only to them and to admins. The role of a member cannot exceed the caller's
  * own role.
  */

@@ -40,7 +40,7 @@ export type ApiTokenRecord = {
   user_id: string;
   name: string;
   role: Role;
-  /** Ids of the only projects that the token may use; null: no limit. */
+  /** Ids of the only projects that the token can use; null: no limit. */
   projects: readonly string[] | null;
   created_at: number;
   expires_at: number;

@@ -3,7 +3,7 @@
  * and documents its rule and the codes of DomainError that it throws. Implemented in store/.
  */
 import type { Role } from '@berth/wire/vocabulary';
-import type { RecordGuard } from '../platform/guard.ts';
+import type { RecordGuard } from '../platform/record-change.ts';
 import type { Page, Paged } from '../platform/page.ts';
 import type { UserRecord } from '../platform/records.ts';
 import type { UserChange } from './identity-stores.ts';

@@ -51,9 +51,9 @@ export type SecretState = { hash: string | null; used: boolean };
 type KnownNode = { secret: SecretState; boot_id: string | null };
 
 /**
- * Returns why the shared secret or a join token may not register this node, or null. The response
- * with a new secret may be lost, so the same process may ask again. Berth knows it by its boot_id,
- * which no other process knows.
+ * Returns why the shared secret or a join token must not register this node, or null. The response
+ * with a new secret might be lost, so the same process can ask again. Berth knows it by its
+ * boot_id, which no other process knows.
  */
 export function registrationRefusal(
   node: KnownNode,

@@ -98,17 +98,25 @@ function limitsOf(
     ? { max, budget, disk: free }
     : { max, budget: free, disk: Math.max(disk.free, free) };
 }
+/** Returns the dataset or image that the step evicts; a step of the build cache evicts neither. */
+function evictedBy(step: DiskPlan['steps'][number]): unknown {
+  switch (step.kind) {
+    case 'dataset':
+      return step.dataset;
+    case 'image':
+      return step.image;
+    default:
+      return step;
+  }
+}
+
 /**
  * The agent evicts what the budget asks for, and then compares what is left with the limits again.
  */
 function untilFits(question: NodeQuestion): Pick<DiskPlan, 'steps' | 'enough'> {
   const first = planNode(question);
   if (first.enough) return first;
-  const gone = new Set<unknown>(
-    first.steps.map((step) =>
-      step.kind === 'dataset' ? step.dataset : step.kind === 'image' ? step.image : step,
-    ),
-  );
+  const gone = new Set<unknown>(first.steps.map(evictedBy));
   const freedOf = (isDataset: boolean): number =>
     sum(first.steps.filter((step) => (step.kind === 'dataset') === isDataset));
   const cacheFreed = sum(first.steps.filter((step) => step.kind === 'build_cache'));

@@ -7,8 +7,8 @@
  *
  * A new process at another address without the node's own secret is refused at once, because it
  * would move the node's routes to its own machine. Once the first process has been silent for
- * OFFLINE_AFTER, the new one gets the name, but not the node: the first machine may only be cut off
- * and still run the node's containers. Pure.
+ * OFFLINE_AFTER, the new one gets the name, but not the node: the first machine might only be cut
+ * off and still run the node's containers. Pure.
  */
 export type Doubled = {
   boot_id: string;
@@ -51,7 +51,7 @@ type Present = {
 type Given = { boot_id: string | null; host_ip: string; isProven: boolean };
 
 /**
- * The registration with which an old `boot_id` counts as a running process; earlier ones may have
+ * The registration with which an old `boot_id` counts as a running process; earlier ones might have
  * been late.
  */
 const RETURNS_OF_A_RUNNING_PROCESS = 2;

@@ -34,7 +34,7 @@ export type NodeStore = {
    * marks the node as seen; `flush` writes the marks, and reads include them. The node's own secret
    * identifies it under any hostname: it keeps its id and takes the new name, unless another node
    * has it (`nameTaken`). `secret`: the node's new secret, returned only once. Without `entry` no
-   * proof is required. `uptime`: clock of `observed_at`, default `now`. If another machine may take
+   * proof is required. `uptime`: clock of `observed_at`, default `now`. If another machine can take
    * the name of a silent node, it gets a new node; the first one keeps its id and data under the
    * name `name~address` (`displaced`). Throws AgentRefused, node_doubled.
    */
@@ -45,7 +45,7 @@ export type NodeStore = {
     uptime?: Uptime,
   ): Promise<Registered>;
   /**
-   * Returns whether memory knows this hash as the node's own secret. False may also mean that
+   * Returns whether memory knows this hash as the node's own secret. False can also mean that
    * memory does not know it.
    */
   shownSecret(id: string, hash: string): boolean;

@@ -1,5 +1,5 @@
 /**
- * Decides whether a node has been silent for the offline time; then another machine may take its
+ * Decides whether a node has been silent for the offline time; then another machine can take its
  * name. Uses the uptime clock, so that a jump of the machine's clock neither hands over a live node
  * nor protects a dead one. A control plane must have served for the offline time, because nodes
  * could not register before.

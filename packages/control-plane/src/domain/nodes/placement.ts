@@ -50,7 +50,7 @@ export type Question = {
   arch: string | null;
   /** Capabilities of the agent that the deployment needs. */
   needs: readonly Need[];
-  /** The node that has its volumes; null or absent: any node may take it. */
+  /** The node that has its volumes; null or absent: any node can take it. */
   home?: string | null;
 };
 
@@ -370,7 +370,7 @@ function namedOf({ nodes, order, winner }: Ranking): ReadonlySet<number> {
   return new Set(winner === -1 ? best : [...best, winner]);
 }
 
-/** Counts the deploy nodes that are not named: the eligible ones, and the refused ones by reason. */
+/** Counts the deploy nodes that are not named: the eligible ones, and the others by reason. */
 function countOthers(
   { nodes, refusals }: Ranking,
   named: ReadonlySet<number>,

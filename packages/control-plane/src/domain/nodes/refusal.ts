@@ -153,6 +153,19 @@ const joined = ({ named, others }: Refusals, text: (refusal: Refusal) => string)
     ...others.map(({ refusal, count }) => `${count} more: ${plainRefusalText(refusal)}`),
   ].join('; ');
 
+/** Returns whether the same nodes are refused for the same reasons, whatever their figures are. */
+export const sameRefusals = (a: Refusals, b: Refusals): boolean =>
+  a.named.length === b.named.length &&
+  a.others.length === b.others.length &&
+  a.named.every(({ hostname, refusal }, i) => {
+    const other = b.named[i];
+    return other?.hostname === hostname && sameReason(refusal, other.refusal);
+  }) &&
+  a.others.every(({ refusal, count }, i) => {
+    const other = b.others[i];
+    return other?.count === count && sameReason(refusal, other.refusal);
+  });
+
 /** Returns the failure code if a node was refused because of datasets. */
 export function dataRefusal({ named, others }: Refusals): 'no_room' | 'dataset_unreachable' | null {
   const kinds = new Set([...named, ...others].map(({ refusal }) => refusal.kind));

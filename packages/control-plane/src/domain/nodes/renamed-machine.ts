@@ -5,7 +5,7 @@
  * container changes its engine.
  *
  * The proof holds only for the process that was last registered as the old node, because another
- * machine may get the old name and address. A node with its own secret has no heir: a renamed
+ * machine can get the old name and address. A node with its own secret has no heir: a renamed
  * machine would register with that secret. Pure.
  */
 import type { ObservedContainer } from '@berth/wire/node';
@@ -34,13 +34,17 @@ export function withEarlier(
   others: readonly Listed[],
 ): readonly EarlierNode[] {
   const ids = new Set(containers.flatMap((c) => c.id ?? []));
-  const found = others.flatMap(({ id, boot_id, containers: listed }) => {
+  const successors = others.flatMap(({ id, boot_id, containers: listed }) => {
     const container = listed.find((c) => c.id !== undefined && ids.has(c.id))?.id;
     return container === undefined ? [] : [{ id, boot_id, container }];
   });
-  const isNew = found.some((f) => !known.some((k) => k.id === f.id && k.boot_id === f.boot_id));
+  const isNew = successors.some(
+    (f) => !known.some((k) => k.id === f.id && k.boot_id === f.boot_id),
+  );
   return isNew
-    ? [...known.filter((k) => !found.some((f) => f.id === k.id)), ...found].slice(-MOST_EARLIER)
+    ? [...known.filter((k) => !successors.some((f) => f.id === k.id)), ...successors].slice(
+        -MOST_EARLIER,
+      )
     : known;
 }
 

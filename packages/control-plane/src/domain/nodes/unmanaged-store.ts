@@ -2,11 +2,13 @@
  * Interface to the record of containers that contract-only agents started. Each method runs its own transaction,
  * and documents its rule and the codes of DomainError that it throws. Implemented in store/.
  */
-import type { UnmanagedContainer } from './unmanaged.ts';
+import type { UnmanagedContainer } from './unmanaged-containers.ts';
 
 export type LeftWhere = { nodes: readonly string[]; used?: boolean } | { project: string };
 
-/** Containers that contract-only agents may have started (domain/nodes/unmanaged.ts). */
+/**
+ * Containers that contract-only agents might have started (domain/nodes/unmanaged-containers.ts).
+ */
 export type UnmanagedStore = {
   /** Returns those that only a person can remove, by name. `used`: with those that serve. */
   left(where: LeftWhere): Promise<UnmanagedContainer[]>;

@@ -3,8 +3,9 @@ import type { NotificationKind } from '@berth/wire/notification';
 import { invalid } from '../platform/errors.ts';
 
 const MAX_RECIPIENTS = 20;
-const ADDRESS =
-  /^[^\s@,;:<>()[\]"\\\p{Cc}]{1,64}@(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)*[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$/iu;
+const LOCAL_PART = String.raw`[^\s@,;:<>()[\]"\\\p{Cc}]{1,64}`;
+const LABEL = '[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?';
+const ADDRESS = new RegExp(String.raw`^${LOCAL_PART}@(?:${LABEL}\.)*${LABEL}$`, 'iu');
 
 /** `isLocal`: the host is an address that is not of the public internet. */
 export type TargetRules = {
@@ -60,10 +61,10 @@ function checkRecipients(
   const wrong = recipients.findIndex((address) => address.length > 254 || !ADDRESS.test(address));
   if (wrong >= 0)
     throw invalid('target', 'format', `address ${wrong + 1} is not an e-mail address`);
-  const shown = recipients.map(
+  const masked = recipients.map(
     (address) => `${address.slice(0, 1)}…${address.slice(address.lastIndexOf('@'))}`,
   );
-  return { target: recipients.join(', '), shown: shown.join(', ') };
+  return { target: recipients.join(', '), shown: masked.join(', ') };
 }
 
 function checkUrl(

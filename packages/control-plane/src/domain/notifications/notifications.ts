@@ -77,7 +77,7 @@ export type HeldNotice = Pick<
   'seq' | 'claimed_until' | 'tries' | 'give_up_at' | 'notification_id'
 >;
 /**
- * `target`: the sealed target of this try. Another one may replace it meanwhile: then the try says
+ * `target`: the sealed target of this try. Another one can replace it meanwhile: then the try says
  * nothing about the notification.
  */
 export type NoticeClaim = HeldNotice & Pick<NotificationRecord, 'target'>;
@@ -159,7 +159,7 @@ export type NotificationStore = {
 
 /** One process sends to all of them at the same time, so a slow one delays no other. */
 export const MAX_NOTIFICATIONS = 200;
-/** Longer than a try may take: an e-mail may wait for other ones. */
+/** Longer than a try can take: an e-mail can wait for other ones. */
 export const NOTICE_CLAIM_MS = 120_000;
 /** A target that is down for a day still gets the message. */
 export const NOTICE_LIFETIME_MS = 3 * 86_400_000;
@@ -177,7 +177,7 @@ export const TESTS_A_MINUTE = 6;
 
 const BACKOFF_MS = { first: 5_000, most: 3_600_000 };
 /**
- * Returns the pause before the next try in whole ms, which a target may ask to prolong. `random`: 0
+ * Returns the pause before the next try in whole ms, which a target can ask to prolong. `random`: 0
  * to 1.
  */
 export function noticePause(tries: number, retryAfterMs: number, random: number): number {

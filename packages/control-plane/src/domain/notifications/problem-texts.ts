@@ -34,17 +34,17 @@ const gone = (
 });
 
 export function ofProject({ id, name, newest, running }: ProjectStanding): Observation[] {
-  const found: Observation[] = [];
+  const observations: Observation[] = [];
   const path = `/projects/${id}`;
   const [project_ids, at] = [[id], null];
   if (newest === null)
-    found.push(gone('failed', id, `${name} has no failed deployment any more`, project_ids));
+    observations.push(gone('failed', id, `${name} has no failed deployment any more`, project_ids));
   else if (newest.status === 'failed') {
     const why =
       newest.error_code !== null && isFailureCode(newest.error_code)
         ? `: ${FAILURES[newest.error_code]}`
         : '';
-    const seen = {
+    const notice = {
       title: `Deployment ${newest.generation} of ${name} failed${why}`,
       detail: clip(newest.error_message),
       advice:
@@ -53,20 +53,20 @@ export function ofProject({ id, name, newest, running }: ProjectStanding): Obser
       path: `/deployments/${newest.id}`,
       project_ids,
     };
-    found.push({ kind: 'failed', subject: id, at, isProblem: true, seen });
+    observations.push({ kind: 'failed', subject: id, at, isProblem: true, seen: notice });
   } else
-    found.push({
+    observations.push({
       ...gone('failed', id, `Deployment ${newest.generation} of ${name} is live`, project_ids),
     });
 
   if (running === null)
-    found.push(
+    observations.push(
       gone('unhealthy', id, `The unhealthy version of ${name} does not run any more`, project_ids),
     );
   else if (running.health === 'unhealthy') {
     const advice =
       'Read the log of its container. Deploy a correction, or roll back to an earlier deployment.';
-    found.push({
+    observations.push({
       kind: 'unhealthy',
       subject: id,
       at,
@@ -80,8 +80,8 @@ export function ofProject({ id, name, newest, running }: ProjectStanding): Obser
       },
     });
   } else if (running.health === 'healthy' || running.health === 'drifted')
-    found.push(gone('unhealthy', id, `${name} is healthy`, project_ids));
-  return found;
+    observations.push(gone('unhealthy', id, `${name} is healthy`, project_ids));
+  return observations;
 }
 
 const minuteOf = (ms: number): string => new Date(ms).toISOString().slice(0, 16).replace('T', ' ');
@@ -95,17 +95,17 @@ export function ofNode(
   isOnline: boolean | null,
   projects: readonly Named[],
 ): Observation[] {
-  const found: Observation[] = [];
+  const observations: Observation[] = [];
   const { id, hostname } = node;
   const path = `/nodes/${id}`;
   const project_ids = projects.map((project) => project.id);
   const its = `${node.role === 'builder' ? 'Builder' : 'Node'} ${hostname}`;
   const [at, isProblem] = [null, true];
   if (isOnline === true || node.deleting_at !== null)
-    found.push(gone('node_offline', id, `${its} is online`, project_ids));
+    observations.push(gone('node_offline', id, `${its} is online`, project_ids));
   else if (isOnline === false) {
     const since = `It has not reported since ${minuteOf(node.last_seen_at)} UTC.`;
-    const seen = {
+    const notice = {
       title: `${its} is offline`,
       detail: since,
       advice:
@@ -118,11 +118,11 @@ export function ofNode(
       project_ids,
       runs: [...projects],
     };
-    found.push({ kind: 'node_offline', subject: id, at, isProblem, seen });
+    observations.push({ kind: 'node_offline', subject: id, at, isProblem, seen: notice });
   }
   // The figures of a silent node are old.
-  if (node.disk === null || isOnline !== true) return found;
-  found.push(
+  if (node.disk === null || isOnline !== true) return observations;
+  observations.push(
     ...ofDisk(
       id,
       `The disk of ${its.toLowerCase().slice(0, its.indexOf(' '))} ${hostname}`,
@@ -131,7 +131,7 @@ export function ofNode(
       project_ids,
     ),
   );
-  return found;
+  return observations;
 }
 
 const VOLUMES = 'volumes:';
@@ -148,7 +148,7 @@ export function ofVolumes(
   const since = Math.min(
     ...missing.map(({ missing_since }) => missing_since ?? Number.POSITIVE_INFINITY),
   );
-  const seen = {
+  const notice = {
     title: `Node ${hostname} reports without volumes that it had`,
     detail: `They are missing since ${minuteOf(since)} UTC.`,
     advice:
@@ -159,7 +159,7 @@ export function ofVolumes(
     project_ids: current.map(({ project_id }) => project_id),
     runs: current.map(({ project_id, project }) => ({ id: project_id, name: project })),
   };
-  return { kind: 'disk', subject: `${VOLUMES}${id}`, at: null, isProblem: true, seen };
+  return { kind: 'disk', subject: `${VOLUMES}${id}`, at: null, isProblem: true, seen: notice };
 }
 
 /** Returns nothing between the two limits: the problem stays as it is. */
@@ -176,7 +176,7 @@ export function ofDisk(
   if (part >= DISK_FULL.ends)
     return [{ ...gone('disk', subject, `${its} has free space again`, project_ids), at }];
   if (part >= DISK_FULL.begins) return [];
-  const seen = {
+  const notice = {
     title: `${its} is nearly full`,
     detail: `${gigabytes(free)} of ${gigabytes(total)} are free.`,
     advice:
@@ -185,7 +185,7 @@ export function ofDisk(
     path,
     project_ids,
   };
-  return [{ kind: 'disk', subject, at, isProblem: true, seen }];
+  return [{ kind: 'disk', subject, at, isProblem: true, seen: notice }];
 }
 const gigabytes = (bytes: number): string => `${(bytes / 1e9).toFixed(1)} GB`;
 
@@ -197,8 +197,8 @@ function namesOf(projects: readonly Named[]): string {
 }
 
 /**
- * Returns what a notification about these projects may tell: nothing about other ones, which its
- * readers may not see.
+ * Returns what a notification about these projects can tell: nothing about other ones, which its
+ * readers must not see.
  */
 export function seenBy(projects: readonly string[], { runs = [], ...seen }: Seen): Seen {
   const isOurs = (id: string): boolean => projects.length === 0 || projects.includes(id);
@@ -222,14 +222,14 @@ export function ofDataset(
         'versions that their nodes have.'
       : 'Check whether somebody deleted files on the shared storage. Berth keeps the last good ' +
         'version until the files are back.';
-  const seen = {
+  const notice = {
     title: `Dataset ${name} is ${status}`,
     detail: clip(problem),
     advice,
     path: `/datasets/${id}`,
     project_ids,
   };
-  return [{ kind: 'dataset', subject: id, at: null, isProblem: true, seen }];
+  return [{ kind: 'dataset', subject: id, at: null, isProblem: true, seen: notice }];
 }
 
 export function ofCertificate(
@@ -243,7 +243,7 @@ export function ofCertificate(
     return [
       { ...gone('certificate', host, `The certificate of ${host} is in order`, project_ids), at },
     ];
-  const seen = {
+  const notice = {
     title:
       last.state === 'expires_soon'
         ? `The certificate of ${host} ends soon`
@@ -255,7 +255,7 @@ export function ofCertificate(
     path: project_id === null ? null : `/projects/${project_id}`,
     project_ids,
   };
-  return [{ kind: 'certificate', subject: host, at, isProblem: true, seen }];
+  return [{ kind: 'certificate', subject: host, at, isProblem: true, seen: notice }];
 }
 
 /** The subject of an open problem does not exist any more. */
@@ -297,7 +297,7 @@ export function ofRegistry(
   if (last === null || (last.state === 'failed' && !LACKS_IMAGES.includes(last.error_code ?? '')))
     return [];
   if (last.state !== 'failed') return [gone('disk', REGISTRY, 'The registry has its images')];
-  const seen = {
+  const notice = {
     title: 'The registry lacks most of its images',
     detail: clip(last.error_message),
     advice:
@@ -306,5 +306,5 @@ export function ofRegistry(
     path: null,
     project_ids: [],
   };
-  return [{ kind: 'disk', subject: REGISTRY, at: null, isProblem: true, seen }];
+  return [{ kind: 'disk', subject: REGISTRY, at: null, isProblem: true, seen: notice }];
 }

@@ -21,7 +21,7 @@ export type Seen = {
   project_ids: string[];
   /**
    * Projects that run on the node. `seenBy` adds to the detail those of them that a notification
-   * may name.
+   * can name.
    */
   runs?: { id: string; name: string }[];
 };
@@ -30,7 +30,7 @@ export type Observation = {
   kind: ProblemKind;
   subject: string;
   /**
-   * When one control plane observed it, which another one may not know yet; null: it follows from
+   * When one control plane observed it, which another one might not know yet; null: it follows from
    * the database.
    */
   at: number | null;
@@ -57,7 +57,7 @@ export type ProblemStore = {
   /** Returns the problems that are not ended, by key. */
   open(): Promise<Map<string, ProblemRecord>>;
   /**
-   * Judges the observations and writes what changed. Several control planes may call it at a time.
+   * Judges the observations and writes what changed. Several control planes can call it at a time.
    * Returns the number of changes.
    */
   observe(observations: readonly Observation[], clock: Clock): Promise<number>;

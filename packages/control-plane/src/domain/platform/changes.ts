@@ -1,6 +1,6 @@
 /**
  * Notifications between waiters and commits. Held requests and loops wait for a topic; after a
- * commit the writer notifies its topics. A notifier carries topics to other control planes and may
+ * commit the writer notifies its topics. A notifier carries topics to other control planes and can
  * lose some, so a waiter must also poll.
  */
 export type Topic =
@@ -45,7 +45,7 @@ export function createChanges(notifier: Notifier | null = null): Changes {
     };
   };
   const ring = (topics: readonly Topic[]): void => {
-    // A copy, because a listener may remove itself.
+    // A copy, because a listener can remove itself.
     for (const topic of new Set(topics))
       for (const listener of Array.from(listeners.get(topic) ?? [])) listener();
   };

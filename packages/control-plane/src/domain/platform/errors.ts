@@ -11,7 +11,7 @@ export class DomainError extends CodedError<ErrorCode> {
   override name = 'DomainError';
   /** The fields concerned, for `validation` and for conflicts. */
   readonly fields: readonly FieldProblem[];
-  /** Seconds until a retry may succeed, or null if unknown. */
+  /** Seconds until a retry can succeed, or null if unknown. */
   readonly retryAfter: number | null;
   constructor(
     code: ErrorCode,

@@ -32,7 +32,7 @@ export type EventStore = {
    * Reads the events after this number, oldest first; null reads the newest ones. `gap`: events
    * after this number were removed, or the number is unknown (the database was restored from a
    * backup); the result then starts with the oldest event. `newest`: 0 if none. `access`: only
-   * events of projects that this caller may see, and events without a project.
+   * events of projects that this caller can see, and events without a project.
    */
   read(
     after: number | null,

@@ -2,6 +2,7 @@
  * Records of the control plane. Times are milliseconds since the epoch by the control plane's
  * clock; the API shows them as RFC 3339. Ids are opaque URL-safe strings.
  */
+import type { WaitReason } from '../deployments/wait-reason.ts';
 import type { Doubled } from '../nodes/duplicate-agents.ts';
 import type { DatasetState, MountMode, Skipped, TaskProgress } from '@berth/wire/dataset';
 import type {
@@ -157,7 +158,10 @@ export type DeploymentRecord = {
    * Why it waits, for people. The story gets a line when it changes. No decision depends on this
    * text.
    */
+  /** The text of `waiting_reason`. */
   waiting: string | null;
+  /** Null also in rows of an earlier version; read it by `waitReasonOf`. */
+  waiting_reason: WaitReason | null;
   /**
    * Set while it runs and must stop for a newer version (flow/single-writer.ts); `stopped` after
    * its node confirmed it.
@@ -312,7 +316,7 @@ export type NodeRecord = {
 export type JoinTokenRecord = {
   id: string;
   role: NodeRole;
-  /** The only hostname that may use it, or null for any. */
+  /** The only hostname that can use it, or null for any. */
   name: string | null;
   created_by: string | null;
   created_at: number;

@@ -69,7 +69,7 @@ export async function createUptimeClock(deps: {
   const { store, monotonic, wall } = deps;
   const gapMs = Math.min(LONGEST_GAP_MS, deps.leaseMs / 4);
   let clock = await store.read(wall());
-  // After the answer: another control plane may have written the value meanwhile, and the clock
+  // After the answer: another control plane might have written the value meanwhile, and the clock
   // must not run ahead of time.
   let beatAt = monotonic();
   let wallAt = wall();
@@ -86,7 +86,7 @@ export async function createUptimeClock(deps: {
     const clockJumped = Math.abs(machine - wallAt - (at - beatAt)) > gapMs;
     const stalled = at - beatAt > gapMs;
     const reached = await store.raise(Math.floor(own));
-    // Another control plane may have measured its value as late as now, not at `at`.
+    // Another control plane might have measured its value as late as now, not at `at`.
     const others = reached - (monotonic() - at);
     [beatAt, wallAt, clock] = [at, machine, Math.max(own, others)];
     if (stalled || clockJumped) since = advanced(at);

@@ -58,43 +58,57 @@ export function settingsOf(input: ProjectCreate): Settings {
   };
 }
 
+/** Two mounts of a project whose paths are equal, or one inside the other. */
+const overlapProblem = (field: string, path: string, other: string): FieldProblem =>
+  path === other
+    ? { field, rule: 'unique', message: `two datasets cannot be mounted at one path (${path})` }
+    : {
+        field,
+        rule: 'nested',
+        message: `${path} and ${other}: one would be mounted inside the other`,
+      };
+
 /**
- * Checks the rules of the fields in `given` against `settings`, which already include the change.
+ * Checks the rules of the fields in `changed` against `settings`, which already include the change.
  */
 export function projectProblems(
-  given: Partial<ProjectSettings> & { name?: string },
+  changed: Partial<ProjectSettings> & { name?: string },
   settings: ProjectSettings,
   rules: ProjectRules,
 ): FieldProblem[] {
   const problems: (FieldProblem | null)[] = [];
-  if (given.name !== undefined) problems.push(nameProblem(given.name));
-  if (given.domain_prefix !== undefined)
-    problems.push(...prefixProblems(given.domain_prefix, rules));
-  // A new prefix can make the project's own host one that it may not list.
-  if (given.domains !== undefined || given.domain_prefix !== undefined)
+  if (changed.name !== undefined) problems.push(nameProblem(changed.name));
+  if (changed.domain_prefix !== undefined)
+    problems.push(...prefixProblems(changed.domain_prefix, rules));
+  // After a prefix change, a listed domain can equal the project's own host.
+  if (changed.domains !== undefined || changed.domain_prefix !== undefined)
     problems.push(...domainProblems(settings.domains, settings.domain_prefix, rules));
-  if (given.git_url !== undefined) problems.push(gitUrlProblem(given.git_url, rules));
-  if (given.branch !== undefined) problems.push(branchProblem(given.branch));
-  if (given.dockerfile_path !== undefined)
-    problems.push(repoPathProblem(given.dockerfile_path, 'dockerfile_path'));
-  if (given.build_context !== undefined)
-    problems.push(repoFolderProblem(given.build_context, 'build_context'));
-  if (given.build_args !== undefined) problems.push(...buildArgProblems(given.build_args));
-  if (given.health_path !== undefined && given.health_path !== null)
-    problems.push(healthPathProblem(given.health_path, 'health_path'));
-  if (given.auth_required === true && !rules.hasLogin) problems.push(NO_LOGIN);
-  if (given.watch_paths !== undefined)
+  if (changed.git_url !== undefined) problems.push(gitUrlProblem(changed.git_url, rules));
+  if (changed.branch !== undefined) problems.push(branchProblem(changed.branch));
+  if (changed.dockerfile_path !== undefined)
+    problems.push(repoPathProblem(changed.dockerfile_path, 'dockerfile_path'));
+  if (changed.build_context !== undefined)
+    problems.push(repoFolderProblem(changed.build_context, 'build_context'));
+  if (changed.build_args !== undefined) problems.push(...buildArgProblems(changed.build_args));
+  if (changed.health_path !== undefined && changed.health_path !== null)
+    problems.push(healthPathProblem(changed.health_path, 'health_path'));
+  if (changed.auth_required === true && !rules.hasLogin) problems.push(NO_LOGIN);
+  if (changed.watch_paths !== undefined)
     problems.push(
-      ...given.watch_paths.map((path, i) => watchPathProblem(path, `watch_paths[${i}]`)),
+      ...changed.watch_paths.map((path, i) => watchPathProblem(path, `watch_paths[${i}]`)),
     );
-  if (given.cors_origins !== undefined) problems.push(...originProblems(given.cors_origins));
-  if (given.members !== undefined) problems.push(...memberProblems(given.members));
-  if (given.env !== undefined)
-    problems.push(...envProblems(given.env), ...envSizeProblems(given.env));
-  if (given.datasets !== undefined) problems.push(...datasetProblems(given.datasets, rules));
-  if (given.volumes !== undefined || given.datasets !== undefined)
+  if (changed.cors_origins !== undefined) problems.push(...originProblems(changed.cors_origins));
+  if (changed.members !== undefined) problems.push(...memberProblems(changed.members));
+  if (changed.env !== undefined)
+    problems.push(...envProblems(changed.env), ...envSizeProblems(changed.env));
+  if (changed.datasets !== undefined) problems.push(...datasetProblems(changed.datasets, rules));
+  if (changed.volumes !== undefined || changed.datasets !== undefined)
     problems.push(...volumeProblems(settings));
-  if (given.datasets !== undefined || given.volumes !== undefined || given.replace !== undefined)
+  if (
+    changed.datasets !== undefined ||
+    changed.volumes !== undefined ||
+    changed.replace !== undefined
+  )
     problems.push(replaceProblem(settings));
   return problems.filter((p) => p !== null);
 }
@@ -115,7 +129,7 @@ const NO_LOGIN: FieldProblem = {
 };
 
 /**
- * Project `x` has the routers `x` and `x-http`, so no project may have a name like the second one.
+ * Project `x` has the routers `x` and `x-http`, so no project must have a name like the second one.
  */
 const nameProblem = (name: string): FieldProblem | null => {
   // The dashboard has the page of a new project there.
@@ -180,7 +194,7 @@ function datasetProblems(
     const isGiven = use.mount_path !== undefined;
     const path = mountPathOf(use, name ?? use.dataset_id);
     const other = taken.find((t) => overlap(t, path));
-    const found = [
+    const useProblems = [
       name === null
         ? { field: `${at}.dataset_id`, rule: 'exists', message: 'there is no dataset with this id' }
         : null,
@@ -190,25 +204,15 @@ function datasetProblems(
       use.mount_path === undefined ? null : mountPathProblem(use.mount_path, `${at}.mount_path`),
       other === undefined || (ids.has(use.dataset_id) && !isGiven)
         ? null
-        : other === path
-          ? {
-              field: `${at}.mount_path`,
-              rule: 'unique',
-              message: `two datasets cannot be mounted at one path (${path})`,
-            }
-          : {
-              field: `${at}.mount_path`,
-              rule: 'nested',
-              message: `${path} and ${other}: one would be mounted inside the other`,
-            },
+        : overlapProblem(`${at}.mount_path`, path, other),
     ];
     ids.add(use.dataset_id);
     taken.push(path);
-    return found;
+    return useProblems;
   });
 }
 
-/** The store checks this rule too, because two concurrent changes may each be valid alone. */
+/** The store checks this rule too, because two concurrent changes can each be valid alone. */
 export const replaceProblem = (
   settings: Pick<ProjectSettings, 'replace' | 'datasets' | 'volumes'>,
 ): FieldProblem | null =>

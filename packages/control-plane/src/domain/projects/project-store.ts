@@ -4,7 +4,7 @@
  */
 import type { ProjectCreate } from '@berth/wire/project';
 import type { Guarded, ProjectAccess } from '../identity/access.ts';
-import type { RecordChange, RecordGuard } from '../platform/guard.ts';
+import type { RecordChange, RecordGuard } from '../platform/record-change.ts';
 import type { Page, Paged, ProjectFilter } from '../platform/page.ts';
 import type { ProjectRecord, ProjectSettings } from '../platform/records.ts';
 
@@ -12,21 +12,21 @@ export type ProjectStore = {
   /**
    * Creates a project with the defaults of PROJECT_DEFAULTS (`replace`: rolling). Throws
    * name_taken, domain_prefix_taken, domain_taken, validation (a dataset is unknown or being
-   * deleted, a member is unknown). `access`: errors name no project that this caller may not see.
+   * deleted, a member is unknown). `access`: errors name no project that this caller must not see.
    */
   create(input: ProjectCreate, now: number, access?: ProjectAccess): Promise<ProjectRecord>;
   /** Throws not_found. */
   get(id: string): Promise<ProjectRecord>;
   /** Returns the existing records; missing ids are skipped. */
   getMany(ids: readonly string[]): Promise<ProjectRecord[]>;
-  /** `access`: only projects that this caller may see. */
+  /** `access`: only projects that this caller can see. */
   list(page: Page, filter?: ProjectFilter, access?: ProjectAccess): Promise<Paged<ProjectRecord>>;
   /**
-   * Returns what decides who may see the project with this id, else with this name; null if there
+   * Returns what decides who can see the project with this id, else with this name; null if there
    * is none.
    */
   guarded(idOrName: string): Promise<Guarded | null>;
-  /** Returns those of these ids that the caller may see. A deleted project counts as it was. */
+  /** Returns those of these ids that the caller can see. A deleted project counts as it was. */
   visible(ids: readonly string[], access: ProjectAccess): Promise<Set<string>>;
   /**
    * Removes members of projects that are gone and of which no event is left. Returns the number of

@@ -50,7 +50,9 @@ function lateAt(lifetime: number): number {
 const day = (ms: number): string =>
   `${new Date(ms).toISOString().slice(0, 16).replace('T', ' ')} UTC`;
 
-/** `isNew`: the proxy may still be getting the first certificate. Null: the answer says nothing. */
+/**
+ * `isNew`: the proxy might still be getting the first certificate. Null: the answer says nothing.
+ */
 export function judgeCertificate(
   host: string,
   seen: Handshake,
@@ -93,8 +95,8 @@ export function judgeCertificate(
     return isNew
       ? pending
       : invalid(
-          `the proxy serves a certificate for ${otherNames}, not for ${host}: its log says why it ` +
-            'has none',
+          `the proxy serves a certificate for ${otherNames}, not for ${host}: its log says why ` +
+            'it has none',
         );
   if (untrusted !== null && !ABOUT_DATES.includes(untrusted))
     return isNew

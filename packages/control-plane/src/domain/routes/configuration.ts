@@ -68,7 +68,7 @@ export type CertificateWatch = {
   /** Null if it is not known yet. */
   ofHost(host: string): HostCertificate | null;
   /**
-   * Without custom domains that never had a good certificate: their owners may not have pointed
+   * Without custom domains that never had a good certificate: their owners might not have pointed
    * them here yet.
    */
   problems(): { host: string; problem: string }[];

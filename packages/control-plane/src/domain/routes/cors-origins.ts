@@ -1,5 +1,5 @@
 /**
- * Origins whose pages may call a project that requires a login: their normal form and their rules.
+ * Origins whose pages can call a project that requires a login: their normal form and their rules.
  * Pure.
  */
 import type { FieldProblem } from '../platform/errors.ts';
@@ -27,12 +27,12 @@ export const originProblems = (origins: readonly string[]): FieldProblem[] =>
   });
 
 function problemOf(origin: string): { rule: string; message: string } | null {
-  const shown = `“${origin.slice(0, 100)}”`;
+  const quoted = `“${origin.slice(0, 100)}”`;
   if (origin.includes('*'))
     return {
       rule: 'wildcard',
       message:
-        `${shown} has a wildcard: list each origin, because any other page could then act with ` +
+        `${quoted} has a wildcard: list each origin, because any other page could then act with ` +
         'the session of its visitor',
     };
   if (origin === 'null')
@@ -44,7 +44,7 @@ function problemOf(origin: string): { rule: string; message: string } | null {
     return {
       rule: 'origin',
       message:
-        `${shown} is not an origin like https://app.example.com: scheme, host and perhaps a ` +
+        `${quoted} is not an origin like https://app.example.com: scheme, host and perhaps a ` +
         'port, without a path',
     };
   return null;

@@ -36,14 +36,14 @@ export const normalAddress = (address: string): string =>
 export function judgeDns(domain: string, seen: Resolved, { from, resolved }: Expected): DnsVerdict {
   const expected =
     resolved.kind === 'answer' ? resolved.addresses.map(normalAddress).toSorted() : [];
-  const known = {
+  const addresses = {
     addresses: seen.kind === 'answer' ? seen.addresses.map(normalAddress).toSorted() : [],
     expected,
   };
   const verdict = (state: DnsState, problem: string | null): DnsVerdict => ({
     state,
     cname: seen.kind === 'answer' ? seen.cname : null,
-    ...known,
+    ...addresses,
     problem,
   });
   if (seen.kind === 'failed')
@@ -53,7 +53,7 @@ export function judgeDns(domain: string, seen: Resolved, { from, resolved }: Exp
         'again in a minute',
     );
   const records = expected.length === 0 ? 'the address of this platform' : listOf(expected);
-  if (known.addresses.length === 0)
+  if (addresses.addresses.length === 0)
     return verdict(
       'missing',
       `${domain} has no address: at its DNS provider, create records (A, AAAA) with ` +
@@ -67,10 +67,10 @@ export function judgeDns(domain: string, seen: Resolved, { from, resolved }: Exp
             `(${resolved.why}); set PUBLIC_IPS`
         : 'Berth does not know its own address: BASE_DOMAIN has none; set PUBLIC_IPS',
     );
-  const others = known.addresses.filter((address) => !expected.includes(address));
+  const others = addresses.addresses.filter((address) => !expected.includes(address));
   if (others.length === 0) return verdict('ok', null);
   const here = `${records} (${from === 'PUBLIC_IPS' ? from : 'the addresses of BASE_DOMAIN'})`;
-  if (others.length < known.addresses.length)
+  if (others.length < addresses.addresses.length)
     return verdict(
       'partly',
       `${domain} also leads to ${listOf(others)}: some visitors do not arrive here; remove ` +

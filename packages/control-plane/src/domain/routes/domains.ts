@@ -1,5 +1,5 @@
 /**
- * Custom domains: their normal form, which ones a project may have, and for how long a domain is
+ * Custom domains: their normal form, which ones a project can have, and for how long a domain is
  * kept for its last project. Pure.
  */
 import type { FieldProblem } from '../platform/errors.ts';
@@ -53,25 +53,27 @@ export function domainProblems(
   });
 }
 
+const LIST_EACH_HOST = 'list each host, because each one needs its own certificate';
+
 function problemOf(
   domain: string,
   ownHost: string,
   { baseDomain, ownHosts }: DomainRules,
 ): Omit<FieldProblem, 'field'> | null {
-  const shown = `“${domain.slice(0, 100)}”`;
+  const quoted = `“${domain.slice(0, 100)}”`;
   if (domain.includes('*'))
     return {
       rule: 'wildcard',
-      message: `${shown} has a wildcard: list each host, because each one needs its own certificate`,
+      message: `${quoted} has a wildcard: ${LIST_EACH_HOST}`,
     };
   const last = domain.slice(domain.lastIndexOf('.') + 1);
   if (isV6(domain.replace(/^\[|\]$/g, '')) || /^(\d+|0x[0-9a-f]*)$/.test(last))
-    return { rule: 'ip_address', message: `${shown} is an IP address: a domain is a host name` };
+    return { rule: 'ip_address', message: `${quoted} is an IP address: a domain is a host name` };
   if (domain.length > 253 || !NAME.test(domain))
     return {
       rule: 'host',
       message:
-        `${shown} is not a host name like www.example.com: labels of up to 63 letters, digits ` +
+        `${quoted} is not a host name like www.example.com: labels of up to 63 letters, digits ` +
         'and dashes, with at least one dot and at most ' +
         '253 characters in all, without scheme, port and path',
     };
@@ -79,16 +81,16 @@ function problemOf(
   if (punycode !== null) return punycode;
   // A platform for development has its base domain there.
   if (SPECIAL.includes(last) && !baseDomain.endsWith(`.${last}`))
-    return { rule: 'reserved', message: `${shown}: names under “.${last}” are not public` };
+    return { rule: 'reserved', message: `${quoted}: names under “.${last}” are not public` };
   if (domain === ownHost) return null;
   if (ownHosts.includes(domain) || domain === baseDomain)
-    return { rule: 'reserved', message: `${shown} is reserved for the platform` };
+    return { rule: 'reserved', message: `${quoted} is reserved for the platform` };
   if (isUnderBase(domain, baseDomain))
     return {
       rule: 'base_domain',
       message:
-        `${shown} is under ${baseDomain}: a project has only the host of its domain_prefix there ` +
-        `(${ownHost})`,
+        `${quoted} is under ${baseDomain}: a project has only the host of its domain_prefix ` +
+        `there (${ownHost})`,
     };
   return null;
 }
@@ -123,10 +125,10 @@ export type DomainClaim = {
   released_at: number | null;
 };
 
-/** Why a project may not have a domain. */
+/** Why a project must not have a domain. */
 export type ClaimRefusal = { rule: 'taken' } | { rule: 'kept'; until: number };
 
-/** `claim`: the last one of the domain. Null: the project may have it. */
+/** `claim`: the last one of the domain. Null: the project can have it. */
 export function claimRefusal(
   claim: Omit<DomainClaim, 'host'> | undefined,
   projectId: string,
@@ -139,7 +141,7 @@ export function claimRefusal(
   return until > now ? { rule: 'kept', until } : null;
 }
 
-/** The message names no project: the caller may not be allowed to see it. */
+/** The message names no project: the caller might not be allowed to see it. */
 export const refusalMessage = (host: string, refusal: ClaimRefusal): string =>
   refusal.rule === 'taken'
     ? `another project already has ${host}`

@@ -4,7 +4,8 @@
  *   control-plane <id>, gateway <id>   the values that a process has; renewed every REPORT_MS, removed at its stop
  *   sent <fingerprint> <address>       a request with an earlier GATEWAY_SECRET
  *   signed <setting> <fingerprint>     until when something lives that a value signed
- * A node has its value in its own row, and a project key the id of its key.
+ * Not listed here: nodes (in their own rows) and project keys (each has the id of its wrapping
+ * key).
  */
 import type { GatewaySeen, RotatedSetting, Rotation } from '@berth/wire/rotation';
 import type { MetaStore } from '../platform/meta-store.ts';
@@ -35,19 +36,19 @@ export const useKey = {
 export type RotationSource = {
   meta: MetaStore;
   nodes: Pick<NodeStore, 'withoutSecret'>;
-  keys: Pick<ProjectKeyStore, 'counts'>;
+  projectKeys: Pick<ProjectKeyStore, 'counts'>;
 };
 
 /** `named`: with the nodes, which only admins see. */
 export async function readRotation(
-  { meta, nodes, keys }: RotationSource,
+  { meta, nodes, projectKeys }: RotationSource,
   now: number,
   named: boolean,
 ): Promise<Rotation> {
   const [rows, shared, counts] = await Promise.all([
     meta.startingWith(SECRET_USE),
     named ? nodes.withoutSecret() : [],
-    keys.counts(),
+    projectKeys.counts(),
   ]);
   const rotation: Rotation = {
     control_planes: [],
@@ -66,15 +67,15 @@ export async function readRotation(
   for (const { key, value } of rows) {
     const [kind, ...rest] = key.slice(SECRET_USE.length).split(' ');
     const row = JSON.parse(value) as ControlPlaneSeen & GatewayRow & { until: number };
-    const seen = {
+    const presence = {
       name: row.name,
       seen_at: time(row.at ?? 0),
       running: now - row.at < SILENT_MS,
       values: row.values,
     };
-    if (kind === 'control-plane') rotation.control_planes.push({ ...seen, key_id: row.key_id });
+    if (kind === 'control-plane') rotation.control_planes.push({ ...presence, key_id: row.key_id });
     if (kind === 'gateway')
-      rotation.gateways.push({ ...seen, address: row.address, sends: row.sends });
+      rotation.gateways.push({ ...presence, address: row.address, sends: row.sends });
     if (kind === 'sent')
       rotation.senders.push({
         fingerprint: rest[0] ?? '',

@@ -7,7 +7,7 @@ import {
   type SecretScope,
 } from '@berth/wire/secret';
 import { DomainError, type FieldProblem } from '../platform/errors.ts';
-import type { RecordGuard } from '../platform/guard.ts';
+import type { RecordGuard } from '../platform/record-change.ts';
 import type { ProjectRecord, SecretPrint } from '../platform/records.ts';
 
 export type SecretRecord = {
@@ -60,7 +60,7 @@ export type SecretStore = {
   ): Promise<void>;
   /**
    * Removes the variable from the project's env and from its deployments, and sets a secret with
-   * its value, in one transaction. `seal` may throw to refuse the value. Throws not_found (no such
+   * its value, in one transaction. `seal` can throw to refuse the value. Throws not_found (no such
    * variable), being_deleted, validation.
    */
   importEnv(

@@ -25,10 +25,10 @@ export function createLookup(old: Listing): Lookup {
   return (buffer, from, to) => {
     if (!isAt(position, buffer, from, to)) {
       table ??= createTable(listing);
-      const found = table.find(hashOf(buffer, from, to), (at) => isAt(at, buffer, from, to));
-      if (found === -1) return -1;
-      index = found;
-      position = table.offset(found);
+      const entry = table.find(hashOf(buffer, from, to), (at) => isAt(at, buffer, from, to));
+      if (entry === -1) return -1;
+      index = entry;
+      position = table.offset(entry);
     }
     position += to - from;
     return index++;

@@ -222,5 +222,6 @@ export function parseFile(buffer: Buffer, from: number): FileRecord {
 /** Returns the offset of the path of a record. */
 export function pathStart(buffer: Buffer, from: number): number {
   const type = buffer[from];
-  return type === FILE ? parseFile(buffer, from).path : type === OTHER ? from + 2 : from + 1;
+  if (type === FILE) return parseFile(buffer, from).path;
+  return type === OTHER ? from + 2 : from + 1;
 }

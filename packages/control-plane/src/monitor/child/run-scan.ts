@@ -43,16 +43,16 @@ async function scan(folder: ScanFolder, ends: (() => void)[]): Promise<ScanOutco
   const first = await folder.list();
   const cache = openCache(job.cachePath, root);
   if (cache !== null) ends.push(cache.close);
-  const found = cache?.header.found ?? null;
+  const lastFound = cache?.header.found ?? null;
   if (
     cache !== null &&
-    found !== null &&
+    lastFound !== null &&
     !job.full &&
     cache.header.unknown === 0 &&
-    found.manifestDigest === job.previous?.manifestDigest &&
+    lastFound.manifestDigest === job.previous?.manifestDigest &&
     sameBytes(first.listing, cache.listing)
   ) {
-    const { files, bytes, skipped } = found;
+    const { files, bytes, skipped } = lastFound;
     return { kind: 'unchanged', files, bytes, skipped, share: folder.checkShare() };
   }
   const { scanState } = await import('./scan-state.ts');

@@ -71,9 +71,9 @@ export function seeShare(
   };
   const problem = shareProblem(base, was, is);
   if (problem !== null && was?.accepted !== true) throw new ShareUnreachableError(problem);
-  const known = was !== null && sameMount(was.mount, is.mount) ? was.marker : null;
+  const earlierMarker = was !== null && sameMount(was.mount, is.mount) ? was.marker : null;
   return {
-    share: { ...is, marker: is.marker ?? leaveMarker(base, known ?? randomUUID()) },
+    share: { ...is, marker: is.marker ?? leaveMarker(base, earlierMarker ?? randomUUID()) },
     same: problem === null,
   };
 }

@@ -34,7 +34,8 @@ export async function markRestored(databaseUrl: string, restored: Restored): Pro
       for (const table of ['prefix_claims', 'domain_claims'])
         await sql`update ${sql.table(table)} set id = ${claim}`.execute(tx);
       await sql`delete from meta where key = ${RESTORED}`.execute(tx);
-      await sql`insert into meta (key, value) values (${RESTORED}, ${JSON.stringify(restored)})`.execute(
+      await sql`
+        insert into meta (key, value) values (${RESTORED}, ${JSON.stringify(restored)})`.execute(
         tx,
       );
       if (!restored.as_new) return;

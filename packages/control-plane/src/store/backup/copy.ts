@@ -43,11 +43,11 @@ async function installationOf({ db }: Plain): Promise<string> {
   const read = async (): Promise<string | undefined> =>
     (await sql<{ value: string }>`select value from meta where key = ${INSTALLATION}`.execute(db))
       .rows[0]?.value;
-  const found = await read();
-  if (found !== undefined) return found;
-  await sql`insert into meta (key, value) values (${INSTALLATION}, ${randomBytes(4).toString('hex')}) on conflict (key) do nothing`.execute(
-    db,
-  );
+  const storedId = await read();
+  if (storedId !== undefined) return storedId;
+  await sql`
+    insert into meta (key, value) values (${INSTALLATION}, ${randomBytes(4).toString('hex')})
+    on conflict (key) do nothing`.execute(db);
   return (await read()) ?? '00000000';
 }
 

@@ -46,7 +46,8 @@ async function volumesIn(db: Kysely<unknown>): Promise<VolumesElsewhere[]> {
     names: string;
     bytes: number | string | null;
   }>`
-    select project, hostname, names, bytes from volume_copies where state in ('current', 'kept') and names <> '[]'
+    select project, hostname, names, bytes from volume_copies
+    where state in ('current', 'kept') and names <> '[]'
     order by project, id limit 1000`.execute(db);
   return rows.rows.map(({ project, hostname, names, bytes }) => ({
     project,

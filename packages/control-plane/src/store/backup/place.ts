@@ -11,8 +11,10 @@ import { isSqlite, openPlain, pathIn } from './plain.ts';
 export async function contentOf(databaseUrl: string): Promise<string | null> {
   if (isSqlite(databaseUrl)) {
     const path = pathIn(databaseUrl);
-    const found = ['', '-wal', '-shm'].map((end) => path + end).find((file) => existsSync(file));
-    return found === undefined ? null : `the file ${found} exists`;
+    const existingFile = ['', '-wal', '-shm']
+      .map((end) => path + end)
+      .find((file) => existsSync(file));
+    return existingFile === undefined ? null : `the file ${existingFile} exists`;
   }
   const { db, name } = openPlain(databaseUrl);
   try {

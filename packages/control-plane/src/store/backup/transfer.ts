@@ -124,9 +124,8 @@ export async function* exportLines(
 async function* rowsOfFile(tx: Tx, table: string): AsyncGenerator<Record<string, unknown>> {
   for (let after = -1; ; ) {
     const { rows } = await sql<{ export_rowid: number }>`
-      select rowid as export_rowid, * from ${sql.table(table)} where rowid > ${after} order by rowid limit ${PAGE}`.execute(
-      tx,
-    );
+      select rowid as export_rowid, * from ${sql.table(table)}
+      where rowid > ${after} order by rowid limit ${PAGE}`.execute(tx);
     for (const { export_rowid, ...row } of rows) {
       after = export_rowid;
       yield row;
@@ -157,7 +156,9 @@ async function countersIn(tx: Tx, isSqlite: boolean): Promise<Record<string, num
         }>`select seq as last from sqlite_sequence where name = ${table}`.execute(tx)
       : await sql<{
           last: number;
-        }>`select coalesce(pg_sequence_last_value(pg_get_serial_sequence(${table}, ${number})::regclass), 0) as last`.execute(
+        }>`
+          select coalesce(
+            pg_sequence_last_value(pg_get_serial_sequence(${table}, ${number})::regclass), 0) as last`.execute(
           tx,
         );
     counters[table] = rows[0]?.last ?? 0;

@@ -4,7 +4,7 @@ import { resolve } from 'node:path';
 import type { DatabaseState, SchemaStep } from '@berth/wire/schema-report';
 import { type Kysely, sql } from 'kysely';
 import { POSTGRES, SQLITE } from '../engine/capabilities.ts';
-import { isNeeded, presentIn } from '../engine/migrate.ts';
+import { isRequired, presentIn } from '../engine/migrate.ts';
 import { allMigrations } from '../engine/migrations/all.ts';
 import { isSqlite, openPlain, pathIn } from './plain.ts';
 
@@ -13,7 +13,7 @@ export function knownSteps(engine: 'sqlite' | 'postgres'): SchemaStep[] {
   const steps = allMigrations(engine === 'sqlite' ? SQLITE : POSTGRES);
   return Object.keys(steps)
     .sort()
-    .map((name) => ({ name, needed: isNeeded(name, steps[name]) }));
+    .map((name) => ({ name, needed: isRequired(name, steps[name]) }));
 }
 
 const OPEN = ['pending', 'building', 'built', 'deploying'];
@@ -77,8 +77,7 @@ function holderOf(path: string): string[] {
 async function connectionsTo(db: Kysely<unknown>): Promise<string[]> {
   const { rows } = await sql<{ address: string; n: number }>`
     select coalesce(host(client_addr), 'this machine') as address, count(*) as n from pg_stat_activity
-    where datname = current_database() and application_name = 'berth' and pid <> pg_backend_pid() group by 1 order by 1`.execute(
-    db,
-  );
+    where datname = current_database() and application_name = 'berth' and pid <> pg_backend_pid()
+    group by 1 order by 1`.execute(db);
   return rows.map(({ address, n }) => `${address} (${n} connections)`);
 }

@@ -12,7 +12,6 @@
  * Tree objects and history are written before their version is visible (record-version.ts):
  * finishScan inserts into dataset_versions.
  */
-
 import { defined } from '@berth/kit/defined';
 import { type ExpressionBuilder, sql } from 'kysely';
 import type {
@@ -25,6 +24,7 @@ import type { Database } from '../engine/database.ts';
 import type { Db, Row, Tables, Tx } from '../engine/tables.ts';
 import { datasetEvent, type NewEvent, writeEvents } from '../events.ts';
 import { datasetOf } from '../rows/dataset.ts';
+import { jsonColumn } from '../rows/json.ts';
 import { claimedRow, isClaimed } from './dataset-claims.ts';
 import { pruneVersions } from './dataset-pruning.ts';
 import { readTrees } from './dataset-trees.ts';
@@ -152,8 +152,8 @@ function finishScan(db: Database, claim: ScanClaim, plan: ScanPlan, now: number)
         ...plain,
         ...newVersion,
         ...defined({
-          skipped: skipped === undefined ? undefined : JSON.stringify(skipped),
-          share: share === undefined ? undefined : share === null ? null : JSON.stringify(share),
+          skipped: jsonColumn(skipped),
+          share: jsonColumn(share),
         }),
         scan_full: remainingFlag(row.scan_full),
         accept_loss: remainingFlag(row.accept_loss),

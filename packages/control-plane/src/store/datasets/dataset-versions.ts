@@ -50,7 +50,7 @@ export const versionMethods = ({ kysely }: Database): VersionMethods => ({
   async history(id, filter, page) {
     await datasetRow(kysely, id, false);
     const after = keyAfter(page.cursor, ['number', 'string']);
-    const found: (HistoryRecord & { long_path: string | null })[] = [];
+    const changes: (HistoryRecord & { long_path: string | null })[] = [];
     // Reads version by version: each takes a few steps in the index, whatever the paths and the
     // length of the history.
     for (const [i, { version, created_at }] of (
@@ -64,13 +64,13 @@ export const versionMethods = ({ kysely }: Database): VersionMethods => ({
         version,
         filter,
         from,
-        page.limit + 1 - found.length,
+        page.limit + 1 - changes.length,
       );
-      found.push(...rows.map((row) => ({ ...row, at: created_at })));
-      if (found.length > page.limit) break;
+      changes.push(...rows.map((row) => ({ ...row, at: created_at })));
+      if (changes.length > page.limit) break;
     }
     return paged(
-      found,
+      changes,
       page,
       (row) => [row.version, row.path],
       ({ long_path, ...row }) => ({ ...row, path: long_path ?? row.path }),

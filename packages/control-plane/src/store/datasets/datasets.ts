@@ -2,14 +2,13 @@
  * Datasets that people register. Scans are in dataset-scans.ts, versions and history in
  * dataset-versions.ts.
  */
-
 import { defined } from '@berth/kit/defined';
 import { canDataset } from '@berth/wire/can';
 import type { DatasetCreate, DatasetPatch, DatasetState } from '@berth/wire/dataset';
 import type { DatasetStore } from '../../domain/data/dataset-stores.ts';
 import type { ProjectAccess } from '../../domain/identity/access.ts';
 import { DomainError, taken } from '../../domain/platform/errors.ts';
-import type { RecordGuard } from '../../domain/platform/guard.ts';
+import type { RecordGuard } from '../../domain/platform/record-change.ts';
 import type { NameFilter, Page, Paged } from '../../domain/platform/page.ts';
 import type { DatasetRecord, ShareIdentity } from '../../domain/platform/records.ts';
 import type { Database } from '../engine/database.ts';
@@ -203,7 +202,10 @@ function patchDataset(
         .set({
           ...patch,
           updated_at: now,
-          ...(moved ? { scan_requested_at: nextRequestTime(before, now), accept_loss: 0 } : {}),
+          ...defined({
+            scan_requested_at: moved ? nextRequestTime(before, now) : undefined,
+            accept_loss: moved ? 0 : undefined,
+          }),
         })
         .where('id', '=', id)
         .returningAll()

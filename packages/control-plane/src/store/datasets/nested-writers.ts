@@ -50,18 +50,21 @@ export async function refuseNestedWriters(
   const folders = await foldersOf(tx);
   // The project's own present mounts do not count: its old container stops first, and the agent
   // checks the folders after that.
-  const found = (await writersOf(tx, folders)).filter((w) => w.projectId !== project.id);
+  const otherWriters = (await writersOf(tx, folders)).filter((w) => w.projectId !== project.id);
   for (const [i, use] of uses.entries()) {
     const folder = folders.get(use.dataset_id);
     if (!isWritten(use) || folder === undefined) continue;
-    const other = found.find((w) => isNested(w.path, folder.nfs_path));
+    const other = otherWriters.find((w) => isNested(w.path, folder.nfs_path));
     if (other !== undefined)
       throw invalid(
         `datasets[${i}].dataset_id`,
         'nested_writer',
         sentence(folder.name, folder.nfs_path, await shown(tx, other, access)),
       );
-    found.push({ ...writer(project.id ?? '', `project ${project.name}`, folder), moves: true });
+    otherWriters.push({
+      ...writer(project.id ?? '', `project ${project.name}`, folder),
+      moves: true,
+    });
   }
 }
 
@@ -152,12 +155,12 @@ async function writersOf(tx: Tx, folders: ReadonlyMap<string, Folder>): Promise<
     .orderBy('projects.name')
     .orderBy('deployments.generation')
     .execute();
-  const found = projects.flatMap((row) =>
+  const writers = projects.flatMap((row) =>
     written(row.id, `project ${row.name}`, JSON.parse(row.datasets) as Uses),
   );
   for (const row of live) {
     const by = `deployment ${row.generation} of ${row.name}`;
-    found.push(
+    writers.push(
       ...written(row.project_id, by, (JSON.parse(row.settings) as ProjectSettings).datasets),
     );
     const tasks = await tx
@@ -170,7 +173,7 @@ async function writersOf(tx: Tx, folders: ReadonlyMap<string, Folder>): Promise<
       const mounts = (JSON.parse(payload) as { datasets: DatasetMount[] }).datasets.filter(
         isWritten,
       );
-      found.push(
+      writers.push(
         ...mounts.map((m) => ({
           ...writer(row.project_id, by, { ...m, id: m.dataset_id }),
           moves: false,
@@ -178,5 +181,5 @@ async function writersOf(tx: Tx, folders: ReadonlyMap<string, Folder>): Promise<
       );
     }
   }
-  return found;
+  return writers;
 }

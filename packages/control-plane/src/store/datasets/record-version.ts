@@ -179,8 +179,10 @@ function putHistory(
     // One parameter for all rows: building a statement with so many parameters takes longer than
     // running it.
     sql`
-      insert into dataset_history (dataset_id, version, path, long_path, change, size, checksum, previous_checksum)
-      select ${claim.dataset.id}, ${version}, value ->> 0, value ->> 1, value ->> 2, cast(value ->> 3 as bigint), value ->> 4, value ->> 5
+      insert into dataset_history
+        (dataset_id, version, path, long_path, change, size, checksum, previous_checksum)
+      select ${claim.dataset.id}, ${version}, value ->> 0, value ->> 1, value ->> 2,
+        cast(value ->> 3 as bigint), value ->> 4, value ->> 5
       from ${db.capabilities.jsonElements(JSON.stringify(rows))}`.execute(tx),
   );
 }

@@ -10,8 +10,10 @@ const CURRENT_SCAN = 0b01;
 const FOLLOWING_SCAN = 0b10;
 
 /** Returns the flags after a request. `scanning`: a scan is running. */
-export const requestedFlag = (before: number, requested: boolean, scanning: boolean): number =>
-  before | (requested ? (scanning ? FOLLOWING_SCAN : CURRENT_SCAN) : 0);
+export const requestedFlag = (before: number, requested: boolean, scanning: boolean): number => {
+  if (!requested) return before;
+  return before | (scanning ? FOLLOWING_SCAN : CURRENT_SCAN);
+};
 
 /** Returns the flags after a claim: all earlier requests are for the scan that begins. */
 export const claimedFlag = (column: 'scan_full' | 'accept_loss'): RawBuilder<number> =>

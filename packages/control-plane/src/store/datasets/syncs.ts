@@ -5,7 +5,6 @@
  * pending -> running (claimed) -> completed | failed (reported)
  * running -> pending (lease expired); pending, running -> lost (deadline passed, node deleted)
  */
-
 import type { TaskReport } from '@berth/wire/task';
 import type { TaskState } from '@berth/wire/vocabulary';
 import type { NewSync, Overdue, TaskStore } from '../../domain/deployments/task-store.ts';

@@ -130,9 +130,9 @@ export const SQLITE: Capabilities = {
     sql`json_remove(${sql.ref(column)}, ${`$${path.map((name) => `."${name}"`).join('')}`})`,
   shrinkFile: shrinkByPages,
   packDeployment: (tx, id) =>
-    sql`update deployments set rowid = (select max(rowid) + 1 from deployments) where id = ${id}`.execute(
-      tx,
-    ),
+    sql`
+      update deployments set rowid = (select max(rowid) + 1 from deployments)
+      where id = ${id}`.execute(tx),
   async size(db) {
     const [page, pages, free] = [
       await pragma(db, 'page_size'),
@@ -175,7 +175,9 @@ export const POSTGRES: Capabilities = {
     await sql`select pg_advisory_xact_lock(hashtextextended(${name}, 0))`.execute(tx);
   },
   withoutKey: (column, path) =>
-    sql`cast(cast(${sql.ref(column)} as jsonb) #- cast(${`{${path.join(',')}}`} as text[]) as text)`,
+    sql`cast(
+        cast(${sql.ref(column)} as jsonb) #- cast(${`{${path.join(',')}}`} as text[])
+      as text)`,
   jsonElements: (json) => sql`jsonb_array_elements(cast(${json} as jsonb)) as elements(value)`,
   // Autovacuum frees the space of deleted rows for new rows; tables neither shrink nor grow.
   shrinkFile: null,

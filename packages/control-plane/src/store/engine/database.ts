@@ -3,7 +3,6 @@
  * transaction (connection.ts), which is retried when the engine reports that it did nothing. Public
  * methods of the stores begin the transaction; small functions take `tx`.
  */
-
 import { defined } from '@berth/kit/defined';
 import { type Dialect, Kysely } from 'kysely';
 import type { LogRelay } from '../../domain/deployments/runtime-logs.ts';

@@ -5,7 +5,7 @@
  * A step expands (it only adds, so earlier versions can go on with the database) or contracts (it
  * removes what no version in use needs). `berth_migrations` has the steps that a version must know:
  * a version that lacks one of them refuses the database. `berth_migrations_log` has every step
- * after LAST_NEEDED, with the version that ran it. So an earlier version starts on a database that
+ * after LAST_UNLOGGED_STEP, with the version that ran it. So an earlier version starts on a database that
  * later versions only expanded.
  */
 import { BERTH_VERSION } from '@berth/wire/version';
@@ -24,17 +24,19 @@ export type Steps = Record<string, Step>;
  */
 export type BeforeMigration = (missing: readonly string[]) => Promise<string | null>;
 
-const NEEDED = 'berth_migrations';
-const LOG = 'berth_migrations_log';
+/** Steps that a version must know to use the database. */
+const REQUIRED_STEPS_TABLE = 'berth_migrations';
+/** Every step after LAST_UNLOGGED_STEP, with the version that ran it. */
+const STEP_LOG_TABLE = 'berth_migrations_log';
 /**
- * Versions that do not know `contracts` refuse every step that they do not know. This is the last
- * step of such a version.
+ * The last step of the versions that had only REQUIRED_STEPS_TABLE. They refuse each step that they
+ * do not know, so all steps up to this one are required.
  */
-const LAST_NEEDED = '0019_backups';
+const LAST_UNLOGGED_STEP = '0019_backups';
 
 type Tables = {
-  [NEEDED]: { name: string; timestamp: string };
-  [LOG]: { name: string; timestamp: string; berth: string; snapshot: string | null };
+  [REQUIRED_STEPS_TABLE]: { name: string; timestamp: string };
+  [STEP_LOG_TABLE]: { name: string; timestamp: string; berth: string; snapshot: string | null };
 };
 
 type Options = {
@@ -44,8 +46,8 @@ type Options = {
 };
 
 /** Whether earlier versions must refuse a database with this step. */
-export const isNeeded = (name: string, step: Step | undefined): boolean =>
-  name <= LAST_NEEDED || step?.contracts === true;
+export const isRequired = (name: string, step: Step | undefined): boolean =>
+  name <= LAST_UNLOGGED_STEP || step?.contracts === true;
 
 /**
  * Returns the names of the steps that it ran. Of several control planes that start at once, one
@@ -54,11 +56,11 @@ export const isNeeded = (name: string, step: Step | undefined): boolean =>
 export async function migrate(
   db: Kysely<unknown>,
   steps: Steps,
-  { before, onNewer }: Options = {},
+  { before: beforeFirstStep, onNewer }: Options = {},
 ): Promise<string[]> {
-  const found = await presentIn(db);
-  if (missingIn(found, steps).length === 0) {
-    const newer = found.log.filter(({ name }) => !Object.hasOwn(steps, name));
+  const stepsBefore = await presentIn(db);
+  if (missingIn(stepsBefore, steps).length === 0) {
+    const newer = stepsBefore.log.filter(({ name }) => !Object.hasOwn(steps, name));
     if (newer.length > 0) onNewer?.(newer);
     return [];
   }
@@ -72,8 +74,9 @@ export async function migrate(
       const present = await presentIn(one);
       const missing = missingIn(present, steps);
       if (missing.length === 0) return [];
-      const snapshot = present.applied.length === 0 ? null : ((await before?.(missing)) ?? null);
-      await run(one, steps, missing, snapshot);
+      const snapshot =
+        present.applied.length === 0 ? null : ((await beforeFirstStep?.(missing)) ?? null);
+      await runSteps(one, steps, missing, snapshot);
       return missing;
     } finally {
       // If the connection is lost, the server releases the lock.
@@ -82,7 +85,7 @@ export async function migrate(
   });
 }
 
-async function run(
+async function runSteps(
   db: Kysely<unknown>,
   steps: Steps,
   missing: readonly string[],
@@ -92,16 +95,16 @@ async function run(
   try {
     await db.transaction().execute(async (transaction) => {
       const tx = transaction as unknown as Kysely<Tables>;
-      await createTables(tx);
+      await ensureStepTables(tx);
       for (const name of missing) {
         doing = name;
         await steps[name]?.up(transaction as Kysely<unknown>);
         const timestamp = new Date().toISOString();
-        if (isNeeded(name, steps[name]))
-          await tx.insertInto(NEEDED).values({ name, timestamp }).execute();
-        if (name > LAST_NEEDED)
+        if (isRequired(name, steps[name]))
+          await tx.insertInto(REQUIRED_STEPS_TABLE).values({ name, timestamp }).execute();
+        if (name > LAST_UNLOGGED_STEP)
           await tx
-            .insertInto(LOG)
+            .insertInto(STEP_LOG_TABLE)
             .values({ name, timestamp, berth: BERTH_VERSION, snapshot })
             .execute();
         await failPoint('migrate.step');
@@ -121,15 +124,15 @@ async function run(
 }
 
 /** `berth_migrations` has the form that earlier versions gave it. */
-async function createTables(tx: Kysely<Tables>): Promise<void> {
+async function ensureStepTables(tx: Kysely<Tables>): Promise<void> {
   await tx.schema
-    .createTable(NEEDED)
+    .createTable(REQUIRED_STEPS_TABLE)
     .ifNotExists()
     .addColumn('name', 'varchar(255)', (c) => c.notNull().primaryKey())
     .addColumn('timestamp', 'varchar(255)', (c) => c.notNull())
     .execute();
   await tx.schema
-    .createTable(LOG)
+    .createTable(STEP_LOG_TABLE)
     .ifNotExists()
     .addColumn('name', 'varchar(255)', (c) => c.notNull().primaryKey())
     .addColumn('timestamp', 'varchar(255)', (c) => c.notNull())
@@ -150,7 +153,7 @@ export function missingIn(present: Present, steps: Steps): string[] {
 export function refuseNewer({ needed, log }: Present, steps: Steps): void {
   const unknown = needed.filter((name) => !Object.hasOwn(steps, name));
   if (unknown.length === 0) return;
-  const known = Object.keys(steps).sort().at(-1) ?? 'none';
+  const newestStep = Object.keys(steps).sort().at(-1) ?? 'none';
   const by = log.filter(({ name }) => unknown.includes(name));
   const version = by.at(-1)?.berth;
   const which = version === undefined ? 'a newer version of Berth' : `Berth ${version}`;
@@ -162,7 +165,7 @@ export function refuseNewer({ needed, log }: Present, steps: Steps): void {
   throw new StoreError(
     'newer_database',
     `${which} migrated the database to ${unknown.join(', ')}, and this is Berth ` +
-      `${BERTH_VERSION}, which knows the schema up to ${known}: ` +
+      `${BERTH_VERSION}, which knows the schema up to ${newestStep}: ` +
       `start ${version === undefined ? 'that version' : `${which} or newer`}, or ${back} ` +
       '(docs/upgrade.md)',
   );
@@ -183,13 +186,13 @@ export async function requireMigrated(
     );
 }
 
-export type LoggedStep = Tables[typeof LOG];
+export type LoggedStep = Tables[typeof STEP_LOG_TABLE];
 export type Present = {
   /** All steps that the database has. */
   applied: string[];
   /** The steps that a version must know to use it. */
   needed: string[];
-  /** The steps after LAST_NEEDED. */
+  /** The steps after LAST_UNLOGGED_STEP. */
   log: LoggedStep[];
 };
 
@@ -198,11 +201,11 @@ export async function presentIn(db: Kysely<unknown>): Promise<Present> {
     (table) => table.name,
   );
   const typed = db as Kysely<Tables>;
-  const rows = tables.includes(NEEDED)
-    ? await typed.selectFrom(NEEDED).select('name').execute()
+  const rows = tables.includes(REQUIRED_STEPS_TABLE)
+    ? await typed.selectFrom(REQUIRED_STEPS_TABLE).select('name').execute()
     : [];
-  const log = tables.includes(LOG)
-    ? await typed.selectFrom(LOG).selectAll().orderBy('name').execute()
+  const log = tables.includes(STEP_LOG_TABLE)
+    ? await typed.selectFrom(STEP_LOG_TABLE).selectAll().orderBy('name').execute()
     : [];
   const needed = rows.map((row) => row.name).sort();
   return {

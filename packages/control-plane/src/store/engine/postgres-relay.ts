@@ -1,7 +1,7 @@
 /**
  * Carries lines of runtime logs between the control planes of one database, by LISTEN/NOTIFY: the
  * agent may send a batch to another control plane than the one where the reader waits. Nothing is
- * stored, and the numbers of the lines show what was lost. It has a connection of its own, so that
+ * stored, and the chain of batches shows what was lost. It has a connection of its own, so that
  * lines never delay notifications of changes, and opens it when somebody first reads a log.
  */
 import { randomUUID } from 'node:crypto';
@@ -139,10 +139,11 @@ export function createAssembly(onMessage: (message: string) => void): {
       const [sender = '', id = '', index = '', of = '', text = ''] = payload.split(' ');
       const [at, parts] = [Number(index), Number(of)];
       if (!(parts > 0 && parts <= MAX_PARTS)) return;
-      const known = bySender.get(sender);
+      const unfinished = bySender.get(sender);
       bySender.delete(sender);
-      if (at !== 0 && (known === undefined || known.id !== id || known.next !== at)) return;
-      const whole = (at === 0 ? '' : (known?.text ?? '')) + text;
+      if (at !== 0 && (unfinished === undefined || unfinished.id !== id || unfinished.next !== at))
+        return;
+      const whole = (at === 0 ? '' : (unfinished?.text ?? '')) + text;
       if (at + 1 < parts) {
         bySender.set(sender, { id, text: whole, next: at + 1 });
         if (bySender.size > MAX_SENDERS) bySender.delete(bySender.keys().next().value ?? '');

@@ -7,8 +7,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { messageOf } from '@berth/kit/message-of';
 import { type Dialect, type Kysely, PostgresDialect, type PostgresPool, sql } from 'kysely';
 import { type ClientConfig, Pool, type PoolClient, types } from 'pg';
-import type { StoreLog } from './errors.ts';
-import { StoreError } from './errors.ts';
+import { StoreError, type StoreLog } from './errors.ts';
 
 const OLDEST_SERVER = 13;
 /**

@@ -1,20 +1,13 @@
 /** The tables, as migrations/ create them. rows/ converts their rows to records. */
 import type { AuditOutcome, AuditVia } from '@berth/wire/audit';
-import type { DatasetChange, DatasetState } from '@berth/wire/dataset';
+import type { DatasetChange } from '@berth/wire/dataset';
 import type { DeviceScope } from '@berth/wire/gateway';
 import type { Trigger } from '@berth/wire/deployment';
 import type { SecretDelivery, SecretScope } from '@berth/wire/secret';
 import type { Verdict } from '@berth/wire/hook';
 import type { NotificationKind, ProblemKind } from '@berth/wire/notification';
 import type { RuntimeStream } from '@berth/wire/runtime';
-import type {
-  DeploymentState,
-  HealthState,
-  NodeRole,
-  Role,
-  TaskKind,
-  TaskState,
-} from '@berth/wire/vocabulary';
+import type { DeploymentState, HealthState, Role } from '@berth/wire/vocabulary';
 import type { Generated, Insertable, Kysely, Selectable, Transaction } from 'kysely';
 import type { CleanUpRecord } from '../../domain/deployments/clean-up.ts';
 import type { CommitState, StatusRecord } from '../../domain/git/commit-statuses.ts';
@@ -22,8 +15,18 @@ import type { DeployKeyRecord, GitTokenRecord } from '../../domain/git/git-store
 import type { HookRecord } from '../../domain/git/hooks.ts';
 import type { DeviceCodeStatus } from '../../domain/identity/identity-records.ts';
 import type { StoredKey } from '../../domain/git/git-hosts.ts';
-import type { StoppedFirst } from '../../domain/platform/records.ts';
-import type { UnmanagedContainer } from '../../domain/nodes/unmanaged.ts';
+import type {
+  AdmissionRecord,
+  DatasetRecord,
+  DatasetVersionRecord,
+  JoinTokenRecord,
+  NodeRecord,
+  RouteRecord,
+  StoppedFirst,
+  TaskRecord,
+  UserRecord,
+} from '../../domain/platform/records.ts';
+import type { UnmanagedContainer } from '../../domain/nodes/unmanaged-containers.ts';
 import type { VolumeCopy } from '../../domain/data/volume-copy.ts';
 
 /** 0 or 1 on both engines. */
@@ -33,6 +36,13 @@ type Ms = number;
 /** Milliseconds by the uptime clock (domain/platform/uptime.ts). Never compare it with `Ms`. */
 type UptimeMs = number;
 type Json = string;
+
+/** The columns of a record: a flag is 0 or 1, and an object or a list is JSON. */
+type Columns<R> = { [K in keyof R]: Column<R[K]> };
+type Column<T> =
+  | Extract<T, string | number | null>
+  | (Extract<T, boolean> extends never ? never : Flag)
+  | (Exclude<T, string | number | boolean | null> extends never ? never : Json);
 
 type Optional =
   | 'waiting'
@@ -207,6 +217,8 @@ export type Tables = {
     losses: Json;
     datasets: Json | null;
     waiting: string | null;
+    /** The reason as data; null also in rows that an earlier version wrote. */
+    waiting_reason: Generated<Json | null>;
     stopped_first: StoppedFirst | null;
     created_by: Json | null;
     trigger: Trigger | null;
@@ -259,45 +271,13 @@ export type Tables = {
     count: Generated<number>;
     first_at: Ms | null;
   };
-  tasks: {
+  tasks: Columns<TaskRecord> & {
     /** Order of creation, even within one plan. */
     seq: Generated<number>;
-    id: string;
-    kind: TaskKind;
-    status: TaskState;
-    /** Null only for `sync`, `clean` and looks before a project exists. */
-    project_id: string | null;
-    deployment_id: string | null;
-    node_id: string;
-    attempt: number;
-    payload: Json;
-    lease_token: string | null;
-    /** In a finished task: when it ended; null if an earlier version wrote the end. */
-    lease_expires_at: UptimeMs | null;
-    queue_deadline_at: UptimeMs;
-    wall_deadline_at: UptimeMs;
-    cancel_requested_at: Ms | null;
-    report: Json | null;
-    progress: Json | null;
-    created_at: Ms;
-    started_at: Ms | null;
-    /** Null if and only if the task is open. The partial indexes depend on it. */
-    finished_at: Ms | null;
   };
-  nodes: {
-    id: string;
-    hostname: string;
-    role: NodeRole;
-    host_ip: string;
-    max_storage: number;
-    free_storage: number | null;
-    max_builds: number;
-    agent_version: string | null;
-    boot_id: string | null;
-    arch: string | null;
-    engine: Json | null;
-    capabilities: Json | null;
-    disk: Json | null;
+  nodes: Columns<Omit<NodeRecord, 'has_secret' | 'doubled' | 'earlier_nodes'>> & {
+    /** domain/nodes/renamed-machine.ts. */
+    earlier_nodes: Json | null;
     /** SHA-256 in hex of the node's secret; null: none. */
     secret_hash: string | null;
     /** 1: the agent has used the secret. */
@@ -311,84 +291,25 @@ export type Tables = {
     shared_secret: string | null;
     /** domain/nodes/duplicate-agents.ts. */
     boots: Json | null;
-    schedulable: Flag;
-    deleting_at: Ms | null;
-    cached: Json;
-    copy_rate: number | null;
-    drain: Json | null;
-    containers: Json;
-    /** domain/nodes/renamed-machine.ts. */
-    earlier_nodes: Json | null;
-    /** When the last list of containers arrived. */
-    observed_at: UptimeMs | null;
-    /** The agent made that list after this time; null: not known. */
-    observed_since: UptimeMs | null;
-    last_seen_at: Ms;
-    last_polled_at: Ms | null;
     /** The last state in the feed of events: `online`, `offline`. */
     announced: string | null;
-    created_at: Ms;
   };
-  join_tokens: {
-    id: string;
+  join_tokens: JoinTokenRecord & {
     hash: string;
-    role: NodeRole;
-    /** The only hostname that may use the token; null: any. */
-    name: string | null;
-    /** E-mail of the admin. */
-    created_by: string | null;
-    created_at: Ms;
-    expires_at: Ms;
-    used_at: Ms | null;
     /** Boot id of the process that used the token. */
     boot_id: string | null;
-    node_id: string | null;
   };
   /**
    * Contract-only nodes that may register with the shared secret while REQUIRE_NODE_SECRETS is on.
    */
-  node_admissions: {
-    id: string;
-    hostname: string;
-    role: NodeRole;
-    /** The address of its last registration. */
-    address: string | null;
-    created_at: Ms;
-  };
-  datasets: {
-    id: string;
-    name: string;
-    nfs_path: string;
-    status: DatasetState;
-    problem: string | null;
-    version: number | null;
-    manifest_digest: string | null;
-    files: number;
-    bytes: number;
-    skipped: Json;
-    share: Json | null;
-    scan_requested_at: Ms | null;
-    /** `scan_full` and `accept_loss` are bitmasks (store/datasets/scan-flags.ts). */
+  node_admissions: AdmissionRecord;
+  datasets: Columns<Omit<DatasetRecord, 'scan_full' | 'accept_loss'>> & {
+    /** Bitmasks (store/datasets/scan-flags.ts). */
     scan_full: number;
     accept_loss: number;
-    /** Token of the claim of the running scan. */
-    scanning_by: string | null;
-    scanning_until: UptimeMs | null;
-    last_scanned_at: Ms | null;
-    next_scan_at: Ms;
-    deleting_at: Ms | null;
-    created_at: Ms;
-    updated_at: Ms;
   };
   /** The row makes a version visible; its history and tree objects are written before. */
-  dataset_versions: {
-    dataset_id: string;
-    version: number;
-    created_at: Ms;
-    files: number;
-    bytes: number;
-    manifest_digest: string;
-  };
+  dataset_versions: DatasetVersionRecord;
   /** `body`: the object's text, deflated. */
   dataset_trees: { dataset_id: string; digest: string; body: Buffer };
   /**
@@ -405,27 +326,11 @@ export type Tables = {
     checksum: string | null;
     previous_checksum: string | null;
   };
-  routes: {
-    project_id: string;
-    deployment_id: string;
-    node_id: string;
-    domain_prefix: string;
-    host_ip: string;
-    host_port: number;
-    published_at: Ms;
+  routes: Omit<RouteRecord, 'stopped'> & {
     /** The project is stopped: its host gets the page, not the container. */
     stopped: Generated<Flag>;
   };
-  users: {
-    id: string;
-    /** In lower case: addresses are compared case-insensitively. */
-    email: string;
-    role: Role;
-    password_hash: string | null;
-    disabled: Flag;
-    last_login_at: Ms | null;
-    created_at: Ms;
-  };
+  users: Columns<UserRecord>;
   /**
    * Tombstones: earlier sessions of this address are invalid. A tombstone is removed after the last
    * of them has expired.
@@ -656,7 +561,7 @@ export type Tables = {
   };
   /** Images that deleted projects left in the registry. `repository` has no host. */
   orphan_images: { repository: string; digest: string; noted_at: Ms };
-  /** Containers on nodes with a contract-only agent (domain/nodes/unmanaged.ts). */
+  /** Containers on nodes with a contract-only agent (domain/nodes/unmanaged-containers.ts). */
   unmanaged_containers: Omit<UnmanagedContainer, 'labelled' | 'confirmed_at'> & {
     labelled: Flag;
     confirmed_at: Generated<Ms | null>;

@@ -1,6 +1,7 @@
-import type { HostKey, HostKeyChange } from '../../domain/git/git-hosts.ts';
 import {
   BY_LOOK,
+  type HostKey,
+  type HostKeyChange,
   importable,
   MAX_HOSTS,
   MAX_KEYS,
@@ -192,14 +193,14 @@ function importKeys(
       .executeTakeFirst();
     if (open === undefined) return 0;
     const stored = await tx.selectFrom('git_host_keys').selectAll().execute();
-    const found = importable(keys, stored, now);
+    const importableKeys = importable(keys, stored, now);
     const room =
       MAX_HOSTS -
       new Set(stored.filter((key) => key.state !== 'presented').map((key) => key.host)).size;
-    const hosts = [...new Set(found.map((key) => key.host))].slice(0, Math.max(0, room));
+    const hosts = [...new Set(importableKeys.map((key) => key.host))].slice(0, Math.max(0, room));
     await putKeys(
       tx,
-      found.filter((key) => hosts.includes(key.host)),
+      importableKeys.filter((key) => hosts.includes(key.host)),
     );
     if (hosts.length === 0) return 0;
     const node = await tx

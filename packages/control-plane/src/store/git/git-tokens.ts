@@ -63,6 +63,7 @@ export async function dropMovedToken(
     .executeTakeFirst();
   if (token === undefined || afterMove(token.host, gitUrl) === 'keep') return [];
   await tx.deleteFrom('git_tokens').where('project_id', '=', project.id).execute();
-  const message = `git token for ${token.host} deleted, because git_url has another host now: ${gitUrl}`;
+  const why = `git_url has another host now: ${gitUrl}`;
+  const message = `git token for ${token.host} deleted, because ${why}`;
   return [accessEvent(project, 'git_token_deleted', message, now)];
 }

@@ -2,7 +2,6 @@
  * Join tokens for new machines (docs/interfaces.md "Joining"): each is for one machine and one
  * role, and expires.
  */
-
 import type { JoinTokenStore } from '../../domain/nodes/join-stores.ts';
 import { DomainError } from '../../domain/platform/errors.ts';
 import type { JoinTokenRecord } from '../../domain/platform/records.ts';

@@ -1,7 +1,6 @@
 /**
  * Admissions: contract-only nodes that may use the shared secret while REQUIRE_NODE_SECRETS is on.
  */
-
 import type { AdmissionStore } from '../../domain/nodes/join-stores.ts';
 import { DomainError } from '../../domain/platform/errors.ts';
 import type { Database } from '../engine/database.ts';
@@ -14,13 +13,13 @@ export const createAdmissionStore = (db: Database, newId: NewId): AdmissionStore
   create({ hostname, role }, now) {
     return db.write(async (tx) => {
       await db.capabilities.lockName(tx, 'node-admissions');
-      const known = await tx
+      const earlierAdmission = await tx
         .selectFrom('node_admissions')
         .selectAll()
         .where('hostname', '=', hostname)
         .where('role', '=', role)
         .executeTakeFirst();
-      if (known !== undefined) return known;
+      if (earlierAdmission !== undefined) return earlierAdmission;
       const { rows } = await tx
         .selectFrom('node_admissions')
         .select((eb) => eb.fn.countAll<number>().as('rows'))

@@ -5,7 +5,7 @@ import { refuseDeletedSince } from '../../domain/identity/deleted-account.ts';
 import type { UserChange } from '../../domain/identity/identity-stores.ts';
 import type { UserStore } from '../../domain/identity/user-store.ts';
 import { DomainError, taken } from '../../domain/platform/errors.ts';
-import type { RecordGuard } from '../../domain/platform/guard.ts';
+import type { RecordGuard } from '../../domain/platform/record-change.ts';
 import type { Page, Paged } from '../../domain/platform/page.ts';
 import type { UserRecord } from '../../domain/platform/records.ts';
 import type { Database } from '../engine/database.ts';
@@ -166,13 +166,13 @@ async function removeUser(
       .values({ email: user.email, ...tombstone })
       .onConflict((oc) => oc.column('email').doUpdateSet(tombstone))
       .execute();
-    const left = await leaveProjects(db, tx, id, now);
+    const leftProjects = await leaveProjects(db, tx, id, now);
     await raiseAccessVersion(tx);
     // Foreign keys delete sessions and API tokens with the row.
     await tx.deleteFrom('users').where('id', '=', id).execute();
     await writeEvents(db, tx, [
       userEvent(user, 'deleted', now),
-      ...left.map((project) => leftEvent(project, now)),
+      ...leftProjects.map((project) => leftEvent(project, now)),
     ]);
   });
 }

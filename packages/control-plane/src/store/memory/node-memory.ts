@@ -298,7 +298,8 @@ function flushMarks(memory: Memory): Promise<void> {
  * of another one.
  */
 const laterOf = (column: string, mark: string) =>
-  sql`case when ${sql.ref(column)} is null or ${sql.ref(mark)} > ${sql.ref(column)} then ${sql.ref(mark)} else ${sql.ref(column)} end`;
+  sql`case when ${sql.ref(column)} is null or ${sql.ref(mark)} > ${sql.ref(column)}
+    then ${sql.ref(mark)} else ${sql.ref(column)} end`;
 
 /**
  * Returns the statement that writes the marks. The casts give PostgreSQL the type of a column in
@@ -316,15 +317,19 @@ function statement(db: Database, part: readonly (readonly [string, Mark])[]) {
   ]);
   return sql<{ id: string; fingerprint: string }>`
     with marks(id, seen, observed, polled, free, since, disk) as (
-      select value ->> 0, cast(value ->> 1 as bigint), cast(value ->> 2 as bigint), cast(value ->> 3 as bigint), cast(value ->> 4 as double precision), cast(value ->> 5 as bigint), value ->> 6
+      select value ->> 0, cast(value ->> 1 as bigint), cast(value ->> 2 as bigint),
+        cast(value ->> 3 as bigint), cast(value ->> 4 as double precision),
+        cast(value ->> 5 as bigint), value ->> 6
       from ${db.capabilities.jsonElements(JSON.stringify(marks))})
     update nodes set
       last_seen_at = ${laterOf('nodes.last_seen_at', 'marks.seen')},
       observed_at = ${laterOf('nodes.observed_at', 'marks.observed')},
       observed_since = ${laterOf('nodes.observed_since', 'marks.since')},
       last_polled_at = ${laterOf('nodes.last_polled_at', 'marks.polled')},
-      free_storage = case when marks.seen >= nodes.last_seen_at and marks.free is not null then marks.free else nodes.free_storage end,
-      disk = case when marks.seen >= nodes.last_seen_at and marks.disk is not null then marks.disk else nodes.disk end
+      free_storage = case when marks.seen >= nodes.last_seen_at and marks.free is not null
+        then marks.free else nodes.free_storage end,
+      disk = case when marks.seen >= nodes.last_seen_at and marks.disk is not null
+        then marks.disk else nodes.disk end
     from marks where nodes.id = marks.id
     returning nodes.id, ${fingerprintOf(db)}`;
 }

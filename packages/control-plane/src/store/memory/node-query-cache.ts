@@ -15,7 +15,6 @@
  * right answer. Without a `watch` in the last WATCH_MS the cache is not used, and the caller
  * queries. So a failing watch never prolongs a wrong answer.
  */
-
 import type { Plan } from '../../domain/deployments/plan.ts';
 import type { NodeRecord } from '../../domain/platform/records.ts';
 import type { Database } from '../engine/database.ts';

@@ -7,6 +7,7 @@ import type {
   Failure,
 } from '../../domain/platform/records.ts';
 import type { NewRow, Row } from '../engine/tables.ts';
+import { jsonColumn } from './json.ts';
 
 type Settings = DeploymentRecord['settings'];
 /** Settings that earlier versions did not have. */
@@ -41,51 +42,47 @@ export function deploymentColumns({
   phases,
   image_missing: _missing,
   rolled_back,
+  waiting_reason,
   ...plain
 }: Partial<DeploymentRecord>): Partial<NewRow<'deployments'>> {
   return {
     ...plain,
-    ...(settings === undefined
-      ? {}
-      : { settings: JSON.stringify(settings), domain_prefix: settings.domain_prefix }),
-    ...(error === undefined
-      ? {}
-      : { error_code: error?.code ?? null, error_message: error?.message ?? null }),
+    ...errorColumns(error),
+    ...healthColumns(health),
     ...defined({
-      placement:
-        placement === undefined ? undefined : placement === null ? null : JSON.stringify(placement),
-    }),
-    ...(health === undefined
-      ? {}
-      : {
-          health_status: health?.status ?? null,
-          health_since: health?.since ?? null,
-          health_detail: health?.detail ?? null,
-        }),
-    ...defined({
-      losses: losses === undefined ? undefined : JSON.stringify(losses),
-      datasets:
-        datasets === undefined ? undefined : datasets === null ? null : JSON.stringify(datasets),
-      timer: timer === undefined ? undefined : timer === null ? null : JSON.stringify(timer),
-      secrets:
-        secrets === undefined ? undefined : secrets === null ? null : JSON.stringify(secrets),
-      created_by:
-        created_by === undefined
-          ? undefined
-          : created_by === null
-            ? null
-            : JSON.stringify(created_by),
-      rolled_back:
-        rolled_back === undefined
-          ? undefined
-          : rolled_back === null
-            ? null
-            : JSON.stringify(rolled_back),
-      phases: phases === undefined ? undefined : phases === null ? null : JSON.stringify(phases),
-      retry: retry === undefined ? undefined : retry === null ? null : JSON.stringify(retry),
+      settings: jsonColumn(settings),
+      domain_prefix: settings?.domain_prefix,
+      placement: jsonColumn(placement),
+      losses: jsonColumn(losses),
+      datasets: jsonColumn(datasets),
+      timer: jsonColumn(timer),
+      secrets: jsonColumn(secrets),
+      created_by: jsonColumn(created_by),
+      rolled_back: jsonColumn(rolled_back),
+      phases: jsonColumn(phases),
+      retry: jsonColumn(retry),
+      waiting_reason: jsonColumn(waiting_reason),
     }),
   };
 }
+
+const errorColumns = (
+  error: DeploymentRecord['error'] | undefined,
+): Partial<NewRow<'deployments'>> =>
+  error === undefined
+    ? {}
+    : { error_code: error?.code ?? null, error_message: error?.message ?? null };
+
+const healthColumns = (
+  health: DeploymentRecord['health'] | undefined,
+): Partial<NewRow<'deployments'>> =>
+  health === undefined
+    ? {}
+    : {
+        health_status: health?.status ?? null,
+        health_since: health?.since ?? null,
+        health_detail: health?.detail ?? null,
+      };
 
 /** The columns that lists read. */
 export const SUMMARY_COLUMNS = [
@@ -184,6 +181,7 @@ export function deploymentOf(row: Row<'deployments'>): DeploymentRecord {
     secrets: _secrets,
     image_deleting: _deleting,
     image_missing,
+    waiting_reason,
     ...plain
   } = row;
   return {
@@ -194,6 +192,10 @@ export function deploymentOf(row: Row<'deployments'>): DeploymentRecord {
     placement: placement === null ? null : (JSON.parse(placement) as DeploymentRecord['placement']),
     losses: JSON.parse(losses) as DeploymentRecord['losses'],
     timer: timer === null ? null : (JSON.parse(timer) as DeploymentRecord['timer']),
+    waiting_reason:
+      waiting_reason === null
+        ? null
+        : (JSON.parse(waiting_reason) as DeploymentRecord['waiting_reason']),
     retry: retry === null ? null : (JSON.parse(retry) as DeploymentRecord['retry']),
     secrets: secrets === null ? null : (JSON.parse(secrets) as DeploymentRecord['secrets']),
     ordinal: ordinal ?? plain.created_at,
@@ -210,7 +212,10 @@ export const eventOf = ({
   at,
   kind,
   message,
-  ...(first_at === null ? {} : { count, since: first_at }),
+  ...defined({
+    count: first_at === null ? undefined : count,
+    since: first_at ?? undefined,
+  }),
 });
 
 const laterDefaults = (): Pick<Settings, Later> => ({

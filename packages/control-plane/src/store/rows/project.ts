@@ -2,6 +2,7 @@ import { defined } from '@berth/kit/defined';
 import type { Guarded } from '../../domain/identity/access.ts';
 import type { ProjectRecord, ProjectSettings } from '../../domain/platform/records.ts';
 import type { NewRow, Row } from '../engine/tables.ts';
+import { flagColumn, jsonColumn } from './json.ts';
 
 type SettingColumns = Pick<NewRow<'projects'>, keyof ProjectSettings>;
 
@@ -27,18 +28,18 @@ export function settingColumns({
   return {
     ...plain,
     ...defined({
-      auth_required: auth_required === undefined ? undefined : Number(auth_required),
-      deploy_on_push: deploy_on_push === undefined ? undefined : Number(deploy_on_push),
-      watch_paths: watch_paths === undefined ? undefined : JSON.stringify(watch_paths),
-      volumes: volumes === undefined ? undefined : JSON.stringify(volumes),
-      members: members === undefined ? undefined : JSON.stringify(members),
-      domains: domains === undefined ? undefined : JSON.stringify(domains),
-      cors_origins: cors_origins === undefined ? undefined : JSON.stringify(cors_origins),
-      submodules: submodules === undefined ? undefined : Number(submodules),
-      git_lfs: git_lfs === undefined ? undefined : Number(git_lfs),
-      build_args: build_args === undefined ? undefined : JSON.stringify(build_args),
-      env: env === undefined ? undefined : JSON.stringify(env),
-      datasets: datasets === undefined ? undefined : JSON.stringify(datasets),
+      auth_required: flagColumn(auth_required),
+      deploy_on_push: flagColumn(deploy_on_push),
+      watch_paths: jsonColumn(watch_paths),
+      volumes: jsonColumn(volumes),
+      members: jsonColumn(members),
+      domains: jsonColumn(domains),
+      cors_origins: jsonColumn(cors_origins),
+      submodules: flagColumn(submodules),
+      git_lfs: flagColumn(git_lfs),
+      build_args: jsonColumn(build_args),
+      env: jsonColumn(env),
+      datasets: jsonColumn(datasets),
     }),
   };
 }

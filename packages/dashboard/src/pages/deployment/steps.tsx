@@ -1,8 +1,9 @@
 /** The steps of a deployment with their times. A step that is not over counts up. */
 import type { CopyProgress } from '@berth/wire/dataset';
 import type { Deployment } from '@berth/wire/deployment';
+import { sizeText } from '@berth/wire/size-text';
 import { useNow } from '../../parts/time.tsx';
-import { bytesText, durationText } from '../../parts/time-text.ts';
+import { durationText } from '../../parts/time-text.ts';
 import { Progress } from '../../ui/feedback.tsx';
 import { Panel } from '../../ui/layout.tsx';
 import { type Mark, Status } from '../../ui/status.tsx';
@@ -63,8 +64,8 @@ function lengthOf(
 const CopyOfDataset = ({ copy }: { copy: CopyProgress }) => (
   <div style={{ display: 'grid', gap: 6, marginTop: 12 }}>
     <Text>
-      {copy.name} version {copy.version}: {copy.step}, {bytesText(copy.bytes_done)} of{' '}
-      {bytesText(copy.bytes_total)}
+      {copy.name} version {copy.version}: {copy.step}, {sizeText(copy.bytes_done)} of{' '}
+      {sizeText(copy.bytes_total)}
     </Text>
     <Progress
       label={`Copy of ${copy.name}`}

@@ -1,11 +1,11 @@
 /** The disk of a node: what uses it, what is evicted next, its datasets and volumes. */
 import type { CachedDataset, Node, NodeDiskView } from '@berth/wire/node';
+import { sizeText } from '@berth/wire/size-text';
 import { Command, Empty } from '../../parts/command.tsx';
 import { DiskBar } from '../../parts/disk.tsx';
 import { DatasetLink, ProjectLink } from '../../parts/links.tsx';
 import { QueryBoundary } from '../../parts/query-boundary.tsx';
 import { Ago } from '../../parts/time.tsx';
-import { bytesText } from '../../parts/time-text.ts';
 import { type Cell, Table } from '../../ui/data.tsx';
 import { Column, Panel } from '../../ui/layout.tsx';
 import { Status } from '../../ui/status.tsx';
@@ -31,17 +31,17 @@ export const DiskPanel = ({ node, disk }: { node: Node; disk: DiskQuery }) => (
 const EVICTION_COLUMNS: Cell<NodeDiskView['evict'][number]>[] = [
   { head: 'Evicted next', rowHead: true, cell: (row) => row.name },
   { head: 'Kind', cell: (row) => row.kind.replace('_', ' ') },
-  { head: 'Size', number: true, cell: (row) => bytesText(row.bytes) },
+  { head: 'Size', number: true, cell: (row) => sizeText(row.bytes) },
   { head: 'Why', cell: (row) => row.why },
 ];
 
 const freeText = (bytes: number): string =>
-  bytes < 0 ? `exceeded by ${bytesText(-bytes)}` : `${bytesText(bytes)} of it free`;
+  bytes < 0 ? `exceeded by ${sizeText(-bytes)}` : `${sizeText(bytes)} of it free`;
 
 const Evictions = ({ view }: { view: NodeDiskView }) => (
   <>
     <Text>
-      Budget of datasets, images and build cache: {bytesText(view.budget_bytes)},{' '}
+      Budget of datasets, images and build cache: {sizeText(view.budget_bytes)},{' '}
       {freeText(view.free_bytes)}.
     </Text>
     {view.unavailable !== undefined && <Text tone="quiet">{view.unavailable}</Text>}
@@ -63,7 +63,7 @@ const DATASET_COLUMNS: Cell<CachedDataset>[] = [
     cell: (row) => <DatasetLink name={row.name ?? row.dataset_id} />,
   },
   { head: 'Version', number: true, cell: (row) => row.version },
-  { head: 'Size', number: true, cell: (row) => bytesText(row.bytes) },
+  { head: 'Size', number: true, cell: (row) => sizeText(row.bytes) },
   { head: 'In use', cell: (row) => (row.pinned === true ? 'yes' : 'no') },
 ];
 
@@ -94,7 +94,7 @@ const VOLUME_COLUMNS: Cell<NodeVolume>[] = [
   {
     head: 'Size',
     number: true,
-    cell: (row) => (row.bytes === null ? 'not counted' : bytesText(row.bytes)),
+    cell: (row) => (row.bytes === null ? 'not counted' : sizeText(row.bytes)),
   },
   { head: 'State', cell: (row) => <VolumeStatus missingSince={row.missing_since ?? null} /> },
 ];

@@ -40,7 +40,7 @@ function WaitingProject({ row, unmanaged }: WaitingProjectProps) {
     (one) =>
       one.project_id === row.project_id && row.problem?.startsWith(`${one.container} `) === true,
   )?.container;
-  // No link: the project may be deleted.
+  // No link: the project can be deleted.
   if (container !== undefined)
     return <Text>{`${container} of ${row.project}: waits until it is removed by hand`}</Text>;
   return (

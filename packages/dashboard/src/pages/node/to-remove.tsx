@@ -14,7 +14,7 @@ import { Code, Text } from '../../ui/text.tsx';
 
 const containerColumns = (node: Node): Cell<ContainerToRemove>[] => [
   { head: 'Container', rowHead: true, cell: (row) => <Code>{row.container}</Code> },
-  // No link: the project may be deleted.
+  // No link: the project can be deleted.
   { head: 'Project', cell: (row) => row.project },
   { head: 'Started', cell: (row) => <Ago at={row.since} /> },
   { head: 'On the machine', cell: (row) => <Code>{`docker rm -f ${row.container}`}</Code> },

@@ -4,11 +4,11 @@ import type { DeploymentItem } from '@berth/wire/deployment';
 import { errorSentence } from '@berth/wire/error-sentence';
 import type { Node } from '@berth/wire/node';
 import type { Project } from '@berth/wire/project';
+import { sizeText } from '@berth/wire/size-text';
 import type { ReactNode } from 'react';
 import { DatasetLink, DeploymentLink, NodeLink } from '../../parts/links.tsx';
 import { addressTakenText, toRemoveText } from '../../parts/node-notes.ts';
 import { DatasetStatus, DeploymentStatus, HealthStatus, NodeStatus } from '../../parts/states.tsx';
-import { bytesText } from '../../parts/time-text.ts';
 import { Status } from '../../ui/status.tsx';
 import { PageLink } from '../../ui/text.tsx';
 
@@ -99,7 +99,7 @@ const nodeReasons = (node: Node): string =>
     node.doubled === null ? null : 'another machine registers under this name',
     node.engine?.ok === false ? `container engine: ${node.engine.error ?? 'no answer'}` : null,
     isOnlineAndFull(node) && node.disk !== null
-      ? `${bytesText(node.disk.free)} of ${bytesText(node.disk.total)} are free`
+      ? `${sizeText(node.disk.free)} of ${sizeText(node.disk.total)} are free`
       : null,
   ]
     .filter((text) => text !== null)

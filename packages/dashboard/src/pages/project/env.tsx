@@ -72,12 +72,13 @@ function Variables({ tagged: { project, headers } }: { tagged: TaggedProject }) 
   );
 }
 
+const SCOPE_WORDS = { run: 'container', build: 'build' } as const;
+
 const SECRET_COLUMNS: Cell<Secret>[] = [
   { head: 'Name', rowHead: true, cell: (row) => <Code>{row.name}</Code> },
   {
     head: 'For',
-    cell: (row) =>
-      `${row.scope === 'run' ? 'container' : 'build'}, as ${row.as === 'env' ? 'variable' : 'file'}`,
+    cell: (row) => `${SCOPE_WORDS[row.scope]}, as ${row.as === 'env' ? 'variable' : 'file'}`,
   },
   { head: 'Fingerprint', wide: true, cell: (row) => <Code>{row.fingerprint}</Code> },
   { head: 'Set', cell: (row) => <Ago at={row.set_at} /> },

@@ -102,7 +102,7 @@ function GitToken({ project: shown }: Props) {
   // Only the address that the person sees gets the token.
   const { project, headers } = useTaggedProject(shown);
   const params = { id: project.id };
-  const known = useApiQuery('getGitToken', { params });
+  const gitToken = useApiQuery('getGitToken', { params });
   const reasonAgainst = useProjectReasons(project);
   const [token, setToken] = useState('');
   const [username, setUsername] = useState('');
@@ -120,13 +120,13 @@ function GitToken({ project: shown }: Props) {
       actions={<Command words={['git-token', 'set', project.name]} />}
     >
       <Column gap="sm">
-        {isNone(known.error) ? (
+        {isNone(gitToken.error) ? (
           <Text>
             For an address of https. Only the host of {project.git_url} gets the token; a new
             address with another host deletes it.
           </Text>
         ) : (
-          <QueryBoundary query={known} what="the git token">
+          <QueryBoundary query={gitToken} what="the git token">
             {(found) => (
               <>
                 <Problem error={remove.error} what="Deleting the git token" />

@@ -1,30 +1,32 @@
-/** Members of a project: who sees it, besides admins. */
+/** The tab "Members": who sees the project, besides admins. */
 import { ApiError } from '@berth/wire/client';
-import type { Member, Project } from '@berth/wire/project';
-import { MEMBER_ROLES } from '@berth/wire/project';
+import { type Member, MEMBER_ROLES, type Project } from '@berth/wire/project';
+import type { User } from '@berth/wire/user';
 import { useEffect, useState } from 'react';
-import { hasRole, useMe, useProjectReasons } from '../../parts/permissions.ts';
+import { useApiMutation } from '../../api/mutations.ts';
 import { useApiList } from '../../api/queries.ts';
-import { Button, Menu } from '../../ui/controls.tsx';
-import { Table } from '../../ui/data.tsx';
+import { changeColumn } from '../../parts/change-column.tsx';
+import { Command } from '../../parts/command.tsx';
+import { Conflict } from '../../parts/conflict.tsx';
+import { hasRole, useMe, useProjectReasons } from '../../parts/permissions.ts';
+import { dialogError, FormProblem, listError, Problem } from '../../parts/problem.tsx';
+import { QueryBoundary } from '../../parts/query-boundary.tsx';
+import { notReadReason, type TaggedProject, useTaggedProject } from '../../parts/tagged-project.ts';
+import { Button, type MenuItem } from '../../ui/controls.tsx';
+import { type Cell, Table } from '../../ui/data.tsx';
 import { Note } from '../../ui/feedback.tsx';
 import { Select } from '../../ui/fields.tsx';
 import { Column, Columns, Panel, Row } from '../../ui/layout.tsx';
 import { Confirm } from '../../ui/overlay.tsx';
 import { Code, Text } from '../../ui/text.tsx';
-import { useApiMutation } from '../../api/mutations.ts';
-import { QueryBoundary } from '../../parts/query-boundary.tsx';
-import { Command } from '../../parts/command.tsx';
-import { Conflict } from '../../parts/conflict.tsx';
-import { dialogError, FormProblem, listError, Problem } from '../../parts/problem.tsx';
-import { useTaggedProject } from '../../parts/tagged-project.ts';
 
+type MemberRole = Member['role'];
 const ROLE_TEXTS = { viewer: 'viewer: reads', developer: 'developer: reads and changes' } as const;
 const ROLE_OPTIONS = MEMBER_ROLES.map((value) => ({ value, label: ROLE_TEXTS[value] }));
 
 export const Members = ({ project }: { project: Project }) => {
   const me = useMe();
-  if (hasRole(me.role, 'admin')) return <MembersForm project={project} />;
+  if (hasRole(me.role, 'admin')) return <MembersForAdmin project={project} />;
   return (
     <Note
       title={
@@ -38,127 +40,188 @@ export const Members = ({ project }: { project: Project }) => {
   );
 };
 
-function MembersForm({ project }: { project: Project }) {
+/** All users: the names of members, and the persons who can become one. */
+type Users = readonly User[];
+const emailOf = (users: Users, id: string): string | undefined =>
+  users.find((user) => user.id === id)?.email;
+
+const without = (members: readonly Member[], id: string): Member[] =>
+  members.filter(({ user_id }) => user_id !== id);
+
+function MembersForAdmin({ project }: { project: Project }) {
   const users = useApiList('listUsers', { query: { limit: 200 } });
   const { more } = users;
   useEffect(() => more?.(), [more]);
-  const { project: current, headers, isRead } = useTaggedProject(project);
-  const { members } = current;
-  const [user, setUser] = useState('');
-  /** The role of somebody else's change that the person agreed to replace. */
-  const [replaced, setReplaced] = useState<Member['role'] | null>(null);
-  const choose = (id: string): void => {
-    setUser(id);
-    setReplaced(null);
-  };
-  const [role, setRole] = useState<Member['role']>('developer');
-  /** The member of whom a dialog asks whether to remove it. */
-  const [removing, setRemoving] = useState<string | null>(null);
-  const add = useApiMutation('patchProject', () => choose(''));
-  const change = useApiMutation('patchProject', () => setRemoving(null));
-  const emails = new Map(users.items.map(({ id, email }) => [id, email]));
-  const nameOf = (id: string): string => emails.get(id) ?? id;
-  const save = (next: Member[], by = change): void => {
-    if (isRead) void by.run({ params: { id: project.id }, body: { members: next }, ...headers });
-  };
-  // A person whom somebody else adds meanwhile stays the choice.
-  const others = users.items.filter(
-    ({ id }) => id === user || !members.some(({ user_id }) => user_id === id),
-  );
-  const without = (id: string): Member[] => members.filter(({ user_id }) => user_id !== id);
-  // While the own change runs, its event may come before its answer.
-  const theirs = add.busy ? undefined : members.find(({ user_id }) => user_id === user);
-  const isTheirs = theirs !== undefined && theirs.role !== role && theirs.role !== replaced;
-  const isTold =
-    isTheirs && add.error instanceof ApiError && add.error.code === 'changed_meanwhile';
-  const impossible =
-    useProjectReasons(project)('edit_members') ?? (isRead ? null : 'the project is not read yet');
-  const reason =
-    impossible ??
-    (user === ''
-      ? 'choose a person'
-      : isTheirs
-        ? 'choose between their role and yours first'
-        : null);
-  const rest = without(removing ?? '');
+  const tagged = useTaggedProject(project);
   return (
     <Column>
-      {members.length === 0 && (
+      {tagged.project.members.length === 0 && (
         <Note title="Every user sees this project">
           The first member restricts it: from then on only its members and admins see it. A token or
           a page that is open loses it at once.
         </Note>
       )}
-      <Panel title="Add a member" id="add">
-        <form
-          onSubmit={(event) => {
-            event.preventDefault();
-            if (reason === null && !add.busy)
-              save([...without(user), { user_id: user, role }], add);
-          }}
-        >
-          <Column gap="sm">
-            <Columns most={2} align="end">
-              <Select
-                label="Person"
-                value={user}
-                onChange={choose}
-                options={[
-                  { value: '', label: 'choose' },
-                  ...others.map(({ id, email }) => ({ value: id, label: email })),
-                ]}
-                error={listError(add.error, 'members')?.message}
-              />
-              <Select
-                label="Role in this project"
-                help="not more than the role of the person"
-                value={role}
-                onChange={setRole}
-                options={ROLE_OPTIONS}
-              />
-            </Columns>
-            {isTheirs && (
-              <Conflict
-                title={`Somebody else added ${nameOf(user)} meanwhile`}
-                keep="Replace theirs with mine"
-                onKeep={() => {
-                  setReplaced(theirs.role);
-                  add.reset();
-                }}
-                onTake={() => {
-                  choose('');
-                  add.reset();
-                }}
-              >
-                <Text>
-                  theirs <Code>{theirs.role}</Code>, yours <Code>{role}</Code>
-                </Text>
-              </Conflict>
-            )}
-            {!isTold && <FormProblem error={add.error} what="Saving" fields={['members']} />}
-            <Row>
-              <Button type="submit" look="main" reason={reason} busy={add.busy}>
-                Add
-              </Button>
-              <Command
-                words={[
-                  'project',
-                  'members',
-                  'add',
-                  emails.get(user) ?? 'ada@example.org',
-                  '--role',
-                  role,
-                  '--project',
-                  project.name,
-                ]}
-              />
-            </Row>
-          </Column>
-        </form>
-      </Panel>
-      {removing === null && change.error !== null && change.error !== undefined && (
-        <Problem error={change.error} what="The change" />
-      )}
+      <AddMember tagged={tagged} users={users.items} />
+      <MemberList tagged={tagged} users={users} />
+    </Column>
+  );
+}
+
+function missingText(user: string, isConflict: boolean): string | null {
+  if (user === '') return 'choose a person';
+  return isConflict ? 'choose between their role and yours first' : null;
+}
+
+function AddMember({ tagged, users }: { tagged: TaggedProject; users: Users }) {
+  const { project, headers } = tagged;
+  const { members } = project;
+  const [user, setUser] = useState('');
+  const [role, setRole] = useState<MemberRole>('developer');
+  /** The role of another person's change that this person agreed to replace. */
+  const [replacedRole, setReplacedRole] = useState<MemberRole | null>(null);
+  const email = emailOf(users, user);
+  const choose = (id: string): void => {
+    setUser(id);
+    setReplacedRole(null);
+  };
+  const add = useApiMutation('patchProject', () => choose(''));
+  // While the own change runs, its event can come before its answer.
+  const theirs = add.busy ? undefined : members.find(({ user_id }) => user_id === user)?.role;
+  const isConflict = theirs !== undefined && theirs !== role && theirs !== replacedRole;
+  /** The conflict already says what the error would say. */
+  const isToldByConflict =
+    isConflict && add.error instanceof ApiError && add.error.code === 'changed_meanwhile';
+  const reason =
+    useProjectReasons(project)('edit_members') ??
+    notReadReason(tagged) ??
+    missingText(user, isConflict);
+  const save = (): void => {
+    const next = [...without(members, user), { user_id: user, role }];
+    void add.run({ params: { id: project.id }, body: { members: next }, ...headers });
+  };
+  // A person whom somebody else adds meanwhile stays the choice.
+  const choices = users.filter(
+    ({ id }) => id === user || !members.some(({ user_id }) => user_id === id),
+  );
+  return (
+    <Panel title="Add a member" id="add">
+      <form
+        onSubmit={(event) => {
+          event.preventDefault();
+          if (reason === null && !add.busy) save();
+        }}
+      >
+        <Column gap="sm">
+          <Columns most={2} align="end">
+            <Select
+              label="Person"
+              value={user}
+              onChange={choose}
+              options={[
+                { value: '', label: 'choose' },
+                ...choices.map(({ id, email }) => ({ value: id, label: email })),
+              ]}
+              error={listError(add.error, 'members')?.message}
+            />
+            <Select
+              label="Role in this project"
+              help="not more than the role of the person"
+              value={role}
+              onChange={setRole}
+              options={ROLE_OPTIONS}
+            />
+          </Columns>
+          {isConflict && (
+            <Conflict
+              title={`Somebody else added ${email ?? user} meanwhile`}
+              keep="Replace theirs with mine"
+              onKeep={() => {
+                setReplacedRole(theirs);
+                add.reset();
+              }}
+              onTake={() => {
+                choose('');
+                add.reset();
+              }}
+            >
+              <Text>
+                theirs <Code>{theirs}</Code>, yours <Code>{role}</Code>
+              </Text>
+            </Conflict>
+          )}
+          {!isToldByConflict && (
+            <FormProblem error={add.error} what="Saving" fields={['members']} />
+          )}
+          <Row>
+            <Button type="submit" look="main" reason={reason} busy={add.busy}>
+              Add
+            </Button>
+            <Command
+              words={[
+                'project',
+                'members',
+                'add',
+                email ?? 'ada@example.org',
+                '--role',
+                role,
+                '--project',
+                project.name,
+              ]}
+            />
+          </Row>
+        </Column>
+      </form>
+    </Panel>
+  );
+}
+
+const memberColumns = (users: Users): Cell<Member>[] => [
+  {
+    head: 'Person',
+    rowHead: true,
+    cell: ({ user_id }) => emailOf(users, user_id) ?? `a deleted user (${user_id})`,
+  },
+  { head: 'Role in this project', cell: ({ role }) => ROLE_TEXTS[role] },
+];
+
+type MemberListProps = {
+  tagged: TaggedProject;
+  users: { items: Users; query: { data: unknown; error: unknown; refetch: () => unknown } };
+};
+function MemberList({ tagged, users }: MemberListProps) {
+  const { project, headers, isRead } = tagged;
+  const { members } = project;
+  const nameOf = (id: string): string => emailOf(users.items, id) ?? id;
+  /** The member of the open dialog. */
+  const [removing, setRemoving] = useState<string | null>(null);
+  const change = useApiMutation('patchProject', () => setRemoving(null));
+  const save = (next: Member[]): void => {
+    if (isRead)
+      void change.run({ params: { id: project.id }, body: { members: next }, ...headers });
+  };
+  const remove = (id: string): void => {
+    if (members.length > 1) return save(without(members, id));
+    change.reset();
+    setRemoving(id);
+  };
+  const reason = useProjectReasons(project)('edit_members') ?? notReadReason(tagged);
+  const roleItem = (row: Member, role: MemberRole): MenuItem => ({
+    label: `Make ${role}`,
+    reason,
+    onClick: () =>
+      save(members.map((one) => (one.user_id === row.user_id ? { ...one, role } : one))),
+  });
+  const actions = changeColumn<Member>(
+    ({ user_id }) => nameOf(user_id),
+    (row) => [
+      ...MEMBER_ROLES.filter((role) => role !== row.role).map((role) => roleItem(row, role)),
+      { label: 'Remove', danger: true, reason, onClick: () => remove(row.user_id) },
+    ],
+  );
+  const staying = without(members, removing ?? '');
+  return (
+    <>
+      {removing === null && <Problem error={change.error} what="The change" />}
       <Panel
         flush
         title="Members"
@@ -176,46 +239,7 @@ function MembersForm({ project }: { project: Project }) {
                 label="Members"
                 rows={members}
                 id={(row) => row.user_id}
-                cells={[
-                  {
-                    head: 'Person',
-                    rowHead: true,
-                    cell: (row) => emails.get(row.user_id) ?? `a deleted user (${row.user_id})`,
-                  },
-                  { head: 'Role in this project', cell: (row) => ROLE_TEXTS[row.role] },
-                  {
-                    head: 'Change',
-                    cell: (row) => (
-                      <Menu
-                        label={`Actions for ${nameOf(row.user_id)}`}
-                        items={[
-                          ...MEMBER_ROLES.filter((one) => one !== row.role).map((one) => ({
-                            label: `Make ${one}`,
-                            reason: impossible,
-                            onClick: () =>
-                              save(
-                                members.map((member) =>
-                                  member.user_id === row.user_id
-                                    ? { ...member, role: one }
-                                    : member,
-                                ),
-                              ),
-                          })),
-                          {
-                            label: 'Remove',
-                            danger: true,
-                            reason: impossible,
-                            onClick: () => {
-                              if (members.length > 1) return save(without(row.user_id));
-                              change.reset();
-                              setRemoving(row.user_id);
-                            },
-                          },
-                        ]}
-                      />
-                    ),
-                  },
-                ]}
+                cells={[...memberColumns(users.items), actions]}
               />
             )
           }
@@ -227,20 +251,22 @@ function MembersForm({ project }: { project: Project }) {
           setRemoving(null);
           change.reset();
         }}
-        title={rest.length === 0 ? 'Remove the last member?' : `Remove ${nameOf(removing ?? '')}?`}
+        title={
+          staying.length === 0 ? 'Remove the last member?' : `Remove ${nameOf(removing ?? '')}?`
+        }
         action="Remove"
         danger
         busy={change.busy}
         error={dialogError(change.error)}
-        onConfirm={() => save(rest)}
+        onConfirm={() => save(staying)}
       >
         <Text>
-          {rest.length === 0
+          {staying.length === 0
             ? `Without a member every user sees ${project.name}.`
             : 'Somebody else added members meanwhile. They stay: ' +
-              `${rest.map(({ user_id }) => nameOf(user_id)).join(', ')}.`}
+              `${staying.map(({ user_id }) => nameOf(user_id)).join(', ')}.`}
         </Text>
       </Confirm>
-    </Column>
+    </>
   );
 }

@@ -59,7 +59,7 @@ export function linesOf({
   }
   for (const own of Map.groupBy(points, ({ deployment_id }) => deployment_id).values()) {
     const sorted = own.toSorted((a, b) => Date.parse(a.at) - Date.parse(b.at));
-    /** Two points of one container may fall into one step: the later one counts. */
+    /** Two points of one container can fall into one step: the later one counts. */
     const bySlot = new Map(
       sorted.map((point, index) => [slotOf(point), { point, before: sorted[index - 1] }]),
     );
@@ -96,7 +96,7 @@ function rateOf(
     return old === null || between === null || between <= 0 || between > GAP_STEPS * step
       ? null
       : (value - old) / between;
-  // The clock of the node says when the container started. It may be wrong, so only a time between
+  // The clock of the node says when the container started. It can be wrong, so only a time between
   // the two points counts.
   const alive = point.started_at === null ? null : seconds(point.started_at, point.at);
   const longest = Math.min(between ?? Infinity, GAP_STEPS * step);
@@ -124,8 +124,10 @@ export function rowsOf(
   most: number,
 ): { at: number; values: (number | null)[] }[] {
   const size = Math.ceil(at.length / most);
-  const highest = (part: Line): number | null =>
-    part.reduce((a, b) => (a === null ? b : b === null ? a : Math.max(a, b)), null);
+  const highest = (part: Line): number | null => {
+    const values = part.filter((value) => value !== null);
+    return values.length === 0 ? null : Math.max(...values);
+  };
   return Array.from({ length: Math.ceil(at.length / Math.max(1, size)) }, (_, row) => ({
     at: at[row * size] ?? 0,
     values: lines.map((line) => highest(line.slice(row * size, (row + 1) * size))),

@@ -1,6 +1,7 @@
 /** The metrics of a project: charts, and the same values as a table. */
 import type { Project } from '@berth/wire/project';
 import type { ProjectMetrics } from '@berth/wire/metrics';
+import { sizeText } from '@berth/wire/size-text';
 import { useMemo, useState } from 'react';
 import { useApiQuery } from '../../api/queries.ts';
 import { Chart, type ChartLine } from '../../ui/chart.tsx';
@@ -12,7 +13,7 @@ import { QueryBoundary } from '../../parts/query-boundary.tsx';
 import { Command, Empty } from '../../parts/command.tsx';
 import { type Line, linesOf, rowsOf, summaryOf } from './metrics-data.ts';
 import { Exact } from '../../parts/time.tsx';
-import { bytesText, exactTime, relativeTime } from '../../parts/time-text.ts';
+import { exactTime, relativeTime } from '../../parts/time-text.ts';
 
 const HOURS = {
   '1': '1 hour',
@@ -29,7 +30,7 @@ const TABLE_ROWS = 60;
 const BYTE_STEPS = Array.from({ length: 50 }, (_, power) => 2 ** power);
 
 const coresText = (value: number): string => value.toFixed(value < 10 ? 2 : 1);
-const speedText = (value: number): string => `${bytesText(value)}/s`;
+const speedText = (value: number): string => `${sizeText(value)}/s`;
 const timeOf = (at: number): string => exactTime(new Date(at * 1_000).toISOString());
 
 export function Metrics({ project }: { project: Project }) {
@@ -98,10 +99,10 @@ function Charts({ answer }: { answer: ProjectMetrics }) {
               ? null
               : [
                   'Memory',
-                  `${bytesText(last.memory_bytes)} ` +
+                  `${sizeText(last.memory_bytes)} ` +
                     (last.memory_limit === null
                       ? 'without a limit'
-                      : `of ${bytesText(last.memory_limit)}`),
+                      : `of ${sizeText(last.memory_limit)}`),
                 ],
             last.restarts === null ? null : ['Restarts by the engine', String(last.restarts)],
             last.oom_kills === null
@@ -174,7 +175,7 @@ function chartsOf({
         main('used', memory),
         ...(some(limit) ? [{ label: 'limit', values: limit, look: 'limit' as const }] : []),
       ],
-      format: bytesText,
+      format: sizeText,
       steps: BYTE_STEPS,
     },
     {
@@ -207,11 +208,11 @@ function chartsOf({
 }
 
 function summaryText(at: readonly number[], line: Line, format: (value: number) => string): string {
-  const found = summaryOf(at, line);
-  if (found === null) return 'no value';
-  const when = relativeTime(new Date(found.mostAt * 1_000).toISOString(), Date.now());
+  const summary = summaryOf(at, line);
+  if (summary === null) return 'no value';
+  const when = relativeTime(new Date(summary.mostAt * 1_000).toISOString(), Date.now());
   return (
-    `${found.now === null ? 'no value now' : `now ${format(found.now)}`}, peak ` +
-    `${format(found.most)} (${when})`
+    `${summary.now === null ? 'no value now' : `now ${format(summary.now)}`}, peak ` +
+    `${format(summary.most)} (${when})`
   );
 }

@@ -1,8 +1,9 @@
 /** Backups of the control plane: their schedule and the newest ones. */
 import type { AnswerOf } from '@berth/wire/routes';
+import { sizeText } from '@berth/wire/size-text';
 import { Command } from '../../parts/command.tsx';
 import { Ago } from '../../parts/time.tsx';
-import { bytesText, durationText } from '../../parts/time-text.ts';
+import { durationText } from '../../parts/time-text.ts';
 import { type Cell, Table } from '../../ui/data.tsx';
 import { Note } from '../../ui/feedback.tsx';
 import { Panel } from '../../ui/layout.tsx';
@@ -24,7 +25,7 @@ function BackupStatus({ backup: { error, finished_at } }: { backup: Backup }) {
 const BACKUP_COLUMNS: Cell<Backup>[] = [
   { head: 'Made', rowHead: true, cell: (row) => <Ago at={row.started_at} /> },
   { head: 'State', cell: (row) => <BackupStatus backup={row} /> },
-  { head: 'Size', number: true, cell: ({ bytes }) => (bytes === null ? '' : bytesText(bytes)) },
+  { head: 'Size', number: true, cell: ({ bytes }) => (bytes === null ? '' : sizeText(bytes)) },
   { head: 'By', wide: true, cell: ({ scheduled }) => (scheduled ? 'the schedule' : 'a person') },
   { head: 'Name', wide: true, cell: ({ name, target }) => <Code>{name ?? target}</Code> },
 ];

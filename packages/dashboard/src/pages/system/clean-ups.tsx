@@ -1,12 +1,12 @@
 /** Clean-ups of the registry. */
 import { errorSentence } from '@berth/wire/error-sentence';
 import type { CleanUp, CleanUps } from '@berth/wire/clean-up';
+import { sizeText } from '@berth/wire/size-text';
 import { useApiMutation } from '../../api/mutations.ts';
 import { useApiQuery } from '../../api/queries.ts';
 import { Problem } from '../../parts/problem.tsx';
 import { QueryBoundary } from '../../parts/query-boundary.tsx';
 import { Ago } from '../../parts/time.tsx';
-import { bytesText } from '../../parts/time-text.ts';
 import { Button } from '../../ui/controls.tsx';
 import { type Cell, Table } from '../../ui/data.tsx';
 import { Panel } from '../../ui/layout.tsx';
@@ -43,7 +43,7 @@ function markOf({ state }: CleanUp): Mark {
 const freedText = ({ bytes_before, bytes_after }: CleanUp): string =>
   bytes_before === null || bytes_after === null
     ? ''
-    : bytesText(Math.max(0, bytes_before - bytes_after));
+    : sizeText(Math.max(0, bytes_before - bytes_after));
 
 const CLEAN_UP_COLUMNS: Cell<CleanUp>[] = [
   { head: 'Requested', rowHead: true, cell: (row) => <Ago at={row.requested_at} /> },

@@ -45,6 +45,7 @@ import { startSeconds } from './0045_start_seconds.ts';
 import { rolledBack } from './0049_rolled_back.ts';
 import { nodeAddresses } from './0052_node_addresses.ts';
 import { deviceStates } from './0062_device_states.ts';
+import { waitingReason } from './0063_waiting_reason.ts';
 
 export const allMigrations = (capabilities: Capabilities): Steps => ({
   '0001_main_job': mainJob(capabilities),
@@ -87,4 +88,5 @@ export const allMigrations = (capabilities: Capabilities): Steps => ({
   '0049_rolled_back': rolledBack(capabilities),
   '0052_node_addresses': nodeAddresses(),
   '0062_device_states': deviceStates(),
+  '0063_waiting_reason': waitingReason(capabilities),
 });

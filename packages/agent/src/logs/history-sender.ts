@@ -1,0 +1,107 @@
+/** Reads a part of a log that the control plane wants once, and sends it in batches. */
+import { randomUUID } from 'node:crypto';
+import { defined } from '@berth/kit/defined';
+import { MAX_BATCH_LINES, MAX_LINE_CHARS, type LogWant } from '@berth/wire/runtime';
+import type { Docker } from '../engine/docker.ts';
+import type { ListNodeContainers } from '../engine/node-ids.ts';
+import { retryUntilAnswered } from '../link/retry.ts';
+import { type Batch, containerOf, type SendBatch, wireLine } from './follower.ts';
+import { type CursorLine, engineTime, type History, readHistory, sinceOf } from './history.ts';
+import type { RedactOf } from '../secrets/secrets-of.ts';
+import { createShownText } from '../secrets/shown-text.ts';
+
+export type HistorySenderDeps = {
+  docker: Pick<Docker, 'logs'>;
+  listContainers: ListNodeContainers;
+  redactOf: RedactOf;
+  send: SendBatch;
+  /** Clock of this node, in ms. */
+  now: () => number;
+};
+
+const READ_MS = 15_000;
+const MAX_BATCH_CHARS = 512 * 1024;
+
+export async function sendHistory(
+  want: LogWant,
+  deps: HistorySenderDeps,
+  ending: AbortSignal,
+): Promise<void> {
+  const signal = AbortSignal.any([ending, AbortSignal.timeout(READ_MS)]);
+  const { now } = deps;
+  const history = await readWanted(want, deps, now, signal);
+  for (const batch of batchesOf(history)) {
+    const { wanted } = await retryUntilAnswered(
+      () => deps.send(want.key, { ...batch, now: now() }, signal),
+      { signal, maxMs: 1_000 },
+    );
+    if (!wanted) return;
+  }
+}
+
+async function readWanted(
+  want: LogWant,
+  { docker, listContainers, redactOf }: HistorySenderDeps,
+  now: () => number,
+  signal: AbortSignal,
+): Promise<History> {
+  const container = await containerOf(listContainers, want.deployment_id, signal);
+  if (container === null) return NO_CONTAINER;
+  const timeAgo = (ms: number | null): string | null =>
+    ms === null ? null : engineTime(now() - ms);
+  const { tail, after, stream } = want;
+  const range = {
+    tail,
+    after,
+    stream,
+    since: after === null ? timeAgo(want.since_ago_ms) : sinceOf(after, now()),
+    until: timeAgo(want.until_ago_ms),
+  };
+  const shown = createShownText(await redactOf(container));
+  return readHistory({ docker, shown }, container, range, signal);
+}
+
+const NO_CONTAINER: History = {
+  lines: [],
+  leftOut: 0,
+  last: null,
+  isReset: false,
+  problem: 'its node has no container of this deployment',
+};
+
+function* batchesOf({ lines, leftOut, last, isReset, problem }: History): Generator<Batch> {
+  const epoch = randomUUID();
+  let first = 0;
+  do {
+    const part = partOf(lines, first);
+    const end = first + part.length >= lines.length;
+    yield {
+      epoch,
+      first,
+      lines: part.map((line) => wireLine(line)),
+      after: lines[first - 1]?.cursor ?? null,
+      now: 0,
+      ...defined({
+        run: (part[0]?.cursor ?? last)?.run,
+        reset: isReset && first === 0 ? true : undefined,
+        end: end ? true : undefined,
+        left_out: end ? leftOut : undefined,
+        last: end ? last : undefined,
+        problem: problem?.slice(0, 500),
+      }),
+    };
+    first += part.length;
+  } while (first < lines.length);
+}
+
+/** The lines from `first` on that fit into a batch. */
+function partOf(lines: readonly CursorLine[], first: number): CursorLine[] {
+  const part: CursorLine[] = [];
+  for (let chars = 0; part.length < MAX_BATCH_LINES && chars < MAX_BATCH_CHARS; ) {
+    const line = lines[first + part.length];
+    if (line === undefined) break;
+    chars += Math.min(line.text.length, MAX_LINE_CHARS);
+    part.push(line);
+  }
+  return part;
+}

@@ -1,0 +1,68 @@
+/**
+ * Strategy recreate (never two writers): all other containers of the project stop before the new
+ * one starts.
+ */
+import { failPoint } from '@berth/kit/fail-point';
+import { LABELS } from '@berth/wire/vocabulary';
+import type { Container, Docker } from '../engine/docker.ts';
+import type { ListNodeContainers } from '../engine/node-ids.ts';
+import type { DeployAttempt, DeployTask } from './deploy-attempt.ts';
+import { stopContainer } from './stop-container.ts';
+
+export type RecreateDeps = {
+  docker: Pick<Docker, 'stop' | 'inspect'>;
+  listContainers: ListNodeContainers;
+};
+
+/** Stops the containers, one after the other. */
+export async function stopOthers(
+  { docker }: Pick<RecreateDeps, 'docker'>,
+  { task: { payload }, context }: DeployAttempt,
+  others: readonly Container[],
+): Promise<void> {
+  for (const old of others) {
+    context.logStep(
+      'deploy',
+      `stopping ${old.name} before the new container starts (strategy recreate)` +
+        keptNote(old, payload),
+    );
+    await stopContainer(docker, old, payload.stop_grace_seconds, 'deploy', context);
+    await failPoint('recreate.stopped');
+  }
+}
+
+/** Returns all other containers of the project, newest first. */
+export async function otherContainers(
+  { listContainers }: Pick<RecreateDeps, 'listContainers'>,
+  { task, deployment, context }: DeployAttempt,
+): Promise<Container[]> {
+  const all = await listContainers({ [LABELS.project]: task.payload.project_id }, context.signal);
+  const generation = (c: Container): number => Number(c.labels[LABELS.generation] ?? 0);
+  return all
+    .filter((c) => c.labels[LABELS.deployment] !== deployment)
+    .sort((a, b) => generation(b) - generation(a));
+}
+
+/** Returns at most one container: the one that served, else the newest that ran. */
+export function containerToRestart(
+  others: readonly Container[],
+  { replaces }: DeployTask['payload'],
+): Container | undefined {
+  const serving = others.find((c) => c.labels[LABELS.deployment] === replaces);
+  // `replaces` is unknown and none runs: an earlier attempt stopped them and was killed.
+  return (
+    serving ??
+    others.find((c) => c.state === 'running') ??
+    (replaces === undefined ? others[0] : undefined)
+  );
+}
+
+/**
+ * Text for a stopped container that did not serve: a leftover that will be removed, or one that the
+ * control plane does not know.
+ */
+const keptNote = (old: Container, { replaces }: DeployTask['payload']): string =>
+  replaces === undefined || old.labels[LABELS.deployment] === replaces
+    ? ''
+    : `. It did not serve the live version; it stays stopped (docker start ${old.name} starts it ` +
+      'again)';

@@ -1,0 +1,43 @@
+/** Content negotiation by the Accept header (RFC 9110 section 12.5.1). */
+import { trimOws } from '@berth/kit/ows';
+
+type Range = { type: string; subtype: string; quality: number };
+/** How well a media type fits: the quality, then the more exact range, then the earlier one. */
+type Fit = { quality: number; exactness: number; position: number };
+
+/** Returns whether the client prefers `wanted` to `usual`. Equal types: it does not. */
+export function prefers(accept: string | undefined, wanted: string, usual: string): boolean {
+  if (accept === undefined) return false;
+  const ranges = accept.split(',').flatMap(rangeOf);
+  const wantedFit = fitOf(wanted, ranges);
+  const usualFit = fitOf(usual, ranges);
+  if (wantedFit === null || usualFit === null) return wantedFit !== null;
+  if (wantedFit.quality !== usualFit.quality) return wantedFit.quality > usualFit.quality;
+  if (wantedFit.exactness !== usualFit.exactness) return wantedFit.exactness > usualFit.exactness;
+  return wantedFit.position < usualFit.position;
+}
+
+/** Empty for a text that is no media range, and for one with parameters, which no answer has. */
+function rangeOf(text: string): Range[] {
+  const [name = '', ...parameters] = text.split(';').map(trimOws);
+  const [, type, subtype] = /^([^\s/]+)\/([^\s/]+)$/.exec(name.toLowerCase()) ?? [];
+  if (type === undefined || subtype === undefined) return [];
+  const weights = parameters.filter((parameter) => /^q=/i.test(parameter));
+  if (weights.length < parameters.length) return [];
+  const [weight = 'q=1'] = weights;
+  return [{ type, subtype, quality: Number.parseFloat(weight.slice(2)) }];
+}
+
+/** The most exact range decides. Null: the client does not accept this type. */
+function fitOf(mediaType: string, ranges: readonly Range[]): Fit | null {
+  const [type, subtype] = mediaType.split('/');
+  const fits = ranges.flatMap((range, position): Fit[] => {
+    if (range.type === '*' && range.subtype === '*')
+      return [{ quality: range.quality, exactness: 0, position }];
+    if (range.type !== type) return [];
+    if (range.subtype === '*') return [{ quality: range.quality, exactness: 1, position }];
+    return range.subtype === subtype ? [{ quality: range.quality, exactness: 2, position }] : [];
+  });
+  const [best] = fits.toSorted((a, b) => b.exactness - a.exactness);
+  return best !== undefined && best.quality > 0 ? best : null;
+}

@@ -1,0 +1,56 @@
+/**
+ * The HTTP server below Fastify: like the one that Fastify would create, except that registrations
+ * are batched and connections are limited.
+ */
+import {
+  createServer,
+  type IncomingMessage,
+  type Server as HttpServer,
+  type ServerResponse,
+} from 'node:http';
+import { type ConnectionOptions, type Connections, limitConnections } from '@berth/kit/connections';
+import { cookieRemedy, headersSize, MAX_HEADERS_READ } from '@berth/kit/header-size';
+import { MAX_HOLD_SECONDS } from '@berth/wire/route';
+import { ROUTES } from '@berth/wire/routes';
+import { createBatcher } from './batcher.ts';
+import { answerBrokenRequests, refuseHeaders } from './plugins/broken-requests.ts';
+
+/** 128 KiB of headers (docs/interfaces.md "Limits"), and the request line. */
+const MAX_HEADER_BYTES = 144 * 1024;
+/**
+ * Idle time of a connection before TCP keep-alive probes. Agents use the same time on their side.
+ */
+const PROBE_AFTER_MS = 60_000;
+
+const OPTIONS = {
+  maxHeaderSize: MAX_HEADERS_READ,
+  // TCP keep-alive finds connections of dead agents, whose held requests would otherwise stay
+  // open until `wait` ends.
+  keepAlive: true,
+  keepAliveInitialDelay: PROBE_AFTER_MS,
+  keepAliveTimeout: 95_000,
+  // Time limit for receiving a request. Its answer can be held much longer.
+  requestTimeout: 60_000,
+  // plugins/errors.ts checks the Host header and answers with a problem document.
+  requireHostHeader: false,
+};
+
+export function createHttpServer(
+  handle: (request: IncomingMessage, response: ServerResponse) => void,
+  limits: Omit<ConnectionOptions, 'now'>,
+): { server: HttpServer; connections: Connections } {
+  const inBatch = createBatcher();
+  const server = createServer(OPTIONS, (request, response) => {
+    connections.requested(request.socket, response);
+    if (headersSize(request) > MAX_HEADER_BYTES)
+      refuseHeaders(response, cookieRemedy(request, MAX_HEADER_BYTES));
+    else if (request.url === ROUTES.agentRegister.path) inBatch(() => handle(request, response));
+    else handle(request, response);
+  });
+  const connections = limitConnections(server, limits);
+  answerBrokenRequests(server);
+  // Idle timeout of a connection. It is longer than any hold and than Traefik's idle timeout
+  // (90 s).
+  server.setTimeout((MAX_HOLD_SECONDS + 30) * 1000);
+  return { server, connections };
+}

@@ -1,0 +1,346 @@
+/**
+ * The newest lines of one log that an agent reads. All viewers of the log share them: a viewer is a
+ * place in this buffer, so its cost does not depend on how far it is behind.
+ *
+ * Batches form a chain: each names the cursor before its first line. They can arrive twice (a
+ * repeated request), late (from another control plane) or not at all. A batch whose predecessor is
+ * missing waits for it for a second. Then its first line has a seam: lines before it are missing
+ * here, and a viewer that does not have them reads them from the engine, or says that they are
+ * missing.
+ */
+import {
+  createCursorCounter,
+  type CursorCounter,
+  isAfter,
+  isSameRun,
+  type LogCursor,
+} from '@berth/wire/log-cursor';
+import type { LogBatch, RuntimeStream } from '@berth/wire/runtime';
+
+/**
+ * Missing lines before a line of the channel. `gap`:
+ * the agent dropped lines. A cursor: the lines up to there came to nobody here.
+ */
+export type Seam = 'gap' | LogCursor;
+export type ChannelLine = {
+  at: string;
+  stream: RuntimeStream;
+  text: string;
+  cursor: LogCursor;
+  /** Numbers the lines of this channel. */
+  pos: number;
+  seam: Seam | null;
+};
+export type ChannelBounds = { lines: number; bytes: number };
+type Batch = Omit<LogBatch, 'node_id'>;
+type Clocks = {
+  /** Clock of the control plane, in ms. */
+  now: () => number;
+  monotonic: () => number;
+};
+
+export type Channel = {
+  bounds: ChannelBounds;
+  clocks: Clocks;
+  lines: ChannelLine[];
+  /** Lines before this index were dropped. */
+  head: number;
+  bytes: number;
+  /** Position of the newest line. */
+  tail: number;
+  /** The newest line. */
+  end: LogCursor | null;
+  /** Number of lines that were dropped because of the bounds, and the newest of them. */
+  dropped: number;
+  newestDropped: LogCursor | null;
+  /** Number of lines that the agent dropped, or whose batch did not arrive. */
+  missing: number;
+  /** The run of the agent's reader, and the runs before it. */
+  epoch: string | null;
+  earlierEpochs: string[];
+  /** The number that the next batch of this epoch begins with; null: any. */
+  expected: number | null;
+  /** Missing lines before the next line. */
+  seam: Seam | null;
+  /** Counts the lines of an agent of 0.1.0, which have no cursors. */
+  cursorOf: CursorCounter;
+  early: Map<number, Batch>;
+  timer: NodeJS.Timeout | undefined;
+  /** The agent has said that the last line was sent. */
+  hasEnded: boolean;
+  /** Why the agent cannot read the log; null if it can. */
+  problem: string | null;
+  /** Older lines in the range of a `read` that were not sent. */
+  leftOut: number;
+  /** With a `read`: the newest line of the log; undefined: the agent does not say it. */
+  last: LogCursor | null | undefined;
+  /** With a `read`: the log does not have the line to begin after. */
+  isReset: boolean;
+  /** Monotonic time of the last batch; null before the first. */
+  heardAt: number | null;
+  /** Correction of the times of the node, in ms; 0 if its clock is right. */
+  offset: number;
+  listeners: Set<() => void>;
+};
+
+/** A batch that comes by way of another control plane can be overtaken by its successor. */
+const WAIT_FOR_GAP_MS = 1_000;
+const MOST_EARLY = 4;
+const MOST_EPOCHS = 4;
+/** A smaller difference of the clocks can be the time that the batch took. */
+const CLOCK_TOLERANCE_MS = 5_000;
+/** Bytes of a line in memory, besides its text. */
+const LINE_BYTES = 120;
+
+export const createChannel = (
+  bounds: ChannelBounds,
+  now: () => number,
+  monotonic: () => number = () => performance.now(),
+): Channel => ({
+  bounds,
+  clocks: { now, monotonic },
+  lines: [],
+  head: 0,
+  bytes: 0,
+  tail: 0,
+  end: null,
+  dropped: 0,
+  newestDropped: null,
+  missing: 0,
+  epoch: null,
+  earlierEpochs: [],
+  expected: null,
+  seam: null,
+  cursorOf: createCursorCounter(''),
+  early: new Map(),
+  timer: undefined,
+  hasEnded: false,
+  problem: null,
+  leftOut: 0,
+  last: undefined,
+  isReset: false,
+  heardAt: null,
+  offset: 0,
+  listeners: new Set(),
+});
+
+/** Takes a batch of the agent. */
+export function deliver(channel: Channel, batch: Batch): void {
+  if (channel.earlierEpochs.includes(batch.epoch)) return;
+  channel.heardAt = channel.clocks.monotonic();
+  if (batch.epoch !== channel.epoch) beginEpoch(channel, batch);
+  channel.early.set(batch.first, batch);
+  appendEarly(channel, channel.early.size > MOST_EARLY);
+  if (channel.early.size > 0)
+    channel.timer ??= setTimeout(() => {
+      channel.timer = undefined;
+      appendEarly(channel, true);
+      notify(channel);
+    }, WAIT_FOR_GAP_MS);
+  notify(channel);
+}
+
+function beginEpoch(channel: Channel, batch: Batch): void {
+  if (channel.epoch !== null) channel.earlierEpochs.push(channel.epoch);
+  if (channel.earlierEpochs.length > MOST_EPOCHS) channel.earlierEpochs.shift();
+  // A reader that ran when this channel began: it did not send the earlier lines to here.
+  channel.expected = channel.epoch === null && batch.first > 0 ? null : 0;
+  channel.epoch = batch.epoch;
+  channel.cursorOf = createCursorCounter('');
+  channel.early.clear();
+  channel.hasEnded = false;
+  const off = channel.clocks.now() - batch.now;
+  channel.offset = Math.abs(off) > CLOCK_TOLERANCE_MS ? Math.round(off / 1000) * 1000 : 0;
+}
+
+/** Appends the batches that wait, up to the first one whose predecessor is missing. */
+function appendEarly(channel: Channel, isLate: boolean): void {
+  const { early } = channel;
+  for (const first of [...early.keys()].sort((a, b) => a - b)) {
+    const batch = early.get(first);
+    if (batch === undefined || (!isLate && !isNext(channel, batch))) break;
+    early.delete(first);
+    append(channel, batch);
+  }
+  if (early.size > 0) return;
+  clearTimeout(channel.timer);
+  channel.timer = undefined;
+}
+
+const isNext = ({ expected, end }: Channel, { first, after, reset }: Batch): boolean =>
+  first <= (expected ?? 0) || reset === true || covers(end, after ?? null);
+
+/** Whether a reader that has the lines up to `last` has those up to `cursor`. */
+const covers = (last: LogCursor | null, cursor: LogCursor | null): boolean =>
+  last !== null && cursor !== null && isSameRun(last, cursor) && !isAfter(cursor, last);
+
+function append(channel: Channel, batch: Batch): void {
+  const { first, lines } = batch;
+  const repeated = Math.max(0, (channel.expected ?? first) - first);
+  channel.seam = seamBefore(channel, batch) ?? channel.seam;
+  channel.missing += Math.max(0, first - (channel.expected ?? first));
+  channel.isReset ||= batch.reset === true;
+  for (const line of lines.slice(repeated)) {
+    const { at, stream, text } = line;
+    const cursor = cursorOf(channel, batch, line);
+    if (batch.reset !== true && covers(channel.end, cursor)) continue;
+    channel.end = cursor;
+    channel.tail += 1;
+    channel.lines.push({ at, stream, text, cursor, pos: channel.tail, seam: channel.seam });
+    channel.seam = null;
+    channel.bytes += text.length + LINE_BYTES;
+  }
+  channel.expected = Math.max(channel.expected ?? 0, first + lines.length);
+  if (batch.end === true) channel.hasEnded = true;
+  channel.problem = batch.problem ?? null;
+  channel.leftOut = batch.left_out ?? channel.leftOut;
+  channel.last = batch.last ?? (batch.run === undefined ? undefined : null);
+  trim(channel);
+}
+
+function cursorOf(
+  channel: Channel,
+  { run }: Batch,
+  { at, record, ordinal }: LogBatch['lines'][number],
+): LogCursor {
+  return run === undefined
+    ? channel.cursorOf(at)
+    : { run, at: record ?? at, ordinal: ordinal ?? 0 };
+}
+
+/** Missing lines between the newest line of the channel and the batch. Null: none. */
+function seamBefore({ expected, end }: Channel, batch: Batch): Seam | null {
+  const { run, first, lines, gap, reset, after = null } = batch;
+  const [line] = lines;
+  if (expected !== null && first < expected) return null;
+  if (gap === true || reset === true) return 'gap';
+  if (run !== undefined) return after === null || covers(end, after) ? null : after;
+  if (expected !== null) return first > expected ? 'gap' : null;
+  return line === undefined ? null : { run: '', at: line.at, ordinal: -1 };
+}
+
+function trim(channel: Channel): void {
+  const { bounds, lines } = channel;
+  while (
+    lines.length - channel.head > 1 &&
+    (lines.length - channel.head > bounds.lines || channel.bytes > bounds.bytes)
+  ) {
+    const old = lines[channel.head];
+    channel.bytes -= (old?.text.length ?? 0) + LINE_BYTES;
+    channel.newestDropped = old?.cursor ?? null;
+    channel.head += 1;
+    channel.dropped += 1;
+  }
+  if (channel.head < 1_000 || channel.head * 2 < lines.length) return;
+  channel.lines = lines.slice(channel.head);
+  channel.head = 0;
+}
+
+/** Where a viewer is. */
+export type Place = {
+  /** The newest line that it has; null: the log had no line. */
+  last: LogCursor | null;
+  /** The position of that line in the channel; null: it did not come from the channel. */
+  pos: number | null;
+};
+/** Consecutive lines. */
+export type Stretch = {
+  lines: ChannelLine[];
+  /**
+   * Before the first line. `hole`: lines that the engine still has can be missing. `gap`: the agent
+   * or this channel dropped lines.
+   */
+  before: 'nothing' | 'gap' | 'hole';
+};
+
+/** Returns the lines after the place up to the next seam, within bounds. */
+export function stretchAfter(
+  channel: Channel,
+  place: Place,
+  max: number,
+  maxBytes = Infinity,
+): Stretch {
+  const { lines } = channel;
+  const from = place.pos === null ? joinIndex(channel, place.last) : indexAfter(channel, place.pos);
+  let to = from;
+  for (let size = 0; to < lines.length && to - from < max; to += 1) {
+    const line = lines[to];
+    size += (line?.text.length ?? 0) + LINE_BYTES;
+    if (to > from && (line?.seam !== null || size > maxBytes)) break;
+  }
+  return { lines: lines.slice(from, to), before: beforeOf(channel, from, place) };
+}
+
+function beforeOf(channel: Channel, index: number, { last, pos }: Place): Stretch['before'] {
+  const line = channel.lines[index];
+  if (line === undefined) return 'nothing';
+  if (pos !== null && line.pos > pos + 1) return 'gap';
+  const { seam } = line;
+  if (seam === 'gap') return 'gap';
+  const isOldest = pos === null && index === channel.head;
+  const before = seam ?? (isOldest ? channel.newestDropped : null);
+  if (before === null || covers(last, before)) return 'nothing';
+  // The log was empty, and the agent began to follow it then.
+  return last === null && before.ordinal === -1 ? 'nothing' : 'hole';
+}
+
+/** The index of the line after a cursor. */
+function joinIndex({ lines, head }: Channel, last: LogCursor | null): number {
+  if (last === null) return head;
+  for (let i = lines.length - 1; i >= head; i -= 1)
+    if (covers(last, lines[i]?.cursor ?? null)) return i + 1;
+  return head;
+}
+
+/** The index of the line after a position. */
+function indexAfter({ lines, head }: Channel, pos: number): number {
+  let [low, high] = [head, lines.length];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if ((lines[middle]?.pos ?? 0) <= pos) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
+
+export const keptLines = ({ lines, head }: Channel): ChannelLine[] => lines.slice(head);
+
+export function onChange({ listeners }: Channel, listener: () => void): () => void {
+  listeners.add(listener);
+  return () => void listeners.delete(listener);
+}
+
+function notify({ listeners }: Channel): void {
+  for (const listener of [...listeners]) listener();
+}
+
+export function closeChannel(channel: Channel): void {
+  clearTimeout(channel.timer);
+  channel.hasEnded = true;
+  notify(channel);
+}
+
+/**
+ * Resolves to true when the condition holds after a change of the channel, and to false after `ms`.
+ */
+export function waitFor(
+  channel: Channel,
+  condition: () => boolean,
+  ms: number,
+  signal?: AbortSignal,
+): Promise<boolean> {
+  return new Promise((resolve) => {
+    if (condition()) return resolve(true);
+    const finish = (result: boolean): void => {
+      off();
+      clearTimeout(timer);
+      signal?.removeEventListener('abort', aborted);
+      resolve(result);
+    };
+    const aborted = (): void => finish(false);
+    const off = onChange(channel, () => condition() && finish(true));
+    const timer = setTimeout(() => finish(false), ms);
+    signal?.addEventListener('abort', aborted, { once: true });
+    if (signal?.aborted === true) finish(false);
+  });
+}

@@ -1,0 +1,19 @@
+/** Stores and settings that the runtime logs share; each file picks from them. */
+import type { Changes } from '../../domain/platform/changes.ts';
+import type { Limits } from '../../domain/deployments/facts.ts';
+import type { DeploymentStore } from '../../domain/deployments/deployment-store.ts';
+import type { ExitStore } from '../../domain/deployments/runtime-logs.ts';
+import type { NodeStore } from '../../domain/nodes/node-store.ts';
+import type { ProjectStore } from '../../domain/projects/project-store.ts';
+
+export type RuntimeLogDeps = {
+  stores: {
+    projects: Pick<ProjectStore, 'get'>;
+    deployments: Pick<DeploymentStore, 'get' | 'getMany' | 'list'>;
+    exits: ExitStore;
+    nodes: Pick<NodeStore, 'getMany'>;
+  };
+  changes: Changes;
+  limits: Limits;
+  now: () => number;
+};

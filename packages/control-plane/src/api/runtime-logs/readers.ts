@@ -1,0 +1,386 @@
+/**
+ * The logs that viewers at this control plane want, and the lines that agents send for them. A node
+ * reads a log once, whatever the number of viewers: they share a channel. A batch goes on to the
+ * other control planes that want it (LogRelay).
+ */
+import { randomBytes } from 'node:crypto';
+import { type LogBatch, type LogWant, MAX_TAIL, type RuntimeStream } from '@berth/wire/runtime';
+import type { LogCursor } from '@berth/wire/log-cursor';
+import type { WantRecord } from '../../domain/deployments/runtime-logs.ts';
+import { DomainError } from '../../domain/platform/errors.ts';
+import {
+  type Channel,
+  type ChannelLine,
+  createChannel,
+  deliver,
+  keptLines,
+  waitFor,
+} from './channel.ts';
+import {
+  addWant,
+  closeWants,
+  createWants,
+  listWants,
+  type OwnWant,
+  refreshWants,
+  removeWant,
+  WANT_MS,
+  type WantDeps,
+  type Wants,
+} from './wants.ts';
+
+export type ReaderLimits = {
+  follows: number;
+  followsOfNode: number;
+  reads: number;
+  /** Lines and bytes of a channel. Together with `follows` and `reads` they bound the memory. */
+  follow: { lines: number; bytes: number };
+  read: { lines: number; bytes: number };
+  readMs: number;
+  lingerMs: number;
+  /** A viewer must take the lines that are in memory for it alone within this time. */
+  slowMs: number;
+  linesPerSecond: number;
+};
+export const READER_LIMITS: ReaderLimits = {
+  follows: 64,
+  followsOfNode: 16,
+  reads: 16,
+  follow: { lines: 5_000, bytes: 1_048_576 },
+  read: { lines: MAX_TAIL, bytes: 4 * 1_048_576 },
+  readMs: 15_000,
+  lingerMs: 5_000,
+  slowMs: 30_000,
+  linesPerSecond: 20_000,
+};
+/** Lines that an agent of 0.1.0 sends at first, besides the new ones. */
+const FOLLOW_OVERLAP_LINES = 5_000;
+
+export type ReadRequest = {
+  deployment_id: string;
+  node_id: string;
+  tail: number;
+  since: number | null;
+  until: number | null;
+  stream: RuntimeStream | null;
+  /** The lines from this time of a cursor on. */
+  after: string | null;
+  /** Most bytes of the lines in memory. */
+  bytes?: number;
+};
+export type ReadResult = {
+  lines: ChannelLine[];
+  /** The range has older lines. */
+  isCut: boolean;
+  /** Lines that the request asks for did not fit into its bytes. */
+  isOverBytes: boolean;
+  /** The newest line of the log; undefined: unknown. */
+  last: LogCursor | null | undefined;
+  /** The log does not have the line of `after`. */
+  isReset: boolean;
+  /** Correction of the times of the node, in ms. */
+  offset: number;
+  /** Why lines are missing. */
+  problem: string | null;
+};
+/** Where a reader of the agent begins: at a cursor's time, or else at a time of this control plane. */
+export type FollowBegin = { after: string | null; since: number };
+export type Held = {
+  channel: Channel;
+  /** Monotonic time of the beginning. */
+  since: number;
+  release(): void;
+};
+type Target = { id: string; node_id: string | null };
+
+export type Readers = {
+  limits: ReaderLimits;
+  /**
+   * Reads the log of a deployment from now on. Call `release` in a `finally`. Throws
+   * too_many_requests.
+   */
+  follow(deployment_id: string, node_id: string, begin: FollowBegin): Promise<Held>;
+  /** Whether `follow` of all these would succeed now. */
+  hasRoom(targets: readonly Target[]): boolean;
+  /**
+   * Reads a part of the log once. Equal requests at the same time share one read. Throws
+   * too_many_requests.
+   */
+  read(request: ReadRequest, signal: AbortSignal): Promise<ReadResult>;
+  /** Takes a batch of an agent. `wait_ms`: when it may send the next one. */
+  accept(key: string, batch: LogBatch): Promise<{ wanted: boolean; wait_ms: number }>;
+  /** The wants for a node, as its agent gets them. */
+  wantsOf(node_id: string): Promise<LogWant[]>;
+  /** Changes with the wants for a node, and is the same at each control plane; null: none. */
+  tagOf(node_id: string): string | null;
+  counts(): { follows: number; reads: number; lines: number; lost: number };
+  close(): Promise<void>;
+};
+export type ReaderDeps = WantDeps & { readerLimits?: Partial<ReaderLimits> };
+
+type State = {
+  limits: ReaderLimits;
+  now: () => number;
+  wants: Wants;
+  reading: Map<string, Promise<ReadResult>>;
+  /** Lines of channels: those that came, and those of closed channels that did not. */
+  taken: { lines: number; lost: number };
+  /** Lines that agents can send now. */
+  budget: { lines: number; at: number };
+};
+
+export function createReaders(deps: ReaderDeps): Readers {
+  const limits = { ...READER_LIMITS, ...deps.readerLimits };
+  const state: State = {
+    limits,
+    now: deps.now,
+    wants: createWants(deps, (message) => takeMessage(state, message)),
+    reading: new Map(),
+    taken: { lines: 0, lost: 0 },
+    budget: { lines: limits.linesPerSecond, at: performance.now() },
+  };
+  const { wants } = state;
+  return {
+    limits,
+    follow: (...target) => follow(state, ...target),
+    hasRoom: (targets) => hasRoom(state, targets),
+    read: (request, signal) => Promise.race([sharedRead(state, request), rejected(signal)]),
+    accept: (key, batch) => accept(state, key, batch),
+    wantsOf: (node_id) => listWants(wants, node_id),
+    tagOf: (node_id) => wants.tags.get(node_id) ?? null,
+    counts: () => countsOf(state),
+    close: () => closeWants(wants),
+  };
+}
+
+async function follow(
+  state: State,
+  deployment_id: string,
+  node_id: string,
+  begin: FollowBegin,
+): Promise<Held> {
+  const own =
+    sharedFollow(state, deployment_id, node_id) ??
+    (await newFollow(state, deployment_id, node_id, begin));
+  let isReleased = false;
+  return {
+    channel: own.channel,
+    since: performance.now(),
+    release() {
+      if (!isReleased) release(state, own);
+      isReleased = true;
+    },
+  };
+}
+
+const followKey = (deployment_id: string): string => `f-${deployment_id}`;
+
+/** Takes part in the reader of other viewers. */
+function sharedFollow(state: State, deployment_id: string, node_id: string): OwnWant | null {
+  const own = state.wants.own.get(followKey(deployment_id));
+  if (own === undefined) return null;
+  if (own.want.node_id !== node_id) {
+    // The deployment moved to another node.
+    remove(state, own);
+    return null;
+  }
+  own.viewers += 1;
+  clearTimeout(own.ending);
+  own.ending = undefined;
+  return own;
+}
+
+async function newFollow(
+  state: State,
+  deployment_id: string,
+  node_id: string,
+  { after, since }: FollowBegin,
+): Promise<OwnWant> {
+  const { limits, now } = state;
+  if (
+    countOf(state, 'follow') >= limits.follows ||
+    countOf(state, 'follow', node_id) >= limits.followsOfNode
+  )
+    throw new DomainError(
+      'too_many_requests',
+      'too many logs are being followed; close some first',
+    );
+  const key = followKey(deployment_id);
+  const want = newWant(state, {
+    key,
+    node_id,
+    deployment_id,
+    mode: 'follow',
+    tail: FOLLOW_OVERLAP_LINES,
+    since_at: since,
+    position: after,
+  });
+  return addWant(state.wants, want, createChannel(limits.follow, now));
+}
+
+function release(state: State, own: OwnWant): void {
+  own.viewers -= 1;
+  if (own.viewers > 0) return;
+  // Others may come back in a moment: a browser that reloads, a client that reconnects.
+  const lingerMs = state.wants.isClosed ? 0 : state.limits.lingerMs;
+  own.ending = setTimeout(() => remove(state, own), lingerMs).unref();
+}
+
+function remove({ wants, taken }: State, own: OwnWant): void {
+  removeWant(wants, own);
+  taken.lost += own.channel.missing;
+}
+
+function newWant(
+  { wants }: State,
+  more: Pick<WantRecord, 'key' | 'node_id' | 'deployment_id' | 'mode' | 'tail'> &
+    Partial<WantRecord>,
+): WantRecord {
+  return {
+    owner: wants.owner,
+    since_at: null,
+    until_at: null,
+    stream: null,
+    position: null,
+    expires_at: wants.deps.uptime.estimate().at + WANT_MS,
+    ...more,
+  };
+}
+
+const countOf = ({ wants }: State, mode: WantRecord['mode'], node_id?: string): number =>
+  [...wants.own.values()].filter(
+    ({ want }) => want.mode === mode && (node_id === undefined || want.node_id === node_id),
+  ).length;
+
+function countsOf(state: State): ReturnType<Readers['counts']> {
+  const { wants, taken } = state;
+  const open = [...wants.own.values()].reduce((sum, { channel }) => sum + channel.missing, 0);
+  return {
+    follows: countOf(state, 'follow'),
+    reads: countOf(state, 'read'),
+    lines: taken.lines,
+    lost: taken.lost + open,
+  };
+}
+
+function hasRoom(state: State, targets: readonly Target[]): boolean {
+  const { limits, wants } = state;
+  const added = targets.filter(
+    ({ id, node_id }) => wants.own.get(followKey(id))?.want.node_id !== node_id,
+  );
+  if (countOf(state, 'follow') + added.length > limits.follows) return false;
+  return added.every(({ node_id }) => {
+    if (node_id === null) return true;
+    const ofNode = added.filter((target) => target.node_id === node_id).length;
+    return countOf(state, 'follow', node_id) + ofNode <= limits.followsOfNode;
+  });
+}
+
+function sharedRead(state: State, request: ReadRequest): Promise<ReadResult> {
+  const { reading } = state;
+  const key = JSON.stringify(request);
+  const shared = reading.get(key);
+  if (shared !== undefined) return shared;
+  const result = read(state, request).finally(() => reading.delete(key));
+  result.catch(() => undefined);
+  reading.set(key, result);
+  return result;
+}
+
+async function read(state: State, request: ReadRequest): Promise<ReadResult> {
+  const { limits, now, wants } = state;
+  if (countOf(state, 'read') >= limits.reads)
+    throw new DomainError(
+      'too_many_requests',
+      'too many logs are being read; try again in a moment',
+    );
+  const { deployment_id, node_id, tail, since, until, stream, after } = request;
+  const bounds = { ...limits.read, bytes: request.bytes ?? limits.read.bytes };
+  const want = newWant(state, {
+    key: `r-${randomBytes(12).toString('hex')}`,
+    node_id,
+    deployment_id,
+    mode: 'read',
+    tail,
+    since_at: since,
+    until_at: until,
+    stream,
+    position: after,
+  });
+  const own = await addWant(wants, want, createChannel(bounds, now));
+  const { channel } = own;
+  try {
+    const isOver = (): boolean => channel.hasEnded || channel.problem !== null;
+    const isDone = await waitFor(channel, isOver, limits.readMs);
+    return resultOf(
+      channel,
+      isDone ? null : `its node did not answer within ${limits.readMs / 1000} s`,
+    );
+  } finally {
+    remove(state, own);
+  }
+}
+
+const resultOf = (channel: Channel, problem: string | null): ReadResult => ({
+  lines: keptLines(channel),
+  isCut: channel.leftOut + channel.dropped > 0,
+  isOverBytes: channel.dropped > 0,
+  last: channel.last ?? channel.end ?? channel.last,
+  isReset: channel.isReset,
+  offset: channel.offset,
+  problem: channel.problem ?? problem,
+});
+
+async function accept(
+  state: State,
+  key: string,
+  batch: LogBatch,
+): Promise<{ wanted: boolean; wait_ms: number }> {
+  const { wants } = state;
+  const { logRelay } = wants.deps.stores;
+  const isFor = (want: WantRecord): boolean => want.key === key && want.node_id === batch.node_id;
+  const own = wants.own.get(key);
+  const isOwn = own !== undefined && isFor(own.want);
+  if (!isOwn && !wants.others.some(isFor)) await refreshWants(wants);
+  const elsewhere = wants.others.filter(isFor);
+  if (!isOwn && elsewhere.length === 0) return { wanted: false, wait_ms: 0 };
+  if (isOwn) take(state, own.channel, batch);
+  if (elsewhere.length > 0 && logRelay !== null) {
+    const message = JSON.stringify({ key, batch });
+    for (const { owner } of elsewhere) logRelay.send(owner, message);
+  }
+  return { wanted: true, wait_ms: spend(state, batch.lines.length) };
+}
+
+/** Takes a batch that another control plane got. */
+function takeMessage(state: State, message: string): void {
+  const { key, batch } = JSON.parse(message) as { key: string; batch: LogBatch };
+  const own = state.wants.own.get(key);
+  if (own !== undefined && own.want.node_id === batch.node_id) take(state, own.channel, batch);
+}
+
+function take({ taken }: State, channel: Channel, batch: LogBatch): void {
+  taken.lines += batch.lines.length;
+  deliver(channel, batch);
+}
+
+/**
+ * Spends lines of the budget of this control plane, which all agents share. Returns how long the
+ * sender waits.
+ */
+function spend(state: State, lines: number): number {
+  const { linesPerSecond } = state.limits;
+  const at = performance.now();
+  const refilled = state.budget.lines + ((at - state.budget.at) / 1000) * linesPerSecond;
+  state.budget = { lines: Math.min(linesPerSecond, refilled) - lines, at };
+  if (state.budget.lines >= 0) return 0;
+  return Math.min(5_000, Math.ceil((-state.budget.lines / linesPerSecond) * 1000));
+}
+
+const rejected = (signal: AbortSignal): Promise<never> =>
+  new Promise((_, reject) => {
+    const abort = (): void =>
+      reject(signal.reason instanceof Error ? signal.reason : new Error('aborted'));
+    if (signal.aborted) abort();
+    else signal.addEventListener('abort', abort, { once: true });
+  });

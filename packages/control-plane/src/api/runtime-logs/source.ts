@@ -1,0 +1,275 @@
+/**
+ * The log of one deployment for one viewer: the lines before now, then the new ones, as one
+ * sequence of cursors. The new lines come from a channel. Where the channel has no lines after the
+ * newest one that was shown, they are read from the engine once; what is not there either is
+ * announced as missing.
+ */
+import { setImmediate, setTimeout as sleep } from 'node:timers/promises';
+import { isAfter, isSameRun, type LogCursor } from '@berth/wire/log-cursor';
+import { DEFAULT_TAIL, type LostLines, MAX_TAIL } from '@berth/wire/runtime';
+import { DomainError } from '../../domain/platform/errors.ts';
+import type { NodeRecord } from '../../domain/platform/records.ts';
+import type { SseEvent } from '../sse.ts';
+import { type Channel, type ChannelLine, type Place, stretchAfter, waitFor } from './channel.ts';
+import { correctedTime, lineView, rangeOf } from './lines.ts';
+import type { Held, ReadResult } from './readers.ts';
+import { resumeId } from './resume-id.ts';
+import { readableNode, type Target } from './targets.ts';
+import { checkRights, inTime, send, sendGone, type Viewer } from './viewer.ts';
+
+export type Source = {
+  viewer: Viewer;
+  target: Target;
+  signal: AbortSignal;
+  /** The deployment does not run any more. */
+  isEnding: () => boolean;
+  place: Place;
+  /** The time of the newest line that was shown, as the viewer got it. */
+  shownAt: string | null;
+  /** The log was read: the viewer has its lines up to the place. */
+  hasBegun: boolean;
+  /** The read does not tell where the log ended: it failed, or an agent of 0.1.0 had no lines. */
+  isEndUnknown: boolean;
+  /** Why the log cannot be read, as the viewer was told. */
+  toldProblem: string;
+  /** Reads in a row that failed. */
+  failedReads: number;
+  /** Monotonic time of the last read that filled a hole. */
+  filledAt: number;
+};
+
+/** How often a source looks whether its node can be read. */
+export const LOOK_MS = 2_000;
+/** An agent sends something at least every 5 s while it reads a log. */
+const SILENT_MS = 15_000;
+const LINES_AT_ONCE = 500;
+/** A viewer causes at most one read of missing lines in this time. */
+const FILL_EVERY_MS = 5_000;
+/**
+ * Bounds of what is in memory for one viewer alone: the first lines of a deployment, and the lines
+ * that are being sent.
+ */
+const FIRST_BYTES = 512 * 1024;
+const PAGE_BYTES = 64 * 1024;
+
+export const createSource = (
+  viewer: Viewer,
+  target: Target,
+  signal: AbortSignal,
+  isEnding: () => boolean,
+): Source => ({
+  viewer,
+  target,
+  signal,
+  isEnding,
+  place: { last: cursorOf(viewer, target), pos: null },
+  shownAt: null,
+  hasBegun: cursorOf(viewer, target) !== null,
+  isEndUnknown: false,
+  toldProblem: '',
+  failedReads: 0,
+  filledAt: -Infinity,
+});
+
+/** The newest line that the viewer has: from this stream, or from the one that it resumes. */
+const cursorOf = ({ cursors, resumed }: Viewer, { id }: Target): LogCursor | null =>
+  cursors.get(id) ?? resumed.get(id) ?? null;
+
+/** Sends the log until its deployment has ended. */
+export async function runSource(source: Source): Promise<void> {
+  const { viewer, target, signal } = source;
+  for (;;) {
+    const { node, problem } = await readableNode(viewer.deps, target.node_id);
+    if (problem !== null) await tell(source, node?.hostname ?? null, problem);
+    else if ((await sendLog(source, node)) && source.isEnding()) return;
+    await sleep(LOOK_MS, undefined, { signal });
+  }
+}
+
+/** Returns whether the log was followed to its end. */
+async function sendLog(source: Source, node: NodeRecord): Promise<boolean> {
+  const { viewer, target } = source;
+  const since = viewer.deps.now();
+  if (!(await sendHistory(source, node)) && source.failedReads === 1) return false;
+  const begin = { after: source.place.last?.at ?? null, since };
+  const held = await viewer.deps.readers
+    .follow(target.id, node.id, begin)
+    .catch((error: unknown) => tellFull(source, node, error));
+  if (held === null) return false;
+  try {
+    if (source.isEndUnknown) source.place.pos = held.channel.tail;
+    await sendNew(source, node, held);
+    return true;
+  } finally {
+    held.release();
+  }
+}
+
+/** Others took the room after this stream began. */
+async function tellFull(source: Source, node: NodeRecord, error: unknown): Promise<null> {
+  if (!(error instanceof DomainError) || error.code !== 'too_many_requests') throw error;
+  await tell(source, node.hostname, error.message);
+  return null;
+}
+
+/**
+ * Sends the lines of the engine's log after the place, or those that the request asks for. Returns
+ * whether the log could be read.
+ */
+async function sendHistory(source: Source, node: NodeRecord): Promise<boolean> {
+  const { viewer, target, signal } = source;
+  const { last } = source.place;
+  const request = {
+    deployment_id: target.id,
+    node_id: node.id,
+    until: null,
+    stream: null,
+    bytes: FIRST_BYTES,
+    ...historyRange(source),
+  };
+  const read = await viewer.deps.readers.read(request, signal);
+  const lines = read.lines.filter((line) => isNew(line, last, read));
+  await viewer.recheck();
+  const [first] = lines;
+  if (first !== undefined && isGapBefore(source, first, read))
+    await inTime(viewer, () => send(viewer, [lostEvent(source, first, read.offset)]));
+  await inTime(viewer, async () => {
+    for (let i = 0; i < lines.length; i += LINES_AT_ONCE) {
+      signal.throwIfAborted();
+      await sendLines(source, lines.slice(i, i + LINES_AT_ONCE), read.offset);
+    }
+  });
+  return endHistory(source, node, read);
+}
+
+/** Moves the place to the end of what was read. */
+async function endHistory(source: Source, node: NodeRecord, read: ReadResult): Promise<boolean> {
+  const { last } = source.place;
+  source.isEndUnknown = last === null && (read.problem !== null || read.last === undefined);
+  if (read.problem !== null) {
+    source.failedReads += 1;
+    await tell(source, node.hostname, read.problem);
+    return false;
+  }
+  source.failedReads = 0;
+  source.hasBegun = true;
+  const newest = read.last ?? null;
+  if (newest === null) return true;
+  if (last === null || read.isReset || !isSameRun(newest, last) || isAfter(newest, last)) {
+    source.place = { last: newest, pos: null };
+    source.viewer.cursors.set(source.target.id, newest);
+  }
+  return true;
+}
+
+function historyRange({ viewer, target, place, hasBegun }: Source) {
+  if (place.last !== null) return { tail: MAX_TAIL, since: null, after: place.last.at };
+  // A deployment that starts while the stream is open is shown from its first line.
+  if (hasBegun || !viewer.firstTargets.has(target.id))
+    return { tail: MAX_TAIL, since: null, after: null };
+  const { query, beganAt } = viewer;
+  // The lines that were printed since the request are new, and not among the last ones.
+  if (query.tail === 0) return { tail: MAX_TAIL, since: beganAt, after: null };
+  return { tail: query.tail ?? DEFAULT_TAIL, since: rangeOf(query).since, after: null };
+}
+
+const isNew = ({ cursor }: ChannelLine, last: LogCursor | null, { isReset }: ReadResult): boolean =>
+  last === null || isReset || !isSameRun(cursor, last) || isAfter(cursor, last);
+
+/** Whether lines can be missing between the place and the first line of a read. */
+function isGapBefore({ viewer, place }: Source, first: ChannelLine, read: ReadResult): boolean {
+  // The client asks for a number of lines: older ones are not missing.
+  if (place.last === null) return read.isOverBytes || (viewer.query.tail === 0 && read.isCut);
+  return read.isReset || (read.isCut && read.lines[0] === first);
+}
+
+/** Sends the new lines until the agent says that the last one was sent. */
+async function sendNew(source: Source, node: NodeRecord, held: Held): Promise<void> {
+  const { viewer, signal } = source;
+  const { channel } = held;
+  for (;;) {
+    const { lines, before } = stretchAfter(channel, source.place, LINES_AT_ONCE, PAGE_BYTES);
+    if (before === 'hole' && canFill(source)) {
+      source.filledAt = performance.now();
+      source.place.pos = null;
+      await sendHistory(source, node).catch(ignoreFull);
+      continue;
+    }
+    const [first] = lines;
+    if (first !== undefined) {
+      await checkRights(viewer);
+      signal.throwIfAborted();
+      await inTime(viewer, async () => {
+        if (before !== 'nothing') await send(viewer, [lostEvent(source, first, channel.offset)]);
+        await sendLines(source, lines, channel.offset);
+      });
+      source.place.pos = lines.at(-1)?.pos ?? null;
+      // Other requests come between two parts.
+      await setImmediate();
+      continue;
+    }
+    if (channel.hasEnded) return;
+    await tellChannelProblem(source, node, held);
+    await waitFor(
+      channel,
+      () => channel.hasEnded || hasMore(channel, source.place),
+      LOOK_MS,
+      signal,
+    );
+    signal.throwIfAborted();
+  }
+}
+
+/** Too many logs are being read: the hole stays. */
+function ignoreFull(error: unknown): void {
+  if (!(error instanceof DomainError) || error.code !== 'too_many_requests') throw error;
+}
+
+const canFill = ({ filledAt }: Source): boolean => performance.now() - filledAt > FILL_EVERY_MS;
+const hasMore = (channel: Channel, place: Place): boolean =>
+  stretchAfter(channel, place, 1).lines.length > 0;
+
+async function sendLines(
+  source: Source,
+  lines: readonly ChannelLine[],
+  offset: number,
+): Promise<void> {
+  const { viewer, target } = source;
+  const events: SseEvent[] = [];
+  for (const line of lines) {
+    source.place = { last: line.cursor, pos: null };
+    viewer.cursors.set(target.id, line.cursor);
+    if (viewer.query.stream !== undefined && line.stream !== viewer.query.stream) continue;
+    const data = lineView(target.id, line, offset);
+    source.shownAt = data.at;
+    events.push({ event: 'line', data, id: resumeId(viewer.cursors) });
+  }
+  if (events.length > 0) source.toldProblem = '';
+  await send(viewer, events);
+}
+
+function lostEvent({ target, shownAt }: Source, next: ChannelLine, offset: number): SseEvent {
+  const data: LostLines = {
+    deployment_id: target.id,
+    count: 'some',
+    from: shownAt,
+    to: correctedTime(next.at, offset),
+  };
+  return { event: 'lost', data };
+}
+
+async function tellChannelProblem(source: Source, node: NodeRecord, held: Held): Promise<void> {
+  const { channel, since } = held;
+  if (channel.problem !== null && !source.isEnding())
+    await tell(source, node.hostname, channel.problem);
+  if (performance.now() - (channel.heardAt ?? since) <= SILENT_MS) return;
+  const seconds = Math.floor(SILENT_MS / 1000);
+  await tell(source, node.hostname, `node ${node.hostname} has sent nothing for ${seconds} s`);
+}
+
+/** Tells the viewer once why the log cannot be read. */
+async function tell(source: Source, node: string | null, message: string): Promise<void> {
+  if (source.toldProblem === message) return;
+  source.toldProblem = message;
+  await sendGone(source.viewer, { deployment_id: source.target.id, node, message });
+}

@@ -1,0 +1,232 @@
+/**
+ * Runtime logs as a live stream. Events: `line` (a RuntimeLine), `lost` (lines can be missing here),
+ * `gone` (a node cannot be read now). A stream has one source for each deployment that runs, and
+ * goes on with the next deployment of the project.
+ */
+import { DEFAULT_TAIL } from '@berth/wire/runtime';
+import type { FastifyReply, FastifyRequest } from 'fastify';
+import { DomainError } from '../../domain/platform/errors.ts';
+import type { Hold, Holds } from '../long-poll.ts';
+import { openEventStream } from '../sse.ts';
+import { type LogQuery, NOTHING_RUNS, storedLines } from './lines.ts';
+import { lastEnd } from './page.ts';
+import { cursorsIn } from './resume-id.ts';
+import { createSource, LOOK_MS, runSource } from './source.ts';
+import { MOST_SOURCES, type Target, targetsOf } from './targets.ts';
+import { inTime, send, sendGone, type Viewer, type ViewerDeps } from './viewer.ts';
+
+export type StreamDeps = ViewerDeps & { holds: Holds };
+export type StreamCall = {
+  projectId: string;
+  userId: string;
+  query: LogQuery;
+  /** Throws when the caller's rights have ended. */
+  recheck: () => Promise<unknown>;
+  request: FastifyRequest;
+  reply: FastifyReply;
+};
+
+const HEARTBEAT_MS = 15_000;
+/** Time that a stream gives to the last lines of a container that is being removed. */
+const LAST_LINES_MS = 60_000;
+const MOST_STREAMS_OF_ONE = 8;
+
+/** Streams the log until the client disconnects. `openByUser` counts the open streams. */
+export async function streamLogs(
+  deps: StreamDeps,
+  openByUser: Map<string, number>,
+  call: StreamCall,
+): Promise<void> {
+  const { projectId, userId, query, request, reply } = call;
+  const targets = await targetsOf(deps, projectId, query.deployment_id);
+  const hold = admit(
+    deps,
+    openByUser,
+    call,
+    targets.filter((target) => !target.ended),
+  );
+  reply.hijack();
+  const viewer = createViewer(deps, call, hold);
+  const sources: Sources = new Map();
+  try {
+    await followProject({ viewer, sources, projectId, failure: null });
+  } catch (error) {
+    // Normal ends: the client disconnects, the server closes, or the caller's rights end. After a
+    // fault the client reconnects.
+    if (!hold.signal.aborted && !(error instanceof DomainError))
+      request.log.error({ err: error, project: projectId }, 'runtime log stream failed');
+  } finally {
+    for (const { stop } of sources.values()) stop.abort();
+    hold.release();
+    release(openByUser, userId);
+    viewer.stream.end();
+  }
+}
+
+/** Refuses the stream while an answer is possible: not after it has begun. */
+function admit(
+  { readers, holds }: StreamDeps,
+  openByUser: Map<string, number>,
+  { userId, reply }: StreamCall,
+  targets: readonly Target[],
+): Hold {
+  if (!readers.hasRoom(targets))
+    throw new DomainError(
+      'too_many_requests',
+      'too many logs are being followed; close some first',
+    );
+  const open = openByUser.get(userId) ?? 0;
+  if (open >= MOST_STREAMS_OF_ONE)
+    throw new DomainError(
+      'too_many_requests',
+      `you have ${open} streams of runtime logs open; close some first`,
+    );
+  const hold = holds.begin('logs', reply.raw, userId);
+  if (hold === null)
+    throw new DomainError('too_many_requests', 'too many streams are open; close some first');
+  openByUser.set(userId, open + 1);
+  return hold;
+}
+
+function release(openByUser: Map<string, number>, userId: string): void {
+  const others = (openByUser.get(userId) ?? 1) - 1;
+  if (others > 0) openByUser.set(userId, others);
+  else openByUser.delete(userId);
+}
+
+function createViewer(deps: StreamDeps, call: StreamCall, hold: Hold): Viewer {
+  const { query, recheck, request, reply } = call;
+  const headers = { 'x-request-id': request.id, 'x-content-type-options': 'nosniff' };
+  return {
+    deps,
+    stream: openEventStream(reply.raw, headers, hold.signal),
+    hold,
+    query,
+    beganAt: deps.now(),
+    recheck,
+    checkedAt: -Infinity,
+    resumed: cursorsIn(request.headers['last-event-id']),
+    cursors: new Map(),
+    firstTargets: new Set(),
+    quietSince: performance.now(),
+  };
+}
+
+type Running = {
+  stop: AbortController;
+  node_id: string | null;
+  /** Monotonic time since when the deployment does not run any more; null: it runs. */
+  endingAt: number | null;
+};
+type Sources = Map<string, Running>;
+type ProjectStream = {
+  viewer: Viewer;
+  sources: Sources;
+  projectId: string;
+  /** The error of a source. */
+  failure: unknown;
+};
+
+/** Keeps one source for each deployment that runs, until the stream ends. */
+async function followProject(stream: ProjectStream): Promise<never> {
+  const { viewer, sources, projectId } = stream;
+  const { deps, hold, query, resumed } = viewer;
+  let isFirstLook = true;
+  let wasIdle = false;
+  for (;;) {
+    const changed = deps.changes.wait('work', LOOK_MS, hold.signal);
+    // Ends the stream when the token expires, the user is disabled or may not see the project any
+    // more.
+    await viewer.recheck();
+    await deps.stores.projects.get(projectId);
+    const targets = await targetsOf(deps, projectId, query.deployment_id);
+    const withLines = isFirstLook && resumed.size === 0;
+    if (withLines) for (const { id } of targets) viewer.firstTargets.add(id);
+    const isIdle = sources.size === 0 && targets.every((target) => target.ended);
+    if (isIdle && !wasIdle) await sayIdle(stream, targets[0] ?? null, withLines);
+    wasIdle = isIdle;
+    isFirstLook = false;
+    startSources(stream, targets);
+    endSources(sources, targets);
+    await keepAlive(viewer);
+    await changed;
+    hold.signal.throwIfAborted();
+    throwFailure(stream);
+  }
+}
+
+function startSources(stream: ProjectStream, targets: readonly Target[]): void {
+  const { sources } = stream;
+  for (const target of targets) {
+    const running = sources.get(target.id);
+    if (running?.node_id === target.node_id && running !== undefined) continue;
+    running?.stop.abort();
+    if (sources.size < MOST_SOURCES || running !== undefined) start(stream, target);
+  }
+}
+
+/** Ends the sources of deployments that have not run for a while. */
+function endSources(sources: Sources, targets: readonly Target[]): void {
+  const live = new Set(targets.filter(({ ended }) => !ended).map(({ id }) => id));
+  for (const [id, running] of sources) {
+    if (live.has(id)) continue;
+    running.endingAt ??= performance.now();
+    if (performance.now() - running.endingAt > LAST_LINES_MS) running.stop.abort();
+  }
+}
+
+async function keepAlive(viewer: Viewer): Promise<void> {
+  if (performance.now() - viewer.quietSince < HEARTBEAT_MS) return;
+  viewer.quietSince = performance.now();
+  await viewer.stream.comment('still here');
+}
+
+function throwFailure({ failure }: ProjectStream): void {
+  if (failure instanceof DomainError) throw failure;
+  if (failure !== null)
+    throw new Error('reading the log of a deployment failed', { cause: failure });
+}
+
+function start(stream: ProjectStream, target: Target): void {
+  const { viewer, sources } = stream;
+  const stop = new AbortController();
+  const running: Running = { stop, node_id: target.node_id, endingAt: null };
+  sources.set(target.id, running);
+  const signal = AbortSignal.any([stop.signal, viewer.hold.signal]);
+  const source = createSource(viewer, target, signal, () => running.endingAt !== null);
+  void runSource(source)
+    .catch((error: unknown) => {
+      if (!signal.aborted) stream.failure = error;
+    })
+    .finally(() => {
+      if (sources.get(target.id) === running) sources.delete(target.id);
+    });
+}
+
+/** Says that no container runs, after its stored last lines. */
+async function sayIdle(
+  { viewer, projectId }: ProjectStream,
+  named: Target | null,
+  withLines: boolean,
+): Promise<void> {
+  const { lines, unavailable } = await idleLines(viewer, projectId, named);
+  await inTime(viewer, async () => {
+    if (withLines)
+      await send(
+        viewer,
+        lines.map((data) => ({ event: 'line', data })),
+      );
+    await sendGone(viewer, {
+      deployment_id: named?.id ?? lines[0]?.deployment_id ?? null,
+      node: null,
+      message: withLines ? (unavailable ?? NOTHING_RUNS) : NOTHING_RUNS,
+    });
+  });
+}
+
+async function idleLines({ deps, query }: Viewer, projectId: string, named: Target | null) {
+  const tail = query.tail ?? DEFAULT_TAIL;
+  if (named === null) return lastEnd(deps, projectId, query, tail);
+  const exits = await deps.stores.exits.list(named.id);
+  return { unavailable: 'this deployment has ended', ...storedLines(exits, query, tail) };
+}

@@ -1,0 +1,204 @@
+/**
+ * The logs that control planes want from the nodes. With several control planes on one database the
+ * wants are rows (`log_wants`), because the agent can ask any of them. With one control plane they
+ * are in memory.
+ */
+import { createHash } from 'node:crypto';
+import type { Logger } from '@berth/kit/log';
+import type { LogWant } from '@berth/wire/runtime';
+import type { WantRecord } from '../../domain/deployments/runtime-logs.ts';
+import type { Changes } from '../../domain/platform/changes.ts';
+import type { LogRelay, LogWantStore } from '../../domain/deployments/runtime-logs.ts';
+import type { UptimeClock } from '../../domain/platform/uptime.ts';
+import { type Channel, closeChannel } from './channel.ts';
+
+export type WantDeps = {
+  stores: { logWants: LogWantStore; logRelay: LogRelay | null };
+  changes: Changes;
+  uptime: Pick<UptimeClock, 'estimate'>;
+  now: () => number;
+  log: Logger;
+};
+
+/** A log that this control plane wants. */
+export type OwnWant = {
+  want: WantRecord;
+  channel: Channel;
+  viewers: number;
+  ending: NodeJS.Timeout | undefined;
+};
+
+export type Wants = {
+  deps: WantDeps;
+  owner: string;
+  own: Map<string, OwnWant>;
+  /** Wants of the other control planes, as of the last refresh. */
+  others: WantRecord[];
+  /** For each node: changes with its wants, and is the same at each control plane. */
+  tags: Map<string, string>;
+  timer: NodeJS.Timeout | undefined;
+  renewedAt: number;
+  isClosed: boolean;
+  /** Ends the notifications of other control planes. */
+  unsubscribe: () => void;
+};
+
+export const WANT_MS = 30_000;
+const RENEW_MS = 5_000;
+const REFRESH_MS = 2_000;
+
+/** `onMessage` takes the batches that other control planes pass on. */
+export function createWants(deps: WantDeps, onMessage: (message: string) => void): Wants {
+  const { logRelay } = deps.stores;
+  const wants: Wants = {
+    deps,
+    owner: logRelay?.owner ?? 'self',
+    own: new Map(),
+    others: [],
+    tags: new Map(),
+    timer: undefined,
+    renewedAt: 0,
+    isClosed: false,
+    unsubscribe: () => undefined,
+  };
+  const warn = (err: unknown): void => warnOf(wants, err);
+  wants.unsubscribe = deps.changes.on('log-wants', () => void refreshWants(wants).catch(warn));
+  if (logRelay === null) return wants;
+  logRelay.subscribe(onMessage);
+  wants.timer = setInterval(() => void tick(wants).catch(warn), REFRESH_MS).unref();
+  return wants;
+}
+
+function warnOf({ isClosed, deps }: Wants, err: unknown): void {
+  if (!isClosed) deps.log.warn({ err }, 'updating the wanted runtime logs failed; will retry');
+}
+
+async function tick(wants: Wants): Promise<void> {
+  if (wants.own.size > 0 && performance.now() - wants.renewedAt >= RENEW_MS) {
+    wants.renewedAt = performance.now();
+    for (const own of wants.own.values()) await save(wants, own);
+  }
+  await refreshWants(wants);
+}
+
+async function save({ deps }: Wants, own: OwnWant): Promise<void> {
+  const { at } = deps.uptime.estimate();
+  const position = positionOf(own);
+  await deps.stores.logWants.put({ ...own.want, position, expires_at: at + WANT_MS }, at);
+}
+
+const positionOf = ({ want, channel }: OwnWant): string | null => channel.end?.at ?? want.position;
+
+/** Reads the wants of the other control planes. */
+export async function refreshWants(wants: Wants): Promise<void> {
+  const { stores, uptime } = wants.deps;
+  if (stores.logRelay === null) return;
+  const rows = await stores.logWants.list(uptime.estimate().at);
+  wants.others = rows.filter(({ owner }) => owner !== wants.owner);
+  wakeNodes(wants);
+}
+
+/** Wakes the polls of the nodes whose wants changed. */
+function wakeNodes(wants: Wants): void {
+  const keys = new Map<string, Set<string>>();
+  for (const { node_id, key } of [...[...wants.own.values()].map((o) => o.want), ...wants.others])
+    keys.set(node_id, (keys.get(node_id) ?? new Set()).add(key));
+  const old = wants.tags;
+  wants.tags = new Map([...keys].map(([node, ofNode]) => [node, tagFor([...ofNode])]));
+  const changed = [...new Set([...old.keys(), ...wants.tags.keys()])].filter(
+    (node) => old.get(node) !== wants.tags.get(node),
+  );
+  if (changed.length > 0)
+    wants.deps.changes.notify(...changed.map((node) => `node:${node}` as const));
+}
+
+const tagFor = (keys: string[]): string =>
+  createHash('sha256').update(keys.sort().join('\n')).digest('base64url').slice(0, 12);
+
+export async function addWant(wants: Wants, want: WantRecord, channel: Channel): Promise<OwnWant> {
+  const { changes, stores } = wants.deps;
+  const own: OwnWant = { want, channel, viewers: 1, ending: undefined };
+  wants.own.set(want.key, own);
+  try {
+    if (stores.logRelay !== null) {
+      await save(wants, own);
+      changes.notify('log-wants');
+    }
+  } catch (error) {
+    wants.own.delete(want.key);
+    throw error;
+  }
+  wakeNodes(wants);
+  return own;
+}
+
+export function removeWant(wants: Wants, { want, channel, ending }: OwnWant): void {
+  clearTimeout(ending);
+  if (wants.own.get(want.key)?.channel === channel) wants.own.delete(want.key);
+  closeChannel(channel);
+  wakeNodes(wants);
+  const { stores, changes } = wants.deps;
+  if (stores.logRelay === null) return;
+  void stores.logWants
+    .remove(want.key, wants.owner)
+    .then(() => changes.notify('log-wants'))
+    .catch((err: unknown) => warnOf(wants, err));
+}
+
+export async function closeWants(wants: Wants): Promise<void> {
+  const { logWants, logRelay } = wants.deps.stores;
+  wants.isClosed = true;
+  clearInterval(wants.timer);
+  wants.unsubscribe();
+  for (const { ending, channel } of wants.own.values()) {
+    clearTimeout(ending);
+    closeChannel(channel);
+  }
+  wants.own.clear();
+  if (logRelay !== null) await logWants.removeOwner(wants.owner).catch(() => undefined);
+}
+
+/** Returns the wants for a node, as its agent gets them. */
+export async function listWants(wants: Wants, node_id: string): Promise<LogWant[]> {
+  const { stores, uptime, now } = wants.deps;
+  const rows =
+    stores.logRelay === null
+      ? [...wants.own.values()].map((own) => ({ ...own.want, position: positionOf(own) }))
+      : await stores.logWants.list(uptime.estimate().at, node_id);
+  const byKey = new Map<string, LogWant>();
+  for (const row of rows) {
+    if (row.node_id !== node_id) continue;
+    const want = wantView(row, now());
+    const other = byKey.get(want.key);
+    byKey.set(want.key, other === undefined ? want : furthestBehind(other, want));
+  }
+  return [...byKey.values()];
+}
+
+function wantView(row: WantRecord, now: number): LogWant {
+  const { key, mode, deployment_id, tail, since_at, until_at, stream, position } = row;
+  const ago = (at: number | null): number | null =>
+    at === null ? null : Math.max(0, Math.round(now - at));
+  // A log that is followed begins at its position, once it has one.
+  const since_ago_ms = mode === 'follow' && position !== null ? null : ago(since_at);
+  const until_ago_ms = ago(until_at);
+  return { key, mode, deployment_id, tail, since_ago_ms, until_ago_ms, stream, after: position };
+}
+
+/**
+ * Several control planes follow the log: a new reader begins where the one that is furthest behind
+ * needs it.
+ */
+function furthestBehind(a: LogWant, b: LogWant): LogWant {
+  const ages = [a, b].flatMap(({ since_ago_ms }) => since_ago_ms ?? []);
+  const positions = [a, b].flatMap(({ after }) => after ?? []);
+  // The row of a control plane of an earlier version has neither.
+  const isUnknown = [a, b].some(
+    ({ after, since_ago_ms }) => after === null && since_ago_ms === null,
+  );
+  return {
+    ...a,
+    since_ago_ms: ages.length === 0 ? null : Math.max(...ages),
+    after: isUnknown ? null : (positions.sort()[0] ?? null),
+  };
+}

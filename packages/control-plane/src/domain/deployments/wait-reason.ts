@@ -1,0 +1,311 @@
+/**
+ * Why a deployment waits, as data. The flow compares reasons by `sameWait`; only `waitText` and
+ * `plainWaitText` write their English. Nodes and datasets appear with the name that they had. Pure.
+ */
+import type { DeploymentState, NodeRole } from '@berth/wire/vocabulary';
+import {
+  type AgentCannot,
+  plainRefusalsText,
+  type Refusals,
+  refusalsText,
+  refusalText,
+  sameRefusals,
+} from '../nodes/refusal.ts';
+import { removeByHand } from '../nodes/remove-by-hand.ts';
+
+export type WaitReason =
+  | BuildWait
+  | NodeWait
+  | VolumesWait
+  | StopFirstWait
+  | RestartWait
+  | ProjectStopped
+  | LeaveWait
+  | RetireFailure;
+
+/** Before the build. */
+type BuildWait =
+  | { kind: 'older_first'; generation: number; status: DeploymentState }
+  | { kind: 'registry_clean_up' }
+  /** A builder is eligible and runs as many builds as it can. */
+  | { kind: 'builders_busy'; refusals: Refusals };
+
+/** Before the node. */
+type NodeWait =
+  | { kind: 'never_registered'; role: NodeRole }
+  /** `engines_down`: only their container engines keep the nodes of this role from work. */
+  | { kind: 'no_node'; role: NodeRole; refusals: Refusals; engines_down: boolean }
+  | NoNodeCan
+  | { kind: 'still_deploying'; generation: number }
+  | { kind: 'dataset_without_version'; dataset: string; problem: string | null }
+  | { kind: 'still_removing'; node: string };
+
+/** No deploy node can ever take the work, because of its agent. */
+export type NoNodeCan = {
+  kind: 'no_node_can';
+  /** Number of deploy nodes. */
+  nodes: number;
+  /** One of them, and what its agent lacks. */
+  node: string;
+  lack: AgentCannot;
+};
+
+type VolumesWait =
+  | { kind: 'volumes_node_deleted'; volumes: string; project_id: string; copy_id: string }
+  | { kind: 'volumes_node_offline'; volumes: string; since: number }
+  | { kind: 'volumes_copying'; from: string; to: string }
+  /** Both copies are equal, and the node must still show that nothing wrote there meanwhile. */
+  | { kind: 'volumes_unconfirmed'; node: string };
+
+/** Stop-first: two versions must never write at once. */
+type StopFirstWait =
+  | { kind: 'restarting_previous'; node: string }
+  | { kind: 'still_works'; node: string }
+  | { kind: 'still_runs'; node: string }
+  | { kind: 'stop_unconfirmed'; node: string }
+  | { kind: 'unmanaged_container'; container: string; node: string }
+  | { kind: 'contract_only_agent'; node: string }
+  /** The first nodes by name, and the number of the others. */
+  | { kind: 'stopping_containers'; nodes: readonly string[]; others: number };
+
+/** A running version that was stopped for a newer one. */
+type RestartWait =
+  | { kind: 'asked_to_stop'; generation: number }
+  | { kind: 'stopped_first' }
+  | { kind: 'volumes_elsewhere'; node: string }
+  | { kind: 'not_restarted'; because: WaitReason };
+
+export type ProjectStopped =
+  | { kind: 'project_stopped' }
+  | { kind: 'project_stopped_but_runs'; node: string }
+  /** Its volumes must leave their node, and do not yet. */
+  | { kind: 'project_stopped_and'; because: WaitReason };
+
+/** Volumes of a stopped project that must leave their node. */
+type LeaveWait =
+  | { kind: 'agent_cannot_move'; node: string }
+  | { kind: 'container_still_runs' }
+  /** `tried_again_by`: the request after which a node that was full is tried again. */
+  | {
+      kind: 'no_node_for_volumes';
+      refusals: Refusals;
+      tried_again_by: { request: 'drain' | 'deletion'; node: string } | null;
+    }
+  | { kind: 'move_failed'; message: string };
+
+/** Work on the container of a deployment that is settled. */
+export type RetireFailure =
+  | { kind: 'retire_lost'; node: string }
+  | { kind: 'retire_failed'; node: string; action: 'restart' | 'stop' | 'retire'; message: string };
+
+/** Returns whether both are the same reason, whatever their figures are. */
+export function sameWait(a: WaitReason | null, b: WaitReason | null): boolean {
+  if (a === null || b === null) return a === b;
+  if (a.kind !== b.kind) return false;
+  if ('because' in a && 'because' in b && !sameWait(a.because, b.because)) return false;
+  if ('refusals' in a && 'refusals' in b && !sameRefusals(a.refusals, b.refusals)) return false;
+  return JSON.stringify(ownFields(a)) === JSON.stringify(ownFields(b));
+}
+
+/** Sorted by name, without times and without the parts that `sameWait` compares by themselves. */
+const ownFields = (reason: WaitReason): [string, unknown][] =>
+  Object.entries(reason)
+    .filter(([field]) => !['because', 'refusals', 'since'].includes(field))
+    .sort(([a], [b]) => (a < b ? -1 : 1));
+
+type Waiting = { waiting: string | null; waiting_reason: WaitReason | null };
+
+/**
+ * Returns the reason of a deployment. An earlier version of Berth writes only the text `waiting`:
+ * then an older reason beside it does not count, and a project at rest has the text below.
+ */
+export function waitReasonOf({ waiting, waiting_reason }: Waiting): WaitReason | null {
+  if (waiting_reason !== null && plainWaitText(waiting_reason) === waiting) return waiting_reason;
+  return waiting === PROJECT_STOPPED ? { kind: 'project_stopped' } : null;
+}
+
+/**
+ * Returns whether the deployment already waits for this reason. In a row of an earlier version the
+ * whole text decides.
+ */
+export const waitsFor = (d: Waiting, reason: WaitReason): boolean =>
+  sameWait(waitReasonOf(d), reason) || d.waiting === plainWaitText(reason);
+
+/** Returns the fields of a deployment that waits for this reason; null: it does not wait. */
+export const waitingFor = (reason: WaitReason | null): Waiting => ({
+  waiting: reason === null ? null : plainWaitText(reason),
+  waiting_reason: reason,
+});
+
+// ── English ──────────────────────────────────────────────────────────────────────────────────────
+
+/** Returns the reason with its figures, for the story and for failures. */
+export function waitText(reason: WaitReason): string {
+  switch (reason.kind) {
+    case 'no_node':
+      return noNodeText(reason, refusalsText(reason.refusals));
+    case 'volumes_node_offline':
+      return `${plainWaitText(reason)} (offline since ${new Date(reason.since).toISOString()})`;
+    default:
+      return plainWaitText(reason);
+  }
+}
+
+/** Like `waitText`, without changing figures. This text is stored and shown. */
+export function plainWaitText(reason: WaitReason): string {
+  switch (reason.kind) {
+    case 'older_first':
+      return `deployment ${reason.generation} goes first; it is ${reason.status}`;
+    case 'registry_clean_up':
+      return 'waits until the clean-up of the registry ends';
+    case 'builders_busy':
+      return refusalsText(reason.refusals);
+    case 'never_registered':
+      return reason.role === 'builder'
+        ? 'no builder node has ever registered'
+        : 'no deploy node has ever registered';
+    case 'no_node':
+      return noNodeText(reason, plainRefusalsText(reason.refusals));
+    case 'no_node_can':
+      return noNodeCanText(reason);
+    case 'still_deploying':
+      return `deployment ${reason.generation} is still deploying`;
+    case 'dataset_without_version':
+      return withDetail(`dataset ${reason.dataset} has no version yet`, reason.problem);
+    case 'still_removing':
+      return `${reason.node} is still removing the container of an earlier attempt`;
+    case 'volumes_node_deleted':
+    case 'volumes_node_offline':
+    case 'volumes_copying':
+    case 'volumes_unconfirmed':
+      return volumesText(reason);
+    case 'restarting_previous':
+    case 'still_works':
+    case 'still_runs':
+    case 'stop_unconfirmed':
+    case 'unmanaged_container':
+    case 'contract_only_agent':
+    case 'stopping_containers':
+      return stopFirstText(reason);
+    case 'asked_to_stop':
+      return `asked to stop for deployment ${reason.generation}`;
+    case 'stopped_first':
+      return 'stopped for a newer version; it restarts if that version fails';
+    case 'volumes_elsewhere':
+      return `stays stopped: its volumes are on ${reason.node} now; deploy the project again`;
+    case 'not_restarted':
+      return 'stopped for a newer version and not restarted yet: ' + plainWaitText(reason.because);
+    case 'project_stopped':
+      return PROJECT_STOPPED;
+    case 'project_stopped_but_runs':
+      return `${PROJECT_STOPPED}. ${cannotStopText(reason.node)}`;
+    case 'project_stopped_and':
+      return `${PROJECT_STOPPED}; ${plainWaitText(reason.because)}`;
+    case 'agent_cannot_move':
+    case 'container_still_runs':
+    case 'no_node_for_volumes':
+    case 'move_failed':
+      return leaveText(reason);
+    case 'retire_lost':
+      return `${reason.node} did not finish the retire task; Berth retries at its next report`;
+    case 'retire_failed':
+      return `${reason.node} could not ${reason.action} the container: ${reason.message}`;
+  }
+}
+
+const PROJECT_STOPPED = 'the project is stopped; start it to serve again';
+
+const withDetail = (text: string, detail: string | null): string =>
+  detail === null ? text : `${text}: ${detail}`;
+
+const noNodeText = (
+  { role, engines_down }: Extract<WaitReason, { kind: 'no_node' }>,
+  refusals: string,
+): string =>
+  engines_down ? `no ${role} node has a working container engine: ${refusals}` : refusals;
+
+function noNodeCanText({ nodes, node, lack }: NoNodeCan): string {
+  const who = nodes === 1 ? node : `each of the ${nodes} deploy nodes, for example ${node}`;
+  return `${who}: ${refusalText(lack)}`;
+}
+
+function volumesText(reason: VolumesWait): string {
+  switch (reason.kind) {
+    case 'volumes_node_deleted':
+      return (
+        `${reason.volumes}: that node was deleted. Berth starts the project with its data only: ` +
+        'add the machine with its disk as a node again, or put the folders from a backup on ' +
+        'another node (docs/disasters.md, “A node is gone”; project ' +
+        `${reason.project_id}, copy ${reason.copy_id})`
+      );
+    case 'volumes_node_offline':
+      return (
+        `${reason.volumes}: that node is offline. The project waits for it, because it must not ` +
+        'start with an empty volume'
+      );
+    case 'volumes_copying':
+      return (
+        `its volumes are being copied from ${reason.from} to ${reason.to}; the project is ` +
+        'stopped meanwhile'
+      );
+    case 'volumes_unconfirmed':
+      return (
+        `its volumes are copied; ${reason.node} has not listed its containers since then, so ` +
+        'one may have written there'
+      );
+  }
+}
+
+function stopFirstText(reason: StopFirstWait): string {
+  switch (reason.kind) {
+    case 'restarting_previous':
+      return `the previous version is being restarted on ${reason.node}`;
+    case 'still_works':
+      return `${reason.node} still works on a task of it`;
+    case 'still_runs':
+      return `${reason.node} still runs a container of the project`;
+    case 'stop_unconfirmed':
+      return (
+        `${reason.node} has not confirmed that it stopped, so it may still be writing there; ` +
+        'bring the node back or delete it with force'
+      );
+    case 'unmanaged_container':
+      return (
+        `${reason.container} on ${reason.node} may still write, and the agent there can neither ` +
+        `report nor stop it; ${removeByHand(reason.container, reason.node)}`
+      );
+    case 'contract_only_agent':
+      return (
+        `${reason.node} may still run it, and the agent there can neither report nor stop ` +
+        'containers; delete the node to continue'
+      );
+    case 'stopping_containers': {
+      const names = reason.nodes.join(', ');
+      const where = reason.others === 0 ? names : `${names} and ${reason.others} more`;
+      return `its containers on ${where} are stopped first: two versions must never write at once`;
+    }
+  }
+}
+
+function leaveText(reason: LeaveWait): string {
+  switch (reason.kind) {
+    case 'agent_cannot_move':
+      return `the agent of ${reason.node} cannot move volumes, because it is of an earlier version`;
+    case 'container_still_runs':
+      return 'its volumes move when its container has stopped';
+    case 'no_node_for_volumes': {
+      const none = `no node can take its volumes: ${plainRefusalsText(reason.refusals)}`;
+      const again = reason.tried_again_by;
+      if (again === null) return none;
+      return (
+        `${none}; a node that was full is tried when the ${again.request} of ${again.node} is ` +
+        'requested again'
+      );
+    }
+    case 'move_failed':
+      return `its volumes were not moved: ${reason.message}`;
+  }
+}
+
+const cannotStopText = (node: string): string =>
+  `The agent of ${node} cannot stop containers: this one runs on without requests`;

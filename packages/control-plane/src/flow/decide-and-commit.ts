@@ -1,0 +1,155 @@
+/**
+ * Carries one decision to the stores: read the facts, decide (flow/deployment.ts), commit, notify
+ * the waiters. Decides again when another request changed the project in between. Decisions reach
+ * the stores only here.
+ */
+import type { CacheIndex } from '../domain/nodes/cache-index.ts';
+import type { Changes, Topic } from '../domain/platform/changes.ts';
+import { DomainError } from '../domain/platform/errors.ts';
+import type { Facts, Limits } from '../domain/deployments/facts.ts';
+import { isEmptyPlan, type Plan } from '../domain/deployments/plan.ts';
+import type { DeploymentRecord } from '../domain/platform/records.ts';
+import type { FlowStores } from './flow-stores.ts';
+import { measuredOf, type Telemetry } from '../domain/platform/telemetry.ts';
+import { isPast, type UptimeClock } from '../domain/platform/uptime.ts';
+import { advance } from './deployment.ts';
+import type { EventOf, FlowEvent } from './events.ts';
+
+export type DriverDeps = {
+  stores: FlowStores;
+  changes: Changes;
+  limits: Limits;
+  platform: Facts['platform'];
+  now: () => number;
+  /** The clock of every deadline. */
+  uptime: UptimeClock;
+  /**
+   * Waits with backoff before a decision is repeated. `attempt`: how often it was stale before,
+   * from 0.
+   */
+  pause: (attempt: number) => Promise<void>;
+  newId: () => string;
+  /** Shared with the API's placement. */
+  cacheIndex: CacheIndex;
+  telemetry?: Telemetry;
+};
+
+/**
+ * Returns a plan, or null if these facts leave nothing to decide. It runs again for each new
+ * attempt.
+ */
+type Decision = (facts: Facts, release: DeploymentRecord | null) => Promise<Plan | null>;
+export type Write = (plan: Plan) => Promise<'committed' | 'stale'>;
+
+export type Decider = {
+  /**
+   * `write` replaces the plain commit. `release`: read for each decision; its datasets are read
+   * too. Throws busy after MAX_TRIES stale decisions.
+   */
+  decide(
+    projectId: string,
+    decision: Decision,
+    options?: { write?: Write; release?: () => Promise<DeploymentRecord | null> },
+  ): Promise<void>;
+  /** Applies an event to a deployment. */
+  advance(deploymentId: string, event: FlowEvent): Promise<void>;
+  /** Returns the deployment from the facts, or from the store if it is terminal. */
+  find(facts: Facts, deploymentId: string): Promise<DeploymentRecord>;
+};
+
+/** A decision is repeated at most this often while other requests keep changing the project. */
+const MAX_TRIES = 25;
+/**
+ * More than any plan creates: a replacement makes two tasks, the deletion of a project one for each
+ * deployment.
+ */
+const FRESH_IDS = 16;
+
+export function createDecider(deps: DriverDeps): Decider {
+  const { stores, limits, platform, now, uptime, pause, newId, cacheIndex } = deps;
+
+  async function factsOf(projectId: string, release: DeploymentRecord | null): Promise<Facts> {
+    const read = await stores.flow.facts(
+      projectId,
+      release?.settings.datasets.map((use) => use.dataset_id),
+    );
+    const freshIds = Array.from({ length: FRESH_IDS }, newId);
+    return {
+      ...read,
+      now: now(),
+      uptime: await uptime.now(),
+      limits,
+      platform,
+      cacheIndex,
+      freshIds,
+    };
+  }
+
+  const decider: Decider = {
+    async decide(
+      projectId,
+      decision,
+      { write = (plan: Plan) => stores.flow.commit(plan), release = async () => null } = {},
+    ) {
+      for (let attempt = 0; attempt < MAX_TRIES; attempt++) {
+        if (attempt > 0) await pause(attempt - 1);
+        const again = await release();
+        const facts = await factsOf(projectId, again);
+        // Read again: a change that came before the facts might be missing in the first read, and
+        // makes no plan from these facts stale.
+        const present = again === null ? null : await release();
+        if (present?.id !== again?.id) continue;
+        const plan = await decision(facts, present);
+        if (plan === null || isEmptyPlan(plan)) return;
+        if ((await write(plan)) === 'committed') return notify(deps, plan, facts);
+      }
+      throw new DomainError('busy');
+    },
+    async advance(deploymentId, event) {
+      const { project_id } = await stores.deployments.get(deploymentId);
+      await decider.decide(project_id, async (facts) => {
+        if (event.type === 'task_lost' && !isStillLost(event, facts)) return null;
+        return advance(await decider.find(facts, deploymentId), event, facts);
+      });
+    },
+    find: async (facts, deploymentId) =>
+      facts.live.find((d) => d.id === deploymentId) ?? (await stores.deployments.get(deploymentId)),
+  };
+  return decider;
+}
+
+/** Wakes the waiters of everything that the plan changed, and counts it for Prometheus. */
+function notify({ changes, telemetry }: DriverDeps, plan: Plan, facts: Facts): void {
+  const changed = [
+    ...plan.storyLines.map((e) => e.deployment_id),
+    ...plan.changeDeployments.map((d) => d.id),
+  ];
+  const topics: Topic[] = changed.map((id): Topic => `logs:${id}`);
+  for (const task of plan.createTasks) topics.push(`node:${task.node_id}`);
+  for (const change of plan.changeTasks) {
+    const task = facts.tasks.find((t) => t.id === change.id);
+    if (task !== undefined) topics.push(`node:${task.node_id}`);
+  }
+  if (plan.route !== null) topics.push('routes');
+  changes.notify(...topics, 'work', 'events');
+  for (const measured of measuredOf(plan, facts)) telemetry?.emit(measured);
+}
+
+/**
+ * Returns whether the task is still lost: since the reaper read it, an agent might have claimed,
+ * renewed or ended it.
+ */
+export function isStillLost(
+  { task, why }: Pick<EventOf<'task_lost'>, 'task' | 'why'>,
+  facts: Facts,
+): boolean {
+  const present = facts.tasks.find((t) => t.id === task.id);
+  if (present === undefined || present.attempt !== task.attempt) return false;
+  const deadline = {
+    queue: present.queue_deadline_at,
+    wall: present.wall_deadline_at,
+    lease: null,
+    attempts: null,
+  }[why];
+  return isPast(deadline ?? present.lease_expires_at ?? 0, facts.uptime, facts.limits.leaseMs);
+}

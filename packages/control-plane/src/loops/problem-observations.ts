@@ -1,0 +1,157 @@
+/** Observes the present state of each kind of problem, in the words of domain/notifications. */
+import type { CertificateWatch } from '../domain/routes/configuration.ts';
+import type { DatasetStore } from '../domain/data/dataset-stores.ts';
+import type { VolumeStore } from '../domain/data/volume-store.ts';
+import type { Limits } from '../domain/deployments/facts.ts';
+import type { NodeStore } from '../domain/nodes/node-store.ts';
+import { isOnline } from '../domain/nodes/placement.ts';
+import {
+  isOwnDisk,
+  isRegistry,
+  isVolumes,
+  nodeOfVolumes,
+  ofCertificate,
+  ofDataset,
+  ofNobody,
+  ofNode,
+  ofProject,
+  ofVolumes,
+} from '../domain/notifications/problem-texts.ts';
+import {
+  type Observation,
+  problemKey,
+  type ProblemRecord,
+  type ProblemStore,
+} from '../domain/notifications/problems.ts';
+import type { NodeRecord } from '../domain/platform/records.ts';
+
+/** Open problems by their key. */
+export type OpenProblems = ReadonlyMap<string, ProblemRecord>;
+
+/** `changed`: ids of the projects to judge; null: all of them. */
+export async function observeProjects(
+  problems: Pick<ProblemStore, 'projects'>,
+  changed: Set<string> | null,
+  open: OpenProblems,
+): Promise<Observation[]> {
+  const isOfProject = ({ kind }: ProblemRecord): boolean =>
+    kind === 'failed' || kind === 'unhealthy';
+  const ofProjects = [...open.values()].filter(isOfProject);
+  for (const { subject, gone_since } of ofProjects) if (gone_since !== null) changed?.add(subject);
+  if (changed?.size === 0) return [];
+  const standings = await problems.projects(changed === null ? null : [...changed]);
+  const existingIds = new Set(standings.map(({ id }) => id));
+  const deleted = ofProjects.filter(
+    ({ subject }) => (changed === null || changed.has(subject)) && !existingIds.has(subject),
+  );
+  return [...standings.flatMap(ofProject), ...deleted.map(endOf)];
+}
+
+/** `servedLongEnough`: a node that did not report had the time to do so. */
+export async function observeNodes(
+  deps: {
+    nodes: Pick<NodeStore, 'all'>;
+    volumes: Pick<VolumeStore, 'missing'>;
+    problems: Pick<ProblemStore, 'onNodes'>;
+    limits: Pick<Limits, 'offlineMs'>;
+    now: () => number;
+  },
+  servedLongEnough: boolean,
+  open: OpenProblems,
+): Promise<Observation[]> {
+  const nodes = await deps.nodes.all();
+  const isNodeOnline = (node: NodeRecord): boolean | null => {
+    if (isOnline(node, deps.now(), deps.limits)) return true;
+    return servedLongEnough ? false : null;
+  };
+  const states = nodes.map((node) => ({ node, online: isNodeOnline(node) }));
+  // The names of projects cost a query, which only a new problem needs.
+  const newIds = states
+    .flatMap(({ node, online }) => ofNode(node, online, []))
+    .filter((observation) => isNew(observation, open))
+    .map(({ subject }) => subject);
+  const projectsOf =
+    newIds.length === 0
+      ? new Map<string, never[]>()
+      : await deps.problems.onNodes([...new Set(newIds)]);
+  const missing = await deps.volumes.missing();
+  const volumes = nodes
+    .map((node) => ofVolumes(node, missing.get(node.id) ?? []))
+    .filter((observation) => observation.isProblem || open.has(problemKey(observation)));
+  const existingIds = new Set(nodes.map(({ id }) => id));
+  const ended = [...open.values()].filter(
+    (problem) => isOfNode(problem) && !existingIds.has(nodeOf(problem)),
+  );
+  return withProjects(
+    [
+      ...states.flatMap(({ node, online }) => ofNode(node, online, projectsOf.get(node.id) ?? [])),
+      ...volumes,
+      ...ended.map(endOf),
+    ],
+    open,
+  );
+}
+
+const isOfNode = ({ kind, subject }: ProblemRecord): boolean =>
+  kind === 'node_offline' || (kind === 'disk' && !isOwnDisk(subject) && !isRegistry(subject));
+
+const nodeOf = ({ subject }: ProblemRecord): string =>
+  isVolumes(subject) ? nodeOfVolumes(subject) : subject;
+
+export async function observeDatasets(
+  deps: {
+    datasets: Pick<DatasetStore, 'facts'>;
+    problems: Pick<ProblemStore, 'onDatasets'>;
+  },
+  open: OpenProblems,
+): Promise<Observation[]> {
+  const facts = await deps.datasets.facts();
+  const newProblems = facts
+    .flatMap((fact) => ofDataset(fact, []))
+    .filter((observation) => isNew(observation, open));
+  const users =
+    newProblems.length === 0
+      ? null
+      : await deps.problems.onDatasets(newProblems.map(({ subject }) => subject));
+  const existingIds = new Set(facts.map(({ id }) => id));
+  const ended = [...open.values()].filter(
+    ({ kind, subject }) => kind === 'dataset' && !existingIds.has(subject),
+  );
+  return withProjects(
+    [...facts.flatMap((fact) => ofDataset(fact, users?.get(fact.id) ?? [])), ...ended.map(endOf)],
+    open,
+  );
+}
+
+export function observeCertificates(
+  certificates: Pick<CertificateWatch, 'watched'> | undefined,
+  open: OpenProblems,
+): Observation[] {
+  const watched = certificates?.watched() ?? [];
+  // Before the first check of this process nothing is known.
+  if (watched.length === 0) return [];
+  const hosts = new Set(watched.map(({ host }) => host));
+  const ended = [...open.values()].filter(
+    ({ kind, subject }) => kind === 'certificate' && !hosts.has(subject),
+  );
+  return withProjects(
+    [
+      ...watched.flatMap(({ host, project_id, last }) => ofCertificate(host, project_id, last)),
+      ...ended.map(endOf),
+    ],
+    open,
+  );
+}
+
+const isNew = (observation: Observation, open: OpenProblems): boolean =>
+  observation.isProblem && !open.has(problemKey(observation));
+
+const endOf = ({ kind, subject }: ProblemRecord): Observation => ofNobody(kind, subject);
+
+/** The end of a problem concerns the projects that its beginning concerned. */
+const withProjects = (observations: readonly Observation[], open: OpenProblems): Observation[] =>
+  observations.map((observation) => {
+    const begun = open.get(problemKey(observation));
+    if (begun === undefined || observation.isProblem) return observation;
+    return { ...observation, seen: { ...observation.seen, project_ids: begun.seen.project_ids } };
+  });

@@ -1,0 +1,95 @@
+/** The columns that a report of an agent sets. Pure. */
+import { defined } from '@berth/kit/defined';
+import type { NodeDisk, NodeEngine, NodeRegister } from '@berth/wire/node';
+import type { NodeRecord } from '../domain/platform/records.ts';
+import type { NewRow } from './engine/tables.ts';
+
+/** One moment, by the machine's clock and by the uptime clock. */
+export type Times = { now: number; uptime: number };
+
+/**
+ * Returns the columns that a registration sets. A missing field keeps the old value. Only people
+ * set `schedulable` and `deleting_at`.
+ */
+export const reportedColumns = (input: NodeRegister, at: Times) =>
+  ({
+    host_ip: input.host_ip,
+    max_storage: input.max_storage,
+    max_builds: input.max_builds ?? 1,
+    agent_version: input.agent_version ?? null,
+    boot_id: input.boot_id ?? null,
+    arch: input.arch ?? null,
+    engine: input.engine === undefined ? null : JSON.stringify(engineOf(input.engine)),
+    capabilities: input.capabilities === undefined ? null : JSON.stringify(input.capabilities),
+    last_seen_at: at.now,
+    ...diskColumn(input),
+    ...defined({
+      free_storage: input.free_storage,
+      copy_rate: input.copy_rate,
+      cached: input.cached === undefined ? undefined : JSON.stringify(input.cached),
+      containers: input.containers === undefined ? undefined : JSON.stringify(input.containers),
+    }),
+  }) satisfies Partial<NewRow<'nodes'>>;
+
+/** A Berth agent without `disk` has not measured it yet; a contract-only agent never sends it. */
+function diskColumn({ disk, agent_version }: NodeRegister): { disk?: string | null } {
+  if (disk !== undefined) return { disk: JSON.stringify(diskOf(disk)) };
+  return agent_version === undefined ? { disk: null } : {};
+}
+
+// Drops fields that a newer agent may add.
+export const diskOf = ({
+  datasets,
+  images,
+  build_cache,
+  other,
+  free,
+  total,
+  evictable,
+}: NodeDisk): NodeDisk => ({
+  datasets,
+  images,
+  build_cache,
+  other,
+  free,
+  total,
+  ...defined({ evictable: evictable === undefined ? undefined : evictableOf(evictable) }),
+});
+
+const evictableOf = ({
+  build_cache,
+  images,
+  own_disk,
+}: NonNullable<NodeDisk['evictable']>): NonNullable<NodeDisk['evictable']> => ({
+  build_cache,
+  images: images.map(({ name, bytes, created_at, kept }) => ({ name, bytes, created_at, kept })),
+  own_disk: own_disk === null ? null : { free: own_disk.free, total: own_disk.total },
+});
+
+const engineOf = ({ ok, version, error }: NodeEngine): NodeEngine => ({ ok, version, error });
+
+export const sameDisk = (a: NodeDisk, b: NodeDisk | null): boolean =>
+  b !== null && JSON.stringify(diskOf(a)) === JSON.stringify(diskOf(b));
+
+/**
+ * Returns the observation times, by the uptime clock. An agent lists its containers after our last
+ * answer to it. If it does not name that answer, the list counts as made when it was sent. If it
+ * names our last answer, the list was made after the last report. If it names another answer, the
+ * time is unknown, and `observed_since` stays.
+ */
+export function observedColumns(
+  { containers, last_answer_at }: NodeRegister,
+  at: Times,
+  before: Pick<NodeRecord, 'last_seen_at' | 'observed_at'> | null,
+): { observed_at?: number; observed_since?: number | null } {
+  if (containers === undefined) return {};
+  const observed_at = at.uptime;
+  if (last_answer_at === undefined || last_answer_at === null)
+    return { observed_at, observed_since: at.uptime };
+  if (before === null || before.observed_at === null) return { observed_at };
+  // An earlier version wrote this time by the machine's clock.
+  if (before.observed_at > at.uptime) return { observed_at, observed_since: null };
+  return Date.parse(last_answer_at) === before.last_seen_at
+    ? { observed_at, observed_since: before.observed_at }
+    : { observed_at };
+}

@@ -1,0 +1,129 @@
+/** The control of one field of a project, by its kind. */
+import { defined } from '@berth/kit/defined';
+import { useState } from 'react';
+import {
+  type FieldOfForm,
+  fitsLines,
+  isEqual,
+  pairsOf,
+  pairsText,
+} from '../../parts/project-fields.ts';
+import { looksSecret } from '../../parts/secret-name.ts';
+import { Note } from '../../ui/feedback.tsx';
+import { NumberField, Select, Switch, TagsField, TextArea } from '../../ui/fields.tsx';
+import { TextField } from '../../ui/text-field.tsx';
+import { Text } from '../../ui/text.tsx';
+
+export type ControlProps = {
+  field: FieldOfForm;
+  value: unknown;
+  onChange: (value: unknown) => void;
+  error: string | undefined;
+  help?: string | undefined;
+  suggestions?: readonly string[];
+  onFocus?: () => void;
+  onBlur?: () => void;
+};
+export function Control({
+  field,
+  value,
+  onChange,
+  error,
+  help = field.help,
+  ...text
+}: ControlProps) {
+  const common = { label: field.label, error, ...defined({ help }) };
+  switch (field.kind) {
+    case 'switch':
+      return <Switch {...common} value={value === true} onChange={onChange} />;
+    case 'list':
+      return <TagsField {...common} value={(value ?? []) as string[]} onChange={onChange} />;
+    case 'choice':
+      return (
+        <Select
+          {...common}
+          value={typeof value === 'string' ? value : ''}
+          onChange={(next) => onChange(next === '' ? null : next)}
+          options={[...(field.nullable ? [''] : []), ...field.options].map((option) => ({
+            value: option,
+            label: option,
+          }))}
+        />
+      );
+    case 'pairs':
+      return (
+        <Pairs {...common} value={(value ?? {}) as Record<string, string>} onChange={onChange} />
+      );
+    case 'number':
+      return (
+        <NumberField
+          {...common}
+          {...defined({ step: field.step })}
+          value={shownNumber(field, value)}
+          onChange={(next) => onChange(storedNumber(field, next))}
+        />
+      );
+    default:
+      return (
+        <TextField
+          {...common}
+          {...text}
+          mono
+          value={typeof value === 'string' ? value : ''}
+          onChange={(next) => onChange(next === '' && field.nullable ? null : next)}
+        />
+      );
+  }
+}
+
+type NumberOfForm = Pick<FieldOfForm, 'scale' | 'nullable'>;
+
+/** The form shows a unit for people, for example MiB; the project has bytes. */
+function shownNumber({ scale }: NumberOfForm, value: unknown): number | null {
+  if (typeof value !== 'number') return null;
+  return scale === undefined ? value : Number((value / scale.by).toFixed(scale.max));
+}
+
+function storedNumber({ scale, nullable }: NumberOfForm, shown: number | null): number | null {
+  if (shown === null) return nullable ? null : 0;
+  return scale === undefined ? shown : Math.round(shown * scale.by);
+}
+
+type PairsProps = {
+  label: string;
+  help?: string;
+  error: string | undefined;
+  value: Record<string, string>;
+  onChange: (value: unknown) => void;
+};
+/** Lines `NAME=value`. */
+function Pairs({ value, onChange, ...rest }: PairsProps) {
+  const [typed, setTyped] = useState(pairsText(value));
+  // The person can take the value of another person instead of the typed text.
+  const text = isEqual(pairsOf(typed), value) ? typed : pairsText(value);
+  if (!fitsLines(value))
+    return (
+      <Text tone="quiet">
+        {rest.label}: a value has several lines; change it with berth project edit --build-arg.
+      </Text>
+    );
+  const secret = Object.entries(value).find(([name, one]) => looksSecret(name, one));
+  return (
+    <>
+      <TextArea
+        {...rest}
+        value={text}
+        onChange={(next) => {
+          setTyped(next);
+          onChange(pairsOf(next));
+        }}
+      />
+      {secret !== undefined && (
+        <Note tone="warn" live>
+          {secret[0]} looks like a secret. Everybody who gets the image can read a build argument;
+          set a secret for the build instead.
+        </Note>
+      )}
+    </>
+  );
+}

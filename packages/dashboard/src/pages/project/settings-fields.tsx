@@ -1,0 +1,61 @@
+/** The controls of the settings, with proposals from the repository. */
+import type { Project } from '@berth/wire/project';
+import { type Draft, type FieldOfForm, FORM, type FormField } from '../../parts/project-fields.ts';
+import { LookStatus, useRepositoryLook } from '../../parts/repository.tsx';
+import { Columns } from '../../ui/layout.tsx';
+import { Control, type ControlProps } from './settings-control.tsx';
+
+/** Short controls stand beside each other; the others need a line. */
+const isShort = ({ kind }: FieldOfForm): boolean =>
+  kind === 'text' || kind === 'number' || kind === 'choice';
+
+type Proposal = Pick<ControlProps, 'suggestions' | 'onFocus' | 'onBlur' | 'help'>;
+
+type SettingsFieldsProps = {
+  project: Project;
+  draft: Draft;
+  onChange: (draft: Draft) => void;
+  errors: Readonly<Record<string, string>>;
+  /** The person can change the project, so a builder looks into the repository for proposals. */
+  canLook: boolean;
+};
+export function SettingsFields({ project, draft, onChange, errors, canLook }: SettingsFieldsProps) {
+  const look = useRepositoryLook(project);
+  const found = look.state?.url === draft.git_url ? look.found : null;
+  const ports = found?.dockerfiles.find(({ path }) => path === draft.dockerfile_path)?.ports ?? [];
+  /** Looks when the person comes to a field, and again for another address or branch. */
+  const ask = (): void => {
+    if (canLook && draft.branch !== '') void look.ask(draft.git_url, draft.branch);
+  };
+  const proposals: Partial<Record<FormField, Proposal>> = {
+    git_url: { onFocus: ask, onBlur: ask },
+    branch: { suggestions: found?.branches ?? [], onFocus: ask, onBlur: ask },
+    dockerfile_path: {
+      suggestions: found?.dockerfiles.map(({ path }) => path) ?? [],
+      onFocus: ask,
+    },
+    container_port:
+      ports.length === 0 ? {} : { help: `the Dockerfile exposes ${ports.join(', ')}` },
+  };
+  const control = (field: FieldOfForm) => (
+    <Control
+      key={field.name}
+      field={field}
+      value={draft[field.name]}
+      onChange={(value) => onChange({ ...draft, [field.name]: value } as Draft)}
+      error={errors[field.name]}
+      {...proposals[field.name]}
+    />
+  );
+  /** A person without the right to see build arguments cannot change them. */
+  const isVisible = ({ kind }: FieldOfForm): boolean => kind !== 'pairs' || !project.env_hidden;
+  return (
+    <>
+      <Columns most={2} align="end">
+        {FORM.filter(isShort).map(control)}
+      </Columns>
+      <LookStatus look={look} url={draft.git_url} />
+      {FORM.filter((field) => !isShort(field) && isVisible(field)).map(control)}
+    </>
+  );
+}

@@ -1,0 +1,32 @@
+/** Requests that ask whether a visitor's proxy would get an answer. */
+import type { ClientRequest, IncomingMessage } from 'node:http';
+
+/** As much as Traefik reads: an answer that a visitor gets must not fail here. */
+const MAX_HEADERS = 10 * 1024 * 1024;
+
+/** An answer that proxies and browsers accept is accepted here too. Each request has a connection. */
+export const PROBE_OPTIONS = {
+  agent: false,
+  maxHeaderSize: MAX_HEADERS,
+  insecureHTTPParser: true,
+} as const;
+
+/** Calls `answered` for a 101 that nobody asked for: node:http emits no response then. */
+export function onUnaskedUpgrade(
+  request: ClientRequest,
+  answered: (response: IncomingMessage) => void,
+): void {
+  request.once('upgrade', (response, socket) => {
+    socket.destroy();
+    answered(response);
+  });
+}
+
+/** Returns the host of a URL without the brackets of an IPv6 address, and its port. */
+export function hostAndPort(url: URL): { host: string; port: number } {
+  const defaultPort = url.protocol === 'https:' ? 443 : 80;
+  return {
+    host: url.hostname.replace(/^\[|\]$/g, ''),
+    port: url.port === '' ? defaultPort : Number(url.port),
+  };
+}
