@@ -221,7 +221,7 @@ test('an expired lease is counted', async () => {
   const task = { id: 't', kind: 'build', node_id: 'n', deployment_id: null };
   const quiet = { warn: () => undefined, error: () => undefined };
   const deps = {
-    stores: { tasks: { overdue: () => Promise.resolve([{ task, why: 'lease' }]) } },
+    tasks: { overdue: () => Promise.resolve([{ task, why: 'lease' }]) },
     uptime: { now: () => Promise.resolve(0) },
     telemetry: { emit: (measured: unknown) => lost.push(measured) },
     now: () => 0,
