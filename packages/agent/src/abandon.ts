@@ -32,7 +32,7 @@ export async function orAbandon<T>(
     if (signal.aborted) onAbort();
     else signal.addEventListener('abort', onAbort, { once: true });
   });
-  // Abandoned work may still fail; its error has no reader.
+  // Abandoned work can still fail; its error has no reader.
   work.catch(() => undefined);
   try {
     return await Promise.race([work, late]);

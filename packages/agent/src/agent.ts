@@ -60,7 +60,7 @@ const RETIREMENTS_AT_ONCE = 200;
  * count them as lost.
  */
 const SYNCS_AT_ONCE = 200;
-/** A part of the 20 s that closing may take (main.ts). */
+/** A part of the 20 s that closing can take (main.ts). */
 const DRAIN_MS = 8_000;
 
 /** The agent while it runs. The functions below take it first. */
@@ -180,7 +180,7 @@ function createTasks(running: Running, tracing: Tracing | null): TaskLoop {
   const { config, log, state, parts, metrics, registry, cleaning, registration } = running;
   const { client } = parts;
   const handlers = createHandlers(config, parts, { registry, cleaning, state });
-  /** The registry's password may have been changed: fetch it for the next task. */
+  /** The registry's password might have been changed: fetch it for the next task. */
   const onFailure = (code: string): void => {
     if (code === 'registry_refused') fetchSettings(running);
   };
@@ -377,7 +377,7 @@ async function removeLeftovers(
       'removing leftover containers failed; they are reported to the control plane',
     ),
   );
-  // Deleting files may take long, and no task has to wait for it.
+  // Deleting files can take long, and no task has to wait for it.
   const moving = open.flatMap((task) => (task.kind === 'move' ? [task.payload.to] : []));
   void parts.volumes
     ?.removeIncoming(moving)

@@ -57,7 +57,7 @@ export async function syncFileSystem(
 }
 
 /**
- * Makes a folder that only the agent's own user may enter. An existing one that others may enter,
+ * Makes a folder that only the agent's own user can enter. An existing one that others can enter,
  * of an earlier version, is tightened.
  */
 export async function makePrivate(path: string): Promise<void> {
@@ -102,7 +102,7 @@ export async function inParallel<T>(
   const source =
     Symbol.asyncIterator in items ? items[Symbol.asyncIterator]() : items[Symbol.iterator]();
   let failed = false;
-  // An async generator queues its calls, so several workers may call it.
+  // An async generator queues its calls, so several workers can call it.
   const one = async (): Promise<void> => {
     while (!failed) {
       const next = await source.next();

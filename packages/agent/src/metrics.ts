@@ -64,55 +64,86 @@ const USAGE = [
 ] as const;
 const MAX_PROJECTS = 500;
 function sums(usage: readonly Measured[], value: (typeof USAGE)[number][2]): Map<string, number> {
-  const found = new Map<string, number>();
+  const byProject = new Map<string, number>();
   for (const { project, point } of usage) {
     const amount = point[value];
-    if (amount === null || (!found.has(project) && found.size >= MAX_PROJECTS)) continue;
-    found.set(project, (found.get(project) ?? 0) + amount);
+    if (amount === null || (!byProject.has(project) && byProject.size >= MAX_PROJECTS)) continue;
+    byProject.set(project, (byProject.get(project) ?? 0) + amount);
   }
-  return found;
+  return byProject;
 }
 
-/** `processMetrics`: adds memory, CPU and event loop of this process. */
-export function createMetrics(
-  { version, role, disk, engineOk, usage }: MetricsSource,
-  { processMetrics }: { processMetrics: boolean },
-): Metrics {
+type MetricsOptions = {
+  /** Adds memory, CPU and event loop of this process. */
+  processMetrics: boolean;
+};
+
+export function createMetrics(source: MetricsSource, options: MetricsOptions): Metrics {
   const registry = new Registry();
-  const registers = [registry];
+  if (options.processMetrics) addProcessMetrics(registry);
+  addIdentity(registry, source);
+  const tasks = createTaskMetrics(registry);
+  const copies = createCopyMetrics(registry);
+  addDiskGauges(registry, source.disk);
+  addUsageGauges(registry, source.usage);
+  const registrations = createRegistrationMetrics(registry);
+  const imagesRemoved = new Counter({
+    name: 'berth_agent_images_removed_total',
+    help: 'References of old images that were removed from this node',
+    registers: [registry],
+  });
+  addEngineGauge(registry, source.engineOk);
+  return {
+    ...tasks,
+    ...copies,
+    ...registrations,
+    imageRemoved: () => imagesRemoved.inc(),
+    render: async () => ({ type: registry.contentType, text: await registry.metrics() }),
+  };
+}
+
+/** Adds a gauge that reads its value at each scrape; it is absent while the value is null. */
+function addGauge(
+  registry: Registry,
+  name: string,
+  help: string,
+  read: () => number | null,
+): Gauge {
+  return new Gauge({
+    name,
+    help,
+    registers: [registry],
+    collect() {
+      const now = read();
+      if (now === null) this.remove();
+      else this.set(now);
+    },
+  });
+}
+
+function addProcessMetrics(registry: Registry): void {
   // The library's default of 10 ms would wake an idle process a hundred times a second.
-  if (processMetrics)
-    collectDefaultMetrics({ register: registry, eventLoopMonitoringPrecision: 100 });
+  collectDefaultMetrics({ register: registry, eventLoopMonitoringPrecision: 100 });
   for (const name of MISNAMED) registry.removeSingleMetric(name);
+}
 
-  const gauge = (name: string, help: string, read: () => number | null): Gauge =>
-    new Gauge({
-      name,
-      help,
-      registers,
-      collect() {
-        const now = read();
-        if (now === null) this.remove();
-        else this.set(now);
-      },
-    });
-  const counter = (name: string, help: string): Counter => new Counter({ name, help, registers });
-
+function addIdentity(registry: Registry, { version, role }: MetricsSource): void {
   new Gauge({
     name: 'berth_agent_build_info',
     help: 'Version of the agent, its role, and the version of Node.js that it runs on',
     labelNames: ['version', 'role', 'node'],
-    registers,
+    registers: [registry],
   }).set({ version, role, node: process.versions.node }, 1);
-
-  gauge(
+  addGauge(
+    registry,
     'berth_clock_seconds',
     'Clock of this machine, in seconds since 1970, at the scrape',
     () => Date.now() / 1000,
   );
+}
 
-  const kindOf = (kind: string): string =>
-    (TASK_KINDS as readonly string[]).includes(kind) ? kind : 'other';
+function createTaskMetrics(registry: Registry): TaskMeter {
+  const registers = [registry];
   const inProgress = new Gauge({
     name: 'berth_agent_tasks_in_progress',
     help: 'Tasks that this agent has claimed and that have not ended',
@@ -138,15 +169,36 @@ export function createMetrics(
     buckets: SECONDS,
     registers,
   });
+  return {
+    taskBegan(task) {
+      const kind = kindOf(task);
+      const begun = performance.now();
+      inProgress.inc({ kind });
+      return (outcome) => {
+        inProgress.dec({ kind });
+        finished.inc({ kind, outcome });
+        if (kind === 'build' && MEASURED_BUILDS.includes(outcome))
+          builds.observe({ outcome }, (performance.now() - begun) / 1000);
+      };
+    },
+  };
+}
 
-  const copies = new Histogram({
+const kindOf = (kind: string): string =>
+  (TASK_KINDS as readonly string[]).includes(kind) ? kind : 'other';
+
+function createCopyMetrics(registry: Registry): Pick<Metrics, 'copyEnded'> {
+  const registers = [registry];
+  const durations = new Histogram({
     name: 'berth_agent_copy_duration_seconds',
-    help: 'Duration of one copy of a dataset version to this node, without the wait for a free slot',
+    help:
+      'Duration of one copy of a dataset version to this node, ' +
+      'without the wait for a free slot',
     labelNames: ['outcome'],
     buckets: SECONDS,
     registers,
   });
-  const copyBytes = new Histogram({
+  const sizes = new Histogram({
     name: 'berth_agent_copy_bytes',
     help: 'Bytes that one copy read from the share; without files that were linked on this node',
     labelNames: ['outcome'],
@@ -154,8 +206,16 @@ export function createMetrics(
     registers,
   });
   for (const outcome of COPY_OUTCOMES)
-    for (const histogram of [copies, copyBytes]) histogram.zero({ outcome });
+    for (const histogram of [durations, sizes]) histogram.zero({ outcome });
+  return {
+    copyEnded({ outcome, bytes, ms }) {
+      durations.observe({ outcome }, ms / 1000);
+      sizes.observe({ outcome }, bytes);
+    },
+  };
+}
 
+function addDiskGauges(registry: Registry, disk: MetricsSource['disk']): void {
   registry.registerMetric(
     new Gauge({
       name: 'berth_agent_disk_bytes',
@@ -172,17 +232,21 @@ export function createMetrics(
       },
     }),
   );
-  gauge(
+  addGauge(
+    registry,
     'berth_agent_disk_free_bytes',
     'Free bytes on the disks of this node, at the last count',
     () => disk()?.free ?? null,
   );
-  gauge(
+  addGauge(
+    registry,
     'berth_agent_disk_size_bytes',
     'Size of the disks of this node',
     () => disk()?.total ?? null,
   );
+}
 
+function addUsageGauges(registry: Registry, usage: MetricsSource['usage']): void {
   for (const [name, help, value] of USAGE)
     registry.registerMetric(
       new Gauge({
@@ -198,23 +262,33 @@ export function createMetrics(
         },
       }),
     );
+}
 
-  const registrationsFailed = counter(
-    'berth_agent_registrations_failed_total',
-    'Registrations that got no answer or a refusal',
-  );
+function createRegistrationMetrics(
+  registry: Registry,
+): Pick<Metrics, 'registered' | 'registrationFailed'> {
+  const failures = new Counter({
+    name: 'berth_agent_registrations_failed_total',
+    help: 'Registrations that got no answer or a refusal',
+    registers: [registry],
+  });
   /** Monotonic clock in ms. */
   let registeredAt: number | null = null;
-  gauge(
+  addGauge(
+    registry,
     'berth_agent_last_registration_age_seconds',
     'Seconds since the control plane last accepted a registration; -1 before the first',
     () => (registeredAt === null ? -1 : (performance.now() - registeredAt) / 1000),
   );
-  const imagesRemoved = counter(
-    'berth_agent_images_removed_total',
-    'References of old images that were removed from this node',
-  );
-  gauge(
+  return {
+    registered: () => void (registeredAt = performance.now()),
+    registrationFailed: () => failures.inc(),
+  };
+}
+
+function addEngineGauge(registry: Registry, engineOk: MetricsSource['engineOk']): void {
+  addGauge(
+    registry,
     'berth_agent_engine_ok',
     '1 while the container engine answers, else 0; absent before the first request to it',
     () => {
@@ -222,26 +296,4 @@ export function createMetrics(
       return ok === null ? null : Number(ok);
     },
   );
-
-  return {
-    taskBegan(task) {
-      const kind = kindOf(task);
-      const begun = performance.now();
-      inProgress.inc({ kind });
-      return (outcome) => {
-        inProgress.dec({ kind });
-        finished.inc({ kind, outcome });
-        if (kind === 'build' && MEASURED_BUILDS.includes(outcome))
-          builds.observe({ outcome }, (performance.now() - begun) / 1000);
-      };
-    },
-    registered: () => void (registeredAt = performance.now()),
-    registrationFailed: () => registrationsFailed.inc(),
-    copyEnded({ outcome, bytes, ms }) {
-      copies.observe({ outcome }, ms / 1000);
-      copyBytes.observe({ outcome }, bytes);
-    },
-    imageRemoved: () => imagesRemoved.inc(),
-    render: async () => ({ type: registry.contentType, text: await registry.metrics() }),
-  };
 }

@@ -56,8 +56,8 @@ export function createAssertions(keys: Keys, issuer: string, now: () => number):
         scope,
         origin,
       ]);
-      const found = cache.get(key);
-      if (found !== undefined && found.renewAt > now()) return found;
+      const cached = cache.get(key);
+      if (cached !== undefined && cached.renewAt > now()) return cached;
       const made = make(
         keys,
         issuer,

@@ -1,7 +1,7 @@
 /**
  * One-time codes transfer a session from the auth host to another host. A code is encrypted, so
  * that the address bar does not show its content. It is bound to the host and its present claim
- * (the host may move to another project meanwhile) and, by the hash of a nonce cookie, to the
+ * (the host can move to another project meanwhile) and, by the hash of a nonce cookie, to the
  * browser. The control plane remembers used codes.
  */
 import { createHash, randomBytes, timingSafeEqual } from 'node:crypto';
@@ -13,7 +13,7 @@ import type { OneTimeCodes, Sealer, Session } from './deps.ts';
 const CODE_TTL_MS = 60_000;
 /**
  * Used codes are remembered this much longer than they are valid, because clocks of two machines
- * may differ.
+ * can differ.
  */
 const REMEMBERED_MS = 60_000;
 const REDEEM_TIMEOUT_MS = 4_000;

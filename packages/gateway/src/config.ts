@@ -55,18 +55,18 @@ const emailsAndDomains: Parser<string[]> = (t) => {
   return list(t).map((e) => e.toLowerCase());
 };
 const fewSecrets: Parser<string[]> = (t) => {
-  const found = secrets(t);
-  if (found.length > MAX_SECRETS)
-    throw new Error(`has ${found.length} secrets; the maximum is ${MAX_SECRETS}`);
-  return found;
+  const secretList = secrets(t);
+  if (secretList.length > MAX_SECRETS)
+    throw new Error(`has ${secretList.length} secrets; the maximum is ${MAX_SECRETS}`);
+  return secretList;
 };
 const longSecrets: Parser<string[]> = (t) => {
-  const found = fewSecrets(t);
-  if (found.some((s) => s.length < MIN_SECRET_LENGTH))
+  const secretList = fewSecrets(t);
+  if (secretList.some((s) => s.length < MIN_SECRET_LENGTH))
     throw new Error(
       `each secret must have ${MIN_SECRET_LENGTH} characters or more (openssl rand -hex 32)`,
     );
-  return found;
+  return secretList;
 };
 /**
  * OpenID Connect Discovery 1.0 section 3 requires https. Plain http is allowed for a provider on
@@ -268,7 +268,7 @@ function incompleteProviders(s: Settings): string[] {
   return providers.flatMap((names) => {
     const missing = names.filter((name) => s[name] === undefined);
     if (missing.length === 0 || missing.length === names.length) return [];
-    const given = names.filter((name) => s[name] !== undefined).join(', ');
-    return missing.map((name) => `${name}: must be set, because ${given} is set`);
+    const presentNames = names.filter((name) => s[name] !== undefined).join(', ');
+    return missing.map((name) => `${name}: must be set, because ${presentNames} is set`);
   });
 }

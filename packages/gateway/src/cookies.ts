@@ -54,7 +54,7 @@ export const nonceCookieName = (secure: boolean, challenge: string): string =>
   `${nonceCookieBase(secure)}_${challenge.slice(0, 8)}`;
 
 /**
- * Limit of nonces that are read. A browser that restores a window may open this many tabs of one
+ * Limit of nonces that are read. A browser that restores a window can open this many tabs of one
  * host at once.
  */
 const MAX_NONCES = 32;
@@ -64,14 +64,14 @@ const NONCE = /^[A-Za-z0-9_-]{43}$/;
 export function noncesIn(header: string | undefined, secure: boolean): string[] {
   const base = nonceCookieBase(secure);
   if (header === undefined || !header.includes(base)) return [];
-  const found: string[] = [];
+  const nonces: string[] = [];
   for (const pair of header.split(';')) {
     if (!cookieName(pair).startsWith(base)) continue;
     const value = trimOws(pair.slice(pair.indexOf('=') + 1));
-    if (NONCE.test(value)) found.push(value);
-    if (found.length === MAX_NONCES) break;
+    if (NONCE.test(value)) nonces.push(value);
+    if (nonces.length === MAX_NONCES) break;
   }
-  return found;
+  return nonces;
 }
 
 const isOurs = (name: string): boolean =>
@@ -110,10 +110,10 @@ export function withoutOurCookies(header: string | undefined): string | undefine
   const pairs = header.split(';');
   const kept = pairs.filter((pair) => !isOurs(cookieName(pair)));
   if (kept.length === pairs.length) return header;
-  const left = kept.join(';');
-  if (trimOws(left) === '') return undefined;
+  const remainingHeader = kept.join(';');
+  if (trimOws(remainingHeader) === '') return undefined;
   // If the first pair was removed, also remove the space that followed it.
-  return kept[0] === pairs[0] ? left : left.replace(/^[ \t]+/, '');
+  return kept[0] === pairs[0] ? remainingHeader : remainingHeader.replace(/^[ \t]+/, '');
 }
 
 export type CookieOptions = { maxAgeSeconds: number; secure: boolean; path?: string };

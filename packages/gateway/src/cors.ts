@@ -1,7 +1,7 @@
 /**
  * Cross-origin requests to projects that require a login (Fetch, section 3.3). Browsers send a
  * preflight without a session, so the gateway answers it itself: the application gets no request
- * without an identity. Only the origins that the project lists may read answers and send more than
+ * without an identity. Only the origins that the project lists can read answers and send more than
  * simple requests. The requests themselves need a session or a device token, like all others.
  */
 import type { IncomingMessage } from 'node:http';

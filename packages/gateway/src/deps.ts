@@ -36,7 +36,7 @@ export type Audience = 'sso' | `project:${string}` | `domain:${string}` | `host:
 export const audienceOfProject = ({ id, auth_epoch = 0 }: Policy['projects'][number]): Audience =>
   auth_epoch === 0 ? `project:${id}` : `project:${id} ${auth_epoch}`;
 
-/** Session cookies are signed and not encrypted, because a browser may read its own identity. */
+/** Session cookies are signed and not encrypted, because a browser can read its own identity. */
 export type Sessions = {
   seal(session: Session, audience: Audience): string;
   /**

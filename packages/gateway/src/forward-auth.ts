@@ -301,8 +301,8 @@ function byToken(ask: Ask, { host }: Place, { view, now }: DecisionContext): Dec
 
 const DEVICE_TOKEN = new RegExp(DEVICE_TOKEN_PATTERN);
 /**
- * Removes a header that contains a device token in another place (another scheme, a list): no
- * application may see the token.
+ * Removes a header that contains a device token in another place (another scheme, a list): applications
+ * must not see the token.
  */
 const withoutDeviceToken = (authorization: string | undefined): string | undefined =>
   authorization !== undefined && DEVICE_TOKEN.test(authorization) ? undefined : authorization;

@@ -4,7 +4,7 @@ import { cookieRemedy, headersSize } from '@berth/kit/header-size';
 import { type Answer, problem } from './answers.ts';
 
 /**
- * Clients may send 128 KiB of headers (docs/interfaces.md "Limits"). The request line and headers
+ * Clients can send 128 KiB of headers (docs/interfaces.md "Limits"). The request line and headers
  * that the proxy adds come on top.
  */
 const MAX_HEADERS = 160 * 1024;

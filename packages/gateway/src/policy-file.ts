@@ -1,5 +1,5 @@
 /**
- * Stores the last policy, and revocations that the control plane may not have received yet, on the
+ * Stores the last policy, and revocations that the control plane might not have received yet, on the
  * gateway's disk.
  */
 import { mkdir, readdir, readFile, rm, stat, utimes } from 'node:fs/promises';

@@ -15,7 +15,7 @@ export const isActive = ({ id, identity, begun_at }: Session, view: PolicyView):
   !view.isDeleted(identity.email, begun_at);
 
 /**
- * `local` has sessions that were revoked at this gateway, which the policy may not list yet.
+ * `local` has sessions that were revoked at this gateway and that the policy might not list yet.
  * `allowed` checks an address against ALLOWED_EMAILS; it also applies to sessions that began
  * earlier.
  */

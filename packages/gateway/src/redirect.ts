@@ -1,5 +1,5 @@
 /**
- * Checks redirect targets (RFC 9700 section 4.11: no open redirectors). A target may be a path on
+ * Checks redirect targets (RFC 9700 section 4.11: no open redirectors). A target is a path on
  * this host, or BASE_DOMAIN, a host under it or a custom domain of a project, with the scheme and
  * port of PUBLIC_URL. Texts that a browser might parse differently are refused before parsing.
  */
@@ -60,11 +60,11 @@ export function localPath(raw: string): string {
 
 /**
  * True if the path belongs to the gateway at every host, in any spelling that routers or
- * applications may accept.
+ * applications might accept.
  */
 export function isReservedPath(path: string): boolean {
   if (isOauth(path)) return true;
-  // Resolve escapes, dot segments and repeated slashes, as routers and applications may do.
+  // Resolve escapes, dot segments and repeated slashes, as routers and applications might do.
   if (!/[%\\]|\/[./]/.test(path)) return false;
   const plain = decoded(path)
     .replaceAll('\\', '/')

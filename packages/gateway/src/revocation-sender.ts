@@ -53,7 +53,7 @@ export function createRevocationSender(
         await file.dropRevocation(revocation.id);
       }
       added = Promise.withResolvers<void>();
-      // `wake` may have resolved the previous promise during `close`, so check the signal too.
+      // `wake` can have resolved the previous promise during `close`, so check the signal too.
       if (unsent.size === 0 && !signal.aborted) await added.promise;
       return MIN_PAUSE_MS;
     },

@@ -22,13 +22,13 @@ export function createSealer(keys: Keys, now: () => number): Sealer {
     () => new Map<string, readonly KeyObject[]>(),
   );
   const keysFor = (purpose: string): readonly KeyObject[] => {
-    const known = byPurpose();
-    let found = known.get(purpose);
-    if (found === undefined) {
-      found = keys.sealing.map((key) => createSecretKey(derive(key, purpose)));
-      known.set(purpose, found);
+    const keysByPurpose = byPurpose();
+    let sealingKeys = keysByPurpose.get(purpose);
+    if (sealingKeys === undefined) {
+      sealingKeys = keys.sealing.map((key) => createSecretKey(derive(key, purpose)));
+      keysByPurpose.set(purpose, sealingKeys);
     }
-    return found;
+    return sealingKeys;
   };
 
   return {

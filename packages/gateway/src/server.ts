@@ -70,7 +70,7 @@ export function buildServer({
       return server;
     },
     bodyLimit: 64 * 1024,
-    // Limits and the consent page use the client's address, so only trusted proxies may set it.
+    // Limits and the consent page use the client's address, so only trusted proxies can set it.
     trustProxy: [...deps.config.TRUSTED_PROXIES],
     requestIdHeader: false,
     // Error pages show this id: it is unique across processes and short enough to read aloud.
@@ -89,7 +89,7 @@ export function buildServer({
         .type(PROBLEM_TYPE)
         .send({ ...problemOf('bad_request', error.message), status });
     request.log.error({ err: error }, 'request failed');
-    // Answer 503 and not 500, because every request here may be retried.
+    // Answer 503 and not 500, because clients can retry every request here.
     return reply
       .code(503)
       .header('retry-after', '5')

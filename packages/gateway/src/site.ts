@@ -11,7 +11,7 @@ export type Platform = {
 export type Site = {
   project: Policy['projects'][number];
   /**
-   * This host alone: a host may belong to another project tomorrow, which then reads its cookies.
+   * This host alone: a host can belong to another project tomorrow, which then reads its cookies.
    */
   audience: Audience;
   /**
@@ -29,9 +29,9 @@ export const isPlatformHost = (host: string, { baseDomain, authHost }: Platform)
 /** `host` is in lower case and without a port. */
 export function siteAt(host: string, view: PolicyView, platform: Platform): Site | undefined {
   const isPlatform = isPlatformHost(host, platform);
-  const found = isPlatform ? view.projectByHost(host) : view.domainByHost(host);
-  if (found === undefined) return undefined;
-  const { project, claim, cookie_seconds } = found;
+  const hostEntry = isPlatform ? view.projectByHost(host) : view.domainByHost(host);
+  if (hostEntry === undefined) return undefined;
+  const { project, claim, cookie_seconds } = hostEntry;
   return {
     project,
     audience: isPlatform

@@ -79,15 +79,15 @@ export function userinfoRoutes(server: FastifyInstance, context: Context): void 
   });
 
   function byToken(token: string, view: PolicyView): Identity | undefined {
-    const found = token.length > MAX_TOKEN ? undefined : view.deviceToken(token);
+    const deviceToken = token.length > MAX_TOKEN ? undefined : view.deviceToken(token);
     if (
-      found === undefined ||
-      Date.parse(found.expires_at) <= now() ||
-      view.isDisabled(found.identity.email)
+      deviceToken === undefined ||
+      Date.parse(deviceToken.expires_at) <= now() ||
+      view.isDisabled(deviceToken.identity.email)
     )
       return undefined;
-    policy.tokenUsed(found.id);
-    return found.identity;
+    policy.tokenUsed(deviceToken.id);
+    return deviceToken.identity;
   }
 
   function problem(

@@ -121,8 +121,8 @@ export function superviseWorkers(
 
   function oneKnows(message: Extract<Message, { berth: 'token-known' }>): void {
     const key = `${message.from} ${message.id}`;
-    const left = (unknowing.get(key) ?? 0) - 1;
-    if (left > 0) return void unknowing.set(key, left);
+    const unansweredWorkers = (unknowing.get(key) ?? 0) - 1;
+    if (unansweredWorkers > 0) return void unknowing.set(key, unansweredWorkers);
     if (unknowing.delete(key))
       all()
         .find(({ id }) => id === message.from)
@@ -169,7 +169,7 @@ export function workerSide(): WorkerSide {
   /** Revocations that arrived before `onRevocation` was called. */
   const early: Revocation[] = [];
   let receive: (revocation: Revocation) => void = (revocation) => void early.push(revocation);
-  let known: (token: string, ms: number) => Promise<boolean> = () => Promise.resolve(false);
+  let confirmToken: (token: string, ms: number) => Promise<boolean> = () => Promise.resolve(false);
   const pendingTokens = new Map<number, () => void>();
   let drain: () => void = () => undefined;
   let reload: () => void = () => undefined;
@@ -183,7 +183,7 @@ export function workerSide(): WorkerSide {
     if (message.berth === 'token') {
       const { id: number, from, token, ms } = message;
       // A worker that does not learn of the token in time does not answer.
-      void known(token, ms).then((isKnown) =>
+      void confirmToken(token, ms).then((isKnown) =>
         isKnown ? send({ berth: 'token-known', id: number, from }) : undefined,
       );
     }
@@ -216,7 +216,7 @@ export function workerSide(): WorkerSide {
           pendingTokens.set(mine, done);
           send({ berth: 'token', id: mine, from: 0, token, ms });
         }),
-      onToken: (f) => void (known = f),
+      onToken: (f) => void (confirmToken = f),
     },
     renderMetrics: () =>
       new Promise((resolve, reject) => {

@@ -93,11 +93,11 @@ export function addressScope(text: string): AddressScope {
   const family = isIP(address);
   if (family === 0) return 'local';
   if (family === 4) return scopeOf4(address);
-  const found = inside(groupsOf(address));
-  if (found !== null) {
-    const scope = scopeOf4(found.address);
+  const embedded = inside(groupsOf(address));
+  if (embedded !== null) {
+    const scope = scopeOf4(embedded.address);
     // A gateway connects to the other forms, so they are never of the public internet alone.
-    return scope === 'public' && !found.isMapped ? 'private' : scope;
+    return scope === 'public' && !embedded.isMapped ? 'private' : scope;
   }
   if (LOCAL_6.check(address, 'ipv6')) return 'local';
   return PUBLIC_6.check(address, 'ipv6') && !PRIVATE_6.check(address, 'ipv6')

@@ -188,7 +188,7 @@ export const domainName: Parser<string> = (t) => {
   return name;
 };
 
-/** A comma-separated list, converted to lower case; it may be empty. */
+/** A comma-separated list, converted to lower case; it can be empty. */
 export const emails: Parser<string[]> = (t) => {
   const wrong = list(t).filter((e) => !/^[^@\s]+@[^@\s]+$/.test(e));
   if (wrong.length > 0) throw new Error(`not an e-mail address: ${wrong.join(', ')}`);
@@ -197,14 +197,14 @@ export const emails: Parser<string[]> = (t) => {
 
 /** A comma-separated list of at least one secret. Error messages must not repeat the value. */
 export const secrets: Parser<string[]> = (t) => {
-  const found = list(t);
-  if (found.length === 0) throw new Error('must have at least one secret');
+  const secretList = list(t);
+  if (secretList.length === 0) throw new Error('must have at least one secret');
   // Two lines instead of a comma between two values: no header could carry such a secret.
-  if (found.some((secret) => /\p{Cc}/u.test(secret)))
+  if (secretList.some((secret) => /\p{Cc}/u.test(secret)))
     throw new Error(
       'has a secret with a line break or another control character; separate secrets with commas',
     );
-  return found;
+  return secretList;
 };
 
 /** An absolute path; trailing slashes are removed. */
@@ -234,9 +234,9 @@ export const duration: Parser<number> = (t) => {
 export const atLeast =
   (ms: number): Parser<number> =>
   (t) => {
-    const given = duration(t);
-    if (given < ms) throw new Error(`must be at least ${ms / 1000}s, not "${t}"`);
-    return given;
+    const durationMs = duration(t);
+    if (durationMs < ms) throw new Error(`must be at least ${ms / 1000}s, not "${t}"`);
+    return durationMs;
   };
 
 /** Settings that every process has. */
@@ -254,7 +254,7 @@ export const LOG_SETTINGS = {
 } as const;
 
 /**
- * `name=value` pairs, comma-separated; values may be percent-encoded (OpenTelemetry's format).
+ * `name=value` pairs, comma-separated; values can be percent-encoded (OpenTelemetry's format).
  * Errors must not repeat a value.
  */
 const pairs: Parser<Record<string, string>> = (t) =>

@@ -50,7 +50,7 @@ export function limitConnections(server: Server, options: ConnectionOptions): Co
   const open = new Map<Socket, { address: string; response: ServerResponse | null }>();
   const byAddress = new Map<string, number>();
   /** When each known client was last known. */
-  const known = new Map<string, number>();
+  const lastKnownAt = new Map<string, number>();
   const counts: Record<ConnectionEvent, number> = {
     'refused: limit': 0,
     'refused: client': 0,
@@ -59,7 +59,7 @@ export function limitConnections(server: Server, options: ConnectionOptions): Co
   let warnedAt = Number.NEGATIVE_INFINITY;
 
   const isKnown = (address: string): boolean =>
-    isTrusted(address) || now() - (known.get(address) ?? Number.NEGATIVE_INFINITY) < KNOWN_MS;
+    isTrusted(address) || now() - (lastKnownAt.get(address) ?? Number.NEGATIVE_INFINITY) < KNOWN_MS;
 
   function note(event: ConnectionEvent, address: string): void {
     counts[event]++;
@@ -93,8 +93,8 @@ export function limitConnections(server: Server, options: ConnectionOptions): Co
     const connection = open.get(socket);
     if (connection === undefined) return;
     open.delete(socket);
-    const left = (byAddress.get(connection.address) ?? 1) - 1;
-    if (left > 0) byAddress.set(connection.address, left);
+    const openOfAddress = (byAddress.get(connection.address) ?? 1) - 1;
+    if (openOfAddress > 0) byAddress.set(connection.address, openOfAddress);
     else byAddress.delete(connection.address);
   }
 
@@ -135,9 +135,9 @@ export function limitConnections(server: Server, options: ConnectionOptions): Co
     },
     vouch(given) {
       const address = plain(given);
-      known.delete(address);
-      known.set(address, now());
-      if (known.size > MAX_KNOWN) known.delete(known.keys().next().value ?? '');
+      lastKnownAt.delete(address);
+      lastKnownAt.set(address, now());
+      if (lastKnownAt.size > MAX_KNOWN) lastKnownAt.delete(lastKnownAt.keys().next().value ?? '');
     },
   };
 }

@@ -11,16 +11,16 @@ export function cookieName(pair: string): string {
 }
 
 /**
- * Returns at most `max` values of `name`, in the order sent. A name may occur more than once
+ * Returns at most `max` values of `name`, in the order sent. A name can occur more than once
  * (section 4.2.2).
  */
 export function cookiesNamed(header: string | undefined, name: string, max: number): string[] {
   if (header === undefined || !header.includes(name)) return [];
-  const found: string[] = [];
+  const values: string[] = [];
   for (const pair of header.split(';')) {
     if (cookieName(pair) !== name) continue;
-    found.push(trimOws(pair.slice(pair.indexOf('=') + 1)));
-    if (found.length === max) break;
+    values.push(trimOws(pair.slice(pair.indexOf('=') + 1)));
+    if (values.length === max) break;
   }
-  return found;
+  return values;
 }

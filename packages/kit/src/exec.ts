@@ -40,7 +40,7 @@ export type ExecOptions = {
   onLine?: (line: string, stream: 'stdout' | 'stderr') => void;
   /**
    * Called with the output as it arrives: not redacted, not split. The result then has no stdout
-   * and no stderr, so that a program may print without end.
+   * and no stderr, so that a program can print without end.
    */
   onChunk?: (chunk: Buffer, stream: 'stdout' | 'stderr') => void;
   /** Meaning of a carriage return for `onLine` (lines.ts). Default: it starts the line again. */

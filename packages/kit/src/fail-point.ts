@@ -1,5 +1,5 @@
 /**
- * Named points at which tests make a process die, fail, wait or stop. They prove that a process may
+ * Named points at which tests make a process die, fail, wait or stop. They prove that a process can
  * be killed at any point. A disabled point costs one comparison. BERTH_FAIL_POINTS enables points
  * at the start of a process:
  *
@@ -90,7 +90,7 @@ function act(action: Action, name: string): Promise<void> | undefined {
   switch (action.kind) {
     case 'kill':
       process.kill(process.pid, 'SIGKILL');
-      // The kernel may let this thread run for a moment after the kill, so block it.
+      // The kernel can let this thread run for a moment after the kill, so block it.
       return void Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0);
     case 'pause':
       return void process.kill(process.pid, 'SIGSTOP');

@@ -5,7 +5,7 @@
  * - A line ends with LF or CR LF. A last line without an end counts.
  * - A carriage return inside a line starts it again, as on a terminal, so a progress bar leaves its
  *   last state only.
- * - Bytes are UTF-8. A character may arrive in several pieces. Invalid bytes become U+FFFD.
+ * - Bytes are UTF-8. A character can arrive in several pieces. Invalid bytes become U+FFFD.
  * - A line has at most MAX_LINE characters (UTF-16 units). The end of a longer one says how many
  *   more there were, and no character is cut in two.
  *
@@ -21,7 +21,7 @@ const MARK_ROOM = 50;
 const markOf = (missing: number): string => `… (line cut: ${missing} more characters)`;
 
 /**
- * Returns where a line was cut; null if it is whole. The text before may end with a part of a
+ * Returns where a line was cut; null if it is whole. The text before can end with a part of a
  * secret.
  */
 export function cutAt(text: string): number | null {
@@ -73,7 +73,7 @@ export type LinesOptions = {
 };
 export type CarriageReturns = 'rewrite' | 'end' | 'keep';
 export type Lines = {
-  /** The bytes of `chunk` may change after the call. */
+  /** The bytes of `chunk` can change after the call. */
   add(chunk: Buffer): void;
   /** Ends the stream, and with it a last line without an end. */
   end(): void;

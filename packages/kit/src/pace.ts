@@ -1,6 +1,6 @@
 /**
  * Throttles background threads to half of a core while the pace is gentle. A low priority alone is
- * not enough: a thread that wakes up beside a thread without pauses may wait in the run queue until
+ * not enough: a thread that wakes up beside a thread without pauses can wait in the run queue until
  * the kernel's next tick (4 ms at 250 Hz).
  */
 

@@ -19,7 +19,7 @@ export type SecretFile = {
    * Returns what is wrong with the content and what to do, or null. It must not repeat the content.
    */
   problem: (text: string) => string | null;
-  /** Advice if other users may have read the file. */
+  /** Advice if other users can have read the file. */
   leaked: string;
 };
 
@@ -65,7 +65,7 @@ export async function createSecretFile(
   log: Logger,
 ): Promise<string> {
   await writeOnce(file, secret);
-  // Another process may have written its secret first.
+  // Another process can have written its secret first.
   const written = await readSecretFile(file, log);
   if (written === null)
     throw new Error(

@@ -20,8 +20,8 @@ const breathe = createBreather(pace);
 /** Hashing this much takes less than 0.5 ms; the thread can rest between two pieces. */
 const buffer = Buffer.allocUnsafeSlow(128 * 1024);
 /**
- * The file may have been replaced by a FIFO, which would block, or by a symlink, which would lead
- * elsewhere.
+ * Opens without blocking and without following links: the file can have been replaced by a FIFO or a
+ * symlink.
  */
 const FLAGS = constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK;
 /** Errors of `open` for a file that was removed or replaced by something else. */

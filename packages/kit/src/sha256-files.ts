@@ -43,7 +43,7 @@ const BATCH_FILES = 256;
 const BATCH_BYTES = 64 * 1024 * 1024;
 /**
  * A worker has up to 3 batches, so that it never waits for the next one. A worker with a large file
- * gets no further batch, because another worker may be free sooner.
+ * gets no further batch, because another worker can be free sooner.
  */
 const MAX_BATCHES = 3;
 

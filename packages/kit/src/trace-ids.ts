@@ -1,5 +1,5 @@
 /**
- * Ids of traces and spans, and the header that carries them. Loads nothing, so every process may
+ * Ids of traces and spans, and the header that carries them. Loads nothing, so every process can
  * use it.
  */
 import { randomBytes } from 'node:crypto';

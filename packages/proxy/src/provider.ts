@@ -105,7 +105,7 @@ function json(body: Buffer): unknown {
 /** Throws if the file cannot be read or is not a configuration. */
 export function readConfigurationFile(path: string): Configuration {
   const document: unknown = parseYaml(readFileSync(path, 'utf8'));
-  // A file may have no section `http` (for example, only TLS options). The answer of an HTTP
+  // A file can have no section `http` (for example, only TLS options). The answer of an HTTP
   // provider must have one.
   return parseConfiguration(
     typeof document === 'object' && document !== null && !('http' in document)
@@ -129,11 +129,11 @@ export function watchConfigurationFile(path: string, use: Use, log: Logger): Run
   };
   // Poll instead of using inotify, because editors and mounted volumes replace files in ways that
   // lose a watch. fs.watchFile would miss a change before its first look at the file.
-  let known = stampOf(path);
+  let lastStamp = stampOf(path);
   const timer = setInterval(() => {
     const stamp = stampOf(path);
-    if (stamp === known) return;
-    known = stamp;
+    if (stamp === lastStamp) return;
+    lastStamp = stamp;
     onChange();
   }, FILE_INTERVAL_MS);
   timer.unref();

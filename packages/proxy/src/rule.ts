@@ -118,11 +118,11 @@ export function parseRule(rule: string): Matches {
   };
   const matcher = (): Matches => {
     const name = tokens[next];
-    const found =
+    const matcherOf =
       name?.kind === 'name' && Object.hasOwn(MATCHERS, name.value)
         ? MATCHERS[name.value]
         : undefined;
-    if (found === undefined)
+    if (matcherOf === undefined)
       throw new RuleError(
         name?.kind === 'name'
           ? `unknown matcher ${name.value} ${where(name)}`
@@ -131,7 +131,7 @@ export function parseRule(rule: string): Matches {
     next += 1;
     expect('(');
     const texts: string[] = [];
-    while (texts.length < found.texts) {
+    while (texts.length < matcherOf.texts) {
       if (texts.length > 0) expect(',');
       const text = tokens[next];
       if (text?.kind !== 'text')
@@ -140,7 +140,7 @@ export function parseRule(rule: string): Matches {
       texts.push(text.value);
     }
     expect(')');
-    return found.make(...texts);
+    return matcherOf.make(...texts);
   };
 
   const whole = either();

@@ -51,9 +51,9 @@ export function createRelayServer(
     const end = performance.now() + waitMs;
     for (;;) {
       const current = store.current();
-      const left = end - performance.now();
-      if (left > 0 && !signal.aborted && (current === null ? false : has(current))) {
-        await store.changed(left, signal);
+      const remainingMs = end - performance.now();
+      if (remainingMs > 0 && !signal.aborted && (current === null ? false : has(current))) {
+        await store.changed(remainingMs, signal);
         continue;
       }
       // Traefik keeps its configuration on a 503; an empty answer would drop every route

@@ -11,7 +11,7 @@ export const toolsDir = join(repositoryRoot, '.tools');
 
 export type Environment = Readonly<Record<string, string>>;
 
-/** Folders in which Debian keeps system programs; the PATH of a non-login shell may lack them. */
+/** Folders in which Debian keeps system programs; the PATH of a non-login shell can lack them. */
 const systemFolders = [
   '/usr/local/sbin',
   '/usr/sbin',
@@ -24,8 +24,8 @@ const systemFolders = [
 /** Returns PATH with set-up's Node first and the system folders last. */
 export function searchPath(): string[] {
   const fetchedFolders = [join(toolsDir, 'node', 'bin'), toolsDir];
-  const given = (process.env['PATH'] ?? '').split(delimiter).filter((folder) => folder !== '');
-  return [...new Set([...fetchedFolders, ...given, ...systemFolders])];
+  const ownFolders = (process.env['PATH'] ?? '').split(delimiter).filter((folder) => folder !== '');
+  return [...new Set([...fetchedFolders, ...ownFolders, ...systemFolders])];
 }
 
 /** Returns the absolute path of a program, or undefined when no folder of searchPath() has it. */

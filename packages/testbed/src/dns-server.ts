@@ -55,8 +55,8 @@ function answerTo(query: Buffer, zone: DnsZone): Buffer | null {
   else {
     if (entry.cname !== undefined) records.push(record(name, CNAME, encoded(entry.cname)));
     const target = entry.cname ?? name;
-    const found = zone[target];
-    const { a = [], aaaa = [] } = typeof found === 'object' ? found : {};
+    const entryOfTarget = zone[target];
+    const { a = [], aaaa = [] } = typeof entryOfTarget === 'object' ? entryOfTarget : {};
     if (type === A)
       records.push(...a.map((ip) => record(target, A, Buffer.from(ip.split('.').map(Number)))));
     if (type === AAAA) records.push(...aaaa.map((ip) => record(target, AAAA, bytesOf(ip))));

@@ -81,7 +81,7 @@ export async function missingForFuse(): Promise<string | undefined> {
     await unmount(probe, join(dir, 'at'));
     return undefined;
   } catch (error) {
-    // A container may have the device and lack the permission to mount.
+    // A container can have the device and lack the permission to mount.
     return messageOf(error).replaceAll('\n', ' ');
   } finally {
     rmSync(dir, { recursive: true, force: true });

@@ -64,9 +64,9 @@ export async function commitFiles(
   options: { branch: string; message: string; from?: string; replaceAll?: boolean },
 ): Promise<string> {
   const ref = `refs/heads/${options.branch}`;
-  const known =
+  const branchExists =
     (await git(repository, ['for-each-ref', '--format=%(refname)', ref])).stdout.trim() !== '';
-  const parent = known ? `${ref}^0` : options.from;
+  const parent = branchExists ? `${ref}^0` : options.from;
   const parts: Uint8Array[] = [
     text(`commit ${ref}\ncommitter Berth Testbed <testbed@berth.invalid> now\n`),
     data(options.message),

@@ -54,7 +54,7 @@ export interface GitServer {
   ): Promise<string>;
   /** Returns the full id of a branch's newest commit. */
   head(name: string, branch?: string): Promise<string>;
-  /** Sets whether any commit may be fetched by its id (default: yes). */
+  /** Sets whether clients can fetch any commit by its id (default: yes). */
   allowAnySha(name: string, allowed: boolean): Promise<void>;
   behave(behaviour: Behaviour): void;
   /** Number of requests so far. */
@@ -222,7 +222,7 @@ function serveByCgi(
     complaints = (complaints + chunk.toString()).slice(-4_096);
   });
   backend.once('error', (error) => fail(`git http-backend: ${error.message}`));
-  // The backend may end before it has read everything (a refused push): its answer counts, not the
+  // If the backend ends before it has read everything (a refused push), its answer counts, not the
   // broken pipe.
   backend.stdin.on('error', () => undefined);
   request.pipe(backend.stdin);

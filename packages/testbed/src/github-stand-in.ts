@@ -109,11 +109,11 @@ export async function startGithubStandIn(): Promise<GithubStandIn> {
   }
 
   function api(request: IncomingMessage, response: ServerResponse, answer: () => unknown): void {
-    const given = /^Bearer (.+)$/.exec(request.headers.authorization ?? '')?.[1] ?? '';
+    const bearerToken = /^Bearer (.+)$/.exec(request.headers.authorization ?? '')?.[1] ?? '';
     // GitHub refuses requests without a User-Agent.
     if (request.headers['user-agent'] === undefined)
       return json(response, 403, { message: 'Request forbidden by administrative rules.' });
-    if (!tokens.has(given)) return json(response, 401, { message: 'Bad credentials' });
+    if (!tokens.has(bearerToken)) return json(response, 401, { message: 'Bad credentials' });
     json(response, 200, answer());
   }
 

@@ -16,7 +16,7 @@ export type HandAgentOptions = {
   /** Address of the servers (default 127.0.0.1). */
   hostIp?: string;
   /**
-   * Ports of the projects' servers, by `domain_prefix`. Read when a task is reported, so a test may
+   * Ports of the projects' servers, by `domain_prefix`. Read when a task is reported, so a test can
    * change them.
    */
   ports: Readonly<Record<string, number>>;
@@ -65,7 +65,7 @@ export async function startHandAgent(options: HandAgentOptions): Promise<HandAge
         for (const task of tasks)
           await call('POST', `/api/agent/tasks/${task.id}/complete`, reportOf(task));
       } catch {
-        // The control plane may be down: tests end it on purpose.
+        // The control plane can be down: tests end it on purpose.
         await pause(500, undefined, { signal }).catch(() => undefined);
       }
     }

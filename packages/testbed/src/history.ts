@@ -17,8 +17,8 @@ type Lease = string | null;
 type Asked = { sent: number };
 
 /**
- * The limits, in ms of service, that the checker enforces. `slack`: the length that a gap without
- * service may count for.
+ * The limits, in ms of service, that the checker enforces. `slack`: the most that a gap without
+ * service adds.
  */
 export type Deadlines = {
   queue: number;
@@ -49,7 +49,7 @@ export type Happening =
    */
   | { type: 'wanted'; project: string; request: string }
   | { type: 'answered'; project: string; request: string; isOnce: boolean }
-  /** A person is about to request a stop: from here on the project may be stopped. */
+  /** A person is about to request a stop: from here on the project can be stopped. */
   | { type: 'stopping'; project: string }
   | (Asked & { type: 'stop_accepted'; project: string })
   /** A client read a project. */
@@ -76,10 +76,10 @@ export type Happening =
    * on.
    */
   | { type: 'switched'; project: string; copy: string }
-  /** A project of which no two versions may run at once (`recreate`). */
+  /** A project that runs at most one version at a time (`recreate`). */
   | { type: 'single_writer'; project: string }
   /**
-   * A person is about to change settings of a project: from here on they may hold. `place`: its
+   * A person is about to change settings of a project: from here on they can hold. `place`: its
    * repository and branch then.
    */
   | {
@@ -93,7 +93,7 @@ export type Happening =
   /** The repository and branch have this commit. */
   | { type: 'pushed'; commit: string; place: string }
   | (Asked & { type: 'cancel_accepted'; deployment: string })
-  /** A client is about to request the deletion: from here on the thing may be gone. */
+  /** A client is about to request the deletion: from here on the thing can be gone. */
   | { type: 'deleting'; what: 'project' | 'node'; id: string }
   /** A client read a deployment; `missing`: 404. */
   | (Asked & {
@@ -106,7 +106,7 @@ export type Happening =
   | (Asked & { type: 'claimed'; task: string; attempt: number; lease: string })
   | (Asked & { type: 'renewed'; task: string; lease: string })
   /**
-   * A report is about to be sent: its answer may be lost although it takes effect. `address`:
+   * A report is about to be sent: its answer can be lost although it takes effect. `address`:
    * host:port of the started container.
    */
   | {
@@ -133,13 +133,13 @@ export type Happening =
   | { type: 'observing'; node: string; project: string; deployment: string; address: string }
   /** The control plane answered a report that shows this container at this address. */
   | { type: 'told'; project: string; address: string }
-  /** A machine has this address from now on. Another one may have had it. */
+  /** A machine has this address from now on. Another one can have had it before. */
   | { type: 'addressed'; machine: string; host: string }
   /**
    * A container changed. `task`: by a retire or deploy task. `contract`: by a contract-only agent,
    * which replaces containers by itself. `outside`: by the engine or a person. `keeps_port`: its
    * agent chose the port, which stays its own until the container is removed. `alone`: no other
-   * version may run beside it. `for_next`: it was stopped so that another version can start.
+   * version can run beside it. `for_next`: it was stopped so that another version can start.
    */
   | {
       type: 'container';
@@ -203,7 +203,7 @@ export type Happening =
       /** The commit, and the repository and branch of its settings. */
       commit?: string | null;
       place?: string;
-      /** No other version may run beside it. */
+      /** Whether it must run alone. */
       alone?: boolean;
     }
   /**

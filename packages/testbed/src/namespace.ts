@@ -93,7 +93,7 @@ async function furnish(holder: RunningProcess, options: NamespaceOptions): Promi
   await within('ip', 'link', 'set', 'lo', 'up');
   await within('ip', 'address', 'add', `${hostIp}/24`, 'dev', 'eth1');
   await within('ip', 'link', 'set', 'eth1', 'up');
-  // The gateways of other engines (a registry may listen at one of them) are this machine too.
+  // The gateways of other engines (a registry can listen at one of them) are this machine too.
   await within('ip', 'route', 'add', cableNetwork, 'via', gatewayIp);
 
   // An empty /run keeps shim sockets, network namespaces and xtables.lock of other engines apart.

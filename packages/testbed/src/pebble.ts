@@ -183,9 +183,9 @@ async function start({ dir, address, certFile, keyFile, ...options }: Prepared):
 }
 
 function program(name: string): string {
-  const found = findProgram(name);
-  if (found === undefined) throw new Error(`${name} is not installed`);
-  return found;
+  const path = findProgram(name);
+  if (path === undefined) throw new Error(`${name} is not installed`);
+  return path;
 }
 
 /** Asks Pebble's management address. It is on this machine, and what it says is for tests only. */

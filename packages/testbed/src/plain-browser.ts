@@ -139,7 +139,10 @@ export class PlainBrowser {
         headers: sent,
         timeout: 15_000,
         agent: false,
-        ...(secure ? { servername: url.hostname, rejectUnauthorized: false } : {}),
+        ...defined({
+          servername: secure ? url.hostname : undefined,
+          rejectUnauthorized: secure ? false : undefined,
+        }),
       });
       request.on('response', (response) => {
         for (const header of response.headers['set-cookie'] ?? []) this.#store(url, header);
@@ -168,17 +171,17 @@ export class PlainBrowser {
     const at = pair.indexOf('=');
     const name = pair.slice(0, at);
     const value = pair.slice(at + 1);
-    const given = new Map(
+    const cookieAttributes = new Map(
       attributes.map((attribute) => {
         const [key = '', ...rest] = attribute.split('=');
         return [key.toLowerCase(), rest.join('=')] as const;
       }),
     );
-    const asked = given.get('path') ?? '';
+    const asked = cookieAttributes.get('path') ?? '';
     const path = asked.startsWith('/') ? asked : url.pathname.replace(/\/[^/]*$/, '') || '/';
     const key = `${host} ${path} ${name}`;
-    const age = given.get('max-age');
-    const expires = given.get('expires');
+    const age = cookieAttributes.get('max-age');
+    const expires = cookieAttributes.get('expires');
     const ended =
       age === undefined
         ? expires !== undefined && Date.parse(expires) <= Date.now()
@@ -189,9 +192,9 @@ export class PlainBrowser {
     }
     if (value !== '') this.cookieValues.add(value);
     const [secure, httpOnly, sameSite] = [
-      given.has('secure'),
-      given.has('httponly'),
-      (given.get('samesite') ?? '').toLowerCase(),
+      cookieAttributes.has('secure'),
+      cookieAttributes.has('httponly'),
+      (cookieAttributes.get('samesite') ?? '').toLowerCase(),
     ];
     this.#jar.set(key, { name, value, path, secure, httpOnly, sameSite, host });
   }
@@ -235,8 +238,8 @@ function formsOf(html: string): Form[] {
 }
 
 function attribute(tag: string, name: string): string {
-  const found = new RegExp(`\\b${name}\\s*=\\s*(?:"([^"]*)"|'([^']*)'|([^\\s>]+))`, 'i').exec(tag);
-  return (found?.[1] ?? found?.[2] ?? found?.[3] ?? '')
+  const match = new RegExp(`\\b${name}\\s*=\\s*(?:"([^"]*)"|'([^']*)'|([^\\s>]+))`, 'i').exec(tag);
+  return (match?.[1] ?? match?.[2] ?? match?.[3] ?? '')
     .replaceAll('&quot;', '"')
     .replaceAll('&#39;', "'")
     .replaceAll('&lt;', '<')

@@ -139,243 +139,51 @@ export type Platform = {
   stop(): Promise<void>;
 };
 
+/** Addresses, ports and secrets of one run, and the services that have started. */
+type Run = {
+  options: PlatformOptions;
+  dir: string;
+  baseDomain: string;
+  secrets: Record<'agent' | 'admin' | 'gateway' | 'session' | 'jwt', string>;
+  admin: { email: string; password: string };
+  adminEmails: string;
+  /** Address on which the control plane listens. */
+  address: string;
+  port: number;
+  url: string;
+  configUrl: string;
+  /** undefined: the built-in proxy serves. */
+  traefikPorts: { web: number; websecure: number; api: number } | undefined;
+  proxyPort: number;
+  entry: Platform['entry'];
+  publicUrl: string;
+  gatewayUrls: readonly [string, string];
+  /** Port of Traefik in front of two gateways. */
+  gatewaysPort: number | undefined;
+  /** Variables of the files in deploy/traefik/dynamic. */
+  files: { BASE_DOMAIN: string; AUTH_SERVICE_URL: string; CONTROL_PLANE_URL: string };
+  /** Stops what has started, the first part first. */
+  stops: (() => Promise<unknown>)[];
+};
+
 export async function startPlatform(options: PlatformOptions): Promise<Platform> {
-  const { dir } = options;
-  const baseDomain = options.baseDomain ?? 'berth.localhost';
-  const secrets = {
-    agent: randomBytes(32).toString('hex'),
-    admin: randomBytes(12).toString('base64url'),
-    gateway: randomBytes(32).toString('hex'),
-    session: randomBytes(32).toString('hex'),
-    jwt: randomBytes(32).toString('hex'),
-  };
-  const admin = { email: 'admin@berth.localhost', password: secrets.admin };
-  const adminEmails = [admin.email, ...(options.adminEmails ?? [])].join(',');
-  await mkdir(join(dir, 'logs'), { recursive: true, mode: 0o700 });
-
-  const address = options.address ?? '127.0.0.1';
-  const port = await freePort(address);
-  const url = `http://${address}:${port}`;
-  const configUrl = `${url}/api/traefik/config`;
-  const stops: (() => Promise<unknown>)[] = [];
-  const stop = async (): Promise<void> => {
-    const failures: unknown[] = [];
-    // One part that does not stop must not leave the others running.
-    for (const end of stops.splice(0).toReversed())
-      await end().catch((error: unknown) => failures.push(error));
-    if (failures.length > 0)
-      throw new AggregateError(failures, 'the platform did not stop cleanly');
-  };
-
+  await mkdir(join(options.dir, 'logs'), { recursive: true, mode: 0o700 });
+  const run = await newRun(options);
   try {
-    const traefikPorts =
-      options.proxy === 'built-in'
-        ? undefined
-        : { web: await freePort(), websecure: await freePort(), api: await freePort() };
-    const proxyPort = options.proxyPort ?? (await freePort());
-    const entry =
-      traefikPorts === undefined
-        ? { host: '127.0.0.1', port: proxyPort, secure: false }
-        : { host: '127.0.0.1', port: traefikPorts.websecure, secure: true };
-    const publicUrl = `${entry.secure ? 'https' : 'http'}://${baseDomain}:${entry.port}`;
-    const urlsOfGateways = [
-      `http://127.0.0.1:${await freePort()}`,
-      `http://127.0.0.1:${await freePort()}`,
-    ] as const;
-    const gatewaysPort = options.gateway?.two === true ? await freePort() : undefined;
-    const gatewayUrl =
-      gatewaysPort === undefined ? urlsOfGateways[0] : `http://127.0.0.1:${gatewaysPort}`;
-    const program: typeof service = (...parts) => {
-      const made = service(...parts);
-      if (options.release !== undefined) made.use(options.release);
-      return made;
-    };
-    const inFile = (
-      process: string,
-      values: Record<string, string>,
-    ): Promise<Record<string, string>> =>
-      options.etc === undefined ? Promise.resolve(values) : asFiles(options.etc, process, values);
-    const withGateway: Record<string, string> =
-      options.gateway === undefined
-        ? {}
-        : {
-            AUTH_SERVICE_URL: gatewayUrl,
-            ...(await inFile('control-plane', {
-              GATEWAY_SECRET: secrets.gateway,
-              JWT_SECRET: secrets.jwt,
-            })),
-          };
-    const files = { BASE_DOMAIN: baseDomain, AUTH_SERVICE_URL: gatewayUrl, CONTROL_PLANE_URL: url };
-
-    const controlPlane = program('control-plane', dir, `${url}/readyz`, ['control-plane'], {
-      LISTEN: `${address}:${port}`,
-      DATABASE_URL: `sqlite:${join(dir, 'berth.db')}`,
-      BASE_DOMAIN: baseDomain,
-      PUBLIC_URL: publicUrl,
-      ...(await inFile('control-plane', { AGENT_SECRET: secrets.agent })),
-      ADMIN_EMAILS: adminEmails,
-      ADMIN_PASSWORD: admin.password,
-      REGISTRY_ADDR: options.registry.address,
-      REGISTRY_USER: options.registry.user ?? '',
-      REGISTRY_PASSWORD: options.registry.password ?? '',
-      PROXY_PROBE_URLS:
-        traefikPorts === undefined
-          ? `http://127.0.0.1:${proxyPort}`
-          : `http://127.0.0.1:${traefikPorts.web},https://127.0.0.1:${traefikPorts.websecure}`,
-      ...withGateway,
-      ...options.env,
-    });
-    if (options.etc !== undefined)
-      await writeFile(
-        join(options.etc, 'control-plane.env'),
-        `DATABASE_URL=sqlite:${join(dir, 'berth.db')}\n`,
-      );
-    await controlPlane.start();
-    stops.push(() => controlPlane.stop());
-
-    const gateways: Service[] = [];
-    if (options.gateway !== undefined) {
-      const own = await options.gateway.env(publicUrl);
-      for (const [i, at] of urlsOfGateways.slice(0, gatewaysPort === undefined ? 1 : 2).entries()) {
-        const name = i === 0 ? 'gateway' : 'gateway-2';
-        const started = program(name, dir, `${at}/readyz`, ['gateway'], {
-          LISTEN: at.replace('http://', ''),
-          CONTROL_PLANE_URL: url,
-          ...(await inFile(name, {
-            GATEWAY_SECRET: secrets.gateway,
-            SESSION_SECRET: secrets.session,
-          })),
-          BASE_DOMAIN: baseDomain,
-          PUBLIC_URL: publicUrl,
-          ADMIN_EMAILS: adminEmails,
-          STATE_DIR: join(dir, name),
-          ...own,
-        });
-        await started.start();
-        stops.push(() => started.stop());
-        gateways.push(started);
-      }
-    }
-    const [gateway] = gateways;
-
-    if (gateway !== undefined && traefikPorts === undefined)
-      await writeFileConfig(join(dir, 'proxy-files.json'), files);
-    const proxy =
-      traefikPorts === undefined
-        ? program('proxy', dir, `http://127.0.0.1:${proxyPort}/readyz`, ['proxy'], {
-            LISTEN: `127.0.0.1:${proxyPort}`,
-            CONFIG_URL: configUrl,
-            ...defined({
-              FILE_CONFIG: gateway === undefined ? undefined : join(dir, 'proxy-files.json'),
-            }),
-          })
-        : undefined;
-    if (proxy !== undefined) {
-      await proxy.start();
-      stops.push(() => proxy.stop());
-    }
-    const relayUrl = `http://127.0.0.1:${await freePort()}`;
-    const relay =
-      options.relay === true
-        ? program('relay', dir, `${relayUrl}/readyz`, ['relay'], {
-            LISTEN: relayUrl.replace('http://', ''),
-            CONTROL_PLANE_URL: url,
-            STATE_DIR: join(dir, 'relay'),
-          })
-        : undefined;
-    if (relay !== undefined) {
-      await relay.start();
-      stops.push(() => relay.stop());
-    }
-    let traefik: Traefik | undefined;
-    if (traefikPorts !== undefined) {
-      const bin = findTraefik();
-      traefik = await startTraefik({
-        dir: join(dir, 'traefik'),
-        configUrl: relay === undefined ? configUrl : `${relayUrl}/api/traefik/config`,
-        held: options.proxy === 'traefik',
-        ports: traefikPorts,
-        ...defined({
-          deploy: gateway === undefined ? undefined : files,
-          gateways:
-            gatewaysPort === undefined ? undefined : { port: gatewaysPort, urls: urlsOfGateways },
-          bin,
-        }),
-      });
-      stops.push(() => traefik?.stop() ?? Promise.resolve());
-    }
-
-    const tap =
-      options.history === undefined
-        ? undefined
-        : await startAgentTap(url, options.history, address);
-    if (tap !== undefined) stops.push(() => tap.stop());
-    const agents: Record<string, Service> = {};
-    const begun = await Promise.allSettled(
-      options.agents.map(async (agent, i) => {
-        // The port of another host cannot be checked from here.
-        const health =
-          agent.enter === undefined
-            ? `127.0.0.1:${await freePort()}`
-            : `${agent.engine.hostIp}:${7070 + i}`;
-        const state = join(dir, 'agents', agent.name);
-        const settings = {
-          NODE_ROLE: agent.role,
-          NODE_NAME: agent.name,
-          AGENT_SECRET: secrets.agent,
-          CONTROL_PLANE_URL: tap?.url ?? url,
-          HOST_IP: agent.engine.hostIp,
-          ...defined({ PUBLISH_IP: agent.engine.publishIp }),
-          DOCKER_HOST: agent.engine.host,
-          DOCKER_PLUGINS_DIR: join(toolsDir, 'docker-plugins'),
-          STATE_DIR: state,
-          SVC_ROOT: join(state, 'svc'),
-          // A fixed size: equal nodes then have equal scores, whatever else is written to this
-          // disk.
-          MAX_STORAGE: '10000000000',
-          LISTEN: health,
-          // Only an agent in its engine's own network may change a firewall: elsewhere it would be
-          // that of this machine.
-          ...defined({ FIREWALL: agent.enter === undefined ? 'off' : undefined }),
-          ...agent.env,
-        };
-        const started = program(
-          agent.name,
-          dir,
-          `http://${health}/readyz`,
-          ['agent'],
-          settings,
-          agent.enter,
-        );
-        await started.start();
-        stops.push(() => started.stop());
-        agents[agent.name] = started;
-      }),
-    );
-    // Each agent that started has its entry in `stops` by now.
-    for (const result of begun) if (result.status === 'rejected') throw result.reason;
-
-    let token = '';
-    const anonymous = createClient({ baseUrl: url });
-    const signIn = async (): Promise<void> => {
-      ({ token } = await anonymous.call('login', { body: admin }));
-    };
-    await signIn();
-    // A token is valid for 1 h; a soak takes longer. While the control plane is down, the next
-    // renewal is soon enough.
-    const renewing = setInterval(() => void signIn().catch(() => {}), 10 * 60_000);
-    stops.push(async () => clearInterval(renewing));
-    const api = createClient({
-      baseUrl: url,
-      headers: () => ({ authorization: `Bearer ${token}` }),
-    });
-
+    const controlPlane = await startControlPlane(run);
+    const gateways = await startGateways(run);
+    const proxy = await startBuiltInProxy(run);
+    const relay = await startRelay(run);
+    const traefik = await startTraefikFor(run, relay?.url);
+    const agents = await startAgents(run);
+    const api = await signedIn(run);
+    const { url, publicUrl, baseDomain, secrets, admin, entry } = run;
     return {
       controlPlane,
       agents,
-      gateway,
+      gateway: gateways[0],
       gateways,
-      relay,
+      relay: relay?.service,
       proxy,
       traefik,
       url,
@@ -393,28 +201,284 @@ export async function startPlatform(options: PlatformOptions): Promise<Platform>
       createProject: (body) => api.call('createProject', { body }),
       deploy: (project, body = {}) =>
         api.call('createDeployment', { params: { id: project.id }, body }),
-      settled: (deployment, deadlineMs = 120_000) =>
-        waitFor(
-          `deployment ${deployment.id} is settled`,
-          async () => {
-            const now = await api.call('getDeployment', { params: { id: deployment.id } });
-            return isSettled(now.status) && now;
-          },
-          { deadlineMs, intervalMs: 50 },
-        ),
-      async logs(deployment) {
-        const page = await api.call('deploymentLogs', {
-          params: { id: deployment.id },
-          query: { limit: 5000 },
-        });
-        return page.lines.map((line) => line.text);
-      },
-      stop,
+      settled: (deployment, deadlineMs) => settled(api, deployment, deadlineMs),
+      logs: (deployment) => linesOf(api, deployment),
+      stop: () => stopAll(run),
     };
   } catch (error) {
-    await stop();
+    await stopAll(run);
     throw error;
   }
+}
+
+async function stopAll({ stops }: Run): Promise<void> {
+  const failures: unknown[] = [];
+  // One part that does not stop must not leave the others running.
+  for (const end of stops.splice(0).toReversed())
+    await end().catch((error: unknown) => failures.push(error));
+  if (failures.length > 0) throw new AggregateError(failures, 'the platform did not stop cleanly');
+}
+
+async function newRun(options: PlatformOptions): Promise<Run> {
+  const { dir, baseDomain = 'berth.localhost', address = '127.0.0.1' } = options;
+  const secrets = {
+    agent: randomBytes(32).toString('hex'),
+    admin: randomBytes(12).toString('base64url'),
+    gateway: randomBytes(32).toString('hex'),
+    session: randomBytes(32).toString('hex'),
+    jwt: randomBytes(32).toString('hex'),
+  };
+  const admin = { email: 'admin@berth.localhost', password: secrets.admin };
+  const port = await freePort(address);
+  const url = `http://${address}:${port}`;
+  const traefikPorts =
+    options.proxy === 'built-in'
+      ? undefined
+      : { web: await freePort(), websecure: await freePort(), api: await freePort() };
+  const proxyPort = options.proxyPort ?? (await freePort());
+  const entry =
+    traefikPorts === undefined
+      ? { host: '127.0.0.1', port: proxyPort, secure: false }
+      : { host: '127.0.0.1', port: traefikPorts.websecure, secure: true };
+  const gatewayUrls = [
+    `http://127.0.0.1:${await freePort()}`,
+    `http://127.0.0.1:${await freePort()}`,
+  ] as const;
+  const gatewaysPort = options.gateway?.two === true ? await freePort() : undefined;
+  const gatewayUrl =
+    gatewaysPort === undefined ? gatewayUrls[0] : `http://127.0.0.1:${gatewaysPort}`;
+  return {
+    options,
+    dir,
+    baseDomain,
+    secrets,
+    admin,
+    adminEmails: [admin.email, ...(options.adminEmails ?? [])].join(','),
+    address,
+    port,
+    url,
+    configUrl: `${url}/api/traefik/config`,
+    traefikPorts,
+    proxyPort,
+    entry,
+    publicUrl: `${entry.secure ? 'https' : 'http'}://${baseDomain}:${entry.port}`,
+    gatewayUrls,
+    gatewaysPort,
+    files: { BASE_DOMAIN: baseDomain, AUTH_SERVICE_URL: gatewayUrl, CONTROL_PLANE_URL: url },
+    stops: [],
+  };
+}
+
+/** Starts a process of Berth and stops it with the run. */
+async function begin(
+  { options, dir, stops }: Run,
+  name: string,
+  readyUrl: string,
+  settings: Record<string, string>,
+  { command = name, enter }: { command?: string; enter?: readonly string[] | undefined } = {},
+): Promise<Service> {
+  const started = service(name, dir, readyUrl, [command], settings, enter);
+  if (options.release !== undefined) started.use(options.release);
+  await started.start();
+  stops.push(() => started.stop());
+  return started;
+}
+
+/** Returns settings with secrets; with the option `etc`, the secrets are in files. */
+async function secretSettings(
+  { options: { etc } }: Run,
+  process: string,
+  values: Record<string, string>,
+): Promise<Record<string, string>> {
+  return etc === undefined ? values : asFiles(etc, process, values);
+}
+
+async function startControlPlane(run: Run): Promise<Service> {
+  const { options, dir, secrets, traefikPorts, url, files } = run;
+  const databaseUrl = `sqlite:${join(dir, 'berth.db')}`;
+  const withGateway: Record<string, string> =
+    options.gateway === undefined
+      ? {}
+      : {
+          AUTH_SERVICE_URL: files.AUTH_SERVICE_URL,
+          ...(await secretSettings(run, 'control-plane', {
+            GATEWAY_SECRET: secrets.gateway,
+            JWT_SECRET: secrets.jwt,
+          })),
+        };
+  const settings = {
+    LISTEN: `${run.address}:${run.port}`,
+    DATABASE_URL: databaseUrl,
+    BASE_DOMAIN: run.baseDomain,
+    PUBLIC_URL: run.publicUrl,
+    ...(await secretSettings(run, 'control-plane', { AGENT_SECRET: secrets.agent })),
+    ADMIN_EMAILS: run.adminEmails,
+    ADMIN_PASSWORD: run.admin.password,
+    REGISTRY_ADDR: options.registry.address,
+    REGISTRY_USER: options.registry.user ?? '',
+    REGISTRY_PASSWORD: options.registry.password ?? '',
+    PROXY_PROBE_URLS:
+      traefikPorts === undefined
+        ? `http://127.0.0.1:${run.proxyPort}`
+        : `http://127.0.0.1:${traefikPorts.web},https://127.0.0.1:${traefikPorts.websecure}`,
+    ...withGateway,
+    ...options.env,
+  };
+  if (options.etc !== undefined)
+    await writeFile(join(options.etc, 'control-plane.env'), `DATABASE_URL=${databaseUrl}\n`);
+  return begin(run, 'control-plane', `${url}/readyz`, settings);
+}
+
+async function startGateways(run: Run): Promise<Service[]> {
+  const { options, dir, secrets, url } = run;
+  if (options.gateway === undefined) return [];
+  const ofProviders = await options.gateway.env(run.publicUrl);
+  const gateways: Service[] = [];
+  const urls = run.gatewayUrls.slice(0, run.gatewaysPort === undefined ? 1 : 2);
+  for (const [i, gatewayUrl] of urls.entries()) {
+    const name = i === 0 ? 'gateway' : 'gateway-2';
+    const settings = {
+      LISTEN: gatewayUrl.replace('http://', ''),
+      CONTROL_PLANE_URL: url,
+      ...(await secretSettings(run, name, {
+        GATEWAY_SECRET: secrets.gateway,
+        SESSION_SECRET: secrets.session,
+      })),
+      BASE_DOMAIN: run.baseDomain,
+      PUBLIC_URL: run.publicUrl,
+      ADMIN_EMAILS: run.adminEmails,
+      STATE_DIR: join(dir, name),
+      ...ofProviders,
+    };
+    gateways.push(await begin(run, name, `${gatewayUrl}/readyz`, settings, { command: 'gateway' }));
+  }
+  return gateways;
+}
+
+async function startBuiltInProxy(run: Run): Promise<Service | undefined> {
+  if (run.traefikPorts !== undefined) return undefined;
+  const hasGateway = run.options.gateway !== undefined;
+  const fileConfig = join(run.dir, 'proxy-files.json');
+  if (hasGateway) await writeFileConfig(fileConfig, run.files);
+  return begin(run, 'proxy', `http://127.0.0.1:${run.proxyPort}/readyz`, {
+    LISTEN: `127.0.0.1:${run.proxyPort}`,
+    CONFIG_URL: run.configUrl,
+    ...defined({ FILE_CONFIG: hasGateway ? fileConfig : undefined }),
+  });
+}
+
+async function startRelay(run: Run): Promise<{ service: Service; url: string } | undefined> {
+  if (run.options.relay !== true) return undefined;
+  const url = `http://127.0.0.1:${await freePort()}`;
+  const relay = await begin(run, 'relay', `${url}/readyz`, {
+    LISTEN: url.replace('http://', ''),
+    CONTROL_PLANE_URL: run.url,
+    STATE_DIR: join(run.dir, 'relay'),
+  });
+  return { service: relay, url };
+}
+
+async function startTraefikFor(
+  run: Run,
+  relayUrl: string | undefined,
+): Promise<Traefik | undefined> {
+  const { options, dir, traefikPorts, gatewaysPort, gatewayUrls } = run;
+  if (traefikPorts === undefined) return undefined;
+  const traefik = await startTraefik({
+    dir: join(dir, 'traefik'),
+    configUrl: relayUrl === undefined ? run.configUrl : `${relayUrl}/api/traefik/config`,
+    held: options.proxy === 'traefik',
+    ports: traefikPorts,
+    ...defined({
+      deploy: options.gateway === undefined ? undefined : run.files,
+      gateways: gatewaysPort === undefined ? undefined : { port: gatewaysPort, urls: gatewayUrls },
+      bin: findTraefik(),
+    }),
+  });
+  run.stops.push(() => traefik.stop());
+  return traefik;
+}
+
+async function startAgents(run: Run): Promise<Record<string, Service>> {
+  const { options, url, address } = run;
+  const tap =
+    options.history === undefined ? undefined : await startAgentTap(url, options.history, address);
+  if (tap !== undefined) run.stops.push(() => tap.stop());
+  const agents: Record<string, Service> = {};
+  const begun = await Promise.allSettled(
+    options.agents.map(async (agent, i) => {
+      // The port of another host cannot be checked from here.
+      const listen =
+        agent.enter === undefined
+          ? `127.0.0.1:${await freePort()}`
+          : `${agent.engine.hostIp}:${7070 + i}`;
+      const settings = agentSettings(run, agent, listen, tap?.url ?? url);
+      agents[agent.name] = await begin(run, agent.name, `http://${listen}/readyz`, settings, {
+        command: 'agent',
+        enter: agent.enter,
+      });
+    }),
+  );
+  // Each agent that started has its entry in `stops` by now.
+  for (const result of begun) if (result.status === 'rejected') throw result.reason;
+  return agents;
+}
+
+function agentSettings(
+  { dir, secrets }: Run,
+  agent: PlatformOptions['agents'][number],
+  listen: string,
+  controlPlaneUrl: string,
+): Record<string, string> {
+  const state = join(dir, 'agents', agent.name);
+  return {
+    NODE_ROLE: agent.role,
+    NODE_NAME: agent.name,
+    AGENT_SECRET: secrets.agent,
+    CONTROL_PLANE_URL: controlPlaneUrl,
+    HOST_IP: agent.engine.hostIp,
+    ...defined({ PUBLISH_IP: agent.engine.publishIp }),
+    DOCKER_HOST: agent.engine.host,
+    DOCKER_PLUGINS_DIR: join(toolsDir, 'docker-plugins'),
+    STATE_DIR: state,
+    SVC_ROOT: join(state, 'svc'),
+    // With a fixed size, equal nodes have equal scores whatever else is written to this disk.
+    MAX_STORAGE: '10000000000',
+    LISTEN: listen,
+    // Elsewhere than in its engine's own network, an agent would change this machine's firewall.
+    ...defined({ FIREWALL: agent.enter === undefined ? 'off' : undefined }),
+    ...agent.env,
+  };
+}
+
+/** Returns a client of the first admin that signs in again while the run lasts. */
+async function signedIn({ url, admin, stops }: Run): Promise<Client> {
+  let token = '';
+  const anonymous = createClient({ baseUrl: url });
+  const signIn = async (): Promise<void> => {
+    ({ token } = await anonymous.call('login', { body: admin }));
+  };
+  await signIn();
+  // A token is valid for 1 h; a soak takes longer. While the control plane is down, the next
+  // renewal is soon enough.
+  const renewing = setInterval(() => void signIn().catch(() => {}), 10 * 60_000);
+  stops.push(async () => clearInterval(renewing));
+  return createClient({ baseUrl: url, headers: () => ({ authorization: `Bearer ${token}` }) });
+}
+
+const settled = (api: Client, { id }: { id: string }, deadlineMs = 120_000): Promise<Deployment> =>
+  waitFor(
+    `deployment ${id} is settled`,
+    async () => {
+      const deployment = await api.call('getDeployment', { params: { id } });
+      return isSettled(deployment.status) && deployment;
+    },
+    { deadlineMs, intervalMs: 50 },
+  );
+
+async function linesOf(api: Client, { id }: { id: string }): Promise<string[]> {
+  const page = await api.call('deploymentLogs', { params: { id }, query: { limit: 5000 } });
+  return page.lines.map((line) => line.text);
 }
 
 /** Writes one file for each secret, and returns the settings that name them. */
@@ -497,7 +561,10 @@ function ask(
       headers: { host },
       timeout: timeoutMs,
       agent: false as const,
-      ...(entry.secure ? { servername: host, rejectUnauthorized: false } : {}),
+      ...defined({
+        servername: entry.secure ? host : undefined,
+        rejectUnauthorized: entry.secure ? false : undefined,
+      }),
     };
     const request = (entry.secure ? httpsRequest : httpRequest)(options, (response) => {
       let body = '';

@@ -8,17 +8,17 @@ import { createServer } from 'node:net';
  */
 const [FIRST, END] = [30_000, 32_768];
 const MOST_TRIES = 1_000;
-const given = new Set<number>();
+const usedPorts = new Set<number>();
 
 /**
- * Returns a port of `address` that was free a moment ago. Another program may take it first, so a
+ * Returns a port of `address` that was free a moment ago. Another program can take it first, so a
  * caller that starts a server should be ready to try again.
  */
 export async function freePort(address = '127.0.0.1'): Promise<number> {
   for (let i = 0; i < MOST_TRIES; i++) {
     const port = randomInt(FIRST, END);
-    if (given.has(port) || !(await canListen(port, address))) continue;
-    given.add(port);
+    if (usedPorts.has(port) || !(await canListen(port, address))) continue;
+    usedPorts.add(port);
     return port;
   }
   throw new Error(

@@ -1,7 +1,7 @@
 /**
  * A private PostgreSQL cluster: created by initdb in its own folder, on a free port, and removed at
  * the end. The server refuses to run as root; then it runs as `postgres` or `nobody`. A power cut
- * may lose acknowledged writes unless `durable` is set.
+ * can lose acknowledged writes unless `durable` is set.
  */
 import { existsSync, readdirSync } from 'node:fs';
 import { chmod, chown, mkdtemp, rm } from 'node:fs/promises';
@@ -41,10 +41,10 @@ function programs(): string | undefined {
   const versions = existsSync(debian)
     ? readdirSync(debian).sort((a, b) => Number(b) - Number(a))
     : [];
-  const found = versions
+  const newest = versions
     .map((version) => join(debian, version, 'bin'))
     .find((bin) => existsSync(join(bin, 'initdb')));
-  if (found !== undefined) return found;
+  if (newest !== undefined) return newest;
   const initdb = findProgram('initdb');
   return initdb === undefined ? undefined : join(initdb, '..');
 }
@@ -85,7 +85,7 @@ export async function startPostgres(options: { durable?: boolean } = {}): Promis
   const reason = whyNoPostgres();
   if (bin === undefined || reason !== undefined) throw new Error(reason);
   const user = await notRoot();
-  // A short path that other users may enter. Only the owner can read the data.
+  // A short path that other users can enter. Only the owner can read the data.
   const dir = await mkdtemp(join(tmpdir(), 'berth-pg-'));
   const data = join(dir, 'data');
   let server: RunningProcess | undefined;

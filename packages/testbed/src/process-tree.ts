@@ -113,8 +113,7 @@ export function membersOf(pid: number): number[] {
       children.set(parent, [...(children.get(parent) ?? []), id]);
       if (readlinkSync(`/proc/${id}/ns/pid`) === wanted) members.add(id);
     } catch (error) {
-      // The process ended meanwhile, or we may not read it: then it does not belong to the
-      // namespace.
+      // A process that ended meanwhile, or that we cannot read, does not belong to the namespace.
       if (!['ENOENT', 'ESRCH', 'EACCES'].includes((error as NodeJS.ErrnoException).code ?? ''))
         throw error;
     }

@@ -2,6 +2,7 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { createWriteStream, readFileSync } from 'node:fs';
 import { readdir, readFile } from 'node:fs/promises';
 import type { Readable } from 'node:stream';
+import { defined } from '@berth/kit/defined';
 import { messageOf } from '@berth/kit/message-of';
 import { childEnvironment, type Environment, findProgram } from './config.ts';
 import { GiveUp, waitFor } from './wait.ts';
@@ -52,13 +53,14 @@ export async function run(argv: Argv, options: RunOptions = {}): Promise<Finishe
     cwd: options.cwd,
     env: childEnvironment(options.env),
     stdio: [options.input === undefined ? 'ignore' : 'pipe', 'pipe', 'pipe'],
-    ...(options.signal ? { signal: options.signal, killSignal: 'SIGKILL' as const } : {}),
+    killSignal: 'SIGKILL',
+    ...defined({ signal: options.signal }),
   });
   let late = false;
   const timer = setTimeout(() => {
     late = true;
     child.kill('SIGKILL');
-    // A grandchild may keep the pipes open; without this, 'close' would never come.
+    // A grandchild can keep the pipes open; without this, 'close' would never come.
     child.stdout?.destroy();
     child.stderr?.destroy();
   }, deadlineMs);
@@ -187,7 +189,7 @@ export async function startProcess(argv: Argv, options: StartOptions): Promise<R
 }
 
 /**
- * Returns the fields of proc_pid_stat(5) from the third on: state, parent, … The name before may
+ * Returns the fields of proc_pid_stat(5) from the third on: state, parent, … The name before can
  * contain spaces and parentheses.
  */
 export function statOf(pid: number): string[] {
@@ -219,13 +221,13 @@ export function isRunning(pid: number): boolean {
  * exit code being read has none.
  */
 export async function processesOf(isOne: (argv: readonly string[]) => boolean): Promise<number[]> {
-  const found: number[] = [];
+  const pids: number[] = [];
   for (const pid of (await readdir('/proc')).filter((name) => /^\d+$/.test(name))) {
-    // The process may have ended meanwhile.
+    // The process can have ended meanwhile.
     const argv = (await readFile(`/proc/${pid}/cmdline`, 'utf8').catch(() => '')).split('\0');
-    if (isOne(argv)) found.push(Number(pid));
+    if (isOne(argv)) pids.push(Number(pid));
   }
-  return found;
+  return pids;
 }
 
 /** Sends a signal; ignores a process that is gone already. */

@@ -78,7 +78,7 @@ export async function layNode(root: string): Promise<void> {
 }
 
 /**
- * Copies the certificates that the machine trusts (it may be behind a proxy with its own
+ * Copies the certificates that the machine trusts (it can be behind a proxy with its own
  * authority). They exist only in the image.
  */
 async function layCertificates(root: string): Promise<void> {

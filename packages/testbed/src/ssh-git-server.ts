@@ -23,7 +23,7 @@ export interface SshGitServer {
   createRepo(name: string, files: Files): Promise<{ url: string; sha: string }>;
   /** Adds a commit to `main` and returns its full id. */
   commit(name: string, files: Files, message: string): Promise<string>;
-  /** The public keys that may read every repository. */
+  /** The public keys that can read every repository. */
   authorize(...publicKeys: string[]): Promise<void>;
   /** Restarts the server with new host keys of these types, and returns their fingerprints. */
   newHostKeys(...types: HostKeyType[]): Promise<string[]>;

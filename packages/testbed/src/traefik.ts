@@ -95,9 +95,10 @@ export async function startTraefik(options: TraefikOptions): Promise<Traefik> {
     logFile: join(dir, 'traefik.log'),
     env: {
       ...options.deploy,
-      ...(options.gateways === undefined
-        ? {}
-        : { GATEWAY_1: options.gateways.urls[0], GATEWAY_2: options.gateways.urls[1] }),
+      ...defined({
+        GATEWAY_1: options.gateways?.urls[0],
+        GATEWAY_2: options.gateways?.urls[1],
+      }),
     },
   });
   const apiUrl = `http://127.0.0.1:${api}`;
@@ -153,21 +154,23 @@ function staticConfig(
   const http = options.held
     ? { endpoint: endpoint.href, pollInterval: '100ms', pollTimeout: '40s' }
     : { endpoint: endpoint.href, pollInterval: '5s' };
-  const keepsAliases = options.aliasHeaders === 'unset';
-  const deletesAliases = { aliasHeadersStrategy: 'delete' };
   // As in deploy/traefik/traefik.yml.
-  const unchanged = { sanitizePath: false, encodeQuerySemicolons: true };
+  const unchanged = defined({
+    sanitizePath: false,
+    encodeQuerySemicolons: true,
+    aliasHeadersStrategy: options.aliasHeaders === 'unset' ? undefined : 'delete',
+  });
   return {
     serversTransport: { forwardingTimeouts: { idleConnTimeout: '50ms' } },
     global: { checkNewVersion: false, sendAnonymousUsage: false },
     entryPoints: {
       web: {
         address: `127.0.0.1:${at.web}`,
-        http: { ...unchanged, ...(keepsAliases ? {} : deletesAliases) },
+        http: unchanged,
       },
       websecure: {
         address: `127.0.0.1:${at.websecure}`,
-        http: { tls: {}, ...unchanged, ...(keepsAliases ? {} : deletesAliases) },
+        http: { tls: {}, ...unchanged },
       },
       traefik: { address: `127.0.0.1:${at.api}` },
       ...defined({

@@ -8,10 +8,10 @@ import type { Logger } from '@berth/kit/log';
 import { writeFileWhole } from '@berth/kit/write-file';
 
 export type BuildDigests = {
-  /** `digest`: null without build secrets. */
+  /** Whether the digest differs from that of the last build; null means no build secrets. */
   changed(project: string, digest: string | null): boolean;
   /**
-   * Call before a build with changed secrets: if it fails, its layers may be in the cache, so
+   * Call before a build with changed secrets: if it fails, its layers can be in the cache, so
    * nothing is known about them.
    */
   begins(project: string): Promise<void>;
@@ -23,17 +23,17 @@ const MAX_PROJECTS = 5_000;
 const UNKNOWN = '';
 
 export async function createBuildDigests(path: string, log: Logger): Promise<BuildDigests> {
-  const known = new Map<string, string>(await read(path, log));
+  const digests = new Map<string, string>(await read(path, log));
   async function set(project: string, digest: string | null): Promise<void> {
-    if ((known.get(project) ?? null) === digest) return;
-    known.delete(project);
-    if (digest !== null) known.set(project, digest);
-    const [oldest] = known.keys();
-    if (known.size > MAX_PROJECTS && oldest !== undefined) known.delete(oldest);
-    await writeFileWhole(path, JSON.stringify([...known]));
+    if ((digests.get(project) ?? null) === digest) return;
+    digests.delete(project);
+    if (digest !== null) digests.set(project, digest);
+    const [oldest] = digests.keys();
+    if (digests.size > MAX_PROJECTS && oldest !== undefined) digests.delete(oldest);
+    await writeFileWhole(path, JSON.stringify([...digests]));
   }
   return {
-    changed: (project, digest) => (known.get(project) ?? null) !== digest,
+    changed: (project, digest) => (digests.get(project) ?? null) !== digest,
     begins: (project) => set(project, UNKNOWN),
     built: (project, digest) => set(project, digest),
   };

@@ -20,6 +20,8 @@ export type ProgressReader = {
  * a line that says it is missing.
  */
 export const MAX_MESSAGE = 4 * 1024 * 1024;
+const LONG_MESSAGE =
+  'a message of the builder was longer than 4 MiB; its output is missing in this log';
 const KEPT_OUTPUT = 12;
 const seconds = (ms: number): string => `${(ms / 1000).toFixed(1)} s`;
 
@@ -130,7 +132,7 @@ export function rawJsonReader(emit: Emit): ProgressReader {
           return emit({
             stream: 'system',
             step: null,
-            text: 'a message of the builder was longer than 4 MiB; its output is missing in this log',
+            text: LONG_MESSAGE,
           });
         // A line of the docker command itself ("ERROR: …", a warning) is logged unchanged.
         if (line.trim() !== '') emit({ stream: 'stderr', step: null, text: line });

@@ -53,11 +53,12 @@ export type BuildOptions = {
    */
   room?: () => Promise<void> | null;
 };
-/**
- * `digest`: the image can be pulled by it. `arch`: Go’s name; null if the builder does not report
- * it.
- */
-export type Built = { digest: string | null; arch: string | null };
+export type Built = {
+  /** The image can be pulled by it. */
+  digest: string | null;
+  /** Go’s name of the architecture; null if the builder does not report it. */
+  arch: string | null;
+};
 /** Builds and pushes. Throws TaskFailure build_…, registry_…, disk_full, engine_unavailable. */
 export type Build = (spec: BuildSpec, options: BuildOptions) => Promise<Built>;
 
@@ -104,7 +105,7 @@ export function builderProblem(version: string, builder: string): string | null 
 export type BuildSettings = {
   /** Allowed Dockerfile frontends besides docker/dockerfile (frontend.ts). */
   frontends: readonly string[];
-  /** Which images of the registry a build of this repository may use (image-sources.ts). */
+  /** Which images of the registry a build of this repository can use (image-sources.ts). */
   imageRules: (repository: string) => Promise<ImageRules>;
 };
 
@@ -232,10 +233,13 @@ export function createBuild(
  */
 const READ_BY_TOOLS = new RegExp(
   `^(${[
-    'PATH|HOME|PWD|OLDPWD|USER|LOGNAME|SHELL|TERM|COLUMNS|LINES|CI|NO_COLOR|DISPLAY|TMPDIR|TZ|TZDIR|LANG|LANGUAGE',
-    'HOSTALIASES|LOCALDOMAIN|RES_OPTIONS|RESOLV\\w*|NLSPATH|LOCPATH|GCONV_PATH|ZONEINFO|GETCONF_DIR|\\w*_PROXY',
-    '(LC|LD|GLIBC|MALLOC|GO|DOCKER|BUILDX|BUILDKIT|COMPOSE|OTEL|SSL|XDG|GIT|SSH|DBUS|KRB5|GSS|AWS|AZURE|GOOGLE|GITHUB|ACTIONS|SOURCE_DATE)\\w*',
-    '(EXPERIMENTAL|GPG|GNUPG|PASSWORD_STORE|CURL|OPENSSL|PKCS11|BERTH|SYSTEMD|NOTIFY|LISTEN|JOURNAL|INVOCATION|NODE|NPM)\\w*',
+    'PATH|HOME|PWD|OLDPWD|USER|LOGNAME|SHELL|TERM|COLUMNS|LINES|CI|NO_COLOR|DISPLAY|TMPDIR',
+    'TZ|TZDIR|LANG|LANGUAGE|NLSPATH|LOCPATH|GCONV_PATH|ZONEINFO|GETCONF_DIR',
+    'HOSTALIASES|LOCALDOMAIN|RES_OPTIONS|RESOLV\\w*|\\w*_PROXY',
+    '(LC|LD|GLIBC|MALLOC|GO|DOCKER|BUILDX|BUILDKIT|COMPOSE|EXPERIMENTAL|OTEL|SSL|XDG)\\w*',
+    '(GIT|SSH|GPG|GNUPG|PASSWORD_STORE|CURL|OPENSSL|PKCS11|DBUS|KRB5|GSS)\\w*',
+    '(AWS|AZURE|GOOGLE|GITHUB|ACTIONS|SOURCE_DATE|BERTH|NODE|NPM)\\w*',
+    '(SYSTEMD|NOTIFY|LISTEN|JOURNAL|INVOCATION)\\w*',
   ].join('|')})$`,
   'i',
 );
@@ -375,16 +379,16 @@ export function buildFailure(
   const code = codeOfStep(failed, classified);
   if (code !== 'build_step_failed')
     return new TaskFailure(code, `${failed.step.replace(METADATA_OF, '')}: ${failed.error}`);
-  const exit = /exit code: (\d+)/.exec(failed.error)?.[1];
-  const missing = MISSING_FILE.exec(failed.error)?.[1];
-  const how =
-    exit !== undefined
-      ? `exit code ${exit}`
-      : missing !== undefined
-        ? `${missing} is not in the build context; commit it, or correct the path or .dockerignore`
-        : failed.error;
-  const lastOutput = failed.output.length === 0 ? '' : `\n${failed.output.map(short).join('\n')}`;
-  return new TaskFailure('build_step_failed', `${failed.step}: ${how}${lastOutput}`);
+  const lines = [`${failed.step}: ${stepProblem(failed.error)}`, ...failed.output.map(short)];
+  return new TaskFailure('build_step_failed', lines.join('\n'));
+}
+
+function stepProblem(error: string): string {
+  const exit = /exit code: (\d+)/.exec(error)?.[1];
+  if (exit !== undefined) return `exit code ${exit}`;
+  const missing = MISSING_FILE.exec(error)?.[1];
+  if (missing === undefined) return error;
+  return `${missing} is not in the build context; commit it, or correct the path or .dockerignore`;
 }
 
 /** The step that fetches the frontend of a line `# syntax=`. It is no base image. */

@@ -2,7 +2,7 @@
  * Reads the stages of a Dockerfile and the TCP ports that they expose. It guesses for a form, so it
  * skips what it cannot resolve.
  *
- * Anybody may have written the file, and this runs in the process of all builds. So work and memory
+ * Anybody can write the file, and this runs in the process of all builds. So work and memory
  * grow with the length of the file only: each instruction, value and list has a limit, and no
  * regular expression can go back over what it has read.
  */
@@ -11,6 +11,7 @@ import { MAX_PARTS_FOUND } from '@berth/wire/repository-look';
 type Env = Map<string, string>;
 type Stage = { name: string | null; ports: Set<number>; env: Env };
 export type DockerfileFacts = {
+  /** The ports of the last stage; null if the file is too large to say. */
   ports: number[] | null;
   targets: { name: string; ports: number[] }[];
 };
@@ -25,10 +26,7 @@ const MAX_PORTS = 100;
 const MAX_STAGES = 100;
 const MAX_INSTRUCTIONS = 2_000;
 
-/**
- * `ports`: those of the last stage; null: the file is too large to say. A stage has the ports and
- * variables of the stage that it begins from.
- */
+/** Reads the facts. A stage has the ports and variables of the stage that it begins from. */
 export function dockerfileFacts(text: string): DockerfileFacts {
   const stages: Stage[] = [];
   /** ARGs before the first FROM. */
@@ -80,8 +78,8 @@ export function* instructions(text: string): Generator<Instruction> {
     open = [];
     length = 0;
     const end = joined.search(/\s/);
-    const given = (end === -1 ? joined : joined.slice(0, end)).toUpperCase();
-    const word = READ.find((known) => known === given);
+    const firstWord = (end === -1 ? joined : joined.slice(0, end)).toUpperCase();
+    const word = READ.find((known) => known === firstWord);
     if (word !== undefined) yield { word, rest: end === -1 ? '' : joined.slice(end).trim() };
   }
 }
@@ -96,13 +94,16 @@ function begun(rest: string, stages: readonly Stage[], global: Env): Stage {
 }
 
 /**
- * Words, in which blanks may be in quotes. Each alternative begins differently, and only a quote
+ * Words, in which blanks can be in quotes. Each alternative begins differently, and only a quote
  * without an end is read twice.
  */
 const WORDS = /(?:"[^"]*"|'[^']*'|[^\s"'])+|["']/g;
 const isName = (text: string): boolean => /^[A-Za-z_]\w*$/.test(text);
 
-/** `outer`: a stage sees a global ARG only after an ARG of its own without a value. */
+/**
+ * Adds the variables of an ARG or ENV. A stage sees a global ARG (`outer`) only after an ARG of its
+ * own without a value.
+ */
 function define(rest: string, into: Env, word: 'ARG' | 'ENV', outer: Env | null): void {
   const set = (name: string, value: string): void => {
     if (isName(name) && (into.has(name) || into.size < MAX_VARIABLES))
@@ -114,10 +115,10 @@ function define(rest: string, into: Env, word: 'ARG' | 'ENV', outer: Env | null)
     return words.length > 1 ? set(first, rest.slice(first.length).trim()) : undefined;
   for (const pair of words) {
     const at = pair.indexOf('=');
-    const known = at === -1 && word === 'ARG' ? outer?.get(pair) : undefined;
+    const outerValue = at === -1 && word === 'ARG' ? outer?.get(pair) : undefined;
     if (at !== -1) set(pair.slice(0, at), withoutQuotes(pair.slice(at + 1)));
-    else if (known !== undefined && (into.has(pair) || into.size < MAX_VARIABLES))
-      into.set(pair, known);
+    else if (outerValue !== undefined && (into.has(pair) || into.size < MAX_VARIABLES))
+      into.set(pair, outerValue);
   }
 }
 
@@ -141,8 +142,9 @@ function resolved(text: string, env: Env, most: number): string {
       const [, name, sign, otherwise = ''] =
         /^([A-Za-z_]\w*)(?:(:?-)(.*))?$/s.exec(braced ?? bare ?? '') ?? [];
       if (name === undefined) return whole;
-      const known = env.get(name);
-      const value = known === undefined || (known === '' && sign === ':-') ? otherwise : known;
+      const current = env.get(name);
+      const value =
+        current === undefined || (current === '' && sign === ':-') ? otherwise : current;
       length += value.length;
       return value;
     },

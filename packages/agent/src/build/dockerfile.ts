@@ -13,12 +13,12 @@ export async function findDockerfile(workspace: string, path: string): Promise<s
   const wanted = join(root, path);
   if (isAbsolute(path) || isOutside(root, wanted))
     throw new TaskFailure('dockerfile_outside', path);
-  let found: string;
+  let realPath: string;
   try {
-    found = await realpath(wanted);
+    realPath = await realpath(wanted);
   } catch (error) {
     const code = (error as NodeJS.ErrnoException).code;
-    // A dangling link may lead out of the repository on another machine, so the failure names the
+    // A dangling link can lead out of the repository on another machine, so the failure names the
     // link.
     const link = await lstat(wanted).then(
       (s) => s.isSymbolicLink(),
@@ -36,17 +36,17 @@ export async function findDockerfile(workspace: string, path: string): Promise<s
       });
     throw error;
   }
-  if (isOutside(root, found))
+  if (isOutside(root, realPath))
     throw new TaskFailure(
       'dockerfile_outside',
       `${path} is a symlink to a file outside the repository`,
     );
-  if (!(await stat(found)).isFile())
+  if (!(await stat(realPath)).isFile())
     throw new TaskFailure(
       'dockerfile_missing',
       `${path} is not a file. ${await otherDockerfiles(root)}`,
     );
-  return found;
+  return realPath;
 }
 
 /**
@@ -58,9 +58,9 @@ export async function findContext(workspace: string, path: string): Promise<stri
   const wanted = join(root, path);
   if (isAbsolute(path) || isOutside(root, wanted))
     throw new TaskFailure('build_context_outside', path);
-  let found: string;
+  let realPath: string;
   try {
-    found = await realpath(wanted);
+    realPath = await realpath(wanted);
   } catch (error) {
     if (
       !['ENOENT', 'ENOTDIR', 'ENAMETOOLONG', 'ELOOP'].includes(
@@ -76,17 +76,17 @@ export async function findContext(workspace: string, path: string): Promise<stri
       },
     );
   }
-  if (isOutside(root, found))
+  if (isOutside(root, realPath))
     throw new TaskFailure(
       'build_context_outside',
       `${path} is a symlink to a folder outside the repository`,
     );
-  if (!(await stat(found)).isDirectory())
+  if (!(await stat(realPath)).isDirectory())
     throw new TaskFailure(
       'build_context_missing',
       `${path} is not a folder. Set build_context to a folder of the repository; "." is its root`,
     );
-  return found;
+  return realPath;
 }
 
 function isOutside(root: string, path: string): boolean {
@@ -101,17 +101,17 @@ const SHOWN = 5;
 
 /** Says which Dockerfiles the repository has, those near its root first, and what to do. */
 async function otherDockerfiles(root: string): Promise<string> {
-  const found: string[] = [];
+  const dockerfiles: string[] = [];
   let folders = [''];
   let seen = 0;
   for (let depth = 0; depth < MAX_DEPTH && folders.length > 0; depth += 1) {
     const below: string[] = [];
     for (const folder of folders) {
-      if ((seen += 1) > MAX_FOLDERS || found.length > SHOWN) break;
+      if ((seen += 1) > MAX_FOLDERS || dockerfiles.length > SHOWN) break;
       const entries = await readdir(join(root, folder), { withFileTypes: true }).catch(() => []);
       for (const entry of entries.sort((a, b) => (a.name < b.name ? -1 : 1))) {
         const path = folder === '' ? entry.name : `${folder}/${entry.name}`;
-        if (entry.isFile() && isDockerfilePath(path)) found.push(path);
+        if (entry.isFile() && isDockerfilePath(path)) dockerfiles.push(path);
         // A symlink is no folder here.
         else if (entry.isDirectory() && !['.git', 'node_modules', 'vendor'].includes(entry.name))
           below.push(path);
@@ -119,11 +119,9 @@ async function otherDockerfiles(root: string): Promise<string> {
     }
     folders = below;
   }
-  if (found.length === 0)
+  if (dockerfiles.length === 0)
     return 'The repository has no Dockerfile; add one, or set dockerfile_path to its path';
-  const more = found.length > SHOWN ? ', and others' : '';
-  return (
-    `The repository has ${found.slice(0, SHOWN).join(', ')}${more}; set dockerfile_path to the ` +
-    'right one'
-  );
+  const shown = dockerfiles.slice(0, SHOWN).join(', ');
+  const more = dockerfiles.length > SHOWN ? ', and others' : '';
+  return `The repository has ${shown}${more}; set dockerfile_path to the right one`;
 }

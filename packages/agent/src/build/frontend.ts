@@ -20,35 +20,36 @@ export function syntaxOf(dockerfile: string): string | null {
   for (const [at, line] of lines.entries()) {
     const content = line.trim();
     if (content === '') continue;
-    // A line `#!…` may come before JSON. No instruction begins with a brace.
+    // A line `#!…` can come before JSON. No instruction begins with a brace.
     if (content.startsWith('{')) return syntaxOfJson(lines.slice(at).join('\n'));
     if (!/^(#|\/\/)/.test(content)) return null;
-    const found = firstWord(/^(?:#|\/\/)\s*syntax\s*=\s*(.+)$/i.exec(content)?.[1]);
-    if (found !== null) return found;
+    const frontend = firstWord(/^(?:#|\/\/)\s*syntax\s*=\s*(.+)$/i.exec(content)?.[1]);
+    if (frontend !== null) return frontend;
   }
   return null;
 }
 /** Never null: a Dockerfile in JSON always has its own frontend. */
 function syntaxOfJson(text: string): string {
-  let found: unknown[] = [];
+  let syntaxes: unknown[] = [];
   try {
     // BuildKit ignores the case of field names.
-    found = Object.entries(JSON.parse(text) as object).flatMap(([name, value]) =>
+    syntaxes = Object.entries(JSON.parse(text) as object).flatMap(([name, value]) =>
       name.toLowerCase() === 'syntax' ? [value] : [],
     );
   } catch {
-    // BuildKit may accept JSON that this parser refuses.
+    // BuildKit can accept JSON that this parser refuses.
   }
-  const [value] = found;
+  const [value] = syntaxes;
   return (
-    (found.length === 1 && typeof value === 'string' ? firstWord(value) : null) ??
+    (syntaxes.length === 1 && typeof value === 'string' ? firstWord(value) : null) ??
     '(a document in JSON)'
   );
 }
 const firstWord = (text: string | undefined): string | null => text?.trim().split(/\s/)[0] || null;
 
 /**
- * `allowed`: additional image names or full references. Throws TaskFailure build_frontend_refused.
+ * Refuses a frontend that is neither official nor `allowed` (image names or full references).
+ * Throws TaskFailure build_frontend_refused.
  */
 export function checkFrontend(dockerfile: string, allowed: readonly string[]): void {
   const reference = syntaxOf(dockerfile);

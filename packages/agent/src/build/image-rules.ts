@@ -24,14 +24,16 @@ export function createImageRules({
     // The contract: `{registry}/{project}`.
     const ofTask = own.slice(0, Math.max(0, own.lastIndexOf('/')));
     const { host, pathname } = url === undefined ? { host: '', pathname: '' } : new URL(url);
-    const known = [
+    const registryAddresses = [
       ofTask,
       registry()?.registry_addr ?? '',
       `${host}${pathname.replace(/\/+$/, '')}`,
     ].filter((name) => name !== '');
     const hosts = [
       ...new Set(
-        known.map((name) => (name.split('/')[0] ?? '').replace(/:\d+$/, '').toLowerCase()),
+        registryAddresses.map((name) =>
+          (name.split('/')[0] ?? '').replace(/:\d+$/, '').toLowerCase(),
+        ),
       ),
     ];
     const resolved = new Map(
@@ -42,7 +44,7 @@ export function createImageRules({
     );
     return {
       own,
-      registries: registryNames(known, (name) => resolved.get(name) ?? [], machine),
+      registries: registryNames(registryAddresses, (name) => resolved.get(name) ?? [], machine),
       shared,
     };
   };

@@ -3,8 +3,8 @@
  * projects. The builder reads every repository of the registry with one account, so without this
  * check a build could copy the image of a project that is hidden from its author.
  *
- * Anybody may have written the file. Versions of BuildKit read some forms differently; where they
- * do, each reading counts. So the check may refuse a form that no BuildKit accepts, and never
+ * Anybody can write the file. Versions of BuildKit read some forms differently; where they do, each
+ * reading counts. So the check can refuse a form that no BuildKit accepts, and never
  * misses one that some BuildKit accepts. Images that only a base image names (ONBUILD) are not in
  * the file: `sourcePolicy` has BuildKit refuse them.
  */
@@ -16,7 +16,7 @@ export type ImageRules = {
   own: string;
   /** Names of the registry (`registryNames`), `host[:port][/path]`. */
   registries: readonly string[];
-  /** Repositories of the registry that every project may use; `/*` at the end means all below. */
+  /** Repositories of the registry that every project can use; `/*` at the end means all below. */
   shared: readonly string[];
 };
 
@@ -29,7 +29,8 @@ const MAX_VALUE = 4096;
 const MAX_DEPTH = 8;
 
 /**
- * `target`: the stage that is built; null: the last one. Throws TaskFailure build_image_refused.
+ * Checks the images of the stage `target`, or of the last one if it is null. Throws TaskFailure
+ * build_image_refused.
  */
 export function checkImages(
   dockerfile: string,
@@ -134,7 +135,7 @@ function check(
 
 const NAMING = ['ARG', 'FROM', 'COPY', 'ADD', 'RUN', 'ONBUILD'];
 /**
- * Whether an instruction that matters here may begin with the line. Its first word may go on in the
+ * Whether an instruction that matters here can begin with the line. Its first word can go on in the
  * next line.
  */
 function begins(first: string, line: string, escape: string): boolean {
@@ -187,13 +188,13 @@ const isBlank = (char: string): boolean =>
 
 /** Splits at blanks that are neither quoted nor escaped. Quotes and escapes stay. */
 function words(text: string, escape: string): string[] {
-  const found: string[] = [];
+  const parts: string[] = [];
   let word = '';
   let quote = '';
   for (let at = 0; at < text.length; at += 1) {
     const char = text.charAt(at);
     if (quote === '' && isBlank(char)) {
-      if (word !== '') found.push(word);
+      if (word !== '') parts.push(word);
       word = '';
       continue;
     }
@@ -206,9 +207,9 @@ function words(text: string, escape: string): string[] {
       quote = quote === '' ? char : '';
     word += char;
   }
-  if (word !== '') found.push(word);
+  if (word !== '') parts.push(word);
   // FROM splits at every blank, quoted or not.
-  return [...found, ...found.flatMap((one) => (BLANKS.test(one) ? one.split(BLANKS) : []))];
+  return [...parts, ...parts.flatMap((one) => (BLANKS.test(one) ? one.split(BLANKS) : []))];
 }
 
 /**
@@ -217,7 +218,8 @@ function words(text: string, escape: string): string[] {
  * is always one of them.
  */
 type Env = {
-  known: Map<string, Set<string | undefined>> /** Characters that were expanded so far. */;
+  values: Map<string, Set<string | undefined>>;
+  /** Characters that were expanded so far. */
   work: number;
 };
 /** Most values of one argument, and most combinations of values in one word. */
@@ -228,8 +230,11 @@ const MAX_WORK = 4 * 1024 * 1024;
 
 /** Marks, inside a value, that its rest is unknown. No image name has this character. */
 const UNKNOWN = '\0';
-/** `isWhole`: false if only the beginning of the value is known. */
-type Value = { text: string; isWhole: boolean };
+type Value = {
+  text: string;
+  /** False if only the beginning of the value is known. */
+  isWhole: boolean;
+};
 
 /** The arguments that exist without an ARG. Some platforms have no variant and no version. */
 function builtIn(args: Args, target: string | null): Env {
@@ -238,18 +243,20 @@ function builtIn(args: Args, target: string | null): Env {
     ...['VARIANT', 'OSVERSION'].map((of) => [side + of, UNKNOWN] as const),
   ]);
   const all = [...platform, ['TARGETSTAGE', target ?? 'default'] as const];
-  const given = (name: string): string[] => (Object.hasOwn(args, name) ? [args[name] ?? ''] : []);
+  const ofTask = (name: string): string[] => (Object.hasOwn(args, name) ? [args[name] ?? ''] : []);
   return {
-    known: new Map(all.map(([name, value]) => [name, new Set([undefined, value, ...given(name)])])),
+    values: new Map(
+      all.map(([name, value]) => [name, new Set([undefined, value, ...ofTask(name)])]),
+    ),
     work: 0,
   };
 }
 
 function define(rest: string, env: Env, args: Args, escape: string): void {
   const add = (name: string, value: string): void => {
-    const known = env.known.get(name) ?? new Set([undefined]);
-    known.add(known.size < MAX_VALUES ? value : UNKNOWN);
-    env.known.set(name, known);
+    const argValues = env.values.get(name) ?? new Set([undefined]);
+    argValues.add(argValues.size < MAX_VALUES ? value : UNKNOWN);
+    env.values.set(name, argValues);
   };
   for (const pair of words(rest, escape)) {
     const at = pair.indexOf('=');
@@ -257,8 +264,8 @@ function define(rest: string, env: Env, args: Args, escape: string): void {
     // Whether BuildKit expands the name depends on its version.
     const names = new Set([key, ...values(key, env, escape).map(({ text }) => text)]);
     for (const name of names) {
-      const given = Object.hasOwn(args, name) ? args[name] : undefined;
-      if (given !== undefined) add(name, given);
+      const taskValue = Object.hasOwn(args, name) ? args[name] : undefined;
+      if (taskValue !== undefined) add(name, taskValue);
       else if (at !== -1)
         for (const { text, isWhole } of values(pair.slice(at + 1), env, escape))
           add(name, isWhole ? text : `${text}${UNKNOWN}`);
@@ -274,7 +281,7 @@ function values(word: string, env: Env, escape: string): Value[] {
   let chosen: Map<string, string>[] = [new Map()];
   const names = word.includes('$') ? new Set(word.slice(0, MAX_VALUE).match(/[A-Za-z_]\w*/g)) : [];
   for (const name of names) {
-    const possible = env.known.get(name);
+    const possible = env.values.get(name);
     if (possible === undefined) continue;
     if (chosen.length * possible.size > MAX_COMBINATIONS)
       return [{ text: /^[^$"'\\`]*/.exec(word)?.[0] ?? '', isWhole: false }];
@@ -288,8 +295,8 @@ function values(word: string, env: Env, escape: string): Value[] {
       null,
       'the values of its arguments are too many to check the images of the Dockerfile',
     );
-  const found = new Set(chosen.map((one) => new Lexer(word, one, escape).read('', 0)));
-  return [...found].map((text) => {
+  const expanded = new Set(chosen.map((one) => new Lexer(word, one, escape).read('', 0)));
+  return [...expanded].map((text) => {
     const unknown = text.indexOf(UNKNOWN);
     return unknown === -1
       ? { text, isWhole: true }
@@ -376,13 +383,14 @@ class Lexer {
       return UNKNOWN;
     }
     this.at += start.length;
-    const known = this.env.get(name);
-    if (sign === '}') return known ?? '';
+    const current = this.env.get(name);
+    if (sign === '}') return current ?? '';
     const otherwise = this.read('}', depth + 1);
     this.at += 1;
-    const isSet = known !== undefined && (known !== '' || !sign.startsWith(':'));
+    const isSet = current !== undefined && (current !== '' || !sign.startsWith(':'));
     if (sign.endsWith('+')) return isSet ? otherwise : '';
-    return isSet ? known : sign.endsWith('-') ? otherwise : '';
+    if (isSet) return current;
+    return sign.endsWith('-') ? otherwise : '';
   }
 }
 
@@ -467,27 +475,23 @@ export function registryNames(
   const names = addresses.flatMap((address) => {
     const [authority = '', ...path] = address.split('/');
     const [, host = '', port = ''] = /^(.*?)(?::(\d+))?$/.exec(authority.toLowerCase()) ?? [];
-    const found = resolved(host);
+    const resolvedAddresses = resolved(host);
     const isHere =
       LOOPBACK.test(host) ||
       machine.includes(host) ||
-      found.some((one) => machine.includes(one) || LOOPBACK.test(one));
-    const hosts = [host, ...found, ...(isHere ? [...LOOPBACK_NAMES, ...machine] : [])];
-    const ports =
-      port === ''
-        ? ['', ':443', ':80']
-        : port === '443' || port === '80'
-          ? ['', `:${port}`]
-          : [`:${port}`];
-    return hosts.flatMap((one) =>
-      ports.map((end) =>
-        [`${one.includes(':') && !one.startsWith('[') ? `[${one}]` : one}${end}`, ...path].join(
-          '/',
-        ),
-      ),
-    );
+      resolvedAddresses.some((one) => machine.includes(one) || LOOPBACK.test(one));
+    const hosts = [host, ...resolvedAddresses, ...(isHere ? [...LOOPBACK_NAMES, ...machine] : [])];
+    return hosts
+      .map((one) => (one.includes(':') && !one.startsWith('[') ? `[${one}]` : one))
+      .flatMap((one) => portEndings(port).map((end) => [`${one}${end}`, ...path].join('/')));
   });
   return [...new Set(names)];
+}
+
+/** Returns the endings that name the port; a default port can be left out. */
+function portEndings(port: string): string[] {
+  if (port === '') return ['', ':443', ':80'];
+  return port === '443' || port === '80' ? ['', `:${port}`] : [`:${port}`];
 }
 
 /**

@@ -31,7 +31,7 @@ export async function untilRefused(
   for (let waitMs = firstMs; ; waitMs = NEXT_CHECK_MS) {
     await pause(waitMs, signal);
     if ((await ask()) === null) continue;
-    // A single refusal may come from a busy token server: docker’s own retry may succeed.
+    // A single refusal can come from a busy token server: docker’s own retry can succeed.
     await pause(firstMs, signal);
     const refusal = await ask();
     if (refusal !== null) return refusal;
@@ -69,6 +69,9 @@ async function tryUpload(
   const basic =
     login === null || login.registry_user === '' ? {} : { authorization: basicOf(login) };
   let auth: Record<string, string> = basic;
+  /** Only the registry gets the login; a token server gets its own headers. */
+  const loginFor = (url: string): Record<string, string> =>
+    new URL(url).origin === origin ? auth : {};
   type Content = { body?: string; headers?: Record<string, string> };
   const send = (method: string, url: string, { body, headers }: Content = {}): Promise<Response> =>
     fetch(url, {
@@ -76,8 +79,7 @@ async function tryUpload(
       redirect: 'manual',
       signal: AbortSignal.any([signal, AbortSignal.timeout(ANSWER_TIMEOUT_MS)]),
       ...defined({ body }),
-      // Only the registry gets the login; a token server gets its own `headers`.
-      headers: { ...(new URL(url).origin === origin ? auth : {}), ...headers },
+      headers: { ...loginFor(url), ...headers },
     });
   const begin = `${origin}/v2/${name}/blobs/uploads/`;
   let answer = await send('POST', begin);

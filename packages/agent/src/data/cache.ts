@@ -46,7 +46,7 @@ export type CacheDeps = {
 };
 
 /**
- * Another process may evict or replace a version that has just arrived; the copy is repeated up to
+ * Another process can evict or replace a version that has just arrived; the copy is repeated up to
  * this often.
  */
 const MAX_TRIES = 5;
@@ -59,9 +59,9 @@ export function createCache({
   transfers,
 }: CacheDeps): Cache {
   async function isCached(want: WantedVersion): Promise<boolean> {
-    const found = await versions.get(want.dataset_id, want.version);
-    if (found === null) return false;
-    if (found.manifest_digest === want.manifest_digest) return true;
+    const cachedVersion = await versions.get(want.dataset_id, want.version);
+    if (cachedVersion === null) return false;
+    if (cachedVersion.manifest_digest === want.manifest_digest) return true;
     // The version number has another content (the control plane's database was restored) or its
     // meta file is lost: it must go.
     if ((await evict.version(want.dataset_id, want.version)) !== null) return false;

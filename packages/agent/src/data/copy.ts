@@ -91,7 +91,7 @@ async function round(deps: CopyDeps, want: WantedVersion, options: RoundOptions)
   });
   let rsyncMessage = '';
   let killed = false;
-  // The share may be unreachable if there is nothing to copy.
+  // The share can be unreachable if there is nothing to copy.
   if (staging.copy.files > 0) {
     const source = await deps.findSource(want.nfs_path, signal);
     options.onStep('making room', staging);

@@ -231,7 +231,7 @@ const fetchTrees =
   };
 
 /**
- * Removes leftovers of dead processes again and again: such a process may look alive at start,
+ * Removes leftovers of dead processes again and again: such a process can look alive at start,
  * because the machine restarted or a container runs beside this one.
  */
 function sweepLeftovers(

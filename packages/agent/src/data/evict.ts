@@ -52,13 +52,13 @@ export function createEvict({
     return isProtected(key) || (await mounts.pinned()).has(key);
   };
   async function removeUnused(datasetId: string): Promise<void> {
-    const left = (await versions.list()).filter((v) => v.datasetId === datasetId);
+    const remaining = (await versions.list()).filter((v) => v.datasetId === datasetId);
     await trees.prune(datasetId, [
-      ...left.map((v) => v.manifest_digest).filter((d) => d !== ''),
+      ...remaining.map((v) => v.manifest_digest).filter((d) => d !== ''),
       ...rootsBeingCopied(datasetId),
     ]);
     await removeStrayMeta(layout, datasetId);
-    if (left.length > 0) return;
+    if (remaining.length > 0) return;
     // A folder that is not empty belongs to a copy of another agent.
     for (const folder of [layout.trees(datasetId), layout.dataset(datasetId)])
       await rmdir(folder).catch(() => undefined);

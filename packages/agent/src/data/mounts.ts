@@ -40,7 +40,7 @@ export type Mounts = {
   get(deploymentId: string): Promise<MountFolder>;
   /** Returns the keys (layout.ts `keyOf`) of all versions that a symlink points to. */
   pinned(): Promise<Set<string>>;
-  /** With `by`: removes the folder only if no later attempt has taken it over. */
+  /** Removes the folder; with `by`, only if no later attempt has taken it over. */
   remove(deploymentId: string, by?: Pick<MountOwner, 'task_id' | 'attempt'>): Promise<void>;
 };
 
@@ -93,7 +93,7 @@ export function createMounts(layout: Layout, work: WorkFolders): Mounts {
       if (by !== undefined && !isOf((await get(deploymentId)).owner, by)) return;
       const trashed = join(work.trash, `mount.${deploymentId}.${(count += 1)}`);
       if ((await nullIfMissing(rename(path, trashed).then(() => true))) === null) return;
-      // Another attempt may have taken the folder over between the check and the rename.
+      // Another attempt might have taken the folder over between the check and the rename.
       const owner = (await readJson(join(trashed, '.deployment.json'))) as MountOwner | null;
       if (by !== undefined && owner !== null && !isOf(owner, by)) {
         await rename(trashed, path);

@@ -35,7 +35,7 @@ export type Prepare = {
   mounts(task: TaskOf<'deploy'>, deploymentId: string, context: PrepareContext): Promise<Prepared>;
   /**
    * Checks the folders of the share again, right before the container starts: the engine follows
-   * symlinks, and a program that writes to the share may have made one in the meantime. Throws
+   * symlinks, and a program that writes to the share might have made one in the meantime. Throws
    * TaskFailure dataset_unreachable.
    */
   checkWritten(
@@ -104,7 +104,7 @@ export function createPrepare({
           context.logStep('data', `${versionText(want)} is already cached on this node`);
         const link = { name: row.name, datasetId: want.dataset_id, version: want.version };
         const source = await mounts.link(deploymentId, link);
-        // Another agent may have evicted the version between the copy and the link.
+        // Another agent might have evicted the version between the copy and the link.
         const linked = await versions.get(want.dataset_id, want.version);
         if (linked?.manifest_digest === want.manifest_digest)
           return { source, target: row.mount_path, readonly: true, version: want.version };

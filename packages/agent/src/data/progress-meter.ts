@@ -9,7 +9,7 @@ export type ProgressMeter = {
   now(): CopyProgress;
   step(step: CopyProgress['step'], bytesTotal?: number): void;
   bytes(done: number): void;
-  /** Starts over for the next round, which may copy a later version. */
+  /** Starts over for the next round, which can copy a later version. */
   restart(want: WantedVersion): void;
 };
 
@@ -49,9 +49,9 @@ export function createProgressMeter(
       samples.push({ at, bytes: done });
       while (samples.length > 2 && at - (samples[0]?.at ?? at) > WINDOW_MS) samples.shift();
       const bytes_per_second = rate();
-      const left = Math.max(0, progress.bytes_total - done);
+      const bytesLeft = Math.max(0, progress.bytes_total - done);
       const remaining_seconds =
-        bytes_per_second === null || bytes_per_second === 0 ? null : left / bytes_per_second;
+        bytes_per_second === null || bytes_per_second === 0 ? null : bytesLeft / bytes_per_second;
       set({ bytes_done: done, bytes_per_second, remaining_seconds });
     },
     restart(next) {

@@ -1,5 +1,5 @@
 /**
- * The versions that only kept releases pin and that the share still has. They may be evicted when
+ * The versions that only kept releases pin and that the share still has. They can be evicted when
  * nothing else makes room: a rollback would copy them again. While the engine or the control plane
  * does not answer, no version counts as recopyable.
  */
@@ -73,7 +73,7 @@ export function createRecopyable({
     const links = new Map(
       idle.flatMap((f) => f.links).map((l) => [keyOf(l.datasetId, l.version), l]),
     );
-    const found = new Set<string>();
+    const recopyableKeys = new Set<string>();
     for (const [key, { datasetId, version }] of links) {
       if (inUse.has(key)) continue;
       const here = await versions.get(datasetId, version);
@@ -83,9 +83,9 @@ export function createRecopyable({
         current.version === version &&
         current.manifest_digest === here?.manifest_digest
       )
-        found.add(key);
+        recopyableKeys.add(key);
     }
-    return found;
+    return recopyableKeys;
   }
   return {
     async keys(maxAgeMs, signal) {

@@ -19,8 +19,8 @@ export type RsyncOptions = {
   onBytes: (bytes: number) => void;
 };
 /**
- * `incomplete`: some files are missing or changed during the copy, or rsync was `killed`. The
- * verification finds these files.
+ * The copy is incomplete if files are missing or changed during the copy, or if rsync was killed.
+ * The verification finds these files.
  */
 export type RsyncResult =
   | { kind: 'done' }

@@ -7,7 +7,7 @@ import { exec } from '@berth/kit/exec';
 import { AbandonedError, orAbandon } from '../abandon.ts';
 import { outputTail, TaskFailure } from '../failures.ts';
 
-/** `plain`: no part of the path below the root of the share may be a symlink. */
+/** Returns the path. With `plain`, refuses symlinks in the path below the root of the share. */
 export type FindSource = (nfsPath: string, signal: AbortSignal, plain?: boolean) => Promise<string>;
 
 const FIND_MS = 15_000;

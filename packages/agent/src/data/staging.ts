@@ -1,7 +1,7 @@
 /**
  * A staging folder, made from a manifest: all folders and symlinks, and hard links for files whose
  * content is on this node already. Two lists name the other files: one for rsync (raw paths) and
- * one for the verification (checksums). A manifest may name a million files, so only the index of
+ * one for the verification (checksums). A manifest can name a million files, so only the index of
  * link sources is kept in memory.
  */
 import { chmod, link, lstat, mkdir, open, symlink, unlink } from 'node:fs/promises';
@@ -105,7 +105,7 @@ export async function makeStaging(
   }
   return made;
 }
-/** Every user of a container may enter the folder, whatever the umask of the agent is. */
+/** Every user of a container can enter the folder, whatever the umask of the agent is. */
 async function makeFolder(path: Buffer | string): Promise<void> {
   await mkdir(path);
   await chmod(path, 0o755);

@@ -36,7 +36,7 @@ export function createSweepMounts({
 }: SweepMountsDeps): SweepMounts {
   async function mayRemove({ owner }: MountFolder): Promise<boolean> {
     if (owner === null || owner.agent !== agent) return false;
-    // A second process with the same state folder may be working on it.
+    // A second process with the same state folder can be working on it.
     return owner.process === work.process || !(await work.isAlive(owner.process));
   }
   return async (signal) => {
@@ -49,7 +49,7 @@ export function createSweepMounts({
       const { deploymentId } = folder;
       if (kept.has(deploymentId) || inUseBefore.has(deploymentId) || !(await mayRemove(folder)))
         continue;
-      // Check last, right before the removal: a task may have started to use the folder.
+      // Check last, right before the removal: a task might have started to use the folder.
       if (!deploymentsInUse.has(deploymentId)) await mounts.remove(deploymentId);
     }
   };

@@ -5,7 +5,7 @@
  *     │ some files differ from the manifest: the source changed
  *     └> rescan ─> the version that the source has become ─> next round; after MAX_ROUNDS rounds `dataset_moving`
  *
- * Each task may stop waiting; when the last one stops, the transfer ends. Its staging folder is
+ * Each task can stop waiting; when the last one stops, the transfer ends. Its staging folder is
  * removed before the end is reported.
  */
 import { join } from 'node:path';
@@ -45,7 +45,7 @@ export type CopyListener = {
   onProgress(progress: CopyProgress): void;
   logLine(text: string): void;
 };
-/** The copied files and bytes. `want` may be a later version than the one that was asked for. */
+/** The copied files and bytes. `want` can be a later version than the one that was asked for. */
 export type Copied = { want: WantedVersion; files: number; bytes: number };
 
 export type Transfer = {
@@ -116,7 +116,7 @@ export function startTransfer(
     handedOver: false,
   };
   const result = runAndCleanUp(copying);
-  // No task may be waiting when the transfer fails.
+  // Handles a failure here: it is possible that no task awaits `result`.
   const done = result.then(
     () => reportEnd(copying, 'completed'),
     () => reportEnd(copying, copying.ending.signal.aborted ? 'cancelled' : 'failed'),
@@ -136,7 +136,7 @@ async function joinTransfer(
   listener: CopyListener,
   signal: AbortSignal,
 ): Promise<Copied> {
-  // A listener of its own for each call: a task may wait twice.
+  // A listener of its own for each call: a task can wait twice.
   const waiting: CopyListener = { ...listener };
   listeners.add(waiting);
   waiting.onProgress(meter.now());
@@ -332,8 +332,9 @@ function createLines(
       loggedAt = performance.now();
       tenth = now;
       const rate = bytes_per_second === null ? '' : `, ${sizeText(bytes_per_second)}/s`;
-      const left = remaining_seconds === null ? '' : `, ${timeText(remaining_seconds * 1000)} left`;
-      logLine(`${name}: ${sizeText(bytes_done)} of ${sizeText(total)}${rate}${left}`);
+      const timeLeft =
+        remaining_seconds === null ? '' : `, ${timeText(remaining_seconds * 1000)} left`;
+      logLine(`${name}: ${sizeText(bytes_done)} of ${sizeText(total)}${rate}${timeLeft}`);
     },
   };
 }

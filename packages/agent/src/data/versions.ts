@@ -1,6 +1,6 @@
 /**
  * The complete dataset versions on this node and their meta data. Each call reads the disk, because
- * other agents may share it.
+ * other agents can share it.
  */
 import { randomUUID } from 'node:crypto';
 import { readdir, rename, stat, unlink } from 'node:fs/promises';
@@ -60,19 +60,19 @@ export function createVersions(layout: Layout): Versions {
   return {
     get,
     async list() {
-      const found: CachedVersion[] = [];
+      const cachedVersions: CachedVersion[] = [];
       for (const datasetId of await datasetsIn(layout)) {
         for (const name of (await nullIfMissing(readdir(layout.dataset(datasetId)))) ?? []) {
           const version = VERSION.exec(name)?.[1];
           if (version !== undefined)
-            found.push({
+            cachedVersions.push({
               datasetId,
               version: Number(version),
               ...(await metaOf(datasetId, Number(version))),
             });
         }
       }
-      return found;
+      return cachedVersions;
     },
     async touch(datasetId, version) {
       const existing = await get(datasetId, version);
@@ -85,7 +85,7 @@ export function createVersions(layout: Layout): Versions {
     async publish(datasetId, version, folder, meta) {
       const path = layout.version(datasetId, version);
       await failPoint('copy.renamed.before');
-      // The folder may come from before a database restore; its meta data must not be overwritten.
+      // The folder can come from before a database restore; its meta data must not be overwritten.
       if (await isThere(path)) return false;
       for (let tries = 1; ; tries += 1) {
         // Write the meta file before the folder appears: each visible version has one. A concurrent
@@ -101,7 +101,7 @@ export function createVersions(layout: Layout): Versions {
         }
       }
       await failPoint('copy.renamed.after');
-      // A concurrent cleanup may have removed the meta file before the version appeared.
+      // A concurrent cleanup might have removed the meta file before the version appeared.
       if (!isMeta(await readJson(layout.meta(datasetId, version))))
         await writeWhole(layout.meta(datasetId, version), JSON.stringify(meta));
       for (const parent of [dirname(path), layout.objects, layout.root]) await flush(parent);

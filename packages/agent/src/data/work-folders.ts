@@ -48,7 +48,7 @@ export async function createWorkFolders(
       (await readJson(markOf(name))) as Mark | null,
       await nullIfMissing(stat(markOf(name))),
     ];
-    // A young folder may not have its mark yet.
+    // A young folder might not have its mark yet.
     if (mark === null || at === null) return isYoung(join(layout.staging, name));
     if (mark.boot === currentMark.boot && mark.space === currentMark.space)
       return (await startedOf(mark.pid)) === mark.started;
@@ -89,7 +89,7 @@ const ENDED = ['Z', 'X'];
 /** Start time of a process in clock ticks since boot; null if the process does not run. */
 async function startedOf(pid: number): Promise<string | null> {
   const text = await nullIfMissing(readFile(`/proc/${pid}/stat`, 'utf8'));
-  // The program's name in parentheses may hold any character. After it, the state is the first
+  // The program's name in parentheses can hold any character. After it, the state is the first
   // field and the start time the twentieth.
   const fields = text?.slice(text.lastIndexOf(')') + 2).split(' ') ?? [];
   return ENDED.includes(fields[0] ?? '') ? null : (fields[19] ?? null);

@@ -1,6 +1,6 @@
 /**
  * Counts what uses the disks of this node: `disk` of a registration (wire/node.ts). The count runs
- * in the background, because the engine may take minutes to add up its images.
+ * in the background, because the engine can take minutes to add up its images.
  */
 import { stat, statfs } from 'node:fs/promises';
 import type { Logger } from '@berth/kit/log';
@@ -114,7 +114,7 @@ async function measure(
       const { blocks, bavail, bsize } = await statfs(folder);
       seen.set(dev, { free: bavail * bsize, total: blocks * bsize });
     } catch (error) {
-      // SVC_ROOT is created with the first dataset; the engine’s root may be on another machine or
+      // SVC_ROOT is created with the first dataset; the engine’s root can be on another machine or
       // unreadable.
       if (!['ENOENT', 'EACCES'].includes((error as NodeJS.ErrnoException).code ?? '')) throw error;
     }

@@ -11,14 +11,17 @@ import type { EvictableImages, ImageCandidate } from './evictable-images.ts';
 import type { DockerCli } from '../engine/docker-cli.ts';
 import { engineUse, type EngineUse, pruneBuildCache } from '../engine/engine-use.ts';
 
+type EngineDisk = {
+  free: number;
+  total: number;
+  /** SVC_ROOT is on another disk. */
+  isOwn: boolean;
+};
 export type EngineContents = EngineUse & {
   /** Images that can go, in the order of eviction; none if `disk` is null. */
   candidates: ImageCandidate[];
-  /**
-   * The disk of the engine’s data folder; null if this machine does not see the folder. `isOwn`:
-   * SVC_ROOT is on another disk.
-   */
-  disk: { free: number; total: number; isOwn: boolean } | null;
+  /** The disk of the engine’s data folder; null if this machine does not see the folder. */
+  disk: EngineDisk | null;
 };
 export type EngineStep = Exclude<DiskStep<CachedDataset, ImageCandidate>, { kind: 'dataset' }>;
 export type EngineSpace = {
@@ -44,7 +47,7 @@ export type EngineSpace = {
   evict(step: EngineStep, signal: AbortSignal): Promise<boolean>;
 };
 
-/** Waits for another caller’s count no longer than its parts may take. */
+/** Waits for another caller’s count no longer than its parts can take. */
 const WAIT_MS = 20 * 60_000;
 
 export function createEngineSpace({

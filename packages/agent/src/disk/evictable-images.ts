@@ -1,5 +1,5 @@
 /**
- * The images that this node may remove to make room. An image stays
+ * The images that this node can remove to make room. An image stays
  * - while a container was made from it, or a task protects it;
  * - if somebody else gave it a name: its removal would free nothing;
  * - if a kept release needs it and the registry does not have it: then this node has the only copy.
@@ -30,7 +30,7 @@ export type EvictableImagesDeps = {
   log: Logger;
 };
 
-/** A report may be so old; an eviction asks the registry again. */
+/** A report can be so old; an eviction asks the registry again. */
 const ASKED_MS = 3_600_000;
 
 export function createEvictableImages(deps: EvictableImagesDeps): EvictableImages {
@@ -63,7 +63,7 @@ export function createEvictableImages(deps: EvictableImagesDeps): EvictableImage
       if (all.length === 0) return [];
       const sizes = await deps.sizes(signal);
       const needed = neededImages(all, { keepNewest: deps.keepNewest(), inUse });
-      const found: ImageCandidate[] = [];
+      const candidates: ImageCandidate[] = [];
       let answers = true;
       for (const image of all) {
         const size = sizes.get(image.id);
@@ -85,9 +85,15 @@ export function createEvictableImages(deps: EvictableImagesDeps): EvictableImage
           }));
         if (!mayGo) continue;
         const created_at = new Date(image.created * 1000).toISOString();
-        found.push({ name: nameOf(image), bytes: size.unique, created_at, kept, refs: image.refs });
+        candidates.push({
+          name: nameOf(image),
+          bytes: size.unique,
+          created_at,
+          kept,
+          refs: image.refs,
+        });
       }
-      return imageOrder(found);
+      return imageOrder(candidates);
     },
     async evict(image, signal) {
       if (image.kept && !(await isInRegistry(image.refs, 0, signal))) return false;
@@ -97,7 +103,7 @@ export function createEvictableImages(deps: EvictableImagesDeps): EvictableImage
 }
 
 /**
- * Ids of the images that a kept release of any of their repositories needs: two projects may share
+ * Ids of the images that a kept release of any of their repositories needs: two projects can share
  * one image.
  */
 export function neededImages(

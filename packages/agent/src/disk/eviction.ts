@@ -6,7 +6,7 @@
  * The budget is tighter, because images and build cache count too; it makes this node evict, but
  * what cannot go (images of running containers) refuses no copy. Pulls in progress count with the
  * bytes that they are about to add. If the engine is on a disk of its own, MAX_STORAGE limits the
- * datasets, and images and build cache may fill the engine’s disk.
+ * datasets, and images and build cache can fill the engine’s disk.
  */
 import {
   mustStay,
@@ -233,7 +233,7 @@ const begin = ({ engine }: Keeper, wanted: number, engineOnly: boolean): Run => 
 /** Whether the engine has a disk of its own. */
 const hasOwnDisk = ({ engine }: Keeper): boolean => engine?.last()?.disk?.isOwn === true;
 
-/** Needs no lock: a count may take minutes. */
+/** Needs no lock: a count can take minutes. */
 async function prepare(keeper: Keeper, run: Run, signal: AbortSignal): Promise<void> {
   const { due } = run;
   run.due = null;
@@ -342,7 +342,7 @@ async function evictGroup(
   logLine: Say,
 ): Promise<'again' | 'done' | Now> {
   const { engine, storage } = keeper;
-  // Another run may have evicted something, and counted again.
+  // Another run might have evicted something, and counted again.
   if (run.isFresh && run.contents !== null) run.contents = engine?.last() ?? null;
   const now = await planNow(keeper, run, signal);
   const { steps } = now.plan;
@@ -435,7 +435,7 @@ async function evictOfEngine(
     return await engine.evict(step, signal);
   } catch (err) {
     signal.throwIfAborted();
-    // If the engine does not answer at all, the count that follows says so. A node may only lack
+    // If the engine does not answer at all, the count that follows says so. A node can only lack
     // buildx.
     log.warn(
       { err, kind: step.kind },

@@ -18,7 +18,7 @@ export type ExpectPull = (image: string, signal: AbortSignal) => Promise<Expecte
 
 export type RoomKeeper = {
   keep: KeepRoom;
-  /** Evicts in the background. `recount`: the last count of images and build cache is too old. */
+  /** Evicts in the background; `recount` says that the last count of images is too old. */
   keepLater(recount: boolean): Promise<void>;
   /** Before this call, the others do nothing. */
   use(room: Pick<Room, 'keep'>): void;
@@ -62,7 +62,7 @@ export const createExpectPull =
       bytes,
       release,
       async pulled() {
-        // The image shares layers with others, so it may have added less than its size.
+        // The image shares layers with others, so it might have added less than its size.
         engine.grew(bytes || ((await imageSize(image, signal)) ?? 0));
       },
     };

@@ -75,7 +75,7 @@ export function createImages({
     const isProtected = (): boolean => refs.some(protectedRefs.has);
     const removal = removing.then(async () => {
       for (const ref of refs) {
-        // Check each time: a task may have started to protect it meanwhile.
+        // Check each time: a task might have started to protect it meanwhile.
         if (isProtected() || !(await deps.docker.removeImageRef(ref))) return false;
       }
       return true;
@@ -176,7 +176,7 @@ export const newestFirst = (images: readonly Image[]): Image[] =>
   images.toSorted((a, b) => b.created - a.created);
 
 /**
- * References of the images that may be removed: beyond the `keepNewest` newest ones, unused, oldest
+ * References of the images that can be removed: beyond the `keepNewest` newest ones, unused, oldest
  * first.
  */
 export function removableRefs(

@@ -1,5 +1,5 @@
 /**
- * Measures how much SVC_ROOT may hold and how much of it is free: `max_storage` and `free_storage`
+ * Measures how much SVC_ROOT can hold and how much of it is free: `max_storage` and `free_storage`
  * of a registration.
  *
  * `du` counts the used bytes in a child process with a deadline, so that a disk that hangs does not
@@ -19,7 +19,7 @@ export type Storage = {
   free: number | null;
 };
 /**
- * `free` is the smaller one of the other two: bytes left of MAX_STORAGE, and on the disk. They may
+ * `free` is the smaller one of the other two: bytes left of MAX_STORAGE, and on the disk. They can
  * be negative.
  */
 export type Room = { max: number; free: number; budget: number; disk: number };

@@ -9,7 +9,7 @@ import { messageOf } from '@berth/kit/message-of';
 export type CheckedFolder = { setting: 'SVC_ROOT' | 'STATE_DIR'; path: string };
 type Options = { write?: (path: string) => Promise<void>; deadlineMs?: number; freshMs?: number };
 
-/** A smaller file may fit on a disk without a free block. */
+/** A smaller file can fit on a disk without a free block. */
 const CONTENT = Buffer.alloc(64 * 1024);
 
 /**
@@ -49,7 +49,8 @@ function createCheck(
       )
       .finally(() => (writing = null));
     const late = Promise.withResolvers<string>();
-    const text = `${setting} (${path}) does not answer: a write did not end within ${deadlineMs / 1000} s`;
+    const seconds = deadlineMs / 1000;
+    const text = `${setting} (${path}) does not answer: a write did not end within ${seconds} s`;
     const timer = setTimeout(() => late.resolve(text), deadlineMs);
     try {
       return await Promise.race([writing, late.promise]);

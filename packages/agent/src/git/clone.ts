@@ -33,7 +33,7 @@ export type CloneOptions = {
   onLine: (line: string) => void;
   /** Messages of the agent. */
   logLine: (line: string) => void;
-  /** Called with the commit as soon as it is checked out: submodules may still fail. */
+  /** Called with the commit as soon as it is checked out: submodules can still fail. */
   onCommit?: (commit: Pick<Cloned, 'sha' | 'message' | 'author'>) => void;
 };
 export type Cloned = {

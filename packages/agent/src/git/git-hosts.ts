@@ -1,5 +1,5 @@
 /**
- * Decides which servers git may talk to: a redirect must stay on its host, and a submodule on an
+ * Decides which servers git can talk to: a redirect must stay on its host, and a submodule on an
  * allowed host. No I/O.
  */
 import { TaskFailure } from '../failures.ts';

@@ -4,6 +4,7 @@
  */
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import { defined } from '@berth/kit/defined';
 import type { GitAccess, SeenHostKey } from '@berth/wire/git';
 import { TaskFailure } from '../failures.ts';
 import { gitHost, isListed } from './git-hosts.ts';
@@ -15,11 +16,11 @@ export type Connection = { env: NodeJS.ProcessEnv; used: Used; redact: readonly 
 
 export type GitSession = {
   /**
-   * Prepares a transfer from `url`. `again`: the host key was refused. Throws git_host_unknown,
-   * git_host_changed, git_unreachable.
+   * Prepares a transfer from `url`; `again` says that the host key was refused. Throws
+   * git_host_unknown, git_host_changed, git_unreachable.
    */
   connect(url: string, again: boolean, signal: AbortSignal): Promise<Connection>;
-  /** Whether a refused host key may be looked up again. */
+  /** Whether a refused host key can be looked up again. */
   checksHostKeys: boolean;
   /**
    * Returns the header with the git token, for its host only and over https only; null for another
@@ -38,7 +39,7 @@ export type SessionOptions = {
   /** Makes the folder in memory for the files of this task. */
   dir: () => Promise<string>;
   hostKeys: HostKeys;
-  /** Hosts to which ssh may offer the keys of this machine. */
+  /** Hosts to which ssh can offer the keys of this machine. */
   sshKeyHosts: readonly string[];
   sshAuthSock: string | undefined;
   /** known_hosts of earlier versions. */
@@ -52,146 +53,142 @@ export type SessionOptions = {
  */
 const ALIAS = 'berth-git-host';
 
+/** The options, and what one task has written and seen. */
+type Session = SessionOptions & {
+  /** Host keys by host and fingerprint. */
+  seen: Map<string, SeenHostKey>;
+  /** Numbers the known_hosts files. */
+  files: number;
+  keyFile: Promise<string> | null;
+};
+type SshTransfer = { url: string; server: SshServer; again: boolean; signal: AbortSignal };
+
 export function createGitSession(options: SessionOptions): GitSession {
-  const { url: ownUrl, access, dir, hostKeys, sshKeyHosts, sshAuthSock, stallSeconds } = options;
-  const ownHost = gitHost(ownUrl);
-  const seen = new Map<string, SeenHostKey>();
-  const ssh = [
-    'ssh -oBatchMode=yes -oServerAliveCountMax=2',
-    `-oConnectTimeout=${Math.min(15, stallSeconds)} ` +
-      `-oServerAliveInterval=${Math.min(15, stallSeconds)}`,
-  ].join(' ');
-  let files = 0;
-  let keyFile: Promise<string> | null = null;
-
-  async function strict(
-    server: SshServer,
-    hosts: GitAccess['hosts'],
-    again: boolean,
-    signal: AbortSignal,
-  ): Promise<string> {
-    const trusted = hosts.find(({ host }) => host === server.name)?.fingerprints ?? [];
-    const { keys, presented } = await hostKeys.trusted(server, trusted, again, signal);
-    for (const key of presented) seen.set(`${key.host} ${key.fingerprint}`, key);
-    const path = join(await dir(), `known_hosts-${(files += 1)}`);
-    await writeFile(path, keys.map((key) => `${ALIAS} ${key.type} ${key.key}\n`).join(''), {
-      mode: 0o600,
-    });
-    return [
-      `-oStrictHostKeyChecking=yes -oUserKnownHostsFile=${path} ` +
-        `-oGlobalKnownHostsFile=/dev/null -oHostKeyAlias=${ALIAS}`,
-      '-oCheckHostIP=no -oUpdateHostKeys=no -oVerifyHostKeyDNS=no ' +
-        '-oIgnoreUnknown=KnownHostsCommand -oKnownHostsCommand=none',
-    ].join(' ');
-  }
-
-  /** Writes the deploy key once, for the first transfer that needs it. */
-  const deployKey = (privateKey: string): Promise<string> => {
-    keyFile ??= (async () => {
-      const path = join(await dir(), 'key');
-      await writeFile(path, privateKey, { mode: 0o600 });
-      return path;
-    })();
-    return keyFile;
-  };
-
-  async function overSsh(
-    url: string,
-    server: SshServer,
-    again: boolean,
-    signal: AbortSignal,
-  ): Promise<Connection> {
-    const host = gitHost(url);
-    /**
-     * A server that sees the keys of this machine learns its identity and could use an agent’s
-     * access, so only listed hosts get them.
-     */
-    const listed = host !== null && isListed(host, sshKeyHosts);
-    const checks =
-      access === null
-        ? `-oStrictHostKeyChecking=accept-new -oUserKnownHostsFile=${options.legacyKnownHosts}`
-        : await strict(
-            listed ? await hostKeys.resolve(server, signal) : server,
-            access.hosts,
-            again,
-            signal,
-          );
-    const key = access?.deploy_key;
-    if (key !== undefined && host !== null && host === ownHost) {
-      const path = await deployKey(key.private_key);
-      // ssh_config of a listed host may say how to reach it.
-      const own =
-        `${listed ? '' : '-F /dev/null '}-i ${path} -oIdentitiesOnly=yes -oIdentityAgent=none ` +
-        '-oForwardAgent=no';
-      return {
-        env: { GIT_SSH_COMMAND: `${ssh} ${checks} ${own}` },
-        used: 'deploy key',
-        redact: [],
-      };
-    }
-    if (listed) {
-      const agent = sshAuthSock === undefined ? {} : { SSH_AUTH_SOCK: sshAuthSock };
-      return {
-        env: { ...agent, GIT_SSH_COMMAND: `${ssh} ${checks}` },
-        used: 'builder keys',
-        redact: [],
-      };
-    }
-    const none = '-F /dev/null -oPubkeyAuthentication=no -oIdentityAgent=none -oForwardAgent=no';
-    return { env: { GIT_SSH_COMMAND: `${ssh} ${checks} ${none}` }, used: 'nothing', redact: [] };
-  }
-
-  /** The git token, if it is for the host of this address. */
-  function tokenFor(url: string): { host: string; token: string; basic: string } | null {
-    const token = access?.token;
-    const parsed = URL.canParse(url) ? new URL(url) : null;
-    if (
-      token === undefined ||
-      parsed?.protocol !== 'https:' ||
-      parsed.host.replace(/\.(?=:|$)/, '') !== token.host
-    )
-      return null;
-    return {
-      host: parsed.host,
-      token: token.token,
-      basic: Buffer.from(`${token.username}:${token.token}`).toString('base64'),
-    };
-  }
-  function overHttp(url: string): Connection {
-    const own = tokenFor(url);
-    if (own === null) return { env: {}, used: 'nothing', redact: [] };
-    const { host, token, basic } = own;
-    const config = [
-      // The address in the key makes git send the header to this host only, and over https only.
-      [`http.https://${host}/.extraHeader`, `Authorization: Basic ${basic}`],
-      // The trace of a request redacts the header in the form that HTTP/1.1 has in every version of
-      // git.
-      ['http.version', 'HTTP/1.1'],
-    ];
-    const env = Object.fromEntries(
-      config.flatMap(([name, value], i) => [
-        [`GIT_CONFIG_KEY_${i}`, name],
-        [`GIT_CONFIG_VALUE_${i}`, value],
-      ]),
-    );
-    return {
-      env: { ...env, GIT_CONFIG_COUNT: String(config.length) },
-      used: 'git token',
-      redact: [token, basic],
-    };
-  }
-
+  const session: Session = { ...options, seen: new Map(), files: 0, keyFile: null };
+  const { access } = options;
   return {
     checksHostKeys: access !== null,
-    presented: () => [...seen.values()],
+    presented: () => [...session.seen.values()],
     authorization(url) {
-      const own = tokenFor(url);
+      const own = tokenFor(access, url);
       return own === null ? null : `Basic ${own.basic}`;
     },
     async connect(url, again, signal) {
       const server = sshServer(url);
-      return server === null ? overHttp(url) : overSsh(url, server, again, signal);
+      if (server === null) return overHttp(access, url);
+      return overSsh(session, { url, server, again, signal });
     },
+  };
+}
+
+async function overSsh(session: Session, transfer: SshTransfer): Promise<Connection> {
+  const { url, access, sshAuthSock } = session;
+  const host = gitHost(transfer.url);
+  /**
+   * A server that sees the keys of this machine learns its identity and could use an agent’s
+   * access, so only listed hosts get them.
+   */
+  const listed = host !== null && isListed(host, session.sshKeyHosts);
+  const command = [sshCommand(session.stallSeconds), await hostChecks(session, transfer, listed)];
+  const key = access?.deploy_key;
+  if (key !== undefined && host !== null && host === gitHost(url)) {
+    const path = await deployKeyFile(session, key.private_key);
+    // ssh_config of a listed host can say how to reach it.
+    if (!listed) command.push('-F /dev/null');
+    command.push(`-i ${path} -oIdentitiesOnly=yes -oIdentityAgent=none -oForwardAgent=no`);
+    return { env: { GIT_SSH_COMMAND: command.join(' ') }, used: 'deploy key', redact: [] };
+  }
+  if (listed) {
+    const env = defined({ SSH_AUTH_SOCK: sshAuthSock, GIT_SSH_COMMAND: command.join(' ') });
+    return { env, used: 'builder keys', redact: [] };
+  }
+  command.push('-F /dev/null -oPubkeyAuthentication=no -oIdentityAgent=none -oForwardAgent=no');
+  return { env: { GIT_SSH_COMMAND: command.join(' ') }, used: 'nothing', redact: [] };
+}
+
+function sshCommand(stallSeconds: number): string {
+  const seconds = Math.min(15, stallSeconds);
+  return [
+    'ssh -oBatchMode=yes -oServerAliveCountMax=2',
+    `-oConnectTimeout=${seconds} -oServerAliveInterval=${seconds}`,
+  ].join(' ');
+}
+
+/** Returns the ssh options that check the server's host key. */
+async function hostChecks(
+  session: Session,
+  { server, again, signal }: SshTransfer,
+  listed: boolean,
+): Promise<string> {
+  const { access, hostKeys, legacyKnownHosts } = session;
+  if (access === null)
+    return `-oStrictHostKeyChecking=accept-new -oUserKnownHostsFile=${legacyKnownHosts}`;
+  const checked = listed ? await hostKeys.resolve(server, signal) : server;
+  const trusted = access.hosts.find(({ host }) => host === checked.name)?.fingerprints ?? [];
+  const { keys, presented } = await hostKeys.trusted(checked, trusted, again, signal);
+  for (const key of presented) session.seen.set(`${key.host} ${key.fingerprint}`, key);
+  const path = join(await session.dir(), `known_hosts-${(session.files += 1)}`);
+  const lines = keys.map((key) => `${ALIAS} ${key.type} ${key.key}\n`);
+  await writeFile(path, lines.join(''), { mode: 0o600 });
+  return [
+    `-oStrictHostKeyChecking=yes -oUserKnownHostsFile=${path}`,
+    `-oGlobalKnownHostsFile=/dev/null -oHostKeyAlias=${ALIAS}`,
+    '-oCheckHostIP=no -oUpdateHostKeys=no -oVerifyHostKeyDNS=no',
+    '-oIgnoreUnknown=KnownHostsCommand -oKnownHostsCommand=none',
+  ].join(' ');
+}
+
+/** Writes the deploy key once, for the first transfer that needs it. */
+function deployKeyFile(session: Session, privateKey: string): Promise<string> {
+  session.keyFile ??= (async () => {
+    const path = join(await session.dir(), 'key');
+    await writeFile(path, privateKey, { mode: 0o600 });
+    return path;
+  })();
+  return session.keyFile;
+}
+
+/** Returns the git token if it is for the host of this address. */
+function tokenFor(
+  access: GitAccess | null,
+  url: string,
+): { host: string; token: string; basic: string } | null {
+  const token = access?.token;
+  const parsed = URL.canParse(url) ? new URL(url) : null;
+  if (
+    token === undefined ||
+    parsed?.protocol !== 'https:' ||
+    parsed.host.replace(/\.(?=:|$)/, '') !== token.host
+  )
+    return null;
+  return {
+    host: parsed.host,
+    token: token.token,
+    basic: Buffer.from(`${token.username}:${token.token}`).toString('base64'),
+  };
+}
+
+function overHttp(access: GitAccess | null, url: string): Connection {
+  const own = tokenFor(access, url);
+  if (own === null) return { env: {}, used: 'nothing', redact: [] };
+  const { host, token, basic } = own;
+  const config = [
+    // The address in the key makes git send the header to this host only, and over https only.
+    [`http.https://${host}/.extraHeader`, `Authorization: Basic ${basic}`],
+    // The trace of a request redacts the header in the form that HTTP/1.1 has in every version of
+    // git.
+    ['http.version', 'HTTP/1.1'],
+  ];
+  const env = Object.fromEntries(
+    config.flatMap(([name, value], i) => [
+      [`GIT_CONFIG_KEY_${i}`, name],
+      [`GIT_CONFIG_VALUE_${i}`, value],
+    ]),
+  );
+  return {
+    env: { ...env, GIT_CONFIG_COUNT: String(config.length) },
+    used: 'git token',
+    redact: [token, basic],
   };
 }
 
@@ -226,20 +223,18 @@ export function explainRefusal(
       `The token may have expired, or it may not read this repository: set a new git token`,
     );
   if (failure.code === 'git_repository_not_found' && access === null) return failure;
-  if (sshServer(url) !== null)
-    return used === 'builder keys'
-      ? failure
-      : failure.code === 'git_repository_not_found'
-        ? failure
-        : say(
-            'git_credentials',
-            access === null
-              ? `This builder offers no ssh key to ${host}; add the host to SSH_KEY_HOSTS`
-              : `The project has no deploy key, and this builder offers no ssh key to ${host}: ` +
-                  'create a deploy key, or add the host to SSH_KEY_HOSTS',
-          );
+  if (sshServer(url) !== null) {
+    if (used === 'builder keys' || failure.code === 'git_repository_not_found') return failure;
+    return say('git_credentials', withoutKey(host, access));
+  }
   return access === null ? failure : say('git_credentials', withoutToken(url, access));
 }
+
+const withoutKey = (host: string, access: GitAccess | null): string =>
+  access === null
+    ? `This builder offers no ssh key to ${host}; add the host to SSH_KEY_HOSTS`
+    : `The project has no deploy key, and this builder offers no ssh key to ${host}: ` +
+      'create a deploy key, or add the host to SSH_KEY_HOSTS';
 
 function withoutToken(url: string, access: GitAccess): string {
   if (!/^https:/i.test(url))

@@ -105,18 +105,21 @@ export type HostKeys = {
    */
   resolve(server: SshServer, signal: AbortSignal): Promise<SshServer>;
   /**
-   * Returns the trusted keys of a server, from earlier connections if possible. `again`: the server
-   * has refused those, so it is asked. Throws git_host_unknown, git_host_changed, git_unreachable.
+   * Returns the trusted keys of a server, from earlier connections if possible. Asks the server
+   * `again` if ssh refused those. Throws git_host_unknown, git_host_changed, git_unreachable.
    */
   trusted(
     server: SshServer,
     fingerprints: readonly string[],
     again: boolean,
     signal: AbortSignal,
-  ): Promise<Found>;
+  ): Promise<TrustedKeys>;
 };
-/** `presented`: the keys that the server presented now; empty if it was not asked. */
-export type Found = { keys: HostKey[]; presented: SeenHostKey[] };
+export type TrustedKeys = {
+  keys: HostKey[];
+  /** The keys that the server presented now; empty if it was not asked. */
+  presented: SeenHostKey[];
+};
 
 export type HostKeysOptions = {
   env: NodeJS.ProcessEnv;
@@ -140,7 +143,7 @@ export function createHostKeys({ env, timeoutMs, cachePath, alsoRead }: HostKeys
     const lines = (await Promise.all([cachePath, ...alsoRead].map(read))).flatMap(parseKnownHosts);
     return lines.filter((line) => line.hosts.some((entry) => isNamed(entry, name)));
   }
-  /** Other builds may write too. A lost line costs one question to the server. */
+  /** Other builds can write too. A lost line costs one question to the server. */
   async function remember(server: SshServer, keys: readonly HostKey[]): Promise<void> {
     const name = knownName(server);
     const others = parseKnownHosts(await read(cachePath)).filter(
@@ -204,8 +207,8 @@ export function createHostKeys({ env, timeoutMs, cachePath, alsoRead }: HostKeys
 
     async trusted(server, fingerprints, again, signal) {
       const isTrusted = (key: HostKey): boolean => fingerprints.includes(key.fingerprint);
-      const known = again ? [] : (await remembered(server)).filter(isTrusted);
-      if (known.length > 0) return { keys: known, presented: [] };
+      const rememberedKeys = again ? [] : (await remembered(server)).filter(isTrusted);
+      if (rememberedKeys.length > 0) return { keys: rememberedKeys, presented: [] };
       const seen = await scan(server, signal);
       const presented = seen.map((key) => ({
         host: server.name,

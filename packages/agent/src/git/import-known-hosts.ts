@@ -1,7 +1,7 @@
 /**
  * Sends the host keys that this builder accepted by itself before the control plane kept host keys.
  * The control plane takes them once. A file marks that it has answered; the keys stay, because a
- * build may still need their full text.
+ * build can still need their full text.
  */
 import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';

@@ -13,16 +13,23 @@ import { TaskFailure } from '../failures.ts';
 import { gitHost, isListed } from './git-hosts.ts';
 import type { Git } from './submodules.ts';
 
-/**
- * A file of a checkout that holds a pointer. `name`: its path from the root of the project’s
- * repository.
- */
-export type LfsPointer = { dir: string; path: string; name: string; oid: string; size: number };
-/**
- * A checkout with its address. `name` is the prefix of its paths. `lfsUrl`: the Git LFS server that
- * its .lfsconfig names.
- */
-export type Checkout = { dir: string; name: string; url: string; lfsUrl?: string | null };
+/** A file of a checkout that holds a pointer. */
+export type LfsPointer = {
+  dir: string;
+  path: string;
+  /** Path from the root of the project’s repository. */
+  name: string;
+  oid: string;
+  size: number;
+};
+export type Checkout = {
+  dir: string;
+  /** The prefix of its paths. */
+  name: string;
+  url: string;
+  /** The Git LFS server that its .lfsconfig names. */
+  lfsUrl?: string | null;
+};
 export type LfsOptions = {
   /** The address of the project’s repository. */
   ownUrl: string;
@@ -47,13 +54,13 @@ const MAX_ANSWER = 4 * 1024 ** 2;
 const MAX_REDIRECTS = 3;
 const MEDIA_TYPE = 'application/vnd.git-lfs+json';
 
-/** `mustAll`: throws if a repository has more files than are read. */
+/** Finds the pointers. With `mustAll`, throws if a repository has more files than are read. */
 export async function findPointers(
   git: Git,
   checkouts: readonly Checkout[],
   mustAll = false,
 ): Promise<LfsPointer[]> {
-  const found: LfsPointer[] = [];
+  const pointers: LfsPointer[] = [];
   for (const { dir, name } of checkouts) {
     const paths = (await git(['ls-files', '-z', '--', ':(top,attr:filter=lfs)'], dir))
       .split('\0')
@@ -64,10 +71,10 @@ export async function findPointers(
       );
     for (const path of paths.slice(0, MAX_FILES)) {
       const pointer = await readPointer(join(dir, path));
-      if (pointer !== null) found.push({ dir, path, name: `${name}${path}`, ...pointer });
+      if (pointer !== null) pointers.push({ dir, path, name: `${name}${path}`, ...pointer });
     }
   }
-  return found;
+  return pointers;
 }
 
 /**
@@ -114,7 +121,7 @@ export async function fetchPointers(
   checkouts: readonly Checkout[],
   options: LfsOptions,
 ): Promise<LfsPointer[]> {
-  const left: LfsPointer[] = [];
+  const notFetched: LfsPointer[] = [];
   const total = pointers.reduce((sum, { size }) => sum + size, 0);
   if (total > MAX_TOTAL)
     throw failure(
@@ -126,7 +133,7 @@ export async function fetchPointers(
     if (own.length === 0) continue;
     const server = lfsUrl ?? ofRepository(url);
     if (!/^https?:/i.test(server)) {
-      left.push(...own);
+      notFetched.push(...own);
       continue;
     }
     if (lfsUrl !== null)
@@ -138,7 +145,7 @@ export async function fetchPointers(
     for (let from = 0; from < own.length; from += BATCH)
       await fetchBatch(own.slice(from, from + BATCH), server, options);
   }
-  return left;
+  return notFetched;
 }
 
 type Action = { href: string; header: Record<string, string> };
@@ -215,7 +222,7 @@ function actionsIn(text: string): Map<string, Action | string> {
   } catch (error) {
     throw failure('the answer of the Git LFS server is not JSON', error);
   }
-  const found = new Map<string, Action | string>();
+  const actionsByOid = new Map<string, Action | string>();
   for (const listed of Array.isArray(answer?.objects) ? answer.objects : []) {
     const { oid, actions, error } = listed ?? {};
     if (typeof oid !== 'string') continue;
@@ -224,14 +231,14 @@ function actionsIn(text: string): Map<string, Action | string> {
       (pair): pair is [string, string] => typeof pair[1] === 'string',
     );
     if (typeof href === 'string')
-      found.set(oid, { href, header: Object.fromEntries(header.slice(0, 20)) });
+      actionsByOid.set(oid, { href, header: Object.fromEntries(header.slice(0, 20)) });
     else
-      found.set(
+      actionsByOid.set(
         oid,
         typeof error?.message === 'string' ? error.message.slice(0, 300) : 'no address',
       );
   }
-  return found;
+  return actionsByOid;
 }
 
 async function download(
@@ -393,7 +400,7 @@ async function store(
 }
 
 async function readPointer(path: string): Promise<{ oid: string; size: number } | null> {
-  // Do not follow symlinks: they may lead out of the checkout.
+  // Do not follow symlinks: they can lead out of the checkout.
   const file = await open(
     path,
     constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK,

@@ -80,7 +80,7 @@ export async function look({ branch, watchPaths, bases }: LookSpec, git: LookGit
 }
 
 /**
- * False if the server does not serve this commit. Other failures may pass, so the whole look fails.
+ * False if the server does not serve this commit. Other failures can pass, so the whole look fails.
  */
 async function fetched(fetch: () => Promise<unknown>): Promise<boolean> {
   try {
@@ -114,5 +114,6 @@ async function differ(
     '--',
     ...specs,
   ]);
-  return code === 0 ? false : code === 1 ? true : null;
+  if (code === 0) return false;
+  return code === 1 ? true : null;
 }

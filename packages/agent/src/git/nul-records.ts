@@ -19,7 +19,7 @@ export function recordReader(
   onRecord: (record: string) => void,
 ): (chunk: Buffer) => boolean {
   const decoder = new StringDecoder('utf8');
-  const left = { records, bytes };
+  const allowance = { records, bytes };
   let open = '';
   let isTooLong = false;
   const add = (text: string): void => {
@@ -27,22 +27,22 @@ export function recordReader(
     open = isTooLong ? '' : open + text;
   };
   return (chunk) => {
-    const text = decoder.write(chunk.subarray(0, left.bytes));
-    left.bytes -= chunk.length;
+    const text = decoder.write(chunk.subarray(0, allowance.bytes));
+    allowance.bytes -= chunk.length;
     let from = 0;
     for (
       let to = text.indexOf('\0');
-      to !== -1 && left.records > 0;
+      to !== -1 && allowance.records > 0;
       to = text.indexOf('\0', from)
     ) {
       add(text.slice(from, to));
       if (!isTooLong) onRecord(open);
-      left.records -= 1;
+      allowance.records -= 1;
       open = '';
       isTooLong = false;
       from = to + 1;
     }
     add(text.slice(from));
-    return left.records > 0 && left.bytes > 0;
+    return allowance.records > 0 && allowance.bytes > 0;
   };
 }

@@ -192,7 +192,7 @@ async function readFiles(git: RepositoryGit, ids: readonly string[]): Promise<Ma
       ...new Set(ids),
     ]);
   } catch (error) {
-    // The server gives no single files. It may have ignored the filter before and have sent them
+    // The server gives no single files. It might have ignored the filter before and have sent them
     // then.
     if (!(error instanceof TaskFailure) || error.code === 'git_timeout') throw error;
   }

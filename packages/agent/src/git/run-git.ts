@@ -16,7 +16,7 @@ export type GitOptions = {
   inherit: NodeJS.ProcessEnv;
   cloneTimeoutMs: number;
   stallTimeoutMs: number;
-  /** Hosts to which ssh may offer the keys of this machine. */
+  /** Hosts to which ssh can offer the keys of this machine. */
   sshKeyHosts: readonly string[];
   /** Folder in memory for keys. */
   keys: PrivateFolder;
@@ -43,7 +43,7 @@ export type RunOptions = Output & {
   connection?: Connection;
   /** File for the trace of the requests. */
   trace?: string;
-  /** Gets the lines of standard output, which may then be of any length. */
+  /** Gets the lines of standard output, which can then be of any length. */
   onOut?: ((line: string) => void) | undefined;
   /**
    * Gets standard output instead, and returns whether it takes more. If not, `runGit` ends the

@@ -115,15 +115,15 @@ type Submodule = { path: string; address: string | null; update: string | null; 
 /** Lists the submodule commits of a checkout with their addresses in .gitmodules. */
 async function listed(git: Git, dir: string): Promise<Submodule[]> {
   const entries = (await git(['ls-files', '--stage', '-z', '--', ':(top)'], dir)).split('\0');
-  const found = entries.flatMap((entry) => {
+  const commits = entries.flatMap((entry) => {
     const [, mode, sha, path] = /^(\d{6}) ([0-9a-f]{40,64}) 0\t(.*)$/s.exec(entry) ?? [];
     return mode === '160000' && sha !== undefined && path !== undefined ? [{ path, sha }] : [];
   });
-  if (found.length === 0) return [];
+  if (commits.length === 0) return [];
   // A symlink (mode 120000) named .gitmodules is ignored.
   const hasFile = entries.some((entry) => /^100\d{3} \S+ 0\t\.gitmodules$/.test(entry));
   const modules = hasFile ? await readModules(git, dir) : new Map<string, Module>();
-  return found.map(({ path, sha }) => ({
+  return commits.map(({ path, sha }) => ({
     path,
     sha,
     address: modules.get(path)?.url ?? null,

@@ -1,7 +1,7 @@
 /**
  * The secret that the agent sends in X-Agent-Secret: the node's own secret once it has one, before
  * that JOIN_TOKEN or AGENT_SECRET. The control plane hands out the node's own secret once, so it is
- * saved on disk before it is used. While an answer with the secret may be on its way, the boot_id
+ * saved on disk before it is used. While an answer with the secret can be on its way, the boot_id
  * is saved too: a process that was killed in between asks again with the same boot_id and gets a
  * new secret.
  */
@@ -22,16 +22,16 @@ export type Credentials = {
   headers(): Record<string, string>;
   /**
    * Sends a registration with each known secret, the node's own first, until one is accepted, and
-   * saves a secret from the answer. `maySave`: whether a secret could be saved. Rejects with the
-   * error of the last try.
+   * saves a secret from the answer. `maySave` says whether a secret could be saved. Rejects with
+   * the error of the last try.
    */
   register<T extends { node_secret?: string }>(
     send: (headers: Record<string, string>, maySave: boolean) => Promise<T>,
   ): Promise<T>;
 };
-/** `shared`: AGENT_SECRET. The first one is sent; a registration that gets 401 tries the others. */
 export type CredentialOptions = {
   stateDir: string;
+  /** AGENT_SECRET. The first one is sent; a registration that gets 401 tries the others. */
   shared: readonly string[];
   joinToken: string | undefined;
   log: Logger;

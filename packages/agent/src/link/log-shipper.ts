@@ -36,8 +36,16 @@ export type LogShipperOptions = {
   bounds?: Bounds;
   now?: () => Date;
 };
-/** `lines`, `chars`: what may wait. `stallMs`, `waitMs`: how long a program waits. */
-export type Bounds = { lines: number; chars: number; stallMs: number; waitMs: number };
+export type Bounds = {
+  /** Lines that wait in memory at most. */
+  lines: number;
+  /** Characters that wait in memory at most. */
+  chars: number;
+  /** A program waits no longer than this for an accepted batch. */
+  stallMs: number;
+  /** A program waits no longer than this in all. */
+  waitMs: number;
+};
 /** One message of the builder has up to 1 MiB of output, which arrives at once. */
 const BOUNDS: Bounds = {
   lines: 200_000,
@@ -59,6 +67,33 @@ const LINE_CHARS = 100;
 /** `flush` gives up when no batch was accepted for this long. */
 const FLUSH_STALL_MS = 15_000;
 
+type Wait = { promise: Promise<void>; end: () => void };
+/** The lines of one task on their way to the control plane. */
+type Shipping = {
+  send: SendLines;
+  onDropped: (error: unknown) => void;
+  flushMs: number;
+  bounds: Bounds;
+  now: () => Date;
+  hide: ReturnType<typeof createShownText>;
+  buffer: LogLineIn[];
+  /** Lines before this index are sent or dropped. */
+  head: number;
+  /** Characters of the lines that wait. */
+  chars: number;
+  /** Lines that were dropped since the last batch. */
+  dropped: number;
+  /** Number of the next line. */
+  next: number;
+  timer: NodeJS.Timeout | undefined;
+  sending: Promise<void> | null;
+  /** When the last batch was accepted; monotonic clock in ms. */
+  acceptedAt: number;
+  /** How long programs waited for room in all. */
+  waitedMs: number;
+  waiting: Wait | null;
+};
+
 export function createLogShipper({
   send,
   onDropped,
@@ -67,152 +102,175 @@ export function createLogShipper({
   redact = (text) => text,
   now = () => new Date(),
 }: LogShipperOptions): LogShipper {
-  let buffer: LogLineIn[] = [];
-  /** Lines before this index are sent or dropped. */
-  let head = 0;
-  let chars = 0;
-  let dropped = 0;
-  let next = 0;
-  let timer: NodeJS.Timeout | undefined;
-  let sending: Promise<void> | null = null;
-  const hide = createShownText(redact);
-  const isEmpty = (): boolean => head === buffer.length;
-
-  let acceptedAt = performance.now();
-  let waitedMs = 0;
-  let waiting: { promise: Promise<void>; end: () => void } | null = null;
-
-  const sizeOf = (line: LogLineIn): number => line.text.length + LINE_CHARS;
-  function shift(): LogLineIn | undefined {
-    const line = buffer[head];
-    if (line === undefined) return undefined;
-    chars -= sizeOf(line);
-    head += 1;
-    if (head > 1_000 && head * 2 > buffer.length) {
-      buffer = buffer.slice(head);
-      head = 0;
-    }
-    return line;
-  }
-  const isOver = (part: number): boolean =>
-    buffer.length - head > bounds.lines * part || chars > bounds.chars * part;
-
-  function takeBatch(): LogLineIn[] {
-    const batch: LogLineIn[] = [];
-    if (dropped > 0)
-      batch.push({
-        at: now().toISOString(),
-        stream: 'system',
-        step: null,
-        text:
-          `… ${dropped} lines are missing here: the agent kept them until its buffer was full, ` +
-          'and the control plane took them too slowly or not at all',
-      });
-    dropped = 0;
-    let size = 0;
-    while (!isEmpty() && batch.length < BATCH_LINES && size < BATCH_CHARS) {
-      const line = shift();
-      if (line === undefined) break;
-      size += sizeOf(line);
-      batch.push(line);
-    }
-    return batch;
-  }
-  async function sendAll(): Promise<void> {
-    // Before, there was nothing to accept.
-    acceptedAt = performance.now();
-    while (!isEmpty()) {
-      const batch = takeBatch();
-      const first = next;
-      next += batch.length;
-      try {
-        await send(first, batch);
-      } catch (error) {
-        onDropped(error);
-      }
-      acceptedAt = performance.now();
-      if (!isOver(LOW)) waiting?.end();
-    }
-  }
-  function go(): Promise<void> {
-    clearTimeout(timer);
-    timer = undefined;
-    sending ??= sendAll().finally(() => {
-      sending = null;
-      // Lines that were pushed between the last check and here have no timer yet.
-      if (!isEmpty()) timer ??= setTimeout(() => void go(), flushMs);
-    });
-    return sending;
-  }
-
-  /** Begins a wait that ends when there is room, or when the patience is over. */
-  function wait(): { promise: Promise<void>; end: () => void } {
-    const { promise, resolve } = Promise.withResolvers<void>();
-    const began = performance.now();
-    const look = setInterval(() => {
-      if (
-        performance.now() - acceptedAt > bounds.stallMs ||
-        waitedMs + performance.now() - began > bounds.waitMs
-      )
-        end();
-    }, 100);
-    const end = (): void => {
-      clearInterval(look);
-      if (waiting?.promise === promise) {
-        waitedMs += performance.now() - began;
-        waiting = null;
-      }
-      resolve();
-    };
-    return { promise, end };
-  }
-
-  return {
-    push(line) {
-      const shown: LogLineIn = {
-        ...line,
-        at: line.at ?? now().toISOString(),
-        text: hide(line.text, MAX_LINE, true),
-        ...defined({
-          step:
-            line.step === null || line.step === undefined
-              ? undefined
-              : hide(line.step, MAX_STEP, false),
-        }),
-      };
-      buffer.push(shown);
-      chars += sizeOf(shown);
-      while (isOver(1) && buffer.length - head > 1) {
-        shift();
-        dropped += 1;
-      }
-      if (sending === null) timer ??= setTimeout(() => void go(), flushMs);
-    },
-    room() {
-      if (!isOver(HIGH) || waitedMs >= bounds.waitMs) return null;
-      // It does not answer: the lines since its last answer have waited long enough.
-      if (sending !== null && performance.now() - acceptedAt > bounds.stallMs) return null;
-      void go();
-      waiting ??= wait();
-      return waiting.promise;
-    },
-    async flush(signal) {
-      const began = performance.now();
-      const aborted = new Promise<void>((resolve) =>
-        signal.aborted
-          ? resolve()
-          : signal.addEventListener('abort', () => resolve(), { once: true }),
-      );
-      const { promise: stalled, resolve: giveUp } = Promise.withResolvers<void>();
-      const look = setInterval(() => {
-        if (performance.now() - Math.max(began, acceptedAt) > FLUSH_STALL_MS) giveUp();
-      }, 250);
-      const sent = (async () => {
-        while (!isEmpty() || sending !== null) await go();
-      })();
-      await Promise.race([sent, aborted, stalled]);
-      clearInterval(look);
-      clearTimeout(timer);
-    },
+  const shipping: Shipping = {
+    send,
+    onDropped,
+    flushMs,
+    bounds,
+    now,
+    hide: createShownText(redact),
+    buffer: [],
+    head: 0,
+    chars: 0,
+    dropped: 0,
+    next: 0,
+    timer: undefined,
+    sending: null,
+    acceptedAt: performance.now(),
+    waitedMs: 0,
+    waiting: null,
   };
+  return {
+    push: (line) => push(shipping, line),
+    room: () => room(shipping),
+    flush: (signal) => flush(shipping, signal),
+  };
+}
+
+function push(shipping: Shipping, line: LogLineIn): void {
+  const shown = shownLine(shipping, line);
+  shipping.buffer.push(shown);
+  shipping.chars += sizeOf(shown);
+  while (isOver(shipping, 1) && waitingLines(shipping) > 1) {
+    shift(shipping);
+    shipping.dropped += 1;
+  }
+  if (shipping.sending === null) sendLater(shipping);
+}
+
+function shownLine({ hide, now }: Shipping, line: LogLineIn): LogLineIn {
+  const { step } = line;
+  const shownStep = step === null || step === undefined ? undefined : hide(step, MAX_STEP, false);
+  return {
+    ...line,
+    at: line.at ?? now().toISOString(),
+    text: hide(line.text, MAX_LINE, true),
+    ...defined({ step: shownStep }),
+  };
+}
+
+function room(shipping: Shipping): Promise<void> | null {
+  const { bounds, waitedMs, sending, acceptedAt } = shipping;
+  if (!isOver(shipping, HIGH) || waitedMs >= bounds.waitMs) return null;
+  // The control plane does not answer: the lines since its last answer have waited long enough.
+  if (sending !== null && performance.now() - acceptedAt > bounds.stallMs) return null;
+  void sendNow(shipping);
+  shipping.waiting ??= waitForRoom(shipping);
+  return shipping.waiting.promise;
+}
+
+/** Begins a wait that ends when there is room, or when a bound of the wait is reached. */
+function waitForRoom(shipping: Shipping): Wait {
+  const { bounds } = shipping;
+  const { promise, resolve } = Promise.withResolvers<void>();
+  const began = performance.now();
+  const check = setInterval(() => {
+    const now = performance.now();
+    const isStalled = now - shipping.acceptedAt > bounds.stallMs;
+    if (isStalled || shipping.waitedMs + now - began > bounds.waitMs) end();
+  }, 100);
+  const end = (): void => {
+    clearInterval(check);
+    if (shipping.waiting?.promise === promise) {
+      shipping.waitedMs += performance.now() - began;
+      shipping.waiting = null;
+    }
+    resolve();
+  };
+  return { promise, end };
+}
+
+async function flush(shipping: Shipping, signal: AbortSignal): Promise<void> {
+  const began = performance.now();
+  const { promise: gaveUp, resolve: giveUp } = Promise.withResolvers<void>();
+  if (signal.aborted) giveUp();
+  else signal.addEventListener('abort', () => giveUp(), { once: true });
+  const check = setInterval(() => {
+    if (performance.now() - Math.max(began, shipping.acceptedAt) > FLUSH_STALL_MS) giveUp();
+  }, 250);
+  const sent = (async () => {
+    while (!isEmpty(shipping) || shipping.sending !== null) await sendNow(shipping);
+  })();
+  await Promise.race([sent, gaveUp]);
+  clearInterval(check);
+  clearTimeout(shipping.timer);
+}
+
+function sendLater(shipping: Shipping): void {
+  shipping.timer ??= setTimeout(() => void sendNow(shipping), shipping.flushMs);
+}
+
+function sendNow(shipping: Shipping): Promise<void> {
+  clearTimeout(shipping.timer);
+  shipping.timer = undefined;
+  shipping.sending ??= sendAll(shipping).finally(() => {
+    shipping.sending = null;
+    // Lines that were pushed between the last check and here have no timer yet.
+    if (!isEmpty(shipping)) sendLater(shipping);
+  });
+  return shipping.sending;
+}
+
+async function sendAll(shipping: Shipping): Promise<void> {
+  // Before, there was nothing to accept.
+  shipping.acceptedAt = performance.now();
+  while (!isEmpty(shipping)) {
+    const batch = takeBatch(shipping);
+    const first = shipping.next;
+    shipping.next += batch.length;
+    try {
+      await shipping.send(first, batch);
+    } catch (error) {
+      shipping.onDropped(error);
+    }
+    shipping.acceptedAt = performance.now();
+    if (!isOver(shipping, LOW)) shipping.waiting?.end();
+  }
+}
+
+function takeBatch(shipping: Shipping): LogLineIn[] {
+  const batch: LogLineIn[] = [];
+  if (shipping.dropped > 0) batch.push(missingLines(shipping));
+  shipping.dropped = 0;
+  let size = 0;
+  while (batch.length < BATCH_LINES && size < BATCH_CHARS) {
+    const line = shift(shipping);
+    if (line === undefined) break;
+    size += sizeOf(line);
+    batch.push(line);
+  }
+  return batch;
+}
+
+const missingLines = ({ dropped, now }: Shipping): LogLineIn => ({
+  at: now().toISOString(),
+  stream: 'system',
+  step: null,
+  text:
+    `… ${dropped} lines are missing here: the agent kept them until its buffer was full, ` +
+    'and the control plane took them too slowly or not at all',
+});
+
+const sizeOf = (line: LogLineIn): number => line.text.length + LINE_CHARS;
+const waitingLines = ({ buffer, head }: Shipping): number => buffer.length - head;
+const isEmpty = (shipping: Shipping): boolean => waitingLines(shipping) === 0;
+
+/** Whether more lines wait than this part of the bounds. */
+function isOver(shipping: Shipping, part: number): boolean {
+  const { bounds, chars } = shipping;
+  return waitingLines(shipping) > bounds.lines * part || chars > bounds.chars * part;
+}
+
+/** Takes the oldest line. */
+function shift(shipping: Shipping): LogLineIn | undefined {
+  const { buffer, head } = shipping;
+  const line = buffer[head];
+  if (line === undefined) return undefined;
+  shipping.chars -= sizeOf(line);
+  shipping.head += 1;
+  if (shipping.head > 1_000 && shipping.head * 2 > buffer.length) {
+    shipping.buffer = buffer.slice(shipping.head);
+    shipping.head = 0;
+  }
+  return line;
 }

@@ -14,8 +14,9 @@ import { openTasksText, type Task } from '@berth/wire/task';
 import { pause, type Stopped } from '../stopped.ts';
 
 /**
- * reported: answered with 200; lost: answered with 404 or 409; shutdown: given up, the task is
- * offered again.
+ * - `reported`: the control plane answered the report with 200.
+ * - `lost`: it answered with 404 or 409.
+ * - `shutdown`: the agent gave up; the control plane offers the task again.
  */
 export type TaskOutcome = 'reported' | 'lost' | 'shutdown';
 export type TaskRun = {
@@ -30,7 +31,7 @@ export type TaskLoopDeps = {
   nodeId: () => string | null;
   run: (task: Task) => TaskRun;
   /**
-   * Limits of tasks at once. Retirements and copies mostly wait (a drain may take an hour), so they
+   * Limits of tasks at once. Retirements and copies mostly wait (a drain can take an hour), so they
    * have limits of their own.
    */
   limits: { build: number; retire: number; sync: number; other: number };
@@ -51,7 +52,7 @@ export type TaskLoopDeps = {
   trustMs?: number;
 };
 /**
- * How long the control plane may hold a poll, in seconds: a random time between `from` and `to`, so
+ * How long the control plane can hold a poll, in seconds: a random time between `from` and `to`, so
  * that the polls of many agents do not end together, or `short`.
  */
 export type PollHold = { from: number; to: number; short: number };
@@ -76,183 +77,229 @@ export type TaskLoop = {
 
 /**
  * Long holds are used if each registration's answer, every 30 s, names the open tasks: a poll whose
- * connection died unnoticed then costs half a minute. With the 15 s that an answer may take, a hold
+ * connection died unnoticed then costs half a minute. With the 15 s that an answer can take, a hold
  * stays below the 300 s after which `fetch` gives up. Short holds are used if the answer does not
  * name them, and for an hour after long polls were cut: many proxies cut a request that is silent
  * for a minute.
  */
 export const POLL_HOLD: PollHold = { from: 200, to: 280, short: 50 };
 const SHORT_FOR_MS = 3_600_000;
-/** `open_tasks` may be a few seconds old (the control plane's loops/task-watch.ts). */
+/** `open_tasks` can be a few seconds old (the control plane's loops/task-watch.ts). */
 const TRUST_MS = 5_000;
 /** A lost task is not started again for this time, even if it is listed. */
 const BACKOFF_MS = 3_000;
 
-export function createTaskLoop(deps: TaskLoopDeps): TaskLoop {
-  const { client, log, hold = POLL_HOLD, pollMs = 5_000, trustMs = TRUST_MS } = deps;
-  const runs = new Map<string, TaskRun>();
+/** The deps with their defaults, and what the loop knows. All times are monotonic clocks in ms. */
+type Polling = TaskLoopDeps & {
+  hold: PollHold;
+  pollMs: number;
+  trustMs: number;
+  runs: Map<string, TaskRun>;
   /**
    * Tasks that ended here. A list that was requested before their end must not start them again.
    */
-  const ended = new Map<string, { at: number; notBefore: number }>();
-  let listed: { tasks: readonly Task[]; askedAt: number } = { tasks: [], askedAt: -Infinity };
-  let etag: string | null = null;
-  /** Monotonic clock in ms, like all times here. */
-  let lastPollOkAt: number | null = null;
-  let askedAt = 0;
-  let knowsOpenTasks = false;
+  ended: Map<string, { at: number; notBefore: number }>;
+  listed: { tasks: readonly Task[]; askedAt: number };
+  etag: string | null;
+  lastPollOkAt: number | null;
+  askedAt: number;
+  /** The control plane names the open tasks in the answer to a registration. */
+  knowsOpenTasks: boolean;
   /** Consecutive polls that ended without an answer after more than a short hold. */
-  let cuts = 0;
-  let shortUntil = -Infinity;
-  let first = true;
-  let draining = false;
-  let repoll: NodeJS.Timeout | undefined;
+  cuts: number;
+  /** Holds are short until this time. */
+  shortUntil: number;
+  isFirstList: boolean;
+  isDraining: boolean;
+  repoll: NodeJS.Timeout | undefined;
   /** Aborts the held poll, so that the next one starts. */
-  let poll = new AbortController();
+  poll: AbortController;
+};
 
-  type Kind = keyof TaskLoopDeps['limits'];
-  const kindOf = (task: Task): Kind =>
-    task.kind === 'move'
-      ? 'sync'
-      : task.kind === 'build' || task.kind === 'retire' || task.kind === 'sync'
-        ? task.kind
-        : 'other';
-  const runningOf = (kind: Kind): number =>
-    [...runs.values()].filter((r) => kindOf(r.task) === kind).length;
+export function createTaskLoop(deps: TaskLoopDeps): TaskLoop {
+  const polling = createPolling(deps);
+  return {
+    lastPollOkAt: () => polling.lastPollOkAt,
+    running: () => polling.runs.size,
+    abortPoll: () => pollAgain(polling),
+    checkOpenTasks: (open) => checkOpenTasks(polling, open),
+    run: (signal) => pollUntilAborted(polling, signal),
+    drain: (graceMs) => drain(polling, graceMs),
+  };
+}
 
-  function startTasks(): void {
-    for (const task of listed.tasks) {
-      if (draining) return;
-      if (runs.has(task.id)) continue;
-      const end = ended.get(task.id);
-      if (end !== undefined && performance.now() < end.notBefore) continue;
-      if (end !== undefined && listed.askedAt <= end.at) {
-        // This list was requested before the task ended here. Drop the ETag, so that the next list
-        // is not held and tells the task’s state.
-        etag = null;
+const createPolling = (deps: TaskLoopDeps): Polling => ({
+  ...deps,
+  hold: deps.hold ?? POLL_HOLD,
+  pollMs: deps.pollMs ?? 5_000,
+  trustMs: deps.trustMs ?? TRUST_MS,
+  runs: new Map(),
+  ended: new Map(),
+  listed: { tasks: [], askedAt: -Infinity },
+  etag: null,
+  lastPollOkAt: null,
+  askedAt: 0,
+  knowsOpenTasks: false,
+  cuts: 0,
+  shortUntil: -Infinity,
+  isFirstList: true,
+  isDraining: false,
+  repoll: undefined,
+  poll: new AbortController(),
+});
+
+async function pollUntilAborted(polling: Polling, signal: AbortSignal): Promise<void> {
+  const { log, pollMs } = polling;
+  for (let failures = 0; !signal.aborted; ) {
+    try {
+      const nodeId = polling.nodeId();
+      if (nodeId === null) {
+        await pause(100, signal);
         continue;
       }
-      if (runningOf(kindOf(task)) >= deps.limits[kindOf(task)]) continue;
-      const run = deps.run(task);
-      runs.set(task.id, run);
-      void run.done.then((outcome) => onEnd(task, outcome));
+      await pollOnce(polling, nodeId, signal);
+      failures = 0;
+    } catch (error) {
+      if (signal.aborted) return;
+      if (error === polling.poll.signal.reason) continue;
+      // 401: the node was deleted with its secret, or the secret was reset.
+      if (error instanceof ApiError && (error.status === 404 || error.status === 401))
+        polling.onUnknownNode();
+      noteCut(polling, error);
+      if (failures === 0) log.warn({ err: error }, 'polling the task list failed; will retry');
+      await pause(backoff(failures, { min: 500, max: pollMs }), signal).catch(() => undefined);
+      failures += 1;
     }
   }
-  function onEnd(task: Task, outcome: TaskOutcome): void {
-    runs.delete(task.id);
-    const now = performance.now();
-    ended.set(task.id, { at: now, notBefore: outcome === 'reported' ? now : now + BACKOFF_MS });
-    if (outcome === 'lost') deps.onLost();
-    if (outcome !== 'reported') repoll ??= setTimeout(pollAgain, BACKOFF_MS + 50);
-    startTasks();
-  }
-  function pollAgain(): void {
-    repoll = undefined;
-    etag = null;
-    poll.abort(new Error('polling the task list again'));
-  }
-  function applyList(): void {
-    const byId = new Map(listed.tasks.map((t) => [t.id, t]));
-    for (const [id, run] of runs) {
-      const task = byId.get(id);
-      if (task === undefined) run.stop('lost');
-      else if (task.cancel_requested) run.stop('cancelled');
+}
+
+async function pollOnce(polling: Polling, nodeId: string, signal: AbortSignal): Promise<void> {
+  const { client, etag } = polling;
+  const askedAt = performance.now();
+  polling.askedAt = askedAt;
+  polling.poll = new AbortController();
+  const wait = holdSeconds(polling);
+  const result = await client.exchange('agentTasks', {
+    query: { node_id: nodeId, wait },
+    headers: etag === null ? {} : { 'if-none-match': etag },
+    signal: AbortSignal.any([signal, polling.poll.signal]),
+    timeoutMs: (wait + 15) * 1000,
+  });
+  if (wasLong(polling)) polling.cuts = 0;
+  polling.lastPollOkAt = performance.now();
+  if (result.headers !== undefined) polling.onLogsWanted?.(result.headers.get(LOGS_WANTED_HEADER));
+  if (result.answer !== null) {
+    polling.listed = { tasks: result.answer, askedAt };
+    polling.etag = result.etag;
+    if (polling.isFirstList) {
+      polling.isFirstList = false;
+      await polling.onFirstList(polling.listed.tasks);
     }
-    for (const [id, end] of ended) if (!byId.has(id) && listed.askedAt > end.at) ended.delete(id);
-    startTasks();
+    applyList(polling);
   }
+  // The control plane does not hold requests: wait until the next poll is due.
+  if (result.etag === null && performance.now() - askedAt < 1_000)
+    await pause(polling.pollMs, signal);
+}
 
-  /** The first poll is not held: readiness and reconciliation wait for its answer. */
-  function holdSeconds(): number {
-    if (etag === null) return 0;
-    if (!knowsOpenTasks || performance.now() < shortUntil) return hold.short;
-    return Math.round(hold.from + Math.random() * (hold.to - hold.from));
+/** The first poll is not held: readiness and reconciliation wait for its answer. */
+function holdSeconds({ etag, hold, knowsOpenTasks, shortUntil }: Polling): number {
+  if (etag === null) return 0;
+  if (!knowsOpenTasks || performance.now() < shortUntil) return hold.short;
+  return Math.round(hold.from + Math.random() * (hold.to - hold.from));
+}
+
+const wasLong = ({ askedAt, hold }: Polling): boolean =>
+  performance.now() - askedAt > hold.short * 1000;
+
+/**
+ * Counts a long poll without an answer. A restart of the control plane explains one; two in a row
+ * mean that a proxy cuts silent requests.
+ */
+function noteCut(polling: Polling, error: unknown): void {
+  if (!wasLong(polling) || (error instanceof ApiError && error.status < 500)) return;
+  polling.cuts += 1;
+  if (polling.cuts > 1) polling.shortUntil = performance.now() + SHORT_FOR_MS;
+}
+
+function pollAgain(polling: Polling): void {
+  polling.repoll = undefined;
+  polling.etag = null;
+  polling.poll.abort(new Error('polling the task list again'));
+}
+
+function checkOpenTasks(polling: Polling, open: string | undefined): void {
+  const { lastPollOkAt, listed, trustMs, log } = polling;
+  polling.knowsOpenTasks = open !== undefined;
+  if (open === undefined || lastPollOkAt === null || performance.now() - lastPollOkAt < trustMs)
+    return;
+  if (open === openTasksText(listed.tasks)) return;
+  log.info('the open tasks differ from the polled list; polling again');
+  pollAgain(polling);
+}
+
+function applyList(polling: Polling): void {
+  const { listed, runs, ended } = polling;
+  const byId = new Map(listed.tasks.map((t) => [t.id, t]));
+  for (const [id, run] of runs) {
+    const task = byId.get(id);
+    if (task === undefined) run.stop('lost');
+    else if (task.cancel_requested) run.stop('cancelled');
   }
+  for (const [id, end] of ended) if (!byId.has(id) && listed.askedAt > end.at) ended.delete(id);
+  startTasks(polling);
+}
 
-  const wasLong = (): boolean => performance.now() - askedAt > hold.short * 1000;
-  /**
-   * Counts a long poll without an answer. One may be a restart of the control plane; two in a row
-   * mean that a proxy cuts silent requests.
-   */
-  function noteCut(error: unknown): void {
-    if (!wasLong() || (error instanceof ApiError && error.status < 500)) return;
-    cuts += 1;
-    if (cuts > 1) shortUntil = performance.now() + SHORT_FOR_MS;
-  }
-
-  async function pollOnce(nodeId: string, signal: AbortSignal): Promise<void> {
-    askedAt = performance.now();
-    poll = new AbortController();
-    const headers: Record<string, string> = etag === null ? {} : { 'if-none-match': etag };
-    const either = AbortSignal.any([signal, poll.signal]);
-    const wait = holdSeconds();
-    const result = await client.exchange('agentTasks', {
-      query: { node_id: nodeId, wait },
-      headers,
-      signal: either,
-      timeoutMs: (wait + 15) * 1000,
-    });
-    if (wasLong()) cuts = 0;
-    lastPollOkAt = performance.now();
-    if (result.headers !== undefined) deps.onLogsWanted?.(result.headers.get(LOGS_WANTED_HEADER));
-    if (result.answer !== null) {
-      listed = { tasks: result.answer, askedAt };
-      etag = result.etag;
-      if (first) {
-        first = false;
-        await deps.onFirstList(listed.tasks);
-      }
-      applyList();
+function startTasks(polling: Polling): void {
+  const { listed, runs, ended, limits } = polling;
+  for (const task of listed.tasks) {
+    if (polling.isDraining) return;
+    if (runs.has(task.id)) continue;
+    const end = ended.get(task.id);
+    if (end !== undefined && performance.now() < end.notBefore) continue;
+    if (end !== undefined && listed.askedAt <= end.at) {
+      // This list was requested before the task ended here. Drop the ETag, so that the next list
+      // is not held and tells the task’s state.
+      polling.etag = null;
+      continue;
     }
-    // The control plane does not hold requests: wait until the next poll is due.
-    if (result.etag === null && performance.now() - askedAt < 1_000) await pause(pollMs, signal);
+    if (runningOf(polling, limitOf(task)) >= limits[limitOf(task)]) continue;
+    const run = polling.run(task);
+    runs.set(task.id, run);
+    void run.done.then((outcome) => onEnd(polling, task, outcome));
   }
+}
 
-  return {
-    lastPollOkAt: () => lastPollOkAt,
-    running: () => runs.size,
-    abortPoll: () => pollAgain(),
-    checkOpenTasks(open) {
-      knowsOpenTasks = open !== undefined;
-      if (open === undefined || lastPollOkAt === null || performance.now() - lastPollOkAt < trustMs)
-        return;
-      if (open === openTasksText(listed.tasks)) return;
-      log.info('the open tasks differ from the polled list; polling again');
-      pollAgain();
-    },
-    async run(signal) {
-      for (let failures = 0; !signal.aborted; ) {
-        try {
-          const nodeId = deps.nodeId();
-          if (nodeId === null) {
-            await pause(100, signal);
-            continue;
-          }
-          await pollOnce(nodeId, signal);
-          failures = 0;
-        } catch (error) {
-          if (signal.aborted) return;
-          if (error === poll.signal.reason) continue;
-          // 401: the node was deleted with its secret, or the secret was reset.
-          if (error instanceof ApiError && (error.status === 404 || error.status === 401))
-            deps.onUnknownNode();
-          noteCut(error);
-          if (failures === 0) log.warn({ err: error }, 'polling the task list failed; will retry');
-          await pause(backoff(failures, { min: 500, max: pollMs }), signal).catch(() => undefined);
-          failures += 1;
-        }
-      }
-    },
-    async drain(graceMs) {
-      draining = true;
-      clearTimeout(repoll);
-      const stopWhere = (why: Stopped['why'], which: (r: TaskRun) => boolean): void =>
-        [...runs.values()].filter(which).forEach((r) => r.stop(why));
-      stopWhere('shutdown', (r) => r.task.kind === 'build');
-      const all = Promise.all([...runs.values()].map((r) => r.done));
-      const late = setTimeout(() => stopWhere('shutdown', () => true), graceMs);
-      await all;
-      clearTimeout(late);
-    },
-  };
+type LimitKind = keyof TaskLoopDeps['limits'];
+
+function limitOf({ kind }: Task): LimitKind {
+  if (kind === 'move') return 'sync';
+  return kind === 'build' || kind === 'retire' || kind === 'sync' ? kind : 'other';
+}
+
+const runningOf = ({ runs }: Polling, kind: LimitKind): number =>
+  [...runs.values()].filter(({ task }) => limitOf(task) === kind).length;
+
+function onEnd(polling: Polling, task: Task, outcome: TaskOutcome): void {
+  polling.runs.delete(task.id);
+  const now = performance.now();
+  const notBefore = outcome === 'reported' ? now : now + BACKOFF_MS;
+  polling.ended.set(task.id, { at: now, notBefore });
+  if (outcome === 'lost') polling.onLost();
+  if (outcome !== 'reported')
+    polling.repoll ??= setTimeout(() => pollAgain(polling), BACKOFF_MS + 50);
+  startTasks(polling);
+}
+
+async function drain(polling: Polling, graceMs: number): Promise<void> {
+  const { runs } = polling;
+  polling.isDraining = true;
+  clearTimeout(polling.repoll);
+  for (const run of runs.values()) if (run.task.kind === 'build') run.stop('shutdown');
+  const allDone = Promise.all([...runs.values()].map(({ done }) => done));
+  const late = setTimeout(() => {
+    for (const run of [...runs.values()]) run.stop('shutdown');
+  }, graceMs);
+  await allDone;
+  clearTimeout(late);
 }

@@ -15,7 +15,7 @@ export type ProgressSender = {
   /** Stops for good: later states are not sent. */
   stop(): void;
 };
-/** `learned`: undefined if all facts have arrived. */
+/** Sends the copies, and the facts that have not arrived yet; undefined if all have. */
 type Send = (
   datasets: CopyProgress[],
   signal: AbortSignal,

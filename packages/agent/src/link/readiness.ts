@@ -1,7 +1,11 @@
 /** Answers /readyz of the agent. Pure, so that every reason is a row of a test. */
 
-/** `notes`: what an operator should know, which keeps no work away. */
-export type Readiness = { ready: boolean; reasons: string[]; notes: string[] };
+export type Readiness = {
+  ready: boolean;
+  reasons: string[];
+  /** Warnings that do not make the agent unready. */
+  notes: string[];
+};
 export type ReadinessFacts = {
   /** Folders that the agent cannot write to (writable.ts). */
   folderProblems: readonly string[];

@@ -90,158 +90,196 @@ export type Registration = {
   engineOk(): boolean | null;
 };
 
+/** The deps, and what the last registration said. */
+type Registering = RegistrationDeps & {
+  nodeId: string | null;
+  problem: string | null;
+  /** The control plane refused the secret or join token of this machine. */
+  isUnknown: boolean;
+  lastOkAt: number | null;
+  /** `last_seen_at` of the last answer. */
+  lastAnswerAt: string | null;
+  neighboursEtag: string;
+  evicting: Promise<void> | null;
+};
+
 export function createRegistration(deps: RegistrationDeps): Registration {
-  let nodeId: string | null = null;
-  let problem: string | null = null;
-  let isUnknown = false;
-  let lastOkAt: number | null = null;
-  let lastAnswerAt: string | null = null;
-  let neighboursEtag = '';
-
-  /** Undefined if the containers are unknown, which is not the same as an empty list. */
-  async function observedContainers(signal: AbortSignal): Promise<ObservedContainer[] | undefined> {
-    if (nodeId === null) {
-      await deps.engine.ask(signal);
-      return undefined;
-    }
-    try {
-      // An engine that hangs must not delay the registration.
-      const seen = await observe(
-        deps.list,
-        AbortSignal.any([signal, AbortSignal.timeout(OBSERVE_MS)]),
-        deps.revive,
-      );
-      await deps.engine.answered(signal);
-      await deps.ids.seen(seen, nodeId);
-      deps.usage?.seen(seen);
-      deps.onSeen?.(seen);
-      const health = await deps.health(seen);
-      return seen.map((container) => {
-        const checked = health.get(container.id);
-        return {
-          ...toObserved(container),
-          ...defined({ health: checked }),
-          ...deps.usage?.notesOf(container.id),
-        };
-      });
-    } catch (error) {
-      signal.throwIfAborted();
-      deps.engine.failed(error);
-      deps.log.warn({ err: error }, 'listing containers failed; registering without them');
-      return undefined;
-    }
-  }
-
-  /** Evicts in the background: deleting may take long, and a registration must not wait for it. */
-  let evicting: Promise<void> | null = null;
-  function evictDeleted(datasetIds: readonly string[]): void {
-    if (datasetIds.length === 0 || deps.inventory === null) return;
-    evicting ??= deps.inventory
-      .forget(datasetIds)
-      .catch((err: unknown) =>
-        deps.log.warn({ err }, 'evicting deleted datasets failed; will retry'),
-      )
-      .finally(() => (evicting = null));
-  }
-
-  async function send(signal: AbortSignal): Promise<Node> {
-    // Read this before the list is made: a list that arrives late must not look newer than it is.
-    const answeredAt = lastAnswerAt;
-    const [hostIp, storage, seen, cached, volumes] = await Promise.all([
-      deps.hostIp(),
-      deps.storage(signal),
-      observedContainers(signal),
-      deps.inventory?.cached(),
-      deps.volumes?.reported(),
-    ]);
-    const [engine, disk] = [deps.engine.now(), deps.disk()];
-    const body: NodeRegister = {
-      hostname: deps.nodeName,
-      role: deps.role,
-      host_ip: hostIp,
-      max_storage: storage.max,
-      ...defined({ free_storage: storage.free ?? undefined }),
-      max_builds: deps.maxBuilds,
-      ...defined({ cached }),
-      ...volumes,
-      ...defined({
-        copy_rate: deps.inventory === null ? undefined : deps.inventory.copyRate(),
-        containers: seen,
-      }),
-      agent_version: AGENT_VERSION,
-      last_answer_at: answeredAt,
-      boot_id: deps.credentials.bootId,
-      arch: deps.engine.arch(),
-      ...defined({
-        engine: engine ?? undefined,
-        disk: disk ?? undefined,
-        neighbours_etag: deps.neighbours === null ? undefined : neighboursEtag,
-      }),
-      ...(deps.role === 'deploy'
-        ? {
-            publish_ip: deps.limits.publishIp ?? null,
-            default_memory: deps.limits.defaultMemory ?? null,
-          }
-        : {}),
-    };
-    await failPoint('agent.register.before');
-    const node = await deps.credentials.register((headers, maySave) =>
-      deps.client.call('agentRegister', {
-        body: {
-          ...body,
-          capabilities: [
-            ...(maySave ? ['node_secret'] : []),
-            ...(deps.role === 'builder'
-              ? [GIT_ACCESS, BUILD_SETTINGS, GIT_LFS, LOOK_CAPABILITY, REPOSITORY_LOOK_CAPABILITY]
-              : []),
-            ...deps.capabilities(),
-          ],
-        },
-        headers,
-        signal,
-      }),
-    );
-    await failPoint('agent.register.after');
-    lastOkAt = performance.now();
-    lastAnswerAt = node.last_seen_at;
-    if (node.neighbours !== undefined) {
-      neighboursEtag = node.neighbours.etag;
-      deps.neighbours?.(node.neighbours.addresses);
-    }
-    evictDeleted(node.forget ?? []);
-    deps.volumes?.work({
-      remove: node.remove_volumes ?? [],
-      setAside: node.set_aside_volumes ?? [],
-    });
-    return node;
-  }
-
-  return {
-    nodeId: () => nodeId,
-    engineOk: () => deps.engine.now()?.ok ?? null,
-    lastOkAt: () => lastOkAt,
-    problem: () => problem,
-    refusal: () =>
-      problem ??
-      (isUnknown ? 'the control plane refuses the secret or join token of this machine' : null),
-    async register(signal) {
-      const previousId = nodeId;
-      const node = await send(signal).catch((error: unknown) => {
-        // Another machine registers under this name, and the tasks of the node are its tasks.
-        problem = error instanceof ApiError && error.code === 'node_doubled' ? error.message : null;
-        if (problem !== null) nodeId = null;
-        isUnknown = error instanceof ApiError && error.code === 'agent_secret';
-        throw error;
-      });
-      problem = null;
-      isUnknown = false;
-      nodeId = node.id;
-      await deps.ids.add(node.id);
-      if (previousId === node.id) return node;
-      deps.log.info({ node: node.id, role: deps.role, host_ip: node.host_ip }, 'node registered');
-      // The id of the node is new: register again, now with the containers, which are found by that
-      // id.
-      return send(signal);
-    },
+  const state: Registering = {
+    ...deps,
+    nodeId: null,
+    problem: null,
+    isUnknown: false,
+    lastOkAt: null,
+    lastAnswerAt: null,
+    neighboursEtag: '',
+    evicting: null,
   };
+  return {
+    nodeId: () => state.nodeId,
+    engineOk: () => deps.engine.now()?.ok ?? null,
+    lastOkAt: () => state.lastOkAt,
+    problem: () => state.problem,
+    refusal: () => state.problem ?? (state.isUnknown ? REFUSED : null),
+    register: (signal) => register(state, signal),
+  };
+}
+
+const REFUSED = 'the control plane refuses the secret or join token of this machine';
+
+async function register(state: Registering, signal: AbortSignal): Promise<Node> {
+  const previousId = state.nodeId;
+  const node = await send(state, signal).catch((error: unknown) => {
+    noteRefusal(state, error);
+    throw error;
+  });
+  state.problem = null;
+  state.isUnknown = false;
+  state.nodeId = node.id;
+  await state.ids.add(node.id);
+  if (previousId === node.id) return node;
+  state.log.info({ node: node.id, role: state.role, host_ip: node.host_ip }, 'node registered');
+  // The id of the node is new: register again, now with the containers, which are found by that
+  // id.
+  return send(state, signal);
+}
+
+function noteRefusal(state: Registering, error: unknown): void {
+  const code = error instanceof ApiError ? error.code : null;
+  // Another machine registers under this name, and the tasks of the node are its tasks.
+  state.problem = error instanceof ApiError && code === 'node_doubled' ? error.message : null;
+  if (state.problem !== null) state.nodeId = null;
+  state.isUnknown = code === 'agent_secret';
+}
+
+async function send(state: Registering, signal: AbortSignal): Promise<Node> {
+  const body = await bodyOf(state, signal);
+  await failPoint('agent.register.before');
+  const node = await state.credentials.register((headers, maySave) =>
+    state.client.call('agentRegister', {
+      body: { ...body, capabilities: capabilitiesOf(state, maySave) },
+      headers,
+      signal,
+    }),
+  );
+  await failPoint('agent.register.after');
+  takeAnswer(state, node);
+  return node;
+}
+
+async function bodyOf(state: Registering, signal: AbortSignal): Promise<NodeRegister> {
+  const { engine, inventory, role } = state;
+  // Read this before the list is made: a list that arrives late must not look newer than it is.
+  const last_answer_at = state.lastAnswerAt;
+  const [host_ip, storage, containers, cached, volumes] = await Promise.all([
+    state.hostIp(),
+    state.storage(signal),
+    observedContainers(state, signal),
+    inventory?.cached(),
+    state.volumes?.reported(),
+  ]);
+  return {
+    hostname: state.nodeName,
+    role,
+    host_ip,
+    max_storage: storage.max,
+    max_builds: state.maxBuilds,
+    ...volumes,
+    agent_version: AGENT_VERSION,
+    last_answer_at,
+    boot_id: state.credentials.bootId,
+    arch: engine.arch(),
+    ...defined({
+      free_storage: storage.free ?? undefined,
+      cached,
+      copy_rate: inventory === null ? undefined : inventory.copyRate(),
+      containers,
+      engine: engine.now() ?? undefined,
+      disk: state.disk() ?? undefined,
+      neighbours_etag: state.neighbours === null ? undefined : state.neighboursEtag,
+    }),
+    ...deploySettings(state),
+  };
+}
+
+/** Returns the settings that only a deploy node reports. */
+function deploySettings({
+  role,
+  limits,
+}: RegistrationDeps): Pick<NodeRegister, 'publish_ip' | 'default_memory'> {
+  if (role !== 'deploy') return {};
+  return {
+    publish_ip: limits.publishIp ?? null,
+    default_memory: limits.defaultMemory ?? null,
+  };
+}
+
+function capabilitiesOf({ role, capabilities }: RegistrationDeps, maySave: boolean): string[] {
+  const names: string[] = maySave ? ['node_secret'] : [];
+  if (role === 'builder') names.push(...BUILDER_CAPABILITIES);
+  names.push(...capabilities());
+  return names;
+}
+
+const BUILDER_CAPABILITIES = [
+  GIT_ACCESS,
+  BUILD_SETTINGS,
+  GIT_LFS,
+  LOOK_CAPABILITY,
+  REPOSITORY_LOOK_CAPABILITY,
+];
+
+/** Undefined if the containers are unknown, which is not the same as an empty list. */
+async function observedContainers(
+  state: Registering,
+  signal: AbortSignal,
+): Promise<ObservedContainer[] | undefined> {
+  const { nodeId, engine, usage, log } = state;
+  if (nodeId === null) {
+    await engine.ask(signal);
+    return undefined;
+  }
+  try {
+    // An engine that hangs must not delay the registration.
+    const inTime = AbortSignal.any([signal, AbortSignal.timeout(OBSERVE_MS)]);
+    const containers = await observe(state.list, inTime, state.revive);
+    await engine.answered(signal);
+    await state.ids.seen(containers, nodeId);
+    usage?.seen(containers);
+    state.onSeen?.(containers);
+    const health = await state.health(containers);
+    return containers.map((container) => ({
+      ...toObserved(container),
+      ...defined({ health: health.get(container.id) }),
+      ...usage?.notesOf(container.id),
+    }));
+  } catch (error) {
+    signal.throwIfAborted();
+    engine.failed(error);
+    log.warn({ err: error }, 'listing containers failed; registering without them');
+    return undefined;
+  }
+}
+
+function takeAnswer(state: Registering, node: Node): void {
+  state.lastOkAt = performance.now();
+  state.lastAnswerAt = node.last_seen_at;
+  if (node.neighbours !== undefined) {
+    state.neighboursEtag = node.neighbours.etag;
+    state.neighbours?.(node.neighbours.addresses);
+  }
+  evictDeleted(state, node.forget ?? []);
+  state.volumes?.work({
+    remove: node.remove_volumes ?? [],
+    setAside: node.set_aside_volumes ?? [],
+  });
+}
+
+/** Evicts in the background: deleting can take long, and a registration must not wait for it. */
+function evictDeleted(state: Registering, datasetIds: readonly string[]): void {
+  const { inventory, log } = state;
+  if (datasetIds.length === 0 || inventory === null) return;
+  state.evicting ??= inventory
+    .forget(datasetIds)
+    .catch((err: unknown) => log.warn({ err }, 'evicting deleted datasets failed; will retry'))
+    .finally(() => (state.evicting = null));
 }

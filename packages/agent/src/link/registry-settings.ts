@@ -42,7 +42,7 @@ export function createRegistrySettings({
   log,
 }: RegistrySettingsDeps): RegistrySettings {
   let current: AgentConfig | null = null;
-  let known: string | undefined;
+  let knownEtag: string | undefined;
   async function fetch(): Promise<void> {
     const onFailure = (err: unknown): void =>
       log.warn({ err }, 'fetching the configuration failed; will retry');
@@ -64,9 +64,9 @@ export function createRegistrySettings({
         : `${current.registry_addr}/${project}`,
     fetch,
     async announced(etag) {
-      const isNews = etag !== undefined && etag !== known;
-      const isFirst = known === undefined;
-      known = etag ?? known;
+      const isNews = etag !== undefined && etag !== knownEtag;
+      const isFirst = knownEtag === undefined;
+      knownEtag = etag ?? knownEtag;
       // The first registration starts a fetch anyway.
       if (!isNews || isFirst || current === null) return;
       log.info('the registry settings of the control plane changed; fetching them');

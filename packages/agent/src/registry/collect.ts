@@ -28,8 +28,9 @@ export type Collector = {
   /** Makes the registry writable if an agent process left it read-only. */
   recover(signal: AbortSignal): Promise<void>;
   /**
-   * `mayBeEmpty`: nothing is known to be in the registry. Throws TaskFailure
-   * registry_not_read_only, registry_collect_failed, registry_stays_read_only.
+   * Lets the registry collect its garbage. `mayBeEmpty` says that nothing is known to be in the
+   * registry. Throws TaskFailure registry_not_read_only, registry_collect_failed,
+   * registry_stays_read_only.
    */
   collect(
     onLine: (line: string) => void,
@@ -46,7 +47,7 @@ export type CollectorDeps = {
   restart: readonly string[];
   cli: DockerCli;
   env: NodeJS.ProcessEnv;
-  /** How long a restart may take. */
+  /** How long a restart can take. */
   restartMs?: number;
 };
 
@@ -89,7 +90,7 @@ export function createCollector({
     }
   }
 
-  /** `collected`: blobs may be gone that a running registry remembers. */
+  /** Makes the registry writable. After a collection, blobs that it remembers can be gone. */
   async function undo(collected: boolean, signal: AbortSignal): Promise<void> {
     if (!(await file.isMarked())) return;
     await file.setWritable();
@@ -150,7 +151,7 @@ export function createCollector({
         await failPoint('clean.writable');
         return { blobs, bytesBefore, bytesAfter: await bytesOfBlobs(folder) };
       } catch (error) {
-        // The task may have been taken away, but the registry must take images again. The first
+        // The task might have been taken away, but the registry must take images again. The first
         // error is the reason.
         await undo(collected, AbortSignal.timeout(2 * restartMs)).catch((failed: unknown) => {
           throw failed instanceof TaskFailure ? failed : error;

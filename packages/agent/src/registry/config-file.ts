@@ -36,11 +36,14 @@ export type RegistryConfigFile = {
 const NOTE = '# Berth makes the registry read-only while it cleans it (docs/clean-up.md)';
 const READ_ONLY = ['storage', 'maintenance', 'readonly', 'enabled'];
 type Access = { mode: number; uid: number; gid: number };
-/**
- * `original`: the file before the change; `written`: the file with it; `access`: its mode and owner
- * (earlier versions wrote none).
- */
-type Marker = { original: string; written: string; access?: Access };
+type Marker = {
+  /** The file before the change. */
+  original: string;
+  /** The file with the change. */
+  written: string;
+  /** Mode and owner of the file; earlier versions wrote none. */
+  access?: Access;
+};
 
 export function createRegistryConfigFile(path: string, markerPath: string): RegistryConfigFile {
   const marker = async (): Promise<Marker | null> => {
@@ -86,20 +89,20 @@ export function createRegistryConfigFile(path: string, markerPath: string): Regi
       await replaceFile(path, written);
     },
     async setWritable() {
-      const left = await marker();
-      if (left === null) return;
+      const ownMark = await marker();
+      if (ownMark === null) return;
       const present = await readFile(path, 'utf8').catch((error: NodeJS.ErrnoException) => {
         // Somebody removed it: without the file, the registry would not start again.
         if (error.code === 'ENOENT') return '';
         throw error;
       });
-      if (present === left.original) return;
+      if (present === ownMark.original) return;
       // A person changed the file meanwhile: only our setting goes. An empty or torn file is
       // restored.
       const document = parseDocument(present);
       const isOurs =
-        isMixture(present, left) || document.errors.length > 0 || !document.has('storage');
-      await replaceFile(path, isOurs ? left.original : withoutReadOnly(present), left.access);
+        isMixture(present, ownMark) || document.errors.length > 0 || !document.has('storage');
+      await replaceFile(path, isOurs ? ownMark.original : withoutReadOnly(present), ownMark.access);
     },
     async adopt() {
       if ((await marker()) !== null) return;
@@ -133,14 +136,15 @@ function withoutReadOnly(text: string): string {
 function removeEmptyParents(document: Document): void {
   for (let depth = READ_ONLY.length - 1; depth > 1; depth--) {
     const parent = READ_ONLY.slice(0, depth);
-    const left = document.getIn(parent);
-    if (left === null || (isMap(left) && left.items.length === 0)) document.deleteIn(parent);
+    const content = document.getIn(parent);
+    if (content === null || (isMap(content) && content.items.length === 0))
+      document.deleteIn(parent);
   }
 }
 
 /**
- * Whether a process died while it wrote the file in place: each character is that of one of both
- * texts.
+ * Whether a process died while it wrote the file in place: a half-written file mixes old and new
+ * text.
  */
 function isMixture(text: string, { original, written }: Marker): boolean {
   if (text.length !== original.length && text.length !== written.length) return false;
@@ -150,21 +154,21 @@ function isMixture(text: string, { original, written }: Marker): boolean {
 }
 
 /**
- * Replaces a file in one step, with its mode and its owner: the registry may not be allowed to read
- * it otherwise. It is written in place where it cannot be replaced: it is a mount point, the folder
+ * Replaces a file in one step. It keeps its mode and its owner, so that the registry can still read
+ * it. It is written in place where it cannot be replaced: it is a mount point, the folder
  * is not writable, its owner cannot be kept, or the disk is full.
  */
 async function replaceFile(link: string, text: string, access?: Access): Promise<void> {
   // A symlink stays one.
   const path = await realpath(link).catch(() => link);
-  const found = await stat(path).catch(() => null);
-  const wanted = found ?? access;
+  const stats = await stat(path).catch(() => null);
+  const wanted = stats ?? access;
   try {
     await writeFileWhole(path, text, wanted && { owner: wanted, mode: wanted.mode & 0o7777 });
   } catch (error) {
-    if (found === null || !IN_PLACE.includes((error as NodeJS.ErrnoException).code ?? ''))
+    if (stats === null || !IN_PLACE.includes((error as NodeJS.ErrnoException).code ?? ''))
       throw error;
-    await overwrite(path, Buffer.from(text), found.size);
+    await overwrite(path, Buffer.from(text), stats.size);
   }
 }
 const IN_PLACE = ['EBUSY', 'EROFS', 'EACCES', 'EPERM', 'EXDEV', 'ENOSPC', 'EDQUOT'];

@@ -1,6 +1,6 @@
 /**
- * Requests to the registry's HTTP API with its login. Plain http exposes the password, so it is used
- * only on this machine, or if the operator configured it in the engine.
+ * Requests to the registry's HTTP API with its login. Plain http exposes the password, so it is
+ * used only on this machine, or if the operator configured it in the engine.
  */
 import type { AgentConfig } from '@berth/wire/task';
 import type { IsInsecure } from '../engine/insecure-registries.ts';
@@ -12,7 +12,7 @@ export type RegistryRequestDeps = {
   isInsecure: IsInsecure;
   /** REGISTRY_URL; undefined: the address of the settings. */
   url: string | undefined;
-  /** How long an answer may take. */
+  /** How long an answer can take. */
   answerMs?: number;
 };
 type Request = (method: string, path: string, signal: AbortSignal) => Promise<Response>;

@@ -1,8 +1,6 @@
-/** How a client of a registry gets a token (OCI distribution, RFC 6750). */
-
 /**
- * Builds the token request from an RFC 6750 challenge. Throws if the login would be sent without
- * https.
+ * Builds the token request from the challenge of a registry (OCI distribution, RFC 6750). Throws if
+ * the login would be sent without https.
  */
 export function tokenUrl(
   challenge: string,

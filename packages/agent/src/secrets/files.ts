@@ -44,7 +44,7 @@ export type SecretFiles = {
   /** Why this node cannot mount file secrets; null if it can. */
   problem: string | null;
   /**
-   * Fills the folder of a deployment and returns its mount. `uid`: owner of the files. Throws
+   * Fills the folder of a deployment with files of the owner `uid`, and returns its mount. Throws
    * TaskFailure agent_cannot.
    */
   fill(deployment: string, files: readonly FileSecret[], uid: number): Promise<SecretMount>;
@@ -67,6 +67,8 @@ export type SecretFiles = {
 };
 
 const TARGET = '/run/secrets';
+/** Ending of the encrypted copies. */
+const SEALED = '.sealed';
 /** Types of statfs(2) of file systems in memory. */
 const TMPFS = 0x01_02_19_94;
 const RAMFS = 0x85_84_58_f6;
@@ -81,133 +83,147 @@ export type SecretFilesOptions = {
   log: Logger;
 };
 
-export async function createSecretFiles({
-  folder,
-  copies,
-  docker,
-  log,
-}: SecretFilesOptions): Promise<SecretFiles> {
-  const problem = await whyUnusable(folder);
+/** The folders, and which of them are in use. */
+type Store = SecretFilesOptions & {
+  problem: string | null;
+  /** Deployments whose container is about to start. */
+  inUse: ReturnType<typeof createRefCounts>;
+  cleaning: Promise<void> | null;
+  /** A further clean-up was asked for while one runs. */
+  again: boolean;
+  key: Promise<Buffer> | null;
+};
+
+export async function createSecretFiles(options: SecretFilesOptions): Promise<SecretFiles> {
+  const problem = await whyUnusable(options.folder);
   const inUse = createRefCounts();
-  let cleaning: Promise<void> | null = null;
-  let again = false;
-  let key: Promise<Buffer> | null = null;
-  const copyKey = (): Promise<Buffer> =>
-    (key ??= keyIn(join(copies, 'key'), log).catch(
-      (error: unknown) => ((key = null), Promise.reject(error)),
-    ));
-
-  async function write(deployment: string, { uid, files }: Copy): Promise<void> {
-    const fresh = join(folder, `${deployment}.new`);
-    await rm(fresh, { recursive: true, force: true });
-    // Inside the container this folder is /run/secrets: its user must be able to enter it. On the
-    // host the parent folder is private.
-    await mkdir(fresh, { mode: 0o755 });
-    for (const { name, value } of files) {
-      const path = join(fresh, name);
-      await writeFile(path, value, { mode: 0o400, flag: 'wx' });
-      await chown(path, uid, 0);
-    }
-    await rm(join(folder, deployment), { recursive: true, force: true });
-    await rename(fresh, join(folder, deployment));
-  }
-
-  async function clean(): Promise<void> {
-    const entries = await readdir(folder);
-    const kept = await readdir(copies).catch(() => []);
-    const known = new Set([
-      ...entries,
-      ...kept.filter((name) => name.endsWith(SEALED)).map((name) => name.slice(0, -SEALED.length)),
-    ]);
-    if (known.size === 0) return;
-    // A task may end while the engine answers: its container is not in that answer.
-    const busy = inUse.keys();
-    const containers = new Set(
-      (await docker.list({ [LABELS.deployment]: null })).map((c) => c.labels[LABELS.deployment]),
-    );
-    for (const deployment of known) {
-      const name = deployment.replace(/\.new$/, '');
-      if (containers.has(deployment) || busy.has(name) || inUse.has(name)) continue;
-      await rm(join(folder, deployment), { recursive: true, force: true });
-      await rm(join(copies, deployment + SEALED), { force: true });
-    }
-  }
-
-  function cleanLater(): void {
-    if (problem !== null) return;
-    again = cleaning !== null;
-    cleaning ??= clean()
-      .catch((error: unknown) =>
-        log.warn(
-          { err: error },
-          'removing old secret files failed; will retry after the next task',
-        ),
-      )
-      .finally(() => {
-        cleaning = null;
-        if (again) cleanLater();
-      });
-  }
-
+  const store: Store = { ...options, problem, inUse, cleaning: null, again: false, key: null };
   return {
     problem,
-    async fill(deployment, files, uid) {
-      if (problem !== null)
-        throw new TaskFailure('agent_cannot', `this node cannot mount file secrets: ${problem}`);
-      // The copy first: a container whose folder cannot be filled again must not start.
-      await mkdir(copies, { recursive: true, mode: 0o700 });
-      const copy = Buffer.from(JSON.stringify({ uid, files } satisfies Copy));
-      const sealed = seal(await copyKey(), copy, formatFor(deployment));
-      // Flushed: the copy exists only for the time after a restart of the machine, which can be a
-      // power failure.
-      await writeFileWhole(join(copies, deployment + SEALED), sealed);
-      await failPoint('secrets.sealed');
-      await write(deployment, { uid, files });
-      await failPoint('secrets.written');
-      return { source: join(folder, deployment), target: TARGET, readonly: true };
-    },
+    fill: (deployment, files, uid) => fill(store, deployment, { uid, files }),
     async values(deployment) {
-      const path = join(folder, deployment);
+      const path = join(store.folder, deployment);
       const names = problem === null ? await readdir(path).catch(() => []) : [];
       return Promise.all(names.map((name) => readFile(join(path, name), 'utf8')));
     },
     protect: (deployment) => inUse.add(deployment),
-    async restore() {
-      if (problem !== null) return;
-      // No task runs yet, so nothing is being written.
-      await nullIfMissing(removeTemporary(copies));
-      const names = await readdir(copies).catch(() => []);
-      for (const deployment of names
-        .filter((name) => name.endsWith(SEALED))
-        .map((name) => name.slice(0, -SEALED.length))) {
-        if (await exists(join(folder, deployment))) continue;
-        try {
-          const sealed = await readFile(join(copies, deployment + SEALED));
-          const copy = unseal(await copyKey(), sealed, formatFor(deployment));
-          await write(deployment, JSON.parse(copy.toString()) as Copy);
-          log.info(
-            { deployment },
-            'secret files of a container restored after a restart of the machine',
-          );
-        } catch (error) {
-          log.error(
-            { err: error, deployment },
-            'restoring the secret files of a container failed; it cannot start: deploy its ' +
-              'project again',
-          );
-        }
-      }
-      // A killed agent leaves the files of an attempt that another node may have taken over.
-      cleanLater();
-    },
-    cleanLater,
+    restore: () => restore(store),
+    cleanLater: () => cleanLater(store),
     async stop() {
-      await cleaning;
+      await store.cleaning;
     },
   };
 }
 
-const SEALED = '.sealed';
+async function fill(store: Store, deployment: string, copy: Copy): Promise<SecretMount> {
+  const { problem, copies, folder } = store;
+  if (problem !== null)
+    throw new TaskFailure('agent_cannot', `this node cannot mount file secrets: ${problem}`);
+  // The copy first: a container whose folder cannot be filled again must not start.
+  await mkdir(copies, { recursive: true, mode: 0o700 });
+  const text = Buffer.from(JSON.stringify(copy));
+  const sealed = seal(await copyKey(store), text, formatFor(deployment));
+  // Flushed: the copy exists only for the time after a restart of the machine, which can be a
+  // power failure.
+  await writeFileWhole(join(copies, deployment + SEALED), sealed);
+  await failPoint('secrets.sealed');
+  await writeFolder(folder, deployment, copy);
+  await failPoint('secrets.written');
+  return { source: join(folder, deployment), target: TARGET, readonly: true };
+}
+
+async function writeFolder(
+  folder: string,
+  deployment: string,
+  { uid, files }: Copy,
+): Promise<void> {
+  const fresh = join(folder, `${deployment}.new`);
+  await rm(fresh, { recursive: true, force: true });
+  // Inside the container this folder is /run/secrets: its user must be able to enter it. On the
+  // host the parent folder is private.
+  await mkdir(fresh, { mode: 0o755 });
+  for (const { name, value } of files) {
+    const path = join(fresh, name);
+    await writeFile(path, value, { mode: 0o400, flag: 'wx' });
+    await chown(path, uid, 0);
+  }
+  await rm(join(folder, deployment), { recursive: true, force: true });
+  await rename(fresh, join(folder, deployment));
+}
+
+async function restore(store: Store): Promise<void> {
+  const { problem, copies, folder } = store;
+  if (problem !== null) return;
+  // No task runs yet, so nothing is being written.
+  await nullIfMissing(removeTemporary(copies));
+  for (const deployment of await sealedDeployments(copies))
+    if (!(await exists(join(folder, deployment)))) await restoreFolder(store, deployment);
+  // A killed agent leaves the files of an attempt that another node might have taken over.
+  cleanLater(store);
+}
+
+async function restoreFolder(store: Store, deployment: string): Promise<void> {
+  const { copies, folder, log } = store;
+  try {
+    const sealed = await readFile(join(copies, deployment + SEALED));
+    const copy = unseal(await copyKey(store), sealed, formatFor(deployment));
+    await writeFolder(folder, deployment, JSON.parse(copy.toString()) as Copy);
+    log.info({ deployment }, 'secret files of a container restored after a restart of the machine');
+  } catch (error) {
+    log.error(
+      { err: error, deployment },
+      'restoring the secret files of a container failed; it cannot start: deploy its ' +
+        'project again',
+    );
+  }
+}
+
+const sealedDeployments = async (copies: string): Promise<string[]> =>
+  (await readdir(copies).catch(() => []))
+    .filter((name) => name.endsWith(SEALED))
+    .map((name) => name.slice(0, -SEALED.length));
+
+function cleanLater(store: Store): void {
+  if (store.problem !== null) return;
+  store.again = store.cleaning !== null;
+  store.cleaning ??= clean(store)
+    .catch((error: unknown) =>
+      store.log.warn(
+        { err: error },
+        'removing old secret files failed; will retry after the next task',
+      ),
+    )
+    .finally(() => {
+      store.cleaning = null;
+      if (store.again) cleanLater(store);
+    });
+}
+
+async function clean({ folder, copies, docker, inUse }: Store): Promise<void> {
+  const folders = await readdir(folder);
+  const deployments = new Set([...folders, ...(await sealedDeployments(copies))]);
+  if (deployments.size === 0) return;
+  // A task can end while the engine answers: its container is not in that answer.
+  const busy = inUse.keys();
+  const containers = new Set(
+    (await docker.list({ [LABELS.deployment]: null })).map((c) => c.labels[LABELS.deployment]),
+  );
+  for (const deployment of deployments) {
+    const name = deployment.replace(/\.new$/, '');
+    if (containers.has(deployment) || busy.has(name) || inUse.has(name)) continue;
+    await rm(join(folder, deployment), { recursive: true, force: true });
+    await rm(join(copies, deployment + SEALED), { force: true });
+  }
+}
+
+/** Reads or creates the key of the copies, once; after a failure it is read again. */
+function copyKey(store: Store): Promise<Buffer> {
+  store.key ??= keyIn(join(store.copies, 'key'), store.log).catch((error: unknown) => {
+    store.key = null;
+    throw error;
+  });
+  return store.key;
+}
 
 async function whyUnusable(folder: string): Promise<string | null> {
   try {
@@ -218,7 +234,7 @@ async function whyUnusable(folder: string): Promise<string | null> {
     const probe = join(folder, '.probe.new');
     await writeFile(probe, '', { mode: 0o400 });
     try {
-      // Files belong to the user of the container. Only root, or CAP_CHOWN, may give a file away.
+      // Files belong to the user of the container. Only root, or CAP_CHOWN, can give a file away.
       await chown(probe, 65_534, 0);
     } finally {
       await rm(probe, { force: true });

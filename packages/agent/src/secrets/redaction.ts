@@ -31,13 +31,13 @@ export function createRedact(values: readonly string[]): Redact {
   function endOf(text: string, at: number, end: number | null): number | null {
     const group = byStart.get(text.slice(at, at + SHORTEST));
     if (group === undefined) return null;
-    const found = group.find((form) => text.startsWith(form, at));
-    if (found !== undefined) return at + found.length;
+    const matchingForm = group.find((form) => text.startsWith(form, at));
+    if (matchingForm !== undefined) return at + matchingForm.length;
     return end !== null && group.some((form) => form.startsWith(text.slice(at, end))) ? end : null;
   }
 
   return (text) => {
-    // The end of a line that was cut may hold the beginning of a value.
+    // The end of a line that was cut can hold the beginning of a value.
     const cut = cutAt(text);
     let result = '';
     let from = 0;

@@ -20,7 +20,7 @@ export const createRedactOf =
       name: pair.slice(0, pair.indexOf('=')),
       value: pair.slice(pair.indexOf('=') + 1),
     }));
-    // An earlier agent started the container without the label: each variable may be a secret.
+    // An earlier agent started the container without the label: each variable can be a secret.
     const secret = env
       .filter(({ name }) => names === undefined || names.includes(name))
       .map(({ value }) => value);

@@ -52,8 +52,8 @@ export async function keysBase({
 }
 
 /**
- * `base`: see `keysBase`. `owner`: the state folder of this agent, because several agents may share
- * `base`.
+ * Makes the folder below `base` (`keysBase`). `owner` is the state folder of this agent, because
+ * several agents can share `base`.
  */
 export function createPrivateFolder(base: string, owner: string): PrivateFolder {
   const uid = process.getuid?.() ?? 0;
@@ -62,7 +62,7 @@ export function createPrivateFolder(base: string, owner: string): PrivateFolder 
     `berth-${uid}-${createHash('sha256').update(owner).digest('hex').slice(0, 12)}`,
   );
 
-  /** Other users may write to `base`, so a folder of this name may be theirs. */
+  /** Other users can write to `base`, so a folder of this name can be theirs. */
   async function open(): Promise<void> {
     const { type } = await statfs(base);
     if (!IN_MEMORY.includes(type))
@@ -70,8 +70,8 @@ export function createPrivateFolder(base: string, owner: string): PrivateFolder 
     await mkdir(root, { mode: 0o700 }).catch((error: NodeJS.ErrnoException) => {
       if (error.code !== 'EEXIST') throw error;
     });
-    const found = await lstat(root);
-    if (!found.isDirectory() || found.uid !== uid || (found.mode & 0o077) !== 0)
+    const stats = await lstat(root);
+    if (!stats.isDirectory() || stats.uid !== uid || (stats.mode & 0o077) !== 0)
       throw new Error(`${root} is not a folder of mode 0700 of this user; remove it`);
   }
 
@@ -88,8 +88,8 @@ export function createPrivateFolder(base: string, owner: string): PrivateFolder 
       }
     },
     async removeLeftovers() {
-      const found = await lstat(root).catch(() => null);
-      if (found === null || !found.isDirectory() || found.uid !== uid) return;
+      const stats = await lstat(root).catch(() => null);
+      if (stats === null || !stats.isDirectory() || stats.uid !== uid) return;
       for (const name of await readdir(root))
         await rm(join(root, name), { recursive: true, force: true });
     },

@@ -12,7 +12,7 @@ import { createWorkspaces, type Workspaces } from './workspace.ts';
 
 export type StateFolder = {
   /**
-   * STATE_DIR/{role}: a machine may run an agent of each role, and each removes only its own
+   * STATE_DIR/{role}: a machine can run an agent of each role, and each removes only its own
    * leftovers.
    */
   root: string;
@@ -35,7 +35,7 @@ export async function openStateFolder(config: StateSettings, log: Logger): Promi
   const scratch = join(root, 'scratch');
   await makePrivate(root);
   await removeTemporary(root);
-  // A process that was killed may have left an env-file with secrets.
+  // A process that was killed might have left an env-file with secrets.
   await rm(scratch, { recursive: true, force: true });
   await mkdir(scratch, { recursive: true, mode: 0o700 });
   const workspaces = createWorkspaces(join(root, 'work'), log);

@@ -46,7 +46,7 @@ async function remove(dir: string): Promise<void> {
     await rm(dir, { recursive: true, force: true, maxRetries: 3 });
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code !== 'EACCES') throw error;
-    // A repository may hold folders without write permission, which an agent without root cannot
+    // A repository can hold folders without write permission, which an agent without root cannot
     // empty.
     await makeWritable(dir);
     await rm(dir, { recursive: true, force: true });

@@ -1,6 +1,6 @@
 /**
  * The container of one attempt at a deploy task: the attempt starts it, or adopts it from an
- * earlier attempt. Two agents may share one identity, and an agent that was silent may continue, so
+ * earlier attempt. Two agents can share one identity, and an agent that was silent can continue, so
  * an attempt that has lost its task must not remove a container that a later attempt has adopted.
  *
  * The fence is the container's name, which the engine changes atomically. An attempt that adopts a
@@ -20,14 +20,14 @@ export type AttemptContainer = {
    */
   adopt(): Promise<Container | null>;
   /**
-   * Call it before a container is started under `name`: a failed start may leave a container
+   * Call it before a container is started under `name`: a failed start can leave a container
    * behind.
    */
   willStart(name: string): void;
   /** Removes the container that this attempt started or adopted. */
   remove(): Promise<void>;
   /**
-   * Returns the container that may still be there, by its id or its name; null: this attempt has
+   * Returns the container that can still be there, by its id or its name; null: this attempt has
    * none.
    */
   left(): string | null;
@@ -42,7 +42,7 @@ export function createAttemptContainer(
   const { payload } = task;
   const givenNames = new Set<string>();
   let adoptedId: string | null = null;
-  let left: string | null = null;
+  let leftContainer: string | null = null;
   const ofDeployment = { [LABELS.deployment]: deployment };
   const startedHere = (c: Container): boolean =>
     c.labels[LABELS.task] === task.id && c.labels[LABELS.attempt] === String(attempt);
@@ -63,7 +63,7 @@ export function createAttemptContainer(
   /** A container with earlier values of its secrets is started again. */
   const hasSecrets = (c: Container): boolean =>
     (c.labels[LABELS.secrets] ?? null) === secretsDigest;
-  /** Its folders may have been replaced since by another copy. */
+  /** Its folders might have been replaced since by another copy. */
   const hasVolumes = (c: Container): boolean => c.labels[LABELS.volumes] === payload.volumes?.copy;
   async function tryAdopt(container: Container): Promise<boolean> {
     const name = nameOf(attempt);
@@ -71,7 +71,7 @@ export function createAttemptContainer(
     if (!(await docker.rename(container.id, name))) return false;
     givenNames.add(name);
     adoptedId = container.id;
-    left = container.id;
+    leftContainer = container.id;
     logStep('deploy', `adopted container ${container.name}, which an earlier attempt started`);
     return true;
   }
@@ -103,16 +103,16 @@ export function createAttemptContainer(
     },
     willStart(name) {
       givenNames.add(name);
-      left = name;
+      leftContainer = name;
     },
-    left: () => left,
+    left: () => leftContainer,
     async remove() {
       for (const c of await docker.list(ofDeployment)) {
         if (!givenNames.has(c.name) || !(startedHere(c) || c.id === adoptedId)) continue;
         // By name, not by id: see the fence above.
         await docker.remove(c.name);
       }
-      left = null;
+      leftContainer = null;
     },
   };
 }

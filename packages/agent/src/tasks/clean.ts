@@ -1,5 +1,5 @@
 /**
- * clean: deletes images from the registry, and lets the registry collect its garbage. Each step may
+ * clean: deletes images from the registry, and lets the registry collect its garbage. Each step can
  * be repeated.
  */
 import { failPoint } from '@berth/kit/fail-point';
@@ -34,7 +34,7 @@ export function createCleanHandler({
     if (registry === null)
       throw new TaskFailure('task_failed', 'REGISTRY_CONFIG is not set on this agent');
     const { api, collector, file, url } = registry;
-    // An earlier attempt of this process may still be undoing its work.
+    // An earlier attempt of this process can still be undoing its work.
     const release = await locks.acquire(REGISTRY_LOCK, signal);
     try {
       await file.adopt();

@@ -23,8 +23,8 @@ export const earlierName = ({ image, image_tag, image_digest }: DeployTask['payl
   image_digest === null ? image : `${repositoryOf(image_tag)}@${image_digest}`;
 
 /**
- * Returns the name under which the node has the image. The address of the registry may have changed
- * since it was pulled.
+ * Returns the name under which the node has the image. The registry might have another
+ * address than when the image was pulled.
  */
 export async function nameOnNode(
   docker: ImageDeps['docker'],
@@ -49,7 +49,7 @@ export async function nameOnNode(
 const PULL_ROOM = 5_000_000_000;
 
 /**
- * Pulls the image and returns its configuration. Another program may remove it at once; then it is
+ * Pulls the image and returns its configuration. Another program can remove it at once; then it is
  * pulled again.
  */
 export async function pullImage(

@@ -11,8 +11,8 @@
  * last: before it, an exit is final and has its exit code.
  *
  * An attempt removes only its own container (attempt-container.ts), because a later attempt, even
- * of another agent, may have adopted one. Containers of other deployments are removed by the retire
- * task, when the new version is live.
+ * of another agent, might have adopted one. The retire task removes the containers of other
+ * deployments, when the new version is live.
  */
 import { failPoint } from '@berth/kit/fail-point';
 import { messageOf } from '@berth/kit/message-of';
@@ -150,9 +150,9 @@ async function bringUp(deps: DeployDeps, attempt: DeployAttempt): Promise<Up> {
   const { docker } = deps;
   const { task, context, container } = attempt;
   const { payload } = task;
-  // The image is protected by now, but its removal may have begun before.
+  // The image is protected by now, but its removal might have begun before.
   await deps.images.removed();
-  // Only a digest can be trusted: a tag may have been moved to another image.
+  // Only a digest can be trusted: a tag might have been moved to another image.
   const presentImage =
     payload.image_digest === null ? null : docker.imageConfig(payload.image, context.signal);
   const [adopted, imageOnNode] = await Promise.all([container.adopt(), presentImage]);
@@ -160,7 +160,7 @@ async function bringUp(deps: DeployDeps, attempt: DeployAttempt): Promise<Up> {
     prepareDatasets(deps, attempt, adopted !== null),
   );
   const image = imageOnNode ?? (await imageFor(deps, attempt, adopted));
-  // A container that runs may outlive its image.
+  // A container that runs can outlive its image.
   if (image !== null) checkImage(deps, attempt, image, data.mounts);
   const others = payload.replace === 'recreate' ? await otherContainers(deps, attempt) : [];
   try {

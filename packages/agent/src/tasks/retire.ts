@@ -1,9 +1,9 @@
 /**
  * retire: runs after the route was switched. It lets requests in flight finish, stops and removes
  * the old containers, and gives the new container its stable name `svc-{domain_prefix}`. Containers
- * are found by label, never by name, and every step may be repeated. `stop` and `start` serve
- * projects of which no two versions may run at once: a version on another node stops before the new
- * one starts, and starts again if the new one fails.
+ * are found by label, never by name, and every step can be repeated. `stop` and `start` serve
+ * projects of which two versions must not run at once: a version on another node stops before the
+ * new one starts, and starts again if the new one fails.
  */
 import { failPoint } from '@berth/kit/fail-point';
 import { LABELS } from '@berth/wire/vocabulary';
@@ -49,11 +49,11 @@ export function createRetireHandler({
     const { payload } = task;
     const list: ListNodeContainers = (labels) =>
       listContainers({ ...labels, [LABELS.project]: payload.project_id }, context.signal);
-    // Tasks give the stable name in their order: an earlier task may still drain the container that
+    // Tasks give the stable name in their order: an earlier task can still drain the container that
     // has it. Draining and removing do not wait for the turn: otherwise old versions would pile up
     // when new ones arrive faster than old ones drain.
     const turn = locks.acquire(`retire ${payload.project_id}`, context.signal);
-    // The turn may be rejected before this task awaits it; the rejection is seen at the await.
+    // The turn can be rejected before this task awaits it; the rejection is seen at the await.
     turn.catch(() => undefined);
     try {
       const wanted = new Map(payload.remove.map((r) => [r.deployment_id, r.reason]));

@@ -37,8 +37,8 @@ import { nothingToDiscard } from './task.ts';
 import { TaskFailure, taskErrorOf } from '../failures.ts';
 
 /**
- * `shutdown`: the agent stopped first, and the task is offered again. `lost`: another agent has the
- * task, or it was withdrawn.
+ * - `lost`: another agent has the task, or it was withdrawn.
+ * - `shutdown`: the agent stopped first, and the task is offered again.
  */
 export const TASK_ENDS = ['completed', 'failed', 'cancelled', 'lost', 'shutdown'] as const;
 export type TaskEnd = (typeof TASK_ENDS)[number];
@@ -74,7 +74,7 @@ type Run = {
   /** Facts and lines for the story. A failure and a cancellation report them too. */
   facts: TaskFacts;
   notes: TaskNote[];
-  /** A container that may still run although the task failed. */
+  /** A container that can still run although the task failed. */
   leftContainer: Pick<TaskReport, 'container_id'>;
   /** The end that was reported. */
   reportedEnd: TaskEnd;
@@ -262,11 +262,8 @@ async function perform(run: Run, attempt: Attempt): Promise<Product> {
     run.onFailure?.(code);
     run.failureCode = code;
     context.logStep('failed', failure.message);
-    return failed(failure, {
-      ...run.facts,
-      ...run.leftContainer,
-      ...(error instanceof TaskFailure ? error.report : {}),
-    });
+    const report = error instanceof TaskFailure ? error.report : {};
+    return failed(failure, { ...run.facts, ...run.leftContainer, ...report });
   }
 }
 
@@ -367,7 +364,7 @@ const withHeaders = (client: Client, more: Record<string, string>): Client => ({
     client.exchange(name, { ...input, headers: { ...more, ...input.headers } }),
 });
 
-/** Values that no log may have: secrets of the project and its access to git. */
+/** Values that must not be in a log: secrets of the project and its access to git. */
 const secretsIn = ({ secrets, git }: TaskClaim): string[] => [
   ...(secrets ?? []).map(({ value }) => value),
   ...[git?.token?.token, git?.deploy_key?.private_key].filter((value) => value !== undefined),
@@ -393,7 +390,7 @@ const failed = (
 });
 
 /**
- * Time until the next renewal in ms: a third of the lease's length, because the two clocks may be
+ * Time until the next renewal in ms: a third of the lease's length, because the two clocks can be
  * hours apart. If the control plane does not send the length, a third of the time until the lease
  * expires, between 1 and 20 s.
  */
@@ -402,8 +399,8 @@ export function renewIn(
   now = Date.now(),
 ): number {
   if (lease.lease_seconds !== undefined) return Math.max(250, (lease.lease_seconds * 1000) / 3);
-  const left = Date.parse(lease.lease_expires_at) - now;
-  return Math.min(20_000, Math.max(1_000, Number.isFinite(left) ? left / 3 : 1_000));
+  const leftMs = Date.parse(lease.lease_expires_at) - now;
+  return Math.min(20_000, Math.max(1_000, Number.isFinite(leftMs) ? leftMs / 3 : 1_000));
 }
 
 function handle(handlers: Handlers, task: Task, context: TaskContext): Promise<Product> {
@@ -427,7 +424,7 @@ function handle(handlers: Handlers, task: Task, context: TaskContext): Promise<P
   }
 }
 
-/** A newer control plane may know more kinds of tasks than this agent. */
+/** A newer control plane can know more kinds of tasks than this agent. */
 function unknownKind(task: never): Promise<Product> {
   return Promise.reject(
     new Error(`this agent does not know tasks of kind ${(task as Task).kind}; update the agent`),

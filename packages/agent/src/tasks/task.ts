@@ -36,7 +36,7 @@ export type TaskContext = {
    */
   learned(facts: TaskFacts): void;
   /**
-   * Reports that a container of the failed or cancelled attempt may still run, because removing it
+   * Reports that a container of the failed or cancelled attempt can still run, because removing it
    * failed: its id or its name.
    */
   leaves?: (container: string) => void;

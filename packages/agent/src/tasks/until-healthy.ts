@@ -159,7 +159,7 @@ async function answerFailure(
     await sendLastLines(docker, id, context);
     return checkFailure(answer.check, answer.failure, payload.probe_seconds);
   }
-  // The watch may have missed the exit: an engine that restarts ends its containers too.
+  // The watch might have missed the exit: an engine that restarts ends its containers too.
   if ((await docker.inspect(id, context.signal))?.state !== 'running')
     return downFailure(deps, attempt, id, image);
   const listeners = await listenersOf(id, docker);

@@ -4,7 +4,7 @@
  * it: `docker/ID`, `system.slice/docker-ID.scope`, below its `--cgroup-parent`.
  *
  *   version 2   one hierarchy: /sys/fs/cgroup/…/ID
- *   version 1   one for each controller: /sys/fs/cgroup/memory/…/ID; `cpu` and `cpuacct` may be one, `cpu,cpuacct`
+ *   version 1   one for each controller: /sys/fs/cgroup/memory/…/ID; `cpu` and `cpuacct` can be one, `cpu,cpuacct`
  */
 import { access, readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -49,12 +49,12 @@ const NO_LIMIT = 2 ** 62;
 export function createControlGroups(root = '/sys/fs/cgroup'): ControlGroups {
   return {
     async find(ids) {
-      const found = new Map<string, Group>();
-      if (ids.length === 0) return found;
+      const groups = new Map<string, Group>();
+      if (ids.length === 0) return groups;
       if (await exists(join(root, 'cgroup.controllers'))) {
         for (const [id, path] of await search(root, ids))
-          found.set(id, { version: 2, memory: path, cpu: path, cpuacct: path });
-        return found;
+          groups.set(id, { version: 2, memory: path, cpu: path, cpuacct: path });
+        return groups;
       }
       const [memory, cpu, cpuacct] = await Promise.all([
         search(join(root, 'memory'), ids),
@@ -68,9 +68,9 @@ export function createControlGroups(root = '/sys/fs/cgroup'): ControlGroups {
           cpuacct: cpuacct.get(id) ?? null,
         };
         if (Object.values(group).some((path) => path !== null))
-          found.set(id, { version: 1, ...group });
+          groups.set(id, { version: 1, ...group });
       }
-      return found;
+      return groups;
     },
     read: (group) => (group.version === 2 ? readSecond(group.memory ?? '') : readFirst(group)),
   };
@@ -82,8 +82,8 @@ async function firstOf(
   ids: readonly string[],
 ): Promise<Map<string, string>> {
   for (const name of names) {
-    const found = await search(join(root, name), ids);
-    if (found.size > 0) return found;
+    const paths = await search(join(root, name), ids);
+    if (paths.size > 0) return paths;
   }
   return new Map();
 }
@@ -94,21 +94,21 @@ async function firstOf(
  */
 async function search(root: string, ids: readonly string[]): Promise<Map<string, string>> {
   const missing = new Set(ids);
-  const found = new Map<string, string>();
+  const paths = new Map<string, string>();
   let level = [root];
   for (let depth = 0, read = 0; depth < DEEPEST && level.length > 0; depth++) {
     const next: string[] = [];
     for (const parent of level) {
-      if (missing.size === 0 || (read += 1) > MOST_FOLDERS) return found;
+      if (missing.size === 0 || (read += 1) > MOST_FOLDERS) return paths;
       for (const name of await foldersIn(parent)) {
         const id = /[0-9a-f]{64}/.exec(name)?.[0];
         if (id === undefined) next.push(join(parent, name));
-        else if (missing.delete(id)) found.set(id, join(parent, name));
+        else if (missing.delete(id)) paths.set(id, join(parent, name));
       }
     }
     level = next;
   }
-  return found;
+  return paths;
 }
 
 async function readSecond(dir: string): Promise<GroupReading | null> {

@@ -15,8 +15,12 @@ import {
 } from './control-groups.ts';
 import type { OomMemory } from './oom-memory.ts';
 
-/** `readAt`: monotonic clock in ms. */
-export type Measured = { readAt: number; project: string; point: Omit<SentPoint, 'age_ms'> };
+export type Measured = {
+  /** Monotonic clock in ms. */
+  readAt: number;
+  project: string;
+  point: Omit<SentPoint, 'age_ms'>;
+};
 
 export type Meter = {
   /** Takes over a new list of this node's containers. */
@@ -46,11 +50,11 @@ export type MeterDeps = {
 };
 
 type Throttling = { at: number; periods: number; throttled: number };
-type Known = {
+type MeteredContainer = {
   container: Container;
   group: Group | null;
   /**
-   * Events of this run. With control groups of version 1, there may be several for one kill, so the
+   * Events of this run. With control groups of version 1, there can be several for one kill, so the
    * group's own number counts.
    */
   reported: number;
@@ -75,191 +79,224 @@ const NO_GROUP =
   'the agent finds no control group of the container; an agent in a container needs the ' +
   'control groups of the machine (cgroup: host)';
 
+/** The deps with their defaults, and what a meter knows. */
+type Metering = Required<MeterDeps> & {
+  byId: Map<string, MeteredContainer>;
+  last: Measured[];
+  /** The notes of all containers when they were last compared; empty before. */
+  notes: string;
+};
+
 export function createMeter({
-  groups,
-  memory,
   network = readNetwork,
-  onChange,
   now = Date.now,
   clock = () => performance.now(),
+  ...deps
 }: MeterDeps): Meter {
-  let known = new Map<string, Known>();
-  let last: Measured[] = [];
-  /** Serves to notice a change of the notes. */
-  let notes = '';
-
-  /**
-   * Records the kills of a run. A smaller count than before is of no interest: the group may be
-   * gone.
-   */
-  function count({ container: { id, startedAt }, reported, wasRead }: Known, inRun: number): void {
-    const before = memory.get(id);
-    if (before === undefined) {
-      // The first reading may count kills of last week.
-      if (inRun > 0)
-        memory.set(id, {
-          run: startedAt,
-          before: 0,
-          inRun,
-          last_at: wasRead || reported > 0 ? now() : 0,
-        });
-    } else if (before.run !== startedAt) {
-      const earlier = before.before + before.inRun;
-      memory.set(id, {
-        run: startedAt,
-        before: earlier,
-        inRun,
-        last_at: inRun > 0 ? now() : before.last_at,
-      });
-    } else if (inRun > before.inRun) memory.set(id, { ...before, inRun, last_at: now() });
-  }
-  /**
-   * The group is gone or tells no number. Without any reading of it, the events are all there is.
-   */
-  const killsByEvents = ({ reported, kills, problem }: Known): number =>
-    problem !== null ? Math.max(reported, kills) : kills + (reported > kills ? 1 : 0);
-  const killsOf = (id: string): number => {
-    const record = memory.get(id);
-    return record === undefined ? 0 : record.before + record.inRun;
+  const metering: Metering = {
+    ...deps,
+    network,
+    now,
+    clock,
+    byId: new Map(),
+    last: [],
+    notes: '',
   };
-
-  function pressureOf(one: Known): Pressure[] {
-    const age = now() - (memory.get(one.container.id)?.last_at ?? Number.NEGATIVE_INFINITY);
-    return [
-      ...(age >= 0 && age < MEMORY_PRESSURE_MS ? (['memory'] as const) : []),
-      ...(one.slowed ? (['cpu'] as const) : []),
-    ];
-  }
-  const notesOf: Meter['notesOf'] = (id) => {
-    const one = known.get(id);
-    if (one === undefined) return {};
-    const pressure = pressureOf(one);
-    return {
-      ...defined({
-        pressure: pressure.length === 0 ? undefined : pressure,
-        metrics_problem: one.problem ?? undefined,
-      }),
-    };
-  };
-  function announce(): void {
-    const text = JSON.stringify([...known.keys()].sort().map((id) => [id, notesOf(id)]));
-    if (text !== notes && notes !== '') onChange();
-    notes = text;
-  }
-
-  function throttle(one: Known, { periods, throttledPeriods }: GroupReading, at: number): void {
-    if (periods === null || throttledPeriods === null) {
-      one.window = [];
-      one.slowed = false;
-      return;
-    }
-    one.window.push({ at, periods, throttled: throttledPeriods });
-    // The newest value that is as old as the window stays, to compare with.
-    while ((one.window[1]?.at ?? Number.POSITIVE_INFINITY) <= at - WINDOW_MS) one.window.shift();
-    const [first] = one.window;
-    if (first === undefined || at - first.at < WINDOW_MS * 0.9) return;
-    const share = (throttledPeriods - first.throttled) / Math.max(1, periods - first.periods);
-    one.slowed = one.slowed ? share >= SLOWED.below : share >= SLOWED.from;
-  }
-
-  async function measure(one: Known): Promise<Measured | null> {
-    const { container } = one;
-    const deployment_id = container.labels[LABELS.deployment];
-    const reading = one.group === null ? null : await groups.read(one.group);
-    if (reading === null || deployment_id === undefined) {
-      one.group = null;
-      return null;
-    }
-    const readAt = clock();
-    const traffic = reading.pid === null ? null : await network(reading.pid);
-    // The container was restarted or removed meanwhile: these values belong to another run.
-    if (known.get(container.id) !== one) return null;
-    throttle(one, reading, readAt);
-    if (reading.oomKills !== null) one.kills = reading.oomKills;
-    one.isOpen = false;
-    count(one, reading.oomKills ?? one.reported);
-    one.wasRead = true;
-    return {
-      readAt,
-      project: container.labels[LABELS.project_name] ?? container.labels[LABELS.project] ?? '',
-      point: {
-        deployment_id,
-        started_at: container.startedAt,
-        cpu_seconds: reading.cpuSeconds,
-        throttled_seconds: reading.throttledSeconds,
-        memory_bytes: reading.memoryBytes,
-        memory_limit: reading.memoryLimit,
-        restarts: container.restarts,
-        oom_kills: killsOf(container.id),
-        net_rx: traffic?.rx ?? null,
-        net_tx: traffic?.tx ?? null,
-      },
-    };
-  }
-
   return {
-    seen(containers) {
-      const before = known;
-      known = new Map(
-        containers.map((container) => {
-          const earlier = before.get(container.id);
-          const same = earlier !== undefined && earlier.container.startedAt === container.startedAt;
-          if (earlier?.isOpen === true && !same) count(earlier, killsByEvents(earlier));
-          const one: Known = same
-            ? Object.assign(earlier, { container })
-            : {
-                container,
-                group: null,
-                reported: 0,
-                kills: 0,
-                isOpen: false,
-                wasRead: false,
-                window: [],
-                slowed: false,
-                problem: null,
-              };
-          return [container.id, one];
-        }),
-      );
-      memory.retainOnly(new Set(known.keys()));
-      // The engine's word for a run that ended, also while this process did not run.
-      for (const one of known.values())
-        if (one.container.state !== 'running' && one.container.oomKilled)
-          count(one, Math.max(1, killsByEvents(one)));
-    },
-    async oomKilled(id) {
-      const one = known.get(id);
-      if (one === undefined) return;
-      one.reported += 1;
-      one.isOpen = true;
-      one.group ??= (await groups.find([id])).get(id) ?? null;
-      const reading = one.group === null ? null : await groups.read(one.group);
-      // A new run began, which counted this one; or a reading was faster.
-      if (known.get(id) !== one || !one.isOpen) return;
-      one.isOpen = false;
-      if (reading !== null && reading.oomKills !== null) one.kills = reading.oomKills;
-      count(one, reading?.oomKills ?? killsByEvents(one));
-      announce();
-    },
-    async read() {
-      const running = [...known.values()].filter(({ container }) => container.state === 'running');
-      const unknown = running.filter(({ group }) => group === null);
-      const found = await groups.find(unknown.map(({ container }) => container.id));
-      for (const one of unknown) one.group = found.get(one.container.id) ?? null;
-      const newest = new Map<string, Measured>();
-      for (const one of running.toSorted((a, b) =>
-        (a.container.startedAt ?? '').localeCompare(b.container.startedAt ?? ''),
-      )) {
-        const measured = await measure(one);
-        if (known.get(one.container.id) === one) one.problem = measured === null ? NO_GROUP : null;
-        if (measured !== null) newest.set(measured.point.deployment_id, measured);
-      }
-      last = [...newest.values()];
-      announce();
-      return last;
-    },
-    last: () => last,
-    notesOf,
-    saved: memory.saved,
+    seen: (containers) => takeOver(metering, containers),
+    oomKilled: (id) => countOomKill(metering, id),
+    read: () => readAll(metering),
+    last: () => metering.last,
+    notesOf: (id) => notesOf(metering, id),
+    saved: deps.memory.saved,
   };
+}
+
+function takeOver(metering: Metering, containers: readonly Container[]): void {
+  const { byId: earlierById, memory } = metering;
+  metering.byId = new Map(
+    containers.map((container): [string, MeteredContainer] => {
+      const earlier = earlierById.get(container.id);
+      if (earlier !== undefined && earlier.container.startedAt === container.startedAt)
+        return [container.id, Object.assign(earlier, { container })];
+      if (earlier?.isOpen === true) count(metering, earlier, killsByEvents(earlier));
+      return [container.id, newRun(container)];
+    }),
+  );
+  memory.retainOnly(new Set(metering.byId.keys()));
+  // The engine's word for a run that ended, also while this process did not run.
+  for (const one of metering.byId.values())
+    if (one.container.state !== 'running' && one.container.oomKilled)
+      count(metering, one, Math.max(1, killsByEvents(one)));
+}
+
+const newRun = (container: Container): MeteredContainer => ({
+  container,
+  group: null,
+  reported: 0,
+  kills: 0,
+  isOpen: false,
+  wasRead: false,
+  window: [],
+  slowed: false,
+  problem: null,
+});
+
+async function countOomKill(metering: Metering, id: string): Promise<void> {
+  const { byId, groups } = metering;
+  const one = byId.get(id);
+  if (one === undefined) return;
+  one.reported += 1;
+  one.isOpen = true;
+  one.group ??= (await groups.find([id])).get(id) ?? null;
+  const reading = one.group === null ? null : await groups.read(one.group);
+  // A new run began, which counted this kill; or a reading was faster.
+  if (metering.byId.get(id) !== one || !one.isOpen) return;
+  one.isOpen = false;
+  if (reading !== null && reading.oomKills !== null) one.kills = reading.oomKills;
+  count(metering, one, reading?.oomKills ?? killsByEvents(one));
+  announce(metering);
+}
+
+async function readAll(metering: Metering): Promise<Measured[]> {
+  const running = [...metering.byId.values()].filter(
+    ({ container }) => container.state === 'running',
+  );
+  await findGroups(metering, running);
+  const newest = new Map<string, Measured>();
+  for (const one of running.toSorted(byStart)) {
+    const measured = await measure(metering, one);
+    if (metering.byId.get(one.container.id) === one)
+      one.problem = measured === null ? NO_GROUP : null;
+    if (measured !== null) newest.set(measured.point.deployment_id, measured);
+  }
+  metering.last = [...newest.values()];
+  announce(metering);
+  return metering.last;
+}
+
+const byStart = (a: MeteredContainer, b: MeteredContainer): number =>
+  (a.container.startedAt ?? '').localeCompare(b.container.startedAt ?? '');
+
+async function findGroups(
+  { groups }: Metering,
+  running: readonly MeteredContainer[],
+): Promise<void> {
+  const ungrouped = running.filter(({ group }) => group === null);
+  const groupById = await groups.find(ungrouped.map(({ container }) => container.id));
+  for (const one of ungrouped) one.group = groupById.get(one.container.id) ?? null;
+}
+
+async function measure(metering: Metering, one: MeteredContainer): Promise<Measured | null> {
+  const { groups, network, clock } = metering;
+  const { container } = one;
+  const deployment_id = container.labels[LABELS.deployment];
+  const reading = one.group === null ? null : await groups.read(one.group);
+  if (reading === null || deployment_id === undefined) {
+    one.group = null;
+    return null;
+  }
+  const readAt = clock();
+  const traffic = reading.pid === null ? null : await network(reading.pid);
+  // The container was restarted or removed meanwhile: these values belong to another run.
+  if (metering.byId.get(container.id) !== one) return null;
+  throttle(one, reading, readAt);
+  if (reading.oomKills !== null) one.kills = reading.oomKills;
+  one.isOpen = false;
+  count(metering, one, reading.oomKills ?? one.reported);
+  one.wasRead = true;
+  return {
+    readAt,
+    project: container.labels[LABELS.project_name] ?? container.labels[LABELS.project] ?? '',
+    point: {
+      deployment_id,
+      started_at: container.startedAt,
+      cpu_seconds: reading.cpuSeconds,
+      throttled_seconds: reading.throttledSeconds,
+      memory_bytes: reading.memoryBytes,
+      memory_limit: reading.memoryLimit,
+      restarts: container.restarts,
+      oom_kills: killsOf(metering, container.id),
+      net_rx: traffic?.rx ?? null,
+      net_tx: traffic?.tx ?? null,
+    },
+  };
+}
+
+function throttle(
+  one: MeteredContainer,
+  { periods, throttledPeriods }: GroupReading,
+  at: number,
+): void {
+  if (periods === null || throttledPeriods === null) {
+    one.window = [];
+    one.slowed = false;
+    return;
+  }
+  one.window.push({ at, periods, throttled: throttledPeriods });
+  // The newest value that is as old as the window stays, to compare with.
+  while ((one.window[1]?.at ?? Number.POSITIVE_INFINITY) <= at - WINDOW_MS) one.window.shift();
+  const [first] = one.window;
+  if (first === undefined || at - first.at < WINDOW_MS * 0.9) return;
+  const share = (throttledPeriods - first.throttled) / Math.max(1, periods - first.periods);
+  one.slowed = one.slowed ? share >= SLOWED.below : share >= SLOWED.from;
+}
+
+/**
+ * Records the kills of a run. A smaller count than the recorded one is ignored: the group can be
+ * gone.
+ */
+function count(
+  { memory, now }: Metering,
+  { container: { id, startedAt }, reported, wasRead }: MeteredContainer,
+  inRun: number,
+): void {
+  const recorded = memory.get(id);
+  if (recorded === undefined) {
+    // The first reading can count kills of last week.
+    const last_at = wasRead || reported > 0 ? now() : 0;
+    if (inRun > 0) memory.set(id, { run: startedAt, before: 0, inRun, last_at });
+  } else if (recorded.run !== startedAt) {
+    const before = recorded.before + recorded.inRun;
+    const last_at = inRun > 0 ? now() : recorded.last_at;
+    memory.set(id, { run: startedAt, before, inRun, last_at });
+  } else if (inRun > recorded.inRun) memory.set(id, { ...recorded, inRun, last_at: now() });
+}
+
+/**
+ * Counts the kills when the group is gone or has no counter. Without any reading of the group, only
+ * the events count.
+ */
+const killsByEvents = ({ reported, kills, problem }: MeteredContainer): number =>
+  problem !== null ? Math.max(reported, kills) : kills + (reported > kills ? 1 : 0);
+
+function killsOf({ memory }: Metering, id: string): number {
+  const recorded = memory.get(id);
+  return recorded === undefined ? 0 : recorded.before + recorded.inRun;
+}
+
+function notesOf(metering: Metering, id: string): ReturnType<Meter['notesOf']> {
+  const one = metering.byId.get(id);
+  if (one === undefined) return {};
+  const pressure = pressureOf(metering, one);
+  return defined({
+    pressure: pressure.length === 0 ? undefined : pressure,
+    metrics_problem: one.problem ?? undefined,
+  });
+}
+
+function pressureOf({ memory, now }: Metering, one: MeteredContainer): Pressure[] {
+  const age = now() - (memory.get(one.container.id)?.last_at ?? Number.NEGATIVE_INFINITY);
+  const pressure: Pressure[] = [];
+  if (age >= 0 && age < MEMORY_PRESSURE_MS) pressure.push('memory');
+  if (one.slowed) pressure.push('cpu');
+  return pressure;
+}
+
+/** Calls `onChange` if the notes differ from those at the last call. */
+function announce(metering: Metering): void {
+  const ids = [...metering.byId.keys()].sort();
+  const text = JSON.stringify(ids.map((id) => [id, notesOf(metering, id)]));
+  if (text !== metering.notes && metering.notes !== '') metering.onChange();
+  metering.notes = text;
 }

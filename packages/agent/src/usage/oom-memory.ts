@@ -6,11 +6,16 @@ import { readFile } from 'node:fs/promises';
 import type { Logger } from '@berth/kit/log';
 import { writeFileWhole } from '@berth/kit/write-file';
 
-/**
- * `run`: start of the container to which `inRun` belongs. `before`: kills of earlier runs.
- * `last_at`: ms since 1970.
- */
-export type OomRecord = { run: string | null; before: number; inRun: number; last_at: number };
+export type OomRecord = {
+  /** Start of the container to which `inRun` belongs. */
+  run: string | null;
+  /** Kills of earlier runs. */
+  before: number;
+  /** Kills of this run. */
+  inRun: number;
+  /** The last kill, in ms since 1970. */
+  last_at: number;
+};
 
 export type OomMemory = {
   get(id: string): OomRecord | undefined;

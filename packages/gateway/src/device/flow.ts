@@ -52,7 +52,7 @@ export function deviceFlowRoutes(
     if (polled.result !== 'issued') throw new OauthError(polled.result);
     const token = polled.access_token;
     if (token === null) throw new Error('the control plane issued no token');
-    // A program may use the token immediately, so wait until /verify accepts it.
+    // A program can use the token immediately, so wait until /verify accepts it.
     await policy.untilTokenKnown(token, TOKEN_IN_POLICY_MS);
     // RFC 6749 section 5.1
     const scope = polled.scope ?? policy.view().deviceToken(token)?.scope;
@@ -65,25 +65,25 @@ export function deviceFlowRoutes(
   });
 }
 
-const given = (body: unknown, name: string): unknown =>
+const fieldOf = (body: unknown, name: string): unknown =>
   typeof body === 'object' && body !== null && Object.hasOwn(body, name)
     ? (body as Record<string, unknown>)[name]
     : undefined;
 
 /**
- * RFC 6749 section 3.3: names separated by spaces, in any order, and a server may ignore those that
+ * RFC 6749 section 3.3: names separated by spaces, in any order, and a server can ignore those that
  * it does not know, such as `openid` of a general client. The answer with the token names the
  * granted scope. Every token has the scope `projects`.
  */
 function scopeIn(body: unknown): DeviceScope {
-  const text = given(body, 'scope') ?? '';
-  if (typeof text !== 'string' || given(body, 'scope') === null)
+  const text = fieldOf(body, 'scope') ?? '';
+  if (typeof text !== 'string' || fieldOf(body, 'scope') === null)
     throw new OauthError('invalid_request', 'scope must be a single string');
   return text.split(' ').includes('api') ? 'projects api' : 'projects';
 }
 
 function deviceCodeIn(body: unknown): string {
-  const code = given(body, 'device_code');
+  const code = fieldOf(body, 'device_code');
   // RFC 6749 section 3.2: a repeated parameter (an array here) is invalid.
   if (typeof code !== 'string' || code === '')
     throw new OauthError('invalid_request', 'device_code is missing or repeated');

@@ -57,7 +57,7 @@ export function createAttempts(sealer: Sealer, secure: boolean, now: () => numbe
   const path = attemptCookiePath(secure);
   const remove = (name: string): string => setCookie(name, '', { maxAgeSeconds: 0, secure, path });
   /**
-   * The name contains a hash, because the state comes from the request and may contain any
+   * The name contains a hash, because the state comes from the request and can contain any
    * characters.
    */
   const nameOf = (state: string): string =>
@@ -109,15 +109,15 @@ export function createAttempts(sealer: Sealer, secure: boolean, now: () => numbe
 const MAX_READ = 40;
 function cookiesOf(header: string | undefined, prefix: string): { name: string; value: string }[] {
   if (header === undefined || !header.includes(prefix)) return [];
-  const found: { name: string; value: string }[] = [];
+  const cookies: { name: string; value: string }[] = [];
   for (const pair of header.split(';')) {
     const equals = pair.indexOf('=');
     const name = trimOws(pair.slice(0, Math.max(equals, 0)));
     const value = trimOws(pair.slice(equals + 1));
-    if (name.startsWith(prefix) && /^[\w-]+$/.test(name) && found.length < MAX_READ)
-      found.push({ name, value });
+    if (name.startsWith(prefix) && /^[\w-]+$/.test(name) && cookies.length < MAX_READ)
+      cookies.push({ name, value });
   }
-  return found;
+  return cookies;
 }
 
 function sameText(a: string, b: string): boolean {

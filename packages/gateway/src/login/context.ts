@@ -16,7 +16,7 @@ export type Context = GatewayDeps & {
 
 /**
  * Throws a Refusal if no policy is loaded. The policy lists disabled users and revocations, so
- * nobody may sign in without it.
+ * nobody can sign in without it.
  */
 export function assertPolicyLoaded(
   { policy }: Pick<Context, 'policy'>,

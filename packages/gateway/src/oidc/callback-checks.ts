@@ -1,6 +1,6 @@
 /**
  * The checks before a person is signed in, in this order: the answer belongs to a login of this
- * browser, it comes from the expected provider, the identity is valid, and the person may sign in.
+ * browser, it comes from the expected provider, the identity is valid, and the person can sign in.
  * Each check names its RFC section.
  */
 import { allowedBy } from '../allowed.ts';
@@ -74,10 +74,10 @@ function providerIsTheOneAsked(s: CallbackState): void {
  * `iss` must send it.
  */
 async function issuerIsTheOneAsked(s: CallbackState): Promise<void> {
-  const given = s.url.searchParams.getAll('iss');
+  const issuers = s.url.searchParams.getAll('iss');
   const expected = await required(s.provider).issuer();
-  if (given.length === 0 && !expected.named) return;
-  if (given.length !== 1 || given[0] !== expected.issuer) throw new Refusal('issuer_mismatch');
+  if (issuers.length === 0 && !expected.named) return;
+  if (issuers.length !== 1 || issuers[0] !== expected.issuer) throw new Refusal('issuer_mismatch');
 }
 
 /**
@@ -136,7 +136,7 @@ function emailIsAllowed({ identity, context }: CallbackState): void {
 const GOOGLES_OWN = new Set(['gmail.com', 'googlemail.com']);
 
 /**
- * At Google, `email_verified` may be outdated: a private account keeps a company's address after
+ * At Google, `email_verified` can be outdated: a private account keeps a company's address after
  * the person leaves the company. The claim `hd` names the company that manages the account now. The
  * check applies to people whom ALLOWED_EMAILS lists only by domain.
  */

@@ -87,7 +87,7 @@ export function createGithubProvider(options: GithubOptions): Provider {
       return url;
     },
     signOutUrl: () => Promise.resolve(null),
-    // RFC 9207: github.com sends `iss` since April 2026, but Enterprise servers may not.
+    // RFC 9207: github.com sends `iss` since April 2026, but Enterprise servers might not.
     issuer: () => Promise.resolve({ issuer: `${options.url}/login/oauth`, named: false }),
     async claims(callback, secrets) {
       const redirectUri = `${callback.origin}${callback.pathname}`;

@@ -12,10 +12,10 @@ const MAX_AVATAR = 2000;
  * ASCII. With other characters, two addresses could look alike or become equal in lower case.
  */
 export function identityOf(claimed: Claimed, provider: string): Identity | null {
-  const given = trimOws(claimed.email ?? '');
-  const email = given.toLowerCase();
+  const claimedEmail = trimOws(claimed.email ?? '');
+  const email = claimedEmail.toLowerCase();
   // Before lower case: characters outside ASCII could become ASCII.
-  if (!/^[!-~]+$/.test(given)) return null;
+  if (!/^[!-~]+$/.test(claimedEmail)) return null;
   if (email.length > MAX_EMAIL || !/^[^@\s,;<>"]+@[^@\s,;<>"]+$/.test(email)) return null;
   return { email, name: nameOf(claimed.name), avatar_url: avatarOf(claimed.avatar_url), provider };
 }

@@ -42,7 +42,7 @@ export type Provider = {
    */
   signOutUrl(returnTo: string): Promise<URL | null>;
   /**
-   * RFC 9207 section 2.4: the issuer that an answer may name. `named` is true if the answer must
+   * RFC 9207 section 2.4: the issuer that an answer can name. `named` is true if the answer must
    * name it.
    * @throws ProviderUnavailable
    */

@@ -34,17 +34,17 @@ export const composeFolder = (etc: string): string => join(etc, 'compose');
  * are.
  */
 export async function findRoles(system: System, etc: string): Promise<Found> {
-  const found: Found = { instances: [], problems: [] };
+  const machineRoles: Found = { instances: [], problems: [] };
   // With compose, these files add variables to its containers.
-  if (await addCompose(system, etc, found)) return found;
-  for (const file of await listed(system, etc, found)) {
+  if (await addCompose(system, etc, machineRoles)) return machineRoles;
+  for (const file of await listed(system, etc, machineRoles)) {
     const name = NAME.exec(file)?.[1];
     if (name === undefined) continue;
     const path = join(etc, file);
     try {
       const text = (await system.read(path)) ?? '';
       const role = name.startsWith('agent') ? 'agent' : (name as MachineRole);
-      found.instances.push({
+      machineRoles.instances.push({
         role,
         name,
         how: 'package',
@@ -53,12 +53,12 @@ export async function findRoles(system: System, etc: string): Promise<Found> {
         mounts: new Map(),
       });
     } catch (error) {
-      found.problems.push(unreadable(path, error));
+      machineRoles.problems.push(unreadable(path, error));
     }
   }
-  if (found.instances.length === 0 && found.problems.length === 0)
-    found.instances.push(...fromEnvironment(system.env));
-  return found;
+  if (machineRoles.instances.length === 0 && machineRoles.problems.length === 0)
+    machineRoles.instances.push(...fromEnvironment(system.env));
+  return machineRoles;
 }
 
 /** A role that was asked for, and that has no file: its settings are in the environment. */

@@ -71,8 +71,8 @@ export async function doctor(
 }
 
 /**
- * Says which roles are here and what to run. A clone has no settings, and a machine may not have
- * the role: neither is wrong usage.
+ * Says which roles are here and what to run. A clone without settings and a machine without the
+ * role are no wrong usage.
  */
 function nothingToCheck(role: string | undefined, here: readonly Instance[], etc: string): string {
   if (role !== undefined && here.length > 0)
@@ -82,10 +82,10 @@ function nothingToCheck(role: string | undefined, here: readonly Instance[], etc
       '--help to add a role'
     );
   return (
-    `this machine has no settings of Berth in ${etc} or in the environment, so there is ` +
-    `nothing to check.\n` +
+    `this machine has no settings of Berth in ${etc} or in the environment, so there is nothing ` +
+    'to check.\n' +
     `  The roles are ${ROLES.join(', ')}. On a machine of an installation, run: sudo berth ` +
-    `doctor\n` +
+    'doctor\n' +
     '  In a clone, set the environment of a process and name its role: berth doctor ROLE\n' +
     '  For a new installation: sudo berth install all --dry-run, which lists what this machine ' +
     'lacks'
@@ -96,9 +96,9 @@ function nothingToCheck(role: string | undefined, here: readonly Instance[], etc
  * A role without a file of settings: the operator names it, so its settings are in the environment.
  */
 function ofRole(role: MachineRole, instances: readonly Instance[], system: System): Instance[] {
-  const found = instances.filter((one) => one.role === role);
-  return found.length > 0 || instances.some(({ how }) => how !== 'environment')
-    ? found
+  const instancesOfRole = instances.filter((one) => one.role === role);
+  return instancesOfRole.length > 0 || instances.some(({ how }) => how !== 'environment')
+    ? instancesOfRole
     : [instanceFromEnvironment(role, system.env)];
 }
 
@@ -125,22 +125,22 @@ export async function runChecks(
  * consequences for both.
  */
 function merged(results: readonly Result[]): Result[] {
-  const found = new Map<string, Result>();
+  const resultByKey = new Map<string, Result>();
   for (const one of results) {
     const key = `${one.state} ${one.state === 'finding' ? one.problem : one.text}`;
-    const before = found.get(key);
+    const before = resultByKey.get(key);
     const isNew =
       before?.state === 'finding' &&
       one.state === 'finding' &&
       !before.consequence.includes(one.consequence);
-    found.set(
+    resultByKey.set(
       key,
       isNew
         ? { ...before, consequence: `${before.consequence}; ${one.consequence}` }
         : (before ?? one),
     );
   }
-  return [...found.values()];
+  return [...resultByKey.values()];
 }
 
 /** A check that fails or hangs says nothing about the machine. */

@@ -146,8 +146,8 @@ function undefinedIfMissing(error: unknown): undefined {
 }
 
 /**
- * A process that waits for a hung share may ignore SIGKILL. The doctor then leaves it and does not
- * wait for its end.
+ * Leaves a process behind that ignores SIGKILL, because it waits for a hung share: the doctor must
+ * not wait for its end.
  */
 function lookAt(path: string, timeoutMs: number): Promise<Folder | 'hangs'> {
   return new Promise((resolve, reject) => {
@@ -185,10 +185,10 @@ async function askNameServers(name: string, domain: string): Promise<string[]> {
       resolver.resolve4(name),
       resolver.resolve6(name),
     ]);
-    const found = [four, six].flatMap((one) => (one.status === 'fulfilled' ? one.value : []));
-    if (found.length === 0 && four.status === 'rejected' && !isEmptyAnswer(four.reason))
+    const addresses = [four, six].flatMap((one) => (one.status === 'fulfilled' ? one.value : []));
+    if (addresses.length === 0 && four.status === 'rejected' && !isEmptyAnswer(four.reason))
       throw four.reason;
-    return found;
+    return addresses;
   } finally {
     clearTimeout(timer);
   }
@@ -197,7 +197,7 @@ async function askNameServers(name: string, domain: string): Promise<string[]> {
 const isEmptyAnswer = (error: unknown): boolean =>
   ['ENOTFOUND', 'ENODATA'].includes((error as NodeJS.ErrnoException).code ?? '');
 
-/** The zone may begin at a parent of the domain. */
+/** Returns the name servers of the zone, which can begin at a parent of the domain. */
 async function nameServers(domain: string): Promise<string[]> {
   for (let zone = domain; zone.includes('.'); zone = zone.slice(zone.indexOf('.') + 1)) {
     const names = await resolveNs(zone).catch((error: unknown) => {

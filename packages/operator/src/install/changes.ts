@@ -20,7 +20,7 @@ import {
 } from '../lib/etc-files.ts';
 import { bcryptHash, isBcryptOf } from './bcrypt.ts';
 
-/** A secret in the file of one process. `env` and `name`: where an operator may have it instead. */
+/** A secret in the file of one process. `env` and `name`: where an operator can have it instead. */
 export type SecretCopy = { path: string; access: Access; env: string; name: string };
 
 export type Wanted =

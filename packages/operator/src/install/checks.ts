@@ -21,43 +21,44 @@ const CLOCK_MS = 30_000;
 const ASK_MS = 10_000;
 
 export async function check(settings: Settings, traefik: string | undefined): Promise<Findings> {
-  const found: Findings = { problems: [], warnings: [] };
+  const findings: Findings = { problems: [], warnings: [] };
   const { parts } = settings;
-  checkSystem(osRelease(), found);
-  await checkPorts(parts, found);
-  if (parts.has('builder') || parts.has('deploy')) await checkEngine(parts.has('builder'), found);
-  if (parts.has('builder')) await needs('git', 'apt-get install git', found);
+  checkSystem(osRelease(), findings);
+  await checkPorts(parts, findings);
+  if (parts.has('builder') || parts.has('deploy'))
+    await checkEngine(parts.has('builder'), findings);
+  if (parts.has('builder')) await needs('git', 'apt-get install git', findings);
   if (parts.has('deploy'))
-    await recommends('rsync', 'copies of datasets need it: apt-get install rsync', found);
+    await recommends('rsync', 'copies of datasets need it: apt-get install rsync', findings);
   if (parts.has('registry') && !existsSync('/usr/bin/docker-registry'))
-    found.problems.push('the registry is missing: apt-get install docker-registry');
+    findings.problems.push('the registry is missing: apt-get install docker-registry');
   if (parts.has('proxy')) {
-    await checkTraefik(traefik, found);
-    await checkDns(settings.baseDomain, found);
+    await checkTraefik(traefik, findings);
+    await checkDns(settings.baseDomain, findings);
   }
-  if (!parts.has('control-plane')) await checkControlPlane(settings.controlPlane, found);
-  return found;
+  if (!parts.has('control-plane')) await checkControlPlane(settings.controlPlane, findings);
+  return findings;
 }
 
 /** In containers: the engine has the ports, and any Linux is good. */
 export async function checkCompose(baseDomain: string): Promise<Findings> {
-  const found: Findings = { problems: [], warnings: [] };
+  const findings: Findings = { problems: [], warnings: [] };
   const there = Object.values(ENV_FILES).filter((path) =>
     parseEnv(readText(path) ?? '').has('BASE_DOMAIN'),
   );
   if (there.length > 0)
-    found.problems.push(
+    findings.problems.push(
       `the units of the package run Berth on this machine: ${there.join(', ')}. Use one of the two`,
     );
   for (const port of [80, 443, 5000, 8080]) {
     const user = listenerOn(port);
     // The engine itself listens for containers that run.
     if (user !== undefined && !user.name.startsWith('docker-pr'))
-      found.problems.push(`port ${port} is in use by ${user.name}: stop it`);
+      findings.problems.push(`port ${port} is in use by ${user.name}: stop it`);
   }
-  await checkEngine(true, found);
-  await checkDns(baseDomain, found);
-  return found;
+  await checkEngine(true, findings);
+  await checkDns(baseDomain, findings);
+  return findings;
 }
 
 /** Debian 12 and newer, and systems made from it. */
@@ -78,7 +79,7 @@ export function checkSystem(
 }
 
 const SYSTEMD = 1;
-/** Port, and the units of Berth that may have it already. */
+/** Port, and the units of Berth that can have it already. */
 const PORTS: Readonly<
   Record<Exclude<Part, 'builder' | 'deploy'>, readonly (readonly [port: number, unit: string])[]>
 > = {
@@ -157,9 +158,8 @@ async function checkEngine(isBuilder: boolean, { problems }: Findings): Promise<
   if (!inFolder && (await run(['docker', 'buildx', 'version']))?.code !== 0)
     problems.push(
       'buildx, with which a builder makes images, is missing: apt-get install docker-buildx ' +
-        '(Debian 13), or put the program of ' +
-        'github.com/docker/buildx/releases at /usr/local/lib/docker/cli-plugins/docker-buildx ' +
-        'with mode 0755 (Debian 12)',
+        '(Debian 13), or put the program of github.com/docker/buildx/releases at ' +
+        '/usr/local/lib/docker/cli-plugins/docker-buildx with mode 0755 (Debian 12)',
     );
 }
 
@@ -182,16 +182,16 @@ async function checkTraefik(given: string | undefined, { problems }: Findings): 
 }
 
 export function isAtLeast(text: string, least: readonly number[]): boolean {
-  const found = (/(\d+)\.(\d+)(?:\.(\d+))?/.exec(text)?.slice(1) ?? []).map((part) =>
+  const versionParts = (/(\d+)\.(\d+)(?:\.(\d+))?/.exec(text)?.slice(1) ?? []).map((part) =>
     Number(part ?? 0),
   );
   for (const [i, wanted] of least.entries()) {
-    if ((found[i] ?? 0) !== wanted) return (found[i] ?? 0) > wanted;
+    if ((versionParts[i] ?? 0) !== wanted) return (versionParts[i] ?? 0) > wanted;
   }
   return true;
 }
 
-/** Warnings only: DNS may follow later, and a machine behind NAT has another public address. */
+/** Warnings only: DNS can follow later, and a machine behind NAT has another public address. */
 async function checkDns(baseDomain: string, { warnings }: Findings): Promise<void> {
   const resolver = new Resolver({ timeout: 3_000, tries: 1 });
   const leads = async (name: string): Promise<boolean> => {
@@ -205,9 +205,9 @@ async function checkDns(baseDomain: string, { warnings }: Findings): Promise<voi
   const missing = [...(base ? [] : [baseDomain]), ...(wildcard ? [] : [`*.${baseDomain}`])];
   if (missing.length > 0)
     warnings.push(
-      `no DNS for ${missing.join(' and ')}: create A (and AAAA) records that lead to the ` +
-        'public address of this machine. ' +
-        'Until then, nobody reaches a project and no certificate can be issued',
+      `no DNS for ${missing.join(' and ')}: create A (and AAAA) records that lead to the public ` +
+        'address of this machine. Until then, nobody reaches a project and no certificate can be ' +
+        'issued',
     );
 }
 
@@ -226,9 +226,8 @@ export async function checkControlPlane(url: string, { problems }: Findings): Pr
         : messageOf(error);
     problems.push(
       `the control plane does not answer at ${url}: ${cause}. Check the address and the ` +
-        'firewall. On its machine, it must listen on an ' +
-        'address that this one reaches: berth install control-plane --internal-address ADDRESS ' +
-        '--start',
+        'firewall. On its machine, it must listen on an address that this one reaches: berth ' +
+        'install control-plane --internal-address ADDRESS --start',
     );
     return;
   }

@@ -77,12 +77,13 @@ export function wantedForCompose(settings: ComposeSettings): Wanted[] {
     ...defined({
       ACME_CA_SERVER: acmeCaServer,
       ACME_CHALLENGE_OPTION: acmeChallenge === undefined ? undefined : CHALLENGES[acmeChallenge],
+      INTERNAL_IP: internalAddress,
+      REGISTRY_ADDR: internalAddress === undefined ? undefined : `registry.${baseDomain}`,
     }),
-    ...(internalAddress === undefined
-      ? {}
-      : { INTERNAL_IP: internalAddress, REGISTRY_ADDR: `registry.${baseDomain}` }),
   };
-  const given = new Set(Object.keys(values).filter((name) => flags.has(BY_FLAG[name] ?? '')));
+  const namesFromFlags = new Set(
+    Object.keys(values).filter((name) => flags.has(BY_FLAG[name] ?? '')),
+  );
   const folder = (path: string, access: Access): Wanted => ({ kind: 'folder', path, access });
   return [
     // Where they exist, they belong to the package of Berth or to the operator.
@@ -104,18 +105,24 @@ export function wantedForCompose(settings: ComposeSettings): Wanted[] {
         text: shipped(path),
       }),
     ),
-    { kind: 'env', path: COMPOSE_ENV, access: { mode: 0o600, ...ROOT }, values, given },
+    {
+      kind: 'env',
+      path: COMPOSE_ENV,
+      access: { mode: 0o600, ...ROOT },
+      values,
+      given: namesFromFlags,
+    },
   ];
 }
 
 /** Returns the group of the engine's socket. */
 export function engineGid(): number {
-  const found = statSync(SOCKET, { throwIfNoEntry: false });
-  if (found?.isSocket() !== true)
+  const socketStats = statSync(SOCKET, { throwIfNoEntry: false });
+  if (socketStats?.isSocket() !== true)
     throw new Problem(
       `there is no container engine at ${SOCKET}: apt-get install docker.io docker-compose`,
     );
-  return found.gid;
+  return socketStats.gid;
 }
 
 const LEAST = [2, 24] as const;
@@ -132,8 +139,7 @@ export async function composeProblem(): Promise<string | undefined> {
   return isGood
     ? undefined
     : `docker compose ${LEAST.join('.')} or newer is missing: apt-get install docker-compose ` +
-        '(Debian 13), or put the program of ' +
-        'github.com/docker/compose/releases at ' +
+        '(Debian 13), or put the program of github.com/docker/compose/releases at ' +
         '/usr/local/lib/docker/cli-plugins/docker-compose with mode 0755';
 }
 

@@ -133,13 +133,13 @@ async function partsOfPackage(): Promise<Parts> {
 }
 
 function pack({ files, control, scripts, build }: Parts, target: string): void {
-  // Beside the target: /tmp may be small and in memory.
+  // Beside the target, because /tmp can be small and in memory.
   const tree = mkdtempSync(join(dirname(target), '.pack-'));
   try {
     chmodSync(tree, 0o755);
     for (const path of files) {
-      const found = lstatSync(path);
-      if (found.isDirectory()) mkdirSync(join(tree, path), { recursive: true, mode: 0o755 });
+      const stats = lstatSync(path);
+      if (stats.isDirectory()) mkdirSync(join(tree, path), { recursive: true, mode: 0o755 });
       else cpSync(path, join(tree, path), { verbatimSymlinks: true, preserveTimestamps: true });
     }
     mkdirSync(join(tree, 'DEBIAN'));

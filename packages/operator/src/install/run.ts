@@ -234,11 +234,14 @@ function acmeOf(
   challenge: string | undefined,
   server: string | undefined,
 ): { challenge?: AcmeChallenge | undefined; server?: string | undefined } {
-  const found = ACME_CHALLENGES.find((one) => one === challenge);
-  if (challenge !== undefined && found === undefined)
+  const knownChallenge = ACME_CHALLENGES.find((one) => one === challenge);
+  if (challenge !== undefined && knownChallenge === undefined)
     throw new WrongUsage(`--acme-challenge must be one of ${ACME_CHALLENGES.join(', ')}`);
   try {
-    return { challenge: found, server: server === undefined ? undefined : acmeCaServer(server) };
+    return {
+      challenge: knownChallenge,
+      server: server === undefined ? undefined : acmeCaServer(server),
+    };
   } catch (error) {
     throw new WrongUsage(`--acme-ca-server: ${messageOf(error)}`, { cause: error });
   }
@@ -339,9 +342,8 @@ function summary({ parts, baseDomain, admins, internalAddress }: Settings): void
   print(
     internalAddress === undefined
       ? 'before a second machine joins: berth install all --internal-address ADDRESS --start (an ' +
-          'address of this machine that the other one ' +
-          'reaches). The registry, now 127.0.0.1:5000, then gets the host that other machines ' +
-          'use: ' +
+          'address of this machine that the other one reaches). The registry, now ' +
+          '127.0.0.1:5000, then gets the host that other machines use: ' +
           `https://registry.${baseDomain}`
       : 'the next machine: berth node join-token --role deploy, which prints the command for it',
   );

@@ -204,7 +204,7 @@ export async function composeSettings(
   values: Options['values'],
   there: ReadonlyMap<string, string>,
 ): Promise<ComposeAnswers> {
-  const known = (flag: string | undefined, name: string): string | undefined =>
+  const flagOrSetting = (flag: string | undefined, name: string): string | undefined =>
     flag ?? (there.get(name) || undefined);
   const all = createCollector();
   const baseDomain = await all.of(
@@ -212,7 +212,7 @@ export async function composeSettings(
       answer(
         'Domain of your projects, for example apps.example.org',
         '--base-domain',
-        known(values['base-domain'], 'BASE_DOMAIN'),
+        flagOrSetting(values['base-domain'], 'BASE_DOMAIN'),
         projectDomain,
       ),
     '',
@@ -222,19 +222,20 @@ export async function composeSettings(
       answer(
         'E-mail address of the first admin',
         '--admin',
-        known(values.admin, 'ADMIN_EMAILS'),
+        flagOrSetting(values.admin, 'ADMIN_EMAILS'),
         oneEmail,
       ),
     '',
   );
-  const internal = known(values['internal-address'], 'INTERNAL_IP');
+  const internal = flagOrSetting(values['internal-address'], 'INTERNAL_IP');
   const ownAddress =
     internal === undefined
       ? undefined
       : await all.of(() => checked('--internal-address', internal, internalAddress), '');
   // Without an admin, its address is what is missing.
   const acme =
-    known(values['acme-email'], 'ACME_EMAIL') ?? (admins === '' ? undefined : admins.split(',')[0]);
+    flagOrSetting(values['acme-email'], 'ACME_EMAIL') ??
+    (admins === '' ? undefined : admins.split(',')[0]);
   const acmeEmail =
     acme === undefined ? '' : await all.of(() => checked('--acme-email', acme, oneEmail), '');
   if (all.problems.length > 0) throw new WrongUsage(all.problems.join('\n  '));

@@ -56,9 +56,8 @@ const agentReady =
           ? `berth-agent@${role}: ${refused}: compare AGENT_SECRET of the agent and of the ` +
               `control plane below ${SECRETS}`
           : `berth-agent@${role}: ${refused}. A join token works once, for one role, and for an ` +
-              'hour unless it was made for longer. ' +
-              `Get a new one: berth node join-token --role ${role}. Then: berth install agent ` +
-              `--role ${role} --join-token-file - --start`,
+              'hour unless it was made for longer. Get a new one: berth node join-token --role ' +
+              `${role}. Then: berth install agent --role ${role} --join-token-file - --start`,
       );
     return reason;
   };

@@ -32,7 +32,7 @@ export type Extras = {
   /** Text of a secret that the control plane made itself on an earlier start, by its file name. */
   madeByControlPlane: (file: 'jwt-secret' | 'secrets-key') => string | undefined;
   hasDatabase: boolean;
-  /** The database may have values that only its own SECRETS_KEY opens. */
+  /** True if the database can have values that only its own SECRETS_KEY opens. */
   needsKey: boolean;
 };
 
@@ -129,8 +129,7 @@ function env(
   // A flag of this run replaces what is there, a default does not.
   const isGiven = (name: string): boolean =>
     !fixed.includes(name) && BY_FLAG[name]?.some((flag) => settings.flags.has(flag)) === true;
-  // systemd reads it as root. The other parts are in the group berth, so the group must not read
-  // it.
+  // systemd reads the file as root. The group berth has the other parts, so it must not read it.
   const access: Access = { mode: 0o600, ...extras.users.root };
   wanted.push({
     kind: 'env',
@@ -169,9 +168,18 @@ export function registryAddress({ registry: own, internalAddress, baseDomain }: 
 const proxiesOf = ({ internalAddress }: Settings): Record<string, string> =>
   internalAddress === undefined ? {} : { TRUSTED_PROXIES: `loopback,${internalAddress}` };
 
+/** Where the control plane listens for other machines; without an address it keeps its default. */
+const ownAddressOf = ({ internalAddress }: Settings): Record<string, string> =>
+  internalAddress === undefined
+    ? {}
+    : {
+        LISTEN: `${hostOf(internalAddress)}:8080`,
+        CONTROL_PLANE_URL: addressUrl(internalAddress, 8080),
+      };
+
 function controlPlane(sheet: Sheet): void {
   const { settings, extras } = sheet;
-  const { parts, internalAddress, baseDomain, admins } = settings;
+  const { parts, baseDomain, admins } = settings;
   const agents = (['builder', 'deploy'] as const).filter((role) => parts.has(role)).map(agentOf);
   const hasGateway = parts.has('gateway');
   const hasRegistry = parts.has('registry') || settings.registry !== undefined;
@@ -198,21 +206,14 @@ function controlPlane(sheet: Sheet): void {
   env(sheet, ENV_FILES['control-plane'], {
     BASE_DOMAIN: baseDomain,
     ADMIN_EMAILS: admins,
-    ...(internalAddress === undefined
-      ? {}
-      : {
-          LISTEN: `${hostOf(internalAddress)}:8080`,
-          CONTROL_PLANE_URL: addressUrl(internalAddress, 8080),
-        }),
+    ...ownAddressOf(settings),
     ...proxiesOf(settings),
-    ...(hasGateway || settings.flags.has('gateway') ? { AUTH_SERVICE_URL: settings.gateway } : {}),
-    ...(parts.has('proxy') ? { PROXY_PROBE_URLS: 'http://127.0.0.1,https://127.0.0.1' } : {}),
-    ...(hasRegistry
-      ? {
-          REGISTRY_ADDR: registryAddress(settings),
-          REGISTRY_USER: extras.registryUser ?? REGISTRY_USER,
-        }
-      : {}),
+    ...defined({
+      AUTH_SERVICE_URL: hasGateway || settings.flags.has('gateway') ? settings.gateway : undefined,
+      PROXY_PROBE_URLS: parts.has('proxy') ? 'http://127.0.0.1,https://127.0.0.1' : undefined,
+      REGISTRY_ADDR: hasRegistry ? registryAddress(settings) : undefined,
+      REGISTRY_USER: hasRegistry ? (extras.registryUser ?? REGISTRY_USER) : undefined,
+    }),
     PACKAGE_DIR,
     ...Object.fromEntries(
       secrets.map((name) => [`${name}_FILE`, secretPath('control-plane', name)]),
@@ -229,8 +230,8 @@ function newKey({ needsKey }: Extras): string {
   if (needsKey)
     throw new Problem(
       'the database exists, and SECRETS_KEY is nowhere: put the key into ' +
-        `${secretPath('control-plane', 'SECRETS_KEY')}. ` +
-        'If it is lost: docs/disasters.md "The key is gone"',
+        `${secretPath('control-plane', 'SECRETS_KEY')}. If it is lost: docs/disasters.md ` +
+        '"The key is gone"',
     );
   return randomBytes(32).toString('base64');
 }
@@ -295,16 +296,18 @@ function proxy(sheet: Sheet): void {
     path: `${folder}/traefik.yml`,
     access: readable(0o644),
     edit: (text) =>
-      traefikConfig(text ?? extras.shipped('traefik/traefik.yml'), {
-        ...defined({
+      traefikConfig(
+        text ?? extras.shipped('traefik/traefik.yml'),
+        defined({
           acmeEmail: settings.acmeEmail,
           acmeCaServer: extras.acmeCaServer,
           acmeChallenge: extras.acmeChallenge,
+          // Only the first run sets these two, because operators can change them afterwards. The
+          // relay has the routes even while the control plane is down.
+          routesFrom: text === undefined ? RELAY_URL : undefined,
+          dynamicDir: text === undefined ? `${folder}/dynamic` : undefined,
         }),
-        // The relay, which has the routes also while the control plane is down. The operator may
-        // have changed it since.
-        ...(text === undefined ? { routesFrom: RELAY_URL, dynamicDir: `${folder}/dynamic` } : {}),
-      }),
+      ),
   });
   const hasPublicRegistry =
     settings.parts.has('registry') && settings.internalAddress !== undefined;
@@ -312,8 +315,10 @@ function proxy(sheet: Sheet): void {
     BASE_DOMAIN: settings.baseDomain,
     AUTH_SERVICE_URL: settings.gateway,
     CONTROL_PLANE_URL: settings.controlPlane,
-    ...(hasPublicRegistry ? { REGISTRY_URL: 'http://127.0.0.1:5000' } : {}),
-    ...(extras.traefik === undefined ? {} : { TRAEFIK_BIN: extras.traefik }),
+    ...defined({
+      REGISTRY_URL: hasPublicRegistry ? 'http://127.0.0.1:5000' : undefined,
+      TRAEFIK_BIN: extras.traefik,
+    }),
   });
   env(
     sheet,
@@ -344,11 +349,13 @@ function agent(sheet: Sheet, role: 'builder' | 'deploy'): void {
   // One agent of the machine cleans its registry.
   const cleans =
     settings.parts.has('registry') && (role === 'builder' || !settings.parts.has('builder'));
-  const forContainers: Record<string, string> = {
-    ...defined({ HOST_IP: address, PUBLISH_IP: address }),
+  const forContainers = defined({
+    HOST_IP: address,
+    PUBLISH_IP: address,
     DEFAULT_MEMORY: '1g',
-    ...defined({ PROXY_IPS: proxies.length > 0 ? proxies.join(',') : undefined }),
-  };
+    PROXY_IPS: proxies.length > 0 ? proxies.join(',') : undefined,
+  });
+  const more: Record<string, string> = role === 'deploy' ? forContainers : {};
   env(
     sheet,
     ENV_FILES[role],
@@ -361,7 +368,7 @@ function agent(sheet: Sheet, role: 'builder' | 'deploy'): void {
         NODE_NAME: extras.nodeName,
         REGISTRY_CONFIG: cleans ? `${ETC}/registry.yml` : undefined,
       }),
-      ...(role === 'deploy' ? forContainers : {}),
+      ...more,
     },
     ['LISTEN'],
   );

@@ -11,7 +11,7 @@ export async function askText(
   options: { initial?: string | undefined; problem?: (answer: string) => string | undefined } = {},
 ): Promise<string> {
   const { initial, problem } = options;
-  const given = await text({
+  const answered = await text({
     message,
     output: process.stderr,
     ...defined({
@@ -19,21 +19,21 @@ export async function askText(
       validate: problem === undefined ? undefined : (answer?: string) => problem(answer ?? ''),
     }),
   });
-  if (isCancel(given)) throw cancelled();
-  return given;
+  if (isCancel(answered)) throw cancelled();
+  return answered;
 }
 
 /** The answer is not shown. */
 export async function askSecret(message: string): Promise<string> {
-  const given = await password({ message, output: process.stderr });
-  if (isCancel(given)) throw cancelled();
-  return given;
+  const secret = await password({ message, output: process.stderr });
+  if (isCancel(secret)) throw cancelled();
+  return secret;
 }
 
 export async function askYes(message: string): Promise<boolean> {
-  const given = await confirm({ message, initialValue: true, output: process.stderr });
-  if (isCancel(given)) throw cancelled();
-  return given;
+  const isConfirmed = await confirm({ message, initialValue: true, output: process.stderr });
+  if (isCancel(isConfirmed)) throw cancelled();
+  return isConfirmed;
 }
 
 const cancelled = (): Problem => new Problem('interrupted: nothing was changed');

@@ -39,8 +39,8 @@ export function readText(path: string): string | undefined {
 }
 
 /**
- * Opens a file in a folder that a service owns. Such a folder may hold a link that the service
- * made: root must not follow it. Returns undefined where there is no file.
+ * Opens a file in a folder that a service owns, and follows no link, because the service could have
+ * made it. Returns undefined if there is no file.
  */
 function withPlainFile<T>(path: string, use: (file: number) => T): T | undefined {
   let file: number;
@@ -88,7 +88,7 @@ export function setPlainAccess(path: string, access: Access): void {
 
 function setAccess(file: number, { mode, uid, gid }: Access): void {
   fchownSync(file, uid, gid);
-  // After chown, which may clear bits.
+  // After chown, which can clear bits.
   fchmodSync(file, mode);
 }
 
@@ -114,8 +114,8 @@ export function makeFolder(path: string, { mode, uid, gid }: Access): void {
 
 /** Whether a file or folder has this mode and owner. */
 export function hasAccess(path: string, { mode, uid, gid }: Access): boolean {
-  const found = lstatSync(path);
-  return (found.mode & 0o7777) === mode && found.uid === uid && found.gid === gid;
+  const stats = lstatSync(path);
+  return (stats.mode & 0o7777) === mode && stats.uid === uid && stats.gid === gid;
 }
 
 /** Returns what a killed run left in a folder. */
@@ -126,9 +126,9 @@ export const draftsIn = (folder: string): string[] =>
 
 /** Removes what a killed run left in a folder, and returns the paths. */
 export function removeDrafts(folder: string): string[] {
-  const left = draftsIn(folder);
-  for (const path of left) rmSync(path);
-  return left;
+  const drafts = draftsIn(folder);
+  for (const path of drafts) rmSync(path);
+  return drafts;
 }
 
 const LINE = /^([A-Za-z_][A-Za-z0-9_]*)=(.*)$/;
@@ -138,12 +138,12 @@ const LINE = /^([A-Za-z_][A-Za-z0-9_]*)=(.*)$/;
  * systemd.
  */
 export function parseEnv(text: string): Map<string, string> {
-  const found = new Map<string, string>();
+  const variables = new Map<string, string>();
   for (const line of text.split('\n')) {
     const [, name, value] = LINE.exec(line.trim()) ?? [];
-    if (name !== undefined) found.set(name, unquoted(value ?? ''));
+    if (name !== undefined) variables.set(name, unquoted(value ?? ''));
   }
-  return found;
+  return variables;
 }
 
 function unquoted(value: string): string {

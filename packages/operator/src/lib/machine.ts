@@ -22,12 +22,12 @@ export function requireRoot(command: string): void {
 
 export type OsRelease = { id: string; like: string; version: string; name: string };
 export function osRelease(path = '/etc/os-release'): OsRelease {
-  const found = parseEnv(readText(path) ?? '');
+  const fields = parseEnv(readText(path) ?? '');
   return {
-    id: found.get('ID') ?? '',
-    like: found.get('ID_LIKE') ?? '',
-    version: found.get('VERSION_ID') ?? '',
-    name: found.get('PRETTY_NAME') ?? 'an unknown system',
+    id: fields.get('ID') ?? '',
+    like: fields.get('ID_LIKE') ?? '',
+    version: fields.get('VERSION_ID') ?? '',
+    name: fields.get('PRETTY_NAME') ?? 'an unknown system',
   };
 }
 

@@ -37,20 +37,27 @@ export type Copy = {
  * refuse.
  */
 export function findCopies(etc: string, secret: RotatedSecret): Copy[] {
-  const found = new Map<string, string>();
+  const processByPath = new Map<string, string>();
   for (const name of processesIn(etc)) {
     const env = parseEnv(readText(join(etc, `${name}.env`)) ?? '');
     if ((env.get(secret.setting) ?? '') !== '') throw inline(etc, name, secret);
     const file = env.get(`${secret.setting}_FILE`) ?? '';
     const path = pathHere(file, join(etc, 'secrets', name, secret.setting));
     if (path !== '')
-      found.set(existsSync(path) ? join(realpathSync(dirname(path)), basename(path)) : path, name);
+      processByPath.set(
+        existsSync(path) ? join(realpathSync(dirname(path)), basename(path)) : path,
+        name,
+      );
     else if (name === 'control-plane') {
       const generated = generatedFile(env, secret);
-      if (generated !== null) found.set(generated, name);
+      if (generated !== null) processByPath.set(generated, name);
     }
   }
-  return [...found].map(([path, process]) => ({ process, path, values: read(path, secret) }));
+  return [...processByPath].map(([path, process]) => ({
+    process,
+    path,
+    values: read(path, secret),
+  }));
 }
 
 /** In a container, the path of the setting can be another one than on the machine. */
@@ -96,9 +103,8 @@ function inline(etc: string, name: string, { setting }: RotatedSecret): Problem 
   const file = join(etc, 'secrets', name, setting);
   return new Problem(
     `${setting} is in ${etc}/${name}.env itself, and a running process cannot read its ` +
-      'environment again. Move it to a file once: ' +
-      `write the value to ${file} (mode 0600, owned by the user of the process; the folder ` +
-      `0700), replace the line ${setting}=… by ` +
+      `environment again. Move it to a file once: write the value to ${file} (mode 0600, owned ` +
+      `by the user of the process; the folder 0700), replace the line ${setting}=… by ` +
       `${setting}_FILE=${file}, and restart berth-${name}. Then run this again`,
   );
 }
@@ -150,8 +156,8 @@ export function writeCopy({ path, values: before }: Copy, values: readonly strin
   if (before.join() === values.join()) return false;
   const access = plainAccess(path);
   if (access === undefined) throw new Problem(`${path} is missing`);
-  for (const left of removeDrafts(dirname(path)))
-    if (existsSync(left)) throw new Problem(`${left} cannot be removed`);
+  for (const draft of removeDrafts(dirname(path)))
+    if (existsSync(draft)) throw new Problem(`${draft} cannot be removed`);
   const text = `${values.join(',')}\n`;
   writeText(path, text, access);
   const after = plainAccess(path);

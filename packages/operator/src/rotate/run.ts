@@ -106,13 +106,11 @@ async function rotate(args: string[], read: ReadRotation): Promise<number> {
 
 const nothingHere = ({ setting, name }: RotatedSecret, { etc }: How): string =>
   `no process on this machine reads ${setting} from a file: no ` +
-  `${etc}/secrets/<process>/${setting}, and no ${setting}_FILE in ` +
-  `${etc}/*.env. Run it on a machine that has ` +
-  `it${name === 'session' ? ', a gateway' : ', the control plane'}`;
+  `${etc}/secrets/<process>/${setting}, and no ${setting}_FILE in ${etc}/*.env. Run it on a ` +
+  `machine that has it${name === 'session' ? ', a gateway' : ', the control plane'}`;
 
 /**
- * Only verifiers decide: a file of an agent may be of an earlier time, and the agent may not need
- * it.
+ * Only verifiers decide: an agent can have an old file that it does not need.
  */
 const isVerifier = ({ verifiers }: RotatedSecret, { process }: Copy): boolean =>
   verifiers.some((one) => one === process);
@@ -125,24 +123,25 @@ async function begin(
 ): Promise<number> {
   const { setting, name } = secret;
   const started = readStarted(how.etc, secret);
-  const known = copies
+  const startedValue = copies
     .flatMap(({ values }) => values)
     .find((value) => fingerprintOf(setting, value) === started?.fingerprint);
-  const isInFront = known !== undefined && copies.every(({ values }) => values[0] === known);
-  let next = known;
-  if (known !== undefined && isInFront) {
+  const isInFront =
+    startedValue !== undefined && copies.every(({ values }) => values[0] === startedValue);
+  let next = startedValue;
+  if (startedValue !== undefined && isInFront) {
     const rotation = await how.readRotation(how);
     const behind =
       rotation === null
         ? []
         : verifiersIn(rotation, secret).filter(
-            ({ values }) => values[0] !== fingerprintOf(setting, known),
+            ({ values }) => values[0] !== fingerprintOf(setting, startedValue),
           );
     if (behind.length === 0 && !again)
       throw new Problem(
         `the rotation of ${setting} that began at ${started?.started_at} is not finished: run ` +
-          `berth rotate ${name} --finish, ` +
-          `or berth rotate ${name} --again to put another new value in front`,
+          `berth rotate ${name} --finish, or berth rotate ${name} --again to put another new ` +
+          'value in front',
       );
     if (again && behind.length === 0) next = undefined;
   } else if (again)

@@ -2,7 +2,7 @@
 import type { Rotation } from '@berth/wire/rotation';
 import { type RotatedSecret, verifiersIn } from './names.ts';
 
-/** A gateway that sent an earlier value this long ago may send it again. */
+/** A gateway that sent an earlier value this recently might send it again. */
 const SENT_MS = 5 * 60_000;
 
 export type Users = {

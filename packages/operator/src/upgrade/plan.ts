@@ -51,9 +51,10 @@ export function planOf(given: {
   now: number;
 }): UpgradePlan {
   const { state, next, running, installed, units } = given;
-  const known = next.schema?.map((step) => step.name) ?? [];
+  const knownSteps = next.schema?.map((step) => step.name) ?? [];
   const missing = (next.schema ?? []).filter(({ name }) => !state.applied.includes(name));
-  const unknown = next.schema === null ? [] : state.needed.filter((name) => !known.includes(name));
+  const unknown =
+    next.schema === null ? [] : state.needed.filter((name) => !knownSteps.includes(name));
   const seconds = Math.max(1, Math.ceil(state.snapshot.bytes / SLOW_DISK));
   const { rule } = state.snapshot;
   const isTaken = missing.length > 0 && state.applied.length > 0 && rule !== 'off';
@@ -73,7 +74,7 @@ export function planOf(given: {
   const lacksTool = isTaken && state.snapshot.tool === '';
   const severe = (text: string): { problem?: string; note?: string } =>
     rule === 'required' ? { problem: text } : { note: text };
-  const found: { problem?: string; note?: string }[] = [
+  const remarks: { problem?: string; note?: string }[] = [
     unknown.length > 0
       ? {
           problem:
@@ -134,8 +135,8 @@ export function planOf(given: {
     order: orderOf(units),
     agents: { total: state.nodes.length, work: state.nodes.length - stop.length, stop },
     open_deployments: state.open_deployments,
-    notes: found.flatMap(({ note }) => note ?? []),
-    problems: found.flatMap(({ problem }) => problem ?? []),
+    notes: remarks.flatMap(({ note }) => note ?? []),
+    problems: remarks.flatMap(({ problem }) => problem ?? []),
   };
 }
 

@@ -80,11 +80,11 @@ export async function runningVersion(): Promise<string | null> {
 
 /** Returns the version of the installed Debian package, or null. */
 export async function installedPackage(): Promise<string | null> {
-  const found = await exec(['dpkg-query', '-W', '-f=${db:Status-Status} ${Version}', 'berth'], {
+  const dpkg = await exec(['dpkg-query', '-W', '-f=${db:Status-Status} ${Version}', 'berth'], {
     env: PROGRAM_ENV,
     timeoutMs: 30_000,
   }).catch(() => null);
-  const [status, version] = found?.code === 0 ? found.stdout.trim().split(' ') : [];
+  const [status, version] = dpkg?.code === 0 ? dpkg.stdout.trim().split(' ') : [];
   return status === 'installed' && version !== undefined ? version : null;
 }
 
@@ -106,9 +106,9 @@ export async function runningUnits(): Promise<string[]> {
 
 /** Reads what a package or an artefact says about itself. */
 export async function readBuild(path: string): Promise<Build> {
-  const found = statSync(path, { throwIfNoEntry: false });
-  if (found === undefined) throw new Problem(`${path} does not exist`);
-  return found.isDirectory() ? readArtefact(path) : readPackage(path);
+  const stats = statSync(path, { throwIfNoEntry: false });
+  if (stats === undefined) throw new Problem(`${path} does not exist`);
+  return stats.isDirectory() ? readArtefact(path) : readPackage(path);
 }
 
 function readArtefact(folder: string): Build {

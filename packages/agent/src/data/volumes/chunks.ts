@@ -23,7 +23,7 @@ export type ChunkClient = {
   ): Promise<TakenChunk | null>;
 };
 
-/** The hold, and the time that a chunk may take on a slow line. */
+/** The hold, and the time that a chunk can take on a slow line. */
 const TIMEOUT_MS = (CHUNK_HOLD_SECONDS + 100) * 1000;
 
 export function createChunkClient(

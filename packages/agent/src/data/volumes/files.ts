@@ -13,7 +13,7 @@ import { TaskFailure } from '../../failures.ts';
 const KEEP = ['--numeric-owner', '--xattrs', '--xattrs-include=*', '--acls'] as const;
 type Options = { inherit: NodeJS.ProcessEnv; signal: AbortSignal };
 
-/** Reads the folders `names` of `root`. `onOutput` may be slow: tar waits for it. */
+/** Reads the folders `names` of `root`. `onOutput` can be slow: tar waits for it. */
 export async function packFolders(
   root: string,
   names: readonly string[],

@@ -41,165 +41,197 @@ const DISK_TIMEOUT_MS = 10_000;
 const COUNT_EVERY_MS = 10 * 60_000;
 const DU_MS = 10 * 60_000;
 const MAX_FOLDERS = 200;
-/** How long the agent confirms a deletion. The control plane may be down meanwhile. */
+/** How long the agent confirms a deletion. The control plane can be down meanwhile. */
 const CONFIRMED_MS = 30 * 86_400_000;
 
-export function createVolumeInventory(deps: VolumeInventoryDeps): VolumeInventory {
-  const { listContainers, inherit, onChange, log, countEveryMs = COUNT_EVERY_MS } = deps;
-  const folder = join(deps.root, 'volumes');
-  const removing = join(folder, '.removing');
-  const left = join(folder, '.left');
+/** The folders, and what runs in the background. */
+type Counting = VolumeInventoryDeps & {
+  countEveryMs: number;
+  folder: string;
+  /** Copies that are being deleted. */
+  removing: string;
+  /** Copies that a move left behind. */
+  setAside: string;
   /**
    * An empty file for each copy that was deleted, on the disk of the volumes: a disk that is not
    * mounted must not look like one on which the copies were deleted.
    */
-  const removed = join(folder, '.removed');
-  const ending = new AbortController();
+  removed: string;
+  ending: AbortController;
   /** Bytes by path, from the last count. */
-  let sizes = new Map<string, number>();
-  let countedAt = Number.NEGATIVE_INFINITY;
-  let counting: Promise<void> | null = null;
-  let deleting: Promise<void> | null = null;
+  sizes: Map<string, number>;
+  /** Monotonic clock in ms. */
+  countedAt: number;
+  counting: Promise<void> | null;
+  working: Promise<void> | null;
+};
 
-  /** Paths of the copies by their ids. */
-  async function places(): Promise<Map<string, Place>> {
-    const found = new Map<string, Place>();
-    for (const parent of [folder, left])
-      for (const name of await visible(parent)) {
-        const path = join(parent, name);
-        // A damaged mark fails deployments; a report leaves it out.
-        const mark = await readMark(path).catch(() => null);
-        if (mark !== null)
-          found.set(mark.copy, { path, project_id: mark.project_id, inPlace: parent === folder });
-      }
-    return found;
-  }
-
-  async function list(): Promise<ReportedCopy[]> {
-    const copies: ReportedCopy[] = [];
-    for (const [copy, { path, project_id, inPlace }] of await places()) {
-      const names = (await visible(path)).slice(0, MAX_FOLDERS);
-      copies.push({
-        copy,
-        project_id,
-        in_place: inPlace,
-        folders: names.map((name) => ({ name, bytes: sizes.get(join(path, name)) ?? null })),
-      });
-    }
-    return copies.toSorted((a, b) => (a.copy < b.copy ? -1 : 1)).slice(0, MAX_REPORTED_COPIES);
-  }
-
-  const removedCopies = async (): Promise<string[]> =>
-    ((await nullIfMissing(readdir(removed))) ?? [])
-      .filter((name) => !isTemporary(name))
-      .toSorted()
-      .slice(0, MAX_REPORTED_COPIES);
-
-  async function dropOldConfirmations(): Promise<void> {
-    for (const name of (await nullIfMissing(readdir(removed))) ?? []) {
-      const path = join(removed, name);
-      if (Date.now() - (await stat(path)).mtimeMs > CONFIRMED_MS) await rm(path, { force: true });
-    }
-  }
-
-  async function count(): Promise<void> {
-    const counted = new Map<string, number>();
-    for (const { path } of (await places()).values())
-      for (const name of await visible(path)) {
-        const argv = [
-          'du',
-          '--summarize',
-          '--one-file-system',
-          '--block-size=1',
-          '--',
-          join(path, name),
-        ];
-        const { stdout } = await exec(argv, {
-          env: { ...inherit, LC_ALL: 'C' },
-          timeoutMs: DU_MS,
-          signal: ending.signal,
-        });
-        const bytes = /^(\d+)\t/.exec(stdout)?.[1];
-        if (bytes !== undefined) counted.set(join(path, name), Number(bytes));
-      }
-    const isNew = [...counted].some(([path]) => !sizes.has(path));
-    sizes = counted;
-    if (isNew) onChange();
-  }
-
-  async function doAll(remove: readonly string[], setAside: readonly string[]): Promise<void> {
-    for (const path of [removing, left, removed]) await makePrivate(path);
-    await dropOldConfirmations();
-    const here = await places();
-    for (const copy of [...setAside, ...remove]) {
-      const place = here.get(copy);
-      const isKept = setAside.includes(copy);
-      if (place === undefined || (isKept && !place.inPlace)) continue;
-      const users = await listContainers({ [LABELS.volumes]: copy }, ending.signal);
-      if (users.length > 0) {
-        log.warn(
-          { copy, containers: users.map((c) => c.name) },
-          'volumes are not deleted or set aside: a container still mounts them',
-        );
-        continue;
-      }
-      await rename(place.path, join(isKept ? left : removing, copy));
-      if (!isKept) await writeWhole(join(removed, copy), '');
-      log.info(
-        { copy, project: place.project_id },
-        isKept ? 'volumes set aside: their project uses another copy' : 'volumes deleted',
-      );
-    }
-    // Also what an earlier process left there.
-    for (const name of (await nullIfMissing(readdir(removing))) ?? [])
-      await removeTree(join(removing, name));
-    onChange();
-  }
-
+export function createVolumeInventory(deps: VolumeInventoryDeps): VolumeInventory {
+  const folder = join(deps.root, 'volumes');
+  const state: Counting = {
+    ...deps,
+    countEveryMs: deps.countEveryMs ?? COUNT_EVERY_MS,
+    folder,
+    removing: join(folder, '.removing'),
+    setAside: join(folder, '.left'),
+    removed: join(folder, '.removed'),
+    ending: new AbortController(),
+    sizes: new Map(),
+    countedAt: Number.NEGATIVE_INFINITY,
+    counting: null,
+    working: null,
+  };
   return {
-    async reported() {
-      if (counting === null && performance.now() - countedAt > countEveryMs) {
-        countedAt = performance.now();
-        counting = count()
-          .catch(
-            (err: unknown) =>
-              void (
-                ending.signal.aborted || log.warn({ err }, 'counting the sizes of volumes failed')
-              ),
-          )
-          .finally(() => (counting = null));
-      }
-      let timer: NodeJS.Timeout | undefined;
-      const late = new Promise<undefined>(
-        (resolve) => (timer = setTimeout(() => resolve(undefined), DISK_TIMEOUT_MS)),
-      );
-      try {
-        // The confirmations first: a copy that is deleted meanwhile is in one of both.
-        return await Promise.race([
-          removedCopies().then(async (gone) => ({ volumes: await list(), removed_volumes: gone })),
-          late,
-        ]);
-      } catch (err) {
-        log.warn({ err }, 'listing volumes failed; registering without them');
-        return undefined;
-      } finally {
-        clearTimeout(timer);
-      }
+    reported() {
+      countInBackground(state);
+      return reportInTime(state);
     },
     work({ remove, setAside }) {
       if (remove.length + setAside.length === 0) return;
-      deleting ??= doAll(remove, setAside)
-        .catch(
-          (err: unknown) =>
-            void (
-              ending.signal.aborted || log.warn({ err }, 'deleting volumes failed; will retry')
-            ),
-        )
-        .finally(() => (deleting = null));
+      state.working ??= deleteAndSetAside(state, remove, setAside)
+        .catch((err: unknown) => {
+          if (!state.ending.signal.aborted)
+            state.log.warn({ err }, 'deleting volumes failed; will retry');
+        })
+        .finally(() => (state.working = null));
     },
     async stop() {
-      ending.abort(new Error('the agent stops'));
-      await Promise.all([counting, deleting]);
+      state.ending.abort(new Error('the agent stops'));
+      await Promise.all([state.counting, state.working]);
     },
   };
+}
+
+async function reportInTime(state: Counting): Promise<VolumeReport | undefined> {
+  let timer: NodeJS.Timeout | undefined;
+  const late = new Promise<undefined>(
+    (resolve) => (timer = setTimeout(() => resolve(undefined), DISK_TIMEOUT_MS)),
+  );
+  try {
+    return await Promise.race([report(state), late]);
+  } catch (err) {
+    state.log.warn({ err }, 'listing volumes failed; registering without them');
+    return undefined;
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+async function report(state: Counting): Promise<VolumeReport> {
+  // The confirmations first: a copy that is deleted meanwhile is in one of both.
+  const removed_volumes = await removedCopies(state);
+  return { volumes: await listCopies(state), removed_volumes };
+}
+
+const removedCopies = async ({ removed }: Counting): Promise<string[]> =>
+  ((await nullIfMissing(readdir(removed))) ?? [])
+    .filter((name) => !isTemporary(name))
+    .toSorted()
+    .slice(0, MAX_REPORTED_COPIES);
+
+async function listCopies(state: Counting): Promise<ReportedCopy[]> {
+  const copies: ReportedCopy[] = [];
+  for (const [copy, { path, project_id, inPlace }] of await placesByCopy(state)) {
+    const names = (await visible(path)).slice(0, MAX_FOLDERS);
+    copies.push({
+      copy,
+      project_id,
+      in_place: inPlace,
+      folders: names.map((name) => ({ name, bytes: state.sizes.get(join(path, name)) ?? null })),
+    });
+  }
+  return copies.toSorted((a, b) => (a.copy < b.copy ? -1 : 1)).slice(0, MAX_REPORTED_COPIES);
+}
+
+async function placesByCopy({ folder, setAside }: Counting): Promise<Map<string, Place>> {
+  const places = new Map<string, Place>();
+  for (const parent of [folder, setAside])
+    for (const name of await visible(parent)) {
+      const path = join(parent, name);
+      // A damaged mark fails deployments; a report leaves it out.
+      const mark = await readMark(path).catch(() => null);
+      if (mark !== null)
+        places.set(mark.copy, { path, project_id: mark.project_id, inPlace: parent === folder });
+    }
+  return places;
+}
+
+function countInBackground(state: Counting): void {
+  if (state.counting !== null || performance.now() - state.countedAt <= state.countEveryMs) return;
+  state.countedAt = performance.now();
+  state.counting = countSizes(state)
+    .catch((err: unknown) => {
+      if (!state.ending.signal.aborted)
+        state.log.warn({ err }, 'counting the sizes of volumes failed');
+    })
+    .finally(() => (state.counting = null));
+}
+
+async function countSizes(state: Counting): Promise<void> {
+  const sizes = new Map<string, number>();
+  for (const { path } of (await placesByCopy(state)).values())
+    for (const name of await visible(path)) {
+      const bytes = await sizeOf(join(path, name), state);
+      if (bytes !== null) sizes.set(join(path, name), bytes);
+    }
+  const hasNewFolder = [...sizes.keys()].some((path) => !state.sizes.has(path));
+  state.sizes = sizes;
+  if (hasNewFolder) state.onChange();
+}
+
+async function sizeOf(path: string, { inherit, ending }: Counting): Promise<number | null> {
+  const argv = ['du', '--summarize', '--one-file-system', '--block-size=1', '--', path];
+  const { stdout } = await exec(argv, {
+    env: { ...inherit, LC_ALL: 'C' },
+    timeoutMs: DU_MS,
+    signal: ending.signal,
+  });
+  const bytes = /^(\d+)\t/.exec(stdout)?.[1];
+  return bytes === undefined ? null : Number(bytes);
+}
+
+async function deleteAndSetAside(
+  state: Counting,
+  remove: readonly string[],
+  setAside: readonly string[],
+): Promise<void> {
+  for (const path of [state.removing, state.setAside, state.removed]) await makePrivate(path);
+  await dropOldConfirmations(state);
+  const places = await placesByCopy(state);
+  for (const copy of [...setAside, ...remove]) {
+    const place = places.get(copy);
+    const isKept = setAside.includes(copy);
+    if (place === undefined || (isKept && !place.inPlace)) continue;
+    if (await isMounted(state, copy)) continue;
+    await rename(place.path, join(isKept ? state.setAside : state.removing, copy));
+    if (!isKept) await writeWhole(join(state.removed, copy), '');
+    state.log.info(
+      { copy, project: place.project_id },
+      isKept ? 'volumes set aside: their project uses another copy' : 'volumes deleted',
+    );
+  }
+  // Also the copies whose deletion an earlier process did not finish.
+  for (const name of (await nullIfMissing(readdir(state.removing))) ?? [])
+    await removeTree(join(state.removing, name));
+  state.onChange();
+}
+
+async function dropOldConfirmations({ removed }: Counting): Promise<void> {
+  for (const name of (await nullIfMissing(readdir(removed))) ?? []) {
+    const path = join(removed, name);
+    if (Date.now() - (await stat(path)).mtimeMs > CONFIRMED_MS) await rm(path, { force: true });
+  }
+}
+
+async function isMounted(
+  { listContainers, ending, log }: Counting,
+  copy: string,
+): Promise<boolean> {
+  const users = await listContainers({ [LABELS.volumes]: copy }, ending.signal);
+  if (users.length === 0) return false;
+  log.warn(
+    { copy, containers: users.map((c) => c.name) },
+    'volumes are not deleted or set aside: a container still mounts them',
+  );
+  return true;
 }

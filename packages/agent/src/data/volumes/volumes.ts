@@ -10,7 +10,7 @@
  * the task says that it never existed: a project never starts with an empty or an older folder in
  * place of its own.
  *
- * Only the owner of the agent may enter `volumes` and what is directly below it: a program that a
+ * Only the owner of the agent can enter `volumes` and what is directly below it: a program that a
  * container marks setuid would run as root for every user of the node otherwise. Containers do not
  * need to enter these folders, because the engine mounts the folder of the volume.
  */
@@ -26,10 +26,10 @@ import { isId } from '../layout.ts';
 
 export type Volumes = {
   /**
-   * Returns the mounts; creates what may be created. `uid`: the owner of new folders. Throws
-   * TaskFailure volume_missing, volume_failed.
+   * Returns the mounts, and creates the folders that never existed. `uid` returns the owner of new
+   * folders. Throws TaskFailure volume_missing, volume_failed.
    */
-  mounts(projectId: string, given: VolumeMounts, uid: () => Promise<number>): Promise<Mount[]>;
+  mounts(projectId: string, wanted: VolumeMounts, uid: () => Promise<number>): Promise<Mount[]>;
   /** Returns the folders of a copy that leaves. Throws TaskFailure volume_missing. */
   outgoing(projectId: string, copy: string): Promise<Folders>;
   /** Returns what an earlier attempt has verified and moved to its place; null: nothing. */
@@ -57,8 +57,13 @@ export type Incoming = {
   discard(): Promise<void>;
 };
 
-/** `moved`: what the agent verified, if the copy came from another node. */
-export type Mark = { copy: string; project_id: string; created_at: string; moved?: MoveResult };
+export type Mark = {
+  copy: string;
+  project_id: string;
+  created_at: string;
+  /** The result of the move, if the copy came from another node. */
+  moved?: MoveResult;
+};
 const MARK = '.copy.json';
 const COMPLETE = '.complete';
 const NAME = /^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/;
@@ -66,147 +71,16 @@ const NAME = /^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/;
 export async function createVolumes(root: string): Promise<Volumes> {
   const folder = join(root, 'volumes');
   await makePrivate(folder);
-  // Earlier versions let every user of the node enter.
-  for (const name of await readdir(folder)) await tighten(join(folder, name));
-  for (const parent of ['.incoming', '.left', '.removing'])
-    for (const name of (await readdir(join(folder, parent)).catch(ignoreMissing)) ?? [])
-      await tighten(join(folder, parent, name));
-  const ofProject = (projectId: string): string => {
-    if (!isId(projectId)) throw new Error('not an id of a project');
-    return join(folder, projectId);
-  };
-
-  const hidden = (parent: string, copy: string): string => {
-    if (!isId(copy)) throw new Error('not an id of a copy');
-    return join(folder, parent, copy);
-  };
-
-  /** Makes a volume appear with its owner by one rename. */
-  async function create(project: string, name: string, uid: number): Promise<void> {
-    const fresh = join(project, `.new-${name}`);
-    await rm(fresh, { recursive: true, force: true });
-    await mkdir(fresh, { mode: 0o755 });
-    try {
-      await chown(fresh, uid, uid);
-    } catch (error) {
-      if ((error as NodeJS.ErrnoException).code !== 'EPERM') throw error;
-      // An agent without CAP_CHOWN: the user of the container must be able to write all the same.
-      await chmod(fresh, 0o777);
-    }
-    await rename(fresh, join(project, name));
-  }
-
-  async function begin(project: string, projectId: string, copy: string): Promise<void> {
-    await makePrivate(project);
-    const rest = (await readdir(project)).filter((name) => !name.startsWith('.'));
-    if (rest.length > 0)
-      throw new TaskFailure(
-        'volume_missing',
-        `${project} has folders (${rest.slice(0, 3).join(', ')}) but no ${MARK}; Berth does ` +
-          'not know them. Move them away or restore the file',
-      );
-    const mark: Mark = { copy, project_id: projectId, created_at: new Date().toISOString() };
-    await writeMark(project, mark);
-    await flush(folder);
-  }
-
+  await tightenEarlierFolders(folder);
   return {
-    async mounts(projectId, { copy, mounts }, uid) {
-      const project = ofProject(projectId);
-      const mark = await readMark(project);
-      if (mark === null) {
-        const missing = mounts.filter((m) => !m.create).map((m) => m.name);
-        if (missing.length > 0)
-          throw new TaskFailure(
-            'volume_missing',
-            `${project} does not exist, but it should have ${missing.join(', ')}; restore it`,
-          );
-        await begin(project, projectId, copy);
-      } else if (mark.copy !== copy) {
-        throw new TaskFailure(
-          'volume_missing',
-          `${project} is another copy (${mark.copy}, of ${mark.created_at}) than the project’s ` +
-            `(${copy}); Berth does not mount it`,
-        );
-      }
-      const found: Mount[] = [];
-      for (const { name, mount_path, create: mayCreate } of mounts) {
-        if (!NAME.test(name)) throw new Error('not the name of a volume');
-        const source = join(project, name);
-        const stat = await lstat(source).catch(ignoreMissing);
-        if (stat === null && !mayCreate)
-          throw new TaskFailure(
-            'volume_missing',
-            `${source} does not exist; restore it. Berth does not start the project with an ` +
-              'empty one',
-          );
-        if (stat !== null && !stat.isDirectory())
-          throw new TaskFailure('volume_failed', `${source} is not a folder`);
-        if (stat === null) await create(project, name, await uid());
-        found.push({ source, target: mount_path, readonly: false });
-      }
-      return found;
-    },
-
-    async outgoing(projectId, copy) {
-      const project = ofProject(projectId);
-      const mark = await readMark(project);
-      const names = await visible(project);
-      if (mark?.copy !== copy || names.length === 0)
-        throw new TaskFailure(
-          'volume_missing',
-          `${project} ${mark === null ? 'does not exist' : `is not the copy ${copy}`}; restore it`,
-        );
-      return { root: project, names };
-    },
-
+    mounts: (projectId, wanted, uid) => mountsOf(folder, projectId, wanted, uid),
+    outgoing: async (projectId, copy) => outgoing(projectFolder(folder, projectId), copy),
     async arrived(projectId, copy) {
-      const mark = await readMark(ofProject(projectId));
+      const mark = await readMark(projectFolder(folder, projectId));
       return mark?.copy === copy ? (mark.moved ?? null) : null;
     },
-
-    incoming(copy) {
-      const place = hidden('.incoming', copy);
-      return {
-        async begin() {
-          await removeTree(place);
-          await makePrivate(place);
-          return place;
-        },
-        async complete() {
-          await writeWhole(join(place, COMPLETE), '');
-        },
-        async whole() {
-          if ((await lstat(join(place, COMPLETE)).catch(ignoreMissing)) === null) return null;
-          return { root: place, names: await visible(place) };
-        },
-        discard: async () => void (await removeTree(place)),
-      };
-    },
-
-    async finish(projectId, copy, result) {
-      const [project, place] = [ofProject(projectId), hidden('.incoming', copy)];
-      await writeMark(place, {
-        copy,
-        project_id: projectId,
-        created_at: new Date().toISOString(),
-        moved: result,
-      });
-      const older = await readMark(project);
-      if (older !== null) {
-        await makePrivate(join(folder, '.left'));
-        await rename(project, hidden('.left', older.copy));
-      } else if ((await visible(project)).length > 0)
-        throw new TaskFailure(
-          'volume_failed',
-          `${project} has folders but no ${MARK}; Berth does not know them. Move them away`,
-        );
-      await failPoint('move.displaced');
-      await rename(place, project);
-      await flush(folder);
-      await rm(join(project, COMPLETE), { force: true });
-    },
-
+    incoming: (copy) => createIncoming(copyFolder(folder, '.incoming', copy)),
+    finish: (projectId, copy, result) => finish(folder, projectId, copy, result),
     async removeIncoming(except) {
       // Copies whose deletion was interrupted.
       await removeTree(join(folder, '.removing'));
@@ -216,9 +90,169 @@ export async function createVolumes(root: string): Promise<Volumes> {
   };
 }
 
+/** Earlier versions let every user of the node enter. */
+async function tightenEarlierFolders(folder: string): Promise<void> {
+  for (const name of await readdir(folder)) await tighten(join(folder, name));
+  for (const parent of ['.incoming', '.left', '.removing'])
+    for (const name of (await readdir(join(folder, parent)).catch(ignoreMissing)) ?? [])
+      await tighten(join(folder, parent, name));
+}
+
+function projectFolder(folder: string, projectId: string): string {
+  if (!isId(projectId)) throw new Error('not an id of a project');
+  return join(folder, projectId);
+}
+
+function copyFolder(folder: string, parent: '.incoming' | '.left', copy: string): string {
+  if (!isId(copy)) throw new Error('not an id of a copy');
+  return join(folder, parent, copy);
+}
+
+async function mountsOf(
+  folder: string,
+  projectId: string,
+  { copy, mounts }: VolumeMounts,
+  uid: () => Promise<number>,
+): Promise<Mount[]> {
+  const project = projectFolder(folder, projectId);
+  const mark = await readMark(project);
+  if (mark === null) {
+    refuseLostFolders(project, mounts);
+    await beginProject(folder, projectId, copy);
+  } else if (mark.copy !== copy) {
+    throw new TaskFailure(
+      'volume_missing',
+      `${project} is another copy (${mark.copy}, of ${mark.created_at}) than the project’s ` +
+        `(${copy}); Berth does not mount it`,
+    );
+  }
+  const engineMounts: Mount[] = [];
+  for (const mount of mounts) {
+    const source = await volumeFolder(project, mount, uid);
+    engineMounts.push({ source, target: mount.mount_path, readonly: false });
+  }
+  return engineMounts;
+}
+
+/** Throws volume_missing if a project without a folder should have volumes. */
+function refuseLostFolders(project: string, mounts: VolumeMounts['mounts']): void {
+  const missing = mounts.filter((m) => !m.create).map((m) => m.name);
+  if (missing.length === 0) return;
+  throw new TaskFailure(
+    'volume_missing',
+    `${project} does not exist, but it should have ${missing.join(', ')}; restore it`,
+  );
+}
+
+/** Makes the folder of a project that has no volumes yet. */
+async function beginProject(folder: string, projectId: string, copy: string): Promise<void> {
+  const project = projectFolder(folder, projectId);
+  await makePrivate(project);
+  const unmarked = await visible(project);
+  if (unmarked.length > 0)
+    throw new TaskFailure(
+      'volume_missing',
+      `${project} has folders (${unmarked.slice(0, 3).join(', ')}) but no ${MARK}; Berth does ` +
+        'not know them. Move them away or restore the file',
+    );
+  await writeMark(project, { copy, project_id: projectId, created_at: new Date().toISOString() });
+  await flush(folder);
+}
+
+/** Returns the folder of a volume; creates it if it never existed. */
+async function volumeFolder(
+  project: string,
+  { name, create: neverExisted }: VolumeMounts['mounts'][number],
+  uid: () => Promise<number>,
+): Promise<string> {
+  if (!NAME.test(name)) throw new Error('not the name of a volume');
+  const source = join(project, name);
+  const stat = await lstat(source).catch(ignoreMissing);
+  if (stat === null && !neverExisted)
+    throw new TaskFailure(
+      'volume_missing',
+      `${source} does not exist; restore it. Berth does not start the project with an empty one`,
+    );
+  if (stat !== null && !stat.isDirectory())
+    throw new TaskFailure('volume_failed', `${source} is not a folder`);
+  if (stat === null) await createVolumeFolder(project, name, await uid());
+  return source;
+}
+
+/** Makes a volume appear with its owner by one rename. */
+async function createVolumeFolder(project: string, name: string, uid: number): Promise<void> {
+  const fresh = join(project, `.new-${name}`);
+  await rm(fresh, { recursive: true, force: true });
+  await mkdir(fresh, { mode: 0o755 });
+  try {
+    await chown(fresh, uid, uid);
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'EPERM') throw error;
+    // An agent without CAP_CHOWN: the user of the container must be able to write all the same.
+    await chmod(fresh, 0o777);
+  }
+  await rename(fresh, join(project, name));
+}
+
+async function outgoing(project: string, copy: string): Promise<Folders> {
+  const mark = await readMark(project);
+  const names = await visible(project);
+  if (mark?.copy !== copy || names.length === 0)
+    throw new TaskFailure(
+      'volume_missing',
+      `${project} ${mark === null ? 'does not exist' : `is not the copy ${copy}`}; restore it`,
+    );
+  return { root: project, names };
+}
+
+const createIncoming = (place: string): Incoming => ({
+  async begin() {
+    await removeTree(place);
+    await makePrivate(place);
+    return place;
+  },
+  async complete() {
+    await writeWhole(join(place, COMPLETE), '');
+  },
+  async whole() {
+    if ((await lstat(join(place, COMPLETE)).catch(ignoreMissing)) === null) return null;
+    return { root: place, names: await visible(place) };
+  },
+  discard: async () => void (await removeTree(place)),
+});
+
+async function finish(
+  folder: string,
+  projectId: string,
+  copy: string,
+  result: MoveResult,
+): Promise<void> {
+  const project = projectFolder(folder, projectId);
+  const received = copyFolder(folder, '.incoming', copy);
+  await writeMark(received, {
+    copy,
+    project_id: projectId,
+    created_at: new Date().toISOString(),
+    moved: result,
+  });
+  const older = await readMark(project);
+  if (older !== null) {
+    await makePrivate(join(folder, '.left'));
+    await rename(project, copyFolder(folder, '.left', older.copy));
+  } else if ((await visible(project)).length > 0)
+    throw new TaskFailure(
+      'volume_failed',
+      `${project} has folders but no ${MARK}; Berth does not know them. Move them away`,
+    );
+  await failPoint('move.displaced');
+  await rename(received, project);
+  await flush(folder);
+  await rm(join(project, COMPLETE), { force: true });
+}
+
 async function tighten(path: string): Promise<void> {
-  const found = await lstat(path).catch(ignoreMissing);
-  if (found?.isDirectory() === true && (found.mode & 0o777) !== 0o700) await chmod(path, 0o700);
+  const stats = await lstat(path).catch(ignoreMissing);
+  if (stats?.isDirectory() === true && (stats.mode & 0o777) !== 0o700) await chmod(path, 0o700);
 }
 
 /** Folders of volumes below this one. */

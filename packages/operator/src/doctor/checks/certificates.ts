@@ -46,7 +46,7 @@ async function atProxy({ system, all }: Context, proxy: Instance): Promise<Resul
   const log = `${logOf(proxy)}, and search for acme`;
   try {
     const { subject, names, validTo } = await system.certificate('127.0.0.1', HTTPS_PORT, domain);
-    const left = validTo - system.now();
+    const msUntilExpiry = validTo - system.now();
     if (/TRAEFIK DEFAULT CERT/i.test(subject))
       return [
         finding(
@@ -70,24 +70,26 @@ async function atProxy({ system, all }: Context, proxy: Instance): Promise<Resul
           log,
         ),
       ];
-    if (left <= 0)
+    if (msUntilExpiry <= 0)
       return [
         finding(
-          `the certificate of ${domain} expired ${Math.ceil(-left / DAY_MS)} days ago`,
+          `the certificate of ${domain} expired ${Math.ceil(-msUntilExpiry / DAY_MS)} days ago`,
           consequence,
           `the renewal fails: ${log}`,
         ),
       ];
-    if (left < SOON_MS)
+    if (msUntilExpiry < SOON_MS)
       return [
         finding(
-          `the certificate of ${domain} expires in ${Math.floor(left / DAY_MS)} days, and it ` +
+          `the certificate of ${domain} expires in ${Math.floor(msUntilExpiry / DAY_MS)} days, and it ` +
             'was not renewed',
           `then ${consequence}`,
           `the renewal fails: ${log}`,
         ),
       ];
-    return [ok(`the certificate of ${domain} is valid for ${Math.floor(left / DAY_MS)} days`)];
+    return [
+      ok(`the certificate of ${domain} is valid for ${Math.floor(msUntilExpiry / DAY_MS)} days`),
+    ];
   } catch (error) {
     return [
       notChecked(
@@ -99,7 +101,7 @@ async function atProxy({ system, all }: Context, proxy: Instance): Promise<Resul
 
 const STORE = '/var/lib/berth-proxy/acme.json';
 
-/** Traefik serves none of its certificates while other users may read their keys. */
+/** Traefik serves none of its certificates while other users can read their keys. */
 async function storeOf({ system }: Context, proxy: Instance): Promise<Result[]> {
   const access = await system.stat(STORE).catch(() => undefined);
   if (access === undefined || (access.mode & 0o077) === 0) return [];

@@ -59,13 +59,13 @@ async function checkName(
         record,
       ),
     ];
-  const found: Result[] = [];
+  const results: Result[] = [];
   const targets = publicIps.length > 0 ? publicIps : system.addresses();
   const wrong = addresses.filter((one) => !targets.includes(one));
   const hasProxy = all.some(({ role }) => role === 'proxy');
-  if (wrong.length === 0) found.push(ok(`${shown} leads to ${listed(addresses)}`));
+  if (wrong.length === 0) results.push(ok(`${shown} leads to ${listed(addresses)}`));
   else if (publicIps.length > 0)
-    found.push(
+    results.push(
       finding(
         `${shown} leads to ${listed(wrong)}; PUBLIC_IPS has ${listed(publicIps)}`,
         'requests arrive at another machine, and certificates are not issued',
@@ -73,7 +73,7 @@ async function checkName(
       ),
     );
   else
-    found.push(
+    results.push(
       notChecked(
         `whether ${listed(addresses)} is the right target of ${shown}: ` +
           (hasProxy
@@ -83,21 +83,21 @@ async function checkName(
       ),
     );
   if (seenByWorld === null)
-    found.push(
+    results.push(
       notChecked(
         `what other networks see for ${shown}: the name servers of ${domain} cannot be asked ` +
           'from here',
       ),
     );
   else if (!same(seenByWorld, seenHere))
-    found.push(
+    results.push(
       note(
         'split horizon: this machine sees ' +
           `${seenHere.length === 0 ? 'no address' : listed(seenHere)} for ${shown}, the world ` +
           `sees ${listed(seenByWorld)}. This is right only if you set up DNS or /etc/hosts so`,
       ),
     );
-  return found;
+  return results;
 }
 
 const codeOf = (error: unknown): string => (error as NodeJS.ErrnoException).code ?? String(error);

@@ -7,7 +7,7 @@ import { finding, notChecked, ok, type Result } from '../result.ts';
 import type { Instance, MachineRole } from '../roles.ts';
 
 /**
- * `users`: names of the programs that may have the port. With compose, docker-proxy or the engine
+ * `users`: names of the programs to expect at the port. With compose, docker-proxy or the engine
  * has it.
  */
 type Port = { port: number; what: string; users: readonly string[]; instance: Instance };
@@ -22,7 +22,7 @@ const USERS: Record<MachineRole, readonly string[]> = {
   proxy: ['traefik', ...BERTH],
 };
 const SS_MS = 10_000;
-/** No part of Berth may use it (docs/contract.md). */
+/** Port that no part of Berth must use (docs/contract.md). */
 const FORBIDDEN = 8081;
 
 export const PORTS: Check = {
@@ -34,10 +34,10 @@ export const PORTS: Check = {
     const why = failedRun('ss', ran);
     if (why !== null) return [notChecked(`who listens on ports: ${why}`), ...outside(context)];
     const listeners = listenersIn(ran?.stdout ?? '');
-    const found = wanted.flatMap((one): Result[] => judge(one, listeners.get(one.port)));
+    const results = wanted.flatMap((one): Result[] => judge(one, listeners.get(one.port)));
     const relay = context.instances.find((one) => listenOf(one)?.port === FORBIDDEN);
     if (relay !== undefined)
-      found.push(
+      results.push(
         finding(
           `${relay.name} listens on port ${FORBIDDEN}`,
           'this port stays free by the contract: other tools of the reverse proxy use it',
@@ -45,7 +45,7 @@ export const PORTS: Check = {
             `HTTP provider there, then ${restartOf(relay)}`,
         ),
       );
-    return [...found, ...outside(context)];
+    return [...results, ...outside(context)];
   },
 };
 
@@ -68,15 +68,16 @@ function portsOf(instance: Instance): Port[] {
   return listen === null ? [] : [{ port: listen.port, what: instance.name, users, instance }];
 }
 
-/** Port -> name and process id of the program; an empty name: this user may not see it. */
+/** Port -> name and process id of the program; an empty name if this user cannot see it. */
 export function listenersIn(ss: string): Map<number, { name: string; pid: string }> {
-  const found = new Map<number, { name: string; pid: string }>();
+  const programByPort = new Map<number, { name: string; pid: string }>();
   for (const line of ss.split('\n')) {
     const port = Number(/^\S+\s+\S+\s+\S+\s+\S*:(\d+)\s/.exec(line)?.[1]);
     const [, name = '', pid = ''] = /users:\(\("([^"]*)",pid=(\d+)/.exec(line) ?? [];
-    if (!Number.isNaN(port) && (found.get(port)?.name ?? '') === '') found.set(port, { name, pid });
+    if (!Number.isNaN(port) && (programByPort.get(port)?.name ?? '') === '')
+      programByPort.set(port, { name, pid });
   }
-  return found;
+  return programByPort;
 }
 
 function judge(

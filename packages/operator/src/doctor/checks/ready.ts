@@ -36,7 +36,7 @@ export const READY: Check = {
         if ('problem' in reached) return [silent(instance, reached.problem)];
         const { parts, notes, reasons, status, state, controlPlane } = reached.value;
         const bad = parts.filter((part) => !part.ok && !EXPLAINED.has(part.name));
-        const found = [
+        const findings = [
           ...bad.map(({ name, detail }) =>
             finding(
               `${instance.name} reports: ${name}: ${detail}`,
@@ -62,7 +62,7 @@ export const READY: Check = {
                 ),
               ]),
         ];
-        if (found.length === 0 && status !== 200)
+        if (findings.length === 0 && status !== 200)
           return [
             finding(
               `${instance.name} is not ready (${status})`,
@@ -71,7 +71,7 @@ export const READY: Check = {
             ),
           ];
         return [
-          ...(found.length > 0 ? found : [ok(`${instance.name} answers`)]),
+          ...(findings.length > 0 ? findings : [ok(`${instance.name} answers`)]),
           ...notes.filter((one) => !isExplained(one)).map(ofNote),
         ];
       }),
@@ -85,7 +85,7 @@ const STALE = 'it works with what it got last; changes do not arrive';
 const isExplained = (note: string): boolean =>
   note.startsWith('Node.js ') || OLDER_AGENTS.test(note) || ABOUT_CERTIFICATES.test(note);
 
-/** A setting that is not set may be a decision. Every other note is about something that fails. */
+/** A note on an unset setting can be a decision. Every other note is about something that fails. */
 const ofNote = (text: string): Result =>
   / not set\b/.test(text)
     ? note(text)

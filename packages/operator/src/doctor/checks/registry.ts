@@ -1,4 +1,4 @@
-/** Whether this node reaches the image registry, trusts it and may log in. */
+/** Checks that this node reaches the image registry, trusts it and can log in. */
 import { type Check, type Context, controlPlaneOf, failedRun, whyUnreached } from '../check.ts';
 import { finding, notChecked, ok, type Result } from '../result.ts';
 import { type Instance, pathHere, settingOf } from '../roles.ts';
@@ -156,8 +156,8 @@ const reach = ({ system }: Context, url: string): Promise<number | null> =>
   );
 
 /**
- * It speaks TLS with a certificate that Node.js does not know; the engine may. The login shows
- * whether it does.
+ * The registry speaks TLS with a certificate that Node.js does not know. The engine might know it:
+ * the login shows that.
  */
 const isUntrusted = (error: unknown): boolean => {
   const code = ((error as Error).cause as NodeJS.ErrnoException | undefined)?.code ?? '';

@@ -42,12 +42,12 @@ async function checkInstance({ system }: Context, instance: Instance): Promise<R
   const { settings, how, role, file } = instance;
   if (how === 'environment') return [];
   const uid = how === 'compose' ? COMPOSE_UID : await uidOf({ system }, USERS[role]);
-  const found: Result[] = [];
+  const results: Result[] = [];
   for (const [name, value] of settings) {
     if (name.endsWith('_FILE') && IS_SECRET.test(name.slice(0, -5)) && value !== '') {
       const path = pathHere(instance, value);
       if (path !== null)
-        found.push(...(await checkFile({ system }, { name, path, uid, instance })));
+        results.push(...(await checkFile({ system }, { name, path, uid, instance })));
     }
   }
   const inline =
@@ -55,7 +55,7 @@ async function checkInstance({ system }: Context, instance: Instance): Promise<R
     [...settings].some(([name, value]) => IS_SECRET.test(name) && value !== '');
   const access = inline && file !== null ? await system.stat(file) : undefined;
   if (access !== undefined && (access.mode & 0o007) !== 0)
-    found.push(
+    results.push(
       finding(
         `${file} holds a secret, and every user of this machine can read it`,
         'a user of this machine can act as Berth',
@@ -63,7 +63,7 @@ async function checkInstance({ system }: Context, instance: Instance): Promise<R
           'NAME (docs/rotate.md)',
       ),
     );
-  return found;
+  return results;
 }
 
 type SecretFile = { name: string; path: string; uid: number | undefined; instance: Instance };
@@ -85,9 +85,9 @@ async function checkFile(
         ),
       ];
     const folder = await system.stat(dirname(path));
-    const found: Result[] = [];
+    const results: Result[] = [];
     if ((access.mode & 0o077) !== 0 && ((folder?.mode ?? 0o777) & 0o077) !== 0)
-      found.push(
+      results.push(
         finding(
           `${path} has mode ${access.mode.toString(8).padStart(4, '0')}: other users of this ` +
             'machine can read it',
@@ -98,7 +98,7 @@ async function checkFile(
       );
     // Root reads every file.
     if (uid !== undefined && uid !== 0 && access.uid !== uid)
-      found.push(
+      results.push(
         finding(
           `${path} belongs to user ${access.uid}; ${instance.name} runs as user ${uid}`,
           consequence,
@@ -106,10 +106,10 @@ async function checkFile(
         ),
       );
     if (((await system.read(path)) ?? '').trim() === '')
-      found.push(
+      results.push(
         finding(`${path} is empty`, consequence, 'put the secret into the file, in one line'),
       );
-    return found;
+    return results;
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException;
     return [

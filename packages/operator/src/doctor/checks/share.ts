@@ -173,16 +173,16 @@ type Mount = { point: string; type: string; source: string; options: string[] };
  * one is visible.
  */
 export function mountOf(path: string, mountinfo: string): Mount | null {
-  let found: Mount | null = null;
+  let deepestMount: Mount | null = null;
   for (const line of mountinfo.split('\n')) {
     const [left = '', right = ''] = line.split(' - ');
     const [, , , , point = '', options = ''] = left.split(' ').map(decoded);
     const [type = '', source = '', more = ''] = right.split(' ').map(decoded);
-    if (point === '' || point === '/' || point.length < (found?.point.length ?? 0)) continue;
+    if (point === '' || point === '/' || point.length < (deepestMount?.point.length ?? 0)) continue;
     if (path === point || path.startsWith(`${point}/`))
-      found = { point, type, source, options: [...options.split(','), ...more.split(',')] };
+      deepestMount = { point, type, source, options: [...options.split(','), ...more.split(',')] };
   }
-  return found;
+  return deepestMount;
 }
 
 const decoded = (field: string): string =>

@@ -67,11 +67,11 @@ function spaceOf(
 ): Result[] {
   const percent = total === 0 ? 100 : (free / total) * 100;
   const inodePercent = inodes === 0 ? 100 : (freeInodes / inodes) * 100;
-  const found: Result[] = [];
+  const results: Result[] = [];
   const consequence =
     'builds, copies and backups fail soon; a full disk under the database stops every change';
   if (percent < LEAST_PERCENT)
-    found.push(
+    results.push(
       finding(
         `${percent.toFixed(1)} % of the disk is free (${sizeOf(free)} of ${sizeOf(total)}): ` +
           names,
@@ -81,7 +81,7 @@ function spaceOf(
       ),
     );
   if (inodePercent < LEAST_PERCENT)
-    found.push(
+    results.push(
       finding(
         `${inodePercent.toFixed(1)} % of the inodes are free (${freeInodes} of ${inodes}): ` +
           names,
@@ -89,7 +89,9 @@ function spaceOf(
         `find the folders with many files: du -x --inodes -d 2 ${path} | sort -n | tail`,
       ),
     );
-  return found.length > 0 ? found : [ok(`${percent.toFixed(0)} % of the disk is free: ${names}`)];
+  return results.length > 0
+    ? results
+    : [ok(`${percent.toFixed(0)} % of the disk is free: ${names}`)];
 }
 
 const sizeOf = (bytes: number): string =>
@@ -97,10 +99,10 @@ const sizeOf = (bytes: number): string =>
 
 async function foldersOf(context: Context, instance: Instance): Promise<Named[]> {
   const { settings, role, how } = instance;
-  const found: Named[] = [];
+  const folders: Named[] = [];
   const add = (what: string, path: string | undefined): void => {
     const here = path === undefined || !path.startsWith('/') ? null : pathHere(instance, path);
-    if (here !== null) found.push({ what, path: here });
+    if (here !== null) folders.push({ what, path: here });
   };
   const at = (setting: string, standard?: string): void =>
     add(setting, settings.get(setting) || standard);
@@ -137,5 +139,5 @@ async function foldersOf(context: Context, instance: Instance): Promise<Named[]>
     const info = await context.facts.docker(instance, ['info', '--format', '{{.DockerRootDir}}']);
     if (info?.code === 0) add('the container engine', info.stdout.trim());
   }
-  return found;
+  return folders;
 }

@@ -109,24 +109,24 @@ async function checkCompose(
   if (why !== null) return [notChecked(`the containers of ${file}: ${why}`)];
   const containers = rowsOf(ran?.stdout ?? '');
   return instances.map((instance) => {
-    const found = containers.find(({ Service }) => Service === instance.name);
+    const container = containers.find(({ Service }) => Service === instance.name);
     const down = `${instance.name} does not run`;
     const start = composeCommand({ file }, `up --detach ${instance.name}`);
-    if (found === undefined)
+    if (container === undefined)
       return finding(`${file}: there is no container of ${instance.name}`, down, start);
-    if (found.State === 'restarting')
+    if (container.State === 'restarting')
       return finding(
         `the container of ${instance.name} restarts again and again`,
         `${instance.name} works only for moments`,
         logOf(instance),
       );
-    if (found.State !== 'running')
+    if (container.State !== 'running')
       return finding(
-        `the container of ${instance.name} is ${found.State} (${found.Status})`,
+        `the container of ${instance.name} is ${container.State} (${container.Status})`,
         down,
         `${logOf(instance)}; then: ${start}`,
       );
-    if (found.Health === 'unhealthy')
+    if (container.Health === 'unhealthy')
       return finding(
         `the container of ${instance.name} is unhealthy`,
         `${instance.name} does not answer its health check`,
