@@ -24,7 +24,13 @@ import { type Registry, startRegistry } from '@berth/testbed/registry';
 import { waitFor } from '@berth/testbed/wait';
 import type { Deployment, DeploymentItem } from '@berth/wire/deployment';
 import type { Project } from '@berth/wire/project';
-import { bytesOf } from '../packages/agent/src/engine/engine-use.ts';
+
+const UNITS: Readonly<Record<string, number>> = { '': 1, K: 1e3, M: 1e6, G: 1e9, T: 1e12 };
+/** Parses a size as docker prints it, e.g. `1.234GB`, in bytes; 0 for any other text. */
+function bytesOf(text: string): number {
+  const [, digits = '0', unit = ''] = /^([\d.]+)([kKMGT]?)B$/.exec(text.trim()) ?? [];
+  return Math.round(Number(digits) * (UNITS[unit.toUpperCase()] ?? 0));
+}
 
 const { values } = parseArgs({
   options: {
@@ -428,7 +434,7 @@ function watchDisk(engine: Engine): { peak(): number; now(): number; stop(): Pro
       const sizes = stdout
         .split('\n')
         .flatMap((line) =>
-          /^(Images|Build Cache)\t/.test(line) ? [bytesOf(line.split('\t')[1] ?? '') ?? 0] : [],
+          /^(Images|Build Cache)\t/.test(line) ? [bytesOf(line.split('\t')[1] ?? '')] : [],
         );
       if (sizes.length === 2) {
         now = (sizes[0] ?? 0) + (sizes[1] ?? 0);

@@ -153,7 +153,7 @@ async function openParts(
   });
   const registry = createRegistrySettings({
     client: parts.client,
-    cli: parts.cli,
+    login: { engine: parts.engineClient, credentials: parts.registryLogin },
     signal,
     onFetched: parts.images.sweepLater,
     log,
@@ -169,7 +169,7 @@ async function openParts(
     parts,
     metrics,
     registry,
-    cleaning: createRegistryParts(config, parts.cli, registry, state),
+    cleaning: createRegistryParts(config, parts, registry, state),
     registration,
     background: createBackground(signal, log),
     wakeRegistration,

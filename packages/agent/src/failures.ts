@@ -28,10 +28,10 @@ export class TaskFailure extends CodedError<FailureCode> {
   }
 }
 
-type Row = readonly [pattern: RegExp, code: FailureCode];
+export type FailureRow = readonly [pattern: RegExp, code: FailureCode];
 
 /** Failures of the machine. Every tool can report them. */
-const MACHINE_FAILURES: readonly Row[] = [
+export const MACHINE_FAILURES: readonly FailureRow[] = [
   [/no space left on device|disk quota exceeded|out of diskspace/i, 'disk_full'],
   [
     /cannot connect to the docker daemon|error during connect|is the docker daemon running|dial unix .*(no such file|connection refused|permission denied)/i,
@@ -45,7 +45,7 @@ const MACHINE_FAILURES: readonly Row[] = [
  * The order matters: the message of an unknown host also says
  * "could not read from remote repository".
  */
-export const GIT_FAILURES: readonly Row[] = [
+export const GIT_FAILURES: readonly FailureRow[] = [
   // First, because this message repeats the ssh options, and "ConnectTimeout" is not a time-out.
   [/cannot run ssh/i, 'git_failed'],
   ...MACHINE_FAILURES,
@@ -92,7 +92,7 @@ const REGISTRY_FAILED =
 const REGISTRY_UNREACHABLE =
   /connection refused|no such host|i\/o timeout|context deadline exceeded|network is unreachable|no route to host|connection reset|server gave http response to https client|tls: |x509: |client\.timeout|\bEOF\b|unexpected status[^\n]*50[0-9]|received unexpected http status: 5\d\d|parsing http 5\d\d response|server misbehaving/i;
 
-export const REGISTRY_FAILURES: readonly Row[] = [
+export const REGISTRY_FAILURES: readonly FailureRow[] = [
   ...MACHINE_FAILURES,
   [REGISTRY_REFUSED, 'registry_refused'],
   [REGISTRY_FAILED, 'registry_failed'],
@@ -103,19 +103,23 @@ export const REGISTRY_FAILURES: readonly Row[] = [
  * First the missing manifest: the registry was pruned or lost it. Its message can end with
  * "… is denied", which REGISTRY_REFUSED would match.
  */
-export const PUSH_FAILURES: readonly Row[] = [
+export const PUSH_FAILURES: readonly FailureRow[] = [
   ...MACHINE_FAILURES,
   [/manifest unknown|manifest for .* not found/i, 'image_pull_failed'],
   ...REGISTRY_FAILURES,
 ];
 
-export const PULL_FAILURES: readonly Row[] = [
+export const PULL_FAILURES: readonly FailureRow[] = [
   ...MACHINE_FAILURES,
   [/\bnot found\b/i, 'image_pull_failed'],
   ...PUSH_FAILURES,
 ];
 
-export function classify(table: readonly Row[], text: string, otherwise: FailureCode): FailureCode {
+export function classify(
+  table: readonly FailureRow[],
+  text: string,
+  otherwise: FailureCode,
+): FailureCode {
   return table.find(([pattern]) => pattern.test(text))?.[1] ?? otherwise;
 }
 

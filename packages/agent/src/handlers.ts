@@ -17,7 +17,8 @@ import { createRetireHandler } from './tasks/retire.ts';
 import { createSyncHandler } from './tasks/sync.ts';
 import type { RegistryParts } from './tasks/clean.ts';
 import type { Handlers } from './tasks/task.ts';
-import type { DockerCli } from './engine/docker-cli.ts';
+import type { Docker } from './engine/docker.ts';
+import type { EngineClient } from './engine/engine-client.ts';
 import { createBuild } from './build/buildx.ts';
 import { createGit } from './git/git.ts';
 import { createImageRules } from './build/image-rules.ts';
@@ -36,14 +37,14 @@ export function createRegistryParts(
     REGISTRY_URL: url,
     inherit,
   }: AgentOptions,
-  cli: DockerCli,
+  { engineClient, docker }: { engineClient: EngineClient; docker: Docker },
   registry: Pick<RegistrySettings, 'current'>,
   state: StateFolder,
 ): RegistryParts | null {
   if (path === undefined) return null;
   const api = createRegistryApi({
     settings: registry.current,
-    isInsecure: createIsInsecure(cli),
+    isInsecure: createIsInsecure(engineClient),
     url,
   });
   const file = createRegistryConfigFile(path, join(state.root, 'registry-read-only.json'));
@@ -51,7 +52,7 @@ export function createRegistryParts(
     api,
     file,
     url,
-    collector: createCollector({ file, api, container, restart, cli, env: inherit }),
+    collector: createCollector({ file, api, container, restart, docker, env: inherit }),
   };
 }
 
@@ -67,6 +68,7 @@ export function createHandlers(
 ): Handlers {
   const {
     cli,
+    engineClient,
     docker,
     listContainers,
     images,
@@ -89,7 +91,8 @@ export function createHandlers(
   return {
     build: createBuildHandler({
       clone: git.clone,
-      build: createBuild(cli, createPushAccess(registry.current, createIsInsecure(cli)), {
+      build: createBuild(cli, createPushAccess(registry.current, createIsInsecure(engineClient)), {
+        imageArch: async (tag, signal) => (await docker.imageConfig(tag, signal))?.arch ?? null,
         frontends: config.BUILD_FRONTENDS ?? [],
         imageRules: createImageRules({
           registry: registry.current,

@@ -35,7 +35,9 @@ import { createPullSize } from './disk/pull-size.ts';
 import { createStorage, type StorageMeter } from './disk/storage.ts';
 import { createDockerCli, type DockerCli } from './engine/docker-cli.ts';
 import { createDockerNetworks } from './engine/docker-networks.ts';
-import { createDocker, type Docker } from './engine/docker.ts';
+import { createDocker } from './engine/create-docker.ts';
+import type { Docker } from './engine/docker.ts';
+import { createEngineClient, type EngineClient } from './engine/engine-client.ts';
 import { createEngineStatus, type EngineStatus } from './engine/engine-status.ts';
 import { createImageSizes } from './engine/engine-use.ts';
 import { createShownHealth, type ShownHealth } from './engine/health-check.ts';
@@ -49,6 +51,10 @@ import {
   type NodeIds,
 } from './engine/node-ids.ts';
 import { createPortGuard, type PortGuard } from './engine/port-guard.ts';
+import {
+  createRegistryCredentials,
+  type RegistryCredentials,
+} from './engine/registry-credentials.ts';
 import { createRevival, type Revival } from './engine/revive.ts';
 import { type Credentials, readCredentials } from './link/credentials.ts';
 import { createHostIp } from './link/host-ip.ts';
@@ -79,7 +85,10 @@ export type AgentPartsOptions = {
 
 type ControlPlaneParts = { credentials: Credentials; client: Client; agentId: string };
 type EngineParts = {
+  /** Starts the docker command, for builds. */
   cli: DockerCli;
+  engineClient: EngineClient;
+  registryLogin: RegistryCredentials;
   docker: Docker;
   revival: Revival;
   ids: NodeIds;
@@ -197,14 +206,19 @@ async function createEngineParts(
   { state, nodeId, log }: AgentPartsOptions,
   { client, agentId }: ControlPlaneParts,
 ): Promise<EngineParts> {
-  const cli = createDockerCli({
+  const registryLogin = createRegistryCredentials({
     configDir: join(state.root, 'docker'),
-    inherit: config.inherit,
-    dockerHost: config.DOCKER_HOST,
     pluginsDir: config.DOCKER_PLUGINS_DIR,
   });
-  await cli.useRegistry(null);
-  const revival = await createRevival(createDocker(cli, { scratchDir: state.scratch }), {
+  await registryLogin.use(null);
+  const access = {
+    credentials: registryLogin,
+    inherit: config.inherit,
+    dockerHost: config.DOCKER_HOST,
+  };
+  const engineClient = createEngineClient(access);
+  const plainDocker = createDocker({ engine: engineClient, credentials: registryLogin });
+  const revival = await createRevival(plainDocker, {
     path: join(state.root, 'containers.json'),
     log,
   });
@@ -227,7 +241,9 @@ async function createEngineParts(
   const { docker } = exits;
   const listContainers = listNodeContainers(docker, ids);
   return {
-    cli,
+    cli: createDockerCli(access),
+    engineClient,
+    registryLogin,
     docker,
     revival,
     ids,
@@ -270,10 +286,10 @@ async function openSecretFiles(
 async function createNetworkParts(
   config: AgentOptions,
   { state, log }: AgentPartsOptions,
-  { agentId, cli, docker }: ControlPlaneParts & EngineParts,
+  { agentId, engineClient, docker }: ControlPlaneParts & EngineParts,
 ): Promise<NetworkParts> {
   const locks = createLocks();
-  const dockerNetworks = createDockerNetworks(cli);
+  const dockerNetworks = createDockerNetworks(engineClient);
   const ports = await createPortGuard(config, { docker: dockerNetworks, owner: agentId, log });
   return {
     locks,
@@ -302,12 +318,12 @@ async function createNetworkParts(
 function createDiskParts(
   config: AgentOptions,
   { keepReleases, registrySettings, metrics, log }: AgentPartsOptions,
-  { cli, docker }: EngineParts,
+  { engineClient, docker }: EngineParts,
   keeper: RoomKeeper,
 ): DiskParts {
   const registryApi = createRegistryApi({
     settings: registrySettings,
-    isInsecure: createIsInsecure(cli),
+    isInsecure: createIsInsecure(engineClient),
     url: config.REGISTRY_URL,
   });
   const images = createImages({
@@ -320,12 +336,12 @@ function createDiskParts(
     log,
   });
   const engine = createEngineSpace({
-    cli,
+    engine: engineClient,
     root: config.SVC_ROOT,
     images: createEvictableImages({
       docker,
       images,
-      sizes: createImageSizes(cli),
+      sizes: createImageSizes(engineClient),
       keepNewest: keepReleases,
       registry: () => registrySettings()?.registry_addr ?? '',
       registryHas: registryApi.holds,

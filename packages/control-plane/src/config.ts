@@ -117,14 +117,14 @@ const nameServers: Parser<string[]> = (t) => {
   return list(t);
 };
 const ageRecipients: Parser<string[]> = (t) => {
-  const found = list(t);
+  const recipients = list(t);
   // A private key here would be in every process list and in the log.
-  if (found.some((one) => /^AGE-SECRET-KEY/i.test(one)))
+  if (recipients.some((one) => /^AGE-SECRET-KEY/i.test(one)))
     throw new Error('has an age identity (private key); give its recipient (age1…)');
   // The process that makes the backup checks the rest: the library would slow down each start.
-  const wrong = found.find((one) => !/^age1[a-z0-9]{50,}$/.test(one));
+  const wrong = recipients.find((one) => !/^age1[a-z0-9]{50,}$/.test(one));
   if (wrong !== undefined) throw new Error(`"${wrong}" is no age recipient (age1…)`);
-  return found;
+  return recipients;
 };
 const weight: Parser<number> = (t) => {
   const n = Number(t);
@@ -615,17 +615,17 @@ export function useSettingsOfUnit(env: NodeJS.ProcessEnv = process.env): string 
         `(${(error as Error).message})`,
     ]);
   }
-  const found: Record<string, string> = { ...OF_THE_UNIT };
+  const assignments: Record<string, string> = { ...OF_THE_UNIT };
   for (const line of lines) {
     const [, name = '', value = ''] = ASSIGNMENT.exec(line.trim()) ?? [];
     if (!PASSED_ON.test(name) && !Object.hasOwn(SETTINGS, name.replace(/_FILE$/, ''))) continue;
-    if (name === 'DATABASE_URL_FILE') delete found['DATABASE_URL'];
-    found[name] = unquoted(value);
+    if (name === 'DATABASE_URL_FILE') delete assignments['DATABASE_URL'];
+    assignments[name] = unquoted(value);
   }
   // NAME and NAME_FILE exclude each other.
   const isGiven = (name: string): boolean =>
     has(name) || has(`${name}_FILE`) || has(name.replace(/_FILE$/, ''));
-  const added = Object.entries(found).filter(([name]) => !isGiven(name));
+  const added = Object.entries(assignments).filter(([name]) => !isGiven(name));
   for (const [name, value] of added) env[name] = value;
   return path;
 }

@@ -4,7 +4,7 @@ import { open, readFile, writeFile } from 'node:fs/promises';
 import { failPoint } from '@berth/kit/fail-point';
 import { messageOf } from '@berth/kit/message-of';
 import type { FailureCode } from '@berth/wire/errors';
-import { repositoryOf } from '../disk/old-images.ts';
+import { repositoryOf } from '../engine/image-ref.ts';
 import { createBuildSpool } from './build-spool.ts';
 import type { DockerCli } from '../engine/docker-cli.ts';
 import {
@@ -12,6 +12,7 @@ import {
   type FailedStep,
   MAX_MESSAGE,
   plainReader,
+  type ProgressReader,
   rawJsonReader,
 } from './build-progress.ts';
 import { classify, outputTail, PUSH_FAILURES, TaskFailure } from '../failures.ts';
@@ -105,34 +106,42 @@ export function builderProblem(version: string, builder: string): string | null 
 export type BuildSettings = {
   /** Allowed Dockerfile frontends besides docker/dockerfile (frontend.ts). */
   frontends: readonly string[];
+  /** Architecture of an image of the engine; null if it lacks the image. */
+  imageArch: (tag: string, signal: AbortSignal) => Promise<string | null>;
   /** Which images of the registry a build of this repository can use (image-sources.ts). */
   imageRules: (repository: string) => Promise<ImageRules>;
 };
 
-export function createBuild(
-  cli: DockerCli,
-  access: PushAccess,
-  { frontends, imageRules }: BuildSettings,
-): Build {
-  let rawJson: Promise<boolean> | null = null;
-  /** Checks the builder, once. Returns whether it has rawjson. Throws if it is too old. */
-  async function checkBuilder(): Promise<boolean> {
-    const { stdout } = await cli.runOrThrow(['buildx', 'version']);
-    const builder = await cli.run(['buildx', 'inspect'], { timeoutMs: 20_000 });
-    const problem = builderProblem(stdout, builder.stdout);
-    if (problem !== null) throw new Error(problem);
-    const version = buildxVersion(stdout);
-    return version !== null && !isOlder(version, RAWJSON_SINCE);
-  }
+export function createBuild(cli: DockerCli, access: PushAccess, settings: BuildSettings): Build {
+  const hasRawJson = createBuilderCheck(cli);
+  return async (spec, options) => {
+    const dockerfile = await checkSpec(spec, settings);
+    const rawJson = await hasRawJson();
+    const reader = rawJson ? rawJsonReader(options.onLine) : plainReader(options.onLine);
+    const result = await runBuildx(cli, access, spec, options, { reader, rawJson });
+    if (result.ended === 'timeout')
+      throw new TaskFailure(
+        'build_timeout',
+        `the build did not end within ${Math.round(options.timeoutMs / 1000)} s (BUILD_TIMEOUT)`,
+      );
+    if (result.code !== 0) throw buildFailure(reader.failed(), result.stderr, dockerfile);
+    const { digest, arch } = await readMetadata(spec.metadataFile);
+    return {
+      digest,
+      arch: arch ?? (await engineArch(settings.imageArch, spec.tag, options.signal)),
+    };
+  };
+}
 
-  return async (spec, { signal, timeoutMs, onLine, room }) => {
-    const dockerfile = await readDockerfile(spec.dockerfile);
-    checkFrontend(dockerfile, frontends);
-    const rules = await imageRules(repositoryOf(spec.tag));
-    checkImages(dockerfile, spec.args, rules, spec.target);
-    await writeFile(spec.policyFile, sourcePolicy(rules, frontends));
-    rawJson ??= checkBuilder();
-    const raw = await rawJson.catch((error: unknown) => {
+/**
+ * Checks the builder, once; after a failure it is checked again. Returns whether it has rawjson.
+ * Throws TaskFailure build_failed if it is too old.
+ */
+function createBuilderCheck(cli: DockerCli): () => Promise<boolean> {
+  let rawJson: Promise<boolean> | null = null;
+  return async () => {
+    rawJson ??= checkBuilder(cli);
+    return rawJson.catch((error: unknown) => {
       rawJson = null;
       throw new TaskFailure(
         'build_failed',
@@ -140,91 +149,105 @@ export function createBuild(
         { cause: error },
       );
     });
-    const reader = raw ? rawJsonReader(onLine) : plainReader(onLine);
-    const labels = Object.entries(spec.labels).flatMap(([k, v]) => ['--label', `${k}=${v}`]);
-    const output = [
-      '--push',
-      '--provenance=false',
-      `--progress=${raw ? 'rawjson' : 'plain'}`,
-      '--metadata-file',
-      spec.metadataFile,
-    ];
-    // Without a namespace, a project could put files into a cache mount that another project’s
-    // build executes.
-    const namespace = ['--build-arg', `BUILDKIT_CACHE_MOUNT_NS=${spec.project}`];
-    const target = spec.target === null ? [] : ['--target', spec.target];
-    const args = buildArgs(spec.args);
-    // Values pass through the environment of the docker command: never through argv, a layer or a
-    // file. A variable has a random name, so that no build argument can have the same name and take
-    // the value of the secret.
-    const secrets = spec.secrets.map((secret) => ({
-      ...secret,
-      variable: `BERTH_SECRET_${randomBytes(16).toString('hex')}`,
-    }));
-    const noCache = spec.noCache ? ['--no-cache'] : [];
-    // The namespace comes last, so that no argument of the project can replace it.
-    const argv = [
-      'buildx',
-      'build',
-      ...output,
-      ...labels,
-      ...target,
-      ...args.argv,
-      ...secrets.flatMap(({ name, variable }) => ['--secret', `id=${name},env=${variable}`]),
-      ...noCache,
-      ...namespace,
-      '--file',
-      spec.dockerfile,
-      '--tag',
-      spec.tag,
-      '--',
-      spec.context,
-    ];
-    const spool = createBuildSpool({
-      path: spec.spoolFile,
-      room: room ?? (() => null),
-      take: (message) => reader.read(message),
-      signal,
-    });
-    const pushing = watchPush((during) => access(repositoryOf(spec.tag), during));
-    const running = cli
-      .run(argv, {
-        signal: AbortSignal.any([signal, pushing.refused]),
-        timeoutMs,
-        cwd: spec.context,
-        env: {
-          ...args.env,
-          ...Object.fromEntries(secrets.map(({ variable, value }) => [variable, value])),
-          // buildx passes the policy to BuildKit, which also sees the images that a base image
-          // names (ONBUILD).
-          EXPERIMENTAL_BUILDKIT_SOURCE_POLICY: spec.policyFile,
-        },
-        dieWithParent: true,
-        maxLine: MAX_MESSAGE,
-        // The reader knows where the output of a step begins in a line.
-        carriageReturns: 'keep',
-        room: () => spool.room(),
-        onLine: (line, stream) => {
-          if (line.includes('pushing')) {
-            void failPoint('push.during');
-            pushing.started();
-          }
-          if (stream === 'stderr') spool.add(line);
-        },
-      })
-      .finally(pushing.stop);
-    await Promise.allSettled([running]);
-    await spool.end();
-    const result = await running;
-    if (result.ended === 'timeout')
-      throw new TaskFailure(
-        'build_timeout',
-        `the build did not end within ${Math.round(timeoutMs / 1000)} s (BUILD_TIMEOUT)`,
-      );
-    if (result.code !== 0) throw buildFailure(reader.failed(), result.stderr, dockerfile);
-    const { digest, arch } = await readMetadata(spec.metadataFile);
-    return { digest, arch: arch ?? (await imageArch(cli, spec.tag, signal)) };
   };
+}
+
+async function checkBuilder(cli: DockerCli): Promise<boolean> {
+  const { stdout } = await cli.runOrThrow(['buildx', 'version']);
+  const builder = await cli.run(['buildx', 'inspect'], { timeoutMs: 20_000 });
+  const problem = builderProblem(stdout, builder.stdout);
+  if (problem !== null) throw new Error(problem);
+  const version = buildxVersion(stdout);
+  return version !== null && !isOlder(version, RAWJSON_SINCE);
+}
+
+/** Checks the images of the Dockerfile, and writes the source policy. Returns the Dockerfile. */
+async function checkSpec(
+  spec: BuildSpec,
+  { frontends, imageRules }: BuildSettings,
+): Promise<string> {
+  const dockerfile = await readDockerfile(spec.dockerfile);
+  checkFrontend(dockerfile, frontends);
+  const rules = await imageRules(repositoryOf(spec.tag));
+  checkImages(dockerfile, spec.args, rules, spec.target);
+  await writeFile(spec.policyFile, sourcePolicy(rules, frontends));
+  return dockerfile;
+}
+
+async function runBuildx(
+  cli: DockerCli,
+  access: PushAccess,
+  spec: BuildSpec,
+  { signal, timeoutMs, room }: BuildOptions,
+  { reader, rawJson }: { reader: ProgressReader; rawJson: boolean },
+): ReturnType<DockerCli['run']> {
+  const spool = createBuildSpool({
+    path: spec.spoolFile,
+    room: room ?? (() => null),
+    take: (message) => reader.read(message),
+    signal,
+  });
+  const pushing = watchPush((during) => access(repositoryOf(spec.tag), during));
+  const { argv, env } = buildCommand(spec, rawJson);
+  const running = cli
+    .run(argv, {
+      signal: AbortSignal.any([signal, pushing.refused]),
+      timeoutMs,
+      cwd: spec.context,
+      env,
+      dieWithParent: true,
+      maxLine: MAX_MESSAGE,
+      // The reader knows where the output of a step begins in a line.
+      carriageReturns: 'keep',
+      room: () => spool.room(),
+      onLine: (line, stream) => {
+        if (line.includes('pushing')) {
+          void failPoint('push.during');
+          pushing.started();
+        }
+        if (stream === 'stderr') spool.add(line);
+      },
+    })
+    .finally(pushing.stop);
+  await Promise.allSettled([running]);
+  await spool.end();
+  return running;
+}
+
+function buildCommand(
+  spec: BuildSpec,
+  rawJson: boolean,
+): { argv: string[]; env: Record<string, string> } {
+  const args = buildArgs(spec.args);
+  // Values pass through the environment of the docker command: never through argv, a layer or a
+  // file. A variable has a random name, so that no build argument can have the same name and take
+  // the value of the secret.
+  const secrets = spec.secrets.map((secret) => ({
+    ...secret,
+    variable: `BERTH_SECRET_${randomBytes(16).toString('hex')}`,
+  }));
+  const argv = [
+    ...['buildx', 'build', '--push', '--provenance=false'],
+    `--progress=${rawJson ? 'rawjson' : 'plain'}`,
+    ...['--metadata-file', spec.metadataFile],
+    ...Object.entries(spec.labels).flatMap(([name, value]) => ['--label', `${name}=${value}`]),
+    ...(spec.target === null ? [] : ['--target', spec.target]),
+    ...args.argv,
+    ...secrets.flatMap(({ name, variable }) => ['--secret', `id=${name},env=${variable}`]),
+    ...(spec.noCache ? ['--no-cache'] : []),
+    // Without a namespace, a project could put files into a cache mount that another project’s
+    // build executes. It comes last, so that no argument of the project can replace it.
+    ...['--build-arg', `BUILDKIT_CACHE_MOUNT_NS=${spec.project}`],
+    ...['--file', spec.dockerfile, '--tag', spec.tag, '--', spec.context],
+  ];
+  const env = {
+    ...args.env,
+    ...Object.fromEntries(secrets.map(({ variable, value }) => [variable, value])),
+    // buildx passes the policy to BuildKit, which also sees the images that a base image names
+    // (ONBUILD).
+    EXPERIMENTAL_BUILDKIT_SOURCE_POLICY: spec.policyFile,
+  };
+  return { argv, env };
 }
 
 /**
@@ -323,15 +346,22 @@ async function readMetadata(path: string): Promise<Built> {
 
 /**
  * Reads the architecture from the engine’s image. Null if the engine lacks the image because a
- * separate builder made it.
+ * separate builder made it, or does not answer in time.
  */
-async function imageArch(cli: DockerCli, tag: string, signal: AbortSignal): Promise<string | null> {
-  const { code, stdout } = await cli.run(
-    ['image', 'inspect', '--format', '{{.Architecture}}', '--', tag],
-    { signal, timeoutMs: 15_000 },
-  );
-  return code === 0 ? archName(stdout.trim()) : null;
+async function engineArch(
+  imageArch: BuildSettings['imageArch'],
+  tag: string,
+  signal: AbortSignal,
+): Promise<string | null> {
+  const late = AbortSignal.any([signal, AbortSignal.timeout(ARCH_MS)]);
+  try {
+    return archName(await imageArch(tag, late));
+  } catch {
+    signal.throwIfAborted();
+    return null;
+  }
 }
+const ARCH_MS = 15_000;
 const archName = (name: unknown): string | null =>
   typeof name === 'string' && /^[a-z0-9_]{1,40}$/.test(name) ? name : null;
 

@@ -69,125 +69,157 @@ export type PrepareDeps = {
 
 const MAX_TRIES = 3;
 
-export function createPrepare({
-  cache,
-  mounts,
-  versions,
-  work,
-  findSource,
-  deploymentsInUse,
-  agent,
-}: PrepareDeps): Prepare {
-  const claim = (task: TaskOf<'deploy'>, deploymentId: string, attempt: number): Promise<void> => {
-    const { project_id, generation } = task.payload;
-    return mounts.claim(deploymentId, {
-      agent,
-      process: work.process,
-      project_id,
-      generation,
-      task_id: task.id,
-      attempt,
-    });
-  };
-  const hasFolder = async (projectId: string): Promise<boolean> =>
-    (await mounts.list()).some((f) => f.owner?.project_id === projectId);
-  async function dependency(
-    row: DatasetMount,
-    deploymentId: string,
-    context: PrepareContext,
-    listener: CopyListener,
-  ): Promise<Mount & { version: number }> {
-    for (let i = 0; i < MAX_TRIES; i += 1) {
-      const { want, copied, release } = await cache.ensure(row, listener, context.signal);
-      try {
-        if (copied === null)
-          context.logStep('data', `${versionText(want)} is already cached on this node`);
-        const link = { name: row.name, datasetId: want.dataset_id, version: want.version };
-        const source = await mounts.link(deploymentId, link);
-        // Another agent might have evicted the version between the copy and the link.
-        const linked = await versions.get(want.dataset_id, want.version);
-        if (linked?.manifest_digest === want.manifest_digest)
-          return { source, target: row.mount_path, readonly: true, version: want.version };
-      } finally {
-        release();
-      }
-    }
-    throw new TaskFailure(
-      'dataset_copy_failed',
-      `${row.name} was evicted ${MAX_TRIES} times before it could be mounted; try again`,
-    );
-  }
-  async function readwrite(row: DatasetMount, { signal, logStep }: PrepareContext): Promise<Mount> {
-    const source = await findSource(row.nfs_path, signal, true);
-    logStep(
-      'data',
-      `${row.name}: mounting ${source} of the shared storage directly, for reading and writing`,
-    );
-    return { source, target: row.mount_path, readonly: false };
-  }
-
+export function createPrepare(deps: PrepareDeps): Prepare {
+  const { mounts, deploymentsInUse } = deps;
   return {
-    async mounts(task, deploymentId, context) {
-      const rows = task.payload.datasets;
-      // A release without datasets still counts as a kept release (sweep-mounts.ts) if earlier
-      // releases of the project had some.
-      if (rows.length === 0 && !(await hasFolder(task.payload.project_id)))
-        return { mounts: [], datasets: [] };
-      await claim(task, deploymentId, context.attempt);
-      const reporters = createReporters(context);
-      // The first failure aborts the other copies: the deployment cannot use them.
-      const failed = new AbortController();
-      const signal = AbortSignal.any([context.signal, failed.signal]);
-      const mounting = rows.map(async (row) => {
-        try {
-          if (row.mode === 'readwrite')
-            return { row, mount: await readwrite(row, { ...context, signal }), version: null };
-          const { version, ...mount } = await dependency(
-            row,
-            deploymentId,
-            { ...context, signal },
-            reporters.of(row.name),
-          );
-          return { row, mount, version };
-        } catch (error) {
-          failed.abort(error);
-          throw error;
-        }
-      });
-      const results = await Promise.allSettled(mounting);
-      context.signal.throwIfAborted();
-      failed.signal.throwIfAborted();
-      const done = results.flatMap((r) => (r.status === 'fulfilled' ? [r.value] : []));
-      return {
-        mounts: done.map((d) => d.mount),
-        datasets: done.map(({ row, version }) => ({ dataset_id: row.dataset_id, version })),
-      };
-    },
-    async checkWritten(task, mounts, signal) {
-      for (const row of task.payload.datasets.filter((d) => d.mode === 'readwrite')) {
-        const source = await findSource(row.nfs_path, signal, true);
-        const before = mounts.find((m) => m.target === row.mount_path)?.source;
-        if (source !== before)
-          throw new TaskFailure(
-            'dataset_unreachable',
-            `${row.name}: its folder is now ${source} and was ${before}; deploy again`,
-          );
-      }
-    },
-    async mounted(task, deploymentId, attempt) {
-      if (task.payload.datasets.length === 0) return [];
-      await claim(task, deploymentId, attempt);
-      const { links } = await mounts.get(deploymentId);
-      const linked = new Map(links.map(({ name, version }) => [name, version]));
-      return task.payload.datasets.map(({ dataset_id, mode, name, version }) => ({
-        dataset_id,
-        version: mode === 'readwrite' ? null : (linked.get(name) ?? version),
-      }));
-    },
+    mounts: (task, deploymentId, context) => prepareMounts(deps, task, deploymentId, context),
+    checkWritten: (task, mounts, signal) => checkWritten(deps, task, mounts, signal),
+    mounted: (task, deploymentId, attempt) => takeOverMounts(deps, task, deploymentId, attempt),
     undo: (task, deploymentId, attempt) =>
       mounts.remove(deploymentId, { task_id: task.id, attempt }),
     protect: deploymentsInUse.add,
   };
+}
+
+async function prepareMounts(
+  deps: PrepareDeps,
+  task: TaskOf<'deploy'>,
+  deploymentId: string,
+  context: PrepareContext,
+): Promise<Prepared> {
+  const rows = task.payload.datasets;
+  // A release without datasets still counts as a kept release (sweep-mounts.ts) if earlier
+  // releases of the project had some.
+  if (rows.length === 0 && !(await hasFolder(deps, task.payload.project_id)))
+    return { mounts: [], datasets: [] };
+  await claim(deps, task, deploymentId, context.attempt);
+  const reporters = createReporters(context);
+  // The first failure aborts the other copies: the deployment cannot use them.
+  const failed = new AbortController();
+  const signal = AbortSignal.any([context.signal, failed.signal]);
+  const mounting = rows.map(async (row) => {
+    try {
+      const listener = reporters.of(row.name);
+      return await mountDataset(deps, row, deploymentId, { ...context, signal }, listener);
+    } catch (error) {
+      failed.abort(error);
+      throw error;
+    }
+  });
+  const results = await Promise.allSettled(mounting);
+  context.signal.throwIfAborted();
+  failed.signal.throwIfAborted();
+  const mounted = results.flatMap((r) => (r.status === 'fulfilled' ? [r.value] : []));
+  return {
+    mounts: mounted.map(({ mount }) => mount),
+    datasets: mounted.map(({ row, version }) => ({ dataset_id: row.dataset_id, version })),
+  };
+}
+
+async function hasFolder({ mounts }: PrepareDeps, projectId: string): Promise<boolean> {
+  return (await mounts.list()).some((folder) => folder.owner?.project_id === projectId);
+}
+
+function claim(
+  { mounts, agent, work }: PrepareDeps,
+  task: TaskOf<'deploy'>,
+  deploymentId: string,
+  attempt: number,
+): Promise<void> {
+  const { project_id, generation } = task.payload;
+  const owner = { agent, process: work.process, project_id, generation, task_id: task.id, attempt };
+  return mounts.claim(deploymentId, owner);
+}
+
+type Mounted = {
+  row: DatasetMount;
+  mount: Mount;
+  /** Null for a folder of the share. */
+  version: number | null;
+};
+
+const mountDataset = (
+  deps: PrepareDeps,
+  row: DatasetMount,
+  deploymentId: string,
+  context: PrepareContext,
+  listener: CopyListener,
+): Promise<Mounted> =>
+  row.mode === 'readwrite'
+    ? mountShareFolder(deps, row, context)
+    : mountCachedVersion(deps, row, deploymentId, context, listener);
+
+async function mountShareFolder(
+  { findSource }: PrepareDeps,
+  row: DatasetMount,
+  { signal, logStep }: PrepareContext,
+): Promise<Mounted> {
+  const source = await findSource(row.nfs_path, signal, true);
+  logStep(
+    'data',
+    `${row.name}: mounting ${source} of the shared storage directly, for reading and writing`,
+  );
+  return { row, mount: { source, target: row.mount_path, readonly: false }, version: null };
+}
+
+async function mountCachedVersion(
+  { cache, mounts, versions }: PrepareDeps,
+  row: DatasetMount,
+  deploymentId: string,
+  { signal, logStep }: PrepareContext,
+  listener: CopyListener,
+): Promise<Mounted> {
+  for (let i = 0; i < MAX_TRIES; i += 1) {
+    const { want, copied, release } = await cache.ensure(row, listener, signal);
+    try {
+      if (copied === null) logStep('data', `${versionText(want)} is already cached on this node`);
+      const { dataset_id: datasetId, version } = want;
+      const source = await mounts.link(deploymentId, { name: row.name, datasetId, version });
+      // Another agent might have evicted the version between the copy and the link.
+      const linked = await versions.get(datasetId, version);
+      if (linked?.manifest_digest === want.manifest_digest)
+        return { row, mount: { source, target: row.mount_path, readonly: true }, version };
+    } finally {
+      release();
+    }
+  }
+  throw new TaskFailure(
+    'dataset_copy_failed',
+    `${row.name} was evicted ${MAX_TRIES} times before it could be mounted; try again`,
+  );
+}
+
+async function checkWritten(
+  { findSource }: PrepareDeps,
+  task: TaskOf<'deploy'>,
+  mounts: readonly Mount[],
+  signal: AbortSignal,
+): Promise<void> {
+  for (const row of task.payload.datasets.filter((d) => d.mode === 'readwrite')) {
+    const source = await findSource(row.nfs_path, signal, true);
+    const mountedSource = mounts.find((m) => m.target === row.mount_path)?.source;
+    if (source !== mountedSource)
+      throw new TaskFailure(
+        'dataset_unreachable',
+        `${row.name}: its folder is now ${source} and was ${mountedSource}; deploy again`,
+      );
+  }
+}
+
+async function takeOverMounts(
+  deps: PrepareDeps,
+  task: TaskOf<'deploy'>,
+  deploymentId: string,
+  attempt: number,
+): Promise<Prepared['datasets']> {
+  if (task.payload.datasets.length === 0) return [];
+  await claim(deps, task, deploymentId, attempt);
+  const { links } = await deps.mounts.get(deploymentId);
+  const linked = new Map(links.map(({ name, version }) => [name, version]));
+  return task.payload.datasets.map(({ dataset_id, mode, name, version }) => ({
+    dataset_id,
+    version: mode === 'readwrite' ? null : (linked.get(name) ?? version),
+  }));
 }
 
 /** Collects the progress of several copies into one report. */

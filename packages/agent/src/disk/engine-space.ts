@@ -8,7 +8,7 @@ import type { DiskStep } from '@berth/wire/eviction';
 import type { CachedDataset } from '@berth/wire/node';
 import { AbandonedError, orAbandon } from '../abandon.ts';
 import type { EvictableImages, ImageCandidate } from './evictable-images.ts';
-import type { DockerCli } from '../engine/docker-cli.ts';
+import type { EngineClient } from '../engine/engine-client.ts';
 import { engineUse, type EngineUse, pruneBuildCache } from '../engine/engine-use.ts';
 
 type EngineDisk = {
@@ -51,11 +51,11 @@ export type EngineSpace = {
 const WAIT_MS = 20 * 60_000;
 
 export function createEngineSpace({
-  cli,
+  engine,
   images,
   root,
 }: {
-  cli: DockerCli;
+  engine: Pick<EngineClient, 'call'>;
   images: EvictableImages;
   /** SVC_ROOT. */
   root: string;
@@ -71,7 +71,7 @@ export function createEngineSpace({
   async function countNow(signal: AbortSignal): Promise<EngineContents> {
     const before = changes;
     try {
-      const use = await engineUse(cli, signal);
+      const use = await engineUse(engine, signal);
       const disk = use.root === null ? null : await diskOf(use.root, root);
       // An image on a disk that this machine does not see is never evicted, so the registry is not
       // asked about it.
@@ -125,7 +125,7 @@ export function createEngineSpace({
       try {
         return await (step.kind === 'image'
           ? images.evict(step.image, signal)
-          : pruneBuildCache(cli, step.keep, signal));
+          : pruneBuildCache(engine, step.keep, signal));
       } finally {
         changes += 1;
       }

@@ -7,7 +7,8 @@
 import type { EvictableImage } from '@berth/wire/node';
 import { imageOrder } from '@berth/wire/eviction';
 import type { Logger } from '@berth/kit/log';
-import { type Images, isAbsent, newestFirst, repositoryOf } from './old-images.ts';
+import { type Images, isAbsent, newestFirst } from './old-images.ts';
+import { repositoryOf } from '../engine/image-ref.ts';
 import type { Docker, Image } from '../engine/docker.ts';
 import type { ImageSize } from '../engine/engine-use.ts';
 

@@ -12,6 +12,7 @@
 import type { Logger } from '@berth/kit/log';
 import { createRefCounts } from '@berth/kit/ref-count';
 import type { Docker, Image } from '../engine/docker.ts';
+import { repositoryOf } from '../engine/image-ref.ts';
 
 export type Images = {
   /**
@@ -193,15 +194,4 @@ export function removableRefs(
     .toReversed()
     .flatMap((image) => image.refs)
     .slice(0, maxRefs);
-}
-
-/**
- * Returns `{registry}/{project}` of `{registry}/{project}:{tag}` or `…@sha256:…`. The port of a
- * registry is not a tag.
- */
-export function repositoryOf(ref: string): string {
-  const withoutDigest = ref.split('@')[0] ?? ref;
-  const slash = withoutDigest.lastIndexOf('/');
-  const colon = withoutDigest.indexOf(':', slash + 1);
-  return colon === -1 ? withoutDigest : withoutDigest.slice(0, colon);
 }

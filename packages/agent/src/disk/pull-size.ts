@@ -4,7 +4,8 @@
  * how much larger its layers are unpacked; without one, UNPACKED is assumed.
  */
 import type { Logger } from '@berth/kit/log';
-import { newestFirst, repositoryOf } from './old-images.ts';
+import { newestFirst } from './old-images.ts';
+import { repositoryOf } from '../engine/image-ref.ts';
 import type { RegistryApi } from '../registry/api.ts';
 import type { Docker } from '../engine/docker.ts';
 

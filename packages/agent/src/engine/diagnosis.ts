@@ -77,7 +77,10 @@ function hintOfExit(
       `0.0.0.0:${containerPort} (often a setting such as HOST=0.0.0.0 or --host 0.0.0.0)`
     );
   if (/EADDRINUSE|address already in use/i.test(text))
-    return 'its log says that the port is in use; another program of the same container listens on it';
+    return (
+      'its log says that the port is in use; another program of the same container listens on ' +
+      'it'
+    );
   if (/read-only file system|EROFS/i.test(text))
     return (
       'its log says that a path is read-only; write elsewhere, mount a volume of the project ' +

@@ -1,24 +1,19 @@
 /**
- * Runs the docker command with the agent's own `--config` folder for credentials (mode 0600) and a
- * minimal environment. The operator's own docker config is neither read nor written.
+ * Runs the docker command for builds (`docker buildx`), with the agent's own `--config` folder for
+ * credentials and a minimal environment. All other calls go to the engine's API (engine-client.ts).
  */
-import { chmod, mkdir } from 'node:fs/promises';
-import { join } from 'node:path';
-import { defined } from '@berth/kit/defined';
 import { exec, type ExecOptions, type ExecResult, exitError } from '@berth/kit/exec';
-import { writeFileWhole } from '@berth/kit/write-file';
 import { classify, REGISTRY_FAILURES, TaskFailure } from '../failures.ts';
+import type { RegistryCredentials } from './registry-credentials.ts';
 
 export type DockerCliOptions = {
-  /** STATE_DIR/docker. */
-  configDir: string;
+  credentials: Pick<RegistryCredentials, 'configDir' | 'secrets'>;
   /** The variables that all tools of the agent receive. */
   inherit: NodeJS.ProcessEnv;
   dockerHost?: string | undefined;
-  pluginsDir?: string | undefined;
 };
 
-export type RunOptions = Partial<Omit<ExecOptions, 'env'>> & { env?: NodeJS.ProcessEnv };
+export type RunOptions = Partial<Omit<ExecOptions, 'env' | 'redact'>> & { env?: NodeJS.ProcessEnv };
 
 export type DockerCli = {
   /**
@@ -31,84 +26,52 @@ export type DockerCli = {
    * `engine_unavailable`.
    */
   runOrThrow(args: readonly string[], options?: RunOptions): Promise<ExecResult>;
-  /** Writes the credentials for `address`. They take effect with the next call. */
-  useRegistry(registry: RegistryLogin | null): Promise<void>;
 };
-export type RegistryLogin = { address: string; user: string; password: string };
 
 export function createDockerCli(options: DockerCliOptions): DockerCli {
-  const base = [
-    'docker',
-    '--config',
-    options.configDir,
-    ...(options.dockerHost === undefined ? [] : ['--host', options.dockerHost]),
-  ];
-  const env: NodeJS.ProcessEnv = {
-    ...options.inherit,
-    HOME: options.configDir,
-    LC_ALL: 'C',
-    DOCKER_BUILDKIT: '1',
-    DOCKER_CLI_HINTS: 'false',
+  return {
+    run: (args, runOptions) => runDocker(options, args, runOptions),
+    runOrThrow: (args, runOptions) => runDockerOrThrow(options, args, runOptions),
   };
-  let secrets: string[] = [];
-
-  const cli: DockerCli = {
-    async run(args, options = {}) {
-      const { env: extra, redact, ...rest } = options;
-      const result = await exec([...base, ...args], {
-        timeoutMs: 60_000,
-        ...rest,
-        env: { ...extra, ...env },
-        redact: [...secrets, ...(redact ?? [])],
-      });
-      if (result.ended === 'abort') options.signal?.throwIfAborted();
-      return result;
-    },
-    async runOrThrow(args, options) {
-      const result = await cli.run(args, options);
-      if (result.code === 0 && result.ended === null) return result;
-      // The error names the docker verb only; the full argv is long and does not help.
-      const error = exitError(
-        result,
-        [...secrets, ...(options?.redact ?? [])],
-        ['docker', ...args.slice(0, 1)],
-      );
-      const code =
-        result.ended === 'timeout'
-          ? 'engine_unavailable'
-          : classify(REGISTRY_FAILURES, result.stderr, 'task_failed');
-      if (code === 'engine_unavailable' || code === 'disk_full')
-        throw new TaskFailure(code, error.message, { cause: error });
-      throw error;
-    },
-    async useRegistry(registry) {
-      await writeConfig(options, registry);
-      secrets =
-        registry === null || registry.password === '' ? [] : [registry.password, basic(registry)];
-    },
-  };
-  return cli;
 }
 
-const basic = (r: RegistryLogin): string =>
-  Buffer.from(`${r.user}:${r.password}`, 'utf8').toString('base64');
+async function runDocker(
+  { credentials, inherit, dockerHost }: DockerCliOptions,
+  args: readonly string[],
+  { env, ...options }: RunOptions = {},
+): Promise<ExecResult> {
+  const host = dockerHost === undefined ? [] : ['--host', dockerHost];
+  const result = await exec(['docker', '--config', credentials.configDir, ...host, ...args], {
+    timeoutMs: 60_000,
+    ...options,
+    env: {
+      ...env,
+      ...inherit,
+      HOME: credentials.configDir,
+      LC_ALL: 'C',
+      DOCKER_BUILDKIT: '1',
+      DOCKER_CLI_HINTS: 'false',
+    },
+    redact: credentials.secrets(),
+  });
+  if (result.ended === 'abort') options.signal?.throwIfAborted();
+  return result;
+}
 
-/** A docker command that starts meanwhile reads the old credentials or the new ones. */
-async function writeConfig(
+async function runDockerOrThrow(
   options: DockerCliOptions,
-  registry: RegistryLogin | null,
-): Promise<void> {
-  await mkdir(options.configDir, { recursive: true, mode: 0o700 });
-  await chmod(options.configDir, 0o700);
-  const content = {
-    auths:
-      registry === null || registry.user === ''
-        ? {}
-        : { [registry.address]: { auth: basic(registry) } },
-    ...defined({
-      cliPluginsExtraDirs: options.pluginsDir === undefined ? undefined : [options.pluginsDir],
-    }),
-  };
-  const path = join(options.configDir, 'config.json');
-  await writeFileWhole(path, JSON.stringify(content));
+  args: readonly string[],
+  runOptions?: RunOptions,
+): Promise<ExecResult> {
+  const result = await runDocker(options, args, runOptions);
+  if (result.code === 0 && result.ended === null) return result;
+  // The error names the docker verb only; the full argv is long and does not help.
+  const error = exitError(result, options.credentials.secrets(), ['docker', ...args.slice(0, 1)]);
+  const code =
+    result.ended === 'timeout'
+      ? 'engine_unavailable'
+      : classify(REGISTRY_FAILURES, result.stderr, 'task_failed');
+  if (code === 'engine_unavailable' || code === 'disk_full')
+    throw new TaskFailure(code, error.message, { cause: error });
+  throw error;
 }

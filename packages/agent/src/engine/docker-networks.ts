@@ -1,7 +1,8 @@
 /** The networks of the container engine. */
 import { LABELS } from '@berth/wire/vocabulary';
-import type { DockerCli } from './docker-cli.ts';
 import { classify, outputTail, PULL_FAILURES, TaskFailure } from '../failures.ts';
+import { type Answer, type EngineClient, EngineError } from './engine-client.ts';
+import { isNetworkGone, orElse } from './engine-errors.ts';
 
 export type Network = {
   id: string;
@@ -33,100 +34,89 @@ export type DockerNetworks = {
   remove(id: string): Promise<boolean>;
 };
 
-type RawNetwork = {
-  Id: string;
-  Name: string;
-  Labels: Record<string, string> | null;
-  IPAM?: { Config?: { Subnet?: string }[] | null } | null;
-};
-const GONE = /no such network|network \S+ not found/i;
+const OVERLAPS = /overlap|conflicts with network/i;
+const BRIDGE_OPTION = 'com.docker.network.bridge.name';
 
-export function createDockerNetworks(cli: DockerCli): DockerNetworks {
-  const failure = (stderr: string): TaskFailure =>
-    new TaskFailure(
-      classify(PULL_FAILURES, stderr.replaceAll(/not found/g, 'gone'), 'task_failed'),
-      outputTail(stderr),
-    );
+export function createDockerNetworks(engine: EngineClient): DockerNetworks {
   return {
-    async list(signal) {
-      const options = signal === undefined ? {} : { signal };
-      const ids = (await cli.runOrThrow(['network', 'ls', '--quiet', '--no-trunc'], options)).stdout
-        .split('\n')
-        .filter((id) => id !== '');
-      const result = await cli.run(['network', 'inspect', ...ids], {
-        ...options,
-        maxOutput: 64 * 1024 * 1024,
-      });
-      // A network that was removed since it was listed is left out.
-      const complaints = result.stderr
-        .split('\n')
-        .filter((line) => line !== '' && !GONE.test(line));
-      if (result.ended !== null || result.stdoutCut || complaints.length > 0)
-        throw failure(result.stderr);
-      return (JSON.parse(result.stdout) as RawNetwork[]).map((raw) => ({
-        id: raw.Id,
-        name: raw.Name,
-        labels: raw.Labels ?? {},
-        subnets: (raw.IPAM?.Config ?? []).flatMap(({ Subnet }) =>
-          Subnet === undefined || Subnet.includes(':') ? [] : [Subnet],
-        ),
-      }));
-    },
-    async create({ name, subnet, labels }, signal) {
-      const labelled = Object.entries(labels).flatMap(([key, value]) => [
-        '--label',
-        `${key}=${value}`,
-      ]);
-      const argv = [
-        'network',
-        'create',
-        '--driver',
-        'bridge',
-        '--subnet',
-        subnet,
-        ...labelled,
-        name,
-      ];
-      const result = await cli.run(argv, signal === undefined ? {} : { signal });
-      const id = /^[0-9a-f]{64}$/m.exec(result.stdout)?.[0];
-      if (result.code === 0 && id !== undefined) return id;
-      if (/overlap|conflicts with network/i.test(result.stderr)) return null;
-      throw failure(result.stderr);
-    },
-    async isUsed(id) {
-      return (
-        (
-          await cli.runOrThrow(['ps', '--all', '--quiet', '--filter', `network=${id}`])
-        ).stdout.trim() !== ''
-      );
-    },
-    async defaultNetwork(signal) {
-      const options = signal === undefined ? {} : { signal };
-      const found = await cli.run(
-        [
-          'network',
-          'inspect',
-          'bridge',
-          '--format',
-          '{{index .Options "com.docker.network.bridge.name"}}',
-        ],
-        options,
-      );
-      if (found.code !== 0 && GONE.test(found.stderr)) return null;
-      if (found.code !== 0) throw failure(found.stderr);
-      const format = `{{.ID}} {{.Label "${LABELS.project}"}}`;
-      const users = await cli.runOrThrow(
-        ['ps', '--all', '--filter', 'network=bridge', '--format', format],
-        options,
-      );
-      const isShared = users.stdout.split('\n').some((line) => /^\S+\s*$/.test(line));
-      return { bridge: found.stdout.trim() || 'docker0', isShared };
-    },
-    async remove(id) {
-      const result = await cli.run(['network', 'rm', id]);
-      if (result.code === 0 || GONE.test(result.stderr)) return true;
-      if (/active endpoints/i.test(result.stderr)) return false;
-      throw failure(result.stderr);
-    },
+    list: (signal) => listNetworks(engine, signal),
+    create: (network, signal) => createNetwork(engine, network, signal),
+    isUsed: async (id) => (await containersOn(engine, id)).length > 0,
+    defaultNetwork: (signal) => defaultNetworkOf(engine, signal),
+    remove: (id) => removeNetwork(engine, id),
   };
+}
+
+async function listNetworks(engine: EngineClient, signal?: AbortSignal): Promise<Network[]> {
+  const networks = await withNetworkCode(engine.call('GET /networks', { signal }));
+  return networks.map((raw) => ({
+    id: raw.Id ?? '',
+    name: raw.Name ?? '',
+    labels: raw.Labels ?? {},
+    subnets: subnetsOf(raw),
+  }));
+}
+const subnetsOf = ({ IPAM }: Answer<'GET /networks/{id}'>): string[] =>
+  (IPAM?.Config ?? []).flatMap(({ Subnet = '' }) =>
+    Subnet === '' || Subnet.includes(':') ? [] : [Subnet],
+  );
+
+async function createNetwork(
+  engine: EngineClient,
+  { name, subnet, labels }: Parameters<DockerNetworks['create']>[0],
+  signal?: AbortSignal,
+): Promise<string | null> {
+  const body = {
+    Name: name,
+    // Engines before API 1.44 allow two networks of one name without it.
+    CheckDuplicate: true,
+    Driver: 'bridge',
+    IPAM: { Config: [{ Subnet: subnet }] },
+    Labels: labels,
+  };
+  const creating = engine
+    .call('POST /networks/create', { body, signal })
+    .then(({ Id }) => Id ?? null);
+  return withNetworkCode(orElse(creating, isOverlap, null));
+}
+const isOverlap = (error: unknown): boolean =>
+  error instanceof EngineError && OVERLAPS.test(error.reason);
+
+const containersOn = (engine: EngineClient, network: string, signal?: AbortSignal) =>
+  engine.call('GET /containers/json', {
+    query: { all: true, filters: JSON.stringify({ network: [network] }) },
+    signal,
+  });
+
+async function defaultNetworkOf(
+  engine: EngineClient,
+  signal?: AbortSignal,
+): Promise<{ bridge: string; isShared: boolean } | null> {
+  const asking = engine.call('GET /networks/{id}', { params: { id: 'bridge' }, signal });
+  const network = await withNetworkCode(orElse(asking, isNetworkGone, null));
+  if (network === null) return null;
+  const users = await containersOn(engine, 'bridge', signal);
+  return {
+    bridge: network.Options?.[BRIDGE_OPTION] || 'docker0',
+    isShared: users.some(({ Labels }) => !Labels?.[LABELS.project]),
+  };
+}
+
+async function removeNetwork(engine: EngineClient, id: string): Promise<boolean> {
+  const removing = engine.call('DELETE /networks/{id}', { params: { id } }).then(() => true);
+  const isActive = (error: unknown): boolean =>
+    error instanceof EngineError && /active endpoints/i.test(error.reason);
+  return withNetworkCode(orElse(orElse(removing, isNetworkGone, true), isActive, false));
+}
+
+/** A network that is not found is no image that is not found. */
+async function withNetworkCode<T>(promise: Promise<T>): Promise<T> {
+  try {
+    return await promise;
+  } catch (error) {
+    if (!(error instanceof EngineError)) throw error;
+    const reason = error.reason.replaceAll('not found', 'gone');
+    const code = classify(PULL_FAILURES, reason, 'task_failed');
+    throw new TaskFailure(code, outputTail(error.reason), { cause: error });
+  }
 }

@@ -1,5 +1,5 @@
 /**
- * The configuration of an image, as `docker image inspect` prints it: the instructions of its
+ * The configuration of an image, as the engine describes it: the instructions of its
  * Dockerfile that act when it runs. Pure.
  */
 
@@ -26,9 +26,9 @@ export type ImageConfig = {
   port: string | null;
 };
 
+/** The engine's description of an image. It sends null for each empty list. */
 export type RawImageConfig = {
   Architecture?: string;
-  Variant?: string;
   Config?: {
     User?: string;
     Entrypoint?: string[] | null;

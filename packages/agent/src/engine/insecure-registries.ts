@@ -4,25 +4,22 @@
  */
 import { lookup } from 'node:dns/promises';
 import { BlockList, isIPv6 } from 'node:net';
-import type { DockerCli } from './docker-cli.ts';
+import type { EngineClient } from './engine-client.ts';
 
 /** Whether the engine lists the registry at `host` (`name` or `name:port`) as insecure. */
 export type IsInsecure = (host: string, signal: AbortSignal) => Promise<boolean>;
 
-/** `EngineRegistries` of `docker info`. */
+/** `RegistryConfig` of the engine. */
 export type EngineRegistries = {
   InsecureRegistryCIDRs?: readonly string[] | null;
-  IndexConfigs?: Record<string, { Secure?: boolean }> | null;
+  IndexConfigs?: Record<string, { Secure?: boolean } | null> | null;
 };
 
 export const createIsInsecure =
-  (cli: DockerCli): IsInsecure =>
+  (engine: EngineClient): IsInsecure =>
   async (host, signal) => {
-    const { stdout } = await cli.runOrThrow(['info', '--format', '{{json .RegistryConfig}}'], {
-      signal,
-      timeoutMs: 15_000,
-    });
-    return listsInsecure(JSON.parse(stdout) as EngineRegistries, host, addressesOf);
+    const { RegistryConfig } = await engine.call('GET /info', { signal, timeoutMs: 15_000 });
+    return listsInsecure(RegistryConfig ?? {}, host, addressesOf);
   };
 
 /** Returns no address for a name that is not resolved. */

@@ -1,18 +1,22 @@
-/**
- * Logs in to the registry: writes its credentials into the agent's docker config folder, and tries
- * them once.
- */
+/** Logs in to the registry: keeps its credentials for all later calls, and tries them once. */
 import type { AgentConfig } from '@berth/wire/task';
-import type { DockerCli } from './docker-cli.ts';
 import { outputTail } from '../failures.ts';
+import type { EngineClient } from './engine-client.ts';
+import { reasonOf } from './engine-errors.ts';
+import type { RegistryCredentials } from './registry-credentials.ts';
+
+export type RegistryLogIn = {
+  engine: EngineClient;
+  credentials: Pick<RegistryCredentials, 'use'>;
+};
 
 /**
- * Writes the credentials for all later docker commands, and lets the engine try them. Returns the
- * engine's message if the login failed, else null. The agent goes on after a failed login: each
- * task reports its own registry errors.
+ * Keeps the credentials, and lets the engine try them. Returns the engine's message if the login
+ * failed, else null. The agent goes on after a failed login: each task reports its own registry
+ * errors.
  */
 export async function logIn(
-  cli: DockerCli,
+  { engine, credentials }: RegistryLogIn,
   config: AgentConfig,
   signal: AbortSignal,
 ): Promise<string | null> {
@@ -23,17 +27,18 @@ export async function logIn(
     user: config.registry_user,
     password: config.registry_password,
   };
-  await cli.useRegistry(login);
+  await credentials.use(login);
   if (login.user === '') return null;
-  const result = await cli.run(
-    ['login', '--username', login.user, '--password-stdin', login.address],
-    {
-      stdin: login.password,
-      signal,
-      timeoutMs: 30_000,
-    },
-  );
-  // A successful `docker login` rewrites the config file; write the agent’s own content again.
-  await cli.useRegistry(login);
-  return result.code === 0 ? null : outputTail(result.stderr) || 'docker login failed';
+  const body = {
+    username: login.user,
+    password: login.password,
+    serveraddress: login.address,
+  };
+  try {
+    await engine.call('POST /auth', { body, signal, timeoutMs: 30_000 });
+    return null;
+  } catch (error) {
+    signal.throwIfAborted();
+    return outputTail(reasonOf(error)) || 'the login failed';
+  }
 }

@@ -5,9 +5,8 @@
 import type { Logger } from '@berth/kit/log';
 import type { Client } from '@berth/wire/client';
 import type { AgentConfig } from '@berth/wire/task';
-import { logIn } from '../engine/registry-login.ts';
+import { logIn, type RegistryLogIn } from '../engine/registry-login.ts';
 import { retryUntilAnswered } from './retry.ts';
-import type { DockerCli } from '../engine/docker-cli.ts';
 
 export type RegistrySettings = {
   /** Null before the first answer. */
@@ -27,7 +26,7 @@ export type RegistrySettings = {
 };
 export type RegistrySettingsDeps = {
   client: Client;
-  cli: DockerCli;
+  login: RegistryLogIn;
   signal: AbortSignal;
   /** Called with the registry's address after each fetch. */
   onFetched: (address: string) => void;
@@ -36,7 +35,7 @@ export type RegistrySettingsDeps = {
 
 export function createRegistrySettings({
   client,
-  cli,
+  login,
   signal,
   onFetched,
   log,
@@ -50,7 +49,7 @@ export function createRegistrySettings({
       signal,
       onFailure,
     });
-    const problem = await logIn(cli, answer, signal);
+    const problem = await logIn(login, answer, signal);
     if (problem !== null)
       log.warn({ registry: answer.registry_addr, problem }, 'registry login failed');
     current = answer;

@@ -14,7 +14,8 @@ import { join } from 'node:path';
 import { exec } from '@berth/kit/exec';
 import { failPoint } from '@berth/kit/fail-point';
 import { pause } from '../stopped.ts';
-import type { DockerCli } from '../engine/docker-cli.ts';
+import type { Docker } from '../engine/docker.ts';
+import { reasonOf as engineReason } from '../engine/engine-errors.ts';
 import { outputTail, TaskFailure } from '../failures.ts';
 import type { RegistryApi, RegistryMode } from './api.ts';
 import type { RegistryConfigFile } from './config-file.ts';
@@ -45,7 +46,7 @@ export type CollectorDeps = {
   container: string | undefined;
   /** Command that restarts a registry on this machine. */
   restart: readonly string[];
-  cli: DockerCli;
+  docker: Pick<Docker, 'execute' | 'restart'>;
   env: NodeJS.ProcessEnv;
   /** How long a restart can take. */
   restartMs?: number;
@@ -62,7 +63,7 @@ export function createCollector({
   api,
   container,
   restart,
-  cli,
+  docker,
   env,
   restartMs = RESTART_MS,
 }: CollectorDeps): Collector {
@@ -72,12 +73,12 @@ export function createCollector({
     signal: AbortSignal,
   ): Promise<void> {
     const command = container === undefined ? restart : ['docker', 'restart', container];
-    const result =
+    const refusal =
       container === undefined
-        ? await exec(command, { env, signal, timeoutMs: restartMs })
-        : await cli.run(['restart', container], { signal, timeoutMs: restartMs });
-    if (result.code !== 0)
-      throw new TaskFailure(code, `${command.join(' ')}: ${outputTail(result.stderr)}`);
+        ? await restartProgram(restart, { env, signal, timeoutMs: restartMs })
+        : await restartContainer(docker, container, { signal, timeoutMs: restartMs });
+    if (refusal !== null)
+      throw new TaskFailure(code, `${command.join(' ')}: ${outputTail(refusal)}`);
     const until = performance.now() + restartMs;
     for (let mode = await api.mode(signal); mode !== wanted; mode = await api.mode(signal)) {
       if (performance.now() > until)
@@ -110,21 +111,14 @@ export function createCollector({
     // Without --delete-untagged: a later build of the same commit takes over the tag, and a release
     // needs the image without it.
     const args = ['garbage-collect', file.path];
-    const options = {
-      signal,
-      timeoutMs: COLLECT_MS,
-      onLine,
-      dieWithParent: true,
-      maxOutput: 65_536,
-    };
+    const options = { signal, timeoutMs: COLLECT_MS, onLine };
     const result =
       container === undefined
-        ? await exec([await programOf(env), ...args], { ...options, env })
-        : await cli.run(['exec', container, 'registry', ...args], options);
+        ? await runProgram([await programOf(env), ...args], { ...options, env })
+        : await runInContainer(docker, container, ['registry', ...args], options);
     signal.throwIfAborted();
-    if (result.ended === null && result.code !== 0 && mayBeEmpty && EMPTY.test(result.stderr))
-      return 0;
-    if (result.code !== 0 || result.ended !== null)
+    if (result.code !== 0 && mayBeEmpty && EMPTY.test(result.stderr)) return 0;
+    if (result.code !== 0)
       throw new TaskFailure('registry_collect_failed', outputTail(result.stderr));
     const eligible = /(\d+) blobs and \d+ manifests eligible for deletion/.exec(
       `${result.stdout}\n${result.stderr}`,
@@ -160,6 +154,53 @@ export function createCollector({
       }
     },
   };
+}
+
+type Ran = { code: number | null; stdout: string; stderr: string };
+type RunOptions = { signal: AbortSignal; timeoutMs: number; onLine: (line: string) => void };
+
+/** Returns the reason of a failure, or null. */
+async function restartProgram(
+  command: readonly string[],
+  options: { env: NodeJS.ProcessEnv; signal: AbortSignal; timeoutMs: number },
+): Promise<string | null> {
+  const { code, stderr } = await exec(command, options);
+  return code === 0 ? null : stderr;
+}
+async function restartContainer(
+  docker: Pick<Docker, 'restart'>,
+  container: string,
+  options: { signal: AbortSignal; timeoutMs: number },
+): Promise<string | null> {
+  try {
+    await docker.restart(container, options);
+    return null;
+  } catch (error) {
+    options.signal.throwIfAborted();
+    return engineReason(error);
+  }
+}
+
+/** The exit code of a program that was ended is null. */
+async function runProgram(
+  argv: readonly string[],
+  options: RunOptions & { env: NodeJS.ProcessEnv },
+): Promise<Ran> {
+  const result = await exec(argv, { ...options, dieWithParent: true, maxOutput: 65_536 });
+  return { ...result, code: result.ended === null ? result.code : null };
+}
+async function runInContainer(
+  docker: Pick<Docker, 'execute'>,
+  container: string,
+  command: readonly string[],
+  options: RunOptions,
+): Promise<Ran> {
+  try {
+    return await docker.execute(container, command, options);
+  } catch (error) {
+    options.signal.throwIfAborted();
+    return { code: null, stdout: '', stderr: engineReason(error) };
+  }
 }
 
 /** Returns the path of the registry's program. Debian names it docker-registry. */

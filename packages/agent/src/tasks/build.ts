@@ -5,15 +5,15 @@
 import { join } from 'node:path';
 import { defined } from '@berth/kit/defined';
 import { failPoint } from '@berth/kit/fail-point';
-import type { LogLineIn } from '@berth/wire/task';
-import type { Build } from '../build/buildx.ts';
-import type { Clone } from '../git/clone.ts';
+import type { LogLineIn, TaskOf, TaskReport } from '@berth/wire/task';
+import type { Build, Built } from '../build/buildx.ts';
+import type { Clone, Cloned } from '../git/clone.ts';
 import { findContext, findDockerfile } from '../build/dockerfile.ts';
 import type { Images } from '../disk/old-images.ts';
 import type { KeepRoom } from '../disk/keep-room.ts';
 import type { BuildDigests } from '../build/build-digests.ts';
 import type { Workspaces } from '../state/workspace.ts';
-import { type Handler, nothingToDiscard, traced } from './task.ts';
+import { type Handler, nothingToDiscard, type TaskContext, traced } from './task.ts';
 
 export type BuildDeps = {
   clone: Clone;
@@ -35,114 +35,151 @@ export function createBuildHandler(deps: BuildDeps): Handler<'build'> {
   return (task, context) =>
     deps.workspaces.with(`${task.id}-${context.attempt}`, async (dir) => {
       const { payload } = task;
-      const { signal, log, logStep } = context;
       const source = join(dir, 'source');
-
-      logStep(
-        'clone',
-        payload.commit === null
-          ? `cloning ${payload.git_url}, branch ${payload.branch}`
-          : `fetching ${payload.commit} of ${payload.git_url}`,
-      );
-      await failPoint('clone.before');
-      const spec = {
-        url: payload.git_url,
-        branch: payload.branch,
-        commit: payload.commit,
-        allowedHosts: payload.allowed_git_hosts,
-        submodules: payload.submodules ?? true,
-        lfs: payload.git_lfs ?? false,
-        access: context.git ?? null,
-      };
-      const { sha, message, author, hostKeys, lfs } = await traced(context, 'clone', () =>
-        deps.clone(spec, source, {
-          signal,
-          onLine: (text) => log({ stream: 'stderr', step: 'clone', text }),
-          logLine: (text) => logStep('clone', text),
-          onCommit: (found) =>
-            context.learned({
-              commit: found.sha,
-              commit_message: found.message,
-              commit_author: found.author,
-            }),
-        }),
-      );
-      // The log has the sentence too. People read the story first.
-      if (lfs !== null) context.note('git_lfs', lfs);
-      if (hostKeys.length > 0) context.learned({ host_keys: hostKeys });
-      logStep('clone', `commit ${sha}`);
-      await failPoint('clone.after');
-
+      const cloned = await cloneSource(deps, payload, context, source);
       const dockerfile = await findDockerfile(source, payload.dockerfile_path);
       const buildContext = await findContext(source, payload.build_context ?? '.');
-      const tag = `${payload.image_repository}:${sha}`;
+      const tag = `${payload.image_repository}:${cloned.sha}`;
       const release = deps.images.protect(tag);
-      const noCache = deps.digests.changed(payload.project_id, context.secretsDigest);
-      if (noCache)
-        logStep(
-          'build',
-          'the build secrets changed since the last build here: building without cache',
-        );
       try {
-        await deps.keepRoom(signal, { logLine: (text) => logStep('build', text) });
-        if (noCache) await deps.digests.begins(payload.project_id);
-        await failPoint('build.before');
-        const endBuild = context.span?.('build');
-        let endPush: ((failed?: boolean) => void) | undefined;
-        const onLine = (line: LogLineIn): void => {
-          // One command builds and pushes.
-          if (line.step === 'push') endPush ??= context.span?.('push');
-          log(line);
-        };
-        const built = deps.build(
-          {
-            project: payload.project_id,
-            context: buildContext,
-            dockerfile,
-            target: payload.build_target ?? null,
-            args: payload.build_args ?? {},
-            tag,
-            labels: { [LABELS.revision]: sha, [LABELS.source]: payload.git_url },
-            metadataFile: join(dir, 'metadata.json'),
-            policyFile: join(dir, 'source-policy.json'),
-            spoolFile: join(dir, 'build-messages'),
-            secrets: context.secrets,
-            noCache,
-          },
-          { signal, timeoutMs: deps.buildTimeoutMs, onLine, room: context.room },
-        );
-        const { digest, arch } = await built.catch((error: unknown) => {
-          endPush?.(true);
-          endBuild?.(true);
-          throw error;
-        });
-        context.learned({
-          image_tag: tag,
-          image_digest: digest,
-          ...defined({ arch: arch ?? undefined }),
-        });
-        endPush?.();
-        endBuild?.();
-        await deps.digests.built(payload.project_id, context.secretsDigest);
-        await failPoint('push.after');
-        logStep('push', `pushed ${tag}${digest === null ? '' : ` as ${digest}`}`);
-        return {
-          report: {
-            status: 'completed',
-            result: null,
-            image_tag: tag,
-            image_digest: digest,
-            commit: sha,
-            commit_message: message,
-            commit_author: author,
-            arch,
-            ...defined({ host_keys: hostKeys.length === 0 ? undefined : hostKeys }),
-          },
-          discard: nothingToDiscard,
-        };
+        const work = { dir, tag, sha: cloned.sha, dockerfile, buildContext };
+        const built = await buildAndPush(deps, payload, context, work);
+        return { report: reportOf(tag, cloned, built), discard: nothingToDiscard };
       } finally {
         release();
         deps.images.cleanLater(payload.image_repository);
       }
     });
 }
+
+type Payload = TaskOf<'build'>['payload'];
+
+async function cloneSource(
+  { clone }: BuildDeps,
+  payload: Payload,
+  context: TaskContext,
+  source: string,
+): Promise<Cloned> {
+  const { signal, log, logStep } = context;
+  logStep(
+    'clone',
+    payload.commit === null
+      ? `cloning ${payload.git_url}, branch ${payload.branch}`
+      : `fetching ${payload.commit} of ${payload.git_url}`,
+  );
+  await failPoint('clone.before');
+  const spec = {
+    url: payload.git_url,
+    branch: payload.branch,
+    commit: payload.commit,
+    allowedHosts: payload.allowed_git_hosts,
+    submodules: payload.submodules ?? true,
+    lfs: payload.git_lfs ?? false,
+    access: context.git ?? null,
+  };
+  const cloned = await traced(context, 'clone', () =>
+    clone(spec, source, {
+      signal,
+      onLine: (text) => log({ stream: 'stderr', step: 'clone', text }),
+      logLine: (text) => logStep('clone', text),
+      onCommit: ({ sha, message, author }) =>
+        context.learned({ commit: sha, commit_message: message, commit_author: author }),
+    }),
+  );
+  // The log has the sentence too. People read the story first.
+  if (cloned.lfs !== null) context.note('git_lfs', cloned.lfs);
+  if (cloned.hostKeys.length > 0) context.learned({ host_keys: cloned.hostKeys });
+  logStep('clone', `commit ${cloned.sha}`);
+  await failPoint('clone.after');
+  return cloned;
+}
+
+type BuildWork = {
+  dir: string;
+  tag: string;
+  sha: string;
+  dockerfile: string;
+  buildContext: string;
+};
+
+async function buildAndPush(
+  deps: BuildDeps,
+  payload: Payload,
+  context: TaskContext,
+  work: BuildWork,
+): Promise<Built> {
+  const { signal, logStep, secretsDigest } = context;
+  const { keepRoom, digests } = deps;
+  const noCache = digests.changed(payload.project_id, secretsDigest);
+  if (noCache)
+    logStep('build', 'the build secrets changed since the last build here: building without cache');
+  await keepRoom(signal, { logLine: (text) => logStep('build', text) });
+  if (noCache) await digests.begins(payload.project_id);
+  await failPoint('build.before');
+  const { digest, arch } = await runBuild(deps, payload, context, work, noCache);
+  await digests.built(payload.project_id, secretsDigest);
+  await failPoint('push.after');
+  logStep('push', `pushed ${work.tag}${digest === null ? '' : ` as ${digest}`}`);
+  return { digest, arch };
+}
+
+/** Runs the command that builds and pushes, in one span for each of both. */
+async function runBuild(
+  { build, buildTimeoutMs }: BuildDeps,
+  payload: Payload,
+  context: TaskContext,
+  { dir, tag, sha, dockerfile, buildContext }: BuildWork,
+  noCache: boolean,
+): Promise<Built> {
+  const endBuild = context.span?.('build');
+  let endPush: ((failed?: boolean) => void) | undefined;
+  const onLine = (line: LogLineIn): void => {
+    if (line.step === 'push') endPush ??= context.span?.('push');
+    context.log(line);
+  };
+  const spec = {
+    project: payload.project_id,
+    context: buildContext,
+    dockerfile,
+    target: payload.build_target ?? null,
+    args: payload.build_args ?? {},
+    tag,
+    labels: { [LABELS.revision]: sha, [LABELS.source]: payload.git_url },
+    metadataFile: join(dir, 'metadata.json'),
+    policyFile: join(dir, 'source-policy.json'),
+    spoolFile: join(dir, 'build-messages'),
+    secrets: context.secrets,
+    noCache,
+  };
+  const { signal, room } = context;
+  const options = { signal, timeoutMs: buildTimeoutMs, onLine, room };
+  const built = await build(spec, options).catch((error: unknown) => {
+    endPush?.(true);
+    endBuild?.(true);
+    throw error;
+  });
+  context.learned({
+    image_tag: tag,
+    image_digest: built.digest,
+    ...defined({ arch: built.arch ?? undefined }),
+  });
+  endPush?.();
+  endBuild?.();
+  return built;
+}
+
+const reportOf = (
+  tag: string,
+  { sha, message, author, hostKeys }: Cloned,
+  { digest, arch }: Built,
+): TaskReport => ({
+  status: 'completed',
+  result: null,
+  image_tag: tag,
+  image_digest: digest,
+  commit: sha,
+  commit_message: message,
+  commit_author: author,
+  arch,
+  ...defined({ host_keys: hostKeys.length === 0 ? undefined : hostKeys }),
+});

@@ -1,7 +1,7 @@
 /** The image of a deployment: the name that the node has for it, its pull, and its check. */
 import { failPoint } from '@berth/kit/fail-point';
 import type { ExpectPull, KeepRoom } from '../disk/keep-room.ts';
-import { repositoryOf } from '../disk/old-images.ts';
+import { repositoryOf } from '../engine/image-ref.ts';
 import type { Docker, Mount } from '../engine/docker.ts';
 import type { ImageConfig } from '../engine/image-config.ts';
 import { imageNotes } from '../engine/image-notes.ts';

@@ -65,9 +65,13 @@ it('no build argument can take the value of a build secret: its variable has ano
     if (args[1] === 'build') runs.push({ args, env: options?.env ?? {} });
     return result as Awaited<ReturnType<DockerCli['run']>>;
   };
-  const cli: DockerCli = { run, runOrThrow: run, useRegistry: async () => undefined };
+  const cli: DockerCli = { run, runOrThrow: run };
   const imageRules = async (own: string) => ({ own, registries: [], shared: [] });
-  const build = createBuild(cli, async () => null, { frontends: [], imageRules });
+  const build = createBuild(cli, async () => null, {
+    frontends: [],
+    imageArch: async () => null,
+    imageRules,
+  });
   const spec = {
     ...{
       project: 'p',

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { expect, it } from 'vitest';
 import { createEngineSpace } from '../../src/disk/engine-space.ts';
 import type { EvictableImages, ImageCandidate } from '../../src/disk/evictable-images.ts';
-import type { DockerCli } from '../../src/engine/docker-cli.ts';
+import type { EngineClient } from '../../src/engine/engine-client.ts';
 import { never } from '../data/share.ts';
 
 const image: ImageCandidate = {
@@ -23,12 +23,13 @@ function spaceAt(root: string) {
     },
     evict: async () => true,
   };
-  const cli = {
-    runOrThrow: async ([command]: readonly string[]) => ({
-      stdout: command === 'info' ? `${root}\n` : 'Images\t2GB\t1GB (50%)\nBuild Cache\t3GB\t3GB\n',
-    }),
-  } as unknown as DockerCli;
-  return { space: createEngineSpace({ cli, images, root: tmpdir() }), asked };
+  const engine = {
+    call: async (call: string) =>
+      call === 'GET /info'
+        ? { DockerRootDir: root }
+        : { LayersSize: 2e9, BuildCache: [{ Size: 3e9 }] },
+  } as unknown as EngineClient;
+  return { space: createEngineSpace({ engine, images, root: tmpdir() }), asked };
 }
 
 it('lists what can go where it sees the disk of the engine', async () => {

@@ -1,7 +1,7 @@
 /** Counts of the engine: which of them are shared, and which begin anew. */
 import { expect, it, vi } from 'vitest';
 import { createEngineSpace } from '../../src/disk/engine-space.ts';
-import type { DockerCli } from '../../src/engine/docker-cli.ts';
+import { type EngineClient, EngineError } from '../../src/engine/engine-client.ts';
 import { createImageSizes, engineUse } from '../../src/engine/engine-use.ts';
 import { never } from '../data/share.ts';
 
@@ -11,39 +11,40 @@ function engine({ refusals = 0 } = {}) {
     asked: [] as string[],
     gates: [] as PromiseWithResolvers<void>[],
     isGated: false,
-    list: 'sha256:a r/app:1',
+    tags: ['r/app:1'],
   };
-  const row = { ID: 'sha256:a', Repository: 'r/app', Tag: '1', UniqueSize: '10MB' };
+  const image = { Id: 'sha256:a', Size: 15_000_000, SharedSize: 5_000_000, RepoTags: ['r/app:1'] };
   let left = refusals;
-  const cli = {
-    async runOrThrow(args: readonly string[], { signal }: { signal?: AbortSignal } = {}) {
-      const what = args.slice(0, 3).join(' ');
-      state.asked.push(what);
-      if (what.startsWith('image ls')) return { stdout: state.list };
-      if (args[0] === 'info') return { stdout: '/no-such-folder\n' };
-      if (left-- > 0)
-        throw new Error(
-          'docker system failed (exit 1): Error response from daemon: a disk usage operation ' +
-            'is already running',
-        );
-      if (what === 'system df --verbose') return { stdout: JSON.stringify({ Images: [row] }) };
-      if (what.startsWith('buildx')) return { stdout: 'Total:\t5MB\n' };
+  const client = {
+    async call(call: string, { signal }: { signal?: AbortSignal } = {}) {
+      state.asked.push(call);
+      if (call === 'GET /images/json') return [{ ...image, RepoTags: [...state.tags] }];
+      if (call === 'GET /info') return { DockerRootDir: '/no-such-folder' };
+      if (call === 'POST /build/prune') return { SpaceReclaimed: 5_000_000 };
+      if (left-- > 0) throw new EngineError(call, 409, 'a disk usage operation is already running');
       if (state.isGated) {
         const gate = Promise.withResolvers<void>();
         state.gates.push(gate);
         signal?.addEventListener('abort', () => gate.reject(signal.reason));
         await gate.promise;
       }
-      return { stdout: 'Images\t20MB\t0B\nBuild Cache\t30MB\t10MB' };
+      return {
+        LayersSize: 20_000_000,
+        Images: [image],
+        BuildCache: [
+          { Size: 10_000_000, InUse: false },
+          { Size: 20_000_000, InUse: true },
+        ],
+      };
     },
-  } as unknown as DockerCli;
+  } as unknown as EngineClient;
   const space = createEngineSpace({
-    cli,
+    engine: client,
     root: '/',
     images: { list: async () => [], evict: async () => true },
   });
-  const counts = (): number => state.asked.filter((what) => what === 'system df --format').length;
-  return { cli, space, state, counts };
+  const counts = (): number => state.asked.filter((what) => what === 'GET /system/df').length;
+  return { client, space, state, counts };
 }
 const prune = { kind: 'build_cache', bytes: 1, keep: 0, isNeeded: false } as const;
 
@@ -114,24 +115,24 @@ it('a recent count is good until something is removed', async () => {
 });
 
 it('asks again while another program counts, until its own task ends', async () => {
-  const { cli, counts } = engine({ refusals: 1 });
-  expect(await engineUse(cli, never)).toMatchObject({ images: 20_000_000 });
+  const { client, counts } = engine({ refusals: 1 });
+  expect(await engineUse(client, never)).toMatchObject({ images: 20_000_000 });
   expect(counts()).toBe(2);
   const busy = engine({ refusals: Number.POSITIVE_INFINITY });
   const ended = new AbortController();
-  const asking = engineUse(busy.cli, ended.signal);
+  const asking = engineUse(busy.client, ended.signal);
   await vi.waitUntil(() => busy.counts() > 0);
   ended.abort();
   await expect(asking).rejects.toThrow();
 });
 
 it('the sizes of images are asked again only after images or their names changed', async () => {
-  const { cli, state } = engine();
-  const sizes = createImageSizes(cli);
+  const { client, state } = engine();
+  const sizes = createImageSizes(client);
   const [first, second] = [await sizes(never), await sizes(never)];
   expect(second).toBe(first);
   expect(first.get('sha256:a')).toEqual({ unique: 10_000_000, tags: ['r/app:1'] });
-  state.list += '\nsha256:a mine/app:1';
+  state.tags.push('mine/app:1');
   expect(await sizes(never)).not.toBe(first);
-  expect(state.asked.filter((what) => what === 'system df --verbose')).toHaveLength(2);
+  expect(state.asked.filter((what) => what === 'GET /system/df')).toHaveLength(2);
 });

@@ -1,7 +1,8 @@
 /** Which images are removed from a node. */
 import { silentLogger } from '@berth/kit/log';
 import { describe, expect, it } from 'vitest';
-import { createImages, removableRefs, repositoryOf } from '../../src/disk/old-images.ts';
+import { createImages, removableRefs } from '../../src/disk/old-images.ts';
+import { repositoryOf } from '../../src/engine/image-ref.ts';
 import type { Docker } from '../../src/engine/docker.ts';
 
 const image = (id: string, created: number): { id: string; created: number; refs: string[] } => ({

@@ -5,7 +5,6 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { buildTask, deployTask, retireTask, until } from '../fake-control-plane.ts';
 import { missingParts, type RealParts, startRealParts, startSite } from '../real-parts.ts';
 import { silentLogger } from '@berth/kit/log';
-import { toolsDir } from '@berth/testbed/config';
 import { layerOf, pushImage, registryHeaders } from '@berth/testbed/images';
 import { waitFor } from '@berth/testbed/wait';
 import { randomBytes } from 'node:crypto';
@@ -25,8 +24,13 @@ import {
   pruneBuildCache,
 } from '../../src/engine/engine-use.ts';
 import { createIsInsecure } from '../../src/engine/insecure-registries.ts';
-import { createDocker, type Docker } from '../../src/engine/docker.ts';
-import { createDockerCli, type DockerCli } from '../../src/engine/docker-cli.ts';
+import { createDocker } from '../../src/engine/create-docker.ts';
+import type { Docker } from '../../src/engine/docker.ts';
+import { createEngineClient, type EngineClient } from '../../src/engine/engine-client.ts';
+import {
+  createRegistryCredentials,
+  type RegistryCredentials,
+} from '../../src/engine/registry-credentials.ts';
 
 describe.skipIf(missingParts !== undefined)('the agent and its engine', () => {
   let parts: RealParts;
@@ -37,15 +41,13 @@ describe.skipIf(missingParts !== undefined)('the agent and its engine', () => {
     await parts?.stop();
   }, 60_000);
 
-  async function ownDocker(configDir: string): Promise<{ docker: Docker; cli: DockerCli }> {
-    const cli = createDockerCli({
-      configDir: join(parts.dir, configDir),
-      inherit: { PATH: process.env['PATH'] },
-      dockerHost: parts.engine.host,
-      pluginsDir: join(toolsDir, 'docker-plugins'),
-    });
-    await cli.useRegistry(null);
-    return { cli, docker: createDocker(cli, { scratchDir: parts.dir }) };
+  type OwnDocker = { docker: Docker; engine: EngineClient; credentials: RegistryCredentials };
+  async function ownDocker(folder: string, dockerHost = parts.engine.host): Promise<OwnDocker> {
+    const credentials = createRegistryCredentials({ configDir: join(parts.dir, folder) });
+    const inherit = { PATH: process.env['PATH'] };
+    const engine = createEngineClient({ dockerHost, inherit, credentials });
+    await credentials.use(null);
+    return { engine, credentials, docker: createDocker({ engine, credentials }) };
   }
 
   it('images beyond the newest few are removed, except images in use', {
@@ -72,7 +74,7 @@ describe.skipIf(missingParts !== undefined)('the agent and its engine', () => {
     const MB = 1_000_000;
     const signal = AbortSignal.timeout(300_000);
     type Disk = {
-      cli: DockerCli;
+      engine: EngineClient;
       docker: Docker;
       images: Images;
       space: EngineSpace;
@@ -80,9 +82,9 @@ describe.skipIf(missingParts !== undefined)('the agent and its engine', () => {
       roomOf: (max: number) => Room;
     };
     async function diskOf(keep: number): Promise<Disk> {
-      const { cli, docker } = await ownDocker('docker-disk');
+      const { engine, credentials, docker } = await ownDocker('docker-disk');
       const { address, user = '', password = '' } = parts.registry;
-      await cli.useRegistry({ address, user, password });
+      await credentials.use({ address, user, password });
       const settings = () => ({
         registry_addr: address,
         registry_user: user,
@@ -92,20 +94,20 @@ describe.skipIf(missingParts !== undefined)('the agent and its engine', () => {
       const images = createImages({ docker, keepNewest: () => keep, log: silentLogger() });
       const registry = createRegistryApi({
         settings,
-        isInsecure: createIsInsecure(cli),
+        isInsecure: createIsInsecure(engine),
         url: undefined,
       });
       const evictable = createEvictableImages({
         docker,
         images,
-        sizes: createImageSizes(cli),
+        sizes: createImageSizes(engine),
         keepNewest: () => keep,
         registry: () => address,
         registryHas: registry.holds,
         log: silentLogger(),
       });
       const root = join(parts.dir, 'svc');
-      const space = createEngineSpace({ cli, images: evictable, root });
+      const space = createEngineSpace({ engine, images: evictable, root });
       const roomOf = (max: number): Room =>
         createRoom({
           storage: createStorage({
@@ -122,14 +124,14 @@ describe.skipIf(missingParts !== undefined)('the agent and its engine', () => {
           log: silentLogger(),
         });
       const pullSize = createPullSize({ docker, layersOf: registry.layersOf, log: silentLogger() });
-      return { cli, docker, images, space, pullSize, roomOf };
+      return { engine, docker, images, space, pullSize, roomOf };
     }
-    const usedBy = async ({ cli }: Disk): Promise<number> => {
-      const { images, build_cache } = await engineUse(cli, signal);
+    const usedBy = async ({ engine }: Disk): Promise<number> => {
+      const { images, build_cache } = await engineUse(engine, signal);
       return (images ?? 0) + (build_cache ?? 0);
     };
-    const pruneAll = async ({ cli }: Disk): Promise<void> => {
-      while (await pruneBuildCache(cli, 0, signal));
+    const pruneAll = async ({ engine }: Disk): Promise<void> => {
+      while (await pruneBuildCache(engine, 0, signal));
     };
     /**
      * Pushes and pulls images of 10 MB of their own on one base layer of 20 MB, the first one
@@ -268,12 +270,12 @@ describe.skipIf(missingParts !== undefined)('the agent and its engine', () => {
       for (const n of [1, 2, 3]) await fill(n);
       await parts.engine.docker(['image', 'rm', 'fill:1', 'fill:2', 'fill:3']);
       const cache = async (): Promise<number> =>
-        (await engineUse(disk.cli, signal)).build_cache ?? 0;
+        (await engineUse(disk.engine, signal)).build_cache ?? 0;
       const before = await cache();
       expect(before).toBeGreaterThan(24 * MB);
 
       const killed = new AbortController();
-      const pruning = pruneBuildCache(disk.cli, 0, killed.signal);
+      const pruning = pruneBuildCache(disk.engine, 0, killed.signal);
       setImmediate(() => killed.abort(new Error('killed')));
       await expect(pruning).rejects.toThrow('killed');
       expect(await cache()).toBeLessThanOrEqual(before);
@@ -297,14 +299,9 @@ describe.skipIf(missingParts !== undefined)('the agent and its engine', () => {
     }, 180_000);
 
     it('an engine that does not answer is an error, and not an engine without images', async () => {
-      const cli = createDockerCli({
-        configDir: join(parts.dir, 'docker-none'),
-        inherit: {},
-        dockerHost: 'unix:///run/berth-no-such.sock',
-      });
-      await cli.useRegistry(null);
-      await expect(imageSizes(cli, signal)).rejects.toThrow();
-      await expect(engineUse(cli, signal)).rejects.toThrow();
+      const { engine } = await ownDocker('docker-none', 'unix:///run/berth-no-such.sock');
+      await expect(imageSizes(engine, signal)).rejects.toThrow();
+      await expect(engineUse(engine, signal)).rejects.toThrow();
     });
   });
 
@@ -377,8 +374,8 @@ describe.skipIf(missingParts !== undefined)('the agent and its engine', () => {
   it('a registry password that is a word of docker’s output does not hide the state of a container', {
     timeout: 60_000,
   }, async () => {
-    const { docker, cli } = await ownDocker('docker-password');
-    await cli.useRegistry({ address: parts.registry.address, user: 'berth', password: 'running' });
+    const { docker, credentials } = await ownDocker('docker-password');
+    await credentials.use({ address: parts.registry.address, user: 'berth', password: 'running' });
     await parts.engine.docker([
       'run',
       '--detach',

@@ -141,8 +141,8 @@ export const PROJECT_COMMANDS: readonly Command[] = [
         git_url,
         domain_prefix: (settings['domain_prefix'] as string | undefined) ?? name,
       };
-      const found = options['look'] === false ? {} : await proposed(cli, git_url, body);
-      const project = await cli.client().call('createProject', { body: { ...body, ...found } });
+      const proposals = options['look'] === false ? {} : await proposed(cli, git_url, body);
+      const project = await cli.client().call('createProject', { body: { ...body, ...proposals } });
       if (here !== null && here.repository !== null && options['link'] !== false)
         writeLink(cli, project);
       cli.print(project, () => `created ${project.name}; its address will be ${project.url}`);
@@ -310,9 +310,9 @@ export const PROJECT_COMMANDS: readonly Command[] = [
     aboutProject: true,
     routes: ['putEnv', 'patchProject'],
     async run(cli, args) {
-      const given = args.map((text) => text ?? '');
-      const [only = ''] = given;
-      if (given.length === 1 && !only.includes('=')) {
+      const texts = args.map((text) => text ?? '');
+      const [only = ''] = texts;
+      if (texts.length === 1 && !only.includes('=')) {
         const project = await cli.project();
         const value = await readValue(cli.io, `Value of ${only}`, false);
         const changed = await cli
@@ -320,7 +320,7 @@ export const PROJECT_COMMANDS: readonly Command[] = [
           .call('putEnv', { params: { id: project.id, name: only }, body: { value } });
         return await sayEnv(cli, changed, `set ${only} of ${project.name}`);
       }
-      const values = pairsIn(given);
+      const values = pairsIn(texts);
       const project = await cli.project();
       const changed = await cli.client().call('patchProject', {
         params: { id: project.id },
@@ -413,14 +413,14 @@ async function sayEnv(cli: Cli, project: Project, text: string): Promise<void> {
 
 /** Returns the volumes of `--volume`; nothing if the option is not given. */
 function volumesOf({ volume }: Options): { volumes?: { name: string; mount_path: string }[] } {
-  const given = volume as string[] | undefined;
-  if (given === undefined) return {};
-  if (given.includes('none')) return { volumes: [] };
-  const wrong = given.filter((text) => text.indexOf(':') < 1);
+  const volumes = volume as string[] | undefined;
+  if (volumes === undefined) return {};
+  if (volumes.includes('none')) return { volumes: [] };
+  const wrong = volumes.filter((text) => text.indexOf(':') < 1);
   if (wrong.length > 0)
     throw usage(`${wrong.map((text) => `--volume ${text}`).join(', ')}: write NAME:/PATH`);
   return {
-    volumes: given.map((text) => {
+    volumes: volumes.map((text) => {
       const at = text.indexOf(':');
       return { name: text.slice(0, at), mount_path: text.slice(at + 1) };
     }),
@@ -432,20 +432,21 @@ async function datasetsOf(
   cli: Cli,
   { dataset }: Options,
 ): Promise<{ datasets?: { dataset_id: string; mode: MountMode; mount_path?: string }[] }> {
-  const given = dataset as string[] | undefined;
-  if (given === undefined) return {};
-  if (given.includes('none')) return { datasets: [] };
-  const known = await allPages((cursor) =>
+  const mounts = dataset as string[] | undefined;
+  if (mounts === undefined) return {};
+  if (mounts.includes('none')) return { datasets: [] };
+  const datasets = await allPages((cursor) =>
     cli.client().call('listDatasets', { query: { limit: 200, ...cursor } }),
   );
   return {
-    datasets: given.map((text) => {
+    datasets: mounts.map((text) => {
       const [name = '', mode = 'dependency', mount_path] = text.split(':');
-      const found = known.find((one) => one.name === name || one.id === name);
-      if (found === undefined) throw usage(`there is no dataset “${name}”`, 'berth dataset list');
+      const matchingDataset = datasets.find((one) => one.name === name || one.id === name);
+      if (matchingDataset === undefined)
+        throw usage(`there is no dataset “${name}”`, 'berth dataset list');
       if (mode !== 'dependency' && mode !== 'readwrite')
         throw usage(`--dataset ${text}: the mode must be ${MOUNT_MODES.join(' or ')}`);
-      return { dataset_id: found.id, mode, ...defined({ mount_path }) };
+      return { dataset_id: matchingDataset.id, mode, ...defined({ mount_path }) };
     }),
   };
 }
@@ -456,8 +457,8 @@ function portsText(ports: readonly number[] | null): string {
 }
 
 function lookText(found: RepositoryFound): string {
-  const left = found.branches_left_out === 0 ? '' : ` and ${found.branches_left_out} more`;
-  const lines = [`branches: ${found.branches.join(', ')}${left}`];
+  const more = found.branches_left_out === 0 ? '' : ` and ${found.branches_left_out} more`;
+  const lines = [`branches: ${found.branches.join(', ')}${more}`];
   if (found.branch === null)
     return [...lines, 'the repository does not have the branch'].join('\n');
   for (const { path, ports, targets } of found.dockerfiles) {

@@ -63,13 +63,13 @@ export const RIGHTS_COMMANDS: readonly Command[] = [
     aboutProject: true,
     routes: CHANGE,
     async run(cli, args, { yes }) {
-      const given = argument(args, 0);
+      const person = argument(args, 0);
       let isAgreed = yes === true;
       const project = await changeProject(cli, async ({ name, members }) => {
         // A deleted user has no address any more, but can still be in the list.
-        const id = members.some((m) => m.user_id === given) ? given : await userId(cli, given);
+        const id = members.some((m) => m.user_id === person) ? person : await userId(cli, person);
         const others = members.filter((m) => m.user_id !== id);
-        if (others.length === members.length) throw usage(`${given} is not a member of ${name}`);
+        if (others.length === members.length) throw usage(`${person} is not a member of ${name}`);
         if (others.length === 0) {
           await confirmed(
             cli.io,

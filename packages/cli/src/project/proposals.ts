@@ -91,9 +91,9 @@ export async function proposed(cli: Cli, git_url: string, wanted: Wanted): Promi
     return {};
   const asks = canAsk(cli.io) && !cli.json;
   if (asks) cli.say(`a builder looks into ${git_url} …`);
-  const found = await findings(cli, git_url, wanted.branch ?? null);
-  if (found === null) return {};
-  const { taken, hints } = await proposalsOf(found, wanted, asks ? choose : async () => null);
+  const repository = await findings(cli, git_url, wanted.branch ?? null);
+  if (repository === null) return {};
+  const { taken, hints } = await proposalsOf(repository, wanted, asks ? choose : async () => null);
   for (const hint of hints) cli.say(`note: ${oneLine(hint)}`);
   const text = oneLine(textOf(taken));
   if (text === '') return {};

@@ -70,25 +70,25 @@ export function createAgents({
 
   function identify(request: FastifyRequest, joining: boolean): void | Promise<void> {
     const header = request.headers['x-agent-secret'];
-    const given = typeof header === 'string' ? header : '';
+    const secret = typeof header === 'string' ? header : '';
     // Without AGENT_SECRET every agent is accepted (development only).
     if (agentSecrets().length === 0) return void (request.agent = OPEN);
-    if (given === '') throw new DomainError('agent_secret');
-    const shared = sharedSecret(given);
+    if (secret === '') throw new DomainError('agent_secret');
+    const shared = sharedSecret(secret);
     if (shared !== null) return void (request.agent = proofs().get(shared) ?? sharedBy(shared));
-    const nodeId = idIn(NODE_SECRET_PREFIX, given);
+    const nodeId = idIn(NODE_SECRET_PREFIX, secret);
     if (nodeId !== null) {
-      const proof = { kind: 'node', node_id: nodeId, hash: sha256Of(given) } as const;
+      const proof = { kind: 'node', node_id: nodeId, hash: sha256Of(secret) } as const;
       request.agent = proof;
       // The common registration needs no query here. The store checks the secret again before it
       // changes anything.
       if (joining && nodes.shownSecret(nodeId, proof.hash)) return;
       return nodeSecret(request, proof, joining);
     }
-    const tokenId = idIn(JOIN_TOKEN_PREFIX, given);
+    const tokenId = idIn(JOIN_TOKEN_PREFIX, secret);
     if (tokenId === null) refuse(request, 'the secret is wrong');
     if (!joining) refuse(request, 'a join token is valid only for the first registration');
-    return joinToken(request, tokenId, sha256Of(given));
+    return joinToken(request, tokenId, sha256Of(secret));
   }
 
   async function nodeSecret(

@@ -95,11 +95,11 @@ export async function diffPage(
     if (!(error instanceof TooMany)) throw error;
     totals.complete = false;
   }
-  const found = known ?? totals;
+  const countedTotals = known ?? totals;
   return {
     items,
     hasMore: seen > offset + items.length,
-    totals: isFinal ? found : { ...found, complete: false },
+    totals: isFinal ? countedTotals : { ...countedTotals, complete: false },
     isFinal,
   };
 }

@@ -61,29 +61,31 @@ export function createDelivery(deps: Deps): SecretDeliveries {
       task.project_id,
       pins.map(({ name }) => name),
     );
-    const found = sealed.filter((s) => s.scope === scope);
-    const project = found.length === 0 ? null : await vault.of(task.project_id);
+    const scopedSecrets = sealed.filter((s) => s.scope === scope);
+    const project = scopedSecrets.length === 0 ? null : await vault.of(task.project_id);
     return {
-      secrets: found.map(({ name, sealed }) => ({
+      secrets: scopedSecrets.map(({ name, sealed }) => ({
         name,
         value: project?.open(vaultName(name), sealed).toString() ?? '',
         as: pins.find((pin) => pin.name === name)?.as ?? 'env',
       })),
-      prints: found.map(({ name, fingerprint }) => ({ name, fingerprint })),
-      missing: pins.map(({ name }) => name).filter((name) => !found.some((s) => s.name === name)),
+      prints: scopedSecrets.map(({ name, fingerprint }) => ({ name, fingerprint })),
+      missing: pins
+        .map(({ name }) => name)
+        .filter((name) => !scopedSecrets.some((s) => s.name === name)),
     };
   }
 
   async function record(task: TaskRecord, { prints, missing }: Values): Promise<void> {
     if (task.deployment_id === null) return;
-    const known = digestOf(prints) + missing.join(' ');
-    if (recorded.get(task.id) === known) return;
+    const digest = digestOf(prints) + missing.join(' ');
+    if (recorded.get(task.id) === digest) return;
     await deps.secrets.delivered(
       task.deployment_id,
       { prints: task.kind === 'deploy' ? prints : null, missing },
       now(),
     );
-    recorded.set(task.id, known);
+    recorded.set(task.id, digest);
     const [oldest] = recorded.keys();
     if (recorded.size > MAX_RECORDED && oldest !== undefined) recorded.delete(oldest);
   }

@@ -93,7 +93,7 @@ export function createRunOnce(deps: {
     // not renewed then either.
     let watched: { renewed: string | null; ms: number } = { renewed: null, ms: 0 };
     for (let pause = POLL_MS.first; ; pause = Math.min(pause * 2, POLL_MS.longest)) {
-      const found = await idempotencyAnswers.begin(
+      const outcome = await idempotencyAnswers.begin(
         {
           ...claim,
           body_hash: hash.own,
@@ -104,16 +104,16 @@ export function createRunOnce(deps: {
         },
         now(),
       );
-      if (found.kind === 'other_body') throw new DomainError('idempotency_mismatch');
-      if (found.kind === 'stored')
-        return { ...(await answerSeal.open(found.answer)), replayed: true };
-      if (found.kind === 'claimed') break;
+      if (outcome.kind === 'other_body') throw new DomainError('idempotency_mismatch');
+      if (outcome.kind === 'stored')
+        return { ...(await answerSeal.open(outcome.answer)), replayed: true };
+      if (outcome.kind === 'claimed') break;
       if (performance.now() > until)
         throw new DomainError(
           'busy',
           'the first request with this Idempotency-Key is still in progress; try again later',
         );
-      if (found.renewed !== watched.renewed) watched = { renewed: found.renewed, ms: 0 };
+      if (outcome.renewed !== watched.renewed) watched = { renewed: outcome.renewed, ms: 0 };
       await sleep(pause);
       watched.ms += pause;
     }
@@ -146,9 +146,9 @@ function canonical(body: unknown): string {
     typeof value === 'object' && value !== null && !Array.isArray(value)
       ? Object.fromEntries(Object.entries(value).toSorted(([a], [b]) => (a < b ? -1 : 1)))
       : value;
-  const given = typeof body === 'object' && body !== null ? body : {};
+  const fields = typeof body === 'object' && body !== null ? body : {};
   return JSON.stringify(
-    Object.fromEntries(Object.entries(given).filter(([, value]) => value !== null)),
+    Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== null)),
     sorted,
   );
 }

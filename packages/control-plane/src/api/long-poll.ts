@@ -133,10 +133,10 @@ export async function readUntil<T>(
     for (;;) {
       notified = false;
       const result = await read();
-      const left = end - performance.now();
-      if (isNew(result) || left <= 0 || until.hold.ended()) return result;
+      const remainingMs = end - performance.now();
+      if (isNew(result) || remainingMs <= 0 || until.hold.ended()) return result;
       if (notified) continue;
-      await sleepUntilWoken(left, (f) => (wake = f));
+      await sleepUntilWoken(remainingMs, (f) => (wake = f));
       // Without a notification the last result is still current.
       if (!notified) return result;
     }

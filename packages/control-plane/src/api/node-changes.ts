@@ -99,12 +99,12 @@ export function changesOf(
   { node, before, secret, nameTaken, displaced, silentThere }: Registered,
   requestedName: string,
 ): NodeChange[] {
-  const found: NodeChange[] = [];
+  const changes: NodeChange[] = [];
   const add = (kind: NodeChangeKind, message: string): void =>
-    void found.push({ kind, node, message });
+    void changes.push({ kind, node, message });
   if (displaced !== undefined) {
     const why = `it was silent, and another machine, at ${node.host_ip}, has that name now`;
-    found.push({
+    changes.push({
       kind: 'renamed',
       node: displaced,
       message: `node ${node.hostname} was renamed to ${displaced.hostname}: ${why}`,
@@ -131,7 +131,7 @@ export function changesOf(
     const message =
       `node ${node.hostname} has the address ${node.host_ip} of node ${hostname}, which is ` +
       `silent: routes of ${hostname} end where ${node.hostname} has their port`;
-    found.push({ kind: 'address_taken', node: silentThere, message });
+    changes.push({ kind: 'address_taken', node: silentThere, message });
   }
   if (nameTaken === true)
     add(
@@ -140,5 +140,5 @@ export function changesOf(
         'keeps its name',
     );
   if (secret !== undefined) add('secret_given', `node ${node.hostname} received its own secret`);
-  return found;
+  return changes;
 }

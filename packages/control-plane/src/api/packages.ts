@@ -23,7 +23,7 @@ const MOST = 8;
 
 export function createPackages(folder: string | null): Packages {
   /** Checksums by name, size and time. */
-  const known = new LRUCache<string, string>(growingTo(MOST));
+  const checksums = new LRUCache<string, string>(growingTo(MOST));
 
   async function checksumOf(name: string): Promise<string | null> {
     const opened = await openFile(name);
@@ -31,13 +31,13 @@ export function createPackages(folder: string | null): Packages {
     try {
       const { size, mtimeMs } = await opened.stat();
       const key = `${name} ${size} ${mtimeMs}`;
-      const before = known.get(key);
+      const before = checksums.get(key);
       if (before !== undefined) return before;
       const hash = createHash('sha256');
       for await (const part of opened.createReadStream({ autoClose: false }))
         hash.update(part as Buffer);
       const sha256 = hash.digest('hex');
-      known.set(key, sha256);
+      checksums.set(key, sha256);
       return sha256;
     } finally {
       await opened.close();

@@ -30,8 +30,8 @@ export function traceRequests(
     { traceId: string; spanId: string; parentId: string | null }
   >();
   function contextOf(request: IncomingMessage) {
-    const known = contexts.get(request);
-    if (known !== undefined) return known;
+    const existingContext = contexts.get(request);
+    if (existingContext !== undefined) return existingContext;
     const context = { traceId: newTraceId(), spanId: newSpanId(), parentId: null };
     contexts.set(request, context);
     return context;

@@ -102,8 +102,8 @@ export function createVolumeChannels(
       };
       // First: it ends the offer of the chunk before.
       changes.notify(...wanted);
-      const found = look();
-      if (found !== undefined || ms === 0) return found ?? null;
+      const offer = look();
+      if (offer !== undefined || ms === 0) return offer ?? null;
       return new Promise((resolve) => {
         const done = (): void => {
           clearTimeout(timer);

@@ -116,11 +116,11 @@ async function scanAndRecord(
     const removed = await datasets.prune(claim, scans.historyKeep);
     if (removed > 0)
       log.info({ dataset: dataset.name, versions: removed }, 'old versions of a dataset removed');
-    const found = await scanner.scan(requestOf(scans.basePath, claim), { signal });
+    const scan = await scanner.scan(requestOf(scans.basePath, claim), { signal });
     try {
-      return await record(deps, claim, found, scans.scanIntervalMs, signal);
+      return await record(deps, claim, scan, scans.scanIntervalMs, signal);
     } finally {
-      if (found.kind === 'changed') await found.dispose();
+      if (scan.kind === 'changed') await scan.dispose();
     }
   } catch (error) {
     if (signal.aborted) throw error;

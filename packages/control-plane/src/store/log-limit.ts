@@ -111,9 +111,10 @@ async function* sizesByProject(
 }
 
 function largest(sizes: ReadonlyMap<string, number>): string | null {
-  let found: string | null = null;
-  for (const [id, size] of sizes) if (found === null || size > (sizes.get(found) ?? 0)) found = id;
-  return found;
+  let largestId: string | null = null;
+  for (const [id, size] of sizes)
+    if (largestId === null || size > (sizes.get(largestId) ?? 0)) largestId = id;
+  return largestId;
 }
 
 /**

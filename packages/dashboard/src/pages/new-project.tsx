@@ -47,10 +47,10 @@ function NewProjectForm() {
     const gitUrl = completed(draft.gitUrl);
     change({ gitUrl });
     // A person who pastes an address and presses the button at once gets the proposals too.
-    const found = needsProposals(draft)
+    const findings = needsProposals(draft)
       ? await look.ask(gitUrl, draft.branch === '' ? null : draft.branch)
       : foundAt(look, draft.gitUrl);
-    const project = await create.run({ body: bodyOf({ ...draft, gitUrl }, found) });
+    const project = await create.run({ body: bodyOf({ ...draft, gitUrl }, findings) });
     if (project !== null) await deployAndOpen(project);
   }
   const submit = (): void => {

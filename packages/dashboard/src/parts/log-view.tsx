@@ -1,6 +1,15 @@
 /** Log viewer: only the visible lines are in the page, so 100,000 lines open as fast as 100. */
 import { useVirtualizer } from '@tanstack/react-virtual';
-import { useDeferredValue, useEffect, useMemo, useRef, useState } from 'react';
+import {
+  type CSSProperties,
+  type Ref,
+  type UIEvent,
+  useDeferredValue,
+  useEffect,
+  useMemo,
+  useRef,
+  useState,
+} from 'react';
 import { Button, Choice, Copy } from '../ui/controls.tsx';
 import { Checkbox, Select } from '../ui/fields.tsx';
 import { Grow, Row } from '../ui/layout.tsx';
@@ -37,6 +46,8 @@ const EDGE_PX = 8;
 const NEAR_END_PX = 40;
 const CONTEXT = { '0': 'only matches', '3': '± 3 lines', '20': '± 20 lines' } as const;
 
+type Entry = ReturnType<typeof rowsOf<Line>>[number];
+
 const addressOf = (key: string): string => `#L${encodeURIComponent(key)}`;
 /** Key of the line in the address of the page. */
 function linkedLine(): string | null {
@@ -48,39 +59,14 @@ function linkedLine(): string | null {
   }
 }
 
-export function LogView({
-  lines,
-  label,
-  follow,
-  notes = [],
-  file,
-  linkable = false,
-}: LogViewProps) {
-  const [typed, setTyped] = useState('');
-  const [stream, setStream] = useState<'all' | 'stderr'>('all');
-  const [times, setTimes] = useState(true);
-  const [context, setContext] = useState<keyof typeof CONTEXT>('0');
+export function LogView(props: LogViewProps) {
+  const { lines, label, follow, notes = [], file, linkable = false } = props;
+  const filter = useFilter();
+  const { times, context } = filter;
   const [open, setOpen] = useState<ReadonlySet<string>>(new Set());
   const [linked, setLinked] = useState(() => (linkable ? linkedLine() : null));
   const [atEnd, setAtEnd] = useState(linked === null);
-  const [seen, setSeen] = useState(0);
-  const wanted = useDeferredValue(typed);
-  const matcher = useMemo(() => matcherOf(wanted), [wanted]);
-  const isSearch = (wanted !== '' && typeof matcher !== 'string') || stream !== 'all';
-  const shown = useMemo(() => {
-    const keep = (line: Line): boolean =>
-      (stream === 'all' || line.stream === stream) &&
-      (typeof matcher === 'string' || matcher(plainText(line.text)));
-    return rowsOf(lines, { keep: isSearch ? keep : null, context: Number(context), open, linked });
-  }, [lines, matcher, isSearch, stream, context, open, linked]);
-  const matches = useMemo(
-    () => (isSearch ? shown.filter((row) => row.kind === 'line' && row.match).length : 0),
-    [shown, isSearch],
-  );
-  const place = useMemo(
-    () => (linked === null ? -1 : shown.findIndex((row) => row.id === linked)),
-    [shown, linked],
-  );
+  const shown = useShownRows(lines, filter, open, linked);
   const box = useRef<HTMLDivElement>(null);
   const rows = useVirtualizer({
     count: shown.length,
@@ -91,21 +77,12 @@ export function LogView({
     paddingEnd: EDGE_PX,
     scrollPaddingEnd: EDGE_PX,
   });
-
-  useEffect(() => {
-    if (follow && atEnd && shown.length > 0) {
-      rows.scrollToIndex(shown.length - 1);
-      setSeen(shown.length);
-    }
-  }, [shown.length, atEnd, follow, rows]);
-
-  // Once, when the line of the link has arrived.
-  const reached = useRef(false);
-  useEffect(() => {
-    if (place < 0 || reached.current) return;
-    reached.current = true;
-    rows.scrollToIndex(place, { align: 'center' });
-  }, [place, rows]);
+  const end = useEnd({ count: shown.length, follow, atEnd, setAtEnd, rows });
+  const place = useMemo(
+    () => (linked === null ? -1 : shown.findIndex((row) => row.id === linked)),
+    [shown, linked],
+  );
+  const reached = useScrollToLink(place, rows);
 
   const link = (key: string): void => {
     reached.current = true;
@@ -119,71 +96,16 @@ export function LogView({
         new Set(before.has(id) ? [...before].filter((one) => one !== id) : [...before, id]),
     );
   const top = shown[rows.range?.startIndex ?? 0];
-  const fresh = follow && !atEnd ? Math.max(0, shown.length - seen) : 0;
-  const download = (): void => {
-    const blob = new Blob([lines.map((line) => `${line.at} ${plainText(line.text)}\n`).join('')], {
-      type: 'text/plain',
-    });
-    const link = document.createElement('a');
-    link.href = URL.createObjectURL(blob);
-    link.download = file;
-    link.click();
-    URL.revokeObjectURL(link.href);
-  };
   return (
     <div>
       <div style={{ display: 'grid', gap: 6, padding: '0 16px 12px' }}>
-        <Row align="end">
-          <Grow>
-            <TextField
-              label="Find in the log"
-              help="text, or /regular expression/i"
-              type="search"
-              value={typed}
-              onChange={setTyped}
-              error={typeof matcher === 'string' ? matcher : null}
-            />
-          </Grow>
-          {isSearch && (
-            <Select
-              label="Around a match"
-              value={context}
-              onChange={setContext}
-              options={Object.entries(CONTEXT).map(([value, text]) => ({
-                value: value as keyof typeof CONTEXT,
-                label: text,
-              }))}
-            />
-          )}
-          <Row>
-            <Choice
-              label="Stream"
-              value={stream}
-              onChange={setStream}
-              options={[
-                { value: 'all', label: 'all' },
-                { value: 'stderr', label: 'stderr' },
-              ]}
-            />
-            <Checkbox label="Times" value={times} onChange={setTimes} />
-            <Button size="xs" onClick={download}>
-              Download
-            </Button>
-          </Row>
-        </Row>
-        <Text size="xs" tone="quiet">
-          {isSearch && `${matches.toLocaleString('en')} of `}
-          {countText(lines.length, 'line')}
-          {times && `, times in ${zoneAt(new Date())}`}{' '}
-          {linkable && top?.kind === 'line' && (
-            <Copy
-              text={new URL(addressOf(top.id), location.href).href}
-              label="Copy link to the first visible line"
-            >
-              Copy link
-            </Copy>
-          )}
-        </Text>
+        <Filters filter={filter} onDownload={() => download(lines, file)} />
+        <Summary
+          filter={filter}
+          shown={shown}
+          count={lines.length}
+          link={linkable && top?.kind === 'line' ? top.id : null}
+        />
         {place < 0 && linked !== null && lines.length > 0 && (
           <Text size="xs" tone="warn">
             The line of the link is not among these lines.
@@ -202,13 +124,7 @@ export function LogView({
         aria-live="off"
         tabIndex={0}
         className="log"
-        onScroll={({ currentTarget: { scrollTop, scrollHeight, clientHeight } }) => {
-          const end = scrollHeight - scrollTop - clientHeight < NEAR_END_PX;
-          if (end !== atEnd) {
-            setAtEnd(end);
-            setSeen(shown.length);
-          }
-        }}
+        onScroll={end.onScroll}
       >
         <div style={{ height: rows.getTotalSize(), position: 'relative' }}>
           {rows.getVirtualItems().map((row) => {
@@ -220,73 +136,272 @@ export function LogView({
               style: { transform: `translateY(${row.start}px)` },
             };
             if (entry.kind !== 'line')
-              return (
-                <div key={row.key} {...at} className="log-line note">
-                  {entry.kind === 'gap' ? (
-                    `⋯ ${entry.count} ${entry.count === 1 ? 'line' : 'lines'}`
-                  ) : (
-                    <button
-                      type="button"
-                      className="log-fold"
-                      aria-expanded={entry.open}
-                      onClick={() => toggle(entry.id)}
-                    >
-                      {entry.open ? '▾' : '▸'} {entry.count} more lines of the stack trace
-                    </button>
-                  )}
-                </div>
-              );
-            const { line } = entry;
-            const marks = [
-              line.stream,
-              ...(entry.match && context !== '0' ? ['match'] : []),
-              ...(line.key === linked ? ['linked'] : []),
-            ];
+              return <NoteRow key={row.key} at={at} entry={entry} onToggle={toggle} />;
+            const isLinked = entry.line.key === linked;
+            const isMatch = entry.match && context !== '0';
             return (
-              <div
+              <LineRow
                 key={row.key}
-                {...at}
-                className={`log-line ${marks.join(' ')}`}
-                {...(line.key === linked ? { 'aria-current': true } : {})}
-              >
-                {linkable && (
-                  <a
-                    className="log-link"
-                    href={addressOf(line.key)}
-                    tabIndex={-1}
-                    aria-label="Link to this line"
-                    onClick={(event) => {
-                      event.preventDefault();
-                      link(line.key);
-                    }}
-                  >
-                    ¶
-                  </a>
-                )}
-                {times && <span className="log-time">{exactTime(line.at).slice(11, 19)} </span>}
-                {piecesOf(line.text).map((piece, index) => (
-                  <span
-                    key={index}
-                    {...(piece.color === null ? {} : { className: `sgr-${piece.color}` })}
-                    style={piece.bold ? { fontWeight: 700 } : {}}
-                  >
-                    {piece.text}
-                  </span>
-                ))}
-                {line.text === '' && '\u00A0'}
-              </div>
+                at={at}
+                line={entry.line}
+                isMatch={isMatch}
+                isLinked={isLinked}
+                times={times}
+                onLink={linkable ? link : null}
+              />
             );
           })}
         </div>
         {lines.length === 0 && <div className="log-line">No lines yet</div>}
       </div>
-      {fresh > 0 && (
+      {end.fresh > 0 && (
         <div style={{ padding: 8 }} role="status">
           <Button size="xs" look="main" onClick={() => setAtEnd(true)}>
-            {fresh} new {fresh === 1 ? 'line' : 'lines'}: go to the end
+            {end.fresh} new {end.fresh === 1 ? 'line' : 'lines'}: go to the end
           </Button>
         </div>
       )}
+    </div>
+  );
+}
+
+type Filter = ReturnType<typeof useFilter>;
+function useFilter() {
+  const [typed, setTyped] = useState('');
+  const [stream, setStream] = useState<'all' | 'stderr'>('all');
+  const [times, setTimes] = useState(true);
+  const [context, setContext] = useState<keyof typeof CONTEXT>('0');
+  const search = useDeferredValue(typed);
+  const matcher = useMemo(() => matcherOf(search), [search]);
+  const isSearch = (search !== '' && typeof matcher !== 'string') || stream !== 'all';
+  return {
+    typed,
+    setTyped,
+    stream,
+    setStream,
+    times,
+    setTimes,
+    context,
+    setContext,
+    /** A text is the error of the search. */
+    matcher,
+    isSearch,
+  };
+}
+
+function useShownRows(
+  lines: readonly Line[],
+  { stream, matcher, isSearch, context }: Filter,
+  open: ReadonlySet<string>,
+  linked: string | null,
+): Entry[] {
+  return useMemo(() => {
+    const keep = (line: Line): boolean =>
+      (stream === 'all' || line.stream === stream) &&
+      (typeof matcher === 'string' || matcher(plainText(line.text)));
+    return rowsOf(lines, { keep: isSearch ? keep : null, context: Number(context), open, linked });
+  }, [lines, matcher, isSearch, stream, context, open, linked]);
+}
+
+type Rows = ReturnType<typeof useVirtualizer<HTMLDivElement, Element>>;
+
+/** Stays at the end while lines arrive. `fresh` counts the rows since the reader left the end. */
+function useEnd({
+  count,
+  follow,
+  atEnd,
+  setAtEnd,
+  rows,
+}: {
+  count: number;
+  follow: boolean;
+  atEnd: boolean;
+  setAtEnd(atEnd: boolean): void;
+  rows: Rows;
+}) {
+  const [seenCount, setSeenCount] = useState(0);
+  useEffect(() => {
+    if (follow && atEnd && count > 0) {
+      rows.scrollToIndex(count - 1);
+      setSeenCount(count);
+    }
+  }, [count, atEnd, follow, rows]);
+  return {
+    fresh: follow && !atEnd ? Math.max(0, count - seenCount) : 0,
+    onScroll({ currentTarget }: UIEvent<HTMLDivElement>): void {
+      const { scrollTop, scrollHeight, clientHeight } = currentTarget;
+      const isNearEnd = scrollHeight - scrollTop - clientHeight < NEAR_END_PX;
+      if (isNearEnd === atEnd) return;
+      setAtEnd(isNearEnd);
+      setSeenCount(count);
+    },
+  };
+}
+
+/** Scrolls once, when the linked line has arrived. Set the returned flag to prevent the scroll. */
+function useScrollToLink(place: number, rows: Rows) {
+  const reached = useRef(false);
+  useEffect(() => {
+    if (place < 0 || reached.current) return;
+    reached.current = true;
+    rows.scrollToIndex(place, { align: 'center' });
+  }, [place, rows]);
+  return reached;
+}
+
+function download(lines: readonly Line[], file: string): void {
+  const blob = new Blob([lines.map((line) => `${line.at} ${plainText(line.text)}\n`).join('')], {
+    type: 'text/plain',
+  });
+  const link = document.createElement('a');
+  link.href = URL.createObjectURL(blob);
+  link.download = file;
+  link.click();
+  URL.revokeObjectURL(link.href);
+}
+
+function Filters({ filter, onDownload }: { filter: Filter; onDownload: () => void }) {
+  const { typed, setTyped, stream, setStream, times, setTimes, context, setContext } = filter;
+  return (
+    <Row align="end">
+      <Grow>
+        <TextField
+          label="Find in the log"
+          help="text, or /regular expression/i"
+          type="search"
+          value={typed}
+          onChange={setTyped}
+          error={typeof filter.matcher === 'string' ? filter.matcher : null}
+        />
+      </Grow>
+      {filter.isSearch && (
+        <Select
+          label="Around a match"
+          value={context}
+          onChange={setContext}
+          options={Object.entries(CONTEXT).map(([value, text]) => ({
+            value: value as keyof typeof CONTEXT,
+            label: text,
+          }))}
+        />
+      )}
+      <Row>
+        <Choice
+          label="Stream"
+          value={stream}
+          onChange={setStream}
+          options={[
+            { value: 'all', label: 'all' },
+            { value: 'stderr', label: 'stderr' },
+          ]}
+        />
+        <Checkbox label="Times" value={times} onChange={setTimes} />
+        <Button size="xs" onClick={onDownload}>
+          Download
+        </Button>
+      </Row>
+    </Row>
+  );
+}
+
+type SummaryProps = {
+  filter: Filter;
+  shown: readonly Entry[];
+  count: number;
+  /** Key of the first visible line, if it has an address. */
+  link: string | null;
+};
+function Summary({ filter: { isSearch, times }, shown, count, link }: SummaryProps) {
+  const matches = useMemo(
+    () => (isSearch ? shown.filter((row) => row.kind === 'line' && row.match).length : 0),
+    [shown, isSearch],
+  );
+  return (
+    <Text size="xs" tone="quiet">
+      {isSearch && `${matches.toLocaleString('en')} of `}
+      {countText(count, 'line')}
+      {times && `, times in ${zoneAt(new Date())}`}{' '}
+      {link !== null && (
+        <Copy
+          text={new URL(addressOf(link), location.href).href}
+          label="Copy link to the first visible line"
+        >
+          Copy link
+        </Copy>
+      )}
+    </Text>
+  );
+}
+
+/** Attributes by which the virtualizer places and measures a row. */
+type At = { 'data-index': number; ref: Ref<HTMLDivElement>; style: CSSProperties };
+
+type NoteRowProps = {
+  at: At;
+  entry: Exclude<Entry, { kind: 'line' }>;
+  onToggle(id: string): void;
+};
+function NoteRow({ at, entry, onToggle }: NoteRowProps) {
+  return (
+    <div {...at} className="log-line note">
+      {entry.kind === 'gap' ? (
+        `⋯ ${entry.count} ${entry.count === 1 ? 'line' : 'lines'}`
+      ) : (
+        <button
+          type="button"
+          className="log-fold"
+          aria-expanded={entry.open}
+          onClick={() => onToggle(entry.id)}
+        >
+          {entry.open ? '▾' : '▸'} {entry.count} more lines of the stack trace
+        </button>
+      )}
+    </div>
+  );
+}
+
+type LineRowProps = {
+  at: At;
+  line: Line;
+  isMatch: boolean;
+  isLinked: boolean;
+  times: boolean;
+  /** Null: the lines have no addresses. */
+  onLink: ((key: string) => void) | null;
+};
+function LineRow({ at, line, isMatch, isLinked, times, onLink }: LineRowProps) {
+  const marks = [line.stream, ...(isMatch ? ['match'] : []), ...(isLinked ? ['linked'] : [])];
+  return (
+    <div
+      {...at}
+      className={`log-line ${marks.join(' ')}`}
+      {...(isLinked ? { 'aria-current': true } : {})}
+    >
+      {onLink !== null && (
+        <a
+          className="log-link"
+          href={addressOf(line.key)}
+          tabIndex={-1}
+          aria-label="Link to this line"
+          onClick={(event) => {
+            event.preventDefault();
+            onLink(line.key);
+          }}
+        >
+          ¶
+        </a>
+      )}
+      {times && <span className="log-time">{exactTime(line.at).slice(11, 19)} </span>}
+      {piecesOf(line.text).map((piece, index) => (
+        <span
+          key={index}
+          {...(piece.color === null ? {} : { className: `sgr-${piece.color}` })}
+          style={piece.bold ? { fontWeight: 700 } : {}}
+        >
+          {piece.text}
+        </span>
+      ))}
+      {line.text === '' && '\u00A0'}
     </div>
   );
 }

@@ -7,7 +7,7 @@ import type { Ran, System } from './system.ts';
 
 export type Check = {
   name: string;
-  /** The roles that it is for. A check without an instance of them does not run. */
+  /** Roles to check. Without an instance of one of them, the check does not run. */
   roles: readonly MachineRole[];
   run(context: Context): Promise<Result[]>;
 };
@@ -16,7 +16,7 @@ export type Context = {
   system: System;
   /** Instances of the check's roles. */
   instances: readonly Instance[];
-  /** All roles of this machine, also those that the operator did not ask for. */
+  /** All roles of this machine, including those that the operator did not ask for. */
   all: readonly Instance[];
   facts: Facts;
 };
@@ -41,14 +41,14 @@ type DockerOptions = {
 };
 
 export type Facts = {
-  /** Returns the base URL of this process on this machine; null: it has none. */
+  /** Returns the base URL of this process on this machine, or null if it has none. */
   urlOf(instance: Instance): Promise<string | null>;
   readiness(instance: Instance): Promise<Reached<Readiness>>;
   /** Runs the docker command for the engine of this instance. */
   docker(instance: Instance, args: readonly string[], more?: DockerOptions): Promise<Ran | null>;
 };
 
-/** Notes of /readyz that a check of its own explains. */
+/** Notes of /readyz that another check explains. */
 export const OLDER_AGENTS = /^the agents of .* are older than/;
 export const ABOUT_CERTIFICATES = /certificate/i;
 
@@ -99,7 +99,7 @@ export function createFacts(system: System): Facts {
         ...defined({ env: host === undefined ? undefined : { DOCKER_HOST: host } }),
       };
       if (auth !== true && plugins === undefined) return system.run(['docker', ...args], options);
-      // A configuration of its own: a login must not replace the operator's.
+      // Use a separate configuration: a login must not replace the operator's.
       const config = JSON.stringify(
         plugins === undefined ? {} : { cliPluginsExtraDirs: [plugins] },
       );
@@ -172,7 +172,7 @@ export function whyUnreached(error: unknown): string {
   return words[code ?? ''] ?? `gave no usable answer (${code ?? message.slice(0, 200)})`;
 }
 
-/** Returns why a program gave no result; null: it did. */
+/** Returns why a program gave no result, or null if it gave one. */
 export function failedRun(program: string, ran: Ran | null): string | null {
   if (ran === null) return `the program ${program} is not installed`;
   if (ran.ended !== null) return `${program} did not end in time`;
@@ -184,7 +184,7 @@ export function failedRun(program: string, ran: Ran | null): string | null {
 /** Returns the control plane of the same machine, if this instance uses that one. */
 function controlPlaneBeside(all: Context['all'], instance: Instance): Instance | undefined {
   if (instance.role === 'control-plane') return instance;
-  // In a container, the name of the control plane can be one of its network only.
+  // The name of the control plane can exist only in the network of the containers.
   return instance.how === 'compose' ? all.find(({ role }) => role === 'control-plane') : undefined;
 }
 
@@ -199,7 +199,10 @@ export async function controlPlaneOf(
     : facts.urlOf(here);
 }
 
-/** For people. In the folder, compose also reads compose.override.yml; with `-f` it does not. */
+/**
+ * Returns a command for people. It changes the folder instead of using `-f`, so that compose also
+ * reads compose.override.yml.
+ */
 export const composeCommand = ({ file }: Pick<Instance, 'file'>, args: string): string =>
   `cd ${dirname(file ?? '.')} && docker compose ${args}`;
 

@@ -4,7 +4,7 @@
  */
 
 export type Folder = {
-  /** Code of the error, such as ESTALE; null: the folder is there. */
+  /** Code of the error, such as ESTALE, or null if the folder is there. */
   error: string | null;
   device: number;
   isEmpty: boolean;
@@ -36,7 +36,7 @@ try {
   folder.closeSync();
   const marker = path + '/.berth-share';
   try {
-    // Only a regular file: a FIFO would block.
+    // Read only a regular file, because a FIFO would block.
     if (lstatSync(marker).isFile()) found.marker = /^berth-share ([0-9a-f-]{36})\\n$/.exec(readFileSync(marker, 'latin1').slice(0, 100))?.[1] ?? '';
   } catch (error) {
     if (error.code !== 'ENOENT') throw error;

@@ -52,7 +52,7 @@ export function textReport(
         ...(consequence === ''
           ? []
           : [`${indent}So: ${wrapped(`${consequence}.`, `${indent}    `, width)}`]),
-        // Not wrapped: people copy commands.
+        // Do not wrap commands, because people copy them.
         `${indent}Do: ${remedy}`,
       ];
     }),
@@ -71,7 +71,7 @@ export function textReport(
   return lines.map(printable).join('\n');
 }
 
-/** Other programs wrote parts of it: their control characters must not reach the terminal. */
+/** Replaces control characters, because other programs wrote parts of the text. */
 const printable = (line: string): string => line.replaceAll(/[^\P{C}\n]/gu, '?');
 
 const checkedLines = (checked: readonly Checked[]): string[] =>

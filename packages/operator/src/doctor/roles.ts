@@ -30,8 +30,7 @@ const COMPOSE_MS = 15_000;
 export const composeFolder = (etc: string): string => join(etc, 'compose');
 
 /**
- * `problems`: settings that could not be read. The environment counts only where no other settings
- * are.
+ * Reads the environment only if no file has settings. `problems`: settings that could not be read.
  */
 export async function findRoles(system: System, etc: string): Promise<Found> {
   const machineRoles: Found = { instances: [], problems: [] };
@@ -61,7 +60,7 @@ export async function findRoles(system: System, etc: string): Promise<Found> {
   return machineRoles;
 }
 
-/** A role that was asked for, and that has no file: its settings are in the environment. */
+/** Returns a role without a file, with its settings from the environment. */
 export function instanceFromEnvironment(role: MachineRole, env: System['env']): Instance {
   const settings = new Map(
     Object.entries(env).flatMap(([name, value]) =>
@@ -173,7 +172,7 @@ function mountsOf(service: Service, project: Project): Map<string, string> {
 export const lastLine = (text: string): string =>
   text.trim().split('\n').at(-1)?.slice(0, 300) ?? '';
 
-/** Returns the path on this machine; null: only the container has it. */
+/** Returns the path on this machine, or null if only the container has it. */
 export function pathHere({ how, mounts }: Instance, path: string): string | null {
   if (how !== 'compose') return path;
   for (const [target, source] of mounts) {
@@ -184,8 +183,8 @@ export function pathHere({ how, mounts }: Instance, path: string): string | null
 }
 
 /**
- * Returns the value of a setting, or of the file that NAME_FILE names. Undefined: not set, or the
- * file cannot be read.
+ * Returns the value of a setting, or of the file that NAME_FILE names; undefined if it is not set
+ * or the file cannot be read.
  */
 export async function settingOf(
   system: System,

@@ -93,7 +93,8 @@ function nothingToCheck(role: string | undefined, here: readonly Instance[], etc
 }
 
 /**
- * A role without a file of settings: the operator names it, so its settings are in the environment.
+ * Returns the instances of a role. If the operator names a role without a file of settings, its
+ * settings are in the environment.
  */
 function ofRole(role: MachineRole, instances: readonly Instance[], system: System): Instance[] {
   const instancesOfRole = instances.filter((one) => one.role === role);
@@ -121,8 +122,8 @@ export async function runChecks(
 }
 
 /**
- * Two agents of one machine find the same problem of its engine: it is one finding, with the
- * consequences for both.
+ * Merges equal findings, for example of two agents with the same engine, and joins their
+ * consequences.
  */
 function merged(results: readonly Result[]): Result[] {
   const resultByKey = new Map<string, Result>();
@@ -143,7 +144,7 @@ function merged(results: readonly Result[]): Result[] {
   return [...resultByKey.values()];
 }
 
-/** A check that fails or hangs says nothing about the machine. */
+/** Runs a check. If it fails or hangs, the result is `not_checked`. */
 async function inTime({ name }: Check, running: Promise<Result[]>): Promise<Result[]> {
   let timer: NodeJS.Timeout | undefined;
   const late = new Promise<Result[]>((resolve) => {

@@ -1,6 +1,6 @@
 /**
- * How the checks see this machine. Each call has a deadline: a share or a disk that hangs must not
- * hang the doctor.
+ * The checks' view of this machine. Each call has a deadline, so that a share or disk that hangs
+ * does not block the doctor.
  */
 import { spawn } from 'node:child_process';
 import { resolveNs, lookup as lookupHost, Resolver } from 'node:dns/promises';
@@ -32,14 +32,14 @@ export type System = {
   isRoot: boolean;
   /** Version of the Node.js that runs Berth here. */
   nodeVersion: string;
-  /** Undefined: there is no such file. Throws other errors. */
+  /** Returns undefined if there is no such file. Throws other errors. */
   read(path: string): Promise<string | undefined>;
-  /** An absent folder is empty. */
+  /** Returns the names in a folder; none if it does not exist. */
   list(path: string): Promise<string[]>;
   stat(path: string): Promise<FileFacts | undefined>;
   /** Looks at a folder in a child process. `hangs`: no answer in time. */
   folder(path: string, timeoutMs: number): Promise<Folder | 'hangs'>;
-  /** Null: the program is not installed. */
+  /** Returns null if the program is not installed. */
   run(argv: readonly string[], options: RunOptions): Promise<Ran | null>;
   /** Throws if there is no answer in time. Follows no redirect. */
   get(
@@ -66,7 +66,7 @@ export type System = {
 const TLS_MS = 5_000;
 const DNS_MS = 4_000;
 
-/** Programs of the docker command need a home, and what names the engine. */
+/** The docker command needs a home, and the variables that name the engine. */
 const PASSED = ['HOME', 'DOCKER_HOST', 'DOCKER_CONFIG', 'XDG_RUNTIME_DIR'] as const;
 
 export function thisMachine(): System {
@@ -136,7 +136,7 @@ export function thisMachine(): System {
   };
 }
 
-/** A checkout has its tools in folders that PATH of the caller names. */
+/** Puts PATH of the caller first: a checkout has its tools there. */
 const pathOf = (env: System['env']): Record<string, string> =>
   env['PATH'] === undefined ? {} : { PATH: `${env['PATH']}:${PROGRAM_ENV.PATH}` };
 
@@ -217,7 +217,7 @@ async function nameServers(domain: string): Promise<string[]> {
 
 function readCertificate(host: string, port: number, name: string): Promise<SeenCertificate> {
   return new Promise((resolve, reject) => {
-    // The check is about the certificate itself, so a wrong one must arrive too.
+    // Accept a wrong certificate too, because the check is about the certificate itself.
     const socket = connect({ host, port, servername: name, rejectUnauthorized: false });
     socket.setTimeout(TLS_MS, () =>
       socket.destroy(new Error(`no answer within ${TLS_MS / 1000} s`)),

@@ -17,7 +17,7 @@ export async function bcryptHash(password: string): Promise<string> {
 export const isBcryptOf = async (password: string, hash: string): Promise<boolean> =>
   /^\$2[aby]\$\d\d\$[./A-Za-z0-9]{53}$/.test(hash) && (await crypt(password, hash)) === hash;
 
-/** Both go through standard input: others can read arguments. */
+/** Passes both through standard input, because other users can read arguments. */
 async function crypt(password: string, setting: string): Promise<string> {
   const program =
     'chomp(my $setting = <STDIN>); local $/; my $password = <STDIN>; print crypt($password, ' +

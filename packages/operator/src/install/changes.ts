@@ -37,14 +37,14 @@ export type Wanted =
       given: ReadonlySet<string>;
     }
   /**
-   * Files with the same secret. What one of them holds goes into the others; a new one is made
-   * where there is none.
+   * Files with the same secret. The value of one is copied to the others; without any, a new one is
+   * made.
    */
   | { kind: 'secret'; files: SecretCopy[]; value?: string | undefined; make?: () => string }
   /** A password file of one user, whose password is in the file `password`. */
   | { kind: 'htpasswd'; path: string; access: Access; user: string; password: string }
   /**
-   * A file that comes with Berth, from this path below deploy/. What the operator changed stays.
+   * A file that comes with Berth, from this path below deploy/. Changes of the operator stay.
    */
   | { kind: 'shipped'; path: string; access: Access; from: string; text: string }
   /** A file that Berth and the operator write together. */
@@ -122,7 +122,7 @@ const plainName = (name: string): string | undefined =>
 
 function compareEnv({ path, access: wanted, values, given }: OfKind<'env'>, work: Work): void {
   const text = readText(path);
-  // A mode that the operator made narrower stays.
+  // Keep a mode that the operator made narrower.
   const access =
     text === undefined
       ? wanted
@@ -169,7 +169,7 @@ function compareSecret({ files, value, make }: OfKind<'secret'>, work: Work): vo
 
 export const newSecret = (): string => randomBytes(32).toString('hex');
 
-/** A secret that the operator wrote into the environment file, or into a file of his own. */
+/** A secret that the operator wrote into the environment file or into another file. */
 function secretByHand({ path, env, name }: SecretCopy): string {
   const there = parseEnv(readText(env) ?? '');
   const file = there.get(`${name}_FILE`) ?? '';
@@ -208,7 +208,7 @@ function compareText(
   else work.changes.push({ path, says: path, apply: () => writeText(path, after, access) });
 }
 
-/** Hashes of earlier texts that are kept for each file. */
+/** Maximum number of earlier hashes for each file. */
 const MOST_HASHES = 4;
 
 /**
@@ -255,8 +255,8 @@ function compareShipped({ path, access, from, text }: OfKind<'shipped'>, work: W
     path,
     says: path,
     apply() {
-      // The record first, which still has the hash of the old text: whichever text a killed run
-      // leaves, it is known.
+      // Write the record first: it has the hashes of the old and the new text, so the next run
+      // recognises the file that a killed run left.
       work.shipped.add(path, text);
       writeText(path, text, access);
     },

@@ -9,7 +9,7 @@ import { unitState } from '../lib/units.ts';
 import { ENV_FILES, type Part, type Settings } from './settings.ts';
 
 export type Findings = {
-  /** While there is one, nothing is written. */
+  /** With a problem, the installation writes nothing. */
   problems: string[];
   warnings: string[];
 };
@@ -40,7 +40,7 @@ export async function check(settings: Settings, traefik: string | undefined): Pr
   return findings;
 }
 
-/** In containers: the engine has the ports, and any Linux is good. */
+/** Checks for an installation in containers: the engine has the ports, and any Linux is good. */
 export async function checkCompose(baseDomain: string): Promise<Findings> {
   const findings: Findings = { problems: [], warnings: [] };
   const there = Object.values(ENV_FILES).filter((path) =>
@@ -241,7 +241,7 @@ export async function checkControlPlane(url: string, { problems }: Findings): Pr
     );
 }
 
-/** Whether Debian's own registry would take the port at the next boot. */
+/** Returns whether Debian's own registry would take the port at the next boot. */
 export const hasDebianRegistry = (): boolean =>
   existsSync(`/etc/systemd/system/multi-user.target.wants/${DEBIAN_REGISTRY}`);
 

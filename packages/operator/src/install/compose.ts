@@ -86,7 +86,7 @@ export function wantedForCompose(settings: ComposeSettings): Wanted[] {
   );
   const folder = (path: string, access: Access): Wanted => ({ kind: 'folder', path, access });
   return [
-    // Where they exist, they belong to the package of Berth or to the operator.
+    // Keep folders that exist: they belong to the package of Berth or to the operator.
     ...[folder(ETC, open), folder('/svc', open), folder('/svc/data', closed)].filter(
       (one) => one.kind === 'folder' && !existsSync(one.path),
     ),

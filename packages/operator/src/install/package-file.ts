@@ -57,7 +57,7 @@ async function fromFile(folder: string, file: string): Promise<{ change?: Change
 
 const fileName = (version: string, arch: string): string => `${NAME}_${version}_${arch}.deb`;
 
-/** Writes under another name first, so that nobody fetches half a package. */
+/** Writes under another name first, so that no machine fetches half a package. */
 function placed(target: string, write: (draft: string) => void): Change {
   return {
     path: target,
@@ -146,7 +146,7 @@ function pack({ files, control, scripts, build }: Parts, target: string): void {
     writeFileSync(join(tree, 'DEBIAN/control'), control);
     for (const path of scripts) {
       const name = basename(path).replace(`${NAME}.`, '');
-      // `list` is what dpkg made of the package.
+      // dpkg itself made `list`.
       if (name !== 'list') copyFileSync(path, join(tree, 'DEBIAN', name));
     }
     build(tree, target);

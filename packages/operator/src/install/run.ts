@@ -54,7 +54,7 @@ async function install(args: string[]): Promise<number> {
   const extras = await extrasOf(options, settings, all);
   if (!isDry && all.problems.length > 0) throw new WrongUsage(all.problems.join('\n  '));
   problems.push(...all.problems);
-  // A dry run says what is wrong and goes on.
+  // A dry run prints the problems and continues.
   for (const line of isDry ? problems : []) print(`problem: ${line}`);
   if ('problem' in users) {
     for (const line of warnings) complain(`warning: ${line}`);
@@ -163,7 +163,7 @@ export function usersOf(
   };
 }
 
-/** `all` collects what is wrong with the options and the secrets. */
+/** `all` collects the problems of the options and the secrets. */
 async function extrasOf(
   { values }: Options,
   settings: Settings,
@@ -214,7 +214,7 @@ function databaseFile(url: string | undefined, state: string): string | undefine
   return url.startsWith('sqlite:') ? `${state}/${basename(url)}` : undefined;
 }
 
-/** Secrets that an earlier control plane left. `env`: its settings. */
+/** Returns the secrets of an earlier control plane. `env`: its settings. */
 export function stateOf(
   env: ReadonlyMap<string, string>,
   state = dataFolder(env),
@@ -250,7 +250,7 @@ function acmeOf(
 const MOST_SECRET = 4_096;
 /**
  * Reads a secret from a file, from standard input (`-`), or from a hidden question. It is never an
- * argument, which others can read.
+ * argument, because other users can read those.
  */
 async function secretFrom(
   flag: string,
@@ -308,8 +308,8 @@ async function gatewaySecret(file: string | undefined): Promise<string | undefin
 }
 
 /**
- * The address of this machine on its way to the control plane: the proxy beside the control plane
- * reaches this machine there.
+ * Returns the address from which this machine reaches the control plane. The proxy beside the
+ * control plane reaches this machine there.
  */
 function ownAddress(url: string): Promise<string | undefined> {
   const { hostname, port, protocol } = new URL(url);

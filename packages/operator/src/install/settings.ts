@@ -1,6 +1,6 @@
 /**
- * The answers of one installation: flags first, then what the settings of this machine say already,
- * then questions.
+ * The answers of one installation: from flags, else from the settings of this machine, else from
+ * questions.
  */
 import { isIP } from 'node:net';
 import { domainName, emails, httpUrl } from '@berth/kit/config';
@@ -22,12 +22,12 @@ export type Settings = {
   /** Empty for an agent, which needs none. */
   baseDomain: string;
   admins: string;
-  /** Undefined: this machine serves itself alone. */
+  /** Undefined if this machine serves itself alone. */
   internalAddress: string | undefined;
   /** Internal address of the control plane, for the parts on this machine. */
   controlPlane: string;
   gateway: string;
-  /** Undefined: the registry of this machine. */
+  /** Undefined for the registry of this machine. */
   registry: string | undefined;
   acmeEmail: string | undefined;
   /** Names of the settings that a flag of this run gave; they replace what is there. */
@@ -232,7 +232,7 @@ export async function composeSettings(
     internal === undefined
       ? undefined
       : await all.of(() => checked('--internal-address', internal, internalAddress), '');
-  // Without an admin, its address is what is missing.
+  // Without an admin, report the missing admin alone.
   const acme =
     flagOrSetting(values['acme-email'], 'ACME_EMAIL') ??
     (admins === '' ? undefined : admins.split(',')[0]);

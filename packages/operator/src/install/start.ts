@@ -42,7 +42,7 @@ const answers =
     }
   };
 
-/** Refusals that no waiting changes (packages/agent/src/link/readiness.ts). */
+/** Refusals that waiting does not end (packages/agent/src/link/readiness.ts). */
 const REFUSED = /refuses the secret or join token|registered under this name/;
 
 const agentReady =
@@ -74,7 +74,7 @@ function reasonsIn(answer: string): string[] {
 const secretsOf = (process: string, ...names: string[]): string[] =>
   names.map((name) => `${SECRETS}/${process}/${name}`);
 
-/** In the order in which they start: whoever is asked before whoever asks. */
+/** Units in the order of their start: a server before its clients. */
 function unitsOf({ parts, controlPlane }: Settings): Unit[] {
   const isLocal = parts.has('control-plane');
   const units: Record<Exclude<Part, 'proxy'> | 'relay' | 'proxy', Unit> = {
@@ -145,8 +145,7 @@ export async function start(settings: Settings): Promise<void> {
 }
 
 /**
- * Restarts a unit that started before its settings were written, by this run or by one that was
- * killed.
+ * Restarts a unit that is older than its settings, which this run or a killed one wrote.
  */
 async function startOne({ name, files }: Unit): Promise<void> {
   const since = await unitStartedAt(name);

@@ -140,7 +140,7 @@ function env(
   });
 }
 
-/** Which flags decide which settings. */
+/** The flags that decide each setting. */
 const BY_FLAG: Record<string, readonly string[]> = {
   BASE_DOMAIN: ['base-domain'],
   ADMIN_EMAILS: ['admin'],
@@ -158,8 +158,8 @@ const BY_FLAG: Record<string, readonly string[]> = {
 };
 
 /**
- * Where nodes find the registry. One on loopback serves this machine alone; other machines need the
- * https host.
+ * Returns the address of the registry for nodes. A registry on loopback serves this machine alone;
+ * other machines need the https host.
  */
 export function registryAddress({ registry: own, internalAddress, baseDomain }: Settings): string {
   return own ?? (internalAddress === undefined ? '127.0.0.1:5000' : `registry.${baseDomain}`);
@@ -256,7 +256,7 @@ function gateway(sheet: Sheet): void {
 function registry(sheet: Sheet): void {
   const { extras, settings } = sheet;
   const { users } = extras;
-  // Its password is a setting of the control plane, which gives it to the agents.
+  // The registry's password is a setting of the control plane, which gives it to the agents.
   const holder: Process = settings.parts.has('control-plane') ? 'control-plane' : 'registry';
   if (holder === 'registry') shared(sheet, 'REGISTRY_PASSWORD', ['registry']);
   sheet.wanted.push(
@@ -332,8 +332,8 @@ export const RELAY_URL = 'http://127.0.0.1:8082';
 
 /** Returns the address at which the proxy reaches the containers of this machine. */
 function addressOfContainers({ settings, extras }: Sheet): string | undefined {
-  // Beside the proxy, containers need no address that others reach, also after a second machine
-  // joined.
+  // Only the proxy must reach the containers, so loopback is enough beside it, even after a second
+  // machine joined.
   if (settings.parts.has('proxy')) return '127.0.0.1';
   return settings.parts.has('control-plane') ? settings.internalAddress : extras.ownAddress;
 }

@@ -60,7 +60,7 @@ export function findCopies(etc: string, secret: RotatedSecret): Copy[] {
   }));
 }
 
-/** In a container, the path of the setting can be another one than on the machine. */
+/** Returns the path on this machine, which can differ from the path in the container. */
 function pathHere(file: string, usual: string): string {
   if (file !== '' && existsSync(file)) return file;
   return existsSync(usual) ? usual : file;

@@ -5,10 +5,10 @@ import type { RotatedSetting, Rotation } from '@berth/wire/rotation';
 export type RotatedSecret = {
   name: string;
   setting: RotatedSetting;
-  /** Processes that check something with it. They must know a new value before anything uses it. */
+  /** Processes that verify with it. They must know a new value before anything uses it. */
   verifiers: readonly ('control-plane' | 'gateway')[];
   make(): string;
-  /** The damage when an earlier value goes too early. */
+  /** The damage if an earlier value is removed too early. */
   breaks: string;
 };
 
@@ -56,7 +56,7 @@ export const SECRETS = {
   },
 } as const satisfies Record<string, RotatedSecret>;
 
-/** The running processes that check with this secret, and the fingerprints that each has. */
+/** The running processes that verify with this secret, and the fingerprints of each. */
 export function verifiersIn(
   rotation: Rotation,
   { setting, verifiers }: RotatedSecret,

@@ -1,6 +1,5 @@
 /**
- * The processes of this machine: how they read their files again, and what they say about the
- * values that they have.
+ * Makes the processes of this machine read their files again, and asks which values they have.
  */
 import { existsSync, statSync } from 'node:fs';
 import { join } from 'node:path';
@@ -23,8 +22,8 @@ export type How = {
   readRotation: ReadRotation;
 };
 /**
- * Says which values the processes have; null: this machine cannot know. Rejects if the database
- * does not answer.
+ * Returns the values of the processes, or null if this machine cannot know them. Rejects if the
+ * database does not answer.
  */
 export type ReadRotation = (how: How) => Promise<Rotation | null>;
 
@@ -88,8 +87,8 @@ async function run(
 }
 
 /**
- * Asks the database on a machine with a control plane, else the control plane as a gateway. `null`:
- * this machine has neither.
+ * Asks the database on a machine with a control plane, else the control plane as a gateway. Returns
+ * null on a machine with neither.
  */
 export async function readRotation(how: How): Promise<Rotation | null> {
   const { etc } = how;

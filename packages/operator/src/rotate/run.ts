@@ -6,8 +6,8 @@
  *   in front   the new value stands first: signers use it, and the earlier values are still accepted
  *   finished   the earlier values are gone
  *
- * Each step reads where the last run stopped from the files themselves, so a run that was killed
- * goes on with the next one.
+ * Each step reads where the last run stopped from the files themselves, so the next run
+ * after a kill continues there.
  */
 import { hostname } from 'node:os';
 import { text } from 'node:stream/consumers';
@@ -150,8 +150,7 @@ async function begin(
     );
   if (next === undefined) {
     next = secret.make();
-    // First the fingerprint: after an interruption, the value in a file is then known as the new
-    // one.
+    // Write the fingerprint first, so that the next run knows which value in a file is the new one.
     writeStarted(how.etc, secret, next, Date.now());
   } else if (!isInFront) print(`going on with the rotation that began at ${started?.started_at}`);
   const value = next;
@@ -325,7 +324,7 @@ async function printUsers(
   if (blocking.length === 0) print('nothing uses the earlier value any more');
 }
 
-/** On another machine. The content comes from the machine on which the rotation runs. */
+/** Replaces the files of another machine, with the content from the machine of the rotation. */
 async function takeFrom(
   secret: RotatedSecret,
   how: How,
@@ -354,7 +353,7 @@ async function takeFrom(
 }
 
 function write(copy: Copy, values: readonly string[], secret: RotatedSecret): boolean {
-  // The processes would refuse what this refuses.
+  // Refuse the same values as the processes.
   valuesIn(values.join(','), copy.path, secret);
   return writeCopy(copy, values);
 }

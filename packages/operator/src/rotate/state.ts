@@ -1,6 +1,6 @@
 /**
- * Remembers which value is the new one while a rotation runs, so that a rotation that was killed
- * goes on. It has no secret.
+ * Remembers which value is the new one while a rotation runs, so that it can
+ * continue after a kill. The file has no secret.
  */
 import { existsSync, rmSync } from 'node:fs';
 import { join } from 'node:path';

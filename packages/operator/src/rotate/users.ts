@@ -6,13 +6,13 @@ import { type RotatedSecret, verifiersIn } from './names.ts';
 const SENT_MS = 5 * 60_000;
 
 export type Users = {
-  /** Each one breaks if the earlier values are dropped now. */
+  /** Users that break if the earlier values are dropped now. */
   blocking: string[];
-  /** Hints; nothing waits for them. */
+  /** Hints; the rotation does not wait for them. */
   notes: string[];
 };
 
-/** `current`: fingerprint of the new value; `earlier`: of those that would be dropped. */
+/** `current`: fingerprint of the new value; `earlier`: fingerprints of the values to drop. */
 export function usersOf(
   secret: RotatedSecret,
   current: string,

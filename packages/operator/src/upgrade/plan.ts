@@ -147,7 +147,7 @@ const pick = ({ folder, bytes, needed, free }: SchemaReport['snapshot']) => ({
   free,
 });
 
-/** On this machine the units that run; then the other machines. */
+/** Lists the units that run on this machine, then the other machines. */
 function orderOf(units: string[]): string[] {
   const own = ORDER.flatMap((name) =>
     units.filter((unit) => unit === `${name}.service` || unit.startsWith(`${name}@`)).sort(),

@@ -1,5 +1,5 @@
 /**
- * `berth upgrade --check`: what the next version would change on this machine. It changes nothing.
+ * `berth upgrade --check`: shows what the next version would change on this machine.
  */
 import { parseArgs } from 'node:util';
 import { WrongUsage } from '@berth/kit/wrong-usage';

@@ -67,22 +67,26 @@ export function createCallers(deps: Deps): Callers {
   const gatewaySecret = matcher(deps.gatewaySecrets);
 
   async function callerOfSession(id: string, origin: Origin | null): Promise<Caller | null> {
-    const found = await apiSessions.find(id, now());
-    if (found === null || found.user.disabled || !(await isOriginValid(deps, origin, now())))
+    const sessionAndUser = await apiSessions.find(id, now());
+    if (
+      sessionAndUser === null ||
+      sessionAndUser.user.disabled ||
+      !(await isOriginValid(deps, origin, now()))
+    )
       return null;
     const caller: Caller = {
-      ...found.user,
+      ...sessionAndUser.user,
       credential: { kind: 'session', id },
-      access: accessOf(found.user, null),
+      access: accessOf(sessionAndUser.user, null),
     };
-    callerCache.set(`session ${id}`, { caller, expiresAt: found.session.expires_at });
+    callerCache.set(`session ${id}`, { caller, expiresAt: sessionAndUser.session.expires_at });
     return caller;
   }
 
   async function callerOfApiToken(hash: string): Promise<Caller | null> {
-    const found = await apiTokens.find(hash, now());
-    if (found === null || found.user.disabled) return null;
-    const { token, user } = found;
+    const tokenAndUser = await apiTokens.find(hash, now());
+    if (tokenAndUser === null || tokenAndUser.user.disabled) return null;
+    const { token, user } = tokenAndUser;
     const caller: Caller = {
       ...user,
       // No token that is limited to projects acts as an admin.

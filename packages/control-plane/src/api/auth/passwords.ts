@@ -52,10 +52,10 @@ export function createPasswords(cost: PasswordCost): Passwords {
       ].join('$');
     },
     async verify(password, hash) {
-      const known = hash === null ? null : parse(hash);
-      const { cost: c, salt, key } = known ?? nobody;
+      const parsedHash = hash === null ? null : parse(hash);
+      const { cost: c, salt, key } = parsedHash ?? nobody;
       const same = timingSafeEqual(await derive(password, salt, c), key);
-      return same && known !== null;
+      return same && parsedHash !== null;
     },
   };
 }

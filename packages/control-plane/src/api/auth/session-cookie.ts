@@ -117,16 +117,16 @@ export function createSessionCookies(publicUrl: string): SessionCookies {
  * host must not put its owner into the place of the visitor.
  */
 async function oneOf(callers: Pick<Callers, 'user'>, tokens: readonly string[]): Promise<Caller> {
-  const found = new Map<string, Caller>();
+  const callersById = new Map<string, Caller>();
   for (const token of tokens) {
     try {
       const caller = await callers.user(`Bearer ${token}`);
-      if (!found.has(caller.id)) found.set(caller.id, caller);
+      if (!callersById.has(caller.id)) callersById.set(caller.id, caller);
     } catch (error) {
       if (!(error instanceof DomainError && error.code === 'unauthenticated')) throw error;
     }
   }
-  const [caller, ...others] = found.values();
+  const [caller, ...others] = callersById.values();
   if (caller === undefined)
     throw new DomainError('unauthenticated', 'the session has ended; sign in again');
   if (others.length > 0)

@@ -90,17 +90,17 @@ export function createSignIns(deps: Deps): SignIns {
 
     async refresh(refreshToken) {
       const read = readRefreshToken(refreshToken);
-      const found = read === null ? null : await apiSessions.find(read.sessionId, now());
+      const sessionAndUser = read === null ? null : await apiSessions.find(read.sessionId, now());
       if (
         read === null ||
-        found === null ||
-        found.user.disabled ||
+        sessionAndUser === null ||
+        sessionAndUser.user.disabled ||
         !(await isOriginValid(deps, read.origin, now()))
       )
         return { answer: null, reusedBy: null };
       const { sessionId: id, origin } = read;
       const next = newRefreshToken(id, origin);
-      const expiresAt = Math.min(now() + IDLE_MS, found.session.created_at + ABSOLUTE_MS);
+      const expiresAt = Math.min(now() + IDLE_MS, sessionAndUser.session.created_at + ABSOLUTE_MS);
       const outcome = await apiSessions.rotate(
         id,
         { old: sha256Of(refreshToken), next: sha256Of(next) },
@@ -108,9 +108,9 @@ export function createSignIns(deps: Deps): SignIns {
         now(),
       );
       if (outcome === 'rotated')
-        return { answer: await answer(found.user, { id, origin }, next), reusedBy: null };
+        return { answer: await answer(sessionAndUser.user, { id, origin }, next), reusedBy: null };
       onSessionEnded();
-      return { answer: null, reusedBy: outcome === 'reused' ? found.user.email : null };
+      return { answer: null, reusedBy: outcome === 'reused' ? sessionAndUser.user.email : null };
     },
   };
 }

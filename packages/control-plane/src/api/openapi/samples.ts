@@ -205,8 +205,9 @@ function textOf(schema: Schema, name: string): string {
   if (schema.format === 'date-time') return TIME;
   const fits = (text: string): boolean =>
     schema.pattern === undefined || new RegExp(schema.pattern).test(text);
-  const known = TEXTS[name];
-  if (known !== undefined && fits(known) && known.length >= (schema.minLength ?? 0)) return known;
+  const sampleText = TEXTS[name];
+  if (sampleText !== undefined && fits(sampleText) && sampleText.length >= (schema.minLength ?? 0))
+    return sampleText;
   return (
     [ID, SHA256, `sha256:${SHA256}`, TEXTS['commit'] ?? '', '/data', 'ada@example.com'].find(
       fits,

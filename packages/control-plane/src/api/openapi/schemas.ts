@@ -53,8 +53,8 @@ export function toOpenapi(schema: object, components: Components): Schema {
 
 /** Returns the exported name, or `ProjectList` for a page of `Project`. */
 function nameOf(schema: object): string | null {
-  const known = NAMES.get(JSON.stringify(schema));
-  if (known !== undefined) return known;
+  const exportedName = NAMES.get(JSON.stringify(schema));
+  if (exportedName !== undefined) return exportedName;
   const { properties } = schema as {
     properties?: { items?: { items?: object }; next_cursor?: object };
   };

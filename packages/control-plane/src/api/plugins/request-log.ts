@@ -11,8 +11,8 @@ import { addressOf } from '../problem.ts';
 
 /** Returns the X-Request-Id of the caller if it is valid, else a new id. */
 export function requestId(request: IncomingMessage): string {
-  const given = request.headers['x-request-id'];
-  return typeof given === 'string' && /^[\w.:-]{1,100}$/.test(given) ? given : randomUUID();
+  const header = request.headers['x-request-id'];
+  return typeof header === 'string' && /^[\w.:-]{1,100}$/.test(header) ? header : randomUUID();
 }
 
 /**

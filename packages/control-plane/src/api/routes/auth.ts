@@ -185,11 +185,11 @@ async function identityOf(
   const assertion = request.headers['x-forwarded-user-assertion'];
   if (authorization !== undefined) {
     const token = /^Bearer +([\w-]+) *$/i.exec(authorization)?.[1];
-    const found =
+    const deviceToken =
       token?.startsWith(DEVICE_TOKEN_PREFIX) === true
         ? await deps.deviceTokens.find(sha256Of(token), deps.now())
         : null;
-    if (found === null)
+    if (deviceToken === null)
       throw new DomainError(
         'unauthenticated',
         'the device token is unknown, has expired or was revoked: get another one at ' +
@@ -197,10 +197,11 @@ async function identityOf(
       );
     // A person gave a token with the scope `projects` for projects only: it must not open the
     // API.
-    if (found.scope !== 'projects api') throw new DomainError('insufficient_scope', SCOPE_NEEDED);
+    if (deviceToken.scope !== 'projects api')
+      throw new DomainError('insufficient_scope', SCOPE_NEEDED);
     return {
-      email: found.identity.email.toLowerCase(),
-      origin: { kind: 'device_token', id: found.id },
+      email: deviceToken.identity.email.toLowerCase(),
+      origin: { kind: 'device_token', id: deviceToken.id },
       provenAt,
     };
   }
@@ -226,9 +227,9 @@ async function identityOf(
  * account_disabled, unauthenticated.
  */
 async function userFor(deps: Deps, email: string, provenAt: number): Promise<UserRecord> {
-  const known = await deps.users.findByEmail(email);
-  if (known?.disabled === true) throw new DomainError('account_disabled');
-  if (known !== null) return known;
+  const existingUser = await deps.users.findByEmail(email);
+  if (existingUser?.disabled === true) throw new DomainError('account_disabled');
+  if (existingUser !== null) return existingUser;
   const role = deps.settings.adminEmails.includes(email) ? 'admin' : deps.settings.defaultRole;
   if (role === null)
     throw new DomainError(

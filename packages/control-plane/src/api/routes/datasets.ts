@@ -158,9 +158,9 @@ async function datasetDiff(context: Context, { params, query, user, reply }: Cal
   if (cursor !== null && !/^\d{1,6}$/.test(cursor))
     throw invalid('cursor', 'format', 'must be the next_cursor of an earlier page');
   const dataset = await context.datasets.get(params.id);
-  const found = await context.datasets.versionsOf(dataset.id, [query.from, query.to]);
+  const versions = await context.datasets.versionsOf(dataset.id, [query.from, query.to]);
   const versionAt = (version: number): DatasetVersionRecord => {
-    const row = found.find((one) => one.version === version);
+    const row = versions.find((one) => one.version === version);
     if (row === undefined) throw noVersion(dataset, version);
     return row;
   };

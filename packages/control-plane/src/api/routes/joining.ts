@@ -78,13 +78,13 @@ async function getPackage(context: Context, { params, request, reply }: Call<'ge
   const free = isHead ? () => undefined : takePlace(context, networkOf(request.ip));
   let body: Readable | null = null;
   try {
-    const found = await context.packages.open(params.file);
-    if (found === null) throw new DomainError('not_found', 'PACKAGE_DIR has no such package');
-    if (isHead) await found.file.close();
-    body = isHead ? Readable.from([]) : limited(found.file.createReadStream(), free);
+    const joinPackage = await context.packages.open(params.file);
+    if (joinPackage === null) throw new DomainError('not_found', 'PACKAGE_DIR has no such package');
+    if (isHead) await joinPackage.file.close();
+    body = isHead ? Readable.from([]) : limited(joinPackage.file.createReadStream(), free);
     void reply
       .header('content-type', 'application/vnd.debian.binary-package')
-      .header('content-length', found.bytes)
+      .header('content-length', joinPackage.bytes)
       .header('cache-control', 'no-cache')
       .send(body);
     return SENT;

@@ -87,12 +87,15 @@ async function views(
     nodes.flatMap((n) => n.containers.flatMap((c) => c.labels[LABELS.project] ?? [])),
   );
   const seen = await deps.projects.visible([...projectIds], access);
-  const left = (await deps.unmanaged.left({ nodes: nodes.map((n) => n.id) })).filter((c) =>
+  const unmanaged = (await deps.unmanaged.left({ nodes: nodes.map((n) => n.id) })).filter((c) =>
     maySee(c, access),
   );
-  const leftSeen = await deps.projects.visible([...new Set(left.map((c) => c.project_id))], access);
+  const leftSeen = await deps.projects.visible(
+    [...new Set(unmanaged.map((c) => c.project_id))],
+    access,
+  );
   // A deleted project has no members: admins see what it left.
-  const shown = left.filter((c) => access.isAdmin || leftSeen.has(c.project_id));
+  const shown = unmanaged.filter((c) => access.isAdmin || leftSeen.has(c.project_id));
   /**
    * A container without the label has no project, so a token that is limited to projects does not
    * see it.
@@ -256,12 +259,12 @@ async function resetNodeSecret(deps: Deps, { params, request, access }: Call<'re
 async function deleteNode(deps: Deps, { params, query, access }: Call<'deleteNode'>) {
   const force = query.force ?? false;
   // Their rows go with the node.
-  const left = force ? await deps.unmanaged.left({ nodes: [params.id], used: true }) : [];
+  const unmanaged = force ? await deps.unmanaged.left({ nodes: [params.id], used: true }) : [];
   const node = await view(deps, await deps.driver.deleteNode(params.id, force), access);
   return force
     ? {
         ...node,
-        unmanaged: left
+        unmanaged: unmanaged
           .filter((c) => maySee(c, access))
           .map((c) => unmanagedView(c, node.hostname)),
       }

@@ -251,13 +251,13 @@ async function deleteProject(deps: Deps, call: Call<'deleteProject'>) {
     volumes: call.query.volumes ?? false,
     guard: requireIfMatch(call),
   });
-  const left = await deps.unmanaged.left({ project: project.id });
+  const unmanaged = await deps.unmanaged.left({ project: project.id });
   const nodes = new Map(
-    (await deps.nodes.getMany(left.map((c) => c.node_id))).map((n) => [n.id, n.hostname]),
+    (await deps.nodes.getMany(unmanaged.map((c) => c.node_id))).map((n) => [n.id, n.hostname]),
   );
   return {
     ...(await view(deps, project, call)),
-    unmanaged: left.map((c) => unmanagedView(c, nodes.get(c.node_id) ?? c.node_id)),
+    unmanaged: unmanaged.map((c) => unmanagedView(c, nodes.get(c.node_id) ?? c.node_id)),
   };
 }
 

@@ -252,8 +252,8 @@ function view(look: RepositoryLookRecord): RepositoryLook {
   const result = report?.result ?? null;
   if (status === 'completed') {
     // The agent may be of a later version and report more.
-    const found = Value.Clean(RepositoryFound, structuredClone(result)) as RepositoryFound;
-    return { ...base, state: 'done', found, error: null };
+    const findings = Value.Clean(RepositoryFound, structuredClone(result)) as RepositoryFound;
+    return { ...base, state: 'done', found: findings, error: null };
   }
   if (look.finished_at === null) return { ...base, state: 'waiting', found: null, error: null };
   const { code, message } = (typeof result === 'object' ? result?.error : null) ?? {

@@ -4,10 +4,11 @@
  * stored.
  */
 import { createHash } from 'node:crypto';
+import { createRefCounts } from '@berth/kit/ref-count';
 import type { ExitReport } from '@berth/wire/runtime';
 import { DomainError, invalid } from '../../domain/platform/errors.ts';
 import type { Agents } from '../agents.ts';
-import { type Define, SENT } from '../define.ts';
+import type { Define } from '../define.ts';
 import type { RuntimeLogDeps } from '../runtime-logs/deps.ts';
 import type { Holds } from '../long-poll.ts';
 import { exitView } from '../runtime-logs/lines.ts';
@@ -28,7 +29,7 @@ const BODY_LIMIT = 8 * 1_048_576;
 export function runtimeLogRoutes(route: Define, deps: Deps): void {
   const { stores, agents, readers } = deps;
   /** Open streams of each person. */
-  const openByUser = new Map<string, number>();
+  const openStreams = createRefCounts();
 
   route('projectLogs', async ({ params, query, user, recheck, stream, request, reply }) => {
     const { id: projectId } = await stores.projects.get(params.id);
@@ -41,8 +42,7 @@ export function runtimeLogRoutes(route: Define, deps: Deps): void {
     if (query.until !== undefined)
       throw invalid('until', 'stream', 'a stream has no end; leave it out, or request JSON');
     const userId = user.id;
-    await streamLogs(deps, openByUser, { projectId, userId, query, recheck, request, reply });
-    return SENT;
+    return streamLogs(deps, openStreams, { projectId, userId, query, recheck, request, reply });
   });
 
   route('deploymentExits', async ({ params }) => {

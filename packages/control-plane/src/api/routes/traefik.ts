@@ -54,9 +54,9 @@ async function next(
   const end = performance.now() + waitMs;
   try {
     for (let config = first; ; config = deps.source.current()) {
-      const left = end - performance.now();
-      if (!has(config.hash) || left <= 0 || hold.signal.aborted) return config;
-      await deps.source.changed(config.hash, left, hold.signal);
+      const remainingMs = end - performance.now();
+      if (!has(config.hash) || remainingMs <= 0 || hold.signal.aborted) return config;
+      await deps.source.changed(config.hash, remainingMs, hold.signal);
     }
   } finally {
     hold.release();

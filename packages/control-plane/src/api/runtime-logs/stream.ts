@@ -3,11 +3,14 @@
  * `gone` (a node cannot be read now). A stream has one source for each deployment that runs, and
  * goes on with the next deployment of the project.
  */
+import type { RefCounts } from '@berth/kit/ref-count';
 import { DEFAULT_TAIL } from '@berth/wire/runtime';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { DomainError } from '../../domain/platform/errors.ts';
+import type { SENT } from '../define.ts';
 import type { Hold, Holds } from '../long-poll.ts';
-import { openEventStream } from '../sse.ts';
+import type { EventStream } from '../sse.ts';
+import { streamTo } from '../stream-answer.ts';
 import { type LogQuery, NOTHING_RUNS, storedLines } from './lines.ts';
 import { lastEnd } from './page.ts';
 import { cursorsIn } from './resume-id.ts';
@@ -31,75 +34,68 @@ const HEARTBEAT_MS = 15_000;
 const LAST_LINES_MS = 60_000;
 const MOST_STREAMS_OF_ONE = 8;
 
-/** Streams the log until the client disconnects. `openByUser` counts the open streams. */
+/** Streams the log until the client disconnects. Throws too_many_requests. */
 export async function streamLogs(
   deps: StreamDeps,
-  openByUser: Map<string, number>,
+  openStreams: RefCounts,
   call: StreamCall,
-): Promise<void> {
+): Promise<typeof SENT> {
   const { projectId, userId, query, request, reply } = call;
   const targets = await targetsOf(deps, projectId, query.deployment_id);
-  const hold = admit(
-    deps,
-    openByUser,
-    call,
-    targets.filter((target) => !target.ended),
-  );
-  reply.hijack();
-  const viewer = createViewer(deps, call, hold);
-  const sources: Sources = new Map();
+  checkRoom(deps, openStreams, userId, targets);
+  const release = openStreams.add(userId);
   try {
-    await followProject({ viewer, sources, projectId, failure: null });
-  } catch (error) {
-    // Normal ends: the client disconnects, the server closes, or the caller's rights end. After a
-    // fault the client reconnects.
-    if (!hold.signal.aborted && !(error instanceof DomainError))
-      request.log.error({ err: error, project: projectId }, 'runtime log stream failed');
+    return await streamTo({
+      holds: deps.holds,
+      kind: 'logs',
+      userId,
+      request,
+      reply,
+      pump: (events, hold) => pump(createViewer(deps, call, events, hold), projectId),
+      onFault: (err) => request.log.error({ err, project: projectId }, 'runtime log stream failed'),
+    });
   } finally {
-    for (const { stop } of sources.values()) stop.abort();
-    hold.release();
-    release(openByUser, userId);
-    viewer.stream.end();
+    release();
   }
 }
 
-/** Refuses the stream while an answer is possible: not after it has begun. */
-function admit(
-  { readers, holds }: StreamDeps,
-  openByUser: Map<string, number>,
-  { userId, reply }: StreamCall,
+function checkRoom(
+  { readers }: StreamDeps,
+  openStreams: RefCounts,
+  userId: string,
   targets: readonly Target[],
-): Hold {
-  if (!readers.hasRoom(targets))
+): void {
+  if (!readers.hasRoom(targets.filter((target) => !target.ended)))
     throw new DomainError(
       'too_many_requests',
       'too many logs are being followed; close some first',
     );
-  const open = openByUser.get(userId) ?? 0;
+  const open = openStreams.count(userId);
   if (open >= MOST_STREAMS_OF_ONE)
     throw new DomainError(
       'too_many_requests',
       `you have ${open} streams of runtime logs open; close some first`,
     );
-  const hold = holds.begin('logs', reply.raw, userId);
-  if (hold === null)
-    throw new DomainError('too_many_requests', 'too many streams are open; close some first');
-  openByUser.set(userId, open + 1);
-  return hold;
 }
 
-function release(openByUser: Map<string, number>, userId: string): void {
-  const others = (openByUser.get(userId) ?? 1) - 1;
-  if (others > 0) openByUser.set(userId, others);
-  else openByUser.delete(userId);
+async function pump(viewer: Viewer, projectId: string): Promise<void> {
+  const sources: Sources = new Map();
+  try {
+    await followProject({ viewer, sources, projectId, failure: null });
+  } finally {
+    for (const { stop } of sources.values()) stop.abort();
+  }
 }
 
-function createViewer(deps: StreamDeps, call: StreamCall, hold: Hold): Viewer {
-  const { query, recheck, request, reply } = call;
-  const headers = { 'x-request-id': request.id, 'x-content-type-options': 'nosniff' };
+function createViewer(
+  deps: StreamDeps,
+  { query, recheck, request }: StreamCall,
+  stream: EventStream,
+  hold: Hold,
+): Viewer {
   return {
     deps,
-    stream: openEventStream(reply.raw, headers, hold.signal),
+    stream,
     hold,
     query,
     beganAt: deps.now(),

@@ -146,16 +146,16 @@ export function presented(
   const trusted = trustedKeys(host, stored);
   const put: StoredKey[] = [];
   for (const { fingerprint, key_type } of seen.slice(0, MAX_KEYS)) {
-    const known = stored.find((key) => key.fingerprint === fingerprint);
-    if (known !== undefined && known.state !== 'presented') {
-      if (known.key_type === null) put.push({ ...known, key_type });
+    const storedKey = stored.find((key) => key.fingerprint === fingerprint);
+    if (storedKey !== undefined && storedKey.state !== 'presented') {
+      if (storedKey.key_type === null) put.push({ ...storedKey, key_type });
     } else if (!trusted.some((key) => key.fingerprint === fingerprint))
       put.push({
         host,
         fingerprint,
         key_type,
         state: 'presented',
-        added_by: known === undefined || known.added_by === BY_LOOK ? by : null,
+        added_by: storedKey === undefined || storedKey.added_by === BY_LOOK ? by : null,
         at,
       });
   }

@@ -155,10 +155,9 @@ export type DeploymentRecord = {
   /** Secrets that its container got, without values. Null: none, or not started yet. */
   secrets: SecretPrint[] | null;
   /**
-   * Why it waits, for people. The story gets a line when it changes. No decision depends on this
-   * text.
+   * Text of `waiting_reason`, for people. The story gets a line when it changes. No decision depends
+   * on this text.
    */
-  /** The text of `waiting_reason`. */
   waiting: string | null;
   /** Null also in rows of an earlier version; read it by `waitReasonOf`. */
   waiting_reason: WaitReason | null;

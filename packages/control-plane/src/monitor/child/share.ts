@@ -147,16 +147,16 @@ function leaveMarker(base: string, id: string): string | null {
  * proc_pid_mountinfo(5). If mounts are stacked, the last line is the visible one.
  */
 export function mountOf(path: string, mountinfo: string): Mount {
-  let found: { point: string; mount: Mount } = { point: '/', mount: null };
+  let visible: { point: string; mount: Mount } = { point: '/', mount: null };
   for (const line of mountinfo.split('\n')) {
     const [left, right] = line.split(' - ');
     const [, , , root = '', point = ''] = (left ?? '').split(' ').map(unescape);
     const [type = '', source = ''] = (right ?? '').split(' ').map(unescape);
-    if (point === '' || point.length < found.point.length) continue;
+    if (point === '' || point.length < visible.point.length) continue;
     if (point !== '/' && (path === point || path.startsWith(`${point}/`)))
-      found = { point, mount: { type, source, root } };
+      visible = { point, mount: { type, source, root } };
   }
-  return found.mount;
+  return visible.mount;
 }
 
 /** Decodes octal escapes (spaces, tabs, newlines) of mountinfo. */

@@ -66,10 +66,10 @@ export const foundAt = (look: Look, gitUrl: string): RepositoryFound | null =>
   look.state?.url === gitUrl ? look.found : null;
 
 function SourceFields({ draft, onChange, errors, look }: FieldsProps) {
-  const found = foundAt(look, draft.gitUrl);
-  const values = valuesOf(draft, found);
+  const findings = foundAt(look, draft.gitUrl);
+  const values = valuesOf(draft, findings);
   const lookAtBranch = (): void => {
-    if (draft.branch === null || draft.branch === found?.branch) return;
+    if (draft.branch === null || draft.branch === findings?.branch) return;
     void look.ask(draft.gitUrl, draft.branch === '' ? null : draft.branch);
   };
   return (
@@ -98,7 +98,7 @@ function SourceFields({ draft, onChange, errors, look }: FieldsProps) {
         onChange={(branch) => onChange({ branch })}
         mono
         error={errors['branch']}
-        suggestions={found?.branches ?? []}
+        suggestions={findings?.branches ?? []}
         onBlur={lookAtBranch}
       />
       <TextField
@@ -107,7 +107,7 @@ function SourceFields({ draft, onChange, errors, look }: FieldsProps) {
         onChange={(dockerfile) => onChange({ dockerfile })}
         mono
         error={errors['dockerfile_path']}
-        suggestions={found?.dockerfiles.map(({ path }) => path) ?? []}
+        suggestions={findings?.dockerfiles.map(({ path }) => path) ?? []}
       />
       <NumberField
         label="Container port"

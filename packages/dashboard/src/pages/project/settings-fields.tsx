@@ -21,17 +21,18 @@ type SettingsFieldsProps = {
 };
 export function SettingsFields({ project, draft, onChange, errors, canLook }: SettingsFieldsProps) {
   const look = useRepositoryLook(project);
-  const found = look.state?.url === draft.git_url ? look.found : null;
-  const ports = found?.dockerfiles.find(({ path }) => path === draft.dockerfile_path)?.ports ?? [];
+  const findings = look.state?.url === draft.git_url ? look.found : null;
+  const ports =
+    findings?.dockerfiles.find(({ path }) => path === draft.dockerfile_path)?.ports ?? [];
   /** Looks when the person comes to a field, and again for another address or branch. */
   const ask = (): void => {
     if (canLook && draft.branch !== '') void look.ask(draft.git_url, draft.branch);
   };
   const proposals: Partial<Record<FormField, Proposal>> = {
     git_url: { onFocus: ask, onBlur: ask },
-    branch: { suggestions: found?.branches ?? [], onFocus: ask, onBlur: ask },
+    branch: { suggestions: findings?.branches ?? [], onFocus: ask, onBlur: ask },
     dockerfile_path: {
-      suggestions: found?.dockerfiles.map(({ path }) => path) ?? [],
+      suggestions: findings?.dockerfiles.map(({ path }) => path) ?? [],
       onFocus: ask,
     },
     container_port:

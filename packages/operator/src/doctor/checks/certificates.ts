@@ -1,6 +1,6 @@
 /**
- * The certificate of BASE_DOMAIN at the reverse proxy of this machine, and what the control plane
- * knows about those of projects.
+ * Checks the certificate of BASE_DOMAIN at the reverse proxy of this machine, and the problems with
+ * certificates of projects that the control plane knows.
  */
 import {
   ABOUT_CERTIFICATES,
@@ -101,7 +101,7 @@ async function atProxy({ system, all }: Context, proxy: Instance): Promise<Resul
 
 const STORE = '/var/lib/berth-proxy/acme.json';
 
-/** Traefik serves none of its certificates while other users can read their keys. */
+/** Checks the mode of Traefik's store: if others can read it, Traefik uses no certificate of it. */
 async function storeOf({ system }: Context, proxy: Instance): Promise<Result[]> {
   const access = await system.stat(STORE).catch(() => undefined);
   if (access === undefined || (access.mode & 0o077) === 0) return [];

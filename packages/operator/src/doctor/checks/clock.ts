@@ -25,7 +25,7 @@ export const CLOCK: Check = {
   },
 };
 
-/** Half of the time that the answer took is the error of the comparison. */
+/** The comparison can be wrong by half of the time that the answer took. */
 async function compare({ system }: Context, url: string): Promise<Result> {
   const before = system.now();
   let date: string | null;
@@ -50,7 +50,7 @@ async function compare({ system }: Context, url: string): Promise<Result> {
   );
 }
 
-/** The control plane's clock is the one that all others are compared with. */
+/** Checks that the control plane's clock is synchronized: it is the reference for all others. */
 async function isSynchronized({ system }: Context): Promise<Result> {
   const ran = await system.run(['timedatectl', 'show', '--property=NTPSynchronized', '--value'], {
     timeoutMs: HTTP_MS,

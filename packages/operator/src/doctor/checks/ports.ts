@@ -1,6 +1,6 @@
 /**
- * Which program listens on the ports that Berth needs. Whether they can be reached from outside is
- * not visible from inside.
+ * Checks which program listens on the ports that Berth needs. A machine cannot see whether they can
+ * be reached from outside.
  */
 import { type Check, type Context, failedRun, listenOf, restartOf } from '../check.ts';
 import { finding, notChecked, ok, type Result } from '../result.ts';
@@ -104,8 +104,8 @@ function judge(
 }
 
 /**
- * A connection from this machine to its own public address proves nothing: routers and firewalls
- * treat it differently.
+ * Names a command for another machine: routers and firewalls treat a connection from this machine
+ * to its own public address differently.
  */
 function outside({ instances, all }: Context): Result[] {
   if (!instances.some(({ role }) => role === 'proxy')) return [];

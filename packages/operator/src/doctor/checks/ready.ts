@@ -1,4 +1,4 @@
-/** Whether each process answers, and what it says about itself. */
+/** Checks that each process answers, and reports its notes and problems. */
 import { ABOUT_CERTIFICATES, type Check, logOf, OLDER_AGENTS, restartOf } from '../check.ts';
 import { finding, note, notChecked, ok, type Result } from '../result.ts';
 import type { Instance } from '../roles.ts';
@@ -10,7 +10,7 @@ const CONSEQUENCES: Record<string, string> = {
   agent: 'this machine takes no work; containers that run continue',
 };
 
-/** Parts of /readyz that checks of their own explain. */
+/** Parts of /readyz that other checks explain. */
 const EXPLAINED = new Set(['backups', 'secrets']);
 
 const REMEDIES: Record<string, string> = {

@@ -1,6 +1,6 @@
 /**
- * The files of secrets: readable by their process alone, and not empty. And whether the key of the
- * stored secrets opens them.
+ * Checks that only its process can read the file of a secret, that the file is not empty, and that
+ * SECRETS_KEY decrypts the stored secrets.
  */
 import { dirname, join } from 'node:path';
 import { type Check, type Context, logOf } from '../check.ts';
@@ -14,7 +14,7 @@ const USERS: Partial<Record<MachineRole, string>> = {
   proxy: 'berth-proxy',
   agent: 'root',
 };
-/** In the image, every process runs as this user. */
+/** User of every process in the image. */
 const COMPOSE_UID = 10_001;
 const IS_SECRET = /(_SECRET|_PASSWORD|_TOKEN|SECRETS_KEY|_KEY)$/;
 
@@ -133,8 +133,8 @@ async function uidOf(
 }
 
 /**
- * The control plane tries its key on every project key (part `secrets` of /readyz), and refuses to
- * start if it opens none.
+ * Reads the part `secrets` of /readyz: the control plane tries its key on every project key, and
+ * refuses to start if it decrypts none.
  */
 async function checkKey({ facts, system }: Context, instance: Instance): Promise<Result> {
   const reached = await facts.readiness(instance);

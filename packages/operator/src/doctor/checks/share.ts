@@ -133,14 +133,14 @@ async function checkShare({ system }: Context, path: string): Promise<Result[]> 
   return results;
 }
 
-/** Without _netdev or a mount unit of systemd, an agent can start before the share. */
+/** Checks that the share is mounted before an agent starts: _netdev or a mount unit of systemd. */
 async function checkOrder({ system }: Pick<Context, 'system'>, point: string): Promise<Result[]> {
   const ran = await system.run(
     ['systemctl', 'show', '--property=LoadState', '--value', '--', unitOfMount(point)],
     { timeoutMs: MOUNT_MS },
   );
   if (failedRun('systemctl', ran) !== null) return [];
-  // A mount that somebody made by hand is gone after the next start of the machine.
+  // A mount made by hand is lost at the next boot.
   const fragment = await system.run(
     ['systemctl', 'show', '--property=FragmentPath', '--value', '--', unitOfMount(point)],
     {
@@ -169,8 +169,8 @@ export const unitOfMount = (point: string): string => {
 type Mount = { point: string; type: string; source: string; options: string[] };
 
 /**
- * Returns the mount that holds the path; null: the root file system. Of stacked mounts, the last
- * one is visible.
+ * Returns the mount that holds the path, or null for the root file system. The last of several
+ * stacked mounts is the visible one.
  */
 export function mountOf(path: string, mountinfo: string): Mount | null {
   let deepestMount: Mount | null = null;

@@ -80,7 +80,7 @@ async function traefik({ instances, system }: Context): Promise<Result[]> {
   );
 }
 
-/** The control plane knows the versions of all agents. */
+/** Compares the versions of all agents, as the control plane reports them. */
 async function agents({ instances, facts }: Context): Promise<Result[]> {
   const results = instances
     .filter(({ role }) => role === 'control-plane')

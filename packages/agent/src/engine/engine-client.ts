@@ -1,0 +1,379 @@
+/**
+ * Speaks the Docker Engine API. Each call has a deadline, an abort signal and a limit for its
+ * answer, so an engine that hangs does not hang the agent. engine-api.ts has the types of the calls.
+ */
+import type { IncomingMessage } from 'node:http';
+import { request as httpRequest } from 'node:http';
+import { defined } from '@berth/kit/defined';
+import { redactor } from '@berth/kit/exec-output';
+import { classify, REGISTRY_FAILURES, TaskFailure } from '../failures.ts';
+import { DEFAULT_HOST, engineAddress } from './engine-address.ts';
+import type { EngineApi } from './engine-api.ts';
+import { EngineAgent } from './engine-socket.ts';
+import type { RegistryCredentials } from './registry-credentials.ts';
+
+/** A call as the API's document names it: `GET /containers/{id}/json`. */
+export type Call = Extract<keyof EngineApi, `${Method} /${string}`>;
+type Method = 'GET' | 'POST' | 'DELETE';
+type Part<K extends Call, P extends string> = EngineApi[K] extends Record<P, infer T> ? T : never;
+export type Answer<K extends Call> = Part<K, 'answer'>;
+
+export type CallOptions<K extends Call> = {
+  /** Values of the names in braces. */
+  params?: Readonly<Record<string, string>>;
+  /** Undefined leaves a name out. */
+  query?: { [N in keyof Part<K, 'query'>]?: string | number | boolean | undefined };
+  body?: Part<K, 'body'>;
+  /** Value of X-Registry-Auth. */
+  registryAuth?: string;
+  signal?: AbortSignal | undefined;
+  /** For the whole answer. Default: 60 s. Null: none. */
+  timeoutMs?: number | null;
+};
+export type StreamOptions<K extends Call> = CallOptions<K> & {
+  /** Called once with X-Docker-Container-Path-Stat, before the first bytes. */
+  onPathStat?: (stat: string) => void;
+  onChunk: (chunk: Buffer) => void;
+};
+
+/**
+ * Rejects with the signal's reason, with EngineError if the engine refuses, or with TaskFailure
+ * engine_unavailable or disk_full.
+ */
+export type EngineClient = {
+  call<K extends Call>(call: K, options?: CallOptions<K>): Promise<Answer<K>>;
+  /** Passes the bytes of the answer on as they arrive. */
+  stream<K extends Call>(call: K, options: StreamOptions<K>): Promise<void>;
+};
+
+/** The engine answered, and refused. */
+export class EngineError extends Error {
+  override name = 'EngineError';
+  readonly status: number;
+  /** The engine's own text. */
+  readonly reason: string;
+  constructor(call: string, status: number, reason: string) {
+    super(`${call}: ${reason}`);
+    this.status = status;
+    this.reason = reason;
+  }
+}
+
+export type EngineClientOptions = {
+  dockerHost?: string | undefined;
+  /** The variables that all tools of the agent receive. */
+  inherit: NodeJS.ProcessEnv;
+  /** `configDir`: folder of the TLS certificates without DOCKER_CERT_PATH. */
+  credentials: Pick<RegistryCredentials, 'configDir' | 'secrets'>;
+};
+
+/** Longest answer that is parsed, in bytes. */
+const MAX_ANSWER = 64 * 1024 * 1024;
+const MAX_REASON = 16 * 1024;
+const TIMEOUT_MS = 60_000;
+/** The newest API that the agent knows: of engine 25. Engine 20.10 speaks 1.41. */
+const NEWEST = '1.44';
+/** Connections that are used again. An ssh server refuses many new ones at the same time. */
+const MAX_KEPT = 6;
+const TOO_NEW = /client version \S+ is too new/i;
+
+type Channel = {
+  host: string;
+  secrets: () => readonly string[];
+  /** Null: DOCKER_HOST is not usable, for the reason in `problem`. */
+  agents: { kept: EngineAgent; fresh: EngineAgent } | null;
+  problem: string;
+  /** Null: not asked yet, or another engine can have taken the place. */
+  version: string | null;
+};
+type Exchange = {
+  call: string;
+  /** Uses a connection of its own: it lasts long, or must not be repeated. */
+  isAlone: boolean;
+  method: string;
+  path: string;
+  body: string | null;
+  headers: Record<string, string>;
+  signal: AbortSignal | undefined;
+  timeoutMs: number | null;
+};
+
+export function createEngineClient(options: EngineClientOptions): EngineClient {
+  const channel = openChannel(options);
+  return {
+    async call(call, callOptions = {}) {
+      return (await withVersion(channel, callOptions, (version) =>
+        exchange(channel, exchangeOf(call, callOptions, version, false), readAnswer),
+      )) as Answer<typeof call>;
+    },
+    stream: (call, streamOptions) =>
+      withVersion(channel, streamOptions, (version) =>
+        exchange(channel, exchangeOf(call, streamOptions, version, true), (response) =>
+          readStream(response, streamOptions),
+        ),
+      ),
+  };
+}
+
+function openChannel({ dockerHost, inherit, credentials }: EngineClientOptions): Channel {
+  const channel: Channel = {
+    host: dockerHost ?? DEFAULT_HOST,
+    secrets: credentials.secrets,
+    agents: null,
+    problem: '',
+    version: null,
+  };
+  try {
+    const address = engineAddress(dockerHost, inherit, credentials.configDir);
+    const env = { ...inherit, LC_ALL: 'C' };
+    channel.agents = {
+      kept: new EngineAgent(address, env, { keepAlive: true, maxSockets: MAX_KEPT }),
+      fresh: new EngineAgent(address, env, { keepAlive: false }),
+    };
+  } catch (error) {
+    channel.problem = (error as Error).message;
+  }
+  return channel;
+}
+
+/** Speaks the engine's version, and asks again if the engine was replaced by an older one. */
+async function withVersion<T>(
+  channel: Channel,
+  { signal }: { signal?: AbortSignal | undefined },
+  run: (version: string) => Promise<T>,
+): Promise<T> {
+  for (let attempt = 1; ; attempt += 1) {
+    channel.version ??= await askVersion(channel, signal);
+    try {
+      return await run(channel.version);
+    } catch (error) {
+      const isTooNew = error instanceof EngineError && TOO_NEW.test(error.reason);
+      if (isTooNew || error instanceof TaskFailure) channel.version = null;
+      if (!isTooNew || attempt > 1) throw error;
+    }
+  }
+}
+
+async function askVersion(channel: Channel, signal: AbortSignal | undefined): Promise<string> {
+  const ping: Exchange = {
+    call: 'GET /_ping',
+    isAlone: false,
+    method: 'GET',
+    path: '/_ping',
+    body: null,
+    headers: {},
+    signal,
+    timeoutMs: TIMEOUT_MS,
+  };
+  const spoken = await exchange(channel, ping, async (response) => {
+    await readBytes(response, ping.call, MAX_REASON);
+    return response.headers['api-version'];
+  });
+  return typeof spoken === 'string' && isOlder(spoken, NEWEST) ? spoken : NEWEST;
+}
+
+/** Compares versions of the API such as 1.41. */
+function isOlder(version: string, than: string): boolean {
+  const [[major = 0, minor = 0], [otherMajor = 0, otherMinor = 0]] = [version, than].map((text) =>
+    text.split('.').map(Number),
+  ) as [number[], number[]];
+  return major < otherMajor || (major === otherMajor && minor < otherMinor);
+}
+
+function exchangeOf<K extends Call>(
+  call: K,
+  { params, query, body, registryAuth, signal, timeoutMs = TIMEOUT_MS }: CallOptions<K>,
+  version: string,
+  isStream: boolean,
+): Exchange {
+  const [method = '', template = ''] = call.split(' ');
+  const search = new URLSearchParams();
+  for (const [name, value] of Object.entries(query ?? {}))
+    if (value !== undefined) search.set(name, String(value));
+  return {
+    call,
+    isAlone: isStream || method !== 'GET',
+    method,
+    path: `/v${version}${fillIn(template, params ?? {})}?${search}`,
+    body: body === undefined ? null : JSON.stringify(body),
+    headers: defined({
+      'content-type': body === undefined ? undefined : 'application/json',
+      'x-registry-auth': registryAuth,
+    }),
+    signal,
+    timeoutMs,
+  };
+}
+
+/**
+ * The engine reads a path after decoding it, and cleans it. A value with `..` would be another
+ * call; no container and no image has such a name.
+ */
+function fillIn(template: string, params: Readonly<Record<string, string>>): string {
+  return template.replaceAll(/\{(\w+)\}/g, (_, name: string) => {
+    const value = params[name] ?? '';
+    if (value.split('/').some((part) => part === '' || part === '.' || part === '..'))
+      throw new EngineError(template, 400, `invalid reference format: ${JSON.stringify(value)}`);
+    return encodeURIComponent(value);
+  });
+}
+
+/** One request and its answer. Ends when `read` has ended. */
+async function exchange<T>(
+  channel: Channel,
+  message: Exchange,
+  read: (response: IncomingMessage, call: string) => Promise<T>,
+): Promise<T> {
+  const { signal, timeoutMs, call } = message;
+  signal?.throwIfAborted();
+  const ending = new AbortController();
+  const onAbort = (): void => ending.abort();
+  signal?.addEventListener('abort', onAbort, { once: true });
+  let isLate = false;
+  const deadline =
+    timeoutMs === null
+      ? undefined
+      : setTimeout(() => {
+          isLate = true;
+          ending.abort();
+        }, timeoutMs);
+  try {
+    const response = await send(channel, message, ending.signal);
+    try {
+      if (!isSuccess(response)) throw await refusal(response, message);
+      return await read(response, call);
+    } finally {
+      if (!response.complete) response.destroy();
+    }
+  } catch (error) {
+    signal?.throwIfAborted();
+    if (isLate)
+      throw unavailable(`the engine did not answer ${call} within ${secondsOf(timeoutMs)}`);
+    throw failureOf(channel, call, error);
+  } finally {
+    clearTimeout(deadline);
+    signal?.removeEventListener('abort', onAbort);
+  }
+}
+const secondsOf = (ms: number | null): string => `${Math.round((ms ?? 0) / 1000)} s`;
+/** 304: the container is started or stopped already. */
+const isSuccess = ({ statusCode = 0 }: IncomingMessage): boolean =>
+  (statusCode >= 200 && statusCode < 300) || statusCode === 304;
+
+/**
+ * A short GET uses a connection again. If the engine closed it meanwhile, the request is repeated
+ * once. Other calls must not be repeated, so each has a connection of its own.
+ */
+async function send(
+  channel: Channel,
+  message: Exchange,
+  signal: AbortSignal,
+): Promise<IncomingMessage> {
+  if (channel.agents === null) throw unavailable(channel.problem);
+  const { kept, fresh } = channel.agents;
+  if (message.isAlone) return sendOnce(fresh, message, signal);
+  try {
+    return await sendOnce(kept, message, signal);
+  } catch (error) {
+    if (signal.aborted || !(error instanceof ClosedBefore)) throw error;
+    return sendOnce(fresh, message, signal);
+  }
+}
+
+/** A connection that was used before ended without an answer. */
+class ClosedBefore extends Error {}
+
+function sendOnce(
+  agent: EngineAgent,
+  { method, path, body, headers }: Exchange,
+  signal: AbortSignal,
+): Promise<IncomingMessage> {
+  return new Promise((resolve, reject) => {
+    const request = httpRequest({
+      agent,
+      method,
+      path,
+      signal,
+      headers: {
+        ...headers,
+        host: 'docker',
+        'user-agent': 'berth-agent',
+        ...defined({
+          'content-length': method === 'GET' ? undefined : Buffer.byteLength(body ?? ''),
+        }),
+      },
+    });
+    request.on('response', resolve);
+    request.on('error', (error) =>
+      reject(request.reusedSocket ? new ClosedBefore(error.message, { cause: error }) : error),
+    );
+    request.end(body ?? undefined);
+  });
+}
+
+async function readAnswer(response: IncomingMessage, call: string): Promise<unknown> {
+  const bytes = await readBytes(response, call, MAX_ANSWER);
+  if (bytes.length === 0) return undefined;
+  const text = bytes.toString('utf8');
+  try {
+    return JSON.parse(text) as unknown;
+  } catch {
+    throw unavailable(`the engine’s answer to ${call} is not JSON: ${text.slice(0, 300)}`);
+  }
+}
+
+async function readBytes(response: IncomingMessage, call: string, most: number): Promise<Buffer> {
+  const parts: Buffer[] = [];
+  let size = 0;
+  for await (const part of response as AsyncIterable<Buffer>) {
+    size += part.length;
+    if (size > most)
+      throw new TaskFailure('task_failed', `the engine’s answer to ${call} exceeds ${most} bytes`);
+    parts.push(part);
+  }
+  return Buffer.concat(parts);
+}
+
+async function readStream<K extends Call>(
+  response: IncomingMessage,
+  { onPathStat, onChunk }: StreamOptions<K>,
+): Promise<void> {
+  const stat = response.headers['x-docker-container-path-stat'];
+  if (typeof stat === 'string') onPathStat?.(stat);
+  for await (const part of response as AsyncIterable<Buffer>) onChunk(part);
+}
+
+/** Reads `{"message": …}`. A proxy before the engine answers with other texts. */
+async function refusal(response: IncomingMessage, { call }: Exchange): Promise<EngineError> {
+  const status = response.statusCode ?? 0;
+  const text = (await readBytes(response, call, MAX_ANSWER)).toString('utf8').slice(0, MAX_REASON);
+  return new EngineError(call, status, messageIn(text) ?? `status ${status} ${text.slice(0, 300)}`);
+}
+function messageIn(text: string): string | null {
+  try {
+    const { message } = JSON.parse(text) as { message?: unknown };
+    return typeof message === 'string' ? message : null;
+  } catch {
+    return null;
+  }
+}
+
+const unavailable = (detail: string, cause?: unknown): TaskFailure =>
+  new TaskFailure('engine_unavailable', detail, { cause });
+
+/** Redacts the texts, and tells an engine that is away from one that refuses. */
+function failureOf({ host, secrets }: Channel, call: string, error: unknown): unknown {
+  if (error instanceof TaskFailure) return error;
+  const hide = redactor(secrets());
+  if (error instanceof EngineError) {
+    const reason = hide(error.reason);
+    const code = classify(REGISTRY_FAILURES, reason, 'task_failed');
+    if (code === 'engine_unavailable' || code === 'disk_full') return new TaskFailure(code, reason);
+    return new EngineError(call, error.status, reason);
+  }
+  const { code, message } = error as NodeJS.ErrnoException;
+  return unavailable(
+    `cannot connect to the Docker daemon at ${host} (${call}): ${hide(message || code || '')}`,
+    error,
+  );
+}

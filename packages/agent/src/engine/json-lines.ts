@@ -1,0 +1,36 @@
+/** Splits a stream of JSON values, one a line, as the engine sends events and progress. Pure. */
+const LF = 10;
+/** Bytes of a value. A longer one is an error of the engine. */
+const MAX_VALUE = 1024 * 1024;
+
+/** `end` passes a last line without a line end. Throws if a line is not JSON. */
+export function createJsonLines<T>(onValue: (value: T) => void): {
+  add(chunk: Buffer): void;
+  end(): void;
+} {
+  let open: Buffer[] = [];
+  let size = 0;
+  function take(): void {
+    const line = Buffer.concat(open).toString('utf8').trim();
+    open = [];
+    size = 0;
+    if (line !== '') onValue(JSON.parse(line) as T);
+  }
+  function keep(bytes: Buffer): void {
+    size += bytes.length;
+    if (size > MAX_VALUE) throw new Error(`a line of the engine exceeds ${MAX_VALUE} bytes`);
+    open.push(bytes);
+  }
+  return {
+    add(chunk) {
+      let from = 0;
+      for (let to = chunk.indexOf(LF); to !== -1; to = chunk.indexOf(LF, from)) {
+        keep(chunk.subarray(from, to));
+        take();
+        from = to + 1;
+      }
+      if (from < chunk.length) keep(chunk.subarray(from));
+    },
+    end: take,
+  };
+}

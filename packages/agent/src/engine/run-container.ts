@@ -1,0 +1,128 @@
+/** Creates and starts a container of a deployment. */
+import { failPoint } from '@berth/kit/fail-point';
+import { classify, MACHINE_FAILURES, outputTail, TaskFailure } from '../failures.ts';
+import type { Mount, RunSpec } from './docker.ts';
+import { type CallOptions, type EngineClient, EngineError } from './engine-client.ts';
+import { startHint } from './start-failures.ts';
+
+type CreateBody = NonNullable<CallOptions<'POST /containers/create'>['body']>;
+
+const TIMEOUT_MS = 120_000;
+/**
+ * Longest `NAME=value` of a process on Linux in bytes, with the final zero (execve(2),
+ * MAX_ARG_STRLEN).
+ */
+const MAX_ENV_STRING = 131_072;
+
+/** Returns the id. If the engine does not start the container, it remains as `created`. */
+export async function runContainer(
+  engine: EngineClient,
+  spec: RunSpec,
+  signal: AbortSignal,
+): Promise<string> {
+  const body = createBody(spec);
+  await failPoint('run.before');
+  const late = AbortSignal.timeout(TIMEOUT_MS);
+  try {
+    const [id] = await Promise.all([
+      createAndStart(engine, spec.name, body, AbortSignal.any([signal, late])),
+      failPoint('run.during'),
+    ]);
+    await failPoint('run.after');
+    return id;
+  } catch (error) {
+    signal.throwIfAborted();
+    throw late.aborted ? tooLate() : startFailure(error);
+  }
+}
+
+async function createAndStart(
+  engine: EngineClient,
+  name: string,
+  body: CreateBody,
+  signal: AbortSignal,
+): Promise<string> {
+  const query = { name };
+  const { Id: id } = await engine.call('POST /containers/create', {
+    query,
+    body,
+    signal,
+    timeoutMs: null,
+  });
+  await engine.call('POST /containers/{id}/start', { params: { id }, signal, timeoutMs: null });
+  return id;
+}
+
+const tooLate = (): TaskFailure =>
+  new TaskFailure(
+    'container_start_failed',
+    `the engine did not start the container within ${TIMEOUT_MS / 1000} s`,
+  );
+
+function startFailure(error: unknown): unknown {
+  if (!(error instanceof EngineError)) return error;
+  const { reason } = error;
+  return new TaskFailure(
+    classify(MACHINE_FAILURES, reason, 'container_start_failed'),
+    `${outputTail(reason)}${startHint(reason)}`,
+    { cause: error },
+  );
+}
+
+/** Exported for tests. */
+export function createBody(spec: RunSpec): CreateBody {
+  const port = `${spec.containerPort}/tcp`;
+  return {
+    Image: spec.image,
+    Env: environmentOf(spec),
+    Labels: spec.labels,
+    ExposedPorts: { [port]: {} },
+    HostConfig: {
+      NetworkMode: spec.network ?? 'default',
+      PortBindings: {
+        [port]: [{ HostIp: spec.publishIp ?? '', HostPort: String(spec.hostPort) }],
+      },
+      Mounts: spec.mounts.map(mountOf),
+      // Without an init process, as with plain docker: an init process passes the stop signal to
+      // the entrypoint only, and when a script without `exec` dies of it, the container ends and
+      // the program with it. Some images also need their own init as process 1.
+      SecurityOpt: ['no-new-privileges'],
+      // With NET_RAW a container could forge packets of its neighbours.
+      CapDrop: ['NET_RAW'],
+      ...limitsOf(spec),
+      RestartPolicy: { Name: 'no' },
+      LogConfig: {
+        Type: 'json-file',
+        Config: { 'max-size': spec.logMaxSize, 'max-file': String(spec.logMaxFiles) },
+      },
+    },
+  };
+}
+
+/** Sets the swap limit too: by default the engine allows as much swap as memory. */
+const limitsOf = ({ pidsLimit, memoryBytes, cpus }: RunSpec) => ({
+  PidsLimit: pidsLimit,
+  Memory: memoryBytes ?? 0,
+  MemorySwap: memoryBytes ?? 0,
+  NanoCpus: Math.round((cpus ?? 0) * 1e9),
+});
+
+const mountOf = ({ source, target, readonly }: Mount) => ({
+  Type: 'bind' as const,
+  Source: source,
+  Target: target,
+  ReadOnly: readonly,
+});
+
+/** The values are in the body of the request: never in argv, in a file or in a log. */
+function environmentOf({ env, secretEnv }: RunSpec): string[] {
+  return Object.entries({ ...env, ...secretEnv }).map(([name, value]) => {
+    const variable = `${name}=${value}`;
+    if (Buffer.byteLength(variable) + 1 <= MAX_ENV_STRING) return variable;
+    throw new TaskFailure(
+      'container_start_failed',
+      `the variable ${name} with its value exceeds ${MAX_ENV_STRING} bytes, the limit of Linux; ` +
+        'shorten it',
+    );
+  });
+}
